@@ -1,7 +1,8 @@
 /*
- * Pieces on the host that are not mapped. Mapping host memory takes half as long as copying it (docs/facts.md, Host
- * memory), so what came out is mapped when there is time for it, or somebody needs it; before a gap ends in any case.
- * In a gap what is about to come in may be unmapped before there is room for it.
+ * Deferred maps: pieces on the host that are not mapped. Mapping host memory takes half as long as copying it
+ * (docs/facts.md, Host memory). Therefore an evicted piece is mapped when there is time for it or when a submission
+ * needs it, and in any case before a gap ends. In a gap, a piece that is about to be fetched may be unmapped before
+ * there is room for it.
  */
 #include "shim/mover/mover_internal.h"
 
@@ -68,7 +69,7 @@ bool deferred_map_unmap_early(struct engine *engine, uint32_t piece)
 {
 	struct migration transit;
 
-	/* There must be room for what comes out. */
+	/* Slots must stay free for pieces that are evicted. */
 	if (engine->rests.n >= DEFERRED_MAPS / 2 || migration_pin(engine->heap, piece, &transit) != SW_OK)
 		return false;
 	if (migration_unmap(&transit) != CUDA_SUCCESS) {

@@ -1,5 +1,6 @@
 /*
- * deferred_map.h: pieces on the host that are not mapped. The mover's thread only.
+ * deferred_map.h: deferred maps, that is pieces that lie on the host and are not mapped there yet. Only the mover's
+ * thread may call these functions.
  */
 #ifndef SPILLWAY_DEFERRED_MAP_H
 #define SPILLWAY_DEFERRED_MAP_H
@@ -11,32 +12,36 @@
 
 struct engine;
 
-/* A piece on the host that is not mapped: it came out, or is about to come in. */
+/* A piece on the host that is not mapped: it was evicted, or is about to be fetched. */
 struct deferred_map {
 	struct migration transit;
-	uint64_t since; /* ns */
-	bool comes;     /* in a gap: not to be mapped while it may still come in */
+	uint64_t since; /* ns: time of the unmapping */
+	bool comes;     /* while the device is quiesced: not to be mapped while it may still be fetched */
 };
 
-/* Pieces on the host that are not mapped, oldest first. */
+/* The most deferred maps; they are kept oldest first. */
 #define DEFERRED_MAPS 512
 
-/* The mover's thread alone may touch it. */
+/* Only the mover's thread may touch it. */
 struct deferred_maps {
 	struct deferred_map at[DEFERRED_MAPS];
 	unsigned n;
 };
 
-struct deferred_map *deferred_map_find(struct engine *engine, uint32_t piece); /* NULL: it is none of them */
+struct deferred_map *deferred_map_find(struct engine *engine, uint32_t piece); /* NULL if the piece is not deferred */
+/* Adds a piece as the newest one. The caller must ensure that there is room for it. */
 void deferred_map_add(struct engine *engine, const struct migration *transit);
 void deferred_map_drop(struct engine *engine, struct deferred_map *rest);
-/* Map the one that came out first. True: there was one. */
+/* Maps the oldest one that is not about to be fetched. Returns false if there is none. */
 bool deferred_map_map(struct engine *engine);
-/* Map all of a block but those with this stamp. */
+/* Maps all deferred pieces of a block except those with the stamp `but`. */
 void deferred_map_map_of(struct engine *engine, uint32_t block_unit, uint64_t but);
-/* In a gap: unmap a piece on the host that is about to come in. False: not now. */
+/*
+ * While the device is quiesced: unmaps a piece on the host that is about to be fetched. Returns false if it cannot be
+ * unmapped now.
+ */
 bool deferred_map_unmap_early(struct engine *engine, uint32_t piece);
-/* What has not come in is to be mapped again. */
+/* Gives up early unmapping: what was unmapped and not fetched is an ordinary deferred map again. */
 void deferred_map_give_up_early(struct engine *engine);
 
 #endif

@@ -1,35 +1,36 @@
 /*
- * Contents that the program no longer needs (spillway_discard). A piece of which all is discarded changes places without
- * being copied, until a submission names its block again.
+ * Discards: contents that the program no longer needs (spillway_discard). A piece that is wholly discarded migrates
+ * without being copied, until a submission names its block again.
  *
- * A discard has a number. A piece is discarded when it has the number that its block shows, and the block's is not below
- * the one that the engine's mark for everything shows; so one store, of 0 into the block's mark, ends it for all pieces
- * of the block, and one into the mark for everything ends it for all blocks. Submissions do that when they hold their
- * blocks (admit), that is
+ * Each discard has a number. A piece is discarded if it carries the number that its block shows, and the block's number
+ * is not below the one in the engine's state for everything. Storing 0 into the block's state thus ends the discard for
+ * all pieces of the block, and storing 0 into the state for everything ends it for all blocks. Submissions do so when
+ * they pin their blocks (admit):
  *
- *   fast    before the mover, which raises `unmapped` first and then sees that nobody uses the block, may ask: what a
- *           submission that comes later has to say, it says when the piece has arrived
- *   a gap   before they pass the gate: whoever has not, is not inside the driver, and what it will write is written after
- *           the gap
+ *   fast        The mover raises `unmapped` first, then sees that no submission uses the block, and only then asks. A
+ *               submission that comes later waits, and clears the number when the piece has arrived.
+ *   in a gap    Submissions clear it before they pass the gate. One that has not done so is not inside the driver, and
+ *               what it will write is written after the gap.
  *
- * Submissions are only looked at while they are tracked; before that there is nothing to be spared either, since nothing
- * moves. A kernel that finds the address in memory names nothing: spillway.h says so.
+ * Submissions are examined only while they are tracked. Before that no copy need be avoided, because nothing moves. A
+ * kernel that finds the address in memory names nothing; spillway.h says so.
  *
- * A discard in a stream's order is made by a submission to that stream that names the block and holds it, so nothing of
- * the block moves before the stream has got there. What was submitted to another stream before, and is not done, may
- * still be held back until after that (by a value in memory that this stream writes), and then writes what must be kept;
- * nobody can tell, so with such work about the block nothing is discarded. Whoever names the block while we look has
- * either been seen by the look, or comes after the mark and takes it away. For that submissions must hold what they name,
- * which they do only when asked to (submission_ask_to_pin): what was submitted before that must be done, too.
+ * A discard in the order of a stream is made by a submission to that stream that names the block and pins it, so
+ * nothing of the block moves before the stream has got there. Work that was submitted to another stream before and has
+ * not completed may be held back until after the discard (by a value in memory that this stream writes), and then write
+ * what must be kept. That cannot be detected, so nothing is discarded while such work may use the block. A submission
+ * that names the block during this check is either seen by it, or comes after the number was stored and clears it. For
+ * that, submissions must pin what they name, which they do only on request (submission_ask_to_pin); everything
+ * submitted before the request must have completed, too.
  */
 #include "shim/submit/completion.h"
 #include "shim/base/lock.h"
 #include "shim/mover/mover_internal.h"
 #include "shim/submit/submission.h"
 
-static struct lock one = LOCK_INIT(LOCK_DISCARD); /* the numbers */
+static struct lock one = LOCK_INIT(LOCK_DISCARD); /* protects the numbers */
 
-/* The number for discards of this block: a new one, unless the last one still stands. */
+/* Returns the number for discards of this block: a new one, unless the last one is still valid. */
 static uint64_t number_of(struct engine *engine, struct block_state *block)
 {
 	static uint64_t last;
@@ -49,7 +50,7 @@ void discard_bytes(struct engine *engine, CUdeviceptr address, uint64_t bytes)
 	struct arena *arena = engine->arena;
 	uint32_t word = arena_look(arena, address);
 
-	/* Before tracking begins nobody would say that it is used again. */
+	/* Before tracking begins, no submission would clear the discard when it uses the block again. */
 	if (!word || word & ARENA_SLAB || !submission_is_tracking())
 		return;
 	struct block_state *block = &arena->marks[word - 1];
@@ -78,13 +79,14 @@ void discard_bytes(struct engine *engine, CUdeviceptr address, uint64_t bytes)
 }
 
 /*
- * Has everything that is not done, but in the stream of this submission, held its blocks? The first ones to ask are told
- * no: what is inside the driver then may have no number yet. Who entered without holding stays in its stripe until it has.
+ * Returns whether every submission that has not completed, except in the stream of this one, has pinned its blocks. The
+ * first calls return false, because a submission inside the driver at that time may have no number yet. A submission
+ * that entered without pinning keeps its stripe nonempty until it has its number.
  */
 static bool are_all_pinned(uint64_t oldest)
 {
-	static uint64_t empty; /* stripes that were, once all were asked to hold */
-	static uint64_t since; /* the first number that was given to none but who held; 0: not known */
+	static uint64_t empty; /* stripes that were seen empty after pinning was requested */
+	static uint64_t since; /* first number that only submissions with pins can have; 0: not known */
 	bool held = false;
 
 	lock_take(&one);
@@ -98,7 +100,10 @@ static bool are_all_pinned(uint64_t oldest)
 	return held;
 }
 
-/* Does any submission but the one that holds the block now, of which it could not be told, have to do with it? */
+/*
+ * Returns whether a submission that may not have completed may use the block, except the one that pins it now
+ * (own_holds: number of its pins).
+ */
 static bool is_named_elsewhere(const struct block_state *mark, unsigned own_holds, uint64_t oldest)
 {
 	return block_state_pins(mark) != own_holds || block_state_last(mark) >= oldest;
@@ -108,7 +113,7 @@ void discard_behind(struct engine *engine, CUdeviceptr address, uint64_t bytes, 
 		    bool held)
 {
 	uint32_t word = arena_look(engine->arena, address);
-	/* In this order: what gets its number meanwhile is not below the limit. */
+	/* In this order: a submission that gets its number in between is not below the limit. */
 	uint64_t limit = completion_newest() + 1, oldest = completion_oldest_elsewhere(stream, per_thread);
 
 	if (!word || word & ARENA_SLAB || !are_all_pinned(oldest) || !held)

@@ -1,12 +1,16 @@
 /*
- * What the mover reads of submissions; what other threads order; the device budget; and how the engine dies.
+ * Services of an engine for the mover's files: reading the submission log, orders from other threads, the device
+ * budget, and declaring the engine dead.
  */
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
 #include "shim/mover/mover_internal.h"
 #include "shim/submit/submission.h"
 
-/* Errors in a row before an event is believed, and for how long: they may be microseconds apart. */
+/*
+ * The context counts as dead after this many consecutive errors that span at least this long; errors may be
+ * microseconds apart.
+ */
 #define DOUBTS_MOST 8
 #define DOUBTS_NS   20000000
 
@@ -32,7 +36,7 @@ enum sw_status engine_ask(struct engine *engine, enum engine_order order, CUcont
 	struct timespec until = clock_in(patience_ms * 1000000ull);
 
 	lock_take(&engine->channel.lock);
-	/* One at a time. */
+	/* Another order may be in the slot. */
 	while (engine->orders.order != ORDER_NONE && !atomic_load(&engine->channel.dead))
 		if (lock_wait(&engine->channel.lock, &engine->channel.answered, &until))
 			goto out;
@@ -54,7 +58,7 @@ enum sw_status engine_ask(struct engine *engine, enum engine_order order, CUcont
 		if (ret_bytes)
 			*ret_bytes = engine->orders.bytes;
 	}
-	/* An order that nobody waits for any more is still carried out; its answer is nobody's. */
+	/* An order is carried out even if the wait for it was given up; its answer is then dropped. */
 	if (engine->orders.done || atomic_load(&engine->channel.dead))
 		engine->orders.order = ORDER_NONE;
 	else
@@ -65,7 +69,7 @@ out:
 	return status;
 }
 
-/* Copies of 50 MiB each way take 1 ms; what waits longer than that many waits for something else. */
+/* Copies of 50 MiB each way take 1 ms. A wait longer than NEW_PATIENCE_NS is for something else. */
 #define NEW_PATIENCE_NS 50000000u
 #define NEW_BACKOFF_NS  1000000000u
 #define NEW_LOOK_NS     30000
@@ -79,7 +83,7 @@ void engine_wait_for_room(struct engine *engine, uint64_t bytes)
 
 	if (since < atomic_load(&engine->new_blocks.not_before))
 		return;
-	/* nanosleep is a cancellation point, and we are in the middle of somebody's allocation. */
+	/* nanosleep is a cancellation point, and the thread is in the middle of an allocation. */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
 	atomic_fetch_add(&engine->new_blocks.wanted, bytes);
 	while (heap_free_bytes(engine->heap, CHUNK_DEVICE) < bytes && !atomic_load(&engine->channel.dead) &&
@@ -107,12 +111,12 @@ uint64_t engine_budget(const struct engine *engine)
 bool engine_recall_lent(struct engine *engine, unsigned units)
 {
 	struct lender *lender = &engine->device->lender;
-	/* What is wished for is said to be moving. */
+	/* The plan counts pieces that are waiting to be fetched in a gap as moving. */
 	uint64_t away = (plan_units(engine->plan, PLAN_HOST) + plan_units(engine->plan, PLAN_MOVING)) * HEAP_UNIT, lent;
 
 	if (device_take_back(engine->device, units * HEAP_UNIT))
 		return true;
-	/* Where the driver has none all that is lent is in the way of the budget. */
+	/* If the driver has no memory left, everything lent is in the way of the budget. */
 	lent = atomic_load(heap_is_full(engine->heap) ? &lender->lent.used : &lender->of_own);
 	if (lent)
 		lender_want(lender, lent < away ? lent : away);
@@ -137,7 +141,7 @@ void engine_die(struct engine *engine, const char *why)
 {
 	if (atomic_exchange(&engine->channel.dead, true))
 		return;
-	/* Submissions go on being held back from what is not mapped until the mover has seen to it (mover.c). */
+	/* Submissions are still held back from unmapped blocks until the mover has mapped what it can (mover.c). */
 	log_line("memory does not move any more: %s", why);
 }
 

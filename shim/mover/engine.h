@@ -1,6 +1,6 @@
 /*
- * engine.h: what the mover reads of submissions, what other threads ask of it, what its device has room for, and how it
- * dies.
+ * engine.h: the services of an engine that all files of the mover use: reading the submission log, orders from other
+ * threads, the device budget, and declaring the engine dead.
  */
 #ifndef SPILLWAY_ENGINE_H
 #define SPILLWAY_ENGINE_H
@@ -14,83 +14,104 @@
 
 struct engine;
 
-/* What others ask of the mover. */
+/* Orders that other threads give the mover. */
 enum engine_order {
 	ORDER_NONE,
 	ORDER_STOP,    /* end the thread */
-	ORDER_SUSPEND, /* everything to the host, and the gate stays closed */
+	ORDER_SUSPEND, /* move everything to the host and keep the gate closed */
 	ORDER_RESUME,
 	ORDER_ROOM, /* give device memory back to the driver */
 	ORDER_NEW,  /* make room for a new block */
-	ORDER_PARK, /* its context is about to end: finish what is under way and let go of it */
+	ORDER_PARK, /* the link's context is about to end: finish the copies in it and close the link */
 };
 
 /*
- * What others ask of the mover, one thing at a time. Locking: the channel's lock, but `pending`, which any thread may
- * read, and `context`, which stays as it is until the order is answered.
+ * The order slot of the mover; it holds one order at a time. Locking: SPILL (channel.lock) protects all fields except
+ * `pending`, which any thread may read, and `context`, which does not change until the order is answered.
  */
 struct orders {
 	enum engine_order order;
 	CUcontext context;
-	uint64_t bytes; /* of the order, in and out */
+	uint64_t bytes; /* argument of the order, then its result */
 	enum sw_status status;
-	bool done, left;      /* carried out; nobody waits for it any more */
-	_Atomic bool pending; /* the mover has not taken it yet */
+	bool done, left;      /* done: carried out; left: the thread that gave it stopped waiting */
+	_Atomic bool pending; /* the mover has not taken the order yet */
 };
 
-/* Room for new blocks. Atomic: threads that allocate and the mover's touch it without a lock. */
+/*
+ * Room for new blocks. The fields are atomic: threads that allocate and the mover's thread access them without a lock.
+ */
 struct new_blocks {
-	_Atomic bool makes_room; /* the mover makes some, if it is asked to (spill_room_for_new) */
-	/* In `fast`: */
+	_Atomic bool makes_room; /* the mover makes room on request (spill_room_for_new) */
+	/* The rest is used in `fast` only. */
 	_Atomic uint64_t wanted;     /* bytes that allocations wait for */
-	_Atomic uint64_t not_before; /* ns */
-	_Atomic unsigned hopeless;   /* how often it was found that nothing can go for them */
+	_Atomic uint64_t not_before; /* ns: no allocation waits before this time */
+	_Atomic unsigned hopeless;   /* how often the mover found that nothing can be evicted for new blocks */
 };
 
-/* Does the context live? The mover's thread alone may touch it, but `telling`, which the thread that exits reads. */
+/*
+ * Whether the context is still alive. Only the mover's thread may touch it, except `telling`, which the thread that
+ * ends the process reads.
+ */
 struct health {
-	unsigned doubts;                        /* errors of events in a row, */
-	uint64_t doubted;                       /* ns: the first of them */
+	unsigned doubts;                        /* consecutive errors of event queries */
+	uint64_t doubted;                       /* ns: time of the first of them */
 	void (*on_lost)(struct engine *engine); /* called by engine_lost() for an illegal address in `fast`; set once */
-	_Atomic bool telling;                   /* on_lost runs: the process must not end in the midst of it */
+	_Atomic bool telling;                   /* on_lost is running; the process must not end before it returns */
 };
 
-/* The oldest record of the log; names beyond `most` are dropped. False: there is none. */
+/*
+ * Reads the oldest record of the submission log and removes it. Names beyond the first `most` are dropped. Returns
+ * false if the log is empty, or if the pins that its oldest record stands for are not known yet (inflight_hear_oldest).
+ */
 bool engine_read_log(struct engine *engine, uint64_t *ret_function, struct named *ret_named, unsigned most,
 		     unsigned *ret_n);
 /*
- * The mover knows from here on who uses what, but for those who see all that is `unmapped` now, and wait. False: it does
- * not; somebody is just saying it.
+ * Brings the mover's knowledge of which submission uses which block up to date. After it has returned true, the only
+ * submissions that the mover does not know of are those that see every block that is `unmapped` now, and wait. Returns
+ * false if a record is just being written.
  */
 bool engine_hears_all(struct engine *engine);
 /*
- * A refusal may be for a moment only, for lack of memory for page tables, say. So what must succeed is tried again and
- * again: the first times at once, then for a tenth of a second. *tries is 0 at first. False: that was enough.
+ * Counts the tries of a driver call that must succeed, because the driver may refuse it temporarily, for example for
+ * lack of memory for page tables. *tries must be 0 at first. The first tries follow each other at once, later ones come
+ * every 2 ms, for about a tenth of a second. Returns false if the caller should give up.
  */
 bool engine_tries(unsigned *tries);
-/* Nothing moves any more, for good: the context died, or memory is lost. Every wait ends. */
+/*
+ * Declares the engine dead: memory never moves again, and every wait ends. Called if the context died or memory is
+ * lost. Writes `why` to the log.
+ */
 void engine_die(struct engine *engine, const char *why);
-/* The same, because a context answered with this error; says what was under way. */
+/* Does the same because a driver call returned `result`. In `fast`, an illegal address is first reported (on_lost). */
 void engine_lost(struct engine *engine, CUresult result);
-/* An event answered with an error: once may be chance; again and again it is the context that died. */
+/*
+ * Records that the query of an event failed. A single failure may be chance; repeated failures mean that the context
+ * died, and then the engine is declared dead.
+ */
 void engine_doubt(struct engine *engine, CUresult result);
 
-/* Give the mover an order and wait for it, for so long. BUSY: it was not carried out in time. */
+/*
+ * Gives the mover an order and waits up to patience_ms for it. `bytes` is the argument of the order; *ret_bytes (may be
+ * NULL) its result. Returns SW_BUSY if the order was not carried out in time (it still will be), SW_NOT_SUPPORTED if
+ * the engine is dead and the order was not taken, else the status of the order. Locking: takes SPILL; must not be
+ * called on the mover's thread.
+ */
 enum sw_status engine_ask(struct engine *engine, enum engine_order order, CUcontext context, uint64_t bytes,
 			  unsigned patience_ms, uint64_t *ret_bytes);
 
 /*
- * In `fast`: wait until so many bytes of the device are free, while the mover sends out what is not needed soon. Not when
- * nothing can go, and not for ever: then the block begins on the host.
+ * In `fast`: waits until `bytes` of the device are free, while the mover evicts what is not needed soon. Gives up when
+ * nothing can be evicted, or after 50 ms; then the block starts on the host. Any thread.
  */
 void engine_wait_for_room(struct engine *engine, uint64_t bytes);
 
-/* Bytes of the device budget; where others fill the device it is what there is. */
+/* Returns the device budget in bytes; if others fill the device, the part of it that this process uses now. */
 uint64_t engine_budget(const struct engine *engine);
 /*
- * The device budget has no room for a piece of that many units. What the heaps of other devices keep free of it comes
- * back at once (returns true); what they use of it is asked back, up to as much as this heap has away from the
- * device.
+ * To be called when the device budget has no room for a piece of `units` units. Takes back device memory that the heaps
+ * of other devices have borrowed but keep free, and returns true if that made room. Otherwise requests the return of
+ * what they use, up to the amount that this heap has away from the device, and returns false.
  */
 bool engine_recall_lent(struct engine *engine, unsigned units);
 

@@ -1,11 +1,11 @@
 /*
- * The end of a job that `fast` has stopped: what was in transit, and what is said of it. The driver reports no address
- * and no kernel, so what was not mapped, and what ran as far as is known, is all that can be told.
+ * The report of a job that `fast` has stopped: what was in transit, and what ran. The driver reports neither an address
+ * nor a kernel, so what was not mapped, and what ran as far as is known, is all that can be reported.
  *
- * A context's death shows some milliseconds after the access that was its cause, and is noticed when the mover looks
- * next; by then what was in transit has long arrived, and often nothing is any more. So the mover notes at each look
- * what is in transit, and what was seen so within RECENT_NS before the last look at which all was well is told of: the
- * mover may have been away for longer than that since, pinning memory.
+ * The death of a context shows some milliseconds after the access that caused it, and is noticed in the mover's next
+ * pass. By then what was in transit has arrived, and often nothing is in transit any more. So the mover notes in each
+ * pass what is in transit. The report covers what was seen within RECENT_NS before the last pass in which all was well,
+ * because the mover may have been busy for longer than that since, pinning memory.
  */
 #include "shim/process/process.h"
 #include "shim/accounting/ledger.h"
@@ -18,22 +18,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Blocks that are remembered, and told of; and how far back. */
+/* The most blocks that are remembered and reported, and how far back the report goes (ns). */
 #define BLOCKS_KEPT 64
 #define BLOCKS_MOST 8
 #define RECENT_NS   1000000000
 
-/* Of one block, when it was last seen in transit. */
+/* One block, as it was last seen in transit. */
 struct travel {
 	uint32_t block_unit;
 	uint64_t seen;             /* ns; 0: this entry is free */
-	uint64_t out, in, resting; /* bytes on their way to the host, to the device, and just arrived on the host */
+	uint64_t out, in, resting; /* bytes on their way to the host, to the device, and evicted but not mapped yet */
 };
 
 struct travels {
 	struct travel at[BLOCKS_KEPT];
-	unsigned latest; /* pieces of one block follow each other */
-	uint64_t well;   /* ns: the last look before any sign of a death; 0: none */
+	unsigned latest; /* index of the last entry used; pieces of one block follow each other */
+	uint64_t well;   /* ns: the last pass before any sign of a death; 0: none */
 };
 
 struct travels *fault_report_new(void)
@@ -43,7 +43,7 @@ struct travels *fault_report_new(void)
 
 /* ---- what is in transit ---- */
 
-/* The block's entry for the look at `now`, else that of the block seen longest ago. */
+/* Returns the block's entry for the pass at `now`; if there is none, reuses that of the block seen longest ago. */
 static struct travel *fault_report_travel(struct travels *travels, uint32_t block_unit, uint64_t now)
 {
 	unsigned found = travels->latest;
@@ -79,7 +79,7 @@ static void note_queue(struct travels *travels, const struct queue *queue, bool 
 	}
 }
 
-/* Of what rests, the latest: the mover looks at this again and again. */
+/* Only the latest deferred maps are noted, because this runs in every pass. */
 #define DEFERRED_MAPS_NOTED 16
 
 static void note_all(struct engine *engine)
@@ -98,7 +98,7 @@ static void note_all(struct engine *engine)
 
 void fault_report_note(struct engine *engine)
 {
-	/* From the first sign of a death on it stays as it is. */
+	/* From the first sign of a death on, the notes are kept as they are. */
 	if (engine->exact || engine->health.doubts)
 		return;
 	engine->travels->well = clock_now();
@@ -106,17 +106,19 @@ void fault_report_note(struct engine *engine)
 		note_all(engine);
 }
 
-/* ---- what is told ---- */
+/* ---- the report ---- */
 
-/* Kernels told of at most, in all and of one stream. */
+/* The most kernels that are reported, in all and of one stream. */
 #define KERNELS_MOST   32
 #define KERNELS_STREAM 12
 
-/* Kernels in flight, each once: those whose launch has not returned, then the others as they were submitted. */
+/*
+ * Kernels in flight, each once: first those whose launch has not returned, then the others in the order of submission.
+ */
 struct kernels {
 	struct completion_what what[KERNELS_MOST];
 	unsigned n, n_more;
-	unsigned char of_row[COMPLETION_STREAMS]; /* how many of the stream are among them */
+	unsigned char of_row[COMPLETION_STREAMS]; /* how many kernels of the stream are in `what` */
 };
 
 static bool has_kernel(const struct kernels *kernels, const struct completion_what *what)
@@ -127,7 +129,7 @@ static bool has_kernel(const struct kernels *kernels, const struct completion_wh
 	return false;
 }
 
-/* It may run already, although its launch has not returned. */
+/* The kernel may run already, although its launch has not returned. */
 static void add_inside(void *argument, const struct completion_what *what)
 {
 	struct kernels *kernels = argument;
@@ -156,7 +158,7 @@ static void tell_of_kernels(void)
 	char text[900], name[KERNEL_PARAMS_NAME];
 	size_t at = 0;
 
-	/* In this order: what is inside may have its number by the time that those with numbers are looked at. */
+	/* In this order, so that a submission that gets its number in between is not missed. */
 	submission_each_inside(add_inside, &kernels);
 	completion_each_in_flight(add_kernel, &kernels);
 	for (unsigned i = 0; i < kernels.n; i++) {
@@ -176,10 +178,10 @@ static void tell_of_kernels(void)
 		log_line("  in flight: nothing that was seen to be submitted");
 }
 
-/* The ledger's ids count from here, pinned and managed memory and the like included. */
+/* The ledger's ids start here; they also count pinned and managed memory. */
 #define FIRST_ID ((uint64_t)1 << 40)
 
-/* Who the block is: what the program asked for, the how many-th it was of all it asked for, and the rule that decided. */
+/* Describes the block: what the program requested, its ordinal among all requests, and the rule that decided. */
 static void name_block(const struct engine *engine, uint32_t block_unit, char *text, size_t room)
 {
 	CUdeviceptr address = arena_address(engine->arena, block_unit);
@@ -209,7 +211,7 @@ static int fault_report_later(const void *a, const void *b)
 	return (one->seen < other->seen) - (one->seen > other->seen);
 }
 
-/* The latest first. */
+/* Logs the blocks in transit since `since`, the latest first. */
 static void tell_of_blocks(struct engine *engine, uint64_t since)
 {
 	struct travel *all = engine->travels->at;

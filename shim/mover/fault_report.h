@@ -1,17 +1,18 @@
 /*
- * fault_report.h: what is said when `fast` has stopped a job. The mover's thread only.
+ * fault_report.h: the report that is logged when `fast` has stopped a job. Only the mover's thread may call these
+ * functions.
  */
 #ifndef SPILLWAY_FAULT_REPORT_H
 #define SPILLWAY_FAULT_REPORT_H
 
 struct engine;
 
-struct travels *fault_report_new(void); /* NULL without memory; free() */
-/* Once a look of the mover, before it changes anything: what is in transit. */
+struct travels *fault_report_new(void); /* NULL if there is no memory; the caller must free() it */
+/* Notes what is in transit. To be called once in each pass of the mover, before it changes anything. */
 void fault_report_note(struct engine *engine);
 /*
- * The context died of an illegal address in `fast`: if anything was in transit within a second before the last look at
- * which all was well, say what, what ran, and what avoids it. Asks the driver nothing.
+ * To be called when the context died of an illegal address in `fast`. If anything was in transit within a second before
+ * the last pass in which all was well, logs what was, what ran, and what avoids the failure. Makes no driver calls.
  */
 void fault_report_tell(struct engine *engine);
 

@@ -1,6 +1,6 @@
 /*
- * What the mover hears: of the heap, which pieces came and went; of the log, what was submitted. Names become pieces,
- * the plan is told, and so is the trace. Nothing is decided here, and nothing begins to move.
+ * The mover's input: from the heap, which pieces came and went; from the submission log, what was submitted. It turns
+ * names into pieces, and updates the plan and the trace. It decides nothing and begins no moves.
  */
 #include "shim/mover/mover_internal.h"
 #include "shim/stats/stats.h"
@@ -10,9 +10,10 @@
 /* ---- names to pieces ---- */
 
 /*
- * What a pointer may reach: the block, or, where the program has placed it in address space of its own, all of that: how
- * many of its handles a tensor lies over it alone knows, and it hands out places without regard to them. What is mapped
- * there ends with the first unit that has no piece (pieces_of).
+ * Returns the first unit, and the length, of what a pointer into this block may reach: the block, or, if the program
+ * has placed it in address space that it reserved, that whole range. Only the program knows how many of its handles a
+ * tensor covers, and it assigns addresses without regard to them. What is mapped there ends at the first unit without a
+ * piece (pieces_of).
  */
 static uint32_t reach_of(const struct arena *arena, uint32_t block, uint32_t *ret_units)
 {
@@ -23,13 +24,16 @@ static uint32_t reach_of(const struct arena *arena, uint32_t block, uint32_t *re
 	return space_units ? atomic_load_explicit(&state->space, memory_order_relaxed) : block;
 }
 
-/* From which unit to before which one a name reaches; false: nothing is there any more. */
+/*
+ * Returns the units that a name reaches, *ret_first up to but not including *ret_end. Returns false if nothing is
+ * mapped there any more.
+ */
 static bool range_of(struct engine *engine, const struct named *named, bool note, uint32_t *ret_first,
 		     uint32_t *ret_end)
 {
 	struct arena *arena = engine->arena;
 	if (!arena_contains(arena, named->address))
-		return false; /* of another device */
+		return false; /* belongs to another device */
 	uint32_t unit = arena_unit(arena, named->address);
 	uint32_t word = atomic_load_explicit(&arena->table[unit], memory_order_acquire);
 
@@ -48,9 +52,10 @@ static bool range_of(struct engine *engine, const struct named *named, bool note
 		end = named->bytes < all - offset ? offset + named->bytes : all;
 	} else if (all <= tensor_extents_whole(atomic_load(&engine->device->budget.limit))) {
 		/*
-		 * In `fast` what lies before the pointer belongs to it, too: the submission uses the whole block, so what
-		 * of it is not mapped would have to be mapped on the host first, which takes half as long as bringing it
-		 * (GPT, 1.5: 244 ms a step, 262 without). In `exact` all of it is mapped anyway (406 ms with, 396 without).
+		 * In `fast`, what lies before the pointer is included, too: the submission uses the whole block, so
+		 * what is not mapped of it would have to be mapped on the host first, which takes half as long as
+		 * fetching it. In `exact`, all of it is mapped anyway. Measured (GPT, 1.5): in `fast` 244 ms a step
+		 * with, 262 without; in `exact` 406 with, 396 without.
 		 */
 		*ret_first = engine->exact ? unit : block;
 		end = all;
@@ -65,7 +70,10 @@ static bool range_of(struct engine *engine, const struct named *named, bool note
 	return true;
 }
 
-/* The pieces that a list of names touches, each once, into engine->intake.pieces. */
+/*
+ * Puts the pieces that a list of names touches, each once, into engine->intake.pieces and returns their number. note:
+ * the names are of a new submission, so they also update the tensor extents and the sums.
+ */
 static unsigned pieces_of(struct engine *engine, const struct named *named, unsigned n_named, bool note)
 {
 	struct arena *arena = engine->arena;
@@ -83,7 +91,7 @@ static unsigned pieces_of(struct engine *engine, const struct named *named, unsi
 			if (!word)
 				break;
 			uint32_t piece = word - 1, next = piece + arena->states[piece].units_of_piece;
-			/* A block that is being taken down or built up just now. */
+			/* The block is being created or freed at this moment. */
 			if (next <= first)
 				break;
 			first = next;
@@ -102,9 +110,9 @@ unsigned intake_pieces(struct engine *engine, const struct named *named, unsigne
 	return pieces_of(engine, named, n, false);
 }
 
-/* ---- news of the heap ---- */
+/* ---- changes of the heap ---- */
 
-/* A piece that came or went, or of which the program has asked something. */
+/* Handles a piece that came or went, or whose wanted place the program has changed. */
 static void intake_hear(struct engine *engine, uint32_t piece)
 {
 	const struct block_state *block = piece_block_state(engine, piece);
@@ -114,7 +122,7 @@ static void intake_hear(struct engine *engine, uint32_t piece)
 		piece_list_add(&engine->intake.leaving, piece);
 }
 
-/* Pieces that came and went. */
+/* Reads the pieces that came and went. Returns false if there were none. */
 static bool intake_news(struct engine *engine)
 {
 	uint32_t some[256];
@@ -143,7 +151,7 @@ static bool intake_news(struct engine *engine)
 
 /* ---- the log of submissions ---- */
 
-/* What a submission names had been brought ahead, and is there. */
+/* Counts the pieces of a submission that had been prefetched and are on the device. */
 static void count_foreseen(struct engine *engine, unsigned n_pieces)
 {
 	for (unsigned i = 0; i < n_pieces; i++) {
@@ -157,7 +165,7 @@ static void count_foreseen(struct engine *engine, unsigned n_pieces)
 	}
 }
 
-/* A step ends when the program stands again where it stood when the step began. For the trace alone. */
+/* Traces the steps of the program: a step ends when the program is again where it was when the step began. */
 static void look_for_step(struct engine *engine)
 {
 	uint64_t now = plan_now(engine->plan), period = plan_period(engine->plan);

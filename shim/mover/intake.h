@@ -1,5 +1,6 @@
 /*
- * intake.h: what the mover hears: of the heap, and of what was submitted. The mover's thread only.
+ * intake.h: the mover's input: changes of the heap, and the log of submissions. Only the mover's thread may call these
+ * functions.
  */
 #ifndef SPILLWAY_INTAKE_H
 #define SPILLWAY_INTAKE_H
@@ -12,20 +13,29 @@
 
 struct engine;
 
-/* What was heard so far. The mover's thread alone may touch it. */
+/* What was read so far. Only the mover's thread may touch it. */
 struct intake {
-	uint64_t n_submissions; /* heard of */
-	uint64_t named_bytes;   /* that they named, as far as is known */
-	uint64_t step_began;    /* the submission that began the program's present period; 0: none did */
+	uint64_t n_submissions; /* submissions read from the log */
+	uint64_t named_bytes;   /* bytes that they named, as far as is known */
+	uint64_t step_began;    /* number of the submission that began the program's present period; 0: none did */
 	struct tensor_extents *extents;
-	struct piece_list pieces; /* scratch: those of one submission (intake_pieces) */
+	struct piece_list pieces; /* scratch: the pieces of one submission (intake_pieces) */
 	struct piece_list
-	    leaving; /* those that the program wants on the host, for schedule_leave(); some twice, some gone */
+	    /*
+	     * pieces that the program wants on the host, for schedule_leave(); may contain duplicates and freed pieces
+	     */
+	    leaving;
 };
 
-/* Read the log and the news; keep the plan up to date. True: there was something. */
+/*
+ * Reads the log and the changes of the heap, and updates the plan. Returns false if there was nothing to read. Locking:
+ * takes HEAP.
+ */
 bool intake_read(struct engine *engine);
-/* The pieces that a list of names touches, each once, into engine->pieces, stamped: how many. */
+/*
+ * Puts the pieces that a list of names touches, each once, into engine->intake.pieces and stamps them. Returns their
+ * number.
+ */
 unsigned intake_pieces(struct engine *engine, const struct named *named, unsigned n);
 
 #endif

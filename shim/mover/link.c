@@ -1,6 +1,6 @@
 /*
- * The link: two streams of our own in some context of the device, one each way, so that both copy engines work at once;
- * an event for each copy; and the word that copies wait for while the mover maps.
+ * The link: two streams of the library in a context of the device, one each way, so that both copy engines work at
+ * once; an event for each copy; and the word that copies wait for while the mover maps.
  */
 #include "shim/context/context.h"
 #include "shim/base/log.h"
@@ -9,18 +9,23 @@
 #include "shim/stats/stats.h"
 
 /*
- * On NVIDIA's drivers a change of a mapping is work for one of the copy engines (pte_contention.c says which, on this machine). It
- * gets its turn when that engine's stream waits for something, and otherwise when a time slice of 1 ms is over, whatever
- * the size of the copies: so every mapping made beside such copies would take 1 ms, as long as copying 50 MiB. Therefore
- * those are made in parts, and after each part the stream waits for `go`, which is 0 while the mover is about to map
- * something that takes no longer than a part. With parts of 16 MiB a mapping takes 0.17 ms, most of it until the part is
- * over, and one for each 64 MiB leaves 47.6 GB/s in and 48.2 out of a bare pair's 47.8 and 51.1; with parts of 8 MiB it
- * is 0.11 ms, 50.2 and 46.8 (test/bench/mapping.c). What takes longer, mapping host memory, is mostly done in gaps, where
- * the mover has so much to map that copies would stand still for a fifth of the time; there each part is followed by a
- * copy of some bytes within the device, onto themselves, which is done by another engine: a mapping has its turn
- * meanwhile, and the link loses 17 us (all: H200, driver 580). Copies to a peer, both ways, and all changes of mappings
- * share one engine (two H200, 180 GB/s each way over NVLink), which takes a part of four times as many bytes in the time;
- * with parts of 16 MiB a step of a GPT took 158 ms, with 64 106.
+ * On NVIDIA's drivers a change of a mapping is work for one of the copy engines (pte_contention.c measures which one).
+ * It runs when that engine's stream waits for something, and otherwise when a time slice of 1 ms is over, whatever the
+ * size of the copies: each mapping beside such copies would take 1 ms, as long as copying 50 MiB. Therefore those
+ * copies are made in parts, and after each part the stream waits for `go`, which is 0 while the mover is about to map
+ * something that takes no longer than a part.
+ *
+ * What takes longer, mapping host memory, is mostly done in gaps. There the mover has so much to map that copies would
+ * stand still for a fifth of the time. So in gaps each part is followed by a copy of some bytes within the device, onto
+ * themselves, which another engine does: a mapping can run meanwhile, and the link loses 17 us.
+ *
+ * Copies to a peer, both ways, and all changes of mappings share one engine, which copies four times as many bytes in
+ * the time of a part; so parts to peers are four times as long.
+ *
+ * Measured (H200, driver 580; test/bench/mapping.c): with parts of 16 MiB a mapping takes 0.17 ms, most of it until the
+ * part is over, and one mapping for each 64 MiB leaves 47.6 GB/s in and 48.2 out, of 47.8 and 51.1 for a bare pair of
+ * streams; with parts of 8 MiB 0.11 ms, 50.2 and 46.8. Measured (two H200, driver 580, 180 GB/s each way over NVLink):
+ * with parts of 16 MiB to the peer a step of a GPT took 158 ms, with 64 MiB 106.
  */
 #define PART         ((uint64_t)16 << 20)
 #define PART_PEER    ((uint64_t)64 << 20)
@@ -31,7 +36,7 @@ static bool link_pauses(const struct engine *engine)
 	return engine->link.go && !engine->link.cannot_wait;
 }
 
-/* No stream waits for it any more. */
+/* To be called only when no stream waits for the word any more. */
 static void drop_go(struct engine *engine)
 {
 	if (engine->link.go)
@@ -45,7 +50,7 @@ void link_let_go(struct engine *engine, bool go)
 		atomic_store(engine->link.go, go);
 }
 
-/* Without the word nothing pauses for the mover; that costs time alone. */
+/* Allocates the word. Without it copies do not pause for the mover, which costs time only. */
 static void make_go(struct engine *engine)
 {
 	if (REAL(cuMemHostAlloc)((void **)&engine->link.go, sizeof(*engine->link.go),
@@ -68,7 +73,7 @@ static CUresult wait_to_go(struct engine *engine, CUstream stream)
 	return CUDA_SUCCESS;
 }
 
-/* The stream does nothing for a moment. device: the device's side of the part. */
+/* Lets a change of a mapping run between two parts. device: the device side of the part. */
 static CUresult let_map(struct engine *engine, CUstream stream, CUdeviceptr device, bool gap)
 {
 	CUresult result = wait_to_go(engine, stream);
@@ -107,7 +112,10 @@ bool link_open(struct engine *engine)
 	CUcontext context = context_any(engine->device->ordinal);
 	if (!context)
 		return false;
-	/* Said first, looked at again second; who ends it does it the other way round, so that one of us sees the other. */
+	/*
+	 * The context is published first and checked second. The thread that ends it does both in the opposite order,
+	 * so that one of the two sees the other.
+	 */
 	engine->link.context = context;
 	if (context_any(engine->device->ordinal) != context || REAL(cuCtxPushCurrent_v2)(context) != CUDA_SUCCESS) {
 		engine->link.context = NULL;
@@ -143,7 +151,7 @@ void link_close(struct engine *engine)
 	drop_go(engine);
 	engine->link.stream_out = engine->link.stream_in = NULL;
 	context_leave(true);
-	engine->link.context = NULL; /* last: from here on it may end at any time */
+	engine->link.context = NULL; /* last: from here on the context may end at any time */
 }
 
 CUresult link_copy(struct engine *engine, struct move *move, bool gap)
@@ -159,7 +167,9 @@ CUresult link_copy(struct engine *engine, struct move *move, bool gap)
 	move->begun = clock_now();
 	if (result == CUDA_SUCCESS)
 		result = REAL(cuEventRecord)(move->event, stream);
-	/* Without an event its end cannot be seen; no part may be under way when the chunks are used again. */
+	/*
+	 * Without an event the end of the copy cannot be seen, and no part may be in flight when the chunks are reused.
+	 */
 	if (result != CUDA_SUCCESS && !link_settle(stream))
 		engine_lost(engine, result);
 	return result;
@@ -178,9 +188,9 @@ bool link_settle(CUstream stream)
 /* ---- when to look again ---- */
 
 /*
- * A copy of 64 MiB takes 1.3 ms, and a look costs as much as 10 us where timers are expensive (virtual machines). So the
- * mover sleeps through half of what the next copy to end is expected to take still, again and again; and when that is
- * over, or nothing is known, ever longer.
+ * A copy of 64 MiB takes 1.3 ms, and one look at it costs up to 10 us where timers are expensive (virtual machines). So
+ * the mover repeatedly sleeps through half of the remaining time that the next copy to end is expected to take. If that
+ * time is over, or unknown, the naps become longer and longer.
  */
 #define NAP_LEAST 10000u
 #define NAP_MOST  200000u

@@ -1,5 +1,6 @@
 /*
- * link.h: the streams that pieces are copied on, and the copies queued on them. The mover's thread only.
+ * link.h: the link: the streams that pieces are copied on, and the copies queued on them. Only the mover's thread may
+ * call these functions.
  */
 #ifndef SPILLWAY_LINK_H
 #define SPILLWAY_LINK_H
@@ -12,57 +13,70 @@
 
 struct engine;
 
-/* Copies under way each way, at most; enough that the link never waits for us. */
+/* The most copies in flight each way; enough that the link never waits for the mover. */
 #define MOVES         24
 #define MOVES_AT_ONCE 8
 
-/* A piece that is being copied. */
+/* A copy of a piece that is in flight. */
 struct move {
 	struct migration transit;
-	CUevent event;                                       /* lives with the slot */
-	uint64_t begun;                                      /* ns */
-	uint64_t number;                                     /* in the trace; 0: not in it */
-	enum { MAPPED_NONE, MAPPED_OLD, MAPPED_NEW } mapped; /* at the program's address, of the two */
-	bool is_raised;                                      /* `unmapped` is, of its block */
-	bool is_back;     /* it was let go of before its copy ended (migrate_take_back) */
-	bool is_measured; /* the new memory is filled, and copies into the old are under way (pte_contention.c) */
+	CUevent event;                                       /* belongs to the slot; is reused by later moves */
+	uint64_t begun;                                      /* ns: time when the copy was queued */
+	uint64_t number;                                     /* number in the trace; 0: not traced */
+	enum { MAPPED_NONE, MAPPED_OLD, MAPPED_NEW } mapped; /* which memory is mapped at the program's address */
+	bool is_raised;                                      /* piece_raise() was called for the piece */
+	bool is_back; /* it was taken back before its copy ended (migrate_take_back) */
+	/* the new memory is filled, but copies into the old one are still in flight (pte_contention.c) */
+	bool is_measured;
 };
 
-/* Moves in the order they were begun. */
+/* Moves in one direction, in the order in which they were begun. */
 struct queue {
 	struct move at[MOVES];
 	unsigned head, n;
 	uint64_t bytes;
 	uint64_t ended;   /* ns: when the last one was seen to have ended */
-	uint64_t unit_ns; /* what a unit took lately; 0: none has ended yet */
+	uint64_t unit_ns; /* recent copy time of one unit, in ns; 0: no copy has ended yet */
 };
 
 /*
- * The streams of one engine, and what copies wait for between their parts. The mover's thread alone may touch it, but
- * `context`, which a thread that ends a context reads.
+ * The streams of one engine, and the word that copies wait for between their parts. Only the mover's thread may touch
+ * it, except `context`, which a thread that ends a context reads.
  */
 struct link {
-	_Atomic(CUcontext) context; /* of the streams and events; NULL: none yet */
+	_Atomic(CUcontext) context; /* context of the streams and events; NULL: none yet */
 	CUstream stream_out, stream_in;
-	_Atomic uint32_t *go; /* 1: copies go on; host memory of the context's; NULL: they never pause */
+	_Atomic uint32_t *go; /* 1: copies proceed; host memory, allocated in the context; NULL: copies never pause */
 	CUdeviceptr go_address;
-	bool cannot_wait; /* the driver refuses such waits */
-	bool in_gap;      /* nothing pauses for the mover (quiesce.c) */
+	bool cannot_wait; /* the driver does not support waits for values */
+	bool in_gap;      /* the device is quiesced: copies do not pause for the mover (quiesce.c) */
 };
 
-/* Streams and events, in some context of the device. False: none can be had now. */
+/*
+ * Creates the streams and events in a context of the device, unless they exist. Returns false if that is not possible
+ * now.
+ */
 bool link_open(struct engine *engine);
+/* Destroys the streams and events and leaves their context. No copy may be in flight. */
 void link_close(struct engine *engine);
-/* Copy a piece, in the order of the calls, and record its event behind that. On an error nothing of it runs any more. */
+/*
+ * Queues the copy of a piece and records its event behind it; copies in one direction run in the order of the calls.
+ * gap: the device is quiesced. If it returns an error, no part of the copy is in flight any more.
+ */
 CUresult link_copy(struct engine *engine, struct move *move, bool gap);
-/* Wait until the stream has done all that it was given. False: the driver does not wait; the context died, as a rule. */
+/* Waits until the stream is idle. Returns false if the driver keeps failing, usually because the context died. */
 bool link_settle(CUstream stream);
-/* May copies that changes of mappings wait for go on after the part they are at? Not for longer than one; in gaps always. */
+/*
+ * Lets copies that contend with changes of mappings proceed after their current part (go), or holds them there. They
+ * must not be held for longer than a part takes. While the device is quiesced they always proceed.
+ */
 void link_let_go(struct engine *engine, bool go);
 
-/* How long nothing need be looked at for the sake of copies: ns. tries: looks in vain since the last that ended. */
+/*
+ * Returns for how many ns the mover need not look at copies. tries: number of looks without effect since a copy ended.
+ */
 uint64_t link_nap_ns(const struct engine *engine, unsigned tries);
-/* A copy has ended: for link_nap_ns(). */
+/* Updates the copy rate that link_nap_ns() uses. To be called when a copy has ended. */
 void link_ended(struct queue *queue, const struct move *move);
 
 #endif

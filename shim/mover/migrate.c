@@ -1,22 +1,22 @@
 /*
- * How a piece moves. Two queues, one each way, each with a stream of its own, so that both copy engines work at once;
- * copies end in the order they began.
+ * Migration of a piece. There are two queues, one each way, each with a stream, so that both copy engines work at once.
+ * Copies in a queue end in the order in which they began.
  *
- *   fast, out:  raise `unmapped`, see that nobody holds the block or has a ticket for it, unmap, copy through the
- *               aliases; when the copy has ended the device chunk is free, and the piece rests until the host copy is
- *               mapped at its address
- *   fast, in:   the same, and when the copy has ended the device chunk is mapped
- *   in a gap:   nothing runs, so the device's side is copied at the program's address: what goes out is unmapped when the
- *               copy has ended, rests until there is nothing better to do, and is mapped before the gap ends; what comes
- *               in is mapped first and filled then
+ *   fast, evict    Raise `unmapped`, see that no submission pins the block or has a ticket for it, unmap the piece,
+ *                  copy through the aliases. When the copy has ended, the device chunk is free, and the piece is a
+ *                  deferred map until the host copy is mapped at its address.
+ *   fast, fetch    The same; when the copy has ended, the device chunk is mapped.
+ *   in a gap       Nothing runs, so the device side is copied at the program's address. An evicted piece is unmapped
+ *                  when the copy has ended, is a deferred map until there is nothing better to do, and is mapped
+ *                  before the gap ends. A fetched piece is mapped first and filled afterwards.
  *
- * All changes of mappings are made by this one thread: in one reservation the driver makes them one after another, and
- * lets whoever asks without a pause go first, again and again (H200, driver 580: a second thread that mapped got through
- * once in 20 ms).
+ * This one thread makes all changes of mappings: within one reservation the driver makes them one after another, and
+ * favours a caller that asks without a pause. Measured (H200, driver 580): a second thread that mapped got through once
+ * in 20 ms.
  *
- * Whatever the driver refuses on the way, there is a copy that holds the data, and it is mapped again: the old one
- * until the exchange, the new one after it. What is refused is tried again for a tenth of a second, its block `unmapped`
- * meanwhile, so that no submission that names it runs; after that moving ends, and nobody is held back any more.
+ * Whatever the driver refuses, one copy holds the data, and that copy is mapped again: the old one until the exchange,
+ * the new one after it. A refused call is repeated for a tenth of a second; the block stays `unmapped` meanwhile, so
+ * that no submission that names it runs. After that moving ends, and no submission is held back any more.
  */
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
@@ -27,9 +27,9 @@ bool migrate_any(const struct engine *engine)
 	return engine->moves.out.n || engine->moves.in.n || engine->rests.n;
 }
 
-/* ---- where it was, and where it goes ---- */
+/* ---- source and destination ---- */
 
-/* What the program wants on the host goes there before it goes to a peer. */
+/* A block that the program wants on the host goes there rather than to a peer. */
 static bool wants_host(struct engine *engine, uint32_t piece, enum chunk_place to)
 {
 	const struct block_state *block = to == CHUNK_DEVICE ? NULL : piece_block_state(engine, piece);
@@ -37,7 +37,7 @@ static bool wants_host(struct engine *engine, uint32_t piece, enum chunk_place t
 	return block && piece_wants_host(engine, block);
 }
 
-/* What the heaps of other devices keep free on the host is room, too. */
+/* Makes a spare for the piece. Host memory that the heaps of other devices keep free counts as available, too. */
 static bool make_spare(struct engine *engine, uint32_t piece, enum chunk_place to, unsigned units)
 {
 	if (wants_host(engine, piece, to) && heap_make_host_spare(engine->heap, units) == SW_OK)
@@ -58,7 +58,10 @@ static enum sw_status with_spare(struct engine *engine, uint32_t piece, enum chu
 
 		if (tries && !make_spare(engine, piece, to, units))
 			break;
-		/* Device memory made just now is mapped at its alias here: quick while no copies run for which it waits. */
+		/*
+		 * New device memory is mapped at its alias here. That is quick while no copies run that contend with
+		 * it.
+		 */
 		link_let_go(engine, !tries || to == CHUNK_HOST);
 		status = rest ? migration_turn(engine->heap, gap, transit)
 			      : migration_begin(engine->heap, piece, to, gap, transit);
@@ -67,7 +70,10 @@ static enum sw_status with_spare(struct engine *engine, uint32_t piece, enum chu
 	return status;
 }
 
-/* The new memory does not stay at the address after all; no copy of it is under way. False: the driver keeps it there. */
+/*
+ * Unmaps the new memory from the program's address; no copy of it may be in flight. Returns false if the driver
+ * refuses.
+ */
 static bool remove_new(struct move *move)
 {
 	unsigned tries = 0;
@@ -94,13 +100,13 @@ static void map_again(struct engine *engine, struct move *move, bool new)
 		engine_die(engine, "memory cannot be mapped again");
 }
 
-/* The old memory is mapped again, if it was not all the time. */
+/* Maps the old memory again, unless it stayed mapped. */
 static void map_old(struct engine *engine, struct move *move)
 {
 	map_again(engine, move, false);
 }
 
-/* Nothing was copied, or for nothing: the piece is let go of where it was. */
+/* Ends a move without effect: the piece stays where it was. */
 static enum migrate_answer migrate_undo(struct engine *engine, struct move *move)
 {
 	map_old(engine, move);
@@ -110,7 +116,7 @@ static enum migrate_answer migrate_undo(struct engine *engine, struct move *move
 
 /* ---- beginning ---- */
 
-/* A piece that rests stays as it was: not mapped, on the list. */
+/* A deferred map stays in the list, unmapped. */
 static enum migrate_answer undo_turn(struct engine *engine, struct deferred_map *rest, struct move *move)
 {
 	heap_give_spare(engine->heap, &move->transit);
@@ -118,7 +124,7 @@ static enum migrate_answer undo_turn(struct engine *engine, struct deferred_map 
 	return MIGRATE_FAILED;
 }
 
-/* Nobody uses it from here on. BUSY: somebody does. */
+/* Takes the piece away from submissions and unmaps it. Returns MIGRATE_BUSY if one uses it. */
 static enum migrate_answer take_away(struct engine *engine, struct move *move)
 {
 	piece_raise(engine, &move->transit);
@@ -133,7 +139,7 @@ static enum migrate_answer take_away(struct engine *engine, struct move *move)
 	return MIGRATE_BEGUN;
 }
 
-/* In place: the new memory takes the place of the old, to be filled. */
+/* In place: maps the new memory instead of the old, to be filled. */
 static bool put_new(struct engine *engine, struct move *move)
 {
 	if (move->mapped == MAPPED_OLD && migration_unmap(&move->transit) != CUDA_SUCCESS)
@@ -145,7 +151,7 @@ static bool put_new(struct engine *engine, struct move *move)
 	return true;
 }
 
-/* The piece is where its new memory is, which is filled. */
+/* Ends a move whose new memory is mapped and filled. */
 static void settle_new(struct engine *engine, struct move *move)
 {
 	move_stats_moved(engine, move);
@@ -154,8 +160,8 @@ static void settle_new(struct engine *engine, struct move *move)
 }
 
 /*
- * In place: the copy failed, and the driver does not give the address back. There is no way but forward. What cannot be
- * filled either is lost, and said to be: a driver that refuses both has lost the context.
+ * In place: the copy failed, and the driver does not unmap the new memory, so the only way is to fill it after all. If
+ * that fails, too, the contents are lost, and the log says so; a driver that refuses both has lost the context.
  */
 static enum migrate_answer fill_after_all(struct engine *engine, struct deferred_map *rest, struct move *move)
 {
@@ -164,7 +170,7 @@ static enum migrate_answer fill_after_all(struct engine *engine, struct deferred
 						     engine->link.stream_in);
 
 	if (result != CUDA_SUCCESS || !link_settle(engine->link.stream_in)) {
-		move->transit.spare = NULL; /* never used again */
+		move->transit.spare = NULL; /* the memory is never reused */
 		engine_die(engine,
 			   "memory that was to be filled can neither be copied to nor unmapped; its contents are lost");
 		return rest ? undo_turn(engine, rest, move) : migrate_undo(engine, move);
@@ -218,7 +224,7 @@ enum migrate_answer migrate_begin(struct engine *engine, uint32_t piece, enum ch
 
 /* ---- ending ---- */
 
-/* The copy has ended; the device memory takes the place of the host memory, if it has not yet. */
+/* The copy has ended: maps the device memory in place of the host memory, unless it is mapped already. */
 static void finish_in(struct engine *engine, struct move *move)
 {
 	struct migration *transit = &move->transit;
@@ -226,7 +232,10 @@ static void finish_in(struct engine *engine, struct move *move)
 
 	if (move->mapped != MAPPED_NEW) {
 		link_let_go(engine, false);
-		/* Not even that: nobody is held back for ever from what cannot be had; who touches it is told by the GPU. */
+		/*
+		 * If neither can be mapped, submissions are not held back for ever: one that touches the memory gets an
+		 * error from the GPU.
+		 */
 		if (!piece_map_either(engine, transit, &is_new))
 			is_new = false;
 	}
@@ -251,11 +260,11 @@ static void finish_out(struct engine *engine, struct move *move)
 	move_stats_end(engine, move, false);
 	migration_exchange(engine->heap, &move->transit);
 	deferred_map_add(engine, &move->transit);
-	/* To the plan it is on the host: it may be asked for again at once. */
+	/* For the plan the piece is on the host: it may be fetched again at once. */
 	plan_set(engine->plan, move->transit.piece, move->transit.units, PLAN_HOST);
 }
 
-/* It stays where it went, where it is mapped. lost: copies into the old memory may be under way still. */
+/* The piece stays at its destination, where it is mapped. lost: copies into the old memory may still be in flight. */
 static void settle_out(struct engine *engine, struct move *move, bool lost)
 {
 	move_stats_end(engine, move, false);
@@ -267,7 +276,7 @@ static void settle_out(struct engine *engine, struct move *move, bool lost)
 	piece_arrived(engine, &move->transit, BLOCK_STATE_HOST, move->is_raised);
 }
 
-/* The spare is free again, and the piece may move. */
+/* The copy of a move that was taken back has ended: the spare is free again, and the piece may move. */
 static void finish_back(struct engine *engine, struct move *move)
 {
 	engine->moves.n_back--;
@@ -301,7 +310,7 @@ static bool finish_queue(struct engine *engine, struct queue *queue)
 			engine_doubt(engine, result);
 			return any;
 		}
-		/* Either is an answer that a context which has died does not give. */
+		/* A dead context gives neither of these answers. */
 		engine->health.doubts = 0;
 		if (result == CUDA_ERROR_NOT_READY)
 			return any;
@@ -310,7 +319,7 @@ static bool finish_queue(struct engine *engine, struct queue *queue)
 			return any;
 		if (out && !pte_contention_learn(engine, move))
 			return any;
-		if (!move->is_back) /* how long it took says nothing about the link */
+		if (!move->is_back) /* the time of a move that was taken back says nothing about the link */
 			link_ended(queue, move);
 		queue->head = (queue->head + 1) % MOVES;
 		queue->n--;
@@ -332,11 +341,11 @@ bool migrate_finish(struct engine *engine)
 	return any;
 }
 
-/* ---- copies that do not get on ---- */
+/* ---- copies that make no progress ---- */
 
 #define STUCK_NS     50000000
 #define STUCK_FACTOR 8
-/* While nothing is known of the link. */
+/* The limit while the speed of the link is unknown. */
 #define STUCK_FIRST_NS 500000000
 
 static bool is_stuck(const struct queue *queue)
@@ -354,8 +363,9 @@ bool migrate_is_stuck(const struct engine *engine)
 }
 
 /*
- * Nobody is told where the new memory is, and what the copy still reads is not given away: the piece is held until it has
- * ended. One that is measured with goes on to where it is filled, and what is still written to is not given away.
+ * Submissions do not learn where the new memory is, and what the copy still reads is not freed: the piece cannot move
+ * until the copy has ended. A piece that is being measured with goes on to its filled destination, and the memory that
+ * is still written to is not freed.
  */
 static void take_back(struct engine *engine, struct move *move)
 {
@@ -377,14 +387,14 @@ bool migrate_take_back(struct engine *engine)
 		for (unsigned n = 0; n < queues[i]->n; n++) {
 			struct move *move = &queues[i]->at[(queues[i]->head + n) % MOVES];
 
-			/* What is copied in place is mapped, one way or the other. */
+			/* What is copied in place is mapped, either the old memory or the new. */
 			if (move->mapped == MAPPED_NONE)
 				take_back(engine, move);
 		}
 	return !atomic_load(&engine->channel.dead);
 }
 
-/* It is where it went: what it left may still be written to. */
+/* The piece is at its destination; the memory that it left may still be written to. */
 static void abandon_measured(struct engine *engine, struct move *move)
 {
 	bool ended = REAL(cuEventQuery)(move->event) == CUDA_SUCCESS;
@@ -408,7 +418,10 @@ void migrate_abandon(struct engine *engine)
 				abandon_measured(engine, move);
 				continue;
 			}
-			/* In place there is no way back while the copy runs. Nothing runs beside it: its end is near. */
+			/*
+			 * In place the move cannot be undone while the copy runs. Nothing runs beside it, so it ends
+			 * soon.
+			 */
 			if (move->mapped == MAPPED_NEW && link_settle(engine->link.stream_in)) {
 				finish_in(engine, move);
 				continue;
@@ -417,7 +430,7 @@ void migrate_abandon(struct engine *engine)
 			engine->moves.n_back -= move->is_back;
 			bool removed = remove_new(move);
 
-			/* It may still be written to, or is still mapped: never used again. */
+			/* The spare may still be written to, or is still mapped: it is never reused. */
 			if (REAL(cuEventQuery)(move->event) != CUDA_SUCCESS || !removed)
 				move->transit.spare = NULL;
 			migrate_undo(engine, move);

@@ -1,4 +1,6 @@
-/* What figures and the trace hear of moves. The link is busy while a move has been told of and not its end. */
+/*
+ * Figures and trace events of moves. The link counts as busy while a move has begun and not ended.
+ */
 #include "shim/mover/mover_internal.h"
 #include "shim/stats/stats.h"
 
@@ -23,7 +25,7 @@ void move_stats_begin(struct engine *engine, struct move *move)
 	const struct migration *transit = &move->transit;
 	bool out = transit->to != CHUNK_DEVICE;
 
-	/* With what was too short for a microsecond last time. */
+	/* Includes the remainder of less than a microsecond from last time. */
 	if (!engine->stats.n_told++)
 		engine->stats.busy_since = now - engine->stats.busy_rest;
 	move->number = 0;
@@ -48,7 +50,7 @@ void move_stats_end(struct engine *engine, const struct move *move, bool stayed)
 		trace_event_at(moved, now, move->number, stayed);
 }
 
-/* To come back sooner than that is to be moved in vain, or nearly so. */
+/* A piece that is fetched sooner than this after its eviction was evicted in vain, or nearly so. */
 #define REFETCH_MS 10000
 
 void move_stats_moved(struct engine *engine, const struct move *move)

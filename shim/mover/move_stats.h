@@ -1,5 +1,5 @@
 /*
- * move_stats.h: what figures and the trace hear of moves. The mover's thread only.
+ * move_stats.h: figures and trace events of moves. Only the mover's thread may call these functions.
  */
 #ifndef SPILLWAY_MOVE_STATS_H
 #define SPILLWAY_MOVE_STATS_H
@@ -9,21 +9,28 @@
 
 struct engine;
 
-/* Sums of moves, and of the time they take. The mover's thread alone may touch it. */
+/* Sums of moves, and of the time that they take. Only the mover's thread may touch it. */
 struct move_stats {
-	enum trace_why why_in, why_out; /* of the moves that begin now, for the trace; whoever begins moves sets it */
-	uint64_t moved_in, moved_out;   /* bytes, ever */
-	unsigned n_told;                /* of moves that have begun, and not ended */
-	uint64_t busy_since;            /* ns: up to then the time with moves under way is in STAT_link_us, */
-	uint64_t busy_rest;             /* but for this, while none is */
+	/* reason of the moves that begin now, for the trace; set by the code that begins moves */
+	enum trace_why why_in, why_out;
+	uint64_t moved_in, moved_out; /* bytes since the start */
+	unsigned n_told;              /* moves that have begun and not ended */
+	uint64_t busy_since;          /* ns: time with moves in flight is counted in STAT_link_us up to here, */
+	uint64_t busy_rest;           /* except for this remainder, which is valid while none is in flight */
 };
 
-/* A move begins, and has ended: its data are where they were (stayed), or where they were to go. Each once. */
+/*
+ * Record that a move begins and that it has ended; each must be called once for a move. stayed: the data are where they
+ * were before the move.
+ */
 void move_stats_begin(struct engine *engine, struct move *move);
 void move_stats_end(struct engine *engine, const struct move *move, bool stayed);
-/* The data of one have moved: before what it left is the spare's. */
+/*
+ * Counts a move whose data have moved. Must be called before migration_exchange(), while the old memory is still the
+ * piece's.
+ */
 void move_stats_moved(struct engine *engine, const struct move *move);
-/* The time with moves under way so far, into the figures. */
+/* Adds the time with moves in flight up to now to the figures. */
 void move_stats_busy(struct engine *engine);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * The mover's thread: one for each device whose heap is under pressure. Its order of business, again and again: orders;
- * what was submitted and what is done; copies that have ended; those who wait; what comes next; and, when there is
- * nothing better to do, mapping what has come out.
+ * The mover: one thread for each device whose heap is under pressure, and the creation of its engine. Each pass does,
+ * in this order: orders; the submission log and completions; copies that have ended; waiting submissions; prefetches;
+ * and, if there is nothing better to do, deferred maps.
  */
 #include "shim/context/capture.h"
 #include "shim/base/lock.h"
@@ -20,17 +20,20 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 
-/* Between two looks while nothing is under way and nobody waits; else link_nap_ns() says. */
+/*
+ * ns: naps while nothing is in flight and no submission waits (otherwise link_nap_ns() decides), and the interval of
+ * mover_govern().
+ */
 #define IDLE_NS   300000
 #define QUIET_NS  5000000
 #define GOVERN_NS 2000000
-/* What is under way when moving ends has so long to end. */
+/* ns: how long moves in flight may take to end when the engine ends. */
 #define LAST_NS 1000000000
 
-/* Shorter naps are not worth being woken from. */
+/* ns: shorter naps are not worth being woken from. */
 #define SHORT_NS 30000
 
-/* Until then, or until there is an order, or one more waits than did so far. */
+/* Sleeps for `ns`, or until an order comes or more than n_waiters submissions wait. */
 static void mover_nap(struct engine *engine, uint64_t ns, unsigned n_waiters)
 {
 	if (ns <= SHORT_NS) {
@@ -46,7 +49,7 @@ static void mover_nap(struct engine *engine, uint64_t ns, unsigned n_waiters)
 	lock_drop(&engine->channel.wake_lock);
 }
 
-/* Engines whose mover runs. While one does, submissions are tracked. */
+/* Number of engines whose mover runs. While it is not 0, submissions are tracked. */
 static unsigned n_alive;
 static struct lock alive_lock = LOCK_INIT(LOCK_MOVERS);
 
@@ -59,7 +62,7 @@ static void count_alive(const struct engine *engine, bool alive)
 	lock_drop(&alive_lock);
 }
 
-/* What can still be mapped is; then nobody is held back from this device's memory any more. */
+/* Ends the engine: maps what can still be mapped; after that no submission is held back from this device's memory. */
 static void mover_end(struct engine *engine)
 {
 	uint64_t until = clock_now() + LAST_NS;
@@ -83,7 +86,9 @@ static void mover_end(struct engine *engine)
 	lock_drop(&engine->channel.lock);
 }
 
-/* What is under way ends first. False: it does not get on; what was to move is mapped where it was. */
+/*
+ * Completes everything in flight. Returns false if copies make no progress; the pieces are then mapped where they were.
+ */
 static bool mover_drain(struct engine *engine)
 {
 	while (migrate_any(engine) && !atomic_load(&engine->channel.dead)) {
@@ -102,7 +107,7 @@ static enum sw_status mover_obey(struct engine *engine, enum engine_order order,
 {
 	uint64_t before = engine->stats.moved_out;
 
-	/* Its context is to end, or everything is: that does not wait. */
+	/* These orders do not wait: the context or the whole process is to end, or the process is to go on. */
 	if (!mover_drain(engine) && order != ORDER_PARK && order != ORDER_STOP && order != ORDER_RESUME)
 		return SW_BUSY;
 	switch (order) {
@@ -111,7 +116,7 @@ static enum sw_status mover_obey(struct engine *engine, enum engine_order order,
 	case ORDER_RESUME:
 		*bytes = engine->quiesce.suspended ? engine->quiesce.suspended_bytes : 0;
 		quiesce_resume(engine);
-		/* Everything is on the host now: that moving did not pay before says nothing. */
+		/* Everything is on the host now, so earlier measurements of whether moving pays are void. */
 		trial_init(&engine->governor.trial);
 		return SW_OK;
 	case ORDER_ROOM: {
@@ -133,7 +138,10 @@ static enum sw_status mover_obey(struct engine *engine, enum engine_order order,
 	}
 }
 
-/* One error may be chance, a dead context's is the same each time; there is no time for doubts (engine_doubt) any more. */
+/*
+ * One error may be chance, but a dead context returns the same error each time. At the end there is no time for
+ * engine_doubt().
+ */
 #define LOOKS 3
 
 static bool is_error(CUresult result)
@@ -141,21 +149,27 @@ static bool is_error(CUresult result)
 	return result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY;
 }
 
-/* A process that ends because its context died of what we did is told so; it may end before we notice by ourselves. */
+/*
+ * Checks the context when the process ends: if the context died because of a move, the failure is reported now, because
+ * the process may end before the mover notices by itself.
+ */
 static void look_at_context(struct engine *engine)
 {
 	CUresult result = engine->link.context ? REAL(cuEventQuery)(engine->moves.in.at[0].event) : CUDA_SUCCESS;
 
 	for (unsigned i = 1; i < LOOKS && is_error(result); i++)
 		result = REAL(cuEventQuery)(engine->moves.in.at[0].event);
-	/* It may have been another GPU, or another context of this one, that was at our memory, and it alone is dead. */
+	/*
+	 * The illegal access may have come from another GPU, or from another context of this one, and then only that
+	 * context is dead.
+	 */
 	if (result != CUDA_ERROR_ILLEGAL_ADDRESS && context_any_died_of(CUDA_ERROR_ILLEGAL_ADDRESS))
 		result = CUDA_ERROR_ILLEGAL_ADDRESS;
 	if (is_error(result))
 		engine_lost(engine, result);
 }
 
-/* True: stop. */
+/* Takes and carries out the pending order, if any. Returns true if the thread must stop. */
 static bool take_order(struct engine *engine)
 {
 	if (!atomic_load(&engine->orders.pending))
@@ -170,7 +184,7 @@ static bool take_order(struct engine *engine)
 	if (order == ORDER_STOP)
 		look_at_context(engine);
 	enum sw_status status = mover_obey(engine, order, &bytes);
-	/* At the end of the process the driver is not to be called any more once this is answered. */
+	/* At the end of the process the driver must not be called any more once this order is answered. */
 	if (order == ORDER_STOP)
 		mover_end(engine);
 	lock_take(&engine->channel.lock);
@@ -184,15 +198,15 @@ static bool take_order(struct engine *engine)
 	}
 	clock_wake_all(&engine->channel.answered);
 	lock_drop(&engine->channel.lock);
-	/* Who asked was told that it is not suspended. */
+	/* The thread that gave the order got the answer that nothing is suspended. */
 	if (left && order == ORDER_SUSPEND && status == SW_OK)
 		quiesce_resume(engine);
 	return order == ORDER_STOP;
 }
 
 /*
- * What was submitted before tracking began is unknown. Once no such submission is inside the driver, and the device has
- * been idle, or its contexts have passed events recorded after that, everything that runs is known.
+ * What was submitted before tracking began is unknown. Everything that runs is known once no such submission is inside
+ * the driver and the device has been idle after that, or its contexts have passed events recorded after that.
  */
 static void get_ready(struct engine *engine)
 {
@@ -205,7 +219,7 @@ static void get_ready(struct engine *engine)
 	}
 	switch (context_idle_look(&engine->tracking.idle)) {
 	case CONTEXT_IDLE:
-		/* What was discarded before may have been written by what nobody knew of. */
+		/* What was discarded before may have been written by submissions that were not tracked. */
 		atomic_store(&engine->channel.everything.discarded, 0);
 		engine->tracking.complete = true;
 		break;
@@ -217,8 +231,8 @@ static void get_ready(struct engine *engine)
 }
 
 /*
- * What a submission takes at least if nothing moves, on average: what it names, as far as that lies on the host, comes
- * over the link once. ns; 0: nothing is known.
+ * Returns the least time that a submission takes on average if nothing moves: the part of its names that lies on the
+ * host crosses the link once. In ns; 0: not known.
  */
 static uint64_t least_ns_still(const struct engine *engine)
 {
@@ -232,10 +246,10 @@ static uint64_t least_ns_still(const struct engine *engine)
 }
 
 /*
- * When a program first spills, its host memory is being pinned, which no rate says anything about, and it has no past
- * that tells what to move. Moving by recency then pins more, and costs more than it brings (GPT, 1.5, the first step: 785
- * ms with nothing moved, 1203 with). So nothing moves in that time unless the future of most memory is known: a layer
- * repeats itself many times before the step does.
+ * When a program first spills, its host memory is being pinned, which no rate accounts for, and it has no past that
+ * could show what to move. Moving by recency then pins more and costs more than it gains. So nothing moves during that
+ * time unless the future of most memory is known: a layer repeats itself many times before the step does. Measured
+ * (GPT, 1.5, first step): 785 ms with nothing moved, 1203 with.
  */
 #define FIRST_NS 1000000000
 
@@ -266,7 +280,7 @@ static void mover_govern(struct engine *engine)
 		engine->governor.allows = false;
 		return;
 	}
-	/* Both are told all the time; who decides depends on whether the future is known. */
+	/* Both are updated all the time; which one decides depends on whether the future is known. */
 	bool by_rate = governor_moves(&engine->governor.by_rate, now, engine->progress.done,
 				      engine->stats.moved_in + engine->stats.moved_out, plan_knows(engine->plan));
 	uint64_t period = plan_span(engine->plan);
@@ -278,9 +292,9 @@ static void mover_govern(struct engine *engine)
 }
 
 /*
- * What came out is mapped on the host when the link has nothing to do, and in any case after DEFERRED_MAP_NS: mapping host
- * memory beside copies takes almost as long as copying it (1 ms for 64 MiB), on the thread that keeps the link busy. In
- * a steady state most of it is needed again before that.
+ * An evicted piece is mapped on the host when the link has nothing to do, and in any case after DEFERRED_MAP_NS:
+ * mapping host memory beside copies takes almost as long as copying it (1 ms for 64 MiB), on the thread that keeps the
+ * link busy. In a steady state most of it is needed again before that.
  */
 #define DEFERRED_MAP_NS 1000000000
 #define LULL_NS 5000000
@@ -295,8 +309,9 @@ static bool deferred_map_is_due(const struct engine *engine)
 }
 
 /*
- * Is an event behind each submission worth 0.35 us to it? While memory moves a piece may go as soon as its last use is
- * done (GPT, 1.5, `fast`: 262 ms a step with, 300 without). A gap waits for the whole device instead.
+ * Returns whether an event behind each submission is worth the 0.35 us that it costs the submission. While memory
+ * moves, a piece can be evicted as soon as its last use has completed. Gaps wait for the whole device instead. Measured
+ * (GPT, 1.5, `fast`): 262 ms a step with, 300 without.
  */
 static bool wants_proofs(const struct engine *engine)
 {
@@ -310,7 +325,7 @@ static bool mover_work(struct engine *engine)
 {
 	bool any = intake_read(engine);
 
-	/* Before anything changes. */
+	/* Must come before anything changes. */
 	fault_report_note(engine);
 	schedule_progress(engine);
 	get_ready(engine);
@@ -342,12 +357,15 @@ static bool mover_work(struct engine *engine)
 }
 
 /*
- * While there is nothing else to do host memory is pinned for what leaves next: as much as a gap moves, or as may be free
- * and under way, but no more than may come in for it (128 MiB take 25 to 50 ms, for which a submission may have to wait
- * longer; so it would if they were pinned when they are needed). Where nothing may move nothing leaves, and none waits: each
- * launch that names memory on the host asks this thread (27 of up to 19 ms each in the first step of a GPT, H200). What is
- * missing changes where something moves, or, looked for more rarely, is allocated; where nothing is submitted nothing
- * will leave. The driver that has refused is left alone for longer.
+ * While there is nothing else to do, host memory is pinned for the next evictions: as much as a gap moves, or as may be
+ * free and in flight, but no more than may be fetched in exchange. Pinning 128 MiB takes 25 to 50 ms, for which a
+ * submission may have to wait; it would wait longer if the memory were pinned when it is needed.
+ *
+ * If nothing may move, nothing is pinned: nothing would be evicted, and each launch that names memory on the host asks
+ * this thread and would wait for it. Measured (H200): 27 such waits of up to 19 ms each in the first step of a GPT.
+ *
+ * The reserve changes when something moves or, which is checked more rarely, when memory is allocated; if nothing is
+ * submitted, nothing will be evicted. If the driver has refused to pin, the next attempt comes later.
  */
 #define STOCK_NS         20000000
 #define STOCK_REST_NS    1000000000
@@ -371,7 +389,7 @@ static bool mover_stock(struct engine *engine)
 	return false;
 }
 
-/* Else each look at an event would end the captures of others. */
+/* Otherwise each event query would invalidate captures of other threads. */
 static void mover_relax(struct engine *engine)
 {
 	unsigned tries = 0;
@@ -416,7 +434,7 @@ static void *mover_run(void *argument)
 	return NULL;
 }
 
-/* ---- the beginning ---- */
+/* ---- creation ---- */
 
 static void *mover_table(size_t n, size_t entry)
 {
@@ -434,7 +452,7 @@ static enum plan_way way_of(const struct heap *heap, bool exact)
 	return exact ? PLAN_IN_GAPS : PLAN_BESIDE_KERNELS;
 }
 
-/* An engine lives as long as the process: submissions may look at it at any time. */
+/* An engine lives as long as the process, because submissions may look at it at any time. */
 struct engine *mover_new(struct device *device, struct heap *heap, bool exact)
 {
 	struct engine *engine = aligned_alloc(_Alignof(struct engine), sizeof(*engine));

@@ -1,5 +1,5 @@
 /*
- * mover.h: the engine of a device, and its thread.
+ * mover.h: creates the engine of a device and starts its thread, the mover.
  */
 #ifndef SPILLWAY_MOVER_H
 #define SPILLWAY_MOVER_H
@@ -14,43 +14,46 @@
 
 struct engine;
 
-/* Its thread, and when something last moved. The thread itself alone may touch it, once it runs. */
+/* The thread of the engine, and when memory last moved. Only the thread itself may touch it once it runs. */
 struct loop {
 	pthread_t thread;
 	bool has_thread, ended;
-	uint64_t copied; /* ns: when copies were last under way */
+	uint64_t copied; /* ns: when copies were last in flight */
 };
 
-/* Does moving pay (govern() in mover.c)? The mover's thread alone may touch it. */
+/* Whether moving pays (mover_govern() in mover.c). Only the mover's thread may touch it. */
 struct move_governor {
 	struct governor by_rate;
 	struct trial trial;
-	bool allows;     /* moving, at present */
-	uint64_t begun;  /* ns: when it began to look; 0: not yet */
-	bool knows_most; /* the future of most memory has been known since then */
-	uint64_t asked;  /* ns: when the two were asked last */
+	bool allows;     /* moving is allowed at present */
+	uint64_t begun;  /* ns: when it began to measure; 0: not yet */
+	bool knows_most; /* the next use of most memory has been known since `begun` */
+	uint64_t asked;  /* ns: when governor and trial were last asked */
 };
 
-/* Is everything known that runs on the device? The mover's thread alone may touch it. */
+/* Whether everything that runs on the device is known. Only the mover's thread may touch it. */
 struct tracking {
-	bool asked; /* `idle` is a question that is open */
+	bool asked; /* `idle` holds a query that is not answered yet */
 	struct context_idle idle;
-	bool complete; /* every submission that was not tracked is done */
+	bool complete; /* every submission that was not tracked has completed */
 };
 
-/* Host memory that is pinned ahead (stock() in mover.c). The mover's thread alone may touch it. */
+/* State of pinning host memory ahead of use (mover_stock() in mover.c). Only the mover's thread may touch it. */
 struct host_reserve {
-	uint64_t after; /* ns: nothing is pinned ahead before */
-	uint64_t since; /* ns: when no host memory was missing that could be pinned ahead, */
-	uint64_t moved; /* what had moved until then, */
-	uint64_t heard; /* and how many submissions had been heard of */
+	uint64_t after; /* ns: nothing is pinned ahead before this time */
+	uint64_t since; /* ns: when the reserve last needed nothing that could be pinned */
+	uint64_t moved; /* bytes that had moved until then */
+	uint64_t heard; /* submissions that had been read until then */
 };
 
-/* The engine of a device, without its thread yet. Returns NULL if there is no memory for it. */
+/*
+ * Creates the engine of a device, without its thread. exact: the policy's mode is `exact`, not `fast`. Returns NULL if
+ * there is no memory for it.
+ */
 struct engine *mover_new(struct device *device, struct heap *heap, bool exact);
-/* Starts its thread. Returns false if the system has none. */
+/* Starts the mover's thread. Returns false if the system has no resources for it. */
 bool mover_start(struct engine *engine);
-/* Bytes: driver calls are made on the threads of an engine. */
+/* Stack size in bytes; driver calls are made on the threads of an engine. */
 #define ENGINE_STACK ((size_t)1 << 20)
 
 #endif

@@ -1,24 +1,24 @@
 /*
- * mover_internal.h: the engine of one device, for the mover's files. Each file has a header of its own; from the ground up,
- * so that a file calls those above it in this list, never those below:
+ * mover_internal.h: the engine of one device, for the mover's files. Each file has a header of its own. In this list a
+ * file calls only those above it:
  *
- *   engine.c     what the mover reads of submissions; what other threads order; the device budget; how the engine dies
- *   piece.c      one piece: its marks, what the plan knows of it, small blocks that do not leave, the end of a move
- *   link.c       the streams that pieces are copied on
- *   pte_contention.c      which copies changes of mappings wait for
- *   move_stats.c       what figures and the trace hear of moves
- *   deferred_map.c       pieces on the host that are not mapped
- *   migrate.c       one piece from here to there, and what to do when the driver refuses
- *   intake.c     what the mover hears: of the heap, and of what was submitted
- *   schedule.c     which piece comes in, which goes out, and whether to wait
- *   quiesce.c        the exact mode: moving while nothing runs
- *   quiesce_orders.c  the same by order: suspending, making room for others and for new blocks
- *   recall.c     what goes back to peers that need their memory
- *   fault_report.c       what is said when `fast` has stopped a job
- *   discard.c    contents that need not be copied
- *   mover.c      the engine's beginning, and its thread: the order of business
+ *   engine.c          submission log, orders from other threads, device budget, death of the engine
+ *   piece.c           one piece: block state, what the plan knows of it, what stays on the device, end of a move
+ *   link.c            the streams that pieces are copied on
+ *   pte_contention.c  which copies contend with changes of mappings
+ *   move_stats.c      figures and trace events of moves
+ *   deferred_map.c    pieces on the host that are not mapped
+ *   migrate.c         migration of one piece, and recovery when the driver refuses
+ *   intake.c          changes of the heap, and the log of submissions
+ *   schedule.c        which piece is fetched, which is evicted, and whether to wait
+ *   quiesce.c         the exact mode: migrating while nothing runs
+ *   quiesce_orders.c  quiescing by order: suspension, room for others and for new blocks
+ *   recall.c          memory that goes back to the peers that lent it
+ *   fault_report.c    the report when `fast` has stopped a job
+ *   discard.c         contents that need not be copied
+ *   mover.c           creation of the engine, and its thread
  *
- * The state of each stands in a struct in its header, which says who may touch it.
+ * The state of each file is a struct in its header, which says who may touch it.
  */
 #ifndef SPILLWAY_MOVER_INTERNAL_H
 #define SPILLWAY_MOVER_INTERNAL_H
@@ -50,29 +50,33 @@
 #include "shim/trace/trace.h"
 
 struct engine {
-	/* Set by mover_new(). */
+	/* Set by mover_new(), constant afterwards. */
 	struct device *device;
 	struct heap *heap;
 	struct arena *arena;
 	bool exact;
 
-	/* What submissions tell the mover and wait for. Its lock is also that of `orders`. */
+	/* Shared with submissions. Its lock (SPILL) also protects `orders`. */
 	struct channel channel;
 
-	/* What other threads ask of it. */
+	/* Requests of other threads. */
 	struct orders orders;
 	struct new_blocks new_blocks;
 
-	/* The mover's own. Each struct says who may touch it; what is pointed to here is the mover's thread's alone. */
-	struct inflight *claims; /* NULL in `exact`: nothing is taken away from what runs there */
+	/*
+	 * State of the mover. Each struct says who may touch it; only the mover's thread may touch what the pointers
+	 * here point to.
+	 */
+	/* pins of submissions in flight; NULL in `exact`, where nothing is unmapped beside what runs */
+	struct inflight *claims;
 	struct plan *plan;
-	struct travels *travels; /* what was in transit lately (fault_report.c) */
+	struct travels *travels; /* what was in transit recently (fault_report.c) */
 	struct health health;
 	struct piece_tables by_piece;
 	struct link link;
-	struct pte_contention turns; /* which copies changes of mappings wait for */
+	struct pte_contention turns; /* which copies contend with changes of mappings */
 	struct move_stats stats;
-	struct deferred_maps rests; /* oldest first */
+	struct deferred_maps rests; /* deferred maps, oldest first */
 	struct migrations moves;
 	struct intake intake;
 	struct progress progress;

@@ -1,7 +1,7 @@
 /*
- * One piece: what submissions and the mover tell each other about it by the marks of the arena (who uses its block,
- * that nobody is to, where the piece is), what the plan is told of it, and its end of a move, when it is mapped and
- * let go of. Nothing is decided here, and nothing begins to move.
+ * One piece: the block state that submissions and the mover share about it (which submissions use its block, that none
+ * may, where the piece is), what the plan knows of it, and the end of its moves, when it is mapped and may move again.
+ * Nothing here decides or begins a move.
  */
 #include "shim/heap/chunk.h"
 #include "shim/mover/mover_internal.h"
@@ -52,7 +52,7 @@ struct piece_list piece_list_all(const struct engine *engine, bool but_moving)
 	return all.list;
 }
 
-/* ---- its marks ---- */
+/* ---- block state ---- */
 
 struct block_state *piece_block_state(struct engine *engine, uint32_t piece)
 {
@@ -118,28 +118,32 @@ bool piece_is_discarded(const struct engine *engine, uint32_t block_unit, uint32
 /* ---- what stays on the device ---- */
 
 /*
- * Blocks that do not leave the device in `fast`. Tables of libraries are such, and lists, counters, states: memory that
- * kernels find by addresses which no launch names, from other memory or from constants. To the plan that is memory which
- * nobody uses, the first to leave, and a kernel that reaches it while it is on its way stops the job. (cuFFT and cuRAND on
- * an H200: tables of 2 to 7 MiB.) There are two kinds, each with its own share of the device budget; within a share, who
- * was there first has it:
- *   small blocks, of up to SMALL_BLOCK bytes, whoever allocated them: little memory, so keeping it costs little;
- *   blocks of any size that a rule calls `movable: exact`, as the shipped policies do of what math libraries allocate for
- *   themselves: a larger share, and more of a small budget, for here it is known that the memory is of that sort.
- *   Small ones beyond it are as above.
- * Where others fill the device later the budget is what they leave, and what is kept beyond its share may go again, the
- * latest addresses first.
+ * Blocks that are not evicted in `fast`. Examples are tables of libraries, lists, counters and states: memory that
+ * kernels find by addresses which no launch names, in other memory or in constants. To the plan such memory is unused
+ * and the first to evict, and a kernel that accesses it in transit stops the job. Measured (H200): cuFFT and cuRAND
+ * have tables of 2 to 7 MiB. There are two kinds, each with a share of the device budget; within a share, the first to
+ * come is kept:
+ *
+ *   - small blocks, of up to SMALL_BLOCK bytes, regardless of who allocated them: that is little memory, so keeping it
+ *     costs little;
+ *   - blocks of any size with a rule `movable: exact`, which the shipped policies set for what math libraries allocate
+ *     for themselves: this share is larger, and more of a small budget, because here the memory is known to be of that
+ *     kind. Small ones beyond this share count as small blocks.
+ *
+ * If others fill the device later, the budget is what they leave. What exceeds its share then may be evicted again, the
+ * highest addresses first.
  */
 #define SMALL_BLOCK ((uint64_t)16 << 20)
 #define SMALL_SHARE 16
 #define RULED_SHARE 4
 /*
- * Under a small budget a quarter holds not even one of such blocks (cuFFT takes 4.1 MiB for a transform with a callback, and
- * a job with 16 MiB was stopped for it): then up to this much, but never more than half of the budget.
+ * Under a small budget a quarter does not hold even one such block. Then up to this much is kept, but never more than
+ * half of the budget. Measured: cuFFT takes 4.1 MiB for a transform with a callback, and a job with 16 MiB was stopped
+ * for it.
  */
 #define RULED_LEAST ((uint64_t)16 << 20)
 
-/* Of engine->by_piece.kept: beside the number of units (a piece has up to 64), whether a rule is the reason. */
+/* Flag in engine->by_piece.kept beside the number of units (a piece has up to 64): a rule is the reason. */
 #define RULED 0x80
 _Static_assert(CHUNK_MOST < RULED, "the units of a piece fit beside the bit");
 
@@ -152,7 +156,7 @@ static uint64_t most_units(const struct engine *engine, bool ruled)
 	return share / HEAP_UNIT;
 }
 
-/* The piece is not on the device any more. */
+/* The piece is not kept any more. */
 static void keep_forget(struct engine *engine, uint32_t piece)
 {
 	bool ruled = engine->by_piece.kept[piece] & RULED;
@@ -161,7 +165,7 @@ static void keep_forget(struct engine *engine, uint32_t piece)
 	engine->by_piece.kept[piece] = 0;
 }
 
-/* Keeps the piece, of which nothing is kept, as far as that share goes. */
+/* Keeps the piece, which must not be kept yet, if the share has room. Returns false if it has not. */
 static bool keep_in_share(struct engine *engine, uint32_t piece, uint32_t units, bool ruled)
 {
 	if (engine->by_piece.kept_units[ruled] + units > most_units(engine, ruled))
@@ -172,8 +176,8 @@ static bool keep_in_share(struct engine *engine, uint32_t piece, uint32_t units,
 }
 
 /*
- * Returns whether this piece, which is on the device, is to stay there, since it is of a small block, or of one that
- * a rule keeps. Never in `exact`. Its block starts at block_unit.
+ * Returns whether this piece, which is on the device, must stay there because it belongs to a small block or to one
+ * that a rule keeps. Always false in `exact`. block_unit: first unit of its block.
  */
 static bool keep_piece(struct engine *engine, uint32_t piece, uint32_t units, uint32_t block_unit)
 {
@@ -185,7 +189,7 @@ static bool keep_piece(struct engine *engine, uint32_t piece, uint32_t units, ui
 		return false;
 	if ((ruled || small) && engine->by_piece.kept[piece] == (units | (ruled ? RULED : 0)))
 		return true;
-	/* Another block may have come to its place unnoticed. */
+	/* Another block may have taken its place unnoticed. */
 	keep_forget(engine, piece);
 	return (ruled && keep_in_share(engine, piece, units, true)) ||
 	       (small && keep_in_share(engine, piece, units, false));
@@ -201,7 +205,7 @@ void piece_tell_plan(struct engine *engine, uint32_t piece)
 	if (!heap_piece(engine->heap, piece, &units, &place, &block)) {
 		plan_set(engine->plan, piece, 0, PLAN_GONE);
 		keep_forget(engine, piece);
-		/* What is made at this address next has neither left the device nor been brought ahead. */
+		/* A new piece at this address has neither left the device nor been prefetched. */
 		engine->by_piece.left[piece] = 0;
 		engine->by_piece.ahead[piece] = false;
 		return;
@@ -233,7 +237,7 @@ void piece_keep_follow(struct engine *engine)
 			if (!engine->by_piece.kept[piece] || !(engine->by_piece.kept[piece] & RULED) != !ruled)
 				continue;
 			keep_forget(engine, piece);
-			piece_tell_plan(engine, piece); /* which keeps it if it still fits */
+			piece_tell_plan(engine, piece); /* keeps it again if it still fits */
 		}
 	}
 }

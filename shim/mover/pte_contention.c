@@ -1,10 +1,13 @@
 /*
- * Which copies a change of a mapping waits for. NVIDIA's driver changes page tables with one of the copy engines, and
- * which one differs from machine to machine: of H200s with the same driver those alone in a machine use the one that
- * copies to the host (0.56 ms a change beside such copies, 0.03 beside those to the device), those of a pair the other
- * (0.03 and 0.56; test/bench/mapping.c). Cutting the wrong copies into parts costs a GPT job at 1.5 a tenth of its speed
- * in `fast` and a ninth in `exact`. So it is measured, once for each place that memory goes to, with a piece that has just
- * come out: nobody reads or writes it then, and as both its chunks hold the same, it can be copied to and fro.
+ * Which copies contend with changes of mappings. NVIDIA's driver changes page tables with one of the copy engines, and
+ * which one differs from machine to machine. Making the wrong copies in parts costs a GPT job at 1.5 a tenth of its
+ * speed in `fast` and a ninth in `exact`. So it is measured, once for each place that memory is evicted to, with a
+ * piece that has just been evicted: nothing reads or writes it then, and because both its chunks hold the same
+ * contents, it can be copied to and fro.
+ *
+ * Measured (H200s with the same driver, test/bench/mapping.c): a single H200 in a machine uses the engine that copies
+ * to the host (a change takes 0.56 ms beside such copies, 0.03 beside those to the device), those of a pair use the
+ * other one (0.03 and 0.56).
  */
 #include "shim/heap/map.h"
 #include "shim/driver/real.h"
@@ -14,23 +17,26 @@
 #include <string.h>
 
 /*
- * Copies are queued for about as long as an engine's time slice is, 1 ms: a change that has to wait takes 0.4 to 0.9 ms
- * then, one that has not 0.03 to 0.1 (H200). Short pieces are over too soon.
+ * Copies are queued for about the length of an engine's time slice, 1 ms. Short pieces end too soon for that. Measured
+ * (H200): a change that has to wait takes 0.4 to 0.9 ms then, one that has not 0.03 to 0.1.
  */
 #define QUEUED_NS   1000000
 #define QUEUED_MOST 256
 #define COPY_MOST   ((uint64_t)32 << 20)
 #define COPY_LEAST  ((uint64_t)4 << 20)
 #define TRIES       5
-/* A change waits for copies if most of them take so many times as long beside them, and so much more. */
+/* A change waits for copies if most changes take more than TIMES as long beside them, plus MORE_NS. */
 #define TIMES   3
 #define MORE_NS 100000
-/* If all take longer than that even without copies of ours, the program's are in the way: another piece, so many times. */
+/*
+ * If all changes take longer than this even without the library's copies, the program's copies are in the way. Then
+ * another piece is tried, up to PIECES_MOST pieces.
+ */
 #define QUIET_MOST_NS 300000
 #define PIECES_MOST   8
-/* It is given up after that. On a link of 50 GB/s it takes 25 ms. */
+/* The measurement is given up after this time. On a link of 50 GB/s it takes 25 ms. */
 #define LAST_NS 100000000
-/* How often the driver is asked to unmap the second mapping; one that stays keeps its memory as long as the process. */
+/* The most tries to unmap the second mapping. If it stays, its memory stays in use as long as the process lives. */
 #define UNMAPS 50
 
 struct bench {
@@ -38,8 +44,8 @@ struct bench {
 	const struct migration *transit;
 	CUdeviceptr window; /* the device chunk is mapped here a second time, and unmapped */
 	CUevent begun;
-	uint64_t until;          /* ns */
-	bool copies[PTE_CONTENTION_WAYS]; /* of ours may be under way */
+	uint64_t until;          /* ns: end of the measurement */
+	bool copies[PTE_CONTENTION_WAYS]; /* copies of the measurement may be in flight */
 };
 
 static bool remove_window(const struct bench *bench)
@@ -54,7 +60,7 @@ static bool remove_window(const struct bench *bench)
 	return false;
 }
 
-/* ns; UINT64_MAX: refused. */
+/* Returns how long one change of a mapping takes, in ns, or UINT64_MAX if the driver refused. */
 static uint64_t pte_contention_change(const struct bench *bench)
 {
 	uint64_t bytes = migration_bytes(bench->transit), start = clock_now();
@@ -84,7 +90,10 @@ static CUresult pte_contention_copy(struct bench *bench, enum pte_contention_way
 	return REAL(cuMemcpyDtoDAsync_v2)(to, from, bytes < COPY_MOST ? bytes : COPY_MOST, stream_of(bench, way));
 }
 
-/* Not for ever: a program's stream that shares a queue with ours may be held until the mover answers somebody. */
+/*
+ * The wait is bounded, because a program's stream that shares a hardware queue with the link may be held until the
+ * mover answers a waiting submission.
+ */
 static bool wait_for(struct bench *bench, enum pte_contention_way way)
 {
 	CUresult result = REAL(cuStreamQuery)(stream_of(bench, way));
@@ -97,7 +106,7 @@ static bool wait_for(struct bench *bench, enum pte_contention_way way)
 	return result == CUDA_SUCCESS;
 }
 
-/* Copies, of which the first has ended on return; the others have not, as a rule. */
+/* Queues n copies and returns when the first has ended; the others usually have not. */
 static bool pte_contention_begin(struct bench *bench, enum pte_contention_way way, unsigned n)
 {
 	CUresult result = CUDA_SUCCESS;
@@ -114,7 +123,9 @@ static bool pte_contention_begin(struct bench *bench, enum pte_contention_way wa
 	return result == CUDA_SUCCESS;
 }
 
-/* How many copies are about a time slice; 0: refused. The first of them may take longer than others. */
+/*
+ * Returns how many copies take about a time slice; 0: refused. The first copy is not timed, because it may take longer.
+ */
 static unsigned slice_of(struct bench *bench, enum pte_contention_way way)
 {
 	if (pte_contention_copy(bench, way) != CUDA_SUCCESS || !wait_for(bench, way))
@@ -135,7 +146,10 @@ static int by_length(const void *one, const void *two)
 	return (a > b) - (a < b);
 }
 
-/* What changes take beside n copies each, ns, the shortest first. False: refused, or it took too long. */
+/*
+ * Returns in ret_ns how long changes take beside n copies each, in ns, sorted with the shortest first. Returns false if
+ * the driver refused or it took too long.
+ */
 static bool pte_contention_beside(struct bench *bench, enum pte_contention_way way, unsigned n, uint64_t ret_ns[TRIES])
 {
 	for (unsigned i = 0; i < TRIES; i++) {
@@ -148,8 +162,8 @@ static bool pte_contention_beside(struct bench *bench, enum pte_contention_way w
 }
 
 /*
- * *ret_again: the program was in the way. One way after the other: on return copies are under way one way at most, of
- * those that write either chunk.
+ * Measures both ways, one after the other: on return, at most one way has copies in flight, of those that write either
+ * chunk. *ret_again: the program was in the way. Returns false without a result.
  */
 static bool pte_contention_measure(struct bench *bench, bool ret_waits[PTE_CONTENTION_WAYS], bool *ret_again)
 {
@@ -169,7 +183,10 @@ static bool pte_contention_measure(struct bench *bench, bool ret_waits[PTE_CONTE
 	return !*ret_again;
 }
 
-/* The move ends when all that was begun here has. Copies out it can be taken back beside, as others are. */
+/*
+ * Records the move's event behind all copies that were begun here. Beside copies out the move can be taken back like
+ * any other.
+ */
 static void put_off(struct engine *engine, struct move *move, const struct bench *bench)
 {
 	CUresult result = REAL(cuEventRecord)(move->event, engine->link.stream_in);
@@ -179,7 +196,7 @@ static void put_off(struct engine *engine, struct move *move, const struct bench
 		result = REAL(cuStreamWaitEvent)(engine->link.stream_out, move->event, 0);
 	if (result == CUDA_SUCCESS)
 		result = REAL(cuEventRecord)(move->event, engine->link.stream_out);
-	/* Then nothing tells when. */
+	/* Without the event the end of the copies cannot be seen. */
 	if (result != CUDA_SUCCESS && (!link_settle(engine->link.stream_in) || !link_settle(engine->link.stream_out)))
 		engine_lost(engine, result);
 }

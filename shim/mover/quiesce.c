@@ -1,15 +1,17 @@
 /*
- * Moving while nothing runs. A gap: the gate is closed to submissions, those inside the driver come back, everything
- * the device was given is done; then pieces are copied both ways at once and remapped, and the gate opens. No access,
- * foreseen or not, can meet a piece in transit, so this can be wrong about speed only.
+ * Quiescing: migrating while nothing runs on the device. A gap: the gate is closed to submissions, those inside the
+ * driver return, and everything submitted to the device completes; then pieces are copied both ways at once and
+ * remapped, and the gate opens. No access, foreseen or not, can meet a piece in transit, so an error here can cost
+ * speed only.
  *
- * What other devices run goes on, as long as it cannot touch the heap: they were never given access to it, and are not
- * before the gap ends (peer.h); and nothing they were given has told that it may (completion_touches): a copy that names memory
- * of two devices, a graph, whose nodes may lie on any. Else all devices are waited for.
+ * Work of other devices goes on as long as it cannot touch the heap: those devices have no access to it, and get none
+ * before the gap ends (peer.h), and nothing submitted to them has shown that it may touch it (completion_touches), such
+ * as a copy that names memory of two devices, or a graph, whose nodes may be on any device. Otherwise all devices are
+ * waited for.
  *
- * Waiting for the device has an end: when it makes no progress for quiesce.patience it may be held by what a thread
- * at the gate would do next. Then the gate opens, those who wait go on with memory where it is, and the next try
- * comes later each time.
+ * The wait for the device is bounded: if it makes no progress for quiesce.patience, it may be held by what a thread at
+ * the gate would do next. Then the gate opens, waiting submissions proceed with memory where it is, and the next
+ * attempt comes later each time.
  */
 #include "shim/context/capture.h"
 #include "shim/base/lock.h"
@@ -21,12 +23,17 @@
 #include "shim/submit/submission.h"
 #include "shim/stats/stats.h"
 
-/* ns: between tries when one was given up, doubled each time; and the longest patience with the device. */
+/*
+ * ns: the pause after an attempt that was given up, which doubles each time, and the longest patience with the device.
+ */
 #define QUIESCE_BACKOFF_LEAST 10000000u
 #define QUIESCE_BACKOFF_MOST  5000000000u
 #define PATIENCE_MOST     400000000u
 
-/* One gap in the process: all of them use the one gate. Suspended engines keep it closed, for all, between their gaps. */
+/*
+ * At most one gap in the process, because all gaps use the one gate. Suspended engines keep it closed for all devices
+ * between their gaps.
+ */
 static struct lock one_gap = LOCK_INIT(LOCK_QUIESCE);
 static unsigned n_suspended;
 
@@ -38,7 +45,7 @@ static void open_locked(void)
 		gate_open();
 }
 
-/* Between two looks at what has to end before a gap. */
+/* ns: interval of polling what has to end before a gap. */
 #define POLL_NS 15000
 
 void quiesce_nap(const struct engine *engine)
@@ -48,7 +55,7 @@ void quiesce_nap(const struct engine *engine)
 
 /* ---- closing and opening ---- */
 
-/* For the trace: for how long nothing ran; of a try that was given up, how long it took. */
+/* Traces a gap: for how long nothing ran; or, if the attempt was given up, how long it took. */
 static void tell_gap(const struct engine *engine, bool given_up)
 {
 	trace_event_at(gap, engine->quiesce.began, (uint64_t)engine->device->ordinal,
@@ -63,7 +70,7 @@ static bool out_of_patience(struct engine *engine, uint64_t since)
 	return clock_now() - last > engine->quiesce.patience;
 }
 
-/* Up to which submission is done what the gap waits for? */
+/* Returns up to which submission everything that the gap waits for has completed. */
 static uint64_t done_by(const struct engine *engine, uint64_t devices)
 {
 	CUresult unused;
@@ -72,7 +79,10 @@ static uint64_t done_by(const struct engine *engine, uint64_t devices)
 							       : engine->progress.done;
 }
 
-/* Others go on submitting: that what they were given since gets done is no progress. */
+/*
+ * Returns whether to go on waiting for a gap. Other devices go on submitting; completion of what they submitted after
+ * the gate began to close is no progress.
+ */
 static bool goes_on_waiting(struct engine *engine, uint64_t devices, uint64_t begin)
 {
 	uint64_t progress = engine->progress.last, before = engine->quiesce.done;
@@ -84,7 +94,10 @@ static bool goes_on_waiting(struct engine *engine, uint64_t devices, uint64_t be
 	return !out_of_patience(engine, begin) && !atomic_load(&engine->channel.dead);
 }
 
-/* Is everything that these devices were given done? False: not within our patience, or nobody can tell. */
+/*
+ * Waits until everything submitted to these devices has completed. Returns false if the patience ends before, or if it
+ * cannot be determined.
+ */
 static bool wait_until_idle(struct engine *engine, uint64_t devices, uint64_t begin)
 {
 	struct context_idle idle;
@@ -104,7 +117,10 @@ static bool wait_until_idle(struct engine *engine, uint64_t devices, uint64_t be
 	}
 }
 
-/* Nobody who may have to do with these devices is inside the driver, nor comes in. Suspended is all of the process. */
+/*
+ * Waits until no submission that may concern these devices is inside the driver; the gate lets none in. If an engine is
+ * suspended, the gate is closed to the whole process.
+ */
 static bool wait_until_quiet(struct engine *engine, uint64_t devices, uint64_t begin)
 {
 	gate_for(n_suspended ? CONTEXT_ALL_DEVICES : devices);
@@ -117,8 +133,9 @@ static bool wait_until_quiet(struct engine *engine, uint64_t devices, uint64_t b
 }
 
 /*
- * What was submitted before tracking knew all that runs has told nothing; and what moves in gaps in `fast`, by order, does
- * so too rarely to be looked at closely.
+ * Returns the devices whose work may touch the heap. It is all devices while submissions before tracking are not known
+ * to have completed, because those did not show what they touch, and for gaps by order in `fast`, which are too rare to
+ * be worth a closer look.
  */
 static uint64_t who_may_touch(const struct engine *engine, bool whole)
 {
@@ -127,8 +144,9 @@ static uint64_t who_may_touch(const struct engine *engine, bool whole)
 }
 
 /*
- * True: nothing that runs can touch the heap, nor come to do so before let_touch(). What other devices were given is looked
- * at once all that may touch it has told so: then nobody is inside the driver any more who has to do with it.
+ * Waits until nothing that runs can touch the heap, or can get access before let_touch(). Returns false if it gave up.
+ * The work of other devices is examined after all known to touch the heap are quiet: then no submission that concerns
+ * the heap is inside the driver.
  */
 static bool wait_until_untouched(struct engine *engine, bool whole, uint64_t begin)
 {
@@ -171,7 +189,10 @@ bool quiesce_close(struct engine *engine, bool whole)
 	if (!wait_until_untouched(engine, whole, begin))
 		goto give_up;
 	if (gate_close()) {
-		/* By order, before tracking knew all that runs: what was discarded may have been written since (mover.c). */
+		/*
+		 * A gap by order may come before tracking is complete; what was discarded may have been written since
+		 * (mover.c).
+		 */
 		if (!engine->tracking.complete)
 			atomic_store(&engine->channel.everything.discarded, 0);
 		engine->link.in_gap = true;
@@ -190,7 +211,7 @@ give_up:
 	if (engine->quiesce.backoff > QUIESCE_BACKOFF_MOST)
 		engine->quiesce.backoff = QUIESCE_BACKOFF_MOST;
 	engine->quiesce.not_before = clock_now() + engine->quiesce.backoff;
-	/* Perhaps it only takes long: some programs run one kernel for a tenth of a second. */
+	/* The device may just be slow: some programs run one kernel for a tenth of a second. */
 	if (engine->quiesce.patience < PATIENCE_MOST)
 		engine->quiesce.patience *= 2;
 	return false;
@@ -199,7 +220,7 @@ give_up:
 void quiesce_open(struct engine *engine)
 {
 	engine->link.in_gap = false;
-	/* What was under way when the engine died stays where it was, before anything may touch it. */
+	/* If the engine died, what was in flight stays where it was; this must come before anything may touch it. */
 	if (atomic_load(&engine->channel.dead)) {
 		migrate_abandon(engine);
 		while (deferred_map_map(engine))
@@ -252,7 +273,7 @@ static void quiesce_wish(struct engine *engine, struct wishes *wishes, uint32_t 
 	plan_set(engine->plan, piece, units, PLAN_MOVING);
 }
 
-/* What those who wait want, under the lock of the list. */
+/* Adds the pieces that waiting submissions need. Locking: takes SPILL. */
 static void wish_for_waiters(struct engine *engine, struct wishes *wishes)
 {
 	lock_take(&engine->channel.lock);
@@ -277,7 +298,7 @@ static void wish_ahead(struct engine *engine, struct wishes *wishes)
 		quiesce_wish(engine, wishes, piece, when);
 }
 
-/* In a gap only those keep their memory who hold it at the gate or wait for it. */
+/* In a gap only submissions that pin a block at the gate, or wait for it, keep it from being evicted. */
 static bool is_spoken_for(void *argument, uint32_t piece)
 {
 	struct engine *engine = argument;
@@ -298,7 +319,7 @@ bool quiesce_send_out(struct engine *engine, uint64_t when, unsigned units)
 		if (migrate_begin(engine, victim, CHUNK_HOST, true) == MIGRATE_BEGUN)
 			return true;
 		if (engine->moves.out.n)
-			return true; /* no room for it on the host before others have come in */
+			return true; /* no host memory for it before other pieces have been fetched */
 		plan_set(engine->plan, victim, engine->arena->states[victim].units_of_piece, PLAN_PINNED);
 		if (engine->quiesce.n_refused == sizeof(engine->quiesce.refused) / sizeof(engine->quiesce.refused[0]))
 			return false;
@@ -306,13 +327,13 @@ bool quiesce_send_out(struct engine *engine, uint64_t when, unsigned units)
 	}
 }
 
-/* Send one piece out for a wish. False: nothing can go for it. */
+/* Evicts one piece for a wish. Returns false if nothing can be evicted for it. */
 static bool make_room(struct engine *engine, const struct wish *wish)
 {
 	return quiesce_send_out(engine, wish->when, engine->arena->states[wish->piece].units_of_piece);
 }
 
-/* The victims that did not go may be chosen again. */
+/* Victims that the driver refused may be chosen again. */
 static void forgive_refused(struct engine *engine)
 {
 	for (unsigned i = 0; i < engine->quiesce.n_refused; i++)
@@ -320,7 +341,10 @@ static void forgive_refused(struct engine *engine)
 	engine->quiesce.n_refused = 0;
 }
 
-/* One wish, as far as it can go now. True: the wish is over, begun or not. */
+/*
+ * Fetches the piece of one wish, as far as that is possible now. Returns true if the wish is finished, whether or not a
+ * move has begun.
+ */
 static bool quiesce_grant(struct engine *engine, const struct wish *wish)
 {
 	uint64_t bytes = (uint64_t)engine->arena->states[wish->piece].units_of_piece * HEAP_UNIT;
@@ -343,7 +367,7 @@ static bool quiesce_grant(struct engine *engine, const struct wish *wish)
 	return true;
 }
 
-/* Room for the next wishes goes out while these come in. */
+/* Makes room for the next wishes while the present ones are fetched. */
 static void go_ahead(struct engine *engine, const struct wishes *wishes)
 {
 	uint64_t bytes = heap_free_bytes(engine->heap, CHUNK_DEVICE) + engine->moves.out.bytes, wanted = 0;
@@ -357,8 +381,9 @@ static void go_ahead(struct engine *engine, const struct wishes *wishes)
 }
 
 /*
- * There is nothing better to do, at the beginning of a gap in particular, when the first piece is on its way out: unmap
- * what is next to come in. It takes a third of the time then that it takes beside copies to the device (H200).
+ * Unmaps the next piece to be fetched. To be called when there is nothing better to do, in particular at the beginning
+ * of a gap, while the first piece is being evicted. Measured (H200): unmapping takes a third of the time then that it
+ * takes beside copies to the device.
  */
 static bool unmap_early(struct engine *engine, struct wishes *wishes)
 {
@@ -397,7 +422,9 @@ static void quiesce_forget(struct engine *engine, struct wishes *wishes)
 		piece_tell_plan(engine, wishes->at[i].piece);
 }
 
-/* Could anything at all leave for the first wish? Else there is no use in stopping the GPU. */
+/*
+ * Returns whether anything can be evicted for the first wish, or there is room. Otherwise stopping the GPU is useless.
+ */
 static bool is_worth_it(struct engine *engine, const struct wishes *wishes)
 {
 	uint32_t victim;

@@ -1,5 +1,7 @@
 /*
- * quiesce.h: moving while nothing runs (quiesce.c), also by order (quiesce_orders.c). The mover's thread only.
+ * quiesce.h: quiescing, that is migrating while nothing runs on the device: on demand (quiesce.c) or by order
+ * (quiesce_orders.c). A gap is the time for which the device is quiesced. Only the mover's thread may call these
+ * functions.
  */
 #ifndef SPILLWAY_QUIESCE_H
 #define SPILLWAY_QUIESCE_H
@@ -11,63 +13,84 @@
 
 struct engine;
 
+/* A piece to fetch, and the number of the submission that needs it. */
 struct wish {
 	uint32_t piece;
 	uint64_t when;
 };
 
-/* The pieces a gap brings in, in the order they are needed; their victims are found on the way. */
+/* The pieces to fetch in a gap, in the order in which they are needed. Victims are chosen as it goes on. */
 #define WISHES 1024
 struct wishes {
 	struct wish at[WISHES];
-	unsigned n, next, early; /* next: to be granted; early: to be unmapped early */
+	unsigned n, next, early; /* next: index of the next one to fetch; early: of the next one to unmap early */
 	uint64_t units;
 };
 
 /*
- * The gap that is open, the next one, and whether the process is suspended. The mover's thread alone may touch it, but
- * `is_away`, which threads that allocate read.
+ * The present gap, when the next one may begin, and whether the process is suspended. Only the mover's thread may touch
+ * it, except `is_away`, which threads that allocate read.
  */
 struct quiesce {
-	uint64_t began;               /* ns */
-	uint64_t moved_in, moved_out; /* bytes, up to then */
-	/* The latest submission when the gate began to be closed; up to there what the gap waits for is done. */
+	uint64_t began;               /* ns: when the gap, or the attempt, began */
+	uint64_t moved_in, moved_out; /* bytes moved before it */
+	/*
+	 * newest: the latest submission when the gate began to close; done: the submissions that the gap waits for have
+	 * completed up to here.
+	 */
 	uint64_t newest, done;
-	uint64_t patience, not_before, backoff; /* ns */
+	uint64_t patience, not_before, backoff; /* ns: bound of the wait; no gap before; present pause */
 	struct wishes wishes;
-	uint32_t refused[64]; /* victims the driver would not let go */
+	uint32_t refused[64]; /* victims that the driver refused to unmap */
 	unsigned n_refused;
 	bool suspended;
-	_Atomic bool is_away; /* suspended, or about to be: what is made now begins on the host */
+	_Atomic bool is_away; /* suspended, or about to be: new blocks start on the host */
 	uint64_t suspended_bytes;
 };
 
-/* Move everything that waiting submissions and the near future need while nothing runs. */
+/* Quiesces the device if submissions wait, and moves everything that they and the near future need. */
 void quiesce_run(struct engine *engine);
 /*
- * A gap begins, for what may touch the heap or for the whole process; false: given up, the gate is open. And ends.
+ * quiesce_close() begins a gap: it stops everything that may touch the heap, or the whole process. Returns false if it
+ * gave up; the gate is open then. quiesce_open() ends the gap. Locking: takes QUIESCE, and holds it until
+ * quiesce_open() or quiesce_keep_closed().
  */
 bool quiesce_close(struct engine *engine, bool whole);
 void quiesce_open(struct engine *engine);
-/* Or it ends, and the gate stays closed until quiesce_resume(); it opens when no engine is suspended any more. */
+/*
+ * Ends the gap but keeps the gate closed until quiesce_resume(). The gate opens when no engine is suspended any more.
+ * Locking: drops QUIESCE.
+ */
 void quiesce_keep_closed(struct engine *engine);
+/* Ends the suspension of this engine, if it is suspended. Locking: takes and drops QUIESCE. */
 void quiesce_resume(struct engine *engine);
 /*
- * In a gap: send one piece out for what is needed at `when`, of so many units rather than others; false: nothing can go.
- * True and nothing has begun: there is no room for it before what is under way has ended.
+ * In a gap: begins to evict one piece for what is needed at submission `when`, preferably one of `units` units. Returns
+ * false if nothing can be evicted. May return true without having begun a move, if there is no host memory before the
+ * moves in flight have ended.
  */
 bool quiesce_send_out(struct engine *engine, uint64_t when, unsigned units);
-/* Until a copy is expected to have ended; what is under way ends, and all of it is mapped. */
+/*
+ * quiesce_nap() sleeps until a copy is expected to have ended. quiesce_finish() completes all moves in flight and maps
+ * every piece.
+ */
 void quiesce_nap(const struct engine *engine);
 void quiesce_finish(struct engine *engine);
 
 /* ---- by order (quiesce_orders.c) ---- */
 
-/* Everything out; the gate stays closed. */
+/*
+ * Evicts everything and keeps the gate closed. *ret_bytes: device memory given back. Returns SW_BUSY if no safe point
+ * came, SW_NO_MEMORY or SW_NO_HOST_MEMORY if the host cannot hold it, SW_DRIVER if the driver refused; nothing is
+ * suspended then.
+ */
 enum sw_status quiesce_suspend(struct engine *engine, uint64_t *ret_bytes);
-/* So much out. BUSY: no safe point came; NOT_SUPPORTED: nothing may move now. */
+/* Evicts `bytes`. Returns SW_BUSY if no safe point came, SW_NOT_SUPPORTED if nothing may move now. */
 enum sw_status quiesce_make_room(struct engine *engine, uint64_t bytes);
-/* Room for a new block, and for more to come. BUSY: not now, or nothing can go for it. */
+/*
+ * Makes room for a new block of `bytes`, and for more blocks to come. Returns SW_BUSY if that is not possible now or
+ * nothing can be evicted for it.
+ */
 enum sw_status quiesce_room_for_new(struct engine *engine, uint64_t bytes);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * Gaps that somebody asks for (engine_ask): everything leaves because the process is suspended, or so much that others
- * have room.
+ * Gaps by order of another thread (engine_ask): everything leaves because the process is suspended, or as much as is
+ * needed to make room.
  */
 #include "shim/context/capture.h"
 #include "shim/base/log.h"
@@ -9,7 +9,10 @@
 
 #include <stdlib.h>
 
-/* False: it is on the host, or on a peer that goes on lending, or gone. */
+/*
+ * Returns whether the piece should leave its place. Returns false if it is on the host, on a peer that goes on lending,
+ * or gone.
+ */
 static bool should_leave(struct engine *engine, uint32_t piece)
 {
 	enum chunk_place place;
@@ -19,7 +22,7 @@ static bool should_leave(struct engine *engine, uint32_t piece)
 	       (place == CHUNK_DEVICE || (place == CHUNK_PEER && atomic_load(&engine->quiesce.is_away)));
 }
 
-/* Whoever lends the GPU is told what it will not get. */
+/* Logs what the party that lent the GPU does not get back. */
 static void say_what_stays(struct engine *engine)
 {
 	uint64_t staying = heap_pinned_device(engine->heap);
@@ -31,13 +34,13 @@ static void say_what_stays(struct engine *engine)
 		    log_bytes(bytes, sizeof(bytes), staying));
 }
 
-/* Why a piece does not leave: its memory would have to be on the host. */
+/* Returns why a piece did not leave, or SW_OK if its staying prevents nothing. */
 static enum sw_status why_not(struct engine *engine, uint32_t piece, enum migrate_answer answer)
 {
 	uint64_t bytes = (uint64_t)engine->arena->states[piece].units_of_piece * HEAP_UNIT;
 	bool pinned = atomic_load(&engine->arena->states[piece].where) == BLOCK_STATE_PINNED;
 
-	/* Freed meanwhile, or pinned: neither stops at the gate. */
+	/* A piece that was freed meanwhile, or is pinned, does not prevent the suspension. */
 	if (answer == MIGRATE_BEGUN || !should_leave(engine, piece) || (answer == MIGRATE_FAILED && pinned))
 		return SW_OK;
 	if (answer != MIGRATE_NO_ROOM)
@@ -46,9 +49,9 @@ static enum sw_status why_not(struct engine *engine, uint32_t piece, enum migrat
 }
 
 /*
- * Everything leaves, until so many bytes are free; what peers lend, too, when they no longer do (heap_lend): it need not go
- * by way of the device, where there may be no room for it. What is in the way of it: NO_MEMORY: the host budget;
- * NO_HOST_MEMORY: the system, or ours; DRIVER.
+ * Evicts pieces until `bytes` are free; also pieces on peers, if they no longer lend (heap_lend). Those go to the host
+ * directly, because the device may have no room for them. Returns the obstacle: SW_NO_MEMORY for the host budget,
+ * SW_NO_HOST_MEMORY for memory of the system or of the library, SW_DRIVER for the driver.
  */
 static enum sw_status all_out(struct engine *engine, uint64_t bytes)
 {
@@ -64,7 +67,7 @@ static enum sw_status all_out(struct engine *engine, uint64_t bytes)
 		if (engine->moves.out.n < MOVES_AT_ONCE) {
 			enum migrate_answer answer = migrate_begin(engine, list.at[i], CHUNK_HOST, true);
 
-			/* Tried once more: the driver may refuse for a moment. */
+			/* A second attempt, because the driver may refuse temporarily. */
 			if (answer == MIGRATE_FAILED)
 				answer = migrate_begin(engine, list.at[i], CHUNK_HOST, true);
 			enum sw_status one = why_not(engine, list.at[i++], answer);
@@ -81,7 +84,7 @@ static enum sw_status all_out(struct engine *engine, uint64_t bytes)
 	return atomic_load(&engine->channel.dead) ? SW_DRIVER : status;
 }
 
-/* Bytes of pieces that should have left: the copy is made, but the driver does not unmap what it was made of. */
+/* Returns the bytes of pieces that should have left: the copy is made, but the driver does not unmap the original. */
 static uint64_t left_behind(struct engine *engine)
 {
 	struct piece_list list = piece_list_all(engine, true);
@@ -97,7 +100,10 @@ static uint64_t left_behind(struct engine *engine)
 	return bytes;
 }
 
-/* Whoever lends the GPU is not told that it is free when it is not. */
+/*
+ * Gives the memory back to the driver. Returns SW_DRIVER if some of it stays, because the party that lent the GPU must
+ * not take it for free.
+ */
 static enum sw_status give_to_driver(struct engine *engine)
 {
 	uint64_t held = heap_trim(engine->heap, 0, heap_idle_host(engine->heap)) + left_behind(engine);
@@ -109,7 +115,10 @@ static enum sw_status give_to_driver(struct engine *engine)
 	return held ? SW_DRIVER : SW_OK;
 }
 
-/* Threads go on allocating: what was being made when the new rule was set is there by the second turn, as a rule. */
+/*
+ * Threads go on allocating. An allocation that was in progress when the new rule was set usually appears by the second
+ * round.
+ */
 #define TURNS 3
 
 enum sw_status quiesce_suspend(struct engine *engine, uint64_t *ret_bytes)
@@ -130,14 +139,14 @@ enum sw_status quiesce_suspend(struct engine *engine, uint64_t *ret_bytes)
 	if (status == SW_OK)
 		status = give_to_driver(engine);
 	if (status != SW_OK) {
-		/* What has gone comes back as it is used. */
+		/* Evicted memory is fetched again as it is used. */
 		atomic_store(&engine->quiesce.is_away, false);
 		heap_lend(engine->heap, true);
 		quiesce_open(engine);
 		*ret_bytes = 0;
 		return status;
 	}
-	/* They may have freed memory meanwhile, too: that has gone with the rest. */
+	/* Memory that threads freed meanwhile has been given back with the rest. */
 	uint64_t after = heap_made_device(engine->heap);
 	*ret_bytes = engine->quiesce.suspended_bytes = before > after ? before - after : 0;
 	say_what_stays(engine);
@@ -160,8 +169,8 @@ enum sw_status quiesce_make_room(struct engine *engine, uint64_t bytes)
 /* ---- for new blocks ---- */
 
 /*
- * Pieces leave until so many bytes are free; beyond those for the new block itself only such as are not needed soon, for
- * what a program allocates in each of its steps comes in numbers, and each gap has the GPU wait.
+ * Evicts pieces until `bytes` for the new block and `more` are free. Beyond `bytes`, only pieces that are not needed
+ * soon are evicted: what a program allocates in each of its steps comes in numbers, and each gap makes the GPU wait.
  */
 static void send_out_for_new(struct engine *engine, uint64_t bytes, uint64_t more)
 {
@@ -185,10 +194,10 @@ static void send_out_for_new(struct engine *engine, uint64_t bytes, uint64_t mor
 }
 
 /*
- * A new block that begins on the host is brought in for the kernel that is launched next, as a rule, and a gap is made
- * for that; what lies there is copied in although it is nothing. With room made first there is a gap for many of them. By
- * the model of replay a training job that allocates all it needs in each step takes 543 ms a step without, 403 with; with
- * steps of other sizes 545 and 367.
+ * A new block that starts on the host is usually fetched for the kernel that is launched next. That takes a gap, and
+ * copies contents that mean nothing. If room is made first, one gap serves many new blocks. In the replay model, a
+ * training job that allocates all it needs in each step takes 543 ms a step without this and 403 with it; with steps of
+ * different sizes 545 and 367.
  */
 enum sw_status quiesce_room_for_new(struct engine *engine, uint64_t bytes)
 {

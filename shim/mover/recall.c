@@ -1,14 +1,15 @@
 /*
- * Memory of this heap that other devices have lent and want back (lender.h). It goes to a peer that has room, or to the
- * host, from where it is: nobody's memory has to leave the device for it. In `fast` beside what runs, as all that leaves.
- * In `exact` in gaps of its own, with host memory pinned before: it is another device that waits for it, so this one does
- * not stand still for more than a few pieces, and then runs for as long as that took.
+ * Recall of memory of this heap that other devices have lent and need back (lender.h). A piece goes from where it is to
+ * a peer that has room, or to the host, so no other memory has to leave the device for it. In `fast`, pieces leave
+ * beside what runs, like all evictions. In `exact`, they leave in separate gaps, with host memory pinned before:
+ * another device waits for the memory, so this one does not stand still for more than a few pieces, and then runs for
+ * as long as the gap took.
  *
- * What is busy is tried again; what must stay (pin.c) stays.
+ * A busy piece is tried again. A piece that must stay (pin.c) stays.
  */
 #include "shim/mover/mover_internal.h"
 
-/* Between two looks at all there is, and where there is no room. */
+/* ns: between two searches of the heap, and between two attempts if there is no room. */
 #define LOOK_NS 1000000
 #define FULL_NS 200000000
 
@@ -32,7 +33,7 @@ static void recall_rest(struct engine *engine, uint64_t ns)
 	engine->recall.not_before = clock_now() + ns;
 }
 
-/* Send the next one away; false: there is none, or no room. */
+/* Begins to move the next piece. Returns false if there is none, or no room. */
 static bool send_next(struct engine *engine, bool gap)
 {
 	uint32_t units;
@@ -52,7 +53,7 @@ static bool send_next(struct engine *engine, bool gap)
 	return false;
 }
 
-/* While nothing stands still for it. */
+/* Pins host memory for the next pieces, before the device is quiesced. */
 static void pin_for_next(struct engine *engine)
 {
 	uint64_t bytes = 0;

@@ -1,5 +1,6 @@
 /*
- * recall.h: what goes back to peers that need their memory. The mover's thread only.
+ * recall.h: recall: moves memory of this heap off the peers that lent it and need it back. Only the mover's thread may
+ * call this.
  */
 #ifndef SPILLWAY_RECALL_H
 #define SPILLWAY_RECALL_H
@@ -8,13 +9,13 @@
 
 struct engine;
 
-/* The mover's thread alone may touch it. */
+/* Only the mover's thread may touch it. */
 struct recall {
-	struct piece_list pieces; /* those on peers that want memory back; some gone */
-	uint64_t not_before;      /* ns */
+	struct piece_list pieces; /* pieces on peers that want memory back; some may have gone since */
+	uint64_t not_before;      /* ns: nothing is recalled before this time */
 };
 
-/* What peers have lent and want back is sent away from there, as far as it can go now. */
+/* Moves pieces off the peers that want their memory back, as far as that is possible now. */
 void recall_run(struct engine *engine);
 
 #endif

@@ -1,10 +1,10 @@
 /*
- * What to move. Whoever waits comes first; then what the plan foresees, as far ahead as keeps the link busy. Room is
- * made a little ahead of need, so that a copy in never waits for a copy out to end.
+ * Scheduling: which pieces to move. Waiting submissions come first, then what the plan foresees, as far ahead as keeps
+ * the link busy. Room is made a little ahead of need, so that a fetch never waits for an eviction to end.
  *
- * A demand is given up when there is nothing that could go for it (a submission that names more than fits runs with
- * the rest on the host), when the governor has found that moving does not pay, or when the GPU has made no progress for
- * PATIENCE_NS: it may be held by what the waiting thread would do next.
+ * A demand is given up if nothing can be evicted for it (a submission that names more than fits runs with the rest on
+ * the host), if the governor has found that moving does not pay, or if the GPU has made no progress for PATIENCE_NS: it
+ * may be held by what the waiting thread would do next.
  */
 #include "shim/context/capture.h"
 #include "shim/device/peer.h"
@@ -15,7 +15,10 @@
 #include "shim/stats/stats.h"
 
 #define PATIENCE_NS 50000000
-/* Of what the link takes for the pieces named, to allow for mapping and for others that are served in between. */
+/*
+ * Factor on the time that the link takes for the named pieces, to allow for mapping and for other submissions that are
+ * served in between.
+ */
 #define BRING_FACTOR 2
 
 static uint64_t schedule_reserve(const struct engine *engine)
@@ -55,7 +58,7 @@ void schedule_progress(struct engine *engine)
 		engine_doubt(engine, error);
 		return;
 	}
-	/* Copies under way are asked for themselves (migrate.c). */
+	/* Copies in flight are queried separately (migrate.c). */
 	if (!engine->moves.out.n && !engine->moves.in.n)
 		engine->health.doubts = 0;
 	if (done <= engine->progress.done)
@@ -93,7 +96,7 @@ bool schedule_may_begin(const struct engine *engine, const struct queue *queue)
 	return !queue->n || (queue->n < MOVES && queue->bytes < most);
 }
 
-/* Send one piece out; of that size rather than another, where it makes little difference. */
+/* Begins to evict one piece, preferably one of `units` units where the choice makes little difference. */
 static enum plan_answer send_out(struct engine *engine, uint64_t when, unsigned units)
 {
 	uint32_t piece;
@@ -115,8 +118,8 @@ static enum plan_answer send_out(struct engine *engine, uint64_t when, unsigned 
 }
 
 /*
- * Make room for so many bytes: what is free or about to be, less than that, is made more by what may go. PLAN_FOUND:
- * something is on its way out, or there is enough; PLAN_BUSY: something could go later; PLAN_NONE: nothing can.
+ * Evicts pieces until `bytes` are free or about to be. Returns PLAN_FOUND if evictions are in flight or there is enough
+ * room, PLAN_BUSY if a piece may be evicted later, PLAN_NONE if none can.
  */
 static enum plan_answer make_room(struct engine *engine, uint64_t when, unsigned units, uint64_t bytes)
 {
@@ -128,7 +131,7 @@ static enum plan_answer make_room(struct engine *engine, uint64_t when, unsigned
 	return engine->moves.out.n ? PLAN_FOUND : answer;
 }
 
-/* Bring a piece in. MIGRATE_NO_ROOM: none now, *ret_room says whether there may be soon. */
+/* Begins to fetch a piece. If the result is MIGRATE_NO_ROOM, *ret_room says whether there may be room soon. */
 static enum migrate_answer bring_in(struct engine *engine, uint32_t piece, uint64_t when, enum plan_answer *ret_room)
 {
 	unsigned units = engine->arena->states[piece].units_of_piece;
@@ -141,7 +144,7 @@ static enum migrate_answer bring_in(struct engine *engine, uint32_t piece, uint6
 	return answer;
 }
 
-/* ---- those who wait ---- */
+/* ---- waiting submissions ---- */
 
 void schedule_count(struct engine *engine, uint32_t piece, bool ahead)
 {
@@ -151,8 +154,8 @@ void schedule_count(struct engine *engine, uint32_t piece, bool ahead)
 }
 
 /*
- * Will what is busy go on being so? Nothing runs or moves that could end: it is kept by those who wait themselves, in
- * whose blocks it lies, and they wait for nothing but this.
+ * Returns whether busy pieces will stay busy: nothing that could end runs or moves. Then waiting submissions themselves
+ * keep them busy, because the pieces are in their blocks, and they wait for nothing else.
  */
 static bool is_deadlocked(const struct engine *engine)
 {
@@ -160,7 +163,7 @@ static bool is_deadlocked(const struct engine *engine)
 	       submission_is_quiet();
 }
 
-/* True: it is worth waiting on for this piece. */
+/* Begins to fetch a piece for a waiting submission. Returns true if it is worth waiting for the piece. */
 static bool schedule_demand(struct engine *engine, uint32_t piece)
 {
 	enum plan_answer room = PLAN_NONE;
@@ -185,8 +188,9 @@ static bool schedule_demand(struct engine *engine, uint32_t piece)
 }
 
 /*
- * What its blocks have unmapped beside that is mapped while the copies run: mapping host memory takes a good part of the
- * time that a copy takes, so not what is to come in at once. True: something is still on its way.
+ * Maps deferred pieces of the submission's blocks while copies run, except pieces stamped `wanted`, which are about to
+ * be fetched: mapping host memory takes a good part of the time of a copy. Returns true if anything is still in
+ * transit.
  */
 static bool map_blocks_of(struct engine *engine, const struct waiter *waiter, uint64_t wanted)
 {
@@ -209,7 +213,10 @@ static bool map_blocks_of(struct engine *engine, const struct waiter *waiter, ui
 	return unmapped;
 }
 
-/* Bring in what a submission wants; true: it is worth waiting for. What is not is no longer stamped as wanted. */
+/*
+ * Begins to fetch the first n pieces of engine->intake.pieces. Returns true if they are worth waiting for. Clears the
+ * stamp of a piece that is not.
+ */
 static bool want_pieces(struct engine *engine, unsigned n)
 {
 	bool missing = false;
@@ -233,8 +240,8 @@ static bool want_pieces(struct engine *engine, unsigned n)
 }
 
 /*
- * Has it waited in vain? The device gets no further while nothing is submitted, so beside the patience with it there is
- * the time in which all that is named can be brought, each piece after another has made room.
+ * Returns whether a submission has waited in vain. The device makes no progress while nothing is submitted, so the time
+ * in which all that is named can be fetched, each piece after another has made room, is added to the patience.
  */
 static bool is_out_of_patience(struct engine *engine, const struct waiter *waiter)
 {
@@ -248,7 +255,10 @@ static bool is_out_of_patience(struct engine *engine, const struct waiter *waite
 	return waited > PATIENCE_NS + BRING_FACTOR * units * (engine->moves.in.unit_ns + engine->moves.out.unit_ns);
 }
 
-/* What it waits for is on its way, and does not get on: natively it would not wait. */
+/*
+ * Takes moves back if a submission waits for a piece whose copy makes no progress; without the library it would not
+ * wait.
+ */
 static void bring_back(struct engine *engine, const struct waiter *waiter)
 {
 	if (clock_now() - waiter->since <= PATIENCE_NS || !migrate_is_stuck(engine))
@@ -258,7 +268,7 @@ static void bring_back(struct engine *engine, const struct waiter *waiter)
 	migrate_take_back(engine);
 }
 
-/* Is there anything this submission should go on waiting for? Begins what can be begun. */
+/* Returns whether the submission has anything to wait for. Begins what can be begun. */
 static bool is_waiting(struct engine *engine, struct waiter *waiter)
 {
 	bring_back(engine, waiter);
@@ -297,13 +307,13 @@ void schedule_for_waiters(struct engine *engine)
 	lock_drop(&engine->channel.lock);
 }
 
-/* ---- those who wait for room ---- */
+/* ---- room for new blocks ---- */
 
 /*
- * A block that begins on the host is brought in for the kernel that is launched next, as a rule, with bytes that are
- * nothing, and something goes out for it in any case. By the model of replay a recorded GPT on cudaMallocAsync, 1.5, takes
- * 200 ms a step without, 163 with, and brings in 3.6 GiB instead of 7.2; a made-up job that allocates all it needs in
- * each step 323 and 285; one whose steps are of other sizes each time loses, 220 and 239.
+ * A block that starts on the host is usually fetched for the kernel that is launched next, although its contents mean
+ * nothing, and something is evicted for it in any case. In the replay model, a recorded GPT on cudaMallocAsync, 1.5,
+ * takes 200 ms a step without this and 163 with it, and fetches 3.6 GiB instead of 7.2; a synthetic job that allocates
+ * all it needs in each step 323 and 285; one whose steps differ in size each time loses, 220 and 239.
  */
 void schedule_for_new(struct engine *engine)
 {
@@ -318,7 +328,7 @@ void schedule_for_new(struct engine *engine)
 		atomic_fetch_add(&engine->new_blocks.hopeless, 1);
 }
 
-/* ---- looking ahead ---- */
+/* ---- prefetch ---- */
 
 void schedule_ahead(struct engine *engine)
 {
@@ -326,9 +336,9 @@ void schedule_ahead(struct engine *engine)
 	uint64_t when;
 
 	/*
-	 * The room that is made for a piece somebody waits for becomes free bit by bit. What comes in ahead must not take
-	 * it: in a steady state what has just gone for the waiter's sake is the very next to come in again, and the
-	 * waiter would wait for ever. So it is with the room for a new block.
+	 * The room that is made for a piece that a submission waits for becomes free bit by bit. A prefetch must not
+	 * take it: in a steady state the piece that was just evicted for the waiting submission is the very next to be
+	 * fetched again, and the submission would wait for ever. The same applies to the room for a new block.
 	 */
 	if (engine->progress.starving || engine->exact || atomic_load(&engine->new_blocks.wanted) ||
 	    !schedule_may_move(engine) || !link_open(engine))
@@ -350,7 +360,7 @@ void schedule_ahead(struct engine *engine)
 
 /* ---- what the program wants on the host ---- */
 
-/* In a gap a piece is said to be where it was until it has arrived. */
+/* In a gap, the state of a piece shows its old place until it has arrived. */
 static bool is_in(const struct queue *queue, uint32_t piece)
 {
 	for (unsigned i = 0; i < queue->n; i++)
@@ -359,13 +369,15 @@ static bool is_in(const struct queue *queue, uint32_t piece)
 	return false;
 }
 
-/* A piece that is to be on the host, where there is so much room; from a peer, too. True: it is not over with it. */
+/*
+ * Moves a piece to the host, also from a peer, if `room` bytes suffice. Returns true if it must be tried again later.
+ */
 static bool lead_to_host(struct engine *engine, uint32_t piece, uint64_t room, bool gap)
 {
 	const struct block_state *block = piece_block_state(engine, piece);
 	enum block_state_where where = atomic_load(&engine->arena->states[piece].where);
 
-	/* What has arrived, or must stay for another reason, is pinned. */
+	/* A piece that has arrived, or must stay for another reason, is pinned. */
 	if (!block || !piece_wants_host(engine, block) || where == BLOCK_STATE_PINNED)
 		return false;
 	if (where == BLOCK_STATE_MOVING || room < engine->arena->states[piece].units_of_piece * HEAP_UNIT)

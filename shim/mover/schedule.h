@@ -1,5 +1,6 @@
 /*
- * schedule.h: which piece comes in, which goes out, and whether to wait. The mover's thread only.
+ * schedule.h: scheduling: which piece is fetched, which is evicted, and whether a submission goes on waiting. Only the
+ * mover's thread may call these functions.
  */
 #ifndef SPILLWAY_SCHEDULE_H
 #define SPILLWAY_SCHEDULE_H
@@ -9,33 +10,39 @@
 
 struct engine;
 
-/* How far the GPU has got, and who waits in vain for it. The mover's thread alone may touch it. */
+/* The progress of the GPU, and whether waiting for it is futile. Only the mover's thread may touch it. */
 struct progress {
-	uint64_t done;           /* submissions up to this one are done that can matter (completion_poll) */
+	uint64_t done;           /* submissions up to this one that can matter have completed (completion_poll) */
 	uint64_t last;           /* ns: when `done` last grew, or a gap began or ended */
-	bool stalled;            /* the GPU was waited for in vain; nobody waits for it until it makes progress */
-	bool starving;           /* a submission waits for memory that is not free yet */
-	struct piece_list aside; /* pieces that the plan must not name until the GPU gets on */
+	bool stalled;            /* a wait for the GPU was given up; no submission waits until the GPU makes progress */
+	bool starving;           /* a submission waits for device memory that is not free yet */
+	struct piece_list aside; /* pieces that the plan must not choose until the GPU makes progress */
 };
 
-/* See to everybody who waits; begin what they want. */
+/*
+ * Begins the moves that waiting submissions need, and releases submissions that have nothing to wait for. Locking:
+ * takes SPILL.
+ */
 void schedule_for_waiters(struct engine *engine);
-/* Begin what the plan foresees. */
+/* Prefetches what the plan foresees. */
 void schedule_ahead(struct engine *engine);
-/* Send out what the program wants on the host, as far as it can go now. */
+/* Moves what the program wants on the host there, as far as possible now. gap: the device is quiesced. */
 void schedule_leave(struct engine *engine, bool gap);
+/* Updates the progress of the GPU. */
 void schedule_progress(struct engine *engine);
-/* In `fast`: room for the new blocks that are waited for. */
+/* In `fast`: makes room for the new blocks that allocations wait for. */
 void schedule_for_new(struct engine *engine);
+/* Returns whether memory may move now: it can, and the governor allows it. */
 bool schedule_may_move(const struct engine *engine);
-/* Can it, whether that pays or not? */
+/* Returns whether memory can move now, whether or not that pays. */
 bool schedule_can_move(const struct engine *engine);
-/* Is there room in the queue, and is so much memory free to be under way? */
+/* Returns whether another copy may begin in this queue: it has a free slot, and little enough memory is in flight. */
 bool schedule_may_begin(const struct engine *engine, const struct queue *queue);
+/* Returns how many units may be fetched ahead of their use. */
 uint32_t schedule_ahead_units(const struct engine *engine);
-/* So much host memory is to lie ready for what leaves (heap_fill_host_reserve). */
+/* Returns how many bytes of host memory should be pinned in reserve for evictions (heap_fill_host_reserve). */
 uint64_t schedule_stock_bytes(const struct engine *engine);
-/* The piece has begun to come in: for the statistics. ahead: before a submission wanted it. */
+/* Counts that the fetch of a piece has begun. ahead: it is a prefetch, which no submission waits for. */
 void schedule_count(struct engine *engine, uint32_t piece, bool ahead);
 
 #endif

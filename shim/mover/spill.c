@@ -1,3 +1,7 @@
+/*
+ * The spill engine as the rest of the library sees it: starts the engine of a device, and forwards requests as orders
+ * to its mover; ends of contexts and of the process; suspension.
+ */
 #include "shim/mover/spill.h"
 #include "shim/base/lock.h"
 #include "shim/context/capture.h"
@@ -15,24 +19,29 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* How long an order may take: as long as it takes to empty a large device at the speed of a slow link. */
+/* ms: how long an order may take: the time to empty a large device over a slow link. */
 #define SUSPEND_MS 120000
 /*
- * The end of a context asks the mover to let go of it so often, and waits so long each time. The answers are counted, and
- * not the time: a process that was stopped (SIGSTOP), or whose mover the system did not run, has lost one of them.
+ * The end of a context asks the mover up to PARK_TRIES times to leave it, and waits PARK_MS each time. Answers are
+ * counted rather than time: a process that was stopped (SIGSTOP), or whose mover the system did not run, loses only one
+ * of them.
  */
 #define PARK_TRIES 120
 #define PARK_MS    1000
-/* A safe point is looked for so long: one try ends when the device makes no progress for as long as a gap may wait. */
+/*
+ * ms: how long a safe point is sought. One attempt ends when the device makes no progress for as long as a gap may
+ * wait.
+ */
 #define SAFE_POINT_MS 3000
-#define BETWEEN_NS    50000000  /* between tries submissions go on: the device may wait for one of them */
-#define ROOM_MS       2000      /* for a safe point, and for orders of others */
-#define BACK_NS       500000000 /* for others to begin giving back what was lent */
-#define BACK_LOOK_NS  200000
-#define NEW_MS        500
-#define STOP_MS       500
-#define AWAIT_MS      1000
-#define TELL_MS       2000 /* at the end, for words that are being written, on a machine that has no time for them */
+/* ns: submissions proceed between attempts, because the device may wait for one of them */
+#define BETWEEN_NS   50000000
+#define ROOM_MS      2000      /* ms: for a safe point, and for other orders */
+#define BACK_NS      500000000 /* ns: for other heaps to begin giving back what they borrowed */
+#define BACK_LOOK_NS 200000
+#define NEW_MS       500
+#define STOP_MS      500
+#define AWAIT_MS     1000
+#define TELL_MS      2000 /* ms: at the end of the process, for a report that is being written, on a loaded machine */
 
 static _Atomic(struct engine *) engines[DEVICE_MOST];
 static struct lock start_one = LOCK_INIT(LOCK_ENGINE_START);
@@ -49,14 +58,17 @@ static void spill_start(struct device *device, enum policy_spill mode)
 	struct heap *heap = atomic_load(&device->heap);
 	struct engine *engine = mover_new(device, heap, mode == POLICY_SPILL_EXACT);
 
-	/* From now on memory may leave the device, also where nothing was placed outside of it (suspend). */
+	/* From now on memory may leave the device, even if nothing was placed outside of it (suspend). */
 	pdl_spilled();
 	if (!engine || !submission_add_arena(heap_arena(heap), &engine->channel) || !mover_start(engine)) {
 		log_once("no memory to move memory with; what is spilled stays on the host");
 		if (engine)
 			atomic_store(&engine->channel.dead, true);
 	}
-	/* Before the driver's own handlers, which were there first: it must not be called while it is taken down. */
+	/*
+	 * Runs before the driver's own handlers, which were registered first: the driver must not be called while it
+	 * shuts down.
+	 */
 	if (engine && !registered)
 		registered = atexit(spill_end) == 0;
 	if (engine)
@@ -79,12 +91,12 @@ void spill_pressure(struct device *device)
 	lock_drop(&start_one);
 }
 
-/* Builds with a sanitizer copy so many times more slowly on the simulated GPU. The root CMakeLists.txt defines it. */
+/* Builds with a sanitizer copy this many times more slowly on the simulated GPU. The root CMakeLists.txt defines it. */
 #ifndef SPILLWAY_SLOWNESS
 #define SPILLWAY_SLOWNESS 1
 #endif
 
-/* How long a move of that many bytes may take: at 128 MiB/s, because host memory may have to be pinned first. */
+/* Returns how many ms a move of `bytes` may take: at 128 MiB/s, because host memory may have to be pinned first. */
 static unsigned moving_ms(uint64_t bytes)
 {
 	return ROOM_MS + (unsigned)(bytes >> 17) * SPILLWAY_SLOWNESS;
@@ -95,7 +107,7 @@ uint64_t spill_room_ns(uint64_t bytes)
 	return (ROOM_MS + 2 * moving_ms(bytes)) * 1000000ull;
 }
 
-/* Does memory of other heaps move, so that what they have on this device can leave it? */
+/* Returns whether memory of other heaps can move, so that what they have on this device can leave it. */
 static bool others_move(const struct device *device)
 {
 	for (unsigned i = 0; i < DEVICE_MOST; i++) {
@@ -107,7 +119,7 @@ static bool others_move(const struct device *device)
 	return false;
 }
 
-/* What others have of it goes first; as much as they give back in time. */
+/* Takes back what other heaps have borrowed, which goes first. Returns the bytes that came back in time. */
 static uint64_t take_back_lent(struct device *device, uint64_t bytes)
 {
 	struct lender *lender = &device->lender;
@@ -133,7 +145,7 @@ bool spill_make_room(struct device *device, uint64_t bytes)
 {
 	uint64_t moved = 0, back;
 
-	/* Nothing moves then. */
+	/* Nothing moves during a capture. */
 	if (capture_is_open())
 		return false;
 	back = take_back_lent(device, bytes);
@@ -198,11 +210,11 @@ void spill_await(CUcontext green, int device)
 }
 
 /*
- * The mover's own streams and events are in this context. What tells that it has let go of them is `context` alone, which
- * it changes last (link_close): an order may be answered too late, by another thread's being in the way, or not at all by
- * an engine that has died and is still taking down what it has. It does not come back to the context, which is ending
- * (link_open). An order that was left is carried out all the same; then moving goes on in another context, or in this one
- * if it has not ended.
+ * Makes an engine leave the context, which holds the link's streams and events. Returns whether it has. Only
+ * `link.context`, which link_close() changes last, shows that: an order may be answered too late because another thread
+ * held the slot, or not at all by an engine that has died and is still being taken down. The engine does not return to
+ * the context while it ends (link_open). An order whose wait was given up is still carried out; then moving goes on in
+ * another context, or in this one if it did not end.
  */
 static bool has_let_go(struct engine *engine, CUcontext context)
 {
@@ -221,7 +233,7 @@ bool spill_context_ending(CUcontext context)
 
 	/* Waits are cancellation points. */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
-	/* First, so that nothing of ours begins in it any more; then what is under way comes to its end. */
+	/* First, so that the library begins nothing more in the context; then what is in flight completes. */
 	bool may = context_ending(context);
 	may = completion_context_ending(context) && may;
 	for (unsigned i = 0; i < DEVICE_MOST && may; i++) {
@@ -244,7 +256,7 @@ void spill_context_ended(CUcontext context, bool ended)
 
 void spill_end(void)
 {
-	/* The child of a fork has our handlers, and no mover. */
+	/* The child of a fork inherits the handlers, but has no mover. */
 	if (process_stage() == STAGE_FORKED)
 		return;
 	for (unsigned i = 0; i < DEVICE_MOST; i++) {
@@ -276,7 +288,7 @@ static enum sw_status ask_all(enum engine_order order, uint64_t *ret_bytes)
 
 		if (!engine)
 			continue;
-		/* An engine that has died says only that it does nothing. */
+		/* A dead engine answers only that it does nothing. */
 		enum sw_status one = atomic_load(&engine->channel.dead)
 					 ? SW_DRIVER
 					 : engine_ask(engine, order, NULL, 0, SUSPEND_MS, &bytes);
@@ -290,7 +302,7 @@ static enum sw_status ask_all(enum engine_order order, uint64_t *ret_bytes)
 	return status;
 }
 
-/* Memory moves from the first spill on; who is to be suspended before that gets an engine now. */
+/* An engine is normally started by the first spill; a device that is to be suspended before that gets one now. */
 static void start_if_running(struct device *device, void *argument)
 {
 	(void)argument;
