@@ -1,20 +1,22 @@
 /*
- * Rates are submissions finished per time. One launch is not like another, so a rate is the median of several epochs,
- * an epoch is EPOCH_NS or EPOCH_WORK submissions, whichever ends later (but at most EPOCH_LONG_NS), and nothing is
- * taken up on a difference below CLEAR.
+ * The governor: a state machine that compares progress with and without moving. Rates are completed submissions per
+ * time. Launches differ, so a rate is the median of several epochs. An epoch is EPOCH_NS or EPOCH_WORK submissions,
+ * whichever ends later (but at most EPOCH_LONG_NS), and no state is changed for a difference below CLEAR.
  *
- * What bounds the loss is a credit. It grows with time, by CREDIT_SHARE of it, up to CREDIT_MOST_NS. While moving is on
- * trial, each moment's loss against the rate without moving is added up: the time that went by less what the same work
- * takes without moving. A trial begins only with CREDIT_LEAST in hand and ends when it has lost all of the credit; what
- * it lost is paid. So all trials together lose at most CREDIT_SHARE of the time and what there was at the start. After
- * each failure the next trial waits twice as long: a program that never profits soon pays next to nothing, one whose
- * work changes is tried again within WAIT_MOST_NS. A trial does not end on a bad rate alone: bringing the working set in
- * looks bad at first. The credit pays for some gigabytes of that, and what is in is still in at the next trial.
+ * A credit bounds the loss. It grows with time, by CREDIT_SHARE of it, up to CREDIT_MOST_NS. While moving is on trial,
+ * the loss against the rate without moving is summed: the time that passed minus the time that the same work takes
+ * without moving. A trial begins only with CREDIT_LEAST available, and ends when it has lost all of the credit; its
+ * loss is subtracted. So all trials together lose at most CREDIT_SHARE of the time plus the initial credit. After each
+ * failure the next trial comes after twice the time: a program that never profits soon pays next to nothing, and one
+ * whose work changes is tried again within WAIT_MOST_NS. A bad rate alone does not end a trial: fetching the working
+ * set looks bad at first. The credit pays for some gigabytes of that, and what has been fetched is still there at the
+ * next trial.
  *
- * The rate without moving grows old while moving is on, as the work changes. So moving is interrupted for a CHECK of a
- * few epochs, ever more rarely while the answer stays the same; earlier when the rate has fallen by CHANGED, as the work
- * may have changed; and at once when moving seems to lose. With a known period only the last: the work does not change,
- * and a check costs a step. When nothing is moved, moving costs nothing, and no loss is counted.
+ * The rate without moving becomes outdated while moving is on, because the work changes. So moving is interrupted for a
+ * CHECK of a few epochs, ever more rarely while the result stays the same; earlier if the rate has fallen by CHANGED,
+ * because the work may have changed; and at once if moving seems to lose. If the period is known, only the last
+ * applies: the work does not change, and a check costs a step. If nothing is moved, moving costs nothing, and no loss
+ * is counted.
  */
 #include "shim/plan/governor.h"
 
@@ -24,9 +26,9 @@
 #define EPOCH_NS       (40 * MS)
 #define EPOCH_WORK     64
 #define EPOCH_LONG_NS  (400 * MS)
-#define GAP_NS         (500 * MS) /* no call for so long: the program or the engine rested, nothing can be said */
-#define SETTLE_NS      (10 * MS)  /* after a change of state, what is under way ends */
-#define FIRST_EPOCHS   3          /* before the first trial */
+#define GAP_NS         (500 * MS) /* no call for this long: program or engine rested, nothing can be concluded */
+#define SETTLE_NS      (10 * MS)  /* after a change of state, moves in flight end */
+#define FIRST_EPOCHS   3          /* epochs before the first trial */
 #define CHECK_EPOCHS   3
 #define CHANGED        1.25
 #define CLEAR          1.05
@@ -48,7 +50,7 @@ static void rate_add(struct governor_rate *rate, double value)
 	rate->n += rate->n < GOVERNOR_RATES;
 }
 
-/* The median; of an even number the lower one. 0: not known. */
+/* Returns the median, of an even number of rates the lower one; 0: not known. */
 static double rate_of(const struct governor_rate *rate)
 {
 	double sorted[GOVERNOR_RATES];
@@ -110,9 +112,11 @@ static void governor_succeed(struct governor *governor)
 	wait_from(governor, CHECK_FIRST_NS, false);
 }
 
-/* ---- one moment ---- */
+/* ---- one call ---- */
 
-/* Add a moment to the epoch. True: one is complete, and its rate is in. */
+/*
+ * Adds the time and work since the last call to the epoch. Returns true if an epoch is complete and its rate recorded.
+ */
 static bool epoch_add(struct governor *governor, uint64_t ns, uint64_t work, struct governor_rate *rate)
 {
 	governor->epoch_ns += ns;
@@ -166,7 +170,7 @@ static void governor_move(struct governor *governor, uint64_t ns, uint64_t work,
 	if (governor->epoch_moved)
 		count_loss(governor, ns, work);
 	if (governor->lost_ns < 0)
-		governor->lost_ns = 0; /* what was gained long ago excuses nothing */
+		governor->lost_ns = 0; /* earlier gains do not offset later losses */
 	if (epoch_add(governor, ns, work, &governor->moving))
 		governor->epoch_moved = false;
 	double moving = governor->moving.n == GOVERNOR_RATES ? rate_of(&governor->moving) : 0;

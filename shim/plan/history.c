@@ -1,8 +1,8 @@
 /*
- * The history: what was submitted is kept in a ring, and found again by its grams: GRAM_TOKENS tokens, and GRAM_FUNCTIONS
- * functions for the time in which the pieces still change (allocations in the first step, ends of tensors being learned).
- * A submission's *token* is a hash of its function and its pieces. Entries of one gram are chained from the newest to the
- * oldest, and so are the namings of one piece.
+ * The history: a ring of the submissions, and the index that finds them again by their grams. A submission's *token* is
+ * a hash of its function and its pieces. A gram is GRAM_TOKENS consecutive tokens; or GRAM_FUNCTIONS consecutive
+ * functions, for the time in which the pieces still change (allocations in the first step, ends of tensors being
+ * learned). Entries of one gram are chained from the newest to the oldest, and so are the slots that name one piece.
  */
 #include "shim/plan/predict_internal.h"
 
@@ -47,8 +47,8 @@ void history_fini(struct predict *predict)
 }
 
 /*
- * Double an array whose elements are at index & (n - 1). Only before anything was dropped: all indices in use are then
- * below n, and stay where they are.
+ * Doubles an array whose elements are at index & (n - 1). Must be called only before anything was dropped: all indices
+ * in use are below n then, and stay where they are.
  */
 static void *history_doubled(void *old, uint32_t *n, uint32_t first, uint32_t most, size_t size, bool *full)
 {
@@ -74,7 +74,10 @@ static bool index_ready(struct predict *predict)
 	return true;
 }
 
-/* Room for an entry of n slots: grow, then drop the oldest. One entry is kept free, it holds the end of the latest. */
+/*
+ * Makes room for an entry of n slots: grows the arrays, then drops the oldest entries. One entry is kept free, because
+ * it holds the end of the latest.
+ */
 static bool make_room(struct predict *predict, unsigned n)
 {
 	if (!index_ready(predict))
@@ -109,7 +112,7 @@ static struct last *last_of(struct predict *predict, uint32_t piece)
 
 /* ---- remembering ---- */
 
-/* Pieces count in any order, so their hashes are added. */
+/* The order of pieces does not matter, so their hashes are added. */
 static uint64_t token_of(uint64_t function, const uint32_t *pieces, unsigned n)
 {
 	uint64_t sum = 0;

@@ -1,16 +1,20 @@
+/*
+ * Limits on the device memory that moving takes up: fixed sizes, reduced to shares of the budget where that is small.
+ */
 #include "shim/plan/move_limits.h"
 
 #define MIB ((uint64_t)1 << 20)
 
 /*
- * Memory that is free or under way costs more than a link that stands still now and then. H200, 1.5, `fast`, ms a step of
- * ResNet-50, of the GPT, and of one with sequences of other lengths: 121, 233, 202 so; with 128 MiB free and 96 under way
- * 125, 233, 203; with 256 and 192 128, 238, 207. The least is a piece that is copied and one behind it.
+ * Memory that is free or in flight costs more than a link that idles now and then. The least that works is one piece
+ * that is copied and one behind it. Measured (H200, 1.5, `fast`; ms a step of ResNet-50, of the GPT, and of one with
+ * sequences of different lengths): 121, 233, 202 with these values; with 128 MiB free and 96 in flight 125, 233, 203;
+ * with 256 and 192 128, 238, 207.
  */
 #define RESERVE   (96 * MIB)
 #define UNDER_WAY (64 * MIB)
 #define PIECES    2
-/* But no larger a share of small budgets, nor less than a few pieces of the smallest size. */
+/* At most this share of the budget, but not less than a few pieces of the smallest size. */
 #define SHARE       32
 #define SHARE_LEAST (8 * MIB)
 

@@ -1,5 +1,6 @@
 /*
- * A table of two levels, an intrusive list and a binary heap.
+ * What the plan knows of pieces: a table of two levels, an intrusive list of parked pieces, intrusive lists of due
+ * pieces, and a binary heap.
  */
 #include "shim/plan/pieces.h"
 
@@ -91,7 +92,7 @@ static bool heap_add(struct pieces *pieces, uint32_t id)
 	return true;
 }
 
-/* The key was `before`. */
+/* Restores the heap after the key of a piece has changed from `before`. */
 static void heap_fix(struct pieces *pieces, const struct piece *piece, uint64_t before)
 {
 	if (piece->index == PIECES_NONE)
@@ -239,7 +240,7 @@ void pieces_rest(struct pieces *pieces, struct piece *piece, uint32_t id)
 {
 	pieces_leave(pieces, piece, id);
 	if (!heap_add(pieces, id))
-		pieces_park_one(pieces, piece, id); /* it is seen there too, later */
+		pieces_park_one(pieces, piece, id); /* pieces_unpark() finds it there later */
 }
 
 void pieces_park(struct pieces *pieces, struct piece *piece, uint32_t id)
@@ -307,7 +308,7 @@ static bool heap_is_valid(const struct pieces *pieces)
 	return true;
 }
 
-/* Is each piece with a key in the list of that key, and no other in any? */
+/* Returns whether each piece with a key is in the list of that key, and no other piece is in any list. */
 static bool due_is_valid(const struct pieces *pieces)
 {
 	uint32_t n_keys = 0, n_listed = 0;

@@ -1,18 +1,19 @@
 /*
- * Every piece carries a *key*: the remembered position, after predict_at(), that foretells its next use, plan_now() -
- * predict_at() submissions from then. At first that is where it was itself named next. Once a submission names it, it is
- * where the piece was named next in whose place it stands (predict_latest): as a rule the same piece, but other memory is
- * used for the same work where a program allocates anew. A use that was foretold and did not come passes on to the next
- * one of that. So a step forward changes the keys of the pieces due there and of those named now, and no others; a jump
- * is a walk over what is foreseen. A piece that nothing foretells ("unforeseen") goes by recency, before all others.
+ * The plan. Every piece has a *key*: the remembered position, after predict_at(), that foretells its next use, which is
+ * plan_now() - predict_at() submissions after that position. Until a submission names the piece, that is where the
+ * piece itself was named next. Once it is named, it is where its twin (predict_latest) was named next: usually the same
+ * piece, but a program that allocates for each step uses other memory for the same work. If a foretold use does not
+ * come, the key passes to the next one. So a step forward changes only the keys of the pieces that are due there and of
+ * those named now; a jump requires a walk over what is foreseen. A piece that nothing foretells ("unforeseen") goes by
+ * recency, and is evicted before all others.
  *
- * Fetching: a cursor walks over the foreseen submissions; up to it, nothing is in host memory that could be fetched. It
- * goes back when a piece with an earlier use arrives in host memory.
+ * Fetching: a cursor walks over the foreseen submissions; up to it, nothing that could be fetched is in host memory. It
+ * moves back when a piece with an earlier use arrives in host memory.
  *
- * Victims: bringing a piece in long before its use, at the cost of one that is used only a little later, moves both
- * twice: other pieces would become free in between. So a victim's next use must be twice as far away as that of the
- * piece it leaves for. Looking far ahead then costs hardly any traffic (plan_bench), and without it up to a fifth.
- * pieces.h says how victims are found.
+ * Victims: if a piece is fetched long before its use at the cost of one that is used only a little later, both move
+ * twice, although other pieces would become free in between. So a victim's next use must be twice as far away as that
+ * of the piece it makes room for. Looking far ahead then costs hardly any traffic (plan_bench); without this rule it
+ * costs up to a fifth. pieces.h describes how victims are found.
  */
 #include "shim/plan/plan.h"
 #include "shim/plan/pieces.h"
@@ -21,24 +22,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WALK_MOST   131072 /* how many slots one walk over the future may look at, */
-#define WALK_LEAST  8192   /* and with how few of those that there are it is worth while */
-#define WALK_EACH   64     /* slots of walking that each submission pays for */
-#define STEP_MOST   512    /* a jump forward by at most so many submissions is taken in steps */
-#define OWED_SHARE  1024   /* of what is owed, so much is let off by each submission */
-#define OWED_PAID   4      /* of what was of use after all, so much is let off */
+#define WALK_MOST   131072 /* the most slots that one walk over the future may examine */
+#define WALK_LEAST  8192   /* a walk that must end after fewer slots than this is useless */
+#define WALK_EACH   64     /* slots of walking that each submission adds to the credit */
+#define STEP_MOST   512    /* a jump forward by at most this many submissions is taken in steps */
+#define OWED_SHARE  1024   /* each submission reduces the debt by 1 / OWED_SHARE of it */
+#define OWED_PAID   4      /* each unit that was used after all reduces the debt by 1 / OWED_PAID units */
 #define LATE        UINT32_MAX
-#define PROBES      4  /* parked pieces looked at in turn by each question */
-#define PROBES_MOST 64 /* the same when there is no other victim */
-#define NAMES       32 /* of the latest submission looked at in one go */
+#define PROBES      4  /* parked pieces examined out of turn by each request for a victim */
+#define PROBES_MOST 64 /* the same if there is no other victim */
+#define NAMES       32 /* names of the latest submission examined at once */
 /*
- * How many from the top of the heap are looked at for one of the wanted size, and how much sooner than the top it may be
- * needed, as a part of that time. So much sooner costs bytes, and saves making memory of the size that is wanted, with
- * its alias. In gaps that is worth less (0.1 ms a piece, beside kernels the alias waits for copies): GPT, 1.5, 374 ms
- * with 8 and 397 with 32, by the model 1.6 % less on average of eleven budgets (ResNet-50, lengths: as much). Beside
- * kernels 229 and 226, with 64 and 128 as with 32. The link to a peer carries a piece in the time that its mappings
- * take, so that bytes are cheap: 512 and half instead of 32 and an eighth bring in 3 % more and halve what is made anew,
- * GPT, 1.5, 102 to 93 ms, and 126 to 97 on another machine; in gaps 158 to 152 (all H200).
+ * looked_at: how many pieces from the top of the heap are examined for one of the wanted size. sooner: it may be needed
+ * sooner than the top by this fraction of the top's time. Taking it costs bytes, and saves making memory of the wanted
+ * size and its alias. In gaps that is worth less (0.1 ms a piece; beside kernels the alias waits for copies). The link
+ * to a peer carries a piece in the time that its mappings take, so bytes are cheap there.
+ *
+ * Measured (H200, GPT, 1.5, ms a step): in gaps 374 with 8 and 397 with 32 (in the model 1.6 % less on average of
+ * eleven budgets; ResNet-50, and different lengths: as much); beside kernels 229 with 8 and 226 with 32, with 64 and
+ * 128 as with 32; to peers 512 and half instead of 32 and an eighth fetch 3 % more and halve what is newly made: 102 to
+ * 93, 126 to 97 on another machine, and 158 to 152 in gaps.
  */
 static const struct {
 	uint32_t looked_at, sooner;
@@ -51,24 +54,25 @@ static const struct {
 struct plan {
 	struct predict *predict;
 	struct pieces pieces;
-	uint64_t at;     /* what predict_at() said when the keys were made */
-	uint64_t credit; /* slots that may be walked */
+	uint64_t at;     /* value of predict_at() when the keys were made */
+	uint64_t credit; /* slots that may still be walked */
 	enum plan_way way;
 	uint64_t ahead_units;
 	uint64_t units[PLAN_PLACES];
-	uint64_t owed;   /* units brought in for nothing, times OWED_SHARE; fading */
-	uint32_t round;  /* 1 more after each jump: what was brought in before does not count as ahead any more */
-	uint64_t cursor; /* the next position to look at for a fetch */
-	uint32_t parked; /* a piece that might go and was busy, when a victim was asked for; PIECES_NONE */
+	uint64_t owed;   /* units fetched in vain, times OWED_SHARE; fading */
+	uint32_t round;  /* incremented by each jump: what was fetched before does not count as ahead any more */
+	uint64_t cursor; /* next position to examine for a fetch */
+	/* a piece found as a possible victim that was busy, when one was requested; PIECES_NONE: none */
+	uint32_t parked;
 };
 
-/* The time that a key stands for. */
+/* Returns the submission that a key stands for. */
 static uint64_t time_of(const struct plan *plan, uint64_t key)
 {
 	return key >= PIECES_UNFORESEEN ? PLAN_NEVER : key + (plan->pieces.now - plan->at);
 }
 
-/* The least key that stands for a later time. */
+/* Returns the least key that stands for a submission after `when`. */
 static uint64_t key_after(const struct plan *plan, uint64_t when)
 {
 	uint64_t past = plan->pieces.now - plan->at;
@@ -86,11 +90,11 @@ static uint64_t next_use(const struct plan *plan, const struct piece *piece)
 }
 
 /*
- * ---- what was brought in and not used yet ----
+ * ---- what was fetched and not used yet ----
  *
- * A piece keeps the round in which it was brought in until it is named; what leaves again without that was brought in
- * for nothing, and so much less is brought in from then on: a future that is wrong again and again, in a program that
- * only seems to repeat itself, must not cost more traffic than knowing none.
+ * A piece keeps the round in which it was fetched until it is named. If it is evicted again without having been named,
+ * it was fetched in vain, and that much less is fetched from then on: a future that is wrong again and again, in a
+ * program that only seems to repeat itself, must not cause more traffic than an unknown one.
  */
 
 static bool is_ahead(const struct plan *plan, const struct piece *piece)
@@ -98,7 +102,7 @@ static bool is_ahead(const struct plan *plan, const struct piece *piece)
 	return piece->ahead == plan->round;
 }
 
-/* It counts as ahead from now on if that is this round. */
+/* Sets the round of a piece; it counts as ahead if that is the present one. */
 static void set_ahead(struct plan *plan, struct piece *piece, uint32_t round, uint32_t units)
 {
 	if (is_ahead(plan, piece))
@@ -109,7 +113,7 @@ static void set_ahead(struct plan *plan, struct piece *piece, uint32_t round, ui
 		plan->ahead_units += units;
 }
 
-/* It was named. */
+/* Handles a piece that was named. */
 static void use_ahead(struct plan *plan, struct piece *piece)
 {
 	uint64_t paid = (uint64_t)piece->units * OWED_SHARE / OWED_PAID;
@@ -122,7 +126,7 @@ static void use_ahead(struct plan *plan, struct piece *piece)
 
 /* ---- keys ---- */
 
-/* It may be the next to be fetched. */
+/* Moves the cursor back if the piece may be the next to be fetched. */
 static void cursor_back(struct plan *plan, const struct piece *piece)
 {
 	uint64_t key = pieces_key(&plan->pieces, piece);
@@ -131,14 +135,14 @@ static void cursor_back(struct plan *plan, const struct piece *piece)
 		plan->cursor = key;
 }
 
-/* The piece's next use is that of the slot. */
+/* Sets the next use of the piece to that of the slot. */
 static void plan_foretell(struct plan *plan, struct piece *piece, uint32_t id, uint64_t key, uint64_t slot)
 {
 	pieces_set_key(&plan->pieces, piece, id, key, slot);
 	cursor_back(plan, piece);
 }
 
-/* The place in the past has become `position`: what was foreseen there is done, or did not happen. */
+/* The place in the past has advanced to `position`: what was foreseen there has happened, or did not happen. */
 static void keys_pass(struct plan *plan, uint64_t position)
 {
 	uint32_t next, id = pieces_due(&plan->pieces, position);
@@ -150,7 +154,7 @@ static void keys_pass(struct plan *plan, uint64_t position)
 		next = piece->due_next;
 		if (piece->last_use == plan->pieces.now)
 			continue;
-		/* Not now: it may be used yet, but nothing should wait for that. */
+		/* It was not used now. It may still be used, but nothing should wait for that. */
 		if (piece->ahead)
 			set_ahead(plan, piece, LATE, piece->units);
 		again = predict_again_after(plan->predict, piece->slot, position, &slot);
@@ -162,8 +166,9 @@ static void keys_pass(struct plan *plan, uint64_t position)
 }
 
 /*
- * As far as it is paid for: where places change often and lie far back, as with sequences of other lengths, walks are
- * shorter rather than fewer. What is near is worth the most. False: that is too short.
+ * Begins a walk as long as the credit allows: if places change often and lie far back, as with sequences of different
+ * lengths, walks become shorter rather than fewer, because near uses matter most. Returns false if the walk would be
+ * too short.
  */
 static bool walk_begin(const struct plan *plan, uint64_t at, struct predict_walk *ret_walk)
 {
@@ -187,7 +192,10 @@ static void keys_walk(struct plan *plan, uint64_t at)
 	}
 }
 
-/* A new place in the past, or none: all keys anew, and nothing that was brought in is ahead of anything. */
+/*
+ * Changes to another place in the past, or to none: all keys are made again, and nothing that was fetched counts as
+ * ahead.
+ */
 static void plan_jump(struct plan *plan, uint64_t at)
 {
 	pieces_unset_keys(&plan->pieces);
@@ -201,7 +209,7 @@ static void plan_jump(struct plan *plan, uint64_t at)
 	pieces_sort(&plan->pieces);
 }
 
-/* Keep the keys in step with the prediction. */
+/* Updates the keys after the prediction has changed. */
 static void plan_follow(struct plan *plan)
 {
 	uint64_t at = predict_at(plan->predict);
@@ -217,12 +225,12 @@ static void plan_follow(struct plan *plan)
 		return;
 	}
 	if (at != PREDICT_NONE && !walk_begin(plan, at, &walk))
-		at = PREDICT_NONE; /* jumping about: too little rest between the walks to trust it */
+		at = PREDICT_NONE; /* the place jumps too often to be trusted: not enough credit for a walk */
 	if (at != plan->at)
 		plan_jump(plan, at);
 }
 
-/* ---- telling ---- */
+/* ---- input ---- */
 
 struct plan *plan_new(enum plan_way way)
 {
@@ -260,7 +268,7 @@ bool plan_is_valid(const struct plan *plan)
 		const struct piece *piece = pieces_find(&plan->pieces, id);
 
 		if (!piece)
-			id |= PIECES_LEAF - 1; /* nor any other of this leaf */
+			id |= PIECES_LEAF - 1; /* no piece of this leaf exists */
 		else
 			units[piece->place] += piece->units;
 		if (piece && is_ahead(plan, piece))
@@ -277,7 +285,10 @@ void plan_set(struct plan *plan, uint32_t id, uint32_t units, enum plan_place pl
 	if (!piece)
 		return;
 	pieces_leave(&plan->pieces, piece, id);
-	/* Or arrives; in a gap it is MOVING from when it is chosen on, and again when its copy begins. */
+	/*
+	 * It stays or arrives. In a gap a piece is MOVING from the time it is chosen, and set again when its copy
+	 * begins.
+	 */
 	bool stays =
 	    place == PLAN_DEVICE || place == PLAN_PINNED || (place == PLAN_MOVING && piece->place == PLAN_MOVING);
 	bool leaves_host = piece->place == PLAN_HOST && place == PLAN_MOVING;
@@ -297,8 +308,8 @@ void plan_set(struct plan *plan, uint32_t id, uint32_t units, enum plan_place pl
 }
 
 /*
- * When the latest submission's pieces will be used again: as that in whose place they stand was then. What was not used
- * again up to now will be as long from now as it has been since then.
+ * Foretells when the latest submission's pieces will be used again: when their twins were. A piece whose twin was not
+ * used again up to now is expected to be used as long from now as that is.
  */
 static void foretell_latest(struct plan *plan)
 {
@@ -346,7 +357,7 @@ void plan_note(struct plan *plan, uint64_t function, const uint32_t *pieces, uns
 	foretell_latest(plan);
 }
 
-/* ---- asking ---- */
+/* ---- queries ---- */
 
 uint64_t plan_units(const struct plan *plan, enum plan_place place)
 {
@@ -408,7 +419,10 @@ bool plan_fetch(struct plan *plan, uint64_t ahead_units, uint32_t *ret_piece, ui
 	return false;
 }
 
-/* One of the wanted size among those about as far as the top, and with at least that key. */
+/*
+ * Returns a piece of the wanted size that is about as far away as the top and has at least this key; if there is none,
+ * the top.
+ */
 static uint32_t of_size(struct plan *plan, uint32_t top, uint64_t key, uint32_t units, plan_busy_function *busy,
 			void *argument)
 {
@@ -428,13 +442,19 @@ static uint32_t of_size(struct plan *plan, uint32_t top, uint64_t key, uint32_t 
 	return top;
 }
 
-/* Might a parked piece go later? What the latest one names cannot go for its own sake, however long that waits. */
+/*
+ * Returns whether a parked piece might be evicted later. A piece that the latest submission names cannot be evicted for
+ * that submission, however long it waits.
+ */
 static bool may_go(const struct plan *plan, const struct piece *piece, uint64_t key, bool at_once)
 {
 	return pieces_key(&plan->pieces, piece) >= key && !(at_once && piece->last_use == plan->pieces.now);
 }
 
-/* Is there such a piece? Much the same is asked at each step of the GPU's: what was found last is looked at first. */
+/*
+ * Returns whether there is such a piece. Similar requests come with each step of the GPU, so the last result is
+ * examined first.
+ */
 static bool is_parked(struct plan *plan, uint64_t key, bool at_once)
 {
 	const struct piece *piece = plan->parked != PIECES_NONE ? pieces_find(&plan->pieces, plan->parked) : NULL;
@@ -451,7 +471,7 @@ static bool is_parked(struct plan *plan, uint64_t key, bool at_once)
 	return false;
 }
 
-/* Of those in the heap. PIECES_NONE: none has at least that key. */
+/* Returns a victim from the heap; PIECES_NONE: no piece there has at least this key. */
 static uint32_t plan_victim_one(struct plan *plan, uint64_t key, uint32_t order_units, plan_busy_function *busy,
 				void *argument)
 {

@@ -1,5 +1,6 @@
 /*
- * The predictor: the history of what was submitted, and the place in it that the program is at.
+ * The predictor's interface: adds submissions to the history and advances the place that the program is at
+ * (predict_match.c); finds the twins of the latest submission's names.
  */
 #include "shim/plan/predict_internal.h"
 
@@ -31,7 +32,7 @@ void predict_note(struct predict *predict, uint64_t function, const uint32_t *pi
 		predict_match_follow(predict);
 		return;
 	}
-	/* This one is missing from the record: nothing before it may be continued across the hole. */
+	/* This submission is missing from the ring, and nothing before it may be continued across the hole. */
 	history_skip(predict);
 	predict->at = PREDICT_NONE;
 }
@@ -46,22 +47,25 @@ uint64_t predict_at(const struct predict *predict)
 	return predict->believed ? predict->at : PREDICT_NONE;
 }
 
-/* The names of the latest submission and of that at predict_at(): slots from ... to - 1, then ... then_to - 1. */
+/*
+ * The names of the latest submission, slots `from` to `to` - 1, and of that at predict_at(), slots `then` to `then_to`
+ * - 1.
+ */
 struct twins {
 	uint64_t from, to, then, then_to;
-	unsigned n_known; /* of the first ones then, once they are looked for; 0: not yet */
+	unsigned n_known; /* names in `known`, filled on request; 0: not yet */
 	predict_lane known[PREDICT_NAMES / PREDICT_LANE];
 };
 
 static void learn_names(const struct predict *predict, struct twins *twins)
 {
-	memset(twins->known, 0xff, sizeof(twins->known)); /* no piece */
+	memset(twins->known, 0xff, sizeof(twins->known)); /* matches no piece */
 	twins->n_known = predict_names(predict, predict->at, &twins->then);
 	for (unsigned i = 0; i < twins->n_known; i++)
 		twins->known[i / PREDICT_LANE][i % PREDICT_LANE] = predict_slot(predict, twins->then + i)->piece;
 }
 
-/* As a rule it is not there, and that is found out without branches. */
+/* Usually the piece is not among the names; this finds that out without branches. */
 static bool was_named(const struct twins *twins, uint32_t piece)
 {
 	predict_lane hits = {0};
@@ -76,8 +80,9 @@ static bool was_named(const struct twins *twins, uint32_t piece)
 }
 
 /*
- * Which slot corresponds to that one. The same submission as a rule, piece by piece; else it may be in the place of
- * another. What was not named since cannot be among the names then.
+ * Returns the slot that corresponds to name `number`. Usually both submissions are the same, piece by piece; otherwise
+ * the piece may stand in the place of another one. A piece that was not named since predict_at() cannot be among the
+ * names there.
  */
 static uint64_t twin_of(const struct predict *predict, struct twins *twins, uint64_t number)
 {

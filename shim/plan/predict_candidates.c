@@ -1,16 +1,16 @@
 /*
- * Candidates for the place of the program in its past, from the pieces themselves: of those named lately, the ones that
- * had not been for long say how long ago they were named, then and the times before. Where many agree, the program was
- * in the same phase, whatever kernels it ran there.
+ * Candidates for the program's place in its past, by the pieces themselves. Of the pieces named recently, those that
+ * had not been named for long vote with the distances to their earlier uses. Where many agree, the program was in the
+ * same phase, whatever kernels it ran there.
  */
 #include "shim/plan/predict_internal.h"
 
-#define VOTERS     24  /* namings asked, */
-#define VOTES_EACH 48  /* for so many earlier ones */
-#define BINS       512 /* of distances, CANDIDATES_APART wide */
+#define VOTERS     24  /* recent names that vote */
+#define VOTES_EACH 48  /* the most earlier uses that each of them votes for */
+#define BINS       512 /* bins of distances, CANDIDATES_APART wide */
 
 struct bin {
-	uint64_t number; /* distance / CANDIDATES_APART; 0: free */
+	uint64_t number; /* distance / CANDIDATES_APART + 1; 0: free */
 	uint64_t votes, distance;
 };
 
@@ -30,7 +30,7 @@ static void predict_candidates_vote(struct bin *bins, uint64_t distance, uint64_
 	}
 }
 
-/* Where was that piece named before? 0: it is not known. */
+/* Returns the position at which the piece was named before `position`; 0: not known. */
 static uint64_t named_before(const struct predict *predict, uint64_t position, uint32_t piece)
 {
 	uint64_t from;
@@ -51,7 +51,7 @@ static void predict_candidates_ask(const struct predict *predict, struct bin *bi
 			predict_candidates_vote(bins, position - place, predict_score_weight(age));
 }
 
-/* Those of the latest submissions' names are asked that count more than the average. */
+/* Only names of the latest submissions that weigh more than the average vote. */
 static void ask_latest(struct predict *predict, struct bin *bins)
 {
 	uint64_t named = 0, n_named = 0, voters = 0;

@@ -1,46 +1,50 @@
 /*
- * While the token that comes is the one after the position we are at, the position just moves on; that is the usual case
- * and costs one comparison. Otherwise:
+ * The place: finds the position in the past that the program is at, and follows it. While the new token equals that of
+ * the position after the place, the place just advances; that is the usual case and costs one comparison. Otherwise:
  *
- *   same function, other pieces   move on all the same
- *   another function              stay (`held` counts): it may be an insert, or stand for what was foreseen (a product of
- *                                 another size by another kernel). A few submissions later the functions tell. Or it is a
- *                                 skip: two tokens in a row that follow within NEAR positions
- *   no fit for a while            look for a place from anew, and now and then while the pieces are not those foreseen
+ *   same function, other pieces
+ *     The place advances, too.
+ *   another function
+ *     The place stays, and `held` counts. It may be an insert, or stand for what was foreseen (a product of another
+ *     size by another kernel). A few submissions later the functions decide. Or it is a skip: two tokens in a row that
+ *     follow within NEAR positions.
+ *   no fit for a while
+ *     A new place is searched; also now and then while the pieces are not the foreseen ones.
  *
- * What a place is worth is how much of what was named lately it would have foretold, and a piece counts by how long it
- * had not been named before: that what was used a moment ago is used again tells nothing. Pieces that wander over scratch
- * memory look alike in every layer of a transformer; what belongs to one layer alone is named again a step later. Of places
- * worth about the same the one with the longest common past is taken. Not the shortest repetition: in a transformer that
- * is a layer, and the layers before say little about the end of the step (docs/facts.md, Moving memory).
+ * A place is worth the part of the recent names that it would have foretold. A piece is weighted by how long it had not
+ * been named before, because that a piece that was used a moment ago is used again means nothing. Pieces that wander
+ * over scratch memory look alike in every layer of a transformer; what belongs to one layer only is named again a step
+ * later. Of places worth about the same, the one with the longest common past is taken, not the shortest repetition: in
+ * a transformer that is a layer, and the layers before say little about the end of the step (docs/facts.md, Moving
+ * memory).
  *
- * Places come from the grams, and from the pieces themselves: how long ago each of those that had not been named for long
- * was named, here and the times before; where many agree, the program was in the same phase.
+ * Candidates come from the grams, and from the pieces themselves: each piece that had not been named for long shows at
+ * which distances it was named before; where many agree, the program was in the same phase (predict_candidates.c).
  *
- * How much is compared is limited by `credit`, so that a program without any repetition pays little.
+ * `credit` limits how much is compared, so that a program without any repetition pays little.
  */
 #include "shim/plan/predict_internal.h"
 
 #include <stddef.h>
 
-#define NEAR         256  /* how many submissions skipped are still looked for one by one */
+#define NEAR         256  /* the longest skip that is searched position by position, by tokens */
 #define NEAR_SOFT    16   /* the same by functions alone */
-#define HELD_MOST    32   /* an insert longer than this is no insert */
-#define MATCH_MOST   4096 /* a common past longer than that is as good as any: some steps */
-#define TRIED_MOST   64   /* places of one gram looked at */
-#define EXACT_WORTH  4    /* an equal token counts as so many equal functions */
-#define WORTH_LEAST  32   /* of a place to be believed for its past alone */
-#define WORTH_ONE    1024 /* worth of all that was named, where no function is the same */
-#define LATELY       32   /* submissions */
-#define BETTER_BY    (GRAM_TOKENS * (EXACT_WORTH - 1) - 1) /* than the present place, to leave that */
-#define CREDIT_EACH  64                                    /* comparisons of pasts paid by each submission, */
+#define HELD_MOST    32   /* the longest insert, in submissions */
+#define MATCH_MOST   4096 /* a longer common past, some steps, counts as this long */
+#define TRIED_MOST   64   /* places of one gram that are examined */
+#define EXACT_WORTH  4    /* an equal token counts as this many equal functions */
+#define WORTH_LEAST  32   /* past that suffices to believe in a place */
+#define WORTH_ONE    1024 /* worth of a place that foretells all names, but no function is the same */
+#define LATELY       32   /* submissions over which the score fades */
+#define BETTER_BY    (GRAM_TOKENS * (EXACT_WORTH - 1) - 1) /* a new place must be better than the present one by this */
+#define CREDIT_EACH  64                                    /* credit for comparisons that each submission adds */
 #define CREDIT_MOST  32768
-#define SEARCH_LEAST 2560 /* of the credit, to look for a place */
-#define HOME_NEAR    64   /* submissions that steps may differ in length */
-#define PLACES       14   /* compared by what they would have foretold, */
-#define COMPARE_COST 176  /* of the credit */
+#define SEARCH_LEAST 2560 /* credit that a search requires */
+#define HOME_NEAR    64   /* submissions by which steps may differ in length */
+#define PLACES       14   /* places that are compared by what they would have foretold */
+#define COMPARE_COST 176  /* credit that each comparison costs */
 #define SOFT_FIRST   16
-#define SOFT_DOUBT   64 /* looks for a better place while the present one is not believed */
+#define SOFT_DOUBT   64 /* steps between searches for a better place while the present one is not believed */
 #define SOFT_MOST    1024
 
 void predict_match_init(struct predict *predict)
@@ -54,7 +58,7 @@ static bool is_there(const struct predict *predict, uint64_t position)
 	return position >= predict->oldest && position < predict->now;
 }
 
-/* ---- what is believed ---- */
+/* ---- belief ---- */
 
 static void predict_match_believe(struct predict *predict)
 {
@@ -67,7 +71,7 @@ static void note_home(struct predict *predict)
 		predict->home = predict->now - predict->at;
 }
 
-/* What was foreseen of the latest submission goes into what is believed: that of the last 32 or so. */
+/* Adds what was foreseen of the latest submission to the score, which covers about the last LATELY submissions. */
 static void predict_match_judge(struct predict *predict, uint64_t place)
 {
 	struct predict_score share = {0};
@@ -81,7 +85,7 @@ static void predict_match_judge(struct predict *predict, uint64_t place)
 	note_home(predict);
 }
 
-/* All of it was. */
+/* Does the same if all of it was foreseen. */
 static void judge_exact(struct predict *predict)
 {
 	struct predict_score *share = &predict->share;
@@ -102,10 +106,10 @@ struct place {
 
 struct places {
 	struct place of[PLACES];
-	unsigned n, n_elected; /* these come first, and stay */
+	unsigned n, n_elected; /* elected: the first ones, which are never replaced */
 };
 
-/* How much of the past two positions have in common. */
+/* Returns how much of the past two positions have in common. */
 static uint64_t common_past(struct predict *predict, uint64_t position)
 {
 	uint64_t now = predict->now, worth = 0;
@@ -122,7 +126,9 @@ static uint64_t common_past(struct predict *predict, uint64_t position)
 	return worth;
 }
 
-/* Keeps those with the longest past; the newest of equals come first, and stay. */
+/*
+ * Adds a place; keeps those with the longest common past. Of equal ones those added first stay, which are the newest.
+ */
 static void add_place(struct predict *predict, struct places *places, uint64_t at)
 {
 	unsigned least = places->n_elected;
@@ -156,7 +162,7 @@ static void add_of_gram(struct predict *predict, struct places *places, enum gra
 	}
 }
 
-/* The place with the longest common past of those at most so far from here. */
+/* Adds the place with the longest common past among those at most `apart` from `here`. */
 static void add_near(struct predict *predict, struct places *places, uint64_t here, unsigned apart)
 {
 	uint64_t best = 0, place = here;
@@ -176,19 +182,22 @@ static void add_near(struct predict *predict, struct places *places, uint64_t he
 
 /* ---- choosing a place ---- */
 
-/* Of those worth about the most one is taken. */
+/* Returns whether a place is worth about as much as the best one. */
 static bool is_about(uint64_t worth, uint64_t most)
 {
 	return 8 * worth >= 7 * most;
 }
 
-/* That pieces were foretold is chance where the work is another. Of what cannot be worth about `most` the rest is not asked. */
+/*
+ * Computes the worth of a place. If the functions differ, foretold pieces are chance. If the place cannot be worth
+ * about `most`, the rest of the comparison is skipped.
+ */
 static void predict_match_compare(struct predict *predict, struct place *place, uint64_t most)
 {
 	struct score_pairs pairs;
 
 	predict_score_pair(predict, place->at, &pairs);
-	uint64_t worth = WORTH_ONE * (pairs.same + 1); /* if all of it was */
+	uint64_t worth = WORTH_ONE * (pairs.same + 1); /* if everything was foretold */
 	place->worth = 0;
 	if (!is_about(worth, most))
 		return;
@@ -197,7 +206,7 @@ static void predict_match_compare(struct predict *predict, struct place *place, 
 		place->worth = worth * share.foreseen / share.named;
 }
 
-/* How much a place would have foretold of what was named lately. */
+/* Returns how much of the recent names a place would have foretold. */
 static struct predict_score share_at(struct predict *predict, uint64_t place)
 {
 	struct score_pairs pairs;
@@ -224,10 +233,13 @@ static void predict_match_collect(struct predict *predict, struct places *places
 	for (unsigned i = 0; i < n; i++)
 		if (distances[i] < predict->now)
 			add_near(predict, places, predict->now - distances[i], CANDIDATES_APART / 2);
-	/* Another stretch of the same step, perhaps. */
+	/* This may be another stretch of the same step. */
 	if (predict->home && predict->home < predict->now)
 		add_near(predict, places, predict->now - predict->home, HOME_NEAR);
-	/* Where the program stood, and where it would be if all that has come since stood for what was foreseen. */
+	/*
+	 * The place where the program was, and the one where it would be if everything since stood for what was
+	 * foreseen.
+	 */
 	if (predict->at != PREDICT_NONE && predict->held) {
 		add_place(predict, places, predict->at);
 		if (is_there(predict, predict->at + predict->held))
@@ -238,7 +250,10 @@ static void predict_match_collect(struct predict *predict, struct places *places
 	add_of_gram(predict, places, BY_FUNCTION);
 }
 
-/* The present place, while the latest submission fits it; it is not left for a little. */
+/*
+ * Returns the present place with a bonus, so that it is not left for a small gain; none if the latest submission does
+ * not fit it.
+ */
 static struct place look_at_present(struct predict *predict)
 {
 	struct place present = {.at = PREDICT_NONE};
@@ -251,7 +266,7 @@ static struct place look_at_present(struct predict *predict)
 	return present;
 }
 
-/* The best place there is; PREDICT_NONE: none is good. Of those worth about the most the one with the longest past. */
+/* Returns the best place; of those worth about the most, the one with the longest past. PREDICT_NONE: none is good. */
 static uint64_t best_place(struct predict *predict)
 {
 	struct places places = {.n = 0};
@@ -281,7 +296,7 @@ static uint64_t best_place(struct predict *predict)
 	return best ? best->at : PREDICT_NONE;
 }
 
-/* Take a place. How far it can be believed, the common past says. */
+/* Takes a place. The common past determines how far it is believed. */
 static void predict_match_settle(struct predict *predict, uint64_t place)
 {
 	struct predict_score share = share_at(predict, place);
@@ -293,7 +308,7 @@ static void predict_match_settle(struct predict *predict, uint64_t place)
 	predict->believed = predict_score_is_good(&share, false);
 }
 
-/* Do the latest n submissions look like the n up to this position? */
+/* Returns whether the latest n submissions look like the n up to `place`. */
 static bool same_run(const struct predict *predict, uint64_t place, unsigned n, enum gram by)
 {
 	for (unsigned i = 0; i < n && place >= predict->oldest + i; i++) {
@@ -306,7 +321,10 @@ static bool same_run(const struct predict *predict, uint64_t place, unsigned n, 
 	return place >= predict->oldest + n;
 }
 
-/* Is there a place where just these tokens stood? Then it may fit better than one where only the functions did. */
+/*
+ * Returns whether these very tokens occurred before. That place may fit better than one where only the functions are
+ * the same.
+ */
 static bool seen_before(const struct predict *predict)
 {
 	return same_run(predict, predict_whole(predict, predict_entry(predict, predict->now)->older[BY_TOKEN]),
@@ -314,8 +332,8 @@ static bool seen_before(const struct predict *predict)
 }
 
 /*
- * Other pieces than foreseen: is there a place that fits better by far? Asked when there is a reason to think so, and
- * now and then without one, ever less often as long as the present one is believed.
+ * To be called if other pieces than the foreseen ones were named: looks for a place that fits much better. It searches
+ * if there is a reason to expect one, and sometimes without, ever less often while the present place is believed.
  */
 static void predict_match_reconsider(struct predict *predict)
 {
@@ -334,7 +352,10 @@ static void predict_match_reconsider(struct predict *predict)
 	predict->soft_limit = limit;
 }
 
-/* By functions: what came may have stood for what was foreseen, or been inserted, or a little was left out. */
+/*
+ * Looks for the next position by functions: what came may have stood for what was foreseen, may have been inserted, or
+ * a few submissions may have been left out.
+ */
 static uint64_t soft_place(struct predict *predict)
 {
 	uint64_t insert = predict->at + 1, other = predict->at + 1 + predict->held;
@@ -357,7 +378,10 @@ static uint64_t soft_place(struct predict *predict)
 	return PREDICT_NONE;
 }
 
-/* After a few submissions that did not fit: on from where we stand, or a little further? */
+/*
+ * To be called after submissions that did not fit: returns where the program goes on, at the present place or a little
+ * further; PREDICT_NONE: nowhere.
+ */
 static uint64_t near_place(struct predict *predict)
 {
 	uint64_t end = predict->at + NEAR < predict->now ? predict->at + NEAR : predict->now;
@@ -372,7 +396,7 @@ static uint64_t near_place(struct predict *predict)
 	uint64_t soft = soft_place(predict);
 	if (soft != PREDICT_NONE)
 		return soft;
-	/* The pieces may be new ones: four functions in a row. */
+	/* The pieces may be new, so four functions in a row decide. */
 	for (uint64_t place = predict->at + 4; predict->held >= 3 && place < end; place++)
 		if (same_run(predict, place, 4, BY_FUNCTION))
 			return place;
@@ -411,7 +435,7 @@ void predict_match_follow(struct predict *predict)
 	if (predict->credit > CREDIT_MOST)
 		predict->credit = CREDIT_MOST;
 	if (predict->at != PREDICT_NONE && predict->at < predict->oldest)
-		predict->at = PREDICT_NONE; /* it was dropped */
+		predict->at = PREDICT_NONE; /* the ring has dropped it */
 	if (predict->at == PREDICT_NONE || predict->held) {
 		predict_match_search(predict);
 		return;

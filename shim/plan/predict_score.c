@@ -1,19 +1,19 @@
 /*
- * A piece counts by how long it had not been named before, as it is that what is told of it is worth: what was used a
- * moment ago is in device memory still.
+ * Scores: how well a place foretells the latest submissions. A piece is weighted by how long it had not been named
+ * before, because that is what its prediction is worth: a piece that was used a moment ago is still in device memory.
  *
- * A program that takes up the same few pieces again and again, in whatever order, is foretold by any place to some part.
- * So a place must do better than another one near by, too.
+ * If a program uses the same few pieces again and again in any order, any place foretells it to some extent. So a place
+ * must also do better than another one near by.
  */
 #include "shim/plan/predict_internal.h"
 
 #include <string.h>
 
-#define SCORE_ON  5    /* this part foreseen is enough to believe in a place, */
-#define SCORE_OFF 10   /* and this to go on believing in it */
-#define ELSEWHERE 37   /* submissions */
-#define AGE_MOST  4096 /* what was not named for longer counts as if it had been so long */
-#define AGE_SHARE 32   /* ages that differ by no more than that share of one are alike */
+#define SCORE_ON  5    /* 1 / SCORE_ON foreseen is enough to begin believing in a place */
+#define SCORE_OFF 10   /* 1 / SCORE_OFF is enough to go on */
+#define ELSEWHERE 37   /* distance, in submissions, of the place that chance is measured at */
+#define AGE_MOST  4096 /* the largest age; larger ones count as this */
+#define AGE_SHARE 32   /* ages that differ by at most 1 / AGE_SHARE of one are alike */
 
 bool predict_score_is_good(const struct predict_score *share, bool believed)
 {
@@ -30,13 +30,13 @@ uint64_t predict_score_weight(uint64_t age)
 	return age < AGE_MOST ? age : AGE_MOST;
 }
 
-/* For how many submissions a piece had not been named. 0: it never was, so nothing could foretell it. */
+/* Returns for how many submissions a piece had not been named; 0: it never was, so nothing could foretell it. */
 static uint32_t age_of(const struct slot *slot, uint64_t position)
 {
 	return slot->before ? (uint32_t)position - slot->before : 0;
 }
 
-/* ---- the latest ---- */
+/* ---- the latest submissions ---- */
 
 const struct latest *predict_score_latest(struct predict *predict, uint64_t position)
 {
@@ -58,14 +58,14 @@ const struct latest *predict_score_latest(struct predict *predict, uint64_t posi
 	return latest;
 }
 
-/* ---- what is told of it ---- */
+/* ---- what a place foretells ---- */
 
 /*
- * Whether a name is there too, or of what age the one in its place is, nothing can guess: what follows does without
- * branches, which would be taken wrongly half of the time.
+ * Whether a name also occurs there, or of what age the one in its place is, cannot be predicted: the following code has
+ * no branches, because they would be mispredicted half of the time.
  */
 
-/* Which of the latest's names are among those: all bits, or none. */
+/* Returns which names of `latest` are among `names`: all bits set, or none. */
 static void predict_score_match(const struct latest *latest, const uint32_t *names, unsigned n, predict_lane *ret_hits)
 {
 	for (unsigned i = 0; i * PREDICT_LANE < latest->n; i += 2) {
@@ -80,7 +80,10 @@ static void predict_score_match(const struct latest *latest, const uint32_t *nam
 	}
 }
 
-/* What a name counts whose place is taken by one of the age `was`: other memory, but used for the same as long ago. */
+/*
+ * Returns the weight of a name whose place holds a piece of age `was`: other memory, but used for the same purpose
+ * equally long ago.
+ */
 static uint32_t in_place(uint32_t was, uint32_t age, uint32_t most)
 {
 	uint32_t apart = was > age ? was - age : age - was, less = age < most ? age : most;
@@ -88,7 +91,7 @@ static uint32_t in_place(uint32_t was, uint32_t age, uint32_t most)
 	return less & -(uint32_t)((was != 0) & (apart <= age / AGE_SHARE));
 }
 
-/* What a place foretells of the latest, and of how many names. */
+/* Returns the weight of what a place foretells of `latest`, and in *ret_n the number of names. */
 static uint64_t predict_score_told(const struct predict *predict, uint64_t place, const struct latest *latest,
 				   unsigned *ret_n)
 {
@@ -121,7 +124,7 @@ static uint64_t predict_score_told(const struct predict *predict, uint64_t place
 	return sum;
 }
 
-/* What it tells somewhere else, where all that is foretold is chance. */
+/* Returns the weight of what an unrelated place foretells, where all that is foretold is chance. */
 static uint64_t by_chance(const struct predict *predict, uint64_t place, const struct latest *latest)
 {
 	unsigned n;
@@ -149,9 +152,12 @@ void predict_score_add(struct predict *predict, uint64_t place, uint64_t latest,
 	predict_score_add_one(predict, place, latest, true, share);
 }
 
-/* ---- many of them ---- */
+/* ---- scores of many pairs ---- */
 
-/* The pair before: the same functions as far as one that is missing on either side allows. False: there is none. */
+/*
+ * Steps to the pair before. Keeps functions equal as far as skipping one submission on either side allows. Returns
+ * false if there is none.
+ */
 static bool step_back(const struct predict *predict, uint64_t *place, uint64_t *latest)
 {
 	if (*place <= predict->oldest + 1 || *latest <= predict->oldest + 1)

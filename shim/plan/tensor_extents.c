@@ -1,8 +1,8 @@
 /*
- * One slot for each unit, in leaves made when a block there is first named: the least and the greatest start in the
- * unit, of this age and of the one before. A bit says whether there may be any, and a second level of bits whether a
- * word of those has any, so that the next start after an offset is a few words away even in a block of 100 GiB. What
- * has grown too old is found and cleared by the search that meets it.
+ * Tensor extents: one slot for each unit, in leaves that are made when a block there is first named. A slot has the
+ * least and the greatest start in the unit, of this age and of the one before. A bit for each unit says whether it may
+ * have a start, and a second level of bits says whether a word of those has any, so that the next start after an offset
+ * is found within a few words even in a block of 100 GiB. A search clears what it finds to be too old.
  */
 #include "shim/plan/tensor_extents.h"
 #include "shim/plan/plan.h"
@@ -16,7 +16,10 @@
 #define LEAVES     (PLAN_PIECES / LEAF)
 #define EMPTY      UINT32_MAX
 
-/* Offsets in the unit; valid with the bit set and `age` the present one, `was` if `age` or that is the one before. */
+/*
+ * Offsets in the unit. first and last are valid if the bit is set and `age` is the present age or the one before;
+ * was_first and was_last if `age` is the present one.
+ */
 struct start {
 	uint32_t age;
 	uint32_t first, last;
@@ -25,13 +28,13 @@ struct start {
 
 struct leaf {
 	uint64_t any, bits[LEAF / 64];
-	uint32_t length[LEAF]; /* at the first unit of a block: its units, otherwise 0 */
+	uint32_t length[LEAF]; /* at the first unit of a block: the block's length in units; otherwise 0 */
 	struct start starts[LEAF];
 };
 
 struct tensor_extents {
 	uint32_t age;
-	uint64_t submitted; /* in this age */
+	uint64_t submitted; /* submissions in this age */
 	struct leaf *leaf[LEAVES];
 };
 
@@ -125,7 +128,7 @@ uint64_t tensor_extents_whole(uint64_t budget)
 						   : share;
 }
 
-/* The first unit from `unit` on in this leaf that has a start; EMPTY: none. */
+/* Returns the first unit of this leaf that is not below `index` and may have a start; EMPTY: none. */
 static uint32_t next_in_leaf(const struct leaf *leaf, unsigned index)
 {
 	uint64_t word = leaf->bits[index / 64] >> index % 64;
@@ -140,7 +143,7 @@ static uint32_t next_in_leaf(const struct leaf *leaf, unsigned index)
 	return at * 64 + (unsigned)__builtin_ctzll(leaf->bits[at]);
 }
 
-/* The least start in this unit that is not below `least` (an offset in the unit); EMPTY: none, or too old. */
+/* Returns the least start in this unit that is not below `least` (an offset in the unit); EMPTY: none, or too old. */
 static uint32_t start_from(const struct tensor_extents *extents, const struct start *start, uint32_t least)
 {
 	uint32_t found = EMPTY;

@@ -1,20 +1,35 @@
+/*
+ * The trial: measures stretches of the program with and without moving. Times are ns, and stretches are counted since
+ * the last question.
+ */
 #include "shim/plan/trial.h"
 
-/* Shorter stretches are made of several periods: what is compared should be long against chance. */
+/* Stretches take at least this long, several periods if need be, so that chance matters little. */
 #define STRETCH_NS 20000000u
-/* Stretches before the first question, and how much rarer each answer that changes nothing makes the next. */
+/*
+ * Stretches before the first question; the factor by which the wait grows with each answer that changes nothing; and
+ * its limit.
+ */
 #define WAIT_FIRST 2
 #define WAIT_GROWS 4
 #define WAIT_MOST  4096
-/* Not moving would take this many times as long, so it seems: then the first question comes later. */
+/*
+ * If not moving seems to take more than CLEAR times as long, the first question comes only after WAIT_CLEAR stretches.
+ */
 #define CLEAR      2
 #define WAIT_CLEAR 32
-/* Without moving, asking costs more: what has been left on the host must come in first. */
+/*
+ * Stretches before the question while not moving: it costs more then, because what has stayed on the host must be
+ * fetched first.
+ */
 #define WAIT_STAY 32
-/* Two stretches alike are no further apart than this share of one; until then nothing is asked, for so long at most. */
+/*
+ * Two stretches are alike if they differ by no more than this share of one. Questions wait for alike stretches, but
+ * after UNSTEADY_MOST unsteady ones they wait no longer.
+ */
 #define ALIKE         8
 #define UNSTEADY_MOST 16
-/* A change must gain so much, in percent. */
+/* Percent that a change must gain. */
 #define GAIN 5
 
 void trial_init(struct trial *trial)
@@ -38,8 +53,9 @@ static void trial_settle(struct trial *trial, enum trial_state state, unsigned w
 }
 
 /*
- * A stretch of the present state is over: remember the shortest, asking again when it is time. What has just begun is not
- * to be judged by its beginning, when host memory is pinned and everything is in the wrong place.
+ * Handles the end of a stretch in the present state: remembers the shortest, and asks the question when it is due. A
+ * state that has just begun is not judged by its beginning, when host memory is pinned and everything is in the wrong
+ * place.
  */
 static void trial_measure(struct trial *trial, uint64_t now_ns, uint64_t finished, enum trial_state ask)
 {
@@ -48,7 +64,10 @@ static void trial_measure(struct trial *trial, uint64_t now_ns, uint64_t finishe
 	if (elapsed < STRETCH_NS && !trial->stretch)
 		return;
 	uint64_t done = finished - trial->mark;
-	/* The first one sets the measure: whole periods. Others are looked at a little late, and count in proportion. */
+	/*
+	 * The first stretch sets the length, in whole periods. The ends of later ones are noticed a little late, so
+	 * their times are scaled to that length.
+	 */
 	if (!trial->stretch)
 		trial->stretch = done / trial->period * trial->period;
 	elapsed = (uint64_t)((double)elapsed * (double)trial->stretch / (double)done);
@@ -73,7 +92,10 @@ bool trial_moves(struct trial *trial, uint64_t now_ns, uint64_t finished, uint64
 	uint64_t elapsed = now_ns - trial->mark_ns, best = trial->best_ns;
 
 	trial->still_ns = still_ns;
-	/* The first call; or a longer period, by more than steps differ: what was measured was a part of one. */
+	/*
+	 * This is the first call, or the period has become longer by more than steps differ: what was measured was a
+	 * part of a period.
+	 */
 	if (!trial->period || (trial->stretch && 2 * period > 3 * trial->stretch)) {
 		trial_init(trial);
 		trial->period = period;

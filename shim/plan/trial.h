@@ -1,11 +1,12 @@
 /*
- * trial.h: does moving by a known future pay? The time of one stretch of the program (at least one of its periods) with
- * moving is compared with the same stretch without: now and then moving stops for a stretch, and if that is not over
- * in the time that moving takes, moving is better and goes on at once. So asking costs at most one stretch, and is done
- * ever more rarely, and late where the answer seems clear: a program that touches little of what it names may surprise.
- * Where moving loses it stops, and is tried again in the same way.
+ * trial.h: the trial: decides whether moving pays for a program with a known period. It compares the time of one
+ * stretch of the program (at least one period) with moving to the same stretch without. Now and then moving stops for a
+ * stretch; if the stretch is not over in the time that moving takes, moving is better and resumes at once. So a
+ * question costs at most one stretch. It is asked ever more rarely, and late where the answer seems clear, because a
+ * program that touches little of what it names may surprise. If moving loses, it stops, and is tried again in the same
+ * way.
  *
- * Pure, as governor.h, which does this for programs without a period. One thread (the mover's) uses it.
+ * Pure like governor.h, which does this for programs without a period. Only one thread, the mover, may use it.
  */
 #ifndef SPILLWAY_TRIAL_H
 #define SPILLWAY_TRIAL_H
@@ -15,27 +16,33 @@
 
 enum trial_state {
 	TRIAL_MOVE,     /* moving; stretches are measured */
-	TRIAL_ASK_STAY, /* a stretch without, to see */
-	TRIAL_STAY,     /* not moving, as that was better */
-	TRIAL_ASK_MOVE, /* a stretch with, to see */
+	TRIAL_ASK_STAY, /* one stretch without moving, to compare */
+	TRIAL_STAY,     /* not moving, because that was better */
+	TRIAL_ASK_MOVE, /* one stretch with moving, to compare */
 };
 
 struct trial {
 	enum trial_state state;
-	uint64_t period;        /* submissions, as last told */
-	uint64_t mark, mark_ns; /* the stretch began */
-	uint64_t stretch;       /* submissions of a stretch: as many periods as take STRETCH_NS at least */
-	uint64_t best_ns;       /* the shortest stretch of the present state lately */
-	uint64_t last_ns;       /* the latest one */
-	uint64_t still_ns;      /* as last told */
-	unsigned n, wait;    /* stretches since the last question that were like the one before, and until the next */
-	unsigned n_unsteady; /* those that were not */
+	uint64_t period;        /* submissions, as passed last */
+	uint64_t mark, mark_ns; /* completed submissions, and time, when the stretch began */
+	uint64_t stretch;       /* submissions of a stretch: as many periods as take at least STRETCH_NS */
+	uint64_t best_ns;       /* the shortest recent stretch in the present state */
+	uint64_t last_ns;       /* the latest stretch */
+	uint64_t still_ns;      /* as passed last */
+	/*
+	 * n: stretches since the last question that were like the one before; wait: how many there must be before the
+	 * next
+	 */
+	unsigned n, wait;
+	unsigned n_unsteady; /* stretches that were not like the one before */
 };
 
+/* Initializes a trial, in the state TRIAL_MOVE. */
 void trial_init(struct trial *trial);
 /*
- * finished: submissions the GPU has done, ever. period: of the program, in submissions; not 0. still_ns: what is known of
- * the time a submission takes at least without moving, if the GPU touches all that it names; 0: nothing. True: move.
+ * Updates the trial. finished: submissions that the GPU has completed since the start. period: of the program, in
+ * submissions; not 0. still_ns: the least time that a submission takes without moving, as far as is known, if the GPU
+ * touches all that it names; 0: not known. Returns whether memory may move.
  */
 bool trial_moves(struct trial *trial, uint64_t now_ns, uint64_t finished, uint64_t period, uint64_t still_ns);
 
