@@ -1,6 +1,6 @@
 /*
  * deferred_map.h: deferred maps, that is pieces that lie on the host and are not mapped there yet. Only the mover's
- * thread may call these functions.
+ * thread may call these functions. Locking: the functions that map or unmap take HEAP.
  */
 #ifndef SPILLWAY_DEFERRED_MAP_H
 #define SPILLWAY_DEFERRED_MAP_H

@@ -102,7 +102,8 @@ enum sw_status engine_ask(struct engine *engine, enum engine_order order, CUcont
 
 /*
  * In `fast`: waits until `bytes` of the device are free, while the mover evicts what is not needed soon. Gives up when
- * nothing can be evicted, or after 50 ms; then the block starts on the host. Any thread.
+ * nothing can be evicted, or after 50 ms; then the block starts on the host. Any thread may call this. Locking: takes
+ * HEAP and WAKE, not both at once.
  */
 void engine_wait_for_room(struct engine *engine, uint64_t bytes);
 

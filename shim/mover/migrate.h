@@ -1,6 +1,6 @@
 /*
  * migrate.h: migration of one piece between places, and recovery when the driver refuses a step. Only the mover's
- * thread may call these functions.
+ * thread may call these functions. Locking: all but migrate_any() and migrate_is_stuck() take HEAP.
  */
 #ifndef SPILLWAY_MIGRATE_H
 #define SPILLWAY_MIGRATE_H

@@ -50,7 +50,7 @@ void piece_raise(struct engine *engine, const struct migration *transit);
 void piece_lower(struct engine *engine, const struct migration *transit);
 /* Sets where submissions find the piece. */
 void piece_set_where(struct engine *engine, const struct migration *transit, enum block_state_where where);
-/* Updates the plan with the place where the piece is now. */
+/* Updates the plan with the place where the piece is now. Locking: takes HEAP. */
 void piece_tell_plan(struct engine *engine, uint32_t piece);
 /* Returns whether the program wants this block on the host. */
 bool piece_wants_host(const struct engine *engine, const struct block_state *block);
@@ -59,7 +59,7 @@ bool piece_wants_host(const struct engine *engine, const struct block_state *blo
  * names it can enter the driver.
  */
 bool piece_is_discarded(const struct engine *engine, uint32_t block_unit, uint32_t piece);
-/* To be called regularly: stops keeping what exceeds the share of the present budget. */
+/* To be called regularly: stops keeping what exceeds the share of the present budget. Locking: takes HEAP. */
 void piece_keep_follow(struct engine *engine);
 /*
  * Maps the new memory, or else the old one, which holds the same contents as long as the piece is not mapped. Returns
@@ -69,6 +69,7 @@ void piece_keep_follow(struct engine *engine);
 bool piece_map_either(struct engine *engine, struct migration *transit, bool *ret_new);
 /*
  * Ends a move: the piece is now in the place `where`, and may move again. is_raised: piece_raise() was called for it.
+ * Locking: takes HEAP.
  */
 void piece_arrived(struct engine *engine, struct migration *transit, enum block_state_where where, bool is_raised);
 

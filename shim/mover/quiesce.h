@@ -1,7 +1,7 @@
 /*
  * quiesce.h: quiescing, that is migrating while nothing runs on the device: on demand (quiesce.c) or by order
  * (quiesce_orders.c). A gap is the time for which the device is quiesced. Only the mover's thread may call these
- * functions.
+ * functions. Locking: those that migrate take QUIESCE for the whole gap, then HEAP.
  */
 #ifndef SPILLWAY_QUIESCE_H
 #define SPILLWAY_QUIESCE_H

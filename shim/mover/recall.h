@@ -15,7 +15,10 @@ struct recall {
 	uint64_t not_before;      /* ns: nothing is recalled before this time */
 };
 
-/* Moves pieces off the peers that want their memory back, as far as that is possible now. */
+/*
+ * Moves pieces off the peers that want their memory back, as far as that is possible now. Locking: takes HEAP; in
+ * `exact` QUIESCE before.
+ */
 void recall_run(struct engine *engine);
 
 #endif

@@ -1,6 +1,6 @@
 /*
  * schedule.h: scheduling: which piece is fetched, which is evicted, and whether a submission goes on waiting. Only the
- * mover's thread may call these functions.
+ * mover's thread may call these functions. Locking: those that begin moves take HEAP.
  */
 #ifndef SPILLWAY_SCHEDULE_H
 #define SPILLWAY_SCHEDULE_H
@@ -21,7 +21,7 @@ struct progress {
 
 /*
  * Begins the moves that waiting submissions need, and releases submissions that have nothing to wait for. Locking:
- * takes SPILL.
+ * takes SPILL, then HEAP.
  */
 void schedule_for_waiters(struct engine *engine);
 /* Prefetches what the plan foresees. */

@@ -26,7 +26,7 @@ uint64_t spill_room_ns(uint64_t bytes);
 /*
  * To be called before a new block of `bytes` is made, on the device as far as there is room. Makes room if there is not
  * enough and the plan knows what the program does next. May wait for the device, for a bounded time. Locking: takes
- * SPILL.
+ * SPILL, HEAP and WAKE; the caller must not hold HEAP, which the mover needs meanwhile.
  */
 void spill_room_for_new(struct device *device, uint64_t bytes);
 

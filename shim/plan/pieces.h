@@ -85,7 +85,7 @@ static inline bool pieces_has_key(const struct pieces *pieces, const struct piec
 
 /* Changes the length of a piece. */
 void pieces_set_units(struct pieces *pieces, struct piece *piece, uint32_t units);
-/* Set the key of a piece, or make it unforeseen. */
+/* pieces_set_key() sets the key of a piece, pieces_unset_key() makes it unforeseen. */
 void pieces_set_key(struct pieces *pieces, struct piece *piece, uint32_t id, uint64_t key, uint64_t slot);
 void pieces_unset_key(struct pieces *pieces, struct piece *piece);
 /*
@@ -96,13 +96,13 @@ void pieces_unset_keys(struct pieces *pieces);
 void pieces_put_key(struct pieces *pieces, struct piece *piece, uint32_t id, uint64_t key, uint64_t slot);
 void pieces_sort(struct pieces *pieces);
 /*
- * Return the first piece in the list of this key, and the one that follows a piece; PIECES_NONE: no more. The list may
- * contain pieces of other keys with the same low bits.
+ * pieces_due() returns the first piece in the list of this key, pieces_due_after() the one that follows a piece;
+ * PIECES_NONE: no more.
  */
 uint32_t pieces_due(const struct pieces *pieces, uint64_t key);
 uint32_t pieces_due_after(const struct pieces *pieces, uint32_t id);
 
-/* The piece is in device memory from now on, or no longer. */
+/* pieces_rest() records that the piece is in device memory from now on, pieces_leave() that it no longer is. */
 void pieces_rest(struct pieces *pieces, struct piece *piece, uint32_t id);
 void pieces_leave(struct pieces *pieces, struct piece *piece, uint32_t id);
 /* Parks a resting piece, because it was named. */

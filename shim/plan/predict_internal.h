@@ -92,20 +92,14 @@ struct predict {
 	uint64_t recent[GRAMS][GRAM_FUNCTIONS]; /* ring of the values in the hash */
 
 	/* ---- the place ---- */
-	uint64_t at; /* the place; PREDICT_NONE: none */
-	/* submissions that did not fit since the place was followed last */
-	unsigned held;
-	unsigned soft,
-	    /*
-	     * soft: steps with other pieces since the last search for a better place; soft_limit: steps until the next
-	     */
-	    soft_limit;
-	uint64_t home;              /* distance to the place when it was last known well; 0: it never was */
-	struct predict_score share; /* score of recent names, fading */
-	/* the place is good enough to be used */
-	bool believed;
-	/* comparisons that may be made; each submission adds some */
-	uint32_t credit;
+	uint64_t at;   /* the place; PREDICT_NONE: none */
+	unsigned held; /* submissions that did not fit since the place was followed last */
+	/* soft: steps with other pieces since the last search for a better place; soft_limit: steps until the next */
+	unsigned soft, soft_limit;
+	uint64_t home;                        /* distance to the place when it was last known well; 0: it never was */
+	struct predict_score share;           /* score of recent names, fading */
+	bool believed;                        /* the place is good enough to be used */
+	uint32_t credit;                      /* comparisons that may be made; each submission adds some */
 	struct latest latest[PREDICT_LATEST]; /* by position; made on request */
 };
 

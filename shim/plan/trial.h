@@ -29,10 +29,7 @@ struct trial {
 	uint64_t best_ns;       /* the shortest recent stretch in the present state */
 	uint64_t last_ns;       /* the latest stretch */
 	uint64_t still_ns;      /* as passed last */
-	/*
-	 * n: stretches since the last question that were like the one before; wait: how many there must be before the
-	 * next
-	 */
+	/* n: stretches like the one before since the last question; wait: how many the next question needs */
 	unsigned n, wait;
 	unsigned n_unsteady; /* stretches that were not like the one before */
 };
