@@ -1,3 +1,6 @@
+/*
+ * budget.c: taking from, charging and giving back to a budget. See budget.h.
+ */
 #include "shim/accounting/budget.h"
 #include "shim/accounting/quota.h"
 
@@ -21,7 +24,7 @@ static bool budget_try_take(struct budget *budget, uint64_t bytes)
 	return true;
 }
 
-/* First what is shared: joining may change the limit. */
+/* Takes the shared part first: joining may change the limit. */
 bool budget_take(struct budget *budget, uint64_t bytes)
 {
 	bool shared = atomic_load_explicit(&budget->shared, memory_order_relaxed);

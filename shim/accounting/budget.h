@@ -1,11 +1,11 @@
 /*
- * budget.h: a number of bytes that may be used, how much of it is, and the most that ever was.
+ * budget.h: a budget: bytes that may be used, how many are used, and the peak.
  *
- * No lock: one atomic each. The heap takes from a budget before it asks the driver, and gives back after the driver
- * has freed; what others take without asking us (pools, the program's own cuMemCreate) is charged by force and may lift
- * the sum over the limit, which only means that the heap gets nothing more.
+ * A budget has no lock; each number is one atomic. The heap takes from a budget before it asks the driver, and gives
+ * back after the driver has freed. What the program takes without asking us (pools, its own cuMemCreate) is charged
+ * by force and may lift the sum over the limit; then the heap only gets nothing more.
  *
- * One of them, the host's, may be shared: what is taken must then fit what the user's processes have together, too
+ * The host's budget may be shared: what is taken from it must then also fit the total of the user's processes
  * (quota.h).
  */
 #ifndef SPILLWAY_BUDGET_H
@@ -20,14 +20,14 @@ struct budget {
 	_Atomic bool shared;
 };
 
-/* Take bytes if they fit; false when they do not. */
+/* Takes bytes. Returns false if they do not fit. */
 bool budget_take(struct budget *budget, uint64_t bytes);
-/* Take bytes whether they fit or not. */
+/* Takes bytes whether they fit or not. */
 void budget_charge(struct budget *budget, uint64_t bytes);
 void budget_give(struct budget *budget, uint64_t bytes);
-/* Bytes that still fit, 0 when over. */
+/* Returns the bytes that still fit, 0 if the budget is over its limit. */
 uint64_t budget_left(const struct budget *budget);
-/* How far it is over. */
+/* Returns how many bytes the budget is over its limit. */
 uint64_t budget_over(const struct budget *budget);
 
 #endif

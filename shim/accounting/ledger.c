@@ -1,9 +1,9 @@
 /*
- * A hash table with chains, doubled when it holds more rows than buckets. If the doubling gets no memory the chains
- * grow longer, and nothing fails. Freed rows wait on a list for the next allocation.
+ * ledger.c: the ledger, a hash table with chains, doubled when it holds more rows than buckets. If the doubling gets
+ * no memory the chains grow longer, and nothing fails. Freed rows wait on a list for the next allocation.
  *
- * Rows that span are also in an array by address: they are few, and looked for far more often than added. Its room is
- * taken by ledger_span(), so that a commit cannot fail.
+ * Rows that span are also in an array sorted by address: they are few, and looked for far more often than added.
+ * ledger_span() allocates the array's entry, so that a commit cannot fail.
  */
 #include "shim/accounting/ledger.h"
 #include "shim/stats/stats.h"
@@ -23,8 +23,8 @@ static struct ledger_row *idle_rows;
 static size_t n_idle;
 static atomic_uint n_sync_memops;
 static struct ledger_row **spans;                           /* committed ones, by key, never overlapping */
-static size_t n_spans, n_spanning, spans_room;              /* in the array; with those out of the ledger */
-static _Atomic uint64_t spans_low = UINT64_MAX, spans_high; /* of all there ever were */
+static size_t n_spans, n_spanning, spans_room;              /* in the array; with those out of the ledger; allocated */
+static _Atomic uint64_t spans_low = UINT64_MAX, spans_high; /* bounds of all that ever spanned */
 static _Atomic uint64_t next_id = (uint64_t)1 << 40; /* far from the driver's own buffer ids, which count from 1 */
 
 /* At most this many rows wait for reuse; the rest goes back to the C library. */
@@ -106,7 +106,7 @@ void ledger_row_free(struct ledger_row *row)
 
 /* ---- rows found by any of their addresses ---- */
 
-/* Index of the first that begins after the address. */
+/* Returns the index of the first that begins after the address. */
 static size_t ledger_after(uint64_t address)
 {
 	size_t low = 0, high = n_spans;

@@ -1,3 +1,6 @@
+/*
+ * lender.c: taking and giving lent memory of a device. See lender.h.
+ */
 #include "shim/accounting/lender.h"
 #include "shim/base/clock.h"
 
@@ -37,7 +40,7 @@ uint64_t lender_left(const struct lender *lender)
 	return lender_smaller(budget_left(&lender->lent), both);
 }
 
-/* As much of it as there is. */
+/* Takes up to that many bytes. Returns how many. */
 static uint64_t take_beyond(struct lender *lender, uint64_t bytes)
 {
 	uint64_t part;
@@ -61,7 +64,7 @@ bool lender_take(struct lender *lender, uint64_t bytes)
 	return false;
 }
 
-/* As much of the bytes as there is in the number: how much. */
+/* Subtracts up to that many bytes, but not below 0. Returns how many. */
 static uint64_t lender_subtract(_Atomic uint64_t *number, uint64_t bytes)
 {
 	uint64_t before = atomic_load(number), part;
@@ -88,7 +91,7 @@ void lender_is_full(struct lender *lender)
 	atomic_store_explicit(&lender->full_until, clock_now() + FULL_NS, memory_order_relaxed);
 }
 
-/* Several may need it, each less or more: the most that was said within that time. */
+/* Several callers may need memory, each less or more: the most that was asked for within that time holds. */
 void lender_want(struct lender *lender, uint64_t bytes)
 {
 	uint64_t before = is_wanted(lender) ? atomic_load(&lender->wanted) : 0;

@@ -1,18 +1,21 @@
 /*
- * lender.h: what a device lends to the heaps of other devices in this process (spill.peers), and at whose expense.
+ * lender.h: the lender: what a device lends to the heaps of other devices in this process (spill.peers), and which
+ * budget pays.
  *
- * First it is taken from what the device has beyond its own budget, then from that, as far as there is room in it: the
- * device's own program never finds its budget overdrawn by what others have. What comes back is its own first. In all
- * no more than `lent` allows, whoever borrows. It needs neither a context nor a heap there.
+ * A loan first takes what the device has beyond its own budget, then from its own budget, as far as bytes are left
+ * there: the device's own program never finds its budget overdrawn by loans. What comes back goes to its own budget
+ * first. All borrowers together get no more than the limit of `lent`. Lending needs neither a context nor a heap on
+ * the device.
  *
- * What is lent and in use comes back when the device needs it itself: it says how much (lender_want), and the movers of
- * those who have it send that much to where there is room (spill/recall.c). Meanwhile it lends nothing, or what has come
- * back would be borrowed again before it is used.
+ * When the device needs lent memory itself, it says how much (lender_want), and the movers of the borrowers send that
+ * much to where it fits (mover/recall.c). Meanwhile it lends nothing, or what has come back would be borrowed again
+ * before it is used.
  *
- * What it lends is a promise of the user's, not of the driver's: others may have filled the device. The driver that had no
- * memory is taken at its word for a second, or until something of what is lent comes back; then it is asked again.
+ * The limit is a promise of the user's, not of the driver's: other processes may have filled the device. If the
+ * driver had no memory, nothing is lent for a second, or until part of what is lent comes back; then the driver is
+ * asked again.
  *
- * Owner: its device, for as long as the process lives. No lock, as in budget.h.
+ * A lender belongs to its device, as long as the process lives. It has no lock, as in budget.h.
  */
 #ifndef SPILLWAY_LENDER_H
 #define SPILLWAY_LENDER_H
@@ -24,27 +27,28 @@
 struct lender {
 	CUdevice device;
 	struct budget *own;
-	struct budget lent;                    /* all of it */
-	struct budget beyond;                  /* of it: what the device has beyond its own budget; the rest */
-	_Atomic uint64_t of_own;               /* is charged to that */
+	struct budget lent;                    /* all that is lent */
+	struct budget beyond;                  /* the part of it that the device has beyond its own budget */
+	_Atomic uint64_t of_own;               /* the rest of it, charged to `own` */
 	_Atomic uint64_t wanted, wanted_until; /* bytes that are still to come back; ns */
-	_Atomic uint64_t full_until; /* clock_now(): before that nothing more is lent; 0: it is not known to be full */
+	/* clock_now(): nothing more is lent before; 0: the device is not known to be full */
+	_Atomic uint64_t full_until;
 };
 
-/* Bytes that it would lend now. */
+/* Returns the bytes that it would lend now. */
 uint64_t lender_left(const struct lender *lender);
-/* Take all of them, or nothing: false. */
+/* Takes all the bytes. Returns false, and takes none, if they cannot be lent. */
 bool lender_take(struct lender *lender, uint64_t bytes);
 void lender_give(struct lender *lender, uint64_t bytes);
-/* The driver had none of what was taken, and is given back. */
+/* Records that the driver had no memory for what was taken. The caller gives the bytes back. */
 void lender_is_full(struct lender *lender);
 
 /*
- * So much of what is lent is needed here. That holds for a second, in which nothing is lent: who still needs it then says so
- * again.
+ * Asks for that many bytes of what is lent to come back. This holds for a second, in which nothing is lent; the
+ * caller must call again if it still needs them.
  */
 void lender_want(struct lender *lender, uint64_t bytes);
-/* Of that, what has not come back. */
+/* Returns the part of the wanted bytes that has not come back. */
 uint64_t lender_wanted(const struct lender *lender);
 
 #endif

@@ -1,21 +1,23 @@
 /*
- * Taking from what is shared. There is no sum in the file: the sum is what the slots say, so a process that dies leaves
- * nothing to be repaired, only a slot to be counted no longer.
+ * quota.c: taking from the shared host budget. The file holds no sum: the sum is what the slots say, so a process
+ * that dies leaves nothing to be repaired, only a slot that is no longer counted.
  *
- * To take, a process first publishes what it is about to take (its claim), then adds up all slots, its own included, and
- * takes if the sum fits. Of any set of takes that together were too much, the one whose claim was published last has seen
- * the claims, or the bytes taken, of all others: it did not take. So the sum is never more than the total.
+ * To take, a process first publishes what it is about to take (its claim), then adds up all slots, its own included,
+ * and takes if the sum fits. Of any set of takes that together were too much, the one whose claim was published last
+ * has seen the claims, or the bytes taken, of all others: it did not take. So the sum is never more than the total.
  *
- * Two that claim the last room at the same time see each other. The one in the lower slot leaves its claim there and waits
- * for the other, which takes its own back and waits until the lower one has had its turn; so one of them takes, and who is
- * refused is refused because the room is taken. A claim whose process has died is found by looking for the dead; one whose
- * process was stopped at this very point is waited for, for a second, and then counts as taken.
+ * Two that claim the last bytes at the same time see each other. The one in the lower slot leaves its claim there and
+ * waits for the other, which withdraws its claim and waits until the lower one has had its turn; so one of them
+ * takes, and the other is refused because the bytes are taken. A claim whose process has died is found by looking for
+ * the dead; a claim whose process was stopped at this very point is waited for, for a second, and then counts as
+ * taken.
  *
- * A claim is read before the bytes used, and written after them: what moves from the one to the other may be counted twice,
- * never not at all.
+ * A claim is read before the bytes used, and written after them: what moves from one to the other may be counted
+ * twice, but is never missed.
  *
- * What this process holds it knows by itself. When its file is lost it joins again, with that (quota_file_join()); a take
- * whose claim stands in a file from which all has been carried over is taken back, and made again in the new one.
+ * The process itself keeps what it holds (`held`). When its file is lost it joins again, with that
+ * (quota_file_join()); a take whose claim stands in a file from which all has been carried over is undone, and made
+ * again in the new one.
  */
 #include "shim/accounting/quota.h"
 #include "shim/base/clock.h"
@@ -34,7 +36,7 @@
 
 #define CLAIM_LOOK  5000000u /* ns after which its process might be dead */
 #define CLAIM_YIELD 50000u   /* ns: a claim lasts for some ten system calls, unless its thread is not running */
-#define WAIT_STEP   5000000  /* ns; so many tries are 2.5 s, longer than others need to look once */
+#define WAIT_STEP   5000000  /* ns; WAIT_TRIES of it are 2.5 s, longer than others need to look once */
 #define WAIT_TRIES  500
 #define JOIN_TRIES  3                   /* each time the file was lost again */
 #define UNIT        ((uint64_t)2 << 20) /* spare goes back in chunks, which have at least this size */
@@ -46,7 +48,7 @@ enum state {
 	ARRANGED, /* nothing has been taken yet */
 	SEATED,
 	ALONE,   /* the file cannot be used: this process has its own budget */
-	OUTSIDE, /* others have a file that cannot be entered now: nothing is taken until it can (quota_join_file()) */
+	OUTSIDE, /* others have a file that cannot be entered now: nothing is taken until it can (quota_file_join()) */
 	LEFT,    /* the process ends */
 };
 
@@ -54,15 +56,18 @@ static _Atomic int state;
 static struct quota_terms terms;
 static _Atomic uint64_t refusals;
 
-/* Joining, and one claim at a time. Taken by threads that take host memory. */
+/* Held while joining, and for one claim at a time. Taken by threads that take host memory. */
 static struct lock taking = LOCK_INIT(LOCK_QUOTA_TAKE);
 /*
- * Keeps `seat` from being exchanged, and orders what is written of held and spare. Never held while
- * anybody is waited for. seat itself changes under both locks.
+ * Keeps `seat` from being replaced, and orders the writes of held and spare. Never held over a wait. seat itself
+ * changes under both locks.
  */
 static struct lock publishing = LOCK_INIT(LOCK_QUOTA_SEAT);
 static struct quota_seat seat = {.fd = -1};
-/* What this process has taken, and of that keeps for its next use, whatever becomes of the file. Under `publishing`. */
+/*
+ * What this process has taken, and the part of it kept for its next use, whatever happens to the file. Under
+ * `publishing`.
+ */
 static uint64_t held, spare;
 
 static bool is_seated(void)
@@ -74,7 +79,7 @@ static void be_alone(const char *why)
 {
 	int seated = atomic_load(&state);
 
-	/* Not where the process ends just now. */
+	/* Not while the process ends. */
 	if (seated == LEFT || !atomic_compare_exchange_strong(&state, &seated, ALONE))
 		return;
 
@@ -109,7 +114,7 @@ void quota_arrange(const struct quota_terms *given)
 
 /* ---- our own slot ---- */
 
-/* A copy: the seat may be exchanged meanwhile. The descriptor is looked at before it is used (quota_file.c). */
+/* A copy: the seat may be replaced meanwhile. The descriptor is checked before it is used (quota_file.c). */
 static struct quota_seat seat_now(void)
 {
 	lock_take(&publishing);
@@ -137,7 +142,7 @@ static bool write_slot(size_t offset, uint64_t value)
 
 static void quota_tell(const struct quota_view *view, uint64_t more)
 {
-	/* A slot whose process has not come back counts as more than there is. */
+	/* A slot whose process has not come back counts as the whole total. */
 	stats_set_share(view->total, quota_smaller(view->used + more, view->total), view->ranks);
 	terms.total = view->total;
 	if (terms.limit)
@@ -146,7 +151,7 @@ static void quota_tell(const struct quota_view *view, uint64_t more)
 
 /* ---- taking ---- */
 
-/* True: the share of somebody came back. */
+/* Returns true if the share of a dead process came back. */
 static bool quota_sweep(void)
 {
 	int saved = errno;
@@ -159,7 +164,7 @@ static bool quota_sweep(void)
 	return n != 0;
 }
 
-/* The same for who is refused again and again: it takes 20 to 40 us for each rank. */
+/* The same for a process that is refused again and again: a sweep takes 20 to 40 us for each rank. */
 static bool sweep_if_due(void)
 {
 	static uint64_t last; /* under `taking` */
@@ -171,7 +176,7 @@ static bool sweep_if_due(void)
 	return quota_sweep();
 }
 
-/* Wait for others' claims. False: for too long. */
+/* Waits for others' claims. Returns false if that has lasted too long. */
 static bool pause_from(uint64_t *since)
 {
 	uint64_t now = clock_now();
@@ -196,10 +201,10 @@ static bool is_lower_claim(void)
 	return quota_look(&view) == QUOTA_GOOD && view.lower_claim;
 }
 
-/* What came of a try. */
+/* The result of a try. */
 enum taken { TAKEN, REFUSED, GONE, DAMAGED };
 
-/* Before the claim is taken back. */
+/* Called before the claim is withdrawn. */
 static bool add_held(uint64_t bytes)
 {
 	lock_take(&publishing);
@@ -215,7 +220,7 @@ static enum taken try_once(uint64_t bytes)
 	uint64_t since = 0;
 	struct quota_view view;
 
-	/* Who has nothing to hope for is in nobody's way. */
+	/* A take that cannot succeed publishes no claim, so that it is not in the way of others. */
 	if (quota_look(&view) == QUOTA_GOOD && !quota_view_fits(&view, view.used, bytes))
 		return REFUSED;
 	for (;;) {
@@ -259,7 +264,7 @@ static void quota_want(uint64_t bytes)
 	WRITE(wanted, bytes);
 	WRITE(wanted_until, until);
 	atomic_store(&wanted_until, until);
-	/* One that is too far ahead would never end. Two who write at once differ by microseconds. */
+	/* A time too far ahead would never pass. Two processes that write at once differ by microseconds. */
 	if (quota_file_read_head(&at, &head) &&
 	    (head.asked_until < until || head.asked_until > until + quota_want_lasts))
 		quota_file_write(&at, QUOTA_HEAD(asked_until), until);
@@ -271,7 +276,7 @@ static void quota_refuse(uint64_t bytes)
 
 	if (is_seated() && quota_look(&view) == QUOTA_GOOD) {
 		quota_tell(&view, 0);
-		/* What is owed to us others leave to us. */
+		/* Others leave to us what is owed to us. */
 		if (view.mine < view.part && atomic_load(&wanted_until) < clock_now())
 			quota_want(quota_smaller(bytes, view.part - view.mine));
 	}
@@ -280,10 +285,9 @@ static void quota_refuse(uint64_t bytes)
 }
 
 /*
- * Joins, or joins again after the file was lost. Never a budget of its own where only the lock could not be had, or where
- * another version of this library has the file: those who have the memory are there. In the first case one of them is
- * stopped just where it holds the lock.
- * Locking: the caller must hold `taking`.
+ * Joins, or joins again after the file was lost. The process never gets a budget of its own if only the lock could
+ * not be had, or if another version of this library has the file: other processes hold the memory. In the first case
+ * one of them is stopped just where it holds the lock. Locking: the caller must hold `taking`.
  */
 static void quota_join_file(void)
 {
@@ -309,7 +313,7 @@ static void quota_join_file(void)
 	}
 	lock_take(&publishing);
 	seat = next;
-	/* Given meanwhile. */
+	/* Memory was given back meanwhile. */
 	if (held != now)
 		quota_file_write(&seat, QUOTA_SLOT(&seat, used), held);
 	quota_file_write(&seat, QUOTA_SLOT(&seat, spare), spare);
@@ -371,7 +375,7 @@ bool quota_take(uint64_t bytes)
 	return taken;
 }
 
-/* The number of ours at that place in the slot becomes `now`, if the slot is still ours. Under `publishing`. */
+/* Writes `now` at that offset of the slot, if the slot is still ours. Locking: the caller must hold `publishing`. */
 static void quota_publish(size_t offset, uint64_t now)
 {
 	struct quota_slot slot;
@@ -412,7 +416,7 @@ uint64_t quota_refusals(void)
 	return atomic_load_explicit(&refusals, memory_order_relaxed);
 }
 
-/* ---- what is spare ---- */
+/* ---- the spare ---- */
 
 static void set_spare(uint64_t more, uint64_t less)
 {
@@ -471,7 +475,7 @@ uint64_t quota_owed(void)
 	uint64_t room = quota_view_room(&view, view.used);
 	if (view.wanted <= room)
 		return 0;
-	/* All who have spare give of it in proportion. */
+	/* All ranks that have spare give some of it, in proportion. */
 	unsigned __int128 share = (unsigned __int128)(view.wanted - room) * mine / (mine + view.spare);
 	return quota_smaller(((uint64_t)share / UNIT + 1) * UNIT, mine);
 }
@@ -495,7 +499,7 @@ bool quota_wait(uint64_t bytes, unsigned *tries)
 	return true;
 }
 
-/* ---- now and then ---- */
+/* ---- periodic work and the end ---- */
 
 /* Locking: the caller must hold `taking`. */
 static void tick_locked(void)
@@ -521,7 +525,7 @@ void quota_tick(void)
 {
 	int saved = errno, now = atomic_load(&state);
 
-	/* Who takes just now does the same, as far as it matters. */
+	/* A thread that takes just now does the same, as far as it matters. */
 	if ((now != SEATED && now != OUTSIDE) || !lock_try(&taking))
 		return;
 	tick_locked();
@@ -538,7 +542,7 @@ void quota_leave(void)
 			atomic_store(&state, LEFT);
 		return;
 	}
-	/* Nobody is waited for: a thread that takes may have ended with the process. While one takes the slot is kept. */
+	/* Waits for no thread: a thread that takes may have ended with the process. If one takes, the slot is kept. */
 	bool quiet = lock_try(&taking);
 	bool still = quiet && lock_try(&publishing);
 	struct quota_seat at = seat;

@@ -1,52 +1,58 @@
 /*
- * quota.h: pinned host memory that the processes of one user share. Several of them are one job as a rule, a process for
- * each GPU, and each of them would take half of the machine for itself.
+ * quota.h: the quota: pinned host memory that the processes of one user share. Several processes are one job as a
+ * rule, one for each GPU, and each of them would take half of the machine for itself.
  *
- * Who shares: the processes of one user that see the same private folder (user_dir.h) and live below the same memory limit,
- * that is in the nearest cgroup above them that has one; without a limit, on the machine. There is no daemon: a small file
- * in the folder, made with the first host memory, holds a total and a slot for each process (quota_internal.h). A process
- * without host memory has no slot and no part in anything said here. A file that is in use in another place where such a
- * folder may lie is shared as well: a user who logs out and in again has one budget.
+ * Who shares: the processes of one user that see the same private folder (user_dir.h) and live below the same memory
+ * limit, which is that of the nearest cgroup above them that has one; without a limit, the machine's. There is no
+ * daemon: a small file in the folder, made with the first host memory, holds a total and a slot for each process
+ * (quota_internal.h). A process without host memory has no slot, and nothing said here applies to it. A file that is
+ * in use in another place where such a folder may lie is shared as well: a user who logs out and in again has one
+ * budget.
  *
- * What is promised, of processes that have a slot (ranks; n of them, T the total):
- *  - What all ranks have taken is never more than T, whoever takes at the same time. (A total that is lowered while they
- *    run takes nothing away; nothing more is given until the sum is below it.)
- *  - A rank that has no more than T/n with what it asks for is refused only while there is no room for it. One that would
- *    have more is also refused the room that is owed to others: what those below T/n have lately (2 s) been refused.
- *  - What a rank has pinned but does not use (its spare) goes back when another is short: when it next frees something,
- *    else within about a second, by its control thread (not with `control: no`). An allocation that would be out of memory
+ * What is promised, of processes that have a slot (ranks; n is their number, T the total):
+ *  - The ranks together never take more than T, however many take at the same time. (A total that is lowered while
+ *    they run takes nothing away; nothing more is given until the sum is below it.)
+ *  - A rank that has no more than T/n, including what it asks for, is refused only while the bytes are not free. A
+ *    rank that would have more is also refused the bytes that are owed to others: what ranks below T/n have lately (2
+ *    s) been refused.
+ *  - What a rank has pinned but does not use (its spare) goes back when another rank is short: at its next free, else
+ *    within about a second, by its control thread (not with `control: no`). An allocation that would be out of memory
  *    waits for that, for 2.5 s at most, and only while others have spare, or are ending.
- *  - Memory in use is never taken from anybody. So a rank that comes late may have to wait for what is owed to it until
+ *  - Memory in use is never taken away. So a rank that comes late may have to wait for what is owed to it until
  *    others free it, and what was taken while n was smaller stays.
- *  - The share of a process that is gone, killed or not, is looked for by who is short of room, every 5 ms at most, and
- *    about once a second by all. One that ends keeps its share until the kernel says that it is gone: its memory is pinned
- *    until then. One that becomes another program by exec() keeps it until it takes host memory again, or ends.
+ *  - The share of a process that is gone, killed or not, is looked for by ranks that are short, every 5 ms at most,
+ *    and about once a second by all. A process that ends keeps its share until the kernel says that it is gone: its
+ *    memory is pinned until then. A process that becomes another program by exec() keeps it until it takes host
+ *    memory again, or ends.
  *
- * Gone means: no such pid, another start time, or nothing left but a zombie. Of a process in another PID namespace the pid
- * says nothing; there a lock on the file decides, which the kernel drops when its holder ends. A process that has closed
- * descriptors which are not its own looks dead from other PID namespaces.
+ * Gone means: no such pid, another start time, or only a zombie is left. The pid of a process in another PID
+ * namespace says nothing; there a lock on the file decides, which the kernel drops when its holder ends. A process
+ * that has closed descriptors which are not its own looks dead from other PID namespaces.
  *
- * A file that is removed or truncated under its processes, as a log-out does it, is made again by the first that notices,
- * with what all of them hold: at once by who takes or joins, else within a second by the control thread. What a process
- * holds that has not come back to a truncated file counts as everything there is. It is said once. What cannot be known:
- * a process that joins in the second after a removal does not see what processes of other PID namespaces (containers that
- * share the folder) hold, nor those without readable descriptors in /proc; and one with `control: no` comes back only when
- * it next takes.
+ * A file that is removed or truncated under its processes, as by a log-out, is made again by the first that notices,
+ * with what all of them hold: at once by a process that takes or joins, else within a second by the control thread.
+ * What a process holds that has not come back to a truncated file counts as the whole total. This is logged once.
+ * What cannot be known: a process that joins in the second after a removal does not see what processes of other PID
+ * namespaces (containers that share the folder) hold, nor those without readable descriptors in /proc; and a process
+ * with `control: no` comes back only when it next takes.
  *
- * A process that is stopped (SIGSTOP, a debugger) at the very point where it joins or leaves keeps the others from joining:
- * they wait 2 s, say so once, and get no host memory until it goes on or ends. No one has a budget of its own for that.
+ * A process that is stopped (SIGSTOP, a debugger) at the very point where it joins or leaves keeps the others from
+ * joining: they wait 2 s, log it once, and get no host memory until it goes on or ends. None of them takes a budget
+ * of its own then.
  *
- * A file that another version of this library uses cannot be read, so nobody can tell how much of the total is left. This
- * process then says so once, with both versions, and gets no host memory until those who use it have ended; it changes
- * nothing in that file. Versions up to 2 take a budget of their own when they find a newer file.
+ * A file that another version of this library uses cannot be read, so it is unknown how much of the total is left.
+ * This process then logs both versions once, and gets no host memory until the processes that use the file have
+ * ended; it changes nothing in that file. Versions up to 2 take a budget of their own when they find a newer file.
  *
- * Whatever else is wrong with the file (nonsense, full, no file system for it) leaves this process its own budget, and is
- * said once. A file that nobody uses is replaced, whatever its version.
+ * Any other fault of the file (nonsense, full, no file system for it) leaves this process its own budget, and is
+ * logged once. A file that no process uses is replaced, whatever its version.
  *
- * Locks: two small ones among the threads of this process, the last to be taken, of which one is never held over a wait;
- * others are waited for only while several ask for the last of the room, for microseconds, and for a second where one of
- * them is stopped by a signal just there. The first take opens files. Not on the launch path: a take with its give is some
- * twenty system calls on the file, 10 us, what is spare two to three us. Leaves errno as it is.
+ * The first take opens files. Not on the launch path. Leaves errno as it is. Cost: a take with its give is about
+ * twenty system calls on the file, 10 us; changing the spare 2 to 3 us.
+ *
+ * Locking: takes QUOTA_TAKE and QUOTA_SEAT, among the threads of this process; QUOTA_SEAT is never held over a wait.
+ * Other processes are waited for only while several ask for the last bytes, for microseconds, and for a second if one
+ * of them is stopped by a signal just there.
  */
 #ifndef SPILLWAY_QUOTA_H
 #define SPILLWAY_QUOTA_H
@@ -56,44 +62,47 @@
 #include <stdint.h>
 
 struct quota_terms {
-	uint64_t total;          /* what all may pin, as far as this process knows; the first one's holds */
-	bool given;              /* by the policy: it replaces one that was computed */
-	uint64_t domain;         /* whose memory limit it is (hostmem.h); 0: the machine's */
-	_Atomic uint64_t *limit; /* becomes the total that holds; NULL: the process has a budget of its own as well */
+	uint64_t total;          /* what all may pin, as far as this process knows; that of the first process holds */
+	bool given;              /* by the policy: it replaces a total that was computed */
+	uint64_t domain;         /* domain of the memory limit (hostmem.h); 0: the machine's */
+	_Atomic uint64_t *limit; /* set to the total that holds; NULL: the process has a budget of its own as well */
 };
 
-/* From now on this process shares, and on these terms. Once, under START; makes no file. */
+/* Makes this process share on these terms from now on. Makes no file. Locking: called once, under START. */
 void quota_arrange(const struct quota_terms *terms);
 
-/* Take bytes of what is shared, if they fit. Always true where nothing is shared. */
+/* Takes bytes of what is shared. Returns false if they do not fit; always true where nothing is shared. */
 bool quota_take(uint64_t bytes);
 void quota_give(uint64_t bytes);
-/* What could be taken now; UINT64_MAX where nothing is shared, or nothing has been taken yet. */
+/* Returns what could be taken now; UINT64_MAX where nothing is shared, or nothing has been taken yet. */
 uint64_t quota_left(void);
-/* How often a take has been refused. */
+/* Returns how often a take has been refused. */
 uint64_t quota_refusals(void);
 
-/* Bytes of what was taken became free, kept for the next use; or are used again, or given. */
+/*
+ * Bytes of what was taken became free and are kept for the next use (add); or they are used again, or given back
+ * (sub).
+ */
 void quota_spare_add(uint64_t bytes);
 void quota_spare_sub(uint64_t bytes);
-/* Has any of the ranks been refused lately (2 s)? */
+/* Returns true if any rank has been refused lately (2 s). */
 bool quota_is_asked(void);
-/* How much of the spare ought to go back because others are short. 0 is cheap. */
+/* Returns how much of the spare ought to go back because others are short. Cheap where that is 0. */
 uint64_t quota_owed(void);
-/* So much went back for that. */
+/* Counts bytes that went back for quota_owed(). */
 void quota_returned(uint64_t bytes);
 
 /*
- * An allocation that needs at most so many bytes of host memory was refused: say so to the others, and wait a little.
- * *tries: 0 the first time. False: there is nothing to wait for (any more).
+ * An allocation that needs at most this many bytes of host memory was refused: publishes that to the others, and
+ * waits a little. *tries: 0 the first time. Returns false if waiting (longer) is useless.
  */
 bool quota_wait(uint64_t bytes, unsigned *tries);
 
-/* About once a second: look for processes that are gone, and renew the figures (stats.h). */
+/* About once a second: looks for processes that are gone, and renews the figures (stats.h). */
 void quota_tick(void);
-/* The process ends. */
+/* Gives up the share at the end of the process. */
 void quota_leave(void);
-/* In the child of a fork, async-signal-safe: it has no share. */
+/* In the child of a fork: drops the share, which is the parent's. Async-signal-safe. */
 void quota_child(void);
 
 #endif

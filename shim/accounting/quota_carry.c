@@ -1,6 +1,6 @@
 /*
- * What stands in a shared file that was removed is carried over into the one that takes its place. A removed file is found
- * by the descriptors of this user's processes in /proc.
+ * quota_carry.c: carries over the contents of a shared file that was removed into the one that takes its place. A
+ * removed file is found by the descriptors of this user's processes in /proc.
  */
 #include "shim/accounting/quota_slots.h"
 #include "shim/base/clock.h"
@@ -13,12 +13,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#define UNKNOWN_NS  3000000000 /* of a file that was truncated, and removed before its processes came back */
-#define MOST_PIDS   4096       /* processes of the user that are looked at for a removed file */
-#define MOST_FDS    4096       /* and descriptors of each */
+#define UNKNOWN_NS  3000000000 /* for a file that was truncated, and removed before its processes came back */
+#define MOST_PIDS   4096       /* processes of the user that are searched for a removed file */
+#define MOST_FDS    4096       /* descriptors searched of each */
 #define PATH_LENGTH 300
 
-/* ---- slots of it ---- */
+/* ---- slots of a removed file ---- */
 
 struct carry {
 	const struct quota_seat *into;
@@ -26,12 +26,12 @@ struct carry {
 	unsigned n;
 };
 
-/* It is there already: of two old files the later one says more, or the earlier one too much for a moment. */
+/* The slot is there already: of two old files the later one says more, or the earlier one too much for a moment. */
 static int raise_used(const struct quota_seat *into, unsigned index, uint64_t used)
 {
 	struct quota_slot slot;
 
-	/* Its process has come to it: that knows best. */
+	/* If its process has come to it, the process knows best. */
 	if (!quota_file_read_slots(into, index, 1, &slot) || !slot.carried_until || slot.used >= used)
 		return 0;
 	return quota_file_write_at(into->fd, &used, sizeof(used),
@@ -40,17 +40,17 @@ static int raise_used(const struct quota_seat *into, unsigned index, uint64_t us
 		   : -EIO;
 }
 
-/* A slot of the old file, into the new one. */
+/* Carries a slot of the old file into the new one. */
 static bool carry_slot(const struct quota_seat *from, unsigned index, const struct quota_slot *slot, void *argument)
 {
 	struct carry *carry = argument;
 	struct quota_finder finder = {.ticket = slot->ticket};
 	struct quota_slot next;
 
-	/* Ours we bring ourselves. */
+	/* We bring our own slot ourselves. */
 	if (slot->ticket == carry->into->ticket || quota_slot_is_gone(from, index, slot))
 		return true;
-	/* A claim that is read before the bytes used may be counted twice, but never not at all (quota.c). */
+	/* A claim that is read before the bytes used may be counted twice, but is never missed (quota.c). */
 	uint64_t claim = slot->claim;
 	quota_file_fence();
 	if (!quota_file_read_at(from->fd, &next, sizeof(next), quota_slot_at(index)))
@@ -66,7 +66,7 @@ static bool carry_slot(const struct quota_seat *from, unsigned index, const stru
 	next.claim = 0;
 	next.spare = 0;
 	next.wanted_until = 0;
-	/* Who has no ticket cannot be told from his like: one slot stands for all of them until they have come. */
+	/* Processes without a ticket cannot be told apart: one slot stands for all of them until they have come. */
 	next.carried_until = clock_now() + (next.ticket ? QUOTA_CARRIED_NS : UNKNOWN_NS);
 	next.stamp = quota_file_next_stamp(carry->into);
 	carry->error = at == QUOTA_SLOTS ? -ENOSPC : quota_file_put_slot(carry->into, at, &next);
@@ -74,7 +74,7 @@ static bool carry_slot(const struct quota_seat *from, unsigned index, const stru
 	return !carry->error;
 }
 
-/* It was truncated before it was removed. Who holds a lock there comes back within a second. */
+/* The file was truncated before it was removed. A process that holds a lock there comes back within a second. */
 static int carry_unknown(const struct quota_seat *from, const struct quota_seat *into)
 {
 	struct quota_slot slot = {.used = QUOTA_MOST, .carried_until = clock_now() + UNKNOWN_NS};
@@ -88,8 +88,9 @@ static int carry_unknown(const struct quota_seat *from, const struct quota_seat 
 }
 
 /*
- * From now on nothing is taken there: whoever takes publishes its claim, and then looks whether this is set. So what it
- * took before we see here, as bytes used or as a claim. Stamps of the dead go with the file.
+ * Once `moved` is set, nothing is taken in the old file: a process that takes publishes its claim, and then checks
+ * `moved`. So whatever it took before that is visible here, as bytes used or as a claim. Stamps of the dead go with
+ * the file.
  */
 int quota_carry_over(const struct quota_seat *from, const struct quota_seat *into, const struct quota_terms *terms,
 		     bool first)
@@ -117,7 +118,7 @@ int quota_carry_over(const struct quota_seat *from, const struct quota_seat *int
 
 /* ---- processes that still have a removed file open ---- */
 
-/* Visit each entry of an open folder of /proc whose name is a number. Takes no memory, see user_dir.c. */
+/* Visits each entry of an open folder of /proc whose name is a number. Takes no memory, see user_dir.c. */
 typedef void number_visit(int folder, const char *name, void *argument);
 
 static void each_number(int folder, unsigned most, number_visit *visit, void *argument)
@@ -141,11 +142,11 @@ static void each_number(int folder, unsigned most, number_visit *visit, void *ar
 struct search {
 	const struct quota_seat *into;
 	const struct quota_terms *terms;
-	unsigned pids; /* of this user, still to be looked at */
+	unsigned pids; /* of this user, still to be searched */
 	int error;
 };
 
-/* Is it the path of our file in one of its places, and removed? */
+/* Returns true if it is the path of our file in one of its places, and that file was removed. */
 static bool is_removed(const char *path, const char *name)
 {
 	char place[PATH_LENGTH];

@@ -1,6 +1,6 @@
 /*
- * The file that the processes of a user share: reading and changing it, the locks on it, and who has a slot in it. How a
- * process comes to a file is quota_join.c's.
+ * quota_file.c: reads and changes the shared file of the quota, its locks and its slots. quota_join.c has how a
+ * process comes to a file.
  */
 #include "shim/accounting/quota_slots.h"
 #include "shim/base/clock.h"
@@ -28,7 +28,10 @@ bool quota_file_write_at(int fd, const void *from, size_t bytes, size_t offset)
 {
 	struct rlimit limit;
 
-	/* A write beyond the limit is a signal that ends the program, which may lower it at any time. */
+	/*
+	 * A write beyond the limit raises a signal that ends the program, and the program may lower the limit at any
+	 * time.
+	 */
 	if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < (rlim_t)QUOTA_PAGE_BYTES)
 		return false;
 	return syscall(SYS_pwrite64, fd, from, bytes, (off_t)offset) == (long)bytes;
@@ -69,8 +72,8 @@ bool quota_file_read_slots(const struct quota_seat *seat, unsigned first, unsign
 }
 
 /*
- * The copies that the kernel makes for us are plain loads and stores of this processor, or of one from which this thread
- * was moved, which is a barrier as well.
+ * The copies that the kernel makes for us are plain loads and stores of this processor, or of one from which this
+ * thread was moved, which is a barrier as well.
  */
 void quota_file_fence(void)
 {
@@ -118,7 +121,7 @@ bool quota_file_is_locked(int fd, unsigned byte, unsigned n)
 	return fcntl(fd, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
 
-/* ---- who is there ---- */
+/* ---- which processes are alive ---- */
 
 bool quota_slot_is_gone(const struct quota_seat *seat, unsigned index, const struct quota_slot *slot)
 {
@@ -129,12 +132,12 @@ bool quota_slot_is_gone(const struct quota_seat *seat, unsigned index, const str
 	if (!space || space != seat->space) {
 		uint64_t until = slot->carried_until, now = clock_now();
 
-		/* A time that lies too far ahead is none that this clock has given. */
+		/* A time that lies too far ahead was not given by this clock. */
 		if (until > now && until <= now + QUOTA_CARRIED_NS)
 			return false;
 		return quota_file_is_open(seat) && !quota_file_is_locked(seat->fd, 1 + index, 1);
 	}
-	/* Our own slot of before an exec(). */
+	/* It is our own slot from before an exec(). */
 	if (pid == (uint64_t)getpid())
 		return true;
 	return pid == 0 || pid > INT32_MAX || user_dir_process_is_gone((pid_t)pid, slot->started);
@@ -159,8 +162,8 @@ bool quota_file_each_slot(const struct quota_seat *seat, quota_slot_visit *visit
 }
 
 /*
- * Nobody takes a free slot without the lock of its byte, nor without that of byte 0. A dead process's lock may live on in
- * a child that has its descriptors.
+ * A free slot is never taken without the lock of its byte, nor without that of byte 0. A dead process's lock may live
+ * on in a child that has its descriptors.
  */
 static bool free_slot(const struct quota_seat *seat, unsigned index, uint64_t stamp, bool locked)
 {
@@ -171,7 +174,7 @@ static bool free_slot(const struct quota_seat *seat, unsigned index, uint64_t st
 		return false;
 	bool freed = quota_file_read_at(seat->fd, &now, sizeof(now), quota_slot_at(index)) && now == stamp &&
 		     quota_file_write_at(seat->fd, &none, sizeof(none), quota_slot_at(index));
-	/* While we join byte 0 is ours, and stays so. */
+	/* While we join we hold byte 0, and keep it. */
 	if (byte || !locked)
 		quota_file_lock_byte(seat->fd, byte, F_UNLCK);
 	return freed;
@@ -186,7 +189,7 @@ static bool sweep_one(const struct quota_seat *seat, unsigned index, const struc
 {
 	struct sweep *sweep = argument;
 
-	/* Not our own, whatever it says: our lock would go with it. */
+	/* Never our own slot, whatever it says: our lock would go with it. */
 	if (index != seat->index && slot->ticket != seat->ticket && quota_slot_is_gone(seat, index, slot))
 		sweep->n += free_slot(seat, index, slot->stamp, sweep->locked);
 	return true;

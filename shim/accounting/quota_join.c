@@ -1,12 +1,12 @@
 /*
- * How a process comes to the shared file, and leaves it: the file is made, entered, left, removed, and made again. A
- * process that joins or leaves holds the lock of byte 0 meanwhile, so that a file is filled by one process, read by the
- * others when it is whole, and not removed while another enters. A process that is stopped there (SIGSTOP) keeps the others out: they are told so, and
- * have nothing of what is shared until it goes on or ends.
+ * quota_join.c: how a process comes to the shared file, and leaves it: the file is made, entered, left, removed, and
+ * made again. A process that joins or leaves holds the lock of byte 0 meanwhile, so that a file is filled by one
+ * process, read by the others when it is whole, and not removed while another enters. A process that is stopped there
+ * (SIGSTOP) keeps the others out: they log that, and have nothing of what is shared until it goes on or ends.
  *
- * Contents that are not ours are left alone as long as a process has a slot; where none has, the file is replaced, not
- * emptied: a process that has lost its lock with its descriptors may use it. A file that another version of this library
- * uses says nothing that can be read here, so nobody can tell how much of the total is left. A process that finds it gets
+ * Contents that are not ours are left alone as long as a process has a slot; if none has, the file is replaced, not
+ * emptied: a process that has lost its lock with its descriptors may use it. A file that another version of this
+ * library uses cannot be read here, so it is unknown how much of the total is left. A process that finds it gets
  * nothing of what is shared until that file is free; with a budget of its own the total would be given out twice.
  */
 #include "shim/accounting/quota_slots.h"
@@ -24,18 +24,18 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define LEAVE_NS   100000000u /* the end of a process is not held up longer */
-#define OPEN_TRIES 100        /* each time the file was removed by who left in that moment */
+#define LEAVE_NS   100000000u /* the end of a process is not delayed longer */
+#define OPEN_TRIES 100        /* each time the file was removed by a process that left in that moment */
 
 uint64_t quota_join_patience = 2000000000;
 
-/* ---- who we are ---- */
+/* ---- this process ---- */
 
 static uint64_t my_space(void)
 {
 	struct stat status;
 
-	/* Without a /proc of this namespace a pid leads nowhere. */
+	/* Without a /proc of this namespace a pid identifies nothing. */
 	if (!user_dir_process_started(getpid()) || stat("/proc/self/ns/pid", &status) != 0)
 		return 0;
 	return status.st_ino;
@@ -52,7 +52,7 @@ static uint64_t new_ticket(void)
 
 /* ---- the file itself; we hold byte 0 ---- */
 
-/* All blocks of the file are taken at once: later there may be no room. */
+/* Allocates all blocks of the file at once: later the file system may be full. */
 static int quota_join_fill(const struct quota_seat *seat)
 {
 	struct quota_head head = {.bytes = sizeof(struct quota_page),
@@ -69,7 +69,7 @@ static int quota_join_fill(const struct quota_seat *seat)
 	return quota_file_write_at(seat->fd, &head, sizeof(head), 0) ? 0 : -EIO;
 }
 
-/* It was truncated. Who holds the lock of a slot holds memory, and nobody but he knows how much. */
+/* The file was truncated. A process that holds the lock of a slot holds memory, and it alone knows how much. */
 static int fill_again(const struct quota_seat *seat)
 {
 	int error = ftruncate(seat->fd, 0) == 0 ? quota_join_fill(seat) : -errno;
@@ -84,8 +84,8 @@ static int fill_again(const struct quota_seat *seat)
 }
 
 /*
- * Was it truncated? Behind its end it may have been written to since, by who had not noticed: there it has zeros. Another
- * version's has another head.
+ * Returns true if the file was truncated. A process that had not noticed may have written behind its end since;
+ * before that it has zeros. A file of another version has another head.
  */
 static bool is_cut(const struct quota_head *head, off_t bytes)
 {
@@ -103,8 +103,8 @@ static bool is_cut(const struct quota_head *head, off_t bytes)
 }
 
 /*
- * The file is made whole, if it is ours. in_use: we have a slot there. *ret_filled: it has no total yet. -EAGAIN: it was removed meanwhile; -ESTALE: all
- * in it is elsewhere by now.
+ * Makes the file whole, if it is ours. in_use: we have a slot there. *ret_filled: it has no total yet. Returns
+ * -EAGAIN if the file was removed meanwhile, -ESTALE if its contents have been carried over into another file.
  */
 static int quota_join_prepare(struct quota_seat *seat, bool in_use, bool *ret_filled)
 {
@@ -139,7 +139,7 @@ static bool is_same_file(const struct quota_seat *before, const struct quota_sea
 	return before && before->device == seat->device && before->inode == seat->inode;
 }
 
-/* In the file of before, where we still have the lock of our slot, whatever has become of what stood in it. */
+/* Returns true in the file of `before`, where we still have the lock of our slot, whatever happened to its contents. */
 static bool is_still_ours(struct quota_seat *seat, const struct quota_seat *before)
 {
 	struct quota_slot slot;
@@ -152,7 +152,10 @@ static bool is_still_ours(struct quota_seat *seat, const struct quota_seat *befo
 	return true;
 }
 
-/* In which slot: that of before, if the file was truncated; the one in which others have put us down; a free one. */
+/*
+ * Chooses the slot: that of before, if the file was truncated; else the one in which others have recorded us; else a
+ * free one.
+ */
 static int choose_slot(struct quota_seat *seat, const struct quota_seat *before)
 {
 	struct quota_finder finder = {.ticket = seat->ticket};
@@ -160,7 +163,7 @@ static int choose_slot(struct quota_seat *seat, const struct quota_seat *before)
 	if (is_still_ours(seat, before))
 		return 0;
 	if (quota_file_find_ticket(seat, &finder)) {
-		if (!quota_file_try_lock(seat->fd, 1 + finder.index)) /* somebody looks whether we are dead */
+		if (!quota_file_try_lock(seat->fd, 1 + finder.index)) /* another process checks whether we are dead */
 			return -EBUSY;
 		seat->index = finder.index;
 		seat->stamp = finder.stamp;
@@ -186,7 +189,7 @@ static int sit_down(struct quota_seat *seat, const struct quota_seat *before, ui
 					.used = held,
 					.ticket = seat->ticket};
 	uint64_t stamp;
-	/* In a slot that stood for us already others count us all the time. */
+	/* In a slot that stood for us already, others count us all the time. */
 	if (quota_file_read_at(seat->fd, &stamp, sizeof(stamp), quota_slot_at(seat->index)) && stamp == seat->stamp)
 		return quota_file_write_at(seat->fd, &slot, sizeof(slot), quota_slot_at(seat->index)) ? 0 : -EIO;
 	return quota_file_put_slot(seat, seat->index, &slot);
@@ -197,7 +200,7 @@ static int set_total(const struct quota_seat *seat, const struct quota_terms *te
 	uint64_t given = 0, total[2] = {terms->total < QUOTA_MOST ? terms->total : QUOTA_MOST, terms->given};
 
 	quota_file_read_at(seat->fd, &given, sizeof(given), QUOTA_HEAD(given));
-	/* The first says how much there is; what a policy says replaces what was computed. */
+	/* The first process sets the total; a total from a policy replaces one that was computed. */
 	if (!first && !(terms->given && !given))
 		return 0;
 	return quota_file_write_at(seat->fd, total, sizeof(total), QUOTA_HEAD(total)) ? 0 : -EIO;
@@ -242,8 +245,8 @@ static int enter_locked(const struct quota_terms *terms, struct quota_seat *seat
 	if (!error && before && quota_file_is_open(before) && before->inode != seat->inode)
 		error = quota_carry_over(before, seat, terms, first);
 	/*
-	 * In a file that was truncated nobody has a slot whose process had not come to it yet; and who made this one may
-	 * have been killed at it.
+	 * In a file that was truncated, a process has no slot before it has come to it; and the process that made
+	 * this file may have been killed meanwhile.
 	 */
 	if (!error && (first || !complete))
 		error = quota_carry_removed(seat, terms);
@@ -251,7 +254,10 @@ static int enter_locked(const struct quota_terms *terms, struct quota_seat *seat
 		error = -EIO;
 	if (!error)
 		error = sit_down(seat, before, held);
-	/* It may have been removed before it was whole, and another made by who could not read it; or truncated. */
+	/*
+	 * The file may have been truncated; or removed before it was whole, and made again by a process that could
+	 * not read it.
+	 */
 	if (!is_whole(seat))
 		error = -EAGAIN;
 	if (!error)
@@ -259,7 +265,7 @@ static int enter_locked(const struct quota_terms *terms, struct quota_seat *seat
 	return error;
 }
 
-/* Does the file say nothing that is still needed? For an error of quota_join_prepare(). */
+/* Returns true if the file says nothing that is still needed. error: that of quota_join_prepare(). */
 static bool is_to_be_replaced(const struct quota_seat *seat, int error)
 {
 	return error == -ESTALE ||
@@ -278,21 +284,21 @@ static void log_foreign(const struct quota_seat *seat)
 	    version < QUOTA_VERSION ? "an older" : "a newer", (unsigned long long)version, QUOTA_VERSION);
 }
 
-/* -EAGAIN: the file that was opened is no more, another may be there. */
+/* Returns -EAGAIN if the file that was opened has been removed; another one may exist. */
 static int quota_join_enter(const struct user_dir *folder, const struct quota_terms *terms, struct quota_seat *seat,
 			    const struct quota_seat *before, uint64_t held, uint64_t patience)
 {
 	struct stat status;
 
 	seat->index = QUOTA_SLOTS;
-	/* O_NONBLOCK: nobody waits for the other side of a pipe of this name. */
+	/* O_NONBLOCK: if the name is a pipe, the open does not wait for its other side. */
 	seat->fd =
 	    openat(folder->fd, seat->name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, S_IRUSR | S_IWUSR);
 	if (seat->fd < 0)
 		return -errno;
 	int error = fstat(seat->fd, &status) != 0 ? -errno : quota_file_is_private(&status) ? 0 : -EPERM;
 	if (!error && before && is_same_open(before, seat->fd)) {
-		/* Locks belong to the open file: ours goes on without a moment in which we seem to be dead. */
+		/* Locks belong to the open file: with a duplicate ours lasts, and we never seem to be dead. */
 		close(seat->fd);
 		seat->fd = fcntl(before->fd, F_DUPFD_CLOEXEC, 0);
 		if (seat->fd < 0)
@@ -322,7 +328,7 @@ static void name_file(uint64_t domain, char *room, size_t bytes)
 		snprintf(room, bytes, "host" QUOTA_TAIL);
 }
 
-/* Is the file in that folder used by anybody? */
+/* Returns true if a process uses the file in that folder. */
 static bool is_in_use(const struct user_dir *folder, const struct quota_seat *seat)
 {
 	struct quota_seat there = *seat;
@@ -346,7 +352,10 @@ static bool is_in_use(const struct user_dir *folder, const struct quota_seat *se
 	return used;
 }
 
-/* Where it is in use, else where new files go: the places differ after a log-out, and when the user comes back. */
+/*
+ * Opens the folder in which the file is in use, else that for new files: they differ after a log-out, and when the
+ * user returns.
+ */
 static int open_folder(const struct quota_seat *seat, struct user_dir *ret_folder)
 {
 	for (unsigned place = 0; place < USER_DIR_PLACES; place++) {
@@ -359,7 +368,7 @@ static int open_folder(const struct quota_seat *seat, struct user_dir *ret_folde
 	return user_dir_make_mapped(ret_folder);
 }
 
-/* It was removed or truncated while we were at it. */
+/* The file was removed or truncated meanwhile. */
 static bool is_worth_a_try(int error)
 {
 	return error == -EAGAIN || error == -ENOENT || error == -EIO;
@@ -374,7 +383,7 @@ int quota_file_join(const struct quota_terms *terms, struct quota_seat *seat, ui
 
 	name_file(terms->domain, next.name, sizeof(next.name));
 	for (unsigned i = 0; i < OPEN_TRIES && is_worth_a_try(error); i++) {
-		/* The folder, too, goes with the last file in it. */
+		/* The folder, too, is removed with the last file in it. */
 		error = open_folder(&next, &folder);
 		if (error)
 			return error;
@@ -384,7 +393,7 @@ int quota_file_join(const struct quota_terms *terms, struct quota_seat *seat, ui
 	if (error)
 		return is_worth_a_try(error) ? -EBUSY : error;
 	if (before) {
-		/* Who still finds the old file is not to take this for what we hold. */
+		/* A process that still finds the old file must not take this for what we hold. */
 		if (before->inode != next.inode)
 			quota_file_write(before, QUOTA_SLOT(before, stamp), 0);
 		close(before->fd);
@@ -415,7 +424,7 @@ void quota_file_leave(struct quota_seat *seat, bool is_empty)
 	}
 	if (quota_file_lock(seat->fd, LEAVE_NS) != 0)
 		return;
-	/* Of one that was truncated nobody knows who is there. */
+	/* In a file that was truncated it is unknown which processes are there. */
 	if (is_whole(seat) && quota_file_each_slot(seat, is_no_rank, NULL))
 		user_dir_remove_own(seat->name, seat->device, seat->inode);
 	quota_file_lock_byte(seat->fd, 0, F_UNLCK);

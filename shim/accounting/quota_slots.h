@@ -17,60 +17,60 @@ static inline size_t quota_slot_at(unsigned index)
 	return offsetof(struct quota_page, slot) + index * sizeof(struct quota_slot);
 }
 
-/* All of these bytes, or false. By syscall(): pread() and pwrite() are cancellation points. */
+/* Read or write all of these bytes, else return false. By syscall(): pread() and pwrite() are cancellation points. */
 bool quota_file_read_at(int fd, void *room, size_t bytes, size_t offset);
 bool quota_file_write_at(int fd, const void *from, size_t bytes, size_t offset);
 
-/* A lock of the open file on one byte: type as in struct flock. Never waits. Returns 0 or a negative errno. */
+/* Sets a lock of the open file on one byte; type as in struct flock. Never waits. Returns 0 or a negative errno. */
 int quota_file_lock_byte(int fd, unsigned byte, short type);
 bool quota_file_try_lock(int fd, unsigned byte);
-/* That of byte 0. Returns -EBUSY if another has it all that time. */
+/* Takes the lock of byte 0. Returns -EBUSY if another process has it for all of `patience` (ns). */
 int quota_file_lock(int fd, uint64_t patience);
-/* Does another open file hold a lock there? n: of that many bytes; 0: of all from there on. True also where that cannot be told. */
+/* Returns true if another open file holds a lock on these n bytes (0: on all from there on), or if that is unknown. */
 bool quota_file_is_locked(int fd, unsigned byte, unsigned n);
 
-/* Has the process in that slot of the seat's file, not our own, gone? */
+/* Returns true if the process in that slot of the seat's file has gone. The slot must not be our own. */
 bool quota_slot_is_gone(const struct quota_seat *seat, unsigned index, const struct quota_slot *slot);
-/* Visits each slot that is taken. Stops where visit() returns false, and returns false then. */
+/* Visits each slot that is taken. Stops, and returns false, where visit() returns false. */
 typedef bool quota_slot_visit(const struct quota_seat *seat, unsigned index, const struct quota_slot *slot,
 			      void *argument);
 bool quota_file_each_slot(const struct quota_seat *seat, quota_slot_visit *visit, void *argument);
-/* Frees the slots of the dead. Returns how many there were. locked: the caller holds the lock of byte 0. */
+/* Frees the slots of dead processes. Returns how many there were. locked: the caller holds the lock of byte 0. */
 unsigned quota_file_sweep_by(const struct quota_seat *seat, bool locked);
-/* Is anybody alive in it? */
+/* Returns true if a living process has a slot in it. */
 bool quota_file_any_rank(const struct quota_seat *seat);
 
-/* Is it a regular file of this user, closed to all others? */
+/* Returns true if it is a regular file of this user, closed to all others. */
 bool quota_file_is_private(const struct stat *status);
 bool quota_head_is_ours(const struct quota_head *head);
-/* Is it that of a file of this length which another version of this library made? */
+/* Returns true if the head is that of a file of this length which another version of this library made. */
 bool quota_head_is_foreign(const struct quota_head *head, off_t bytes);
 
 /* ---- the caller holds the lock of byte 0 ---- */
 
-/* A stamp that was never used; 0 if it cannot be had. */
+/* Returns a stamp that was never used, or 0 on failure. */
 uint64_t quota_file_next_stamp(const struct quota_seat *seat);
-/* The stamp comes last: from then on others count it. Returns 0 or a negative errno. */
+/* Writes the slot. The stamp comes last: from then on others count it. Returns 0 or a negative errno. */
 int quota_file_put_slot(const struct quota_seat *seat, unsigned index, const struct quota_slot *slot);
-/* Finds the slot with that ticket, and sets the rest. Returns false if there is none. */
+/* Finds the slot with that ticket, and sets the rest of *finder. Returns false if there is none. */
 struct quota_finder {
 	uint64_t ticket;
 	unsigned index;
 	uint64_t stamp;
 };
 bool quota_file_find_ticket(const struct quota_seat *seat, struct quota_finder *finder);
-/* Returns a slot that is free, whose lock is nobody's; locked for us if asked. QUOTA_SLOTS: there is none. */
+/* Returns a free slot whose byte is not locked; locks it for us if asked. Returns QUOTA_SLOTS if there is none. */
 unsigned quota_file_find_free(const struct quota_seat *seat, bool lock);
 
 /* ---- quota_carry.c ---- */
 
 /*
- * Carries over what stands in the file of `from`, which was removed, and marks that file as moved. first: nobody was in
- * the new file yet, whose total is that of the old one then. Returns 0 or a negative errno.
+ * Carries over the contents of the file of `from`, which was removed, and marks that file as moved. first: no process
+ * was in the new file yet; then its total becomes that of the old one. Returns 0 or a negative errno.
  */
 int quota_carry_over(const struct quota_seat *from, const struct quota_seat *into, const struct quota_terms *terms,
 		     bool first);
-/* The same for each removed file that a process of this user still has open. */
+/* Does the same for each removed file that a process of this user still has open. */
 int quota_carry_removed(const struct quota_seat *into, const struct quota_terms *terms);
 
 #endif

@@ -1,13 +1,12 @@
 /*
- * The sum of what is shared, as one process sees it: what all slots say, its own included. It is only read here; what is
- * taken because of it is quota.c's.
+ * quota_view.c: adds up what all slots of the shared file say, our own included. It only reads; quota.c takes.
  */
 #include "shim/accounting/quota_internal.h"
 #include "shim/base/clock.h"
 
 uint64_t quota_want_lasts = 2000000000;
 
-/* What of a slot counts in the sum. claim: as it was read before. Returns false for nonsense: see QUOTA_MOST. */
+/* Adds a slot to the sum. claim: as read before. Returns false for nonsense: see QUOTA_MOST. */
 static bool add_slot(struct quota_view *view, unsigned i, const struct quota_slot *slot, uint64_t claim)
 {
 	uint64_t used = slot->used;
@@ -33,12 +32,12 @@ static bool add_slot(struct quota_view *view, unsigned i, const struct quota_slo
 	return true;
 }
 
-/* Others below their part are owed what they lately were refused: view->part is known. */
+/* Others below their part are owed what they were refused lately. view->part must be set. */
 static void add_want(struct quota_view *view, unsigned i, const struct quota_slot *slot, uint64_t now)
 {
 	uint64_t until = slot->wanted_until;
 
-	/* One that lies too far ahead is no time that this clock has given. */
+	/* A time that lies too far ahead was not given by this clock. */
 	if (i == view->index || !slot->stamp || until <= now || until > now + quota_want_lasts)
 		return;
 	uint64_t wanted = quota_smaller(slot->wanted, view->total), used = slot->used;
@@ -54,7 +53,7 @@ enum quota_looked quota_view_check_own(const struct quota_seat *at, const struct
 	return slot->stamp == at->stamp ? QUOTA_GOOD : QUOTA_NONSENSE;
 }
 
-/* Claims of some slots, then all else of them: a claim is read before the bytes used (quota.c). */
+/* Reads the claims of some slots, then all else of them: a claim is read before the bytes used (quota.c). */
 static enum quota_looked look_at(const struct quota_seat *at, unsigned first, struct quota_view *view)
 {
 	struct quota_slot slots[QUOTA_SLOTS_READ];
@@ -102,13 +101,13 @@ enum quota_looked quota_view_look(const struct quota_seat *at, struct quota_view
 	view.total = head.total;
 	if (view.total > QUOTA_MOST || head.slots > QUOTA_SLOTS)
 		return QUOTA_NONSENSE;
-	/* Of a file that was truncated, too, our own slot says so. */
+	/* After a truncation head.slots may be too small; our own slot is read in any case, and shows it. */
 	unsigned n = at->index < head.slots ? (unsigned)head.slots : at->index + 1;
 	for (unsigned first = 0; first < n && looked == QUOTA_GOOD; first += QUOTA_SLOTS_READ)
 		looked = look_at(at, first, &view);
 	if (looked != QUOTA_GOOD)
 		return looked;
-	/* What is behind the end of a file reads as free slots, and by now it may have been filled again: without us. */
+	/* Slots behind the end of a file read as free; by now the file may have been filled again, without us. */
 	struct quota_slot own;
 	quota_file_fence();
 	if (head.moved || !quota_file_is_whole(at) || !quota_file_read_slots(at, at->index, 1, &own) ||

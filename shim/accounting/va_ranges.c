@@ -1,3 +1,6 @@
+/*
+ * va_ranges.c: the list of address ranges that the program has reserved in arenas. See va_ranges.h.
+ */
 #include "shim/accounting/va_ranges.h"
 #include "shim/base/lock.h"
 
@@ -6,7 +9,7 @@
 _Atomic bool va_ranges_any;
 
 static struct lock va_ranges_lock = LOCK_INIT(LOCK_VA_RANGES);
-static struct va_range *spaces; /* under SPACE */
+static struct va_range *spaces; /* under VA_RANGES */
 
 static struct va_range **va_ranges_find_link(CUdeviceptr address)
 {
