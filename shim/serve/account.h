@@ -1,8 +1,9 @@
 /*
- * account.h: what is live is in the ledger, and counted: for its site, its place, its device's budget and the trace. A row
- * goes in when its memory was made, and out when that is gone, by these functions alone.
+ * account.h: the account of what is live: a row enters the ledger when its memory was made, leaves when that is gone,
+ * and is counted for its site, its place, its device's budget and the trace. Rows enter and leave by these functions
+ * alone.
  *
- * Called with the scope of enter.h open. Locking: LEDGER and POOL are taken inside; the caller holds neither.
+ * Called with the scope of enter.h open. Locking: takes LEDGER and POOL; the caller must hold neither.
  */
 #ifndef SPILLWAY_ACCOUNT_H
 #define SPILLWAY_ACCOUNT_H
@@ -11,42 +12,46 @@
 
 #include <cuda.h>
 
-/* The leave to ask the driver, from typed_alloc_claim() to account_note_claimed() or account_claim_end(). */
+/* A permission to ask the driver, from typed_alloc_claim() to account_note_claimed() or account_claim_end(). */
 struct account_claim {
-	int rule;              /* that decided, -1: none */
-	struct budget *cap;    /* of that rule, from which the bytes were taken; NULL: it has none */
-	uint64_t pool;         /* the number of the pool that they were claimed of (pool.h), 0: of none */
+	int rule;              /* rule that decided, -1: none */
+	struct budget *cap;    /* of that rule: the bytes were taken from it; NULL: it has none */
+	uint64_t pool;         /* number of the pool that they were claimed from (pool.h), 0: none */
 	enum policy_vmm spill; /* vmm.spill */
 };
 
-/* The driver did not give it after all. */
+/* Ends the claim: the driver did not make the memory after all. */
 void account_claim_end(const struct account_claim *claim, size_t bytes);
 
-/* The budgets and the driver have no room for that many bytes: counted, and said once. */
+/* The budgets and the driver have no memory for that many bytes: counts it, and logs it once. */
 void account_refused(const struct device *device, size_t bytes, int rule, void *caller);
 
 /*
- * What the driver gave without our doing: make it known and count it where it is. Without memory for a row it stays
- * unknown, and its free goes to the driver like any stranger's. device: ordinal, or -1 for the current one.
+ * Makes known what the driver made without our doing, and counts it where it is. If out of memory for a row it stays
+ * unknown, and its free goes to the driver like that of any unknown address. device: ordinal, or -1 for the current
+ * one.
  */
 void account_note(enum ledger_kind kind, uint64_t key, size_t bytes, int device);
-/* The same for what a rule decided about, whose bytes were claimed: they go back to where they were claimed. */
+/*
+ * As account_note(), for what a rule decided about and whose bytes were claimed. They later go back where they were
+ * claimed.
+ */
 void account_note_claimed(enum ledger_kind kind, uint64_t key, size_t bytes, int device,
 			  const struct account_claim *claim);
-/* The same for a row that is filled in already. Takes it over. */
+/* As account_note(), for a row that is filled in already. Consumes `row`. */
 void account_new(struct ledger_row *row);
-/* Before the driver frees it: take the row out; NULL: not known. */
+/* Before the driver frees the memory: takes the row out. Returns NULL if it is not known. */
 struct ledger_row *account_forget(unsigned kinds, uint64_t key);
-/* After: freed is false when the driver refused, then the row goes back. Accepts NULL. */
+/* After the driver was asked. If it refused (freed is false), the row goes back. Accepts NULL. */
 void account_forgotten(struct ledger_row *row, bool freed);
 /*
- * An allocation was made for this caller (NULL: not known), asked for like that: count it for its site and make it known.
- * Takes it over.
+ * An allocation was made for this caller (NULL: not known), requested through `api`: counts it for its site and makes
+ * it known. Consumes `row`.
  */
 void account_commit(struct ledger_row *row, enum policy_api api, void *caller);
-/* Memory that was the heap's is the driver's from now on, and counts as that. */
+/* Counts the row's memory, until now the heap's, as the driver's from now on. */
 void account_drivers(const struct ledger_row *row);
-/* Count a row that has left the ledger as gone, and end it. */
+/* Counts a row that has left the ledger as gone, and ends it. */
 void account_drop(struct ledger_row *row);
 
 #endif

@@ -1,9 +1,9 @@
 /*
- * alloc_decide.h: the policy's answer to one request. Finds out what its rules look at, and nothing that none looks at; counts
+ * alloc_decide.h: the policy's decision about one request. Finds out what the rules look at, and nothing else; counts
  * what was decided, and what is live under each rule that has a cap.
  *
- * No lock: the counts are atomics, one row a rule, made when the policy is read and never freed; so is what is known of a
- * library, once it has called.
+ * No lock: the counts are atomics, one row for each rule, made when the policy is read and never freed; what is known
+ * of a library is kept in the same way, once the library has called.
  */
 #ifndef SPILLWAY_ALLOC_DECIDE_H
 #define SPILLWAY_ALLOC_DECIDE_H
@@ -11,30 +11,39 @@
 #include "policy/policy.h"
 #include "shim/serve/backend.h"
 
-/* Before alloc_decide_start(), under no lock: the loader's may be needed. Any number of times. */
+/*
+ * Prepares alloc_decide_start(). May be called any number of times. Locking: the caller must hold no lock, since the
+ * loader's may be needed.
+ */
 void alloc_decide_bind(void);
-/* Does a rule, or the trace, look at NVTX ranges? Also before the process is started. Leaves errno as it is. */
+/*
+ * Returns true if a rule, or the trace, looks at NVTX ranges. Works before the process is started, too. Leaves errno
+ * as it is.
+ */
 bool alloc_decide_wants_ranges(void);
-/* Once, under START, before the policy is shared: tell it about this process, make the counts. */
+/*
+ * Describes this process to the policy, and makes the counts. Locking: called once, under START, before the policy is
+ * shared.
+ */
 void alloc_decide_start(struct policy *policy);
 
-/* Who is to serve it, in which order. With `observe: yes` the driver alone, whatever the rule says. */
+/* Returns which uses are to serve it, in which order. With `observe: yes` the driver alone, whatever the rule says. */
 struct policy_decision alloc_decide(struct device *device, const struct backend_request *request);
 
-/* What it says of managed and of system memory, as their backends want it for this device. */
+/* Return the decision's settings for managed and for system memory, as their backends need them for this device. */
 struct backend_managed_settings alloc_decide_managed(const struct policy_decision *decision,
 						     const struct device *device);
 struct backend_system_settings alloc_decide_system(const struct policy_decision *decision, const struct device *device);
 
 /*
- * Take bytes under the cap of the rule that decided. False: they do not fit. *ret_cap: what ledger_row_free() gives them
- * back to, NULL without a cap.
+ * Takes bytes under the cap of the rule that decided. Returns false if they do not fit. *ret_cap: the budget that
+ * ledger_row_free() gives them back to, NULL without a cap.
  */
 bool alloc_decide_take(const struct policy_decision *decision, size_t bytes, struct budget **ret_cap);
 
-/* How often the rule (-1 = the default) decided, and about how many bytes in all. */
+/* Returns how often the rule (-1 = the default) decided; *ret_bytes is about how many bytes in all. */
 uint64_t alloc_decide_count(int rule, uint64_t *ret_bytes);
-/* A line for each rule that decided, for the summary. */
+/* Prints a line of the summary for each rule that decided. */
 void alloc_decide_print(void);
 
 #endif

@@ -1,13 +1,14 @@
 /*
- * graph_pin.h: memory that nodes of graphs name is mapped while the driver looks at it.
+ * graph_pin.h: pins heap memory that nodes of graphs name, so that it is mapped while the driver looks at it.
  *
- * A copy or a set that is given memory is refused (INVALID_VALUE) where that is not mapped, when a node is added or changed,
- * and sets again when an instance is made (driver 580): so is memory of the heap that is on its way, for a moment, or that
- * has come out and rests. Then what the nodes name is held where it is, mapped, and the call is made again.
+ * The driver refuses (INVALID_VALUE) a copy or a set whose memory is not mapped, when a node is added or changed, and
+ * sets again when an instance is made. Heap memory is not mapped for a moment while it migrates, or after it was
+ * evicted, while its map is deferred. Then the blocks that the nodes name are pinned, mapped, and the call is made
+ * again. Measured (driver 580).
  *
  *	GRAPH_PINNED(result, params, nodeParams, REAL(...));
  *
- * Under no lock. May wait for what is on its way, a second at most.
+ * May wait for memory that migrates, a second at most. Locking: the caller must hold no lock.
  */
 #ifndef SPILLWAY_GRAPH_PIN_H
 #define SPILLWAY_GRAPH_PIN_H
@@ -25,20 +26,23 @@ struct graph_pinned {
 
 struct graph_pin {
 	struct enter_scope scope;
-	struct graph_pinned *at; /* bytes whose blocks are held */
+	struct graph_pinned *at; /* bytes whose blocks are pinned */
 	size_t n, room;
-	bool late; /* something did not arrive: nothing more is waited for */
+	bool late; /* something did not arrive: there are no more waits */
 };
 
-/* True: the call was refused, something is held; to be ended. Else there is nothing to end. */
+/* Return true if the call was refused and something is pinned; then the caller must call graph_pin_end(), else not. */
 bool graph_pin_copy(struct graph_pin *hold, CUresult result, const CUDA_MEMCPY3D *copy);
 bool graph_pin_set(struct graph_pin *hold, CUresult result, const CUDA_MEMSET_NODE_PARAMS *set);
 bool graph_pin_params(struct graph_pin *hold, CUresult result, const CUgraphNodeParams *params);
-/* What the sets of a graph name, and of its child graphs; bodies of conditional nodes cannot be read. */
+/* As above, for the sets of a graph and of its child graphs; bodies of conditional nodes cannot be read. */
 bool graph_pin_sets(struct graph_pin *hold, CUresult result, CUgraph graph);
 void graph_pin_end(struct graph_pin *hold);
 
-/* The call has been made: once more, with what is named held, where it was refused. kind: of the functions above. */
+/*
+ * After the call: if it was refused, makes it once more with the named memory pinned. kind: suffix of a function
+ * above.
+ */
 #define GRAPH_PINNED_AGAIN(result, kind, named, call)                                                                  \
 	do {                                                                                                           \
 		struct graph_pin hold_;                                                                                \
@@ -49,7 +53,7 @@ void graph_pin_end(struct graph_pin *hold);
 		}                                                                                                      \
 	} while (0)
 
-/* The same with the first call. */
+/* Makes the first call as well. */
 #define GRAPH_PINNED(result, kind, named, call)                                                                        \
 	do {                                                                                                           \
 		(result) = (call);                                                                                     \

@@ -1,7 +1,7 @@
 /*
- * trace_alloc.h: allocations and frees as events of the trace (trace/trace.h): requested, refused, a row that is about to be
- * committed, and one that is freed. Kinds that are not memory of a device are left out. While the trace is off, each call
- * costs one relaxed load and a branch.
+ * trace_alloc.h: trace events of allocations and frees (trace/trace.h): requested, refused, a row that is about to be
+ * committed, and one that is freed. Kinds that are not memory of a device are left out. While the trace is off, each
+ * call costs one relaxed load and a branch.
  */
 #ifndef SPILLWAY_TRACE_ALLOC_H
 #define SPILLWAY_TRACE_ALLOC_H
@@ -11,8 +11,8 @@
 #include "shim/serve/backend.h"
 
 /*
- * A free is recorded once the driver has not refused it, at the time at which it began: another thread may have the address
- * before the call returns.
+ * A free is recorded once the driver has not refused it, with the time at which it began: another thread may have the
+ * address before the call returns.
  */
 struct trace_freeing {
 	uint64_t id, time; /* time 0: it is not recorded */

@@ -1,21 +1,22 @@
 /*
- * vmm.h: virtual memory management of the program's own, served by the heap (vmm.spill: move).
+ * vmm.h: the program's own virtual memory management, served by the heap (vmm.spill: move).
  *
- * cuMemAddressReserve gives address space of the arena of the current device (va_ranges.h), cuMemCreate memory of the heap
- * without an address, known by a handle of ours, and cuMemMap places it (heap/block_unmapped.h). From then on it is found by the
- * launch path and moved like any block; natively nobody can tell. What is of another kind goes on being the driver's:
- * compressed memory, handles to be exported otherwise than as a file descriptor, address space that must lie at an
- * address outside the arena, memory of processes without a context; and what is shown to others before it was ever mapped,
- * which is made anew by the driver then.
+ * cuMemAddressReserve gives address space of the current device's arena (va_ranges.h), cuMemCreate memory of the heap
+ * without an address, known by a handle of ours, and cuMemMap places it (heap/block_unmapped.h). From then on the
+ * launch path finds it and the mover migrates it like any block; a native program sees no difference. The rest stays
+ * with the driver: compressed memory, handles to be exported otherwise than as a file descriptor, address space that
+ * must lie at an address outside the arena, memory of processes without a context; and what is shared with others
+ * before it was ever mapped, which the driver then makes in place of ours.
  *
- * What is made known to others stays where it is for good: a handle that is exported, mapped twice, or where the heap
- * cannot look (space of another device); memory that another device, or the host, is granted access to, or that may only
- * be read. In `fast` it all stays where it was placed: of a pointer into such space it is not known how many handles it
- * reaches over, and nothing that a kernel may touch must be on its way there. In `exact` everything is mapped at all
- * times.
+ * What is made known to others stays where it is for good: a handle that is exported, mapped twice, or mapped where
+ * the heap cannot look (space of another device); memory that another device, or the host, is granted access to, or
+ * that may only be read. In `fast` it all stays where it was placed: it is not known how many handles a pointer into
+ * such space reaches, and nothing that a kernel may touch may be migrating then. In `exact` everything is mapped at
+ * all times.
  *
- * The functions that return bool: false, it is not ours, and the driver is asked as ever. Called with the scope of enter.h
- * open. No lock is held; VIRTUAL, HEAP, SPACE and LEDGER are taken inside.
+ * The functions that return bool return false if the address or handle is not ours; then the caller asks the driver
+ * as ever. Called with the scope of enter.h open. Locking: takes VMM, HEAP, VA_RANGES and LEDGER; the caller must
+ * hold no lock.
  */
 #ifndef SPILLWAY_VMM_H
 #define SPILLWAY_VMM_H
@@ -29,18 +30,18 @@
 bool vmm_reserve(CUdeviceptr *ret_address, size_t bytes, size_t alignment, CUdeviceptr hint, unsigned long long flags);
 bool vmm_unreserve(CUdeviceptr address, size_t bytes, CUresult *ret);
 
-/* The claim goes over to the handle, or, where the answer is an error, is ended by the caller. */
+/* On success the handle takes over the claim; if *ret is an error, the caller must end it. */
 bool vmm_create(CUmemGenericAllocationHandle *ret_handle, size_t bytes, const CUmemAllocationProp *prop,
 		unsigned long long flags, const struct account_claim *claim, CUresult *ret);
 bool vmm_properties(CUmemGenericAllocationHandle handle, CUmemAllocationProp *ret_prop, CUresult *ret);
-/* Is it a number of ours, whether or not it still stands for anything? */
+/* Returns true if it is a number of ours, whether or not the handle still exists. */
 bool vmm_is_handle(CUmemGenericAllocationHandle handle);
-/* One reference to the handle of what is placed at the address. */
+/* Takes one reference to the handle of what is mapped at the address. */
 bool vmm_retain(CUdeviceptr address, CUmemGenericAllocationHandle *ret_handle);
 /*
- * What the driver knows it by, for a call that others learn of the memory by: it stays for good. *handle is replaced;
- * left as it is where it is not ours. type: of handle that it is exported as, 0: it is not. INVALID_VALUE: it was not made
- * for that; NOT_SUPPORTED: it has been mapped, and is in more than one piece.
+ * Replaces *handle by the driver's handle, for a call that makes the memory known to others; the memory then stays
+ * for good. Leaves a *handle that is not ours. type: handle type that it is exported as, 0: none. Returns
+ * INVALID_VALUE if it was not made for that type, NOT_SUPPORTED if it has been mapped and is in more than one piece.
  */
 CUresult vmm_expose(CUmemGenericAllocationHandle *handle, unsigned type);
 
@@ -50,14 +51,20 @@ bool vmm_unmap(CUdeviceptr address, size_t bytes, CUresult *ret);
 bool vmm_set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *desc, size_t n, CUresult *ret);
 bool vmm_get_access(unsigned long long *ret_flags, const CUmemLocation *location, CUdeviceptr address, CUresult *ret);
 
-/* The mapping of ours that has the address in it: its row, whose key is where it begins. No driver call. */
+/*
+ * Finds the mapping of ours that has the address in it. *ret_row: its row, whose key is where it begins. No driver
+ * call.
+ */
 bool vmm_find(CUdeviceptr address, struct ledger_row *ret_row);
 /*
- * What the device of the current context may do with what is placed there; CUDA_SUCCESS, or what the driver says when it
- * is asked.
+ * Asks what access the device of the current context has to what is mapped there. Returns CUDA_SUCCESS, or the
+ * driver's error.
  */
 CUresult vmm_access_of(const struct ledger_row *row, CUdeviceptr address, unsigned *ret_flags);
-/* In the arena, but the driver's to answer for: reserved, and nothing of ours is placed there. */
+/*
+ * Returns true if the address is in a reserved range of the arena with nothing of ours mapped: the driver answers for
+ * it.
+ */
 bool vmm_is_drivers(CUdeviceptr address);
 
 #endif
