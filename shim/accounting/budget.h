@@ -24,6 +24,7 @@ struct budget {
 bool budget_take(struct budget *budget, uint64_t bytes);
 /* Takes bytes whether they fit or not. */
 void budget_charge(struct budget *budget, uint64_t bytes);
+/* Gives bytes back, taken or charged; of a shared budget also to the quota. */
 void budget_give(struct budget *budget, uint64_t bytes);
 /* Returns the bytes that still fit, 0 if the budget is over its limit. */
 uint64_t budget_left(const struct budget *budget);

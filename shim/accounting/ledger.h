@@ -181,6 +181,7 @@ bool ledger_handle_map(uint64_t handle);
 bool ledger_handle_unmap(uint64_t handle, struct ledger_row **ret_gone);
 
 size_t ledger_n_rows(void);
+/* For tests: checks that table, spans and counts agree. */
 bool ledger_is_valid(void);
 
 #endif

@@ -39,6 +39,7 @@ struct lender {
 uint64_t lender_left(const struct lender *lender);
 /* Takes all the bytes. Returns false, and takes none, if they cannot be lent. */
 bool lender_take(struct lender *lender, uint64_t bytes);
+/* Gives lent bytes back, first what was charged to the own budget. */
 void lender_give(struct lender *lender, uint64_t bytes);
 /* Records that the driver had no memory for what was taken. The caller gives the bytes back. */
 void lender_is_full(struct lender *lender);

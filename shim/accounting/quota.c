@@ -48,7 +48,7 @@ enum state {
 	ARRANGED, /* nothing has been taken yet */
 	SEATED,
 	ALONE,   /* the file cannot be used: this process has its own budget */
-	OUTSIDE, /* others have a file that cannot be entered now: nothing is taken until it can (quota_file_join()) */
+	OUTSIDE, /* others have a file that cannot be entered now: nothing is taken until it can (quota_join_file()) */
 	LEFT,    /* the process ends */
 };
 
@@ -142,7 +142,7 @@ static bool write_slot(size_t offset, uint64_t value)
 
 static void quota_tell(const struct quota_view *view, uint64_t more)
 {
-	/* A slot whose process has not come back counts as the whole total. */
+	/* A slot whose process has not come back counts as more than the total. */
 	stats_set_share(view->total, quota_smaller(view->used + more, view->total), view->ranks);
 	terms.total = view->total;
 	if (terms.limit)

@@ -53,10 +53,9 @@ struct quota_head {
 	_Atomic uint64_t bytes, version, magic;
 	_Atomic uint64_t total, given; /* given: by a policy, not computed */
 	_Atomic uint64_t next_stamp;
-	_Atomic uint64_t
-	    asked_until;           /* the latest wanted_until of all: once past, no slot wants anything */
-	_Atomic uint64_t slots;    /* all slots that have ever been taken lie below; it only grows */
-	_Atomic uint64_t complete; /* not 0: the contents of removed files have been carried over into this one */
+	_Atomic uint64_t asked_until; /* the latest wanted_until of all: once past, no slot wants anything */
+	_Atomic uint64_t slots;       /* all slots that have ever been taken lie below; it only grows */
+	_Atomic uint64_t complete;    /* not 0: the contents of removed files have been carried over into this one */
 	_Atomic uint64_t moved; /* not 0: all slots have been carried over into another file; nothing is taken here */
 } __attribute__((aligned(128)));
 
