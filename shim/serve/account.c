@@ -1,6 +1,6 @@
 /*
- * The account of what is live: a row is made known and counted, and leaves. Whatever makes memory, for the program or for
- * itself, calls this; nothing here asks for memory.
+ * account.c: the account of what is live: a row is made known and counted, and leaves. All code that makes memory,
+ * for the program or for the library, calls this; nothing here allocates program memory.
  */
 #include "shim/serve/account.h"
 #include "shim/base/log.h"
@@ -20,7 +20,7 @@ void account_claim_end(const struct account_claim *claim, size_t bytes)
 	pool_unclaim(claim->pool, bytes);
 }
 
-/* Where rows of a kind that the driver serves are counted. */
+/* Returns the place under which rows of a kind that the driver serves are counted. */
 static enum place place_of(const struct ledger_row *row)
 {
 	switch (row->kind) {
@@ -36,7 +36,7 @@ static enum place place_of(const struct ledger_row *row)
 	}
 }
 
-/* Device memory the driver gave to others is room the heap does not have. */
+/* Device memory that the driver gave outside the heap is charged to the budget: the heap cannot have it. */
 static void count_driver_memory(const struct ledger_row *row, bool live)
 {
 	enum place place = place_of(row);
@@ -57,7 +57,10 @@ static void count_driver_memory(const struct ledger_row *row, bool live)
 		budget_give(&device->budget, row->bytes);
 }
 
-/* Of memory that a device has; what the program pins is not allocated on one. */
+/*
+ * Finds the use that a row is counted for. Returns false if it is not memory of a device: pinned memory is not
+ * allocated on one.
+ */
 static bool backend_of(const struct ledger_row *row, enum policy_use *ret_use)
 {
 	bool is_host_handle = row->kind == LEDGER_HANDLE && row->handle.on_host;
@@ -77,13 +80,13 @@ void account_commit(struct ledger_row *row, enum policy_api api, void *caller)
 
 	row->counted = backend_of(row, &use);
 	if (row->counted) {
-		device_get(row->device); /* so that the page knows it */
+		device_get(row->device); /* makes the device appear on the page */
 		row->site = stats_site(row->device, use, row->rule, caller, row->bytes);
 		stats_made(row->site, row->bytes, row->on_host_bytes);
 	}
 	if (row->kind == LEDGER_HEAP)
 		heap_set_site(atomic_load(&device_get(row->device)->heap), row->key, row->site);
-	/* Whose faults are counted must be looked at now and then. */
+	/* Memory whose faults are counted needs the periodic look of the control thread. */
 	if (row->kind & (LEDGER_MANAGED | LEDGER_SYSTEM))
 		control_start();
 	stats_add(STAT_allocations, 1);
@@ -130,7 +133,7 @@ void account_note_claimed(enum ledger_kind kind, uint64_t key, size_t bytes, int
 	row->context = context_of_memory();
 	if (kind == LEDGER_MANAGED && faults_attributes())
 		row->managed.quiet = ledger_span(row);
-	/* A device is known, to others and to the trace, from the first memory on it. */
+	/* A device is known, to other processes and to the trace, from its first memory on. */
 	struct device *its = kind & (LEDGER_ASYNC | LEDGER_MANAGED) ? device_get(row->device) : NULL;
 	if (kind == LEDGER_ASYNC && its)
 		pool_used(its);
@@ -175,7 +178,7 @@ void account_forgotten(struct ledger_row *row, bool freed)
 	account_drop(row);
 }
 
-/* Host memory that others have explains what the budgets of this process do not. */
+/* Memory of other processes explains what the budgets of this process do not. */
 static void say_shared(void)
 {
 	unsigned long long ranks = atomic_load(&stats.share_ranks);

@@ -1,3 +1,7 @@
+/*
+ * alloc_decide.c: asks the policy about one request. Collects only what the rules look at: the process, the caller's
+ * library, the thread, NVTX ranges, order, live and free bytes; counts the decisions by rule.
+ */
 #include "shim/serve/alloc_decide.h"
 #include "shim/base/caller_name.h"
 #include "shim/process/process.h"
@@ -15,16 +19,16 @@
 #include <string.h>
 #include <sys/prctl.h>
 
-/* Of one rule; the last row is the default's. */
+/* Counts of one rule; the last row is the default's. */
 struct rule_count {
 	_Atomic uint64_t decisions, bytes;
 	struct budget cap;
 };
 
-static struct rule_count *counts; /* NULL without memory for them: then nothing is counted, and no cap holds */
+static struct rule_count *counts; /* NULL if out of memory for them: then nothing is counted, and no cap holds */
 static size_t n_rules;
 static _Atomic uint64_t order;
-/* The command line as the kernel has it, argv[0] left out and blanks for the NULs between the others. */
+/* Reads the command line from the kernel, without argv[0], with blanks for the NULs between the other arguments. */
 static const char *read_arguments(char *text, size_t room)
 {
 	FILE *file = fopen("/proc/self/cmdline", "re");
@@ -49,14 +53,14 @@ void alloc_decide_bind(void)
 
 static void bind_process(struct policy *policy)
 {
-	char arguments[4096]; /* what is longer is cut; patterns look at its beginning */
+	char arguments[4096]; /* longer ones are cut; patterns look at the beginning */
 
 	if (policy_needs(policy) & POLICY_NEED_PROCESS)
 		policy_bind(policy, program_invocation_short_name, read_arguments(arguments, sizeof(arguments)),
 			    rank_number());
 }
 
-/* The policy may not have been read yet: a process that only marks ranges is not started by that. */
+/* The policy may not have been read yet: a process that only marks ranges does not start the library by that. */
 static bool wants_ranges(void)
 {
 	struct policy_errors errors;
@@ -99,8 +103,8 @@ void alloc_decide_start(struct policy *policy)
 }
 
 /*
- * What is known of each library that has called, by its path: found out at its first call, and kept. Few programs have
- * more callers than this; the others are asked about each time.
+ * What is known of each library that has called, by its path: found out at its first call, and kept. Few programs
+ * have more callers than this; the others are looked up at each call.
  */
 #define LIBRARIES 256
 static _Atomic(struct policy_library *) libraries[LIBRARIES];
@@ -125,7 +129,7 @@ static const struct policy_library *library_known(const struct policy *policy, c
 			return NULL;
 		if (!there && atomic_compare_exchange_strong(&libraries[at], &there, made))
 			return made;
-		/* There, or another thread was faster, with this path or another one. */
+		/* It is in the table, or another thread was faster, with this path or another one. */
 		if (policy_library_is(there, path))
 			break;
 		there = NULL;
@@ -134,7 +138,7 @@ static const struct policy_library *library_known(const struct policy *policy, c
 	return there;
 }
 
-/* What the heap could still put on the device, or, without one, what the driver has. */
+/* Finds what the heap could still put on the device, or, without a heap, what the driver has free. */
 static bool device_free(struct device *device, uint64_t *ret_bytes)
 {
 	struct heap *heap = atomic_load_explicit(&device->heap, memory_order_acquire);
@@ -170,7 +174,7 @@ struct policy_decision alloc_decide(struct device *device, const struct backend_
 {
 	const struct policy *policy = process_policy();
 	unsigned needs = policy_needs(policy);
-	char thread[16] = ""; /* as long as the kernel lets a name be */
+	char thread[16] = ""; /* the kernel's limit for a name */
 	struct policy_request question = {
 	    .bytes = request->bytes,
 	    .api = request->height ? POLICY_API_PITCH : request->api,
@@ -194,7 +198,7 @@ struct policy_decision alloc_decide(struct device *device, const struct backend_
 		question.nvtx = nvtx_range();
 	struct policy_decision decision = policy_decide(policy, &question);
 
-	/* The default is about what rules decide that name no api. */
+	/* The default is counted only for requests that rules without an api decide about. */
 	if (decision.rule >= 0 || POLICY_APIS_ANY & 1 << question.api)
 		alloc_decide_count_one(decision.rule, request->bytes);
 	if (policy_observe(policy)) {

@@ -1,3 +1,6 @@
+/*
+ * array.c: estimates the device memory of a CUDA array from its descriptor. See array.h.
+ */
 #include "shim/serve/array.h"
 
 #include <stdbool.h>
@@ -5,9 +8,9 @@
 
 /* Bits of a texel, all channels; channels 0: as many as the descriptor says. */
 struct format {
-	unsigned first, last; /* CUarray_format, in ranges of like size */
+	unsigned first, last; /* CUarray_format, in ranges of the same size */
 	unsigned bits, channels;
-	bool blocks; /* of 4 x 4 texels */
+	bool blocks; /* blocks of 4 x 4 texels */
 };
 
 static const struct format formats[] = {

@@ -1,3 +1,7 @@
+/*
+ * async.c: stream-ordered allocations and frees. An allocation is served by a deferred block, by the heap or by the
+ * driver's pools; a free records an event behind the stream and defers the block. See async.h.
+ */
 #include "shim/serve/async.h"
 #include "shim/serve/alloc_decide.h"
 #include "shim/context/capture.h"
@@ -12,8 +16,8 @@
 #include "shim/serve/trace_alloc.h"
 
 /*
- * Which order a stream is: its handle, but the default stream of each thread is another one, though all have one handle.
- * Threads have odd numbers of their own, which unlike pthread_self() never come again.
+ * Returns the order of a stream: its handle, except for the default stream of each thread, which is a stream of its
+ * own with the same handle. Threads have odd numbers which, unlike pthread_self(), are never used again.
  */
 static uint64_t order_of(CUstream stream, bool per_thread)
 {
@@ -46,8 +50,8 @@ bool async_is_for_heap(void)
 /* ---- allocating ---- */
 
 /*
- * Is room on the device so short that what another stream has freed is worth waiting for? Small blocks find a place in a
- * slab that is there.
+ * Returns true if the device is so short of memory that what another stream has freed is worth waiting for. Small
+ * blocks are excepted: they fit into an existing slab.
  */
 static bool is_short(struct device *device, size_t bytes)
 {
@@ -65,7 +69,7 @@ static bool may_wait(CUmemoryPool pool)
 	return allowed;
 }
 
-/* A block that is still pending, for the row; false: there is none that fits well. */
+/* Gives the row a block that is still deferred. Returns false if none fits well. */
 static bool take_pending(struct device *device, const struct async_request *request, enum heap_from from,
 			 CUcontext context, struct ledger_row *row)
 {
@@ -74,7 +78,7 @@ static bool take_pending(struct device *device, const struct async_request *requ
 	    .fixed = row->fixed,
 	    .from = from,
 	    .bytes = request->bytes,
-	    .most = heap_rounded(request->bytes) / 8 * 9, /* an eighth more is no waste worth a driver call */
+	    .most = heap_rounded(request->bytes) / 8 * 9, /* an eighth more is not worth a driver call */
 	    .context = context,
 	    .order = order_of(request->stream, request->per_thread),
 	};
@@ -107,7 +111,10 @@ static enum sw_status async_take(struct device *device, const struct async_reque
 	return backend_heap.alloc(device, &plain, row, NULL);
 }
 
-/* In the heap, in the name of that pool. NOT_SUPPORTED: there is no heap for this pool or this device. */
+/*
+ * Serves from the heap, on behalf of the pool. Returns NOT_SUPPORTED if there is no heap for this pool or this
+ * device.
+ */
 static enum sw_status serve_heap(struct device *device, const struct async_request *request,
 				 const struct policy_decision *decision, CUcontext context, CUdeviceptr *ret_address)
 {
@@ -126,7 +133,7 @@ static enum sw_status serve_heap(struct device *device, const struct async_reque
 	row->rule = decision->rule;
 	row->heap.pool = pool;
 	row->heap.pool_id = id;
-	enum sw_status status = SW_NO_MEMORY; /* a full cap is like having none */
+	enum sw_status status = SW_NO_MEMORY; /* a full cap counts as out of memory */
 	if (decision->use != POLICY_USE_HEAP || alloc_decide_take(decision, request->bytes, &row->cap))
 		status = async_take(device, request, decision, context, row);
 	if (status != SW_OK) {
@@ -146,8 +153,8 @@ static struct backend_request question_of(const struct async_request *request)
 }
 
 /*
- * Down the list of uses as in serve.c; of those only the heap and the driver's pools know stream order. NOT_SUPPORTED: the
- * driver is to serve it, or, with claim NULL, has had its turn.
+ * Tries the uses in their order, as in serve.c; only the heap and the driver's pools know stream order. Returns
+ * NOT_SUPPORTED if the driver is to serve it, or, with claim NULL, has had its turn.
  */
 static enum sw_status ask_in_turn(struct device *device, const struct async_request *request,
 				  const struct policy_decision *decision, CUcontext context,
@@ -172,7 +179,7 @@ static enum sw_status ask_in_turn(struct device *device, const struct async_requ
 	return status;
 }
 
-/* What the program is told. False: the driver's answer. */
+/* Turns the status into the program's result. Returns false if that is the driver's answer. */
 static bool async_answer(struct device *device, const struct async_request *request,
 			 const struct policy_decision *decision, enum sw_status status, CUresult *ret_result)
 {
@@ -188,7 +195,7 @@ static bool async_answer(struct device *device, const struct async_request *requ
 	return true;
 }
 
-/* Would the heap be asked before the driver and nobody? */
+/* Returns true if the heap is the first of the uses that know stream order or deny. */
 static bool is_for_heap(const struct policy_decision *decision)
 {
 	for (unsigned i = 0; i < decision->n_uses; i++)
@@ -197,7 +204,7 @@ static bool is_for_heap(const struct policy_decision *decision)
 	return false;
 }
 
-/* The driver is to serve it; where it cannot, the heap is asked. */
+/* Claims from the pool: the driver is to serve it; if it cannot, the heap is asked. */
 static bool claim_pool(struct device *device, struct async_request *request, const struct policy_decision *decision,
 		       enum pool_claim how)
 {
@@ -209,7 +216,7 @@ static bool claim_pool(struct device *device, struct async_request *request, con
 	return true;
 }
 
-/* In the stream's context. With async.use: driver a rule can deny, and nothing else. */
+/* Called in the stream's context. With async.use: driver a rule can deny, and nothing else. */
 static bool async_serve(struct async_request *request, CUcontext context, CUdeviceptr *ret_address,
 			CUresult *ret_result)
 {
@@ -230,7 +237,7 @@ static bool async_serve(struct async_request *request, CUcontext context, CUdevi
 	enum sw_status status = ask_in_turn(device, request, &decision, context, claim, ret_address);
 	if (pools_first && status == SW_OK)
 		pool_close(device);
-	/* What a closed pool has unused, and cannot give back yet, may be all there is. */
+	/* What a closed pool has unused, and cannot give back yet, may be all the memory that is left. */
 	if (pools_first && status == SW_NO_MEMORY && claim_pool(device, request, &decision, POOL_WITHIN))
 		return false;
 	if (async_answer(device, request, &decision, status, ret_result))
@@ -254,7 +261,7 @@ bool async_alloc(struct async_request *request, CUdeviceptr *ret_address, CUresu
 	CUcontext context = NULL;
 	bool pushed;
 
-	/* What the driver refuses, and what becomes a node of a graph. */
+	/* The driver handles requests that it refuses, and allocations that become nodes of a graph. */
 	if (!ret_address || !request->bytes || async_is_capturing(request->stream, request->per_thread))
 		return false;
 	if (!enter_stream(request, &context, &pushed))
@@ -287,8 +294,8 @@ bool async_rescue(const struct async_request *request, CUdeviceptr *ret_address,
 /* ---- freeing ---- */
 
 /*
- * Free for the program at once, for us when an event recorded now has passed. In a capture the driver would refuse to
- * record this free of memory that the graph did not allocate; so do we.
+ * The block is free for the program at once, and for us when an event recorded now has completed. In a capture the
+ * driver would refuse to record this free of memory that the graph did not allocate; so do we.
  */
 CUresult async_free(CUdeviceptr address, CUstream stream, bool per_thread)
 {

@@ -1,10 +1,16 @@
+/*
+ * backend.c: the free that is common to backends: wait until the context is idle, then release; else defer the free.
+ */
 #include "shim/serve/backend.h"
 #include "shim/context/capture.h"
 #include "shim/context/context.h"
 #include "shim/serve/deferred_free.h"
 #include "shim/stats/stats.h"
 
-/* The current context: being in another one may fail by chance, and without any the memory is put off all the same. */
+/*
+ * Checks the current context: entering another one may fail by chance, and if there is none the free is deferred all
+ * the same.
+ */
 static CUresult died_of(void)
 {
 	CUresult result = context_died_of(NULL);
@@ -13,9 +19,9 @@ static CUresult died_of(void)
 }
 
 /*
- * cudaFree's promise is that work submitted before it is done when it returns. During a capture nobody may wait for
- * that, so the free is put off. When waiting failed the program is told what the driver said, and the memory, which may
- * still be in use, is put off too: it is free for the program, and for us when deferred_free.h finds it idle.
+ * cudaFree promises that work submitted before it is done when it returns. During a capture no thread may wait for
+ * that, so the free is deferred. If waiting fails the program gets the driver's error, and the memory, which may
+ * still be in use, is deferred too: it is free for the program, and for us when deferred_free.h finds it idle.
  */
 CUresult backend_free_idle(struct ledger_row *row)
 {

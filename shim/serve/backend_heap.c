@@ -1,3 +1,8 @@
+/*
+ * backend_heap.c: the backend of the heap. An allocation that finds no memory tries, in order, deferred frees, memory
+ * that the mover is about to free, host memory kept by other heaps, unused host memory of other processes, and the
+ * driver's pools.
+ */
 #include "shim/serve/backend.h"
 #include "shim/context/context.h"
 #include "shim/serve/control.h"
@@ -32,10 +37,10 @@ static void note_spill(const struct device *device, const struct heap_grant *gra
 		       : "the GPU reaches it over the link, many times slower");
 }
 
-/* What is asked of the heap, again and again. */
+/* A request to the heap, for repeated tries. */
 struct want {
 	struct heap *heap;
-	struct device *device; /* whose heap it is */
+	struct device *device; /* the heap's device */
 	size_t bytes;
 	enum chunk_kind kind;
 	backend_heap_make make;
@@ -46,12 +51,12 @@ static enum sw_status backend_heap_ask(const struct want *want, enum heap_from f
 	return want->make(want->heap, want->bytes, want->kind, from, ret_grant);
 }
 
-/* How long an allocation that finds no room at all waits for freed memory that the mover has in hand. */
+/* How long an allocation that finds no memory at all waits for freed memory that the mover still holds. */
 #define GIVEN_PATIENCE_MS 50
 
 /*
- * Before anything goes to the host, room that is only waiting to be free is looked for: frees that were put off, for a
- * few milliseconds at most, since what they wait for may need the thread that asks.
+ * Before anything goes to the host, deferred frees are awaited, for a few milliseconds at most, since what they wait
+ * for may need the calling thread.
  */
 static enum sw_status alloc_with_frees(const struct want *want, enum heap_from from, struct heap_grant *ret_grant)
 {
@@ -64,7 +69,7 @@ static enum sw_status alloc_with_frees(const struct want *want, enum heap_from f
 	}
 	if (status != SW_NO_MEMORY)
 		return status;
-	/* Asked before trying: what is in hand now may be free a moment after the try has failed. */
+	/* Asked before trying: what the mover holds now may be free a moment after the try has failed. */
 	for (unsigned i = 0;; i++) {
 		bool in_hand = heap_has_given(want->heap) || heap_is_filling_host_reserve(want->heap);
 
@@ -80,7 +85,7 @@ static enum sw_status alloc_with_frees(const struct want *want, enum heap_from f
 	}
 }
 
-/* Where it is other processes of the user that have the host's memory, they are asked for what they do not use. */
+/* If other processes of the user have the host memory, they are asked for what they do not use. */
 static enum sw_status alloc_patiently(const struct want *want, enum heap_from from, struct heap_grant *ret_grant)
 {
 	unsigned tries = 0;
@@ -127,7 +132,7 @@ enum sw_status backend_heap_take(struct device *device, size_t bytes, enum chunk
 	enum sw_status status = SW_NO_MEMORY;
 	if (from == HEAP_DEVICE_FIRST && kind == CHUNK_MOVABLE) {
 		spill_room_for_new(device, bytes);
-		/* The device is somebody else's, unless the host has nothing left. */
+		/* While suspended, the device is left to other processes, unless the host has nothing left. */
 		if (spill_is_suspended(device))
 			status = alloc_patiently(&want, HEAP_HOST, &grant);
 	}
@@ -141,7 +146,7 @@ enum sw_status backend_heap_take(struct device *device, size_t bytes, enum chunk
 		pdl_spilled();
 		if (from == HEAP_DEVICE_FIRST && !spill_is_suspended(device))
 			note_spill(device, &grant);
-		/* Whatever began on the host comes in when it is used. */
+		/* Memory that begins on the host is fetched when it is used. */
 		if (kind == CHUNK_MOVABLE)
 			spill_pressure(device);
 	}

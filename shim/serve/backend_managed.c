@@ -1,12 +1,12 @@
 /*
- * Managed memory for programs that asked for device memory: one address for both sides, more of it than the device has,
- * pages that move where they are touched. The driver moves them; what the policy adds is advice and prefetch (managed_prefetch.h),
- * and when those fail the memory is as good as without.
+ * backend_managed.c: the backend of managed memory, for programs that asked for device memory: one address for both
+ * sides, more of it than the device has, pages that move where they are touched. The driver moves them; the policy
+ * adds advice and prefetch (managed_prefetch.h), and if those fail the memory is as good as without.
  *
- * What such a block answers (entry_query.c): what the driver says of managed memory, IS_MANAGED 1 and a HOST_POINTER
- * among it, for that is true, and a library that asks (UCX, MPI) then does the right thing. Two answers are ours: the
- * MEMORY_TYPE is DEVICE, because the program has asked for device memory and hands the pointer to libraries that take
- * nothing else; and SYNC_MEMOPS can be set and is kept by us, as for heap blocks, where the driver refuses it.
+ * Answers about such a block (entry_query.c): what the driver says of managed memory, with IS_MANAGED 1 and a
+ * HOST_POINTER, for that is true, and a library that asks (UCX, MPI) then does the right thing. Two answers are ours:
+ * the MEMORY_TYPE is DEVICE, because the program has asked for device memory and passes the pointer to libraries that
+ * accept nothing else; and SYNC_MEMOPS can be set and is kept by us, as for heap blocks, where the driver refuses it.
  */
 #include "shim/submit/managed_prefetch.h"
 #include "shim/serve/backend.h"
@@ -84,8 +84,9 @@ static enum sw_status managed_alloc(struct device *device, const struct backend_
 }
 
 /*
- * The driver waits for the context by itself, and ends the memory with it: what has no context any more is not freed a
- * second time, somebody else may have the address. A capture would be invalidated: false, and nothing has happened.
+ * The driver itself waits for the context, and ends the memory with it: memory whose context has ended is not freed a
+ * second time, another allocation may have the address. The call would invalidate a capture: then returns false, and
+ * nothing has happened.
  */
 static bool backend_managed_end(struct ledger_row *row, CUresult *ret_result)
 {
@@ -103,7 +104,10 @@ static bool backend_managed_end(struct ledger_row *row, CUresult *ret_result)
 	return true;
 }
 
-/* What the driver refuses to free is the program's still; what it may not be asked about now is put off. */
+/*
+ * Memory that the driver refuses to free stays the program's; if the driver may not be asked now, the free is
+ * deferred.
+ */
 static CUresult managed_free(struct ledger_row *row)
 {
 	CUresult result;
@@ -125,7 +129,7 @@ static void managed_release(struct ledger_row *row)
 
 	if (backend_managed_end(row, &result))
 		return;
-	row->pending.event = NULL; /* has passed, or ended with its context */
+	row->pending.event = NULL; /* has completed, or ended with its context */
 	deferred_free_add(row);
 }
 

@@ -1,3 +1,6 @@
+/*
+ * backend_pass.c: the backend that passes the request through to the driver.
+ */
 #include "shim/serve/backend.h"
 #include "shim/driver/real.h"
 

@@ -1,8 +1,9 @@
 /*
- * Pages of the process, from mmap: at one address for both sides wherever the device reaches pageable memory (HMM, ATS),
- * and elsewhere, if the policy wants it, registered with the driver, where that gives them the same address on the
- * device. The driver knows nothing of the former, and answers as of host memory for the latter: so all answers about
- * such a block are ours (entry_query.c), and they are those of a heap block, with a host pointer in addition.
+ * backend_system.c: the backend of system memory: pages of the process, from mmap, at one address for both sides if
+ * the device reaches pageable memory (HMM, ATS); else, if the policy wants it, registered with the driver, where that
+ * gives them the same address on the device. The driver knows nothing of the former, and answers as for host memory
+ * for the latter: so all answers about such a block are ours (entry_query.c), and they are those of a heap block,
+ * with a host pointer in addition.
  */
 #include "shim/serve/backend.h"
 #include "shim/context/capture.h"
@@ -21,12 +22,12 @@
 #define SMALL_PAGE ((size_t)4096)
 /* A transparent huge page of x86-64, and of aarch64 with pages of 4 KiB. */
 #define HUGE_PAGE ((size_t)2 << 20)
-/* From linux/mempolicy.h: where there is room; full elsewhere is better than no memory. */
+/* From linux/mempolicy.h: preferred, not bound; if the node is full, memory of another one is better than none. */
 #define PREFERRED 1
 
 static const struct backend_system_settings no_settings = {.numa_node = -1};
 
-/* Nodes as the kernel counts them: bits of longs. */
+/* Prefers that node. The kernel takes nodes as bits of longs. */
 static void go_to_node(void *at, size_t bytes, int node)
 {
 	enum { BITS = 8 * sizeof(unsigned long), MOST = 1024 };
@@ -42,7 +43,7 @@ static void go_to_node(void *at, size_t bytes, int node)
 	errno = saved;
 }
 
-/* Aligned to huge pages, if there are to be any: the kernel makes them of aligned ones alone. */
+/* Aligned to huge pages, if the policy wants them: the kernel only makes them of aligned ranges. */
 static void *map_pages(size_t bytes, const struct backend_system_settings *settings)
 {
 	size_t align = settings->huge ? HUGE_PAGE : 0, spare;
@@ -58,13 +59,16 @@ static void *map_pages(size_t bytes, const struct backend_system_settings *setti
 		munmap(at + bytes, align - spare);
 	if (settings->huge)
 		madvise(at, bytes, MADV_HUGEPAGE);
-	/* No device memory for the child of a fork, and no copies on write under the device's hands for us. */
+	/* The child of a fork gets no device memory, and the device's pages are never copied on write. */
 	madvise(at, bytes, MADV_DONTFORK);
 	go_to_node(at, bytes, settings->numa_node);
 	return at;
 }
 
-/* What the driver says to a registration. All arguments are ours: refusing them means that it cannot be done here. */
+/*
+ * Turns the driver's error of a registration into a status. All arguments are ours: if they are refused, it is not
+ * supported.
+ */
 static enum sw_status backend_system_refusal(CUresult result, size_t bytes)
 {
 	char text[32];
@@ -79,7 +83,7 @@ static enum sw_status backend_system_refusal(CUresult result, size_t bytes)
 }
 
 /*
- * Registered, and at the same address for the device. Such pages are pinned, all of them and for their life: they count
+ * Registers the pages, at the same address for the device. Such pages are all pinned, for their life: they count
  * against the host budget, or a program could take more than the machine has.
  */
 static enum sw_status register_pages(struct device *device, void *at, size_t bytes)
@@ -139,7 +143,7 @@ static enum sw_status system_alloc(struct device *device, const struct backend_r
 		status = SW_NO_HOST_MEMORY;
 		goto release;
 	}
-	/* Registered pages are pinned: nothing faults there. */
+	/* Registered pages are pinned and never fault. */
 	if (device->pageable)
 		faults_start();
 	row->kind = LEDGER_SYSTEM;
@@ -163,8 +167,8 @@ unmap:
 }
 
 /*
- * A registration ends with its context, if that has ended; else it is ended first, and if the driver does not let it go
- * the pages stay: the device may still write to them. Ending one is no call for the middle of a capture.
+ * A registration ends with its context, if that has ended; else it is ended first, and if the driver refuses that the
+ * pages stay: the device may still write to them. A registration must not be ended during a capture.
  */
 static void system_release(struct ledger_row *row)
 {
@@ -172,7 +176,7 @@ static void system_release(struct ledger_row *row)
 	int saved = errno;
 
 	if (ends && !capture_pause()) {
-		row->pending.event = NULL; /* has passed, or ended with its context */
+		row->pending.event = NULL; /* has completed, or ended with its context */
 		deferred_free_add(row);
 		return;
 	}

@@ -1,6 +1,6 @@
 /*
- * The control socket: what is said at it. One packet in, one packet out (SOCK_SEQPACKET keeps them apart); a caller that
- * says nothing is dropped after a second. socket_server.c has the rest.
+ * control.c: the control socket: its packets. One packet in, one packet out (SOCK_SEQPACKET keeps them apart); a
+ * caller that sends nothing is dropped after a second. socket_server.c has the rest.
  */
 #include "shim/serve/control.h"
 #include "shim/base/socket_server.h"
@@ -14,14 +14,16 @@
 #include <sys/socket.h>
 
 enum {
-	MOST_REQUEST = 64, /* bytes of a request, its newline too; the longest has 8 */
-	REQUEST_MS = 1000, /* a caller that has connected says what it wants at once */
-	MOST_LEFT = 16,    /* packets of a caller that go unread */
+	MOST_REQUEST = 64, /* bytes of a request, with its newline; the longest has 8 */
+	REQUEST_MS = 1000, /* a caller that has connected must send its request within this time */
+	MOST_LEFT = 16,    /* packets of a caller that are drained unread */
 };
 
-static control_answer *answer_with; /* given before the thread starts */
+static control_answer *answer_with; /* set before the thread starts */
 
-/* The caller's request as a text without its newline. False: none came. *ret_text NULL: it is not a line. */
+/*
+ * Reads the caller's request, without its newline. Returns false if none came. *ret_text is NULL if it is not a line.
+ */
 static bool read_request(struct socket_server *server, int fd, char buffer[MOST_REQUEST], const char **ret_text)
 {
 	*ret_text = NULL;
@@ -53,7 +55,7 @@ static void serve_caller(struct socket_server *server, int fd)
 	char buffer[MOST_REQUEST], reply[CONTROL_MOST_REPLY] = "";
 	const char *request;
 
-	/* It is read in any case, see control_drain(). Who says nothing gets nothing. */
+	/* The request is read in any case, see control_drain(). A caller that sends nothing gets no reply. */
 	if (!read_request(server, fd, buffer, &request))
 		return;
 	if (!socket_server_peer_is_owner(fd))
@@ -65,7 +67,7 @@ static void serve_caller(struct socket_server *server, int fd)
 	control_drain(fd);
 	size_t length = strnlen(reply, sizeof(reply) - 1);
 	reply[length++] = '\n';
-	/* A caller that has gone is no matter: what it asked for is done. */
+	/* If the caller has gone, the failure is ignored: what it asked for is done. */
 	while (send(fd, reply, length, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno == EINTR)
 		;
 }
@@ -93,7 +95,7 @@ void control_start(void)
 	if (!policy_control(process_policy()))
 		return;
 	socket_server_start(&server);
-	/* Before the driver's own handlers, which were there first: ticks call it. */
+	/* Runs before the driver's own handlers, which were registered earlier: ticks call the driver. */
 	atexit(control_stop);
 }
 

@@ -1,3 +1,7 @@
+/*
+ * deferred_free.c: the list of deferred frees. Rows are taken out when their event has completed, when their context
+ * was seen idle, or to be used again before that. See deferred_free.h.
+ */
 #include "shim/serve/deferred_free.h"
 #include "shim/serve/backend.h"
 #include "shim/context/capture.h"
@@ -8,18 +12,18 @@
 #include <stdatomic.h>
 #include <time.h>
 
-/* So many streams with events that have not passed are told apart in one look; events of further ones are asked singly. */
+/* Orders with events that have not completed that one pass can remember; events of further ones are queried singly. */
 #define MOST_ORDERS 32
-/* A look walks the whole list: with more on it than that, only every so many frees. */
+/* A pass walks the whole list: with more rows than this on it, only every REAP_EVERY-th free makes one. */
 #define REAP_EVERY 16
 
 struct lock deferred_free_lock = LOCK_INIT(LOCK_DEFERRED_FREE);
 static struct ledger_row *list, **tail = &list; /* oldest first */
-static atomic_uint n_pending;                   /* on the list */
-static unsigned n_eventless;                    /* of those; under the lock */
-static _Atomic uint64_t n_added;                /* ever */
+static atomic_uint n_pending;                   /* rows on the list */
+static unsigned n_eventless;                    /* rows among those without an event; under the lock */
+static _Atomic uint64_t n_added;                /* rows ever added */
 
-static atomic_uint n_ends; /* of contexts, ever; under the lock where it matters */
+static atomic_uint n_ends; /* contexts ended, ever; under the lock where it matters */
 
 static void append_locked(struct ledger_row *row)
 {
@@ -38,7 +42,10 @@ static void deferred_free_put(struct ledger_row *row)
 	lock_drop(&deferred_free_lock);
 }
 
-/* For a row whose event was recorded while it was on no list: has any context ended since `ends` was read? */
+/*
+ * Puts back a row whose event was recorded while it was on no list. Drops the event if any context has ended since
+ * `ends` was read.
+ */
 static void put_unless_ended(struct ledger_row *row, unsigned ends)
 {
 	lock_take(&deferred_free_lock);
@@ -106,9 +113,9 @@ static void end_event(struct ledger_row *row)
 }
 
 /*
- * Take those rows out of which judge says so; done: their events have served. The judge may ask about events, under the
- * lock: so nobody else sees a row whose event is being asked about or given up, and a context that ends waits for us here
- * (deferred_free_take_context).
+ * Takes out the rows that the judge accepts; done: their events are no longer needed. The judge may query events,
+ * under the lock: so no other thread sees a row whose event is being queried or given up, and a context that ends
+ * waits for us here (deferred_free_take_context).
  */
 static struct ledger_row *deferred_free_sift(bool (*judge)(struct ledger_row *row, void *argument), void *argument,
 					     bool done)
@@ -148,7 +155,10 @@ void deferred_free_put_back(struct ledger_row *rows)
 	}
 }
 
-/* The streams, and whole contexts, that a look has found an unpassed event of: what was put behind it later waits too. */
+/*
+ * The streams, and whole contexts, of which a pass has found an uncompleted event: what was put behind it later waits
+ * too.
+ */
 struct look {
 	unsigned n;
 	uint64_t order[MOST_ORDERS];
@@ -162,7 +172,9 @@ static bool is_waiting(const struct look *look, uint64_t order)
 	return false;
 }
 
-/* Done only when the event says so: an error proves nothing. One question for each stream that is not done. */
+/*
+ * Accepts a row only if its event has completed: an error proves nothing. One query for each stream that is not done.
+ */
 static bool by_event(struct ledger_row *row, void *argument)
 {
 	struct look *look = argument;
@@ -184,9 +196,9 @@ static bool by_lack_of_event(struct ledger_row *row, void *argument)
 }
 
 /*
- * Rows that wait for a whole context get an event of it, outside the lock, since recording may wait for room in the
- * driver's queues. Those of a context that is gone are done. Was any context ended meanwhile, the event may have ended
- * with it: then it is forgotten, and the next look records another or finds the context gone.
+ * Gives rows that wait for a whole context an event of it, outside the lock, since recording may wait for room in the
+ * driver's queues. Rows of a context that is gone are done. If any context ended meanwhile, the event may have ended
+ * with it: then it is forgotten, and the next pass records another or finds the context gone.
  */
 static void record_events(void)
 {
@@ -235,7 +247,10 @@ bool deferred_free_wait(int device)
 	bool freed = false;
 	int before;
 
-	/* nanosleep is a cancellation point, and we may be in the middle of somebody's allocation. */
+	/*
+	 * nanosleep is a cancellation point, and the program's allocation that called us must not be cancelled
+	 * half-way.
+	 */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
 	for (unsigned i = 0; i < DEFERRED_FREE_PATIENCE_MS * 20 && deferred_free_any() && !freed; i++) {
 		freed = deferred_free_reap(device) != 0;
@@ -246,11 +261,12 @@ bool deferred_free_wait(int device)
 	return freed;
 }
 
-/* ---- used again before it is done ---- */
+/* ---- reuse before the free is done ---- */
 
 /*
- * What the block could hold; 0: it is not for this one. Heap blocks alone are taken so. The heap is asked about those
- * alone that might be large enough: a block was made for what it holds, or is an eighth larger at most (async.c).
+ * Returns what the block could hold, 0 if it does not fit the request. Only heap blocks are reused. The heap is only
+ * asked about blocks that might be large enough: a block was made for what it holds, or is at most an eighth larger
+ * (async.c).
  */
 static size_t room_for(const struct deferred_free_want *want, const struct ledger_row *row, bool behind)
 {
@@ -292,7 +308,7 @@ struct ledger_row *deferred_free_take_behind(const struct deferred_free_want *wa
 	return deferred_free_any() ? take_best(want, true, &ends) : NULL;
 }
 
-/* Outside the lock: the call may wait for room in the driver's queues. */
+/* Makes the stream wait outside the lock: the call may wait for room in the driver's queues. */
 struct ledger_row *deferred_free_take_after(const struct deferred_free_want *want, CUstream stream, bool per_thread)
 {
 	unsigned ends;
@@ -320,7 +336,7 @@ void deferred_free_stream_ending(CUstream stream)
 	lock_take(&deferred_free_lock);
 	for (struct ledger_row *row = list; row; row = row->next)
 		if (row->pending.event && row->pending.order == (uintptr_t)stream)
-			row->pending.order = row->id << 1 | 1; /* nobody's: handles are even */
+			row->pending.order = row->id << 1 | 1; /* an order of no stream: handles are even */
 	lock_drop(&deferred_free_lock);
 }
 
@@ -329,7 +345,7 @@ struct idle {
 	uint64_t before;
 };
 
-/* Added before the wait began, of that context, and waiting for nothing but it. */
+/* Accepts rows of that context, added before the wait began, that wait for nothing else. */
 static bool by_idle(struct ledger_row *row, void *argument)
 {
 	const struct idle *idle = argument;

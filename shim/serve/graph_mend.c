@@ -1,15 +1,16 @@
 /*
- * What the driver noted of a copy is not told, and depends on when it was made, so it is tried: at most nine kinds of two
- * sides, the ones that fitted last first. A refusal changes nothing. Once a copy stands at scratch memory only mapping
- * what was mapped before can fail, and is tried again; if it fails for good, nothing is mapped at that address any more,
- * so that a launch of the instance fails loudly, and the program is told that its change was refused.
+ * graph_mend.c: changes refused copies of graph instances by way of scratch memory. The kinds that the driver has
+ * recorded for a copy cannot be read, and depend on when it was made, so they are tried: at most nine pairs of kinds
+ * of the two sides, the pair that fitted last first. A refusal changes nothing. Once a copy has scratch operands,
+ * only mapping what was mapped before can fail, and is tried again; if it fails for good, nothing is mapped at that
+ * address any more, so that a launch of the instance fails visibly, and the program gets the driver's refusal.
  *
- * An update is made from a clone of the program's graph, whose copies can be set; the node that was refused is told by the
- * driver. The clone's copies are set first to what they are: of the program's graph the driver has noted what
+ * An update is made from a clone of the program's graph, whose copies can be set; the driver names the node that was
+ * refused. The clone's copies are first set to what they are: for the program's graph the driver has recorded what
  * was mapped when it was captured.
  *
- * While all that goes on the blocks of the new operands are held where they are. Which blocks the old ones were in does
- * not matter: what was noted is all there is.
+ * Meanwhile the blocks of the new operands are pinned. The blocks of the old operands do not matter: only what was
+ * recorded counts.
  */
 #include "shim/serve/graph_mend.h"
 #include "shim/context/context.h"
@@ -24,9 +25,9 @@
 
 #define SIDES   2
 #define TRIALS  (SCRATCH_KINDS * SCRATCH_KINDS)
-#define REACH   HEAP_UNIT /* of a copy of scratch memory */
+#define REACH   HEAP_UNIT /* bytes of a copy with scratch operands */
 #define TRIES   3         /* of what has worked a moment ago */
-#define UPDATES 256       /* of one instance; then making it anew is the better way */
+#define UPDATES 256       /* of one instance; beyond it, making the instance again is cheaper */
 #define DEPTH   16        /* of child graphs */
 
 static struct lock mend_lock = LOCK_INIT(LOCK_MEND);
@@ -37,19 +38,19 @@ struct side {
 	enum scratch_kind kind;
 };
 
-/* A copy as it is to be. */
+/* A copy as the program wants it. */
 struct wanted {
 	CUgraphNode node;
 	CUDA_MEMCPY3D copy;
 	struct device *device;
-	struct side side[SIDES]; /* enum scratch_side */
+	struct side side[SIDES]; /* by enum scratch_side */
 	unsigned n_trials, first;
-	unsigned trial; /* what it stands at, once there was one */
+	unsigned trial; /* pair of kinds that it has now, after the first trial */
 };
 
-static unsigned last_trial; /* that fitted; under MEND */
+static unsigned last_trial; /* the trial that fitted last; under MEND */
 
-/* ---- what is wanted ---- */
+/* ---- the wanted copy ---- */
 
 static bool is_linear(const CUDA_MEMCPY3D *copy)
 {
@@ -63,8 +64,9 @@ static CUdeviceptr start_of(CUmemorytype type, CUdeviceptr device, size_t x)
 }
 
 /*
- * Memory of the driver's that ends before the copy would be refused when it is too late. What the program has mapped
- * itself goes on in its next mapping; anything else ends with the allocation, whatever lies behind it.
+ * If driver memory ends before the copy does, the final change would be refused, when it is too late to go back.
+ * Memory that the program has mapped continues in its next mapping; all other memory ends with the allocation,
+ * whatever lies behind it.
  */
 static bool is_whole(CUmemorytype type, CUdeviceptr start, size_t bytes)
 {
@@ -87,7 +89,10 @@ static bool is_whole(CUmemorytype type, CUdeviceptr start, size_t bytes)
 	return false;
 }
 
-/* False: it is nothing that can be led over. Sides in the heap of one device, and any other as it is. */
+/*
+ * Fills in *wanted. Returns false if the copy cannot be changed by way of scratch memory. Sides may be in the heap of
+ * one device; sides outside a heap stay as they are.
+ */
 static bool wanted_init(struct wanted *wanted, CUgraphNode node, const CUDA_MEMCPY3D *copy)
 {
 	CUmemorytype type[SIDES] = {copy->dstMemoryType, copy->srcMemoryType};
@@ -112,7 +117,7 @@ static bool wanted_init(struct wanted *wanted, CUgraphNode node, const CUDA_MEMC
 	return wanted->device;
 }
 
-/* Memory that other devices lend is of a kind nobody has looked at. */
+/* Fails for memory that other devices lend: its kind for the driver is unknown. */
 static bool graph_mend_look(struct side *side, struct heap *heap, size_t bytes)
 {
 	uint64_t at[CHUNK_PLACES];
@@ -132,7 +137,7 @@ static void graph_mend_unpin(struct wanted *wanted, int n)
 			heap_pin_end(heap, wanted->side[i].start, wanted->copy.WidthInBytes, PIN_OFF);
 }
 
-/* Its blocks stay where they are until graph_mend_unpin() of all sides. */
+/* Pins the blocks of both sides until graph_mend_unpin() of all sides. */
 static bool graph_mend_pin(struct wanted *wanted)
 {
 	struct heap *heap = atomic_load(&wanted->device->heap);
@@ -162,7 +167,7 @@ static enum scratch_kind kind_tried(const struct wanted *wanted, int side)
 	return (enum scratch_kind)(side == SCRATCH_DST ? wanted->trial / SCRATCH_KINDS : wanted->trial % SCRATCH_KINDS);
 }
 
-/* The next one; false: there is none left. Of a side that is not in a heap there is nothing to try. */
+/* Goes to the next trial. Returns false if none is left. A side that is not in a heap has nothing to try. */
 static bool next_trial(struct wanted *wanted)
 {
 	if (!wanted->n_trials)
@@ -178,7 +183,10 @@ static bool next_trial(struct wanted *wanted)
 	return false;
 }
 
-/* What it stands at has, at either side, the kind that was tried or that which is to be. */
+/*
+ * Maps at the copy's scratch operands, for either side, the kind that was tried, or with as_it_will_be the wanted
+ * kind.
+ */
 static bool graph_mend_show(const struct wanted *wanted, bool as_it_will_be)
 {
 	bool good = true;
@@ -225,7 +233,7 @@ static void graph_mend_lost(struct device *device)
 
 /* ---- one copy ---- */
 
-/* A copy in an instance, by its node. */
+/* A copy in an instance, named by its node. */
 struct of_instance {
 	CUgraphExec exec;
 	CUcontext context;
@@ -280,7 +288,7 @@ CUresult mend_set(CUresult refused, CUgraphExec exec, CUgraphNode node, const CU
 
 	if (refused != CUDA_ERROR_INVALID_VALUE || !copy || !enter_serve(&scope))
 		return refused;
-	/* What the program may not have natively either is its own mistake. */
+	/* If the program could not have it natively either, that is its own mistake. */
 	if (!wanted_init(&wanted, node, copy) || !graph_mend_pin(&wanted))
 		return enter_leave(&scope, refused);
 	bool good = mend_held(&of, &wanted);
@@ -360,7 +368,7 @@ static bool graph_mend_collect(struct update *update, CUgraph graph, unsigned de
 	return good;
 }
 
-/* NULL: it is updated. */
+/* Returns the copy that the update was refused for, &nobody if another node was, NULL if the update was made. */
 static struct wanted nobody;
 static struct wanted *refused_by(struct update *update)
 {
@@ -385,7 +393,7 @@ static bool set_clone(const struct wanted *wanted, bool scratch)
 	return REAL(cuGraphMemcpyNodeSetParams)(wanted->node, &copy) == CUDA_SUCCESS;
 }
 
-/* Every copy that is refused as it is to be is one of scratch memory, and is not refused. */
+/* Gives scratch operands to every copy that is refused with its wanted ones, until the update is accepted. */
 static bool reach_scratch(struct update *update)
 {
 	struct wanted *wanted, *before = NULL;
@@ -406,7 +414,7 @@ static bool reach_scratch(struct update *update)
 	return true;
 }
 
-/* From there all of them go on to what they are to be. */
+/* From the scratch operands, changes all copies to the wanted ones. */
 static bool leave_scratch(struct update *update)
 {
 	for (size_t i = 0; i < update->n; i++) {
@@ -439,7 +447,7 @@ static bool lead_all_over(struct update *update)
 	return !any;
 }
 
-/* Of a graph that cannot be cloned it is only seen whether it has copies of ours, so that the refusal is counted. */
+/* A graph that cannot be cloned is only searched for copies of ours, so that the refusal is counted. */
 static bool mend_all(struct update *update, CUgraph graph)
 {
 	bool good = graph_mend_collect(update, update->clone ? update->clone : graph, 0) && update->n && update->clone;

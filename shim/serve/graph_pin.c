@@ -1,3 +1,6 @@
+/*
+ * graph_pin.c: pins the heap memory that nodes of graphs name, for the time of one call. See graph_pin.h.
+ */
 #include "shim/serve/graph_pin.h"
 #include "shim/device/device.h"
 #include "shim/driver/real.h"
@@ -27,7 +30,7 @@ static bool has_room(struct graph_pin *hold)
 	return true;
 }
 
-/* The blocks that these bytes touch, if they are the heap's: several where the program has mapped them (vmm.h). */
+/* Pins the heap blocks that these bytes touch: several if the program has mapped them (vmm.h). */
 static void graph_pin_add(struct graph_pin *hold, CUdeviceptr start, size_t bytes)
 {
 	const struct device *device = start && !hold->late ? device_of(start) : NULL;
@@ -61,7 +64,10 @@ static bool is_device(CUmemorytype type)
 	return type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_UNIFIED;
 }
 
-/* From the first byte of a box to the last; rows of `pitch`, slices of `height` rows, the box `rows` by `slices` of them. */
+/*
+ * Returns the bytes from the first of a box to its last: `slices` slices, `height` rows apart, of `rows` rows,
+ * `pitch` bytes apart.
+ */
 static size_t span_of(size_t pitch, size_t height, size_t width, size_t rows, size_t slices)
 {
 	size_t last_row = rows ? rows - 1 : 0, last_slice = slices ? slices - 1 : 0;

@@ -1,3 +1,7 @@
+/*
+ * graph_scratch.c: makes and maps the scratch ranges of a device. Each range has two units of 2 MiB. See
+ * graph_scratch.h.
+ */
 #include "shim/serve/graph_scratch.h"
 #include "shim/heap/map.h"
 #include "shim/driver/real.h"
@@ -43,7 +47,7 @@ static bool graph_scratch_create(CUmemLocation location, struct budget *budget,
 	return true;
 }
 
-/* What was had stays for the next try. */
+/* After a failure, what was made is kept for the next try. */
 static bool graph_scratch_make(struct device *device, struct scratch *scratch)
 {
 	CUmemLocation here = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device->ordinal};
@@ -112,7 +116,7 @@ bool scratch_show(struct device *device, enum scratch_side side, enum scratch_ki
 CUdeviceptr scratch_at(const struct device *device, enum scratch_side side, enum scratch_kind was,
 		       enum scratch_kind will, size_t bytes)
 {
-	/* Around the middle, where the kinds meet. */
+	/* MIXED: around the middle, where the kinds meet. */
 	return address_of(scratch_of(device), range_of(side, was, will), 1) - bytes / 2;
 }
 

@@ -59,6 +59,7 @@ struct ipc_answer {
 
 /* Makes the name of a giver's socket. */
 void ipc_socket_name(const struct ipc_handle *handle, char ret_name[48]);
+/* Returns true if the handle is one of Spillway, of this or another process. */
 bool ipc_is_ours(const CUipcMemHandle *handle);
 
 /* ---- giving ---- */

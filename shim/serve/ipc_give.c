@@ -1,7 +1,7 @@
 /*
- * Giving memory to other processes: the handle, and the socket where it is shown. Descriptors are made when they are
- * asked for, a packet of them at a time, so that a block of any size needs few; a block that was freed meanwhile is found
- * out by its number, which is looked at again after its memory was exported.
+ * ipc_give.c: gives memory to other processes: the handle, and the socket where it is shown. Descriptors are made
+ * when they are asked for, a packet of them at a time, so that a block of any size needs few; a block that was freed
+ * meanwhile is detected by its id, which is checked again after its memory was exported.
  */
 #include "shim/process/process.h"
 #include "shim/base/lock.h"
@@ -20,13 +20,13 @@
 #include <sys/socket.h>
 
 enum {
-	REQUEST_MS = 1000, /* a caller that has connected says what it wants at once */
-	SEND_MS = 5000,    /* and takes what it is sent, mapping memory in between */
+	REQUEST_MS = 1000, /* a caller that has connected must send its request within this time */
+	SEND_MS = 5000,    /* a caller takes what it is sent, and maps memory in between */
 };
 
-/* ---- who we are ---- */
+/* ---- this process ---- */
 
-/* The 22nd word of /proc/self/stat; the second is in brackets and may hold anything. 0: not known. */
+/* Returns the 22nd field of /proc/self/stat, or 0 if unknown; the second is in brackets and may contain anything. */
 static uint64_t start_time(void)
 {
 	char text[1024], *at;
@@ -61,7 +61,10 @@ static bool is_alive(const struct ipc_handle *handle)
 	return ledger_get(LEDGER_HEAP, handle->base, &row) && row.id == handle->id;
 }
 
-/* The next packet. False: there is no such block any more, or it was never given. The files are the caller's. */
+/*
+ * Exports the next packet of files, which the caller must close. Returns false if the block no longer exists, or was
+ * never given.
+ */
 static bool ipc_give_share(const struct ipc_handle *handle, unsigned first, struct heap_share *ret_share)
 {
 	struct device *device = device_of(handle->base);
@@ -123,7 +126,7 @@ static void ipc_give_serve(struct socket_server *server, int fd)
 		if (gone || !answer.here)
 			return;
 	}
-	/* The connection's end must not overtake what is in it. */
+	/* Waits for the caller to close: the end of the connection must not overtake the packets in it. */
 	socket_server_wait(server, fd, SEND_MS);
 }
 
@@ -157,7 +160,7 @@ void ipc_child(void)
 
 static bool ipc_give_start(void)
 {
-	static struct lock one = LOCK_INIT(LOCK_IPC_SERVER); /* so that the second caller finds it started */
+	static struct lock one = LOCK_INIT(LOCK_IPC_SERVER); /* so that a second caller finds it started */
 
 	lock_take(&one);
 	bool started = socket_server_start(&server);

@@ -1,13 +1,14 @@
 /*
- * Taking memory of other processes: files come from the giver's socket, are imported and mapped side by side. The files
- * are closed and the handles released at once, so the mapping alone keeps the memory alive, whatever becomes of the giver.
+ * ipc_take.c: takes memory of other processes: files come from the giver's socket, are imported and mapped side by
+ * side. The files are closed and the handles released at once, so the mapping alone keeps the memory alive, whatever
+ * the giver does.
  *
- * One mapping for each block and device, however often it is opened; the last close unmaps it. Nothing may be unmapped
- * while work that knows the address is under way, so a close waits for the context; in a capture nobody may wait, and
- * the mapping is left for the next call to take down.
+ * There is one mapping for each block and device, however often it is opened; the last close unmaps it. Nothing may
+ * be unmapped while submissions that know the address are in flight, so a close waits for the context; in a capture
+ * no thread may wait, and the next call unmaps it.
  *
- * To the driver it is a row of mappings, on the host or not; the program has opened one block of device memory. So the
- * ledger has a row of it while it is open, from which its questions are answered (entry_query.c).
+ * For the driver it is a row of mappings, on the host or not; the program has opened one block of device memory. So
+ * the ledger has a row of it while it is open, from which its questions are answered (entry_query.c).
  */
 #include "shim/context/capture.h"
 #include "shim/base/lock.h"
@@ -26,8 +27,8 @@
 #include <unistd.h>
 
 enum {
-	CONNECT_MS = 5000, /* while the giver has other callers */
-	ANSWER_MS = 10000, /* it exports memory meanwhile */
+	CONNECT_MS = 5000, /* the giver may have other callers meanwhile */
+	ANSWER_MS = 10000, /* the giver exports memory meanwhile */
 };
 
 struct taken {
@@ -35,11 +36,11 @@ struct taken {
 	struct ipc_handle handle;
 	CUdevice device;
 	CUcontext context; /* that opened it first */
-	CUdeviceptr at;    /* of the range */
+	CUdeviceptr at;    /* start of the range */
 	uint64_t bytes;    /* of the range */
-	uint64_t mapped;   /* of them, from the start */
-	unsigned count;    /* 0: closed, and still mapped */
-	bool known;        /* to the ledger */
+	uint64_t mapped;   /* bytes mapped, from the start */
+	unsigned count;    /* opens; 0: closed, and still mapped */
+	bool known;        /* it has a row in the ledger */
 };
 
 static struct taken *all;
@@ -47,7 +48,7 @@ static struct lock one = LOCK_INIT(LOCK_IPC_OPENED); /* the list; held while one
 
 /* ---- the giver ---- */
 
-/* A connection to the giver, which is of this user; -1: it has gone. */
+/* Returns a connection to the giver, which is of this user, or -1 if it has gone. */
 static int connect_to(const struct ipc_handle *handle)
 {
 	struct user_dir folder;
@@ -68,7 +69,7 @@ static int connect_to(const struct ipc_handle *handle)
 	return -1;
 }
 
-/* One answer and its files, which are the caller's. False: none came, or not a whole one. */
+/* Receives one answer and its files, which the caller must close. Returns false if none came, or not a whole one. */
 static bool ipc_take_receive(int fd, struct ipc_answer *ret_answer, int ret_files[IPC_FILES])
 {
 	char room[CMSG_SPACE(sizeof(int) * IPC_FILES)] __attribute__((aligned(__alignof__(struct cmsghdr))));
@@ -134,7 +135,7 @@ static CUresult map_answer(struct taken *taken, const struct ipc_answer *answer,
 	return result;
 }
 
-/* False: the driver refused, and it stays as it is. */
+/* Returns false if the driver refused; then the mapping stays as it is. */
 static bool ipc_take_unmap(struct taken *taken)
 {
 	if (taken->mapped && REAL(cuMemUnmap)(taken->at, taken->mapped) != CUDA_SUCCESS)
@@ -174,7 +175,7 @@ static CUresult ipc_take_take(struct taken *taken, int fd)
 		return result;
 	log_once("memory of process %d could not be mapped: %s%s", (int)taken->handle.pid, real_error_name(result),
 		 result == CUDA_ERROR_INVALID_DEVICE ? ", which is to say that this GPU cannot reach that one" : "");
-	/* What is told of one mapping is none of the errors that programs know of this call. */
+	/* Programs do not expect the mapping's error from this call. */
 	return result == CUDA_ERROR_INVALID_DEVICE ? CUDA_ERROR_MAP_FAILED : result;
 }
 
@@ -203,7 +204,7 @@ static bool is_for(const struct taken *taken, const struct ipc_handle *handle, C
 	       taken->handle.start == handle->start && taken->handle.nonce == handle->nonce;
 }
 
-/* Of which device it is, the driver knows: this process may number them otherwise than the giver. */
+/* The driver is asked for the device: this process may number devices otherwise than the giver. */
 static void make_known(struct taken *taken)
 {
 	struct ledger_row *row = ledger_row_new(LEDGER_TAKEN);
@@ -229,7 +230,7 @@ static void make_unknown(struct taken *taken)
 	taken->known = false;
 }
 
-/* Take down what nobody has open any more, as far as that can be done now. */
+/* Unmaps all memory that is closed, as far as that can be done now. */
 static void take_down(void)
 {
 	struct taken **link = &all;
@@ -266,7 +267,7 @@ static CUresult open_new(const struct ipc_handle *handle, CUdevice device, struc
 		all = taken;
 		*ret_taken = taken;
 	} else {
-		ipc_take_unmap(taken); /* nobody has seen the address */
+		ipc_take_unmap(taken); /* the program has not seen the address */
 		free(taken);
 	}
 	return result;
@@ -281,7 +282,10 @@ CUresult ipc_open(const CUipcMemHandle *opaque, CUdeviceptr *ret_address)
 	memcpy(&handle, opaque, sizeof(handle));
 	if (handle.version != IPC_VERSION || !ret_address || handle.pid <= 0)
 		return CUDA_ERROR_INVALID_VALUE;
-	/* As CUDA: an allocation's own process has no use for its handle. The error is from memory, not measured. */
+	/*
+	 * As CUDA: an allocation's own process cannot open its handle. Which error CUDA returns is from memory, not
+	 * measured.
+	 */
 	if (ipc_is_own(&handle) || REAL(cuCtxGetDevice)(&device) != CUDA_SUCCESS)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	lock_take(&one);

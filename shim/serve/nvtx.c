@@ -1,9 +1,10 @@
 /*
- * Each thread has one stack of names, of all domains: what is popped is the innermost range of that domain. Names are
- * copied when pushed, as much of them as a pattern can be long; a range deeper than the stack has no name, and while it is
- * there none is known. Registered strings are kept for good, as long as NVTX keeps its handles.
+ * nvtx.c: the NVTX ranges of each thread. Each thread has one stack of names, of all domains: a pop takes the
+ * innermost range of its domain. Names are copied when pushed, up to the length that a pattern can have; a range
+ * deeper than the stack has no name, and while it is pushed none is known. Registered strings are kept for good, as
+ * NVTX keeps their handles.
  *
- * The layout of what NVTX hands us is its binary interface, the same since version 3.0: nvtxDetail/nvtxTypes.h.
+ * The layout of what NVTX passes to us is its binary interface, the same since version 3.0: nvtxDetail/nvtxTypes.h.
  */
 #include "shim/serve/nvtx.h"
 #include "shim/base/log.h"
@@ -19,10 +20,10 @@
 enum { DEPTH = 64, NAME_BYTES = 256 };
 
 struct ranges {
-	unsigned n; /* more than DEPTH: those have no name */
+	unsigned n; /* ranges pushed; those beyond DEPTH have no name */
 	struct {
 		void *domain;
-		bool traced; /* its beginning is in the trace */
+		bool traced; /* its push is in the trace */
 		char name[NAME_BYTES];
 	} range[DEPTH];
 };
@@ -66,7 +67,7 @@ static int nvtx_push(void *domain, const char *name)
 	return level;
 }
 
-/* -2 is what NVTX says where nothing was pushed. */
+/* -2 is what NVTX returns if nothing was pushed. */
 static int nvtx_pop(void *domain)
 {
 	unsigned at = mine ? mine->n : 0;
@@ -92,9 +93,9 @@ const char *nvtx_range(void)
 	return mine && mine->n && mine->n <= DEPTH ? mine->range[mine->n - 1].name : NULL;
 }
 
-/* ---- what NVTX calls ---- */
+/* ---- functions that NVTX calls ---- */
 
-/* nvtxEventAttributes_t, of which the first version is all that is looked at. */
+/* nvtxEventAttributes_t; only the fields of its first version are read. */
 struct attributes {
 	uint16_t version, size;
 	uint32_t category;
@@ -107,7 +108,7 @@ struct attributes {
 };
 enum { MESSAGE_ASCII = 1, MESSAGE_WIDE, MESSAGE_REGISTERED };
 
-/* What is no ASCII becomes '?', which patterns can say. */
+/* Non-ASCII characters become '?', which patterns can match. */
 static void nvtx_narrow(const wchar_t *wide, char name[NAME_BYTES])
 {
 	size_t n = 0;
@@ -153,7 +154,7 @@ static int pop_plain(void)
 	return nvtx_pop(NULL);
 }
 
-/* Domains that differ have handles that differ; no name of one is ever needed. */
+/* Different domains have different handles; the name of a domain is never needed. */
 static void *make_domain(const void *name)
 {
 	static _Atomic uintptr_t n;

@@ -1,3 +1,7 @@
+/*
+ * oom_retry.c: makes device memory free for calls outside the heap, one request at a time for each device. See
+ * oom_retry.h.
+ */
 #include "shim/serve/oom_retry.h"
 #include "shim/base/clock.h"
 #include "shim/device/device.h"
@@ -9,18 +13,21 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* What is spilled for somebody who has not said how much he needs: a library's workspace, as a rule. */
+/* Spilled for a request of unknown size: a library's workspace, as a rule. */
 #define OOM_RETRY_BYTES ((uint64_t)512 << 20)
-/* What left may be taken by somebody who did not ask for room, the mover among them. Who says no size may want any. */
+/*
+ * Spills that a request may have: other allocations, or the mover, may take what was freed. A request of unknown size
+ * may need any amount, so it gets one spill only.
+ */
 #define SPILLS_KNOWN   2
 #define SPILLS_UNKNOWN 1
-/* For the turns of others, in all. */
+/* Longest wait for the turns of others, in all. */
 #define WAIT_NS 30000000000ull
-/* A turn is over by itself: whose it is may be stuck in the driver, or gone. So long it may take to try again. */
+/* Time to retry. A turn then ends by itself: its request may be stuck in the driver, or gone. */
 #define RETRY_NS 200000000u
 #define LOOK_NS  100000
 
-/* Until when (ns) somebody has the turn, by device; 0: nobody has. */
+/* End of the turn (ns), by device; 0: no request has it. */
 static _Atomic uint64_t turns[DEVICE_MOST];
 
 static void end_turn(struct oom_retry *room)
@@ -32,7 +39,7 @@ static void end_turn(struct oom_retry *room)
 	room->turn = 0;
 }
 
-/* The turn from now on for so long; false: it is another's. */
+/* Takes the turn for `ns` from now. Returns false if another request has it. */
 static bool take_turn(struct oom_retry *room, int device, uint64_t ns)
 {
 	uint64_t now = clock_now(), until = now + ns, before = atomic_load(&turns[device]);
@@ -68,7 +75,7 @@ static bool oom_retry_spill(struct oom_retry *room, struct device *device, uint6
 
 	if (room->spills == (bytes ? SPILLS_KNOWN : SPILLS_UNKNOWN))
 		return false;
-	/* Sleeping is a cancellation point, and we are in the middle of somebody's call. */
+	/* Sleeping is a cancellation point, and the program's call that called us must not be cancelled half-way. */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
 	enum turn turn = wait_for_turn(room, device->ordinal, spill_room_ns(most) + RETRY_NS);
 	if (turn == TURN_TAKEN) {
@@ -85,7 +92,7 @@ bool oom_retry_make(struct oom_retry *room, int ordinal, uint64_t bytes)
 {
 	struct device *device = ordinal < 0 ? device_current(NULL) : device_get(ordinal);
 
-	/* More than there is nobody gets, whatever leaves. */
+	/* No request can get more than the device has, whatever is spilled. */
 	if (!device || bytes > device->total)
 		return false;
 	if (!room->until)

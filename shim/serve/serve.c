@@ -1,3 +1,6 @@
+/*
+ * serve.c: one allocation or free, from decision to account. See serve.h.
+ */
 #include "shim/serve/serve.h"
 #include "shim/serve/account.h"
 #include "shim/submit/managed_prefetch.h"
@@ -12,7 +15,7 @@
 #include "shim/mover/spill.h"
 #include "shim/serve/trace_alloc.h"
 
-/* Where each use of a policy lives. NULL: nowhere, and that is out of memory. */
+/* The backend of each use of a policy. NULL: none, which is out of memory. */
 static const struct backend *const places[POLICY_USE_COUNT] = {
     [POLICY_USE_HEAP] = &backend_heap,
     [POLICY_USE_MANAGED] = &backend_managed,
@@ -48,7 +51,7 @@ static enum sw_status serve_ask(enum policy_use use, struct device *device, cons
 	return places[use]->alloc(device, request, row, ret_pitch);
 }
 
-/* The first choice counts against the cap of its rule; a full cap is like having no memory. */
+/* The first use counts against the cap of its rule; a full cap counts as out of memory. */
 static enum sw_status ask_first(const struct policy_decision *decision, struct device *device,
 				const struct backend_request *request, struct ledger_row *row, size_t *ret_pitch)
 {
@@ -63,8 +66,8 @@ static enum sw_status ask_first(const struct policy_decision *decision, struct d
 }
 
 /*
- * Down the list of uses until one serves it. No memory, and not being able to, go on to the next; what nobody on the list
- * is able to do goes to the driver, but what nobody has memory for is out of memory.
+ * Tries the uses in their order until one serves the request. After NO_MEMORY and NOT_SUPPORTED the next one is
+ * tried; if the last was not able to, the driver serves it, but if it had no memory, that is out of memory.
  */
 static enum sw_status serve_act(struct device *device, const struct backend_request *asked, struct ledger_row *row,
 				size_t *ret_pitch)
@@ -95,13 +98,16 @@ CUresult serve_alloc(const struct backend_request *request, CUdeviceptr *ret_add
 
 	if (!device && result == CUDA_SUCCESS)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	/* No usable context: the driver has a code of its own for each way of that. */
+	/* No usable context: the driver has an error of its own for each case. */
 	if (!device && request->height)
 		return REAL(cuMemAllocPitch_v2)(ret_address, ret_pitch, request->width, request->height,
 						(unsigned)request->element);
 	if (!device)
 		return REAL(cuMemAlloc_v2)(ret_address, request->bytes);
-	/* Mapping memory does not need the context, and warm memory not even the driver: neither would tell. */
+	/*
+	 * Mapping memory does not need the context, and warm memory not even the driver: neither would report that
+	 * the context died.
+	 */
 	result = context_died_of(NULL);
 	if (result != CUDA_SUCCESS)
 		return result;
@@ -130,7 +136,7 @@ CUresult serve_alloc(const struct backend_request *request, CUdeviceptr *ret_add
 	return CUDA_SUCCESS;
 }
 
-/* Its home frees it. What the driver refuses to free is in the ledger again, and counts as before. */
+/* Its backend frees it. If the driver refuses, the row is in the ledger again, and counts as before. */
 static CUresult free_at_home(struct ledger_row *row)
 {
 	struct trace_freeing freeing = trace_freeing(row);
@@ -176,7 +182,7 @@ bool serve_is_late_free(CUdeviceptr address)
 
 struct ledger_row *serve_take_ours(CUdeviceptr address)
 {
-	/* Of the rows that are taken one is the program's own managed memory, which has no home. */
+	/* LEDGER_OURS also matches the program's own managed memory, which has no home. */
 	return serve_is_ours(address) ? ledger_take(LEDGER_OURS, address) : NULL;
 }
 

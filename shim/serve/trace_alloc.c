@@ -1,3 +1,6 @@
+/*
+ * trace_alloc.c: writes the trace events of allocations and frees. See trace_alloc.h.
+ */
 #include "shim/serve/trace_alloc.h"
 #include "policy/policy.h"
 #include "shim/base/clock.h"
@@ -6,7 +9,7 @@
 
 #define TRACED (LEDGER_HEAP | LEDGER_DRIVER | LEDGER_MANAGED | LEDGER_ASYNC | LEDGER_SYSTEM)
 
-/* Of what the program maps itself the mappings that are the heap's (vmm.h). */
+/* Mappings of the program are traced only if they are the heap's (vmm.h). */
 static bool is_traced(const struct ledger_row *row)
 {
 	return row->kind & TRACED || ledger_is_heap_mapping(row);
@@ -55,7 +58,10 @@ static uint64_t bytes_on_host(const struct ledger_row *row)
 		   : 0;
 }
 
-/* Only of a heap in use: what was found on the host. */
+/*
+ * Records what other devices lend for this row. Called only for a row with bytes off the device, whose heap is in
+ * use.
+ */
 static void tell_loans(const struct ledger_row *row)
 {
 	struct heap_loan loans[HEAP_LENDERS];

@@ -1,3 +1,7 @@
+/*
+ * typed_alloc.c: asks the policy's rules about memory whose kind the program has chosen; serves cuMemAllocManaged.
+ * See typed_alloc.h.
+ */
 #include "shim/serve/typed_alloc.h"
 #include "shim/serve/alloc_decide.h"
 #include "shim/context/context.h"
@@ -25,11 +29,11 @@ bool typed_alloc_claim(enum policy_api api, struct device *device, size_t bytes,
 	if (!device)
 		device = device_current(NULL);
 	if (!device)
-		return true; /* the driver has a code of its own for that */
+		return true; /* the driver has an error of its own for that */
 	struct policy_decision decision = typed_alloc_decide(api, device, bytes, caller);
 	ret_claim->rule = decision.rule;
 	ret_claim->spill = decision.vmm_spill;
-	/* Nobody else can make it (parse.c sees to that): behind a full cap there is nothing but deny. */
+	/* Only the driver can make it (parse.c ensures that): behind a full cap only deny is left. */
 	if (decision.use == POLICY_USE_DRIVER && alloc_decide_take(&decision, bytes, &ret_claim->cap))
 		return true;
 	account_refused(device, bytes, decision.rule, caller);
@@ -43,7 +47,7 @@ static CUresult ask_driver(CUdeviceptr *ret_address, size_t bytes, unsigned flag
 	CUresult result;
 	struct oom_retry room = {0};
 
-	/* Where it will lie, and so how much of the device it needs, is not known. */
+	/* It is not known where the memory will lie, and so how much of the device it needs. */
 	do
 		result = REAL(cuMemAllocManaged)(ret_address, bytes, flags);
 	while (result == CUDA_ERROR_OUT_OF_MEMORY && oom_retry_make(&room, -1, 0));
@@ -58,7 +62,7 @@ static CUresult ask_driver(CUdeviceptr *ret_address, size_t bytes, unsigned flag
 	return result;
 }
 
-/* Pages of the system, which both sides reach at one address, as they do managed memory. */
+/* Tries pages of the system, which both sides reach at one address, as they do managed memory. */
 static enum sw_status ask_system(struct device *device, size_t bytes, const struct policy_decision *decision,
 				 struct budget *cap, CUdeviceptr *ret_address)
 {
@@ -88,7 +92,7 @@ static enum sw_status ask_system(struct device *device, size_t bytes, const stru
 	return SW_OK;
 }
 
-/* Down the list of uses, as in serve.c. */
+/* Tries the uses in their order, as in serve.c. */
 static CUresult ask_in_turn(struct device *device, const struct policy_decision *decision, size_t bytes, unsigned flags,
 			    CUdeviceptr *ret_address)
 {
@@ -117,7 +121,7 @@ CUresult typed_alloc_managed(CUdeviceptr *ret_address, size_t bytes, unsigned fl
 	bool is_right = ret_address && bytes && (flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST);
 	bool decides = policy_decides(process_policy(), POLICY_API_MANAGED);
 	struct backend_request question = {.api = POLICY_API_MANAGED, .bytes = bytes, .caller = caller};
-	/* What is wrong is the driver's to refuse. */
+	/* Invalid arguments are left to the driver to refuse. */
 	struct device *device = is_right && (decides || trace_is_on()) ? device_current(NULL) : NULL;
 	struct policy_decision decision = {.rule = -1};
 	CUresult result;

@@ -1,7 +1,8 @@
 /*
- * A handle of ours is a number that no driver gives: its highest bit is set, which no address of a process has, and
- * handles are addresses or small numbers in every driver that was looked at. The ledger has a row for it, with the block,
- * and one for each of its mappings; what is placed in the heap has the block in that row, too.
+ * vmm.c: the program's virtual memory calls, served by the heap. A handle of ours is a number that no driver gives:
+ * its highest bit is set, which no address of a process has, and handles are addresses or small numbers in every
+ * driver that was examined. The ledger has a row for it, with the block, and one for each of its mappings; a mapping
+ * of heap memory has the block in its row, too.
  */
 #include "shim/serve/vmm.h"
 #include "shim/context/context.h"
@@ -14,8 +15,8 @@
 #include <string.h>
 
 /*
- * Of a handle that one thread maps and another one exports: whether it becomes the driver's or is placed. Whoever does
- * either has a reference first, so that it does not end meanwhile.
+ * Protects the choice whether a handle, which one thread maps and another one exports, becomes the driver's or is
+ * placed. Either caller takes a reference first, so that the handle does not end meanwhile.
  */
 static struct lock vmm_lock = LOCK_INIT(LOCK_VMM);
 
@@ -45,7 +46,7 @@ static bool find_handle(CUmemGenericAllocationHandle handle, struct ledger_row *
 
 /* ---- address space ---- */
 
-/* Larger alignments, odd sizes and what is wrong are the driver's. */
+/* Larger alignments, odd sizes and invalid arguments are left to the driver. */
 static bool is_plain_space(size_t bytes, size_t alignment, unsigned long long flags)
 {
 	return bytes && bytes % HEAP_UNIT == 0 && alignment <= HEAP_UNIT && (alignment & (alignment - 1)) == 0 &&
@@ -60,7 +61,7 @@ bool vmm_reserve(CUdeviceptr *ret_address, size_t bytes, size_t alignment, CUdev
 		return false;
 	struct device *device = device_current(NULL);
 	struct heap *heap = device && device->vmm ? device_heap(device) : NULL;
-	/* Natively a hint is followed where the place is free, and some programs count on that. */
+	/* Natively a hint is followed if the range is free, and some programs count on that. */
 	if (!heap || (hint && !heap_contains(heap, hint)) || !heap_reserve(heap, bytes, hint, &address))
 		return false;
 	if (!va_ranges_add(address, bytes, device->ordinal)) {
@@ -89,7 +90,7 @@ bool vmm_unreserve(CUdeviceptr address, size_t bytes, CUresult *ret)
 
 /* ---- handles ---- */
 
-/* The last reference has gone. */
+/* Called when the last reference has gone. */
 static void release_handle(struct ledger_row *row)
 {
 	if (row->handle.block)
@@ -100,7 +101,7 @@ static void release_handle(struct ledger_row *row)
 	account_drop(row);
 }
 
-/* The home of handles of ours. They are freed by their last reference alone (ledger_handle_unref). */
+/* The home of handles of ours. Only the last reference frees them (ledger_handle_unref). */
 static const struct backend handle_home = {.name = "handle", .release = release_handle};
 
 /* What only the driver's own memory can be is left to it. */
@@ -115,7 +116,7 @@ static bool is_plain(const CUmemAllocationProp *prop, size_t bytes, unsigned lon
 	return true;
 }
 
-/* The heap comes with a context; before there is one (NCCL calls cuMemCreate early) memory is the driver's. */
+/* The heap is made with a context; before that (NCCL calls cuMemCreate early) the driver makes the memory. */
 static struct device *device_for(CUdevice ordinal)
 {
 	struct device *device = device_get(ordinal);
@@ -210,8 +211,8 @@ bool vmm_retain(CUdeviceptr address, CUmemGenericAllocationHandle *ret_handle)
 }
 
 /*
- * What is to be shown to others before it was ever mapped holds nothing yet: it may as well be the driver's own, as it was
- * asked for, in one piece, open to RDMA. False: the driver has none, or it has been mapped.
+ * Memory that is made known to others before it was ever mapped holds nothing yet: the driver makes it instead, as it
+ * was asked for, in one piece, open to RDMA. Returns false if the driver has none, or if the memory has been mapped.
  */
 static bool become_drivers(struct ledger_row *row)
 {
@@ -270,7 +271,7 @@ CUresult vmm_expose(CUmemGenericAllocationHandle *handle, unsigned type)
 	struct ledger_row *gone;
 
 	if (!vmm_is_handle(ours) || !ledger_handle_map(ours))
-		return CUDA_SUCCESS; /* the driver says what it thinks of it */
+		return CUDA_SUCCESS; /* the driver answers */
 	lock_take(&vmm_lock);
 	CUresult result = vmm_expose_one(handle, type);
 	lock_drop(&vmm_lock);
@@ -304,7 +305,7 @@ bool vmm_is_drivers(CUdeviceptr address)
 	return va_ranges_find(address, &space) && !vmm_find(address, &row);
 }
 
-/* As the driver says it (rules_memory_test): what is not all of a handle is not supported, whatever else it is. */
+/* Returns the driver's errors (rules_memory_test): a part of a handle is not supported, whatever else it is. */
 static CUresult vmm_judge(const struct ledger_row *handle, CUdeviceptr address, size_t bytes, size_t offset,
 			  unsigned long long flags)
 {
@@ -313,7 +314,7 @@ static CUresult vmm_judge(const struct ledger_row *handle, CUdeviceptr address, 
 	return bytes == handle->bytes && !offset ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
 
-/* In space of its own device's arena it may move, if it is not placed somewhere already. */
+/* Mapped in a range of its own device's arena it may migrate, unless it is placed somewhere already. */
 static CUresult map_ours(const struct ledger_row *handle, const struct va_range *space, CUdeviceptr address,
 			 struct ledger_row *row)
 {
@@ -334,7 +335,7 @@ static CUresult map_ours(const struct ledger_row *handle, const struct va_range 
 	return result;
 }
 
-/* In the ledger, with what is known of it; whose it is has been found out. */
+/* Enters the mapping into the ledger. ours: the heap handle, NULL for the driver's. */
 static void note_mapping(struct ledger_row *row, const struct ledger_row *ours, const struct va_range *space)
 {
 	if (ours) {
@@ -349,7 +350,7 @@ static void note_mapping(struct ledger_row *row, const struct ledger_row *ours, 
 	ledger_commit(row);
 }
 
-/* The caller has a reference to it, for the mapping. */
+/* The caller must have taken a reference to the handle, for the mapping. */
 static CUresult map_handle(struct ledger_row *row, const struct va_range *space, size_t offset,
 			   unsigned long long flags)
 {
@@ -369,7 +370,7 @@ static CUresult map_handle(struct ledger_row *row, const struct va_range *space,
 	return result;
 }
 
-/* One of the driver's, into space of ours. */
+/* Maps one of the driver's handles into a range of ours. */
 static CUresult map_drivers(struct ledger_row *row, const struct va_range *space, size_t offset,
 			    unsigned long long flags)
 {
@@ -382,7 +383,7 @@ static CUresult map_drivers(struct ledger_row *row, const struct va_range *space
 	return result;
 }
 
-/* Of the driver's own handles those alone that are mapped into space of ours are seen to here. */
+/* Of the driver's own handles, only those that are mapped into a range of ours are handled here. */
 bool vmm_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
 	     unsigned long long flags, CUresult *ret)
 {
@@ -414,7 +415,7 @@ bool vmm_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAlloc
 	return true;
 }
 
-/* Do mappings cover exactly these bytes? The driver changes whole ones alone. */
+/* Returns true if mappings cover exactly these bytes. The driver only changes whole mappings. */
 static bool is_covered(CUdeviceptr address, size_t bytes)
 {
 	struct ledger_row row;
@@ -465,7 +466,7 @@ bool vmm_unmap(CUdeviceptr address, size_t bytes, CUresult *ret)
 
 /* ---- access ---- */
 
-/* What was granted: to the device itself, of which the last word counts, and whether to anybody else. */
+/* The access granted: to the device itself, where the last entry counts, and whether any other has access. */
 struct granted {
 	bool own, own_all, others;
 };
@@ -533,7 +534,7 @@ bool vmm_get_access(unsigned long long *ret_flags, const CUmemLocation *location
 	return true;
 }
 
-/* Closed, or asked by another device: nothing of it moves while the driver is asked. */
+/* If access is closed, or another device asks, the memory is pinned while the driver is asked. */
 CUresult vmm_access_of(const struct ledger_row *row, CUdeviceptr address, unsigned *ret_flags)
 {
 	struct heap *heap = heap_of(row->device);

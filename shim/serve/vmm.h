@@ -3,7 +3,7 @@
  *
  * cuMemAddressReserve gives address space of the current device's arena (va_ranges.h), cuMemCreate memory of the heap
  * without an address, known by a handle of ours, and cuMemMap places it (heap/block_unmapped.h). From then on the
- * launch path finds it and the mover migrates it like any block; a native program sees no difference. The rest stays
+ * launch path finds it and the mover migrates it like any block; the program sees no difference. The rest stays
  * with the driver: compressed memory, handles to be exported otherwise than as a file descriptor, address space that
  * must lie at an address outside the arena, memory of processes without a context; and what is shared with others
  * before it was ever mapped, which the driver then makes in place of ours.
@@ -40,8 +40,9 @@ bool vmm_is_handle(CUmemGenericAllocationHandle handle);
 bool vmm_retain(CUdeviceptr address, CUmemGenericAllocationHandle *ret_handle);
 /*
  * Replaces *handle by the driver's handle, for a call that makes the memory known to others; the memory then stays
- * for good. Leaves a *handle that is not ours. type: handle type that it is exported as, 0: none. Returns
- * INVALID_VALUE if it was not made for that type, NOT_SUPPORTED if it has been mapped and is in more than one piece.
+ * for good. A *handle that is not ours is left as it is, and the result is CUDA_SUCCESS. type: handle type that it is
+ * exported as, 0: none. Returns INVALID_VALUE if the handle is unknown or was not made for that type, NOT_READY if
+ * the memory cannot be pinned now, NOT_SUPPORTED if it has been mapped and is in more than one piece.
  */
 CUresult vmm_expose(CUmemGenericAllocationHandle *handle, unsigned type);
 
