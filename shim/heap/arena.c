@@ -1,3 +1,4 @@
+/* Reserves the address space of a heap and keeps the tables that say what is at each unit (arena.h). */
 #include "shim/heap/arena.h"
 #include "shim/driver/real.h"
 #include "shim/heap/chunk.h"
@@ -5,12 +6,10 @@
 #include <stdatomic.h>
 #include <sys/mman.h>
 
-/*
- * Below this a reservation is of no use. 16 TiB were given in 4 us (docs/facts.md, Mapping), so this is not expected.
- */
+/* A smaller reservation is of no use. Not expected: the driver reserved 16 TiB in 4 us (docs/facts.md, Mapping). */
 #define LEAST_BYTES ((uint64_t)64 << 20)
 
-/* The tables of an arena are address space; only pages of it that are written become memory. */
+/* Tables are reserved address space; only pages that are written become memory. */
 static void *table_new(const struct arena *arena, size_t entry)
 {
 	void *table = mmap(NULL, arena->n_units * entry, PROT_READ | PROT_WRITE,
@@ -94,7 +93,7 @@ static void arena_mark(struct arena *arena, uint32_t unit, uint32_t units, uint3
 		atomic_store_explicit(&arena->table[unit + i], word, memory_order_release);
 }
 
-/* What is said of a block before anybody can find it. */
+/* Sets the state of a block before its words make it visible. */
 static void arena_begin(struct arena *arena, uint32_t unit, uint32_t units, uint32_t space, uint32_t space_units)
 {
 	struct unit_state *state = &arena->states[unit];

@@ -1,10 +1,11 @@
 /*
- * arena.h: the address space of a heap, and what lies at each of its 2 MiB units.
+ * arena.h: the address space of a heap, and a table with one word for each unit of it (2 MiB).
  *
- * Lock: HEAP for everything but arena_look(), which reads one word atomically. A word says of a unit that it is free
- * (0), part of a block that starts at a unit, or a slab of a size class; from that alone the start of a block can be
- * computed, so that a look-up needs no pointer that could go stale. The table costs 4 bytes a unit, and only pages of
- * it that were written exist.
+ * A word says that its unit is free (0), part of a block that starts at a given unit, or a slab of a size class. The
+ * start of a block follows from the word alone, so a look-up follows no pointer that could be stale. The table takes 4
+ * bytes a unit, and only pages of it that were written use memory.
+ *
+ * Locking: the caller holds HEAP for everything except arena_look(), arena_site() and what is _Atomic.
  */
 #ifndef SPILLWAY_ARENA_H
 #define SPILLWAY_ARENA_H
@@ -17,35 +18,38 @@ struct chunk;
 
 /* Where the memory of a piece is, as the launch path sees it. */
 enum block_state_where {
-	BLOCK_STATE_NONE,   /* no piece starts here */
-	BLOCK_STATE_DEVICE, /* mapped, in device memory */
-	BLOCK_STATE_HOST,   /* in host memory; mapped, or (fast mode) about to be */
-	BLOCK_STATE_MOVING, /* on its way */
-	BLOCK_STATE_PINNED, /* mapped, here or there, where it will stay: nobody waits for it, nobody moves it */
+	BLOCK_STATE_NONE,   /* no piece starts at this unit */
+	BLOCK_STATE_DEVICE, /* mapped to device memory */
+	BLOCK_STATE_HOST,   /* nonresident; mapped, or (fast mode) about to be */
+	BLOCK_STATE_MOVING, /* moving */
+	BLOCK_STATE_PINNED, /* mapped, resident or not, and will not move: no submission waits for it */
 };
 
 /*
- * What the launch path and the mover tell each other about a unit, without a lock. A mark belongs to its address, not
- * to what lies there: it is never freed, so that a stale pointer can do no harm. A *piece* is where a chunk is mapped.
+ * Block state: what the launch path and the mover share about a block, without a lock. It belongs to the unit at which
+ * the block starts, not to the block: it is never freed, so a stale address can do no harm. A *piece* is where a chunk
+ * is mapped; the state of pieces, and what submissions do not read, is in unit_state.
  *
- * All of it is of the block that starts at the unit; what is of pieces, and what submissions do not ask, is in
- * unit_state. Submissions and the mover meet by raising first and looking second: a submission raises holds and looks at
- * unmapped, the mover raises unmapped and looks at holds; at least one of them sees the other. Most submissions raise
- * something else and do not write here at all (inflight_ticket.h).
+ * Both sides raise first and look second: a submission raises its pins and reads `unmapped`, the mover raises
+ * `unmapped` and reads the pins, so at least one of them sees the other. Most submissions raise a ticket instead and do
+ * not write here at all (inflight_ticket.h).
  */
 struct block_state {
 	/*
-	 * Two in one, so that a submission writes it twice, not three times: above BLOCK_STATE_PINS bits the number of the last
-	 * submission that held the block, and in them how many hold it that have not returned from the driver.
+	 * Two numbers in one word, so that a submission writes it twice, not three times: the upper bits are the number
+	 * of the last submission that used the block, the lowest BLOCK_STATE_PINS bits count the submissions that pin
+	 * it and have not returned from the driver.
 	 */
 	_Atomic uint64_t use;
-	_Atomic uint32_t waits;     /* submissions that wait for the block: it may come in, but not go out */
-	_Atomic uint32_t unmapped;  /* pieces of the block with nothing mapped, beside kernels or in a gap */
-	_Atomic uint32_t away;      /* pieces of the block on the host */
-	_Atomic uint64_t discarded; /* of the block: something of it is; 0 again when a submission names it */
+	_Atomic uint32_t waits;    /* submissions that wait for the block: it may be fetched, but not evicted */
+	_Atomic uint32_t unmapped; /* pieces of the block that are not mapped, in fast mode or in a quiesce */
+	_Atomic uint32_t away;     /* nonresident pieces of the block */
+	/* nonzero while a part of the block is discarded; 0 again when a submission names it */
+	_Atomic uint64_t discarded;
 } __attribute__((aligned(64)));
 
-#define BLOCK_STATE_PINS 16 /* bits: more threads than that do not launch at once; and 2^48 submissions are years */
+/* bits: enough for 65535 threads that launch at once; the other 48 count submissions for years */
+#define BLOCK_STATE_PINS 16
 
 static inline unsigned block_state_pins(const struct block_state *mark)
 {
@@ -62,13 +66,16 @@ static inline void block_state_pin(struct block_state *mark)
 	atomic_fetch_add(&mark->use, 1);
 }
 
-/* Nothing was submitted. */
+/* Ends a pin when nothing was submitted. */
 static inline void block_state_unpin(struct block_state *mark)
 {
 	atomic_fetch_sub_explicit(&mark->use, 1, memory_order_release);
 }
 
-/* Submission `number` has returned from the driver. Another thread's later one may have been faster. */
+/*
+ * Ends a pin when submission `number` has returned from the driver. A later submission of another thread may have
+ * returned before.
+ */
 static inline void block_state_submitted(struct block_state *mark, uint64_t number)
 {
 	uint64_t use = atomic_load_explicit(&mark->use, memory_order_relaxed), now;
@@ -81,56 +88,74 @@ static inline void block_state_submitted(struct block_state *mark, uint64_t numb
 }
 
 /*
- * What lies at a unit: of the piece, or of the block in use, that starts there. Not beside the marks: the mover reads
- * this for each submission, and to read a line that submitting threads write costs both of them some 50 ns.
+ * State of the piece, or of the block in use, that starts at a unit. Separate from block_state because the mover reads
+ * this for each submission, and reading a cache line that submitting threads write costs both sides about 50 ns.
  */
 struct unit_state {
-	_Atomic uint8_t where;           /* enum block_state_where, of the piece */
-	_Atomic bool to_host;            /* the program wants the block on the host; written under HEAP */
-	_Atomic bool keep;               /* of the block: as block.keep says; written under HEAP */
-	_Atomic uint32_t site;           /* of the block: who its moves are counted for (stats.h); see arena_site() */
-	_Atomic uint32_t units;          /* of the block */
-	_Atomic uint32_t units_of_piece; /* written under HEAP; the mover may read it of a piece that just went */
-	struct chunk *chunk;             /* of the piece; under HEAP */
-	_Atomic uint32_t space; /* of a block that the program has placed (block_unmapped.h): where the address space */
-	_Atomic uint32_t space_units;    /* begins that it lies in, and how long that is; 0: it is no such block */
-	_Atomic uint64_t peers;   /* of the piece: other devices that its mapping is open to; while it is mapped */
-	_Atomic uint64_t discard; /* of the piece: the value of `discarded` for which it is one of them */
+	_Atomic uint8_t where; /* enum block_state_where, of the piece */
+	_Atomic bool to_host;  /* the program wants the block on the host; written under HEAP */
+	_Atomic bool keep;     /* copy of block.keep; written under HEAP */
+	/* of the block: the site for which its migrations are counted (stats.h); see arena_site() */
+	_Atomic uint32_t site;
+	_Atomic uint32_t units; /* length of the block */
+	/* length of the piece; written under HEAP; the mover may read it of a piece that has just ended */
+	_Atomic uint32_t units_of_piece;
+	struct chunk *chunk; /* of the piece; under HEAP */
+	/* of a block that the program has mapped itself (block_unmapped.h): where its address space begins */
+	_Atomic uint32_t space;
+	_Atomic uint32_t space_units; /* and the length of that address space; 0: not such a block */
+	/* of the piece: bits of the peers to which its mapping is open; valid while it is mapped */
+	_Atomic uint64_t peers;
+	_Atomic uint64_t discard; /* of the piece: it is discarded if this equals `discarded` of its block */
 };
 
 struct arena {
 	CUdeviceptr base;
 	uint64_t bytes;
 	uint32_t n_units;
-	_Atomic uint32_t n_units_seen; /* no piece was ever mapped beyond; written under HEAP */
+	_Atomic uint32_t n_units_seen; /* no piece was ever mapped at or beyond this unit; written under HEAP */
 	_Atomic uint32_t *table;
-	_Atomic uint32_t *piece; /* first unit of the piece that covers a unit, plus 1; 0: nothing is mapped */
+	_Atomic uint32_t *piece; /* first unit of the piece that covers a unit, plus 1; 0: none is mapped */
 	struct block_state *marks;
 	struct unit_state *states;
 	struct range_set free_units;
 };
 
-#define ARENA_SLAB 0x80000000u /* a slab; the class is in the low bits. Else: first unit of the block, plus 1 */
+/* flag of a slab, with its class in the low bits. Other words: first unit of the block, plus 1 */
+#define ARENA_SLAB 0x80000000u
 
+/*
+ * Reserves the address space: at `hint` if possible, and halved until the driver agrees. Returns NO_MEMORY if the
+ * driver has none, NO_HOST_MEMORY if there is no memory for the tables.
+ */
 enum sw_status arena_init(struct arena *arena, CUdeviceptr hint, uint64_t bytes);
-/* False when the driver kept the reservation (something is still mapped there). */
+/*
+ * Returns false, with everything left in place, if the driver refuses to free the reservation because something is
+ * mapped in it.
+ */
 bool arena_fini(struct arena *arena);
 
-/* Address space for a block. */
+/* Takes address space for a block; returns false if no free range is that long. */
 bool arena_take(struct arena *arena, uint32_t units, uint32_t *ret_unit);
+/* Gives address space back. */
 void arena_give(struct arena *arena, uint32_t unit, uint32_t units);
 
+/* Set the words of a block in use. From then on arena_look() finds it. */
 void arena_mark_block(struct arena *arena, uint32_t unit, uint32_t units);
-/* A block that the program has placed, in address space of so many units from `space` on (block_unmapped.h). */
+/*
+ * The same for a block that the program has mapped itself, in `space_units` units of address space from `space` on
+ * (block_unmapped.h).
+ */
 void arena_mark_placed(struct arena *arena, uint32_t unit, uint32_t units, uint32_t space, uint32_t space_units);
 void arena_mark_slab(struct arena *arena, uint32_t unit, unsigned size_class);
+/* Clears the words of a block or slab. */
 void arena_unmark(struct arena *arena, uint32_t unit, uint32_t units);
 
-/* A piece of so many units is mapped at the unit, and is no longer. block_unit: where its block starts. */
+/* Record that a piece of `units` units is mapped at `unit`, or no longer is. block_unit: first unit of its block. */
 void arena_mark_piece(struct arena *arena, uint32_t block_unit, uint32_t unit, struct chunk *chunk, unsigned units,
 		      bool on_host);
 void arena_unmark_piece(struct arena *arena, uint32_t block_unit, uint32_t unit);
-/* Where a piece is that is not on its way, and what its block has away. */
+/* Sets where a piece is, and keeps the count of nonresident pieces of its block. */
 void arena_mark_where(struct arena *arena, uint32_t block_unit, uint32_t unit, enum block_state_where where);
 
 static inline CUdeviceptr arena_address(const struct arena *arena, uint32_t unit)
@@ -149,15 +174,15 @@ static inline uint32_t arena_unit(const struct arena *arena, CUdeviceptr address
 }
 
 /*
- * Whom the block counts for that starts at the unit. Its allocating thread may have made the site a moment ago: with the
- * number the reader gets what the site says of itself.
+ * Returns the site for which the block that starts at the unit is counted. The allocating thread may have created the
+ * site a moment ago; the acquire makes the site's contents visible with its number.
  */
 static inline unsigned arena_site(const struct arena *arena, uint32_t unit)
 {
 	return atomic_load_explicit(&arena->states[unit].site, memory_order_acquire);
 }
 
-/* The table's word for an address inside the arena. */
+/* Returns the table's word for an address inside the arena. Locking: none. */
 static inline uint32_t arena_look(const struct arena *arena, CUdeviceptr address)
 {
 	return __atomic_load_n((const uint32_t *)&arena->table[(address - arena->base) / HEAP_UNIT], __ATOMIC_ACQUIRE);

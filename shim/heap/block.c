@@ -1,14 +1,14 @@
 /*
- * How a block comes to be. block_take() tries, in this order:
+ * Takes and frees blocks. block_take() tries, in this order:
  *
- *   1. a warm block of the right length, all in device memory: no driver call at all
- *   2. building one in device memory, chunk by chunk, when budget and warm memory have room for all of it
- *   3. a warm block of the right length that is (partly) on the host
- *   4. building one: device memory as far as it goes, host memory for the rest
+ *   1. a warm block of the right length, all in device memory: no driver call
+ *   2. building one in device memory, chunk by chunk, if budget and warm memory have room for all of it
+ *   3. a warm block of the right length that is (partly) nonresident
+ *   4. building one: device memory as far as it goes, memory of peers and of the host for the rest
  *
- * Memory for the device alone ends with 2, memory for the host alone is taken warm or built there.
+ * HEAP_DEVICE ends with 2; HEAP_HOST takes a warm block of the host or builds one.
  *
- * Where the chunks of a new block come from is reclaim.c's business, of what sizes it is built and where block_build.c's.
+ * reclaim.c decides where the chunks of a new block come from, block_build.c their sizes and the places that are tried.
  */
 #include "shim/heap/block.h"
 

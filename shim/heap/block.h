@@ -1,9 +1,13 @@
 /*
- * block.h: a run of address space with chunks mapped all along it: one allocation of the program, or one slab.
+ * block.h: blocks. A block is a run of address space with chunks mapped all along it: one allocation of the program, or
+ * one slab.
  *
- * States: in use (the program's, or a slab's), warm (free, still mapped, on the list of its length and on the list by
- * age), stuck (the driver refused to unmap it; retried at every trim). A block in use may change the places of its chunks
- * (migration.h); one that is given back meanwhile becomes warm when the last of them has arrived. Lock: HEAP. Owner: the block_store from block_give() on, before that whoever took it.
+ * A block is in use (by the program or as a slab), warm (free and still mapped, on the list of its length and on the
+ * list by age), or stuck (the driver refused to unmap it; tried again at every trim). Chunks of a block in use may
+ * change places (migration.h); a block that is freed meanwhile becomes warm when the last of them has arrived.
+ *
+ * Locking: the caller holds HEAP, unless a function says otherwise. Owner: the caller of block_take() until
+ * block_give(), then the block_store.
  */
 #ifndef SPILLWAY_BLOCK_H
 #define SPILLWAY_BLOCK_H
@@ -16,117 +20,130 @@
 struct slab;
 
 struct block {
-	uint32_t unit, units;         /* where, how long; in units of the arena */
-	uint32_t units_mapped;        /* less than units only while being built or taken down */
-	uint32_t units_gone;          /* from the start: taken down already */
+	uint32_t unit, units;         /* first unit and length */
+	uint32_t units_mapped;        /* less than `units` only while the block is built or taken down, or 0 if loose */
+	uint32_t units_gone;          /* units from the start that were taken down already */
 	uint64_t bytes[CHUNK_PLACES]; /* physical bytes by place */
 	struct chunk *chunks;         /* in the order of their addresses */
-	struct slab *slab;            /* the slab this block is, or NULL */
-	enum chunk_kind kind;         /* of all its chunks */
+	struct slab *slab;            /* the slab in this block, or NULL */
+	enum chunk_kind kind;         /* kind of all its chunks */
 	uint32_t n_pins;              /* heap_pin() calls that have not ended */
-	bool stays;                   /* it is pinned for as long as it lives; fixed blocks always are */
-	bool left;    /* others may know its memory, or it is striped: it goes back to the driver when freed */
-	bool shared;  /* its chunks can be exported, and the program has asked for it (share.c) */
+	bool stays;                   /* pinned until it is freed; always set for fixed memory */
+	bool left;   /* others may know its memory, or it is striped: it goes back to the driver when freed */
+	bool shared; /* its chunks can be exported, and the program has asked for it (share.c) */
 	bool
-	    loose; /* it has the address that the program gives it, or none: units_mapped is 0 then (block_unmapped.h) */
-	bool whole;   /* it is one chunk, whatever its size */
-	bool placed;  /* loose: it has been, so it may hold something */
-	bool open;    /* loose, placed: its device has been granted access */
-	bool keep;    /* a rule says that it, or something in it (a slab), stays on the device in `fast` (piece.c) */
-	bool to_host; /* the program wants it there: what is there stays, the rest is to follow */
+	    /*
+	     * the program maps and unmaps it; while unmapped it has no address and units_mapped is 0 (block_unmapped.h)
+	     */
+	    loose;
+	bool whole;   /* must be one chunk */
+	bool placed;  /* loose: it was mapped at some time, so it may have contents */
+	bool open;    /* loose, mapped: its device has been granted access */
+	bool keep;    /* a rule keeps it, or an allocation in it (a slab), on the device in `fast` mode (piece.c) */
+	bool to_host; /* the program wants it on the host: pieces there stay, the rest is to follow */
 	struct asked_pin *asked;           /* pins that the program itself has made (pin.c) */
-	uint32_t n_moving;                 /* chunks of it that are changing places (migration.h) */
-	bool given;                        /* given back while they are */
-	struct block *bin_next, *bin_prev; /* warm, of like length */
-	struct block *age_next, *age_prev; /* warm, oldest last */
+	uint32_t n_moving;                 /* its chunks that are moving (migration.h) */
+	bool given;                        /* freed while chunks of it are moving */
+	struct block *bin_next, *bin_prev; /* warm list of like length */
+	struct block *age_next, *age_prev; /* warm list by age, oldest last */
 };
 
-#define BLOCK_BINS 513 /* one for each length up to 512 units (1 GiB), the last for all that are longer */
+#define BLOCK_BINS 513 /* one list for each length up to 512 units (1 GiB), the last for all longer blocks */
 
 struct block_store {
 	struct arena arena;
 	struct chunk_store chunks;
-	bool moves;          /* memory moves to where it is used, so it matters little where it begins */
-	unsigned most_units; /* of a piece, as the user wants it; 0: as block_build.c thinks best, */
-	unsigned auto_units; /* but no more than that */
+	bool moves;          /* memory migrates to where it is used, so where it is allocated matters little */
+	unsigned most_units; /* largest piece set by the user; 0: chosen by block_build.c, */
+	unsigned auto_units; /* up to this limit */
 	struct block *bin[BLOCK_BINS];
 	struct block *newest, *oldest;
 	struct block *stuck;
 	uint64_t warm_bytes[CHUNK_PLACES];
-	atomic_uint n_given;   /* blocks given back while pieces of theirs are on their way */
-	atomic_uint n_awaited; /* calls that wait for pieces on their way to arrive */
+	atomic_uint n_given;   /* freed blocks with moving pieces */
+	atomic_uint n_awaited; /* threads that wait for moving pieces to arrive */
 	/*
-	 * For the mover, while it wants to know: pieces that came or went, by their first units; `all` when some could
-	 * not be written down.
+	 * News for the mover, if it has asked for them: first units of pieces that came or went; `all`: some could not
+	 * be stored.
 	 */
 	struct {
 		bool wanted, all;
 		uint32_t *pieces;
 		size_t n, room;
 	} news;
-	/* Asked when nothing warm is left to take down: give up an empty slab. False when there is none. */
+	/* Called when no warm block is left: gives up one empty slab; returns false if there is none. */
 	bool (*reclaim_more)(void *owner);
 	void *owner;
 };
 
 /*
- * A block of at least that many units, all mapped. From a warm block if one fits well, else built from warm chunks and
- * new ones; device memory as far as the budget goes, then that of peers, then host memory, as `from` allows. NO_MEMORY: nothing has changed,
- * except that warm memory may have gone back to the driver. *ret_reused: a warm block was taken.
+ * Takes a block of at least `units` units, all mapped: a warm block that fits well, else one built from warm and new
+ * chunks. Uses device memory as far as the budget goes, then memory of peers, then host memory, as `from` allows.
+ * Returns NO_MEMORY if that is not enough; nothing has changed then, except that warm memory may have gone back to the
+ * driver. *ret_reused: a warm block was taken.
  */
 enum sw_status block_take(struct block_store *store, uint32_t units, enum chunk_kind kind, enum heap_from from,
 			  struct block **ret_block, bool *ret_reused);
-/* The block begins to be used, after it was taken and before it is marked in the arena. */
+/* Must be called when a block comes into use, after block_take() and before the block is marked in the arena. */
 void block_begin(struct block_store *store, struct block *block);
-/* Units of the largest piece it makes at present. No lock. */
+/* Returns the units of the largest piece that is made at present. Locking: none. */
 unsigned block_largest_piece(const struct block_store *store);
-/* Sets block.keep, and what the mover sees of it. Locking: the caller holds HEAP. */
+/* Sets block.keep and the copy that the mover reads. Locking: the caller holds HEAP. */
 void block_set_keep(struct block_store *store, struct block *block, bool keep);
-/* The block is free; it becomes warm, or goes back to the driver if others may know its memory. */
+/* Frees a block: it becomes warm, or goes back to the driver if others may know its memory. */
 void block_give(struct block_store *store, struct block *block);
-/* Take warm blocks down, oldest first, and release chunks, until at most this much free memory is held. */
+/*
+ * Releases warm chunks and takes down warm blocks, oldest first, until at most `keep` free bytes are held at each
+ * place.
+ */
 void block_trim(struct block_store *store, const uint64_t keep[CHUNK_PLACES]);
 
 /*
- * Build a block in address space that was taken for it, as block_take() does without warm ones; on failure the address
- * space has been given back.
+ * Builds a block in address space that the caller has taken for it, as block_take() does without warm blocks. On
+ * failure the address space has been given back.
  */
 enum sw_status block_build(struct block_store *store, uint32_t unit, uint32_t units, enum chunk_kind kind,
 			   enum heap_from from, struct block **ret_block);
-/* The same without an address and without mapping it (block_unmapped.h). whole: one chunk. On failure there is no block. */
+/*
+ * Builds a block without an address and without mappings (block_unmapped.h). whole: of one chunk only. On failure no
+ * block exists.
+ */
 enum sw_status block_make_unmapped(struct block_store *store, uint32_t units, bool whole, enum heap_from from,
 				   struct block **ret_block);
 /*
- * Unmap what is mapped, from the front; chunks become warm. True: nothing is left, the block is gone. False: the driver
- * refused; the block is stuck with what is left of it. For one that is not warm, or no longer.
+ * Unmaps the block from the front; its chunks become warm. Returns true if the block is gone, false if the driver
+ * refused: the rest of the block is then stuck. The block must not be on the warm lists.
  */
 bool block_take_down(struct block_store *store, struct block *block);
 /* Tries to take down the stuck blocks again. */
 void block_retry_stuck(struct block_store *store);
-/* Warm blocks that lie in this span are taken down. */
+/* Takes down the warm blocks that overlap this span. */
 void block_vacate(struct block_store *store, uint32_t unit, uint32_t units);
 
-/* The lists of warm blocks: a block that is free and all mapped is put on both, and taken off both. */
+/* Put a free, completely mapped block on both lists of warm blocks, and take it off both. */
 void block_warm_add(struct block_store *store, struct block *block);
 void block_warm_remove(struct block_store *store, struct block *block);
 /*
- * Returns a warm block of about that length, or NULL. It stays on the lists. what: where the block may lie; from: all that
- * the program would take.
+ * Returns a warm block of about that length, or NULL. The block stays on the lists. what: where the block may be; from:
+ * everything that the request would accept.
  */
 struct block *block_warm_find(struct block_store *store, uint32_t units, enum chunk_kind kind, enum heap_from what,
 			      enum heap_from from);
 
-/* One chunk, as block_take() gets its own: warm, new, or in the place of others. */
+/* Returns one chunk as block_take() gets them: warm, new, or in exchange for free chunks of other sizes. */
 enum sw_status block_get_chunk(struct block_store *store, enum chunk_kind kind, enum chunk_place place, unsigned units,
 			       struct chunk **ret_chunk);
-/* The oldest warm block that has such a chunk is taken down, so that this is a warm one. False: there is no such block. */
+/*
+ * Takes down the oldest warm block that has such a chunk, which makes the chunk warm. Returns false if no block has
+ * one.
+ */
 bool block_free_chunk(struct block_store *store, enum chunk_kind kind, enum chunk_place place, unsigned units);
-/* A piece came, went, or begins to be used: for the mover. */
+/* Records for the mover that a piece came, went, or came into use. */
 void block_tell(struct block_store *store, uint32_t piece);
 /* The same for every piece of a block. */
 void block_tell_all(struct block_store *store, const struct block *block);
 
-/* Where what is left of it starts. */
+/* Returns the address of the part that is not taken down yet. */
 static inline CUdeviceptr block_address(const struct block_store *store, const struct block *block)
 {
 	return arena_address(&store->arena, block->unit + block->units_gone);
@@ -135,7 +152,7 @@ static inline bool block_is_pinned(const struct block *block)
 {
 	return block->n_pins || block->stays;
 }
-/* Must a piece of it stay at that place? */
+/* Returns whether a piece at `place` must stay there. */
 static inline bool block_keeps(const struct block *block, enum chunk_place place)
 {
 	return block_is_pinned(block) || (block->to_host && place == CHUNK_HOST);
@@ -144,7 +161,7 @@ static inline uint64_t block_away(const struct block *block)
 {
 	return block->bytes[CHUNK_HOST] + block->bytes[CHUNK_PEER];
 }
-/* Does it lie where such an allocation may begin? */
+/* Returns whether an allocation with this `from` may use the block where it is. */
 static inline bool block_suits(const struct block *block, enum heap_from from)
 {
 	if (from == HEAP_DEVICE)
@@ -153,12 +170,12 @@ static inline bool block_suits(const struct block *block, enum heap_from from)
 		return false;
 	return from == HEAP_DEVICE_FIRST || !(block->bytes[CHUNK_DEVICE] + block->bytes[CHUNK_PEER]);
 }
-/* Its pieces show whether it is pinned, from now on; what is on its way shows it when it arrives. */
+/* Updates in the arena whether its pieces are pinned; a moving piece is updated when it arrives. */
 void block_show_pin(struct block_store *store, struct block *block);
 
-/* Free bytes held at a place, warm blocks and warm chunks together. */
+/* Returns the free bytes at a place, in warm blocks and warm chunks. */
 uint64_t block_idle(const struct block_store *store, enum chunk_place place);
-/* Bytes there of blocks that the driver would not unmap. */
+/* Returns the bytes at a place in stuck blocks. */
 uint64_t block_stuck(const struct block_store *store, enum chunk_place place);
 bool block_store_is_valid(const struct block_store *store);
 

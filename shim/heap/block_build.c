@@ -1,8 +1,8 @@
 /*
- * Building a block: chunks for all of it are collected first, then mapped one behind the other. Of what size they are,
- * and where they are looked for, in which order, is decided here. When a size cannot be had, smaller ones are tried, so
- * that the budget is used to the last 2 MiB before anything goes to the host (but see plan_search()). On a failure what
- * there is of the block is taken down as any other is (reclaim.c).
+ * Builds blocks: collects chunks for all of a block, then maps them one behind the other. Decides the sizes of the
+ * chunks and the order of the places that are tried. If a size cannot be had, smaller ones are tried, so that the
+ * budget is used to the last 2 MiB before the host is (but see plan_search()). After a failure, the incomplete block is
+ * taken down like any other (reclaim.c).
  */
 #include "shim/heap/block.h"
 #include "shim/heap/map.h"
@@ -12,11 +12,12 @@
 #include <stdlib.h>
 
 /*
- * The largest pieces, unless the user says (heap.chunk): a share of the device budget, from 4 MiB up to what the mode
- * wants. What a change of a mapping costs hardly depends on its size, so blocks of up to that size are one piece. Jobs
- * have many blocks of few sizes: most of what goes out has the size of what comes in (GPT at 1.5: 270 ms a step so, 340
- * with pieces that are powers of two). So longer blocks are cut into pieces of that size and a rest: cut evenly, there
- * would be many sizes (pieces up to 32 MiB: 258 ms a step so, 270 evenly).
+ * Size of the largest pieces, unless the user sets it (heap.chunk): a share of the device budget, at least 4 MiB and at
+ * most what the mode wants. Changing a mapping costs nearly the same whatever its size, so a block of up to that size
+ * is one piece. Jobs have many blocks of few sizes, so most pieces that are evicted have the size of a piece that is
+ * fetched. For the same reason longer blocks are cut into pieces of that size and a rest: cutting them evenly would
+ * make many sizes. Measured, GPT at 1.5 times the device budget: 270 ms a step, 340 with pieces that are powers of two;
+ * with pieces up to 32 MiB, 258 ms a step, 270 if cut evenly.
  */
 #define PIECE_SHARE 32
 #define PIECE_LEAST 2
@@ -34,17 +35,17 @@ unsigned block_largest_piece(const struct block_store *store)
 	return units < PIECE_LEAST ? PIECE_LEAST : (unsigned)units;
 }
 
-/* Where chunks for a block are looked for, in this order. */
+/* One place to try for chunks; an array of these is tried in order. */
 struct search {
 	enum chunk_place place;
-	bool divide; /* when a size cannot be had, a smaller one is tried */
+	bool divide; /* if a size cannot be had, try a smaller one */
 };
 #define SEARCHES 4
 
 /*
- * To the last 2 MiB of the device, then to peers and to the host. Where memory moves to where it is used, a piece that
- * does not fit goes to the host undivided, for what it is divided into now stays so; and only at last into what is
- * left.
+ * Normally: the device to its last 2 MiB, then peers, then the host. Where memory migrates to where it is used, a piece
+ * that does not fit on the device goes to the host undivided, because a division is permanent; only when the host is
+ * full does it go into what the device has left.
  */
 static unsigned plan_search(const struct block_store *store, const struct block *block, enum heap_from from,
 			    struct search search[SEARCHES])
@@ -54,7 +55,7 @@ static unsigned plan_search(const struct block_store *store, const struct block 
 
 	if (from != HEAP_HOST)
 		search[n++] = (struct search){CHUNK_DEVICE, !moves};
-	/* What stays may be registered, exported, looked at by others: not on a device that they do not expect. */
+	/* Fixed memory may be registered, exported or queried by others, who do not expect it on a peer. */
 	if (from == HEAP_DEVICE_FIRST && block->kind == CHUNK_MOVABLE && store->chunks.usable[CHUNK_PEER])
 		search[n++] = (struct search){CHUNK_PEER, true};
 	if (from != HEAP_DEVICE && store->chunks.usable[CHUNK_HOST])
@@ -65,8 +66,8 @@ static unsigned plan_search(const struct block_store *store, const struct block 
 }
 
 /*
- * What never moves is in as few pieces as can be: a library that exports memory (NCCL's registration) asks for one handle
- * of the whole of a block.
+ * Fixed memory has as few pieces as possible: a library that exports memory (NCCL's registration) asks for one handle
+ * of a whole block.
  */
 static unsigned longest_chunk(const struct block_store *store, const struct block *block)
 {
@@ -76,9 +77,9 @@ static unsigned longest_chunk(const struct block_store *store, const struct bloc
 }
 
 /*
- * Could there be so much at these places, if all that the heap holds were free? JAX asks for three quarters of the GPU at
- * first, and takes less when that is refused: building it up to where it fails pinned all the host memory there was, which
- * took 20 s (H200).
+ * Returns whether the block would not fit at these places even if all that the heap holds were free. JAX first asks for
+ * three quarters of the GPU, and for less when that is refused; building such a block up to the failure pinned all host
+ * memory, which took 20 s. Measured (H200).
  */
 static bool is_hopeless(const struct block_store *store, const struct block *block, const struct search *search,
 			unsigned n)
@@ -100,7 +101,7 @@ static bool is_hopeless(const struct block_store *store, const struct block *blo
 	return (uint64_t)block->units * HEAP_UNIT > sum;
 }
 
-/* Collect chunks for all of the block, without mapping them yet. */
+/* Collects chunks for all of the block, without mapping them. */
 static enum sw_status block_build_collect(struct block_store *store, struct block *block, enum heap_from from)
 {
 	unsigned most = longest_chunk(store, block), now = most;
@@ -130,10 +131,13 @@ static enum sw_status block_build_collect(struct block_store *store, struct bloc
 	return SW_OK;
 }
 
-/* Small enough to spread, large enough that its mappings cost little (docs/facts.md, Mapping). */
+/* Units of a stripe: small enough to spread, large enough that mappings cost little (docs/facts.md, Mapping). */
 #define STRIPE_MOST 8
 
-/* The same by turns, from every device that has room; what lies so is of use to nobody else when it is freed. */
+/*
+ * The same in turns, from every device that has room. The memory is of no use to another block, so it is not reused
+ * when freed.
+ */
 static enum sw_status collect_striped(struct block_store *store, struct block *block)
 {
 	unsigned n = store->chunks.n_lenders + 1,

@@ -1,9 +1,10 @@
 /*
- * What a program that knows of us asks of one block. Everything is done under HEAP, with the block found by its address
- * there and then, so that a block freed at the same time is not found rather than touched.
+ * Queries and changes of one block by its address: where it is, whether it is one chunk, move it to the host, grow it.
+ * The block is looked up under HEAP in the same step, so a block that is freed at the same time is not found, never
+ * used after its end.
  *
- * Growing is building: a block of its own is built right behind the one that grows, with all that may fail and be undone
- * on the way, and then joined to it. No byte is copied, and the mover may have pieces of the first part in hand meanwhile.
+ * Growing builds a second block right behind the first, with all that may fail and be undone, and then joins it to the
+ * first. No byte is copied, and the mover may be moving pieces of the first part meanwhile.
  */
 #include "shim/heap/heap_internal.h"
 
@@ -63,7 +64,7 @@ unsigned heap_loans(struct heap *heap, CUdeviceptr base, size_t bytes, struct he
 	return n;
 }
 
-/* What of these bytes is of the block is added up by place; the first of them is. How many. */
+/* Adds up, by place, the bytes of the range that are in the block; the first of them is. Returns their number. */
 static uint64_t spread_of(struct heap *heap, const struct block *block, CUdeviceptr address, size_t bytes,
 			  uint64_t sum[CHUNK_PLACES])
 {
@@ -124,7 +125,7 @@ enum sw_status heap_to_host(struct heap *heap, CUdeviceptr base)
 	return status;
 }
 
-/* What was built right behind a block in use becomes its end. */
+/* Makes the block `tail`, which was built right behind a block in use, its end. */
 static void block_query_join(struct block_store *store, struct block *block, struct block *tail)
 {
 	struct block_state *marks = store->arena.marks;
@@ -140,7 +141,7 @@ static void block_query_join(struct block_store *store, struct block *block, str
 	block->units_mapped += tail->units_mapped;
 	for (int place = 0; place < CHUNK_PLACES; place++)
 		block->bytes[place] += tail->bytes[place];
-	/* Marks of a block are at its start. */
+	/* Block state is at the start of the block. */
 	atomic_fetch_add(&marks[block->unit].away, atomic_exchange(&marks[tail->unit].away, 0));
 	range_join(&store->arena.free_units);
 	free(tail);
@@ -161,7 +162,7 @@ static enum sw_status block_query_extend(struct heap *heap, struct block *block,
 		return status;
 	*ret_away = block_away(tail);
 	block_query_join(store, block, tail);
-	/* Not arena_mark_block(): what was discarded of the first part stays so. */
+	/* Not arena_mark_block(), which would reset what was discarded of the first part. */
 	atomic_store_explicit(&store->arena.states[block->unit].units, block->units, memory_order_relaxed);
 	for (uint32_t i = 0; i < more; i++)
 		atomic_store_explicit(&store->arena.table[unit + i], block->unit + 1, memory_order_release);
@@ -179,7 +180,7 @@ enum sw_status heap_grow(struct heap *heap, CUdeviceptr base, size_t bytes, enum
 	heap_enter(heap);
 	struct block *block = arena_block_at(arena, base);
 	if (block && block->slab) {
-		/* A place in a slab has the length of its class. */
+		/* A slot has the length of its class. */
 		uint32_t word = arena_look(arena, base);
 
 		status = bytes <= small_class_bytes(word & ~ARENA_SLAB) ? SW_OK : SW_NO_MEMORY;

@@ -1,8 +1,9 @@
 /*
- * Reserved space is taken from the arena as a block's is, but nothing is marked there until a block is placed. All chunks
- * of a block are unmapped in one call of the driver, so a refusal leaves all of them where they were.
+ * Serves memory that the program makes and maps itself. Reserved space is taken from the arena like that of a block,
+ * but its words are set only when a block is placed. All chunks of a block are unmapped in one driver call, so that a
+ * refusal leaves all of them mapped.
  *
- * Being closed is a pin: made when the block is placed, ended when it is opened.
+ * A block that is not open has one pin, from the time when it is placed until it is opened.
  */
 #include "shim/heap/block_unmapped.h"
 #include "shim/heap/heap_internal.h"
@@ -121,7 +122,7 @@ bool heap_was_placed(struct heap *heap, const struct block *block)
 	return placed;
 }
 
-/* Chunk by chunk, behind each other; what was mapped of it is not mapped any more on failure. */
+/* Maps the chunks one behind the other. On failure, what was mapped has been unmapped again. */
 static CUresult map_all(const struct block *block, CUdeviceptr at)
 {
 	CUdeviceptr first = at;
@@ -139,7 +140,7 @@ static CUresult map_all(const struct block *block, CUdeviceptr at)
 	return CUDA_SUCCESS;
 }
 
-/* Everything is said of it before it can be found. */
+/* All state is set before the block's words make it visible. */
 static void mark_placed(struct heap *heap, struct block *block, uint32_t space, uint32_t space_units)
 {
 	struct arena *arena = &heap->store.arena;
@@ -205,7 +206,7 @@ CUresult heap_unplace(struct heap *heap, struct block *block)
 	CUdeviceptr address = block_address(&heap->store, block);
 	uint64_t bytes = heap_unmapped_bytes(block);
 
-	/* Nothing of it is on its way from here on, nor begins to be. */
+	/* From here on no piece of it is moving or begins to move. */
 	if (!heap_pin(heap, address, bytes))
 		return CUDA_ERROR_NOT_READY;
 	heap_enter(heap);
@@ -218,7 +219,7 @@ CUresult heap_unplace(struct heap *heap, struct block *block)
 	return result;
 }
 
-/* By its address: another thread may be taking it away. Under HEAP. */
+/* Looked up by address, because another thread may be unplacing it. Locking: the caller holds HEAP. */
 static struct block *placed_at(const struct heap *heap, CUdeviceptr address)
 {
 	struct block *block = arena_block_at(&heap->store.arena, address);
@@ -248,7 +249,7 @@ bool heap_is_open(struct heap *heap, CUdeviceptr address)
 	return open;
 }
 
-/* Under HEAP, with nothing of it on its way. */
+/* Locking: the caller holds HEAP, and no piece of the block is moving. */
 static void block_unmapped_fix(struct heap *heap, struct block *block)
 {
 	block->left = block->stays = block->placed = true;
@@ -256,7 +257,7 @@ static void block_unmapped_fix(struct heap *heap, struct block *block)
 		block_show_pin(&heap->store, block);
 }
 
-/* Nothing of it is on its way from here on, nor begins to be, until block_unmapped_unpin(). */
+/* From here on no piece of it is moving or begins to move, until block_unmapped_unpin(). */
 static bool block_unmapped_pin(struct heap *heap, struct block *block)
 {
 	return !block->units_mapped || heap_pin(heap, block_address(&heap->store, block), heap_unmapped_bytes(block));

@@ -1,3 +1,7 @@
+/*
+ * Makes, keeps and releases the chunks of a heap, charges them to budgets or to the peers that lend them, and maps
+ * aliases.
+ */
 #include "shim/heap/chunk.h"
 #include "shim/base/clock.h"
 #include "shim/base/log.h"
@@ -7,9 +11,9 @@
 
 #include <stdlib.h>
 
-/* ---- what it is charged to ---- */
+/* ---- charging ---- */
 
-/* So long the driver is taken at its word; then what is asked for next asks again. */
+/* For so long the driver is believed to have no memory; the next request after that asks it again. */
 #define FULL_NS 1000000000
 
 bool chunk_is_full(const struct chunk_store *store)
@@ -78,9 +82,9 @@ static const char *name_of(const struct chunk *chunk)
 /* ---- making ---- */
 
 /*
- * Movable chunks are made without gpuDirectRDMACapable: registering one for RDMA must fail rather than go stale.
- * Fixed ones are made with it, and exportable, as far as the device says it can; movable ones are exportable where the
- * policy wants that. What is refused all the same is made plain.
+ * Movable chunks are made without gpuDirectRDMACapable: registering one for RDMA must fail rather than go stale. Fixed
+ * chunks are made with it, and exportable, as far as the device supports both; movable ones are exportable if the
+ * policy requires it. If the driver refuses, the chunk is made without both.
  */
 static CUresult create_special(struct chunk_store *store, struct chunk *chunk)
 {
@@ -121,11 +125,13 @@ static enum sw_status chunk_create(struct chunk_store *store, struct chunk *chun
 	if (result != CUDA_ERROR_OUT_OF_MEMORY)
 		log_once("cuMemCreate of %llu bytes in %s memory: %s", (unsigned long long)chunk_bytes(chunk->units),
 			 name_of(chunk), real_error_name(result));
-	/* Why it cannot be had elsewhere (limits, cgroups, other processes) differs; for the program there is no more memory. */
+	/* Outside the device the reasons differ (limits, cgroups, other processes); for the program it is no memory. */
 	return chunk->place != CHUNK_DEVICE ? SW_NO_MEMORY : status_of(result);
 }
 
-/* Charged and made; *ret_chunk: written on success alone. *ret_refused: it was not the budget that had none. */
+/*
+ * Charges and makes a chunk. *ret_chunk is written on success only. *ret_refused: the driver refused, not the budget.
+ */
 static enum sw_status chunk_make_one(struct chunk_store *store, const struct chunk *like, struct chunk **ret_chunk,
 				     bool *ret_refused)
 {
@@ -155,7 +161,7 @@ static enum sw_status chunk_make_one(struct chunk_store *store, const struct chu
 	return status;
 }
 
-/* A peer that has no more, whatever it was to lend, is left alone for a while. */
+/* A peer whose driver has no more memory, whatever its limit, is not asked again for a while. */
 enum sw_status chunk_make_lent(struct chunk_store *store, enum chunk_kind kind, unsigned lender, unsigned units,
 			       struct chunk **ret_chunk)
 {
@@ -225,7 +231,8 @@ void chunk_put(struct chunk_store *store, struct chunk *chunk)
 /* ---- aliases ---- */
 
 /*
- * As much address space as all chunks could take; it is free (docs/facts.md, Mapping). Halved until the driver agrees.
+ * Address space for aliases: as much as all chunks could take, because it costs nothing (docs/facts.md, Mapping).
+ * Halved until the driver agrees.
  */
 #define ALIAS_MOST  ((uint64_t)4 << 40)
 #define ALIAS_LEAST ((uint64_t)1 << 30)
@@ -247,7 +254,7 @@ static bool alias_space(struct chunk_store *store)
 	return store->alias_base != 0;
 }
 
-/* Some address of its own; nothing is mapped there. 0: there is none. */
+/* Returns free alias space with nothing mapped in it, or 0 if none is left. */
 static CUdeviceptr take_alias(struct chunk_store *store, unsigned units)
 {
 	uint64_t unit;
@@ -284,13 +291,16 @@ enum sw_status chunk_give_alias(struct chunk_store *store, struct chunk *chunk)
 	}
 	result = map_allow(chunk->alias, bytes, store->device, 0);
 	chunk->shut = result != CUDA_SUCCESS;
-	/* While it is mapped its memory is held, whoever releases it: it is kept, for the next try. */
+	/*
+	 * If it cannot be unmapped, it keeps its memory allocated even after a release; keep the alias for the next
+	 * try.
+	 */
 	if (chunk->shut && map_remove(chunk->alias, bytes) == CUDA_SUCCESS)
 		forget_alias(store, chunk);
 	return status_of(result);
 }
 
-/* False: the driver refused. */
+/* Returns false if the driver refused. */
 static bool drop_alias(struct chunk_store *store, struct chunk *chunk)
 {
 	if (!chunk->alias)
@@ -312,7 +322,7 @@ void chunk_store_fini(struct chunk_store *store)
 	store->alias_base = 0;
 }
 
-/* False: the driver refused; the chunk stays in the store for another try. */
+/* Returns false if the driver refused; the chunk stays in the store for another try. */
 static bool release_first(struct chunk_store *store, enum chunk_kind kind, enum chunk_place place, unsigned units)
 {
 	struct chunk *chunk = store->warm[kind][place][units];

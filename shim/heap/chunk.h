@@ -1,12 +1,13 @@
 /*
- * chunk.h: physical memory. A chunk is one physical allocation (cuMemCreate), the unit of mapping and of moving.
+ * chunk.h: physical memory. A chunk is one physical allocation (cuMemCreate), the unit of mapping and of migration.
  *
- * Owner: the block that has it, from chunk_get() to chunk_put(); between the two calls a chunk lies warm in the store,
- * still charged to its budget. Lock: HEAP. Sizes are multiples of 2 MiB up to 128 MiB (docs/facts.md,
- * Mapping: cost is per chunk far more than per byte, and a handle cannot be split).
+ * Sizes are multiples of 2 MiB up to 128 MiB, because mapping costs far more per chunk than per byte and a handle
+ * cannot be split (docs/facts.md, Mapping). A chunk that has moved once also has an *alias*: a second address, in a
+ * reservation of the library, at which the mover reads and writes it whatever is mapped at the program's address. The
+ * alias lasts as long as the chunk.
  *
- * A chunk that has moved once also has an *alias*: a second address, in a reservation of our own, where the mover reads
- * and writes it whatever is mapped at the program's address. The alias lasts as long as the chunk.
+ * Locking: the caller holds HEAP unless a function says otherwise. Owner: the block that has the chunk, from
+ * chunk_get() to chunk_put(); otherwise the chunk is warm in the store, still charged to its budget.
  */
 #ifndef SPILLWAY_CHUNK_H
 #define SPILLWAY_CHUNK_H
@@ -22,30 +23,31 @@ struct chunk {
 	CUmemGenericAllocationHandle handle;
 	CUdeviceptr alias; /* 0: none yet */
 	uint8_t units, place, kind;
-	uint8_t lender;      /* place is CHUNK_PEER: which of the store's */
-	bool moving;         /* in transit (migration.h) */
-	bool shut;           /* the alias could be made neither accessible nor go away, yet */
-	bool exportable;     /* made to be exported as a file descriptor */
-	struct block *block; /* that it is mapped for; NULL while warm */
-	struct chunk *next;  /* the next of its block, or of the warm list */
+	uint8_t lender;  /* place is CHUNK_PEER: index into the store's lenders */
+	bool moving;     /* being migrated (migration.h) */
+	bool shut;       /* the alias is mapped without access, because the driver refused both access and unmapping */
+	bool exportable; /* was made to be exported as a file descriptor */
+	struct block *block; /* the block in which it is mapped; NULL while warm */
+	struct chunk *next;  /* next in its block or in the warm list */
 };
 
 struct chunk_store {
 	CUdevice device;
 	unsigned n_lenders;
 	struct lender *lenders[HEAP_LENDERS];
-	const _Atomic uint64_t *peers; /* heap_config */
+	const _Atomic uint64_t *peers; /* of heap_config */
 	bool usable[CHUNK_PLACES];
-	/* Of device and host; those of peers are their own. */
+	/* For device and host only; peers have theirs in `lenders`. */
 	CUmemLocation location[CHUNK_PLACES];
 	struct budget *budget[CHUNK_PLACES];
-	bool rdma, exportable; /* fixed chunks: what the device can do */
-	bool share;            /* movable chunks are to be exportable, too */
+	bool rdma, exportable; /* fixed chunks: what the device supports */
+	bool share;            /* movable chunks must be exportable, too */
 	_Atomic uint64_t
-	    full; /* ns: when the driver had no device memory, though the budget had; 0: since then it had */
+	    full; /* time (ns) when the driver last had no device memory within the budget; 0: it has had some since */
 	struct chunk *warm[CHUNK_KINDS][CHUNK_PLACES][CHUNK_MOST + 1];
-	uint64_t warm_bytes[CHUNK_PLACES], made_bytes[CHUNK_PLACES]; /* of all chunks that exist, made >= warm */
-	CUdeviceptr alias_base;                                      /* 0 until the first chunk moves */
+	/* warm chunks; all chunks that exist, made >= warm */
+	uint64_t warm_bytes[CHUNK_PLACES], made_bytes[CHUNK_PLACES];
+	CUdeviceptr alias_base; /* 0 until the first chunk moves */
 	uint64_t alias_bytes;
 	struct range_set alias_units;
 };
@@ -55,51 +57,51 @@ static inline uint64_t chunk_bytes(unsigned units)
 	return (uint64_t)units * HEAP_UNIT;
 }
 
-/* Bits: the other devices that a mapping made now is to be open to. */
+/* Returns bits: the peers to which a mapping that is made now must be opened. */
 static inline uint64_t chunk_peers(const struct chunk_store *store)
 {
 	return store->peers ? atomic_load(store->peers) : 0;
 }
 
 /*
- * Has the driver had no device memory for a chunk under the budget, less than a second ago? Others fill the device. Needs no
- * lock.
+ * Returns whether the driver had no device memory for a chunk within the budget less than a second ago, so that other
+ * processes fill the device. Locking: none.
  */
 bool chunk_is_full(const struct chunk_store *store);
 /*
- * Bytes that may still be made at a place; none on a device that others fill; of peers what the one has that lends most,
- * for a chunk lies on one of them. Needs no lock.
+ * Returns the bytes that may still be made at a place: 0 on a device that others fill; for CHUNK_PEER what the peer
+ * with the most room lends, because a chunk is on one peer. Locking: none.
  */
 uint64_t chunk_left(const struct chunk_store *store, enum chunk_place place);
-/* A chunk of that size: warm, or new under the budget. NO_MEMORY: over the budget, or the driver has none. */
+/* Returns a chunk of that size, warm or new. Returns NO_MEMORY if the budget or the driver has none. */
 enum sw_status chunk_get(struct chunk_store *store, enum chunk_kind kind, enum chunk_place place, unsigned units,
 			 struct chunk **ret_chunk);
 /*
- * In two steps, for pinning host memory takes long (0.2 s a GiB): a new chunk under the budget, without HEAP; then, with
- * it, the chunk becomes one of the store's.
+ * The same in two steps, because pinning host memory takes long (0.2 s a GiB): chunk_make() makes a new chunk within
+ * the budget, without HEAP; chunk_join(), under HEAP, adds it to the store's figures.
  */
 enum sw_status chunk_make(struct chunk_store *store, enum chunk_kind kind, enum chunk_place place, unsigned units,
 			  struct chunk **ret_chunk);
-/* On that peer, and no other. */
+/* As chunk_make(), on one given peer. The caller must call chunk_join() as well. */
 enum sw_status chunk_make_lent(struct chunk_store *store, enum chunk_kind kind, unsigned lender, unsigned units,
 			       struct chunk **ret_chunk);
 void chunk_join(struct chunk_store *store, struct chunk *chunk);
-/* The chunk gets its alias, if it has none. NO_MEMORY, DRIVER: it stays without. */
+/* Gives the chunk its alias, if it has none. Returns NO_MEMORY or DRIVER if it stays without one. */
 enum sw_status chunk_give_alias(struct chunk_store *store, struct chunk *chunk);
-/* Does the device that lends it want memory back (lender.h)? */
+/* Returns whether the peer that lends the chunk wants memory back (lender.h). Locking: none. */
 bool chunk_is_wanted(const struct chunk_store *store, const struct chunk *chunk);
-/* Back to the store, unmapped. */
+/* Puts an unmapped chunk back into the store, as warm. */
 void chunk_put(struct chunk_store *store, struct chunk *chunk);
-/* The same, and to the driver at once: it is not to be used again. What the driver refuses to take stays warm. */
+/* Releases a chunk to the driver at once, so that it is not reused. It stays warm if the driver refuses. */
 void chunk_drop(struct chunk_store *store, struct chunk *chunk);
-/* Release warm chunks to the driver until at most keep bytes are warm. What the driver refuses to take stays. */
+/* Releases warm chunks to the driver until at most `keep` bytes are warm. Chunks that the driver refuses stay warm. */
 void chunk_trim(struct chunk_store *store, enum chunk_place place, uint64_t keep);
 /*
- * Release one warm chunk: the shortest that has as many units, else the longest there is. False: there is none, or the
- * driver takes none of them.
+ * Releases one warm chunk: the shortest of at least `units` units, else the longest. Returns false if no chunk is warm,
+ * or the driver refuses all of them.
  */
 bool chunk_release_one(struct chunk_store *store, enum chunk_place place, unsigned units);
-/* The end of the store, which holds no chunk any more. */
+/* Frees the alias space. The store must hold no chunk any more. */
 void chunk_store_fini(struct chunk_store *store);
 
 #endif

@@ -1,6 +1,7 @@
 /*
- * Ties the parts together under one lock, and decides small or large. What is charged to a budget is physical: chunks,
- * whether in use, warm, or part of an empty slab. What is idle is charged but free.
+ * Creates a heap, allocates and frees: ties the parts together under one lock and chooses slab or block. Budgets are
+ * charged for physical memory: all chunks, whether in use, warm, or part of an empty slab. So idle memory is charged
+ * although it is free.
  */
 #include "shim/heap/heap_internal.h"
 #include "shim/base/log.h"
@@ -101,7 +102,7 @@ void heap_destroy(struct heap *heap)
 	if (!heap)
 		return;
 	heap_trim(heap, 0, 0);
-	/* Blocks the program never freed keep the reservation; the driver takes it back at the end of the process. */
+	/* Blocks that the program never freed keep the reservation; the driver frees it at the end of the process. */
 	if (!arena_fini(&heap->store.arena))
 		log_line("a heap was destroyed with blocks in use");
 	chunk_store_fini(&heap->store.chunks);
@@ -113,7 +114,7 @@ void heap_destroy(struct heap *heap)
 static enum sw_status alloc_large(struct heap *heap, size_t bytes, enum chunk_kind kind, enum heap_from from,
 				  struct heap_grant *grant)
 {
-	size_t units = bytes / HEAP_UNIT + (bytes % HEAP_UNIT != 0); /* bytes may be SIZE_MAX */
+	size_t units = bytes / HEAP_UNIT + (bytes % HEAP_UNIT != 0); /* `bytes` may be SIZE_MAX */
 
 	if (units > heap->store.arena.n_units)
 		return SW_NO_MEMORY;
@@ -156,7 +157,7 @@ enum sw_status heap_alloc(struct heap *heap, size_t bytes, enum chunk_kind kind,
 		status = alloc_small(heap, bytes, kind, from == HEAP_STRIPE ? HEAP_DEVICE : from, &grant);
 	else
 		status = alloc_large(heap, bytes, kind, from, &grant);
-	/* What was collected before it turned out not to be enough. */
+	/* Chunks that were collected before the failure. */
 	if (status != SW_OK)
 		heap_trim_to_keep(heap);
 	heap_leave(heap);
@@ -193,7 +194,7 @@ void heap_free(struct heap *heap, struct block *block, CUdeviceptr address)
 
 size_t heap_rounded(size_t bytes)
 {
-	if (bytes > SIZE_MAX / 2) /* nothing is that large */
+	if (bytes > SIZE_MAX / 2) /* avoids an overflow; no allocation is that large */
 		return bytes;
 	if (bytes <= SMALL_MOST)
 		return small_class_bytes(small_class_of(bytes));
@@ -276,7 +277,7 @@ uint64_t heap_trim(struct heap *heap, uint64_t keep_device, uint64_t keep_host)
 	if (!keep_device)
 		while (small_reclaim(&heap->small))
 			;
-	/* Lent memory is device memory, too, if not of this one: what nobody uses goes back with it. */
+	/* Lent memory is device memory of a peer, and is released with the device's. */
 	block_trim(&heap->store, (const uint64_t[CHUNK_PLACES]){keep_device, keep_host, keep_device});
 	uint64_t refused = block_stuck(store, CHUNK_DEVICE) + block_stuck(store, CHUNK_PEER) +
 			   heap_beyond(block_idle(store, CHUNK_DEVICE), keep_device) +

@@ -1,11 +1,12 @@
 /*
- * The lock of a heap, the copies of its figures that are renewed when the lock is dropped, and how much free memory the
- * heap keeps.
+ * The lock of a heap, the published copies of its figures, which are updated when the lock is dropped, and how much
+ * free memory the heap keeps.
  *
- * Up to keep[] the heap keeps free memory for good, unless it is lent; what is beyond goes back to the driver, but not while it is part of the program's ups and downs. A training job on cudaMallocAsync frees 12 GiB in
- * each step and takes them again: given back at once, a fifth of its allocations were made of new chunks, and its step
- * took 1.3 times as long with room for all (H200). So ticks look at the least that was idle through a span of them: that
- * much nobody has needed for so long.
+ * The heap keeps up to keep[] of free memory for good, except lent memory. What is beyond goes back to the driver, but
+ * not while the program takes it again in each step: each tick updates the minimum of idle bytes, and what was idle
+ * through a whole span of ticks is released. A training job on cudaMallocAsync frees 12 GiB in each step and takes them
+ * again: with idle memory released at once, a fifth of its allocations used new chunks, and a step took 1.3 times as
+ * long although everything fitted. Measured (H200).
  */
 #include "shim/base/clock.h"
 #include "shim/heap/heap_internal.h"
@@ -13,21 +14,25 @@
 #include "shim/stats/stats.h"
 
 /*
- * Ticks, of about a second. Others wait for device memory, and it is made again in no time; host memory takes
- * 200 ms a GiB to pin (docs/facts.md, Pinning), and who is short of it says so (quota.h).
+ * Length of a span in ticks of about a second. Device memory is short, because other processes want it and it is quick
+ * to make again. Host memory takes 200 ms a GiB to pin (docs/facts.md, Pinning), and processes that are short of it say
+ * so (quota.h).
  */
 static const unsigned span[CHUNK_PLACES] = {[CHUNK_DEVICE] = 2, [CHUNK_HOST] = 20, [CHUNK_PEER] = 2};
 
-/* In one tick: 2 ms for each 128 MiB that are unpinned, in which nobody can allocate; the next tick goes on. */
+/*
+ * Most bytes to release in one tick. Unpinning takes 2 ms for each 128 MiB, during which no thread can allocate; the
+ * next tick continues.
+ */
 static const uint64_t most[CHUNK_PLACES] = {
     [CHUNK_DEVICE] = UINT64_MAX, [CHUNK_HOST] = (uint64_t)512 << 20, [CHUNK_PEER] = UINT64_MAX};
 
-/* After so long without a tick there are none: their thread is gone, or is not wanted (control: no). */
+/* After so long without a tick, ticks have stopped: their thread has ended, or is not wanted (control: no). */
 #define TICKING_NS 3000000000u
 
 /* ---- the lock ---- */
 
-/* Something may have come into use, or become idle. */
+/* Updates the minimum of idle bytes. */
 static void note_idle(struct heap *heap)
 {
 	lock_assert_held(LOCK_HEAP);
@@ -99,10 +104,10 @@ void heap_lock_init(struct heap *heap, const struct heap_config *config)
 	heap->keep[CHUNK_HOST] = config->keep_host;
 	heap->keep[CHUNK_PEER] = config->keep_device;
 	heap->at_once[CHUNK_DEVICE] = config->device_at_once;
-	heap->at_once[CHUNK_PEER] = true; /* whose it is may need it */
+	heap->at_once[CHUNK_PEER] = true; /* its owner may need it */
 }
 
-/* Of what is idle on the host, so much may stay in view of what other processes of the user are owed. */
+/* Returns how much of the idle host memory may stay, given what is owed to other processes of the user. */
 static uint64_t not_owed(uint64_t idle)
 {
 	uint64_t owed = idle ? quota_owed() : 0;
@@ -110,7 +115,7 @@ static uint64_t not_owed(uint64_t idle)
 	return owed < idle ? idle - owed : 0;
 }
 
-/* Give back what is beyond that, and count what others get of it. */
+/* Releases idle memory beyond keep[] and reports what other processes get of it. */
 static void heap_lock_trim(struct heap *heap, uint64_t keep[CHUNK_PLACES])
 {
 	struct block_store *store = &heap->store;
@@ -146,8 +151,8 @@ void heap_trim_to_keep(struct heap *heap)
 }
 
 /*
- * At the end of a span: what may go of what was idle all the time. Of what is lent nothing is kept for good: its owner's
- * mover does not count it as room, and other processes cannot ask for it.
+ * Returns, at the end of a span, the bytes to release of those that were idle through it. No lent memory is kept: the
+ * mover of its owner does not count it as room, and other processes cannot ask for it.
  */
 static uint64_t heap_lock_unused(const struct heap *heap, enum chunk_place place)
 {
@@ -168,7 +173,7 @@ void heap_tick(struct heap *heap)
 		keep[place] = UINT64_MAX;
 		if (goes)
 			keep[place] = block_idle(&heap->store, place) - (goes < most[place] ? goes : most[place]);
-		/* What is left of it goes with the next tick. */
+		/* The rest is released at the next tick. */
 		if (heap->ticks[place] == span[place] && goes <= most[place]) {
 			heap->ticks[place] = 0;
 			heap->least[place] = UINT64_MAX;

@@ -1,8 +1,8 @@
 /*
- * Host memory that is pinned before it is needed. Pinning takes 0.2 s a GiB, and what leaves the device needs
- * host memory of its own size: where sizes vary from step to step, as in a GPT whose sequences do, some was pinned even
- * in the 25th step, in gaps of 120 ms instead of 30 (H200). So of each size there is in use on the device some lies
- * ready, in proportion: the next to leave are a sample of what is there.
+ * The host reserve: host memory that is pinned before it is needed. Pinning takes 0.2 s a GiB, and an evicted piece
+ * needs a chunk of its size. Where sizes vary from step to step, as in a GPT with sequences of varying length, memory
+ * was still pinned in the 25th step, in gaps of 120 ms instead of 30. Measured (H200). So for each size that is in use
+ * on the device, some chunks are kept ready, in proportion: the next evictions are a sample of what is resident.
  */
 #include "shim/heap/heap_internal.h"
 #include "shim/heap/migration.h"
@@ -10,9 +10,9 @@
 
 struct census {
 	const struct heap *heap;
-	uint32_t here[CHUNK_MOST + 1]; /* pieces on the device that may leave, by units */
+	uint32_t here[CHUNK_MOST + 1]; /* resident pieces that may be evicted, by units */
 	uint64_t here_bytes;
-	uint32_t ready[CHUNK_MOST + 1]; /* chunks of host memory that nothing uses */
+	uint32_t ready[CHUNK_MOST + 1]; /* unused chunks of host memory, by units */
 	uint64_t ready_bytes;
 };
 
@@ -37,7 +37,7 @@ static void count_ready(struct census *census, const struct chunk *chunk)
 	}
 }
 
-/* Free blocks are taken down for what leaves. */
+/* Counts free blocks, too, because evictions take them down for their chunks. */
 static void count_free(struct census *census, const struct block_store *store)
 {
 	for (unsigned units = 1; units <= CHUNK_MOST; units++)
@@ -46,7 +46,10 @@ static void count_free(struct census *census, const struct block_store *store)
 		count_ready(census, block->chunks);
 }
 
-/* How many of a size are to lie ready, of so many bytes in all. At least one, and no more than could leave. */
+/*
+ * Returns how many chunks of a size are to be ready, if `bytes` in all are: at least one, and no more than could be
+ * evicted.
+ */
 static uint64_t predict_score_of(const struct census *census, unsigned units, uint64_t bytes)
 {
 	uint64_t share = (uint64_t)((double)bytes * (double)census->here[units] / (double)census->here_bytes) + 1;
@@ -54,13 +57,16 @@ static uint64_t predict_score_of(const struct census *census, unsigned units, ui
 	return share < census->here[units] ? share : census->here[units];
 }
 
-/* Of many sizes one of each would be much more than what leaves. */
+/*
+ * Limits the reserve to this multiple of `bytes`: with many sizes, one chunk of each would be much more than is
+ * evicted.
+ */
 #define READY_TIMES 2
 
-/* The size of which most is missing; 0: of none. */
+/* Returns the size, in units, of which most bytes are missing; 0 if none is. */
 static unsigned most_missing(const struct census *census, uint64_t bytes)
 {
-	/* What is beyond that goes back when nobody has needed it (heap_lock.c). */
+	/* Idle memory beyond `keep` would go back to the driver when unused (heap_lock.c). */
 	uint64_t keep = census->heap->keep[CHUNK_HOST], twice = READY_TIMES * bytes,
 		 limit = twice < keep ? twice : keep;
 	uint64_t most = 0;
@@ -78,9 +84,13 @@ static unsigned most_missing(const struct census *census, uint64_t bytes)
 	return found;
 }
 
-/* What leaves goes to peers first. And what is pinned now may be needed for other sizes, or by others. */
+/*
+ * The host budget must have this multiple of `bytes` left: memory that is pinned now may be needed for other sizes, or
+ * by other processes.
+ */
 #define ROOM_TIMES 4
 
+/* Evictions go to peers first, so no reserve is needed while one has room. */
 static bool is_wanted(const struct heap *heap, uint64_t bytes)
 {
 	return !heap_peer_has(heap, bytes) && chunk_left(&heap->store.chunks, CHUNK_HOST) / ROOM_TIMES >= bytes &&
@@ -107,13 +117,13 @@ enum sw_status heap_fill_host_reserve(struct heap *heap, uint64_t bytes)
 	unsigned units = census.here_bytes ? most_missing(&census, bytes) : 0;
 	if (!units)
 		return SW_INVALID;
-	/* No lock is held: pinning takes long. */
+	/* No lock is held, because pinning takes long. */
 	atomic_store(&heap->is_stocking, true);
 	enum sw_status status = chunk_make(store, CHUNK_MOVABLE, CHUNK_HOST, units, &chunk);
 	if (status == SW_OK) {
 		heap_enter(heap);
 		chunk_join(store, chunk);
-		/* Without one now it gets it when it is taken. */
+		/* If this fails, the chunk gets its alias when it is taken. */
 		chunk_give_alias(store, chunk);
 		chunk_put(store, chunk);
 		heap_leave(heap);

@@ -1,3 +1,4 @@
+/* Calls the driver's mapping functions, and counts and times them (map.h). */
 #include "shim/heap/map.h"
 #include "shim/base/clock.h"
 #include "shim/driver/real.h"
@@ -25,7 +26,7 @@ static CUmemAccessDesc access_of(CUdevice device, bool allow)
 	};
 }
 
-/* After the first n descriptions; how many there are then. */
+/* Appends to the first n descriptions; returns their new number. */
 static unsigned add_peers(CUmemAccessDesc *access, unsigned n, uint64_t peers, bool allow)
 {
 	for (; peers; peers &= peers - 1)

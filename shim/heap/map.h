@@ -1,6 +1,6 @@
 /*
- * map.h: the driver calls that change what is mapped at an address, counted and timed: they are the mover's time, more
- * than the bytes are (docs/facts.md, Mapping). Under HEAP or under no lock.
+ * map.h: the driver calls that change mappings, counted and timed. They cost the mover more time than the bytes do
+ * (docs/facts.md, Mapping). Locking: the caller holds HEAP or no lock.
  */
 #ifndef SPILLWAY_HEAP_MAP_H
 #define SPILLWAY_HEAP_MAP_H
@@ -9,14 +9,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A whole chunk at an address. Cannot be touched yet. */
+/* Maps a whole chunk at an address. No device has access yet. */
 CUresult map_chunk(CUdeviceptr at, uint64_t bytes, CUmemGenericAllocationHandle handle);
 /*
- * Let the device, and others of which there is a bit, touch what is mapped there: one call for all. Never with access for
- * the host location: half device, half host, that makes real drivers crash (docs/facts.md, Host access).
+ * Grants access to the device and to the devices in the bits `peers`, in one call. Must never grant access to the host
+ * location: a mapping that is half device, half host, with such access makes real drivers crash (docs/facts.md, Host
+ * access).
  */
 CUresult map_allow(CUdeviceptr at, uint64_t bytes, CUdevice device, uint64_t peers);
-/* Other devices alone: let them, or let them no more. */
+/* Grants access to the devices in the bits `peers`, or revokes it. */
 CUresult map_allow_peers(CUdeviceptr at, uint64_t bytes, uint64_t peers, bool allow);
 CUresult map_remove(CUdeviceptr at, uint64_t bytes);
 

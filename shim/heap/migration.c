@@ -1,3 +1,7 @@
+/*
+ * Migrates chunks (migration.h): picks spares, exchanges physical memory under a block, makes spares, and keeps the
+ * list of pieces that came and went for the mover.
+ */
 #include "shim/heap/migration.h"
 #include "shim/heap/heap_internal.h"
 #include "shim/base/log.h"
@@ -14,7 +18,10 @@ static struct block *block_of(struct heap *heap, uint32_t unit)
 	return chunk ? chunk->block : NULL;
 }
 
-/* Is its block in use? The table forgets a block when it is freed, the piece stays mapped while it is warm. */
+/*
+ * Returns whether a piece starts here and its block is in use. A freed block has no words in the table, but its pieces
+ * stay mapped while it is warm.
+ */
 static bool is_in_use(const struct arena *arena, uint32_t piece)
 {
 	return piece < arena->n_units && atomic_load(&arena->piece[piece]) == piece + 1 &&
@@ -37,7 +44,7 @@ bool heap_piece(struct heap *heap, uint32_t piece, uint32_t *ret_units, enum chu
 	return there;
 }
 
-/* An alias, where it is needed. */
+/* Gives the chunk an alias if it needs one. */
 static enum sw_status give_alias(struct chunk_store *store, struct chunk *chunk, bool in_place)
 {
 	return in_place && chunk->place == CHUNK_DEVICE ? SW_OK : chunk_give_alias(store, chunk);
@@ -47,7 +54,7 @@ static struct chunk *warm_at(struct chunk_store *store, enum chunk_place place, 
 {
 	struct chunk *chunk = store->warm[CHUNK_MOVABLE][place][units];
 
-	/* Chunks that lie in a warm block are not here; heap_make_spare() sees to them. */
+	/* Chunks in warm blocks are not on this list; heap_make_spare() finds those. */
 	if (!chunk || give_alias(store, chunk, in_place) != SW_OK)
 		return NULL;
 	store->warm[CHUNK_MOVABLE][place][units] = chunk->next;
@@ -56,7 +63,7 @@ static struct chunk *warm_at(struct chunk_store *store, enum chunk_place place, 
 	return chunk;
 }
 
-/* Of what is warm on peers, what they do not want back. */
+/* Takes a warm chunk on a peer that does not want memory back. */
 static struct chunk *warm_on_peer(struct chunk_store *store, unsigned units, bool in_place)
 {
 	const struct chunk *first = store->warm[CHUNK_MOVABLE][CHUNK_PEER][units];
@@ -72,15 +79,15 @@ bool heap_peer_has(const struct heap *heap, uint64_t bytes)
 }
 
 /*
- * Where there is nothing warm on a peer that lends more, nothing is found, so that heap_make_spare() is asked: what the
- * peer has comes before what the host has warm.
+ * While a peer lends more but has nothing warm, no spare is returned, so that the caller asks heap_make_spare(): memory
+ * of a peer is preferred to warm memory of the host.
  */
 static bool peer_has_more(const struct heap *heap, unsigned units)
 {
 	return heap_peer_has(heap, chunk_bytes(units));
 }
 
-/* What the program wants on the host goes to a peer only where the host is full. */
+/* What the program wants on the host goes to a peer only if the host is full. */
 static struct chunk *find_host_spare(struct heap *heap, unsigned units, bool in_place)
 {
 	struct chunk_store *store = &heap->store.chunks;
@@ -106,7 +113,7 @@ static struct chunk *find_spare(struct heap *heap, const struct block *block, en
 	return chunk || peer_has_more(heap, units) ? chunk : warm_at(store, CHUNK_HOST, units, in_place);
 }
 
-/* Where it is copied from or to. */
+/* Returns the address at which the mover reads or writes the chunk. */
 static CUdeviceptr migration_side(const struct migration *transit, const struct chunk *chunk, bool in_place)
 {
 	return in_place && chunk->place == CHUNK_DEVICE ? transit->address : chunk->alias;
@@ -123,7 +130,7 @@ static void fill_in(struct migration *transit, struct chunk *spare, bool in_plac
 	transit->spare_handle = spare->handle;
 }
 
-/* What is on a peer is away already; but not where it should be. */
+/* Returns whether a nonresident chunk on a peer must move elsewhere. */
 static bool leaves_peer(const struct heap *heap, const struct chunk *chunk)
 {
 	return chunk->place == CHUNK_PEER &&
@@ -137,7 +144,7 @@ static bool may_go(const struct heap *heap, const struct chunk *chunk, enum chun
 	return (chunk->place == CHUNK_DEVICE || leaves_peer(heap, chunk)) && !block_is_pinned(chunk->block);
 }
 
-/* The chunk at a piece that may go there; NULL: there is none. */
+/* Returns the chunk of a piece that may go to `to`, or NULL. */
 static struct chunk *find_movable(const struct heap *heap, uint32_t piece, enum chunk_place to)
 {
 	const struct arena *arena = &heap->store.arena;
@@ -225,7 +232,7 @@ void heap_give_spare(struct heap *heap, struct migration *transit)
 	heap_leave(heap);
 }
 
-/* What belongs to the memory, not to who uses it. */
+/* Copies the fields that belong to the physical memory, not to the chunk's position in a block. */
 static void take_memory(struct chunk *chunk, const struct chunk *from)
 {
 	chunk->handle = from->handle;
@@ -236,7 +243,7 @@ static void take_memory(struct chunk *chunk, const struct chunk *from)
 	chunk->exportable = from->exportable;
 }
 
-/* The chunk keeps its place in the block's list; what it stands for is exchanged with the spare. */
+/* The chunk stays in the block's list; its physical memory is exchanged with that of the spare. */
 static void migration_exchange_one(struct heap *heap, struct migration *transit, bool lost)
 {
 	struct chunk *chunk = transit->chunk, *spare = transit->spare;
@@ -304,12 +311,15 @@ CUresult migration_unmap(const struct migration *transit)
 
 CUresult migration_map(struct heap *heap, const struct migration *transit, bool spare)
 {
-	/* Who reaches what the program maps itself is the program's to say, and what others reach stays (block_unmapped.h). */
+	/*
+	 * For memory that the program maps itself, the program alone grants access to peers, and what peers can access
+	 * does not migrate (block_unmapped.h).
+	 */
 	uint64_t bytes = migration_bytes(transit), peers = transit->block->loose ? 0 : chunk_peers(&heap->store.chunks);
 	CUmemGenericAllocationHandle handle = spare ? transit->spare_handle : transit->handle;
 	CUresult result = map_chunk(transit->address, bytes, handle);
 
-	/* What an earlier try could neither finish nor take back is in the way. */
+	/* A mapping of an earlier try that could be neither finished nor undone may be in the way. */
 	if (result != CUDA_SUCCESS && migration_unmap(transit) == CUDA_SUCCESS)
 		result = map_chunk(transit->address, bytes, handle);
 	if (result != CUDA_SUCCESS)
@@ -324,7 +334,7 @@ CUresult migration_map(struct heap *heap, const struct migration *transit, bool 
 
 /* ---- spares ---- */
 
-/* Away from the device no lock is held: pinning takes long. */
+/* Nonresident memory is made without the lock, because pinning takes long. */
 static enum sw_status make_away(struct heap *heap, unsigned units, bool lend, struct chunk **ret_chunk)
 {
 	struct chunk_store *store = &heap->store.chunks;
@@ -335,7 +345,7 @@ static enum sw_status make_away(struct heap *heap, unsigned units, bool lend, st
 	return status == SW_OK ? status : chunk_make(store, CHUNK_MOVABLE, CHUNK_HOST, units, ret_chunk);
 }
 
-/* Of a warm block on the host, before more is pinned; not while a peer has room. */
+/* Frees a chunk of a warm block on the host, before more memory is pinned; not while a peer has room. */
 static bool free_spare(struct heap *heap, unsigned units, bool lend)
 {
 	heap_enter(heap);
@@ -345,7 +355,7 @@ static bool free_spare(struct heap *heap, unsigned units, bool lend)
 	return freed;
 }
 
-/* From what is warm of other sizes; that is not given up for less than is needed. */
+/* Makes a chunk in exchange for warm memory of other sizes, which is not released if it is not enough. */
 static enum sw_status make_of_others(struct heap *heap, enum chunk_place place, unsigned units,
 				     struct chunk **ret_chunk)
 {
@@ -356,7 +366,7 @@ static enum sw_status make_of_others(struct heap *heap, enum chunk_place place, 
 	return block_get_chunk(store, CHUNK_MOVABLE, place, units, ret_chunk);
 }
 
-/* lend: of what is away, on a peer first. */
+/* lend: if nonresident, try a peer first. */
 static enum sw_status make_spare(struct heap *heap, enum chunk_place place, unsigned units, bool lend)
 {
 	enum sw_status status = SW_NO_MEMORY;
@@ -421,7 +431,7 @@ bool heap_has_given(const struct heap *heap)
 	return atomic_load(&heap->store.n_given) != 0;
 }
 
-/* ---- what is there ---- */
+/* ---- pieces and news ---- */
 
 struct arena *heap_arena(struct heap *heap)
 {
@@ -438,7 +448,7 @@ size_t heap_news(struct heap *heap, uint32_t *ret, size_t n, bool *ret_all)
 	store->news.wanted = true;
 	if (*ret_all) {
 		store->news.n = 0;
-	} else if (store->news.n) { /* none ever kept: there is no array either, and memcpy() must not be given NULL */
+	} else if (store->news.n) { /* if none was ever stored, `pieces` is NULL, which memcpy() must not be given */
 		taken = store->news.n < n ? store->news.n : n;
 		memcpy(ret, store->news.pieces, taken * sizeof(*ret));
 		store->news.n -= taken;

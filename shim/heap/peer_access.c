@@ -1,8 +1,8 @@
 /*
- * What other devices may reach (heap.h). A mapping is opened where it is made, for the devices that are named at that
- * moment, and says in its unit's state which those were. Here the mappings that were made before are brought up to what is
- * named now. A piece that is on its way is the mover's, who maps it without HEAP: it is looked at again when it has
- * arrived, and then either its mapping is new or it gets what it lacks.
+ * Access of peers to the heap (heap.h). A mapping is opened when it is made, to the devices that are named at that
+ * moment, and records them in its unit's state. The functions here bring older mappings up to date. A moving piece
+ * belongs to the mover, which maps it without HEAP; it is looked at again when it has arrived, and then either its
+ * mapping is new or it gets what it lacks.
  */
 #include "shim/heap/heap_internal.h"
 #include "shim/heap/map.h"
@@ -14,7 +14,7 @@
 /* As in pin.c: a piece arrives within some milliseconds. */
 #define PATIENCE_MS 1000
 
-/* The next mapped piece from *unit on, NULL: there is none; *unit moves behind it. Under HEAP. */
+/* Returns the next mapped piece from *unit on, or NULL; moves *unit behind it. Locking: the caller holds HEAP. */
 static struct unit_state *next_piece(struct arena *arena, uint32_t *unit, uint32_t *ret_piece)
 {
 	while (*unit < arena->n_units_seen) {
@@ -23,7 +23,7 @@ static struct unit_state *next_piece(struct arena *arena, uint32_t *unit, uint32
 		if (atomic_load(&arena->piece[piece]) != piece + 1)
 			continue;
 		*unit = piece + arena->states[piece].units_of_piece;
-		/* Of what the program maps itself, cuMemSetAccess alone decides. */
+		/* The program's cuMemSetAccess alone decides for memory that the program maps itself. */
 		if (arena->states[piece].chunk->block->loose)
 			continue;
 		*ret_piece = piece;
@@ -32,7 +32,7 @@ static struct unit_state *next_piece(struct arena *arena, uint32_t *unit, uint32
 	return NULL;
 }
 
-/* *ret_moving: something lacks it that is on its way. */
+/* *ret_moving: a moving piece lacks access. */
 static CUresult open_all(struct heap *heap, uint64_t wanted, bool *ret_moving)
 {
 	struct arena *arena = &heap->store.arena;

@@ -1,4 +1,4 @@
-/* What other devices lend to a heap: how much, and what they want back. */
+/* Memory that peers lend to a heap: how much, and what they want back. */
 #include "shim/heap/heap_internal.h"
 #include "shim/heap/migration.h"
 

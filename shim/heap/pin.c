@@ -1,12 +1,12 @@
 /*
- * Blocks that must stay where they are: memory that others know by its physical place, or that the GPU may reach at any
- * time without any submission naming it. migration_begin() refuses them under HEAP, and that is all there is to it: a pin
- * either comes before a piece begins to move, and then it does not, or after, and then it is waited for. Such a piece is
- * on its way to a place where it is mapped and goes on to be: a copy or a mapping, a fraction of a second at the very
- * most, for which the mover needs nothing from the thread that waits. What the plan is told of a pinned piece is that it
- * is no candidate (BLOCK_STATE_PINNED).
+ * Pins: blocks that must stay where they are, because others know their memory by its physical place, or because the
+ * GPU may access it at any time without a submission that names it. migration_begin() refuses pinned blocks under HEAP.
+ * So a pin comes either before a piece begins to move, which then does not, or after, and is then waited for. Such a
+ * piece moves to a place where it is mapped and stays mapped; that takes a copy or a mapping, a fraction of a second at
+ * most, for which the mover needs nothing from the waiting thread. The plan sees a pinned piece as no candidate
+ * (BLOCK_STATE_PINNED).
  *
- * A pin that has not ended counts; one that is to stay is a flag, so that a million of them are as good as one.
+ * Pins that will end are counted. A permanent pin is a flag, so that any number of them cannot overflow.
  */
 #include "shim/heap/heap_internal.h"
 #include "shim/stats/stats.h"
@@ -14,10 +14,13 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* A piece arrives within some milliseconds; when the GPU hangs, the thread that pins is not to hang with it. */
+/* A piece arrives within some milliseconds. The limit keeps the pinning thread from hanging with a GPU that hangs. */
 #define PATIENCE_MS 1000
 
-/* The next block in use from *unit on, before `end`; *unit moves behind it. NULL: there is none. */
+/*
+ * Returns the next block in use from *unit on and before `end`, or NULL; moves *unit behind it. Locking: the caller
+ * holds HEAP.
+ */
 static struct block *next_block(const struct arena *arena, uint32_t *unit, uint32_t end)
 {
 	while (*unit < end) {
@@ -35,7 +38,7 @@ static struct block *next_block(const struct arena *arena, uint32_t *unit, uint3
 	return NULL;
 }
 
-/* Which units these bytes touch; of no bytes, the one at the address. */
+/* Computes the units that these bytes touch; for no bytes, the unit of the address. */
 static void units_of(const struct arena *arena, CUdeviceptr address, size_t bytes, uint32_t *ret_first,
 		     uint32_t *ret_end)
 {
@@ -58,7 +61,7 @@ static void pin_change(struct heap *heap, struct block *block, uint32_t pins, en
 	block_tell_all(&heap->store, block);
 }
 
-/* Under HEAP. */
+/* Locking: the caller holds HEAP. */
 static bool is_on_its_way(const struct arena *arena, uint32_t unit, uint32_t end)
 {
 	struct block *block;
@@ -111,7 +114,7 @@ void heap_pin_end(struct heap *heap, CUdeviceptr address, size_t bytes, enum pin
 	while ((block = next_block(arena, &unit, last))) {
 		if (end != PIN_OFF && !block->stays)
 			stats_add(STAT_pinned_blocks, 1);
-		/* It may have been freed and taken anew meanwhile, by a program that does both at once. */
+		/* The block may have been freed and reused meanwhile, if the program does both at once. */
 		pin_change(heap, block, block->n_pins ? block->n_pins - 1 : 0, end);
 	}
 	heap_leave(heap);
@@ -137,9 +140,9 @@ uint64_t heap_pinned_device(struct heap *heap)
 	return bytes;
 }
 
-/* ---- by the program itself ---- */
+/* ---- pins of the program ---- */
 
-/* One for each allocation that it has pinned; several in a slab. */
+/* Pins of the program on one allocation; a slab may have several of these. */
 struct asked_pin {
 	struct asked_pin *next;
 	CUdeviceptr base;
@@ -174,7 +177,7 @@ enum sw_status heap_pin_asked(struct heap *heap, CUdeviceptr base)
 		*at = pin;
 		pin = NULL;
 	}
-	/* The pin that heap_pin() has counted stays; when the block has ended meanwhile, so has its pin. */
+	/* The pin counted by heap_pin() stays. If the block has been freed meanwhile, its pin has ended with it. */
 	if (at) {
 		(*at)->n++;
 		status = SW_OK;
@@ -209,7 +212,7 @@ void heap_forget_asked(struct heap *heap, struct block *block, CUdeviceptr addre
 
 	if (!pin)
 		return;
-	/* In a slab the neighbours may move again. */
+	/* If it is a slab, it may move again. */
 	pin_change(heap, block, block->n_pins - pin->n, PIN_OFF);
 	*at = pin->next;
 	free(pin);

@@ -1,14 +1,13 @@
 /*
- * Free memory of a heap, and how it is taken back: the warm blocks by length and by age, and what is given up for a chunk
+ * Free memory of a heap and how it is reused: the warm blocks by length and by age, and what is given up for a chunk
  * that the warm chunks do not have.
  *
- * A chunk of the wanted size comes from the warm chunks, else from the driver under the budget, else from taking down
- * the oldest warm block that has one (its physical memory is remapped where it is needed, never copied), else from
- * releasing as much of other sizes: warm chunks first, then the oldest warm blocks. On the host the driver is asked after
- * warm blocks.
+ * A chunk of the wanted size comes from the warm chunks, else from the driver within the budget, else from taking down
+ * the oldest warm block that has one (its memory is mapped elsewhere, never copied), else from releasing as much memory
+ * of other sizes: warm chunks first, then the oldest warm blocks. For host memory, warm blocks come before the driver.
  *
- * Taking down unmaps from the front, chunk by chunk, and stops where the driver refuses; the rest stays mapped, on the
- * list of stuck blocks, and is tried again at the next trim. So no driver error on the way out loses memory or address
+ * Taking down unmaps from the front, chunk by chunk, and stops if the driver refuses; the rest stays mapped, on the
+ * list of stuck blocks, and is tried again at the next trim. So no driver error on this path loses memory or address
  * space.
  *
  * Locking: the caller of every function here holds HEAP.
@@ -21,8 +20,8 @@
 #include <stdlib.h>
 
 /*
- * A warm block may be longer than what is asked for by an eighth of that, where there is free memory for so many times
- * what it is longer. Where there is not, a program would be out of memory for what lies behind the end of its blocks.
+ * A warm block may be longer than the request by an eighth of the request, if free memory of SLACK times the excess
+ * exists beside it. Without that condition a program would run out of memory because of the unused ends of its blocks.
  */
 #define SLACK 8
 
@@ -73,7 +72,7 @@ void block_warm_remove(struct block_store *store, struct block *block)
 		store->warm_bytes[place] -= block->bytes[place];
 }
 
-/* Units that may be taken beside those of the block. */
+/* Returns the units that are free beside those of the block. */
 static uint64_t room_beside(const struct block_store *store, const struct block *block, enum heap_from from)
 {
 	enum chunk_place only = from == HEAP_HOST ? CHUNK_HOST : CHUNK_DEVICE;
@@ -85,7 +84,7 @@ static uint64_t room_beside(const struct block_store *store, const struct block 
 	return bytes / HEAP_UNIT;
 }
 
-/* most: the longest. */
+/* most: the greatest length in units. */
 static bool has_length(const struct block_store *store, const struct block *block, uint32_t units, uint32_t most,
 		       enum heap_from from)
 {
@@ -94,7 +93,7 @@ static bool has_length(const struct block_store *store, const struct block *bloc
 	return block->units == units || room_beside(store, block, from) >= (block->units - units) * (uint64_t)SLACK;
 }
 
-/* what: what the block is to be, of all that the program would take. */
+/* what: where the block may be; from: everything that the request would accept. */
 struct block *block_warm_find(struct block_store *store, uint32_t units, enum chunk_kind kind, enum heap_from what,
 			      enum heap_from from)
 {
@@ -115,7 +114,7 @@ struct block *block_warm_find(struct block_store *store, uint32_t units, enum ch
 
 /* ---- taking down, and making room ---- */
 
-/* Address space goes back at the end, in one piece, as it came. */
+/* Address space goes back at the end, in one range, as it was taken. */
 bool block_take_down(struct block_store *store, struct block *block)
 {
 	while (block->chunks) {
@@ -162,7 +161,7 @@ void block_retry_stuck(struct block_store *store)
 	}
 }
 
-/* Make room at a place: one step. False: nothing is left to give up. */
+/* Takes one step to free memory at a place. Returns false if nothing is left to give up, or the driver refused. */
 static bool reclaim(struct block_store *store, enum chunk_place place)
 {
 	struct block *block = store->oldest;
@@ -201,15 +200,15 @@ bool block_free_chunk(struct block_store *store, enum chunk_kind kind, enum chun
 }
 
 /*
- * Only chunks of other sizes, or of the other kind, are free at this place: as many bytes of them as a new one needs go
- * back to the driver, and no more blocks are taken down for it than that takes; none if they are not enough. Empty slabs
- * are given up for it one by one. False: nothing could go.
+ * For when only chunks of other sizes, or of the other kind, are free at this place: releases as many bytes of them as
+ * a new chunk needs, and takes down no more blocks than that requires; none if they are not enough. Then it gives up
+ * one empty slab. Returns false if nothing could be given up.
  */
 static bool make_way(struct block_store *store, enum chunk_place place, uint64_t bytes)
 {
 	struct chunk_store *chunks = &store->chunks;
 	uint64_t made = chunks->made_bytes[place], left = chunk_left(chunks, place);
-	/* With room in the budget it was the driver that had none. */
+	/* If the budget has room, it was the driver that had none. */
 	uint64_t need = left < bytes ? bytes - left : bytes;
 
 	if (block_idle(store, place) < need)
@@ -225,9 +224,10 @@ static bool make_way(struct block_store *store, enum chunk_place place, uint64_t
 }
 
 /*
- * To pin host memory takes 200 ms a GiB, to unmap it less than 3. A program that allocates anew in each step had
- * all that left the device pinned anew as well: what it had freed lay in warm blocks, and there was room for more (a GPT
- * on cudaMallocAsync, H200: gaps of 180 ms for 1 GiB).
+ * Returns whether memory at this place is expensive to make: pinning host memory takes 200 ms a GiB, unmapping it less
+ * than 3. Without this, a program that allocates again in each step had the memory for all its evictions pinned again,
+ * because what it had freed was in warm blocks and the budget had room: a GPT on cudaMallocAsync had gaps of 180 ms for
+ * 1 GiB. Measured (H200).
  */
 static bool is_dear(enum chunk_place place)
 {

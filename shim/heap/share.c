@@ -1,7 +1,7 @@
 /*
- * Chunks for other processes. A block that is to be shared has been pinned, so its chunks stay what they are; that they
- * can be exported is tried once for each, before anybody is told of it. A block is never used for anything else
- * afterwards (PIN_LEFT), so nobody sees the memory of whoever comes next.
+ * Exports chunks to other processes. A block that is to be shared has been pinned, so its chunks stay the same;
+ * heap_share_begin() tries once to export each before the block counts as shared. The block is never reused afterwards
+ * (PIN_LEFT), so no other process sees the memory of a later allocation.
  */
 #include "shim/heap/heap_internal.h"
 #include "shim/driver/real.h"

@@ -1,3 +1,4 @@
+/* Slabs (small.h): size classes, lists of slabs with free slots, and the bit map of each slab. */
 #include "shim/heap/small.h"
 #include "shim/stats/stats.h"
 
@@ -11,7 +12,7 @@ struct slab {
 	struct block *block;
 	struct slab *next, *prev; /* on a partial list */
 	uint16_t size_class, n_slots, n_free;
-	uint16_t first_word; /* no free slot in the words before it */
+	uint16_t first_word; /* no free slot in the words before this one */
 	uint64_t free[];     /* one bit a slot, as many words as the class needs */
 };
 
@@ -27,7 +28,7 @@ unsigned small_class_of(size_t bytes)
 {
 	if (bytes <= 8 * SLOT_LEAST)
 		return bytes <= SLOT_LEAST ? 0 : (unsigned)((bytes - 1) / SLOT_LEAST);
-	/* The doubling is by the highest bit of bytes - 1; the two bits below it give the step. */
+	/* The highest bit of bytes - 1 gives the doubling, the two bits below it the step. */
 	unsigned high = 63 - (unsigned)__builtin_clzll(bytes - 1);
 	unsigned step = (unsigned)((bytes - 1) >> (high - 2)) & 3;
 	return 8 + (high - 12) * 4 + step;
@@ -127,7 +128,7 @@ static CUdeviceptr slot_take(struct small *small, struct slab *slab)
 	       (word * 64 + bit) * small_class_bytes(slab->size_class);
 }
 
-/* A slab with a free slot at one place: one in use, or an empty one. */
+/* Returns a slab with a free slot at one place, in use or empty; NULL if there is none. */
 static struct slab *slab_at(struct small *small, unsigned size_class, enum chunk_kind kind, enum chunk_place place)
 {
 	struct slab *slab = small->partial[kind][size_class][place];
@@ -144,7 +145,7 @@ enum sw_status small_take(struct small *small, size_t bytes, enum chunk_kind kin
 
 	lock_assert_held(LOCK_HEAP);
 	*ret_reused = true;
-	/* A new slab in device memory comes before a free slot away from it. */
+	/* A new slab in device memory is preferred to a free slot in nonresident memory. */
 	if (from != HEAP_HOST) {
 		slab = slab_at(small, size_class, kind, CHUNK_DEVICE);
 		if (!slab)
