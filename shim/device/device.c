@@ -1,3 +1,4 @@
+/* Examines devices, sets their budgets from the policy, finds the peers that lend to them, and creates their heaps. */
 #include "shim/device/device.h"
 #include "shim/context/context.h"
 #include "shim/process/process.h"
@@ -10,30 +11,30 @@
 
 #include <stdlib.h>
 
-/* Left to the driver for the context, libraries and arrays when the user sets no budget (docs/design.md, Budgets). */
+/* Left to the driver for contexts, libraries and arrays if the user sets no budget (docs/design.md, Budgets). */
 #define DEFAULT_RESERVE ((uint64_t)1 << 30)
-/* Free memory kept warm: a quarter of the budget, at most this much. Other processes want memory too. */
+/* Free memory kept warm: a quarter of the budget, at most KEEP_MOST, because other processes need memory too. */
 #define KEEP_MOST  ((uint64_t)4 << 30)
 #define KEEP_SHARE 4
 /*
- * Address space is free (docs/facts.md, Mapping); this many times what all budgets could hold, so that holes never
- * matter.
+ * Address space of a heap: this multiple of what all budgets could hold, so that fragmentation never matters. Address
+ * space costs nothing (docs/facts.md, Mapping).
  */
 #define ARENA_TIMES 4
 /*
- * Where the arenas should lie: high, and 4 TiB apart by device, so that a heap address is not easily taken for a number
- * that a kernel is given. Such hints were honoured (docs/facts.md, Mapping); left alone, the driver gave 0x302000000.
+ * Preferred start of each arena: high, and 4 TiB apart by device, so that a heap address is unlikely to equal a number
+ * that is a kernel parameter. The driver honoured such hints (docs/facts.md, Mapping); without one it gave 0x302000000.
  */
 #define ARENA_HINT(ordinal) ((ordinal) < 16 ? ((CUdeviceptr)0x2000 + 0x400 * (CUdeviceptr)(ordinal)) << 32 : 0)
 
 /*
- * Address space for programs that map memory themselves, in sizes of the device: PyTorch reserves 9/8 of that for each of
- * two pools of each stream.
+ * Address space for programs that map memory themselves, as a multiple of the device's memory: PyTorch reserves 9/8 of
+ * the device for each of two pools of each stream.
  */
 #define SPACES 18
 
 static _Atomic(struct device *) devices[DEVICE_MOST];
-static atomic_uint n_devices; /* highest ordinal looked at, plus 1 */
+static atomic_uint n_devices; /* highest examined ordinal, plus 1 */
 struct budget host_budget;
 
 static int device_attribute(CUdevice ordinal, CUdevice_attribute which)
@@ -78,7 +79,10 @@ static struct device *look_at(CUdevice ordinal)
 	device->lender.own = &device->budget;
 	device->total = total;
 	device->vmm = device_attribute(ordinal, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
-	/* Without concurrent access it is device memory under another name, which the CPU may touch in pauses alone. */
+	/*
+	 * Without concurrent access, managed memory is device memory that the CPU may access only while the GPU is
+	 * idle.
+	 */
 	device->managed = device_attribute(ordinal, CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY) &&
 			  device_attribute(ordinal, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS);
 	device->pageable = device_attribute(ordinal, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS);
@@ -87,7 +91,7 @@ static struct device *look_at(CUdevice ordinal)
 	if (device->vmm)
 		find_host_location(device);
 	tell_stats(device);
-	/* Until a context tells how much is free; see set_budget(). */
+	/* Until a context can say how much is free; see set_budget(). */
 	atomic_store(&device->budget.limit, total > DEFAULT_RESERVE ? total - DEFAULT_RESERVE : total);
 	return device;
 }
@@ -113,7 +117,7 @@ struct device *device_get(CUdevice ordinal)
 	struct device *device = atomic_load_explicit(&devices[ordinal], memory_order_acquire);
 	if (__builtin_expect(device != NULL, 1))
 		return device;
-	real_bind(); /* not under START: it may need the loader's lock */
+	real_bind(); /* not under START, because it may need the loader's lock */
 	lock_take(&start_lock);
 	device = device_find(ordinal);
 	lock_drop(&start_lock);
@@ -135,7 +139,7 @@ uint64_t device_headroom(const struct device *device)
 	return device->total / 8 < DEFAULT_RESERVE ? device->total / 8 : DEFAULT_RESERVE;
 }
 
-/* An absolute size, a share of whole, or what we think best. */
+/* Resolves a size of the policy: absolute, a percentage of `whole`, or `automatic`. */
 static uint64_t device_resolve(struct policy_size size, uint64_t whole, uint64_t automatic)
 {
 	if (size.kind == POLICY_SIZE_BYTES)
@@ -145,7 +149,7 @@ static uint64_t device_resolve(struct policy_size size, uint64_t whole, uint64_t
 	return automatic;
 }
 
-/* A size given for each process holds as ever, unless the policy says what all of them may have. */
+/* A size set for each process is used alone, unless the policy also sets the total of all processes. */
 static void set_host_budget(const struct policy *policy)
 {
 	struct hostmem memory = hostmem_read("");
@@ -167,7 +171,10 @@ static void set_host_budget(const struct policy *policy)
 		     device_resolve(own, memory.total, shared ? terms.total : hostmem_default_budget(&memory)));
 }
 
-/* most: what all heaps together may take of the device. Half of its own budget stays its own where nobody says else. */
+/*
+ * Sets how much the device lends. most: what all heaps together may take of the device. Unless the policy sets it, half
+ * of the device's budget is never lent.
+ */
 static void set_lender(struct device *device, uint64_t most)
 {
 	uint64_t own = atomic_load(&device->budget.limit), beyond = most > own ? most - own : 0;
@@ -186,12 +193,15 @@ static void set_budget(struct device *device)
 	lock_assert_held(LOCK_START);
 	if (device->budget_known)
 		return;
-	/* What is free can be asked of the current device only. */
+	/* The driver reports free memory of the current device only. */
 	bool known = REAL(cuCtxGetDevice)(&current) == CUDA_SUCCESS && current == device->ordinal &&
 		     REAL(cuMemGetInfo_v2)(&free, &total) == CUDA_SUCCESS;
 	if (!known)
 		free = device->total;
-	/* What the program took before us, or others borrow, is charged already and is not in what is free: it counts once. */
+	/*
+	 * Memory that was charged before (taken by the program or borrowed by others) is not in `free`, so it is added:
+	 * it counts once.
+	 */
 	uint64_t mine = free + atomic_load(&device->budget.used) + atomic_load(&device->lender.beyond.used);
 	if (mine > device->total)
 		mine = device->total;
@@ -218,7 +228,7 @@ static bool device_reaches(const struct device *from, const struct device *to)
 	return REAL(cuDeviceCanAccessPeer)(&can, from->ordinal, to->ordinal) == CUDA_SUCCESS && can;
 }
 
-/* The driver does not name the link: NVLink carries atomics natively, PCIe does not (doctor says it by the same rule). */
+/* The driver does not name the link. NVLink has native atomics, PCIe has not (doctor uses the same rule). */
 static enum stats_link_kind link_between(const struct device *from, const struct device *to)
 {
 	int atomics = 0;
@@ -231,7 +241,10 @@ static enum stats_link_kind link_between(const struct device *from, const struct
 	return atomics ? STATS_LINK_NVLINK : STATS_LINK_PCIE;
 }
 
-/* NULL: it can lend. Whoever may be given access to the heap must reach all of it, wherever it lies. */
+/*
+ * Returns NULL if the device can lend. A device that may get access to the heap must be able to access all of it, lent
+ * memory included.
+ */
 static const char *why_not_lend(const struct device *device, const struct device *lender)
 {
 	if (!lender)
@@ -251,7 +264,10 @@ static const char *why_not_lend(const struct device *device, const struct device
 	return NULL;
 }
 
-/* One that cannot is left out. say: the heap is made; what was found is told to people, and to the figures. */
+/*
+ * Collects the lenders of a device; leaves out those that cannot lend. say: the heap is being created; report what was
+ * found in the log and to stats.
+ */
 static void find_lenders(const struct device *device, struct heap_config *config, bool say)
 {
 	uint64_t lenders = policy_peers(process_policy());
@@ -279,11 +295,11 @@ static void find_lenders(const struct device *device, struct heap_config *config
 _Static_assert(POLICY_CHUNK_LEAST == HEAP_UNIT, "heap.chunk is what the heap can have");
 
 /*
- * In `fast` pieces follow each other on the link, each way: the next one comes in as soon as one is out, so short ones
- * wait less for each other, and less memory is on its way. A step of GPT, 1.25 / 1.5 / 2.0: 142 / 258 / 433 ms, with
- * pieces up to 128 MiB 152 / 269 / 449 (1.25 on another machine); one with sequences of varying length, 1.5: 223 and
- * 275. In a gap of `exact` nothing else runs, and what counts is how many mappings change (ResNet, 1.5: 187 ms with
- * 128 MiB, 201 with 64).
+ * Largest piece in `fast` mode. Pieces follow each other on the link, each way: the next one is fetched as soon as one
+ * is evicted, so short pieces wait less for each other, and less memory is moving. In a gap of `exact` mode nothing
+ * else runs, and the number of mapping changes counts. Measured: a step of GPT at 1.25 / 1.5 / 2.0 times the budget
+ * takes 142 / 258 / 433 ms, with pieces up to 128 MiB 152 / 269 / 449 (1.25 on another machine); one with sequences of
+ * varying length at 1.5: 223 and 275 ms; ResNet in `exact` at 1.5: 187 ms with 128 MiB, 201 with 64.
  */
 #define FAST_PIECE ((uint64_t)32 << 20)
 
@@ -291,7 +307,7 @@ static struct heap *make_heap(struct device *device)
 {
 	struct heap *heap = NULL;
 
-	/* Known already unless it was made before we could see it. */
+	/* The context is known already, unless it was created before the library could see it. */
 	if (context_of_memory())
 		context_known(context_of_memory(), device->ordinal);
 	set_budget(device);
@@ -304,7 +320,7 @@ static struct heap *make_heap(struct device *device)
 	    .rdma = device_attribute(device->ordinal, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED),
 	    .exportable =
 		device_attribute(device->ordinal, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED),
-	    /* Of memory that the program makes itself it may export any (vmm.h). */
+	    /* The program may export any memory that it makes itself (vmm.h). */
 	    .share = policy_ipc(process_policy()) || policy_vmm_moves(process_policy()),
 	    .peers = peer_heap(device->ordinal),
 	    .device_budget = &device->budget,
@@ -400,7 +416,7 @@ void device_tick(void)
 	}
 }
 
-/* What others keep of other lenders goes back with it. */
+/* Also gives back what these heaps keep idle of other lenders. */
 static bool take_back(const struct device *device)
 {
 	uint64_t before = atomic_load(&device->lender.lent.used);

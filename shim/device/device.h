@@ -1,9 +1,9 @@
 /*
- * device.h: facts and state of each device: can it do VMM, where host chunks go, its budget, its heap.
+ * device.h: each device: whether it supports VMM, where its host chunks are placed, its budget and its heap.
  *
- * A device is looked at on its first use and never again, under START. Facts that need no context are read at once
- * (NCCL calls cuMemCreate before any context exists); budget and heap come with the first heap allocation,
- * which has a context. Devices live as long as the process.
+ * A device is examined once, on its first use. Facts that need no context are read at once, because NCCL calls
+ * cuMemCreate before any context exists; budget and heap are made with the first heap allocation, which has a context.
+ * Devices exist until the process ends. Locking: START guards their creation.
  */
 #ifndef SPILLWAY_DEVICE_H
 #define SPILLWAY_DEVICE_H
@@ -16,61 +16,81 @@
 
 struct device {
 	CUdevice ordinal;
-	uint64_t total; /* bytes, as the driver says */
+	uint64_t total; /* bytes of device memory, as the driver reports */
 	bool vmm, host_vmm;
-	bool managed;                /* managed memory that both sides may touch at any time, and more than it has */
-	bool pageable;               /* it reaches all memory of the process (HMM, ATS) */
-	int node;                    /* of the host, the nearest; -1: not known */
-	CUmemLocation host_location; /* of host chunks: the NUMA node nearest the device where the driver knows it */
+	bool managed;                /* managed memory with concurrent access, and larger than the device */
+	bool pageable;               /* it can access all memory of the process (HMM, ATS) */
+	int node;                    /* nearest NUMA node of the host; -1: unknown */
+	CUmemLocation host_location; /* location of host chunks: the nearest NUMA node if the driver knows it */
 	struct budget budget;
-	struct lender lender;        /* what it lends to others; limits are known as the budget's is */
-	_Atomic bool pools_used;     /* the program allocates from the default pool (pool.h) */
-	_Atomic bool graphs_used;    /* the program has graphs with allocation nodes (pool.h) */
-	uint64_t pools_charged;      /* what its pools and graphs are charged with; under POOL */
-	_Atomic bool pools_closed;   /* the heap serves all memory in stream order from now on (pool.h) */
-	uint64_t pools_trimmed;      /* ns, when they last gave back what was unused; under POOL */
-	_Atomic bool budget_known;   /* the policy's budget has been set; under START */
-	bool heap_refused;           /* making the heap failed and is not tried again; under START */
-	_Atomic(struct heap *) heap; /* NULL until the first heap allocation, and for good when it cannot be had */
+	struct lender lender;      /* memory lent to other devices; its limits are set with the budget */
+	_Atomic bool pools_used;   /* the program allocates from the default pool (pool.h) */
+	_Atomic bool graphs_used;  /* the program has graphs with allocation nodes (pool.h) */
+	uint64_t pools_charged;    /* bytes charged for its pools and graphs; under POOL */
+	_Atomic bool pools_closed; /* the heap serves all stream-ordered memory from now on (pool.h) */
+	uint64_t pools_trimmed;    /* ns: when pools last gave back unused memory; under POOL */
+	_Atomic bool budget_known; /* the policy's budget has been set; under START */
+	bool heap_refused;         /* creating the heap failed and is not tried again; under START */
+	/* NULL until the first heap allocation, and always if the device cannot have one */
+	_Atomic(struct heap *) heap;
 };
 
-/* The host budget is one for the process. */
+/* The process has one host budget, shared by all devices. */
 extern struct budget host_budget;
 
-/* NULL for an ordinal the driver does not know. Takes START on the first call for a device. */
+/* Returns NULL for an ordinal that the driver does not know. Locking: takes START on the first call for a device. */
 struct device *device_get(CUdevice ordinal);
-/* The device of the current context; NULL when there is none, *ret_result (may be NULL) says what the driver said. */
+/*
+ * Returns the device of the current context, or NULL if no context is current; *ret_result (ret_result may be NULL) is
+ * the driver's result.
+ */
 struct device *device_current(CUresult *ret_result);
-/* Bytes that prefetching leaves free where the policy does not say: what the default budget leaves, on small ones less. */
+/*
+ * Returns the bytes that prefetching leaves free unless the policy sets them: what the default budget leaves, less on
+ * small devices.
+ */
 uint64_t device_headroom(const struct device *device);
-/* The heap, created on the first call; NULL when this device cannot have one (said once). Needs a current context. */
+/*
+ * Returns the heap, created on the first call, or NULL if this device cannot have one (logged once). The caller needs a
+ * current context. Locking: takes START on the first call.
+ */
 struct heap *device_heap(struct device *device);
-/* The heap, if the device has been looked at and has one; else NULL. No lock, no driver call. */
+/* Returns the heap if it exists, else NULL. Calls no driver function. Locking: none. */
 struct heap *device_heap_there(CUdevice ordinal);
-/* Fix the budget if that has not happened; before there is a context, what is free counts as the total. */
+/*
+ * Sets the budget if that has not happened. Without a context of the device, all of its memory counts as free. Locking:
+ * takes START.
+ */
 void device_known_budget(struct device *device);
-/* Bytes that other devices lend to its heap, or would if it had one. Takes START. */
+/* Returns the bytes that peers lend to its heap, or would lend if it had one. Locking: takes START. */
 uint64_t device_lent(struct device *device);
 /*
- * Give what the heap holds in reserve of device memory back to the driver, and what other heaps do of what this device
- * has lent them. True: there was something. Under no lock of a heap.
+ * Gives idle device memory of its heap back to the driver, and idle memory that other heaps hold of what this device
+ * lent them. Returns whether any was given back. Locking: takes HEAP of each heap in turn; must be called without HEAP.
  */
 bool device_make_room(struct device *device);
 /*
- * The second alone, for the device's own heap to have so many bytes free: where it has not and others have something of its
- * budget, or the driver has none.
+ * Makes other heaps give back idle memory that this device lent them, if the device's heap has fewer than `bytes` bytes
+ * free and others hold part of its budget, or if the driver has no memory. Returns whether any was given back. Locking:
+ * as device_make_room().
  */
 bool device_take_back(struct device *device, uint64_t bytes);
-/* About once a second: heap_tick() of every heap. Any thread, under no lock. */
+/* Must be called about once a second: calls heap_tick() for every heap. Locking: must be called without any HEAP. */
 void device_tick(void);
-/* The same of host memory, for the heaps of all other devices (NULL: of all): they share one budget. */
+/*
+ * As device_make_room(), for idle host memory of the heaps of all other devices (NULL: of all devices), which share one
+ * budget.
+ */
 bool device_make_host_room(const struct device *device);
-/* Take so much of the host budget for what is not a heap's; what all heaps keep free makes room. Under no lock. */
+/*
+ * Charges `bytes` to the host budget, for memory outside the heaps; idle host memory of all heaps is released if
+ * necessary. Returns false if the budget has no room. Locking: must be called without HEAP.
+ */
 bool device_take_host(uint64_t bytes);
-/* The device whose heap contains the address, or NULL. No lock. */
+/* Returns the device whose heap contains the address, or NULL. Locking: none. */
 struct device *device_of(CUdeviceptr address);
 
-/* Every device that has been looked at. */
+/* Calls `visit` for every device that has been examined. */
 void device_each(void (*visit)(struct device *device, void *argument), void *argument);
 
 #endif

@@ -1,3 +1,7 @@
+/*
+ * Keeps the list of peer access that was enabled, opens heaps to devices, and closes them again when the devices are
+ * idle (peer.h).
+ */
 #include "shim/device/peer.h"
 #include "shim/device/peer_map.h"
 #include "shim/context/capture.h"
@@ -9,12 +13,12 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* How long a call that takes access away waits until nothing of that device runs. */
+/* How long a call that revokes access waits until nothing of that device runs. */
 #define IDLE_PATIENCE_MS 100
-/* Between two looks of who opens a heap that is shut: a gap takes some milliseconds. */
+/* Poll interval of a thread that waits to open a shut heap; a gap takes some milliseconds. */
 #define SHUT_NS 100000
 
-/* Context to context, or (context and owner_context NULL) pool to device. */
+/* Access of one context to another, or (context and owner_context NULL) of a device to a pool. */
 struct opening {
 	struct opening *next;
 	CUcontext context, owner_context;
@@ -25,19 +29,22 @@ struct opening {
 struct lock peer_lock = LOCK_INIT(LOCK_PEER);
 static struct opening *list;
 /*
- * By owner, bits of devices: those that what is mapped from now on is open to; and those that a copy may lean on, for they
- * reach all of the heap, and are wanted to. A device that is no longer wanted loses the second at once and the first when
- * it is idle: what waits for memory on its way must find it open.
+ * By owner, bits of devices that a copy may rely on, because they can access all of the heap and the access is wanted.
+ * A device that is no longer wanted loses this bit at once, and its bit in peer_mapped_for, to which new mappings are
+ * opened, when it is idle: work that waits for moving memory must find it open.
  */
 static _Atomic uint64_t usable[DEVICE_MOST];
-/* By owner: devices that `mapped_for` has ever been to name; is none to be added now? */
+/* By owner: devices that were ever in peer_mapped_for, or are about to be. */
 static _Atomic uint64_t ever[DEVICE_MOST];
-/* By owner: odd while it is shut, another number each time. */
+/* By owner: odd while the heap is shut; counts up each time. */
 static atomic_uint shuts[DEVICE_MOST];
 static atomic_uint n_holds;
-/* How often access was given or lost. What a device was asked before that says nothing of the work that needed it since. */
+/*
+ * Counts changes of access. A question put to a device before a change does not cover work that has used the access
+ * since.
+ */
 static atomic_uint n_changes;
-static _Atomic bool is_left; /* something may be open that is no longer wanted; a tick looks */
+static _Atomic bool is_left; /* access that is no longer wanted may still be open; the next tick checks */
 
 _Static_assert(DEVICE_MOST <= 64, "devices are bits of a word");
 
@@ -70,9 +77,9 @@ static uint64_t wanted_locked(CUdevice owner)
 	return devices;
 }
 
-/* ---- taking away ---- */
+/* ---- revoking ---- */
 
-/* Else a capture that begins meanwhile on another thread would be invalidated. */
+/* Without relaxed mode, a capture that begins meanwhile on another thread would be invalidated. */
 static enum context_state look_relaxed(struct context_idle *idle)
 {
 	CUstreamCaptureMode mode = capture_relax();
@@ -83,8 +90,8 @@ static enum context_state look_relaxed(struct context_idle *idle)
 }
 
 /*
- * Has everything that this device was given been done, within a moment? Nothing that it is given now needs the access: who
- * holds has asked before it was taken back, or knows that it was.
+ * Returns whether everything that was submitted to this device completes within a moment. Work submitted later does not
+ * need the access: a thread that holds asked before the access was revoked, or knows that it was.
  */
 static bool is_idle(CUdevice device)
 {
@@ -108,7 +115,7 @@ static bool is_idle(CUdevice device)
 	return state == CONTEXT_IDLE;
 }
 
-/* What is open and no longer wanted. */
+/* Returns bits: the devices with open access that is no longer wanted. */
 static uint64_t left_open_locked(CUdevice owner)
 {
 	struct heap *heap = device_heap_there(owner);
@@ -125,7 +132,10 @@ static uint64_t left_open(CUdevice owner)
 	return left;
 }
 
-/* They have done what they had been given after so many changes. What has changed since is for the next to see to. */
+/*
+ * Revokes the access of devices that have completed everything submitted before change number `changes`. If access has
+ * changed since, the next call handles it.
+ */
 static void take_away(CUdevice owner, uint64_t devices, unsigned changes)
 {
 	struct heap *heap = device_heap_there(owner);
@@ -138,7 +148,7 @@ static void take_away(CUdevice owner, uint64_t devices, unsigned changes)
 	lock_drop(&peer_lock);
 }
 
-/* Take from devices what is left open to them. Those that are busy keep it until a tick finds that they are not. */
+/* Revokes access that is no longer wanted. Busy devices keep it until a tick finds them idle. */
 static void close_left_open(void)
 {
 	unsigned changes = atomic_load(&n_changes);
@@ -165,7 +175,10 @@ static void close_left_open(void)
 			atomic_store(&is_left, true);
 }
 
-/* What was asked of a device stands from tick to tick: one that is given more and more work is never idle. */
+/*
+ * The question whether a device is idle, kept from tick to tick: a device that gets more and more work would never be
+ * idle.
+ */
 struct question {
 	struct context_idle idle;
 	unsigned changes;
@@ -209,7 +222,7 @@ void peer_tick(void)
 	atomic_store(&is_left, true);
 }
 
-/* Those that fit are forgotten. True: a device has lost its access to a heap. */
+/* Removes the matching entries. Returns whether a device has lost its access to a heap. */
 static bool peer_forget(bool (*fits)(const struct opening *opening, const struct opening *pattern),
 			const struct opening *pattern)
 {
@@ -235,14 +248,17 @@ static bool peer_forget(bool (*fits)(const struct opening *opening, const struct
 	return lost;
 }
 
-/* ---- giving ---- */
+/* ---- granting ---- */
 
 uint64_t peer_may_reach(CUdevice owner)
 {
 	return atomic_load(&ever[owner]) | UINT64_C(1) << owner;
 }
 
-/* Who opens it says so first, and looks second whether it is shut; here it is the other way round: one sees the other. */
+/*
+ * A thread that opens the heap sets its bit first and reads `shuts` second; here it is the other way round, so at least
+ * one sees the other.
+ */
 bool peer_shut(CUdevice owner, uint64_t devices)
 {
 	atomic_fetch_add(&shuts[owner], 1);
@@ -258,8 +274,8 @@ void peer_unshut(CUdevice owner)
 }
 
 /*
- * Under no lock: whoever has it shut may need any. That it is shut anew meanwhile is no matter: then this device stands, too.
- * So one gap is waited for at most, however closely they follow each other.
+ * Locking: under no lock, because the thread that shut the heap may need any. If the heap is shut again meanwhile, the
+ * new quiesce stops this device, too, so the wait is for at most one gap.
  */
 static void wait_until_not_shut(CUdevice owner, CUdevice device)
 {
@@ -273,7 +289,7 @@ static void wait_until_not_shut(CUdevice owner, CUdevice device)
 	pthread_setcancelstate(cancel, NULL);
 }
 
-/* In the list, and in effect on all that is mapped; else not at all. Takes `opening` over. */
+/* Adds the entry to the list and opens all existing mappings, or does neither. Consumes `opening`. */
 static CUresult put_into_effect(struct opening *opening)
 {
 	uint64_t bit = UINT64_C(1) << opening->device;
@@ -381,7 +397,7 @@ void peer_pool_closed(uint64_t pool, CUdevice device)
 		close_left_open();
 }
 
-/* ---- what is said of a pointer ---- */
+/* ---- pointer queries ---- */
 
 static bool is_enabled(CUcontext context, CUcontext owner)
 {
@@ -401,7 +417,7 @@ CUmemAccess_flags peer_access(CUcontext context, const struct ledger_row *row)
 	CUmemAccess_flags flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 	CUdevice device, opened;
 
-	/* The device that opened it reaches it, and no other (ipc_take.c). */
+	/* Only the device that opened the memory can access it (ipc_take.c). */
 	if (row->kind == LEDGER_TAKEN && context && context_device(context, &device) &&
 	    context_device(row->context, &opened) && device != opened)
 		return CU_MEM_ACCESS_FLAGS_PROT_NONE;

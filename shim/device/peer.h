@@ -1,17 +1,18 @@
 /*
- * peer.h: which GPUs may reach the heap memory of which.
+ * peer.h: peer access: which GPUs may access the heap memory of which.
  *
- * Natively cuCtxEnablePeerAccess gives a context what another one allocates. Heap memory is mapped, and mappings are
- * opened to devices, not to contexts (docs/facts.md, Pointer queries): so a heap is open to a device while any living
- * context of it has access to any living context of the heap's device, and while a pool whose memory may be in the heap
- * is open to it. A context may so reach more than natively; never less. What it is told about a pointer is what it
- * would be told natively.
+ * Natively cuCtxEnablePeerAccess gives a context access to what another context allocates. Heap memory is mapped, and
+ * mappings are opened to devices, not to contexts (docs/facts.md, Pointer queries). So a heap is open to a device while
+ * any living context of that device has access to any living context of the heap's device, and while a pool whose
+ * memory may be in the heap is open to it. A context may so have more access than natively, never less. Queries of a
+ * pointer return what they would natively.
  *
- * Which devices those are is a word of bits for each heap, read where memory is mapped (heap.h). A device is added, and
- * what is mapped is opened to it, before the program's call returns. One is taken away when nothing of it runs, for a moment
- * that is waited for, or else at a tick, when what it had been given is done.
+ * Each heap has a word of bits, one for each device, which is read when memory is mapped (heap.h). A device is added,
+ * and existing mappings are opened to it, before the program's call returns. A device is removed when nothing of it
+ * runs: the call waits for that for a moment, else a tick does it when the work that the device had been given is
+ * complete.
  *
- * Lock: PEER, over the list of what was enabled and over VMM calls; never held while the GPU is waited for.
+ * Locking: PEER, held over the list of what was enabled and over VMM calls, never while the GPU is waited for.
  */
 #ifndef SPILLWAY_PEER_H
 #define SPILLWAY_PEER_H
@@ -26,43 +27,55 @@
 
 extern struct lock peer_lock;
 
-/* May this device reach the heap memory of that one? No lock. */
+/* Returns whether `device` may access the heap memory of `owner`. Locking: none. */
 bool peer_reaches(CUdevice device, CUdevice owner);
 /*
- * Devices that may touch the heap memory of that one, bits: it itself, and all that were ever to have access. They only
- * become more, and say nothing of copies that name memory of another device without having access (copy.c).
+ * Returns bits: the devices that may access the heap memory of `owner`: the owner itself, and all that were ever added.
+ * Bits are only ever set. They do not cover copies, which may name memory of another device without having access
+ * (copy.c). Locking: none.
  */
 uint64_t peer_may_reach(CUdevice owner);
 /*
- * What moves while those devices alone stand still leans on it that no other one comes to reach the heap: until
- * peer_unshut() whoever opens it to another one waits. False: another one may by now, and nothing is shut. One thread at a
- * time.
+ * A quiesce that stops only `devices` relies on no other device gaining access to the heap. peer_shut() makes each
+ * thread that opens the heap to another device wait until peer_unshut(). Returns false, with nothing shut, if another
+ * device may have access already. One thread at a time. Locking: none.
  */
 bool peer_shut(CUdevice owner, uint64_t devices);
 void peer_unshut(CUdevice owner);
 /*
- * A copy leans on such access that another thread may take away at any time, for natively copies need none: it holds
- * before it asks, and lets go when it has been submitted. Access that is held, or that something submitted with it may
- * still use, is not taken away.
+ * Natively, copies need no peer access, so a copy relies on access that another thread may revoke at any time. It must
+ * call peer_hold() before it asks peer_reaches(), and peer_let_go() after it was submitted. Access is not revoked while
+ * it is held, or while something submitted with it may still use it. Locking: none.
  */
 void peer_hold(void);
 void peer_let_go(void);
 
 /*
- * After the driver has agreed: the current context may reach what the other one allocates, or no more. An error: it may
- * not, and the driver is to be asked to take it back.
+ * Must be called after the driver has enabled, or disabled, access of the current context to what `owner` allocates.
+ * peer_enabled() returns an error if access was not given; the caller must then ask the driver to disable it again.
+ * Locking: takes PEER; must be called under no lock.
  */
 CUresult peer_enabled(CUcontext owner);
 void peer_disabled(CUcontext owner);
+/* Forgets all access from and to a context that has ended. Locking: as peer_disabled(). */
 void peer_context_ended(CUcontext context);
-/* About once a second: what a busy device was left is taken from it when that can be. By one thread, under no lock. */
+/*
+ * Must be called about once a second, by one thread: revokes access that was left to a busy device, if it is idle now.
+ * Locking: takes PEER; must be called under no lock.
+ */
 void peer_tick(void);
 
-/* The same for a pool whose memory may be in the heap of that device. */
+/*
+ * The same for a pool whose memory may be in the heap of `owner`. For peer_pool_closed() a negative `device` stands for
+ * all devices.
+ */
 CUresult peer_pool_opened(uint64_t pool, CUdevice owner, CUdevice device);
 void peer_pool_closed(uint64_t pool, CUdevice device);
 
-/* What the context (NULL: nobody asks for any) may do with a heap block, as natively. */
+/*
+ * Returns the access that the context (NULL: no context in particular) natively has to a heap block. Locking: takes
+ * PEER.
+ */
 CUmemAccess_flags peer_access(CUcontext context, const struct ledger_row *row);
 
 #endif

@@ -1,9 +1,10 @@
+/* Keeps the words of peer_map.h, and sets peer_any when a heap and contexts on two GPUs exist. */
 #include "shim/device/peer_map.h"
 
 _Atomic bool peer_any;
 _Atomic uint64_t peer_mapped_for[DEVICE_MOST];
 
-/* Devices with a heap, and with a context. */
+/* Adds devices with a heap and devices with a context, as bits. */
 static void peer_map_look(uint64_t heap, uint64_t context)
 {
 	static _Atomic uint64_t heaps, contexts;

@@ -1,6 +1,4 @@
-/*
- * peer_map.h: to which devices each heap is mapped. peer.c decides it, device.c hands it to the heap.
- */
+/* peer_map.h: the devices to which each heap is mapped. peer.c decides, device.c passes the word to the heap. */
 #ifndef SPILLWAY_PEER_MAP_H
 #define SPILLWAY_PEER_MAP_H
 
@@ -10,20 +8,21 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/*
- * By owner, bits of devices: those that what is mapped from now on is open to. Written by peer.c alone, which says what a
- * bit promises.
- */
+/* By owner, bits of devices to which new mappings are opened. Written by peer.c only. */
 extern _Atomic uint64_t peer_mapped_for[DEVICE_MOST];
 
-/* Is there heap memory, and has the process contexts on more than one GPU? Until then no copy need be looked at. */
+/* Whether heap memory exists and the process has contexts on more than one GPU. Until then copies need no check. */
 extern _Atomic bool peer_any;
+/* Records that the process has a context on the device. */
 void peer_context_made(CUdevice device);
 static inline bool peer_is_any(void)
 {
 	return __builtin_expect(atomic_load_explicit(&peer_any, memory_order_relaxed), 0);
 }
-/* A heap is about to be made: returns where it reads to which devices it is open. Locking: the caller holds START. */
+/*
+ * Must be called before a heap is created; returns the address of the bits that the heap reads. Locking: the caller
+ * holds START.
+ */
 const _Atomic uint64_t *peer_heap(int owner);
 
 #endif

@@ -1,3 +1,7 @@
+/*
+ * Tracks the driver's memory pools: which exist, what they are charged with, and what of their memory is in the heap
+ * (pool.h).
+ */
 #include "shim/device/pool_internal.h"
 #include "shim/base/clock.h"
 #include "shim/context/capture.h"
@@ -10,7 +14,7 @@
 
 struct lock pool_lock = LOCK_INIT(LOCK_POOL);
 struct pool *pool_list;
-static atomic_bool any; /* was there ever one? */
+static atomic_bool any; /* a pool, or a graph with allocation nodes, has existed */
 
 static void pool_add(struct pool *pool)
 {
@@ -26,7 +30,7 @@ static void pool_made_row(struct pool about)
 	struct pool *pool = malloc(sizeof(*pool));
 
 	if (!pool)
-		return; /* not charged; the heap then finds out from the driver that memory is short */
+		return; /* not charged; the heap then learns from the driver that memory is short */
 	*pool = about;
 	pool->id = atomic_fetch_add(&ids, 1) + 1;
 	pool_add(pool);
@@ -63,8 +67,8 @@ void pool_forgotten(struct pool *pool, bool gone)
 }
 
 /*
- * Before the program says so itself, or not at all: it never sees its own setting changed. Observing changes nothing of
- * the driver's.
+ * Sets the policy's threshold before the program sets one, or not at all, so that the program never sees its setting
+ * changed. In observe mode nothing of the driver is changed.
  */
 static void set_threshold(CUmemoryPool handle, CUdevice ordinal)
 {
@@ -125,7 +129,7 @@ void pool_refresh_locked(struct device *device)
 		if (REAL(cuMemPoolGetAttribute)(pool->handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &bytes) !=
 		    CUDA_SUCCESS)
 			bytes = 0;
-		/* Claimed, and the driver has not been asked for it yet: it is about to be. */
+		/* The driver may not have been asked yet for bytes that were just claimed. */
 		pool->charged = bytes > pool->claimed ? bytes : pool->claimed;
 		reserved += pool->charged;
 	}
@@ -142,11 +146,14 @@ void pool_refresh_locked(struct device *device)
 		budget_give(&device->budget, before - reserved);
 }
 
-/* Not for less, and not more often than that: most of the time the driver has nothing more to give. */
+/*
+ * Trim only for at least so much unused memory, and at most so often: most of the time the driver has nothing more to
+ * give.
+ */
 #define UNUSED_LEAST HEAP_UNIT
 #define TRIM_NS      10000000u
 
-/* What closed pools have unused goes back to the driver; at_once: also when they did so a moment ago. */
+/* Gives unused memory of closed pools back to the driver. at_once: even if they gave back a moment ago. */
 static void trim_locked(struct device *device, bool at_once)
 {
 	uint64_t now = clock_now();
@@ -157,7 +164,7 @@ static void trim_locked(struct device *device, bool at_once)
 	for (struct pool *pool = pool_list; pool; pool = pool->next) {
 		if (pool->device != device->ordinal || pool->charged < pool->claimed + UNUSED_LEAST)
 			continue;
-		/* A capture may begin now. */
+		/* A capture may begin on another thread now. */
 		CUstreamCaptureMode mode = capture_relax();
 		REAL(cuMemPoolTrimTo)(pool->handle, 0);
 		capture_restore(mode);
@@ -274,7 +281,7 @@ void pool_row_new(struct ledger_row *row)
 	lock_drop(&pool_lock);
 }
 
-/* The program may have destroyed the pool before it freed what is of it: then nothing is counted any more. */
+/* The program may have destroyed the pool before it freed the pool's memory; then nothing is counted any more. */
 static void count_free(struct ledger_row *row, bool gone)
 {
 	if (row->kind != LEDGER_HEAP || !row->heap.pool_id)

@@ -1,10 +1,10 @@
 /*
- * pool.h: the driver's memory pools, as far as they take device memory. What a pool has reserved is not there for the
- * heap, whether the program uses it at the moment or not, so it is charged to the device's budget (docs/design.md,
- * Budgets).
+ * pool.h: the driver's memory pools, as far as they use device memory. The heap cannot use what a pool has reserved,
+ * whether the program uses it at the moment or not, so it is charged to the device's budget (docs/design.md, Budgets).
+ * A program that never allocates in stream order costs nothing here.
  *
- * Lock: POOL, held over what is asked of the driver (attributes, and to give back what is unused; none of it waits for
- * the GPU) so that a pool cannot be destroyed under it. A program that never allocates in stream order costs nothing here.
+ * Locking: POOL, held over driver calls (queries of attributes, and releasing unused memory; none waits for the GPU),
+ * so that a pool cannot be destroyed meanwhile. The functions take POOL.
  */
 #ifndef SPILLWAY_POOL_H
 #define SPILLWAY_POOL_H
@@ -13,76 +13,94 @@
 #include "shim/accounting/ledger.h"
 
 /*
- * The program allocated in stream order on this device: from now on its default pool is looked at, and keeps what the
- * policy says (async.release_threshold).
+ * The program allocated in stream order on this device: from now on its default pool is tracked and gets the policy's
+ * async.release_threshold.
  */
 void pool_used(struct device *device);
 /*
- * The program is about to say how much this pool keeps: from then on that holds. What the policy says of a default pool
- * is said before it.
+ * The program is about to set the release threshold of this pool, which then holds. The policy's threshold of a default
+ * pool is set before that.
  */
 void pool_threshold_asked(CUmemoryPool pool);
-/* A pool the program made. driver_only: what it promises (export, a limit) is nothing the heap could keep. */
+/*
+ * Records a pool that the program made. driver_only: it promises something (export, a limit) that the heap could not
+ * keep.
+ */
 void pool_made(CUmemoryPool pool, CUdevice device, bool driver_only);
-/* Before its real end it leaves the list (NULL: it was not on it); after that it is dropped, or comes back. */
+/*
+ * pool_forget() must be called before the real pool is destroyed; it takes the pool off the list, or returns NULL if
+ * the pool is unknown. pool_forgotten() then frees the record, or puts it back if the driver refused.
+ */
 struct pool;
 struct pool *pool_forget(CUmemoryPool pool);
 void pool_forgotten(struct pool *pool, bool gone); /* accepts NULL */
-/* Allocation nodes of graphs came to be on this device: what the driver reserves for them is looked at, too. */
+/* The program made graphs with allocation nodes on this device: what the driver reserves for them is tracked, too. */
 void pool_graphs_used(struct device *device);
 /*
- * Renew what the pools and the graphs' memory of a device are charged with. Closed ones first give back what is unused,
- * as far as the driver knows that the GPU has done with it; not more often than every 10 ms.
+ * Updates what the pools and graphs of a device are charged with. Closed pools first give back unused memory, as far as
+ * the driver knows that the GPU has finished with it; at most every 10 ms.
  */
 void pool_refresh(struct device *device);
-/* About once a second: that of every device whose pools are closed. Any thread, under no lock. */
+/*
+ * Must be called about once a second: pool_refresh() for every device whose pools are closed. Locking: must be called
+ * under no lock.
+ */
 void pool_tick(void);
-/* The same, however lately they gave back. True: the budget has more room now. */
+/* The same without the limit of 10 ms. Returns whether the budget has more room now. */
 bool pool_give_back(struct device *device);
 
 /*
- * async.use: auto. May the driver serve these bytes of this pool (NULL: the current one of the device) within the device
- * budget? What a pool has unused is room for it, and so is what the heap keeps warm. True: *ret_id counts them until
- * pool_unclaim(); 0: nobody does, for the pool is not known. Asked from counters; the driver's are read where the limit
- * is near, to be exact there.
+ * For async.use: auto. Returns whether the driver may serve these bytes from this pool (NULL: the current one of the
+ * device) within the device budget. Unused memory of the pool counts as room, and so does what the heap keeps warm. On
+ * success *ret_id counts the bytes until pool_unclaim(); it is 0 if the pool is not known and nothing is counted. The
+ * answer comes from the library's counters; near the limit the driver's counters are read to be exact.
  *
- * A pool is charged with what it had reserved when it was last asked, or with what was claimed of it if that is more. As
- * long as claims stay below the charge, nothing changes but one number of the pool. A pool reserves more than is used of
- * it; where that has lifted the device over its budget, it gets no more than it had while it was below.
+ * A pool is charged with what it had reserved when the driver was last asked, or with what was claimed of it if that is
+ * more. While claims stay below the charge, a claim changes one number of the pool. A pool reserves more than is used
+ * of it; if that has lifted the device over its budget, the pool gets no more than it had while the device was below.
  */
 enum pool_claim {
-	POOL_OPEN,   /* within the budget, of a pool that is not closed */
-	POOL_WITHIN, /* within the budget, closed or not: the heap has had its turn */
+	POOL_OPEN,   /* within the budget, from a pool that is not closed */
+	POOL_WITHIN, /* within the budget, closed or not: the heap was tried before */
 	POOL_OVER,   /* in any case */
 };
 bool pool_claim(struct device *device, CUmemoryPool pool, size_t bytes, enum pool_claim how, uint64_t *ret_id);
 void pool_unclaim(uint64_t id, size_t bytes); /* accepts 0 */
 /*
- * The heap has served what the pools of the device could not. Where memory moves they are closed then, for good: the heap
- * serves all that is asked for, as far as it can, and what is freed of them goes back to the driver.
+ * Must be called when the heap has served what the pools of the device could not. Where memory migrates, the pools are
+ * then closed for good: the heap serves all further requests as far as it can, and what is freed of the pools goes back
+ * to the driver.
  */
 void pool_close(struct device *device);
-/* The program is about to choose another current pool: from now on the driver is asked which it is. */
+/* The program is about to choose another current pool: from now on the driver is asked which pool is current. */
 void pool_chosen(void);
 
 /*
- * Pools as the program sees them when their memory comes from the heap (async.h). A pool's number; 0: its memory must
- * stay with the driver, or we do not know it.
+ * Pools as the program sees them when their memory is in the heap (async.h). Returns the number of the pool, or 0 if
+ * its memory must stay with the driver or the pool is unknown.
  */
 uint64_t pool_for_heap(CUmemoryPool pool, struct device *device);
-/* The number of any pool that we know; 0: we do not. */
+/* Returns the number of any known pool, or 0. */
 uint64_t pool_number(CUmemoryPool pool);
-/* Has it memory in the heap that is not free yet? Of one that was forgotten; NULL: no. */
+/*
+ * Returns whether a pool, taken off the list by pool_forget(), has heap memory that is not freed yet. Accepts NULL.
+ * Locking: none.
+ */
 bool pool_has_memory(const struct pool *forgotten);
-/* A heap row of row->pool_id: it is the program's; the program has freed it (as often as one likes); its memory is gone. */
+/*
+ * Count a heap row of pool row->heap.pool_id: allocated by the program; freed by the program (may be called several
+ * times); its memory is released.
+ */
 void pool_row_new(struct ledger_row *row);
 void pool_row_freed(struct ledger_row *row);
 void pool_row_gone(struct ledger_row *row);
-/* What heap memory adds to the driver's answer for one of the four numbers of bytes; 0 for other attributes. */
+/*
+ * Returns what heap memory adds to the driver's answer for one of the four attributes in bytes; 0 for other attributes.
+ */
 uint64_t pool_heap_bytes(CUmemoryPool pool, CUmemPool_attribute attribute);
-/* The program sets a high-water mark back. */
+/* The program resets a high-water mark. */
 void pool_heap_reset(CUmemoryPool pool, CUmemPool_attribute attribute);
-/* The device of a pool whose memory may be in the heap; NULL: none. */
+/* Returns the device of a pool whose memory may be in the heap, or NULL. */
 struct device *pool_heap_device(CUmemoryPool pool);
 
 extern struct lock pool_lock;

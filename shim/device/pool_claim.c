@@ -1,16 +1,14 @@
-/*
- * What the driver's pools may serve within the device budget (async.use: auto).
- */
+/* Decides what the driver's pools may serve within the device budget (async.use: auto). */
 #include "shim/process/process.h"
 #include "shim/base/log.h"
 #include "shim/device/pool_internal.h"
 #include "shim/driver/real.h"
 
-static atomic_bool chosen; /* has the program set a current pool, which may be another than the default? */
+static atomic_bool chosen; /* the program has set a current pool, which may not be the default one */
 
-/* Left of the budget, in parts of it: below that the limit is near. */
+/* The limit is near if less than 1/NEAR of the budget is left. */
 #define NEAR 8
-/* Near it the driver is asked as often as that, whatever is claimed. */
+/* Near the limit the driver is asked after this many claims at the latest. */
 #define UNASKED_MOST 64
 
 void pool_chosen(void)
@@ -18,13 +16,13 @@ void pool_chosen(void)
 	atomic_store(&chosen, true);
 }
 
-/* As pools hand them out. */
+/* Rounds as the driver's pools do. */
 static uint64_t pool_claim_rounded(size_t bytes)
 {
 	return ((uint64_t)bytes + 511) & ~(uint64_t)511;
 }
 
-/* What the pool must reserve for so many more, as far as is known. */
+/* Returns by how much the pool's charge must grow for `bytes` more, as far as is known. */
 static uint64_t growth_of(const struct pool *pool, uint64_t bytes)
 {
 	uint64_t all = pool->claimed + bytes;
@@ -51,7 +49,7 @@ static uint64_t others_of(const struct device *device, const struct pool *pool)
 	return used > pool->charged ? used - pool->charged : 0;
 }
 
-/* What the pool had within the budget, less what others have taken since. */
+/* Returns what the pool had while the device was within its budget, less what others have taken since. */
 static uint64_t safe_of(const struct device *device, const struct pool *pool)
 {
 	uint64_t others = others_of(device, pool), gained = others > pool->others ? others - pool->others : 0;
@@ -60,9 +58,10 @@ static uint64_t safe_of(const struct device *device, const struct pool *pool)
 }
 
 /*
- * A pool reserves more than is used of it: what was freed does not always fit what is asked for (an H200: 15.8 GiB
- * reserved by a job that had 13.7). So what it has unused is no promise that it will not reserve more. Once that has
- * lifted the device over its budget, the pool gets no more than it had before, as far as others have left that.
+ * A pool reserves more than is used of it, because freed memory does not always fit the next request: on an H200, 15.8
+ * GiB were reserved by a job that used 13.7. So unused memory of a pool does not mean that it will not reserve more.
+ * Once that has lifted the device over its budget, the pool gets no more than it had before, as far as others have left
+ * that.
  */
 static bool is_beyond_safe(struct device *device, struct pool *pool, uint64_t bytes)
 {
@@ -113,7 +112,7 @@ static bool pool_claim_claim(struct device *device, CUmemoryPool handle, size_t 
 	return claimed;
 }
 
-/* A pool may be one of another device than that of the stream. */
+/* The pool may be on another device than the stream. */
 static struct device *owner_of(CUmemoryPool handle)
 {
 	lock_take(&pool_lock);
@@ -153,14 +152,14 @@ void pool_unclaim(uint64_t id, size_t bytes)
 	lock_drop(&pool_lock);
 }
 
-/* ---- where memory moves ---- */
+/* ---- where memory migrates ---- */
 
 /*
- * What a pool has lies where it is, while the rest of the program's memory takes turns on what the pools leave of the
- * device. A program that allocates in each step all that it uses has them full of what it asks for first; what comes
- * later in the step finds nothing left and is read over the link, step after step (a GPT on cudaMallocAsync that needs 1.5
- * times the budget: 34 times its native step, H200). Not undone when there is room again: at the beginning of the next
- * step there is.
+ * Memory of a pool never moves, while the rest of the program's memory takes turns on what the pools leave of the
+ * device. In a program that allocates all its memory in each step, the pools are filled by the first requests of the
+ * step; later requests find no device memory and are read over the link, step after step. Pools are not reopened when
+ * they have room again, because they have at the beginning of each step. Measured (H200), a GPT on cudaMallocAsync that
+ * needs 1.5 times the budget: 34 times its native step.
  */
 void pool_close(struct device *device)
 {

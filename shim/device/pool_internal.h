@@ -1,6 +1,4 @@
-/*
- * pool_internal.h: what pool.c and pool_claim.c share. All of it is under POOL.
- */
+/* pool_internal.h: shared by pool.c and pool_claim.c. Locking: the caller holds POOL for everything here. */
 #ifndef SPILLWAY_POOL_INTERNAL_H
 #define SPILLWAY_POOL_INTERNAL_H
 
@@ -9,28 +7,28 @@
 struct pool {
 	CUmemoryPool handle;
 	CUdevice device;
-	uint64_t id; /* handles come again, numbers do not */
+	uint64_t id; /* handles are reused, numbers are not */
 	bool is_default, driver_only;
-	/* At the driver: what was claimed and is not freed, and what the budget is charged with. claimed <= charged */
+	/* In the driver: bytes claimed and not freed, and bytes charged to the budget. claimed <= charged */
 	uint64_t claimed, charged;
 	/*
-	 * Near the limit: the most that was claimed when the driver was last asked; the most that was claimed within it,
-	 * and what others had of the budget then.
+	 * Near the limit: the most that was claimed when the driver was last asked; the most that was claimed while the
+	 * device was within its budget, and what others had of the budget then.
 	 */
 	uint64_t asked, safe, others;
-	unsigned unasked; /* claims since then */
-	/* In the heap: what the program has, and that plus what waits for its streams. The most of each. */
+	unsigned unasked; /* claims since the driver was last asked */
+	/* In the heap: bytes that the program has; those plus bytes that wait for streams; and the maximum of each. */
 	uint64_t used, used_high, held, held_high;
 	struct pool *next;
 };
 
 extern struct pool *pool_list;
 
-/* NULL: there is none. */
+/* Return NULL if no such pool is known. */
 struct pool *pool_find_locked(CUmemoryPool handle);
 struct pool *pool_find_id_locked(uint64_t id);
 struct pool *pool_find_default_locked(CUdevice ordinal);
-/* pool_refresh(), by who holds the lock. */
+/* As pool_refresh(), for a caller that holds POOL; gives nothing back. */
 void pool_refresh_locked(struct device *device);
 
 #endif
