@@ -1,13 +1,13 @@
 /*
- * The ladder, and reading.
+ * Chooses the source of page fault counts, opens it, and reads the counters.
  *
- * One tracker counts for the whole process, and where the process sees several devices one more for each. On a machine
- * with one device the first serves for both: it is the one whose UUID cannot be wrong (a part of a GPU, MIG, has another
- * one for CUDA than for the driver). Where it is wrong the tracker of the device stays at 0 while that of the process does
- * not, and the device's numbers are then not measured.
+ * One tracker counts for the whole process, and where the process sees several devices, one more for each. On a machine
+ * with one device the first serves for both, because its UUID cannot be wrong (a part of a GPU, MIG, has one UUID for
+ * CUDA and another for the driver). If a device's UUID is wrong, its tracker stays at 0 while that of the process does
+ * not; the device's numbers are then not measured.
  *
- * States: NONE -> STARTING -> COUNTING or OVER. Everything that is read is written before COUNTING is, and constant from
- * then on. OVER is for good: there is no source, `line` says why.
+ * States: NONE -> STARTING -> COUNTING or OVER. Everything that is read is written before COUNTING is, and constant
+ * from then on. OVER is final: there is no source, and `line` says why.
  */
 #include "shim/faults/faults_internal.h"
 
@@ -31,14 +31,13 @@ static struct {
 	struct faults_devices devices;
 	struct uvm_counter all, device[DEVICE_MOST];
 	bool counts_device[DEVICE_MOST];
-	uint64_t major; /* of the process when it started */
+	uint64_t major; /* major faults of the process at the start */
 	char line[FAULTS_LINE];
-	pid_t
-	    owner; /* whose pages they are: a child made by other means than fork() has them in its tables, not in memory */
-	_Atomic(const char *) lost; /* why what was counted is not any more */
+	pid_t owner; /* the process of the pages: a child not made by fork() has them in its tables, not in memory */
+	_Atomic(const char *) lost; /* why counting has stopped */
 } faults;
 
-/* The system's, but for a libcuda.so.1 that brings its own (faults_seam.h says why). */
+/* Returns the system's table, unless libcuda.so.1 has one (faults_seam.h says why). */
 static const struct faults_seam *find_seam(void)
 {
 	void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
@@ -47,7 +46,7 @@ static const struct faults_seam *find_seam(void)
 
 	if (library)
 		dlclose(library);
-	dlerror(); /* NVIDIA's does not have it, and that is not an error for the program to find */
+	dlerror(); /* NVIDIA's has none; clear that error, so that the program does not find it */
 	return seam && seam->size == sizeof(*seam) ? seam : &uvm_system;
 }
 
@@ -169,7 +168,7 @@ void faults_start(void)
 	if (atomic_load_explicit(&faults.state, memory_order_relaxed) != NONE || process_stage() != STAGE_RUNNING ||
 	    !atomic_compare_exchange_strong(&faults.state, &none, STARTING))
 		return;
-	/* A thread that is cancelled here would leave it so for good. */
+	/* A thread that is cancelled here would leave the state at STARTING for good. */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	faults.owner = getpid();
 	bool counts = faults_start_source();
@@ -185,7 +184,7 @@ static bool is_counting(void)
 	return atomic_load_explicit(&faults.state, memory_order_acquire) == COUNTING && faults.owner == getpid();
 }
 
-/* Is what this tracker counts still to be believed? If not, nothing is any more. */
+/* Returns whether this tracker's numbers are still valid. If not, counting stops for all trackers. */
 static bool is_sound(const struct uvm_counter *counter)
 {
 	const char *lost = NULL;
@@ -205,7 +204,7 @@ static uint64_t faults_anything(const struct uvm_counter *counter)
 	       uvm_counter_read(counter, UVM_BYTES_OUT);
 }
 
-/* Do the drivers' UUIDs mean the same devices as CUDA's? */
+/* Returns whether the driver's UUIDs and CUDA's stand for the same devices. */
 static bool tells_devices(void)
 {
 	bool any = faults_anything(&faults.all);
@@ -254,7 +253,7 @@ void faults_end(void)
 static void child_lets_go(struct uvm_held *held)
 {
 	if (uvm_is_ours(held))
-		close(held->fd); /* not by the seam, whose locks may be the parent's */
+		close(held->fd); /* not through the seam, whose locks the parent may hold */
 	held->fd = -1;
 }
 
@@ -263,13 +262,13 @@ void faults_child(void)
 	int saved = errno, before = atomic_exchange(&faults.state, OVER);
 
 	if (before == NONE) {
-		/* Nothing was used: the child begins afresh. */
+		/* Nothing was used: the child starts from the beginning. */
 		atomic_store(&faults.state, NONE);
 		return;
 	}
 	faults.major = 0;
 	atomic_store(&faults.lost, "none: the child of a process that used CUDA");
-	/* In the middle of starting it has what is open, if anything, until it ends or executes something. */
+	/* A child made during the start keeps what was open, if anything, until it ends or calls exec. */
 	if (before == COUNTING) {
 		child_lets_go(&faults.uvm.file);
 		child_lets_go(&faults.all.held);

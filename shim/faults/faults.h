@@ -1,16 +1,17 @@
 /*
  * faults.h: page faults and migrations of managed and system memory, as the driver counts them.
  *
- * The ladder, from the policy's `faults`: the driver's own counters (faults_uvm.h), with its queue of events on top where
- * that is asked for (faults_queue.c); else nothing is counted, and the major faults that the kernel counts for the process
- * are a hint. What is not measured is FAULTS_NA, never 0. What became of the ladder is one line, faults_source().
+ * The policy's `faults` chooses the source: the driver's counters (faults_uvm.h), with its queue of events in addition
+ * (faults_queue.c). If there is no source, nothing is counted, and the major faults that the kernel counts for the
+ * process are a hint. What is not measured is FAULTS_NA, never 0. faults_source() describes in one line which source is
+ * used, or why none is.
  *
- * Nothing happens before the first managed or system memory: a process without any opens nothing. After that reading
- * calls no driver and takes no lock: the driver adds to pages of ours.
+ * Nothing happens before the first managed or system memory: a process without any opens nothing. After that, reading
+ * calls no driver and takes no lock, because the driver adds to pages of this process.
  *
- * What the numbers mean. Migrated bytes are what was copied, prefetched and evicted bytes among them; a GPU fault is one
- * that the driver served, after it merged what it got for the same page at once; a CPU fault is one on managed memory.
- * Reads of host memory over the link are none of these: no faults does not mean no cost.
+ * What the numbers mean. Migrated bytes are all that were copied, including prefetched and evicted bytes. A GPU fault
+ * is one that the driver served, after it merged simultaneous faults on the same page. A CPU fault is one on managed
+ * memory. Reads of host memory over the link are none of these: no faults does not mean no cost.
  */
 #ifndef SPILLWAY_FAULTS_H
 #define SPILLWAY_FAULTS_H
@@ -31,28 +32,34 @@ enum faults_number {
 };
 
 /*
- * Managed or system memory is about to be used. Once for a process, everyone else returns at once, also while the first
- * is still at it. Never waits; asks the driver how many devices there are and for their UUIDs, so under no lock of ours
- * and with the driver initialised. Leaves errno as it is.
+ * Must be called before managed or system memory is used. Starts counting once for a process; other calls return at
+ * once, even while the first still runs. Never waits, and keeps errno. Asks the driver for the number of devices and
+ * their UUIDs, so the driver must be initialised. Locking: must be called under no lock of the library.
  */
 void faults_start(void);
 
 /*
- * What has been counted since the start, of one device, or of the process for device -1. Faults of the CPU belong to no
- * device where the process sees several: then they are FAULTS_NA but for -1.
+ * Stores what was counted since the start, for one device, or for the process if device is -1. If the process sees
+ * several devices, CPU faults belong to none of them and are FAULTS_NA for all but -1. Locking: none.
  */
 void faults_read(int device, uint64_t ret[FAULTS_NUMBERS]);
 
-/* Which source, or why none, with the hint where there is none: one line without a newline. Returns buffer. */
+/*
+ * Writes which source is used, or why none is, then with the hint of the kernel's major faults: one line without a
+ * newline. Returns buffer.
+ */
 #define FAULTS_LINE 512
 char *faults_source(char *buffer, size_t room);
 
-/* Major faults that the kernel has counted for the process since faults_start(); FAULTS_NA before. They read disks, too. */
+/*
+ * Returns the major faults that the kernel has counted for the process since faults_start(), FAULTS_NA before. They
+ * include reads from disks.
+ */
 uint64_t faults_major(void);
 
-/* ---- one by one: faults: events ---- */
+/* ---- single events (policy `faults: events`) ---- */
 
-/* In traces by these numbers (trace.def): new ones go to the end. */
+/* Traces contain these numbers (trace.def), so new kinds must be added at the end. */
 enum fault_kind {
 	FAULT_OF_GPU,
 	FAULT_OF_CPU,
@@ -64,7 +71,7 @@ enum fault_kind {
 };
 const char *fault_kind_name(enum fault_kind kind);
 
-/* The same. */
+/* Traces contain these numbers, too. */
 enum fault_cause {
 	FAULT_CAUSE_UNKNOWN,
 	/* of faults */
@@ -73,66 +80,76 @@ enum fault_cause {
 	FAULT_BY_ATOMIC,
 	FAULT_BY_PREFETCH, /* an instruction, not cuMemPrefetchAsync() */
 	/* of migrations */
-	FAULT_FOR_PROGRAM,         /* cuMemPrefetchAsync() and the like */
-	FAULT_FOR_ACCESS,          /* it was touched */
-	FAULT_FOR_NEIGHBOUR,       /* the driver thinks that it will be */
-	FAULT_FOR_ROOM,            /* it had to give way */
-	FAULT_FOR_REMOTE_ACCESSES, /* touched over the link too often */
+	FAULT_FOR_PROGRAM,         /* requested by the program, as with cuMemPrefetchAsync() */
+	FAULT_FOR_ACCESS,          /* it was accessed */
+	FAULT_FOR_NEIGHBOUR,       /* the driver expects it to be accessed */
+	FAULT_FOR_ROOM,            /* evicted to free memory */
+	FAULT_FOR_REMOTE_ACCESSES, /* accessed over the link too often */
 	FAULT_CAUSES,              /* must be last */
 };
 const char *fault_cause_name(enum fault_cause cause);
 
 #define FAULT_HOST      (-1)
-#define FAULT_SOMEWHERE (-2) /* a device that we cannot tell, or nowhere */
-#define FAULT_NOBODY    (-2) /* as a rule: no allocation that we know of has the address */
+#define FAULT_SOMEWHERE (-2) /* an unknown device, or none */
+#define FAULT_NOBODY    (-2) /* as a rule: no known allocation has the address */
 
 struct fault_event {
 	enum fault_kind kind;
 	enum fault_cause cause;
-	int device;              /* who faulted, or where it went; FAULT_HOST, FAULT_SOMEWHERE */
-	int from;                /* of migrations and evictions: where it came from; else as device */
-	uint64_t address, bytes; /* bytes 0: the driver does not say (a fault) */
-	uint64_t because;        /* FAULT_EVICTION: the address that needed room; else 0 */
-	uint64_t processors;     /* thrashing, duplicates: bits; 0 the CPU, others as the driver numbers them */
+	int device;              /* the device that faulted, or the destination; FAULT_HOST, FAULT_SOMEWHERE */
+	int from;                /* of migrations and evictions: the source; else equal to device */
+	uint64_t address, bytes; /* bytes 0: not reported by the driver (a fault) */
+	uint64_t because;        /* FAULT_EVICTION: the address that needed memory; else 0 */
+	uint64_t processors;     /* thrashing, duplicates: bits; bit 0 is the CPU, others as the driver numbers them */
 	uint64_t time;           /* ns, by the driver's clock */
 	uint64_t block;          /* id of the ledger's row; 0: none */
-	int rule;                /* that placed it, -1 the default, FAULT_NOBODY */
+	int rule;                /* the rule that placed the allocation, -1 the default, FAULT_NOBODY */
 };
 
 /*
- * Who is told each event: one for the process, set before faults_start(). On the thread that drains, or a thread that
- * polls or frees: visit() must not allocate, free or submit.
+ * Sets the function that is called for each event: one for the process, set before faults_start(). It runs on the
+ * thread that drains the queue, or on a thread that polls or frees. `visit` must not allocate, free or submit. Locking:
+ * takes FAULTS; `visit` is called under FAULTS.
  */
 void faults_listen(void (*visit)(const struct fault_event *event, void *argument), void *argument);
 
-/* What has been seen of each kind, for one rule: its index, -1 the default, FAULT_NOBODY. False: no events, or no such. */
+/*
+ * Stores the events of each kind for one rule: its index, -1 for the default, FAULT_NOBODY. Returns false if there are
+ * no events, or no such rule. Locking: takes FAULTS.
+ */
 struct faults_tally {
 	uint64_t count[FAULT_KINDS];
 	uint64_t bytes_in, bytes_out, bytes_evicted;
 };
 bool faults_of_rule(int rule, struct faults_tally *ret_tally);
-/* Events that the queue had no room for; FAULTS_NA without a queue. */
+/* Returns the number of events for which the queue had no room; FAULTS_NA without a queue. */
 uint64_t faults_dropped(void);
 
-/* Take what the queue has now. Not on a hot path; nothing where there is no queue. */
+/* Reads the events that the queue has now; does nothing without a queue. Not for hot paths. Locking: takes FAULTS. */
 void faults_poll(void);
 
 /* ---- for the rest of the library ---- */
 
 extern atomic_bool faults_queue_on;
-/* Are events attributed? Then blocks that the program made itself must be found by every address, too. */
+/*
+ * Returns whether events are attributed to allocations. Memory that the program itself allocated must then be found by
+ * every address, too. Locking: none.
+ */
 static inline bool faults_attributes(void)
 {
 	return atomic_load_explicit(&faults_queue_on, memory_order_relaxed);
 }
-/* An address goes out of use: what happened there is attributed first. */
+/*
+ * Must be called before an address goes out of use, so that its events are attributed first. Locking: takes FAULTS if
+ * there is a queue.
+ */
 static inline void faults_before_free(void)
 {
 	if (__builtin_expect(faults_attributes(), 0))
 		faults_poll();
 }
 
-void faults_end(void);   /* the process ends: the last events; no more are taken */
-void faults_child(void); /* in the child of a fork, async-signal-safe: the parent's descriptors are let go */
+void faults_end(void);   /* at the end of the process: reads the last events, then no more */
+void faults_child(void); /* in the child of a fork: closes the parent's descriptors; async-signal-safe */
 
 #endif

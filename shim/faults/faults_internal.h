@@ -1,6 +1,4 @@
-/*
- * faults_internal.h: what the files of faults.h share.
- */
+/* faults_internal.h: shared by faults.c and faults_queue.c. */
 #ifndef SPILLWAY_FAULTS_INTERNAL_H
 #define SPILLWAY_FAULTS_INTERNAL_H
 
@@ -16,11 +14,13 @@ struct faults_devices {
 };
 
 /*
- * Open the queue and start its thread, once; n_rules of the policy. uvm must have its file, and stay. False: *ret_why
- * says why.
+ * Opens the queue and starts its thread; must be called once. `uvm` must have its file and must stay valid. n_rules:
+ * number of rules of the policy. Returns false if there is no queue; *ret_why says why.
  */
 bool faults_queue_start(struct uvm *uvm, const struct faults_devices *devices, size_t n_rules, char *ret_why);
+/* Reads the last events and makes the thread end. Locking: takes FAULTS. */
 void faults_queue_end(void);
+/* In the child of a fork: closes the parent's descriptor. Async-signal-safe. */
 void faults_queue_child(void);
 
 #endif

@@ -1,11 +1,10 @@
 /*
- * The driver's queue of events. A small thread of low priority empties it: it waits until the queue is half full, or for
- * 50 ms, and takes all there is. Who reads numbers, or is about to free a block, empties it first, so that events are
- * attributed to what was there when they happened; migrations are told by the driver when they are done and may still
- * come late, and then belong to nobody.
+ * The driver's queue of events. A thread of low priority drains it: it waits until the queue is half full, or for 50
+ * ms, and reads everything. A thread that reads numbers, or is about to free a block, drains it first, so that events
+ * are attributed to the allocation that was live when they happened. The driver reports migrations when they are done;
+ * an event that comes too late is attributed to no allocation.
  *
- * Lock: `lock`, over the reading end of the queue and the tallies; LEDGER is taken under it, nothing else. In no rank:
- * nobody who holds a ranked lock comes here.
+ * Locking: FAULTS (events.lock), over the reading end of the queue and the tallies; LEDGER is taken under it.
  */
 #include "shim/faults/faults_internal.h"
 #include "shim/base/lock.h"
@@ -25,11 +24,11 @@
 #include <unistd.h>
 
 enum {
-	ENTRIES = 1 << 15, /* 2 MiB; at a million faults a second half of it is 16 ms */
-	PAGE = 4096,       /* the smallest of any device */
+	ENTRIES = 1 << 15, /* 2 MiB; at a million faults a second, half of it lasts 16 ms */
+	PAGE = 4096,       /* the smallest page of any device */
 	WAIT_MS = 50,
 	STACK_BYTES = 1 << 18,
-	LOOKS_MOST = 8, /* times the processors are asked for again, when a number is new */
+	LOOKS_MOST = 8, /* how often the table of processors is read again when a number is new */
 };
 
 /* Types of the driver's events. */
@@ -54,7 +53,7 @@ static struct {
 	struct faults_devices devices;
 	unsigned char processors[UVM_PROCESSORS][16];
 	unsigned looks;
-	struct faults_tally *tallies; /* nobody's, the default's, the rules' */
+	struct faults_tally *tallies; /* of no rule, of the default, of each rule */
 	size_t n_tallies;
 	pid_t owner;
 	_Atomic bool over;
@@ -90,13 +89,13 @@ const char *fault_cause_name(enum fault_cause cause)
 	return (unsigned)cause < FAULT_CAUSES ? names[cause] : "?";
 }
 
-/* The pages are in the memory of this process alone, whoever has its tables. */
+/* The pages are in the memory of this process only, even if another shares its tables. */
 static bool is_open(void)
 {
 	return faults_attributes() && events.owner == getpid();
 }
 
-/* ---- what an entry says ---- */
+/* ---- decoding entries ---- */
 
 static uint64_t long_at(const unsigned char *entry, unsigned at)
 {
@@ -113,7 +112,7 @@ static bool is_nothing(const unsigned char *uuid)
 	return !memcmp(uuid, zero, sizeof(zero));
 }
 
-/* The ordinal of a processor by the driver's number. The only GPU of a process needs no UUID. */
+/* Returns the ordinal of a processor by the driver's number. The only GPU of a process needs no UUID. */
 static int device_of_processor(unsigned number)
 {
 	if (number == 0)
@@ -122,7 +121,7 @@ static int device_of_processor(unsigned number)
 		return 0;
 	if (number >= UVM_PROCESSORS)
 		return FAULT_SOMEWHERE;
-	/* The driver knows a GPU from its first context on. */
+	/* The driver knows a GPU only from its first context on. */
 	if (is_nothing(events.processors[number]) && events.looks < LOOKS_MOST) {
 		events.looks++;
 		uvm_processors(events.uvm, events.processors);
@@ -168,7 +167,10 @@ static void faults_queue_region(const unsigned char *entry, enum fault_kind kind
 	ret->time = long_at(entry, 32);
 }
 
-/* False: a type that was not asked for. Where things lie is the first format of uvm_types.h, the one all drivers have. */
+/*
+ * Decodes an entry; returns false for a type that was not requested. The offsets are those of the first format of
+ * uvm_types.h, which all drivers support.
+ */
 static bool read_entry(const unsigned char *entry, struct fault_event *ret)
 {
 	*ret = (struct fault_event){.device = FAULT_SOMEWHERE, .from = FAULT_SOMEWHERE};
@@ -209,13 +211,13 @@ static bool read_entry(const unsigned char *entry, struct fault_event *ret)
 	}
 }
 
-/* ---- whose it is ---- */
+/* ---- attribution ---- */
 
 static void faults_queue_attribute(struct fault_event *event)
 {
 	struct ledger_row row;
 
-	/* The driver tells the page of a fault; a block may begin further on in it. */
+	/* The driver reports the page of a fault; an allocation may begin further on in it. */
 	uint64_t bytes = event->bytes ? event->bytes : PAGE - event->address % PAGE;
 
 	event->rule = FAULT_NOBODY;
@@ -241,14 +243,17 @@ static void faults_queue_tally(const struct fault_event *event)
 	tally->count[event->kind]++;
 	if (event->kind == FAULT_EVICTION)
 		tally->bytes_evicted += event->bytes;
-	/* As the counters: between two devices is neither. */
+	/* As in the counters, a migration between two devices is neither. */
 	if (event->kind == FAULT_MIGRATION && event->from == FAULT_HOST)
 		tally->bytes_in += event->bytes;
 	if (event->kind == FAULT_MIGRATION && event->device == FAULT_HOST)
 		tally->bytes_out += event->bytes;
 }
 
-/* At most as much as the queue holds: a driver that fills it faster than we read keeps nobody here. */
+/*
+ * Reads at most as many entries as the queue holds, so that a driver that fills it faster than they are read cannot
+ * keep the caller here.
+ */
 static void faults_queue_drain(void)
 {
 	unsigned char entry[UVM_ENTRY];
@@ -338,7 +343,7 @@ bool faults_queue_start(struct uvm *uvm, const struct faults_devices *devices, s
 		events.tallies = NULL;
 		return false;
 	}
-	/* Without the thread the queue is emptied by those who read, and may overflow meanwhile: that is counted. */
+	/* Without the thread, readers drain the queue, and it may overflow meanwhile; that is counted. */
 	atomic_store(&faults_queue_on, true);
 	thread_start(faults_queue_run, NULL, STACK_BYTES, false, NULL);
 	return true;

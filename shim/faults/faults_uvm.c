@@ -1,17 +1,18 @@
 /*
- * How a tracker is made: open the tools device, say by ioctl 56 where our page is, for which processor and for which
- * process (a descriptor of its /dev/nvidia-uvm), then by ioctl 60 (58 for a queue) what is wanted. From then on the driver
- * adds to our page; nothing is called to read it. It pins the page and has its own hold on the descriptor.
+ * Opens trackers on the driver's tools device. To make one: open the device; by ioctl 56, pass the address of our page,
+ * the processor and the process (a descriptor of its /dev/nvidia-uvm); by ioctl 60 (58 for a queue), pass what is
+ * wanted. From then on the driver adds to our page, and reading it needs no call. The driver pins the page and holds a
+ * reference to the descriptor.
  *
- * A process has two descriptors of /dev/nvidia-uvm; one is only there to end the other in good order, and is refused. So
- * each is tried.
+ * A process has two descriptors of /dev/nvidia-uvm. One exists only for an orderly shutdown and is refused, so each is
+ * tried.
  *
- * Layouts. The numbers of the ioctls never changed, the place of the answer did (open kernel modules, uvm_ioctl.h, from
- * 515 to 575): 555 wants a version of the queue's format behind it, 560 wants it in front, all others know none. The
- * driver's version picks the row, and the self-test has the last word: the place of the answer is filled with a value that
- * is no answer, everything else must come back as it went. A driver that reads the parameters otherwise refuses that
- * value as a version, or leaves it where it is. Counters are never cleared by the driver, so a page that is 0 but for a
- * pattern behind the counters shows what has been written since.
+ * Layouts: the numbers of the ioctls never changed, the place of the answer did (open kernel modules, uvm_ioctl.h, from
+ * 515 to 575): 555 wants a version of the queue's format behind the answer, 560 in front of it, all others have none.
+ * The driver's version selects the row, and the self-test decides: the place of the answer is filled with a value that
+ * is no answer, and everything else must come back unchanged. A driver with another layout refuses that value as a
+ * version, or leaves it where it is. The driver never clears counters, so a page that is 0, with a pattern behind the
+ * counters, shows what has been written since.
  */
 #include "shim/faults/faults_uvm.h"
 
@@ -34,15 +35,15 @@ enum {
 	ENABLE_COUNTERS = 60,
 	PROCESSOR_TABLE = 64, /* on /dev/nvidia-uvm itself */
 	PARAMETERS = 256,     /* more than any driver reads or writes */
-	FILES_MOST = 65536,   /* descriptors that are looked at */
-	NO_ANSWER = 0xffffff, /* no status of the driver's; its versions are 1 and 2 */
-	FORMAT = 1,           /* of the events: the one that every driver knows */
+	FILES_MOST = 65536,   /* most descriptors that are examined */
+	NO_ANSWER = 0xffffff, /* not a status of the driver; its format versions are 1 and 2 */
+	FORMAT = 1,           /* format of events that every driver supports */
 };
 #define PATTERN UINT64_C(0x5157494c4c574159)
 
 struct uvm_layout {
 	unsigned from, to;                          /* major versions, both included */
-	unsigned init_word, init_answer, init_echo; /* bytes from the start; 0: there is none */
+	unsigned init_word, init_answer, init_echo; /* offsets in bytes; 0: the field does not exist */
 	unsigned table_word, table_answer;
 };
 static const struct uvm_layout layouts[] = {
@@ -121,7 +122,7 @@ static int open_tools(const struct uvm *uvm, char *ret_why)
 {
 	int fd = uvm->seam->open(FAULTS_TOOLS, O_RDWR | O_CLOEXEC);
 
-	/* Its ioctls do not ask how it was opened. */
+	/* The ioctls do not check the mode in which it was opened. */
 	if (fd < 0 && (errno == EACCES || errno == EPERM || errno == EROFS))
 		fd = uvm->seam->open(FAULTS_TOOLS, O_RDONLY | O_CLOEXEC);
 	if (fd >= 0)
@@ -176,7 +177,7 @@ bool uvm_open(const struct faults_seam *seam, struct uvm *ret_uvm, char *ret_why
 	unsigned major = 0;
 
 	*ret_uvm = (struct uvm){.seam = seam, .version = "unknown", .layout = NEWEST, .file = {.fd = -1}};
-	/* Not every container shows the text; the self-test then decides about the layout of most drivers. */
+	/* Not every container shows the version; for most drivers the self-test then verifies the layout. */
 	if (!read_version(seam, ret_uvm->version, &major))
 		return true;
 	for (size_t i = 0; i < sizeof(layouts) / sizeof(layouts[0]); i++) {
@@ -214,10 +215,10 @@ static void put_long(unsigned char *parameters, unsigned at, uint64_t value)
 	memcpy(parameters + at, &value, sizeof(value));
 }
 
-/* What became of an ioctl. */
+/* Result of an ioctl. */
 enum outcome { DONE, REFUSED, ODD };
 
-/* echo: another word that the driver may write, 0 for none. */
+/* Issues an ioctl and checks the answer. echo: offset of another word that the driver may write, 0 for none. */
 static enum outcome faults_uvm_ask(const struct uvm *uvm, int fd, unsigned request, unsigned char *parameters,
 				   unsigned answer, unsigned echo, char *ret_why)
 {
@@ -247,7 +248,7 @@ static enum outcome faults_uvm_ask(const struct uvm *uvm, int fd, unsigned reque
 	return DONE;
 }
 
-/* What a tracker is to be: counters (queue NULL) or a queue of n entries. */
+/* What a tracker is opened for: counters (queue NULL) or a queue of n entries. */
 struct wish {
 	void *queue, *control;
 	uint32_t n;
@@ -279,7 +280,7 @@ static bool is_uvm(const struct uvm *uvm, int fd)
 	return n == (ssize_t)strlen(FAULTS_UVM) && !memcmp(text, FAULTS_UVM, (size_t)n);
 }
 
-/* Try one descriptor of the program's, by a copy that nobody can close and reuse meanwhile. */
+/* Tries one descriptor of the program, through a copy that cannot be closed and reused meanwhile. */
 static enum outcome try_file(struct uvm *uvm, int tools, int fd, const struct wish *wish, char *ret_why)
 {
 	struct uvm_held copy = {.fd = -1};
@@ -309,7 +310,7 @@ static enum outcome find_file(struct uvm *uvm, int tools, const struct wish *wis
 	for (unsigned i = 0; i < FILES_MOST && outcome == REFUSED && (entry = readdir(folder)); i++) {
 		int fd = isdigit((unsigned char)entry->d_name[0]) ? atoi(entry->d_name) : -1;
 
-		/* Its own copies are among them while it lists; they come and go within a turn. */
+		/* The list includes the copies made here; each exists only within one iteration. */
 		if (fd >= 0 && fd != dirfd(folder))
 			outcome = try_file(uvm, tools, fd, wish, ret_why);
 	}
@@ -327,7 +328,7 @@ static bool faults_uvm_init(struct uvm *uvm, int tools, const struct wish *wish,
 	return false;
 }
 
-/* Which counters, or which events: the same parameters. */
+/* Enables counters or events; both take the same parameters. */
 static bool faults_uvm_enable(const struct uvm *uvm, int tools, unsigned request, uint64_t which, char *ret_why)
 {
 	unsigned char parameters[PARAMETERS] = {0};
@@ -338,7 +339,10 @@ static bool faults_uvm_enable(const struct uvm *uvm, int tools, unsigned request
 
 /* ---- pages that the driver writes to ---- */
 
-/* Not the child's of a fork: the parent's would be copied on its next write, and the driver go on in the old one. */
+/*
+ * Maps pages that a child of a fork does not inherit: otherwise the parent's next write would copy them, and the driver
+ * would go on in the old pages.
+ */
 static void *map_pages(size_t bytes, char *ret_why)
 {
 	void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
@@ -352,7 +356,7 @@ static void *map_pages(size_t bytes, char *ret_why)
 	return at;
 }
 
-/* The tools device and a tracker on it. False: nothing is held. */
+/* Opens the tools device and makes a tracker on it. Returns false, with nothing left open, if that fails. */
 static bool open_tracker(struct uvm *uvm, const struct wish *wish, struct uvm_held *ret_held, char *ret_why)
 {
 	int fd = open_tools(uvm, ret_why);
@@ -414,13 +418,13 @@ bool uvm_counter_is_sound(const struct uvm_counter *counter)
 
 /* ---- the queue ---- */
 
-/* Words of the control block. "Behind" is how far a side is done, "ahead" how far it has begun. */
+/* Words of the control block. "Behind" is how far a side has finished, "ahead" how far it has begun. */
 enum { GET_AHEAD, GET_BEHIND, PUT_AHEAD, PUT_BEHIND, CONTROL_WORDS };
 
 bool uvm_queue_open(struct uvm *uvm, uint32_t n, uint64_t types, struct uvm_queue *ret_queue, char *ret_why)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE), entries = ((size_t)n * UVM_ENTRY + page - 1) / page * page;
-	/* The control block has 16 + 64 * 8 bytes: it fits into a page. */
+	/* The control block has 16 + 64 * 8 bytes, less than a page. */
 	struct uvm_queue queue = {.n = n, .bytes = entries + page};
 
 	queue.entries = map_pages(queue.bytes, ret_why);
@@ -458,7 +462,7 @@ bool uvm_queue_read(struct uvm_queue *queue, unsigned char *ret_entry)
 
 void uvm_queue_wait(const struct uvm *uvm, const struct uvm_queue *queue, int wait_ms)
 {
-	/* An error, or a descriptor that is not ours any more, must not make the caller spin. */
+	/* An error, or a descriptor that is no longer ours, must not make the caller spin. */
 	if (!uvm_is_ours(&queue->held) || uvm->seam->wait(queue->held.fd, wait_ms) < 0)
 		usleep((useconds_t)wait_ms * 1000);
 }
