@@ -29,13 +29,9 @@ struct block {
 	enum chunk_kind kind;         /* kind of all its chunks */
 	uint32_t n_pins;              /* heap_pin() calls that have not ended */
 	bool stays;                   /* pinned until it is freed; always set for fixed memory */
-	bool left;   /* others may know its memory, or it is striped: it goes back to the driver when freed */
-	bool shared; /* its chunks can be exported, and the program has asked for it (share.c) */
-	bool
-	    /*
-	     * the program maps and unmaps it; while unmapped it has no address and units_mapped is 0 (block_unmapped.h)
-	     */
-	    loose;
+	bool left;    /* others may know its memory, or it is striped: it goes back to the driver when freed */
+	bool shared;  /* its chunks can be exported, and the program has asked for it (share.c) */
+	bool loose;   /* the program maps and unmaps it (block_unmapped.h); unmapped, it has no address */
 	bool whole;   /* must be one chunk */
 	bool placed;  /* loose: it was mapped at some time, so it may have contents */
 	bool open;    /* loose, mapped: its device has been granted access */

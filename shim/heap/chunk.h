@@ -42,8 +42,8 @@ struct chunk_store {
 	struct budget *budget[CHUNK_PLACES];
 	bool rdma, exportable; /* fixed chunks: what the device supports */
 	bool share;            /* movable chunks must be exportable, too */
-	_Atomic uint64_t
-	    full; /* time (ns) when the driver last had no device memory within the budget; 0: it has had some since */
+	/* time (ns) when the driver last had no device memory within the budget; 0: it has had some since */
+	_Atomic uint64_t full;
 	struct chunk *warm[CHUNK_KINDS][CHUNK_PLACES][CHUNK_MOST + 1];
 	/* warm chunks; all chunks that exist, made >= warm */
 	uint64_t warm_bytes[CHUNK_PLACES], made_bytes[CHUNK_PLACES];
