@@ -4,7 +4,7 @@
  * A program that never allocates in stream order costs nothing here.
  *
  * Locking: POOL, held over driver calls (queries of attributes, and releasing unused memory; none waits for the GPU),
- * so that a pool cannot be destroyed meanwhile. The functions take POOL.
+ * so that a pool cannot be destroyed meanwhile. The functions take POOL unless they say otherwise.
  */
 #ifndef SPILLWAY_POOL_H
 #define SPILLWAY_POOL_H
@@ -58,6 +58,8 @@ bool pool_give_back(struct device *device);
  * A pool is charged with what it had reserved when the driver was last asked, or with what was claimed of it if that is
  * more. While claims stay below the charge, a claim changes one number of the pool. A pool reserves more than is used
  * of it; if that has lifted the device over its budget, the pool gets no more than it had while the device was below.
+ *
+ * Locking: takes START, POOL and HEAP in turn; must be called without any of them.
  */
 enum pool_claim {
 	POOL_OPEN,   /* within the budget, from a pool that is not closed */
@@ -69,10 +71,13 @@ void pool_unclaim(uint64_t id, size_t bytes); /* accepts 0 */
 /*
  * Must be called when the heap has served what the pools of the device could not. Where memory migrates, the pools are
  * then closed for good: the heap serves all further requests as far as it can, and what is freed of the pools goes back
- * to the driver.
+ * to the driver. Locking: none.
  */
 void pool_close(struct device *device);
-/* The program is about to choose another current pool: from now on the driver is asked which pool is current. */
+/*
+ * The program is about to choose another current pool: from now on the driver is asked which pool is current. Locking:
+ * none.
+ */
 void pool_chosen(void);
 
 /*

@@ -5,7 +5,8 @@
  * start of a block follows from the word alone, so a look-up follows no pointer that could be stale. The table takes 4
  * bytes a unit, and only pages of it that were written use memory.
  *
- * Locking: the caller holds HEAP for everything except arena_look(), arena_site() and what is _Atomic.
+ * Locking: the caller holds HEAP. No lock is needed for arena_look(), arena_site(), the address computations, the block
+ * state functions, and reads of _Atomic fields.
  */
 #ifndef SPILLWAY_ARENA_H
 #define SPILLWAY_ARENA_H

@@ -65,9 +65,17 @@ enum sw_status migration_turn(struct heap *heap, bool in_place, struct migration
  * because it must not be reused, it is lost.
  */
 void heap_give_spare(struct heap *heap, struct migration *transit);
+/*
+ * Makes the spare the block's chunk, and puts the old memory into the store as warm, or releases it if its peer wants
+ * it back. Locking: takes HEAP.
+ */
 void migration_exchange(struct heap *heap, struct migration *transit);
 /* The same, but the old memory must not be reused and is lost. */
 void migration_exchange_lost(struct heap *heap, struct migration *transit);
+/*
+ * Ends a migration; a spare that was not exchanged goes back to the store. Frees the block if it was freed meanwhile
+ * and no other piece of it is moving. Locking: takes HEAP.
+ */
 void migration_end(struct heap *heap, struct migration *transit);
 
 /*

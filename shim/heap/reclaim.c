@@ -201,8 +201,8 @@ bool block_free_chunk(struct block_store *store, enum chunk_kind kind, enum chun
 
 /*
  * For when only chunks of other sizes, or of the other kind, are free at this place: releases as many bytes of them as
- * a new chunk needs, and takes down no more blocks than that requires; none if they are not enough. Then it gives up
- * one empty slab. Returns false if nothing could be given up.
+ * a new chunk needs, and takes down no more blocks than that requires. If they are not enough, none is released, but
+ * one empty slab is given up. Returns false if nothing could be given up.
  */
 static bool make_way(struct block_store *store, enum chunk_place place, uint64_t bytes)
 {
