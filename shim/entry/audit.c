@@ -1,32 +1,32 @@
 /*
- * audit.c: libspillway-audit.so, for LD_AUDIT: the fifth door. The loader tells it of every binding of a function, and
- * takes its word for where the binding leads. So calls of the driver reach us that preloading does not see: of libraries
- * opened with RTLD_DEEPBIND, which look into what they have linked before anything preloaded, and find the C library's
- * dlsym rather than ours; of libraries in a namespace of their own (dlmopen), where nothing is preloaded; and of handles
- * of a second libcuda.so.1 that was opened by its path.
+ * libspillway-audit.so, for LD_AUDIT: the fifth way that calls reach the library. The loader reports each binding of
+ * a function to an audit library, which may redirect it. So calls of the driver reach the library that preloading
+ * does not see: calls of libraries opened with RTLD_DEEPBIND, which search what they have linked before anything
+ * preloaded, and find the C library's dlsym rather than ours; of libraries in another namespace (dlmopen), where
+ * nothing is preloaded; and through handles of a second libcuda.so.1 that was opened by its path.
  *
- * An audit library lives in a namespace of its own, with a C library of its own; nothing of libspillway.so can be linked
- * here, or looked up by dlopen while the loader is at work. So the loader's list of objects (la_objopen) tells where it
- * is, and its dynamic symbols are read in memory.
+ * An audit library lives in a separate namespace with a separate C library. It cannot link to libspillway.so, nor
+ * look symbols up by dlopen while the loader is at work. So it learns from the loader's list of objects (la_objopen)
+ * where libspillway.so is, and reads its dynamic symbols in memory.
  *
- * Which libcuda.so.1 is whose:
+ * Each libcuda.so.1 is one of:
  *
- *   the driver   the first one in the namespace of the program: the one that libspillway.so finds and calls. Of its
- *                functions those that we have lead to ours, the others stay.
- *   a copy       any other. A second copy has states of its own, and handles of one mean nothing to the other; so all of
- *                its functions that are the driver's (cu*) lead to ours or to the driver's own, and it is never called.
- *   a stranger   a copy that was there before the driver, in another namespace. Some of its functions may have been
- *                bound by then, so all stay as they are; it is not seen, and that is said.
+ *   the driver   the first one in the program's namespace, which libspillway.so finds and calls. Bindings to its hooked
+ *                functions lead to ours, the others stay.
+ *   a copy       any other. A second copy has separate state, and handles of one mean nothing to the other; so bindings
+ *                to its driver functions (cu*) lead to ours or to the driver's, and it is never called.
+ *   a stranger   a copy that was loaded before the driver, in another namespace. Some of its functions may have been
+ *                bound by then, so all bindings stay. Its allocations are not seen, and a message says so.
  *
- * What libspillway.so asks the driver for, and what a libcuda.so.1 asks for, is left alone. Of a copy libspillway.so asks
- * only when its dlsym is called with a handle of one.
+ * Bindings from libspillway.so to the driver, and from any libcuda.so.1, are left alone. libspillway.so looks a
+ * symbol up in a copy only if its dlsym is called with a handle of that copy.
  *
- * The loader tells of calls by way of the procedure linkage table, whenever they are bound, and of dlsym and dlvsym
- * (glibc 2.35; before that, not of those bound at once). It does not tell of addresses of functions that are taken as
- * data, which includes all calls of code compiled with -fno-plt.
+ * The loader reports calls through the procedure linkage table, whenever they are bound, and results of dlsym and
+ * dlvsym (from glibc 2.35 on; older versions do not report functions bound at load time). It does not report
+ * addresses of functions that are taken as data, which includes all calls of code compiled with -fno-plt.
  *
- * No lock: the loader calls all of this under its own, but for la_symbind64, which only reads what was written before
- * the object that it is told of could be bound.
+ * Locking: none. The loader calls these functions under its own lock, except la_symbind64, which only reads what was
+ * written before any object that it concerns could be bound.
  */
 #include <elf.h>
 #include <link.h>
@@ -35,7 +35,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What the loader keeps for us with each object. */
+/* The cookie that the loader keeps with each object. */
 enum kind {
 	OTHER,
 	SHIM,
@@ -54,13 +54,13 @@ struct symbols {
 	size_t n;
 };
 
-/* The loader has added the base to most addresses in the dynamic section, but not to those that it cannot write. */
+/* The loader adds the base to most addresses in the dynamic section, but not in sections that it cannot write. */
 static const void *address_in(const struct link_map *map, ElfW(Addr) value)
 {
 	return (const void *)(value < map->l_addr ? map->l_addr + value : value);
 }
 
-/* The table of symbols has no length; the last one of the last chain of its hash table tells it. */
+/* The symbol table has no length: the last symbol of the last chain of the hash table gives it. */
 static size_t count_by_gnu_hash(const uint32_t *table)
 {
 	uint32_t n_buckets = table[0], first = table[1], n_words = table[2], last = 0;
@@ -102,7 +102,7 @@ static struct symbols symbols_of(const struct link_map *map)
 	return symbols;
 }
 
-/* Where the object has this function; 0: it has not. */
+/* Returns the address of the object's function of that name, or 0 if it has none. */
 static uintptr_t audit_find(const struct link_map *map, const char *name)
 {
 	struct symbols symbols = map ? symbols_of(map) : (struct symbols){0};
@@ -117,7 +117,7 @@ static uintptr_t audit_find(const struct link_map *map, const char *name)
 	return 0;
 }
 
-/* ---- what the loader tells ---- */
+/* ---- calls of the loader ---- */
 
 static const char *base_name(const char *path)
 {
@@ -161,7 +161,7 @@ static enum kind kind_of(const struct link_map *map, Lmid_t namespace)
 	return SHIM;
 }
 
-/* Older loaders know less; what we need they all have. */
+/* Accepts older loaders: all versions have the functions that this file needs. */
 unsigned int la_version(unsigned int version)
 {
 	return version < LAV_CURRENT ? version : LAV_CURRENT;
@@ -175,7 +175,10 @@ unsigned int la_objopen(struct link_map *map, Lmid_t namespace, uintptr_t *cooki
 	return kind == OTHER ? LA_FLG_BINDFROM : kind == DRIVER || kind == COPY ? LA_FLG_BINDTO : 0;
 }
 
-/* The next libcuda.so.1 that is opened in the program's namespace is the driver: libspillway.so has not bound to this. */
+/*
+ * libspillway.so has not bound to the driver that is closed: the next libcuda.so.1 that is opened in the program's
+ * namespace becomes the driver.
+ */
 unsigned int la_objclose(uintptr_t *cookie)
 {
 	if (*cookie == DRIVER)

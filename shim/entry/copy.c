@@ -1,21 +1,24 @@
 /*
- * Copies between GPUs where the device that would make them has no access to a heap block. Of memory of cuMemAlloc the
- * driver knows whose it is, and copies it from anywhere to anywhere; heap memory is touched by the device on whose behalf
- * the copy is made, or refused (docs/facts.md, Pointer queries). So these go another way, each counted, and held as a submission,
- * under the name of what it has become (submit_copy.h):
+ * Copies between GPUs where the device that would make them has no access to a heap block. For memory of cuMemAlloc
+ * the driver knows which device owns it, and copies from any device to any other. Heap memory is accessed by the
+ * device of the context that the copy is made in, or the copy is refused (docs/facts.md, Pointer queries). So these
+ * copies are made in another way. Each is counted, and tracked as a submission, under the name of the function that
+ * it is replaced by (submit_copy.h):
  *
- *   between two GPUs             cuMemcpyPeer or cuMemcpy3DPeer, where each side is touched by its own context
- *   between the host and a GPU   the same copy in the block's own context: on a stream made for it that waits for the
- *                                program's and is waited for by it; a synchronous one between two waits
- *   a list of copies             one after the other, if any of them needs it, as lists of one (entry_copy.c): what
- *                                a list can say of a copy, and its kinds of a copy cannot, goes along. cuMemcpyPeer
- *                                cannot say that the source is to be read during the call, so it is waited for then
+ *   between two GPUs             cuMemcpyPeer or cuMemcpy3DPeer, where each side is accessed in its own context
+ *   between the host and a GPU   the same copy in the block's context. An asynchronous one goes to a new stream, which
+ *                                waits for the program's stream and is waited for by it; a synchronous one is made
+ *                                between two waits
+ *   a list of copies             if any of them needs another way, one after the other as lists of one (entry_copy.c),
+ *                                so that attributes which only a list can carry are kept. cuMemcpyPeer cannot express
+ *                                that the source is to be read during the call, so in that case it is waited for
  *
- * What the device has access to is left as it is, and holds that access until it has been submitted (peer_hold). Not in a
- * capture: a graph may be launched after the access has gone, and natively its copies go on.
+ * A copy that its device has access to is left unchanged, and holds that access until it has been submitted
+ * (peer_hold). In a capture it is not left unchanged: a graph may be launched after the access is gone, and without
+ * Spillway its copies would go on.
  *
- * Left as they are, and counted: copies between the host and another GPU in a capture, and lists with arrays. Nothing is
- * looked at while the process uses one GPU (peer_is_any).
+ * Left unchanged, and counted: copies between the host and another GPU in a capture, and lists with arrays. Nothing
+ * is checked while the process uses one GPU (peer_is_any).
  */
 #include "shim/serve/async.h"
 #include "shim/context/context.h"
@@ -29,10 +32,10 @@
 struct side {
 	CUmemorytype type;
 	CUdeviceptr start;
-	CUcontext by; /* on whose behalf it is touched */
+	CUcontext by; /* the context that the driver accesses this side in */
 	bool is_heap;
-	bool foreign; /* the heap is another device's */
-	/* Of a heap block, once it has been looked up: */
+	bool foreign; /* the heap belongs to another device than that of `by` */
+	/* For a heap block, set by look_up(): */
 	CUcontext owner;
 	bool reached;
 };
@@ -60,7 +63,7 @@ static struct side side_of(const struct job *job, bool dst, CUcontext here)
 	return side;
 }
 
-/* Takes locks that are the process's, so only where one of both sides is foreign. */
+/* Takes process-wide locks, so it is called only where at least one side is foreign. */
 static void look_up(struct side *side)
 {
 	struct ledger_row row;
@@ -80,8 +83,8 @@ static void look_up(struct side *side)
 }
 
 /*
- * In whose name the driver touches a side; NULL: it is on the host. Memory of a pool belongs to no context: it is open to
- * devices, and the program has named, or works on, one that it is open to.
+ * Returns the context that the driver accesses a side in, or NULL if the side is on the host. Memory of a pool
+ * belongs to no context: it is open to devices, and the program has named, or works on, one that it is open to.
  */
 static CUcontext context_for(const struct side *side)
 {
@@ -128,7 +131,7 @@ enum way copy_find_way(struct job *job, CUcontext *ret_away)
 	return !captured ? WAY_AWAY : reached ? WAY_AS_IT_IS : WAY_NONE;
 }
 
-/* ---- going it ---- */
+/* ---- making the copy in that way ---- */
 
 #define SUBMIT(name, suffix) (job->per_thread ? submit_##name##suffix : submit_##name)
 
@@ -146,11 +149,13 @@ static CUresult submit_as_peer(const struct job *job)
 }
 
 /*
- * What is to be read during the call is waited for, with the stream, as the driver does: of a source on the device, or
- * pinned, it makes the copy in the stream's order and returns when that is done (H200, driver 580, CUDA 13: the call stood
- * as long as its stream was held, from 1 KiB to 64 MiB). Who holds the stream himself hangs natively, too; a copy of
- * the source aside, so as not to wait, would take as much memory again until the stream gets there. In a capture nothing can
- * be waited for, and the source is read when the graph runs.
+ * If the source is to be read during the call, waits for the stream, as the driver does for a source on the device or
+ * in pinned memory: it makes the copy in stream order and returns when the copy is complete. A program that blocks
+ * the stream until the call returns hangs without Spillway, too. Copying the source aside instead of waiting would
+ * take as much memory again until the stream gets there. In a capture waiting is impossible, and the source is read
+ * when the graph runs.
+ *
+ * Measured (H200, driver 580, CUDA 13): the call lasted as long as its stream was blocked, from 1 KiB to 64 MiB.
  */
 static CUresult go_as_peer(const struct job *job)
 {
@@ -172,7 +177,7 @@ static CUDA_MEMCPY3D without_contexts(const CUDA_MEMCPY3D_PEER *box)
 #undef SIDE
 }
 
-/* The copy as it is, in the current context; asynchronous ones on that stream. */
+/* Submits the copy unchanged in the current context; an asynchronous one on the given stream. */
 static CUresult go_here(const struct job *job, CUstream stream)
 {
 	const CUDA_MEMCPY3D_PEER *box = &job->box;
@@ -200,7 +205,7 @@ static CUresult wait_for_default(const struct job *job)
 	return job->per_thread ? REAL(cuStreamSynchronize_ptsz)(NULL) : REAL(cuStreamSynchronize)(NULL);
 }
 
-/* What the calling context was given before is done first, and what it is given afterwards comes after the copy. */
+/* Earlier work of the calling context completes before the copy, and later work comes after it. */
 static CUresult go_away_now(const struct job *job, CUcontext away)
 {
 	CUresult result = wait_for_default(job);
@@ -218,7 +223,10 @@ static CUresult go_away_now(const struct job *job, CUcontext away)
 	return result;
 }
 
-/* The program's stream goes on behind the event. In its own context: a default stream is the current context's. */
+/*
+ * Makes the program's stream wait for `after`. Enters the home context, because a default stream is that of the
+ * current context.
+ */
 static CUresult go_on_behind(const struct job *job, CUcontext home, CUevent after)
 {
 	bool pushed;
@@ -231,7 +239,10 @@ static CUresult go_on_behind(const struct job *job, CUcontext home, CUevent afte
 	return result;
 }
 
-/* In the away context: the copy, on a stream of its own, behind `before`, which is of the home context. */
+/*
+ * Makes the copy on a new stream, which waits for `before`, an event of the home context. The current context must be
+ * the one to copy in.
+ */
 static CUresult go_aside(const struct job *job, CUcontext home, CUevent before)
 {
 	CUevent after = NULL;
@@ -248,7 +259,7 @@ static CUresult go_aside(const struct job *job, CUcontext home, CUevent before)
 		result = context_record_stream(aside, false, &after, &context);
 		if (result == CUDA_SUCCESS)
 			result = go_on_behind(job, home, after);
-		/* The copy is made in any case: then nothing may overtake it. */
+		/* The copy has been submitted, so nothing may overtake it: wait. */
 		if (result != CUDA_SUCCESS)
 			result = REAL(cuStreamSynchronize)(aside);
 	}

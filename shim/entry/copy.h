@@ -1,6 +1,7 @@
 /*
- * copy.h: copies that may be between GPUs (entry_copy.c, copy.c). True: *ret_result is the answer; false: the call goes
- * the way of any submission. One function for each row of its kinds.
+ * copy.h: copies that may be between GPUs: one function for each HOOK_COPY and HOOK_COPY_SYNC row, defined in
+ * entry_copy.c. Each returns true if it has made the copy in another way than the driver would, with the answer in
+ * *ret_result, and false if the caller must submit the call like any other.
  */
 #ifndef SPILLWAY_COPY_H
 #define SPILLWAY_COPY_H

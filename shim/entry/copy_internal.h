@@ -1,32 +1,46 @@
 /*
- * copy_internal.h: a copy that may be between GPUs, as entry_copy.c, which has it from the program, gives it to copy.c,
- * which knows the ways that it can go.
+ * copy_internal.h: what entry_copy.c and copy.c share. entry_copy.c turns the arguments of a program's copy into a
+ * job; copy.c decides how the copy is made, and makes it.
  */
 #ifndef SPILLWAY_COPY_INTERNAL_H
 #define SPILLWAY_COPY_INTERNAL_H
 
 #include "shim/entry/copy.h"
 
-/* Any copy, as the form that can say most. linear: WidthInBytes from one address to another. */
+/* One copy of any kind, in the most general form. */
 struct list;
 struct job {
 	CUDA_MEMCPY3D_PEER box;
-	CUstream stream; /* NULL: a synchronous one */
-	bool linear, sync, per_thread;
-	bool is_peer; /* the program has said in whose names */
-	/* One of a list: the list, which one, and how it is made as a list of one, with its attributes, on that stream. */
+	CUstream stream; /* NULL for a synchronous copy, or the default stream */
+	bool linear, sync, per_thread; /* linear: WidthInBytes bytes from one address to another */
+	bool is_peer; /* the program has named the contexts of both sides */
+	/*
+	 * For a copy of a list: the list, the index in it, and the function that submits it as a list of one, with
+	 * its attributes, on the given stream.
+	 */
 	const struct list *list;
 	size_t index;
 	CUresult (*as_list)(const struct job *job, CUstream stream);
-	bool during_call; /* its source must have been read when the call returns */
+	bool during_call; /* the source must have been read when the call returns */
 };
 
-/* As the driver has it; as cuMemcpyPeer; in the context of the other GPU; none is known, and it is left as it is. */
+/*
+ * How a copy is made: unchanged; as cuMemcpyPeer or cuMemcpy3DPeer; in the context of the other GPU; unchanged,
+ * because no other way exists.
+ */
 enum way { WAY_AS_IT_IS, WAY_PEER, WAY_AWAY, WAY_NONE };
 
-/* Fills in the contexts of the way that it goes. Holds what access it leans on. Within enter_serve(), as copy_count(). */
+/*
+ * Returns how the copy is to be made. Fills in the contexts of job->box for WAY_PEER and *ret_away for WAY_AWAY. If
+ * one side is in another device's heap, holds peer access as it is (submit_hold_access): after another answer than
+ * WAY_AS_IT_IS the caller must let it go (submit_let_go_access). The caller must be inside enter_serve().
+ */
 enum way copy_find_way(struct job *job, CUcontext *ret_away);
+/*
+ * Counts a copy that is not made as the program asked, and logs the first of each kind. The caller must be inside
+ * enter_serve().
+ */
 void copy_count(enum way way);
-/* Make it, if it goes another way; false: it is the driver's as it is. */
+/* Makes the copy if it needs another way than the driver's. Returns false if the caller must submit it unchanged. */
 bool copy_make(struct job *job, CUresult *ret_result);
 #endif

@@ -1,6 +1,7 @@
 /*
- * Bodies of the entry points that allocate and free, but for those in stream order (entry_async.c). Each does three things: count the call, ask enter.h whether to
- * serve, and hand a plain request to serve.c. What we do not serve goes to the real function with the same arguments.
+ * Bodies of the entry points that allocate and free, except those in stream order (entry_async.c). Each does three
+ * things: counts the call, asks enter.h whether the library serves it, and passes a plain request to serve.c. A call
+ * that is not served goes to the real function with the same arguments.
  */
 #include "shim/process/enter.h"
 #include "shim/lifecycle/lifecycle.h"
@@ -25,8 +26,8 @@ HOOK_EXPORT CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 }
 
 /*
- * The pitch is the width rounded up as the driver does it. Elements of 4, 8 or 16 bytes are what the documentation
- * allows; rows * pitch must not overflow.
+ * The pitch is the width rounded up as the driver rounds it. The documentation allows elements of 4, 8 or 16 bytes.
+ * Returns false if the arguments are wrong or rows * pitch overflows.
  */
 static bool pitch_request(struct backend_request *request, size_t width, size_t height, size_t element)
 {
@@ -74,7 +75,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemFree(CUdeviceptr_v1 dptr)
 	return enter_leave(&scope, serve_free(dptr));
 }
 
-/* ---- what the program asks for by its kind: the driver serves it, unless a rule names it (typed_alloc.h) ---- */
+/* ---- managed memory: the driver serves it, unless a rule names it (typed_alloc.h) ---- */
 
 HOOK_EXPORT CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
 {
@@ -86,11 +87,11 @@ HOOK_EXPORT CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesiz
 	return enter_leave(&scope, typed_alloc_managed(dptr, bytesize, flags, __builtin_return_address(0)));
 }
 
-/* ---- what the driver serves and we count ---- */
+/* ---- allocations that the driver serves and the library counts ---- */
 
 /*
- * When the driver has no memory left, the heap makes room, and the call is made again (oom_retry.h). With a bad policy and
- * SPILLWAY_STRICT no device memory is allocated by anybody.
+ * If the driver has no memory left, the heap makes room, and the call is made again (oom_retry.h). With a bad policy
+ * and SPILLWAY_STRICT every allocation of device memory is refused.
  */
 #define DRIVER_ALLOC(name, kind, params, args, wanted, bytes)                                                          \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
@@ -111,7 +112,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesiz
 		return enter_leave(&scope, result);                                                                    \
 	}
 
-/* Addresses of 32 bits (CUDA before 3.2): the heap lies beyond their reach. */
+/* Addresses of 32 bits (CUDA before 3.2) cannot reach the heap. */
 DRIVER_ALLOC(cuMemAlloc, LEDGER_DRIVER, (CUdeviceptr_v1 * dptr, unsigned int bytesize), (dptr, bytesize), bytesize,
 	     bytesize)
 DRIVER_ALLOC(cuMemAllocPitch, LEDGER_DRIVER,
@@ -166,7 +167,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemHostRegister(void *p, size_t bytesize, unsigne
 	return note_registered(REAL(cuMemHostRegister)(p, bytesize, Flags), p, bytesize);
 }
 
-/* The row leaves before the driver's call and comes back when that fails. */
+/* The row is removed before the driver's call and restored if the call fails. */
 #define FREE_HOST(name, kind)                                                                                          \
 	HOOK_EXPORT CUresult CUDAAPI name(void *p)                                                                     \
 	{                                                                                                              \

@@ -1,6 +1,7 @@
 /*
- * Bodies for arrays. They are opaque and stay with the driver; device memory they take is room the heap does not have,
- * so it is counted with the driver's and charged to the device's budget (array.h says how much).
+ * Bodies of the entry points that make and destroy arrays. Arrays are opaque and stay with the driver. The device
+ * memory that they take is not available to the heap, so it is counted with the driver's and charged to the device's
+ * budget (array.h says how much).
  */
 #include "shim/serve/array.h"
 #include "shim/process/enter.h"
@@ -10,7 +11,7 @@
 #include "shim/serve/account.h"
 #include "shim/serve/serve.h"
 
-/* Every form of the descriptor as the widest one. */
+/* Each form of the descriptor, converted to the widest one. */
 #define PLANE(d)                                                                                                       \
 	{                                                                                                              \
 		.Width = (d)->Width, .Height = (d)->Height, .Format = (d)->Format, .NumChannels = (d)->NumChannels     \
@@ -29,7 +30,7 @@
 #define LEVELS_cuArrayCreate_v2      1
 #define LEVELS_cuArray3DCreate       1
 #define LEVELS_cuArray3DCreate_v2    1
-/* The driver clamps the number of levels to what the size has: down to 1 x 1 x 1. */
+/* The driver limits the number of levels to what the size allows: down to 1 x 1 x 1. */
 #define LEVELS_cuMipmappedArrayCreate levels_of(pMipmappedArrayDesc, numMipmapLevels)
 
 static unsigned levels_of(const CUDA_ARRAY3D_DESCRIPTOR *array, unsigned asked)
@@ -44,10 +45,10 @@ static unsigned levels_of(const CUDA_ARRAY3D_DESCRIPTOR *array, unsigned asked)
 	return asked < levels ? asked : levels;
 }
 
-/* Of a descriptor that the driver has looked at. */
+/* Size of the array. The driver must have accepted the descriptor. */
 #define BYTES(name) array_bytes(&(CUDA_ARRAY3D_DESCRIPTOR)ARRAY_##name, LEVELS_##name)
 
-/* When the driver has no memory left, the heap makes room, and the call is made again (oom_retry.h). */
+/* If the driver has no memory left, the heap makes room, and the call is made again (oom_retry.h). */
 /* clang-format off */
 #define HOOK_MAKE(name, params, args)                                                                                  \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
@@ -70,7 +71,9 @@ static unsigned levels_of(const CUDA_ARRAY3D_DESCRIPTOR *array, unsigned asked)
 #include "shim/driver/hooks.def"
 /* clang-format on */
 
-/* The row leaves before the driver's call, which may give the handle to another thread, and comes back if it fails. */
+/*
+ * The row is removed before the driver's call, which may give the handle to another thread, and restored if it fails.
+ */
 #define DESTROY(name, type)                                                                                            \
 	HOOK_EXPORT CUresult CUDAAPI name(type handle)                                                                 \
 	{                                                                                                              \

@@ -1,6 +1,6 @@
 /*
- * Bodies of the entry points that allocate and free in stream order, and of the pools they name. What the policy brings
- * into the heap goes to async.c, the rest to the driver's pools, where it is counted.
+ * Bodies of the entry points that allocate and free in stream order, and of those for memory pools. Allocations that
+ * the policy puts into the heap go to async.c; the others go to the driver's pools and are counted.
  */
 #include "shim/serve/async.h"
 #include "shim/process/enter.h"
@@ -16,7 +16,10 @@
 
 /* ---- allocating ---- */
 
-/* Memory of a node comes and goes with launches of its graph, which the driver does: no row for its address. */
+/*
+ * The driver allocates and frees the memory of a captured allocation with launches of its graph, so its address has
+ * no row.
+ */
 static void entry_async_note(const struct async_request *request, CUdeviceptr address, bool captured)
 {
 	struct device *device = captured ? device_current(NULL) : NULL;
@@ -29,7 +32,6 @@ static void entry_async_note(const struct async_request *request, CUdeviceptr ad
 		pool_graphs_used(device);
 }
 
-/* The driver has answered. */
 static CUresult entry_async_settle(const struct async_request *request, CUdeviceptr *address, bool captured,
 				   CUresult result)
 {
@@ -43,7 +45,7 @@ static CUresult entry_async_settle(const struct async_request *request, CUdevice
 	return result;
 }
 
-/* When the driver has no memory left, the heap makes room, and the call is made again (oom_retry.h). */
+/* If the driver has no memory left, the heap makes room, and the call is made again (oom_retry.h). */
 #define ALLOC_ASYNC(name, own, asked, of_pool, params, args)                                                           \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
 	{                                                                                                              \
@@ -80,7 +82,7 @@ ALLOC_ASYNC(cuMemAllocFromPoolAsync, false, POLICY_API_POOL, pool,
 ALLOC_ASYNC(cuMemAllocFromPoolAsync_ptsz, true, POLICY_API_POOL, pool,
 	    (CUdeviceptr * dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream), (dptr, bytesize, pool, hStream))
 
-/* ---- freeing: routed by the ledger, like every free ---- */
+/* ---- freeing: routed by the ledger ---- */
 
 #define FREE_ASYNC(name, per_thread)                                                                                   \
 	HOOK_EXPORT CUresult CUDAAPI name(CUdeviceptr dptr, CUstream hStream)                                          \
@@ -104,7 +106,10 @@ FREE_ASYNC(cuMemFreeAsync_ptsz, true)
 
 /* ---- pools ---- */
 
-/* What the heap cannot keep of what a pool promises: handles to export, a limit of its own, hardware decompression. */
+/*
+ * Returns true if the pool has properties that the heap cannot provide: handles to export, a size limit, hardware
+ * decompression.
+ */
 static bool is_drivers_only(const CUmemPoolProps *props)
 {
 	return props->handleTypes != CU_MEM_HANDLE_TYPE_NONE || props->maxSize || props->usage;
@@ -125,14 +130,14 @@ HOOK_EXPORT CUresult CUDAAPI cuMemPoolDestroy(CUmemoryPool pool)
 	uint64_t id = process_counts() ? pool_number(pool) : 0;
 	struct pool *gone = process_counts() ? pool_forget(pool) : NULL;
 	CUresult result = REAL(cuMemPoolDestroy)(pool);
-	/* What is not freed yet lives on, open to whom it was. */
+	/* Memory that is not freed yet lives on, with the access that it had. */
 	if (result == CUDA_SUCCESS && !pool_has_memory(gone))
 		peer_pool_closed(id, -1);
 	pool_forgotten(gone, result == CUDA_SUCCESS);
 	return result;
 }
 
-/* Before the first allocation nothing of a pool is in the heap, and the driver's word is the whole truth. */
+/* Before the first allocation no memory of a pool is in the heap, so the driver's answer is complete. */
 HOOK_EXPORT CUresult CUDAAPI cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
 {
 	struct enter_scope scope;
@@ -178,7 +183,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemSetMemPool(CUmemLocation *location, CUmemAlloc
 	return REAL(cuMemSetMemPool)(location, type, pool);
 }
 
-/* What the pool's part of the heap keeps warm goes back too. The heap has no parts by pool: all of it is one. */
+/* Trims the heap's idle memory, too. The heap does not separate idle memory by pool, so all of it counts. */
 HOOK_EXPORT CUresult CUDAAPI cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)
 {
 	struct enter_scope scope;
@@ -190,7 +195,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesT
 	struct device *device = async_is_for_heap() ? pool_heap_device(pool) : NULL;
 	struct heap *heap = device ? atomic_load(&device->heap) : NULL;
 	if (heap) {
-		cuuint64_t used = 0; /* first what the driver has kept of it, then what it has in the heap */
+		cuuint64_t used = 0; /* bytes of the pool: reserved by the driver, then those in the heap */
 
 		if (REAL(cuMemPoolGetAttribute)(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &used) != CUDA_SUCCESS)
 			used = 0;
@@ -201,7 +206,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesT
 	return enter_leave(&scope, result);
 }
 
-/* The driver has agreed: what the pool has in the heap, and will have, follows. */
+/* Gives the pool's memory in the heap, present and future, the access that the driver has granted for the pool. */
 static CUresult open_heap(CUmemoryPool pool, const struct device *device, const CUmemAccessDesc *map, size_t count)
 {
 	uint64_t id = pool_number(pool);
@@ -228,7 +233,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAc
 	CUresult result = REAL(cuMemPoolSetAccess)(pool, map, count);
 	if (result != CUDA_SUCCESS || !lifecycle_enter(&scope))
 		return result;
-	/* The default pool of a device is known from the first look at it on. */
+	/* pool_used() registers the default pool of a device. */
 	for (CUdevice ordinal = 0; !pool_heap_device(pool) && device_get(ordinal); ordinal++)
 		pool_used(device_get(ordinal));
 	struct device *device = async_is_for_heap() ? pool_heap_device(pool) : NULL;

@@ -1,6 +1,7 @@
 /*
- * hint.h: prefetches of memory that is not managed as far as the driver knows (entry_hint.c, entry_batch.c), and discards. True: *ret_result is the
- * answer; false: the call goes the way of any submission. One function for each row of its kind.
+ * hint.h: prefetches and discards of memory that the driver does not take for managed: one function for each
+ * HOOK_HINT row, defined in entry_hint.c and entry_batch.c. Each returns true if *ret_result is the answer to the
+ * program, and false if the caller must submit the call like any other.
  */
 #ifndef SPILLWAY_HINT_H
 #define SPILLWAY_HINT_H
@@ -12,8 +13,9 @@
 #define HINT_UNPACK(...) __VA_ARGS__
 
 /*
- * Are these bytes ours to take hints about? False: the driver's. True: *ret_result says whether they are bytes of one
- * live block, and whether memory can be at the location (NULL: none is given). Inside enter_serve().
+ * Returns false if a hint about these bytes is for the driver. Otherwise sets *ret_result: an error if the bytes are
+ * not within one live block, or if memory cannot be at the location (NULL: none is given). The caller must be inside
+ * enter_serve().
  */
 bool hint_is_ours(CUdeviceptr address, size_t bytes, const CUmemLocation *location, CUresult *ret_result);
 

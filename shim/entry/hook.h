@@ -1,5 +1,6 @@
 /*
- * hook.h: the exported entry points. Included by the files that hold bodies, and by resolve.c, which swaps them in.
+ * hook.h: the exported entry points. Included by the files that define their bodies, and by resolve.c, which returns
+ * the bodies in place of the driver's addresses.
  */
 #ifndef SPILLWAY_HOOK_H
 #define SPILLWAY_HOOK_H
@@ -8,7 +9,7 @@
 
 #include <cuda.h>
 
-/* A body that programs may reach by linking. The rest of the library is hidden. */
+/* Marks a body that programs can link to. Every other symbol of the library is hidden. */
 #define HOOK_EXPORT __attribute__((visibility("default")))
 
 #endif

@@ -1,8 +1,8 @@
 /*
- * Substitute by address, not by name: the real resolver is asked with the caller's own arguments, so the driver chooses
- * the version and the per-thread-stream spelling; we only look whether the address it gave is one of our rows'
- * (docs/facts.md, Reaching the driver: cuGetProcAddress returns only exported addresses). There is no version ladder to
- * get wrong.
+ * Substitutes entry points that the program resolves, by address rather than by name. The real resolver is called
+ * with the caller's arguments, so the driver chooses the version and the per-thread-stream spelling; if the address
+ * that it returns belongs to a hooked row, the program gets our body (docs/facts.md, Reaching the driver:
+ * cuGetProcAddress returns only exported addresses). So this file needs no list of versions.
  */
 #include "shim/entry/resolve.h"
 #include "shim/driver/door_log.h"
@@ -21,13 +21,12 @@ static void *const bodies[HOOK_COUNT] = {
 };
 /* clang-format on */
 
-/* Our body of a hooked row. */
 static void *hook_body(int id)
 {
 	return bodies[id];
 }
 
-/* The row whose body this is; -1: none. */
+/* Returns the id of the row that has this body, or -1. */
 static int hook_find(const void *body)
 {
 	for (int id = 0; id < HOOK_COUNT; id++)
@@ -38,7 +37,7 @@ static int hook_find(const void *body)
 
 static void note_unknown(const char *name, const void *address)
 {
-	/* Other libraries have names that begin so, too (cuFile); they are not the driver's and not our business. */
+	/* Names of other libraries begin with "cu", too (cuFile); they are not the driver's and are not counted. */
 	if (real_is_exempt(address) || !real_in_driver(address))
 		return;
 	stats_unknown(name);
@@ -62,7 +61,7 @@ void *resolve_substitute(const char *name, void *address)
 
 static void *look_up(real_dlsym_function *c_dlsym, void *handle, const char *name)
 {
-	/* Before the search, whose own error the program may ask for afterwards. */
+	/* Before the search, because the program may ask for the error of that search afterwards. */
 	real_bind();
 	void *address = c_dlsym(handle, name);
 	int ours = address ? hook_find(address) : -1;
@@ -70,13 +69,16 @@ static void *look_up(real_dlsym_function *c_dlsym, void *handle, const char *nam
 	if (ours < 0)
 		return resolve_substitute(name, address);
 	/*
-	 * A search through the whole program finds our own export first. That answers for a driver that is there and has
-	 * the function; without it the program must see what it would see without us.
+	 * A search through the whole program finds our export first. Our export is the answer if the driver is loaded
+	 * and has the function; otherwise the program must see what it would see without the library.
 	 */
 	void *real_one = real_address((enum hook_id)ours);
 	if (real_one)
 		return process_is_off() ? real_one : address;
-	/* Whatever is next after us, or the C library's own error. Not a tail call: "next" is next after the caller. */
+	/*
+	 * The next definition after ours, or the C library's error. Must not be a tail call: the C library searches
+	 * after the object that called it.
+	 */
 	void *volatile next = c_dlsym(RTLD_NEXT, name);
 	return next;
 }
@@ -110,7 +112,7 @@ HOOK_EXPORT CUresult CUDAAPI cuGetProcAddress_v2(const char *symbol, void **pfn,
 	return result;
 }
 
-/* The four-argument ABI of CUDA 11.3 to 11.8; asked for at version 11030 even by today's runtime. */
+/* The ABI with four arguments of CUDA 11.3 to 11.8. Today's runtime still asks for it, at version 11030. */
 HOOK_EXPORT CUresult CUDAAPI cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags)
 {
 	stats_call(HOOK_cuGetProcAddress);
