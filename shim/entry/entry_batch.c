@@ -1,15 +1,15 @@
 /*
- * Prefetches and discards in batches (CUDA 13), where something of the batch is ours to take hints about (hint.h). The
- * driver would refuse all of it for one heap block among managed ones, so it gets its own part in a call of its own, by
- * the way that the program's went; a batch with nothing of ours goes on as it is. The whole is looked at before any of
- * it is done. Within a batch there is no order, so what becomes of its parts in which order does not matter.
+ * Prefetches and discards in batches (CUDA 13), where the library takes hints about a part of the batch (hint.h). The
+ * driver would refuse the whole batch for one heap block among managed ones, so it gets its part in a separate call,
+ * by the function that the program called. A batch without heap memory is passed on unchanged. The whole batch is
+ * checked before any of it is done. A batch has no order, so the order in which its parts are done does not matter.
  *
- * A prefetch of ours does nothing, as a single one. A discard is taken in the order of the stream, as CUDA has it: it is a
- * submission like any other, which happens to give the driver nothing; discard.c says the rest. What was discarded of
- * the same block earlier is as good as new after that. While a capture is open nothing is discarded: in the graph the
- * contents would be needed until it is launched.
+ * A prefetch of heap memory does nothing, as with a single one. A discard takes effect in stream order, as CUDA
+ * defines it: it is a submission like any other, which gives the driver nothing; discard.c describes the rest. An
+ * earlier discard of the same block is then void. While a capture is open nothing is discarded: the graph would need
+ * the contents until it is launched.
  *
- * Assumed of the driver, not measured: it refuses the legacy default stream, which cuda.h forbids, with INVALID_VALUE.
+ * Assumed, not measured: the driver refuses the legacy default stream, which cuda.h forbids, with INVALID_VALUE.
  */
 #include "shim/context/capture.h"
 #include "shim/process/enter.h"
@@ -22,18 +22,18 @@
 
 #include <stdlib.h>
 
-/* The call's own arguments; the program's arrays. */
+/* The arguments of a batch; the arrays are the program's. */
 struct batch {
 	CUdeviceptr *addresses;
 	size_t *sizes, n;
-	CUmemLocation *locations; /* with first and n_locations: of a batch that prefetches */
+	CUmemLocation *locations; /* with first and n_locations: only for a batch that prefetches */
 	size_t *first, n_locations;
 	unsigned long long flags;
 	CUstream stream;
 	bool prefetches, discards, per_thread;
 };
 
-/* The driver's part of a batch, in one piece of memory. */
+/* The driver's part of a batch, in one allocation, which starts at locations. */
 struct part {
 	CUmemLocation *locations;
 	CUdeviceptr *addresses;
@@ -56,7 +56,7 @@ static bool is_legacy(const struct batch *batch)
 	return batch->stream == CU_STREAM_LEGACY || (!batch->stream && !batch->per_thread);
 }
 
-/* The location of operation i; *at: the index into the locations of the one before, 0 at first. */
+/* Returns the location of operation i. *at: index of the location of the operation before; 0 at first. */
 static const CUmemLocation *location_of(const struct batch *batch, size_t i, size_t *at)
 {
 	if (!batch->prefetches)
@@ -78,7 +78,7 @@ static size_t count_ours(const struct batch *batch)
 	return n;
 }
 
-/* Is all of ours right? */
+/* Returns an error if an argument of the batch, or an operation on our memory, is wrong. */
 static CUresult entry_batch_check(const struct batch *batch)
 {
 	size_t at = 0;
@@ -95,7 +95,10 @@ static CUresult entry_batch_check(const struct batch *batch)
 	return CUDA_SUCCESS;
 }
 
-/* What is not ours, each with a location of its own. False: no memory. part->locations is to be freed. */
+/*
+ * Collects the operations that are the driver's, each with a separate location. Returns false if there is no memory.
+ * The caller frees part->locations.
+ */
 static bool entry_batch_split(const struct batch *batch, size_t n, struct part *part)
 {
 	size_t at = 0;
@@ -123,7 +126,10 @@ static bool entry_batch_split(const struct batch *batch, size_t n, struct part *
 	return true;
 }
 
-/* Inside a submission that names them all. What follows the end of a block in its last piece is nobody's. */
+/*
+ * Must be called inside a submission that names all addresses. A discard up to the end of a block includes the rest
+ * of its last piece, which belongs to no block.
+ */
 static void entry_batch_discard(const struct batch *batch, bool held)
 {
 	for (size_t i = 0; i < batch->n; i++) {
@@ -147,7 +153,7 @@ static void submit_discards(enum hook_id id, const struct batch *batch)
 	if (!tracked)
 		return;
 	struct submission *use = submission_open(id);
-	/* Nobody would hold the blocks. */
+	/* Without a submission the blocks would not be pinned. */
 	if (!use)
 		return;
 	if (batch->per_thread)
@@ -161,8 +167,9 @@ static void submit_discards(enum hook_id id, const struct batch *batch)
 }
 
 /*
- * True: *ret_result is the answer, but for the driver's part, if there is one (part->locations is not NULL): that is to
- * be submitted first, and when it is taken batch_done() does the rest.
+ * Returns true if *ret_result is the answer to the program, apart from the driver's part. If there is such a part
+ * (part->locations is not NULL), the caller must submit it first. In every case where it returns true, the caller
+ * must call batch_done() at the end.
  */
 static bool entry_batch_take(const struct batch *batch, struct part *part, CUresult *ret_result)
 {
@@ -188,7 +195,7 @@ static void batch_done(enum hook_id id, const struct batch *batch, struct part *
 	free(part->locations);
 }
 
-/* The driver's part is submitted, and counted, as a call of its own. */
+/* The driver's part is submitted, and counted, as a separate call. */
 #define DISCARD(name, own)                                                                                             \
 	bool hint_##name(CUresult *ret_result, CUdeviceptr *dptrs, size_t *sizes, size_t count,                        \
 			 unsigned long long flags, CUstream hStream)                                                   \

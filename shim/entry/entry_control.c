@@ -1,5 +1,6 @@
 /*
- * Bodies of spillway.h that concern the whole process. They are no hooks: nobody stands behind them, so they have no row in hooks.def.
+ * Functions of spillway.h that concern the whole process. They are not hooks: they replace no function of the driver,
+ * so they have no row in hooks.def.
  */
 #define SPILLWAY_API __attribute__((visibility("default")))
 #include "shim/spillway.h"

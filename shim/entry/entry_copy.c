@@ -1,8 +1,8 @@
 /*
- * The bodies of copies that may be between GPUs: the arguments of each become a job, and copy.c sees whether it goes
- * another way. Of a list each copy is looked at; if any needs another way, they are made one after the other, each as a list
- * of one that keeps its attributes, else the list is left to the driver as it is. So are lists with arrays, and they are
- * counted.
+ * Bodies of copies that may be between GPUs: the arguments become a job, and copy.c decides how the copy is made. For
+ * a list each copy is checked: if any needs another way, the copies are made one after the other, each as a list of
+ * one that keeps its attributes; otherwise the list goes to the driver unchanged. A list with arrays goes to the
+ * driver unchanged, too; it is counted if one of its copies needs another way.
  */
 #include "shim/entry/copy_internal.h"
 #include "shim/driver/real.h"
@@ -35,7 +35,10 @@ static struct job peer_linear(CUdeviceptr dst, CUcontext to, CUdeviceptr src, CU
 	return job;
 }
 
-/* A pitch may be left out where there is one row; a copy in three dimensions wants it, and heights. */
+/*
+ * A copy in two dimensions may leave out the pitch where there is one row; a copy in three dimensions needs it, and
+ * heights.
+ */
 static struct job of_2d(const CUDA_MEMCPY2D *two)
 {
 	return (struct job){.box = {.srcXInBytes = two->srcXInBytes,
@@ -75,7 +78,7 @@ static struct job of_peer_3d(const CUDA_MEMCPY3D_PEER *box)
 	return (struct job){.box = *box, .is_peer = true};
 }
 
-/* A row of an array, whose offset is bytes, too. */
+/* A copy of one row of an array; the offset in the array is in bytes, too. */
 static struct job into_array(CUarray dst, size_t at, CUdeviceptr src, size_t bytes)
 {
 	struct job job = entry_copy_linear(CU_MEMORYTYPE_ARRAY, 0, CU_MEMORYTYPE_DEVICE, src, bytes);
@@ -102,7 +105,7 @@ static struct job out_of_array(CUdeviceptr dst, CUarray src, size_t at, size_t b
 
 /* ---- the entry points ---- */
 
-/* A NULL is the driver's to refuse. */
+/* `given` in the macros below is false for a NULL, which the driver must refuse. */
 static bool make_sync(CUresult *ret_result, struct job job, bool per_thread)
 {
 	job.sync = true;
@@ -164,8 +167,8 @@ struct list {
 	CUdeviceptr *dsts, *srcs;
 	size_t *sizes;
 	CUmemcpyAttributes *attributes;
-	size_t *first, n_attributes; /* the first copy that each of them is for */
-	CUDA_MEMCPY3D_BATCH_OP *ops; /* instead of all those */
+	size_t *first, n_attributes; /* first[i]: the first copy that attributes[i] is for */
+	CUDA_MEMCPY3D_BATCH_OP *ops; /* instead of all fields above */
 	size_t n;
 	CUstream stream;
 	bool per_thread;
@@ -173,7 +176,7 @@ struct list {
 	CUresult (*as_list)(const struct job *job, CUstream stream);
 };
 
-/* NULL: it has none, which is the driver's to refuse. */
+/* Returns NULL if the copy has no attributes, which the driver must refuse. */
 static CUmemcpyAttributes *attributes_at(const struct list *list, size_t i)
 {
 	size_t n = list->n_attributes;
@@ -223,7 +226,7 @@ static struct job job_at(const struct list *list, size_t i)
 	return job;
 }
 
-/* The legacy stream is refused for lists, and so is what is not there. */
+/* Returns false for a list that the driver refuses: on the legacy stream, or with missing arrays. */
 static bool may_be_looked_at(const struct list *list)
 {
 	if (list->stream == CU_STREAM_LEGACY || (!list->stream && !list->per_thread))
@@ -232,7 +235,7 @@ static bool may_be_looked_at(const struct list *list)
 	       (list->dsts && list->srcs && list->sizes && (!list->n_attributes || (list->attributes && list->first)));
 }
 
-/* Does one of them need another way? */
+/* Returns true if one of the copies needs another way and the list has no arrays. */
 static bool is_to_be_split(const struct list *list)
 {
 	bool split = false, arrays = false;
@@ -252,7 +255,7 @@ static bool is_to_be_split(const struct list *list)
 	return split && !arrays;
 }
 
-/* Each as a list of one, and its way is looked for again. */
+/* Makes each copy as a list of one, choosing the way of each again. Returns false if the list need not be split. */
 static bool split_list(const struct list *list, size_t *ret_failed, CUresult *ret_result)
 {
 	struct enter_scope scope;
@@ -292,7 +295,7 @@ static bool make_list(const struct list *list, size_t *ret_failed, CUresult *ret
 	return made;
 }
 
-/* By the spelling that the program used: an older driver has no other. */
+/* A list of one is submitted by the function that the program called: an older driver may have no other. */
 #define AS_LIST(name, ...)                                                                                             \
 	static CUresult as_##name(const struct job *job, CUstream stream)                                              \
 	{                                                                                                              \

@@ -1,7 +1,8 @@
 /*
- * Bodies that tell us of instances of graphs: made, changed, destroyed (spill/graph.h). The real function always gets
- * the program's own arguments; what it was told is read afterwards, when it said yes. Counted from the first call on,
- * also before the first allocation: an instance that was not seen can never be read.
+ * Bodies that record instances of graphs as they are made, changed and destroyed (submit/graph.h). The real function
+ * always gets the program's arguments; the library reads them afterwards, if the call succeeded. Recording starts
+ * with the first call, also before the first allocation: an instance that was not seen when it was made can never be
+ * read.
  */
 #include "shim/process/process.h"
 #include "shim/stats/stats.h"
@@ -13,7 +14,7 @@
 
 #include <errno.h>
 
-/* Did the call succeed, and do we keep books? */
+/* Returns true if the call succeeded and the library records. */
 static bool is_ours(CUresult result)
 {
 	return result == CUDA_SUCCESS && process_counts();
@@ -51,7 +52,7 @@ static CUresult entry_graph_set(CUresult result, CUgraphExec exec, const CUgraph
 
 /* ---- making ---- */
 
-/* What is held for the second try is not needed for it to have room: that is made of the rest. */
+/* Room for the second try is made from memory other than the blocks that are pinned for it. */
 #define INSTANTIATE(name, flags, params, args)                                                                         \
 	static CUresult held_##name params                                                                             \
 	{                                                                                                              \
@@ -67,7 +68,7 @@ static CUresult entry_graph_set(CUresult result, CUgraphExec exec, const CUgraph
 		stats_call(HOOK_##name);                                                                               \
 		OOM_RETRY_CALL(result, -1, REAL(name) args);                                                           \
 		GRAPH_PINNED_AGAIN(result, sets, hGraph, held_##name args);                                            \
-		/* What was refused may be no parameters at all. */                                                    \
+		/* If refused, instantiateParams may be invalid. */                                                    \
 		return result == CUDA_SUCCESS ? entry_graph_instantiated(phGraphExec, hGraph, flags) : result;         \
 	}
 
@@ -88,7 +89,9 @@ INSTANTIATE(cuGraphInstantiateWithParams_ptsz, instantiateParams->flags,
 
 /* ---- changing ---- */
 
-/* A program that does not want to know why is refused for whatever reason. */
+/*
+ * If the program passes no place for the reason of a refusal, the most likely reason is assumed: changed parameters.
+ */
 HOOK_EXPORT CUresult CUDAAPI cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode *hErrorNode_out,
 					       CUgraphExecUpdateResult *updateResult_out)
 {
@@ -116,7 +119,7 @@ HOOK_EXPORT CUresult CUDAAPI cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgrap
 	return entry_graph_updated(result, hGraphExec, hGraph);
 }
 
-/* The first version knows no CUkernel; else both begin alike. */
+/* The first version of the parameters has no CUkernel; otherwise both versions begin with the same fields. */
 HOOK_EXPORT CUresult CUDAAPI cuGraphExecKernelNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
 							    const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
 {

@@ -1,10 +1,12 @@
 /*
- * Advice, prefetches and questions about them where the driver would say that the memory is not managed: a heap block,
- * which Spillway moves by what launches name, and system memory on a device that does not reach pageable memory by
- * itself. A program that gives such hints means memory that it takes for managed, and its arguments are looked at as the
- * driver does; a hint that is right is taken, and does nothing: what comes next is known better from what is launched,
- * and a prefetch that moved memory at once would have to wait for work in other streams. So a range has no advice.
- * Hints about system memory that the device reaches go to the driver; when it refuses advice, the advice is taken.
+ * Advice, prefetches and queries about them for memory that the driver does not take for managed: heap blocks, which
+ * the library moves according to what launches name, and system memory on a device that cannot access pageable memory
+ * directly. A program that gives such hints takes the memory for managed, so its arguments are checked as the driver
+ * checks them. A valid hint is accepted and does nothing: launches say better what comes next, and a prefetch that
+ * moved memory at once would have to wait for work in other streams. So a range never has advice.
+ *
+ * Hints about system memory that the device can access go to the driver; if it refuses advice, the advice is
+ * accepted.
  */
 #include "shim/process/enter.h"
 #include "shim/entry/hint.h"
@@ -13,7 +15,10 @@
 
 #include <string.h>
 
-/* Of ours, and not the driver's to take hints about. *ret_result: are there bytes of one live block? */
+/*
+ * Returns true if the library, not the driver, takes hints about this memory. *ret_result: an error if the bytes are
+ * not within one live block.
+ */
 static bool is_for_us(CUdeviceptr address, size_t bytes, struct ledger_row *ret_row, CUresult *ret_result)
 {
 	bool heap = device_of(address) != NULL;
@@ -28,7 +33,7 @@ static bool is_for_us(CUdeviceptr address, size_t bytes, struct ledger_row *ret_
 	return true;
 }
 
-/* May the driver do more with it than we do? */
+/* Returns true if the driver may act on the hint, because the device can access pageable memory. */
 static bool is_reached(const struct ledger_row *row)
 {
 	const struct device *device = row->kind == LEDGER_SYSTEM ? device_get(row->device) : NULL;
@@ -65,7 +70,7 @@ bool hint_is_ours(CUdeviceptr address, size_t bytes, const CUmemLocation *locati
 		return false;
 	if (*ret_result == CUDA_SUCCESS && location)
 		*ret_result = check_location(location);
-	/* The driver may know this memory; it is asked by the way that submissions go. */
+	/* The driver may know this memory: the call is submitted to it like any other. */
 	return *ret_result != CUDA_SUCCESS || !is_reached(&row);
 }
 
@@ -111,7 +116,7 @@ static CUresult advise(const CUmemLocation *location, CUmem_advise advice)
 	case CU_MEM_ADVISE_SET_READ_MOSTLY:
 	case CU_MEM_ADVISE_UNSET_READ_MOSTLY:
 	case CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION:
-		return CUDA_SUCCESS; /* whatever the location is */
+		return CUDA_SUCCESS; /* the location is ignored */
 	case CU_MEM_ADVISE_SET_PREFERRED_LOCATION:
 	case CU_MEM_ADVISE_SET_ACCESSED_BY:
 	case CU_MEM_ADVISE_UNSET_ACCESSED_BY:
@@ -143,11 +148,11 @@ static CUresult advise(const CUmemLocation *location, CUmem_advise advice)
 ADVISE(cuMemAdvise, CUdevice, device, location_of(device))
 ADVISE(cuMemAdvise_v2, CUmemLocation, location, location)
 
-/* ---- which stream it belongs to ---- */
+/* ---- attaching memory to a stream ---- */
 
 /*
- * Of pages of the system that stand in for managed memory: whoever may touch it may do so at any time, so that nothing
- * comes of it. As of managed memory, it is of all of a block.
+ * For system memory that stands in for managed memory, attaching has no effect: every stream may access it at any
+ * time. As with managed memory, it must be for a whole block.
  */
 static bool attach(CUresult *ret_result, CUdeviceptr address, size_t bytes, unsigned flags)
 {
@@ -181,7 +186,7 @@ ATTACH(cuStreamAttachMemAsync_ptsz)
 
 /* ---- questions ---- */
 
-/* What the driver says of managed memory about which nothing was ever said. */
+/* Answers as the driver does for managed memory that never had advice or a prefetch. */
 static CUresult answer(void *data, size_t bytes, CUmem_range_attribute attribute)
 {
 	const int invalid = CU_DEVICE_INVALID, none = CU_MEM_LOCATION_TYPE_INVALID, zero = 0;

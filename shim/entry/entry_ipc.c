@@ -1,6 +1,6 @@
 /*
- * Bodies of legacy IPC of memory (ipc.h). What is the driver's goes to the driver, handles of its own making too. Events
- * of other processes are the driver's alone.
+ * Bodies of legacy IPC of memory (ipc.h). Calls on memory and handles of the driver go to the driver. Handles of
+ * events are not hooked.
  */
 #include "shim/process/enter.h"
 #include "shim/lifecycle/lifecycle.h"

@@ -1,6 +1,7 @@
 /*
- * Bodies of spillway.h that concern budgets and single blocks. Like all entries they look whether to serve first, which
- * is what SPILLWAY=0, a fork and the end of the process are answered by; then they name the block by its start.
+ * Functions of spillway.h that concern budgets and single blocks. Like all entry points they check first whether the
+ * library serves calls, which covers SPILLWAY=0, a fork and the end of the process; then they find the block of the
+ * address.
  */
 #define SPILLWAY_API __attribute__((visibility("default")))
 #include "shim/spillway.h"
@@ -64,13 +65,13 @@ int spillway_budget(int ordinal, uint64_t *device_bytes, uint64_t *host_bytes, u
 	return entry_memory_leave(&scope, 0);
 }
 
-/* ---- where ---- */
+/* ---- where an address lies ---- */
 
 static enum spillway_backend backend_of(enum ledger_kind kind)
 {
 	switch (kind) {
 	case LEDGER_HEAP:
-	case LEDGER_MAPPING: /* of the heap's memory: others are not looked up */
+	case LEDGER_MAPPING: /* only of heap memory: other mappings are not looked up */
 		return SPILLWAY_HEAP;
 	case LEDGER_MANAGED:
 		return SPILLWAY_MANAGED;
@@ -86,13 +87,16 @@ static enum spillway_backend backend_of(enum ledger_kind kind)
 	}
 }
 
-/* Of cuMemAlloc, or mapped by the program itself (vmm.h). */
+/* Finds a block of cuMemAlloc, or heap memory that the program maps itself (vmm.h). */
 static bool find_in_heap(CUdeviceptr address, struct ledger_row *ret_row)
 {
 	return serve_find(address, ret_row) || vmm_find(address, ret_row);
 }
 
-/* Outside the heap. In the middle of what the driver gave only it can tell where that begins. */
+/*
+ * Finds an allocation outside the heap. If the address is inside one of the driver's, only the driver knows its
+ * start.
+ */
 static bool find_elsewhere(CUdeviceptr address, struct ledger_row *ret_row)
 {
 	const unsigned kinds = LEDGER_FREEABLE | LEDGER_PINNED | LEDGER_REGISTERED;
@@ -153,9 +157,9 @@ int spillway_where(const void *address, struct spillway_place *place)
 	return entry_memory_leave(&scope, 0);
 }
 
-/* ---- what is asked of a block of the heap ---- */
+/* ---- requests for one block of the heap ---- */
 
-/* 0, with the scope open; else the answer, with it closed. */
+/* Returns 0 and leaves the scope open; or an error, with the scope closed. */
 static int entry_memory_begin(struct enter_scope *scope, const void *address, struct ledger_row *ret_row)
 {
 	struct ledger_row other;
@@ -193,11 +197,11 @@ int spillway_prefer_host(const void *address)
 
 	if (result)
 		return result;
-	/* Where memory lies that the program maps itself ends with the mapping, not with the memory. */
+	/* The place of memory that the program maps itself belongs to the mapping, and would end with it. */
 	if (!is_moved() || row.kind == LEDGER_MAPPING)
 		return entry_memory_leave(&scope, -ENOTSUP);
 	enum sw_status status = heap_to_host(heap_of(&row), row.key);
-	/* Who sends it there may not have been needed so far. */
+	/* Starts the mover, which may not have been needed so far. */
 	if (status == SW_OK)
 		spill_pressure(device_get(row.device));
 	return entry_memory_leave(&scope, status_errno(status));
@@ -213,7 +217,7 @@ int spillway_grow(const void *address, uint64_t new_bytes)
 	if (result)
 		return result;
 	if (row.kind == LEDGER_MAPPING)
-		return entry_memory_leave(&scope, -ENOTSUP); /* the program maps more behind it */
+		return entry_memory_leave(&scope, -ENOTSUP); /* the program itself can map more memory behind it */
 	enum heap_from from = policy_spill_mode(process_policy()) == POLICY_SPILL_OFF ? HEAP_DEVICE : HEAP_DEVICE_FIRST;
 	enum sw_status status =
 	    new_bytes <= row.bytes ? SW_OK : heap_grow(heap_of(&row), row.key, new_bytes, from, &on_host);
@@ -240,7 +244,7 @@ int spillway_discard(const void *address, uint64_t bytes)
 	uint64_t left = row.bytes - (address_of(address) - row.key);
 	if (bytes > left)
 		return entry_memory_leave(&scope, -EINVAL);
-	/* What follows the end of the block in its last piece is nobody's. */
+	/* A discard up to the end of the block includes the rest of its last piece, which belongs to no block. */
 	spill_discard(device_get(row.device), address_of(address), bytes == left ? UINT64_MAX : bytes);
 	return entry_memory_leave(&scope, 0);
 }

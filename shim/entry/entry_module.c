@@ -1,12 +1,15 @@
 /*
- * Bodies of what ends modules: the handles of their functions may be given out again, for functions that take
- * something else.
+ * Bodies of the entry points that unload modules and libraries: afterwards the driver may reuse the handles of their
+ * functions for functions with other parameters.
  */
 #include "shim/entry/hook.h"
 #include "shim/submit/kernel_params.h"
 #include "shim/stats/stats.h"
 
-/* Before, because the handle can be another thread's as soon as the driver has it back; after, see kernel_params.c. */
+/*
+ * Before the call, because another thread may get the handle as soon as the driver has released it; for after, see
+ * kernel_params.c.
+ */
 #define UNLOAD(name, type)                                                                                             \
 	HOOK_EXPORT CUresult CUDAAPI name(type handle)                                                                 \
 	{                                                                                                              \

@@ -1,8 +1,9 @@
 /*
- * Bodies for nodes of graphs. What copies and sets name is mapped while the driver looks at it (graph_pin.h). What
- * allocation nodes allocate is the driver's: its address is fixed when the node is made, its memory comes and goes with
- * launches, so the ledger has no rows for it. It is counted, and what the driver reserves for graphs is charged to the
- * device's budget (pool.h). Captured allocations: entry_async.c.
+ * Bodies of the entry points that add and change nodes of graphs. Memory that copies and sets name is pinned, mapped,
+ * while the driver checks it (graph_pin.h). Memory of allocation nodes is the driver's: its address is fixed when the
+ * node is made, and its memory comes and goes with launches, so the ledger has no rows for it. It is counted, and
+ * what the driver reserves for graphs is charged to the device's budget (pool.h). For captured allocations see
+ * entry_async.c.
  */
 #include "shim/process/enter.h"
 #include "shim/lifecycle/lifecycle.h"

@@ -1,6 +1,6 @@
 /*
- * The door by which NVTX comes to us, where the user has named this library in NVTX_INJECTION64_PATH (nvtx.h). The name is
- * NVTX's own.
+ * The function by which NVTX attaches this library, if the user has named it in NVTX_INJECTION64_PATH (nvtx.h). NVTX
+ * defines the name.
  */
 #include "shim/serve/alloc_decide.h"
 #include "shim/serve/nvtx.h"

@@ -1,6 +1,7 @@
 /*
- * Bodies of what takes some of the driver's device memory by the way: code, streams, graphs, limits. It is passed on as it
- * is, and once more when the driver had no memory for it and the heap could make room.
+ * Bodies of the entry points that take some of the driver's device memory as a side effect: for code, streams,
+ * graphs, limits. The call is passed on unchanged, and again if the driver had no memory for it and the heap could
+ * make room.
  */
 #include "shim/process/process.h"
 #include "shim/stats/stats.h"

@@ -1,8 +1,8 @@
 /*
- * Bodies of the entry points that open the memory of one GPU to another. The driver says first what it thinks of it: what
- * it refuses (no wires, too many peers, enabled already) is refused unchanged. What it grants holds for memory of its own
- * at once, and for heap memory when peer.c has opened the heap: the call returns after that. Books are kept before the
- * first allocation already, for programs enable their peers before they allocate.
+ * Bodies of the entry points that open the memory of one GPU to another. The driver is asked first: a refusal (no
+ * link, too many peers, enabled already) is returned unchanged. Access that it grants holds for the driver's memory
+ * at once, and for heap memory when peer.c has opened the heap, before the call returns. Peer access is recorded also
+ * before the first allocation, because programs enable their peers before they allocate.
  */
 #include "shim/process/process.h"
 #include "shim/stats/stats.h"
@@ -11,7 +11,7 @@
 
 #include <errno.h>
 
-/* Not from inside our own work, and not where everything is passed through. */
+/* Returns false for a call from inside the library, and where everything is passed through. */
 static bool entry_peer_begin(int *ret_errno)
 {
 	if (enter_depth || !process_counts())

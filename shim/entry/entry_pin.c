@@ -1,15 +1,15 @@
 /*
- * Bodies of the entry points after which memory must stay where it is, because somebody knows it otherwise than by its
- * address in a submission (heap_pin):
+ * Bodies of the entry points after which memory must stay where it is, because it may be accessed otherwise than by
+ * its address in a submission (heap_pin):
  *
- *   memory that leaves the process   others know its physical memory: a range exported as a file descriptor, bound to a
- *                                    multicast object. In every mode, and that memory is never used for anything else.
- *                                    (Handles of chunks: entry_vmm.c. Legacy IPC: entry_ipc.c.)
- *   addresses kept elsewhere         a tensor map, a texture object, a texture reference: the GPU may reach the memory
- *                                    by a launch that does not name it. In `fast`, where that must not meet a piece on
- *                                    its way; in the other modes everything is mapped at all times.
+ *   memory that is exported    other processes or devices use its physical memory: a range exported as a file
+ *                              descriptor, or bound to a multicast object. Pinned in every mode, and the memory is
+ *                              never reused. (Handles of chunks: entry_vmm.c. Legacy IPC: entry_ipc.c.)
+ *   addresses kept elsewhere   a tensor map, a texture object, a texture reference: the GPU may access the memory by
+ *                              a launch that does not name it. Pinned in `fast`, where such an access must not meet a
+ *                              piece that is moving; in the other modes everything is mapped at all times.
  *
- * The block stays for as long as it lives, also when the map or the texture ends before it.
+ * The block stays pinned for as long as it lives, also if the map or the texture ends before it.
  */
 #include "shim/process/enter.h"
 #include "shim/entry/hook.h"
@@ -25,7 +25,7 @@ static struct heap *heap_of(CUdeviceptr address)
 
 /* ---- addresses kept elsewhere ---- */
 
-/* After the driver has taken the address: nothing can have been launched with it yet. */
+/* Called after the driver has taken the address: no launch can use it yet. */
 static void stay_in_fast(CUdeviceptr address)
 {
 	struct enter_scope scope;
@@ -41,7 +41,7 @@ static void stay_in_fast(CUdeviceptr address)
 	enter_leave(&scope, CUDA_SUCCESS);
 }
 
-/* Arrays are the driver's own and never move. */
+/* Returns 0 for arrays, which are the driver's and never move. */
 static CUdeviceptr address_of_resource(const CUDA_RESOURCE_DESC *resource)
 {
 	switch (resource->resType) {
@@ -55,9 +55,11 @@ static CUdeviceptr address_of_resource(const CUDA_RESOURCE_DESC *resource)
 }
 
 /*
- * Libraries make such maps of whatever they multiply, and pass them to their kernels by value. Where the address can be
- * read in the map, as one of its words (H200, driver 580), such a launch names the memory like any other, and it need
- * not stay.
+ * Returns the address that must be pinned, or 0 if none. Libraries make tensor maps for every matrix that they
+ * multiply, and pass them to their kernels by value. If the address can be read in the map, as one of its words, such
+ * a launch names the memory like any other, and it need not be pinned.
+ *
+ * Measured (H200, driver 580): the address is one of the words.
  */
 static CUdeviceptr address_in_map(const CUtensorMap *map, const void *address)
 {
@@ -89,9 +91,12 @@ static CUdeviceptr address_in_map(const CUtensorMap *map, const void *address)
 #include "shim/driver/hooks.def"
 /* clang-format on */
 
-/* ---- memory that leaves the process ---- */
+/* ---- memory that is exported ---- */
 
-/* Before the driver looks at what is mapped there. What it then refuses may move again. */
+/*
+ * Called before the driver looks at what is mapped there. If the driver then refuses the call, the memory may move
+ * again.
+ */
 static bool entry_pin_begin(struct heap *heap, CUdeviceptr address, size_t bytes)
 {
 	if (heap_pin(heap, address, bytes))

@@ -1,10 +1,11 @@
 /*
- * Allocators in the forms that PyTorch and CuPy ask for. They are cuMemAlloc and cuMemFree by another door: the same
- * entry points are called, with the device's primary context current.
+ * Allocators with the signatures that PyTorch and CuPy expect. They call the same entry points as cuMemAlloc and
+ * cuMemFree, with the device's primary context current.
  *
- * PyTorch frees from any thread, often, and in the middle of a step; cuMemFree would wait for the device each time. So
- * the free is put off behind everything the context has been given (deferred_free.h), which is as safe and does not wait. The
- * stream that comes with a free says nothing about others on which the memory may have been used, so it is not relied on.
+ * PyTorch frees from any thread, often, and in the middle of a step; cuMemFree would wait for the device each time.
+ * So the free is deferred until everything that was submitted to the context so far is complete (deferred_free.h),
+ * which is as safe and does not wait. The stream that comes with a free says nothing about other streams that have
+ * used the memory, so it is ignored.
  */
 #define SPILLWAY_API __attribute__((visibility("default")))
 #include "shim/spillway.h"
@@ -16,7 +17,9 @@
 #include "shim/serve/serve.h"
 #include "shim/serve/trace_alloc.h"
 
-/* Primary contexts, each retained once: what was allocated in one must not end with somebody else's reference. */
+/*
+ * Primary contexts, each retained once: memory allocated in one must not end when the program releases its reference.
+ */
 static _Atomic(CUcontext) primary[DEVICE_MOST];
 
 static CUcontext primary_of(int device)
@@ -47,7 +50,7 @@ static void *entry_plug_allocate(size_t bytes, int device)
 	return (void *)(uintptr_t)address;
 }
 
-/* False: it is not ours, or nobody could tell when it is idle (drivers before 12.5). */
+/* Returns false if the address is not ours, or if the driver cannot record when the context is idle (before 12.5). */
 static bool put_off(CUdeviceptr address)
 {
 	struct enter_scope scope;

@@ -1,6 +1,7 @@
 /*
- * Bodies of the entry points that answer questions about memory: the truth for everything but the heap is the driver's,
- * for a heap block it is the ledger's, and the answer is the one a cuMemAlloc block would get (list in pointer_answer).
+ * Bodies of the entry points that answer queries about memory. The driver answers for everything but the heap. For a
+ * heap block the ledger answers, as the driver would for a block of cuMemAlloc; pointer_answer() lists the
+ * differences.
  */
 #include "shim/context/context.h"
 #include "shim/process/enter.h"
@@ -15,7 +16,7 @@
 
 #include <string.h>
 
-/* ---- how much there is ---- */
+/* ---- capacity ---- */
 
 static uint64_t entry_query_smaller(uint64_t a, uint64_t b)
 {
@@ -23,17 +24,17 @@ static uint64_t entry_query_smaller(uint64_t a, uint64_t b)
 }
 
 /*
- * What the program is told (report.capacity). Free memory is what may still be allocated, and at most total minus what
- * the program holds: so it moves with every allocation, and total - free is what is in use, as natively. Memory that is
- * warm in our heap is free; what other processes took of the device is not, nor what others in this one took of the
- * budget that warm memory is in.
+ * The free and total memory that the program sees (report.capacity). Free memory is what may still be allocated, and
+ * at most total minus what the program holds: so it changes with every allocation, and total - free is what is in
+ * use, as without Spillway. Warm memory of our heap is free. Memory that other processes use on the device is not
+ * free, nor is what others in this process have taken of the budget that warm memory is charged to.
  */
 static bool entry_query_capacity(struct device *device, size_t *ret_free, size_t *ret_total)
 {
 	struct heap *heap = policy_uses(process_policy(), POLICY_USE_HEAP) ? device_heap(device) : NULL;
 	size_t driver_free, driver_total;
 
-	/* Where nothing can come into a heap, the driver's answer is the whole truth. */
+	/* If no allocation can go to a heap, the driver's answer is complete. */
 	if (!heap || REAL(cuMemGetInfo_v2)(&driver_free, &driver_total) != CUDA_SUCCESS)
 		return false;
 	deferred_free_reap(device->ordinal);
@@ -91,7 +92,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemGetInfo_v2(size_t *free, size_t *total)
 	return enter_leave(&scope, CUDA_SUCCESS);
 }
 
-/* The 32-bit form of CUDA before 3.2: the same answer, as far as it goes. */
+/* The 32-bit form of CUDA before 3.2: the same answer, limited to 32 bits. */
 HOOK_EXPORT CUresult CUDAAPI cuMemGetInfo(unsigned int *free, unsigned int *total)
 {
 	struct enter_scope scope;
@@ -111,8 +112,8 @@ HOOK_EXPORT CUresult CUDAAPI cuMemGetInfo(unsigned int *free, unsigned int *tota
 }
 
 /*
- * The total needs no context, the default budget does: until the first allocation has fixed it, a program that asks by
- * device is told the total by policy as far as it is known.
+ * The total needs no context, but the default budget does. Until the first allocation has fixed the budget, a program
+ * that asks by device gets the total by policy as far as it is known.
  */
 static CUresult total_of(CUdevice dev, size_t *ret_total)
 {
@@ -155,7 +156,7 @@ HOOK_EXPORT CUresult CUDAAPI cuDeviceTotalMem(unsigned int *bytes, CUdevice dev)
 	return enter_leave(&scope, result);
 }
 
-/* ---- where an address belongs ---- */
+/* ---- pointers ---- */
 
 static bool entry_query_find(CUdeviceptr address, struct ledger_row *ret_row)
 {
@@ -164,11 +165,11 @@ static bool entry_query_find(CUdeviceptr address, struct ledger_row *ret_row)
 }
 
 /*
- * Three kinds of memory are ours to answer for: a heap, whatever lives at the address, system memory, of which the
- * driver knows nothing or something else, and what was opened from another process, of which it knows mappings. Managed
- * memory that the program asked for as device memory is the driver's to answer for, but for what ours_of_managed() says;
- * so is address space that the program has reserved of a heap's, where nothing of the heap lies. *ret_known: something
- * lives there.
+ * Returns true if the library answers for the address: it is in a heap, live or not; it is system memory, about which
+ * the driver knows nothing or something else; or it was opened from another process, where the driver knows only
+ * mappings. The driver answers for managed memory that the program asked for as device memory, except for the
+ * attributes in ours_of_managed(), and for address space of a heap that the program has reserved, where no heap
+ * memory lies. *ret_known: something is allocated there.
  */
 static bool is_ours_to_answer(CUdeviceptr address, struct ledger_row *ret_row, bool *ret_known)
 {
@@ -178,7 +179,7 @@ static bool is_ours_to_answer(CUdeviceptr address, struct ledger_row *ret_row, b
 	return *ret_known || (device_of(address) && !va_ranges_find(address, &space));
 }
 
-/* What the current context may do with it; NONE where the driver does not say. */
+/* Returns the access of the current context to the address, or NONE if the driver does not say. */
 static unsigned access_of(const struct ledger_row *row, CUdeviceptr address)
 {
 	unsigned flags;
@@ -201,7 +202,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t 
 		return enter_leave(&scope, REAL(cuMemGetAddressRange_v2)(pbase, psize, dptr));
 	if (!known)
 		return enter_leave(&scope, CUDA_ERROR_NOT_FOUND);
-	/* The driver does not know here what is mapped and open to nobody yet, and says 0 (rules_memory_test). */
+	/* For memory that is mapped without access the driver answers 0 and "not found" (rules_memory_test). */
 	bool is_open = row.kind != LEDGER_MAPPING || access_of(&row, dptr) != CU_MEM_ACCESS_FLAGS_PROT_NONE;
 	if (pbase)
 		*pbase = is_open ? row.key : 0;
@@ -210,7 +211,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t 
 	return enter_leave(&scope, is_open ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND);
 }
 
-/* 32-bit addresses never lie in the heap. */
+/* 32-bit addresses are never in the heap. */
 HOOK_EXPORT CUresult CUDAAPI cuMemGetAddressRange(CUdeviceptr_v1 *pbase, unsigned int *psize, CUdeviceptr_v1 dptr)
 {
 	stats_call(HOOK_cuMemGetAddressRange);
@@ -218,13 +219,15 @@ HOOK_EXPORT CUresult CUDAAPI cuMemGetAddressRange(CUdeviceptr_v1 *pbase, unsigne
 }
 
 /*
- * Every attribute of a heap block; of what was opened from another process; and of system memory, which has a host
- * pointer in addition. Where it differs from a cuMemAlloc block, on purpose: RDMA and its P2P tokens are not possible on
- * memory that may move, legacy IPC (ipc.h) only where the policy says that all processes run under Spillway (a library
- * that reads 0 goes another way, one that reads 1 does not try another), hardware decompression was not asked for
- * (docs/facts.md, Pointer queries). What memory that never moves was made with is the driver's to say. Widths
- * and the rest are what driver 580 writes for a cuMemAlloc block on an H200: flags are 32 bits wide, HOST_POINTER is
- * refused but cleared, P2P_TOKENS turns SYNC_MEMOPS on.
+ * The attributes of a heap block, of memory opened from another process, and of system memory, which has a host
+ * pointer in addition. They differ from those of a cuMemAlloc block on purpose in these: RDMA and its P2P tokens are
+ * not possible on memory that may move; legacy IPC (ipc.h) is possible only if the policy says that all processes run
+ * under Spillway (a library that reads 0 uses another method, one that reads 1 does not try another); hardware
+ * decompression was not requested (docs/facts.md, Pointer queries). For memory that never moves, the driver answers
+ * what it was made with.
+ *
+ * Measured (H200, driver 580): widths and the other values are what the driver writes for a cuMemAlloc block. Flags
+ * are 32 bits wide, HOST_POINTER is refused but cleared, P2P_TOKENS turns SYNC_MEMOPS on.
  */
 union answer {
 	CUcontext context;
@@ -242,7 +245,7 @@ static CUresult pointer_answer(const struct ledger_row *row, CUpointer_attribute
 	CUdeviceptr first_page = row->key & ~(CUdeviceptr)(HEAP_UNIT - 1);
 	bool is_fixed = row->fixed && row->kind == LEDGER_HEAP;
 	CUmemoryPool pool = row->kind == LEDGER_HEAP ? row->heap.pool : NULL;
-	/* What the program maps itself (vmm.h): a range is what it has reserved. */
+	/* For memory that the program maps itself (vmm.h), the range is the program's reservation. */
 	struct va_range space;
 	bool is_mapping = row->kind == LEDGER_MAPPING && va_ranges_find(row->key, &space);
 	CUdeviceptr end_page = (row->key + row->bytes + HEAP_UNIT - 1) & ~(CUdeviceptr)(HEAP_UNIT - 1);
@@ -254,7 +257,7 @@ static CUresult pointer_answer(const struct ledger_row *row, CUpointer_attribute
 	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
 		return ANSWER(word, CU_MEMORYTYPE_DEVICE);
 	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-		/* cuda.h: an error where kernels of the current context may not access it. */
+		/* cuda.h: an error if kernels of the current context may not access the address. */
 		(void)ANSWER(address, 0);
 		if (access_of(row, address) == CU_MEM_ACCESS_FLAGS_PROT_NONE)
 			return CUDA_ERROR_INVALID_VALUE;
@@ -287,7 +290,9 @@ static CUresult pointer_answer(const struct ledger_row *row, CUpointer_attribute
 		return is_fixed ? REAL(cuPointerGetAttribute)(&ret->number, attribute, address)
 				: ANSWER(number, is_mapping ? row->mapping.asked_types : CU_MEM_HANDLE_TYPE_NONE);
 	case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-		/* The driver says so of what cuMemAlloc made, also to a context without access (rules_peer_test). */
+		/*
+		 * The driver answers so for memory of cuMemAlloc, also to a context without access (rules_peer_test).
+		 */
 		return ANSWER(word, pool || is_mapping ? access_of(row, address) : CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
 		return ANSWER(pointer, pool);
@@ -300,13 +305,16 @@ static CUresult pointer_answer(const struct ledger_row *row, CUpointer_attribute
 			return ANSWER(address, address);
 		(void)ANSWER(pointer, NULL);
 		return CUDA_ERROR_INVALID_VALUE;
-	default: /* P2P_TOKENS, and what is newer than we are */
+	default: /* P2P_TOKENS, and attributes that are newer than this library */
 		*ret_bytes = 0;
 		return CUDA_ERROR_INVALID_VALUE;
 	}
 }
 
-/* For an address in the heap where nothing lives: what the driver says of a stranger in the question for several. */
+/*
+ * Answers for an address in the heap where nothing is allocated, as cuPointerGetAttributes does for an unknown
+ * address.
+ */
 static CUresult stranger_answer(CUpointer_attribute attribute, CUdeviceptr address, union answer *ret,
 				size_t *ret_bytes)
 {
@@ -331,8 +339,8 @@ static CUresult stranger_answer(CUpointer_attribute attribute, CUdeviceptr addre
 #undef ANSWER
 
 /*
- * Managed memory that the program asked for as device memory (backend_managed.c says why these two): the driver's answer
- * put right.
+ * Corrects the driver's answer for managed memory that the program asked for as device memory (backend_managed.c says
+ * why these two attributes).
  */
 static void ours_of_managed(const struct ledger_row *row, CUpointer_attribute attribute, void *data)
 {
@@ -344,7 +352,7 @@ static void ours_of_managed(const struct ledger_row *row, CUpointer_attribute at
 		memcpy(data, &synced, sizeof(synced));
 }
 
-/* To the driver all of an arena is one reservation; to the program what it has reserved of it is. */
+/* The driver takes a whole arena for one reservation; the program's reservation is its part of that. */
 static void range_of_space(const struct va_range *space, CUpointer_attribute attribute, void *data)
 {
 	if (data && attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)
@@ -415,7 +423,7 @@ HOOK_EXPORT CUresult CUDAAPI cuPointerGetAttributes(unsigned int numAttributes, 
 		return REAL(cuPointerGetAttributes)(numAttributes, attributes, data, ptr);
 	if (!is_ours_to_answer(ptr, &row, &known) || !numAttributes || !attributes || !data)
 		return enter_leave(&scope, driver_answers(numAttributes, attributes, data, ptr));
-	/* Unlike the question for one attribute, this one succeeds where an attribute does not apply. */
+	/* Unlike cuPointerGetAttribute, this call succeeds if an attribute does not apply. */
 	for (unsigned i = 0; i < numAttributes; i++) {
 		union answer answer = {0};
 		size_t bytes = 0;
@@ -443,7 +451,7 @@ HOOK_EXPORT CUresult CUDAAPI cuPointerSetAttribute(const void *value, CUpointer_
 	if (!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS ||
 	    !(serve_find(ptr, &row) || serve_find_outside(ptr, &row)))
 		return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
-	/* The driver refuses this on VMM and managed memory; entry_submit.c keeps the promise in its place. */
+	/* The driver refuses this on VMM and managed memory; entry_submit.c waits after synchronous calls instead. */
 	ledger_set_sync_memops(row.key, *(const unsigned *)value != 0);
 	return enter_leave(&scope, CUDA_SUCCESS);
 }

@@ -1,5 +1,6 @@
 /*
- * Bodies that tell us when captures begin and end, and when contexts die.
+ * Bodies of the entry points that begin and end stream captures, destroy streams, and create and destroy contexts, so
+ * that the library knows of each.
  */
 #include "shim/context/capture.h"
 #include "shim/context/context.h"
@@ -41,7 +42,7 @@ BEGIN_CAPTURE(cuStreamBeginCaptureToGraph_ptsz, true,
 	       size_t numDependencies, CUstreamCaptureMode mode),
 	      (hStream, hGraph, dependencies, dependencyData, numDependencies, mode))
 
-/* An end that failed may have ended the capture (it was invalidated) or not (the wrong thread): ask. */
+/* A failed call may have ended the capture (it was invalidated) or not (the wrong thread): ask the driver. */
 #define END_CAPTURE(name, is_capturing, per_thread)                                                                    \
 	HOOK_EXPORT CUresult CUDAAPI name(CUstream hStream, CUgraph *phGraph)                                          \
 	{                                                                                                              \
@@ -55,7 +56,7 @@ BEGIN_CAPTURE(cuStreamBeginCaptureToGraph_ptsz, true,
 		if (result != CUDA_SUCCESS && REAL(is_capturing)(hStream, &status) != CUDA_SUCCESS)                    \
 			status = CU_STREAM_CAPTURE_STATUS_NONE;                                                        \
 		capture_closed(hStream, per_thread, status != CU_STREAM_CAPTURE_STATUS_NONE);                          \
-		deferred_free_reap(-1); /* frees that were put off for it */                                           \
+		deferred_free_reap(-1); /* frees that were deferred for the capture */                                 \
 		errno = saved;                                                                                         \
 		return result;                                                                                         \
 	}
@@ -64,8 +65,9 @@ END_CAPTURE(cuStreamEndCapture, cuStreamIsCapturing, false)
 END_CAPTURE(cuStreamEndCapture_ptsz, cuStreamIsCapturing_ptsz, true)
 
 /*
- * Before the real call: after it the handle may be another thread's new stream. While a thread of the program records an
- * event for us on the stream, the call is made by that thread, as soon as it has done so.
+ * The library forgets the stream before the real call: afterwards another thread may get the handle for a new stream.
+ * While a thread of the program records an event for the library on the stream, that thread destroys the stream as
+ * soon as it has done so.
  */
 #define DESTROY_STREAM(name)                                                                                           \
 	HOOK_EXPORT CUresult CUDAAPI name(CUstream hStream)                                                            \
@@ -83,9 +85,9 @@ END_CAPTURE(cuStreamEndCapture_ptsz, cuStreamIsCapturing_ptsz, true)
 DESTROY_STREAM(cuStreamDestroy)
 DESTROY_STREAM(cuStreamDestroy_v2)
 
-/* ---- contexts: memory allocated in one dies with it ---- */
+/* ---- contexts: memory allocated in one ends with it ---- */
 
-/* What is known of things that ended with the context. */
+/* Forgets captures, graphs and kernels, which ended with the context. */
 static void forget_context(CUcontext context)
 {
 	capture_forget_context(context);
@@ -93,7 +95,7 @@ static void forget_context(CUcontext context)
 	kernel_params_drop();
 }
 
-/* What was known of contexts before the first allocation, too, is their being there. */
+/* The end of a context. Before the first allocation only the existence of contexts is known (serving is false). */
 struct ending {
 	bool serving, busy; /* busy: the real call must not be made */
 	struct serve_ending served;
@@ -120,7 +122,7 @@ static void has_ended(CUcontext context, const struct ending *ending, bool ended
 		serve_context_ended(context, ending->served, ended);
 	else
 		context_ended(context, ended);
-	/* Only now: as long as it is ending nobody can tell whether its device is idle. */
+	/* Last: while the context is ending, the library cannot find out whether its device is idle. */
 	if (ended)
 		peer_context_ended(context);
 }
@@ -129,7 +131,7 @@ static CUresult end_context(CUresult(CUDAAPI *end)(CUcontext), CUcontext context
 {
 	struct enter_scope scope;
 
-	kernel_params_drop(); /* also before: the handles of its functions may be given out anew the moment it has ended */
+	kernel_params_drop(); /* also before: the driver may reuse the handles of its functions as soon as it has ended */
 
 	if (always && process_counts())
 		capture_forget_context(context);
@@ -138,7 +140,7 @@ static CUresult end_context(CUresult(CUDAAPI *end)(CUcontext), CUcontext context
 		return end(context);
 	struct ending ending = is_ending(context, serving);
 	CUresult result = ending.busy ? CUDA_ERROR_NOT_READY : end(context);
-	/* A detach ends a context only if it was the last. */
+	/* A detach ends the context only if it releases the last reference. */
 	has_ended(context, &ending, result == CUDA_SUCCESS && (always || context_has_ended(context)));
 	return serving ? enter_leave(&scope, result) : result;
 }
@@ -177,7 +179,7 @@ CREATE_CONTEXT(cuCtxCreate_v4, (CUcontext * pctx, CUctxCreateParams *ctxCreatePa
 	       (pctx, ctxCreateParams, flags, dev))
 CREATE_CONTEXT(cuDevicePrimaryCtxRetain, (CUcontext * pctx, CUdevice dev), (pctx, dev))
 
-/* ---- green contexts: parts of a device, whose memory lives in its primary context ---- */
+/* ---- green contexts: parts of a device, whose memory is in its primary context ---- */
 
 HOOK_EXPORT CUresult CUDAAPI cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice dev,
 					      unsigned int flags)
@@ -199,7 +201,10 @@ static bool is_active(CUdevice device)
 	return REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) == CUDA_SUCCESS && active;
 }
 
-/* Before the call that may end it: after that its handle means nothing. */
+/*
+ * Returns the device's primary context if it is active. Must be called before the call that may end the context:
+ * afterwards its handle is invalid.
+ */
 static CUcontext active_primary(CUdevice device)
 {
 	CUcontext primary = NULL;
@@ -209,7 +214,7 @@ static CUcontext active_primary(CUdevice device)
 	return primary;
 }
 
-/* always: a reset ends it, a release only when it was the last. */
+/* always: a reset always ends the context, a release only if it releases the last reference. */
 static CUresult end_primary(CUresult(CUDAAPI *end)(CUdevice), CUdevice dev, bool always)
 {
 	struct ending ending = {.busy = false};
@@ -241,7 +246,7 @@ END_PRIMARY(cuDevicePrimaryCtxReset_v2, true)
 END_PRIMARY(cuDevicePrimaryCtxRelease, false)
 END_PRIMARY(cuDevicePrimaryCtxRelease_v2, false)
 
-/* It is an owner of its primary context, perhaps the last. */
+/* A green context holds a reference to its primary context, perhaps the last. */
 HOOK_EXPORT CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx hCtx)
 {
 	struct ending ending, of_primary = {.busy = false};

@@ -1,5 +1,6 @@
 /*
- * The exported bodies of everything that submits work or is only counted, generated from the rows.
+ * Exported bodies of the entry points that submit work, or are only counted and passed on, generated from the rows of
+ * hooks.def.
  */
 #include "shim/entry/copy.h"
 #include "shim/entry/hint.h"
@@ -11,7 +12,10 @@
 #include "shim/submit/submit_body.h"
 #include "shim/submit/submit_copy.h"
 
-/* A launch loses its overlap here, where it leaves for the driver: tracked or not, in a capture or not. */
+/*
+ * Removes the permission to overlap from a launch, if the process must not overlap kernels. It is done here, just
+ * before the driver, so that it covers launches that are tracked or not, in a capture or not.
+ */
 static inline CUresult launch_ex(pdl_launch_function launch, const CUlaunchConfig *config, CUfunction function,
 				 void **params, void **extra)
 {
@@ -26,7 +30,7 @@ static inline CUresult launch_ex(pdl_launch_function launch, const CUlaunchConfi
 #define HOOK_SUBMIT SUBMIT
 #define HOOK_SUBMIT_SYNC SUBMIT
 #define HOOK_LAUNCH_EX   SUBMIT_EX
-/* By submit_copy.c. */
+/* submit_copy.c generates these. */
 #define HOOK_HINT(name, params, args)
 #define HOOK_COPY(name, params, args)
 #define HOOK_COPY_SYNC(name, params, args)
@@ -38,7 +42,7 @@ static inline CUresult launch_ex(pdl_launch_function launch, const CUlaunchConfi
 		SUBMIT_BEGIN(name, args);                                                                              \
 		return track_##name args;                                                                              \
 	}
-/* A submission holds what it names back from leaving, so it is over before room is made. */
+/* A submission pins the blocks that it names, so it must have ended before room is made. */
 #define HOOK_LAUNCH(name, params, args)                                                                                \
 	static __attribute__((noinline, cold)) CUresult again_##name params                                            \
 	{                                                                                                              \
@@ -66,7 +70,7 @@ static inline CUresult launch_ex(pdl_launch_function launch, const CUlaunchConfi
 		stats_call(HOOK_##name);                                                                               \
 		return result;                                                                                         \
 	}
-/* A copy that goes another way is counted, too, beside what it becomes. */
+/* A copy that is made in another way is counted, too, in addition to the call that replaces it. */
 #define COPY(name, params, args)                                                                                       \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
 	{                                                                                                              \

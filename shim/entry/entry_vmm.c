@@ -1,16 +1,16 @@
 /*
- * Bodies for programs that use virtual memory management themselves. Their handles are counted where they lie, and
- * device memory they take is room the heap does not have; nothing is refused but by a rule. What vmm.spill says becomes
- * of it:
+ * Bodies of the entry points of virtual memory management that programs call themselves. Their handles are counted by
+ * place, and the device memory that they take is not available to the heap. Nothing is refused except by a rule.
+ * vmm.spill says what happens to the memory:
  *
  *   no     nothing
- *   yes    what does not fit the device budget is made in host memory: a handle has no address, so the program maps it
- *          and grants its device access as it would have, and goes on. It never moves
- *   move   it is the heap's (vmm.h), which is asked first in each of these bodies
+ *   yes    a handle that does not fit the device budget is made in host memory. A handle has no address, so the program
+ *          maps it and grants its device access as before, and goes on. It never moves
+ *   move   it is heap memory (vmm.h); each of these bodies tries this first
  *
- * A handle lives until every reference (create, retain) is released and every mapping of it is gone, as the driver counts
- * it. Our own address space is not theirs but for what they have reserved of it: what they try elsewhere is refused as the
- * driver refuses it for cuMemAlloc memory, but for handles of memory that never moves.
+ * A handle lives until every reference (create, retain) is released and every mapping of it is gone, as the driver
+ * counts it. Programs may use our address space only where they have reserved it: elsewhere a call is refused as the
+ * driver refuses it for cuMemAlloc memory, except for handles of memory that never moves.
  */
 #include "shim/process/enter.h"
 #include "shim/lifecycle/lifecycle.h"
@@ -27,13 +27,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The driver has no memory left: could the heap of that device make room? */
+/* Returns true if the heap of the handle's device has made room after the driver ran out of memory. */
 static bool has_room(struct oom_retry *room, const CUmemAllocationProp *prop, size_t size)
 {
 	return prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE && oom_retry_make(room, prop->location.id, size);
 }
 
-/* Is this one that must be made elsewhere, or not at all? Warm memory of the heap goes back first. */
+/* Returns true if the size does not fit the device budget. Releases warm memory of the heap first. */
 static bool is_over_budget(struct device *device, size_t size)
 {
 	device_known_budget(device);
@@ -59,8 +59,9 @@ static void say_spilled(const struct device *device, size_t size)
 }
 
 /*
- * Make in host memory what is asked for on the device. What device memory alone can be (compressed, open to RDMA) is left
- * out. False: it is not to be, or the driver refuses it, and the device is tried as ever. Charged to the host's budget.
+ * Makes a handle in host memory that the program wants on the device, charged to the host budget. Flags that only
+ * device memory can have (compressed, open to RDMA) are left out. Returns false if the handle does not spill, or if
+ * the driver refuses it: the caller must try the device as usual.
  */
 static bool create_on_host(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
 			   unsigned long long flags, const struct account_claim *claim, CUresult *ret_result)
@@ -101,7 +102,7 @@ static void note_handle(CUmemGenericAllocationHandle handle, size_t size, const 
 			budget_give(&host_budget, size);
 		return;
 	}
-	/* From the properties, not from a context: NCCL comes here before there is one. */
+	/* From the properties, not from the current context: NCCL calls cuMemCreate before it has one. */
 	row->handle.on_host = prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE;
 	row->device = row->handle.on_host ? 0 : prop->location.id;
 	row->key = handle;
@@ -121,7 +122,7 @@ static void note_handle(CUmemGenericAllocationHandle handle, size_t size, const 
 			 claim->spill == POLICY_VMM_DRIVER ? "spilled (vmm.spill in the policy lets it)" : "moved");
 }
 
-/* What the program does now is its own affair; most end. Who looks for the reason finds what would have helped. */
+/* Most programs end after this. The message names what would have helped. */
 static void say_no_room(const CUmemAllocationProp *prop, size_t size)
 {
 	char bytes[32];
@@ -163,7 +164,7 @@ static CUresult entry_vmm_create(CUmemGenericAllocationHandle *handle, size_t si
 	return result;
 }
 
-/* Rules are about device memory; what the program itself makes on the host is counted. */
+/* Rules decide about device memory; host memory that the program makes is only counted. */
 HOOK_EXPORT CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 					 const CUmemAllocationProp *prop, unsigned long long flags)
 {
@@ -173,7 +174,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *handle, s
 	stats_call(HOOK_cuMemCreate);
 	if (!lifecycle_enter(&scope))
 		return serve_refusal() ? serve_refusal() : REAL(cuMemCreate)(handle, size, prop, flags);
-	/* What is wrong is the driver's to refuse. */
+	/* The driver refuses wrong arguments. */
 	if (!handle || !prop)
 		return enter_leave(&scope, REAL(cuMemCreate)(handle, size, prop, flags));
 	if (prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
@@ -183,7 +184,10 @@ HOOK_EXPORT CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *handle, s
 	return enter_leave(&scope, entry_vmm_create(handle, size, prop, flags, &claim));
 }
 
-/* Of a spilled handle the program is told what it asked for: it takes the place from here to grant access. */
+/*
+ * For a spilled handle the program gets the properties that it asked for, because it takes from them the device to
+ * grant access to.
+ */
 HOOK_EXPORT CUresult CUDAAPI cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
 								    CUmemGenericAllocationHandle handle)
 {
@@ -210,10 +214,10 @@ HOOK_EXPORT CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle)
 	struct enter_scope scope;
 
 	stats_call(HOOK_cuMemRelease);
-	/* At exit what is left goes with the process. */
+	/* At exit the driver releases the rest with the process. */
 	if (!enter_serve(&scope))
 		return vmm_is_handle(handle) ? CUDA_SUCCESS : REAL(cuMemRelease)(handle);
-	/* Off the books before the driver may give the handle to another thread. */
+	/* The reference is dropped from the ledger before the driver may give the handle to another thread. */
 	struct ledger_row *row;
 	bool known = ledger_handle_unref(handle, &row);
 	CUresult result = known && vmm_is_handle(handle) ? CUDA_SUCCESS : REAL(cuMemRelease)(handle);
@@ -229,8 +233,9 @@ HOOK_EXPORT CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle)
 }
 
 /*
- * What found no room on the device is on the host, and its handle would say so; a library that asks (Open MPI) would then
- * read the block by the CPU, which nobody can. As with what was spilled, the program is told what it asked for.
+ * A block that found no room on the device is on the host, and its handle would say so; a library that asks (Open
+ * MPI) would then read the block with the CPU, which is not possible. So, as for spilled handles, the program gets
+ * the properties that it asked for.
  */
 static void note_retained(CUmemGenericAllocationHandle handle, int device)
 {
@@ -251,9 +256,10 @@ static void note_retained(CUmemGenericAllocationHandle handle, int device)
 }
 
 /*
- * A handle stands for one place: only of memory that has one for good. Who retains one takes it for all of what
- * cuMemGetAddressRange tells, and maps that much of it elsewhere (NCCL, in another process): only of a block that is one
- * chunk. Natively memory of cuMemAlloc has none at all, and libraries do without. What it names is not used again by us.
+ * A handle stands for one chunk of memory, so it is given out only for memory that never moves. A library that
+ * retains a handle takes it for the whole range that cuMemGetAddressRange returns, and maps that much of it elsewhere
+ * (NCCL, in another process), so the block must be one chunk. Without Spillway memory of cuMemAlloc has no handle at
+ * all, and libraries manage. The heap never reuses the chunk.
  */
 static CUresult retain_of_heap(CUmemGenericAllocationHandle *handle, void *addr)
 {
@@ -293,7 +299,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemRetainAllocationHandle(CUmemGenericAllocationH
 		return enter_leave(&scope, CUDA_SUCCESS);
 	if (device_of(address) && !vmm_is_drivers(address))
 		return enter_leave(&scope, retain_of_heap(handle, addr));
-	/* For the program it is cuMemAlloc memory of another process; a handle that says host would be taken at its word. */
+	/* For the program this is cuMemAlloc memory of another process; it would believe a handle that says host. */
 	if (ledger_find(LEDGER_TAKEN, address, &row))
 		return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
 	CUresult result = REAL(cuMemRetainAllocationHandle)(handle, addr);
@@ -328,7 +334,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemMap(CUdeviceptr ptr, size_t size, size_t offse
 	return enter_leave(&scope, result);
 }
 
-/* One call may undo several mappings, one right behind the other. */
+/* One call may unmap several mappings, one right behind the other. */
 static struct ledger_row *take_mappings(CUdeviceptr address, size_t bytes)
 {
 	struct ledger_row *taken = NULL, *row;
@@ -377,7 +383,10 @@ HOOK_EXPORT CUresult CUDAAPI cuMemUnmap(CUdeviceptr ptr, size_t size)
 	return enter_leave(&scope, result);
 }
 
-/* Of the heap first; then, memory of cuMemAlloc is not memory of cuMemMap, whoever may reach it. */
+/*
+ * Handles memory of the heap first. The rest of the heap's address space is cuMemAlloc memory, on which these calls
+ * are refused.
+ */
 #define BUT_FOR_DEVICE_MEMORY(name, params, args, ours)                                                                \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
 	{                                                                                                              \
@@ -426,9 +435,12 @@ HOOK_EXPORT CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr *ptr, size_t size, 
 	return enter_leave(&scope, REAL(cuMemAddressReserve)(ptr, size, alignment, addr, flags));
 }
 
-/* ---- handles that others are to have ---- */
+/* ---- handles that are exported ---- */
 
-/* What is theirs is the driver's handle; ours is `mine`, an argument of the call; as: what it is to be exported as. */
+/*
+ * Other processes and devices need the driver's handle. mine: the argument that may hold a handle of ours; as: the
+ * type that it is to be exported as.
+ */
 #define WITH_HANDLE(name, params, args, mine, as)                                                                      \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
 	{                                                                                                              \
@@ -449,7 +461,10 @@ WITH_HANDLE(cuMulticastBindMem,
 	     size_t memOffset, size_t size, unsigned long long flags),
 	    (mcHandle, mcOffset, memHandle, memOffset, size, flags), memHandle, 0)
 
-/* A list with the driver's handles in the place of ours; NULL: no memory. The caller frees it. */
+/*
+ * Returns a copy of the list with the driver's handles in place of ours, or NULL if there is no memory. The caller
+ * frees it.
+ */
 static CUarrayMapInfo *entry_vmm_exposed(const CUarrayMapInfo *list, unsigned n, CUresult *ret)
 {
 	CUarrayMapInfo *copy = malloc(n * sizeof(*copy));
