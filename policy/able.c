@@ -1,13 +1,13 @@
 /*
- * Can a rule be served here? Each of its uses needs something of the device; a rule whose list has nobody that any of its
- * devices could serve says something that never happens, and the user may not know.
+ * Warns about rules that no device here can serve. Each use needs abilities of the device; a rule without a use that
+ * one of its devices can serve has no effect, which the user may not know.
  */
 #include "policy/error.h"
 #include "policy/model.h"
 
 #include <stdio.h>
 
-/* What a use needs that this device lacks; NULL: nothing. */
+/* Returns what a use needs that this device lacks, or NULL. */
 static const char *able_lacks(const struct policy_device *device, enum policy_use use,
 			      const struct policy_system *system, int place)
 {
@@ -29,7 +29,10 @@ static const char *able_lacks(const struct policy_device *device, enum policy_us
 	}
 }
 
-/* Some uses in order, and what the first of them lacks where nobody can serve; NULL: somebody can. */
+/*
+ * Returns NULL if one of the uses can be served on one of the devices in mask; otherwise what the first of them
+ * lacks.
+ */
 static const char *all_lack(const struct policy_device *devices, int n, uint64_t mask, const unsigned char *uses,
 			    unsigned n_uses, const struct policy_system *system, int place)
 {

@@ -1,6 +1,7 @@
 /*
- * Nothing that is the same for every request is looked at when deciding: what concerns the process is settled by
- * policy_bind(), which packs the tests again. A rule of another process gets a test that nothing passes.
+ * Binds a policy to a process and packs the tests of its rules. Conditions that are the same for every request of the
+ * process are evaluated here, once, and not when deciding: policy_bind() packs the tests again, and a rule for
+ * another process gets a test that nothing passes.
  */
 #include "policy/bind.h"
 
@@ -11,7 +12,7 @@
 #include "policy/keys.h"
 #include "policy/ranks.h"
 
-/* A key of a rule that is also one of the file takes the file's value when it is absent. */
+/* Keys of a rule that are also keys of the file take the file's value if they are absent. */
 static void bind_inherit(const struct policy *policy, struct policy_rule *rule)
 {
 	for (size_t i = 0; i < policy_rule_keys.n; i++) {
@@ -28,7 +29,7 @@ static bool same_globs(const struct policy_globs *a, const struct policy_globs *
 	return a->bytes == b->bytes && memcmp(a->text, b->text, a->bytes) == 0;
 }
 
-/* The patterns met so far, by number; those beyond go without one and are tried each time. */
+/* The patterns seen so far, by number; those beyond the array get no number and are tested each time. */
 struct memo {
 	struct {
 		const struct policy_globs *globs;
@@ -72,7 +73,7 @@ static unsigned more_pack(struct policy_more *more, const struct policy_rule *ru
 	return needs;
 }
 
-/* The bits of enum policy_need stand in the order of the numbers and the texts. */
+/* The bits of enum policy_need are in the order of the numbers and the texts. */
 _Static_assert(POLICY_NEED_ORDER == 1 << POLICY_NUMBER_ORDER && POLICY_NEED_LIVE == 1 << POLICY_NUMBER_LIVE &&
 		   POLICY_NEED_FREE == 1 << POLICY_NUMBER_FREE &&
 		   POLICY_NEED_THREAD == POLICY_NEED_LIBRARY << POLICY_TEXT_THREAD &&
@@ -151,7 +152,10 @@ static uint32_t hash_of(const struct policy_globs *globs)
 	return hash;
 }
 
-/* Give equal patterns of libraries equal numbers. slots: one for each number, at least twice as many as rules; a power. */
+/*
+ * Gives equal library patterns equal numbers. slots: hash table from pattern to number, zeroed; n_slots is a power of
+ * two and at least twice the number of rules.
+ */
 static void number_libraries(struct policy *policy, uint16_t *slots, size_t n_slots)
 {
 	for (size_t i = 0; i < policy->n_rules; i++) {

@@ -1,14 +1,12 @@
-/*
- * bind.h: from rules as they were written to what deciding looks at. Private to this folder.
- */
+/* bind.h: prepares a policy that was read for deciding. Private to this folder. */
 #ifndef POLICY_BIND_H
 #define POLICY_BIND_H
 
 #include "policy/model.h"
 
 /*
- * All has been read: rules take what the file says where they say nothing, and the tests are packed. False: no memory.
- * The policy is not bound to a process after it.
+ * Completes a policy after everything has been read: rules inherit values of the file for keys that they leave out,
+ * and the tests are packed. Returns false if there is no memory. Afterwards the policy is not bound to a process.
  */
 bool policy_finish(struct policy *policy);
 

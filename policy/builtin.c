@@ -1,6 +1,6 @@
 /*
- * The assembler reads the files (POLICY_FOLDER is set by CMake, which also rebuilds this object when one changes), so
- * that what ships and what is read here are one text.
+ * Embeds the built-in policies. The assembler reads the YAML files (CMake sets POLICY_FOLDER and rebuilds this object
+ * if one changes), so the embedded text is the file that ships.
  */
 #include "policy/builtin.h"
 
@@ -9,7 +9,7 @@
 
 #include "policy/policy.h"
 
-/* ROW(symbol, name) */
+/* One row for each policy: ROW(symbol, name). */
 #define BUILTINS(ROW)                                                                                                  \
 	ROW(heap, "heap")                                                                                              \
 	ROW(passthrough, "passthrough")                                                                                \

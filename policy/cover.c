@@ -1,8 +1,8 @@
 /*
- * The check for unreachable rules keeps the union of all earlier size ranges of rules without other conditions as a
- * sorted list of pieces with gaps between them; a rule is dead when one piece holds it. Rules with other conditions are
- * held against each other one by one: an earlier one with no narrower condition covers a later one. That several of them
- * together cover one is not seen.
+ * Finds unreachable rules. The union of the size ranges of all earlier rules without other conditions is kept as a
+ * sorted list of pieces with gaps between them; a rule is unreachable if one piece contains its range. Rules with
+ * other conditions are compared one by one: an earlier rule covers a later one if none of its conditions is narrower.
+ * Several such rules that only together cover a later one are not found.
  */
 #include "policy/cover.h"
 
@@ -23,7 +23,7 @@ static bool is_any(const struct policy_range *range, int number)
 	return range->lo <= (number == POLICY_NUMBER_ORDER ? 1u : 0u) && range->hi == UINT64_MAX;
 }
 
-/* Does it ask for nothing but a size? */
+/* Returns true if the rule has no condition other than the size. */
 static bool is_plain(const struct policy_rule *rule)
 {
 	bool plain = !rule->apis && !rule->devices && !rule->ranks.n && !rule->process.n && !rule->arguments.n;
@@ -40,7 +40,7 @@ static bool bits_cover(uint64_t outer, uint64_t inner)
 	return !outer || (inner && !(inner & ~outer));
 }
 
-/* Is all that the inner rule matches matched by the outer one? */
+/* Returns true if outer matches every request that inner matches. */
 static bool cover_covers(const struct policy_rule *outer, const struct policy_rule *inner)
 {
 	if (!cover_holds(&outer->size, &inner->size) || policy_rule_apis(inner) & ~policy_rule_apis(outer) ||
@@ -56,7 +56,7 @@ static bool cover_covers(const struct policy_rule *outer, const struct policy_ru
 	       policy_globs_cover(&outer->arguments, &inner->arguments);
 }
 
-/* Index of the first piece that ends at or after lo - 1, that is, that touches or lies beyond lo. */
+/* Returns the index of the first piece that ends at or after lo - 1, that is, that touches or lies beyond lo. */
 static size_t first_touching(const struct policy_range *pieces, size_t n, uint64_t lo)
 {
 	size_t from = 0, to = n;
@@ -72,7 +72,10 @@ static size_t first_touching(const struct policy_range *pieces, size_t n, uint64
 	return from;
 }
 
-/* Put a range into the union, joining what it touches. pieces has room for one more. Returns the new number. */
+/*
+ * Adds a range to the union and joins the pieces that it touches. pieces must have room for one more. Returns the new
+ * number of pieces.
+ */
 static size_t cover_insert(struct policy_range *pieces, size_t n, struct policy_range range)
 {
 	size_t at = first_touching(pieces, n, range.lo), end = at;
@@ -89,7 +92,7 @@ static size_t cover_insert(struct policy_range *pieces, size_t n, struct policy_
 	return n + 1 - (end - at);
 }
 
-/* "rule 3 (line 7)", with the file when it is another one. */
+/* Writes "rule 3 (line 7)", with the file if it is another one. */
 static void name_rule(const struct policy *policy, const struct policy_rule *rule, unsigned file, char name[120])
 {
 	if (rule->file == file)
@@ -121,7 +124,7 @@ static void cover_warn(const struct policy *policy, size_t at, struct policy_err
 			   is_plain(&rules[by]) && is_any(&rules[by].size, -1) ? "everything" : "all that it matches");
 }
 
-/* Rules with conditions beside the size: is this one covered by one of those in front of it? */
+/* Returns true if one of the earlier rules with other conditions than the size covers this rule. */
 static bool is_covered(const struct policy *policy, const size_t *special, size_t n, size_t at)
 {
 	for (size_t i = 0; i < n; i++)
@@ -139,7 +142,10 @@ void policy_warn_unreachable(const struct policy *policy, struct policy_errors *
 		const struct policy_rule *rule = &policy->rules[i];
 		size_t at = first_touching(pieces, n, rule->size.lo);
 
-		/* A touching piece may end just before lo; the next one cannot hold the range then, for there is a gap. */
+		/*
+		 * A touching piece may end just before lo; then a gap follows, so the next one cannot contain the
+		 * range.
+		 */
 		if (at < n && cover_holds(&pieces[at], &rule->size) && !(policy_rule_apis(rule) & ~POLICY_APIS_ANY))
 			cover_warn(policy, i, errors);
 		else if (is_plain(rule))

@@ -1,19 +1,19 @@
 /*
- * Deciding is a walk over the packed tests: a few comparisons a rule without a branch between them, so that 1,000 rules
- * take one or two microseconds. A search tree over the sizes would be faster and stops working with the first condition
- * that is no size. What few rules have is looked at only when the test holds, texts last; equal patterns of several
- * rules are tried once.
+ * Decides one request by a walk over the packed tests: a few comparisons for each rule without a branch between them,
+ * so that 1,000 rules take one or two microseconds. A search tree over the sizes would be faster, but fails with the
+ * first condition that is not a size. Conditions that few rules have are tested only if the packed test holds, texts
+ * last; equal patterns of several rules are tested once.
  */
 #include "policy/glob.h"
 #include "policy/model.h"
 
-/* A request as the rules look at it. */
+/* A request in the form that rules are tested against. */
 struct asked {
 	uint64_t number[POLICY_N_NUMBERS];
 	const char *text[POLICY_N_TEXTS];
-	unsigned known;         /* numbers */
-	unsigned skip;          /* bits: texts that are settled already */
-	uint64_t done, matched; /* which patterns have been tried, and which of them matched: by policy_more.memo */
+	unsigned known;         /* bits: numbers that are known */
+	unsigned skip;          /* bits: texts that are decided already */
+	uint64_t done, matched; /* bits by policy_more.memo: patterns that have been tested, and those that matched */
 };
 
 static bool text_matches(const struct policy_more *more, int which, struct asked *asked)
@@ -37,7 +37,7 @@ static bool texts_match(const struct policy_more *more, struct asked *asked)
 	return true;
 }
 
-/* Most rules with numbers have one of them, which is a matter of a nanosecond. */
+/* Rules with a number condition mostly have one, which costs about a nanosecond. */
 static inline bool more_matches(const struct policy_more *more, struct asked *asked)
 {
 	if (more->known & ~asked->known)
@@ -72,7 +72,7 @@ static struct policy_decision decision_of(const struct policy_rule *rule, int in
 	return decision;
 }
 
-/* No rule matched. */
+/* The decision if no rule matched. */
 static struct policy_decision decide_standard(const struct policy *policy, enum policy_api api)
 {
 	int use = POLICY_APIS_ANY & 1 << api ? policy->use : POLICY_USE_DRIVER;
@@ -90,7 +90,7 @@ static struct policy_decision decide_standard(const struct policy *policy, enum 
 	};
 }
 
-/* What the packed tests leave open; most rules are passed over before the last line. */
+/* Tests what the packed test leaves open; most rules fail before the last line. */
 static inline bool rest_matches(const struct policy *policy, size_t i, const uint64_t *matching, struct asked *asked)
 {
 	const struct policy_test *test = &policy->tests[i];

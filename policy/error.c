@@ -1,3 +1,4 @@
+/* Collects problems of a policy in the order of the file, keeps the 100 most useful, and formats them. */
 #include "policy/error.h"
 
 #include <stdarg.h>
@@ -16,8 +17,8 @@ static bool error_before(const struct policy_error *a, const struct policy_error
 }
 
 /*
- * Make room for one more when the list is full: the last warning goes, or the last problem of all if the new one comes
- * before it. A warning never drives out an error. False: the new one is the one to lose.
+ * Makes room for one more problem in a full list: drops the last warning, or, without one, the last problem if the
+ * new one comes before it. A warning never replaces an error. Returns false if the new problem must be dropped.
  */
 static bool make_room(struct policy_errors *errors, const struct policy_error *problem)
 {
@@ -47,7 +48,7 @@ static void error_keep(struct policy_errors *errors, const struct policy_error *
 	if (errors->n_kept == POLICY_MAX_ERRORS && !make_room(errors, problem))
 		return;
 	at = errors->n_kept;
-	/* Those of one file stay together, also when a file that it includes comes between. */
+	/* Problems of one file stay together, also if problems of a file that it includes were added meanwhile. */
 	while (at > 0 && strcmp(errors->kept[at - 1].file, problem->file) != 0)
 		at--;
 	if (at == 0)
@@ -59,7 +60,7 @@ static void error_keep(struct policy_errors *errors, const struct policy_error *
 	errors->n_kept++;
 }
 
-/* The end of a long path says more than its beginning. */
+/* Keeps the end of a long path, which says more than its beginning. */
 static void copy_file(char *to, size_t bytes, const char *file)
 {
 	size_t length = strlen(file);

@@ -1,6 +1,6 @@
 /*
- * The same question as in decide.c, asked of one rule as it was written and answered in words. It shares no code with
- * deciding, so that the tests can hold one against the other.
+ * Says in words why a rule does not match a request. It tests the rule as it was written and shares no code with
+ * decide.c, so that the tests can compare the two.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -90,7 +90,7 @@ static bool device_holds(const struct policy_rule *rule, int device, char *ret_t
 	return say(ret_text, "the device is %d, not %s", device, numbers);
 }
 
-/* number: index of the condition; what: what messages call it. The order counts, the others are bytes. */
+/* number: index of the condition. The order is a count, the others are bytes. */
 static bool number_holds(const struct policy_rule *rule, const struct policy_request *request, int number,
 			 uint64_t value, char *ret_text)
 {

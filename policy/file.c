@@ -1,3 +1,4 @@
+/* Reads a policy file into memory, with an explanation for the user if it cannot be read. */
 #include "policy/parse.h"
 
 #include <errno.h>
@@ -7,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* strerror() answers in the language of the locale, and says nothing about what to do. */
+/* Our texts for errors: strerror() depends on the locale and does not say what to do. */
 static const struct cause {
 	int number;
 	const char *text;
@@ -39,7 +40,7 @@ static char *fail_too_large(char *ret_why)
 	return NULL;
 }
 
-/* The file may shrink or grow while it is read: size is not believed, only the end of the file is. */
+/* The file may shrink or grow while it is read, so only its end counts, not its size. */
 static char *read_all(int fd, size_t *ret_bytes, char *ret_why)
 {
 	char *text = malloc(POLICY_MAX_FILE + 1);
@@ -72,7 +73,7 @@ static char *read_all(int fd, size_t *ret_bytes, char *ret_why)
 
 char *policy_file_read(const char *path, size_t *ret_bytes, char *ret_why)
 {
-	/* O_NONBLOCK: opening a FIFO that nobody writes to would hang the user's process in its first allocation. */
+	/* O_NONBLOCK: opening a FIFO without a writer would hang the user's process in its first allocation. */
 	int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
 	struct stat status;
 	char *text = NULL;

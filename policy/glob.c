@@ -1,6 +1,6 @@
 /*
- * fnmatch(3) may allocate and depends on the locale; deciding may do neither. Time is at most the product of both
- * lengths: only the last star is ever gone back to.
+ * Matches patterns with * and ?. fnmatch(3) may allocate and depends on the locale, which deciding must not. Time is
+ * at most the product of both lengths, because the search only ever goes back to the last star.
  */
 #include "policy/glob.h"
 
@@ -10,7 +10,7 @@
 
 #include "policy/text.h"
 
-/* "*word*", the pattern most rules have: the C library looks for a word many bytes at a time. */
+/* Recognizes "*word*", the form of most patterns: the C library searches for a word many bytes at a time. */
 static bool is_word_anywhere(const char *pattern, size_t length)
 {
 	return length > 2 && pattern[0] == '*' && pattern[length - 1] == '*' &&

@@ -1,6 +1,6 @@
 /*
- * glob.h: patterns on texts. '*' stands for any bytes, slashes too, '?' for one; everything else for itself. Private to
- * this folder.
+ * glob.h: patterns on texts. '*' stands for any bytes, including slashes, '?' for one byte; every other byte for
+ * itself. Private to this folder.
  */
 #ifndef POLICY_GLOB_H
 #define POLICY_GLOB_H
@@ -9,17 +9,17 @@
 
 bool policy_glob_match(const char *pattern, const char *text);
 
-/* Does any of the patterns match? No for a text that is NULL. */
+/* Returns true if any of the patterns matches; false for a text that is NULL. */
 bool policy_globs_match(const struct policy_globs *globs, const char *text);
 
-/* Is every text of the inner patterns surely one of the outer's? Only literal equality is seen. */
+/* Returns true if every text that matches inner surely matches outer. Only literal equality is recognized. */
 bool policy_globs_cover(const struct policy_globs *outer, const struct policy_globs *inner);
 
-/* One pattern more. False: ret_why (POLICY_MAX_WHY) says why not, and nothing has changed. */
+/* Adds a pattern. Returns false if it cannot: ret_why (POLICY_MAX_WHY bytes) says why, and nothing has changed. */
 bool policy_globs_add(struct policy_globs *globs, const char *pattern, char *ret_why);
 void policy_globs_free(struct policy_globs *globs);
 
-/* The patterns in quotes with "or" between them; what does not fit is cut. */
+/* Writes the patterns in quotes with "or" between them, cut to the buffer. Returns buffer. */
 char *policy_globs_format(const struct policy_globs *globs, char *buffer, size_t bytes);
 
 #endif

@@ -1,6 +1,7 @@
 /*
- * include: finds the texts that a policy builds on; parse.c reads them. Each file may be included once in a policy, so that the work is bounded by the number of files and not by the ways to reach them; a
- * file that (through others) includes itself is told apart by its real path.
+ * Finds the texts that `include` names; parse.c reads them. Each file may be included once in a policy, so that the
+ * work is bounded by the number of files and not by the number of ways to reach them. Files are compared by real
+ * path, which also finds a file that includes itself through others.
  */
 #include "policy/parse.h"
 
@@ -27,7 +28,10 @@ fail(const struct policy_source *source, const struct policy_node *name, const c
 			 begin, text);
 }
 
-/* The path of a name that stands in the source's file: beside that file, unless it begins at the root. */
+/*
+ * Makes the path of a name in the source's file: relative to that file's folder, unless the name begins with a slash.
+ * Returns false if it is too long.
+ */
 static bool path_of(const struct policy_source *source, const char *name, char path[PATH_MAX])
 {
 	const char *slash = strrchr(source->file, '/');
@@ -36,7 +40,7 @@ static bool path_of(const struct policy_source *source, const char *name, char p
 	return snprintf(path, PATH_MAX, "%.*s%s", folder, source->file, name) < PATH_MAX;
 }
 
-/* Has the file been read, or is it being read, which means that it includes itself? */
+/* Returns true if the file has been read, or is being read, which means that it includes itself. */
 static bool is_read(const struct policy_source *source, const char *real_path)
 {
 	for (unsigned i = 0; i < source->policy->n_files; i++)
@@ -45,7 +49,10 @@ static bool is_read(const struct policy_source *source, const char *real_path)
 	return false;
 }
 
-/* Notes the file in the policy, as one that includes nothing yet. Returns false if it is one too many. */
+/*
+ * Adds the file to the policy. Returns false if the policy has too many files, or without memory; the problem has
+ * been added.
+ */
 static bool add_file(const struct policy_source *outer, const struct policy_node *name, const char *path,
 		     const char *real_path, struct policy_source *ret_source)
 {

@@ -1,3 +1,4 @@
+/* The tables of keys and named values, made from keys.def, and the search in them, with hints for unknown keys. */
 #include "policy/keys.h"
 
 #include <stdio.h>
@@ -109,7 +110,6 @@ bool policy_key_is_section(const struct policy_keys *keys, const char *name)
 	return false;
 }
 
-/* Append to a text in POLICY_MAX_WHY bytes; what does not fit is cut. */
 void policy_why_append(char *text, const char *more)
 {
 	size_t length = strlen(text);
@@ -131,14 +131,14 @@ void policy_values_list(enum policy_set set, char *ret_why)
 	}
 }
 
-/* The part of a key behind prefix up to its first dot: what may be written at this level. */
+/* Writes the part of a key between prefix and the next dot: what may be written at this level. */
 static const char *level_name(const char *key, size_t n_prefix, char buffer[POLICY_MAX_KEY])
 {
 	snprintf(buffer, POLICY_MAX_KEY, "%.*s", (int)strcspn(key + n_prefix, "."), key + n_prefix);
 	return buffer;
 }
 
-/* Some key whose last part is exactly this: "budget" for "device.budget". */
+/* Returns a key whose last part is `typed`, ignoring case: "device.budget" for "budget". */
 static const char *key_ending(const struct policy_keys *keys, const char *typed)
 {
 	for (size_t i = 0; i < keys->n; i++) {
@@ -173,7 +173,7 @@ void policy_key_hint(const struct policy_keys *keys, const char *prefix, const c
 {
 	size_t n_prefix = strlen(prefix);
 	struct policy_suggestion suggestion = {.typed = name + n_prefix};
-	/* One buffer a key: the suggestion keeps pointers to what it was offered. */
+	/* One buffer for each key, because the suggestion keeps pointers to the candidates. */
 	char levels[POLICY_MAX_KEYS][POLICY_MAX_KEY];
 
 	for (size_t i = 0; i < keys->n; i++) {

@@ -1,12 +1,10 @@
-/*
- * keys.h: the tables of keys.def, and reading one value. Private to this folder, but for the help of the tool.
- */
+/* keys.h: the tables of keys.def, and reading one value. Private to this folder, except for the help of the tool. */
 #ifndef POLICY_KEYS_H
 #define POLICY_KEYS_H
 
 #include "policy/model.h"
 
-/* What a key's value may be; each type is read by one function in value.c. */
+/* The type of a key's value; each type is read by one function in value.c. */
 enum policy_type {
 	POLICY_TYPE_SIZE,      /* struct policy_size: auto, bytes or a share */
 	POLICY_TYPE_BYTES,     /* struct policy_size: auto or bytes */
@@ -27,7 +25,7 @@ enum policy_type {
 	POLICY_TYPE_INCLUDE,   /* other files: not a value either, see include.c */
 };
 
-/* The sets of named values. */
+/* Sets of named values. */
 enum policy_set {
 	POLICY_SET_NONE,
 	POLICY_SET_VERSION,
@@ -36,15 +34,15 @@ enum policy_set {
 	POLICY_SET_PLACE,
 	POLICY_SET_ADVISE,
 	POLICY_SET_PREFETCH,
-	POLICY_SET_ASYNC, /* those uses that stream-ordered memory can have */
+	POLICY_SET_ASYNC, /* where stream-ordered memory comes from */
 	POLICY_SET_SPILL,
 	POLICY_SET_CAPACITY,
 	POLICY_SET_SHARE,
 	POLICY_SET_PDL,
 	POLICY_SET_REPORT,
 	POLICY_SET_FAULTS,
-	POLICY_SET_MOVABLE, /* yes, no, exact, and what BOOL has */
-	POLICY_SET_VMM,  /* no, yes, move, and what BOOL has; never 0 or 1 */
+	POLICY_SET_MOVABLE, /* yes, no, exact, and the spellings of BOOL */
+	POLICY_SET_VMM,  /* no, yes, move, and the spellings of BOOL; never 0 or 1 */
 	POLICY_SET_BOOL, /* yes, no, true, false, on, off; never 0 or 1 */
 };
 
@@ -52,7 +50,7 @@ struct policy_key {
 	const char *name; /* dotted */
 	enum policy_type type;
 	enum policy_set set;
-	size_t offset;        /* of the value in what the table describes */
+	size_t offset;        /* of the value in the struct that the table describes */
 	const char *standard; /* value when absent, as written; NULL = none */
 	const char *help;
 };
@@ -62,7 +60,7 @@ struct policy_keys {
 	const struct policy_key *keys;
 	size_t n;
 };
-enum { POLICY_MAX_KEYS = 32 }; /* in one table; checked when compiled */
+enum { POLICY_MAX_KEYS = 32 }; /* in one table; checked at compile time */
 extern const struct policy_keys policy_file_keys, policy_rule_keys;
 
 /* One named value. */
@@ -71,44 +69,50 @@ struct policy_value {
 	int value;
 	const char *name, *help;
 };
-/* The values of a set in order: start with NULL, stop at NULL. */
+/* Returns the next value of a set. Start with NULL; NULL at the end. */
 const struct policy_value *policy_value_next(enum policy_set set, const struct policy_value *before);
 
-/* Index of the key of that name, or -1. */
+/* Returns the index of the key of that name, or -1. */
 int policy_key_find(const struct policy_keys *keys, const char *name);
 
 /*
- * Read text as the value of key and store it in target, the struct that the table describes. False: ret_why
- * (POLICY_MAX_WHY bytes) says what is wrong and what to write instead, and nothing is stored, except that a value that
- * may be a list is then empty. Not for POLICY_TYPE_RULES and POLICY_TYPE_INCLUDE.
+ * Reads text as the value of key and stores it in target, the struct that the table describes. Returns false if the
+ * text is wrong: ret_why (POLICY_MAX_WHY bytes) says what is wrong and what to write instead, and nothing is stored,
+ * except that a value that may be a list is then empty. Not for POLICY_TYPE_RULES and POLICY_TYPE_INCLUDE.
  */
 bool policy_value_parse(const struct policy_key *key, const char *text, void *target, char *ret_why);
 
-/* Values that may be lists: is this one, make it empty, put one more behind what is there. */
+/*
+ * Values that may be lists: policy_value_is_list() returns true for a key with such a value, policy_value_clear()
+ * makes it empty, policy_value_add() appends an element and fails as policy_value_parse() does.
+ */
 bool policy_value_is_list(const struct policy_key *key);
 void policy_value_clear(const struct policy_key *key, void *target);
 bool policy_value_add(const struct policy_key *key, const char *text, void *target, char *ret_why);
 
-/* What a key takes, for messages: the standard value or something like it. */
+/* Returns an example of the value of a key, for messages: the standard value or a similar one. */
 const char *policy_value_example(const struct policy_key *key);
 
-/* Where key and absent mean the same field of two tables: copy it. Not for lists of texts. */
+/* Copies a value from one table's struct to another's; both keys must mean the same field. Not for lists of texts. */
 void policy_value_copy(const struct policy_key *to_key, void *to, const struct policy_key *from_key, const void *from);
 
-/* Append "a, b or c" to ret_why (POLICY_MAX_WHY bytes); what does not fit is cut. */
+/*
+ * policy_values_list() appends the values of a set as "a, b or c" to ret_why, policy_why_append() a text. ret_why has
+ * POLICY_MAX_WHY bytes; longer text is cut.
+ */
 void policy_values_list(enum policy_set set, char *ret_why);
 void policy_why_append(char *ret_why, const char *more);
 
-/* Store the standard value of every key of a table that has one. */
+/* Stores the standard value of every key of a table that has one. */
 void policy_keys_standard(const struct policy_keys *keys, void *target);
 
 /*
- * What to write instead of an unknown key, "did you mean ...?" or the list of what there is, into ret_hint
- * (POLICY_MAX_WHY bytes). name: dotted, in full; prefix: the dotted part of it that is known ("device." or "").
+ * Writes what to use instead of an unknown key, "did you mean ...?" or the list of keys, into ret_hint
+ * (POLICY_MAX_WHY bytes). name: dotted, in full; prefix: the part of it that is known ("device." or "").
  */
 void policy_key_hint(const struct policy_keys *keys, const char *prefix, const char *name, char *ret_hint);
 
-/* Is name, without its last dot, the beginning of some key ("device" of "device.budget")? */
+/* Returns true if name is the beginning of a dotted key ("device" of "device.budget"). */
 bool policy_key_is_section(const struct policy_keys *keys, const char *name);
 
 #endif

@@ -1,6 +1,4 @@
-/*
- * What is done to a policy apart from reading it: adding up what it was made of, and its end.
- */
+/* Hashes and frees a policy. */
 #include "policy/model.h"
 
 #include <stdio.h>
@@ -11,7 +9,7 @@
 
 void policy_hash_add(struct policy *policy, const char *text, size_t bytes)
 {
-	/* FNV-1a; the length first, so that two texts do not hash as one. */
+	/* FNV-1a. The length goes first, so that two texts do not hash as one. */
 	uint64_t hash = policy->hash ? policy->hash : 14695981039346656037u;
 
 	hash = (hash ^ bytes) * 1099511628211u;

@@ -1,7 +1,7 @@
 /*
- * model.h: what a policy is once read. Private to this folder.
+ * model.h: a policy after it was read. Private to this folder.
  *
- * Owner: whoever called policy_read(). Nothing in it changes after that, so no lock guards it.
+ * The caller of policy_read() owns the policy. Nothing in it changes after policy_bind(), so no lock guards it.
  */
 #ifndef POLICY_MODEL_H
 #define POLICY_MODEL_H
@@ -9,64 +9,64 @@
 #include "policy/policy.h"
 
 enum {
-	POLICY_MAX_RULES = 10000,  /* a list this long was made by a program that went wrong */
+	POLICY_MAX_RULES = 10000,  /* a longer list was surely made by a faulty program */
 	POLICY_MAX_NAME = 64,      /* bytes of a rule's name */
 	POLICY_MAX_FILE = 1 << 20, /* bytes of a policy file; 10,000 rules of 100 bytes fit */
 	POLICY_MAX_SET = 1 << 16,  /* bytes of SPILLWAY_SET */
-	POLICY_MAX_DEPTH = 16,     /* nested lists and maps; a valid policy needs 4 */
-	POLICY_MAX_MAP = 256,      /* keys of one map; bounds the search for keys given twice */
-	POLICY_MAX_ERRORS = 100,   /* kept of all that are counted */
+	POLICY_MAX_DEPTH = 16,     /* depth of nested lists and maps; a valid policy needs 4 */
+	POLICY_MAX_MAP = 256,      /* keys of one map; bounds the search for duplicate keys */
+	POLICY_MAX_ERRORS = 100,   /* problems that are kept; more are only counted */
 	POLICY_MAX_WHY = 256,      /* bytes of a reason, before the key is put in front */
 	POLICY_MAX_KEY = 64,       /* bytes of a dotted key; longer ones are unknown anyway */
 	POLICY_MAX_GLOB = 255,     /* bytes of one pattern */
 	POLICY_MAX_GLOBS = 64,     /* patterns of one condition */
-	POLICY_MAX_DEVICES = 63,   /* bits of a word; the last one means any, known or not */
+	POLICY_MAX_DEVICES = 63,   /* bits of a word; the last bit means any device, known or not */
 	POLICY_MAX_RANKS = 1024,   /* ranges of ranks of one condition */
 	POLICY_MAX_INCLUDE = 8,    /* files that include one another, the first one not counted */
 	POLICY_MAX_FILES = 64,     /* files of one policy */
 };
 
-/* lo <= bytes <= hi. Never empty in a policy that was read. */
+/* A range, lo and hi included. Never empty in a policy that was read. */
 struct policy_range {
 	uint64_t lo, hi;
 };
 
-/* Patterns, any of which may match: n texts one behind the other, each terminated. text is owned; NULL = no condition. */
+/* Patterns, one of which must match: n terminated texts, one behind the other. text is owned; NULL = no condition. */
 struct policy_globs {
 	char *text;
 	unsigned n, bytes;
 };
 
-/* Ranks in rising order, no two of the ranges touch. range is owned; NULL = no condition. */
+/* Ranks in rising order; no two ranges touch. range is owned; NULL = no condition. */
 struct policy_ranks {
 	struct policy_range *range;
 	unsigned n;
 };
 
-/* Some uses, in order. */
+/* Uses in the order in which they are tried. */
 struct policy_uses {
 	unsigned n;
 	unsigned char use[POLICY_MAX_USES];
 };
 
-/* Conditions that few rules have: numbers beside the size, and texts of a request. */
+/* Conditions that few rules have: on numbers other than the size, and on texts of a request. */
 enum { POLICY_NUMBER_ORDER, POLICY_NUMBER_LIVE, POLICY_NUMBER_FREE, POLICY_N_NUMBERS };
 enum { POLICY_TEXT_LIBRARY, POLICY_TEXT_THREAD, POLICY_TEXT_NVTX, POLICY_N_TEXTS };
 
-/* What binding found out about a rule. Anything but OURS: it matches nothing. */
+/* What policy_bind() found out about a rule. A rule with any value but OURS matches nothing. */
 enum policy_process {
 	POLICY_PROCESS_OURS,         /* no condition, or it holds */
 	POLICY_PROCESS_NO_NAME,      /* not bound yet, or the text was NULL */
 	POLICY_PROCESS_NAME,         /* the name does not match */
-	POLICY_PROCESS_NO_ARGUMENTS, /* as with the name */
+	POLICY_PROCESS_NO_ARGUMENTS, /* not bound yet, or the text was NULL */
 	POLICY_PROCESS_ARGUMENTS,    /* the arguments do not match */
-	POLICY_PROCESS_NO_RANK,      /* not bound yet, or it has none */
-	POLICY_PROCESS_RANK,         /* the rank is another one */
+	POLICY_PROCESS_NO_RANK,      /* not bound yet, or the process has no rank */
+	POLICY_PROCESS_RANK,         /* the rank does not match */
 };
 
 /*
- * One rule as written. use and place are enumerations kept as int so that one parser can store all. A condition that was
- * not written is empty (no bits, no text) or everything there is (size, numbers).
+ * One rule as written. use and place are enumerations stored as int, so that one parser can store all of them. A
+ * condition that was not written is empty (no bits, no text) or the full range (size, numbers).
  */
 struct policy_rule {
 	char name[POLICY_MAX_NAME + 1];
@@ -80,81 +80,81 @@ struct policy_rule {
 	uint64_t cap;
 	struct policy_managed managed;
 	struct policy_system system;
-	uint32_t given;                 /* bits: the keys of the rule table that were written */
-	unsigned file, line, column;    /* where it was written; for warnings about later rules */
-	unsigned number_in_file;        /* as messages call it */
-	uint16_t library;               /* its patterns among policy.libraries, 0 = none */
-	enum policy_process process_is; /* does the process match? */
+	uint32_t given;                 /* bits: keys of the rule table that were written */
+	unsigned file, line, column;    /* where the rule was written, for warnings */
+	unsigned number_in_file;        /* number of the rule in messages */
+	uint16_t library;               /* number of its patterns in policy.libraries, 0 = none */
+	enum policy_process process_is; /* whether the rule is for this process */
 };
 
-/* Bits: the requests it is about. */
+/* Returns the APIs that the rule decides about, as bits. */
 static inline unsigned policy_rule_apis(const struct policy_rule *rule)
 {
 	return rule->apis ? (unsigned)rule->apis : POLICY_APIS_ANY;
 }
 
-/* What every request is held against, 32 bytes a rule: 1,000 rules are 32 KiB to look through. */
+/* The conditions that every request is tested against, 32 bytes for each rule: 1,000 rules are 32 KiB. */
 struct policy_test {
-	uint64_t lo, hi; /* bytes; lo > hi: matches nothing */
+	uint64_t lo, hi; /* bytes; a test with lo > hi matches nothing */
 	uint64_t devices;
 	uint16_t apis;
-	uint16_t more; /* bits of enum policy_more_of: are there conditions in policy_more? */
-	uint16_t memo; /* a text among them, by policy_more.memo, 0 = none: known not to match, the rest can wait */
+	uint16_t more; /* bits of enum policy_more_of: which further conditions exist */
+	uint16_t memo; /* number of one text condition, 0 = none; if it is known not to match, the rest is skipped */
 	uint16_t
-	    library; /* which patterns of the library it has: a bit of policy_library; 0 = none, and that bit is set */
+	    library; /* number of the library patterns, a bit of policy_library; 0 = none, and bit 0 is always set */
 };
 enum policy_more_of {
-	POLICY_MORE_LIBRARY = 1, /* settled by policy_library where the request has one */
+	POLICY_MORE_LIBRARY = 1, /* decided by policy_library if the request has one */
 	POLICY_MORE_OTHER = 2,
-	POLICY_MORE_NUMBER = 4, /* times which: the number that policy.numbers is about */
+	POLICY_MORE_NUMBER = 4, /* multiplied by the index of the number that policy.numbers holds */
 };
 _Static_assert(POLICY_N_NUMBERS < 4, "which of them has two bits");
 
-/* The rest of a rule's conditions, looked at when its policy_test holds. */
+/* The other conditions of a rule, tested only if its policy_test holds. */
 struct policy_more {
 	struct policy_range number[POLICY_N_NUMBERS];
 	const struct policy_globs *text[POLICY_N_TEXTS]; /* NULL = any */
-	unsigned char memo[POLICY_N_TEXTS]; /* equal patterns have equal numbers; 0 = none, tried each time */
-	unsigned char known;                /* bits of enum policy_need that the request must know */
-	unsigned char texts;                /* bits: which of text there are */
+	unsigned char memo[POLICY_N_TEXTS]; /* by text; equal patterns have equal numbers; 0 = none, tested each time */
+	unsigned char known;                /* bits of enum policy_need: numbers that the request must know */
+	unsigned char texts;                /* bits: which texts have a condition */
 };
 
-/* What was found out about the path of one library. path: it, terminated, behind the bits. */
+/* Which patterns match the path of one library. path is terminated and stored behind the bits. */
 struct policy_library {
 	const char *path;
-	uint64_t bits[]; /* which of policy.libraries match; bit 0 is set */
+	uint64_t bits[]; /* bits by number in policy.libraries; bit 0 is always set */
 };
 
 struct policy {
 	char *name;
-	uint64_t hash; /* of the texts read so far */
+	uint64_t hash; /* hash of the texts read so far */
 	char hash_text[17];
 	int version, spill, capacity, summary, control, ipc, use, observe, async_use, vmm_spill, faults, host_share,
 	    pdl;
-	uint64_t peers; /* bits, by number of the device */
+	uint64_t peers; /* bits by number of the device */
 	struct policy_size device_budget, host_budget, host_total, peer_budget, heap_chunk, heap_release_threshold,
 	    async_release_threshold;
 	struct policy_managed managed;
 	struct policy_system system;
 	struct policy_rule *rules;
-	struct policy_test *tests; /* packed from rules, one each */
+	struct policy_test *tests; /* packed from rules, one for each */
 	struct policy_range
-	    *numbers; /* the first number each asks for, or everything: known not to hold, the rest can wait */
+	    *numbers; /* by rule: range of its first number condition, or the full range; tested before the rest */
 	struct policy_more *more;
 	size_t n_rules, n_rules_room;
-	/* The patterns of libraries that differ, from 1 on; owned, and what it points to is the rules'. */
+	/* The distinct library patterns, from index 1. The array is owned; the patterns belong to the rules. */
 	const struct policy_globs **libraries;
 	unsigned n_libraries;
 	unsigned needs;
-	int64_t rank;     /* that the policy is bound to */
-	uint32_t decided; /* bits: apis that some rule can match */
-	bool rules_bad;   /* while reading: a rule has an error, so nothing can be said about what it covers */
-	/* What messages call the files, and their real paths (NULL: none; a built-in, a text in memory); owned. */
+	int64_t rank;     /* rank of the process that the policy is bound to */
+	uint32_t decided; /* bits: APIs that some rule can match */
+	bool rules_bad;   /* while reading: a rule has an error, so unreachable rules are not looked for */
+	/* Names of the files in messages, and their real paths (NULL if a text has none); owned. */
 	char *files[POLICY_MAX_FILES], *real_paths[POLICY_MAX_FILES];
 	unsigned n_files;
 };
 
-/* One more text that the policy is made of: for policy_hash(). */
+/* Adds a text to the hash of the policy, for policy_hash(). */
 void policy_hash_add(struct policy *policy, const char *text, size_t bytes);
 
 #endif

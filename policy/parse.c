@@ -1,7 +1,7 @@
 /*
- * The tree is walked once against the tables of keys. A map's keys may be dotted or nested; either way they come to one
- * full name, under which values are looked up and keys given twice are found. Nothing here knows a key by name but include:
- * the files that a policy includes are read before it, in the order in which they are named.
+ * Reads a tree of YAML into a policy, in one walk against the tables of keys. Keys of a map may be dotted or nested;
+ * both give one full name, by which values are looked up and duplicate keys are found. This file knows no key by name
+ * except include: the files that a policy includes are read before it, in the order in which they are named.
  */
 #include "policy/parse.h"
 
@@ -14,18 +14,18 @@
 #include "policy/text.h"
 #include "policy/tree.h"
 
-/* One map that keys of a table are read from, with the maps nested in it. */
+/* The walk over one map that holds keys of a table, including the maps nested in it. */
 struct walk {
 	const struct policy_source *source;
 	const struct policy_keys *keys;
-	void *target;                              /* what the table describes */
-	char who[32];                              /* in front of a key in messages: "rule 3: " or "" */
-	struct policy_place seen[POLICY_MAX_KEYS]; /* line 0: not yet */
+	void *target;                              /* the struct that the table describes */
+	char who[32];                              /* prefix of a key in messages: "rule 3: " or "" */
+	struct policy_place seen[POLICY_MAX_KEYS]; /* by key: where it was seen; line 0: not yet */
 };
 
 static void rules_walk(struct walk *w, const struct policy_node *list);
 
-/* A problem of a source, at a place in it. */
+/* Adds a problem at a place in the source. */
 #define PROBLEM(w, place, ...) policy_error_add((w)->source->errors, (w)->source->file, place, __VA_ARGS__)
 
 static void entry_walk(struct walk *w, const struct policy_key *key, const struct policy_node *value)
@@ -47,7 +47,7 @@ static void value_walk(struct walk *w, const struct policy_key *key, const struc
 		rules_walk(w, value);
 	if (key->type == POLICY_TYPE_RULES || key->type == POLICY_TYPE_INCLUDE)
 		return;
-	/* What an included file said does not stay beside what this one says. */
+	/* A list replaces that of an included file, rather than extending it. */
 	policy_value_clear(key, w->target);
 	if (value->kind != POLICY_NODE_LIST || !policy_value_is_list(key)) {
 		entry_walk(w, key, value);
@@ -60,7 +60,7 @@ static void value_walk(struct walk *w, const struct policy_key *key, const struc
 		entry_walk(w, key, entry);
 }
 
-/* The first key of a map with the same text as key, which is in the map. */
+/* Returns the first key of the map with the same text as key, which is in the map. */
 static const struct policy_node *first_alike(const struct policy_node *map, const struct policy_node *key)
 {
 	const struct policy_node *k = map->first;
@@ -84,7 +84,7 @@ static void report_unknown(struct walk *w, const char *prefix, const char *name,
 	PROBLEM(w, place, "%sunknown key %s; %s", w->who, policy_quote(name, quoted), hint);
 }
 
-/* A key of the table that lies in a section. */
+/* Returns the first key of the table in a section. */
 static const struct policy_key *first_in_section(const struct policy_keys *keys, const char *name)
 {
 	const struct policy_key *key = keys->keys;
@@ -118,7 +118,7 @@ static void section_walk(struct walk *w, const struct policy_node *map, const st
 	map_walk(w, value, prefix);
 }
 
-/* One key of a map, with its value behind it. prefix: of the maps around it, "" or "device.". */
+/* Reads one key of a map and the value behind it. prefix: that of the surrounding maps, "" or "device.". */
 static void pair_walk(struct walk *w, const struct policy_node *map, const struct policy_node *key, const char *prefix)
 {
 	char name[POLICY_MAX_KEY + 1], quoted[POLICY_QUOTED_BYTES];
@@ -136,7 +136,7 @@ static void pair_walk(struct walk *w, const struct policy_node *map, const struc
 		return;
 	}
 	index = policy_key_find(w->keys, name);
-	/* `report` is both. */
+	/* `report` is both a key and a section. */
 	if ((index < 0 || key->next->kind == POLICY_NODE_MAP) && policy_key_is_section(w->keys, name)) {
 		section_walk(w, map, key, name);
 	} else if (index < 0) {
@@ -151,12 +151,12 @@ static void pair_walk(struct walk *w, const struct policy_node *map, const struc
 
 static void map_walk(struct walk *w, const struct policy_node *map, const char *prefix)
 {
-	/* A key without a value is where the text broke off. */
+	/* A key has no value if the text ends there. */
 	for (const struct policy_node *key = map->first; key && key->next; key = key->next->next)
 		pair_walk(w, map, key, prefix);
 }
 
-/* Memory that the program asks for by its kind can be of few others. Bits of enum policy_use. */
+/* The uses that can serve memory whose kind the program has chosen itself, as bits of enum policy_use. */
 static const struct {
 	enum policy_api api;
 	unsigned uses;
@@ -179,7 +179,7 @@ static void use_check(struct walk *w, const struct policy_rule *rule, unsigned u
 				named_apis[i].why, named_apis[i].write);
 }
 
-/* What is wrong with values that are each right. */
+/* Reports values of a rule that are each valid but contradict each other. */
 static void rule_check(struct walk *w, const struct policy_rule *rule)
 {
 	const struct policy_uses *fallback = &rule->fallback;
@@ -199,7 +199,7 @@ static void rule_check(struct walk *w, const struct policy_rule *rule)
 		PROBLEM(w, place, "%sfallback: a rule that denies asks nobody else; remove it", w->who);
 }
 
-/* In a file and in a rule: advice that contradicts itself. */
+/* Reports advice that contradicts itself, in a file or a rule. */
 static void advice_check(struct walk *w, const struct policy_managed *managed)
 {
 	const int both = 1 << POLICY_ADVISE_PREFERRED_DEVICE | 1 << POLICY_ADVISE_PREFERRED_HOST;
@@ -243,7 +243,7 @@ static void rule_walk(struct walk *outer, const struct policy_node *node, size_t
 	advice_check(&w, &rule->managed);
 }
 
-/* Room for n more rules, all zero. */
+/* Makes room for n more rules, zeroed. */
 static bool rules_grow(struct walk *w, size_t n)
 {
 	struct policy *policy = w->source->policy;
@@ -269,7 +269,7 @@ static void rules_walk(struct walk *w, const struct policy_node *list)
 		    "rules: a list was expected; write each rule on a line that begins with \"- \", or remove the key");
 		return;
 	}
-	/* One file's list has been bounded by the tree. */
+	/* The tree limits the list of one file; this limits the sum. */
 	if (policy->n_rules + list->n > POLICY_MAX_RULES && list->n <= POLICY_MAX_RULES) {
 		PROBLEM(w, list->place, "rules: with those of other files they are more than %d; write fewer",
 			POLICY_MAX_RULES);
@@ -284,11 +284,11 @@ static void rules_walk(struct walk *w, const struct policy_node *list)
 		if (!*rule->name)
 			snprintf(rule->name, sizeof(rule->name), "rule %zu", policy->n_rules);
 	}
-	/* A rule whose condition could not be read would look as if it matched everything. */
+	/* If a condition could not be read, its rule would appear to match everything. */
 	policy->rules_bad |= w->source->errors->n_errors > n_before;
 }
 
-/* The value of include, when there is one. That it is given twice is found when all keys are walked. */
+/* Returns the value of include, or NULL. If it is given twice, the walk over all keys reports that. */
 static const struct policy_node *find_include(const struct policy_node *map)
 {
 	for (const struct policy_node *key = map->first; key && key->next; key = key->next->next)
@@ -309,7 +309,7 @@ static void include_one(const struct policy_source *source, const struct policy_
 	policy_include_close(&included);
 }
 
-/* Reads what the value of an include names: one name or a list of them. */
+/* Reads the texts that the value of an include names: one name or a list. */
 static void include_walk(const struct policy_source *source, const struct policy_node *value)
 {
 	if (value->kind != POLICY_NODE_LIST) {

@@ -1,53 +1,54 @@
-/*
- * parse.h: text into a policy. Private to this folder; the tests and the fuzzer may look.
- */
+/* parse.h: reads text into a policy. Private to this folder, except for the tests and the fuzzer. */
 #ifndef POLICY_PARSE_H
 #define POLICY_PARSE_H
 
 #include "policy/error.h"
 #include "policy/model.h"
 
-/* One text that is being read, with those that include it. */
+/* A text that is being read. */
 struct policy_source {
-	const char *file; /* what messages call it; its folder is where its includes are looked for */
-	unsigned index;   /* of that name in the policy */
-	unsigned depth;   /* 0: the policy itself */
+	const char *file; /* name in messages; includes are searched for in its folder */
+	unsigned index;   /* index of that name in policy->files */
+	unsigned depth;   /* number of files that include this one, directly or not; 0: the policy itself */
 	struct policy *policy;
 	struct policy_errors *errors;
 };
 
 /*
- * Read YAML text into policy, which holds the standard values or those of what was read before. Problems go to errors;
- * policy is then half filled. real_path: of the file, NULL when it is none.
+ * Reads YAML text into policy, which must hold the standard values or those that were read before. Problems are added
+ * to errors, and then policy is only partly filled. real_path: of the file; NULL if the text is not a file.
  */
 void policy_parse(const char *file, const char *real_path, const char *text, size_t bytes, struct policy *policy,
 		  struct policy_errors *errors);
 
 /*
- * Finds the text that one name of an include means. Returns false if there is none: the problem has been added to the
- * errors. policy_include_close() ends what was found.
+ * Finds the text that one name of an include means. Returns false if there is none; the problem has been added to the
+ * errors. The caller must call policy_include_close() after success.
  */
 struct policy_node;
 struct policy_included {
 	struct policy_source source;
 	const char *text;
 	size_t bytes;
-	char *owned; /* the text of a file; NULL if it is a built-in policy's */
+	char *owned; /* the text of a file; NULL for a built-in policy */
 };
 bool policy_include_open(const struct policy_source *outer, const struct policy_node *name,
 			 struct policy_included *ret_included);
 void policy_include_close(struct policy_included *included);
 
-/* Put "key=value,key=value" on top. The file of its problems is "SPILLWAY_SET", the column that of the key, from 1. */
+/*
+ * Applies "key=value,key=value" on top of a policy. Problems are reported for the file "SPILLWAY_SET", with the
+ * column of the key, from 1.
+ */
 void policy_set_parse(const char *set, struct policy *policy, struct policy_errors *errors);
 
-/* As policy_read(), of a text in memory; name becomes the policy's name and the file of its problems. */
+/* As policy_read(), for a text in memory; name becomes the policy's name and the file of its problems. */
 struct policy *policy_read_text(const char *name, const char *text, size_t bytes, const char *set,
 				struct policy_errors *errors);
 
 /*
- * The whole of a regular file of at most 1 MiB; never waits on a FIFO or a device. The caller frees the text. NULL: ret_why
- * (POLICY_MAX_WHY bytes) says why.
+ * Reads a regular file of at most 1 MiB; never blocks on a FIFO or a device. Returns the text, which the caller
+ * frees, or NULL: then ret_why (POLICY_MAX_WHY bytes) says why.
  */
 char *policy_file_read(const char *path, size_t *ret_bytes, char *ret_why);
 

@@ -1,5 +1,6 @@
 /*
- * Reading: the standard values, then the file, then what is set on top. A policy with any error is thrown away whole.
+ * Reads a policy: the standard values, then the file, then the settings on top. A policy with an error is discarded
+ * as a whole. Also the accessors of policy.h.
  */
 #include "policy/policy.h"
 
@@ -30,7 +31,7 @@ static void report_no_builtin(const char *name, struct policy_errors *errors)
 	struct policy_place whole = {0};
 
 	policy_quote(name, quoted);
-	/* "heap-2" in the current folder without "./" in front: the file is there, only its name looks like a built-in's. */
+	/* A file such as "heap-2" in the current folder, without "./" in front, looks like the name of a built-in. */
 	if (access(name, F_OK) == 0) {
 		policy_error_add(errors, name, whole,
 				 "there is no built-in policy %s; write ./%s for the file of that name", quoted, name);
@@ -69,8 +70,8 @@ static struct policy *policy_new(const char *name)
 }
 
 /*
- * text may be NULL: its problem is already in errors, and only set is still looked at. real_path: what tells the file
- * from those it includes, or NULL.
+ * text may be NULL: then its problem is already in errors, and only set is checked. real_path: identifies the file
+ * among those that it includes, or NULL.
  */
 static struct policy *read_text(const char *name, const char *real_path, const char *text, size_t bytes,
 				const char *set, struct policy_errors *errors)

@@ -1,11 +1,12 @@
 /*
- * policy.h: what a user asked for, read once, then only looked at.
+ * policy.h: the policy of a user: rules that decide where each allocation goes, and settings.
  *
- * A policy comes from a built-in name or a file (YAML), then from "key=value,..." on top. Reading gathers every error
- * with file, line and column before it gives up, so that one look at the output is enough. Once read a policy is
- * constant: policy_decide() is a pure function, takes no lock and no memory, and may be called from any thread.
+ * A policy is read from a built-in name or a file (YAML), then from "key=value,..." on top. Reading collects every
+ * error with file, line and column before it fails, so that the user sees all of them at once. Once read and bound, a
+ * policy is constant: policy_decide() is a pure function, takes no lock and no memory, and may be called from any
+ * thread.
  *
- * This folder knows nothing of CUDA and of the shim. It needs libc and libyaml.
+ * This folder does not depend on CUDA or the shim. It needs libc and libyaml.
  */
 #ifndef SPILLWAY_POLICY_H
 #define SPILLWAY_POLICY_H
@@ -17,14 +18,14 @@
 /* Which backend serves an allocation. */
 enum policy_use {
 	POLICY_USE_HEAP,    /* the growable heap, under the budgets */
-	POLICY_USE_MANAGED, /* managed memory, made by us */
+	POLICY_USE_MANAGED, /* managed memory, allocated by the library */
 	POLICY_USE_SYSTEM,  /* pages of the operating system */
 	POLICY_USE_DRIVER,  /* where the driver would have put it */
 	POLICY_USE_DENY,    /* none: out of memory */
 	POLICY_USE_COUNT,   /* must be last */
 };
 
-/* How the program asked. */
+/* The kind of call that the program allocates with. */
 enum policy_api {
 	POLICY_API_MALLOC,
 	POLICY_API_PITCH,
@@ -36,8 +37,8 @@ enum policy_api {
 	POLICY_API_COUNT, /* must be last */
 };
 /*
- * Bits. About these any rule decides that does not ask for others. The rest is memory whose kind the program has chosen
- * itself: only rules that name it decide about it, else the driver serves it.
+ * Bits of enum policy_api. A rule without match.api decides about these. For the others the program has chosen the
+ * kind of memory itself: only rules that name them decide, otherwise the driver serves them.
  */
 #define POLICY_APIS_ANY (1 << POLICY_API_MALLOC | 1 << POLICY_API_PITCH | 1 << POLICY_API_ASYNC | 1 << POLICY_API_POOL)
 
@@ -46,17 +47,17 @@ enum policy_place_of {
 	POLICY_PLACE_AUTO, /* the device while its budget has room */
 	POLICY_PLACE_DEVICE,
 	POLICY_PLACE_HOST,
-	POLICY_PLACE_STRIPE, /* the device and its peers in turn, for as long as it lives */
+	POLICY_PLACE_STRIPE, /* the device and its peers in turn; the memory stays there for life */
 };
 
-/* May heap memory be moved between device and host? */
+/* Whether heap memory may be moved between device and host. */
 enum policy_movable {
 	POLICY_MOVABLE_NO,
 	POLICY_MOVABLE_YES,
-	POLICY_MOVABLE_EXACT, /* in `fast` it does not leave the device, as far as there is room for such memory */
+	POLICY_MOVABLE_EXACT, /* in `fast` it stays on the device, as far as there is room for such memory */
 };
 
-/* Bits of policy_managed.advise: 1 << each. */
+/* Bits of policy_managed.advise: 1 << value. */
 enum policy_advise {
 	POLICY_ADVISE_PREFERRED_DEVICE,
 	POLICY_ADVISE_PREFERRED_HOST,
@@ -74,26 +75,29 @@ enum policy_prefetch {
 enum policy_spill {
 	POLICY_SPILL_OFF,    /* out of memory */
 	POLICY_SPILL_STATIC, /* host-backed chunks, placed once */
-	POLICY_SPILL_EXACT,  /* moved to where they are used, while nothing runs */
-	POLICY_SPILL_FAST,   /* moved beside the running kernels; an unforeseen access stops the job */
+	POLICY_SPILL_EXACT,  /* moved to where they are used, while the GPU is quiesced */
+	POLICY_SPILL_FAST,   /* moved while kernels run; an unforeseen access stops the job */
 	POLICY_SPILL_COUNT,  /* must be last */
 };
 
 /* Who serves stream-ordered allocations (shim/serve/async.h). */
 enum policy_async {
-	POLICY_ASYNC_DRIVER, /* its pools */
+	POLICY_ASYNC_DRIVER, /* the driver's pools */
 	POLICY_ASYNC_HEAP,
-	POLICY_ASYNC_AUTO,  /* the pools as long as they can, then the heap */
+	POLICY_ASYNC_AUTO,  /* the pools while they have memory, then the heap */
 	POLICY_ASYNC_COUNT, /* must be last */
 };
 
-/* With whom the host's memory is shared (quota.h). */
+/* Which processes share the host's memory (quota.h). */
 enum policy_share {
-	POLICY_SHARE_OFF,  /* each process has its own budget */
-	POLICY_SHARE_USER, /* the processes of the user have one together */
+	POLICY_SHARE_OFF,  /* each process has a separate budget */
+	POLICY_SHARE_USER, /* the processes of the user share one budget */
 };
 
-/* Programmatic dependent launch (shim/submit/pdl.h): may a kernel start before its predecessor in the stream has ended? */
+/*
+ * Programmatic dependent launch (shim/submit/pdl.h): whether a kernel may start before its predecessor in the stream
+ * has ended.
+ */
 enum policy_pdl {
 	POLICY_PDL_AUTO,  /* as the program asks, until something has spilled */
 	POLICY_PDL_KEEP,  /* as the program asks */
@@ -110,28 +114,31 @@ enum policy_faults {
 	POLICY_FAULTS_COUNT,  /* must be last */
 };
 
-/* What cuMemGetInfo and cuDeviceTotalMem tell the program. */
+/* The capacity that cuMemGetInfo and cuDeviceTotalMem return to the program. */
 enum policy_capacity {
-	POLICY_CAPACITY_PHYSICAL,    /* the true total; free = what may still be allocated, at most the total */
+	POLICY_CAPACITY_PHYSICAL,    /* the true total; free is what may still be allocated, at most the total */
 	POLICY_CAPACITY_BUDGET,      /* total = the device budget */
 	POLICY_CAPACITY_DEVICE_HOST, /* total = device budget + host budget */
 	POLICY_CAPACITY_COUNT,       /* must be last */
 };
 
-/* A number of bytes, a share of a whole that is known later, or "auto". */
+/* A number of bytes, a share of a total that is known later, or "auto". */
 struct policy_size {
 	enum { POLICY_SIZE_AUTO, POLICY_SIZE_BYTES, POLICY_SIZE_PERCENT } kind;
 	uint64_t value; /* bytes, or hundredths of a percent (12.5% = 1250) */
 };
 
-/* How managed memory is made; constant, inside the policy. Enumerations are int: one parser stores all of them. */
+/*
+ * How managed memory is allocated; constant, inside the policy. Enumerations are stored as int, so that one parser
+ * can store all of them.
+ */
 struct policy_managed {
 	int advise;                  /* bits: 1 << enum policy_advise */
 	int prefetch;                /* enum policy_prefetch */
 	struct policy_size headroom; /* device memory that prefetching leaves free; never a share */
 };
 
-/* How system memory is made; constant, inside the policy. */
+/* How system memory is allocated; constant, inside the policy. */
 struct policy_system {
 	int register_pages; /* with the driver, where the device lacks access to pageable memory */
 	int huge_pages;
@@ -139,7 +146,10 @@ struct policy_system {
 };
 #define POLICY_NODE_AUTO (-1)
 
-/* What rules look at and is not free to find out: ask policy_needs() before doing so. Bits. */
+/*
+ * Bits: properties of a request that rules may test and that cost time to find out. The caller must ask
+ * policy_needs() which are needed.
+ */
 enum policy_need {
 	POLICY_NEED_ORDER = 1 << 0,
 	POLICY_NEED_LIVE = 1 << 1,
@@ -151,39 +161,39 @@ enum policy_need {
 };
 
 /*
- * One request, as far as rules may look at it. What is not known matches no rule that asks for it: a text that is NULL,
- * a device below 0, a number whose bit is not in known.
+ * One request, with the properties that rules may test. An unknown property matches no rule that tests it: a text
+ * that is NULL, a device below 0, a number whose bit is not in known.
  */
 struct policy_request {
 	uint64_t bytes;
 	enum policy_api api;
 	int device;
-	unsigned known;       /* of the three numbers: POLICY_NEED_ORDER, _LIVE, _FREE */
-	uint64_t order;       /* the how many-th allocation of the process, from 1 */
-	uint64_t live;        /* bytes the process has live */
+	unsigned known;       /* which of the numbers are known: POLICY_NEED_ORDER, _LIVE, _FREE */
+	uint64_t order;       /* ordinal of the allocation in the process, from 1 */
+	uint64_t live;        /* live bytes of the process */
 	uint64_t device_free; /* bytes that may still be allocated on the device */
 	const char *library;  /* path of the object that called */
 	const char *thread, *nvtx;
-	const struct policy_library *library_known; /* of that path, or NULL: then its patterns are tried one by one */
+	const struct policy_library *library_known; /* for that path; NULL: its patterns are tested one by one */
 };
 
-/* What heap.chunk may be: units of device memory, up to the largest piece of a heap. */
+/* Limits of heap.chunk: from one unit of device memory to the largest piece of a heap. */
 #define POLICY_CHUNK_LEAST ((uint64_t)2 << 20)
 #define POLICY_CHUNK_MOST  ((uint64_t)128 << 20)
 
-/* Device memory that the program makes itself. */
+/* What happens to device memory that the program makes itself (cuMemCreate). */
 enum policy_vmm {
-	POLICY_VMM_DRIVER, /* the driver's, whatever the budget says */
-	POLICY_VMM_STAYS,  /* the driver's; over the budget made in host memory, for good */
-	POLICY_VMM_MOVES,  /* the heap's, mapped where the program wants it */
+	POLICY_VMM_DRIVER, /* memory of the driver, whatever the budget says */
+	POLICY_VMM_STAYS,  /* memory of the driver; over the budget it is made in host memory, for good */
+	POLICY_VMM_MOVES,  /* memory of the heap, mapped where the program wants it */
 };
 
 /* No limit. */
 #define POLICY_NO_CAP UINT64_MAX
 
-enum { POLICY_MAX_USES = 5 }; /* the first choice and four to fall back on: each use once */
+enum { POLICY_MAX_USES = 5 }; /* the first choice and four fallbacks: each use once */
 
-/* The answer to one request. rule: its index, or -1 when no rule matched and the default holds. */
+/* The answer to one request. rule: its index, or -1 if no rule matched and the default holds. */
 struct policy_decision {
 	enum policy_use use; /* the first of uses */
 	int rule;
@@ -191,125 +201,138 @@ struct policy_decision {
 	bool keep;    /* movable memory that in `fast` should not leave the device (POLICY_MOVABLE_EXACT) */
 	enum policy_place_of place;
 	unsigned n_uses;
-	unsigned char uses[POLICY_MAX_USES]; /* in the order in which they are to be tried */
-	uint64_t cap;                        /* bytes the first use may have live under this rule */
-	enum policy_vmm vmm_spill;           /* of the program's own device memory (cuMemCreate) */
+	unsigned char uses[POLICY_MAX_USES]; /* in the order in which they must be tried */
+	uint64_t cap;                        /* bytes that may be live by the first use under this rule */
+	enum policy_vmm vmm_spill;           /* for device memory that the program makes itself (cuMemCreate) */
 	const struct policy_managed *managed;
 	const struct policy_system *system;
 };
 
 struct policy; /* opaque; constant once read */
 
-/* One problem found in a policy. file is the path, the built-in's name, or "SPILLWAY_SET"; line and column from 1,
- * or line 0 when the problem is the file as a whole (it is not there, too large, empty): then no place is printed. */
+/*
+ * One problem of a policy. file is the path, the built-in's name, or "SPILLWAY_SET". line and column start at 1; line
+ * 0 means that the problem is the file as a whole (missing, too large, empty), and no place is printed.
+ */
 struct policy_error {
 	char file[160];
 	unsigned line, column;
 	bool warning;
-	char text[320]; /* what is wrong, then a suggestion where there is one; no newline */
+	char text[320]; /* what is wrong, then a suggestion if one exists; no newline */
 };
 
-/* Every problem found, in the order of the file. At most 100 are kept; n counts all. */
+/* The problems of a policy, in the order of the file. At most 100 are kept; n counts all. */
 struct policy_errors {
-	size_t n, n_kept, n_errors; /* all, kept, and how many of all are errors and not warnings */
+	size_t n, n_kept, n_errors; /* all problems, those kept, and the errors (not warnings) among all */
 	struct policy_error *kept;  /* owned; policy_errors_free() */
 };
 
 /*
- * Read a policy. name: a built-in's name, or a path (anything with a '/' or ending in .yaml or .yml); NULL or "" is
- * the built-in "heap". set: "key=value,key=value" applied on top, or NULL. errors may not be NULL; it is initialised
- * here and holds every error and warning on return. Returns NULL when there was an error: nothing is half applied.
- * The caller owns the result and frees it with policy_free(). Never prints, never exits.
+ * Reads a policy. name: a built-in's name, or a path (a text that contains '/' or ends in .yaml or .yml); NULL or ""
+ * means the built-in "heap". set: "key=value,key=value" applied on top, or NULL. errors must not be NULL; it is
+ * initialised here and holds every error and warning on return, and the caller must free it with
+ * policy_errors_free(). Returns NULL if there was an error. The caller owns the result and frees it with
+ * policy_free(). Never prints, never exits.
  */
 struct policy *policy_read(const char *name, const char *set, struct policy_errors *errors);
 void policy_free(struct policy *policy);
 void policy_errors_free(struct policy_errors *errors);
 
-/* Print one problem as "file:line:column: error: text" into buffer (always terminated). Returns buffer. */
+/* Writes one problem as "file:line:column: error: text" into buffer (always terminated). Returns buffer. */
 char *policy_error_format(const struct policy_error *error, char *buffer, size_t bytes);
 
-/* What a device can do, as far as uses ask for it. */
+/* Abilities of a device that uses depend on. */
 struct policy_device {
 	bool heap;         /* virtual memory management */
-	bool heap_on_host; /* of host memory too */
-	bool managed;      /* managed memory that both sides may use at once */
-	bool pageable;     /* it reaches all memory of the process */
+	bool heap_on_host; /* virtual memory management of host memory too */
+	bool managed;      /* managed memory that device and host may access at once */
+	bool pageable;     /* it can access all memory of the process */
 	bool registers;    /* registered pages have the same address on it */
 };
 /*
- * Add a warning for each rule that none of these n devices can serve, or that is about others. n of 0: nothing is known,
- * and nothing is warned of.
+ * Adds a warning for each rule that none of these n devices can serve, or that is about other devices. If n is 0, the
+ * devices are unknown and no warning is given.
  */
 void policy_warn_devices(const struct policy *policy, const struct policy_device *devices, int n,
 			 struct policy_errors *errors);
 
 /*
- * Tell a policy, once and before it is shared, which process it decides for. Until then, and for a text that is NULL,
- * rules that ask for it match nothing. arguments: those of the command line with a blank between them. rank: in the job
- * of several processes that it is part of; POLICY_NO_RANK, as any below 0, where it is part of none.
+ * Binds a policy to the process that it decides for. Must be called once, before the policy is shared between
+ * threads. Until then, and for a text that is NULL, rules that test the process match nothing. arguments: of the
+ * command line, separated by blanks. rank: in the job of several processes that it is part of; POLICY_NO_RANK, or any
+ * number below 0, if it is part of none.
  */
 #define POLICY_NO_RANK (-1)
 void policy_bind(struct policy *policy, const char *process, const char *arguments, int64_t rank);
 
-/* Bits of enum policy_need: what rules look at that can match. Rules of another process do not count once bound. */
+/*
+ * Returns bits of enum policy_need: the properties that rules test. Rules of another process do not count once bound.
+ */
 unsigned policy_needs(const struct policy *policy);
 
 /*
- * Try all patterns on the path of a library, once, so that deciding need not: for policy_request.library_known. NULL
- * without memory. The caller owns it and frees it with free(); it goes with this policy alone.
+ * Tests all patterns against the path of a library, once, for policy_request.library_known, so that deciding need
+ * not. Returns NULL if there is no memory. The caller owns the result and frees it with free(). It is valid for this
+ * policy only.
  */
 struct policy_library;
 struct policy_library *policy_library_new(const struct policy *policy, const char *path);
-/* Is it the one of that path? */
+/* Returns true if it was made for that path. */
 bool policy_library_is(const struct policy_library *library, const char *path);
 
-/* Can a rule match requests of this api? Rules of another process do not count once bound. */
+/* Returns true if a rule can match requests of this API. Rules of another process do not count once bound. */
 bool policy_decides(const struct policy *policy, enum policy_api api);
-/* vmm.spill of the file: for device memory that the program makes itself, where no rule names it. */
+/* Returns vmm.spill of the file, for device memory that the program makes itself and no rule names. */
 enum policy_vmm policy_vmm_spill(const struct policy *policy);
-/* May any of it be the heap's? */
+/* Returns true if any of that memory may be memory of the heap. */
 bool policy_vmm_moves(const struct policy *policy);
 
-/* First rule that matches wins; else the policy's default use, for memory that only named rules are about the driver. Pure, no lock, no memory; a few ns a rule. */
+/*
+ * Returns the decision of the first rule that matches. If none does, it is the policy's default use, or the driver
+ * for the APIs that are not in POLICY_APIS_ANY. Pure: no lock, no memory; a few ns for each rule.
+ */
 struct policy_decision policy_decide(const struct policy *policy, const struct policy_request *request);
 
 /*
- * Does this rule match, and if not, why? For people: text (POLICY_EXPLAIN_BYTES) gets the first condition that fails,
- * or "" when all hold.
+ * Returns true if this rule matches. If not, ret_text (POLICY_EXPLAIN_BYTES) gets the first condition that fails, for
+ * people to read; otherwise "".
  */
 #define POLICY_EXPLAIN_BYTES 512
 bool policy_explain(const struct policy *policy, int rule, const struct policy_request *request, char *ret_text);
 
-/* What the policy says; valid for its life. */
-const char *policy_name(const struct policy *policy); /* built-in's name or the path */
-/* 16 hexadecimal digits: equal for equal texts of all files and settings, to tell runs apart; not proof against malice. */
+/* Settings of the policy; pointers are valid for its life. */
+const char *policy_name(const struct policy *policy); /* name of the built-in, or path */
+/*
+ * 16 hexadecimal digits, equal for equal texts of all files and settings, to tell runs apart; not proof against
+ * malice.
+ */
 const char *policy_hash(const struct policy *policy);
 /*
- * What stands for a rule's name where none matched, in all that is shown. Not "default": what rules alone decide about
- * goes to the driver then, whatever `default` says, and a rule may be called like that.
+ * Printed in place of a rule's name if none matched. It is not "default": memory that only rules decide about goes to
+ * the driver then, whatever `default` says, and a rule may have that name.
  */
 #define POLICY_NO_RULE "(no rule)"
-/* POLICY_NO_RULE for -1, "rule N" if unnamed. */
+/* Returns POLICY_NO_RULE for -1, "rule N" for a rule without a name. */
 const char *policy_rule_name(const struct policy *policy, int rule);
 size_t policy_n_rules(const struct policy *policy);
-bool policy_uses(const struct policy *policy, enum policy_use use); /* can any request be decided so? */
+bool policy_uses(const struct policy *policy, enum policy_use use); /* whether any request can be decided so */
 struct policy_size policy_device_budget(const struct policy *policy);
 struct policy_size policy_host_budget(const struct policy *policy);
-/* Devices that lend memory, a bit each; and how much, each of them. */
+/* Devices that lend memory, as bits; and how much each of them lends. */
 uint64_t policy_peers(const struct policy *policy);
 struct policy_size policy_peer_budget(const struct policy *policy);
 enum policy_share policy_host_share(const struct policy *policy);
-struct policy_size policy_host_total(const struct policy *policy); /* of all processes that share it */
+struct policy_size policy_host_total(const struct policy *policy); /* for all processes that share it */
 enum policy_spill policy_spill_mode(const struct policy *policy);
 enum policy_capacity policy_capacity(const struct policy *policy);
 enum policy_faults policy_faults(const struct policy *policy);
-enum policy_pdl policy_pdl(const struct policy *policy); /* KEEP where the policy only observes */
-bool policy_summary(const struct policy *policy); /* print the end-of-run summary? */
-bool policy_control(const struct policy *policy); /* open the control socket (control.h)? */
-bool policy_ipc(const struct policy *policy);     /* make all heap memory exportable (ipc.h)? */
-bool policy_observe(const struct policy *policy); /* everything to the driver, only count decisions? */
+enum policy_pdl policy_pdl(const struct policy *policy); /* KEEP if the policy only observes */
+bool policy_summary(const struct policy *policy); /* whether to print the summary at the end */
+bool policy_control(const struct policy *policy); /* whether to open the control socket (control.h) */
+bool policy_ipc(const struct policy *policy);     /* whether to make all heap memory exportable (ipc.h) */
+bool policy_observe(const struct policy *policy); /* whether everything goes to the driver and is only counted */
 uint64_t policy_rule_cap(const struct policy *policy, int rule);
-struct policy_size policy_heap_chunk(const struct policy *policy); /* auto or bytes, as the next two */
+struct policy_size policy_heap_chunk(const struct policy *policy); /* auto or bytes; so are the next two */
 struct policy_size policy_heap_release_threshold(const struct policy *policy);
 struct policy_size policy_async_release_threshold(const struct policy *policy);
 enum policy_async policy_async_use(const struct policy *policy);
@@ -317,7 +340,7 @@ enum policy_async policy_async_use(const struct policy *policy);
 /* Names of the built-in policies, NULL-terminated. */
 const char *const *policy_builtin_names(void);
 
-/* The name of a value, as written in a policy. */
+/* Names of values, as written in a policy. */
 const char *policy_use_name(enum policy_use use);
 const char *policy_spill_name(enum policy_spill mode);
 const char *policy_capacity_name(enum policy_capacity capacity);
@@ -327,10 +350,16 @@ const char *policy_movable_name(enum policy_movable movable);
 const char *policy_prefetch_name(enum policy_prefetch prefetch);
 const char *policy_advise_name(enum policy_advise advise);
 
-/* Read one of their names, or a size as written in a policy ("1.5GiB"). False: ret_why has POLICY_EXPLAIN_BYTES. */
+/*
+ * Reads one of their names, or a size as written in a policy ("1.5GiB"). Returns false if it is neither; ret_why has
+ * POLICY_EXPLAIN_BYTES.
+ */
 bool policy_api_read(const char *text, enum policy_api *ret_api, char *ret_why);
 bool policy_bytes_read(const char *text, uint64_t *ret_bytes, char *ret_why);
-/* Bytes as written in a policy, the largest unit that leaves a whole number. buffer needs POLICY_SIZE_BYTES_TEXT. */
+/*
+ * Writes bytes as in a policy, with the largest unit that leaves a whole number. buffer needs POLICY_SIZE_BYTES_TEXT.
+ * Returns buffer.
+ */
 #define POLICY_SIZE_BYTES_TEXT 32
 char *policy_size_format(uint64_t bytes, char buffer[POLICY_SIZE_BYTES_TEXT]);
 

@@ -1,14 +1,18 @@
+/*
+ * Describes syntax errors of a policy in helpful words: checks for what libyaml reports badly, and translations of
+ * its messages.
+ */
 #include "policy/problem.h"
 
 #include <string.h>
 
-/* Bytes of UTF-8 that begin a character. */
+/* Returns true for a byte that begins a character in UTF-8. */
 static bool begins_character(char c)
 {
 	return ((unsigned char)c & 0xc0) != 0x80;
 }
 
-/* Does a line end with text[i]? "\r\n" ends one line. */
+/* Returns true if a line ends with text[i]. "\r\n" ends one line. */
 static bool ends_line(const char *text, size_t bytes, size_t i)
 {
 	return text[i] == '\n' || (text[i] == '\r' && (i + 1 == bytes || text[i + 1] != '\n'));
@@ -27,7 +31,7 @@ static struct policy_place place_of_offset(const char *text, size_t bytes, size_
 	return place;
 }
 
-/* The character at a place, or a line end where there is none. */
+/* Returns the character at a place, or a line end if there is none. */
 static char character_at(const char *text, size_t bytes, struct policy_place place)
 {
 	struct policy_place here = {1, 1};
@@ -51,7 +55,7 @@ static bool line_check(const char *file, const char *line, size_t length, unsign
 	while (indent < length && (line[indent] == ' ' || line[indent] == '\t'))
 		indent++;
 	tab = memchr(line, '\t', indent);
-	/* An empty line or a comment may begin with anything. */
+	/* Empty lines and comments may begin with tabs. */
 	if (tab && indent < length && line[indent] != '#' && line[indent] != '\r') {
 		policy_error_add(errors, file, (struct policy_place){number, (unsigned)(tab - line) + 1},
 				 "a tab is used to indent; write spaces");
@@ -87,8 +91,8 @@ bool policy_text_check(const char *file, const char *text, size_t bytes, struct 
 }
 
 /*
- * Texts of libyaml 0.2.x and what people did to get them. begin: the text's beginning; character: what stands at the
- * place, 0 = anything. First match wins.
+ * Messages of libyaml 0.2.x and the mistakes that cause them. begin: how the message begins; character: the one at
+ * the place of the problem, 0 = any. The first match wins.
  */
 static const struct explanation {
 	const char *begin;
@@ -156,7 +160,7 @@ void policy_problem_add(const char *file, const char *text, size_t bytes, const 
 		policy_error_add(errors, file, (struct policy_place){0}, "out of memory while reading; try again");
 		return;
 	}
-	/* The reader knows an offset in bytes, not a mark. */
+	/* For an error of the reader libyaml gives an offset in bytes, not a mark. */
 	if (parser->error == YAML_READER_ERROR) {
 		place = place_of_offset(text, bytes, parser->problem_offset);
 		begun = place.line;

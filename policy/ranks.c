@@ -1,6 +1,6 @@
 /*
- * What was written one by one is kept in order, and what touches is joined: ranges that are listed twice, and whether one
- * condition covers another, are then seen at once.
+ * Conditions on the rank of a process. Ranges are kept in order, and ranges that touch are joined; so ranges that are
+ * listed twice are found at once, and whether one condition covers another is a simple comparison.
  */
 #include "policy/ranks.h"
 
@@ -36,13 +36,13 @@ bool policy_ranks_cover(const struct policy_ranks *outer, const struct policy_ra
 
 /* ---- reading ---- */
 
-/* A number that text ends with, blanks in front. */
+/* Reads a number, with blanks in front and nothing behind. */
 static bool last_number(const char *text, uint64_t *ret_number)
 {
 	return policy_number_read(text + strspn(text, " "), ret_number, &text) && !*text;
 }
 
-/* "3" or "3 .. 5". */
+/* Reads "3" or "3 .. 5". */
 static bool range_read(const char *text, struct policy_range *ret_range)
 {
 	if (!policy_number_read(text, &ret_range->lo, &text))
@@ -54,7 +54,7 @@ static bool range_read(const char *text, struct policy_range *ret_range)
 	return strncmp(text, "..", 2) == 0 && last_number(text + 2, &ret_range->hi);
 }
 
-/* As those of sizes. A range without anything in it has lo > hi. */
+/* Reads a comparison, as for sizes. An empty range has lo > hi. */
 static bool comparison_read(const char *text, struct policy_range *ret_range)
 {
 	bool equal = text[1] == '=';
@@ -92,7 +92,7 @@ static bool ranks_read(const char *text, struct policy_range *ret_range, char *r
 	return false;
 }
 
-/* Room for one more. */
+/* Makes room for one more range. */
 static bool ranks_grow(struct policy_ranks *ranks)
 {
 	struct policy_range *more = realloc(ranks->range, (ranks->n + 1) * sizeof(*more));
@@ -102,7 +102,7 @@ static bool ranks_grow(struct policy_ranks *ranks)
 	return more != NULL;
 }
 
-/* Would it be joined with the one in front of at, or with the one that is there? */
+/* Return true if the range touches the one before index at, or the one at index at. */
 static bool joins_before(const struct policy_ranks *ranks, unsigned at, struct policy_range range)
 {
 	return at > 0 && ranks->range[at - 1].hi + 1 == range.lo;
@@ -113,7 +113,7 @@ static bool joins_behind(const struct policy_ranks *ranks, unsigned at, struct p
 	return at < ranks->n && range.hi + 1 == ranks->range[at].lo;
 }
 
-/* It, in front of the one at at. */
+/* Inserts the range before index at, and joins it with those that it touches. */
 static void ranks_insert(struct policy_ranks *ranks, unsigned at, struct policy_range range)
 {
 	bool before = joins_before(ranks, at, range), behind = joins_behind(ranks, at, range);

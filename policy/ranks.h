@@ -6,20 +6,20 @@
 
 #include "policy/model.h"
 
-/* Is it one of them? No for a rank below 0, which is none. */
+/* Returns true if the rank is one of them; false for a rank below 0, which means no rank. */
 bool policy_ranks_match(const struct policy_ranks *ranks, int64_t rank);
 
-/* Is every rank of the inner ones surely one of the outer's, which may have no condition? */
+/* Returns true if every rank of inner is surely one of outer. outer may have no condition. */
 bool policy_ranks_cover(const struct policy_ranks *outer, const struct policy_ranks *inner);
 
 /*
- * More of them: "3", "0 .. 3", ">= 4" and the other comparisons that sizes have. False: ret_why (POLICY_MAX_WHY) says why
- * not, and nothing has changed.
+ * Adds ranks: "3", "0 .. 3", ">= 4" and the other comparisons that sizes have. Returns false if it cannot: ret_why
+ * (POLICY_MAX_WHY bytes) says why, and nothing has changed.
  */
 bool policy_ranks_add(struct policy_ranks *ranks, const char *text, char *ret_why);
 void policy_ranks_free(struct policy_ranks *ranks);
 
-/* As they could be written, with "or" between them; what does not fit is cut. */
+/* Writes the ranks as in a policy, with "or" between them, cut to the buffer. Returns buffer. */
 char *policy_ranks_format(const struct policy_ranks *ranks, char *buffer, size_t bytes);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * "key=value,key=value": no quotes and no escapes, for no value of a single key has a comma in it. Blanks around keys
- * and values do not count.
+ * Reads settings of the form "key=value,key=value". They have no quotes and no escapes, because no value of a single
+ * key contains a comma. Blanks around keys and values are ignored.
  */
 #include "policy/parse.h"
 
@@ -12,7 +12,7 @@
 
 static const char set_file[] = "SPILLWAY_SET";
 
-/* Cut blanks off both ends of text, in place. */
+/* Removes blanks from both ends of text, in place. */
 static char *set_trim(char *text)
 {
 	size_t length;
@@ -42,7 +42,7 @@ static void report_unknown(const char *name, struct policy_place place, struct p
 	policy_error_add(errors, set_file, place, "unknown key %s; %s", quoted, hint);
 }
 
-/* One "key=value", terminated; changed in place. */
+/* Reads one "key=value", terminated; changes it in place. */
 static void item_parse(char *item, struct policy *policy, struct policy_place *seen, struct policy_place place,
 		       struct policy_errors *errors)
 {

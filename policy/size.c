@@ -1,7 +1,7 @@
 /*
- * A number is read as an integer of digits and a count of how many of them stand behind the point; multiplied by the
- * unit in 128 bits, it must leave no remainder. Nothing is ever rounded and no floating point is used: strtod depends
- * on the locale, accepts "nan" and "0x1p3", and cannot hold all 64 bits.
+ * Reads and writes sizes and conditions on sizes. A number is read as an integer and a count of the digits behind the
+ * point; multiplied by the unit in 128 bits, it must leave no remainder. Nothing is rounded, and no floating point is
+ * used: strtod depends on the locale, accepts "nan" and "0x1p3", and cannot hold all 64 bits.
  */
 #include "policy/size.h"
 
@@ -11,7 +11,7 @@
 
 #include "policy/text.h"
 
-/* The best spelling of a size first among equals: suggestions and formatting walk down the list. */
+/* Units in order of preference: suggestions and formatting take the first that fits. */
 static const struct unit {
 	const char *name;
 	uint64_t bytes;
@@ -22,7 +22,7 @@ static const struct unit {
 
 enum { N_BINARY_UNITS = 4, MAX_FRACTION = 18 };
 
-/* digits / 10^n_fraction, as written, and where its text ends. */
+/* The number digits / 10^n_fraction, and where its text ends. */
 struct number {
 	unsigned __int128 digits;
 	unsigned n_fraction;
@@ -66,7 +66,7 @@ char *policy_range_format(const struct policy_range *range, char buffer[POLICY_R
 	else if (range->hi == UINT64_MAX)
 		snprintf(buffer, POLICY_RANGE_TEXT, ">= %s", low);
 	else if (range->lo == 0)
-		/* "< 1MiB" is read as "<= 1048575B"; nobody wants to see that. */
+		/* "< 1MiB" is stored as "<= 1048575B", which is hard to read. */
 		snprintf(buffer, POLICY_RANGE_TEXT, "< %s", policy_size_format(range->hi + 1, high));
 	else
 		snprintf(buffer, POLICY_RANGE_TEXT, "%s .. %s", low, high);
@@ -83,8 +83,8 @@ static uint64_t power_of_ten(unsigned n)
 }
 
 /*
- * Read digits with an optional fraction. Whole parts saturate over 2^64, that is, below 2^68: with the 18 digits (2^60)
- * of a fraction behind them they still fit in 128 bits. Zeros at the end of a fraction are dropped.
+ * Reads digits with an optional fraction. Whole parts saturate above 2^64, that is, below 2^68: with the 18 digits
+ * (2^60) of a fraction behind them they still fit in 128 bits. Zeros at the end of a fraction are dropped.
  */
 static bool number_parse(const char *text, struct number *ret_number, char *ret_why)
 {
@@ -121,7 +121,7 @@ static bool number_parse(const char *text, struct number *ret_number, char *ret_
 	return true;
 }
 
-/* What people write who mean nothing, anything, or a number we do not take. */
+/* Explains words for nothing or anything, and numbers in a form that is not accepted. */
 static bool fail_start(const char *text, bool full, char *ret_why)
 {
 	const char *also = full ? "auto, 64MiB or 50%" : "64MiB";
@@ -144,7 +144,7 @@ static bool fail_no_unit(const char *text, const struct number *number, bool ful
 	char quoted[POLICY_QUOTED_BYTES], bytes[POLICY_SIZE_BYTES_TEXT];
 
 	policy_quote(text, quoted);
-	/* So large a number can only be meant as bytes. */
+	/* A number this large can only mean bytes. */
 	if (number->n_fraction == 0 && number->digits >= 1 << 20 && number->digits <= UINT64_MAX) {
 		uint64_t value = (uint64_t)number->digits;
 
@@ -157,7 +157,7 @@ static bool fail_no_unit(const char *text, const struct number *number, bool ful
 		    full ? " or 50%" : "");
 }
 
-/* "64M", "64mib", "64 MiB", "64MiBs": say what the unit should have been. */
+/* Explains a wrong unit, as in "64M", "64mib", "64 MiB", "64MiBs", with the unit that was probably meant. */
 static bool fail_unit(const char *text, const char *unit, char *ret_why)
 {
 	char quoted[POLICY_QUOTED_BYTES], quoted_unit[POLICY_QUOTED_BYTES];
@@ -184,7 +184,7 @@ static bool fail_unit(const char *text, const char *unit, char *ret_why)
 		    policy_quote(unit, quoted_unit));
 }
 
-/* A number with a unit from text, which ends there. full: only changes which examples are given. */
+/* Reads a number with a unit and nothing behind. full: only changes which examples are given. */
 static bool bytes_parse(const char *text, bool full, uint64_t *ret_bytes, char *ret_why)
 {
 	char quoted[POLICY_QUOTED_BYTES];
@@ -204,7 +204,7 @@ static bool bytes_parse(const char *text, bool full, uint64_t *ret_bytes, char *
 			unit = &units[i];
 	if (*number.end && !unit)
 		return fail_unit(text, number.end, ret_why);
-	/* With the whole part checked first the product stays below 2^64 * 10^18. */
+	/* The whole part is checked first, so the product stays below 2^64 * 10^18. */
 	divisor = power_of_ten(number.n_fraction);
 	if (number.digits / divisor > UINT64_MAX / (unit ? unit->bytes : 1))
 		return fail(ret_why, "%s is more than 64 bits of bytes (16384 PiB) can say; write a smaller size",
@@ -223,7 +223,7 @@ static bool bytes_parse(const char *text, bool full, uint64_t *ret_bytes, char *
 	return true;
 }
 
-/* text ends in '%'. */
+/* Reads a share. text must end in '%'. */
 static bool percent_parse(const char *text, struct policy_size *ret_size, char *ret_why)
 {
 	char quoted[POLICY_QUOTED_BYTES];
@@ -270,7 +270,7 @@ bool policy_size_bytes_parse(const char *text, uint64_t *ret_bytes, char *ret_wh
 	return bytes_parse(text, false, ret_bytes, ret_why);
 }
 
-/* Two characters first, so that "<=" is not taken for "<". */
+/* Operators of two characters come first, so that "<=" is not taken for "<". */
 static const char *const operators[] = {">=", "<=", "==", ">", "<"};
 
 static bool compare_parse(const char *text, const char *operator, struct policy_range * ret_range, char *ret_why)
@@ -297,7 +297,7 @@ static bool compare_parse(const char *text, const char *operator, struct policy_
 	return true;
 }
 
-/* dots points at the ".." in text. */
+/* Reads a range. dots must point to the ".." in text. */
 static bool range_parse(const char *text, const char *dots, struct policy_range *ret_range, char *ret_why)
 {
 	char from[POLICY_MAX_WHY], low[POLICY_SIZE_BYTES_TEXT], high[POLICY_SIZE_BYTES_TEXT];

@@ -1,3 +1,4 @@
+/* Words that users of CUDA are likely to write for a value, and the names of CUDA functions for an API. */
 #include "policy/synonym.h"
 
 #include <string.h>
@@ -7,7 +8,7 @@ static const struct {
 	enum policy_set set;
 	const char *typed, *meant;
 } synonyms[] = {
-    /* The heap spans device and host; where in it is another key. */
+    /* The heap spans device and host; `place` chooses between them. */
     {POLICY_SET_USE, "host", "heap (and place: host)"},
     {POLICY_SET_USE, "cpu", "heap (and place: host)"},
     {POLICY_SET_USE, "ram", "heap (and place: host)"},
@@ -56,7 +57,10 @@ static const struct {
     {POLICY_SET_ASYNC, "pool", "driver"},
 };
 
-/* Is the text one of the names in "cudaMalloc, cuMemAlloc"? "cuMemAlloc_v2" is "cuMemAlloc" in another version. */
+/*
+ * Returns true if the text is one of the names in a list such as "cudaMalloc, cuMemAlloc". "cuMemAlloc_v2" is another
+ * version of "cuMemAlloc".
+ */
 static bool is_in_list(const char *list, const char *text)
 {
 	size_t n = strlen(text);
@@ -81,7 +85,7 @@ const char *policy_synonym(enum policy_set set, const char *text)
 	for (size_t i = 0; i < sizeof(synonyms) / sizeof(*synonyms); i++)
 		if (synonyms[i].set == set && strcasecmp(synonyms[i].typed, text) == 0)
 			return synonyms[i].meant;
-	/* The functions of an API stand in what is said of it (keys.def). */
+	/* The help of an API in keys.def lists its functions. */
 	while (set == POLICY_SET_API && (value = policy_value_next(set, value)))
 		if (is_in_list(value->help, text))
 			return value->name;

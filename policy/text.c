@@ -1,3 +1,4 @@
+/* Helpers for text that users wrote: digits, safe printing, and the distance between words for suggestions. */
 #include "policy/text.h"
 
 #include <limits.h>
@@ -25,7 +26,10 @@ bool policy_number_read(const char *text, uint64_t *ret_number, const char **ret
 	return c > text && !policy_is_digit(*c);
 }
 
-/* Length of the printable character at text: 1 for ASCII, 2 to 4 for whole UTF-8, 0 for what must not be printed. */
+/*
+ * Returns the length of the printable character at text: 1 for ASCII, 2 to 4 for complete UTF-8, 0 if it must not be
+ * printed.
+ */
 static size_t printable_length(const unsigned char *text)
 {
 	size_t n;
@@ -43,7 +47,7 @@ static size_t printable_length(const unsigned char *text)
 	for (size_t i = 1; i < n; i++)
 		if ((text[i] & 0xc0) != 0x80)
 			return 0;
-	/* U+0080 to U+009F are control characters too; terminals obey them. */
+	/* U+0080 to U+009F are control characters too, which terminals obey. */
 	return text[0] == 0xc2 && text[1] < 0xa0 ? 0 : n;
 }
 
@@ -51,7 +55,7 @@ char *policy_printable(const char *text, char *buffer, size_t bytes)
 {
 	const unsigned char *from = (const unsigned char *)text;
 	size_t room = bytes - 1, used = 0;
-	/* What is printed takes as many bytes as what was given. */
+	/* The output has as many bytes as the input. */
 	bool fits = strnlen(text, bytes) <= room, cut = false;
 
 	while (*from && !cut) {
@@ -96,7 +100,7 @@ static unsigned text_min3(unsigned a, unsigned b, unsigned c)
 	return least < c ? least : c;
 }
 
-/* Optimal string alignment, three rows of the usual table. */
+/* Optimal string alignment, with three rows of the usual table. */
 unsigned policy_distance(const char *a, const char *b)
 {
 	unsigned rows[3][MAX_TEXT + 1];
@@ -129,7 +133,7 @@ void policy_suggest(struct policy_suggestion *suggestion, const char *candidate)
 
 	if (allowed < 1)
 		allowed = 1;
-	/* All of a short candidate replaced is no slip: "on" is not meant by "xy", nor "1" by "2". */
+	/* Replacing a whole short candidate is not a typing error: "on" is not meant by "xy", nor "1" by "2". */
 	if (distance > allowed || distance >= strlen(candidate))
 		return;
 	if (suggestion->best && distance >= suggestion->distance)

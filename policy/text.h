@@ -1,6 +1,4 @@
-/*
- * text.h: small helpers for text that people wrote. Independent of the locale, no allocation.
- */
+/* text.h: helpers for text that users wrote. Independent of the locale, no allocation. */
 #ifndef POLICY_TEXT_H
 #define POLICY_TEXT_H
 
@@ -11,28 +9,31 @@
 bool policy_is_digit(char c);
 char policy_lower(char c); /* ASCII only */
 
-/* Digits from text; *ret_end is where they end. False: there are none, or the number is over 10^18. */
+/* Reads digits; *ret_end is where they end. Returns false if there are none, or the number is over 10^18. */
 bool policy_number_read(const char *text, uint64_t *ret_number, const char **ret_end);
 
 /*
- * text in double quotes, fit to be printed: control characters and broken UTF-8 become '?', long text ends in "...".
- * buffer needs POLICY_QUOTED_BYTES. Returns buffer.
+ * Writes text in double quotes, safe to print: control characters and broken UTF-8 become '?', long text ends in
+ * "...". buffer needs POLICY_QUOTED_BYTES. Returns buffer.
  */
 #define POLICY_QUOTED_BYTES 64
 char *policy_quote(const char *text, char buffer[POLICY_QUOTED_BYTES]);
 
-/* Copy text for printing as policy_quote() does, without quotes and with a limit of the caller's choice (bytes > 0). */
+/*
+ * Copies text for printing as policy_quote() does, without quotes and into a buffer of any size (bytes > 0). Returns
+ * buffer.
+ */
 char *policy_printable(const char *text, char *buffer, size_t bytes);
 
 /*
- * How many single-character slips (wrong, missing, extra, swapped with its neighbour) lie between a and b; case does
- * not count. Texts over 64 bytes count as infinitely far (UINT_MAX).
+ * Returns the number of single-character errors (wrong, missing, extra, swapped with the next one) between a and b,
+ * ignoring case. Texts over 64 bytes are infinitely far apart (UINT_MAX).
  */
 unsigned policy_distance(const char *a, const char *b);
 
 /*
- * Remembers the nearest candidate offered to it. Start with {.typed = text}; offer all; best is NULL when nothing was
- * near enough to be meant (a third of the length, at least one slip).
+ * Finds the nearest of several candidates. Start with {.typed = text} and pass every candidate to policy_suggest();
+ * best stays NULL if none was near enough (a third of the length, at least one error).
  */
 struct policy_suggestion {
 	const char *typed, *best;

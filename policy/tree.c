@@ -1,6 +1,7 @@
 /*
- * libyaml's events are used, not its documents: documents resolve aliases, which lets ten lines grow to gigabytes, and
- * know nothing of depth. Nodes come from blocks that are freed together.
+ * Builds the tree of nodes from libyaml's events. libyaml's documents are not used: they resolve aliases, by which
+ * ten lines can grow to gigabytes, and do not limit the depth. Nodes are allocated from blocks that are freed
+ * together.
  */
 #include "policy/tree.h"
 
@@ -25,7 +26,7 @@ struct builder {
 	struct policy_tree *tree;
 	struct policy_node *open[POLICY_MAX_DEPTH];
 	unsigned depth;
-	bool stop; /* no sense in reading on */
+	bool stop; /* further reading is useless */
 };
 
 static struct policy_place place_of(const yaml_mark_t *mark)
@@ -59,7 +60,7 @@ static void *tree_take(struct builder *b, size_t bytes)
 	return memory;
 }
 
-/* Hang a node below the innermost open one. Too many of them are refused once and then dropped. */
+/* Adds a node to the innermost open one. If there are too many, the first is reported and all are dropped. */
 static void tree_attach(struct builder *b, struct policy_node *node)
 {
 	struct policy_node *parent = b->depth ? b->open[b->depth - 1] : NULL;
@@ -99,7 +100,7 @@ static struct policy_node *add_node(struct builder *b, enum policy_node_kind kin
 	return node;
 }
 
-/* Anchors and tags hang on nodes of every kind. */
+/* Anchors and tags may be on nodes of every kind. */
 static void refuse_extras(struct builder *b, const yaml_mark_t *mark, const yaml_char_t *anchor, const yaml_char_t *tag)
 {
 	if (anchor)

@@ -1,6 +1,6 @@
 /*
- * One function for each type of value. A value that may be a list is read entry by entry; every other entry point is
- * policy_value_parse().
+ * Reads the values of keys, with one function for each type. A value that may be a list is read by element; every
+ * other value by policy_value_parse().
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ static bool enum_parse(const struct policy_key *key, const char *text, int *ret_
 		}
 		policy_suggest(&suggestion, v->name);
 	}
-	/* Known words come first: "host" is no slip of "heap". */
+	/* Synonyms come before suggestions: "host" is not a typing error of "heap". */
 	const char *meant = policy_synonym(key->set, text);
 	if (meant)
 		suggestion.best = meant;
@@ -77,7 +77,7 @@ static bool use_add(const struct policy_key *key, const char *text, struct polic
 	return true;
 }
 
-/* Names go into reports and logs, so they are whole printable text. */
+/* Names are printed in reports and logs, so they must be complete printable text. */
 static bool text_parse(const char *text, char *ret_text, char *ret_why)
 {
 	char printable[POLICY_MAX_NAME + 1];
@@ -144,7 +144,7 @@ static bool limit_parse(const char *text, uint64_t *ret_bytes, char *ret_why)
 	return policy_size_bytes_parse(text, ret_bytes, ret_why);
 }
 
-/* "3" or "3 .. 5", with nothing behind; blanks around the dots do not count. */
+/* Reads "3" or "3 .. 5", with nothing behind. Blanks around the dots are ignored. */
 static bool numbers_read(const char *text, struct policy_range *ret_range)
 {
 	const char *end;
@@ -181,7 +181,7 @@ static bool devices_add(const char *text, uint64_t *devices, char *ret_why)
 
 static bool node_parse(const char *text, int *ret_node, char *ret_why)
 {
-	enum { MAX_NODE = 1023 }; /* as the kernel's largest CONFIG_NODES_SHIFT */
+	enum { MAX_NODE = 1023 }; /* the kernel's largest CONFIG_NODES_SHIFT */
 	char quoted[POLICY_QUOTED_BYTES];
 	const char *end;
 	uint64_t node;
@@ -199,7 +199,7 @@ static bool node_parse(const char *text, int *ret_node, char *ret_why)
 	return true;
 }
 
-/* "first N", "after N" or "N .. M"; the first allocation is number 1. */
+/* Reads "first N", "after N" or "N .. M". The first allocation is number 1. */
 static bool order_parse(const char *text, struct policy_range *ret_range, char *ret_why)
 {
 	bool first = strncmp(text, "first ", 6) == 0, after = strncmp(text, "after ", 6) == 0;
@@ -351,7 +351,7 @@ void policy_keys_standard(const struct policy_keys *keys, void *target)
 {
 	char why[POLICY_MAX_WHY];
 
-	/* The table's own values are right: the test reads every one of them. "" leaves a field empty. */
+	/* The values in the table are valid: a test reads every one of them. "" leaves a field empty. */
 	for (size_t i = 0; i < keys->n; i++)
 		if (keys->keys[i].standard && *keys->keys[i].standard)
 			policy_value_parse(&keys->keys[i], keys->keys[i].standard, target, why);

@@ -1,3 +1,4 @@
+/* Checks combinations of values that are each valid: budgets, places of rules, and vmm.spill with the spill mode. */
 #include "policy/whole.h"
 
 #include "policy/keys.h"
@@ -5,7 +6,7 @@
 
 static const struct policy_place whole = {0};
 
-/* Is a size known to be the smaller one? A share and a number of bytes can be compared on a machine alone. */
+/* Returns true if a is known to be less than b. A share and a number of bytes can be compared only on a machine. */
 static bool is_less(struct policy_size a, struct policy_size b)
 {
 	return a.kind == b.kind && a.kind != POLICY_SIZE_AUTO && a.value < b.value;
@@ -31,7 +32,10 @@ static void check_budgets(const struct policy *policy, struct policy_errors *err
 				   "kernels reach all of it over the link; write auto, a SIZE or N%%");
 }
 
-/* Does the heap, or the driver with memory that a rule of its own kind is about, serve any of it? */
+/*
+ * Returns true if the rule can place memory: by the heap, or by the driver for memory whose kind the program has
+ * chosen itself.
+ */
 static bool has_place(const struct policy_rule *rule)
 {
 	bool has = rule->use == POLICY_USE_HEAP || rule->use == POLICY_USE_DRIVER;
@@ -58,7 +62,7 @@ static void check_place(const struct policy *policy, const struct policy_rule *r
 			   rule->number_in_file, use, instead);
 }
 
-/* Only `exact` moves what the program makes with cuMemCreate (shim/serve/vmm.c). */
+/* Only `exact` moves memory that the program makes with cuMemCreate (shim/serve/vmm.c). */
 static void check_vmm(const struct policy *policy, struct policy_errors *errors)
 {
 	static const char text[] =

@@ -1,6 +1,4 @@
-/*
- * whole.h: values that are each right, and together are not. Private to this folder.
- */
+/* whole.h: checks values that are each valid but contradict each other. Private to this folder. */
 #ifndef POLICY_WHOLE_H
 #define POLICY_WHOLE_H
 
@@ -8,8 +6,8 @@
 #include "policy/model.h"
 
 /*
- * Looks at a policy that was read without an error, with what is set on top of it. What cannot mean anything is an error;
- * what is harmless, but does not do what it says, a warning.
+ * Checks a policy that was read without an error, including the settings on top. A combination without a meaning is
+ * an error; one that is harmless but does not do what it says is a warning.
  */
 void policy_check_whole(const struct policy *policy, struct policy_errors *errors);
 

@@ -131,7 +131,7 @@ static CUresult end_context(CUresult(CUDAAPI *end)(CUcontext), CUcontext context
 {
 	struct enter_scope scope;
 
-	kernel_params_drop(); /* also before: the driver may reuse the handles of its functions as soon as it has ended */
+	kernel_params_drop(); /* also before: the driver may reuse the handles of its functions once it has ended */
 
 	if (always && process_counts())
 		capture_forget_context(context);
