@@ -11,9 +11,9 @@
 struct list;
 struct job {
 	CUDA_MEMCPY3D_PEER box;
-	CUstream stream; /* NULL for a synchronous copy, or the default stream */
+	CUstream stream;               /* NULL for a synchronous copy, or the default stream */
 	bool linear, sync, per_thread; /* linear: WidthInBytes bytes from one address to another */
-	bool is_peer; /* the program has named the contexts of both sides */
+	bool is_peer;                  /* the program has named the contexts of both sides */
 	/*
 	 * For a copy of a list: the list, the index in it, and the function that submits it as a list of one, with
 	 * its attributes, on the given stream.
