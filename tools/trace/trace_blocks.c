@@ -1,3 +1,7 @@
+/*
+ * Turns rows into blocks: their lengths and ends, the submissions that name them, and the moves that each takes part
+ * in.
+ */
 #include "tools/common/number_map.h"
 #include "tools/trace/trace_internal.h"
 
@@ -5,7 +9,7 @@
 #include <string.h>
 
 #define REFETCH_NS (10 * UINT64_C(1000000000))
-/* A piece holds no more small blocks than this, and a file that says otherwise costs no more. */
+/* A piece never holds more small blocks than this. The limit bounds the cost of a damaged file. */
 #define SHARES_MOST 8192
 
 /* ---- blocks ---- */
@@ -47,7 +51,10 @@ _Static_assert(offsetof(struct trace_event, freed.id) == offsetof(struct trace_e
 		   offsetof(struct trace_event, freed.id) == offsetof(struct trace_event, lent.id),
 	       "whose it is comes first");
 
-/* Which block a freed, grown or lent is about. Later ones of the same identity are others. */
+/*
+ * Finds the block that a freed, grown or lent event refers to. Identities are reused, so the latest block of an
+ * identity is meant.
+ */
 static void change_block(struct trace *trace, struct trace_row *row, const struct number_map *ids)
 {
 	uint64_t number;
@@ -90,12 +97,12 @@ static bool find_blocks(struct trace *trace)
 
 /* ---- submissions ---- */
 
-/* The blocks that one of the different submits names, found out anew when one of them has gone. */
+/* The blocks that one of the different submits names. They are searched for again after one of them was freed. */
 struct named_blocks {
 	uint32_t *blocks;
 	uint32_t n;
 	bool known;
-	uint64_t until; /* ns: right before this time */
+	uint64_t until; /* ns: valid right before this time */
 };
 
 static int by_number(const void *a, const void *b)
@@ -105,7 +112,7 @@ static int by_number(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* The time of the first block made after this one; blocks are in that order. */
+/* Returns the time of the first block made after `time`; blocks are in that order. */
 static uint64_t next_made(const struct trace *trace, uint64_t time)
 {
 	size_t low = 0, high = trace->n_blocks;
@@ -185,7 +192,10 @@ static void count_share(struct trace_block *block, const struct trace_event *mov
 	}
 }
 
-/* A move counts for every block in the piece, as they were when it began. left: when it had gone out; 0: never. */
+/*
+ * Charges a move to every block in the piece, as they were when the move began. left: when the piece had left the
+ * device; 0: never.
+ */
 static void blocks_share(struct trace *trace, const struct trace_event *move, uint64_t left)
 {
 	uint64_t at = move->move.address, end = at + move->move.bytes;
@@ -250,7 +260,7 @@ uint32_t trace_block_at(const struct trace *trace, uint64_t address, uint64_t ti
 	return trace->places ? trace_places_at(trace->places, trace->blocks, address, time) : TRACE_NONE;
 }
 
-/* Live bytes change from `less` to `more`. */
+/* Updates live bytes from `less` to `more`, and their peak. */
 static void peak_change(uint64_t *live, uint64_t *most, uint64_t more, uint64_t less)
 {
 	*live = *live - less + more;
@@ -259,7 +269,7 @@ static void peak_change(uint64_t *live, uint64_t *most, uint64_t more, uint64_t 
 
 bool trace_peaks(const struct trace *trace, uint64_t *ret_devices, uint32_t n, uint64_t *ret_all)
 {
-	uint64_t *bytes = calloc(trace->n_blocks + (size_t)n + 1, sizeof(*bytes)); /* by block: as long as it is now */
+	uint64_t *bytes = calloc(trace->n_blocks + (size_t)n + 1, sizeof(*bytes)); /* by block: its present size */
 	uint64_t *live = bytes + trace->n_blocks, live_all = 0;                    /* by device */
 
 	if (!bytes)
@@ -276,7 +286,7 @@ bool trace_peaks(const struct trace *trace, uint64_t *ret_devices, uint32_t n, u
 			now = row->event.grown.bytes;
 		else if (row->event.kind != TRACE_freed)
 			continue;
-		/* What was freed does not grow any more. */
+		/* A freed block no longer grows. */
 		if (!before || (row->event.kind == TRACE_grown && !*before))
 			continue;
 		if (trace->blocks[row->which].device < n)

@@ -1,6 +1,7 @@
 /*
- * How it works. Frames are walked in the order of the file, and each event becomes a row at once. The addresses of a
- * submission are kept once for all rows with the same ones; what the file repeats by number is looked up by it.
+ * Turns the frames of a trace into rows. Frames are read in the order of the file, and each event becomes a row at
+ * once. Rows of submissions with the same addresses share one copy of them; submissions that the file repeats by
+ * number are looked up by that number.
  */
 #include "tools/trace/trace_internal.h"
 
@@ -9,9 +10,9 @@
 #include <string.h>
 
 enum {
-	FRAME_HEAD = 24,      /* before the events */
-	NAMES_MOST = 1 << 20, /* numbers of names */
-	SEARCHES = 16,        /* looks for a frame behind one that says it is longer than the file */
+	FRAME_HEAD = 24,      /* bytes before the events */
+	NAMES_MOST = 1 << 20, /* limit of the numbers of names */
+	SEARCHES = 16,        /* attempts to find a frame after one whose length exceeds the file */
 };
 
 /* ---- submissions: each different one once ---- */
@@ -64,7 +65,7 @@ static bool grow_table(struct reader *reader)
 	return true;
 }
 
-/* event->named is scratch; afterwards it lasts. */
+/* event->named is scratch memory before the call and belongs to the trace after it. */
 static bool keep_submit(struct reader *reader, struct trace_row *row)
 {
 	struct trace_event *event = &row->event;
@@ -94,7 +95,7 @@ static bool keep_submit(struct reader *reader, struct trace_row *row)
 	return true;
 }
 
-/* False: there was none of that number. */
+/* Returns false if no submission has that number. */
 static bool repeat_submit(const struct reader *reader, struct trace_row *row)
 {
 	struct trace_event *event = &row->event;
@@ -113,7 +114,7 @@ static bool repeat_submit(const struct reader *reader, struct trace_row *row)
 
 /* ---- events ---- */
 
-/* Lists and numbers that we cannot have are those of another version, or nonsense: left out. */
+/* Lists and numbers out of range come from another version or are damaged; they are ignored. */
 static bool keep_name(struct reader *reader, const struct trace_event *event)
 {
 	struct trace *trace = reader->trace;
@@ -132,7 +133,7 @@ static bool keep_name(struct reader *reader, const struct trace_event *event)
 	return !reader->no_memory;
 }
 
-/* False: the reading ends here. */
+/* Returns false if the reading must end here. */
 static bool keep_event(struct reader *reader, const struct trace_event *event)
 {
 	struct trace *trace = reader->trace;
@@ -167,7 +168,7 @@ static bool keep_event(struct reader *reader, const struct trace_event *event)
 	return true;
 }
 
-/* Room for the addresses of a submission. */
+/* Makes room for the addresses of a submission. */
 static bool make_named_room(struct reader *reader, uint64_t n)
 {
 	while (n > reader->named_room)
@@ -189,7 +190,7 @@ static bool read_events(struct reader *reader, const uint8_t *events, size_t byt
 		if (event.kind == TRACE_submit && event.submit.n > reader->named_room) {
 			if (!make_named_room(reader, event.submit.n))
 				return false;
-			/* Once more, with room. */
+			/* Read the event again, with enough room. */
 			at = first;
 			time = before;
 			continue;
@@ -207,8 +208,8 @@ static bool read_events(struct reader *reader, const uint8_t *events, size_t byt
 }
 
 /*
- * A frame that is longer than the rest of the file was cut by the end of the process, or its length is wrong: then
- * there are whole ones behind it.
+ * Returns whether this is the last frame. A frame that is longer than the rest of the file was cut when the process
+ * ended, or its length is wrong; in the latter case whole frames follow it.
  */
 static bool is_last(const uint8_t *at, size_t left)
 {

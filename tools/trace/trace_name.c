@@ -1,3 +1,6 @@
+/*
+ * Checks the file name pattern of `run --trace` and makes it absolute.
+ */
 #include "tools/trace/trace_name.h"
 #include "policy/text.h"
 #include "tools/common/tool.h"
@@ -38,7 +41,10 @@ bool trace_name_make(const char *pattern, char ret_name[PATH_MAX])
 		return false;
 	}
 	snprintf(folder, sizeof(folder), "%.*s", (int)n, pattern);
-	/* A folder by process or host is made by whoever starts them. */
+	/*
+	 * A folder with a process id or host in its name must be created by the one who starts the processes, so it is
+	 * not checked.
+	 */
 	if (strchr(folder, '%'))
 		snprintf(real, sizeof(real), "%s", folder);
 	else if (!realpath(!slash ? "." : n ? folder : "/", real) || access(real, W_OK | X_OK)) {
@@ -49,7 +55,10 @@ bool trace_name_make(const char *pattern, char ret_name[PATH_MAX])
 		tool_say("--trace: %s is too long", quoted);
 		return false;
 	}
-	/* The library would take a name beside it, which nobody wants who names a folder. */
+	/*
+	 * A trailing slash means a folder. The library would otherwise write a file beside it, which the user does not
+	 * want.
+	 */
 	if (stat(ret_name, &there) || !S_ISDIR(there.st_mode))
 		return true;
 	tool_say("--trace: %s is a folder; name a file in it", quoted);

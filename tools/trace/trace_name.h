@@ -1,5 +1,5 @@
 /*
- * trace_name.h: the file of `run --trace`.
+ * trace_name.h: checks the file name pattern of `run --trace`.
  */
 #ifndef TOOLS_TRACE_NAME_H
 #define TOOLS_TRACE_NAME_H
@@ -8,8 +8,9 @@
 #include <limits.h>
 
 /*
- * The pattern as the library is to get it (SPILLWAY_TRACE): its folder absolute, as programs change theirs. False: it
- * cannot be one, which has been said: the folder is not there, or what follows a % is not known.
+ * Makes the pattern that the library gets in SPILLWAY_TRACE. Its folder is made absolute, because programs change
+ * their current folder. Returns false after printing an error if the folder does not exist or a % conversion is not
+ * known.
  */
 bool trace_name_make(const char *pattern, char ret_name[PATH_MAX]);
 

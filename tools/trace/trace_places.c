@@ -1,19 +1,19 @@
 /*
- * How it works. All addresses where a block begins or ends, sorted, cut the address space into pieces: the leaves of a
- * segment tree. Each block is noted at the few nodes that cover it exactly. Blocks of one address that are alive at
- * different times stand in a node's list in the order in which they were made, so a search by time finds the only one
- * that can be meant: 2 log n nodes, each with a binary search.
+ * Finds the block that was at an address at a time. All addresses where a block begins or ends, sorted, cut the
+ * address space into intervals: the leaves of a segment tree. Each block is listed at the few nodes that cover it
+ * exactly. Blocks at one address that are alive at different times are listed in the order in which they were made, so
+ * that a search by time finds the only possible one. A search visits 2 log n nodes, with a binary search in each.
  *
- * A file in which blocks that are alive at once overlap gives one of them; nothing breaks.
+ * If a damaged file has overlapping blocks that are alive at once, the search returns one of them.
  */
 #include "tools/trace/trace_internal.h"
 
 #include <stdlib.h>
 
 struct trace_places {
-	uint64_t *edges; /* sorted, each once */
+	uint64_t *edges; /* sorted, without duplicates */
 	size_t n;
-	uint32_t *lists;  /* blocks */
+	uint32_t *lists;  /* block numbers */
 	uint64_t *starts; /* of each node's list: node i has lists[starts[i]] ... lists[starts[i + 1] - 1] */
 };
 
@@ -29,7 +29,7 @@ static uint64_t end_of(const struct trace_block *block)
 	return block->bytes > UINT64_MAX - block->address ? UINT64_MAX : block->address + block->bytes;
 }
 
-/* How many edges are at or below the address. */
+/* Returns the number of edges at or below the address. */
 static size_t places_rank(const struct trace_places *places, uint64_t address)
 {
 	size_t low = 0, high = places->n;
@@ -64,7 +64,7 @@ static bool make_edges(struct trace_places *places, const struct trace_block *bl
 	return true;
 }
 
-/* Visit the nodes that cover the block: count it there, or put it into their lists. */
+/* Visits the nodes that cover the block, and either counts it there or, if put, adds it to their lists. */
 static void places_cover(struct trace_places *places, const struct trace_block *block, uint32_t number, bool put)
 {
 	size_t low = places_rank(places, block->address) - 1 + places->n,
@@ -82,7 +82,7 @@ static void places_cover(struct trace_places *places, const struct trace_block *
 	}
 }
 
-/* From counts to the first place of each list; after the lists are filled the places are those of the next ones. */
+/* Turns counts into the start of each list. After the lists are filled, each start is that of the next list. */
 static uint64_t places_settle(struct trace_places *places)
 {
 	uint64_t sum = 0;
@@ -137,7 +137,7 @@ void trace_places_free(struct trace_places *places)
 	free(places);
 }
 
-/* The last block of a node that was made by then, if it is still alive. */
+/* Returns the last block of a node that was made by `time`, if it was still alive. */
 static uint32_t alive_in(const struct trace_places *places, const struct trace_block *blocks, size_t node,
 			 uint64_t time)
 {

@@ -1,3 +1,6 @@
+/*
+ * Reads a trace file and its head, and sorts its rows by time.
+ */
 #include "tools/trace/trace_internal.h"
 
 #include <errno.h>
@@ -9,8 +12,8 @@
 #include <unistd.h>
 
 enum {
-	HEAD = 12,           /* before the text of the head */
-	HEAD_MOST = 1 << 20, /* text of a head */
+	HEAD = 12,           /* bytes before the text of the head */
+	HEAD_MOST = 1 << 20, /* maximum bytes of the text of a head */
 };
 
 /* ---- the file and its head ---- */
@@ -22,7 +25,7 @@ static int read_all(struct reader *reader, int fd, size_t bytes)
 	trace->file = malloc(bytes + 1);
 	if (!trace->file)
 		return -ENOMEM;
-	/* A file that is still written has grown since: what is more is not read. */
+	/* A file that is still written may have grown since; the additional bytes are not read. */
 	while (reader->bytes < bytes) {
 		ssize_t n = read(fd, trace->file + reader->bytes, bytes - reader->bytes);
 
@@ -40,7 +43,7 @@ static int read_all(struct reader *reader, int fd, size_t bytes)
 
 static int read_file(struct reader *reader, const char *path)
 {
-	/* Without O_NONBLOCK a pipe would be waited for. */
+	/* Without O_NONBLOCK, open() would wait for a writer of a pipe. */
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	struct stat status;
 
@@ -93,7 +96,7 @@ static uint64_t number_of(const struct trace *trace, const char *key)
 	return errno || *end || *value < '0' || *value > '9' ? 0 : number;
 }
 
-/* A file of another version says how many fields its events have; one that says nothing has ours. */
+/* A file of another version lists how many fields its events have; a file without that list has this version's. */
 static int read_shape(struct reader *reader)
 {
 	const char *fields = strstr(reader->trace->head, "\nfields=");
@@ -107,7 +110,7 @@ static int read_shape(struct reader *reader)
 	return -EINVAL;
 }
 
-/* What has packed the file, where it is nothing that is unpacked here. */
+/* Returns the program that compressed the file, if it is one whose format is not supported. */
 static const char *packed_by(const uint8_t *file, size_t bytes)
 {
 	static const struct {
@@ -121,7 +124,7 @@ static const char *packed_by(const uint8_t *file, size_t bytes)
 	return NULL;
 }
 
-/* The file is of another version. */
+/* Fills in the problem of a file of another version. */
 static void explain_version(struct trace *trace)
 {
 	char version[32], *end;
@@ -187,7 +190,7 @@ static int by_time(const void *a, const void *b)
 	return x->row < y->row ? -1 : x->row > y->row;
 }
 
-/* Put each row at its place, round by round: order[i].row is where the row for place i is now. */
+/* Moves each row to its place along the cycles of the permutation: order[i].row is where the row for place i is now. */
 static void read_permute(struct trace_row *rows, struct order *order, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {

@@ -1,8 +1,8 @@
 /*
- * trace_read.h: a trace file (shim/trace/trace_code.h), read whole into memory and put in order. For tools of one thread.
+ * trace_read.h: reads a trace file (shim/trace/trace_code.h) into memory and sorts it. Only for tools with one thread.
  *
- * Nothing in a file is believed: sizes, counts and numbers of names are checked, and what is wrong ends the reading
- * there, with everything before it kept and `damaged` set.
+ * The contents are not trusted: sizes, counts and numbers of names are checked. The reading ends at the first error;
+ * everything before it is kept and `damaged` is set.
  */
 #ifndef TOOLS_TRACE_READ_H
 #define TOOLS_TRACE_READ_H
@@ -13,22 +13,26 @@
 
 #define TRACE_NONE UINT32_MAX
 
-/* One event. `again` events have become submits; named and text point into the trace. */
+/* One event. `again` events are replaced by the submits that they repeat; named and text point into the trace. */
 struct trace_row {
 	struct trace_event event;
-	/* made, freed, grown, lent: which block. submit: its number among the different submits, the same for the same names. */
+	/*
+	 * For made, freed, grown and lent: the number of the block. For submit: its number among the different
+	 * submits, equal for equal names.
+	 */
 	uint32_t which;
 };
 
-/* One allocation from beginning to end. */
+/* One allocation, from its creation to its end. */
 struct trace_block {
-	uint64_t id, address, bytes, on_host; /* on_host: bytes placed there when it was made ... */
-	uint64_t on_peers;                    /* ... or, so many of these, on devices that lend */
-	uint64_t made, freed;                 /* ns; freed: UINT64_MAX where it was not */
+	uint64_t id, address, bytes, on_host; /* on_host: bytes placed on the host when it was made */
+	uint64_t on_peers;                    /* bytes of on_host that were placed on devices that lend */
+	uint64_t made, freed;                 /* ns; freed: UINT64_MAX if it was not freed */
 	uint32_t device, api, backend, rule, site;
 	/*
-	 * While it lived: what was moved of it, and how many submissions named it. A piece that holds several blocks counts
-	 * for each, with its share of the bytes. A refetch comes in within 10 s of having left. What stayed counts nowhere.
+	 * Moves and submissions while the block lived. A piece that holds several blocks counts for each, with its
+	 * share of the bytes. A refetch is a fetch within 10 s of the eviction. Pieces that did not move are not
+	 * counted.
 	 */
 	uint64_t bytes_in, bytes_out, moves_in, moves_out, refetches, submits;
 };
@@ -38,43 +42,49 @@ struct trace {
 	char *head;             /* the text of the file's head */
 	uint64_t start, clock;  /* ns since 1970, and CLOCK_MONOTONIC at that moment */
 	uint64_t first, last;   /* times of the first and the last event, ns */
-	struct trace_row *rows; /* in the order of their times; equal ones in that of the file */
+	struct trace_row *rows; /* sorted by time; equal times in the order of the file */
 	size_t n_rows;
-	struct trace_block *blocks; /* in the order in which they were made */
+	struct trace_block *blocks; /* in the order of their creation */
 	size_t n_blocks;
-	uint32_t n_submits;        /* different ones */
-	char **names[TRACE_LISTS]; /* by number; NULL: never named */
+	uint32_t n_submits;        /* number of different submits */
+	char **names[TRACE_LISTS]; /* by number; NULL: never defined */
 	size_t n_names[TRACE_LISTS];
-	uint64_t n_lost;  /* events, by the file's own count */
-	uint64_t bytes;   /* of the file, unpacked */
-	bool tells_peers; /* it has what devices lend to each other; files of older versions count that as the host's */
-	bool ended;       /* the process ended by itself */
-	bool cut;         /* the last frame is not whole: dropped, as expected of a process that was killed */
-	bool damaged;     /* something in the middle is wrong: what comes after it was not read */
-	char problem[160]; /* what, for people; "" */
-	/* The reader's own. */
-	char *file; /* its bytes: texts of events point there */
+	uint64_t n_lost; /* lost events, as the file counts them */
+	uint64_t bytes;  /* size of the file, uncompressed */
+	bool
+	    tells_peers; /* the file records lending between devices; files of older versions count lent memory as the host's */
+	bool ended;        /* the process ended by itself */
+	bool cut;          /* the last frame is incomplete and was dropped, as expected of a killed process */
+	bool damaged;      /* the middle of the file is damaged: what follows was not read */
+	char problem[160]; /* why the file is damaged or unreadable, for people; "" if it is not */
+	/* Internal. */
+	char *file; /* contents of the file: texts of events point into it */
 	struct trace_memory *memory;
 	struct trace_places *places;
 };
 
 /*
- * Read a file, also one that is gzipped; "-" is not special. 0, or a negative errno with problem filled in: no memory, no such file, -EINVAL: not
- * a trace, or of a version that is not known. What was read must be given to trace_free().
+ * Reads a file, which may be compressed with gzip; "-" is not special. Returns 0, or a negative errno with problem
+ * filled in: out of memory, no such file, -EINVAL for a file that is no trace or of an unknown version. The caller
+ * must pass the result of a successful call to trace_free().
  */
 int trace_read_file(const char *path, struct trace *ret_trace);
 void trace_free(struct trace *trace);
 
-/* A value of the head, in room of the caller; "" when it is not there. */
+/* Copies a value of the head to the caller's buffer and returns it; "" if it does not exist. */
 const char *trace_value(const struct trace *trace, const char *key, char *room, size_t bytes);
-/* A name, or "?" */
+/* Returns a name, or "?" if it was never defined. */
 const char *trace_text(const struct trace *trace, enum trace_list list, uint64_t number);
-/* The block that was alive at this address at this time, from made to before freed; TRACE_NONE: none was. */
+/*
+ * Returns the block that was alive at this address at this time (from made until before freed); TRACE_NONE if none
+ * was.
+ */
 uint32_t trace_block_at(const struct trace *trace, uint64_t address, uint64_t time);
 
 /*
- * The most bytes that were live at once, as the program asked for them: of each of the first n devices, and of all together.
- * This is "the peak" wherever a tool names one. False: no memory, and the results are not set.
+ * Computes the maximum of bytes live at once, as requested by the program, of each of the first n devices and of all
+ * together. Every "peak" that a tool reports is this one. Returns false if memory runs out; the results are then not
+ * set.
  */
 bool trace_peaks(const struct trace *trace, uint64_t *ret_devices, uint32_t n, uint64_t *ret_all);
 

@@ -1,3 +1,6 @@
+/*
+ * Helpers of the trace reader: memory that lives as long as the trace, texts and numbers.
+ */
 #include "tools/trace/trace_internal.h"
 #include "tools/common/grow.h"
 
@@ -10,7 +13,7 @@ enum { MEMORY_BLOCK = 1 << 20 };
 struct trace_memory {
 	struct trace_memory *next;
 	size_t used, room;
-	/* then room bytes */
+	/* followed by `room` bytes */
 };
 
 void reader_problem(struct trace *trace, const char *format, ...)

@@ -1,7 +1,7 @@
 /*
- * A trace that somebody has compressed with gzip, of one stream or of several behind each other. It is unpacked in memory,
- * and what it unpacks to is believed no more than any other file: after the first bytes that are no trace nothing is
- * unpacked, and never more than UNPACKED_MOST, which a job writes in months.
+ * Unpacks a trace that was compressed with gzip, in one stream or several consecutive ones. It is unpacked in memory,
+ * and its contents are not trusted: if the first bytes are no trace, unpacking stops, and it never exceeds
+ * UNPACKED_MOST, which a job takes months to write.
  */
 #include "tools/trace/trace_internal.h"
 
@@ -33,14 +33,15 @@ static bool has_room(struct unpacking *unpacking)
 	return true;
 }
 
-/* One turn of inflate(): its status. *at: how far the file has been read. */
+/* Calls inflate() once and returns its status. *at: how much of the file has been read. */
 static int unpack_some(struct unpacking *unpacking, const uint8_t *from, size_t bytes, size_t *at)
 {
 	z_stream *stream = &unpacking->stream;
 	size_t in = bytes - *at < STEP ? bytes - *at : STEP;
 	size_t out = unpacking->room - unpacking->n < STEP ? unpacking->room - unpacking->n : STEP;
 
-	stream->next_in = (Bytef *)(uintptr_t)(from + *at); /* zlib does not write there, but does not say so */
+	stream->next_in =
+	    (Bytef *)(uintptr_t)(from + *at); /* zlib does not write to its input, although the type is not const */
 	stream->avail_in = (uInt)in;
 	stream->next_out = unpacking->to + unpacking->n;
 	stream->avail_out = (uInt)out;
@@ -62,7 +63,10 @@ bool reader_is_packed(const void *file, size_t bytes)
 	return bytes >= 2 && !memcmp(file, "\x1f\x8b", 2);
 }
 
-/* To the end of what can be unpacked. 0, or a negative errno; a file that is cut or damaged is read up to there. */
+/*
+ * Unpacks to the end of what can be unpacked. Returns 0 or a negative errno; a file that is cut or damaged is unpacked
+ * up to there.
+ */
 static int unpack_all(struct reader *reader, struct unpacking *unpacking)
 {
 	const uint8_t *from = (const uint8_t *)reader->trace->file;
@@ -77,10 +81,10 @@ static int unpack_all(struct reader *reader, struct unpacking *unpacking)
 			return -ENOMEM;
 		if (!is_trace(unpacking) || status == Z_DATA_ERROR || status == Z_NEED_DICT)
 			break;
-		/* Nothing more is there, and nothing more comes out. */
+		/* The input is used up and no output is left. */
 		if (status == Z_BUF_ERROR)
 			break;
-		/* Behind a stream there may be another, or zeros of a tape. */
+		/* A stream may be followed by another, or by zero padding of a tape. */
 		if (status == Z_STREAM_END &&
 		    (!reader_is_packed(from + at, reader->bytes - at) || inflateReset(&unpacking->stream) != Z_OK))
 			break;
@@ -98,7 +102,7 @@ int reader_unpack(struct reader *reader)
 {
 	struct unpacking unpacking = {0};
 
-	/* 15: the largest window; 16: gzip's head and checksum. */
+	/* 15: the largest window; 16: expect gzip's head and checksum. */
 	if (inflateInit2(&unpacking.stream, 15 + 16) != Z_OK)
 		return -ENOMEM;
 	int error = unpack_all(reader, &unpacking);
