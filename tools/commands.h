@@ -4,7 +4,7 @@
 #ifndef TOOLS_COMMANDS_H
 #define TOOLS_COMMANDS_H
 
-/* A command gets its own arguments, argv[0] being its name, and returns the exit status. */
+/* Each function runs one command. argv[0] is the command's name. Returns the exit status. */
 int tool_check(int argc, char **argv);
 int tool_explain(int argc, char **argv);
 int tool_doctor(int argc, char **argv);

@@ -1,5 +1,6 @@
 /*
- * main.c: which command? A new one is a row here, a prototype in tool.h and a file.
+ * main.c: the entry point of `spillway`: looks up the command and calls it. A new command needs a row in this file, a
+ * prototype in commands.h and a file.
  */
 #include <errno.h>
 #include <signal.h>
@@ -153,8 +154,8 @@ static void on_signal(int number)
 }
 
 /*
- * A file beyond the limit of `ulimit -f` shall be an error of its write, not the end of us. A handler, for what is
- * ignored would be ignored in programs that we become, too.
+ * A write beyond the limit of `ulimit -f` must fail with an error instead of ending the tool (SIGXFSZ). A handler is
+ * installed, because an ignored signal would stay ignored in the programs that the tool executes.
  */
 static void outlive_large_files(void)
 {
@@ -170,7 +171,7 @@ int main(int argc, char **argv)
 	outlive_large_files();
 	int status = main_dispatch(argc, argv);
 
-	/* A full disk must not look like success. Of an earlier failure the reason is not known any more. */
+	/* A full disk must not look like success. The reason of an earlier failure is no longer known. */
 	errno = 0;
 	if (fflush(stdout) != 0 || ferror(stdout)) {
 		tool_say("the output could not be written: %s", errno ? strerror(errno) : "is there room for it?");

@@ -1,6 +1,7 @@
 /*
- * A backward pass finds for each use the next one of the same item; a forward pass keeps what is resident in a heap by next
- * use, whose stale entries are dropped when they come up. First uses bring nothing in: nothing was written yet.
+ * Belady's rule in two passes. A backward pass finds for each use the next one of the same item. A forward pass keeps
+ * resident items in a heap ordered by next use; stale entries of the heap are dropped when they reach the top. The
+ * first use of an item fetches nothing, because nothing was written yet.
  */
 #include "tools/common/belady.h"
 
@@ -97,7 +98,7 @@ static struct belady_entry belady_pop(struct belady *b)
 
 /* ---- submissions ---- */
 
-/* Evicts until there is room, but nothing that this submission names. */
+/* Evicts until there is room, but no item that this submission names. Returns whether there is room. */
 static bool make_room(struct belady *b, uint64_t bytes, uint32_t number)
 {
 	if (b->spares && bytes > b->budget)

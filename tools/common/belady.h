@@ -1,10 +1,11 @@
 /*
- * belady.h: Belady's rule on a recorded list of submissions: what is used farthest in the future is evicted first. A
- * reference and no bound: items differ in size. Pure: nothing is printed, no clock, no GPU.
+ * belady.h: simulates Belady's rule (evict first what is used farthest in the future) on a recorded list of
+ * submissions. The result is a reference and no bound, because items differ in size. The simulation prints nothing and
+ * uses neither clock nor GPU.
  *
  *   belady_start(&b, n_items, n_uses), then fill b.bytes
  *   belady_look_ahead() for each submission, the last one first
- *   belady_rewind(&b, budget), then belady_submit() and belady_forget() in the order of the record; again for each budget
+ *   belady_rewind(&b, budget), then belady_submit() and belady_forget() in recorded order; again for each budget
  *   belady_end(&b)
  */
 #ifndef SPILLWAY_BELADY_H
@@ -14,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The items that a submission names, each once: every `step`th number from `first` on. */
+/* The items that a submission names, each once: every `step`th number, starting at `first`. */
 struct belady_names {
 	const uint32_t *first;
 	uint32_t n, step;
@@ -25,8 +26,8 @@ struct belady {
 	bool spares;      /* an item that is larger than the budget evicts nothing */
 	bool counts;      /* whether what follows is added to the sums below */
 	uint64_t outside; /* bytes of the budget that are taken by something else */
-	uint64_t in, out; /* bytes brought in, bytes evicted */
-	uint64_t missed;  /* bytes that would have been brought in, but do not fit */
+	uint64_t in, out; /* bytes fetched, bytes evicted */
+	uint64_t missed;  /* bytes that would have been fetched, but do not fit */
 	uint64_t over;    /* submissions that name more than fits */
 
 	/* Internal. */
@@ -34,20 +35,23 @@ struct belady {
 	uint32_t *next;             /* by use: the submission that names its item next, or UINT32_MAX */
 	uint32_t *use;              /* the same by item */
 	uint32_t *stamp;            /* by item: the submission that named it last, plus 1 */
-	uint8_t *here, *written;    /* by item: resident; there is something to bring in */
-	struct belady_entry *heap;  /* of resident items, the farthest on top; an entry may be stale */
+	uint8_t *here, *written;    /* by item: it is resident; it has contents to fetch */
+	struct belady_entry *heap;  /* resident items, the farthest next use on top; an entry may be stale */
 	size_t n_heap;
 	uint64_t used, budget;
 };
 
-/* n_uses: names of all submissions together. Returns false without memory; the caller must call belady_end() then, too. */
+/*
+ * n_uses is the number of names in all submissions together. Returns false if memory runs out; the caller must call
+ * belady_end() then, too.
+ */
 bool belady_start(struct belady *b, size_t n_items, size_t n_uses);
 void belady_end(struct belady *b);
-/* The number of a submission is below UINT32_MAX - 1, and grows. */
+/* Submission numbers must be below UINT32_MAX - 1 and must increase from call to call of belady_submit(). */
 void belady_look_ahead(struct belady *b, struct belady_names names, uint32_t number);
 void belady_rewind(struct belady *b, uint64_t budget);
 void belady_submit(struct belady *b, struct belady_names names, uint32_t number);
-/* The item is freed: it leaves without a copy, and holds nothing when it is named again. */
+/* Frees the item: it leaves the device without a copy, and has no contents when it is named again. */
 void belady_forget(struct belady *b, uint32_t item);
 
 #endif

@@ -1,3 +1,6 @@
+/*
+ * Reads symbols, versions and texts from an ELF file that is mapped for reading.
+ */
 #include "tools/common/elf_file.h"
 
 #include <elf.h>
@@ -9,9 +12,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Versions that are looked at, at most: a file made up may have chains that cross. */
+/* Maximum number of versions examined: the chains of a forged file may cross. */
 enum { VERSIONS_MOST = 10000 };
-/* A longer text is taken for none: names of files and versions are far shorter. */
+/* A longer text counts as missing: names of files and versions are far shorter. */
 enum { TEXT_MOST = 64 << 10 };
 
 struct elf_file {
@@ -25,7 +28,7 @@ struct part {
 	size_t n;
 };
 
-/* Those bytes of the file; {0} when they are not all there. */
+/* Returns these bytes of the file; {0} if they are not all in the file. */
 static struct part part_of(const struct elf_file *file, uint64_t offset, uint64_t n)
 {
 	if (offset > file->n || n > file->n - offset)
@@ -34,8 +37,9 @@ static struct part part_of(const struct elf_file *file, uint64_t offset, uint64_
 }
 
 /*
- * About to look at n bytes more; false: that would be more than a file is worth. Counted over the whole file, not by table:
- * sections of a file made up may all be the same bytes, and each of its symbols may have a name that goes on to its end.
+ * Accounts for n more bytes. Returns false if that would exceed ELF_LOOK_MOST. The limit applies to the whole file and
+ * not to each table: sections of a forged file may all be the same bytes, and each of its symbols may have a name that
+ * extends to its end.
  */
 static bool may_look(struct elf_file *file, size_t n)
 {
@@ -56,17 +60,17 @@ static Elf64_Ehdr header_of(const struct elf_file *file)
 {
 	Elf64_Ehdr header;
 
-	memcpy(&header, file->bytes, sizeof(header)); /* elf_open() made sure of it */
+	memcpy(&header, file->bytes, sizeof(header)); /* elf_open() checked that it fits */
 	return header;
 }
 
-/* The i-th section; false: there is none, or enough was looked at. */
+/* Finds the i-th section. Returns false if it does not exist or the limit was reached. */
 static bool section_at(struct elf_file *file, unsigned i, Elf64_Shdr *ret_section)
 {
 	Elf64_Ehdr header = header_of(file);
 
 	if (i >= header.e_shnum || header.e_shentsize != sizeof(*ret_section) ||
-	    header.e_shoff > file->n) /* so that the sum below does not wrap */
+	    header.e_shoff > file->n) /* so that the sum below does not overflow */
 		return false;
 	struct part part = part_of(file, header.e_shoff + (uint64_t)i * sizeof(*ret_section), sizeof(*ret_section));
 	if (!part.at || !may_look(file, sizeof(*ret_section)))
@@ -80,7 +84,9 @@ static struct part elf_file_contents(const struct elf_file *file, const Elf64_Sh
 	return section->sh_type == SHT_NOBITS ? (struct part){0} : part_of(file, section->sh_offset, section->sh_size);
 }
 
-/* The text at offset of a table of texts; NULL where it does not end in it, or is longer than any that we look for. */
+/*
+ * Returns the text at offset of a string table; NULL if it does not end within the table or is longer than TEXT_MOST.
+ */
 static const char *text_at(struct elf_file *file, struct part table, uint64_t offset)
 {
 	size_t n = offset < table.n ? table.n - (size_t)offset : 0;
@@ -89,19 +95,19 @@ static const char *text_at(struct elf_file *file, struct part table, uint64_t of
 	const char *end = n && may_look(file, n) ? memchr(table.at + offset, 0, n) : NULL;
 	if (!end)
 		return NULL;
-	/* What comes after its end was not looked at. */
+	/* The bytes after the end of the text were not examined. */
 	file->looked -= n - (size_t)(end + 1 - (table.at + offset));
 	return table.at + offset;
 }
 
-/* Do these n bytes stand at offset of a table of texts? */
+/* Returns whether these n bytes are at offset of a string table. */
 static bool has_at(struct elf_file *file, struct part table, uint64_t offset, const char *bytes, size_t n)
 {
 	return offset <= table.n && n <= table.n - offset && may_look(file, n) &&
 	       memcmp(table.at + offset, bytes, n) == 0;
 }
 
-/* The section of that type, and the table of texts that it goes with. */
+/* Finds the section of that type and its string table. */
 static bool find_section(struct elf_file *file, unsigned type, struct part *ret_part, struct part *ret_texts)
 {
 	Elf64_Shdr section, texts;
@@ -172,7 +178,7 @@ const char *elf_loader(struct elf_file *file)
 	return NULL;
 }
 
-/* The first symbol it defines that is exactly this name, or begins so and is wanted. */
+/* Returns the first defined symbol that equals name or, if is_wanted is set, that begins with name and is wanted. */
 static const char *find_symbol(struct elf_file *file, const char *name, bool (*is_wanted)(const char *name))
 {
 	size_t n = strlen(name) + (is_wanted ? 0 : 1);
@@ -204,7 +210,7 @@ const char *elf_defines_prefix(struct elf_file *file, const char *prefix, bool (
 	return find_symbol(file, prefix, is_wanted);
 }
 
-/* "GLIBC_2.34" -> 2034, 0 for what is no such name ("GLIBC_PRIVATE"). */
+/* "GLIBC_2.34" gives 2034; a name without a version ("GLIBC_PRIVATE") gives 0. */
 static int version_number(const char *name, const char *prefix)
 {
 	char *end;
@@ -222,7 +228,10 @@ int elf_needs_version(struct elf_file *file, const char *prefix)
 
 	if (!find_section(file, SHT_GNU_verneed, &needs, &texts))
 		return 0;
-	/* A library, then its versions; both are chains. Steps forward only, so that they end. */
+	/*
+	 * The outer loop visits libraries, the inner one their versions; both are chains. Steps must go forward, so
+	 * that the loops end.
+	 */
 	for (uint64_t at = 0; at + sizeof(Elf64_Verneed) <= needs.n && left > 0;) {
 		Elf64_Verneed library;
 
@@ -259,7 +268,7 @@ bool elf_has_text(struct elf_file *file, const char *text)
 
 		if (!part.at || !has_at(file, names, section.sh_name, ".rodata", 7))
 			continue;
-		/* Of a section too large to be looked at all of it, as much as may be. */
+		/* A section that exceeds the limit is searched as far as the limit allows. */
 		size_t left = ELF_LOOK_MOST - file->looked, n = part.n < left ? part.n : left;
 		if (may_look(file, n) && memmem(part.at, n, text, strlen(text)))
 			return true;

@@ -1,4 +1,6 @@
-/* Names and arithmetic. The readings over time are in figures_watch.c. */
+/*
+ * Names, units and arithmetic of the figures of one page. figures_watch.c compares readings over time.
+ */
 #include "tools/common/figures.h"
 
 #include <math.h>
@@ -36,7 +38,7 @@ const struct figures_name figures_links[LINK_COUNT] = {
 #include "shim/stats/stats.def"
 };
 
-/* What a name ends with in its own unit and in the base unit, and what one is worth in it. */
+/* The suffix of a name in its own unit and in the base unit, and the value of one unit in base units. */
 static const struct {
 	const char *name, *tail, *base_tail;
 	double scale;
@@ -45,7 +47,7 @@ static const struct {
     [FIGURES_BYTES] = {"bytes", "_bytes", "_bytes", 1},
     [FIGURES_US] = {"microseconds", "_us", "_seconds", 1e-6},
     [FIGURES_KIB_MS] = {"KiB x ms", "", "_byte_seconds", 1.024},
-    [FIGURES_NS] = {"nanoseconds", "_ns", "_duration_seconds", 1e-9}, /* a name that no counter of seconds has */
+    [FIGURES_NS] = {"nanoseconds", "_ns", "_duration_seconds", 1e-9}, /* a suffix that no counter of seconds has */
 };
 
 const char *figures_unit_name(enum figures_unit unit)
@@ -95,7 +97,7 @@ double figures_rate(uint64_t now, uint64_t before, double seconds)
 {
 	if (now == STATS_NA || before == STATS_NA || !(seconds > 0))
 		return NAN;
-	/* Sums that grow with time are exact to a rounding only, and may seem to go back. */
+	/* Sums that grow with time are exact only to a rounding, and may seem to decrease. */
 	return now > before ? (double)(now - before) / seconds : 0;
 }
 
@@ -139,7 +141,7 @@ double figures_sum(const _Atomic uint64_t histogram[STATS_BUCKETS])
 
 const char *figures_uuid(const unsigned char uuid[16], const char *name, char room[FIGURES_UUID])
 {
-	/* A slice of a GPU has an id of its own, which all tools write with MIG in front. */
+	/* A MIG instance has an id of its own, which all tools write with the prefix MIG. */
 	int n = snprintf(room, FIGURES_UUID, "%s-", strstr(name, " MIG ") ? "MIG" : "GPU");
 
 	for (unsigned i = 0; i < 16; i++)

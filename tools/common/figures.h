@@ -1,8 +1,9 @@
 /*
- * figures.h: what the numbers of a page mean, and what becomes of them between two readings. For tools of one thread.
+ * figures.h: the meaning of the numbers in a stats page, and the rates between two readings. Only for tools with one
+ * thread.
  *
- * The names, units and texts are those of stats.def. A number that was not measured is STATS_NA, and what is computed of
- * it is NAN; so is a rate before the second reading.
+ * The names, units and texts are those of stats.def. A number that was not measured is STATS_NA, and a value computed
+ * from it is NAN; a rate is NAN before the second reading.
  */
 #ifndef TOOLS_FIGURES_H
 #define TOOLS_FIGURES_H
@@ -16,127 +17,133 @@ enum figures_unit { FIGURES_COUNT, FIGURES_BYTES, FIGURES_US, FIGURES_KIB_MS, FI
 struct figures_name {
 	const char *name; /* as in JSON */
 	enum figures_unit unit;
-	bool gauge; /* what holds now; else it only grows */
+	bool gauge; /* a current value; otherwise the number only grows */
 	const char *text;
 };
 
 extern const struct figures_name figures_counters[STAT_COUNT];
-extern const struct figures_name figures_tables[FIGURE_COUNT]; /* by device, backend, rule and site */
+extern const struct figures_name figures_tables[FIGURE_COUNT]; /* of devices, backends, rules and sites */
 extern const struct figures_name figures_histograms[HISTOGRAM_COUNT];
 extern const struct figures_name figures_places[PLACE_COUNT];
 extern const struct figures_name figures_faults[FAULT_COUNT];
 extern const struct figures_name figures_links[LINK_COUNT];
 
-/* "", "bytes", "microseconds", "KiB x ms", "nanoseconds" */
+/* Returns "", "bytes", "microseconds", "KiB x ms" or "nanoseconds". */
 const char *figures_unit_name(enum figures_unit unit);
 
-/* The name for Prometheus, in its base units: "spillway_", table ("" or "rule_", say), the name, unit, "_total". */
+/*
+ * Returns the Prometheus name, in base units: "spillway_", table (such as "" or "rule_"), the name, the unit,
+ * "_total".
+ */
 #define FIGURES_PROM 96
 const char *figures_prom_name(const struct figures_name *name, const char *table, char room[FIGURES_PROM]);
-/* What one of the unit is in base units: bytes, seconds, byte seconds. */
+/* Returns the value of one of the unit in base units: bytes, seconds, byte seconds. */
 double figures_prom_scale(enum figures_unit unit);
 
 /* ---- one page ---- */
 
 uint64_t figures_live(const struct page *page, enum place place);
-/* Bytes of all places. */
+/* Returns the live bytes of all places together. */
 uint64_t figures_live_all(const struct page *page);
-/* Of the process; STATS_NA where nothing counts it. */
+/* Returns the faults of the process; STATS_NA where nothing counts them. */
 uint64_t figures_fault(const struct page *page, enum stats_fault fault);
 
 /* ---- histograms ---- */
 
 uint64_t figures_measured(const _Atomic uint64_t histogram[STATS_BUCKETS]);
-/* The value, ns, that so large a share of all does not exceed: the middle of its bucket. NAN of none. */
+/*
+ * Returns the value, in ns, that this share of all measurements does not exceed (the middle of its bucket). Returns
+ * NAN for an empty histogram.
+ */
 double figures_percentile(const _Atomic uint64_t histogram[STATS_BUCKETS], double share);
-/* The sum of the buckets' middles, ns. */
+/* Returns the sum of all measurements, in ns, each taken as the middle of its bucket. */
 double figures_sum(const _Atomic uint64_t histogram[STATS_BUCKETS]);
 
 /* ---- readings over time ---- */
 
 #define FIGURES_HISTORY 128
 
-/* The last values of something, NAN where it was not known. */
+/* The last values of a quantity; NAN where it was not known. */
 struct figures_history {
 	float value[FIGURES_HISTORY];
-	unsigned n; /* ever */
+	unsigned n; /* number of values added, including those no longer kept */
 };
 
-/* The value of so many readings ago, 0 being the last; NAN beyond what is kept. */
+/* Returns the value of `readings` readings ago, 0 being the last; NAN beyond what is kept. */
 double figures_ago(const struct figures_history *history, unsigned readings);
 
 enum figures_flow { FLOW_IN, FLOW_OUT, FLOW_FAULTS, FLOW_COUNT };
 
 struct figures_process {
-	struct page *page, *before; /* before: NULL at first, or where either is not good */
-	double seconds;             /* between the two */
+	struct page *page, *before; /* before: NULL after the first reading, and where either page is not good */
+	double seconds;             /* between the two readings */
 	struct figures_history flow[FLOW_COUNT];
 };
 
-/* Devices that are the same for several processes, by their UUID. */
+/* One device. A device that several processes use is recognised by its UUID and appears once. */
 struct figures_device {
 	char name[STATS_TEXT];
 	unsigned char uuid[16];
-	uint64_t number; /* of the first process that has it */
+	uint64_t number; /* in the first process that has the device */
 	uint64_t total, live[PLACE_COUNT];
-	uint64_t lent; /* by it, in each process to the other devices of that */
+	uint64_t lent; /* by this device, to other devices of the same process; summed over processes */
 	unsigned n_processes;
 };
 
-/* One that lends to another, of all processes together. */
+/* A link from a device that lends to one that borrows, summed over all processes. */
 struct figures_link {
-	size_t device, lender;                          /* in the list of devices */
+	size_t device, lender;                          /* indices in the list of devices */
 	uint64_t kind;                                  /* enum stats_link_kind */
-	uint64_t figure[LINK_COUNT], moved[LINK_COUNT]; /* moved: since the reading before */
-	bool has_before;                                /* there was one */
+	uint64_t figure[LINK_COUNT], moved[LINK_COUNT]; /* moved: since the previous reading */
+	bool has_before;                                /* a previous reading exists */
 };
 
 struct figures {
 	struct figures_process *process;
 	size_t n;
-	size_t n_gone; /* of those: killed, so that their file is still there */
+	size_t n_gone; /* of those: killed processes, whose file still exists */
 	struct figures_device *device;
 	size_t n_devices;
-	struct figures_link *link; /* those over which something may be, or was, moved */
+	struct figures_link *link; /* links over which a move is possible or has happened */
 	size_t n_links;
-	struct figures_history flow[FLOW_COUNT]; /* of all together */
+	struct figures_history flow[FLOW_COUNT]; /* all processes together */
 	size_t n_refused;
-	uint64_t clock, wall; /* of the last reading: CLOCK_MONOTONIC, and since 1970; ns */
-	double seconds;       /* since the one before; 0: there was none */
+	uint64_t clock, wall; /* time of the last reading: CLOCK_MONOTONIC, and since 1970; ns */
+	double seconds;       /* since the previous reading; 0 if there was none */
 };
 
 struct figures_choice {
-	uid_t only; /* (uid_t)-1: all users that may be seen */
+	uid_t only; /* (uid_t)-1: all users that are visible */
 	const pid_t *pid;
 	size_t n_pids;
 	const uint64_t *identity;
-	size_t n_identities; /* none of either: all */
+	size_t n_identities; /* if both lists are empty: all processes */
 };
 
-/* Take a reading. False: no memory. */
+/* Takes a reading. Returns false if memory runs out. */
 bool figures_read(struct figures *figures, const struct figures_choice *choice);
 void figures_free(struct figures *figures);
 
-/* A second; NAN where it cannot be told. */
+/* Returns the rate per second; NAN where it is not known. */
 double figures_rate(uint64_t now, uint64_t before, double seconds);
 double figures_counter_rate(const struct figures_process *process, enum stats_counter counter);
 double figures_fault_rate(const struct figures_process *process, enum stats_fault fault);
 
 /* ---- links (figures_links.c) ---- */
 
-/* "NVLink", "PCIe", "none" or "unknown". */
+/* Returns "NVLink", "PCIe", "none" or "unknown". */
 const char *figures_link_kind(uint64_t kind);
-/* Is there anything to say of it? */
+/* Returns whether anything is known about the link. */
 bool figures_link_is_known(const struct stats_link *link);
-/* A second; NAN before the second reading. Of one process, and of all. */
+/* Return the rate per second, of one process and of all; NAN before the second reading. */
 double figures_link_rate(const struct figures_process *process, unsigned device, unsigned lender,
 			 enum stats_link_figure figure);
 double figures_links_rate(const struct figures *figures, const struct figures_link *link,
 			  enum stats_link_figure figure);
-/* Add those of a process, whose i-th device is in the list at at[i]. False: no memory. */
+/* Adds the links of a process, whose i-th device has index at[i] in the list. Returns false if memory runs out. */
 bool figures_links_add(struct figures *figures, const struct figures_process *process, const size_t at[STATS_DEVICES]);
 
-/* "GPU-01234567-...", "MIG-..." */
+/* "GPU-01234567-..." or "MIG-..." */
 #define FIGURES_UUID 48
 const char *figures_uuid(const unsigned char uuid[16], const char *name, char room[FIGURES_UUID]);
 

@@ -1,4 +1,6 @@
-/* Links between devices that lend memory to each other: what is said of each, in one process and in all together. */
+/*
+ * Links between devices that lend memory to each other: their kind and figures, for one process and for all together.
+ */
 #include "tools/common/figures.h"
 
 #include <math.h>

@@ -1,9 +1,10 @@
 /*
- * Readings over time. Each reading looks for all files anew; a process is found again by what it calls itself
+ * Readings over time. Each reading searches for all files again; a process is recognised by its identity
  * (shim/base/identity.h) and its owner.
  *
- * A process in a PID namespace of its own (a container) that shares our folder has an id that means nothing here. It holds
- * its file (user_dir.h); of an older release, which did not, the figures tell: what changes between two readings is alive.
+ * The process id of a process in another PID namespace (a container) that shares a stats folder with the tool means
+ * nothing to the tool. Such a process holds a lock on its file (user_dir.h). Older releases held none; for them, a
+ * process counts as alive if its figures change between two readings.
  */
 #include "tools/common/figures.h"
 
@@ -74,7 +75,7 @@ static void remember_flows(struct figures *figures)
 
 /* ---- devices ---- */
 
-/* Its place in the list. */
+/* Returns the device's index in the list, after adding it if necessary. */
 static size_t device_like(struct figures *figures, const struct stats_device *device, uint64_t number)
 {
 	static const unsigned char none[16];
@@ -84,7 +85,7 @@ static size_t device_like(struct figures *figures, const struct stats_device *de
 
 		if (memcmp(known->uuid, device->uuid, 16) != 0)
 			continue;
-		/* Without an id it is told by what else is known of it. */
+		/* A device without a UUID is recognised by its other properties. */
 		if (memcmp(known->uuid, none, 16) != 0 ||
 		    (known->number == number && !strcmp(known->name, device->name)))
 			return i;
@@ -134,7 +135,7 @@ static bool add_devices(struct figures *figures)
 
 /* ---- a reading ---- */
 
-/* One that was found already has given its page away. */
+/* A process that was already matched has passed on its page, so that the page is NULL. */
 static struct figures_process *figures_watch_find(const struct figures *figures, const struct page *page)
 {
 	for (size_t i = 0; i < figures->n; i++) {
@@ -163,7 +164,7 @@ static bool has_changed(const struct page *page, const struct page *before)
 		      sizeof(page->copy->counter)) != 0;
 }
 
-/* What was known of it goes on; the page that was the last becomes the one before. */
+/* Continues the history of a known process: its last page becomes the previous one. */
 static void go_on(struct figures_process *process, struct figures_process *old)
 {
 	memcpy(process->flow, old->flow, sizeof(process->flow));

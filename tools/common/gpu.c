@@ -1,5 +1,6 @@
 /*
- * The driver is opened here and nowhere else in the tool, and only asked for attributes: no context is made.
+ * Lists the devices through the CUDA driver. This is the only place in the tool's common code that opens the driver,
+ * which is only asked for attributes: no context is created.
  */
 #include "tools/common/gpu.h"
 
@@ -21,7 +22,7 @@ static struct policy_device look_at(__typeof__(&cuDeviceGetAttribute) get, CUdev
 	};
 	int has[sizeof(asked) / sizeof(*asked)] = {0};
 
-	/* What an older driver does not know is not there. */
+	/* A device lacks an attribute that an older driver does not know. */
 	for (unsigned i = 0; i < sizeof(asked) / sizeof(*asked); i++)
 		if (get(&has[i], asked[i], device) != CUDA_SUCCESS)
 			has[i] = 0;

@@ -1,14 +1,17 @@
 /*
- * gpu.h: the devices of this machine, as far as a policy can ask for what they do.
+ * gpu.h: lists the GPUs of this machine, with the attributes that a policy can test.
  */
 #ifndef TOOLS_GPU_H
 #define TOOLS_GPU_H
 
 #include "policy/policy.h"
 
-enum { GPU_MOST = 63 }; /* as many as a rule can name */
+enum { GPU_MOST = 63 }; /* as many devices as a rule can name */
 
-/* How many there are, at most GPU_MOST; 0 where there is no driver, or it does not start. Asks it once. */
+/*
+ * Returns the number of devices, at most GPU_MOST; 0 if there is no driver or it does not start. The driver is queried
+ * by the first call only.
+ */
 int gpu_devices(const struct policy_device **ret_devices);
 
 #endif

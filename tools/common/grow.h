@@ -1,5 +1,5 @@
 /*
- * grow.h: arrays that grow.
+ * grow.h: growing arrays.
  */
 #ifndef SPILLWAY_GROW_H
 #define SPILLWAY_GROW_H
@@ -8,8 +8,8 @@
 #include <stddef.h>
 
 /*
- * Makes room for an element behind the first n. array_p points to the pointer to the array; *room is its length in elements
- * of that many bytes. Returns false without memory; all is then as it was.
+ * Makes room for one element after the first n. array_p points to the pointer to the array; *room is the array's
+ * length in elements of `each` bytes. Returns false if memory runs out, and then changes nothing.
  */
 bool grow(void *array_p, size_t n, size_t *room, size_t each);
 

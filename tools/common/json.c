@@ -1,9 +1,14 @@
+/*
+ * Writes JSON to stdout.
+ */
 #include "tools/common/json.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 
-/* Bytes of the whole UTF-8 character at c, 0 when it is none. Overlong forms and surrogates are none. */
+/*
+ * Returns the length of the valid UTF-8 character at c, 0 if there is none. Overlong forms and surrogates are invalid.
+ */
 static size_t character_length(const unsigned char *c)
 {
 	size_t n = c[0] < 0x80 ? 1 : c[0] >= 0xc2 && c[0] <= 0xdf ? 2 : (c[0] & 0xf0) == 0xe0 ? 3 : 4;

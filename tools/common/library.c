@@ -1,3 +1,6 @@
+/*
+ * Searches for libspillway.so beside the tool and checks that it is the library.
+ */
 #include "tools/common/library.h"
 
 #include <errno.h>
@@ -26,7 +29,7 @@ static bool is_file(const char *path)
 	return stat(path, &status) == 0 && S_ISREG(status.st_mode) && access(path, R_OK) == 0;
 }
 
-/* The loader splits LD_PRELOAD at both and knows no quoting. */
+/* The loader splits LD_PRELOAD at spaces and colons and has no way to quote them. */
 static bool can_be_preloaded(const char *path)
 {
 	if (!strpbrk(path, ": "))

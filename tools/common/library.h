@@ -1,5 +1,5 @@
 /*
- * library.h: where is libspillway.so?
+ * library.h: finds libspillway.so.
  */
 #ifndef TOOLS_LIBRARY_H
 #define TOOLS_LIBRARY_H
@@ -8,15 +8,18 @@
 #include <limits.h>
 
 /*
- * The absolute path of the library: that of given, else the first found beside the tool, in ../lib, ../lib64 and
- * ../lib/<multiarch>. False: it is not there or not usable, which has been said on stderr with the places looked at.
+ * Finds the absolute path of the library: `given` if it is set, otherwise the first one found beside the tool, in
+ * ../lib, ../lib64 and ../lib/<multiarch>. Returns false if it does not exist or is not usable, after an error on
+ * stderr that lists the places searched.
  */
 bool library_find(const char *given, char ret_path[PATH_MAX]);
 
-/* The library for LD_AUDIT, which lies beside that one. False: it does not, and that has been said. */
+/*
+ * Finds the library for LD_AUDIT, which lies beside `library`. Returns false if it does not, after an error on stderr.
+ */
 bool library_find_audit(const char *library, char ret_path[PATH_MAX]);
 
-/* Is it libspillway.so, by the names that it defines? It is read, not loaded. */
+/* Returns whether the file is libspillway.so, judged by the symbols that it defines. The file is read, not loaded. */
 bool library_is_ours(const char *path);
 
 #endif

@@ -1,3 +1,6 @@
+/*
+ * A hash table from numbers to numbers, with open addressing.
+ */
 #include "tools/common/number_map.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /*
- * number_map.h: a hash table from numbers to numbers. Nothing is ever taken out of it.
+ * number_map.h: a hash table from numbers to numbers. Entries cannot be removed.
  */
 #ifndef SPILLWAY_NUMBER_MAP_H
 #define SPILLWAY_NUMBER_MAP_H
@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* {0} is an empty one. */
+/* {0} is an empty table. */
 struct number_map {
 	struct number_entry {
 		uint64_t key, value;
@@ -17,9 +17,9 @@ struct number_map {
 	size_t n, room; /* room: 0 or a power of two */
 };
 
-/* Replaces the value of the key if it has one. Returns false without memory. */
+/* Sets or replaces the value of the key. Returns false if memory runs out. */
 bool number_map_set(struct number_map *map, uint64_t key, uint64_t value);
-/* Returns false if the key is not there. */
+/* Returns false if the key is not in the table. */
 bool number_map_get(const struct number_map *map, uint64_t key, uint64_t *ret_value);
 void number_map_free(struct number_map *map);
 

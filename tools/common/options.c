@@ -1,3 +1,6 @@
+/*
+ * Parses the options of a command with getopt_long() and prints its help, both from one table.
+ */
 #include "tools/common/options.h"
 
 #include <getopt.h>
@@ -42,7 +45,7 @@ static void print_help(const struct options *options)
 		options->more();
 }
 
-/* The argument that getopt_long() refused; it may not have stepped past a cluster of letters. */
+/* Returns the argument that getopt_long() refused. optind may still point to a cluster of short options. */
 static const char *options_refused(char **argv)
 {
 	const char *last = argv[optind - 1];

@@ -1,5 +1,5 @@
 /*
- * options.h: the options of a command as one table: it is parsed, and it is what --help prints.
+ * options.h: describes the options of a command in one table, which is used for parsing and for --help.
  */
 #ifndef SPILLWAY_OPTIONS_H
 #define SPILLWAY_OPTIONS_H
@@ -9,18 +9,23 @@
 
 enum { OPTIONS_GO_ON = -1 };
 
-/* text is NULL where an optional value is absent. Returns false after filling why (POLICY_EXPLAIN_BYTES), or leaving it empty if it has said why. */
+/*
+ * Reads one option. text is NULL if an optional value is absent. Returns false on an error: the reader must have
+ * written the reason into why (POLICY_EXPLAIN_BYTES), or left why empty if it has printed the reason.
+ */
 typedef bool option_reader(void *request, int code, const char *text, char *why);
 
 struct option_row {
 	const char *name;
-	const char *value;   /* its name in the help; NULL: none; "[=N]": it may be absent */
-	const char *help;    /* a line end in it goes on below */
-	void (*more)(void);  /* prints what follows the help; NULL: nothing */
-	option_reader *read; /* NULL: `at` is the place in the request of a bool, or of a text if there is a value */
-	int code;            /* for the reader */
+	const char
+	    *value; /* the value's name in the help; NULL: the option takes no value; "[=N]": the value is optional */
+	const char *help;   /* a line end in it continues on the next line */
+	void (*more)(void); /* prints what follows the help of this option; may be NULL */
+	option_reader
+	    *read; /* NULL: `at` is the offset in the request of a bool, or of a text if the option takes a value */
+	int code;  /* passed to the reader */
 	size_t at;
-	char letter; /* a short form; 0: none */
+	char letter; /* the short form; 0: none */
 };
 #define OPTION_FLAG(called, type, member, says)                                                                        \
 	{                                                                                                              \
@@ -37,16 +42,16 @@ struct option_row {
 
 struct options {
 	const char *command, *head, *tail; /* the help before and after the options */
-	void (*more)(void);                /* prints what follows the tail; NULL: nothing */
+	void (*more)(void);                /* prints what follows the tail; may be NULL */
 	const struct option_row *rows;
 	size_t n;
 	int column;   /* of the help, where the texts of the options begin */
-	bool program; /* what follows the first argument that is none is not ours */
+	bool program; /* arguments after the first one that is not an option belong to another program */
 };
 
 /*
- * Fills the request. Returns OPTIONS_GO_ON, optind then being the first argument that is no option; else the status to end
- * with: --help was printed, or it has been said what is wrong.
+ * Fills the request. Returns OPTIONS_GO_ON, with optind at the first argument that is no option; otherwise the exit
+ * status: --help was printed, or the error was.
  */
 int options_read(const struct options *options, int argc, char **argv, void *request);
 

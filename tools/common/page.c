@@ -1,6 +1,6 @@
 /*
- * One file of figures, read into memory. The copy is made in one go from whole pages of memory to aligned memory; a
- * number is 8 bytes at a multiple of 8, and every processor we run on copies those whole.
+ * Reads one stats file into memory. The copy is one read from page-aligned to aligned memory. A number is 8 bytes at a
+ * multiple of 8, and every supported processor copies those atomically.
  */
 #include "tools/common/page.h"
 
@@ -26,7 +26,7 @@ static uint64_t now_ns(void)
 	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-/* "PID-START.stats" or "PID-START-ID.stats", both numbers in decimal, and nothing else. */
+/* Accepts only "PID-START.stats" and "PID-START-ID.stats", with PID and START in decimal. */
 static bool read_name(const char *name, pid_t *ret_pid, uint64_t *ret_started)
 {
 	uint64_t identity;
@@ -47,7 +47,10 @@ static bool read_name(const char *name, pid_t *ret_pid, uint64_t *ret_started)
 	return !strcmp(rest, STATS_TAIL);
 }
 
-/* The process of that id and age is there, and is the owner's: a number in the name of a file proves nothing. */
+/*
+ * Returns whether a process of that id and start time exists and belongs to the file's owner: a number in a file name
+ * proves nothing.
+ */
 static bool is_alive(const struct page *page)
 {
 	struct stat status;
@@ -56,7 +59,7 @@ static bool is_alive(const struct page *page)
 	if (!page->pid || !page->started || user_dir_process_started(page->pid) != page->started)
 		return false;
 	snprintf(path, sizeof(path), "/proc/%d", (int)page->pid);
-	/* Root's: a process that may not be dumped. */
+	/* /proc/PID belongs to root if the process is not dumpable. */
 	return stat(path, &status) == 0 && (status.st_uid == page->owner || status.st_uid == 0);
 }
 
@@ -71,7 +74,7 @@ __attribute__((format(printf, 2, 3))) static void is_broken(struct page *page, c
 	va_end(arguments);
 }
 
-/* How much of it there is. */
+/* Returns the number of bytes read. */
 static size_t read_all(int fd, void *room, size_t bytes)
 {
 	size_t at = 0;
@@ -90,7 +93,7 @@ static size_t read_all(int fd, void *room, size_t bytes)
 
 static void page_clean(char *text, size_t bytes)
 {
-	char safe[STATS_LINE]; /* the longest there is */
+	char safe[STATS_LINE]; /* as long as the longest text */
 
 	_Static_assert(STATS_LINE >= sizeof(((struct stats_page *)0)->command), "the command is no longer than that");
 	text[bytes - 1] = 0;
@@ -114,13 +117,13 @@ static void clean_texts(struct stats_page *copy)
 		page_clean(copy->site[i].text, STATS_TEXT);
 }
 
-/* False: nothing is written in it yet. */
+/* Returns false if nothing was written to the file yet. */
 static bool check_head(struct page *page, const uint64_t head[2], uint64_t file_bytes)
 {
 	if (!head[0] && !head[1])
 		return false;
 	page->version = head[1];
-	/* No release had none of its own, or a number this high. */
+	/* No release wrote a wrong size, version 0, or a version this high. */
 	if (head[0] != file_bytes || head[1] == 0 || head[1] > 9999)
 		is_broken(page, "its size is %llu bytes, and its head says %llu, version %llu",
 			  (unsigned long long)file_bytes, (unsigned long long)head[0], (unsigned long long)head[1]);
@@ -132,7 +135,7 @@ static bool check_head(struct page *page, const uint64_t head[2], uint64_t file_
 	return true;
 }
 
-/* False: as check_head(). */
+/* Returns false if nothing was written to the file yet. */
 static bool page_fill(struct page *page, int fd, uint64_t file_bytes)
 {
 	uint64_t head[2] = {0};
@@ -162,11 +165,11 @@ static bool page_fill(struct page *page, int fd, uint64_t file_bytes)
 	return true;
 }
 
-/* Only its owner can have written what is in it, and only as the library does. */
+/* Returns whether only the owner can have written the file, judged by type, owner and mode. */
 static bool is_private(const struct stat *status, uid_t owner)
 {
 	return S_ISREG(status->st_mode) && status->st_uid == owner && status->st_nlink == 1 &&
-	       (status->st_mode & 0577) == 0400; /* 0600 while it is filled, and of earlier versions */
+	       (status->st_mode & 0577) == 0400; /* 0600 while the library fills it, and in earlier versions */
 }
 
 struct page *page_read(const struct user_dir *folder, const char *name, uid_t owner)
@@ -176,7 +179,7 @@ struct page *page_read(const struct user_dir *folder, const char *name, uid_t ow
 
 	if (!read_name(name, &found.own_pid, &found.started))
 		return NULL;
-	/* Not blocking: a pipe of that name must not hold us up. */
+	/* Without O_NONBLOCK, a pipe of that name would block the tool. */
 	int fd = openat(folder->fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 	if (fd < 0)
 		return NULL;
@@ -211,7 +214,7 @@ void page_locate(struct page *page, bool fresh)
 {
 	page->pid = page_is_strange(page) ? view_process(page->copy->space, page->own_pid, fresh) : page->own_pid;
 	bool there = is_alive(page);
-	/* The file says what it likes; which process here is meant must fit in start and owner. */
+	/* The contents may be forged: the process found here must match in start time and owner. */
 	if (!there && page_is_strange(page))
 		page->pid = 0;
 	page->alive = there || page->held;
@@ -268,7 +271,7 @@ const char *page_state(const struct page *page)
 	return page->copy->state <= STATS_ENDED ? names[page->copy->state] : "broken";
 }
 
-/* The last part of a path that ends before end. */
+/* Returns the last component of the path that ends before `end`. */
 static const char *base_of(const char *path, const char *end)
 {
 	const char *base = path;

@@ -1,9 +1,10 @@
 /*
- * page.h: the figures of running processes, as their files show them (stats_page.h). Nothing is mapped and nothing is
- * written: a file that its owner cuts short is a short read and no signal, and no process notices that it is looked at.
+ * page.h: reads the figures of running processes from their stats files (stats_page.h). The files are neither mapped
+ * nor written: a file that its owner truncates gives a short read and no signal, and a process cannot notice that it
+ * is read.
  *
- * Nothing in a file is believed: sizes, version and marks are checked, texts get an end and lose what a terminal would
- * obey. Whose process it is says the kernel, by the owner of the file.
+ * The contents are not trusted: sizes, version and marks are checked, texts are terminated and stripped of terminal
+ * control characters. The owner of a process is taken from the file's owner, which the kernel vouches for.
  */
 #ifndef TOOLS_PAGE_H
 #define TOOLS_PAGE_H
@@ -17,59 +18,59 @@
 
 enum page_kind {
 	PAGE_GOOD,
-	PAGE_OTHER_VERSION, /* of another release: there is a process, and no more is known of it */
-	PAGE_BROKEN,        /* not what it should be; problem says why */
+	PAGE_OTHER_VERSION, /* written by another release: the process exists, and nothing more is known about it */
+	PAGE_BROKEN,        /* malformed; `problem` says why */
 };
 
 struct page {
-	pid_t pid;         /* in our PID namespace; 0: it is not seen from here */
-	pid_t own_pid;     /* as the process itself has it */
-	uint64_t started;  /* ticks of /proc/PID/stat */
-	uint64_t identity; /* unique on the machine (shim/base/identity.h); 0: its figures cannot be read */
-	dev_t device;      /* of the file, which tells those apart that cannot be read */
+	pid_t pid;         /* in the tool's PID namespace; 0: not visible from here */
+	pid_t own_pid;     /* as the process itself sees it */
+	uint64_t started;  /* start time in ticks, as in /proc/PID/stat */
+	uint64_t identity; /* unique on the machine (shim/base/identity.h); 0: the figures cannot be read */
+	dev_t device;      /* of the file; distinguishes processes whose figures cannot be read */
 	ino_t inode;
-	bool held; /* somebody has the file mapped (user_dir_hold) */
+	bool held; /* the lock of the file is held: a live process has it open or mapped (user_dir_hold) */
 	uid_t owner;
 	enum page_kind kind;
-	bool alive;              /* the process that made it is still there */
+	bool alive;              /* the process that made the file still exists */
 	uint64_t version;        /* of the layout; 0: broken */
-	uint64_t clock;          /* CLOCK_MONOTONIC when it was read, ns */
-	char problem[96];        /* of a broken one, for people */
-	struct stats_page *copy; /* only where it is good; its texts are fit to be printed */
+	uint64_t clock;          /* CLOCK_MONOTONIC when the file was read, ns */
+	char problem[96];        /* why the page is broken, for people */
+	struct stats_page *copy; /* set only if the page is good; its texts are safe to print */
 };
 
-/* Read the file of that name. NULL: it is gone, is not a file of figures, or is only just being made. */
+/* Reads the file of that name. Returns NULL if it no longer exists, is not a stats file, or is still being created. */
 struct page *page_read(const struct user_dir *folder, const char *name, uid_t owner);
 void page_free(struct page *page);
-/* Find out which process it is and whether that is alive. fresh: as view_process(). */
+/* Finds out which process the page belongs to and whether it is alive. fresh: as for view_process(). */
 void page_locate(struct page *page, bool fresh);
-/* Is it a process of a PID namespace that is not ours? */
+/* Returns whether the process belongs to another PID namespace. */
 bool page_is_strange(const struct page *page);
-/* Do both tell of the same process? */
+/* Returns whether both pages describe the same process. */
 bool page_is_same(const struct page *a, const struct page *b);
 
-/* A counter; for a process that is gone, as it was at its last sign of life. */
+/* Returns a counter; for a process that has ended, its last known value. */
 uint64_t page_counter(const struct page *page, enum stats_counter counter);
-/* For how long the process has used CUDA memory, or had; ns. */
+/* Returns for how long, in ns, the process has used CUDA memory (or had, if it has ended). */
 uint64_t page_age(const struct page *page);
-/* When it was last known to live, CLOCK_MONOTONIC; 0: its figures cannot be read. */
+/* Returns the last time when the process was known to be alive, CLOCK_MONOTONIC; 0 if its figures cannot be read. */
 uint64_t page_last(const struct page *page);
-/* "running", "suspended", "ended", "gone", "other version", "broken" */
+/* Returns "running", "suspended", "ended", "gone", "other version" or "broken". */
 const char *page_state(const struct page *page);
-/* The program without its arguments, "python train.py" where it is a script: short, and nothing secret. */
+/* The program's name without arguments, or "python train.py" for a script: short, and without secrets. */
 #define PAGE_PROGRAM 64
 const char *page_program(const struct page *page, char room[PAGE_PROGRAM]);
 
-/* All pages at one moment, in the order of their process ids here. */
+/* All pages, read at one moment, sorted by process id in the tool's PID namespace. */
 struct pages {
 	struct page **page;
 	size_t n, room;
-	size_t n_refused; /* folders and files that are not as they must be, and were left alone */
+	size_t n_refused; /* folders and files whose owner or mode is wrong, and which were skipped */
 };
 
 /*
- * Look at all folders where processes of this user show their figures; root looks at those of all users. only: this user
- * alone; (uid_t)-1: everybody who may be seen. What was in pages before is freed. False: no memory.
+ * Reads all folders where processes of this user publish figures; for root, those of all users. only: limits this to
+ * one user; (uid_t)-1: all visible users. Frees the previous contents of pages. Returns false if memory runs out.
  */
 bool pages_read(struct pages *pages, uid_t only);
 void pages_free(struct pages *pages);

@@ -1,11 +1,12 @@
 /*
- * Where the files are. A process shows its figures in the folder that its own environment named (user_dir.h), which need
- * not be ours: it may have been started by ssh, cron or a batch system. So all are looked at where the library goes: our
- * XDG_RUNTIME_DIR, /run/user/UID, /dev/shm/spillway-UID and /tmp/spillway-UID. Root looks at the last three of every user.
+ * Finds the stats files. A process publishes its figures in the folder that its own environment named (user_dir.h),
+ * which may differ from the tool's: the process may have been started by ssh, cron or a batch system. So every folder
+ * that the library may use is searched: the tool's XDG_RUNTIME_DIR, /run/user/UID, /dev/shm/spillway-UID and
+ * /tmp/spillway-UID. For root, the last three of every user are searched.
  *
- * A job in a container or with a /tmp of its own, as batch systems make them, has another view of the file system. The
- * kernel leads there by /proc/PID/root; one process of each view is enough, and the list of views is made anew every
- * some readings.
+ * A job in a container, or with a /tmp of its own as batch systems create them, is in another mount namespace. The
+ * tool reaches its file system by /proc/PID/root; one process of each mount namespace is enough, and the list of
+ * namespaces is rebuilt every few readings.
  */
 #include "tools/common/page.h"
 #include "tools/common/grow.h"
@@ -24,14 +25,15 @@
 #include "tools/common/view.h"
 
 enum {
-	MOST_FILES = 10000, /* of one folder; a user with more processes has other worries */
+	MOST_FILES = 10000, /* in one folder; a limit beyond any real use */
 };
 
 struct search {
 	struct pages *pages;
-	uid_t owner;     /* of the folder looked at */
-	uid_t only;      /* (uid_t)-1: all that may be seen */
-	bool other_view; /* its user ids in names may be those of a user namespace: the owner of the folder counts */
+	uid_t owner; /* of the folder being searched */
+	uid_t only;  /* (uid_t)-1: all visible users */
+	bool
+	    other_view; /* another mount namespace: user ids in names may belong to a user namespace, so the owner of the folder counts */
 	bool out_of_memory;
 };
 
@@ -74,7 +76,7 @@ static void look_in(int fd, uid_t owner, struct search *search)
 	close(fd);
 }
 
-/* The folder `name` in parent (a path), if it is its owner's alone. */
+/* Searches the folder `name` in parent (a path) if only its owner can write to it. */
 static void look_at(const char *parent, const char *name, uid_t owner, struct search *search)
 {
 	struct stat status;
@@ -103,9 +105,9 @@ static void look_at(const char *parent, const char *name, uid_t owner, struct se
 	close(fd);
 }
 
-/* ---- folders of one view of the file system; root: what stands before their paths ---- */
+/* ---- folders of one mount namespace; root: the prefix of their paths ---- */
 
-/* The number that the rest of a name is; (uid_t)-1: it is none. */
+/* Reads a user id that takes the whole text; (uid_t)-1 if it is none. */
 static uid_t read_user(const char *text)
 {
 	char *end;
@@ -117,7 +119,10 @@ static uid_t read_user(const char *text)
 	return errno || *end || user >= (uid_t)-1 ? (uid_t)-1 : (uid_t)user;
 }
 
-/* Every folder in `parent` that is called prefix and a user's number; below: the folder in it, NULL for itself. */
+/*
+ * Searches every folder in `parent` whose name is prefix and a user id. below: a folder in it to search instead; NULL
+ * for itself.
+ */
 static void look_at_all_users(const char *parent, const char *prefix, const char *below, struct search *search)
 {
 	DIR *dir = opendir(parent);
@@ -139,7 +144,10 @@ static void look_at_all_users(const char *parent, const char *prefix, const char
 		closedir(dir);
 }
 
-/* spillway-UID in a folder like /tmp: ours, for root everybody's. In another view ours may have any number. */
+/*
+ * Searches spillway-UID in a folder like /tmp: the tool's own user, for root all users. In another mount namespace the
+ * user may have any number.
+ */
 static void look_below(const char *root, const char *folder, struct search *search)
 {
 	char path[PATH_MAX], name[32];

@@ -1,3 +1,6 @@
+/*
+ * Builds LD_PRELOAD without listing the library twice.
+ */
 #include "tools/common/preload.h"
 
 #include <stdbool.h>
@@ -5,7 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* The same file under another name counts too. */
+/* Files are compared by device and inode, because one file may have several names. */
 static bool same_file(const char *a, const char *b)
 {
 	struct stat status_a, status_b;

@@ -1,12 +1,12 @@
 /*
- * preload.h: the LD_PRELOAD of the program to start.
+ * preload.h: builds the LD_PRELOAD of a program to start.
  */
 #ifndef TOOLS_PRELOAD_H
 #define TOOLS_PRELOAD_H
 
 /*
- * The library first, then what existing (may be NULL) holds, ':' between, without the entries that are the library again.
- * The caller frees the result; NULL: no memory.
+ * Joins with ':' the library and the entries of `existing` (may be NULL) that are not the same library. Returns NULL
+ * if memory runs out; the caller must free the result.
  */
 char *preload_join(const char *library, const char *existing);
 

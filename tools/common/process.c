@@ -1,11 +1,12 @@
 /*
- * Which socket belongs to a process? Process ids in names are no proof: they differ between PID namespaces and come again.
- * The kernel knows who listens (SO_PEERCRED), in the ids of whoever asks, so every socket of the folder is asked. That also
- * finds the stale ones, which are removed on the way. The kernel says 0 of a process that has no process id here: one of a
- * container that shares a folder with ours. It is told by its id, which stands in the name.
+ * Finds the control socket of a process. Process ids in names are no proof: they differ between PID namespaces and are
+ * reused. The kernel knows which process listens (SO_PEERCRED), in the ids of the PID namespace of the caller, so the
+ * tool connects to every socket of the folder. That also finds stale sockets, which are removed. The kernel reports id
+ * 0 for a process that is not visible here, such as one in a container that shares a folder with the tool. Such a
+ * process is identified by the identity in the socket's name.
  *
- * A process may have had another XDG_RUNTIME_DIR than the tool has (ssh, cron, a batch system), or another /tmp (a
- * container). So the folders are looked at that the tool would use, and those that the process sees.
+ * A process may have had another XDG_RUNTIME_DIR than the tool (ssh, cron, a batch system), or another /tmp (a
+ * container). So the tool searches the folders that it would use itself and those that the process sees.
  */
 #include "tools/common/process.h"
 
@@ -31,8 +32,8 @@
 #include "tools/common/view.h"
 
 enum {
-	CONNECT_MS = 1000,    /* for a socket with several callers in front of us */
-	MOST_SOCKETS = 10000, /* of one folder; a user with more processes has other worries */
+	CONNECT_MS = 1000,    /* for a socket with several callers waiting before this one */
+	MOST_SOCKETS = 10000, /* in one folder; a limit beyond any real use */
 	MOST_ENVIRONMENT = 1 << 20,
 };
 
@@ -43,7 +44,7 @@ struct search {
 	void *argument;
 };
 
-/* "PID-ID.ctl"; 0: of a release whose names had none. */
+/* Reads the identity from "PID-ID.ctl"; 0 for a release whose names had none. */
 static uint64_t identity_in(const char *name)
 {
 	const char *from = strchr(name, '-');
@@ -99,7 +100,7 @@ static void search_own(const struct search *search)
 	search_folder(user_dir_open_tmp(user_dir_fallback, &folder), &folder, search);
 }
 
-/* What a file of /proc/PID holds, as a text. NULL: it cannot be read. The caller frees it. */
+/* Returns the contents of a file of /proc/PID as a text, or NULL if it cannot be read. The caller must free it. */
 static char *read_file(pid_t pid, const char *file, size_t most, size_t *ret_bytes)
 {
 	char path[64], *text = malloc(most + 1);
@@ -141,7 +142,7 @@ static void search_theirs(pid_t pid, const struct search *search)
 	search_folder(user_dir_open_tmp(path, &folder), &folder, search);
 }
 
-/* A folder of another view, whatever it is called there: it is looked into if it is ours alone. */
+/* Searches a folder of another mount namespace, by whatever name, if only this user can write to it. */
 static void search_path(const char *path, const struct search *search)
 {
 	struct user_dir folder = {.fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)};
@@ -154,7 +155,7 @@ static void search_path(const char *path, const struct search *search)
 	close(folder.fd);
 }
 
-/* Each folder in `parent` whose name begins so; below: what follows its name. */
+/* Searches each folder in `parent` whose name begins with prefix. below: appended to its path. */
 static void search_all_in(const char *parent, const char *prefix, const char *below, const struct search *search)
 {
 	char path[PATH_MAX];
@@ -245,7 +246,7 @@ const char *process_show_name(const struct process_name *name, char room[PROCESS
 
 /* ---- /proc ---- */
 
-/* The effective user of a process. False: it cannot be told. */
+/* Finds the effective user of a process. Returns false if it is not known. */
 static bool owner_of(pid_t pid, uid_t *ret_owner)
 {
 	size_t bytes;
@@ -260,7 +261,7 @@ static bool owner_of(pid_t pid, uid_t *ret_owner)
 	return known;
 }
 
-/* Is libspillway.so mapped? 1, 0, or -1 where that cannot be read. */
+/* Returns 1 if libspillway.so is mapped, 0 if not, -1 if the mappings cannot be read. */
 static int has_library(pid_t pid)
 {
 	char path[64], *line = NULL;

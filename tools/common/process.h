@@ -1,6 +1,6 @@
 /*
- * process.h: running processes under Spillway, as far as the tool can see them: by their control sockets (user_dir.h,
- * control.h) and by /proc.
+ * process.h: finds running processes that use Spillway, by their control sockets (user_dir.h, control.h) and by /proc,
+ * and sends them requests.
  */
 #ifndef TOOLS_PROCESS_H
 #define TOOLS_PROCESS_H
@@ -10,10 +10,10 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define PROCESS_COMMAND 256 /* bytes of a command line that are kept */
-#define PROCESS_REPLY   512 /* room for a reply; the library sends at most 256 bytes */
+#define PROCESS_COMMAND 256 /* bytes kept of a command line */
+#define PROCESS_REPLY   512 /* buffer for a reply; the library sends at most 256 bytes */
 
-/* Which process is meant: by its process id here, or by its id. The other one is 0. */
+/* Names a process by its process id in the tool's PID namespace or by its identity. The other field is 0. */
 struct process_name {
 	pid_t pid;
 	uint64_t identity; /* shim/base/identity.h */
@@ -21,34 +21,37 @@ struct process_name {
 #define PROCESS_NAME 20
 /* Returns false if the text is neither. */
 bool process_read_name(const char *text, struct process_name *ret_name);
-/* As the user wrote it. */
+/* Writes the name as the user wrote it. */
 const char *process_show_name(const struct process_name *name, char room[PROCESS_NAME]);
 
-/* One that has a control socket. */
+/* A process that has a control socket. */
 struct process_found {
-	pid_t pid;         /* here; 0: of a PID namespace that is not seen from here */
-	uint64_t identity; /* 0: of an older release */
-	dev_t device;      /* of the socket: the same one may be found by several ways */
+	pid_t pid;         /* in the tool's PID namespace; 0: not visible from here */
+	uint64_t identity; /* 0: an older release */
+	dev_t device;      /* of the socket; the same socket may be found in several ways */
 	ino_t inode;
 };
 
-/* Connect to the control socket of a process of this user. -1: none is found. */
+/* Connects to the control socket of a process of this user. Returns -1 if no such process is found. */
 int process_connect(const struct process_name *name);
 
-/* Why process_connect() found none, to stderr. verb: what the user asked for. */
+/* Prints to stderr why process_connect() found no process. verb: what the user asked for. */
 void process_explain(const struct process_name *name, const char *verb);
 
-/* Call visit() with each process of this user that has a control socket, connected; visit() owns fd. */
+/* Calls visit() with each process of this user that has a control socket, connected. visit() must close fd. */
 typedef void process_visit(const struct process_found *found, int fd, void *argument);
 void process_each(process_visit *visit, void *argument);
 
-/* Its command line, fit to be printed; "?" where it cannot be read. pid 0: it has none here. */
+/* Fills in the command line, safe to print; "?" if it cannot be read or pid is 0. */
 void process_command(pid_t pid, char ret_command[PROCESS_COMMAND]);
 
-/* Send one request. False: the process does not take it (it has ended, say). */
+/* Sends one request. Returns false if the process does not accept it, for example because it has ended. */
 bool process_send(int fd, const char *request);
 
-/* The reply, without its newline. 1: it is there; 0: not within wait_ms (-1: for ever); -1: none will come. */
+/*
+ * Waits for the reply and removes its newline. Returns 1 if it arrived, 0 if it did not within wait_ms (-1: no limit),
+ * -1 if none will arrive.
+ */
 int process_receive(int fd, int wait_ms, char ret_reply[PROCESS_REPLY]);
 
 #endif

@@ -1,3 +1,6 @@
+/*
+ * A progress line on stderr.
+ */
 #include "tools/common/progress.h"
 
 #include <inttypes.h>
@@ -8,11 +11,11 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Nothing is shown of what is done sooner, and not more often than that. */
+/* Work that takes less than FIRST_MS shows no line; the line is printed at most every EVERY_MS. */
 enum { FIRST_MS = 400, EVERY_MS = 100 };
 
 static struct {
-	const char *what; /* NULL: nothing is shown */
+	const char *what; /* NULL: no line is shown */
 	uint64_t total;
 	int64_t next_ms;
 	bool shown;

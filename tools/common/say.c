@@ -1,3 +1,6 @@
+/*
+ * Messages to stderr.
+ */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +23,10 @@ void tool_print_errors(const struct policy_errors *errors)
 {
 	char line[sizeof(struct policy_error) + 64];
 
-	/* Keys have come from the option where the variable has none; the policy knows the variable alone. */
+	/*
+	 * A policy error names the environment variable even if the text came from an option: the policy parser knows
+	 * only the variable.
+	 */
 	static const char variable[] = "SPILLWAY_SET";
 	bool option = !getenv(variable);
 

@@ -1,3 +1,6 @@
+/*
+ * Reads times of the command line, and waits between rounds.
+ */
 #include "tools/common/seconds.h"
 
 #include <errno.h>
@@ -11,7 +14,7 @@ bool seconds_read(const char *text, double *ret_seconds)
 {
 	char *end;
 
-	/* No hexadecimal, no "inf". The locale is C's: main() sets none. */
+	/* Hexadecimal numbers and "inf" are refused. The locale is "C", because main() sets none. */
 	for (const char *c = text; *c; c++)
 		if (!policy_is_digit(*c) && *c != '.')
 			return false;
@@ -32,7 +35,7 @@ void seconds_sleep(double seconds, const volatile sig_atomic_t *enough)
 	static double last;
 	double now = clock_now();
 
-	/* The first time, and after a long stop, from now on. */
+	/* At the first call, and after a long stop, the pace restarts from now. */
 	if (last + seconds < now || last > now)
 		last = now;
 	last += seconds;

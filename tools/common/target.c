@@ -1,6 +1,6 @@
 /*
- * The loader ignores LD_PRELOAD in a process that gained rights when it was started (AT_SECURE), and there is no loader
- * at all in a static executable. Both run as if nothing had been asked, so the user must hear of it.
+ * Determines why the loader would ignore LD_PRELOAD. It does in a process that gains rights at its start (AT_SECURE),
+ * and a static executable has no loader at all. Both run as if LD_PRELOAD were not set, so the user must be warned.
  */
 #include "tools/common/target.h"
 
@@ -17,7 +17,7 @@
 
 #include "tools/common/tool.h"
 
-/* The kernel follows this many scripts that name scripts, and reads this much of the first line. */
+/* The kernel follows MAX_SCRIPTS scripts that name scripts, and reads MAX_LINE bytes of the first line. */
 enum { MAX_SCRIPTS = 5, MAX_LINE = 256 };
 
 #if defined(__x86_64__)
@@ -41,7 +41,7 @@ static bool is_program(const char *path)
 #define CONTAINER  "neither this environment nor the library is in the container; run spillway in there"
 #define ELSEWHERE  "what it starts runs on another machine; run spillway there"
 
-/* By their names, since that is what people type. "%s" in a reason is the name. */
+/* Matched by name, because that is what people type. "%s" in a reason stands for the name. */
 static const struct {
 	const char *name, *reason;
 } launchers[] = {
@@ -52,8 +52,8 @@ static const struct {
 };
 
 /*
- * Slurm hands all of the environment on unless it is told otherwise, in a variable or, which wins, in an option. A word
- * right behind an option may be its value; the first that is not is the program to start.
+ * Returns Slurm's export setting. Slurm passes the whole environment unless a variable or an option (which wins) says
+ * otherwise. A word right after an option may be its value; the first other word is the program to start.
  */
 static const char *slurm_exports(char *const argv[], const char *variable)
 {
@@ -130,7 +130,7 @@ bool target_find(const char *program, char ret_path[PATH_MAX])
 		folders = "/bin:/usr/bin";
 	for (;;) {
 		size_t length = strcspn(folders, ":");
-		const char *here = length ? "" : "."; /* an empty entry is the current folder */
+		const char *here = length ? "" : "."; /* an empty entry means the current folder */
 
 		if (snprintf(ret_path, PATH_MAX, "%.*s%s/%s", (int)length, folders, here, program) < PATH_MAX &&
 		    is_program(ret_path))
@@ -141,7 +141,7 @@ bool target_find(const char *program, char ret_path[PATH_MAX])
 	}
 }
 
-/* Would starting this ELF file raise the rights of the process? */
+/* Returns whether starting this ELF file would raise the rights of the process. */
 static bool gains_rights(int fd, const char *path)
 {
 	struct statvfs volume;
@@ -158,7 +158,10 @@ static bool gains_rights(int fd, const char *path)
 	return getuid() != 0 && getxattr(path, "security.capability", NULL, 0) > 0;
 }
 
-/* The program's loader, "" where it has none; false: that cannot be read, which is for the kernel to refuse. */
+/*
+ * Finds the program's loader, "" if it has none. Returns false if it cannot be read; the kernel will then refuse the
+ * file.
+ */
 static bool read_loader(int fd, const Elf64_Ehdr *header, char ret_loader[PATH_MAX])
 {
 	*ret_loader = '\0';
@@ -179,7 +182,7 @@ static bool read_loader(int fd, const Elf64_Ehdr *header, char ret_loader[PATH_M
 	return true;
 }
 
-/* Why the loader will not load our library into this ELF file; NULL: it will. */
+/* Returns why the loader will not load the library into this ELF file; NULL if it will. */
 static const char *elf_reason(int fd, const char *path)
 {
 	Elf64_Ehdr header = {0};
@@ -203,8 +206,8 @@ static const char *elf_reason(int fd, const char *path)
 }
 
 /*
- * The program that runs a script whose first bytes are line ("#!/bin/sh -e"): its interpreter, or what "env" would find
- * in its place. line is changed. False: none that can be told.
+ * Finds the program that runs a script whose first bytes are line ("#!/bin/sh -e"): its interpreter, or the program
+ * that "env" would find. Changes line. Returns false if the program is not known.
  */
 static bool script_interpreter(char *line, char ret_path[PATH_MAX])
 {

@@ -1,6 +1,6 @@
 /*
- * tool.h: what all commands share: exit statuses, and what goes to stderr. Results go to stdout, everything else to stderr, every line of the latter with
- * "spillway: " in front unless it names a place in a file.
+ * tool.h: what all commands share: exit statuses and messages. Results go to stdout, everything else to stderr. Every
+ * line on stderr begins with "spillway: " unless it names a place in a file.
  */
 #ifndef TOOLS_TOOL_H
 #define TOOLS_TOOL_H
@@ -10,20 +10,20 @@
 
 #include "policy/policy.h"
 
-/* Exit statuses of the tool itself; `run` otherwise ends with the status of the program. */
+/* Exit statuses of the tool itself. `run` ends with the status of the program if it was started. */
 enum {
 	TOOL_OK = 0,
-	TOOL_BROKEN = 1,           /* the tool could not do its work: no memory, output not written, a refusal */
-	TOOL_BAD = 2,              /* usage, policy, or library: nothing was started */
-	TOOL_PROBLEM = 3,          /* `doctor` did its work, and found something that keeps Spillway from working */
+	TOOL_BROKEN = 1,  /* the tool could not do its work: no memory, output not written, a request refused */
+	TOOL_BAD = 2,     /* error in usage, policy, or library: nothing was started */
+	TOOL_PROBLEM = 3, /* `doctor` did its work, and found a problem that keeps Spillway from working */
 	TOOL_NOT_EXECUTABLE = 126, /* as in a shell */
 	TOOL_NOT_FOUND = 127,      /* as in a shell */
 };
 
-/* "spillway: ..." and a line end, to stderr. */
+/* Prints "spillway: ..." and a line end to stderr. */
 __attribute__((format(printf, 1, 2))) void tool_say(const char *format, ...);
 
-/* Every problem, one a line, to stderr, and how many more there were. */
+/* Prints every problem to stderr, one per line, and the number of problems beyond the list. */
 void tool_print_errors(const struct policy_errors *errors);
 
 #endif

@@ -1,3 +1,6 @@
+/*
+ * Formats bytes, times and shares for people.
+ */
 #include "tools/common/units.h"
 
 #include <inttypes.h>
@@ -11,7 +14,7 @@ char *units_bytes(uint64_t bytes, char room[UNITS_TEXT])
 	double value = (double)bytes;
 	unsigned unit = 0;
 
-	/* From here on one decimal would be rounded up to 1024.0. */
+	/* Beyond this, one decimal would be rounded up to 1024.0. */
 	for (; value >= 1023.95 && unit + 1 < sizeof(names) / sizeof(*names); unit++)
 		value /= 1024;
 	snprintf(room, UNITS_TEXT, unit ? "%.1f %s" : "%.0f %s", value, names[unit]);

@@ -1,5 +1,6 @@
 /*
- * units.h: bytes, times and shares as people read them. Each fills the caller's room (UNITS_TEXT bytes) and returns it.
+ * units.h: formats bytes, times and shares for people. Each function fills the caller's buffer (UNITS_TEXT bytes) and
+ * returns it.
  */
 #ifndef TOOLS_UNITS_H
 #define TOOLS_UNITS_H
@@ -10,13 +11,13 @@
 
 char *units_bytes(uint64_t bytes, char room[UNITS_TEXT]);            /* "12.3 GiB" */
 char *units_time(uint64_t ns, char room[UNITS_TEXT]);                /* "12.3 s", "4 min 05 s" */
-char *units_share(double part, double whole, char room[UNITS_TEXT]); /* "31 %"; "n/a" of nothing */
+char *units_share(double part, double whole, char room[UNITS_TEXT]); /* "31 %"; "n/a" if whole is 0 */
 char *units_count(uint64_t n, char room[UNITS_TEXT]);                /* "1,204" */
-/* "1 wait", "1,204 waits": a short word that takes an s. */
+/* "1 wait", "1,204 waits". The plural of word must be formed with an s. */
 char *units_number(uint64_t n, const char *word, char room[UNITS_TEXT]);
-/* Bytes moved in so long: "41.2 GB/s", as links are measured; "n/a" in no time. */
+/* The rate at which bytes moved: "41.2 GB/s", as links are measured; "n/a" if ns is 0. */
 char *units_rate(uint64_t bytes, uint64_t ns, char room[UNITS_TEXT]);
-/* Nanoseconds since 1970: "2026-11-21 20:08:17 UTC" */
+/* The date of a time in ns since 1970: "2026-11-21 20:08:17 UTC". */
 char *units_date(uint64_t ns, char room[UNITS_TEXT]);
 
 #endif

@@ -1,3 +1,6 @@
+/*
+ * Reads namespaces and process ids from /proc.
+ */
 #include "tools/common/view.h"
 
 #include <dirent.h>
@@ -11,13 +14,13 @@
 #include "policy/text.h"
 
 enum {
-	MOST_VIEWS = 256,     /* other views of the file system */
-	VIEWS_READINGS = 10,  /* for which the list of views is good */
-	STATUS_BYTES = 4096,  /* of /proc/PID/status; NSpid stands in the first kilobyte or two */
+	MOST_VIEWS = 256,     /* other mount namespaces */
+	VIEWS_READINGS = 10,  /* readings for which the list of mount namespaces is reused */
+	STATUS_BYTES = 4096,  /* of /proc/PID/status; NSpid is within the first two kilobytes */
 	MOST_STRANGERS = 4096 /* processes of other PID namespaces */
 };
 
-/* The number of a namespace of a process; 0: it cannot be told. */
+/* Returns the number of a namespace of a process; 0 if it is not known. */
 static uint64_t namespace_of(const char *process, const char *kind)
 {
 	struct stat status;
@@ -27,15 +30,15 @@ static uint64_t namespace_of(const char *process, const char *kind)
 	return stat(path, &status) == 0 ? status.st_ino : 0;
 }
 
-/* ---- views of the file system ---- */
+/* ---- mount namespaces ---- */
 
 static struct {
 	struct {
-		pid_t pid; /* a process that has it */
+		pid_t pid; /* a process in it */
 		uint64_t id;
 	} view[MOST_VIEWS];
 	unsigned n;
-	unsigned age; /* readings since it was made */
+	unsigned age; /* readings since the list was built */
 } views;
 
 static bool is_new_view(uint64_t id, uint64_t own)
@@ -83,7 +86,7 @@ void view_each(view_visit *visit, void *argument)
 
 static struct {
 	struct {
-		pid_t pid, inside; /* here, and in its own PID namespace */
+		pid_t pid, inside; /* in the tool's PID namespace, and in its own */
 		uint64_t space;
 	} process[MOST_STRANGERS];
 	unsigned n;
@@ -94,7 +97,10 @@ uint64_t view_own_space(void)
 	return namespace_of("self", "pid");
 }
 
-/* "NSpid:\t4711\t1": its id in each PID namespace from ours on down, the last one its own. 0: not known. */
+/*
+ * Reads "NSpid:\t4711\t1", which lists the process's id in each PID namespace from the tool's down to its own. Returns
+ * the last; 0 if it is not known.
+ */
 static pid_t id_inside(const char *process)
 {
 	char text[STATUS_BYTES];

@@ -1,3 +1,6 @@
+/*
+ * Wraps text for the screen.
+ */
 #include "tools/common/wrap.h"
 
 #include <stdbool.h>

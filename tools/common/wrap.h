@@ -1,12 +1,12 @@
 /*
- * wrap.h: text in lines of at most 100 columns.
+ * wrap.h: prints text in lines of at most 100 columns.
  */
 #ifndef SPILLWAY_WRAP_H
 #define SPILLWAY_WRAP_H
 
 /*
- * Prints words up to the edge, further lines indented by so much, and a line end. What stands before them on the line took
- * `column`. A long word may stick out.
+ * Prints the words, wrapped at the edge, and a line end. column: columns that the text before them on the line takes.
+ * Further lines are indented by `indent`. A long word may exceed the edge.
  */
 void wrap_print(const char *words, int column, int indent);
 
