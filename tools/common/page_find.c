@@ -30,10 +30,9 @@ enum {
 
 struct search {
 	struct pages *pages;
-	uid_t owner; /* of the folder being searched */
-	uid_t only;  /* (uid_t)-1: all visible users */
-	bool
-	    other_view; /* another mount namespace: user ids in names may belong to a user namespace, so the owner of the folder counts */
+	uid_t owner;     /* of the folder being searched */
+	uid_t only;      /* (uid_t)-1: all visible users */
+	bool other_view; /* user ids in names may be of a user namespace: the folder's owner counts */
 	bool out_of_memory;
 };
 

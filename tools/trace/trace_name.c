@@ -55,10 +55,7 @@ bool trace_name_make(const char *pattern, char ret_name[PATH_MAX])
 		tool_say("--trace: %s is too long", quoted);
 		return false;
 	}
-	/*
-	 * A trailing slash means a folder. The library would otherwise write a file beside it, which the user does not
-	 * want.
-	 */
+	/* If the name is a folder, the library would write a file beside it, which the user does not want. */
 	if (stat(ret_name, &there) || !S_ISDIR(there.st_mode))
 		return true;
 	tool_say("--trace: %s is a folder; name a file in it", quoted);

@@ -49,10 +49,9 @@ struct trace {
 	uint32_t n_submits;        /* number of different submits */
 	char **names[TRACE_LISTS]; /* by number; NULL: never defined */
 	size_t n_names[TRACE_LISTS];
-	uint64_t n_lost; /* lost events, as the file counts them */
-	uint64_t bytes;  /* size of the file, uncompressed */
-	bool
-	    tells_peers; /* the file records lending between devices; files of older versions count lent memory as the host's */
+	uint64_t n_lost;   /* lost events, as the file counts them */
+	uint64_t bytes;    /* size of the file, uncompressed */
+	bool tells_peers;  /* records lending between devices; older versions count it as the host's */
 	bool ended;        /* the process ended by itself */
 	bool cut;          /* the last frame is incomplete and was dropped, as expected of a killed process */
 	bool damaged;      /* the middle of the file is damaged: what follows was not read */
