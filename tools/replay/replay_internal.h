@@ -1,13 +1,13 @@
 /*
- * replay_internal.h: the state of a run, for the files that make it up:
+ * replay_internal.h: the state of a simulated run, shared by the files that simulate it:
  *
- *   replay_program.c  the program, the GPU, allocations; what is counted
- *   replay_move.c     the mover's order of business in `fast`, as schedule.c and migrate.c have it
- *   replay_gap.c      the same in `exact`, as quiesce.c has it
- *   replay_run.c      all of it
+ *   replay_program.c  the program, the GPU, allocations; the counts
+ *   replay_move.c     the mover's work in `fast` mode, as in schedule.c and migrate.c
+ *   replay_gap.c      the mover's work in `exact` mode, as in quiesce.c
+ *   replay_run.c      the main loop
  *
- * Time is in microseconds since the beginning. What only the mover changes (where pieces are) stays as it is between two
- * moments of the mover's, so the program and the GPU are brought up to the mover's time when that moves on.
+ * Times are microseconds since the beginning. Only the mover changes where pieces are, and only at certain moments. So
+ * the program and the GPU are advanced to the mover's time whenever that time advances.
  */
 #ifndef TOOLS_REPLAY_INTERNAL_H
 #define TOOLS_REPLAY_INTERNAL_H
@@ -16,11 +16,11 @@
 
 #include "shim/plan/plan.h"
 
-/* As in shim/spill/inside.h. */
+/* Must equal MOVES of shim/mover/link.h. */
 #define MOVES         24
 #define MOVES_AT_ONCE 8
 #define WISHES        1024
-#define SIZES         129 /* lengths of pieces are below it, but for one that was cut otherwise */
+#define SIZES         129 /* lengths of pieces are below it, except for a piece of another length */
 
 struct moving {
 	uint32_t piece;
@@ -31,15 +31,15 @@ struct lane {
 	struct moving at[MOVES];
 	unsigned head, n;
 	uint64_t units;
-	double free; /* when the link can take the next */
+	double free; /* when the link can take the next copy */
 };
 
-/* A piece; where: enum plan_place. */
+/* One piece. where: enum plan_place. */
 struct spot {
 	uint8_t where;
-	bool rests;  /* on the host, and not mapped yet */
+	bool rests;  /* on the host and not mapped yet (deferred map) */
 	bool stays;  /* not movable */
-	bool doomed; /* freed while it was on its way */
+	bool doomed; /* freed while it was being moved */
 };
 
 struct run {
@@ -48,37 +48,37 @@ struct run {
 	const struct run_costs *costs;
 	struct run_result *result;
 	struct plan *plan;
-	double now; /* the mover's */
+	double now; /* the mover's time */
 
 	struct spot *spots;            /* by piece */
-	uint64_t *last;                /* by block: the latest submission that named a piece of it, from 1 */
-	uint64_t device_units, in_use; /* budget without what is outside the heap; what of it is taken */
+	uint64_t *last;                /* by block: the last submission that named a piece of it, from 1 */
+	uint64_t device_units, in_use; /* the budget without memory outside the heap; the part of it in use */
 	uint64_t host_units, on_host;
 	uint64_t outside;     /* bytes */
-	uint32_t warm[SIZES]; /* device memory by length that is made and free */
-	uint64_t unmade;      /* units that are free and not made */
+	uint32_t warm[SIZES]; /* by length: device memory that is created and free */
+	uint64_t unmade;      /* free units for which no device memory is created */
 	struct lane in, out;
 
-	/* The program. */
-	size_t next;    /* the event that comes next */
-	double cpu;     /* when it is ready for that */
-	double *finish; /* by submission, from 1: when the GPU is past it */
+	/* State of the program. */
+	size_t next;    /* the next event */
+	double cpu;     /* when the program is ready for that event */
+	double *finish; /* by submission, from 1: when the GPU has finished it */
 	uint64_t submitted, done;
 	bool asked;     /* the next event is a submission that waits for the mover */
-	bool answered;  /* the mover has had its say: it runs with what is where it is */
-	uint32_t room;  /* units of a new block that waits for room to be made; 0: none does */
-	bool room_made; /* as far as it can be: that block is placed now */
+	bool answered;  /* the mover has answered: the submission runs with the pieces where they are */
+	uint32_t room;  /* units that a new block needs and that must be evicted first; 0: no block waits */
+	bool room_made; /* as much was evicted as possible: that block is placed now */
 	size_t heard;   /* events before this one are known to the plan */
-	size_t tried;   /* events before this one were tried: the mover may hear of them */
+	size_t tried;   /* events before this one were tried: the mover may learn of them */
 	bool failed;
-	bool starving;     /* somebody waits for memory that is not free yet */
-	bool stalled;      /* nobody waits until the GPU makes progress */
-	uint64_t begun_at; /* submissions when counting began */
+	bool starving;     /* the program waits for memory that is not free yet */
+	bool stalled;      /* the program does not wait again until the GPU makes progress */
+	uint64_t begun_at; /* number of submissions when counting began */
 	double begin_us;
 	bool counts;
 
-	/* In gaps. */
-	uint32_t *maps; /* pieces that came out, in a ring: to be mapped */
+	/* State of `exact` mode, whose moves happen while the device is quiesced. */
+	uint32_t *maps; /* evicted pieces that must still be mapped, in a ring */
 	unsigned n_maps, map_head;
 	uint32_t wishes[WISHES];
 	uint64_t wish_when[WISHES];
@@ -99,9 +99,9 @@ static inline double run_map_us(const struct run *run, struct run_map_cost cost,
 }
 
 /* ---- replay_program.c ---- */
-/* The program and the GPU up to the mover's time. */
+/* Advances the program and the GPU to the mover's time. */
 void run_catch_up(struct run *run);
-/* When something next happens by itself; 1e300: never. */
+/* Returns the time of the next event that happens without the mover; 1e300 if there is none. */
 double run_next(const struct run *run);
 void run_place(struct run *run, uint32_t piece, enum plan_place where);
 bool run_is_busy(void *run, uint32_t piece);
@@ -109,28 +109,28 @@ const struct job_event *run_waiter(const struct run *run);
 void run_answer(struct run *run);
 void run_note_peaks(struct run *run);
 /*
- * Device memory of that length is in use from now on: what is made and free (true), else it is made anew, and something
- * else is taken down for it where there is no room.
+ * Takes device memory of that length into use. Returns true if it was created and free. Otherwise it is created now,
+ * after releasing other free memory if there is no room.
  */
 bool run_take_device(struct run *run, uint32_t units);
 
 /* ---- replay_move.c ---- */
 void move_begin_in(struct run *run, uint32_t piece, bool gap);
 void move_begin_out(struct run *run, uint32_t piece, bool gap);
-/* Could one begin? Out: is there room for it on the host; in: on the device. */
+/* Returns whether a move of the piece could begin: whether there is room for it on the device (in) or on the host. */
 bool move_has_room(const struct run *run, uint32_t piece, bool in);
-/* In a gap: a piece on the host is not mapped from now on, if it was. */
+/* While the device is quiesced: unmaps a piece on the host, if it is mapped. */
 void move_unmap_host(struct run *run, uint32_t piece);
-/* Copies that have ended. True: there were some. */
+/* Handles copies that have ended. Returns whether there were any. */
 bool move_see(struct run *run, bool gap);
 void move_arrive(struct run *run, uint32_t piece, enum plan_place where);
-/* Everything the mover does at one moment. True: there was something. */
+/* Does everything that the mover does at one moment. Returns whether it did anything. */
 bool move_round(struct run *run);
-/* The GPU has made no progress and nothing is under way: who waits goes on. */
+/* Lets a waiting program go on, because the GPU makes no progress and no copy is under way. */
 void move_give_up(struct run *run);
 uint64_t move_free(const struct run *run); /* units */
 uint64_t move_ahead_units(const struct run *run);
-/* The plan hears what was submitted. */
+/* Passes new submissions to the plan. */
 void move_listen(struct run *run);
 
 /* ---- replay_gap.c ---- */

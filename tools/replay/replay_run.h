@@ -1,10 +1,11 @@
 /*
- * replay_run.h: a job run through the library's own planner (shim/plan/plan.h) with a simulated clock, GPU and link.
- * Pure: no GPU, no real time; the same job and setting give the same answer.
+ * replay_run.h: runs a job through the library's own planner (shim/plan/plan.h) with a simulated clock, GPU and link.
+ * The same job and setting give the same result.
  *
- * What is simulated is the engine's order of business (shim/mover/mover.c): one thread that hears of submissions, sees
- * copies end, brings in what is waited for and then what is foreseen, and makes room; two links, one each way; a GPU that
- * runs submissions in their order, each as long as the others; a program that submits faster than the GPU runs.
+ * The simulation follows the work of the engine (shim/mover/mover.c): one thread reads new submissions, handles copies
+ * that have ended, fetches first what submissions wait for and then what is predicted, and evicts to make room. There
+ * are two links, one each way; a GPU that runs submissions in order, all with the same duration; and a program that
+ * submits faster than the GPU runs.
  */
 #ifndef TOOLS_REPLAY_RUN_H
 #define TOOLS_REPLAY_RUN_H
@@ -12,35 +13,34 @@
 #include "tools/replay/replay_curve.h"
 
 /*
- * What things take. M: measured by itself on one H200 (driver 580, PCIe 5 x16; test/bench has the programs); F: fitted to
- * the steps of a GPT job; A: assumed.
+ * Durations and rates. M: measured separately on one H200 (driver 580, PCIe 5 x16) by the programs in test/bench; F:
+ * fitted to the steps of a GPT job; A: assumed.
  */
-/* us: a call, and each MiB of it. */
+/* us for a call, and for each MiB of it */
 struct run_map_cost {
 	double call, mib;
 };
 
 struct run_costs {
 	double gb_per_s;   /* M: of a bare pair of copies, each way */
-	double share;      /* F: what of that the mover gets out of the link in a gap, */
-	double fast_share; /* F: and beside kernels */
-	double launch_us;  /* what the GPU needs for one submission; 0: not known, then it takes no time */
-	double submit_us;  /* A: what the program needs for one */
-	double look_us;    /* A: until the mover sees that something has ended: half a nap and the timer's slack */
-	double begin_us;   /* A: beginning a copy, of four parts */
-	double unmap_us;   /* M: device memory: a piece */
-	double turn_us;    /* M: mapping device memory while copies to the host run: until it has its turn */
-	double map_us;     /* M: and else */
-	double pause_us;   /* M: what the link to the host loses by that */
-	double
-	    remake_us; /* M: not in a gap: device memory of another length than what went: unmap, release, make, map */
-	struct run_map_cost map_host;        /* M: host memory ... */
-	struct run_map_cost map_host_busy;   /* M: ... in a gap, beside copies */
-	struct run_map_cost unmap_host;      /* M: and unmapping it ... */
+	double share;      /* F: the part of the link's rate that the mover reaches while the device is quiesced */
+	double fast_share; /* F: and beside running kernels */
+	double launch_us;  /* duration of a submission on the GPU; 0: not known, the GPU then takes no time */
+	double submit_us;  /* A: duration of a submission in the program */
+	double look_us;   /* A: until the mover notices that an operation has ended: half a nap and the timer's slack */
+	double begin_us;  /* A: beginning a copy that has four parts */
+	double unmap_us;  /* M: unmapping a piece of device memory */
+	double turn_us;   /* M: mapping device memory while copies to the host run: the wait for them */
+	double map_us;    /* M: mapping device memory otherwise */
+	double pause_us;  /* M: the time that the link to the host loses by such a mapping */
+	double remake_us; /* M: outside a gap: memory of another length: unmap, release, create, map */
+	struct run_map_cost map_host;        /* M: mapping host memory ... */
+	struct run_map_cost map_host_busy;   /* M: ... while the device is quiesced, beside copies */
+	struct run_map_cost unmap_host;      /* M: unmapping host memory ... */
 	struct run_map_cost unmap_host_busy; /* M: ... beside copies to the device */
-	double breath_us;                    /* M: in a gap: what the link to the host loses for each 16 MiB */
-	double gap_us;                       /* A: stopping and letting go */
-	double still_factor;                 /* F: how many times kernels move over the link what they name there */
+	double breath_us;    /* M: while quiesced: the time that the link to the host loses for each 16 MiB */
+	double gap_us;       /* A: quiescing the device and releasing it */
+	double still_factor; /* F: how often kernels read over the link what they name there */
 };
 
 struct run_setting {
@@ -48,37 +48,37 @@ struct run_setting {
 	uint64_t budget, host_budget; /* bytes */
 	struct run_costs costs;
 	struct replay_steps steps;
-	/* Called now and then with how much of it is done, 0 to 1; may be NULL. */
+	/* Called from time to time with the part of the run that is done, 0 to 1; may be NULL. */
 	void (*progress)(void *argument, double done);
 	void *argument;
 };
 
 enum run_end {
 	RUN_DONE,
-	RUN_DENIED,    /* by the policy */
+	RUN_DENIED,    /* the policy refused an allocation */
 	RUN_NO_DEVICE, /* no device memory for an allocation that must have it */
-	RUN_NO_MEMORY, /* no memory on device and host together */
-	RUN_STUCK,     /* nothing moves and nothing can run: a bug, here or in the planner */
+	RUN_NO_MEMORY, /* neither device nor host memory was left */
+	RUN_STUCK,     /* nothing moves and nothing can run: a bug in the simulation or the planner */
 	RUN_BROKEN,    /* no memory for the simulation itself */
 };
 
 struct run_result {
 	enum run_end end;
-	uint32_t block;                           /* of the model: at which it ended */
-	int rule;                                 /* that decided about it; -1: none */
-	uint64_t submitted;                       /* submissions before that */
-	uint64_t device_used, host_used;          /* then */
+	uint32_t block;                           /* of the model: the block at which the run ended */
+	int rule;                                 /* the rule that decided about it; -1: no rule */
+	uint64_t submitted;                       /* submissions before the end */
+	uint64_t device_used, host_used;          /* in use at the end */
 	uint64_t peak_device, peak_host;          /* bytes */
-	double bytes_in, bytes_out;               /* moved in a step */
-	double bytes_link;                        /* read or written over the link in a step */
-	double step_ms;                           /* 0: there is nothing to time */
-	double moves_in, moves_out, gaps, remade; /* in a step */
-	bool stays;                               /* moving would take longer than leaving everything where it is */
+	double bytes_in, bytes_out;               /* moved per step */
+	double bytes_link;                        /* read or written by kernels over the link, per step */
+	double step_ms;                           /* 0: there is no duration */
+	double moves_in, moves_out, gaps, remade; /* per step */
+	bool stays;                               /* moving would take longer than leaving every piece where it is */
 };
 
-/* Costs as measured; launch_us 0. */
+/* Returns the measured costs, with launch_us 0. */
 struct run_costs run_costs_default(void);
-/* False never: what goes wrong is in the result. */
+/* Runs the job. Failures are reported in the result. */
 void run_job(const struct job *job, const struct run_setting *setting, struct run_result *ret_result);
 
 #endif
