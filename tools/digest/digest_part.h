@@ -1,15 +1,18 @@
 /*
- * digest_part.h: between the files of the digest (digest.h); nobody else includes it.
+ * digest_part.h: interfaces between the files of the digest (digest.h); only they include it.
  *
- * Each part is started once, told of events in the order of their times, and ended. What a part keeps for that time is
- * here, what remains is in the digest.
+ * Each part is started once, receives events in the order of their times, and is ended. The working state of a part is
+ * declared here; its results are in the digest.
  */
 #ifndef TOOLS_DIGEST_PART_H
 #define TOOLS_DIGEST_PART_H
 
 #include "tools/digest/digest.h"
 
-/* Wall time in which at least one of some spans was under way. They are added in the order of their beginnings. */
+/*
+ * Wall time in which at least one of several spans was under way. Spans must be added in the order of their
+ * beginnings.
+ */
 struct digest_cover {
 	uint64_t until, total;
 };
@@ -19,7 +22,7 @@ void digest_cover_add(struct digest_cover *cover, uint64_t begin, uint64_t end);
 struct digest_groups {
 	struct digest_group *all[DIGEST_TABLES]; /* by index: the number, within limits */
 	size_t n[DIGEST_TABLES];
-	uint64_t *bytes;  /* by block: as long as it is now */
+	uint64_t *bytes;  /* by block: its present size */
 	uint64_t *faults; /* by block */
 };
 bool digest_groups_begin(struct digest *digest, struct digest_groups *groups);
@@ -27,26 +30,26 @@ void digest_groups_event(struct digest *digest, struct digest_groups *groups, co
 bool digest_groups_end(struct digest *digest, struct digest_groups *groups);
 void digest_groups_free(struct digest_groups *groups);
 
-/* digest_moves.c: pairs the beginnings and ends of moves, and says whom waits were for. */
+/* digest_moves.c: pairs the beginnings and ends of moves, and finds the block that each wait was for. */
 bool digest_moves_find(struct digest *digest);
 void digest_moves_blame(struct digest *digest);
 
-/* digest_links.c: what went over which link, of moves that arrived. */
+/* digest_links.c: the traffic of each link, of completed moves. */
 bool digest_links_find(struct digest *digest);
 
 /* digest_series.c: bytes by place over time. */
 struct digest_places {
-	struct digest_bin now[DIGEST_DEVICES]; /* the first eight of it */
+	struct digest_bin now[DIGEST_DEVICES]; /* only its first eight fields are used */
 	uint64_t since[DIGEST_DEVICES];
 	uint64_t fault_base[DIGEST_DEVICES][4];
 	struct digest_cover waits[DIGEST_DEVICES];
-	uint64_t *on_host;              /* by block: of its bytes */
-	uint64_t *on_peers;             /* by block: of those */
-	uint64_t *bytes;                /* by block: as long as it is now */
+	uint64_t *on_host;  /* by block: the part of its bytes on the host */
+	uint64_t *on_peers; /* by block: the part of those on other devices */
+	uint64_t *bytes;    /* by block: its present size */
 };
 bool digest_series_begin(struct digest *digest, struct digest_places *places);
 void digest_series_event(struct digest *digest, struct digest_places *places, const struct trace_row *row);
-/* A move that arrived. */
+/* Handles a completed move. */
 void digest_series_moved(struct digest *digest, struct digest_places *places, const struct digest_move *move);
 void digest_series_end(struct digest *digest, struct digest_places *places);
 void digest_series_free(struct digest_places *places);
@@ -55,24 +58,26 @@ void digest_series_free(struct digest_places *places);
 bool digest_map_make(struct digest *digest, unsigned device);
 
 /*
- * digest_uses.c: which blocks a submission names. Lists are shared by submissions that name the same: list k is
+ * digest_uses.c: which blocks a submission names. Submissions that name the same blocks share a list: list k is
  * blocks[first[k]] up to blocks[first[k + 1]], each once.
  */
 #define DIGEST_FREED 0x80000000u
 struct digest_uses {
-	uint32_t *ops; /* in order: a list's number, or DIGEST_FREED and a block that ended */
+	uint32_t *ops; /* in order: a list's number, or DIGEST_FREED and a block that was freed */
 	size_t n_ops;
 	uint32_t *blocks;
 	uint64_t *first;
 	size_t n_lists;
-	uint64_t n_uses; /* of blocks, by all submissions */
-	/* Where nothing ever moved: submissions that named memory on the host, and how much of it. */
+	uint64_t n_uses; /* blocks named, summed over submissions */
+	/*
+	 * For jobs in which nothing moved: submissions that named memory on the host, and the bytes they named there.
+	 */
 	uint64_t n_reaching, bytes_reached;
 };
 bool digest_uses_find(const struct digest *digest, struct digest_uses *uses);
 void digest_uses_free(struct digest_uses *uses);
 
-/* digest_steps.c: the steps, in the order of time. */
+/* digest_steps.c: the steps, sorted by time. */
 bool digest_steps_find(struct digest *digest);
 
 /* digest_curve.c */
@@ -81,10 +86,10 @@ bool digest_curve_make(struct digest *digest, const struct digest_uses *uses, di
 /* digest_costs.c: costs, the verdict, advice. */
 void digest_costs_make(struct digest *digest, const struct digest_uses *uses);
 
-/* An array of at least one zeroed element; NULL: no memory. */
+/* Returns an array of at least one zeroed element; NULL if memory runs out. */
 void *digest_zeros(size_t n, size_t each);
 
-/* 146 years: a file may claim any time, and sums of a few must not overflow. What is later is then. */
+/* 146 years. A file may contain any time, and sums of a few must not overflow. Later times are set to this one. */
 #define DIGEST_RUN_MOST (UINT64_C(1) << 62)
 
 static inline uint64_t digest_since(const struct digest *digest, uint64_t time)
@@ -94,7 +99,7 @@ static inline uint64_t digest_since(const struct digest *digest, uint64_t time)
 	return ns < DIGEST_RUN_MOST ? ns : DIGEST_RUN_MOST;
 }
 
-/* The device of an event, or NULL: it is beyond what is looked at. */
+/* Returns the device of an event, or NULL if it is beyond the limit. */
 static inline struct digest_device *digest_device(struct digest *digest, uint64_t number)
 {
 	if (number >= DIGEST_DEVICES)
@@ -103,7 +108,7 @@ static inline struct digest_device *digest_device(struct digest *digest, uint64_
 	return &digest->devices[number];
 }
 
-/* The end of something that began at time (of the digest) and took so long, within the trace. */
+/* Returns the end of a span that began at time (of the digest) and took ns, limited to the end of the trace. */
 static inline uint64_t digest_end(const struct digest *digest, uint64_t time, uint64_t ns)
 {
 	return ns < digest->run_ns - time ? time + ns : digest->run_ns;
