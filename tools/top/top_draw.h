@@ -1,4 +1,6 @@
-/* top_draw.h: the pages of the screen of `spillway top`. They look at what there is and draw it; keys are top_screen.c's. */
+/*
+ * top_draw.h: draws the pages of the screen of `spillway top`. top_screen.c handles keys.
+ */
 #ifndef TOOLS_TOP_DRAW_H
 #define TOOLS_TOP_DRAW_H
 
@@ -7,14 +9,17 @@
 struct draw {
 	const struct figures *figures;
 	const struct top_view *view;
-	const struct figures_process *const *list; /* of processes, in order */
+	const struct figures_process *const *list; /* processes, in the order of the view */
 	size_t n;
-	size_t selected; /* in the list */
-	size_t first;    /* the first shown; draw_main() keeps the selected one in sight */
+	size_t selected; /* index in the list */
+	size_t first;    /* index of the first one shown; draw_main() keeps the selected one visible */
 	double interval;
 	bool paused;
 	bool many_users;
-	/* Details: where in the text the screen is, and how large that text is; draw_details() keeps it within. */
+	/*
+	 * Details page: the scroll position in the text, and the number of its lines; draw_details() keeps the
+	 * position within the text.
+	 */
 	unsigned line, column, n_lines;
 };
 
