@@ -1,9 +1,9 @@
 /*
- * doctor.h: `spillway doctor`: what it knows, and what it finds.
+ * doctor.h: the checks of `spillway doctor` and their findings.
  *
- * A check is a row in a table (struct doctor_check): a function that looks at one thing and fills a finding: what is so,
- * how good that is, what follows from it, and what to do. Checks neither print nor change anything. Files are looked at
- * below a root, so that tests can make machines up; the driver is asked once, in a child process (doctor_cuda.h).
+ * A check is a row in a table (struct doctor_check): a function that examines one thing and fills in a finding: the
+ * fact, its status, the consequence and the fix. Checks neither print nor change anything. Files are read below a root
+ * folder, so that tests can simulate machines. The driver is queried once, in a child process (doctor_cuda.h).
  */
 #ifndef TOOLS_DOCTOR_H
 #define TOOLS_DOCTOR_H
@@ -17,28 +17,28 @@
 #include "tools/doctor/doctor_cuda.h"
 
 enum doctor_status {
-	DOCTOR_NONE,    /* this row has nothing to say here; it is left out */
+	DOCTOR_NONE,    /* the check does not apply here; the row is left out */
 	DOCTOR_OK,      /* as it should be */
-	DOCTOR_NOTE,    /* it works, less well or not in every way */
-	DOCTOR_PROBLEM, /* keeps Spillway or CUDA from working */
-	DOCTOR_UNKNOWN, /* it could not be found out; fact says why */
+	DOCTOR_NOTE,    /* it works, but slowly or with restrictions */
+	DOCTOR_PROBLEM, /* it keeps Spillway or CUDA from working */
+	DOCTOR_UNKNOWN, /* the check failed; fact says why */
 };
 
 struct doctor_finding {
 	const char *id, *subject, *title;
 	enum doctor_status status;
-	int device;     /* -1: of the machine */
-	char fact[600]; /* what is so */
-	char so[400];   /* what follows; "" where nothing does */
-	char fix[400];  /* what to do: a command where there is one, else a sentence; "" where there is nothing */
-	/* Of the program's doors: which process (0: none), which library ("": none). */
+	int device;     /* -1: the whole machine */
+	char fact[600]; /* what is the case */
+	char so[400];   /* the consequence; "" if there is none */
+	char fix[400];  /* the fix: a command if possible, otherwise a sentence; "" if there is none */
+	/* Only of findings about the program's doors: the process (0: none) and the library ("": none). */
 	int process;
 	char object[400];
 };
 
 struct doctor {
-	const char *root;             /* "" or a folder that has /proc, /sys, /dev, ... in it */
-	char found_library[PATH_MAX]; /* "": there is none */
+	const char *root;             /* "" or a folder that contains /proc, /sys, /dev, ... */
+	char found_library[PATH_MAX]; /* "": not found */
 	bool measure, audit;
 	struct doctor_cuda cuda;
 	struct doctor_finding *findings; /* in the order of the checks */
@@ -47,13 +47,13 @@ struct doctor {
 
 struct doctor_check {
 	const char *id, *title;
-	/* Leaves status DOCTOR_NONE where there is nothing to say. device: as in doctor_subject. */
+	/* Leaves the status DOCTOR_NONE if the check does not apply. device: as in doctor_subject. */
 	void (*look)(const struct doctor *doctor, int device, struct doctor_finding *ret_finding);
 };
 
 struct doctor_subject {
 	const char *name;
-	bool each_device; /* its checks are made for each device the driver shows; else once, with device -1 */
+	bool each_device; /* the checks are run for each device that the driver lists; otherwise once, with device -1 */
 	const struct doctor_check *checks;
 	size_t n;
 };
@@ -61,33 +61,33 @@ struct doctor_subject {
 extern const struct doctor_subject doctor_driver, doctor_device, doctor_nodes, doctor_memory, doctor_system,
     doctor_preload, doctor_neighbour;
 
-/* For the checks: fill status and fact; then what follows, and what to do. */
+/* For checks: doctor_is() sets status and fact, the others the consequence and the fix. */
 __attribute__((format(printf, 3, 4))) void doctor_is(struct doctor_finding *finding, enum doctor_status status,
 						     const char *format, ...);
 __attribute__((format(printf, 2, 3))) void doctor_so(struct doctor_finding *finding, const char *format, ...);
 __attribute__((format(printf, 2, 3))) void doctor_fix(struct doctor_finding *finding, const char *format, ...);
 
 /*
- * A small file below the root, whole and terminated, without the last line end; what is over room is cut off. False: it
- * cannot be read, or is empty.
+ * Reads a small file below the root and terminates it, without the last line end; bytes beyond `room` are cut off.
+ * Returns false if the file cannot be read or is empty.
  */
 bool doctor_read(const struct doctor *doctor, const char *path, char *buffer, size_t room);
-/* Is there such a file or folder below the root? */
+/* Returns whether this file or folder exists below the root. */
 bool doctor_exists(const struct doctor *doctor, const char *path);
-/* path below the root, for those who open it themselves. False: too long. */
+/* Puts the root before path, for callers that open the file themselves. Returns false if the result is too long. */
 bool doctor_path(const struct doctor *doctor, const char *path, char ret_path[PATH_MAX]);
 
-/* A new finding at the end of the list; NULL: no memory. */
+/* Adds a finding at the end of the list. Returns NULL if memory runs out. */
 struct doctor_finding *doctor_add(struct doctor *doctor, const char *subject, const char *id, const char *title,
 				  int device);
 
 /*
- * Run the program (NULL at its end) under Spillway and add what is found about it. TOOL_OK, or the status to end with
- * when it could not be started.
+ * Runs the program (argv ends with NULL) under Spillway and adds findings about it. Returns TOOL_OK, or the exit
+ * status if the program could not be started.
  */
 int doctor_program(struct doctor *doctor, char **program);
 
-/* Everything found, to stdout. */
+/* Prints all findings to stdout. */
 void doctor_print_text(const struct doctor *doctor);
 void doctor_print_json(const struct doctor *doctor);
 size_t doctor_count(const struct doctor *doctor, enum doctor_status status);

@@ -1,5 +1,6 @@
 /*
- * doctor_container.h: do we run in a container? What is missing is then mended where it was started.
+ * doctor_container.h: determines whether the tool runs in a container, where missing parts must be added when the
+ * container is started.
  */
 #ifndef TOOLS_DOCTOR_CONTAINER_H
 #define TOOLS_DOCTOR_CONTAINER_H

@@ -1,6 +1,7 @@
 /*
- * doctor_doors.h: reading what the library has written down about who got hold of the driver's functions (the format is
- * in shim/driver/door_log.h). The file may hold anything: what is no such line is passed over, and there is an end to what is kept.
+ * doctor_doors.h: reads the library's log of which libraries obtained the driver's functions, and how (format:
+ * shim/driver/door_log.h). The file is not trusted: other lines are skipped, and the number of kept entries is
+ * limited.
  */
 #ifndef TOOLS_DOCTOR_DOORS_H
 #define TOOLS_DOCTOR_DOORS_H
@@ -10,7 +11,7 @@
 
 enum { DOOR_BY_DLSYM, DOOR_BY_PROC, DOOR_KINDS };
 
-/* Functions by what was handed out. */
+/* Functions, counted by what the lookup returned. */
 struct door_looked {
 	unsigned ours, driver, copy, none, other;
 };
@@ -18,17 +19,18 @@ struct door_looked {
 struct door_object {
 	char *path;
 	struct door_looked looked[DOOR_KINDS];
-	bool asked_resolver, asked_empty; /* cuGetProcAddress by dlsym; the empty name, as the CUDA runtime does */
+	bool asked_resolver,
+	    asked_empty; /* cuGetProcAddress looked up by dlsym; the empty name looked up, as the CUDA runtime does */
 	unsigned linked_ours, linked_past, linked_unbound, linked_elsewhere;
 	bool dlsym_past;
-	bool apart;       /* mapped, but not in the program's namespace */
-	char runtime[64]; /* "libcudart.so.13" that it calls, or "" */
+	bool apart;       /* mapped, but in another linker namespace than the program */
+	char runtime[64]; /* the CUDA runtime that it calls, such as "libcudart.so.13"; "" if none */
 };
 
 struct door_process {
 	int pid;
 	char *executable;
-	bool looked, ended; /* has somebody in it looked a function up; did it end by exit() */
+	bool looked, ended; /* a library in it looked up a function; it ended by exit() */
 	struct door_object *objects;
 	size_t n_objects;
 };
@@ -36,10 +38,10 @@ struct door_process {
 struct doors {
 	struct door_process *processes;
 	size_t n;
-	bool cut; /* there was more than we keep */
+	bool cut; /* entries beyond the limit were dropped */
 };
 
-/* From the start of fd. False: no memory; what was read is in *ret_doors all the same. */
+/* Reads from the start of fd. Returns false if memory runs out; *ret_doors then contains what was read so far. */
 bool doors_read(int fd, struct doors *ret_doors);
 void doors_free(struct doors *doors);
 

@@ -1,6 +1,6 @@
 /*
- * doctor_measure.h: the driver's functions that measuring calls, for doctor_measure.c and doctor_measure_peers.c. In the
- * child of doctor_cuda.c, which has one thread.
+ * doctor_measure.h: driver functions used for measurements, shared by doctor_measure.c and doctor_measure_peers.c.
+ * They run in the child of doctor_cuda.c, which has one thread.
  */
 #ifndef TOOLS_DOCTOR_MEASURE_H
 #define TOOLS_DOCTOR_MEASURE_H
@@ -37,12 +37,12 @@ enum measure_function {
 extern void *measure_functions[MEASURE_N_FUNCTIONS];
 #define MEASURE(name) ((__typeof__(&name))measure_functions[MEASURE_##name])
 
-/* The clock that does not jump. */
+/* Returns the time of the monotonic clock. */
 double measure_seconds(void);
 
 /*
- * How fast copies between the devices are; when the time is over, those that are left are not measured. contexts: of each
- * device, NULL where there is none or nothing shall be measured.
+ * Measures copies between devices; pairs that are left when the time is over are not measured. contexts: one per
+ * device, NULL for a device without one or one not to be measured.
  */
 void measure_peers(struct doctor_cuda *cuda, const CUcontext *contexts, double at_most_seconds);
 
