@@ -1,5 +1,6 @@
 /*
- * control.c: `spillway suspend`, `spillway resume`, `spillway list`. The requests and their answers: control_request.c.
+ * control.c: `spillway suspend`, `spillway resume` and `spillway list`. control_request.c of the library defines the
+ * requests and replies.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -18,8 +19,9 @@
 #include "tools/common/units.h"
 
 enum {
-	PATIENCE_MS = 3000, /* then the user hears that we are waiting; a suspension may well take longer */
-	LIST_MS = 1000,     /* a process that is being suspended answers no sooner; all are given this long together */
+	PATIENCE_MS = 3000, /* after this time the user is informed of the wait; a suspension may take longer */
+	LIST_MS =
+	    1000, /* time for the replies of all processes together; a process that is being suspended replies later */
 };
 
 struct verb {
@@ -47,7 +49,7 @@ static int print_help(const struct verb *verb)
 	return TOOL_OK;
 }
 
-/* The version that a reply says; 1 if it says none. We ask in version 1, and need not say so. */
+/* Returns the version that a reply names; 1 if it names none. Requests are of version 1 and need not name it. */
 static unsigned version_of(const char *reply)
 {
 	const char *says = strstr(reply, CONTROL_SAYS_VERSION);
@@ -59,7 +61,7 @@ static unsigned version_of(const char *reply)
 	return version;
 }
 
-/* The reply of that process is there. True: it has done what was asked. */
+/* Reports the reply of a process. Returns whether the process has done what was asked. */
 static bool report_reply(const struct verb *verb, const char *who, const char *reply)
 {
 	unsigned version = version_of(reply);
@@ -83,7 +85,7 @@ static bool report_reply(const struct verb *verb, const char *who, const char *r
 	return false;
 }
 
-/* True: done. */
+/* Returns whether the process has done what was asked. */
 static bool ask_one(const struct verb *verb, const struct process_name *name)
 {
 	char reply[PROCESS_REPLY], who[PROCESS_NAME];
@@ -156,13 +158,13 @@ struct list {
 	size_t n, room;
 };
 
-/* By the socket; a process that is seen has no more than one. */
+/* Compares by socket; a visible process has only one. */
 static bool is_same(const struct process_found *a, const struct process_found *b)
 {
 	return (a->device == b->device && a->inode == b->inode) || (a->pid && a->pid == b->pid);
 }
 
-/* All are asked before the first answer is waited for: together they take as long as the slowest. */
+/* All requests are sent before the first reply is awaited, so that all together take as long as the slowest. */
 static void control_add(const struct process_found *found, int fd, void *argument)
 {
 	struct list *list = argument;
@@ -198,7 +200,7 @@ static long now_ms(void)
 	return now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* False: it is gone. */
+/* Returns false if the process has ended. */
 static bool print_one(const struct entry *entry, long end, bool head)
 {
 	char reply[PROCESS_REPLY], command[PROCESS_COMMAND], state[16] = "?", pid[16] = "-";
