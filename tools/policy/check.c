@@ -1,3 +1,6 @@
+/*
+ * `spillway check`: parses policies and reports every problem in them.
+ */
 #include <stdio.h>
 #include <unistd.h>
 
@@ -42,7 +45,7 @@ static void put_problem(struct json *json, const struct policy_error *problem)
 	json_close(json, '}');
 }
 
-/* With what the devices of this machine, if there are any, cannot do. */
+/* Reads a policy and includes warnings about what the devices of this machine, if any, cannot do. */
 static struct policy *read_here(const char *name, struct policy_errors *errors)
 {
 	struct policy *policy = policy_read(name, NULL, errors);
@@ -76,7 +79,7 @@ static bool check_one_json(struct json *json, const char *name)
 	return good;
 }
 
-/* True when the policy is good. */
+/* Returns whether the policy is valid. */
 static bool check_one(const char *name)
 {
 	struct policy_errors errors;

@@ -1,7 +1,7 @@
 /*
- * explain.c: `spillway explain`. Asks a policy about one request that is described on the command line, as the library
- * would, and says why. What is not given is not known, and rules that ask for it do not match; a request without --api,
- * --device and --size is a cudaMalloc of 1 MiB on device 0.
+ * explain.c: `spillway explain`. Evaluates a policy for one request described on the command line, as the library
+ * would, and explains the decision. Properties that are not given are unknown, and rules that test them do not match.
+ * A request without --api, --device and --size is a cudaMalloc of 1 MiB on device 0.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ struct question {
 
 enum { READ_SIZE, READ_API, READ_DEVICE, READ_ORDER, READ_LIVE, READ_FREE, READ_RANK };
 
-/* A plain number of at most most. */
+/* Reads a decimal number of at most `most`. */
 static bool number_read(const char *text, unsigned long long most, unsigned long long *ret_number, char *why)
 {
 	char quoted[POLICY_QUOTED_BYTES], *end = NULL;
@@ -106,7 +106,7 @@ static const struct options options = {
 	    "  spillway explain --size 1.5GiB --lib libtorch_cuda.so job.yaml\n",
 };
 
-/* OPTIONS_GO_ON, or the status to end with. */
+/* Returns OPTIONS_GO_ON, or the exit status. */
 static int question_read(int argc, char **argv, struct question *question)
 {
 	int status = options_read(&options, argc, argv, question);
@@ -123,7 +123,7 @@ static int question_read(int argc, char **argv, struct question *question)
 
 /* ---- the answer ---- */
 
-/* The same about memory in stream order that is not denied. */
+/* Like not_so(), for stream-ordered memory that is not denied. */
 static const char *ordered_not_so(const struct policy *policy, const struct policy_decision *decision)
 {
 	if (policy_async_use(policy) == POLICY_ASYNC_DRIVER)
@@ -138,7 +138,7 @@ static const char *ordered_not_so(const struct policy *policy, const struct poli
 		   : NULL;
 }
 
-/* What the library does today, where that is not what the policy says; NULL: just that. */
+/* Returns what the library does now if it differs from the policy's decision; NULL if it does not differ. */
 static const char *not_so(const struct policy *policy, const struct policy_request *request,
 			  const struct policy_decision *decision)
 {
