@@ -1,6 +1,6 @@
 /*
- * run.c: `spillway run`. Everything is checked before anything is started; then the program takes the place of the tool,
- * so that its process id, terminal, signals and exit status are its own.
+ * run.c: `spillway run`. Checks everything before it starts anything; then the program replaces the tool by exec, so
+ * that it has the tool's process id, terminal and signals, and its exit status is passed on.
  */
 #include <errno.h>
 #include <limits.h>
@@ -17,12 +17,12 @@
 #include "tools/common/tool.h"
 #include "tools/trace/trace_name.h"
 
-/* What was asked for. policy and set: NULL = what the environment says. set is owned. */
+/* The command line. policy and set: NULL = as in the environment. set must be freed. */
 struct request {
 	const char *policy, *library, *trace;
 	char *set;
 	bool audit;
-	char **program; /* with its arguments, NULL at the end */
+	char **program; /* the program and its arguments; ends with NULL */
 };
 
 static void print_builtin(void)
@@ -78,7 +78,7 @@ static const struct options options = {
 	    "  spillway run --policy job.yaml --set device.budget=8GiB -- python train.py\n",
 };
 
-/* OPTIONS_GO_ON, or the status to end with. */
+/* Returns OPTIONS_GO_ON, or the exit status. */
 static int request_read(int argc, char **argv, struct request *request)
 {
 	int status = options_read(&options, argc, argv, request);
@@ -91,8 +91,8 @@ static int request_read(int argc, char **argv, struct request *request)
 }
 
 /*
- * Is the policy that the program would get good? Prints every problem; warnings do not stop a run. *ret_needs: what its
- * rules look at (enum policy_need).
+ * Checks the policy that the program would get, and prints every problem; warnings do not stop a run. *ret_needs: what
+ * its rules test (enum policy_need).
  */
 static bool policy_is_good(const char *name, const char *set, unsigned *ret_needs)
 {
@@ -102,7 +102,7 @@ static bool policy_is_good(const char *name, const char *set, unsigned *ret_need
 
 	tool_print_errors(&errors);
 	*ret_needs = policy ? policy_needs(policy) : 0;
-	/* The library says warnings of a policy that nobody has read before it. */
+	/* The library prints the warnings of a policy only if they were not printed here. */
 	good = good && (errors.n ? setenv("SPILLWAY_WARNED", "1", 1) : unsetenv("SPILLWAY_WARNED")) == 0;
 	policy_free(policy);
 	policy_errors_free(&errors);
@@ -117,7 +117,10 @@ static bool is_builtin(const char *name)
 	return false;
 }
 
-/* The program, or a child of it, may change its folder before the library reads the policy. */
+/*
+ * The path is made absolute, because the program, or a child of it, may change its folder before the library reads the
+ * policy.
+ */
 static bool set_policy(const char *name)
 {
 	char path[PATH_MAX];
@@ -133,7 +136,7 @@ static bool set_policy(const char *name)
 	return setenv("SPILLWAY_POLICY", path, 1) == 0;
 }
 
-/* The library first, and what the variable names already. */
+/* Puts the library before what the variable already names. */
 static bool put_first(const char *variable, const char *library)
 {
 	char *joined = preload_join(library, getenv(variable));
@@ -144,8 +147,8 @@ static bool put_first(const char *variable, const char *library)
 }
 
 /*
- * Under an audit library the loader sets thread-local memory up before it knows what the program's libraries need, and
- * leaves 512 bytes for those that cannot do with memory that is taken later.
+ * Under an audit library, the loader sets up thread-local memory before it knows what the program's libraries need,
+ * and leaves 512 bytes for libraries that need static thread-local memory.
  */
 static bool set_audit(const char *audit)
 {
@@ -153,15 +156,15 @@ static bool set_audit(const char *audit)
 }
 
 /*
- * NVTX tells its ranges to the one tool that the variable names: to us where rules or a trace want to know them, and nobody
- * is named there. A profiler that starts the program names itself.
+ * NVTX reports its ranges to the single tool that the variable names. The variable is set to the library if rules or a
+ * trace need the ranges and no other tool is named. A profiler that starts the program sets the variable itself.
  */
 static bool set_nvtx(const char *library)
 {
 	return setenv("NVTX_INJECTION64_PATH", library, 0) == 0;
 }
 
-/* Ranges that the program marks belong into the trace. */
+/* A trace contains the NVTX ranges that the program marks. */
 static bool set_trace(const char *trace, const char *library)
 {
 	return setenv("SPILLWAY_TRACE", trace, 1) == 0 && set_nvtx(library);
