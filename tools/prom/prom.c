@@ -1,10 +1,11 @@
 /*
- * prom.c: `spillway prom`. The figures of all running processes for Prometheus, in its text format, as a file for the
- * textfile collector of its node exporter.
+ * prom.c: `spillway prom`. Writes the figures of all running processes in the text format of Prometheus, as a file for
+ * the textfile collector of its node exporter.
  *
- * The collector may read at any moment, so the file is made beside its place, written to the disk and renamed. It must be
- * readable by the collector's user: mode 0644. So it holds no command lines, which may have secrets in their arguments,
- * but the names of programs; and neither sites nor buckets beyond what a monitoring system should keep.
+ * The collector may read at any time, so the file is written under a temporary name, synced to the disk and renamed.
+ * The collector's user must be able to read it: mode 0644. Therefore it contains the names of programs but no command
+ * lines, whose arguments may be secret; nor does it contain sites, or more buckets than a monitoring system should
+ * store.
  */
 #include "tools/prom/prom.h"
 
@@ -27,7 +28,7 @@
 struct wish {
 	const char *path; /* "-": standard output */
 	bool list;
-	double interval; /* 0: once */
+	double interval; /* seconds; 0: write once */
 };
 
 /* ---- the file ---- */
@@ -37,7 +38,7 @@ struct target {
 	char name[NAME_MAX + 1], temporary[NAME_MAX + 1];
 };
 
-/* Say why not. */
+/* Prints the error. */
 static bool prom_fails(const char *path, const char *what)
 {
 	char quoted[POLICY_QUOTED_BYTES];
@@ -61,7 +62,7 @@ static bool open_target(const char *path, struct target *ret_target)
 		tool_say("%s is a folder; name a file in it, spillway.prom say", policy_quote(path, quoted));
 		return false;
 	}
-	/* Not ending in .prom: the collector must not read it. */
+	/* The temporary name does not end in .prom, so that the collector does not read it. */
 	if ((size_t)snprintf(ret_target->temporary, sizeof(ret_target->temporary), ".%s.%d", base, (int)getpid()) >=
 	    sizeof(ret_target->temporary)) {
 		errno = ENAMETOOLONG;
@@ -72,7 +73,7 @@ static bool open_target(const char *path, struct target *ret_target)
 	return ret_target->folder >= 0 || prom_fails(path, "its folder cannot be opened");
 }
 
-/* What is there already is a file of ours, or nothing: a link or a device would be somebody's mistake, or trick. */
+/* Only a regular file, or none, may be replaced: a link or a device of that name would be a mistake or an attack. */
 static bool may_replace(const struct target *target, const char *path)
 {
 	struct stat status;
@@ -109,7 +110,7 @@ static bool write_file(const struct target *target, const char *path, const stru
 {
 	if (!may_replace(target, path))
 		return false;
-	/* Of a process of our id that was killed here. */
+	/* Left by a killed process that had the same process id. */
 	unlinkat(target->folder, target->temporary, 0);
 	int fd = openat(target->folder, target->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)
@@ -160,7 +161,7 @@ static int write_all(const struct wish *wish, const struct target *target)
 			seconds_sleep(wish->interval, &enough);
 	} while (good && wish->interval > 0 && !enough);
 	figures_free(&figures);
-	/* Nobody keeps it up to date any more. */
+	/* The file would no longer be updated. */
 	if (target && wish->interval > 0 && good)
 		unlinkat(target->folder, target->name, 0);
 	return good ? TOOL_OK : TOOL_BROKEN;
@@ -203,7 +204,7 @@ static const struct options options = {
 	    "  spillway prom --interval 15 /var/lib/prometheus/node-exporter/spillway.prom\n",
 };
 
-/* OPTIONS_GO_ON, or the status to end with. */
+/* Returns OPTIONS_GO_ON, or the exit status. */
 static int read_wish(int argc, char **argv, struct wish *wish)
 {
 	int status = options_read(&options, argc, argv, wish);

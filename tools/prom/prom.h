@@ -1,4 +1,6 @@
-/* prom.h: figures in the text format of Prometheus; the command around it is prom.c. */
+/*
+ * prom.h: writes figures in the text format of Prometheus; prom.c is the command.
+ */
 #ifndef TOOLS_PROM_H
 #define TOOLS_PROM_H
 
@@ -7,12 +9,12 @@
 #include <stdio.h>
 
 /*
- * Everything of the processes that are there: every figure in base units (bytes, seconds), a family at a time. What was
- * not measured has no sample. Names and texts are those of stats.def.
+ * Prints all figures of the running processes in base units (bytes, seconds), one family after another. A value that
+ * was not measured has no sample. Names and texts are those of stats.def.
  */
 void prom_print(FILE *out, const struct figures *figures);
 
-/* Every figure on a line: kind, name, unit, name for Prometheus, text; separated by tabs. For the manual. */
+/* Prints one line per figure for the manual: kind, name, unit, name for Prometheus and text, separated by tabs. */
 void prom_print_list(FILE *out);
 
 #endif

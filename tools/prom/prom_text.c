@@ -1,8 +1,8 @@
 /*
- * The text format of Prometheus: for each family of samples a HELP and a TYPE line, then all its samples, so that the
- * outer loop is over figures and the inner one over processes. The figures of one allocation are in several tables (the
- * process, its devices, backends and rules): each table has families of its own, so that a sum over one counts nothing
- * twice. Sites have none: there can be 255 in each process, and they come and go with the program.
+ * Writes the text format of Prometheus. Each family of samples begins with a HELP and a TYPE line, followed by all its
+ * samples, so the outer loop is over figures and the inner one over processes. The figures of one allocation occur in
+ * several tables (the process, its devices, backends and rules). Each table has its own families, so that a sum over
+ * one counts nothing twice. Sites have none: a process can have 255, and they change with the program.
  */
 #include "tools/prom/prom.h"
 
@@ -13,14 +13,15 @@
 #include "shim/base/identity.h"
 
 /*
- * Bounds of buckets are powers of two ns, on which all bounds of ours lie: nothing is guessed. From 1 us (2^10) to 69 s
- * (2^36). Bounds are inclusive here, and ours are not: the bound is one ns less.
+ * Bounds of buckets are powers of two ns, which coincide with bounds of the library's histograms, so that no count is
+ * estimated: from 1 us (2^10) to 69 s (2^36). Prometheus' bounds are inclusive and the library's are not, so that each
+ * bound is one ns less.
  */
 enum { LEAST_POWER = 10, MOST_POWER = 36 };
 
 /* ---- labels ---- */
 
-/* In quotes; printable text holds no line end, so these two are all that must be escaped. */
+/* Writes a quoted label value. Printable text contains no line end, so only these two characters must be escaped. */
 static void put_value(FILE *out, const char *text)
 {
 	fputc('"', out);
@@ -39,8 +40,8 @@ static void put_label(FILE *out, const char *name, const char *text)
 }
 
 /*
- * What names a process: its id and owner, which no two have in common, whatever another user writes in a file of his. The
- * process id is for people; "" where it is not known here.
+ * Writes the labels that identify a process: its identity and owner. This pair is unique even if another user forges a
+ * file. The process id is for people; "" if it is not visible here.
  */
 static void put_process(FILE *out, const struct page *page)
 {
@@ -83,7 +84,7 @@ static void put_number(FILE *out, uint64_t value, enum figures_unit unit)
 		fprintf(out, "} %.9g\n", (double)value * figures_prom_scale(unit));
 }
 
-/* Figures are those of processes that are there and can be read. */
+/* Figures are shown of processes that exist and can be read. */
 static bool is_shown(const struct page *page)
 {
 	return page->copy && page->alive;
@@ -127,7 +128,7 @@ static const struct stats_figures *row_of(const struct stats_page *copy, enum ta
 	case TABLE_BACKEND:
 		return &copy->backend[i];
 	default:
-		/* Rules without a name are not there. */
+		/* A rule without a name does not exist. */
 		return *copy->rule[i].name ? &copy->rule[i].figures : NULL;
 	}
 }
@@ -144,7 +145,7 @@ static void put_row(FILE *out, const struct page *page, enum table table, unsign
 		put_label(out, "backend", policy_use_name((enum policy_use)i));
 		break;
 	default:
-		/* Two rules may have the same name. */
+		/* Two rules may have the same name, so that the number is a label, too. */
 		snprintf(number, sizeof(number), "%u", i);
 		put_label(out, "number", number);
 		put_label(out, "rule", page->copy->rule[i].name);
@@ -173,7 +174,7 @@ static void put_table(FILE *out, const struct figures *figures, enum table table
 	}
 }
 
-/* Of the process; where there are several devices, some are of none of them. */
+/* Faults are counted for the process; with several devices, some faults belong to none of them. */
 static void put_fault(FILE *out, const struct figures *figures, enum stats_fault fault)
 {
 	const struct figures_name *name = &figures_faults[fault];
@@ -294,7 +295,7 @@ enum once { ONCE_PROCESS, ONCE_DEVICE };
 static const struct {
 	const char *name, *text;
 	enum once of;
-	size_t at; /* where in the page, or in the device, the number is */
+	size_t at; /* offset of the number in the page or in the device */
 } budgets[] = {
     {"spillway_host_budget_bytes", "pinned host memory the heap may take", ONCE_PROCESS,
      offsetof(struct stats_page, host_budget)},
@@ -338,7 +339,9 @@ static void put_budget(FILE *out, const struct figures *figures, size_t which)
 	}
 }
 
-/* Apart from what a process is for its whole life: these change, and a label that changes is another series. */
+/*
+ * The state changes during the life of a process. It is a separate family, because a changed label makes a new series.
+ */
 static void put_states(FILE *out, const struct figures *figures)
 {
 	put_head(out, "spillway_process_suspended", "gauge", "1: the process is suspended");
