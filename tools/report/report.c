@@ -1,5 +1,6 @@
 /*
- * `spillway report`: a trace, worked out (digest.h) and shown in one of several ways; several traces beside each other.
+ * `spillway report`: reads a trace, computes its digest (digest.h) and shows it in one of several formats, or compares
+ * several traces.
  */
 #include "tools/report/report.h"
 
@@ -31,8 +32,8 @@ enum output {
 
 struct wish {
 	enum output output;
-	const char *table; /* of CSV */
-	const char *file;  /* where it goes; NULL: stdout */
+	const char *table; /* name of the CSV table */
+	const char *file;  /* output file; NULL: stdout */
 	bool chosen;
 };
 
@@ -122,7 +123,7 @@ static void show_progress(const char *what, uint64_t part, uint64_t whole)
 	progress_at(part);
 }
 
-/* Reads a trace and works it out. Says what is wrong with it. */
+/* Reads a trace and computes its digest. Prints what is wrong with it. */
 static int run_read(const char *path, struct trace *trace, struct digest *digest)
 {
 	char quoted[POLICY_QUOTED_BYTES], problem[200];
@@ -151,7 +152,7 @@ static int run_read(const char *path, struct trace *trace, struct digest *digest
 	return TOOL_OK;
 }
 
-/* Would writing there destroy one of the traces? */
+/* Returns whether writing to path would overwrite one of the traces. */
 static bool is_trace(const char *path, char **traces, int n)
 {
 	char quoted[POLICY_QUOTED_BYTES];
@@ -168,8 +169,9 @@ static bool is_trace(const char *path, char **traces, int n)
 }
 
 /*
- * What is to be a file is written beside it, under a name of its own, and takes its place when all of it is there: what was
- * there is not lost to a report that fails. What is no file, a pipe say, is written to as it is; temporary is "" then.
+ * The output file. A regular file is written under a temporary name beside its place and renamed when it is complete,
+ * so that a failed report does not destroy the previous file. Any other file, such as a pipe, is written directly, and
+ * temporary is "".
  */
 struct destination {
 	const char *path;
@@ -184,7 +186,7 @@ static bool cannot_write(const char *path)
 	return false;
 }
 
-/* "folder/.name.PID" */
+/* Makes the temporary name "folder/.name.PID". */
 static bool name_temporary(struct destination *output)
 {
 	const char *slash = strrchr(output->path, '/'), *name = slash ? slash + 1 : output->path;
@@ -197,7 +199,7 @@ static bool name_temporary(struct destination *output)
 	return false;
 }
 
-/* stdout becomes that file. */
+/* Redirects stdout to that file. */
 static bool report_redirect(const char *path, struct destination *ret_output)
 {
 	static const int flags = O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC;
@@ -206,7 +208,10 @@ static bool report_redirect(const char *path, struct destination *ret_output)
 	int fd;
 
 	*ret_output = (struct destination){.path = path};
-	/* Without permission there can be none beside it; a file that may not be written is not replaced either. */
+	/*
+	 * Without permission, no temporary file can be made beside it; and a file that is not writable must not be
+	 * replaced.
+	 */
 	if (replaces && ((!is_new && access(path, W_OK)) || !name_temporary(ret_output)))
 		return cannot_write(path);
 	fd = open(replaces ? ret_output->temporary : path, replaces ? flags | O_EXCL : flags, 0600);
@@ -252,7 +257,7 @@ static void report_show(const struct wish *wish, const struct digest *digests, s
 	}
 }
 
-/* Half of a report is taken away again. */
+/* Removes an incomplete report. */
 static int report_lose(const struct destination *output, int error)
 {
 	char quoted[POLICY_QUOTED_BYTES];
@@ -261,13 +266,13 @@ static int report_lose(const struct destination *output, int error)
 		 error ? strerror(error) : "");
 	if (*output->temporary)
 		unlink(output->temporary);
-	/* It has been said, and nothing of it shall be tried again. */
+	/* The error was printed; the buffered output must not be written again at exit. */
 	__fpurge(stdout);
 	clearerr(stdout);
 	return TOOL_BROKEN;
 }
 
-/* To the file that is wished for; to standard output it is main that looks. */
+/* Writes to the requested file; main() checks standard output. */
 static int show_in(const struct wish *wish, const struct digest *digests, size_t n)
 {
 	struct destination output;

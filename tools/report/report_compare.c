@@ -1,6 +1,6 @@
 /*
- * Several runs beside each other: a line for each figure, a column for each run; for two also by how much the second
- * differs. What a run does not tell is n/a, and nothing is compared with it. Here, too: the blocks that cost most.
+ * Compares several runs: a line for each figure, a column for each run and, for two runs, their difference. A value
+ * that a trace does not contain is n/a and is not compared. This file also finds the costliest blocks.
  */
 #include "tools/report/report.h"
 #include "tools/common/units.h"
@@ -13,7 +13,7 @@
 
 /* ---- the costliest blocks ---- */
 
-static const struct digest *sorted; /* qsort() has no argument for it */
+static const struct digest *sorted; /* the argument of the comparison, because qsort() passes none */
 
 static int by_cost(const void *a, const void *b)
 {
@@ -29,7 +29,7 @@ static int by_cost(const void *a, const void *b)
 	return (i > k) - (i < k);
 }
 
-/* Without memory for the order there are none: the tables have their sums. */
+/* If memory for sorting runs out, the result is empty; the tables still contain the sums. */
 size_t report_blocks(const struct digest *digest, uint32_t *ret_blocks, size_t most)
 {
 	size_t n = digest->trace->n_blocks, kept = n < most ? n : most;
@@ -151,7 +151,7 @@ static const struct figure figures[] = {
     {"submissions", COUNT, submissions},
 };
 
-/* Doubles at the upper end of the range stand for a number that has no place in it. */
+/* Doubles at the upper end of the range, which no integer can hold, are clamped. */
 static uint64_t compare_whole(double value)
 {
 	return value < 18446744073709549568.0 ? (uint64_t)value : UINT64_MAX;

@@ -1,6 +1,7 @@
 /*
- * Tables for spreadsheets and scripts: RFC 4180 but for the line ends. Times in ns since the first event, sizes in bytes;
- * what is not known is an empty field. A text that a spreadsheet would take for a formula gets a ' in front.
+ * Writes tables for spreadsheets and scripts: RFC 4180 except for the line ends. Times are in ns since the first
+ * event, sizes in bytes; an unknown value is an empty field. A text that a spreadsheet would take for a formula is
+ * prefixed with '.
  */
 #include "tools/report/report.h"
 
@@ -94,7 +95,7 @@ static void csv_series(const struct digest *digest)
 			put_bin(digest, i, bin);
 }
 
-/* A device at the other end; nothing for the host, and for one beyond. */
+/* Writes the device at the other end; nothing for the host or a device beyond the limit. */
 static void put_other(uint32_t device)
 {
 	putchar(',');

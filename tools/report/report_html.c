@@ -1,14 +1,14 @@
 /*
- * One page for a browser: what is in the report_page files, and the digest as JSON in the midst of it. The page's script
- * does the rest. Nothing is loaded from anywhere; the page's own head forbids it.
+ * Writes one page for a browser: the report_page files with the digest embedded as JSON, which the page's script
+ * displays. The page loads nothing else; its head forbids it.
  *
- * In report_page.html a line "@NAME@" alone stands for a part.
+ * In report_page.html, a line that consists of "@NAME@" is replaced by a part.
  */
 #include "tools/report/report.h"
 
 #include <string.h>
 
-/* The bytes of a file, from `name` up to `name`_end. */
+/* Embeds the bytes of a file, from `name` to `name`_end. */
 #define EMBED(name, file)                                                                                              \
 	__asm__(".section .rodata\n" #name ":\n"                                                                       \
 		".incbin \"" REPORT_PAGE_FOLDER "/" file "\"\n" #name "_end:\n"                                        \

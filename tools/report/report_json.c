@@ -1,6 +1,6 @@
 /*
- * The digest as JSON; its keys are described in spillway-report(1), and a test compares the two. The page (report_html.c)
- * reads the same text, so texts are written fit to stand in HTML, too.
+ * Writes the digest as JSON. spillway-report(1) describes its keys, and a test compares the two. The page
+ * (report_html.c) embeds the same text, so texts are escaped for HTML, too.
  */
 #include "tools/common/json.h"
 #include "tools/report/report.h"
@@ -113,7 +113,7 @@ static void put_row(struct json *json, const struct digest *digest, const struct
 	json_close(json, ']');
 }
 
-/* Of other devices, which older traces do not tell; what is lent samples alone say. */
+/* Figures of other devices. Older traces do not contain them; lent bytes are known only from samples. */
 static void put_peer_series(struct json *json, const struct digest *digest, const struct digest_device *device)
 {
 	static const struct {
@@ -434,7 +434,7 @@ static void put_run(struct json *json, const struct digest *digest)
 	json_close(json, '}');
 }
 
-/* Fit to stand in a page: each member on a line of its own. */
+/* For embedding in a page, each member is on a line of its own. */
 static const struct json writer = {.comma = ",", .line = "\n", .script = true};
 
 void report_json(const struct digest *digest)

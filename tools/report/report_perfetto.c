@@ -1,15 +1,15 @@
 /*
- * For Perfetto's UI, as Chrome's JSON trace format and not as Perfetto's protobuf: PyTorch's profiler writes that format,
- * so the two can be put into one file, and it is read by what people have.
+ * Writes a trace for Perfetto's UI, in Chrome's JSON format and not in Perfetto's protobuf format: PyTorch's profiler
+ * writes JSON, so that both can be merged into one file, and existing tools read it.
  *
- * Times are on the wall clock. As in PyTorch's profiles they are microseconds with three decimals since a moment that the
- * file names (baseTimeNanoseconds): the beginning of a span of 7889238 s, a quarter of a year, counted from 1970. So the
- * numbers stay exact to the ns where a reader takes them for doubles, and those of a profile of the same days mean the
- * same moments.
+ * Times are on the wall clock. As in PyTorch's profiles, they are microseconds with three decimals since a time that
+ * the file names (baseTimeNanoseconds), which is a multiple of 7889238 s (a quarter of a year) since 1970. So the
+ * numbers stay exact to the ns in a reader that stores doubles, and equal numbers in a profile of the same days mean
+ * the same time.
  *
- * Each device is a process of its own in the view, with counters, and slices in tracks: gaps, steps, moves in and out.
- * Moves overlap, slices of one track must not: each goes to the first lane that is free. The threads, with what they
- * waited for and their NVTX ranges, are one more process.
+ * Each device is shown as a process, with counters and with tracks of slices: gaps, steps, fetches and evictions.
+ * Moves may overlap, but slices of one track must not: each move goes to the first free lane. The threads, with their
+ * waits and NVTX ranges, are shown as one more process.
  */
 #include "tools/common/json.h"
 #include "tools/report/report.h"
@@ -19,12 +19,12 @@
 #include <string.h>
 
 #define BASE_NS UINT64_C(7889238000000000)
-/* Numbers of processes that no process has: Linux ends at 4194304. */
+/* Process ids that no process can have: Linux ends at 4194304. */
 #define VIEW_PID    900000000u
 #define THREADS_PID (VIEW_PID + DIGEST_DEVICES)
-#define BLOCK_LEAST (UINT64_C(1) << 20) /* smaller allocations are in the counters alone */
+#define BLOCK_LEAST (UINT64_C(1) << 20) /* smaller allocations appear only in the counters */
 
-/* Moves have lanes by where they lead: to the device and to the host, then from and to other devices. */
+/* Moves have separate lanes by direction: to the device, to the host, from other devices and to other devices. */
 enum { WAY_IN, WAY_OUT, WAY_FROM_PEER, WAY_TO_PEER, WAYS };
 enum { LANES = 16, LANE_GAPS = 1, LANE_STEPS, LANE_MOVES = 10 };
 
@@ -39,7 +39,7 @@ static void perfetto_begin(const char *phase, uint32_t pid, uint64_t tid, const 
 	json_quoted(name, true);
 }
 
-/* A time of the trace's clock. */
+/* Writes a time of the trace's clock. */
 static void perfetto_at(const struct trace *trace, uint64_t time)
 {
 	uint64_t wall = report_wall(trace, time);
@@ -90,7 +90,7 @@ static void put_counter(const struct trace *trace, const struct trace_event *eve
 	printf(",\"args\":{\"bytes\":%" PRIu64 "}}", bytes);
 }
 
-/* A counter that is not told keeps its value: what is ever more than 0 is told each time. */
+/* A counter keeps its value until the next event, so a counter that was ever above 0 is written each time. */
 static void put_bytes(const struct digest *digest, const struct trace_event *event)
 {
 	const struct digest_device *device = &digest->devices[event->bytes.device];
@@ -113,7 +113,7 @@ static void put_bytes(const struct digest *digest, const struct trace_event *eve
 		put_counter(trace, event, "device budget", event->bytes.budget);
 }
 
-/* Of a device without samples, and what there are only sums of: by bin, where something changed. */
+/* For a device without samples, and for figures of which only sums exist: writes the bins in which a value changed. */
 static void put_bins(const struct digest *digest, unsigned number)
 {
 	const struct digest_device *device = &digest->devices[number];
@@ -167,7 +167,7 @@ static void put_gap(const struct digest *digest, const struct trace_event *event
 	       event->gap.bytes_out);
 }
 
-/* Of one device, by way: until when each is taken, and whether it has a name. */
+/* Lanes of one device, by direction: the time until which each lane is occupied, and whether it was named. */
 struct lanes {
 	uint64_t busy[WAYS][LANES + 1];
 	bool named[WAYS][LANES + 1];
@@ -209,7 +209,7 @@ static void put_move(const struct digest *digest, const struct digest_move *move
 	uint64_t *busy = lanes->busy[way], end = move->end == UINT64_MAX ? digest->run_ns : move->end;
 	char made[64];
 
-	/* The last lane takes what finds no other. */
+	/* If all lanes are occupied, the last one is used. */
 	while (lane < LANES && busy[lane] > move->begin)
 		lane++;
 	busy[lane] = end;

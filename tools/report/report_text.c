@@ -1,5 +1,5 @@
 /*
- * The report for a terminal: the answer first, then the evidence, the longest table last.
+ * Writes the report for a terminal: the answer first, then the evidence, the longest table last.
  */
 #include "tools/report/report.h"
 #include "tools/common/units.h"
@@ -24,7 +24,7 @@ char *report_name(const struct digest *digest, enum digest_by by, uint64_t numbe
 	return policy_printable(digest_group_name(digest, by, number, made, sizeof(made)), room, bytes);
 }
 
-/* A value of the file's head, fit to be printed; "n/a" when it is not there. */
+/* Returns a value of the file's head, safe to print; "n/a" if it does not exist. */
 static const char *text_head(const struct trace *trace, const char *key, char room[VALUE_ROOM])
 {
 	char value[VALUE_ROOM];
