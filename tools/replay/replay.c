@@ -1,5 +1,5 @@
 /*
- * replay.c: `spillway replay`. Reads a trace, asks what it would cost under each budget, and says so.
+ * replay.c: `spillway replay`. Reads a recorded job, simulates it under each budget, and prints the results.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "tools/commands.h"
 #include "tools/common/tool.h"
 
-/* Does --set name this key? Keys and values stand as in policy/set.c. */
+/* Returns whether --set names this key. Keys and values have the syntax of policy/set.c. */
 static bool is_set(const char *set, const char *key)
 {
 	size_t n = strlen(key);
@@ -27,8 +27,9 @@ static bool is_set(const char *set, const char *key)
 }
 
 /*
- * The mode: that of --mode; else that of the policy where --policy or --set names one; else that in which the trace was
- * recorded. A trace of `off`, where nothing spills, says nothing about spilling: then, as without any, the policy's.
+ * Chooses the mode: that of --mode; otherwise that of the policy if --policy or --set names one; otherwise the mode
+ * while recording. A trace recorded in `off` mode, in which nothing is spilled, contains no choice of a mode; then, as
+ * for a file without a mode, the policy's mode is used.
  */
 static void choose_mode(struct replay_request *request, const struct replay_model *model, const struct policy *policy)
 {
@@ -49,7 +50,10 @@ static void choose_mode(struct replay_request *request, const struct replay_mode
 	}
 }
 
-/* The policy, whose mode and host budget hold where nothing else was said. False: it has an error, which was printed. */
+/*
+ * Reads the policy, whose mode and host budget apply unless an option overrides them. Returns false after printing an
+ * error in the policy.
+ */
 static bool read_policy(struct replay_request *request, const struct replay_model *model, struct policy **ret_policy)
 {
 	struct policy_errors errors;
@@ -73,7 +77,7 @@ static bool read_policy(struct replay_request *request, const struct replay_mode
 	return true;
 }
 
-/* What of the trace could not be taken as it is. */
+/* Prints which parts of the trace could not be used as recorded. */
 static void say_doubts(const struct replay_model *model)
 {
 	if (*model->broken)
@@ -91,7 +95,7 @@ static void say_doubts(const struct replay_model *model)
 			 (unsigned long long)model->refused);
 }
 
-/* The model has one link, the host's. */
+/* The model has only the link to the host. */
 static void say_peers(struct replay_request *request, const struct replay_model *model, const struct policy *policy)
 {
 	request->peers_left_out = model->peers || (policy && policy_peers(policy));
@@ -101,7 +105,10 @@ static void say_peers(struct replay_request *request, const struct replay_model 
 			 model->peers ? ", though the job had some when it was recorded" : "");
 }
 
-/* The device that is asked about: where most was allocated. False: there is nothing on the one that was named. */
+/*
+ * Chooses the device: the one on which most was allocated, unless one was named. Returns false if the named device has
+ * no allocations.
+ */
 static bool choose_device(struct replay_request *request, const struct replay_model *model)
 {
 	uint64_t bytes[REPLAY_DEVICES] = {0};
@@ -125,8 +132,8 @@ static bool choose_device(struct replay_request *request, const struct replay_mo
 }
 
 /*
- * Those that were asked for and cannot run. A sweep is answered as long as its largest budget can, and one reason is
- * enough there: that of the largest that cannot.
+ * Reports budgets that the user asked for and that cannot run. A sweep succeeds if its largest budget can run, and
+ * reports only the reason of the largest budget that cannot.
  */
 static int say_failures(const struct replay_sweep *sweep)
 {

@@ -1,3 +1,6 @@
+/*
+ * The curve of the least moves by budget, by Belady's rule (belady.h) on pieces.
+ */
 #include "tools/common/belady.h"
 #include "tools/replay/replay_curve.h"
 
@@ -66,7 +69,7 @@ bool replay_curve(const struct replay_model *model, const struct policy *policy,
 
 	for (size_t i = 0; i < n && ok; i++) {
 		setting.budget = budgets[i];
-		/* Most budgets cut alike. */
+		/* Most budgets cut the job in the same way, so that the job is reused. */
 		if (job && (job->most_units != job_most_units(&setting) ||
 			    (policy && policy_needs(policy) & POLICY_NEED_FREE))) {
 			job_free(job);

@@ -1,6 +1,6 @@
 /*
- * Pieces and address space of blocks. What is freed is taken again by the next block of its length, as the heap has it
- * with warm blocks; allocations of at most 1 MiB share pieces of one unit, by size class.
+ * Pieces and address space of blocks. Freed address space is reused by the next block of the same length, as the heap
+ * reuses warm blocks. Allocations of at most 1 MiB share pieces of one unit, by size class.
  */
 #include "tools/replay/replay_cut.h"
 #include "tools/common/grow.h"
@@ -10,13 +10,13 @@
 
 #include "shim/plan/plan.h"
 
-/* As in shim/heap/block_build.c and chunk.h. */
+/* Must equal shim/heap/block_build.c and chunk.h. */
 #define PIECE_SHARE 32
 #define PIECE_LEAST 2
 #define PIECE_MOST  64
 /* As in shim/device.c. */
 #define FAST_PIECE 16
-/* A line of a file can name some thousand pieces: 2 GiB of them is more than any job that was recorded. */
+/* A line of a file can name some thousand pieces. This limit, 2 GiB of names, exceeds any recorded job. */
 #define NAMED_MOST ((uint64_t)1 << 28)
 
 bool cut_add_event(struct building *b, const struct job_event *event)
@@ -71,7 +71,7 @@ static bool add_piece(struct building *b, uint32_t units)
 	return true;
 }
 
-/* Pieces for that many units: of a hole of that length, else new ones. */
+/* Takes pieces for that many units: a freed range of that length, otherwise new ones. */
 bool cut_take(struct building *b, uint32_t units, struct life *life)
 {
 	struct job *job = b->job;
@@ -128,9 +128,9 @@ bool cut_add_pieces(struct building *b, const struct life *life, const struct jo
 	return cut_add_event(b, &event);
 }
 
-/* ---- small ones ---- */
+/* ---- small blocks ---- */
 
-/* Four steps to each doubling, from 512 bytes on. */
+/* Size classes: four for each doubling, from 512 bytes on. */
 static unsigned class_of(uint64_t bytes, uint32_t *ret_bytes)
 {
 	uint64_t step = 512, size = 512;
@@ -178,7 +178,7 @@ bool cut_give_small(struct building *b, const struct life *life, const struct jo
 		slab->next = b->partial[slab->class];
 		b->partial[slab->class] = life->slab;
 	}
-	/* One that is empty is kept for its class, as the heap does, unless it is not the first. */
+	/* An empty slab is kept for its class if it is the first of the class's list, as in the heap. */
 	if (slab->used || b->partial[slab->class] == life->slab)
 		return true;
 	for (uint32_t *at = &b->partial[slab->class]; *at != REPLAY_NONE; at = &b->slabs[*at].next)

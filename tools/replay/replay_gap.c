@@ -1,6 +1,7 @@
 /*
- * `exact`: when a submission waits, the GPU comes to an end with what it has; then what is wanted and what is foreseen is
- * copied and mapped while nothing runs. The mover makes all mappings, and each takes longer while copies run.
+ * Simulates `exact` mode. When a submission waits, the device is quiesced: the GPU finishes what it has. Then the
+ * pieces that are wanted and those that are predicted are copied and mapped while nothing runs. The mover does all
+ * mappings, and each takes longer while copies run.
  */
 #include "tools/replay/replay_internal.h"
 
@@ -32,7 +33,7 @@ static void gap_collect(struct run *run, const struct job_event *waiter)
 		gap_wish(run, piece, when);
 }
 
-/* Only what who waits has named keeps its place. */
+/* Only blocks named by the waiting submission stay in place. */
 static bool is_spoken_for(void *argument, uint32_t piece)
 {
 	const struct run *run = argument;
@@ -63,7 +64,7 @@ static bool make_room(struct run *run, unsigned at)
 	}
 }
 
-/* True: the wish is over. */
+/* Serves one wish. Returns true if it is done. */
 static bool gap_grant(struct run *run, unsigned at)
 {
 	uint32_t piece = run->wishes[at], units = run->job->units[piece];
@@ -92,7 +93,7 @@ static void go_ahead(struct run *run)
 	}
 }
 
-/* What came out first is mapped. */
+/* Maps evicted pieces, in the order of their evictions. */
 static bool map_rest(struct run *run)
 {
 	if (!run->n_maps)
@@ -103,7 +104,7 @@ static bool map_rest(struct run *run)
 
 	run->map_head = (run->map_head + 1) % (run->job->n_pieces + 1);
 	run->n_maps--;
-	/* It may have come in again meanwhile. */
+	/* The piece may have been fetched again meanwhile. */
 	if (run->spots[piece].rests) {
 		run->spots[piece].rests = false;
 		run->now += run_map_us(run, cost, piece);
@@ -111,7 +112,7 @@ static bool map_rest(struct run *run)
 	return true;
 }
 
-/* What comes in next is unmapped while there is no room for it. */
+/* Unmaps the pieces to fetch next while there is no room for them yet. */
 static bool unmap_early(struct run *run)
 {
 	if (run->early < run->next_wish)
@@ -147,7 +148,7 @@ static void run_gap(struct run *run)
 	while (run->in.n || run->out.n)
 		if (!move_see(run, true) && !map_rest(run))
 			pass_time(run);
-	/* What was unmapped and has not come in is mapped again. */
+	/* Pieces that were unmapped and not fetched are mapped again. */
 	for (unsigned i = 0; i < run->early; i++)
 		if (run->spots[run->wishes[i]].where == PLAN_HOST && run->spots[run->wishes[i]].rests)
 			run->maps[(run->map_head + run->n_maps++) % (run->job->n_pieces + 1)] = run->wishes[i];
@@ -211,7 +212,7 @@ static void make_room_for_new(struct run *run)
 	run->room_made = true;
 }
 
-/* Could anything leave for the first wish? Else there is no use in stopping the GPU. */
+/* Returns whether any piece could be evicted for the first wish. Otherwise stopping the GPU is useless. */
 static bool is_worth_it(struct run *run)
 {
 	uint32_t victim;
@@ -235,7 +236,7 @@ bool gap_round(struct run *run)
 		return false;
 	gap_collect(run, waiter);
 	if (is_worth_it(run)) {
-		/* What the GPU has must end first. */
+		/* The GPU must first finish the submissions in flight. */
 		stop_gpu(run);
 		run_gap(run);
 	}

@@ -1,6 +1,6 @@
 /*
- * One pass over the model. Where a block lives is decided when it is made, with what is known then; names become pieces
- * with the library's own guess of where tensors end (tensor_extents.h).
+ * Turns a model into a job in one pass. The place of a block is decided when it is made, with what is known then.
+ * Names become pieces with the library's own estimate of where tensors end (tensor_extents.h).
  */
 #include "tools/replay/replay_cut.h"
 
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- what the policy says ---- */
+/* ---- decisions of the policy ---- */
 
 static struct policy_decision job_decide(struct building *b, const struct replay_block *block)
 {
@@ -38,7 +38,10 @@ static struct policy_decision job_decide(struct building *b, const struct replay
 		request.library = b->library;
 	}
 	struct policy_decision decision = policy_decide(b->setting->policy, &request);
-	/* As in shim/serve/alloc_decide.c: what was decided is counted there, and the driver serves all of it. */
+	/*
+	 * As in shim/serve/alloc_decide.c: in observe mode decisions are only counted, and the driver serves every
+	 * allocation.
+	 */
 	if (policy_observe(b->setting->policy)) {
 		decision.uses[0] = POLICY_USE_DRIVER;
 		decision.n_uses = 1;
@@ -48,8 +51,9 @@ static struct policy_decision job_decide(struct building *b, const struct replay
 }
 
 /*
- * Stream-ordered memory: does the driver's pool serve it? With auto what fits, and what fits what the pool had once; where
- * memory moves nothing any more when something did not.
+ * Returns whether the driver's pool serves a stream-ordered allocation. With auto it serves what fits, and what fits
+ * into memory that the pool had before; in a mode that does not move memory, the pool stays in use when a request did
+ * not fit.
  */
 static bool is_for_pools(struct building *b, uint64_t bytes)
 {
@@ -68,7 +72,7 @@ static bool is_for_pools(struct building *b, uint64_t bytes)
 	}
 }
 
-/* The use that serves it, of those that are to be tried: the first that is not over its cap. */
+/* Returns the use that serves the allocation: the first one of the policy's list that does not exceed its cap. */
 static enum policy_use use_of(struct building *b, const struct replay_block *block,
 			      const struct policy_decision *decision, unsigned *ret_at)
 {
@@ -126,7 +130,7 @@ static bool job_made(struct building *b, uint32_t which, uint32_t at)
 		life->rule = choice ? -1 : (int16_t)decision.rule;
 		break;
 	case POLICY_USE_DRIVER:
-		/* The program's own managed and pinned memory is no device memory. */
+		/* The program's own managed and pinned memory is not device memory. */
 		if (block->api == POLICY_API_MANAGED || block->api == POLICY_API_HOST)
 			return true;
 		event.kind = JOB_CHARGE;
@@ -176,7 +180,10 @@ static bool job_freed(struct building *b, uint32_t which, uint32_t at)
 	return true;
 }
 
-/* Bytes from ... end of a block are named: pieces that were not yet are added, and the others' bytes grow. */
+/*
+ * Names the bytes from `from` to `end` of a block: adds its pieces that were not named yet, and increases the bytes of
+ * the others.
+ */
 static bool name_bytes(struct building *b, const struct life *life, uint64_t from, uint64_t end, uint64_t sure)
 {
 	struct job *job = b->job;
@@ -245,7 +252,7 @@ static bool job_launched(struct building *b, uint32_t which, uint32_t at)
 	event.n = (uint32_t)(job->n_named - event.from);
 	if (event.n)
 		tensor_extents_submitted(b->extents, TENSOR_EXTENTS_AGE);
-	/* Most name again what they named the last time: one list is enough. */
+	/* Most submissions name the same as the last time, so that one list is shared. */
 	if (event.n && b->last[which].n == event.n &&
 	    !memcmp(job->named + b->last[which].from, job->named + event.from, event.n * sizeof(*job->named))) {
 		job->n_named = event.from;

@@ -1,3 +1,6 @@
+/*
+ * Reads a plain or compressed file line by line.
+ */
 #include "tools/replay/replay_read.h"
 
 #include <errno.h>
@@ -15,7 +18,7 @@ int lines_open(struct replay_lines *lines, const char *path)
 	int fd, error;
 
 	*lines = (struct replay_lines){0};
-	/* Not held up by a FIFO that nobody writes to. */
+	/* O_NONBLOCK: a FIFO without a writer must not block the tool. */
 	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0)
 		return -errno;
@@ -63,12 +66,12 @@ char *lines_next(struct replay_lines *lines)
 	lines->n_peeked = strlen(lines->line);
 	if (lines->n_peeked == LINE_MOST)
 		return lines_fail(lines, "it is too long");
-	/* gzgets() does not stop at a zero, and does not say that there was one. */
+	/* gzgets() reads beyond a zero byte and does not report it. */
 	if (!memchr(lines->line, '\n', lines->n_peeked) && !gzeof(lines->file))
 		return lines_fail(lines, "this is no text");
 	while (lines->n_peeked && strchr("\r\n", lines->line[lines->n_peeked - 1]))
 		lines->line[--lines->n_peeked] = 0;
-	/* A file that was cut short in the middle is told at its end. */
+	/* zlib reports a truncated file only at its end. */
 	gzerror(lines->file, &error);
 	return error == Z_OK || error == Z_STREAM_END ? lines->line : lines_fail(lines, "the gzipped file is damaged");
 }

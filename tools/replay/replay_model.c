@@ -1,5 +1,5 @@
 /*
- * Arrays that grow.
+ * Builds a model; its arrays grow.
  */
 #include "tools/replay/replay_read.h"
 #include "tools/common/grow.h"
@@ -20,7 +20,7 @@ int replay_wrong(struct replay_model *model, const char *format, ...)
 	return -EINVAL;
 }
 
-/* Room for one more. False: no memory, and the array is as it was. */
+/* Makes room for one more element. Returns false if memory runs out; the array is then unchanged. */
 static bool model_more(struct replay_model *model, void *array_p, size_t n, size_t *room, size_t each)
 {
 	if (n < REPLAY_NONE && grow(array_p, n, room, each))
@@ -127,7 +127,7 @@ static void model_change(uint64_t *live, uint64_t *most, uint64_t bytes, bool ma
 	*most = *live > *most ? *live : *most;
 }
 
-/* The most that was live at once. */
+/* Computes the maximum of bytes live at once. */
 static void find_peaks(struct replay_model *model)
 {
 	uint64_t live_of[REPLAY_DEVICES] = {0}, live = 0;

@@ -1,7 +1,7 @@
 /*
- * The mover, as far as it costs time: shim/mover/schedule.c and migrate.c with the driver's calls replaced by what they take.
- * In `fast` a piece that goes out is unmapped, copied, and rests unmapped on the host; one that comes in is copied and
- * mapped. The mover is one thread: what it does is done one after the other, while the links go on.
+ * Simulates the mover as far as it takes time: shim/mover/schedule.c and migrate.c with the driver's calls replaced by
+ * their durations. In `fast` mode an evicted piece is unmapped and copied, and stays unmapped on the host; a fetched
+ * piece is copied and mapped. The mover is one thread: it does one thing after the other, while the links continue.
  */
 #include "tools/replay/replay_internal.h"
 
@@ -9,9 +9,9 @@
 
 #include <string.h>
 
-/* The mover hears of a submission: a record read and the plan told. */
+/* Duration, in us, of reading a submission: reading a record and informing the plan. */
 #define HEAR_US 0.7
-/* Names of one submission that are remembered (predict.h). */
+/* Maximum number of names of one submission that are remembered (predict.h). */
 #define HEARD_MOST  16384
 #define PATIENCE_US 50e3
 
@@ -70,7 +70,7 @@ static void move_start(struct run *run, struct lane *lane, uint32_t piece, doubl
 	run_note_peaks(run);
 }
 
-/* Mapping device memory: at once, or when copies to the host let it. */
+/* Maps device memory: at once, or when copies to the host allow it. */
 static void map_device(struct run *run, bool gap)
 {
 	bool busy = run->out.n && run->out.free > run->now;
@@ -128,7 +128,7 @@ void move_begin_out(struct run *run, uint32_t piece, bool gap)
 	}
 }
 
-/* It is there now. What was freed on its way is gone. */
+/* The piece has arrived. If it was freed on the way, it disappears. */
 void move_arrive(struct run *run, uint32_t piece, enum plan_place where)
 {
 	struct spot *spot = &run->spots[piece];
@@ -208,7 +208,7 @@ static bool cannot_leave(void *argument, uint32_t piece)
 
 	if (run_is_busy(argument, piece))
 		return true;
-	/* The blocks of who waits do not go out. */
+	/* The blocks of a waiting submission must not be evicted. */
 	for (uint32_t i = 0; waiter && i < waiter->n; i++)
 		if (run->job->block_of[run->job->named[waiter->from + i].piece] == run->job->block_of[piece])
 			return true;
@@ -232,7 +232,7 @@ static enum plan_answer make_room(struct run *run, uint64_t when, uint32_t units
 	return run->out.n ? PLAN_FOUND : answer;
 }
 
-/* True: it is on its way; else *ret_room says whether there may be room soon. */
+/* Returns true if the fetch has begun; otherwise *ret_room says whether there may be room soon. */
 static bool bring_in(struct run *run, uint32_t piece, uint64_t when, enum plan_answer *ret_room)
 {
 	uint32_t units = run->job->units[piece];
@@ -246,7 +246,7 @@ static bool bring_in(struct run *run, uint32_t piece, uint64_t when, enum plan_a
 	return false;
 }
 
-/* What a block has unmapped beside what is wanted is mapped. */
+/* Maps unmapped pieces of a block in addition to the wanted ones. */
 static void map_rests(struct run *run, const struct job_event *waiter)
 {
 	for (uint32_t i = 0; i < waiter->n; i++) {
@@ -266,7 +266,7 @@ static void map_rests(struct run *run, const struct job_event *waiter)
 	}
 }
 
-/* Bring in what who waits wants. True: it is worth waiting. */
+/* Fetches what the waiting submission needs. Returns whether it should go on waiting. */
 static bool move_want(struct run *run, const struct job_event *waiter)
 {
 	bool missing = false;
@@ -321,7 +321,7 @@ static bool look_ahead(struct run *run)
 	return any;
 }
 
-/* As schedule_for_new() of the library has it. True: something has changed. */
+/* As schedule_for_new() of the library. Returns whether anything changed. */
 static bool see_to_new(struct run *run)
 {
 	enum plan_answer room = make_room(run, plan_now(run->plan), 0, move_reserve(run) + run->room);

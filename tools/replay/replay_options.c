@@ -1,3 +1,6 @@
+/*
+ * The options of `spillway replay`.
+ */
 #include "tools/replay/replay_sweep.h"
 
 #include <stdio.h>
@@ -9,15 +12,15 @@
 #include "tools/common/options.h"
 #include "tools/common/tool.h"
 
-/* Of a pair of copies, one each way at once: H200, PCIe 5 x16. As the help has it. */
+/* Default rate of the link, as in the help. Measured (H200, PCIe 5 x16): a pair of copies, one each way at once. */
 #define LINK 50.6
 _Static_assert(REPLAY_STEPS == 4, "the help says so");
 
 enum { READ_BUDGETS, READ_MODE, READ_HOST_BUDGET, READ_LINK, READ_STEP_TIME, READ_STEPS, READ_DEVICE };
 
 /*
- * Digits, perhaps a point and at most two more, as hundredths; 0 < value <= most. The end of it at *ret_end. False:
- * it is no such number.
+ * Reads a number with at most two decimals as hundredths, 0 < value <= most. *ret_end is set to its end. Returns false
+ * if the text is no such number.
  */
 static bool options_hundredths(const char *text, uint64_t most, uint64_t *ret_value, const char **ret_end)
 {
@@ -71,7 +74,7 @@ static bool options_whole(const char *text, unsigned least, unsigned most, uint6
 	return false;
 }
 
-/* "8GiB", or "75%" of the peak. */
+/* Reads "8GiB", or "75%" of the peak. */
 static bool one_budget(const char *text, struct replay_budget *ret_budget, char *why)
 {
 	char quoted[POLICY_QUOTED_BYTES];

@@ -1,5 +1,5 @@
 /*
- * What is said: what was read, a line for each budget, the curve, and the verdict. What is not known is n/a.
+ * Prints the results: what was read, a line for each budget, the curve, and the verdict. Unknown values are n/a.
  */
 #include "tools/common/units.h"
 #include "tools/replay/replay_sweep.h"

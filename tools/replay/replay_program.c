@@ -1,12 +1,13 @@
 /*
- * The program submits what it can: a submission whose pieces are all in device memory goes to the GPU, another waits until
- * the mover has answered. The GPU takes each for the same time, and longer where it must read over the link.
+ * Simulates the program and the GPU. A submission whose pieces are all in device memory goes to the GPU; any other
+ * waits until the mover has answered. The GPU takes the same time for each submission, and longer if it must read over
+ * the link.
  */
 #include "tools/replay/replay_internal.h"
 
 #include "shim/plan/move_limits.h"
 
-/* Submissions that the program may be ahead of the GPU: what drivers queue. */
+/* Maximum number of submissions by which the program is ahead of the GPU: the length of drivers' queues. */
 #define RUN_AHEAD 1024
 #define WAKE_US   20
 
@@ -38,7 +39,7 @@ void run_answer(struct run *run)
 
 /* ---- allocations ---- */
 
-/* What was taken is told as it was before that allocation. */
+/* The figures are reported as they were before that allocation. */
 static void program_fail(struct run *run, enum run_end end, const struct job_event *event)
 {
 	run->failed = true;
@@ -83,7 +84,7 @@ static bool program_fits(const struct run *run, uint32_t units)
 	return run->in_use + units + (run->outside + JOB_UNIT - 1) / JOB_UNIT <= run->device_units;
 }
 
-/* As spill_room_for_new() of the library has it. True: it waits for room now. */
+/* As spill_room_for_new() of the library. Returns true if the allocation now waits for room. */
 static bool waits_for_room(struct run *run, const struct job_event *event)
 {
 	uint64_t units = 0;
@@ -98,7 +99,7 @@ static bool waits_for_room(struct run *run, const struct job_event *event)
 	return true;
 }
 
-/* One piece of a new block. */
+/* Places one piece of a new block. */
 static enum run_end place_piece(struct run *run, uint32_t piece, const struct job_event *event)
 {
 	uint32_t units = run->job->units[piece];
@@ -173,7 +174,7 @@ static bool is_in(const struct run *run, const struct job_event *event)
 	return true;
 }
 
-/* What it reads over the link. */
+/* Returns the bytes that the submission reads over the link. */
 static double over_link(const struct run *run, const struct job_event *event)
 {
 	double bytes = 0;
@@ -207,8 +208,8 @@ static void program_submit(struct run *run, const struct job_event *event)
 }
 
 /*
- * Its pieces' numbers were those of a block that was freed while it was on its way. The library would take other
- * addresses; here it waits for that, which is a millisecond.
+ * Returns whether the block's piece numbers were those of a block that was freed during a move. The library would use
+ * other addresses; the simulation waits for the move, which takes a millisecond.
  */
 static bool is_on_its_way(const struct run *run, const struct job_event *event)
 {
@@ -218,7 +219,7 @@ static bool is_on_its_way(const struct run *run, const struct job_event *event)
 	return false;
 }
 
-/* An allocation, or an end of one. False: not yet. */
+/* Handles an allocation or a free. Returns false if it cannot be done yet. */
 static bool step_memory(struct run *run, const struct job_event *event)
 {
 	switch (event->kind) {
@@ -242,7 +243,7 @@ static bool step_memory(struct run *run, const struct job_event *event)
 	return true;
 }
 
-/* One event of the program, if it comes by now. False: it is later, or waits. */
+/* Handles one event of the program if it happens by now. Returns false if it is later or waits. */
 static bool program_step(struct run *run)
 {
 	const struct job_event *event = &run->job->events[run->next];
@@ -260,7 +261,7 @@ static bool program_step(struct run *run)
 		for (uint32_t i = 0; i < event->n; i++)
 			run->last[run->job->block_of[run->job->named[event->from + i].piece]] = run->submitted + 1;
 	}
-	/* Once it has asked it waits for the answer. */
+	/* A submission that has asked the mover waits for the answer. */
 	if (run_moves(run) && !run->answered && (run->asked || !is_in(run, event))) {
 		run->asked = true;
 		return false;

@@ -1,5 +1,5 @@
 /*
- * Which reader a file belongs to.
+ * Determines the format of a file and calls its reader.
  */
 #include "tools/replay/replay_read.h"
 

@@ -1,6 +1,7 @@
 /*
- * The log of RMM's logging resource: CSV with a head that names the columns; Action, Pointer and Size are needed, in any
- * order, and Thread, Time and Stream are not looked at. torch_snapshot.py writes the same, with a column Device.
+ * Reads the log of RMM's logging resource: CSV whose first line names the columns. Action, Pointer and Size are
+ * required, in any order; Thread, Time and Stream are ignored. torch_snapshot.py writes the same format with an
+ * additional column Device.
  */
 #include "tools/replay/replay_read.h"
 
@@ -15,13 +16,16 @@ enum column {
 	COLUMN_ACTION,
 	COLUMN_POINTER,
 	COLUMN_SIZE,
-	COLUMN_DEVICE, /* ours; RMM has a log for each device */
+	COLUMN_DEVICE, /* only of torch_snapshot.py; RMM writes a log for each device */
 	COLUMNS,
 };
 
 static const char *const names[COLUMNS] = {"Action", "Pointer", "Size", "Device"};
 
-/* Cuts a line at its commas, in place; quotes around a field are dropped, blanks too. How many; -1: too many. */
+/*
+ * Splits a line at its commas, in place; quotes around a field and blanks are dropped. Returns the number of fields;
+ * -1 if there are too many.
+ */
 static int rmm_cut(char *line, char *fields[COLUMNS_MOST])
 {
 	int n = 0;
@@ -77,7 +81,7 @@ static int read_head(struct rmm *rmm)
 	return 0;
 }
 
-/* Pointers are written with 0x or without, always hexadecimal. */
+/* Pointers are hexadecimal, with or without 0x. */
 static bool read_pointer(char *text, uint64_t *ret_pointer)
 {
 	if (text[0] == '0' && (text[1] == 'x' || text[1] == 'X'))
@@ -89,7 +93,7 @@ static int rmm_end(struct rmm *rmm, uint64_t pointer)
 {
 	uint32_t block = map_find(&rmm->map, pointer);
 
-	/* It was made before the log began. */
+	/* The block was made before the log began. */
 	if (block == REPLAY_NONE || rmm->model->blocks[block].freed) {
 		replay_strange(rmm->model, rmm->lines->number);
 		return 0;
@@ -112,7 +116,7 @@ static int rmm_begin(struct rmm *rmm, uint64_t pointer, uint64_t bytes, uint32_t
 		return rmm_wrong(rmm, "no allocation has that many bytes");
 	if (!bytes)
 		return 0;
-	/* Two at one address: the end of the first is missing. */
+	/* A second block at the same address: the free of the first one is missing. */
 	if (which != REPLAY_NONE && !rmm->model->blocks[which].freed) {
 		replay_strange(rmm->model, rmm->lines->number);
 		if (!replay_add_end(rmm->model, which, 0))

@@ -1,5 +1,5 @@
 /*
- * A run: the program and the mover in turn, until the job is over.
+ * Runs a job: the program and the mover in turn, until the job is over.
  */
 #include "tools/replay/replay_internal.h"
 
@@ -50,7 +50,9 @@ static void run_moving(struct run *run)
 		if (exact ? gap_round(run) : move_round(run))
 			continue;
 		double next = run_next(run);
-		/* Listening took time, by the end of which all that was to come has come: it is to be caught up with. */
+		/*
+		 * Reading submissions took time, after which no event is left: the program must be advanced once more.
+		 */
 		if (next == 1e300 && run->now > before)
 			continue;
 		if (next == 1e300 && run_waiter(run)) {

@@ -1,3 +1,6 @@
+/*
+ * Finds the period at which a job repeats, and how many steps the period has.
+ */
 #include "tools/replay/replay_steps.h"
 
 #include <stdlib.h>
@@ -12,7 +15,7 @@ static int by_size(const void *a, const void *b)
 	return (*x > *y) - (*x < *y);
 }
 
-/* The most frequent of n numbers, the larger of equals; 0 is none of them. */
+/* Returns the most frequent of n numbers, the larger one of equals; 0 is not counted. */
 static uint64_t most_frequent(uint64_t *numbers, size_t n)
 {
 	uint64_t found = 0;
@@ -31,8 +34,9 @@ static uint64_t most_frequent(uint64_t *numbers, size_t n)
 }
 
 /*
- * How far back the program stands in its past, most of the time in its second half. What repeats itself after more than
- * half of all is no step: that a long job whose steps differ has once done almost the same before tells nothing of them.
+ * Returns the distance to the past position that the prediction mostly matches in the second half of the job. A
+ * distance of more than half of the job is not a step: a long job with differing steps may once have done almost the
+ * same before, which says nothing about its steps.
  */
 static uint64_t period_of(const struct job *job)
 {
@@ -62,7 +66,10 @@ static uint64_t period_of(const struct job *job)
 	return period;
 }
 
-/* Only submissions that name something are noted: how many submissions are so many of those, counted from the end? */
+/*
+ * Only submissions that name something are recorded. Returns how many submissions correspond to `noted` of those,
+ * counted from the end.
+ */
 static uint64_t count_back(const struct job *job, uint64_t noted)
 {
 	uint64_t all = 0;
@@ -76,33 +83,33 @@ static uint64_t count_back(const struct job *job, uint64_t noted)
 }
 
 /*
- * ---- how many steps a period is ----
+ * ---- number of steps in a period ----
  *
- * What comes again may be several steps: free lists take turns, one batch in seven is different, an average is taken in
- * every tenth. These steps do the same work, so nearly every function is called equally often in each of them, and one
- * that is called once in each comes at even distances.
+ * A period may have several steps: free lists take turns, one batch in seven is different, an average is computed in
+ * every tenth step. These steps do the same work, so nearly every function is called equally often in each of them,
+ * and a function that is called once per step is called at even distances.
  *
- * The layers of a network look much the same. Two things tell them apart: what a network does before and behind its
- * layers, it does once, so that fewer functions are shared out evenly; and layers use memory of their own, where steps
- * use that of the step before.
+ * The layers of a network look similar to steps. Two properties distinguish them. What a network does before and after
+ * its layers is done once, so fewer functions can be shared out evenly. And layers use memory of their own, while a
+ * step uses the memory of the step before.
  */
 #define STEPS_MOST 64
 
 struct call {
-	uint64_t function, at; /* at: its place in the period */
-	uint64_t place;        /* the same, without the calls of functions that are not shared out evenly */
+	uint64_t function, at; /* at: its position in the period */
+	uint64_t place;        /* its position, not counting calls of functions that cannot be shared out evenly */
 	const struct job_event *event;
 };
 
 struct seen {
-	uint32_t part, times; /* the part that named it last, from 1; how many did */
+	uint32_t part, times; /* the last part that named it, from 1; the number of parts that did */
 };
 
 struct parts {
 	const struct job *job;
-	struct call *calls; /* of one period, by function */
+	struct call *calls; /* of one period, sorted by function */
 	uint64_t period;
-	const struct job_event *end; /* of the period */
+	const struct job_event *end; /* end of the period */
 	struct seen *seen;           /* by piece */
 };
 
@@ -122,7 +129,7 @@ static int by_place(const void *a, const void *b)
 	return (x->at > y->at) - (x->at < y->at);
 }
 
-/* The end of the run of calls that have the function of the one at `from`. */
+/* Returns the end of the range of calls with the same function as the one at `from`. */
 static uint64_t run_end(const struct parts *parts, uint64_t from)
 {
 	uint64_t to = from + 1;
@@ -132,7 +139,10 @@ static uint64_t run_end(const struct parts *parts, uint64_t from)
 	return to;
 }
 
-/* Is the longest way from one of these calls to the next, round the period, hardly longer than the shortest? */
+/*
+ * Returns whether the longest distance between consecutive calls, around the period, is hardly longer than the
+ * shortest.
+ */
 static bool is_even(const struct call *calls, uint64_t n, uint64_t period, bool by_places)
 {
 	uint64_t least = UINT64_MAX, most = 0;
@@ -152,7 +162,7 @@ struct shares {
 	uint64_t functions, even_functions, even_calls;
 };
 
-/* How much of the period can be shared out among n steps. */
+/* Returns how much of the period can be shared out evenly among n steps. */
 static struct shares share_out(const struct parts *parts, unsigned n)
 {
 	struct shares shares = {0};
@@ -168,7 +178,7 @@ static struct shares share_out(const struct parts *parts, unsigned n)
 	return shares;
 }
 
-/* Numbers the calls of functions that n steps share evenly, in the order in which they were made. */
+/* Numbers, in the order of their times, the calls of functions that n steps share evenly. */
 static void number_places(const struct parts *parts, unsigned n)
 {
 	uint64_t place = 0;
@@ -189,8 +199,9 @@ static void number_places(const struct parts *parts, unsigned n)
 }
 
 /*
- * The first call of a function that is called once in each of n steps, at even distances; NULL: none is. Of several the
- * one that the whole job calls the least often, so that it is unlikely to be called outside steps, too.
+ * Returns the first call of a function that is called once in each of n steps, at even distances; NULL if there is
+ * none. Of several functions, the one that the whole job calls least often is chosen, because it is the least likely
+ * to be called outside steps.
  */
 static const struct call *find_marker(const struct parts *parts, unsigned n, uint64_t period, bool by_places)
 {
@@ -206,7 +217,7 @@ static const struct call *find_marker(const struct parts *parts, unsigned n, uin
 		for (size_t i = 0; i < parts->job->n_events; i++)
 			calls += parts->job->events[i].kind == JOB_LAUNCH &&
 				 parts->job->events[i].function == parts->calls[from].function;
-		/* What a job does once before it ends begins no step. */
+		/* A function that the job calls once at its end does not begin a step. */
 		if (calls * parts->period * 2 < parts->job->n_launches * n)
 			continue;
 		if (calls > least || (calls == least && parts->calls[from].at > found->at))
@@ -218,8 +229,8 @@ static const struct call *find_marker(const struct parts *parts, unsigned n, uin
 }
 
 /*
- * Is at least half of the memory that is named between the first call of the marker and the end of the period named in
- * most of its n parts? A part that begins in the middle of a layer shares memory with its neighbours, but no more.
+ * Returns whether at least half of the memory named between the first call of the marker and the end of the period is
+ * named in most of its n parts. A part that begins in the middle of a layer shares memory only with its neighbours.
  */
 static bool use_same_memory(const struct parts *parts, const struct call *marker, unsigned n)
 {
@@ -246,7 +257,7 @@ static bool use_same_memory(const struct parts *parts, const struct call *marker
 	return all && common * 2 >= all;
 }
 
-/* Is the period n steps? The call that one of them begins with, else NULL. */
+/* Returns the call with which a step begins if the period has n steps; otherwise NULL. */
 static const struct call *are_steps(const struct parts *parts, unsigned n)
 {
 	struct shares shares = share_out(parts, n);
@@ -257,7 +268,10 @@ static const struct call *are_steps(const struct parts *parts, unsigned n)
 		if (marker)
 			return marker;
 	}
-	/* Some do more than others, as when they print: what the others do not is left out of the distances. */
+	/*
+	 * Some steps do more than others, for example when they print: the additional calls are not counted in the
+	 * distances.
+	 */
 	if (shares.even_functions * 4 < shares.functions * 3 || shares.even_calls * 10 < parts->period * 9)
 		return NULL;
 	number_places(parts, n);
@@ -265,7 +279,10 @@ static const struct call *are_steps(const struct parts *parts, unsigned n)
 	return marker && use_same_memory(parts, marker, n) ? marker : NULL;
 }
 
-/* The calls of one period, whose end is so many submissions before that of the job. False: there are not so many. */
+/*
+ * Collects the calls of one period that ends `behind` submissions before the end of the job. Returns false if there
+ * are not enough submissions.
+ */
 static bool take_calls(struct parts *parts, uint64_t behind)
 {
 	uint64_t n = parts->period;
@@ -288,8 +305,9 @@ static bool take_calls(struct parts *parts, uint64_t behind)
 }
 
 /*
- * How many steps a period is, and what each begins with. What a job does before it ends, such as a last evaluation, belongs
- * to no period: so several periods are looked at, each ending a quarter of one earlier, and the one that is most steps tells.
+ * Returns the number of steps in a period, and what each begins with. Work at the end of a job, such as a last
+ * evaluation, belongs to no period. So several periods are examined, each ending a quarter of a period earlier than
+ * the one before, and the one with the most steps decides.
  */
 static unsigned steps_in(const struct job *job, uint64_t period, struct replay_steps *steps)
 {
@@ -367,7 +385,7 @@ double replay_step_ms(const struct job *job, const struct replay_steps *steps)
 			if (launches++ <= steps->from)
 				first = last;
 		}
-	/* From the first submission that counts to the last of all is one submission less than the steps. */
+	/* The distance from the first submission that counts to the last one is one submission less than the steps. */
 	double n = (double)(launches - steps->from);
 	return n < 2 ? 0 : (double)(last - first) / 1e6 * n / (n - 1) / steps->n;
 }

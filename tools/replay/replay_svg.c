@@ -1,5 +1,6 @@
 /*
- * The curve as a drawing: one file, nothing loaded from anywhere, legible on light and dark. Text from outside is escaped.
+ * Draws the curve as an SVG file that loads nothing else and is legible on light and dark backgrounds. Text from
+ * outside is escaped.
  */
 #include "tools/common/units.h"
 #include "tools/replay/replay_sweep.h"
@@ -68,7 +69,7 @@ static void put_text(FILE *file, const char *text)
 	}
 }
 
-/* 1, 2 or 5 times a power of ten, so that about five lines fit. */
+/* Returns 1, 2 or 5 times a power of ten, such that about five grid lines fit. */
 static double step_of(double top)
 {
 	double power = pow(10, floor(log10(top / 5))), share = top / 5 / power;
@@ -152,7 +153,7 @@ static void svg_draw(struct drawing *d)
 	fputs("</svg>\n", d->file);
 }
 
-/* What is to be drawn, and how large. */
+/* Determines what to draw, and its size. */
 static unsigned svg_measure(struct drawing *d)
 {
 	unsigned n = 0;

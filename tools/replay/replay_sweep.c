@@ -1,7 +1,7 @@
 /*
- * Each budget is one run; in `exact` and `fast` a second one without moving says whether the library would stop moving
- * (trial.h). The smallest good budget is looked for between the last good one of the sweep and the first bad one, by
- * halves.
+ * Runs a model under several budgets. Each budget is one run; in `exact` and `fast` mode a second run without moves
+ * shows whether the library would stop moving (trial.h). The smallest good budget is searched by bisection between the
+ * last good budget of the sweep and the first bad one.
  */
 #include "tools/common/units.h"
 #include "tools/common/grow.h"
@@ -19,9 +19,9 @@
 #define SWEEP_FROM 100
 #define SWEEP_TO   40
 #define SWEEP_STEP 5
-/* The smallest good budget is known to this share of the peak. */
+/* The smallest good budget is found with a precision of this fraction of the peak. */
 #define FINE 200
-/* As in shim/plan/trial.c: not moving must gain so much. */
+/* Must equal the gain in shim/plan/trial.c that is required for not moving. */
 #define TRIAL_GAIN 0.95
 
 static uint64_t sweep_up(uint64_t bytes, uint64_t unit)
@@ -48,7 +48,7 @@ static void show_end(void)
 
 /* ---- one budget ---- */
 
-/* Was anything allocated in stream order? */
+/* Returns whether any allocation was stream-ordered. */
 static bool has_ordered(const struct replay_model *model)
 {
 	for (uint32_t i = 0; i < model->n_blocks; i++)
@@ -57,7 +57,7 @@ static bool has_ordered(const struct replay_model *model)
 	return false;
 }
 
-/* The job as it would be cut at this budget, made anew if it is not the present one. */
+/* Cuts the job for this budget, unless the present job can be reused. */
 static bool sweep_cut(struct replay_sweep *sweep, uint64_t budget)
 {
 	const struct policy *policy = sweep->request->policy;
@@ -66,7 +66,7 @@ static bool sweep_cut(struct replay_sweep *sweep, uint64_t budget)
 				      .device = sweep->request->device,
 				      .fast = sweep->request->mode == POLICY_SPILL_FAST,
 				      .moves = sweep->request->mode >= POLICY_SPILL_EXACT};
-	/* Who serves what depends on what is free, too. */
+	/* The backend of an allocation depends also on the free memory. */
 	bool by_free = policy && (policy_needs(policy) & POLICY_NEED_FREE ||
 				  (policy_async_use(policy) == POLICY_ASYNC_AUTO && has_ordered(sweep->model)));
 
@@ -101,7 +101,7 @@ static void replay_sweep_run(struct replay_sweep *sweep, uint64_t budget, enum p
 	run_job(sweep->job, &setting, ret_result);
 }
 
-/* What a step would take at least; 0: not known. */
+/* Computes the lower limit of a step's duration; 0 if it is not known. */
 static bool find_limit(struct replay_sweep *sweep, struct replay_answer *answer)
 {
 	struct replay_point point;
@@ -140,7 +140,7 @@ static bool sweep_ask(struct replay_sweep *sweep, uint64_t budget, bool shown, s
 	return answer.run.end != RUN_BROKEN;
 }
 
-/* ---- all of them ---- */
+/* ---- all budgets ---- */
 
 static int by_budget(const void *a, const void *b)
 {
@@ -164,14 +164,14 @@ static bool sweep_add(struct replay_sweep *sweep, uint64_t budget, bool shown)
 	return true;
 }
 
-/* What lies outside the heap does not move: with less than that nothing is won. */
+/* Memory outside the heap does not move: a budget below it is not good. */
 static bool is_good(const struct replay_sweep *sweep, const struct replay_answer *answer)
 {
 	return answer->budget >= answer->outside && answer->run.end == RUN_DONE &&
 	       answer->run.step_ms <= REPLAY_GOOD * sweep->full_ms;
 }
 
-/* Looks between a good budget and a smaller bad one. */
+/* Searches between a good budget and a smaller bad one. */
 static bool sweep_refine(struct replay_sweep *sweep, uint64_t good, uint64_t bad)
 {
 	while (good - bad > sweep->held / FINE + JOB_UNIT) {
@@ -190,7 +190,7 @@ static bool sweep_refine(struct replay_sweep *sweep, uint64_t good, uint64_t bad
 	return true;
 }
 
-/* The smallest budget above which all is good. */
+/* Finds the smallest budget above which all budgets are good. */
 static bool find_best(struct replay_sweep *sweep)
 {
 	unsigned i = 0;
@@ -210,7 +210,7 @@ static bool find_best(struct replay_sweep *sweep)
 	return true;
 }
 
-/* What the job needs, and how long it takes with that. */
+/* Measures what the job needs, and its duration with that. */
 static bool sweep_measure(struct replay_sweep *sweep)
 {
 	if (!sweep_cut(sweep, UINT64_C(1) << 50) ||
@@ -242,7 +242,7 @@ static bool ask_all(struct replay_sweep *sweep)
 		if (!sweep_add(sweep, bytes, true))
 			return false;
 	}
-	/* What all of it takes comes first: chunks are more than what was asked for. */
+	/* The first budget holds everything: chunks are larger than the requested bytes. */
 	if (!request->n_budgets && !sweep_add(sweep, sweep_up(sweep->held, JOB_UNIT), true))
 		return false;
 	for (unsigned p = SWEEP_FROM; !request->n_budgets && p >= SWEEP_TO; p -= SWEEP_STEP)
@@ -254,7 +254,7 @@ static bool ask_all(struct replay_sweep *sweep)
 bool sweep_run(struct replay_sweep *sweep, const struct replay_model *model, const struct replay_request *request)
 {
 	*sweep = (struct replay_sweep){.model = model, .request = request};
-	/* With a handful for looking closer. */
+	/* Includes some runs for the bisection. */
 	sweep->planned = (request->n_budgets ? request->n_budgets : (SWEEP_FROM - SWEEP_TO) / SWEEP_STEP + 2) + 6;
 	bool ok = sweep_measure(sweep) && ask_all(sweep) && find_best(sweep);
 	show_end();
@@ -268,7 +268,7 @@ void sweep_free(struct replay_sweep *sweep)
 	free(sweep->answers);
 }
 
-/* ---- what went wrong ---- */
+/* ---- failures ---- */
 
 static void name_block(const struct replay_sweep *sweep, const struct run_result *run, char *room, size_t bytes)
 {

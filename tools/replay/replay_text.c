@@ -1,6 +1,6 @@
 /*
- * The older trace, in text: "A id bytes" an allocation, "F id" its end, "L function id:offset ..." a submission with the
- * addresses that it names; functions and offsets are hexadecimal. Other lines are passed over when they begin with #.
+ * Reads the older text trace: "A id bytes" is an allocation, "F id" its free, "L function id:offset ..." a submission
+ * with the addresses that it names. Functions and offsets are hexadecimal. Lines that begin with # are ignored.
  */
 #include "tools/replay/replay_read.h"
 

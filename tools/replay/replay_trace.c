@@ -1,9 +1,9 @@
 /*
- * From a trace of the library. Its submissions name addresses; here these become blocks and offsets, once for all events
- * of a submission as long as no allocation comes or goes in between.
+ * Builds a model from a trace of the library. The trace's submissions name addresses; these become blocks and offsets,
+ * once for all events of a submission until the next allocation or free.
  *
- * Times are those of submissions, which say how long a step takes as long as nothing waits for memory. What is known of
- * waiting, stretches of waits and gaps, is taken off.
+ * Events have the times of submissions, which show the duration of a step if nothing waits for memory. Known spans of
+ * waits and gaps are subtracted.
  */
 #include "tools/replay/replay_read.h"
 
@@ -19,13 +19,13 @@
 struct taking {
 	struct replay_model *model;
 	const struct trace *trace;
-	uint32_t *block_of;  /* by block of the trace: of the model; REPLAY_NONE: not made yet, or nothing of ours */
-	uint32_t *submit_of; /* by different submit of the trace: of the model ... */
-	uint64_t *as_of;     /* ... made when so many allocations had come and gone, plus 1 */
-	uint32_t *text_of;   /* by site; REPLAY_NONE: not yet */
+	uint32_t *block_of;  /* by block of the trace: block of the model; REPLAY_NONE: not made yet, or ignored */
+	uint32_t *submit_of; /* by different submit of the trace: submission of the model ... */
+	uint64_t *as_of;     /* ... made after this many allocations and frees, plus 1 */
+	uint32_t *text_of;   /* by site; REPLAY_NONE: not added yet */
 	size_t n_sites;
 	uint64_t changes;
-	uint64_t waited, waiting_until; /* ns; taken off, and the end of the stretch that was taken off last */
+	uint64_t waited, waiting_until; /* ns; total subtracted, and the end of the last span subtracted */
 };
 
 static enum policy_api api_of(uint32_t api)
@@ -105,7 +105,7 @@ static bool take_submit(struct taking *taking, const struct trace_row *row, uint
 	return replay_add_launch(taking->model, taking->submit_of[which], time);
 }
 
-/* Stretches may overlap: a gap lies within the waits of those who stand at the gate. */
+/* Spans may overlap: a gap is contained in the waits of threads at the gate. */
 static void take_wait(struct taking *taking, uint64_t from, uint64_t ns)
 {
 	uint64_t begin = from > taking->waiting_until ? from : taking->waiting_until, end = from + ns;
@@ -147,7 +147,7 @@ static bool take_row(struct taking *taking, const struct trace_row *row, uint64_
 	}
 }
 
-/* "python3 train.py ...", and which of several it was. */
+/* Reads the command line ("python3 train.py ...") and the rank. */
 static void take_process(struct replay_model *model, const struct trace *trace)
 {
 	char room[sizeof(model->arguments)];
@@ -163,7 +163,7 @@ static void take_process(struct replay_model *model, const struct trace *trace)
 		model->rank = (int64_t)number;
 }
 
-/* The mode in which it ran. */
+/* Returns the mode while recording. */
 static int mode_of(const struct trace *trace)
 {
 	char room[32];

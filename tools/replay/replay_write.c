@@ -1,3 +1,6 @@
+/*
+ * Writes a policy file with the budget that was found.
+ */
 #include "tools/common/units.h"
 #include "tools/replay/replay_sweep.h"
 
@@ -62,7 +65,7 @@ int replay_close(FILE *file, const char *path, bool good)
 	return TOOL_BROKEN;
 }
 
-/* In double quotes, as YAML has them. False: it has what a policy cannot name. */
+/* Writes the text in double quotes for YAML. Returns false if it contains characters that a policy cannot contain. */
 static bool put_quoted(FILE *file, const char *text)
 {
 	for (const char *c = text; *c; c++)
@@ -78,7 +81,7 @@ static bool put_quoted(FILE *file, const char *text)
 	return true;
 }
 
-/* The policy that was replayed, so that its rules hold. A file is named by its full path. */
+/* Includes the policy that was replayed, so that its rules apply. A file is named by its full path. */
 static bool put_include(FILE *file, const char *name)
 {
 	char *path = realpath(name, NULL);
@@ -127,7 +130,7 @@ static int write_check(const char *path)
 	return policy ? TOOL_OK : TOOL_BROKEN;
 }
 
-/* Is it read as a file, and not as the name of a built-in policy? */
+/* Returns whether the name is read as a file and not as a built-in policy. */
 static bool is_path(const char *name)
 {
 	size_t n = strlen(name);
