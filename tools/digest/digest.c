@@ -1,7 +1,7 @@
 /*
- * How it works: what needs knowing beforehand (moves and when they arrived, when the process was suspended) is found
- * first; then one pass over the events tells every part of them, arrivals of moves in between at their times; then the
- * parts end, and the costs are judged by what they found.
+ * Computes a digest. What must be known in advance (moves and their completions, suspensions) is found first. Then one
+ * pass over the events passes each to every part, with completions of moves inserted at their times. Then the parts
+ * end, and the costs are judged by their results.
  */
 #include "tools/digest/digest_part.h"
 
@@ -24,9 +24,9 @@ struct pass {
 	struct digest_places places;
 	struct digest_cover waits, gaps, lost;
 	struct asker askers[ASKERS];
-	const struct digest_move **arrivals; /* in the order of their ends */
+	const struct digest_move **arrivals; /* sorted by their ends */
 	size_t n_arrivals, next_arrival;
-	uint64_t *resumed; /* times of `state` events, in order */
+	uint64_t *resumed; /* times of `state` events, sorted */
 	size_t n_states, next_state;
 };
 
@@ -37,7 +37,7 @@ static int by_end(const void *a, const void *b)
 	return (x->end > y->end) - (x->end < y->end);
 }
 
-/* What arrived, the time in which the links were busy, and what became of the rest. */
+/* Finds completed moves, the time in which the links were busy, and the outcome of the other moves. */
 static bool arrivals_find(struct pass *pass)
 {
 	struct digest *digest = pass->digest;
@@ -194,7 +194,7 @@ static int by_ns(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Length of a step in the middle, the least and the most, of each device. */
+/* Computes the median, least and longest duration of a step, for each device. */
 static bool steps_measure(struct digest *digest)
 {
 	uint64_t *ns = digest_zeros(digest->n_steps, sizeof(*ns));
@@ -264,7 +264,7 @@ static bool functions_count(struct digest *digest)
 	return true;
 }
 
-/* What the devices have, from the head: "0:150110011392 1:150110011392". What is not of that form is not known. */
+/* Reads the memory of the devices from the head: "0:150110011392 1:150110011392". Anything else counts as not known. */
 static void totals_find(struct digest *digest)
 {
 	char text[1024], *at = text, *end;
@@ -294,7 +294,10 @@ static void names_find(struct digest *digest)
 	}
 }
 
-/* Samples count what is on its way at both ends, and what has been made ahead, so they say nothing of what was needed. */
+/*
+ * Peaks are computed from allocations: samples count moving pieces at both ends, and spare chunks, so that they do not
+ * show what was needed.
+ */
 static bool peaks_find(struct digest *digest)
 {
 	uint64_t devices[DIGEST_DEVICES];

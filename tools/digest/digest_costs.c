@@ -1,7 +1,7 @@
 /*
- * What the run paid for its memory, in seconds; one sentence that sums it up; and what to change. Times were measured by
- * the library. What nobody measured (how long page faults took, what kernels lost by reading over the link) has no time,
- * and is listed behind what has.
+ * Computes what the run lost by its memory, in seconds; a verdict of one sentence; and advice. The library measured
+ * the times. Costs that were not measured (the duration of page faults, what kernels lost by reading over the link)
+ * have no time, and are listed last.
  */
 #include "tools/digest/digest_part.h"
 #include "tools/common/units.h"
@@ -13,11 +13,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* From when on something is worth a word. */
-#define HOST_SHARE   0.3  /* of the bytes brought in, for a group to be named as the cause */
-#define HOST_TOUCHES 2.0  /* a step: more often, and reading over the link costs more than bringing it in */
+/* Thresholds above which a cost is reported. */
+#define HOST_SHARE   0.3  /* of the bytes fetched, for a group to be named as the cause */
+#define HOST_TOUCHES 2.0  /* per step: above this, reading over the link costs more than fetching */
 #define HOST_MOST    0.75 /* of all memory */
-#define LITTLE_OVER  1.1  /* times the budget: as much again is asked of the user */
+#define LITTLE_OVER  1.1  /* times the budget: above this, the user is advised to add memory */
 #define GAP_SHARE    0.1  /* of the run */
 #define IDLE_SHARE   0.05 /* of the budget */
 #define STEPS_LEAST  3
@@ -41,7 +41,7 @@ const char *digest_cost_name(enum digest_cost_kind kind)
 	return names[kind];
 }
 
-/* The table whose lines say most about who is to blame: rules where there are some, else sites, else sizes. */
+/* Returns the table whose lines show the cause best: rules if there are any, otherwise sites, otherwise sizes. */
 static enum digest_by costs_telling(const struct digest *digest)
 {
 	const struct digest_table *rules = &digest->tables[DIGEST_BY_RULE], *sites = &digest->tables[DIGEST_BY_SITE];
@@ -63,7 +63,7 @@ static const struct digest_group *worst_of(const struct digest *digest, enum dig
 	return worst;
 }
 
-/* rule "optim", fit to be printed. */
+/* Returns a name such as rule "optim", safe to print. */
 static const char *costs_call(const struct digest *digest, enum digest_by by, uint64_t number, char room[NAME_TEXT])
 {
 	char made[64], name[NAME_TEXT - 8];
@@ -274,7 +274,7 @@ static void judge_verdict(struct judge *judge, const struct digest_device *sum)
 			 "; nothing moved, and kernels reached it over the link, which a trace does not time.");
 }
 
-/* ---- advice: what helps most comes first ---- */
+/* ---- advice: the most helpful comes first ---- */
 
 static char *advice_room(struct digest *digest)
 {
@@ -324,7 +324,7 @@ static void advise_budget(struct judge *judge)
 		 (device->need + (UINT64_C(1) << 20) - 1) >> 20);
 }
 
-/* Brought in again and again to be used once a step: the copy costs more than reading it where it is. */
+/* Memory that is fetched repeatedly and used once per step: the copy costs more than reading it on the host. */
 static void advise_host(struct judge *judge, const struct digest_device *sum)
 {
 	struct digest *digest = judge->digest;
@@ -337,7 +337,7 @@ static void advise_host(struct judge *judge, const struct digest_device *sum)
 	if (!worst || by == DIGEST_BY_SIZE || !worst->allocations || !sum->bytes_in || steps < STEPS_LEAST)
 		return;
 	touches = (double)worst->submits / (double)worst->allocations / (double)steps;
-	/* All of the memory on the host is no advice. */
+	/* Moving all memory to the host is not useful advice. */
 	if ((double)worst->peak > HOST_MOST * (double)digest->total.peak)
 		return;
 	if (touches > HOST_TOUCHES || (double)worst->bytes_in < HOST_SHARE * (double)sum->bytes_in ||
@@ -370,7 +370,7 @@ static void advise_mode(struct judge *judge, const struct digest_device *sum)
 		    units_share((double)digest->gap_ns, (double)digest->run_ns, share));
 }
 
-/* Lies on the device all the time, and no submission ever names it. */
+/* Memory that is always on the device and that no submission names. */
 static void advise_idle(struct judge *judge, const struct digest_device *sum)
 {
 	struct digest *digest = judge->digest;
@@ -404,7 +404,10 @@ static void advise_rules(struct judge *judge)
 	struct digest *digest = judge->digest;
 	char *room, name[NAME_TEXT], policy[256];
 
-	/* Those of the policies that ship are for programs that may have such memory. */
+	/*
+	 * Rules of the built-in policies are for programs that may have such memory, so that an unused one is not
+	 * reported.
+	 */
 	trace_value(digest->trace, "policy", policy, sizeof(policy));
 	if ((*policy && !strpbrk(policy, "/.")) || !digest->n_idle_rules || !(room = advice_room(digest)))
 		return;

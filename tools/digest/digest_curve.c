@@ -1,9 +1,9 @@
 /*
- * What must move, by budget: Belady's rule on whole blocks (belady.h). A reference, not a bound: blocks differ in size, and
- * moving parts of them may go below it.
+ * The least moves by budget: Belady's rule on whole blocks (belady.h). It is a reference and no bound: blocks differ
+ * in size, and moving parts of them may need less.
  *
- * Long traces repeat themselves: of more than MOST_USES uses the last ones are taken, and of these the first half only
- * fills the device.
+ * Long traces repeat. If there are more than MOST_USES uses, only the last ones are simulated, and the first half of
+ * these only fills the device.
  */
 #include "tools/common/belady.h"
 #include "tools/digest/digest_part.h"
@@ -15,7 +15,7 @@
 struct curve {
 	const struct trace *trace;
 	const struct digest_uses *uses;
-	size_t from, count_from; /* ops: where it begins, and where counting does */
+	size_t from, count_from; /* indices in ops: the start of the simulation and of counting */
 	struct belady belady;
 };
 
@@ -45,7 +45,7 @@ static void curve_run(struct curve *curve, struct digest_point *point)
 	point->over = b->over;
 }
 
-/* The last uses, and the next one of each. */
+/* Finds the last uses, and the next use after each. */
 static bool find_next(struct curve *curve)
 {
 	const struct digest_uses *uses = curve->uses;
@@ -72,7 +72,7 @@ static bool find_next(struct curve *curve)
 	return true;
 }
 
-/* How many submissions are counted, and the time that they took. */
+/* Counts the submissions that are counted, and their time. */
 static void curve_measure(const struct curve *curve, struct digest *digest)
 {
 	const struct trace *trace = curve->trace;

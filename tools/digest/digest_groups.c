@@ -1,6 +1,6 @@
 /*
- * Allocations summed up by rule, site, size, life and moves. Every block is in one group of each table; what is only
- * known at its end (life, moves) the trace's table of blocks has from the beginning.
+ * Sums allocations by rule, site, size, life and moves. Every block is in one group of each table. What is known only
+ * at the end of a block (life, moves) is taken from the trace's table of blocks, which is complete in advance.
  */
 #include "tools/digest/digest_part.h"
 
@@ -52,7 +52,7 @@ static uint64_t class_of(const struct class *classes, unsigned n, uint64_t value
 static size_t size_of(const struct digest *digest, enum digest_by by)
 {
 	switch (by) {
-	case DIGEST_BY_RULE: /* one more for what has no name; no rule is 0 */
+	case DIGEST_BY_RULE: /* one additional group for allocations without a rule (0) */
 		return digest->trace->n_names[TRACE_RULES] + 2;
 	case DIGEST_BY_SITE:
 		return digest->trace->n_names[TRACE_SITES] + 1;
@@ -149,7 +149,7 @@ static void group_live(struct digest_group *group, uint64_t less, uint64_t more)
 		group->peak = group->live;
 }
 
-/* A block became this long; 0: it ended. */
+/* Changes the size of a block; 0: it was freed. */
 static void block_becomes(struct digest *digest, struct digest_groups *groups, uint32_t which, uint64_t bytes)
 {
 	uint64_t before = groups->bytes[which];

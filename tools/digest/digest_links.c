@@ -1,12 +1,12 @@
 /*
- * Links: each device with the host and with the devices that lend to it. How fast one is, each way, is what arrived over it
- * in the time in which something was on its way: several pieces may be at once, whose times overlap.
+ * Links of each device to the host and to the devices that lend to it. The rate of a link, each way, is the bytes of
+ * completed moves divided by the time in which at least one was under way: moves may overlap.
  */
 #include "tools/digest/digest_part.h"
 
 #include <stdlib.h>
 
-/* By the other end: the host, a device, and what is beyond, which is no link of its own. */
+/* By the other end: the host, a device, or all devices beyond the limit together, which are not shown as a link. */
 enum { ENDS = DIGEST_DEVICES + 1 };
 
 struct finding {
@@ -31,7 +31,7 @@ static void links_take(struct finding *findings, const struct digest_move *move)
 	digest_cover_add(move->to_host ? &found->out : &found->in, move->begin, move->end);
 }
 
-/* They were added in the order of their beginnings, as moves are. */
+/* Spans must be added in the order of their beginnings; moves are in that order. */
 bool digest_links_find(struct digest *digest)
 {
 	struct finding *findings = digest_zeros(DIGEST_DEVICES * ENDS, sizeof(*findings));

@@ -1,10 +1,10 @@
 /*
- * The map of addresses over time. Addresses that blocks had are put one after the other without the holes between them,
- * and cut into rows. A row knows how many of its bytes are allocated, and, page by page, what lies on the host; whenever
- * one of the two changes, what was so until then is added to the cells of that time.
+ * The map of addresses over time. Addresses that had blocks are joined without the holes between them and cut into
+ * rows. A row counts its allocated bytes and records, page by page, what is on the host. Whenever one of the two
+ * changes, the state until then is added to the cells of that time.
  *
- * A page is as much as the heap moves at least; more, where the addresses would be too many. Small blocks that share a
- * page are on the host or on the device together, as in the heap.
+ * A page is the smallest piece that the heap moves, or larger if there would be too many pages. Small blocks that
+ * share a page are on the host or on the device together, as in the heap.
  */
 #include "tools/digest/digest_part.h"
 
@@ -15,11 +15,11 @@
 
 #define PAGE_LEAST (UINT64_C(2) << 20)
 #define PAGES_MOST (1u << 18)
-#define ADDRESSES  (UINT64_C(1) << 57) /* of processors and GPUs; what lies beyond is a lie */
+#define ADDRESSES  (UINT64_C(1) << 57) /* of processors and GPUs; higher addresses are invalid */
 
 struct range {
 	uint64_t from, to; /* addresses */
-	uint64_t at;       /* where it begins, without the holes */
+	uint64_t at;       /* its start in the joined addresses */
 };
 
 struct map {
@@ -29,7 +29,7 @@ struct map {
 	size_t n_ranges;
 	uint64_t total, page, n_pages, pages_a_row;
 	uint8_t *on_host;                              /* by page */
-	uint64_t used[DIGEST_ROWS], host[DIGEST_ROWS]; /* bytes now */
+	uint64_t used[DIGEST_ROWS], host[DIGEST_ROWS]; /* bytes at present */
 	uint64_t since[DIGEST_ROWS];
 	double *cell_used, *cell_host; /* bytes x ns */
 	unsigned device;
@@ -42,7 +42,7 @@ static int by_from(const void *a, const void *b)
 	return (x->from > y->from) - (x->from < y->from);
 }
 
-/* On this device, and at an address that there is. */
+/* Returns whether the block is on this device and at a valid address. */
 static bool has_place(const struct map *map, const struct trace_block *block)
 {
 	return block->device == map->device && block->bytes && block->bytes < ADDRESSES && block->address < ADDRESSES;
@@ -80,7 +80,10 @@ static bool find_ranges(struct map *map)
 	return true;
 }
 
-/* Where an address is without the holes, and where what begins there ends at the latest; false: no block ever was there. */
+/*
+ * Maps an address to the joined addresses, and finds where the range that begins there must end. Returns false if no
+ * block was ever there.
+ */
 static bool place_of(const struct map *map, uint64_t address, uint64_t *ret_place, uint64_t *ret_end)
 {
 	size_t low = 0, high = map->n_ranges;
@@ -121,7 +124,7 @@ static void map_flush(struct map *map, uint32_t row, uint64_t time)
 	}
 }
 
-/* What lies from place to end becomes used, or not. */
+/* Marks the joined addresses from place to end as used, or not. */
 static void map_use(struct map *map, uint64_t place, uint64_t end, uint64_t time, bool used)
 {
 	uint64_t row_bytes = map->result->row_bytes;
@@ -131,7 +134,7 @@ static void map_use(struct map *map, uint64_t place, uint64_t end, uint64_t time
 		uint64_t bytes = (end < to ? end : to) - (place > from ? place : from);
 
 		map_flush(map, row, time);
-		/* Of overlapping blocks, which only a wrong file has, less may be left than goes. */
+		/* If blocks overlap, which occurs only in a damaged file, fewer bytes may be left than are removed. */
 		if (used)
 			map->used[row] += bytes;
 		else
@@ -159,7 +162,7 @@ static void block_made(struct map *map, const struct trace_block *block, uint64_
 	if (!place_of(map, block->address, &place, &end))
 		return;
 	map_use(map, place, place + block->bytes, time, true);
-	/* What found no room on the device is the end of it. */
+	/* The part of a block that found no room on the device is its end. */
 	map_lay(map, place, place + block->bytes - on_host, time, false);
 	if (on_host)
 		map_lay(map, place + block->bytes - on_host, place + block->bytes, time, true);
@@ -230,7 +233,7 @@ static uint8_t of_255(double part, double whole)
 {
 	double share = whole > 0 ? part / whole : 0;
 
-	/* What is there at all must not vanish. */
+	/* A small share must not be rounded to 0. */
 	return (uint8_t)(share >= 1 ? 255 : share > 0 && share < 1.0 / 255 ? 1 : share * 255);
 }
 
@@ -259,7 +262,7 @@ static void map_finish(struct map *map)
 	}
 }
 
-/* Pages, rows and columns for so many bytes. */
+/* Determines pages, rows and columns for the joined addresses. */
 static bool lay_out(struct map *map)
 {
 	struct digest_map *result = map->result;

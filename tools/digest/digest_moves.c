@@ -1,19 +1,21 @@
 /*
- * Moves: a `move` begins one, the `moved` of the same number ends it. Numbers are looked up in a table of twice their
- * number; a number that comes again means the later one.
+ * Moves: a `move` event begins one, and the `moved` event of the same number ends it. Numbers are looked up in a table
+ * of twice their count; a repeated number refers to the later move.
  *
- * Whom did a submission wait for? For what arrived on its device while it waited: first of all what was moved because
- * somebody waited, and where there is none of that, whatever came in. Its time is shared out by bytes.
+ * The blocks that a submission waited for are those that arrived on its device while it waited: pieces that were
+ * fetched for a wait or, if there are none, all fetched pieces. The wait is distributed over them by bytes.
  */
 #include "tools/digest/digest_part.h"
 
 #include <stdlib.h>
 
-enum { BLAMED = 256 }; /* pieces that one wait is shared out to: a submission names less, and a file may claim more */
+enum {
+	BLAMED = 256
+}; /* number of pieces that one wait is distributed to: a submission names fewer, and a file may contain more */
 
 struct slot {
 	uint64_t number;
-	uint32_t move; /* plus 1; 0: free */
+	uint32_t move; /* the move's index plus 1; 0: free */
 };
 
 static struct slot *slot_find(struct slot *slots, size_t mask, uint64_t number)
@@ -25,7 +27,7 @@ static struct slot *slot_find(struct slot *slots, size_t mask, uint64_t number)
 	return &slots[i];
 }
 
-/* As a trace has other devices: its number plus 1. */
+/* A trace stores another device as its number plus 1. */
 static uint32_t other_end(uint64_t number)
 {
 	if (!number)
@@ -97,7 +99,7 @@ static int by_end(const void *a, const void *b)
 	return (x->end > y->end) - (x->end < y->end);
 }
 
-/* The first arrival at this time or later. */
+/* Returns the index of the first arrival at this time or later. */
 static size_t arrival_at(const struct digest_move *const *arrivals, size_t n, uint64_t time)
 {
 	size_t low = 0, high = n;
@@ -134,7 +136,7 @@ static void share_out(struct digest *digest, const struct digest_move *const *ar
 	}
 }
 
-/* Without memory nobody is blamed, which is no wrong figure: what is not shared out is in the total. */
+/* If memory runs out, waits are not distributed, and no figure is wrong: the total contains all waits. */
 void digest_moves_blame(struct digest *digest)
 {
 	const struct trace *trace = digest->trace;

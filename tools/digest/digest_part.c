@@ -1,5 +1,5 @@
 /*
- * What several parts of the digest use: memory, spans of time, and names.
+ * Helpers shared by the parts of the digest: memory, spans of time, and names.
  */
 #include "tools/digest/digest_part.h"
 

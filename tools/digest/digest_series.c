@@ -1,6 +1,7 @@
 /*
- * Figures over time, in bins. Bytes by place come from the samples in the trace; of a device that has none, from its
- * allocations and moves. A bin shows the moment at which there were most: peaks must not vanish between two points.
+ * Figures over time, in bins. Bytes by place come from the samples in the trace, or for a device without samples from
+ * its allocations and moves. A bin shows the moment with the highest total, so that peaks do not vanish between two
+ * points.
  */
 #include "tools/digest/digest_part.h"
 
@@ -22,8 +23,8 @@ static size_t bin_of(const struct digest *digest, uint64_t time)
 }
 
 /*
- * Which devices have samples. Of a process that uses several devices, samples may be sums that one of them stands for: they
- * are no good where some device with allocations has none.
+ * Finds the devices with samples. In a process with several devices, the samples of one may be sums over all; they are
+ * not used if a device with allocations has no samples.
  */
 static void samples_find(struct digest *digest)
 {
@@ -79,7 +80,7 @@ static void series_most(uint64_t *peak, uint64_t value)
 		*peak = value;
 }
 
-/* What is now has been so since the last call, up to this time. */
+/* Adds the present state for the time since the last call. */
 static void places_until(struct digest *digest, struct digest_places *places, unsigned number, uint64_t time)
 {
 	struct digest_device *device = &digest->devices[number];
@@ -119,7 +120,7 @@ static void take_sample(struct digest *digest, struct digest_places *places, con
 	};
 	if (event->bytes.budget)
 		digest->devices[number].budget = event->bytes.budget;
-	/* It was so at this moment, however soon the next sample comes. */
+	/* The sampled state held at this moment, even if the next sample follows at once. */
 	places_until(digest, places, number, digest_since(digest, event->time));
 }
 
@@ -137,7 +138,7 @@ static uint64_t *place_of(struct digest_bin *now, uint32_t backend)
 	}
 }
 
-/* A block has this many bytes now, so many of them on the host; the latter two of a device without samples. */
+/* Sets a block's bytes and the part of them on the host; the latter only of a device without samples. */
 static void block_becomes(struct digest *digest, struct digest_places *places, uint32_t which, uint64_t time,
 			  uint64_t bytes, uint64_t on_host, uint64_t on_peers)
 {
@@ -191,7 +192,7 @@ static void take_faults(struct digest *digest, struct digest_places *places, con
 	device->fault_out = now[3];
 }
 
-/* Time from begin to end, into the bins in which it was; figure: where in a bin. */
+/* Distributes the time from begin to end over the bins that it covers. figure: offset of the sum in a bin. */
 static void series_spread(struct digest *digest, struct digest_device *device, uint64_t begin, uint64_t end,
 			  size_t figure)
 {
@@ -206,7 +207,7 @@ static void series_spread(struct digest *digest, struct digest_device *device, u
 	}
 }
 
-/* places: the waits of that device so far; what of this one they cover has been counted. */
+/* places: spans of waits of that device so far; time that they cover was already counted. */
 static void take_time(struct digest *digest, struct digest_places *places, const struct trace_event *event)
 {
 	bool gap = event->kind == TRACE_gap;
@@ -276,7 +277,7 @@ void digest_series_event(struct digest *digest, struct digest_places *places, co
 	}
 }
 
-/* What it leaves, and where it comes to; never less than nothing. */
+/* Changes a counter of bytes; it never becomes negative. */
 static void series_change(uint64_t *bytes, uint64_t more, uint64_t less)
 {
 	*bytes += more;

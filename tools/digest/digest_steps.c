@@ -1,5 +1,5 @@
 /*
- * Steps, by the rule of `spillway replay` (replay_steps.h), so that both count the same ones.
+ * Finds steps by the rule of `spillway replay` (replay_steps.h), so that both commands count the same steps.
  */
 #include "tools/digest/digest_part.h"
 #include "tools/common/grow.h"
@@ -26,7 +26,7 @@ static bool steps_add(struct finder *finder, const struct digest_step *step)
 	return true;
 }
 
-/* The steps of one device. A step ends where the next one begins; how long the last one takes is not known. */
+/* Finds the steps of one device. A step ends where the next one begins; the duration of the last one is not known. */
 static bool find_on(struct finder *finder, uint32_t device)
 {
 	const struct trace *trace = finder->digest->trace;
@@ -81,7 +81,7 @@ bool digest_steps_find(struct digest *digest)
 	for (uint32_t device = 0; !status && good && device < REPLAY_DEVICES; device++)
 		if (digest->devices[device].seen)
 			good = find_on(&finder, device);
-	/* A trace without any allocation that can be simulated has no steps; that is no failure. */
+	/* A trace without allocations that can be simulated has no steps; this is not a failure. */
 	good &= status != -ENOMEM;
 	replay_model_free(&model);
 	if (digest->n_steps)

@@ -1,6 +1,6 @@
 /*
- * Which blocks each submission names. A program repeats itself: submissions with the same names are looked up once, and
- * again only when a block was made or freed since.
+ * Finds the blocks that each submission names. Programs repeat themselves: submissions with the same names are looked
+ * up once, and again only after a block was made or freed.
  */
 #include "tools/digest/digest_part.h"
 #include "tools/common/grow.h"
@@ -12,21 +12,21 @@
 
 #define NO_LIST UINT32_MAX
 
-struct known { /* of one different submission */
+struct known { /* of each different submission */
 	uint32_t list;
-	uint32_t epoch; /* when it was looked up */
+	uint32_t epoch; /* the epoch of the last look-up */
 };
 
 struct finder {
 	const struct digest *digest;
 	struct digest_uses *uses;
 	struct known *known;
-	uint32_t *named; /* by block: the look-up in which it was met last */
+	uint32_t *named; /* by block: the last look-up that found it */
 	size_t room_blocks, room_lists, room_ops;
 	uint32_t look_up, epoch;
 };
 
-/* A new list at the end; it counts only when n_lists does. */
+/* Makes a new list at the end; it becomes valid when n_lists counts it. */
 static bool list_make(struct finder *finder, const struct trace_event *event, uint64_t *ret_end)
 {
 	struct digest_uses *uses = finder->uses;
