@@ -1,6 +1,6 @@
 /*
- * top.c: `spillway top`. Reads the command line, and lets the screen, the plain text or JSON show one reading after the
- * other.
+ * top.c: `spillway top`. Reads the command line, takes one reading after another, and passes each to the screen, the
+ * plain text or JSON.
  */
 #include "tools/top/top.h"
 
@@ -24,7 +24,7 @@
 struct wish {
 	bool once, json, plain, interval_given;
 	double interval;
-	unsigned long count; /* 0: until the user has enough */
+	unsigned long count; /* 0: until the user quits */
 	struct top_view view;
 	struct figures_choice choice;
 };
@@ -104,7 +104,7 @@ static bool read_pid(const char *text, pid_t *ret_pid)
 	return policy_is_digit(*text) && !errno && !*end && pid > 0 && pid <= INT_MAX;
 }
 
-/* Process ids and ids, in two lists; a process id has less digits than an id. */
+/* Reads process ids and identities into two lists; a process id has fewer digits than an identity. */
 static bool read_processes(int n, char **texts, struct wish *wish)
 {
 	pid_t *pids = calloc((size_t)n + 1, sizeof(*pids));
@@ -127,7 +127,7 @@ static bool read_processes(int n, char **texts, struct wish *wish)
 	return true;
 }
 
-/* What says two things at once is a mistake, and which of them was meant is not guessed. */
+/* Contradictory options are an error, because guessing which one was meant would be wrong. */
 static bool top_fits(const struct wish *wish)
 {
 	if (wish->json + wish->plain + wish->view.details > 1)
@@ -183,7 +183,7 @@ static const struct options options = {
 	    "  spillway top --once --details --interval 2 4711\n",
 };
 
-/* OPTIONS_GO_ON, or the status to end with. */
+/* Returns OPTIONS_GO_ON, or the exit status. */
 static int read_wish(int argc, char **argv, struct wish *wish)
 {
 	int status = options_read(&options, argc, argv, wish);
@@ -193,7 +193,7 @@ static int read_wish(int argc, char **argv, struct wish *wish)
 	return top_fits(wish) && read_processes(argc - optind, argv + optind, wish) ? OPTIONS_GO_ON : TOOL_BAD;
 }
 
-/* ---- readings, one after the other ---- */
+/* ---- readings ---- */
 
 static volatile sig_atomic_t enough;
 
@@ -235,7 +235,7 @@ static void say_is_missing(const char *name)
 	    name);
 }
 
-/* Those that were named and are not there. Programs see that in the JSON. */
+/* Prints the named processes that were not found. In JSON they are visible to programs. */
 static void say_missing(const struct figures *figures, const struct wish *wish)
 {
 	char name[IDENTITY_TEXT];
@@ -286,7 +286,7 @@ static int show_all(struct figures *figures, const struct wish *wish)
 		if (n && !wish->json)
 			putchar('\n');
 		top_show(figures, wish);
-		/* Whoever reads us has gone: main() says so. */
+		/* The reader of the output has ended; main() reports it. */
 		if (fflush(stdout) != 0)
 			break;
 	}

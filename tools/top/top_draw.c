@@ -1,7 +1,7 @@
 /*
- * The main page, from top to bottom: the title; a bar for each GPU; what flows; the table of processes; the rules and
- * sites that cost most; the keys. What there is no room for goes in this order: sites and rules, a GPU's line of text,
- * flows. The table always has some rows.
+ * Draws the main page, from top to bottom: the title; a bar for each GPU; flows; the table of processes; the costliest
+ * rules and sites; the keys. If there is not enough room, parts are left out in this order: sites and rules, a GPU's
+ * line of text, flows. The table always keeps some rows.
  */
 #include "tools/top/top_draw.h"
 
@@ -16,8 +16,8 @@
 #include "tools/top/top_pen.h"
 
 enum {
-	LEAST_ROWS = 4,  /* of the table, before anything else gets room */
-	MOST_RANKED = 8, /* rules, and as many sites */
+	LEAST_ROWS = 4,  /* minimum rows of the table, reserved before anything else */
+	MOST_RANKED = 8, /* maximum number of rules, and of sites */
 	FLOW_LABEL = 26, /* columns in front of a sparkline */
 };
 
@@ -59,8 +59,8 @@ struct part {
 };
 
 /*
- * So many columns for all parts together: each its share, and at least one where there is something. Rounding and these
- * ones are taken from, or given to, the widest.
+ * Distributes `width` columns over the parts in proportion; each part that is not empty gets at least one. The widest
+ * part absorbs rounding.
  */
 static void share_out(struct part *parts, unsigned n, int width)
 {
@@ -92,7 +92,7 @@ static double device_elsewhere(const struct figures_device *device)
 	       (double)device->live[PLACE_MANAGED] + (double)device->live[PLACE_SYSTEM];
 }
 
-enum { PARTS = 8, PARTS_HERE = 4 }; /* the first ones lie on the device */
+enum { PARTS = 8, PARTS_HERE = 4 }; /* the first PARTS_HERE parts are on the device */
 
 static void draw_bar(int y, int x, int width, const struct figures_device *device)
 {
@@ -206,7 +206,7 @@ static int draw_flows(const struct figures_history history[FLOW_COUNT], const ch
 
 	if (width > FIGURES_HISTORY)
 		width = FIGURES_HISTORY;
-	/* Both ways on one scale: they share the link. */
+	/* Both directions have one scale, because they share the link. */
 	most_moved = fmax(most_of(&history[FLOW_IN], width), most_of(&history[FLOW_OUT], width));
 	for (unsigned i = 0; i < FLOW_COUNT && y < end; i++, y++) {
 		double now = figures_ago(&history[i], 0),
@@ -239,7 +239,7 @@ static bool is_shown(const struct draw *draw, unsigned column)
 	return COLS >= top_columns[column].at_least;
 }
 
-/* process NULL: the head. */
+/* process NULL: draws the head. */
 static void draw_row(const struct draw *draw, int y, const struct figures_process *process, enum pen_style style)
 {
 	char room[256];
@@ -296,7 +296,7 @@ static int draw_ranked(const struct draw *draw, int y, enum top_kind kind, size_
 	struct top_entry entries[MOST_RANKED];
 	size_t n = top_rank(draw->list, draw->n, kind, entries, rows < MOST_RANKED ? rows : MOST_RANKED);
 	char numbers[128], name[TOP_NAME];
-	/* Its first column is one wider than the table's. */
+	/* The table's first column is one column narrower. */
 	int at = pen_text(y, 0, COLS, &TOP_RANK_HEAD[1], PEN_HEAD);
 
 	pen_text(y++, at + 2, COLS - at - 2, kind == TOP_RULES ? "RULE" : "SITE", PEN_HEAD);
@@ -346,7 +346,10 @@ void draw_main(struct draw *draw)
 		y = draw_flows(draw->figures->flow, why_no_faults(draw), y, before_table);
 		if (end - y > LEAST_ROWS + 6)
 			y++;
-		/* Two heads and a blank line over each; the table has what it needs, the rest is for these. */
+		/*
+		 * Each of the two lists needs a head and a blank line above it. The table gets the rows that it needs;
+		 * these lists get the rest.
+		 */
 		int room = end - y - 1 - LEAST_ROWS - 4, wanted = room / 2;
 		int ranked = wanted > MOST_RANKED ? MOST_RANKED : wanted;
 		if (ranked > 3 && (int)draw->n > LEAST_ROWS)
@@ -367,7 +370,7 @@ void draw_main(struct draw *draw)
 
 /* ---- details ---- */
 
-/* Where in text its line starts; its end at the latest. */
+/* Returns the start of the line in text, or the end of the text. */
 static const char *line_at(const char *text, unsigned line)
 {
 	while (line-- && *text) {
@@ -393,7 +396,7 @@ static void draw_lines(struct draw *draw, const char *text, int y)
 	for (; *text && y < LINES - 1; y++) {
 		size_t length = strcspn(text, "\n"), from = draw->column < length ? draw->column : length;
 
-		/* The texts in it were cleaned, but a character may be cut: what is left of it becomes '?'. */
+		/* Texts were cleaned, but clipping may cut a character in two: its remaining bytes are shown as '?'. */
 		snprintf(line, sizeof(line), "%.*s", (int)(length - from), text + from);
 		pen_text(y, 0, COLS, line, PEN_PLAIN);
 		text += length + (text[length] == '\n');

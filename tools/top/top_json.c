@@ -1,7 +1,7 @@
 /*
- * JSON, to stdout: one object a reading, on one line. Its members are described in spillway-top(1), the figures in it in
- * spillway-stats(5). What was not measured is null, and so is a rate before the second reading. New members may come;
- * "schema" counts up when one goes or changes its meaning.
+ * Writes JSON to stdout: one object per reading, on one line. spillway-top(1) describes its members and
+ * spillway-stats(5) the figures. A value that was not measured is null, and so is a rate before the second reading.
+ * Members may be added; "schema" is incremented if one is removed or changes its meaning.
  */
 #include "tools/top/top.h"
 
@@ -40,7 +40,7 @@ static void put_places(struct json *json, const _Atomic uint64_t live[PLACE_COUN
 	json_close(json, '}');
 }
 
-/* Numbers and rates; before may be NULL. */
+/* Writes numbers and rates; before may be NULL. */
 static void put_figures(struct json *json, const struct stats_figures *now, const struct stats_figures *before,
 			double seconds)
 {
@@ -114,7 +114,7 @@ static void put_histograms(struct json *json, const struct stats_page *copy)
 
 /* ---- links ---- */
 
-/* As doctor's JSON says it. */
+/* The names are those of doctor's JSON. */
 static void put_kind(struct json *json, uint64_t kind)
 {
 	static const char *const names[STATS_LINK_KINDS] = {
@@ -216,7 +216,7 @@ static void put_place_in_program(struct json *json, const struct stats_page *cop
 	put_number(json, "least_bytes", site->least_bytes);
 }
 
-/* All that were used, those that cost most first. */
+/* Writes all entries that were used, the costliest first. */
 static void put_ranked(struct json *json, const struct figures_process *process, enum top_kind kind)
 {
 	struct top_entry entries[STATS_SITES];
@@ -241,7 +241,7 @@ static void put_ranked(struct json *json, const struct figures_process *process,
 	json_close(json, ']');
 }
 
-/* ---- a process, all ---- */
+/* ---- a whole process ---- */
 
 static void put_page(struct json *json, const struct figures_process *process)
 {

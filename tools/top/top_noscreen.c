@@ -1,4 +1,6 @@
-/* In place of top_screen.c where ncurses was not there when this was built. */
+/*
+ * Replaces top_screen.c if the tool was built without ncurses.
+ */
 #include "tools/common/tool.h"
 #include "tools/top/top.h"
 

@@ -1,3 +1,6 @@
+/*
+ * Writes text, bars and sparklines on the screen with ncurses.
+ */
 #include "tools/top/top_pen.h"
 
 #include <langinfo.h>
@@ -11,12 +14,12 @@
 #include <curses.h>
 
 /*
- * The colours are those of Okabe and Ito, made to be told apart with any kind of colour blindness, as near as 256 colours
- * come to them; with 8 colours, those of the same character. The letter fills the part where there are none.
+ * The colours are those of Okabe and Ito, which people with any kind of colour blindness can distinguish, approximated
+ * in 256 colours; with 8 colours, similar ones. Without colours, the letter fills the part.
  */
 static const struct {
-	short text, back;           /* of 256 */
-	short text_of_8, back_of_8; /* -1: the terminal's own */
+	short text, back;           /* of the 256 colours */
+	short text_of_8, back_of_8; /* -1: the terminal's default */
 	attr_t with, without;       /* attributes with colours, and without */
 	char letter;
 } styles[PEN_COUNT] = {
@@ -65,7 +68,7 @@ static void pen_use(enum pen_style style)
 	attr_set(pen.colours ? styles[style].with : styles[style].without, (short)(pen.colours ? style : 0), NULL);
 }
 
-/* How much of it is on the screen. False: nothing. */
+/* Clips to the screen. Returns false if nothing is visible. */
 static bool pen_clip(int y, int x, int *width)
 {
 	if (y < 0 || y >= LINES || x < 0 || x >= COLS)
@@ -75,7 +78,7 @@ static bool pen_clip(int y, int x, int *width)
 	return *width > 0;
 }
 
-/* The next character, made one that has a width; bytes that are none become '?'. */
+/* Returns the next character, replaced if it is not printable; invalid bytes become '?'. */
 static wchar_t pen_next(const char **text, int *ret_width)
 {
 	mbstate_t state = {0};
@@ -88,7 +91,7 @@ static wchar_t pen_next(const char **text, int *ret_width)
 	}
 	*text += n;
 	*ret_width = wcwidth(c);
-	/* Marks that sit on another character, and what has no place at all: terminals do not agree about them. */
+	/* Terminals differ in their handling of combining marks and characters without width. */
 	if (*ret_width <= 0) {
 		c = L'?';
 		*ret_width = 1;
@@ -118,7 +121,7 @@ int pen_text(int y, int x, int width, const char *text, enum pen_style style)
 
 int pen_right(int y, int x, int width, const char *text, enum pen_style style)
 {
-	int length = (int)strlen(text); /* numbers: ASCII */
+	int length = (int)strlen(text); /* numbers, which are ASCII */
 
 	return pen_text(y, length < width ? x + width - length : x, width, text, style);
 }
@@ -167,7 +170,9 @@ void pen_spark(int y, int x, int width, const struct figures_history *history, d
 		if (isnan(value))
 			continue;
 		step = step < 0 ? 0 : step > 7 ? 7 : step;
-		/* Nothing is a line at the bottom, and not one of colour: so little is told from nothing. */
+		/*
+		 * A value of 0 is drawn as a line without colour at the bottom, to distinguish it from a small value.
+		 */
 		if (value > 0)
 			pen_text(y, x + i, 1, pen.wide ? steps[step] : plain_steps[step], style);
 		else

@@ -1,6 +1,6 @@
 /*
- * Which rules and sites cost most? What has moved most costs most; while nothing moves, what lives. Over the whole run:
- * an order by what moved in the last second would jump about.
+ * Ranks the costliest rules and sites: by moved bytes, then by live bytes. The whole run counts, because an order by
+ * the last second would change at every reading.
  */
 #include "tools/top/top.h"
 

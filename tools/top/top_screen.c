@@ -1,8 +1,8 @@
 /*
- * The screen of `spillway top`: which page is shown, and what keys do. Between two readings the program sleeps in
- * getch(); a key draws the page anew from the last reading.
+ * The screen of `spillway top`: selects the page and handles keys. Between two readings the program sleeps in getch();
+ * a key redraws the page from the last reading.
  *
- * The terminal is given back by every way out: keys, SIGINT, SIGTERM, SIGHUP, and a standard input that has ended.
+ * The terminal is restored on every exit: keys, SIGINT, SIGTERM, SIGHUP, and end of standard input.
  */
 #include "tools/top/top.h"
 
@@ -30,8 +30,8 @@ enum page_shown { PAGE_MAIN, PAGE_DETAILS, PAGE_HELP };
 enum {
 	KEY_ESCAPE = 27,
 	KEY_REDRAW = 'L' - '@',
-	ESCAPE_MS = 50,   /* an arrow key's bytes follow each other sooner; Esc alone acts after that */
-	EARLY_MOST = 100, /* times in a row that input ends at once: there is nobody any more */
+	ESCAPE_MS = 50,   /* the bytes of an arrow key follow each other faster than this; a lone Esc acts after it */
+	EARLY_MOST = 100, /* number of times in a row that input ends at once: the terminal is gone */
 };
 
 struct screen {
@@ -40,7 +40,8 @@ struct screen {
 	struct top_view view;
 	struct draw draw;
 	enum page_shown shown;
-	struct page selected; /* which process; stays when the order changes. Of nothing: the first */
+	struct page
+	    selected; /* identifies the process and remains selected when the order changes; unset: the first one */
 	bool done;
 };
 
@@ -62,7 +63,7 @@ static double clock_now(void)
 
 /* ---- the terminal ---- */
 
-/* Is it one that can be moved about in? ncurses would write to any. */
+/* Returns whether the terminal can move the cursor; ncurses would write to any terminal. */
 static bool can_move(void)
 {
 	int error;
@@ -74,7 +75,7 @@ static bool can_move(void)
 	return can;
 }
 
-/* NULL: it cannot show a screen. */
+/* Returns NULL if the terminal cannot show a screen. */
 static SCREEN *screen_begin(void)
 {
 	const struct sigaction action = {.sa_handler = on_signal};
@@ -110,7 +111,10 @@ static void select_at(struct screen *screen, size_t at)
 	screen->selected = *screen->draw.list[at]->page;
 }
 
-/* Make the list anew. The selected process stays selected; where it has gone, its place. False: no memory. */
+/*
+ * Rebuilds the list. The selected process stays selected; if it has ended, the one in its place is selected. Returns
+ * false if memory runs out.
+ */
 static bool screen_order(struct screen *screen)
 {
 	struct draw *draw = &screen->draw;
@@ -165,7 +169,7 @@ static void screen_show(struct screen *screen, enum page_shown shown)
 	screen->draw.line = screen->draw.column = 0;
 }
 
-/* Keys that mean the same on all pages. False: it is none. */
+/* Handles keys with the same meaning on all pages. Returns false for any other key. */
 static bool key_of_all(struct screen *screen, int key)
 {
 	switch (key) {
@@ -302,7 +306,7 @@ static void draw_page(struct screen *screen)
 		draw_main(&screen->draw);
 }
 
-/* Wait for a key until then. */
+/* Waits for a key until this time. */
 static void wait_and_obey(struct screen *screen, double until)
 {
 	static unsigned n_early;
@@ -315,7 +319,7 @@ static void wait_and_obey(struct screen *screen, double until)
 		screen_obey(screen, key);
 		return;
 	}
-	/* The other side of the terminal has gone: getch() no longer waits. */
+	/* The other end of the terminal was closed: getch() returns at once. */
 	n_early = clock_now() - begun < left / 2 ? n_early + 1 : 0;
 	screen->done |= n_early > EARLY_MOST;
 }
@@ -333,7 +337,7 @@ static int screen_watch(struct screen *screen)
 			last = now;
 		}
 		draw_page(screen);
-		/* Paused: for ever would be as well. */
+		/* While paused, the length of the wait does not matter. */
 		wait_and_obey(screen, screen->draw.paused ? clock_now() + 60 : last + screen->draw.interval);
 	}
 	return TOOL_OK;

@@ -1,4 +1,6 @@
-/* The table of processes: its columns, and the order of its rows. A new column is a row of the list and a function. */
+/*
+ * The table of processes: its columns and the order of its rows. A new column needs a row in the list and a function.
+ */
 #include "tools/top/top.h"
 #include "shim/base/identity.h"
 
@@ -15,7 +17,7 @@ static const char *table_shorten(double value, double step, const char *const un
 
 	if (isnan(value))
 		return "n/a";
-	/* From here on it would take more than three digits. */
+	/* Above this, the number would need more than three digits. */
 	for (; value >= 999.5 && unit + 1 < n; unit++)
 		value /= step;
 	snprintf(room, TOP_TEXT, value != floor(value) && value < 99.95 ? "%.1f%s" : "%.0f%s", value, units[unit]);
@@ -107,7 +109,7 @@ static double value_faults(const struct figures_process *process)
 	return figures_fault_rate(process, FAULT_GPU);
 }
 
-/* Percent of the time, as far as at least one submission waited; the same clock counts both. */
+/* The percentage of time in which at least one submission waited; both times are of the same clock. */
 static double value_wait(const struct figures_process *process)
 {
 	return figures_counter_rate(process, STAT_waiting_us) / 1e4;
@@ -183,7 +185,7 @@ int top_column_named(const char *key)
 	return -1;
 }
 
-/* Names of users are asked for once each: they may come from another machine. */
+/* Each user name is looked up only once: the lookup may need another machine. */
 static const char *user_name(uid_t user)
 {
 	static struct {
@@ -237,7 +239,7 @@ static const char *short_age(double seconds, char *room, size_t bytes)
 static const char *command_of(const struct page *page, char *room, size_t bytes)
 {
 	if (page->copy) {
-		/* The folder of the program is the least of it. */
+		/* The folder of the program is the least important part. */
 		const char *command = page->copy->command, *slash = NULL;
 
 		for (const char *c = command; *c && *c != ' '; c++)
@@ -290,7 +292,8 @@ const char *top_cell(const struct figures_process *process, unsigned column, cha
 
 /* ---- order ---- */
 
-static const struct top_view *ordered_by; /* qsort() has no argument of the caller's; this tool has one thread */
+static const struct top_view
+    *ordered_by; /* the argument of the comparison, because qsort() passes none; this tool has one thread */
 
 static int by_text(const struct figures_process *a, const struct figures_process *b, unsigned column)
 {
@@ -299,7 +302,7 @@ static int by_text(const struct figures_process *a, const struct figures_process
 	return strcmp(top_cell(a, column, left, sizeof(left)), top_cell(b, column, right, sizeof(right)));
 }
 
-/* Numbers: the most first, what is not known last; texts and ids: the least first. */
+/* Numbers are sorted in descending order with unknown values last; texts and ids in ascending order. */
 static int in_order(const void *left, const void *right)
 {
 	const struct figures_process *a = *(const struct figures_process *const *)left;
@@ -327,7 +330,10 @@ static int in_order(const void *left, const void *right)
 	return (a->page->identity > b->page->identity) - (a->page->identity < b->page->identity);
 }
 
-/* Those who live or those who do not, to the end of a list of n. How many; list NULL: none. */
+/*
+ * Appends the processes that are alive, or those that are not, to a list of n. Returns the new length; list NULL: only
+ * counts.
+ */
 static size_t table_pick(const struct figures *figures, const struct figures_process **list, size_t n, bool alive)
 {
 	size_t found = 0;

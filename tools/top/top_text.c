@@ -1,4 +1,6 @@
-/* Plain text: a table that scripts can cut by columns, and everything that is known of one process. */
+/*
+ * Prints plain text: a table that scripts can split by columns, and the details of one process.
+ */
 #include "tools/top/top.h"
 
 #include <inttypes.h>
@@ -147,7 +149,7 @@ void top_print_text(FILE *out, const struct figures *figures, const struct top_v
 
 /* ---- details ---- */
 
-/* A number in its unit, as people read it. */
+/* Returns a value in its unit, formatted for people. */
 static const char *text_amount(uint64_t value, enum figures_unit unit, char room[UNITS_TEXT])
 {
 	if (value == STATS_NA)
@@ -217,7 +219,7 @@ static void print_places(FILE *out, const struct stats_page *copy)
 			units_bytes(copy->peak[i], peak));
 }
 
-/* What it lends, and what moved between it and those that lend to it. */
+/* Prints the bytes that the device lends, and the moves between it and the devices that lend to it. */
 static void print_lending(FILE *out, const struct figures_process *process, unsigned number)
 {
 	const struct stats_device *device = &process->page->copy->device[number];
