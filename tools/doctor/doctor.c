@@ -1,6 +1,6 @@
 /*
- * doctor.c: `spillway doctor`: options, the order of things, and what checks share. Nothing is changed; all is printed at
- * the end, since problems come first.
+ * doctor.c: `spillway doctor`: its options, the order of its steps, and the tables of checks. Nothing on the machine
+ * is changed. Everything is printed at the end, because problems are listed first.
  */
 #include "tools/doctor/doctor.h"
 
@@ -18,10 +18,10 @@
 #include "tools/commands.h"
 #include "tools/common/tool.h"
 
-/* A machine with eight GPUs and no persistence daemon takes half of it to start the driver. */
+/* A machine with eight GPUs and no persistence daemon needs half of this time to start the driver. */
 enum { PATIENCE_S = 60, PATIENCE_MOST_S = 3600 };
 
-/* ---- the order of things ---- */
+/* ---- the order of steps ---- */
 
 static bool look_at(struct doctor *doctor, const struct doctor_subject *subject, int device)
 {
@@ -57,7 +57,7 @@ struct request {
 	const char *root, *library;
 	unsigned patience_s;
 	bool json, no_measure, audit;
-	char **program; /* NULL: none */
+	char **program; /* NULL: no program */
 };
 
 static int doctor_examine(const struct request *request, struct doctor *doctor)
@@ -136,7 +136,7 @@ static const struct options options = {
 	"  spillway doctor -- python -c 'import torch; torch.zeros(1).cuda()'\n",
 };
 
-/* OPTIONS_GO_ON, or the status to end with. */
+/* Returns OPTIONS_GO_ON, or the exit status. */
 static int request_read(int argc, char **argv, struct request *request)
 {
 	int status = options_read(&options, argc, argv, request);

@@ -1,6 +1,7 @@
 /*
- * The child writes the whole of struct doctor_cuda into a pipe at each stage; the parent keeps the last one that came
- * whole. A child that does not answer in time is killed; one that the kernel holds is left behind, so we do not wait.
+ * Queries the driver in a child. The child writes the whole struct doctor_cuda into a pipe at each stage; the parent
+ * keeps the last complete one. A child that does not answer in time is killed; a child that is stuck in the kernel is
+ * abandoned without waiting.
  */
 #include "tools/doctor/doctor_cuda.h"
 
@@ -44,7 +45,7 @@ static const struct {
     {999, "CUDA_ERROR_UNKNOWN"},
 };
 
-/* The driver's own name where it tells one. */
+/* Uses the driver's name of the error if it has one. */
 static void name_error(void *driver, int number, char *name, size_t room)
 {
 	__typeof__(&cuGetErrorName) get = (__typeof__(&cuGetErrorName))dlsym(driver, "cuGetErrorName");
@@ -89,7 +90,7 @@ static void look_at_device(void *driver, int ordinal, struct doctor_gpu *gpu)
 	for (size_t i = 1; i < sizeof(asked) / sizeof(*asked); i++)
 		if (!get || get(asked[i].value, asked[i].attribute, ordinal) != CUDA_SUCCESS)
 			*asked[i].value = -1;
-	/* Either kind of host memory will do, as in shim/device.c. */
+	/* Either kind of host memory is sufficient, as in shim/device/device.c. */
 	if (gpu->host_vmm < 1 && get &&
 	    get(&host, CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, ordinal) == CUDA_SUCCESS)
 		gpu->host_vmm = host;
@@ -160,7 +161,7 @@ static void send_stage(int pipe, struct doctor_cuda *cuda, enum doctor_stage sta
 	}
 }
 
-/* A third of the patience for the links, and a third is left for a copy that takes long. */
+/* A third of the patience is for the links, and a third is reserved for a slow copy. */
 static double time_for_links(int64_t start, unsigned patience_s)
 {
 	double third = patience_s / 3.0, left = 2 * third - (double)(clock_ms() - start) / 1000;
@@ -172,7 +173,7 @@ static void cuda_child(int pipe, const char *root, bool measure, unsigned patien
 {
 	int64_t start = clock_ms();
 
-	/* Should Spillway be preloaded here, it is the driver that we ask. */
+	/* If Spillway is preloaded here, it must not act: the driver itself is queried. */
 	setenv("SPILLWAY", "0", 1);
 	void *driver = cuda_load(root, cuda);
 	if (!driver) {
@@ -214,7 +215,7 @@ static void cuda_child(int pipe, const char *root, bool measure, unsigned patien
 
 /* ---- the parent ---- */
 
-/* Until the child closes its end. False: the time was up. */
+/* Reads until the child closes its end. Returns false if the time was over. */
 static bool cuda_receive(int pipe, int64_t until, struct doctor_cuda *ret_cuda)
 {
 	static struct doctor_cuda coming;
@@ -238,7 +239,7 @@ static bool cuda_receive(int pipe, int64_t until, struct doctor_cuda *ret_cuda)
 	return false;
 }
 
-/* How the child that is ending has ended; one that hangs is killed, and not waited for where that has no effect. */
+/* Determines how the child ended. A child that hangs is killed, and is not waited for if that has no effect. */
 static enum doctor_end cuda_reap(pid_t pid, bool in_time)
 {
 	int status = 0;

@@ -28,7 +28,7 @@ enum doctor_end { DOCTOR_ENDED, DOCTOR_HUNG, DOCTOR_CRASHED };
 
 /* The link from one device to another. */
 struct doctor_link {
-	int performance_rank; /* rank among the links of this machine, from 0, the best; -1: the driver does not report it */
+	int performance_rank; /* rank among this machine's links, from 0, the best; -1: the driver does not report it */
 	int atomics;          /* whether atomics work over it; -1: the driver does not report it */
 	double rate;          /* measured copy rate, bytes per second; 0: not measured, and error may say why */
 	int error;            /* 0, the driver's, or DOCTOR_LINK_LATE */

@@ -1,5 +1,5 @@
 /*
- * doctor_device.c: what each device can do for Spillway, and how fast its link is.
+ * doctor_device.c: checks what each device can do for Spillway, and how fast its link is.
  */
 #include <ctype.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include "tools/doctor/doctor_links.h"
 #include "tools/common/units.h"
 
-/* A link at less than this share of what it is wired for deserves a look. */
+/* A link slower than this share of its nominal rate is reported. */
 #define SLOW_SHARE 0.6
 
 static const struct doctor_gpu *gpu_of(const struct doctor *doctor, int device)
@@ -130,8 +130,8 @@ static void device_rdma(const struct doctor *doctor, int device, struct doctor_f
 /* ---- the link ---- */
 
 struct wire {
-	double speed, width;           /* GT/s a lane, lanes; 0: not known */
-	double most_speed, most_width; /* what the card can do */
+	double speed, width;           /* GT/s per lane, number of lanes; 0: not known */
+	double most_speed, most_width; /* the limits of the card */
 };
 
 static double number_in(const struct doctor *doctor, const char *bus, const char *file)
@@ -142,7 +142,7 @@ static double number_in(const struct doctor *doctor, const char *bus, const char
 	    !doctor_read(doctor, path, text, sizeof(text)))
 		return 0;
 	double value = strtod(text, NULL);
-	/* What is not known to the kernel reads "Unknown" or 255 lanes. */
+	/* The kernel shows an unknown value as "Unknown" or 255 lanes. */
 	return value > 0 && value < 255 ? value : 0;
 }
 
@@ -160,7 +160,7 @@ static struct wire wire_of(const struct doctor *doctor, const struct doctor_gpu 
 	};
 }
 
-/* Generations 1 and 2 send 10 bits for 8, 3 to 5 130 for 128, from 6 on about 2 % is lost otherwise. */
+/* Generations 1 and 2 send 10 bits for 8, generations 3 to 5 130 bits for 128; from 6 on, about 2 % is overhead. */
 static double wire_rate(double speed, double width)
 {
 	return speed * width * 1e9 / 8 * (speed < 8 ? 0.8 : speed < 64 ? 128.0 / 130 : 0.98);
@@ -186,7 +186,7 @@ static void device_wire(const struct doctor *doctor, int device, struct doctor_f
 			  "virtual machines)");
 		return;
 	}
-	/* The speed of now may be lower than what it becomes under load: it saves power. The width does not change. */
+	/* The current speed may be lower than under load, to save power. The width does not change. */
 	doctor_is(finding, DOCTOR_OK, "PCIe %d x%.0f, up to %.1f GB/s each way", device_generation(is.most_speed),
 		  is.width ? is.width : is.most_width,
 		  wire_rate(is.most_speed, is.width ? is.width : is.most_width) / 1e9);

@@ -1,3 +1,6 @@
+/*
+ * Reads the library's log of lookups of driver functions (shim/driver/door_log.h).
+ */
 #include "tools/doctor/doctor_doors.h"
 
 #include <stdio.h>
@@ -7,7 +10,7 @@
 
 enum { PROCESSES_MOST = 1000, OBJECTS_MOST = 4000, FIELDS_MOST = 10 };
 
-/* A process that becomes another program starts again under the same id. */
+/* A process that executes another program appears again with the same id. */
 static struct door_process *process_of(struct doors *doors, int pid)
 {
 	for (size_t i = doors->n; i-- > 0;)
@@ -76,7 +79,7 @@ static void take_look(struct door_process *process, struct door_object *object, 
 /* OURS PAST UNBOUND ELSEWHERE DLSYM RUNTIME OBJECT */
 static void take_object(struct door_object *object, char **field)
 {
-	object->apart = false; /* it was on its way into the list when the maps were read */
+	object->apart = false; /* the library was still being added to the list when the maps were read */
 	object->linked_ours = (unsigned)strtoul(field[0], NULL, 10);
 	object->linked_past = (unsigned)strtoul(field[1], NULL, 10);
 	object->linked_unbound = (unsigned)strtoul(field[2], NULL, 10);
@@ -86,7 +89,7 @@ static void take_object(struct door_object *object, char **field)
 		snprintf(object->runtime, sizeof(object->runtime), "%s", field[5]);
 }
 
-/* False: no memory. What is no line of ours is passed over. */
+/* Returns false if memory runs out. Lines of another format are skipped. */
 static bool take_line(struct doors *doors, char *line)
 {
 	char *field[FIELDS_MOST] = {0}, *rest = line;
@@ -102,7 +105,7 @@ static bool take_line(struct doors *doors, char *line)
 	if (n == 3 && strcmp(field[1], "start") == 0)
 		return add_process(doors, pid, field[2]) != NULL || doors->cut;
 	process = process_of(doors, pid);
-	/* A child made by fork() has not started anew. */
+	/* A child made by fork() writes no start line. */
 	if (!process && !(process = add_process(doors, pid, "a child by fork")))
 		return doors->cut;
 	if (n == 2 && strcmp(field[1], "end") == 0) {
@@ -125,7 +128,7 @@ static bool take_line(struct doors *doors, char *line)
 	return true;
 }
 
-/* Its names go to a terminal. Tabs part the fields. */
+/* Names are printed on a terminal. Tabs separate the fields. */
 static void make_printable(char *line)
 {
 	for (; *line; line++)

@@ -1,5 +1,5 @@
 /*
- * doctor_driver.c: the kernel's part of the driver, its device nodes, and the library libcuda.so.1.
+ * doctor_driver.c: checks the kernel module of the driver, its device nodes, and the library libcuda.so.1.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -14,10 +14,10 @@
 #include "tools/doctor/doctor.h"
 #include "tools/doctor/doctor_container.h"
 
-/* Moving needs this CUDA version; shim/mover/spill.c asks for two functions of it. */
+/* Migration needs this CUDA version; shim/mover/spill.c looks up two functions of it. */
 enum { MOVES_VERSION = 12050 };
 
-/* The first word of the line that begins with digits and has a dot: the version. */
+/* Finds the version: the first word of the line that begins with digits and contains a dot. */
 static bool find_version(const char *text, char *ret_version, size_t room)
 {
 	for (const char *c = text; *c && *c != '\n'; c++) {
@@ -101,10 +101,10 @@ static void same_version(const struct doctor *doctor, int device, struct doctor_
 	const char *tail = strstr(doctor->cuda.path, "libcuda.so.");
 
 	(void)device;
-	/* Its real name ends with its version: libcuda.so.580.159. */
+	/* The library's real name ends with its version: libcuda.so.580.159. */
 	if (!tail || !strchr(tail + 11, '.') || !kernel_version(doctor, version, sizeof(version)))
 		return;
-	/* The forward-compatible one of a Toolkit is meant to be newer. */
+	/* The forward-compatible library of a Toolkit is newer on purpose. */
 	if (strcmp(tail + 11, version) == 0 || strstr(doctor->cuda.path, "/compat/")) {
 		doctor_is(finding, DOCTOR_OK, "%s", tail + 11);
 	} else {
@@ -114,7 +114,7 @@ static void same_version(const struct doctor *doctor, int device, struct doctor_
 	}
 }
 
-/* What cuInit answered, and what is to be done about it. */
+/* Results of cuInit and their fixes. */
 static const struct {
 	int error;
 	const char *so, *fix;
@@ -222,7 +222,7 @@ const struct doctor_subject doctor_driver = {"driver", false, driver_checks,
 
 /* ---- device nodes ---- */
 
-/* 0, or why the node cannot be used. Below a root only whether it is there is looked at. */
+/* Returns 0, or the errno for which the node cannot be used. Below a root, only its existence is checked. */
 static int node_error(const struct doctor *doctor, const char *path)
 {
 	char full[PATH_MAX];
@@ -237,7 +237,7 @@ static void need_node(const struct doctor *doctor, const char *path, const char 
 	int error = node_error(doctor, path);
 	char version[64];
 
-	/* Without a driver they are not to be expected. */
+	/* Without a driver no nodes are expected. */
 	if (is_wsl(doctor) || (!kernel_version(doctor, version, sizeof(version)) && error))
 		return;
 	if (!error) {

@@ -1,5 +1,5 @@
 /*
- * doctor_finding.c: what checks share: the text of a finding, and files below the root that is looked at.
+ * doctor_finding.c: helpers of checks: the text of a finding, and files below the root.
  */
 #include "tools/doctor/doctor.h"
 #include "tools/common/grow.h"
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Files and variables may hold anything; what goes to a terminal holds no control characters. */
+/* Files and variables may contain anything; text for a terminal must not contain control characters. */
 __attribute__((format(printf, 3, 0))) static void write_text(char *text, size_t room, const char *format, va_list list)
 {
 	vsnprintf(text, room, format, list);
@@ -67,7 +67,7 @@ bool doctor_read(const struct doctor *doctor, const char *path, char *buffer, si
 	ssize_t n = 1;
 
 	*buffer = '\0';
-	/* Not waiting: what should be a file may be a pipe. */
+	/* O_NONBLOCK: a pipe in place of the file must not block the tool. */
 	int fd = doctor_path(doctor, path, full) ? open(full, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
 	if (fd < 0)
 		return false;

@@ -1,7 +1,7 @@
 /*
- * doctor_links.c: which other GPUs each one reaches, over what, and how fast. The driver does not name the link: where
- * atomics work over it natively it is taken for NVLink, where they do not for PCIe. How fast it is is measured, so nothing
- * else hangs on that.
+ * doctor_links.c: checks which other GPUs each GPU can access, over what kind of link, and how fast. The driver does
+ * not name the kind: a link with native atomics is taken for NVLink, any other for PCIe. The rate is measured, so
+ * nothing else depends on this guess.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -24,7 +24,7 @@ static bool links_reaches(const struct doctor *doctor, int from, int to)
 	return doctor->cuda.devices[from].peers >> to & 1;
 }
 
-/* Puts more behind a text; what has no room is cut. */
+/* Appends to a text; what does not fit is cut off. */
 __attribute__((format(printf, 3, 4))) static void add(char *text, size_t room, const char *format, ...)
 {
 	size_t length = strlen(text);
@@ -53,7 +53,7 @@ void doctor_peers(const struct doctor *doctor, int device, struct doctor_finding
 	doctor_is(finding, DOCTOR_OK, "reaches the memory of %s: with spill.peers it may spill there", list);
 }
 
-/* ---- what there is ---- */
+/* ---- kinds of links ---- */
 
 enum doctor_link_kind doctor_link_kind(const struct doctor *doctor, int from, int to)
 {
@@ -104,9 +104,9 @@ void doctor_peer_links(const struct doctor *doctor, int device, struct doctor_fi
 	doctor_is(finding, DOCTOR_OK, "%s", text);
 }
 
-/* ---- how fast it is ---- */
+/* ---- rates ---- */
 
-/* Why it was not measured. */
+/* Writes why the link was not measured. */
 static void reason_of(const struct doctor *doctor, int from, int to, char text[140])
 {
 	const struct doctor_gpu *gpus = doctor->cuda.devices;
@@ -124,7 +124,7 @@ static void reason_of(const struct doctor *doctor, int from, int to, char text[1
 		snprintf(text, 140, "the driver did not get so far");
 }
 
-/* A rate that one decimal would round to zero is shown with four. */
+/* Returns the number of decimals: four for a rate that one decimal would round to zero. */
 static int links_decimals(double bytes_per_second)
 {
 	return bytes_per_second < 0.05e9 ? 4 : 1;

@@ -1,6 +1,6 @@
 /*
- * doctor_measure.c: how fast the link to each device is, with copies of pinned memory: to the device, to the host, and
- * both at once. Pieces as large as those that Spillway moves, little memory, and little time.
+ * doctor_measure.c: measures the link to each device with copies of pinned memory: to the device, to the host, and
+ * both at once. Pieces are as large as those that Spillway moves; the measurement uses little memory and time.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -9,17 +9,17 @@
 #include "tools/doctor/doctor_measure.h"
 
 #define PIECE ((size_t)32 << 20)
-/* Below this much free memory we would be in somebody's way. */
+/* With less free memory than this, the measurement could disturb other programs. */
 #define FREE_LEAST (4 * PIECE)
 
 enum {
-	ALL_MS = 1800, /* for the copies of all devices together */
-	ONE_MS = 80,   /* for one direction of one device, at most */
-	AT_ONCE = 2,   /* copies submitted before they are waited for */
+	ALL_MS = 1800, /* time for the copies of all devices together */
+	ONE_MS = 80,   /* maximum time for one direction of one device */
+	AT_ONCE = 2,   /* copies submitted before waiting for them */
 };
 
 #define TEXT_OF(name) #name
-#define TEXT(name)    TEXT_OF(name) /* cuMemAlloc is a macro for its newest spelling */
+#define TEXT(name)    TEXT_OF(name) /* cuMemAlloc is a macro for its newest version */
 
 static const char *const names[MEASURE_N_FUNCTIONS] = {
 #define ROW(name) TEXT(name),
@@ -63,7 +63,7 @@ static void tear_down(struct bench *bench)
 	}
 }
 
-/* Some copies in each wanted direction, and their end. */
+/* Submits some copies in each wanted direction and waits for them. */
 static CUresult round_of(const struct bench *bench, int in, int out)
 {
 	CUresult result = CUDA_SUCCESS;
@@ -78,7 +78,7 @@ static CUresult round_of(const struct bench *bench, int in, int out)
 	return result ? result : end_in ? end_in : end_out;
 }
 
-/* Bytes a second, both ways added up. The first round only warms up. */
+/* Returns bytes per second, both directions added. The first round is only a warm-up. */
 static CUresult rate_of(const struct bench *bench, int in, int out, double for_seconds, double *ret_rate)
 {
 	CUresult result = round_of(bench, in, out);
@@ -110,7 +110,9 @@ static CUresult measure_here(struct doctor_gpu *gpu, double for_seconds)
 	return result;
 }
 
-/* The context of a device, with its memory. NULL: nothing can be measured on it, which is noted. */
+/*
+ * Returns a context of the device, with memory for the copies; NULL if nothing can be measured on it, and records why.
+ */
 static CUcontext open_device(int ordinal, struct doctor_gpu *gpu)
 {
 	size_t free = 0, total = 0;
@@ -159,7 +161,10 @@ static bool find_functions(void *driver, struct doctor_cuda *cuda, int n)
 	return true;
 }
 
-/* They stay until all is measured: making one takes longer than the copies. NULL: nothing is measured. */
+/*
+ * Contexts are kept until everything is measured, because creating one takes longer than the copies. NULL: not
+ * measured.
+ */
 static CUcontext contexts[DOCTOR_DEVICES];
 
 void doctor_measure(void *driver, struct doctor_cuda *cuda)

@@ -1,5 +1,5 @@
 /*
- * doctor_measure_clock.c: the driver's functions, and the clock, for both kinds of measuring.
+ * doctor_measure_clock.c: loads the driver's functions and reads the clock, for both measurements.
  */
 #include "tools/doctor/doctor_measure.h"
 

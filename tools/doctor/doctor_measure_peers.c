@@ -1,7 +1,7 @@
 /*
- * doctor_measure_peers.c: how fast copies from each device to each other one are. Two devices at a time have access to
- * each other, as far as they can, so that no more are opened than a platform allows; where they cannot, the driver takes
- * the copy by way of the host, and that is what is measured.
+ * doctor_measure_peers.c: measures copies from each device to each other one. Only two devices at a time have access
+ * to each other, if they can, so that no platform limit is exceeded. If they cannot, the driver copies through the
+ * host, and the rate of that is measured.
  */
 #include <stdlib.h>
 
@@ -10,12 +10,12 @@
 #define BLOCK ((size_t)64 << 20)
 
 enum {
-	ALL_MS = 2000, /* for all of them together, on links that are not slower than expected */
-	SAMPLES = 5,   /* of one way, at most; one at least, whatever its time */
-	AT_ONCE = 2,   /* copies in a sample */
+	ALL_MS = 2000, /* time for all pairs together, if no link is slower than expected */
+	SAMPLES = 5,   /* maximum number of samples of one direction; at least one is taken, whatever its time */
+	AT_ONCE = 2,   /* copies in one sample */
 };
 
-/* Of one device: a block that is copied from and to. context NULL: nothing is measured. */
+/* One device with a block as source and target of copies. context NULL: not measured. */
 struct side {
 	CUcontext context;
 	CUdeviceptr block;
@@ -41,7 +41,7 @@ static void tear_down(const struct side *side)
 		MEASURE(cuMemFree)(side->block);
 }
 
-/* Let one reach the memory of the other, or no more. */
+/* Enables or disables one device's access to the memory of the other. */
 static CUresult measure_peers_reach(const struct side *one, const struct side *other, bool enable)
 {
 	CUresult result = MEASURE(cuCtxSetCurrent)(one->context);
@@ -72,7 +72,7 @@ static int by_value(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* The median of some samples; the first copies only warm up. */
+/* Returns the median of some samples; the first copies are only a warm-up. */
 static CUresult rate_of(const struct side *from, const struct side *to, double for_seconds, double *ret_rate)
 {
 	double taken[SAMPLES] = {0}, warm, start = measure_seconds();
@@ -91,7 +91,7 @@ static CUresult rate_of(const struct side *from, const struct side *to, double f
 	return CUDA_SUCCESS;
 }
 
-/* Both ways between two of them. */
+/* Measures both directions between two devices. */
 static void measure_pair(struct doctor_cuda *cuda, const struct side *sides, int a, int b, double for_seconds)
 {
 	bool ab = cuda->devices[a].peers >> b & 1, ba = cuda->devices[b].peers >> a & 1;
@@ -99,7 +99,7 @@ static void measure_pair(struct doctor_cuda *cuda, const struct side *sides, int
 	CUresult opened_ab = ab ? measure_peers_reach(&sides[a], &sides[b], true) : CUDA_SUCCESS;
 	CUresult opened_ba = ba ? measure_peers_reach(&sides[b], &sides[a], true) : CUDA_SUCCESS;
 
-	/* Without the access that it should have, it would be the rate of another way. */
+	/* If access cannot be enabled although it should, the rate would be that of another path. */
 	to_b->error = to_a->error = (int)(opened_ab ? opened_ab : opened_ba);
 	if (!to_b->error) {
 		to_b->error = (int)rate_of(&sides[a], &sides[b], for_seconds, &to_b->rate);

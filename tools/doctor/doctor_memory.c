@@ -1,5 +1,5 @@
 /*
- * doctor_memory.c: how much host memory there is for what is spilled, and which limits stand in front of it.
+ * doctor_memory.c: checks how much host memory is available for spilled memory, and which limits apply.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,9 +12,9 @@
 #include "tools/common/units.h"
 
 #define GIB ((uint64_t)1 << 30)
-/* Most jobs that need Spillway lack more than this. */
+/* Most jobs that need Spillway lack more memory than this. */
 #define HOST_LEAST GIB
-/* PyTorch's loaders and NCCL fill what containers get by default (64 MiB). */
+/* PyTorch's data loaders and NCCL fill the default size in containers (64 MiB). */
 #define SHM_LEAST GIB
 
 static void memory_host(const struct doctor *doctor, int device, struct doctor_finding *finding)
@@ -38,8 +38,9 @@ static void memory_host(const struct doctor *doctor, int device, struct doctor_f
 }
 
 /*
- * Processes share a host budget by a file in a folder (shim/accounting/quota.h). Containers have a /dev/shm of their own as a rule:
- * each then has half of the machine, and nothing inside one tells that there is another. A limit makes that harmless.
+ * Processes share a host budget through a file in a folder (shim/accounting/quota.h). Containers usually have a
+ * /dev/shm of their own: each then takes half of the machine's memory, and nothing inside a container shows that
+ * another exists. A limit makes that harmless.
  */
 static void say_unlimited_container(const struct doctor *doctor, struct doctor_finding *finding)
 {
@@ -75,7 +76,7 @@ static void memory_cgroup(const struct doctor *doctor, int device, struct doctor
 	doctor_fix(finding, "docker run --memory ..., systemd MemoryMax= or Slurm --mem: ask for what the job spills");
 }
 
-/* A row of /proc/self/limits: soft limit; UINT64_MAX: unlimited. False: not found. */
+/* Reads a soft limit in /proc/self/limits; UINT64_MAX: unlimited. Returns false if it is not found. */
 static bool limit_of(const struct doctor *doctor, const char *name, uint64_t *ret_limit)
 {
 	char text[4096], *line, *end;
@@ -144,7 +145,7 @@ static uint64_t size_option(const char *options)
 	return *unit == 'k' ? size << 10 : *unit == 'm' ? size << 20 : *unit == 'g' ? size << 30 : size;
 }
 
-/* The last mount at that place counts. "device place type options ..." */
+/* Each line is "device place type options ..."; the last mount at the place counts. */
 static bool mount_options(const struct doctor *doctor, const char *place, char *ret_options, size_t room)
 {
 	static char text[1 << 16];

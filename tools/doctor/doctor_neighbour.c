@@ -1,5 +1,5 @@
 /*
- * doctor_neighbour.c: what else has to do with the GPU: MPS, MIG, profilers.
+ * doctor_neighbour.c: checks for other users of the GPU and of its driver: MPS, MIG, profilers.
  */
 #include <glob.h>
 #include <stdio.h>
@@ -50,7 +50,7 @@ static void neighbour_mig(const struct doctor *doctor, int device, struct doctor
 	doctor_fix(finding, "nvidia-smi -L   # names the slices for CUDA_VISIBLE_DEVICES");
 }
 
-/* Each is how a tool gets its code into a program, by an environment variable. */
+/* Environment variables by which a tool injects its code into a program. */
 static const struct {
 	const char *variable, *who;
 } injections[] = {
@@ -59,7 +59,7 @@ static const struct {
     {"NSYS_PROFILING_SESSION_ID", "Nsight Systems"},
 };
 
-/* `spillway run` names its own library as an NVTX tool. */
+/* `spillway run` itself names the library as an NVTX tool. */
 static bool names_tool(const char *variable)
 {
 	const char *value = getenv(variable);

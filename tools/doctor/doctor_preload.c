@@ -1,5 +1,5 @@
 /*
- * doctor_preload.c: the library, its settings, and who else is preloaded.
+ * doctor_preload.c: checks the library, its settings, and other preloaded libraries.
  */
 #include <ctype.h>
 #include <stdio.h>
@@ -67,7 +67,7 @@ static void preload_off(const struct doctor *doctor, int device, struct doctor_f
 	doctor_fix(finding, "unset SPILLWAY");
 }
 
-/* Warnings may come before it. */
+/* Warnings may precede the first error. */
 static const char *first_error(const struct policy_errors *errors, char *line, size_t room)
 {
 	for (size_t i = 0; i < errors->n_kept; i++)
@@ -115,9 +115,7 @@ static void preload_visible(const struct doctor *doctor, int device, struct doct
 	doctor_fix(finding, "unset CUDA_VISIBLE_DEVICES");
 }
 
-/*
- * Is there something in the place of a folder of ours that shim/base/user_dir.h would not take? Text says what.
- */
+/* Returns whether a file or folder at the path would be refused by shim/base/user_dir.h. text says why. */
 static bool is_bad_folder(const struct doctor *doctor, const char *path, char text[300])
 {
 	char full[PATH_MAX];
@@ -159,17 +157,17 @@ static void preload_runtime(const struct doctor *doctor, int device, struct doct
 	}
 }
 
-/* ---- other libraries that are preloaded ---- */
+/* ---- other preloaded libraries ---- */
 
-/* The driver's names, not cuDNN's: "cu" and a capital letter. */
+/* The driver's names have "cu" and a capital letter, unlike cuDNN's. */
 static bool is_driver_name(const char *name)
 {
 	return isupper((unsigned char)name[2]);
 }
 
 struct other {
-	char text[400];        /* what has been found, for the fact */
-	bool missing, clashes; /* a file that is not there; one that stands in front of the driver, too */
+	char text[400];        /* findings, for the fact */
+	bool missing, clashes; /* a file that does not exist; a library that also replaces driver functions */
 	size_t n;
 };
 
@@ -187,7 +185,7 @@ static void look_at_other(const struct doctor *doctor, const char *path, struct 
 	const char *base = strrchr(path, '/') ? strrchr(path, '/') + 1 : path, *name;
 	struct elf_file *file = NULL;
 
-	/* Under `spillway run` it is ourselves. */
+	/* Under `spillway run` this is Spillway's own library. */
 	if (strcmp(base, "libspillway.so") == 0 || strcmp(base, "libspillway-audit.so") == 0)
 		return;
 	other->n++;

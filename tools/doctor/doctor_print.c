@@ -1,5 +1,5 @@
 /*
- * doctor_print.c: what was found, for people and for programs.
+ * doctor_print.c: prints the findings for people and for programs.
  */
 #include <stdio.h>
 #include <string.h>
@@ -37,7 +37,7 @@ static void print_finding(const struct doctor_finding *finding)
 	const char *slash = strrchr(finding->object, '/');
 	const char *title = *finding->object ? (slash ? slash + 1 : finding->object) : finding->title;
 
-	/* The names of libraries may be long; then what is to be said begins below. */
+	/* If a library's name is too long, the text begins on the next line. */
 	printf("    %-*s", TITLE, title);
 	if (strlen(title) >= TITLE)
 		printf("\n%*s", 4 + TITLE, "");
@@ -46,7 +46,7 @@ static void print_finding(const struct doctor_finding *finding)
 		printf("%*s-> ", 4 + TITLE, "");
 		wrap_print(finding->so, 4 + TITLE + 3, 4 + TITLE + 3);
 	}
-	/* A command is not folded: it is to be copied. */
+	/* A command is not wrapped, so that it can be copied. */
 	if (*finding->fix)
 		printf("%*sdo: %s\n", 4 + TITLE, "", finding->fix);
 }
@@ -56,7 +56,7 @@ static bool same_subject(const struct doctor_finding *a, const struct doctor_fin
 	return a && strcmp(a->subject, b->subject) == 0 && a->device == b->device;
 }
 
-/* All of that status, by subject, under a heading. */
+/* Prints all findings of that status, by subject, under a heading. */
 static void print_all(const struct doctor *doctor, enum doctor_status status, const char *heading)
 {
 	const struct doctor_finding *last = NULL;
@@ -100,7 +100,7 @@ void doctor_print_text(const struct doctor *doctor)
 	print_verdict(doctor);
 }
 
-/* ---- JSON: what is not known, or was not measured, is null ---- */
+/* ---- JSON: a value that is not known or was not measured is null ---- */
 
 static void put_text(struct json *json, const char *name, const char *text)
 {

@@ -1,6 +1,6 @@
 /*
- * doctor_program.c: `spillway doctor -- PROGRAM`: run it as `spillway run` would, with the library writing down who got
- * hold of the driver's functions (shim/driver/door_log.h), and say what that means.
+ * doctor_program.c: `spillway doctor -- PROGRAM`: runs the program as `spillway run` would, while the library logs
+ * which libraries obtained the driver's functions (shim/driver/door_log.h), and interprets the log.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -26,7 +26,7 @@ static const char *base_name(const char *path)
 	return strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
 }
 
-/* ---- what is seen before it runs ---- */
+/* ---- checks before the program runs ---- */
 
 static struct doctor_finding *program_add(struct doctor *doctor, const char *id, const char *title)
 {
@@ -53,9 +53,11 @@ static void look_before(struct doctor *doctor, char **program)
 	}
 }
 
-/* ---- running it ---- */
+/* ---- running the program ---- */
 
-/* The child becomes the program, by the same way as `spillway run`; its output must not mix with ours. */
+/*
+ * The child executes the program in the same way as `spillway run`. The program's output must not mix with the tool's.
+ */
 static int run_in_child(const struct doctor *doctor, char **program, const char *file)
 {
 	char *argv[8 + 1] = {"run", "--library", (char *)doctor->found_library};
@@ -72,11 +74,11 @@ static int run_in_child(const struct doctor *doctor, char **program, const char 
 		return TOOL_BROKEN;
 	memcpy(all, argv, at * sizeof(*all));
 	memcpy(all + at, program, n * sizeof(*all));
-	optind = 0; /* getopt starts anew */
+	optind = 0; /* restart getopt */
 	return tool_run((int)(at + n), all);
 }
 
-/* Its wait status. The user's ^C is for the program; we tell what was found by then. */
+/* Returns the program's wait status. The user's ^C is meant for the program; the findings until then are reported. */
 static bool program_run(const struct doctor *doctor, char **program, const char *file, int *ret_status)
 {
 	struct sigaction ignore = {.sa_handler = SIG_IGN}, interrupt, quit;
@@ -99,7 +101,7 @@ static bool program_run(const struct doctor *doctor, char **program, const char 
 	return pid > 0;
 }
 
-/* A file of our own for the library to write to; -1: none could be made. */
+/* Makes a temporary file for the library's log. Returns -1 if it cannot be made. */
 static int make_file(char ret_path[PATH_MAX])
 {
 	const char *folder = getenv("TMPDIR");
@@ -108,9 +110,9 @@ static int make_file(char ret_path[PATH_MAX])
 	return mkostemp(ret_path, O_CLOEXEC);
 }
 
-/* ---- what was seen ---- */
+/* ---- interpreting the log ---- */
 
-/* Has the library a CUDA runtime in itself, or another way to load the driver? */
+/* Returns whether the library contains a CUDA runtime or another way to load the driver. */
 static bool names_driver(const struct door_object *object)
 {
 	struct elf_file *file = elf_open(object->path, NULL);
@@ -145,7 +147,7 @@ static void add_looked(char text[400], const char *door, const struct door_looke
 		add_words(text, 400, words);
 }
 
-/* By which doors it came in, and how many functions; "" for none. */
+/* Lists the doors by which the library obtained functions, and their number; "" if none. */
 static void doors_of(const struct door_object *object, char text[400])
 {
 	char words[160];
@@ -165,7 +167,7 @@ static void doors_of(const struct door_object *object, char text[400])
 	}
 }
 
-/* What goes round us, or stands between; "" for nothing. */
+/* Describes calls that bypass Spillway and libraries in between; "" if there are none. */
 static void past_of(const struct door_object *object, char text[400])
 {
 	unsigned copy = object->looked[DOOR_BY_DLSYM].copy + object->looked[DOOR_BY_PROC].copy;
@@ -189,7 +191,7 @@ static void past_of(const struct door_object *object, char text[400])
 	}
 	if (object->dlsym_past && names_driver(object))
 		add_words(text, 400, "its dlsym is not Spillway's: what it looks up is not seen");
-	/* One in a namespace of its own matters if it is, or loads, a driver. */
+	/* A library in another linker namespace matters only if it is a driver or loads one. */
 	if (object->apart && (strncmp(base_name(object->path), "libcuda.so", 10) == 0 || names_driver(object)))
 		add_words(text, 400, "is in a namespace of its own (dlmopen), where nothing is preloaded");
 }
@@ -218,7 +220,7 @@ static void say_past(const struct doctor *doctor, struct doctor_finding *finding
 			   "spillway run --audit ...   # `spillway doctor --audit -- PROGRAM` says whether it helps");
 }
 
-/* It could use the driver, and has not, where it came by no door. */
+/* Returns whether the library could use the driver but obtained functions by no door. */
 static bool is_silent(const struct door_object *object)
 {
 	return !object->apart && (object->linked_unbound || names_driver(object));
@@ -253,7 +255,7 @@ static void report_cupti(struct doctor *doctor, const struct door_process *proce
 	}
 }
 
-/* Has anything in it to do with CUDA? Children like `ldconfig` have not, and are only counted. */
+/* Returns whether any part of the process uses CUDA. Children such as `ldconfig` do not, and are only counted. */
 static bool has_cuda(const struct door_process *process)
 {
 	for (size_t i = 0; i < process->n_objects; i++) {
@@ -360,7 +362,7 @@ int doctor_program(struct doctor *doctor, char **program)
 		doors_free(&doors);
 		return TOOL_BROKEN;
 	}
-	/* These are what `spillway run` ends with when it starts nothing, and it has said why. */
+	/* `spillway run` ends with these statuses if it starts nothing; it has then printed why. */
 	if (!doors.n && WIFEXITED(status) &&
 	    (WEXITSTATUS(status) == TOOL_NOT_FOUND || WEXITSTATUS(status) == TOOL_NOT_EXECUTABLE ||
 	     (WEXITSTATUS(status) == TOOL_BAD && !target_find(program[0], path)))) {

@@ -1,5 +1,5 @@
 /*
- * doctor_system.c: the machine and its C library; containers.
+ * doctor_system.c: checks the machine, its C library, and containers.
  */
 #include <gnu/libc-version.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include "tools/doctor/doctor_container.h"
 #include "tools/common/elf_file.h"
 
-enum { AUDIT_GLIBC = 2035 }; /* from this on --audit sees all it can: shim/entry/audit.c */
+enum { AUDIT_GLIBC = 2035 }; /* the first version with which --audit sees everything: shim/entry/audit.c */
 
 static void system_name(const struct doctor *doctor, int device, struct doctor_finding *finding)
 {
@@ -39,7 +39,10 @@ bool doctor_is_container(const struct doctor *doctor)
 	char text[4096];
 	struct stat status;
 
-	/* With cgroups of version 2 nothing else tells it inside. The first PID namespace has this number in every kernel. */
+	/*
+	 * With cgroups of version 2 there is no other sign inside a container. The first PID namespace has this number
+	 * in every kernel.
+	 */
 	if (!*doctor->root && stat("/proc/self/ns/pid", &status) == 0 && status.st_ino != 0xeffffffc)
 		return true;
 	if (doctor_exists(doctor, "/.dockerenv") || doctor_exists(doctor, "/run/.containerenv"))
@@ -74,7 +77,7 @@ static void system_container(const struct doctor *doctor, int device, struct doc
 
 /* ---- the C library ---- */
 
-/* "GNU C Library (Debian GLIBC 2.36-9) stable release version 2.36." somewhere in the file. */
+/* Finds "GNU C Library (Debian GLIBC 2.36-9) stable release version 2.36." in the file. */
 static int version_in_file(const struct doctor *doctor)
 {
 	static const char *const places[] = {"/lib/x86_64-linux-gnu/libc.so.6",
@@ -102,7 +105,9 @@ static int version_in_file(const struct doctor *doctor)
 	return 0;
 }
 
-/* That of this process, or of the machine below the root; 0: not glibc, or not found. */
+/*
+ * Returns the version of this process's C library, or that of the machine below the root; 0: not glibc, or not found.
+ */
 static int version_here(const struct doctor *doctor)
 {
 	int major, minor;
