@@ -29,7 +29,7 @@ struct reader {
 	size_t names_room[TRACE_LISTS];
 	struct submit *submits; /* by number in the file */
 	size_t n_submits, submits_room;
-	uint32_t *table; /* hash table of the different ones: index in submits + 1; a power of two long */
+	uint32_t *table; /* of the different ones: index in submits + 1; a power of two */
 	size_t table_room;
 	struct trace_named *named; /* scratch */
 	size_t named_room;
