@@ -1,3 +1,6 @@
+/*
+ * Growing arrays.
+ */
 #include "tools/common/grow.h"
 
 #include <stdint.h>
