@@ -24,8 +24,8 @@ void tool_print_errors(const struct policy_errors *errors)
 	char line[sizeof(struct policy_error) + 64];
 
 	/*
-	 * A policy error names the environment variable even if the text came from an option: the policy parser knows
-	 * only the variable.
+	 * If the environment variable is not set, the keys came from the option. The policy parser knows only the
+	 * variable, so that its errors name the variable.
 	 */
 	static const char variable[] = "SPILLWAY_SET";
 	bool option = !getenv(variable);

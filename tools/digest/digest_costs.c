@@ -17,7 +17,7 @@
 #define HOST_SHARE   0.3  /* of the bytes fetched, for a group to be named as the cause */
 #define HOST_TOUCHES 2.0  /* per step: above this, reading over the link costs more than fetching */
 #define HOST_MOST    0.75 /* of all memory */
-#define LITTLE_OVER  1.1  /* times the budget: above this, the user is advised to add memory */
+#define LITTLE_OVER  1.1  /* times the budget: up to this need, a larger budget is advised */
 #define GAP_SHARE    0.1  /* of the run */
 #define IDLE_SHARE   0.05 /* of the budget */
 #define STEPS_LEAST  3

@@ -52,8 +52,8 @@ static struct policy_decision job_decide(struct building *b, const struct replay
 
 /*
  * Returns whether the driver's pool serves a stream-ordered allocation. With auto it serves what fits, and what fits
- * into memory that the pool had before; in a mode that does not move memory, the pool stays in use when a request did
- * not fit.
+ * into memory that the pool had before; in a mode that moves memory, it serves nothing more after a
+ * request that did not fit.
  */
 static bool is_for_pools(struct building *b, uint64_t bytes)
 {

@@ -51,7 +51,7 @@ static void run_moving(struct run *run)
 			continue;
 		double next = run_next(run);
 		/*
-		 * Reading submissions took time, after which no event is left: the program must be advanced once more.
+		 * Reading submissions took time, and everything pending happened meanwhile: catch up with it first.
 		 */
 		if (next == 1e300 && run->now > before)
 			continue;
