@@ -1,8 +1,8 @@
 /*
- * enter.h: how a call of the program becomes a call of ours: serve it, or pass it through?
+ * enter.h: decides for each call of the program whether the library serves it or passes it to the driver.
  *
- * We serve when the process is running (not switched off, not ending, not a fork of a process that had used CUDA, a good
- * policy) and the call does not come from inside our own work on this thread. errno is as we found it when we leave.
+ * A call is served if the process is in STAGE_RUNNING (not switched off, not ending, no fork of a process that had used
+ * CUDA, a valid policy) and the thread is not inside the library's own work already. enter_leave() restores errno.
  */
 #ifndef SPILLWAY_ENTER_H
 #define SPILLWAY_ENTER_H
@@ -17,7 +17,7 @@ struct enter_scope {
 	int saved_errno;
 };
 
-/* The rest of enter_serve(), at this stage. The caller has looked at the depth, and saved errno in `scope`. */
+/* Second half of enter_serve(). The caller must have checked enter_depth and saved errno in `scope`. */
 static inline bool enter_serve_at(enum stage stage, const struct enter_scope *scope)
 {
 	if (stage != STAGE_RUNNING)
@@ -32,9 +32,9 @@ static inline bool enter_serve_at(enum stage stage, const struct enter_scope *sc
 }
 
 /*
- * May this call be served? A process that has not started is not started by it: lifecycle_enter() of lifecycle/lifecycle.h does.
- * Returns false if the caller must call the real function; true if the caller must end with enter_leave(). Never true
- * while a driver call of ours is what called us.
+ * Decides whether this call is served. Does not start the library: lifecycle_enter() (lifecycle/lifecycle.h) does.
+ * Returns true if the call is served; the caller must then end with enter_leave(). Returns false if the caller must
+ * call the real function; always so inside a driver call that the library itself made.
  */
 static inline bool enter_serve(struct enter_scope *scope)
 {
@@ -44,6 +44,7 @@ static inline bool enter_serve(struct enter_scope *scope)
 	return enter_serve_at(process_stage(), scope);
 }
 
+/* Ends a served call: restores errno and returns `result`. */
 static inline CUresult enter_leave(const struct enter_scope *scope, CUresult result)
 {
 	enter_depth = 0;

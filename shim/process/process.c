@@ -1,3 +1,7 @@
+/*
+ * The process's stage and policy, and the detection of children that no fork handler announces: a page that the kernel
+ * wipes in the child (MADV_WIPEONFORK).
+ */
 #include "shim/process/process.h"
 
 #include <stdlib.h>
@@ -35,7 +39,7 @@ void process_on_cloned(void (*let_go)(void))
 	on_cloned = let_go;
 }
 
-/* Locks stay as they were in the parent: no thread takes them in a process that passes through. */
+/* Locks keep the state they had in the parent: no thread takes them in a process that passes everything through. */
 void process_cloned(void)
 {
 	int running = STAGE_RUNNING;
@@ -44,7 +48,7 @@ void process_cloned(void)
 		on_cloned();
 }
 
-/* The stage changes only if nothing has started: the launch path may have read it already. */
+/* Changes the stage only if the library has not started: the launch path may have read it already. */
 static void pass_through_for_good(void)
 {
 	int stage = STAGE_NEW;
@@ -54,7 +58,7 @@ static void pass_through_for_good(void)
 
 bool process_is_off(void)
 {
-	static _Atomic int known; /* 0 not yet, 1 on, 2 off */
+	static _Atomic int known; /* 0 not read yet, 1 on, 2 off */
 	int now = atomic_load_explicit(&known, memory_order_relaxed);
 
 	if (!now) {

@@ -1,7 +1,7 @@
 /*
- * process.h: in which stage this process is, its policy, and how deep this thread is inside our own work.
+ * process.h: the stage of the process, its policy, and whether the thread is inside the library's own work.
  *
- * Only lifecycle/ changes the stage to RUNNING and sets the policy. Everything here may be read by any room, at any time,
+ * Only lifecycle/ changes the stage to RUNNING and sets the policy. Any room may read everything here at any time,
  * under any lock.
  */
 #ifndef SPILLWAY_PROCESS_H
@@ -14,9 +14,9 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-/* One stage for the process; it only moves down this list, except that a fork may start again. */
+/* Stage of the process. It only moves down this list, except that the child of a fork may start again. */
 enum stage {
-	STAGE_NEW,     /* nothing asked for yet: the first request that matters starts us (lifecycle.c) */
+	STAGE_NEW,     /* not started; the first request that needs the policy starts the library (lifecycle.c) */
 	STAGE_RUNNING, /* policy read, requests are served */
 	STAGE_OFF,     /* SPILLWAY=0, or a bad policy: pass through for good */
 	STAGE_REFUSE,  /* a bad policy and SPILLWAY_STRICT=1: allocations fail */
@@ -26,22 +26,23 @@ enum stage {
 
 extern _Atomic int process_stage_now;
 /*
- * 0 in a child that no handler of fork() was told of (_Fork(), clone()): the kernel wipes it there. What such a child
- * counts must not go into its parent's figures, and it has no thread of ours, so that nothing it waits for ever comes. Asked
- * by all but launches that pass straight through. It stays as it is in a child that shares the memory (vfork(), CLONE_VM):
- * that one has our threads, too, and is served like a thread of its parent.
+ * Points to 0 in a child for which no fork handler ran (_Fork(), clone()): the kernel wipes the page there. Such a
+ * child must not count into its parent's figures, and it has none of the library's threads, so waits would never end.
+ * Every call checks it except launches that pass straight through. A child that shares the memory (vfork(), CLONE_VM)
+ * keeps the value: it shares the library's threads, too, and is served like a thread of its parent.
  */
 extern const volatile unsigned *process_fork_page;
 /*
- * process_fork_page becomes a page that the kernel wipes in any child with an address space of its own. Called once, by
- * lifecycle_start(), under START. If there is no memory for it, such children are not noticed.
+ * Points process_fork_page to a page that the kernel wipes in each child with a separate address space. Called once, by
+ * lifecycle_start(). Without memory for the page such children are not detected. Locking: the caller must hold START.
  */
 void process_make_fork_page(void);
-/* The caller found process_fork_page to be 0: from now on this process is treated as the child of a fork. */
+/* Treats this process as the child of a fork from now on. The caller has found *process_fork_page to be 0. */
 void process_cloned(void);
-/* What process_cloned() calls, once, after the change of stage. Given by lifecycle_start(), before the stage is RUNNING. */
+/* Sets what process_cloned() calls, once, after it has changed the stage. Called before the stage is RUNNING. */
 void process_on_cloned(void (*let_go)(void));
-extern struct lock start_lock;
+extern struct lock start_lock; /* START */
+/* Not 0 while this thread is inside the library's own work. */
 extern __thread unsigned enter_depth __attribute__((tls_model("initial-exec")));
 
 static inline enum stage process_stage(void)
@@ -50,15 +51,15 @@ static inline enum stage process_stage(void)
 }
 
 /*
- * Do we keep books? Already before the first allocation: captures and pools that are there when it comes matter. Not
- * when switched off, ending, or in a fork.
+ * Returns true if the library keeps its records: also before the first allocation, since captures and pools that exist
+ * by then matter. Returns false if it is switched off, ending, or in a fork.
  */
 bool process_counts(void);
-/* SPILLWAY=0? Asked before anything else; reads the environment once and does nothing more. */
+/* Returns true if SPILLWAY=0. Called before anything else; reads the environment once. */
 bool process_is_off(void);
-/* The policy in force; only in STAGE_RUNNING. */
+/* Returns the policy in force; only in STAGE_RUNNING. */
 const struct policy *process_policy(void);
-/* Called once, by lifecycle_start(), under START. */
+/* Called once, by lifecycle_start(). Locking: the caller must hold START. */
 void process_set_policy(const struct policy *read);
 
 #endif
