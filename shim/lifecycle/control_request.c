@@ -1,15 +1,16 @@
 /*
- * What a request from outside means. One line in, one line out:
+ * Suspend, resume and status requests: parses a request line and writes the reply line.
  *
  *   suspend   ok BYTES             device bytes given back
  *   resume    ok BYTES             device bytes that will come back as they are used
  *   status    ok BYTES STATE       running or suspended, and the bytes that are given back now
  *   anything  error TEXT           nothing has changed
  *
- * A request may say its version (control.h): `status version=1`. Then the reply with ok says it, too.
+ * A request may carry its version (control.h): `status version=1`. An ok reply then carries it, too.
  *
- * The two doors, the socket and spillway.h, both come through here, so that `status` knows of either. Two opposite calls
- * at the same moment may leave it with the earlier one's word; memory itself is the engine's, which takes them in turn.
+ * Requests from the socket and calls of spillway.h both pass through here, so that `status` covers both. Two opposite
+ * calls at the same moment may leave `status` with the result of the earlier one; the engine itself runs them one
+ * after another.
  */
 #include "shim/lifecycle/control_request.h"
 #include "shim/mover/spill.h"
@@ -20,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { VERB = 64 }; /* room for a verb; no request is longer */
+enum { VERB = 64 }; /* bytes for a verb; no valid one is longer */
 
 static _Atomic bool suspended;
 static _Atomic uint64_t given_back;
@@ -32,7 +33,7 @@ enum sw_status control_suspend(uint64_t *ret_bytes)
 
 	if (status != SW_OK)
 		return status;
-	/* Asked twice, the second time may give nothing more back; what the first gave is still out. */
+	/* A second suspension may give nothing more back; what the first one gave back still counts. */
 	if (!atomic_exchange(&suspended, true) || bytes > atomic_load(&given_back))
 		atomic_store(&given_back, bytes);
 	if (ret_bytes)
@@ -82,7 +83,7 @@ static void control_request_act(enum sw_status (*action)(uint64_t *), char reply
 		snprintf(reply, CONTROL_MOST_REPLY, "error %s", why_not(status));
 }
 
-/* The version that a request says, 1 if it says none; its verb without it. Returns 0 for what is no number. */
+/* Splits a request into verb and version. Returns the version, 1 if the request has none, 0 if it is no number. */
 static unsigned long take_version(const char *request, char verb[VERB])
 {
 	const char *says = strstr(request, CONTROL_SAYS_VERSION);

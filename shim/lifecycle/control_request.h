@@ -1,6 +1,6 @@
 /*
- * control_request.h: being suspended, from outside through the socket (serve/control.h) and by the program itself
- * (spillway.h).
+ * control_request.h: suspends and resumes the process, on request through the socket (serve/control.h) or by the
+ * program itself (spillway.h).
  */
 #ifndef SPILLWAY_CONTROL_REQUEST_H
 #define SPILLWAY_CONTROL_REQUEST_H
@@ -10,10 +10,10 @@
 
 #include <stdint.h>
 
-/* Answers a request that came at the socket. */
+/* Answers a request from the socket. */
 control_answer control_request;
 
-/* spill_suspend() and spill_resume() (spill.h); what the last of them that succeeded was is what `status` answers. */
+/* Call spill_suspend() or spill_resume() (spill.h); `status` reports the last of them that succeeded. */
 enum sw_status control_suspend(uint64_t *ret_bytes);
 enum sw_status control_resume(uint64_t *ret_bytes);
 

@@ -1,3 +1,6 @@
+/*
+ * The summary in the log at the end of the process.
+ */
 #include "shim/lifecycle/exit_summary.h"
 #include "shim/base/clock.h"
 #include "shim/base/lock.h"
@@ -9,7 +12,7 @@
 #include "shim/stats/summary.h"
 #include "shim/trace/trace.h"
 
-/* The summary waits for a reader that is behind, but the program shall end. */
+/* How long the summary waits for a slow reader of standard error, so that the program still ends. */
 #define SUMMARY_MS 1000
 
 void exit_summary_print(void)
@@ -18,7 +21,7 @@ void exit_summary_print(void)
 	static struct lock one = LOCK_INIT(LOCK_SUMMARY);
 	char names[200];
 
-	/* At exit nobody may be waited for: a thread that was in here may have ended with it. */
+	/* At exit no lock may be waited for: the thread that held it may have ended. */
 	if (!lock_try(&one))
 		return;
 	sampler_sample();

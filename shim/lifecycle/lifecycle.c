@@ -1,16 +1,16 @@
 /*
- * Start, fork and exit. modules.c says in which order modules take part in them.
+ * Start, fork and exit of the process. modules.c has the order in which modules take part.
  *
- * Start: nothing happens when the library is loaded. The first name a program asks for that begins "cu" decides whether
- * SPILLWAY=0; the first request that needs the policy reads it, under START. A process that never gets there stays
- * silent, leaves no file, and has paid for loading a library.
+ * Start: nothing happens when the library is loaded. The first lookup of a name that begins "cu" checks for SPILLWAY=0;
+ * the first request that needs the policy reads it, under START. A process that never gets there writes no line, leaves
+ * no file, and pays only for loading a library.
  *
- * Fork: CUDA does not survive it. The child of a process that was running passes everything through for good, so that
- * the driver itself gives its answer. The child of a process that had not used CUDA starts fresh; the locks that may
+ * Fork: CUDA does not survive a fork. The child of a running process passes everything through for good, so that the
+ * driver gives its own errors. The child of a process that had not used CUDA starts from STAGE_NEW; the locks that may
  * be in use by then are taken before the fork and dropped after it.
  *
- * Exit: take no more requests from outside (control.h), print the summary, set ENDING, make no CUDA call: the driver may
- * be gone already.
+ * Exit: the library stops taking requests from outside (control.h), prints the summary and sets ENDING. It makes no
+ * CUDA call: the driver may have ended already.
  */
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/base/libc.h"
@@ -46,7 +46,7 @@ static enum stage bad_policy(const struct policy_errors *errors)
 	return strict ? STAGE_REFUSE : STAGE_OFF;
 }
 
-/* `spillway run` has said them already, and the program that it started has the variable that says so. */
+/* `spillway run` has printed the warnings already if it set SPILLWAY_WARNED for the program. */
 static void say_warnings(const struct policy_errors *errors)
 {
 	char text[640];
@@ -83,7 +83,7 @@ static enum stage read_policy(void)
 
 enum stage lifecycle_start(void)
 {
-	/* Not under START: binding may need the loader's lock, which a thread that waits for START may hold. */
+	/* Before START is taken: binding may need the loader's lock, which a thread that waits for START may hold. */
 	modules_bind();
 	lock_take(&start_lock);
 	enum stage stage = process_stage();
@@ -101,9 +101,10 @@ static __thread bool fork_holds
     __attribute__((tls_model("initial-exec"))); /* this thread's before_fork() took the locks */
 
 /*
- * The child of a running process touches none of our locks: every door passes through. So none is taken then, and none
- * may be: a thread of ours can hold HEAP inside a driver call that waits for a lock which the driver's own fork handler
- * has taken already. Before that START is never held over a driver call. Bare mutexes: ranks are not the fork's.
+ * Takes the locks only if the process has not started. The child of a running process takes none of them, since every
+ * call passes through, and taking them here could deadlock: a thread of the library can hold HEAP inside a driver call
+ * that waits for a lock which the driver's own fork handler has taken already. Before the start no driver call is made
+ * under START. The mutexes are locked directly: the fork does not follow the ranks.
  */
 static void before_fork(void)
 {
@@ -148,7 +149,7 @@ __attribute__((destructor)) static void lifecycle_end(void)
 {
 	enum stage stage = process_stage();
 
-	/* A child that no handler of fork() was told of (_Fork(), clone()): page, file and folder are its parent's. */
+	/* In a child for which no fork handler ran (_Fork(), clone()), page, file and folder belong to the parent. */
 	if (stage == STAGE_RUNNING && owner != getpid())
 		return;
 	modules_end(stage == STAGE_RUNNING);

@@ -1,15 +1,18 @@
 /*
- * lifecycle.h: the first call of the program that needs the policy starts us.
+ * lifecycle.h: starts the library at the first call of the program that needs the policy.
  */
 #ifndef SPILLWAY_LIFECYCLE_H
 #define SPILLWAY_LIFECYCLE_H
 
 #include "shim/process/enter.h"
 
-/* Reads policy and environment and starts the modules, once. Returns the stage after it. Locking: takes START. */
+/*
+ * Reads policy and environment and starts the modules, once. Returns the stage afterwards.
+ * Locking: takes START; the caller must hold no lock (modules_bind()).
+ */
 enum stage lifecycle_start(void);
 
-/* enter_serve() for a call that starts the process if nothing has started it yet. */
+/* Does the same as enter_serve(), but starts the library first if it has not started. */
 static inline bool lifecycle_enter(struct enter_scope *scope)
 {
 	if (__builtin_expect(enter_depth != 0, 0))

@@ -1,3 +1,6 @@
+/*
+ * The tables of the modules: what each does at load, bind, start, fork and exit, and in which order.
+ */
 #include "shim/lifecycle/modules.h"
 #include "shim/accounting/quota.h"
 #include "shim/base/lock.h"
@@ -21,7 +24,7 @@
 #include <pthread.h>
 #include <stddef.h>
 
-/* ---- what a row calls where it is not a module's own function ---- */
+/* ---- adapters for functions of modules ---- */
 
 static void bind_driver(void)
 {
@@ -71,8 +74,8 @@ static void end_stats(void)
 /* ---- the tables ---- */
 
 /*
- * Each column is walked from the first row to the last; the locks are dropped from the last to the first. A module that
- * does nothing at start, bind, load or fork has no row.
+ * Each column is called from the first row to the last; the locks are dropped from the last to the first. A module that
+ * does nothing at load, bind, start or fork has no row.
  */
 static const struct {
 	void (*load)(void);
@@ -87,25 +90,25 @@ static const struct {
     /* peer    */ {.lock = &peer_lock},
     /* choice  */ {.bind = alloc_decide_bind, .start = alloc_decide_start},
     /* doors   */ {.load = door_log_begin, .bind = door_log_scan},
-    /* stats   */ {.start = start_stats, .child = stats_child}, /* before all that counts */
+    /* stats   */ {.start = start_stats, .child = stats_child}, /* before every module that counts */
     /* quota   */ {.child = quota_child},
     /* spill   */ {.child = spill_child},
     /* control */ {.start = start_control, .child = control_child},
     /* faults  */ {.child = faults_child},
     /* ipc     */ {.child = ipc_child},
     /* trace   */ {.start = start_trace, .child = trace_child},
-    /* sampler */ {.start = start_sampler}, /* after the trace: faults go into it */
+    /* sampler */ {.start = start_sampler}, /* after the trace, which receives the faults */
     /* pdl     */ {.start = start_pdl},
 };
 
 /*
- * The end has an order of its own: first nobody outside reaches us any more, then figures are final, then the summary says
- * them, and the trace, into which all of it is written, is last.
+ * The exit has a separate order: first requests from outside stop, then the figures become final, then the summary
+ * prints them. The trace, which records all of that, ends last.
  */
 static const struct {
 	void (*end)(void);
-	bool if_running; /* only in STAGE_RUNNING; else always */
-	bool late;       /* after the stage is ENDING */
+	bool if_running; /* called only if the stage was STAGE_RUNNING */
+	bool late;       /* called after the stage is ENDING */
 } ends[] = {
     {.end = door_log_end},
     {.end = control_stop},
@@ -122,7 +125,7 @@ static const struct {
 #define N_MODULES (sizeof(modules) / sizeof(modules[0]))
 #define N_ENDS    (sizeof(ends) / sizeof(ends[0]))
 
-/* ---- walking them ---- */
+/* ---- calls ---- */
 
 void modules_load(void)
 {

@@ -1,6 +1,6 @@
 /*
- * modules.h: what each module does when the process loads us, starts, forks and ends. modules.c has the two tables that say
- * in which order; lifecycle.c says when.
+ * modules.h: calls the modules when the library is loaded and starts, and when the process forks and ends. Two tables
+ * in modules.c give the order; lifecycle.c decides when.
  */
 #ifndef SPILLWAY_MODULES_H
 #define SPILLWAY_MODULES_H
@@ -9,25 +9,26 @@
 
 #include <stdbool.h>
 
-/* In our constructor. */
+/* Called by the library's constructor. */
 void modules_load(void);
-/* Before the start. Locking: the caller must hold none, since the loader's may be needed. May run several times. */
+/* Called before the start; may run several times. Locking: the caller must hold no lock: the loader's may be needed. */
 void modules_bind(void);
-/* Once, when the policy has been read. Locking: the caller must hold START. */
+/* Called once, when the policy has been read. Locking: the caller must hold START. */
 void modules_start(struct policy *policy);
 
 /*
- * Around a fork of a process that has not started: the locks that a thread may hold by then, taken in the order of their
- * ranks. Bare mutexes, since ranks are not the fork's. Locking: the caller must hold START.
+ * Take and drop, around a fork of a process that has not started, the locks that a thread may hold by then, in the
+ * order of their ranks. They use the mutexes directly: the fork does not follow the ranks. Locking: the caller must
+ * hold START.
  */
 void modules_lock(void);
 void modules_unlock(void);
-/* In the child of a fork: what belongs to the parent is given up. Async-signal-safe; takes no lock. */
+/* Called in the child of a fork: gives up what belongs to the parent. Async-signal-safe. Locking: takes no lock. */
 void modules_child(void);
 
 /*
- * At exit, before the stage is ENDING and after that. is_running: the stage was RUNNING. No driver call is made: the driver may
- * have ended already.
+ * Called at exit, before the stage is ENDING and after that. is_running: the stage was RUNNING. They make no driver
+ * call: the driver may have ended already.
  */
 void modules_end(bool is_running);
 void modules_end_late(bool is_running);

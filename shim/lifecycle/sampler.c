@@ -1,3 +1,6 @@
+/*
+ * The sampler: copies page faults and the time into the statistics page and the trace, about once a second.
+ */
 #include "shim/lifecycle/sampler.h"
 #include "policy/policy.h"
 #include "shim/base/clock.h"
@@ -17,7 +20,7 @@ _Static_assert(FAULTS_NUMBERS == (int)FAULT_COUNT && FAULTS_NA == STATS_NA,
 _Static_assert(FAULTS_GPU == (int)FAULT_GPU && FAULTS_BYTES_OUT == (int)FAULT_OUT_BYTES, "in its order");
 _Static_assert(FAULTS_LINE == STATS_LINE, "and its line has room there");
 
-/* True: something has changed. */
+/* Returns true if a count has changed. */
 static bool put_faults(int device, _Atomic uint64_t into[FAULT_COUNT])
 {
 	uint64_t now[FAULTS_NUMBERS];
@@ -29,7 +32,7 @@ static bool put_faults(int device, _Atomic uint64_t into[FAULT_COUNT])
 	return changed;
 }
 
-/* What is not measured is not in the trace at all. cpu: faults of the CPU that are told with this device. */
+/* Faults that are not measured do not appear in the trace. cpu: CPU faults to record together with this device. */
 static void tell_faults(unsigned i, uint64_t cpu)
 {
 	const struct stats_device *device = &stats.device[i];
@@ -42,7 +45,7 @@ static void tell_faults(unsigned i, uint64_t cpu)
 static void put_all_faults(void)
 {
 	faults_poll();
-	/* Faults of the CPU are the process's: the first device tells them in the trace. */
+	/* CPU faults belong to the process; the trace records them with the first device. */
 	bool is_first = true, any = put_faults(-1, stats.fault);
 
 	for (unsigned i = 0; i < STATS_DEVICES; i++) {
@@ -74,7 +77,7 @@ void sampler_sample(void)
 	static struct lock one = LOCK_INIT(LOCK_SAMPLER);
 	char line[FAULTS_LINE];
 
-	/* Whoever is in here does it; at the end of the process nobody may be waited for. */
+	/* A thread that holds the lock does the work; at exit no lock may be waited for. */
 	if (!lock_try(&one))
 		return;
 	stats_find_again();

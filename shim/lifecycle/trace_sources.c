@@ -1,3 +1,6 @@
+/*
+ * The functions through which the trace reads the devices, the names of kernels and the submissions.
+ */
 #include "shim/lifecycle/trace_sources.h"
 #include "shim/device/device.h"
 #include "shim/stats/stats.h"
@@ -10,7 +13,7 @@ static void trace_sources_sample(const struct device *device, struct trace_sourc
 {
 	const struct stats_device *figures = &stats.device[device->ordinal];
 	const _Atomic uint64_t *live = figures->live;
-	uint64_t on_peers = live[PLACE_PEER]; /* read once: it is part of two figures */
+	uint64_t on_peers = live[PLACE_PEER]; /* read once, since it is part of two figures */
 	struct trace_event *event = &ret->sample;
 
 	ret->any = atomic_load(&device->heap) || atomic_load(&figures->most_lent);

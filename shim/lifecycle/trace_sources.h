@@ -1,5 +1,5 @@
 /*
- * trace_sources.h: what the trace asks of the modules above it.
+ * trace_sources.h: the functions of later rooms that the trace calls.
  */
 #ifndef SPILLWAY_TRACE_SOURCES_H
 #define SPILLWAY_TRACE_SOURCES_H
