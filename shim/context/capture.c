@@ -1,3 +1,7 @@
+/*
+ * Open stream captures: a list of the capturing streams, and two counters by which captures and waits for the GPU keep
+ * out of each other's way.
+ */
 #include "shim/context/capture.h"
 #include "shim/context/context.h"
 #include "shim/driver/real.h"
@@ -13,14 +17,14 @@
 struct capturing {
 	CUstream stream;
 	CUcontext context;
-	pid_t thread; /* told apart only for the per-thread default stream */
+	pid_t thread; /* compared for the per-thread default stream only */
 	struct capturing *next;
 };
 
 struct lock capture_lock = LOCK_INIT(LOCK_CAPTURE);
 static struct capturing *list;
-static atomic_uint n_open;    /* captures open or about to be */
-static atomic_uint n_waiting; /* threads of ours between pause and resume */
+static atomic_uint n_open;    /* captures open or about to open */
+static atomic_uint n_waiting; /* threads between capture_pause() and capture_resume() */
 
 bool capture_is_open(void)
 {
@@ -47,14 +51,14 @@ void capture_opening(void)
 	int before;
 
 	atomic_fetch_add(&n_open, 1);
-	/* nanosleep is a cancellation point; a thread that ended here would leave the count raised. */
+	/* nanosleep() is a cancellation point; a thread that ended here would leave the count raised. */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
 	for (unsigned i = 0; i < CAPTURE_PATIENCE_MS * 20 && atomic_load(&n_waiting); i++)
 		nanosleep(&step, NULL);
 	pthread_setcancelstate(before, NULL);
 }
 
-/* Stream 0 of a _ptsz entry point and the handle 2 are the same stream, another one for each thread. */
+/* Stream 0 of a _ptsz entry point and the handle 2 are the same stream, a different one in each thread. */
 static CUstream capture_canonical(CUstream stream, bool per_thread)
 {
 	return per_thread && !stream ? CU_STREAM_PER_THREAD : stream;
@@ -65,7 +69,10 @@ void capture_opened(CUstream stream, bool per_thread, bool success)
 	struct capturing *entry = success ? malloc(sizeof(*entry)) : NULL;
 
 	if (!entry) {
-		/* Without memory for the entry we forget the capture: the worst is what happens without us. */
+		/*
+		 * Without memory for the entry the capture is forgotten: at worst a wait of the library invalidates
+		 * it.
+		 */
 		atomic_fetch_sub(&n_open, 1);
 		return;
 	}
@@ -78,7 +85,7 @@ void capture_opened(CUstream stream, bool per_thread, bool success)
 	lock_drop(&capture_lock);
 }
 
-/* Take those off the list that judge says so of. */
+/* Removes the entries for which judge() returns true. */
 static void remove_those(bool (*judge)(const struct capturing *entry, const void *argument), const void *argument)
 {
 	struct capturing *gone = NULL;

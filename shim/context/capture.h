@@ -1,10 +1,12 @@
 /*
- * capture.h: is any stream capture open? While one is, nothing of ours may wait for the GPU (docs/facts.md, Stream
- * capture): a cuCtxSynchronize from any thread would invalidate it.
+ * capture.h: tracks open stream captures. While one is open, the library must not wait for the GPU (docs/facts.md,
+ * Stream capture): a cuCtxSynchronize from any thread would invalidate it.
  *
- * Lock: CAPTURE, for the list of capturing streams; the question itself is one atomic load. Waits for the GPU go
- * between capture_pause() and capture_resume(): a capture that wants to begin meanwhile waits for them, but never
- * longer than CAPTURE_PATIENCE_MS, because what we wait for may need the capturing thread.
+ * Waits for the GPU go between capture_pause() and capture_resume(). A capture that is about to begin waits for them,
+ * but never longer than CAPTURE_PATIENCE_MS, because the work that the library waits for may need the capturing
+ * thread.
+ *
+ * Locking: CAPTURE protects the list of capturing streams; capture_is_open() is one atomic load.
  */
 #ifndef SPILLWAY_CAPTURE_H
 #define SPILLWAY_CAPTURE_H
@@ -18,30 +20,37 @@
 
 bool capture_is_open(void);
 
-/* False: a capture is open, do not wait for the GPU. True: captures stay away until capture_resume(). */
+/*
+ * Holds back new captures until capture_resume(). Returns false if a capture is open; the caller must then neither
+ * wait for the GPU nor call capture_resume().
+ */
 bool capture_pause(void);
 void capture_resume(void);
 
 /*
- * Around the real cuStreamBeginCapture*: opening() before it, opened() after it with its result. per_thread: the entry
- * point is a _ptsz one, whose stream 0 is this thread's own.
+ * Called before and after the real cuStreamBeginCapture*; success: its result. per_thread: the entry point is a _ptsz
+ * one, whose stream 0 is the per-thread default stream. Locking: capture_opened() takes CAPTURE.
  */
 void capture_opening(void);
 void capture_opened(CUstream stream, bool per_thread, bool success);
-/* After the real cuStreamEndCapture; still_capturing: it failed in a way that left the capture open. */
+/*
+ * Called after the real cuStreamEndCapture. still_capturing: it failed and left the capture open.
+ * Locking: takes CAPTURE, as do the functions below up to capture_is_really_open().
+ */
 void capture_closed(CUstream stream, bool per_thread, bool still_capturing);
-/* The stream, or everything of the context, is about to end, and captures in it with it. */
+/* Called when the stream or the context is about to end: forgets its captures, which end with it. */
 void capture_forget(CUstream stream);
 void capture_forget_context(CUcontext context);
 /*
- * Look whether what is on the list still captures: a thread may have ended in the middle of a capture of its own default
- * stream, and such a capture can never be ended. Queries alone; harms no capture. True when one is really open.
+ * Removes captures that can never end, because the thread ended during a capture of its per-thread default stream.
+ * Makes no driver call. Returns true if a capture is still open.
  */
 bool capture_is_really_open(void);
 
 /*
- * Our thread may query events without harm to captures, between relax and restore (docs/facts.md, Stream capture). What
- * its mode was; CAPTURE_MODE_KEPT: the driver refused, again and again, and it is what it was.
+ * Between capture_relax() and capture_restore() the thread may query events without invalidating captures
+ * (docs/facts.md, Stream capture). Returns the thread's previous mode, or CAPTURE_MODE_KEPT if the driver refused
+ * repeatedly and the mode is unchanged.
  */
 #define CAPTURE_MODE_KEPT ((CUstreamCaptureMode)-1)
 CUstreamCaptureMode capture_relax(void);

@@ -1,6 +1,6 @@
 /*
- * context.h: doing something in a context that may not be the current one, and waiting for one. The current context is
- * afterwards as it was.
+ * context.h: CUDA contexts of the process: works in a context that need not be current, waits for its work, and keeps
+ * events and green contexts. Afterwards the current context is the same as before.
  */
 #ifndef SPILLWAY_CONTEXT_H
 #define SPILLWAY_CONTEXT_H
@@ -9,23 +9,26 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* ---- current.c: being in one ---- */
+/* ---- current.c: the current context ---- */
 
-/* The current context, NULL when there is none. */
+/* Returns the current context, or NULL if none is current. */
 CUcontext context_current(void);
 
-/* The context of a stream; NULL when the driver does not say. */
+/* Returns the context of a stream, or NULL if the driver does not give it. */
 CUcontext context_told(CUstream stream, bool per_thread);
-/* The same; the current one when the driver does not say. */
+/* Returns the context of a stream, or the current one if the driver does not give it. */
 CUcontext context_of_stream(CUstream stream, bool per_thread);
 
-/* Has it, by whomever? Its handle may be given out anew; a primary context lives again under the same one. */
+/*
+ * Returns true if the context has ended, whichever call ended it. The driver may reuse the handle; a primary context
+ * that is retained again has the same one.
+ */
 bool context_has_ended(CUcontext context);
 
 /*
- * Make it current until context_leave(); NULL means the current one. The driver's error where that fails. Only some errors
- * say that the context is gone (context_is_gone), of this call or of one made in it; after another one its work may still
- * be running.
+ * Makes the context current until context_leave(); NULL means the current one. Returns the driver's error on failure.
+ * Only an error for which context_is_gone() is true, of this call or of one made in the context, means that the
+ * context has ended; after any other error its work may still be running.
  */
 CUresult context_enter(CUcontext context, bool *ret_pushed);
 bool context_is_gone(CUresult error);
@@ -34,90 +37,101 @@ void context_leave(bool pushed);
 /* ---- green.c: green contexts ---- */
 
 /*
- * The context that memory allocated now belongs to. That is the current one, except for a green context: it covers its
- * own part of the device alone, its memory lives in the primary context, which covers all of them.
+ * Returns the context that memory allocated now belongs to: the current one, or for a green context the primary
+ * context. A green context covers only a part of the device; its memory lives in the primary context, which covers all
+ * of them.
  */
 CUcontext context_of_memory(void);
-/* The context itself; of a green one its primary context, whose events and waits cover it. */
+/* Returns the context, or for a green one its primary context, whose events and waits cover the green one. */
 CUcontext context_whole(CUcontext context);
 /*
- * A green context was made, or is about to end: its context and its device then, NULL when it was not known. The driver
- * lets only one thread at a time work in one, so what waits for its work waits for its primary context's.
+ * Called when a green context was created, or is about to end. context_green_ending() returns its context and sets its
+ * device, or returns NULL if it was not known. The driver lets only one thread at a time work in a green context, so a
+ * wait for its work waits for the work of the primary context.
  */
 void context_green(CUgreenCtx green, CUdevice device);
 CUcontext context_green_ending(CUgreenCtx green, CUdevice *ret_device);
 
-/* ---- context_event.c: events to be used again ---- */
+/* ---- context_event.c: reused events ---- */
 
 /*
- * Events without timing for use and use again: making and ending one costs more than recording it. Taken with its context
- * current; the driver's error where none can be made. One that is given back may still be under way. Not after the
- * context has ended.
+ * Take and give back events without timing, which are reused: creating and destroying one costs more than recording
+ * it. The caller must have the context current when it takes one. Returns the driver's error if none can be created.
+ * An event may be given back before it is complete, but not after its context has ended. Locking: takes EVENTS.
  */
 CUresult context_event_take(CUcontext context, CUevent *ret_event);
 void context_event_give(CUcontext context, CUevent event);
 
 /*
- * Records an event behind what a stream was given so far. *ret_event, and the context it belongs to, are set on success
- * alone; the caller must give the event back (context_event_give).
+ * Records an event behind all work submitted to a stream so far. Sets *ret_event and its context on success only; the
+ * caller must then give the event back (context_event_give). Locking: takes EVENTS.
  */
 CUresult context_record_stream(CUstream stream, bool per_thread, CUevent *ret_event, CUcontext *ret_context);
 
 /* ---- context_all.c: every context of the process ---- */
 
 /*
- * Every context and its device, so that a device can be known to be idle: known when it is made, ending and ended around
- * every call that may end it, both also before the first allocation. Ending waits while events are being recorded in it
- * (context_record), and is refused (false) where that does not come to an end in 30 s in which this process runs; ended
- * must be called in either case. False from context_idle_ask: nobody can tell now (a capture is open, a context
- * may be ending, of those devices there are more than CONTEXT_MOST now, or the driver is older than 12.5).
+ * The table of all contexts and their devices, by which a device is known to be idle. The caller must call
+ * context_known() when a context is created, and context_ending() and context_ended() around each call that may end
+ * one, all of them also before the first allocation. context_ending() waits while events are recorded in the context
+ * (context_record); it returns false if that lasts longer than 30 s in which this process runs. context_ended() must
+ * be called in either case. context_device() and context_any() read the table. Locking: these functions take CONTEXTS.
  */
 #define CONTEXT_MOST 32
 void context_known(CUcontext context, CUdevice device);
 bool context_ending(CUcontext context);
 void context_ended(CUcontext context, bool ended);
-/* The device of a context; false: it is gone. */
+/* Gives the device of a context. Returns false if the context has ended. */
 bool context_device(CUcontext context, CUdevice *ret_device);
-/* One of the device's contexts that is alive, NULL: none. */
+/* Returns a context of the device that is not about to end, or NULL if the device has none. */
 CUcontext context_any(CUdevice device);
 /*
- * What the driver answers to whatever is asked of a context (NULL: the current one) that has died, of an illegal address
- * or a failed assertion, or has ended; CUDA_SUCCESS: it lives. Never waits, and may be asked during a capture.
+ * Returns the error that the driver gives for every call in a context (NULL: the current one) that has died, by an
+ * illegal address or a failed assertion, or has ended; CUDA_SUCCESS if it is alive. Never waits; allowed during a
+ * capture.
  */
 CUresult context_died_of(CUcontext context);
-/* Has one of the contexts died with this error, so that whatever is asked of it is answered so? Asks the driver of each. */
+/* Returns true if a context has died with this error. Queries the driver for each context. Locking: takes CONTEXTS. */
 bool context_any_died_of(CUresult error);
 
 /*
- * An event of the context that has everything the context has been given so far before it. NULL when the driver cannot
- * do that (older than 12.5) or refuses, or when the context may be about to end or is gone; the last *ret_gone tells.
- * Never while a capture is open: it would be invalidated. It may wait for room in the driver's queues: under no lock.
+ * Records an event behind all work submitted to the context so far. Returns NULL if the driver cannot do that (older
+ * than 12.5) or refuses, or if the context may be about to end or has ended; *ret_gone is true if it has ended. The
+ * caller must ensure that no capture is open: the call would invalidate it. May wait for space in the driver's queues.
+ * Locking: takes CONTEXTS; the caller must hold no lock.
  */
 CUevent context_record(CUcontext context, bool *ret_gone);
 /*
- * Wait until what this very context was given is done, so many ms at most, and only as long as no capture is open. By a
- * thread that may work in it.
+ * Waits until the work submitted to this context (not its primary one) is complete, at most `ms`, and only while no
+ * capture is open. The caller must be a thread that may work in the context.
  */
 void context_await(CUcontext context, unsigned ms);
-/* Wait until all work of the context is done. One that is gone has none left. */
+/*
+ * Waits until all work of the context is complete. Returns CUDA_SUCCESS for a context that has ended: it has no work
+ * left.
+ */
 CUresult context_wait_idle(CUcontext context);
 
-/* Has all work that the device's contexts had been given when it was asked been done? */
+/* A query whether all work that had been submitted to the contexts of some devices when the query began is complete. */
 struct context_idle {
 	unsigned n, ends;
-	unsigned doubts;  /* errors in a row, */
-	uint64_t doubted; /* and when the first of them was: ns */
+	unsigned doubts;  /* consecutive errors */
+	uint64_t doubted; /* time of the first of them, ns */
 	CUevent event[CONTEXT_MOST];
 };
 enum context_state {
 	CONTEXT_IDLE,
 	CONTEXT_BUSY,
-	CONTEXT_UNKNOWN, /* a context has ended since, or died: ask again */
+	CONTEXT_UNKNOWN, /* a context has ended or died since: start a new query */
 };
-/* devices: bits. */
+/*
+ * Starts a query. devices: a bit mask of ordinals. Returns false if idleness cannot be determined now: a capture is
+ * open, a context may be ending, the devices have more than CONTEXT_MOST contexts, or the driver is older than 12.5.
+ * Locking: takes CONTEXTS.
+ */
 #define CONTEXT_ALL_DEVICES UINT64_MAX
 bool context_idle_ask(uint64_t devices, struct context_idle *ret_idle);
-/* Never waits. After anything but BUSY the question is over. */
+/* Polls a query; never waits. Any result but CONTEXT_BUSY ends it. context_idle_forget() ends it early. */
 enum context_state context_idle_look(struct context_idle *idle);
 void context_idle_forget(struct context_idle *idle);
 

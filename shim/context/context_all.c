@@ -1,6 +1,6 @@
 /*
- * Every context of the process: its device, whether it is about to end, and who is in it meanwhile (visits). That is how
- * a device is known to be idle: by an event of each of its contexts.
+ * The table of all contexts of the process: device, calls that may be ending the context, and threads that work in it
+ * meanwhile (visits). A device is idle if an event of each of its contexts is complete.
  */
 #include "shim/context/capture.h"
 #include "shim/base/clock.h"
@@ -12,15 +12,15 @@
 #include <stdatomic.h>
 
 /*
- * The end of a context waits for events that are being recorded in it, as a rule a microsecond. The waits are counted, and
- * not the time: of what a stopped process (SIGSTOP) does not see, one of them alone ends, and visitors get their turn.
+ * The end of a context waits for visits, usually a microsecond. The limit counts waits and not time: while the process
+ * is stopped (SIGSTOP) only one wait expires, so the visitors still run before the limit is reached.
  */
 #define VISIT_NS    1000000000
 #define VISIT_WAITS 30
 
 /*
- * Rows there are. Of more contexts than CONTEXT_MOST no events are recorded, so nothing is known to be idle while there
- * are so many, and is again once enough have ended; beyond the rows that is so for good.
+ * Rows of the table. While there are more than CONTEXT_MOST contexts, no events are recorded and no device is known to
+ * be idle, until enough contexts have ended; if the rows run out, that is so for good.
  */
 #define CONTEXT_ROWS 1024
 
@@ -28,13 +28,13 @@ static struct known {
 	CUcontext context;
 	CUdevice device;
 	unsigned visits;
-	unsigned enders; /* calls under way that end it, perhaps */
-	bool again;      /* made again since the first of them */
+	unsigned enders; /* calls in progress that may end it */
+	bool again;      /* created again since the first of them began */
 } all[CONTEXT_ROWS];
 static unsigned n_all, n_ends, n_ending;
-static atomic_uint n_changes = 1; /* of which contexts there are */
-static bool lost_some;            /* there was no row for a context */
-/* Over queries and ends of events too, so that no context ends between a look at its event and the question. */
+static atomic_uint n_changes = 1; /* of the set of contexts */
+static bool lost_some;            /* a context got no row */
+/* Held over queries and ends of events too, so that no context ends between the check of n_ends and the query. */
 static struct lock all_lock = LOCK_INIT(LOCK_CONTEXTS);
 static struct clock_cond left;
 
@@ -47,8 +47,8 @@ static struct known *find_locked(CUcontext context)
 }
 
 /*
- * Between context_all_visit() and visit_end() the context does not end. Returns false if it may be about to end; then it is not
- * visited. A context that was never noted (context_known) is not counted. Locking: take all_lock.
+ * Between context_all_visit() and visit_end() the context does not end. Returns false, without a visit, if it may be
+ * about to end. A context without a row (context_known) has no visit counter. Locking: takes CONTEXTS.
  */
 static bool context_all_visit(CUcontext context)
 {
@@ -70,13 +70,13 @@ static void visit_end(CUcontext context)
 	lock_drop(&all_lock);
 }
 
-/* Returns false if there still are visitors. Locking: all_lock, which is given up for the waits. */
+/* Returns false if visits remain. Locking: the caller must hold CONTEXTS; drops it during the waits. */
 static bool wait_for_visits_locked(CUcontext context)
 {
 	struct known *known;
 	unsigned waits = 0;
 
-	while ((known = find_locked(context)) && known->visits && waits < VISIT_WAITS) { /* rows change their places */
+	while ((known = find_locked(context)) && known->visits && waits < VISIT_WAITS) { /* rows may move meanwhile */
 		const struct timespec until = clock_in(VISIT_NS);
 
 		if (lock_wait(&all_lock, &left, &until))
@@ -121,10 +121,10 @@ bool context_ending(CUcontext context)
 	return may;
 }
 
-/* What was made under the same handle meanwhile stays known. */
+/* A context that was created under the same handle meanwhile keeps its row. */
 void context_ended(CUcontext context, bool ended)
 {
-	/* Another thread may have given some back meanwhile. */
+	/* Another thread may have given events back meanwhile. */
 	if (ended)
 		context_events_drop(context, true);
 	lock_take(&all_lock);
@@ -143,7 +143,7 @@ void context_green(CUgreenCtx green, CUdevice device)
 {
 	CUcontext context, primary;
 
-	/* It holds its primary one, so retaining that makes nothing new. */
+	/* A green context holds its primary context, so retaining that creates nothing. */
 	if (REAL(cuCtxFromGreenCtx)(&context, green) != CUDA_SUCCESS ||
 	    REAL(cuDevicePrimaryCtxRetain)(&primary, device) != CUDA_SUCCESS)
 		return;
@@ -153,8 +153,8 @@ void context_green(CUgreenCtx green, CUdevice device)
 }
 
 /*
- * The devices of contexts that this thread asked about lately, as long as none has come or gone since: copies ask, and the
- * lock is held over questions to the driver.
+ * Cache of the devices of contexts that this thread looked up recently; valid while n_changes is the same. Each copy
+ * looks one up, and all_lock is held over driver queries.
  */
 #define LATELY 4
 static __thread struct {
@@ -222,14 +222,14 @@ CUcontext context_any(CUdevice device)
 	return context;
 }
 
-/* The driver's answer by chance is another one the next time; a dead context's is the same for ever. */
+/* A transient error of the driver differs the next time; a dead context always gives the same one. */
 #define DIED_TRIES 3
 
 /*
- * The question: how high streams may rise can be asked at any time, waits for nothing, makes nothing and disturbs no
- * capture, and a context that has died gives its error for it (the rules of test/sim). So it does to whoever makes an
- * event, and that takes 183 ns and this 13 (an H200, driver 580): every allocation asks. Having no memory, whatever for,
- * says nothing of the context.
+ * Queries the range of stream priorities: the call is valid at any time, never waits, creates nothing, disturbs no
+ * capture, and fails with the context's error if that has died (the rules of test/sim). Creating an event fails so,
+ * too, but costs more, and each allocation asks. An out-of-memory error says nothing about the context. Measured
+ * (H200, driver 580): 13 ns; creating an event 183 ns.
  */
 static CUresult ask_current(void)
 {
@@ -274,7 +274,7 @@ bool context_any_died_of(CUresult error)
 	return any;
 }
 
-/* ---- events behind the work of one, and waiting for it ---- */
+/* ---- events behind the work of a context, and waits for it ---- */
 
 static CUevent context_all_record(CUcontext context, bool *ret_gone)
 {
@@ -330,7 +330,7 @@ void context_await(CUcontext context, unsigned ms)
 		return;
 	CUevent event = context_all_record(context, &gone);
 	capture_resume();
-	/* Sleeping is a cancellation point. */
+	/* clock_sleep() is a cancellation point. */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
 	for (; event && ms && !capture_is_open() && is_busy(event); ms--)
 		clock_sleep(1000000);
@@ -392,8 +392,8 @@ bool context_idle_ask(uint64_t devices, struct context_idle *ret_idle)
 }
 
 /*
- * One error may be chance, and whoever looks does so again and again: a gap that were given up for it would hardly ever
- * come to be beside a long kernel. As engine_doubt().
+ * A single error may be transient, and a query is polled many times: if one error ended it, a quiesce beside a long
+ * kernel would hardly ever succeed. engine_doubt() does the same.
  */
 #define DOUBTS_MOST 8
 #define DOUBTS_NS   20000000
@@ -413,7 +413,7 @@ enum context_state context_idle_look(struct context_idle *idle)
 
 	lock_take(&all_lock);
 	if (idle->ends != n_ends) {
-		state = CONTEXT_UNKNOWN; /* the events may have ended with it: they are lost */
+		state = CONTEXT_UNKNOWN; /* the events may have ended with a context: they are lost */
 		idle->n = 0;
 	}
 	while (idle->n && state == CONTEXT_IDLE) {

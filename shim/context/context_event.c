@@ -1,5 +1,5 @@
 /*
- * Events that are kept to be used again, and events behind the work of a stream.
+ * A cache of events for reuse, and events behind the work of a stream.
  */
 #include "shim/context/context_internal.h"
 #include "shim/base/lock.h"
@@ -8,11 +8,11 @@
 #define EVENTS_KEPT 256
 
 static struct {
-	CUcontext context; /* of all of them; those of another one are not kept */
+	CUcontext context; /* of all kept events; those of another context are not kept */
 	unsigned n;
 	CUevent event[EVENTS_KEPT];
 } kept;
-/* Over ends of events, so that their context does not end meanwhile. */
+/* Held over cuEventDestroy, so that the context does not end meanwhile. */
 static struct lock kept_lock = LOCK_INIT(LOCK_EVENTS);
 
 CUresult context_event_take(CUcontext context, CUevent *ret_event)

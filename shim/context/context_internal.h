@@ -1,6 +1,7 @@
 /*
- * context_internal.h: what the files of context.h share. Each calls those before it alone: current.c, being in a context;
- * green.c, green ones; context_event.c, events; context_all.c, every context of the process.
+ * context_internal.h: functions that the files of context.h share. Each file calls only earlier ones of this list:
+ * current.c, the current context; green.c, green contexts; context_event.c, events; context_all.c, the table of all
+ * contexts.
  */
 #ifndef SPILLWAY_CONTEXT_INTERNAL_H
 #define SPILLWAY_CONTEXT_INTERNAL_H
@@ -8,11 +9,11 @@
 #include "shim/context/context.h"
 
 /* ---- green.c ---- */
-/* A green context was made, or its handle is given out again: notes its context and the primary one that it belongs to. */
+/* Records the context, the primary context and the device of a green context that was created. */
 void context_green_add(CUgreenCtx green, CUcontext context, CUcontext primary, CUdevice device);
 
 /* ---- context_event.c ---- */
-/* The context is about to end: what is kept of its events goes. gone: they have ended with it. */
+/* Drops the kept events of a context that ends. gone: they have ended with it already. Locking: takes EVENTS. */
 void context_events_drop(CUcontext context, bool gone);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * The current context of the thread, the context of a stream, and being in another one for a while: what needs the driver
- * alone.
+ * The current context of the thread, the context of a stream, and entering another context for a while. This file
+ * keeps no state; it uses the driver only.
  */
 #include "shim/context/context.h"
 #include "shim/driver/real.h"
@@ -27,7 +27,10 @@ CUcontext context_of_stream(CUstream stream, bool per_thread)
 	return context ? context : context_current();
 }
 
-/* The one question that the driver answers about any handle (the rules of test/sim, on driver 580). */
+/*
+ * The only query that the driver answers for any handle, also of an ended context (the rules of test/sim, driver
+ * 580).
+ */
 static CUresult ask_about(CUcontext context)
 {
 	unsigned version;
@@ -41,8 +44,8 @@ bool context_has_ended(CUcontext context)
 }
 
 /*
- * The driver makes a context current that has ended, too, says so of everything that is asked of it, and has ended
- * processes for taking it away again.
+ * Checks the context first: the driver also pushes a context that has ended, fails every call in it then, and has ended
+ * processes when it was popped again.
  */
 CUresult context_enter(CUcontext context, bool *ret_pushed)
 {
@@ -62,7 +65,7 @@ bool context_is_gone(CUresult error)
 	       error == CUDA_ERROR_DEINITIALIZED;
 }
 
-/* The thread is the program's, or the mover's for good: neither is to go on in a context that is not its own. */
+/* The pop is retried: neither a thread of the program nor the mover may continue in a foreign context. */
 #define LEAVE_TRIES 16
 
 void context_leave(bool pushed)

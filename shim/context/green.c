@@ -1,19 +1,19 @@
 /*
- * Green contexts, and the primary context that each belongs to. The table of them has no lock: a row is taken by its
- * `green`, and found by its `context`, which is set last and taken away first.
+ * Green contexts, and the primary context that each belongs to. The table has no lock: a row is claimed by its `green`
+ * and found by its `context`, which is set last and cleared first.
  */
 #include "shim/context/context_internal.h"
 #include "shim/driver/real.h"
 
 #include <stdatomic.h>
 
-/* Green contexts are few; what does not fit here is treated as a context of its own. */
+/* Green contexts are few; one that finds no row is treated as a separate context. */
 #define GREEN_MOST 64
 
 static struct {
 	_Atomic(CUgreenCtx) green;
 	_Atomic(CUcontext) context;
-	CUcontext primary; /* these are set before context */
+	CUcontext primary; /* primary and device are set before context */
 	CUdevice device;
 } greens[GREEN_MOST];
 static atomic_uint n_greens;
@@ -28,7 +28,7 @@ CUcontext context_whole(CUcontext context)
 	return context;
 }
 
-/* Handles are given out anew: of one that is, nothing is known from before. */
+/* The driver reuses handles: removes old rows that have one of these handles. */
 static void forget_greens(CUgreenCtx green, CUcontext context)
 {
 	for (unsigned i = 0; i < GREEN_MOST; i++) {
