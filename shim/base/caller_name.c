@@ -1,3 +1,6 @@
+/*
+ * Names of the program's code addresses, from the loader.
+ */
 #include "shim/base/caller_name.h"
 #include "shim/base/libc.h"
 
@@ -11,8 +14,8 @@
 #include <string.h>
 
 /*
- * dladdr() walks the names of the whole object to find the nearest one; since glibc 2.35 there is a way without lock or
- * walk. Looked up by name, so that an older C library can still load us; NULL there.
+ * _dl_find_object(), since glibc 2.35: takes no lock and does not walk the symbols of the whole object, as dladdr()
+ * does. It is looked up by name, so that an older C library can still load the library; NULL there.
  */
 static _Atomic(__typeof__(_dl_find_object) *) find_object;
 
@@ -21,7 +24,7 @@ void caller_name_bind(void)
 	atomic_store(&find_object, libc_dlvsym_default("_dl_find_object", "GLIBC_2.35"));
 }
 
-/* *ret_base: what the object's addresses begin at. */
+/* *ret_base: the load address of the object. */
 static const char *caller_name_find(const void *address, uintptr_t *ret_base)
 {
 	struct dl_find_object object;

@@ -1,17 +1,20 @@
 /*
- * caller_name.h: what lies at an address of the program's code. Asks the loader, so under no lock that the loader's may be
- * taken before; where glibc can (2.35), without taking that.
+ * caller_name.h: names the object that contains a code address of the program. Locking: queries the loader, whose lock
+ * is taken by glibc before 2.35; the caller must hold no lock that can be taken under the loader's.
  */
 #ifndef SPILLWAY_CALLER_NAME_H
 #define SPILLWAY_CALLER_NAME_H
 
 #include <stddef.h>
 
-/* Find out what glibc can. Under no lock: the loader's may be needed. Any number of times. */
+/*
+ * Looks up what glibc offers. May be called repeatedly. Locking: the caller must hold no lock: the loader's may be
+ * needed.
+ */
 void caller_name_bind(void);
-/* Path of the object that has the address; NULL: not known. Lasts as long as that object is loaded. */
+/* Returns the path of the object that contains the address, or NULL. The text is valid while that object is loaded. */
 const char *caller_name_library(const void *address);
-/* "libtorch_cuda.so+0x1234" into room; "" where it is not known. */
+/* Writes "libtorch_cuda.so+0x1234" to room, or "" if the object is not known. Returns room. */
 char *caller_name_text(const void *address, char *room, size_t bytes);
 
 #endif

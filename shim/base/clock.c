@@ -1,3 +1,6 @@
+/*
+ * The clocks, and conditions whose waits end by CLOCK_MONOTONIC.
+ */
 #include "shim/base/clock.h"
 
 #define SECOND 1000000000ull
@@ -33,8 +36,8 @@ void clock_sleep(uint64_t ns)
 }
 
 /*
- * By pthread_condattr_setclock(), for glibc 2.28 has no pthread_cond_clockwait(). Locking: the mutex is held, so that one
- * thread alone prepares the condition.
+ * Uses pthread_condattr_setclock(), since glibc 2.28 has no pthread_cond_clockwait(). Locking: the caller must hold the
+ * mutex, so that only one thread prepares the condition.
  */
 static void make_ready_locked(struct clock_cond *cond)
 {
@@ -54,7 +57,7 @@ int clock_wait(struct clock_cond *cond, pthread_mutex_t *mutex, const struct tim
 	return pthread_cond_timedwait(&cond->cond, mutex, until);
 }
 
-/* Before the first wait there is nobody to wake. */
+/* Before the first wait no thread can be waiting. */
 void clock_wake_all(struct clock_cond *cond)
 {
 	if (atomic_load_explicit(&cond->ready, memory_order_acquire))

@@ -1,3 +1,6 @@
+/*
+ * Host memory limits, from /proc/meminfo and the memory files of cgroups version 1 and 2.
+ */
 #include "shim/base/hostmem.h"
 
 #include <errno.h>
@@ -10,13 +13,13 @@
 #include <unistd.h>
 
 enum {
-	LINE_MOST = 400,       /* bytes of a line that is read; the path of a cgroup is the longest we want */
+	LINE_MOST = 400,       /* longest line that is read, bytes; a cgroup's path is the longest one needed */
 	FILE_MOST = 64 * 1024, /* bytes of a file that are read: memory.stat has about 2 KiB today, and grows */
 };
 
 #define NO_LIMIT (UINT64_C(1) << 60) /* version 1 writes a number near 2^63 for "no limit" */
 
-/* A file of the kernel's, read line by line, so that its size does not matter and the stack stays small. */
+/* Reader of a kernel file, line by line, so that any size works and the stack stays small. */
 struct lines {
 	int fd;
 	size_t at, end, total;
@@ -33,7 +36,7 @@ static bool lines_open(struct lines *lines, const char *root, const char *path)
 	return lines->fd >= 0;
 }
 
-/* Returns false at the end of the file, and where it cannot be read any further. */
+/* Returns false at the end of the file or if it cannot be read further. */
 static bool lines_fill(struct lines *lines)
 {
 	ssize_t n;
@@ -53,7 +56,10 @@ static bool lines_fill(struct lines *lines)
 	return true;
 }
 
-/* The next line without its newline, good until the next call; NULL: there is none. A line too long is left out. */
+/*
+ * Returns the next line without its newline, valid until the next call, or NULL at the end. Skips lines that are too
+ * long.
+ */
 static char *lines_next(struct lines *lines)
 {
 	for (bool cut = false;;) {
@@ -89,7 +95,7 @@ static void lines_close(struct lines *lines)
 		close(lines->fd);
 }
 
-/* A line "NAME NUMBER" or "NAME: NUMBER kB" that is wanted. */
+/* A wanted line "NAME NUMBER" or "NAME: NUMBER kB". */
 struct field {
 	const char *name;
 	uint64_t value;
@@ -112,7 +118,7 @@ static void read_fields(const char *root, const char *path, struct field *fields
 	lines_close(&lines);
 }
 
-/* A number of bytes in a file of its own; "max" or nothing readable is no limit. */
+/* Reads a file that holds one number of bytes. Returns `missing` if it holds "max" or cannot be read. */
 static uint64_t number_in(const char *root, const char *folder, const char *file, uint64_t missing)
 {
 	char path[LINE_MOST];
@@ -133,7 +139,7 @@ static uint64_t number_in(const char *root, const char *folder, const char *file
 	return value;
 }
 
-/* The kernel numbers cgroups; as inodes the numbers are the same in every mount and container. */
+/* The kernel's number of a cgroup: its inode, which is the same in every mount and container. 0: not known. */
 static uint64_t number_of(const char *root, const char *folder)
 {
 	char full[512];
@@ -144,16 +150,17 @@ static uint64_t number_of(const char *root, const char *folder)
 	return status.st_ino;
 }
 
-/* The files of a version of cgroups, and the fields of memory.stat whose memory the kernel takes back before it kills. */
+/* The files of a cgroup version, and the fields of memory.stat whose memory the kernel reclaims before it kills. */
 struct version {
-	const char *mount, *limit, *high, *usage; /* high: NULL where there is none */
+	const char *mount, *limit, *high, *usage; /* high: NULL if the version has none */
 	const char *reclaimable[3];
 };
 
 /*
- * The kernel counts the same three as available (si_mem_available(), MemAvailable in /proc/meminfo), less a margin of the
- * whole machine, which a cgroup does not have. Neither list of files holds shared memory or what is locked. Version 1
- * sums up the groups below under names of their own, and does not tell what of its slabs is reclaimable.
+ * The kernel counts the same three fields as available (si_mem_available(), MemAvailable in /proc/meminfo), less a
+ * margin of the whole machine, which a cgroup does not have. Neither list of file pages holds shared or locked memory.
+ * Version 1 gives the sums that include child groups in separate fields (total_*), and does not say how much slab is
+ * reclaimable.
  */
 static const struct version version_1 = {
     "/sys/fs/cgroup/memory",
@@ -174,7 +181,7 @@ static uint64_t limit_of(const char *root, const char *folder, const struct vers
 {
 	uint64_t limit = number_in(root, folder, version->limit, UINT64_MAX);
 
-	/* Above memory.high a process is not killed, but held up until it hardly moves. */
+	/* Above memory.high a process is not killed, but throttled until it hardly makes progress. */
 	if (version->high) {
 		uint64_t high = number_in(root, folder, version->high, UINT64_MAX);
 
@@ -183,7 +190,7 @@ static uint64_t limit_of(const char *root, const char *folder, const struct vers
 	return limit;
 }
 
-/* Bytes of the usage that the kernel would take back for a program that needs them; never more than the usage. */
+/* Returns how much of the usage the kernel would reclaim for a program that needs memory, bytes. */
 static uint64_t hostmem_reclaimable(const char *root, const char *folder, const struct version *version, uint64_t usage)
 {
 	struct field fields[3] = {{0}};
@@ -198,13 +205,13 @@ static uint64_t hostmem_reclaimable(const char *root, const char *folder, const 
 		n++;
 	}
 	read_fields(root, path, fields, n);
-	/* Each is cut for itself: a sum of nonsense could overflow. */
+	/* Each addend is clamped: a sum of garbage could overflow. */
 	for (unsigned i = 0; i < n; i++)
 		sum += fields[i].value < usage - sum ? fields[i].value : usage - sum;
 	return sum;
 }
 
-/* Walk from our cgroup up to the root: the tightest headroom on the way counts. *domain: the nearest with a limit. */
+/* Returns the smallest headroom from this cgroup up to the root. *domain: the nearest group with a limit. */
 static uint64_t headroom_above(const char *root, char *group, const struct version *version, uint64_t *domain)
 {
 	uint64_t tightest = UINT64_MAX;
@@ -233,7 +240,7 @@ static uint64_t headroom_above(const char *root, char *group, const struct versi
 	}
 }
 
-/* Is the word one of a list separated by commas? */
+/* Returns true if the comma-separated list contains the word. */
 static bool has_word(const char *list, const char *word)
 {
 	size_t length = strlen(word);
@@ -257,7 +264,7 @@ static uint64_t cgroup_headroom(const char *root, uint64_t *ret_domain)
 		return UINT64_MAX;
 	for (char *line; (line = lines_next(&lines));) {
 		uint64_t left = UINT64_MAX;
-		/* number:controllers:path; a colon may be part of the path, as containerd likes to have it. */
+		/* number:controllers:path; the path may contain colons, as containerd's do. */
 		char *controllers = strchr(line, ':');
 		char *path = controllers ? strchr(controllers + 1, ':') : NULL;
 

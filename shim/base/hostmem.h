@@ -1,5 +1,5 @@
 /*
- * hostmem.h: how much host memory this process may reasonably pin. Reads /proc and the cgroup's files, nothing else.
+ * hostmem.h: reports how much host memory this process may reasonably pin. Reads only /proc and the cgroup's files.
  */
 #ifndef SPILLWAY_HOSTMEM_H
 #define SPILLWAY_HOSTMEM_H
@@ -9,16 +9,16 @@
 struct hostmem {
 	uint64_t total, available; /* MemTotal, MemAvailable; 0 when /proc cannot be read */
 	/*
-	 * Of the tightest cgroup above us: its limit (memory.max or memory.high) minus what it uses and the kernel cannot
-	 * take back at once, as it can its cache of files; UINT64_MAX without a limit.
+	 * Headroom of the tightest cgroup of this process: its limit (memory.max or memory.high) minus the usage that
+	 * the kernel cannot reclaim at once (as it can the page cache); UINT64_MAX without a limit.
 	 */
 	uint64_t cgroup_headroom;
-	uint64_t domain; /* a number of the nearest cgroup above us with a limit, the same for all below it; 0: none */
+	uint64_t domain; /* identifies the nearest cgroup with a limit, for all processes in it; 0: none */
 };
 
-/* root: where /proc and /sys are ("" in the product; tests give a folder of their own). */
+/* Reads the limits. root: the folder that holds /proc and /sys ("" in the product; tests pass a folder). */
 struct hostmem hostmem_read(const char *root);
-/* The default host budget: the smaller of half of MemAvailable and half of the cgroup's headroom. */
+/* Returns the default host budget, bytes: the smaller of half of MemAvailable and half of the cgroup's headroom. */
 uint64_t hostmem_default_budget(const struct hostmem *memory);
 
 #endif

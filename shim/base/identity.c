@@ -1,3 +1,6 @@
+/*
+ * A random number for each process, drawn when it is first needed.
+ */
 #include "shim/base/identity.h"
 #include "shim/base/clock.h"
 #include "shim/base/user_dir.h"
@@ -9,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* splitmix64's last step: bits that differ anywhere differ everywhere. */
+/* The last step of splitmix64: a difference in any bit changes all bits. */
 static uint64_t identity_mix(uint64_t value)
 {
 	value = (value ^ value >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -31,7 +34,10 @@ static uint64_t identity_draw(void)
 {
 	uint64_t value;
 
-	/* Early at boot there is no randomness yet, and sandboxes refuse the call: then what tells processes apart. */
+	/*
+	 * getrandom() has no data early at boot, and sandboxes refuse it: then mix values that differ between
+	 * processes.
+	 */
 	if (getrandom(&value, sizeof(value), GRND_NONBLOCK) != (ssize_t)sizeof(value))
 		value = identity_mix(
 		    identity_space() ^
@@ -47,7 +53,7 @@ uint64_t identity_get(void)
 	int saved = errno;
 	pid_t pid = getpid(), known = atomic_load(&owner);
 
-	/* In the child of a fork that came while another thread was drawing nobody is: that is waited for, but not for ever. */
+	/* If a fork came while another thread was drawing, no thread draws in the child: the wait is limited. */
 	for (unsigned i = 0; known == DRAWING && i < PATIENCE; i++) {
 		sched_yield();
 		known = atomic_load(&owner);

@@ -1,11 +1,11 @@
 /*
- * identity.h: a number for this process that no other process of the machine has.
+ * identity.h: a number that identifies this process on the machine.
  *
- * A process id is unique in its PID namespace alone: in every pod the program is process 1, and two of them may have been
- * started in the same tick. So each process draws a number at random when it is first asked for; another program in the
- * same process (exec) draws a new one, and so does the child of a fork. It is no secret and proves nothing.
+ * A process id is unique only in its PID namespace: in every pod the program is process 1, and two of them may have
+ * started in the same tick. So each process draws a random number when it is first needed; after exec and in the child
+ * of a fork a new one is drawn. The number is neither secret nor a credential.
  *
- * Locking: none; any thread. identity_get() leaves errno as it is.
+ * Locking: takes no lock; any thread may call these. identity_get() preserves errno.
  */
 #ifndef SPILLWAY_BASE_IDENTITY_H
 #define SPILLWAY_BASE_IDENTITY_H
@@ -17,10 +17,10 @@
 
 /* Never 0. */
 uint64_t identity_get(void);
-/* The PID namespace of this process: the number of its inode. 0: not known, /proc is not mounted or of another one. */
+/* Returns the inode of this process's PID namespace; 0 if /proc is not mounted or belongs to another namespace. */
 uint64_t identity_space(void);
 
-/* As people see it: 16 hexadecimal digits. */
+/* Writes the number as 16 hexadecimal digits to room. Returns room. */
 #define IDENTITY_DIGITS 16
 #define IDENTITY_TEXT   (IDENTITY_DIGITS + 1)
 static inline const char *identity_text(uint64_t identity, char room[IDENTITY_TEXT])
@@ -29,7 +29,7 @@ static inline const char *identity_text(uint64_t identity, char room[IDENTITY_TE
 	return room;
 }
 
-/* Read what identity_text() wrote, up to `end` of the text. Returns false if it is anything else. */
+/* Parses the output of identity_text(), which must end at `end`. Returns false if it is anything else. */
 static inline bool identity_read(const char *text, const char *end, uint64_t *ret_identity)
 {
 	uint64_t value = 0;

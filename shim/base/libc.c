@@ -1,3 +1,6 @@
+/*
+ * Functions of glibc that other C libraries lack, reached through weak references.
+ */
 #include "shim/base/libc.h"
 
 #include <dlfcn.h>
@@ -7,7 +10,10 @@
 
 extern __typeof__(dlvsym) dlvsym __attribute__((weak));
 
-/* What pthread_atfork() of glibc is, which is linked into whoever calls it. Its name is part of the Linux Standard Base. */
+/*
+ * glibc's pthread_atfork() is linked statically into its caller and calls this; the name is in the Linux Standard
+ * Base.
+ */
 extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *dso)
     __attribute__((weak));
 extern void *__dso_handle __attribute__((visibility("hidden")));
@@ -40,7 +46,7 @@ static const ElfW(Dyn) * dynamic_of(uintptr_t base)
 	return NULL;
 }
 
-/* musl is linked with a table of the old kind (its configure asks for both), and leaves addresses there as they were. */
+/* musl is linked with a DT_HASH table (its configure asks for both kinds) and does not relocate the addresses there. */
 void *libc_find(const char *name)
 {
 	const uint32_t *table = NULL;

@@ -4,7 +4,7 @@
 #ifndef SPILLWAY_LIMITS_H
 #define SPILLWAY_LIMITS_H
 
-/* Devices of one process, by ordinal; each is a bit of a 64-bit word. */
+/* Most devices of one process; device masks are 64-bit words. */
 #define DEVICE_MOST 64
 
 #endif

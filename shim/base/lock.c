@@ -1,3 +1,6 @@
+/*
+ * Ranked mutexes. Debug builds check the order; locks marked HOLDS disable cancellation while they are held.
+ */
 #include "shim/base/lock.h"
 
 #include <stdint.h>
@@ -30,7 +33,7 @@ static void lock_say(const char *text)
 	(void)ignored;
 }
 
-/* A debug build is for our own tests: this is the one place where the library stops its process. */
+/* Debug builds are for tests only: this is the only place where the library stops its process. */
 static void lock_wrong(const char *what, enum lock_rank rank)
 {
 	lock_say("spillway: ");

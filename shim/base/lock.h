@@ -1,10 +1,10 @@
 /*
- * lock.h: every lock of the library, its rank, what it protects, and whether the driver may be called under it. No file of
- * the library has a mutex beside these (symbols_test).
+ * lock.h: all locks of the library, with their ranks, what they protect, and whether the driver may be called under
+ * them. No file of the library has any other mutex (symbols_test).
  *
- * A thread takes locks in rising rank only, and no two of one rank. Debug builds (SPILLWAY_DEBUG) keep a mask of held
- * ranks per thread and stop at the first wrong order. lock_try() never waits and may be called in any order; what it took
- * counts for what is taken after it. The log and counters take no lock.
+ * A thread takes locks only in rising rank, and never two of one rank. Debug builds (SPILLWAY_DEBUG) keep a mask of
+ * held ranks per thread and stop at the first wrong order. lock_try() never waits and may be called in any order;
+ * locks taken after it must have higher ranks. The log and counters take no lock.
  */
 #ifndef SPILLWAY_LOCK_H
 #define SPILLWAY_LOCK_H
@@ -15,12 +15,11 @@
 #include <stdbool.h>
 
 /*
- * X(rank, cancel, protects, driver), in the order in which they are taken. One of each, where no (device) or (stream)
- * says that there are several.
+ * X(rank, cancel, protects, driver), in the order in which they are taken. The process has one lock of each rank,
+ * except where (device) or (stream) marks one per device or stream.
  *
- * cancel: HOLDS where the thread that has the lock is not cancelled meanwhile, because files are read, lines written or
- * the driver called under it, and all of that may be a cancellation point; BRIEF where nothing of that is so, or, as for
- * ROW, where submissions take it.
+ * cancel: HOLDS if the holder must not be cancelled, because it reads files, writes lines or calls the driver, all of
+ * which may be cancellation points. BRIEF if it does none of that, or if submissions take the lock, as for ROW.
  */
 /* clang-format off */
 #define LOCK_RANKS(X)                                                                                                  \
@@ -69,7 +68,7 @@ enum lock_rank {
 struct lock {
 	pthread_mutex_t mutex;
 	enum lock_rank rank;
-	int cancel; /* the holder's cancel state from before; BRIEF: unused */
+	int cancel; /* the holder's previous cancel state; unused if BRIEF */
 };
 
 #define LOCK_INIT(r)                                                                                                   \
@@ -79,16 +78,16 @@ struct lock {
 
 void lock_init(struct lock *lock, enum lock_rank rank);
 void lock_take(struct lock *lock);
-/* Returns false if another thread has it; never waits. */
+/* Returns false if another thread holds the lock; never waits. */
 bool lock_try(struct lock *lock);
 void lock_drop(struct lock *lock);
 /*
- * Waits as clock_wait() does; returns 0 or ETIMEDOUT. Others take the lock meanwhile, so the holder's cancel state is kept
- * here over the wait. A cancellation point where the lock is BRIEF. Locking: the caller holds the lock, and no lock of a
- * higher rank.
+ * Waits as clock_wait() does; returns 0 or ETIMEDOUT. Other threads may take the lock meanwhile, so the holder's
+ * cancel state is saved over the wait. A cancellation point if the lock is BRIEF.
+ * Locking: the caller must hold the lock, and no lock of a higher rank; drops it during the wait.
  */
 int lock_wait(struct lock *lock, struct clock_cond *cond, const struct timespec *until);
-/* Debug builds: stop unless this thread holds a lock of that rank. Else nothing. */
+/* Debug builds stop here unless this thread holds a lock of that rank. Other builds do nothing. */
 void lock_assert_held(enum lock_rank rank);
 
 #endif

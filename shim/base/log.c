@@ -1,15 +1,16 @@
 /*
- * Where lines go, and what must not happen to the program on the way.
+ * Log lines to standard error, without blocking the program or writing into its files.
  *
- * Standard error is the file that descriptor 2 was when the library was loaded, known by its device and inode. A program
- * may close it and open a data file, which gets the number 2: so each line first looks whether it is still that file, and
- * if not nothing is written. A log file that the program put there by dup2() or freopen() looks the same as that data
- * file, so it gets nothing either. No duplicate is kept: it would hold open the pipe that a daemon has let go of.
+ * Standard error is the file that descriptor 2 was when the library was loaded, identified by device and inode. A
+ * program may close it and open a data file, which gets the number 2: so before each line the file is compared, and
+ * nothing is written if it differs. A log file that the program put there by dup2() or freopen() cannot be
+ * distinguished from such a data file and gets nothing either. No duplicate is kept: it would hold open a pipe that a
+ * daemon has closed.
  *
- * Nothing here waits for a reader: a pipe, a socket or a terminal that nobody reads must not stop the program at its next
- * launch. O_NONBLOCK is not ours to set, for it belongs to everybody who has the file open; so a pipe or a terminal is
- * opened once more for the one line, a socket is sent to with MSG_DONTWAIT. What finds no room is counted, and the next
- * line that gets through says how many there were.
+ * Nothing here waits for a reader: a pipe, socket or terminal without a reader must not stop the program at its next
+ * launch. O_NONBLOCK cannot be set, since it affects every process that has the file open; so a pipe or terminal is
+ * reopened for each line, and a socket is written with MSG_DONTWAIT. Lines for which there is no space are counted,
+ * and the next line that is written reports their number.
  */
 #include "shim/base/log.h"
 
@@ -38,11 +39,11 @@ static struct {
 	mode_t type;
 } standard_error;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static atomic_bool is_open; /* it was when the library was loaded */
+static atomic_bool is_open; /* standard error was open when the library was loaded */
 
 /*
- * What a program inherits as standard error can be written to and has no FD_CLOEXEC. Else somebody's constructor opened
- * the file before ours ran.
+ * Records the file. Inherited standard error is writable and has no FD_CLOEXEC; otherwise another constructor opened
+ * the file before this one ran.
  */
 static void log_know(void)
 {
@@ -86,9 +87,9 @@ static bool is_standard_error(int fd)
 
 enum written {
 	WRITTEN,
-	CUT,  /* a part of it */
-	FULL, /* nothing: it would have had to wait */
-	GONE, /* it is another file by now, nobody will ever read it, or it has failed */
+	CUT,  /* written in part */
+	FULL, /* not written: the write would have waited */
+	GONE, /* not written: another file by now, no reader left, or an error */
 };
 
 static __thread bool met_epipe __attribute__((tls_model("initial-exec")));
@@ -101,7 +102,7 @@ static enum written result_of(ssize_t n, size_t bytes)
 	return errno == EAGAIN || errno == EWOULDBLOCK ? FULL : GONE;
 }
 
-/* A pipe or a terminal, opened once more for itself; then it is also sure which file is written to. */
+/* Writes to a pipe or terminal through a new descriptor, whose file cannot change between check and write. */
 static enum written write_reopened(const char *text, size_t bytes)
 {
 	int fd = open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
@@ -115,7 +116,7 @@ static enum written write_reopened(const char *text, size_t bytes)
 	}
 	if (errno == ENXIO) /* a pipe without a reader */
 		return GONE;
-	/* No /proc, or another user's pipe. Writers beside us may take the room that there is now, which we cannot help. */
+	/* No /proc, or another user's pipe. Another writer may fill the space first; the write can block then. */
 	if (poll(&ready, 1, 0) <= 0 || !(ready.revents & POLLOUT))
 		return FULL;
 	return result_of(write(STDERR_FILENO, text, bytes), bytes);
@@ -132,7 +133,7 @@ static enum written write_now(const char *text, size_t bytes)
 	return result_of(write(STDERR_FILENO, text, bytes), bytes);
 }
 
-/* ---- at the end a reader is waited for, a little ---- */
+/* ---- limited waits at the end of the process ---- */
 
 static _Atomic uint64_t wait_until; /* ns, CLOCK_MONOTONIC */
 
@@ -163,8 +164,8 @@ static enum written write_patiently(const char *text, size_t bytes)
 
 /* ---- lines ---- */
 
-static atomic_uint n_lost;  /* lines that found no room, since one got through */
-static atomic_bool was_cut; /* the last one written has no end */
+static atomic_uint n_lost;  /* lines lost since the last one that was written */
+static atomic_bool was_cut; /* the last line was written in part */
 
 static bool log_put(const char *text, size_t bytes)
 {
@@ -199,8 +200,8 @@ static void put_line(const char *line, size_t bytes)
 }
 
 /*
- * Without SIGPIPE: a stderr that nobody reads any more (| head) is the user's choice, and must not end the job. The signal
- * goes to the thread that writes; blocked, it stays pending, and is taken away again if it was not before.
+ * Writes without SIGPIPE: a standard error whose reader has ended (| head) must not end the job. The signal goes to the
+ * writing thread; while blocked it stays pending, and is consumed here if it was not pending before.
  */
 static void put_quietly(const char *line, size_t bytes)
 {
@@ -211,7 +212,7 @@ static void put_quietly(const char *line, size_t bytes)
 	sigemptyset(&pipe_signal);
 	sigaddset(&pipe_signal, SIGPIPE);
 	sigpending(&pending);
-	/* There are cancellation points in it; a thread must not end here with our locks held. */
+	/* The writes are cancellation points; a thread must not end here with locks of the library held. */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	if (pthread_sigmask(SIG_BLOCK, &pipe_signal, &before))
 		goto out;

@@ -1,11 +1,12 @@
 /*
- * log.h: what the library says, always on stderr, one line at a time by a single write(2), no lock, no memory.
+ * log.h: the log of the library: lines on standard error, each by a single write(2), without lock or allocation.
  *
- * Standard error is the file that descriptor 2 was when the library was loaded. If it was closed then, or is another file
- * by now, nothing is written: that may be a file of the program's data. No call waits for a reader, but for what
- * log_patience() says. Lines that find no room are counted, and the next one that does says how many there were.
+ * Standard error is the file that descriptor 2 was when the library was loaded. If it was closed then, or is another
+ * file by now, nothing is written: it may be a data file of the program. No call waits for a reader, except after
+ * log_patience(). Lines for which there is no space are counted, and the next line that is written reports their
+ * number.
  *
- * Every line starts "spillway: ". A process that never used CUDA memory says nothing.
+ * Every line starts "spillway: ". A process that never used CUDA memory writes none.
  */
 #ifndef SPILLWAY_LOG_H
 #define SPILLWAY_LOG_H
@@ -13,10 +14,10 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
-/* One line of at most 1023 bytes; the newline is added. */
+/* Writes one line of at most 1023 bytes; adds the newline. */
 void log_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* The same, once for each place in the code that says it. */
+/* Writes a line once for each place in the code that uses the macro. */
 #define log_once(...)                                                                                                  \
 	do {                                                                                                           \
 		static atomic_flag log_said = ATOMIC_FLAG_INIT;                                                        \
@@ -24,13 +25,13 @@ void log_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
 			log_line(__VA_ARGS__);                                                                         \
 	} while (0)
 
-/* Descriptor 2 is standard error as it is now. It is at load by itself; for tests. */
+/* Takes the present descriptor 2 as standard error. Runs by itself at load; for tests. */
 void log_begin(void);
 
-/* The process ends: from now on lines wait for room, for that long all together. */
+/* Called when the process ends: from now on lines wait for space, for `ms` in total. */
 void log_patience(unsigned ms);
 
-/* Bytes for people: "512 B", "1.5 MiB", "12.0 GiB". Returns buffer. */
+/* Formats a number of bytes for people: "512 B", "1.5 MiB", "12.0 GiB". Returns buffer. */
 char *log_bytes(char *buffer, size_t room, unsigned long long bytes);
 
 #endif

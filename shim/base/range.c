@@ -1,6 +1,6 @@
 /*
- * A treap of free ranges ordered by start. Each node carries the longest range in its subtree, so that "first free
- * range of at least n" is one walk from the root. All changes are a split at a key and a merge of two trees.
+ * A treap of free ranges ordered by start. Each node carries the longest range in its subtree, so that the first free
+ * range of at least n is found by one walk from the root. All changes are a split at a key and a merge of two trees.
  */
 #include "shim/base/range.h"
 
@@ -25,7 +25,7 @@ static void range_refresh(struct range_node *node)
 		node->longest = range_longest(node->right);
 }
 
-/* xorshift64: cheap, and the depth of a tree is all that hangs on it. */
+/* xorshift64 is cheap, and only the depth of the tree depends on it. */
 static uint64_t next_random(struct range_set *set)
 {
 	set->random ^= set->random << 13;
@@ -68,7 +68,7 @@ static void spare_put(struct range_set *set, struct range_node *node)
 	set->spare = node;
 }
 
-/* Nodes that start below key to the left, the others to the right. */
+/* Splits into nodes that start below key, left, and the others, right. */
 static void range_split(struct range_node *node, uint64_t key, struct range_node **ret_left,
 			struct range_node **ret_right)
 {
@@ -107,7 +107,7 @@ static void range_insert(struct range_set *set, struct range_node *node)
 	set->root = range_merge(range_merge(left, node), right);
 }
 
-/* Take the node that starts at start out of the tree. */
+/* Removes the node that starts at `start` from the tree. */
 static struct range_node *range_extract(struct range_set *set, uint64_t start)
 {
 	struct range_node *left, *node, *right;
@@ -148,7 +148,7 @@ void range_fini(struct range_set *set)
 	*set = (struct range_set){0};
 }
 
-/* The first part of a node that is out of the tree. */
+/* Hands out the first part of a node that has been removed from the tree. */
 static void take_from(struct range_set *set, struct range_node *node, uint64_t length)
 {
 	node->start += length;
@@ -202,7 +202,7 @@ void range_join(struct range_set *set)
 	spare_free(set);
 }
 
-/* The last node that starts below key. */
+/* Returns the last node that starts below key. */
 static struct range_node *range_before(struct range_node *node, uint64_t key)
 {
 	struct range_node *found = NULL;
@@ -235,7 +235,7 @@ void range_give(struct range_set *set, uint64_t start, uint64_t length)
 	}
 	range_insert(set, spare_get(set, start, length));
 	set->n_taken--;
-	/* One node was set aside when this range was taken; what joining left over goes back to the C library. */
+	/* One node was reserved when this range was taken; a node that joining left over is freed. */
 	if (set->spare)
 		spare_free(set);
 }

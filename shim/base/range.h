@@ -1,10 +1,11 @@
 /*
- * range.h: which parts of a span of numbers are free; hands them out and takes them back. The heap uses it for the
- * address space of its arena, in units of 2 MiB.
+ * range.h: allocator of ranges of a span of numbers. The heap uses it for the address space of its arena, in units of
+ * 2 MiB.
  *
- * All locking is the caller's. Taking is first fit from the lowest address; giving back joins neighbours. Giving back
- * can need a node when the range touches no free one; nodes are therefore taken when a range is handed out, one for
- * each, so that freeing never needs memory.
+ * Allocation is first fit from the lowest address; freeing joins neighbours. Freeing needs a node if the range touches
+ * no free one, so one node is reserved for each range that is handed out, and freeing never needs memory.
+ *
+ * Locking: all locking is up to the caller.
  */
 #ifndef SPILLWAY_RANGE_H
 #define SPILLWAY_RANGE_H
@@ -16,25 +17,28 @@
 struct range_node;
 
 struct range_set {
-	struct range_node *root;  /* free ranges by start; a treap whose nodes know the longest range below them */
-	struct range_node *spare; /* nodes in reserve, at least one for each range handed out */
-	uint64_t random;          /* of the treap's priorities; any seed but 0 */
+	struct range_node *root;  /* treap of free ranges by start */
+	struct range_node *spare; /* reserved nodes, at least one for each range handed out */
+	uint64_t random;          /* state for the priorities of nodes; never 0 */
 	size_t n_taken;
 };
 
-/* One free range [0, length). False: no memory. */
+/* Starts with one free range [0, length). Returns false without memory. */
 bool range_init(struct range_set *set, uint64_t length);
 void range_fini(struct range_set *set);
-/* The first free range of that length. False: none, or no memory for the node; the set is unchanged then. */
+/*
+ * Takes the first free range of that length. Returns false, with the set unchanged, if none is free or without
+ * memory.
+ */
 bool range_take(struct range_set *set, uint64_t length, uint64_t *ret_start);
-/* The range at that place, where a free one must start. False: it does not, or is shorter, or no memory. */
+/* Takes a range at `start`. Returns false if no free range starts there, if it is too short, or without memory. */
 bool range_take_at(struct range_set *set, uint64_t start, uint64_t length);
-/* Two ranges side by side that were handed out are one from now on. */
+/* Treats two adjacent ranges that were handed out as one from now on. */
 void range_join(struct range_set *set);
-/* Give back exactly what range_take() gave. */
+/* Frees a range exactly as range_take() gave it. */
 void range_give(struct range_set *set, uint64_t start, uint64_t length);
 uint64_t range_free_total(const struct range_set *set);
-/* Ordered, disjoint, no two neighbours touching, longest-below right. For tests and debug builds. */
+/* Checks that ranges are ordered, disjoint and joined, and `longest` is right. For tests and debug builds. */
 bool range_is_valid(const struct range_set *set);
 
 #endif

@@ -1,3 +1,6 @@
+/*
+ * The rank of this process in a distributed job, from the environment.
+ */
 #include "shim/base/rank.h"
 #include "policy/policy.h"
 

@@ -1,16 +1,16 @@
 /*
- * rank.h: which one of a job of several processes this is. Nothing is kept: launchers set it before the program starts, and
- * programs that start their own ranks set it themselves, later.
+ * rank.h: the rank of this process in a distributed job. The environment is read at each call: launchers set it before
+ * the program starts, but programs that start ranks themselves set it later.
  */
 #ifndef SHIM_RANK_H
 #define SHIM_RANK_H
 
 #include <stdint.h>
 
-/* RANK, LOCAL_RANK, SLURM_PROCID or OMPI_COMM_WORLD_RANK, the first of them that is a number; NULL: none is. */
+/* Returns the first of RANK, LOCAL_RANK, SLURM_PROCID and OMPI_COMM_WORLD_RANK that is a number, or NULL. */
 const char *rank_text(void);
 
-/* The same as a number, POLICY_NO_RANK where there is none. */
+/* Returns the rank, or POLICY_NO_RANK if none is set. */
 int64_t rank_number(void);
 
 #endif

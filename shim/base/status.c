@@ -1,3 +1,6 @@
+/*
+ * Conversion of sw_status to and from CUresult, errno values and texts.
+ */
 #include "shim/base/status.h"
 
 #include <errno.h>

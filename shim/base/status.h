@@ -10,15 +10,16 @@ enum sw_status {
 	SW_STATUS_COUNT, /* must be last */
 };
 
-/* What the program gets to see. */
+/* Returns the result for the program. */
 CUresult status_result(enum sw_status status);
-/* What a caller of spillway.h gets to see: 0, or a negative errno value. */
+/* Returns the result for callers of spillway.h: 0 or a negative errno value. */
 int status_errno(enum sw_status status);
-/* One half-sentence for messages. */
+/* Returns half a sentence for messages. */
 const char *status_text(enum sw_status status);
 /*
- * Our status for a driver result: OK, NO_MEMORY, INVALID, NOT_SUPPORTED, CONTEXT, else DRIVER. The driver's own code is
- * kept for this thread: status_result(SW_DRIVER) gives the last one, so that the program sees what the driver said.
+ * Returns the status for a driver result: OK, NO_MEMORY, INVALID, NOT_SUPPORTED, CONTEXT, else DRIVER. For DRIVER the
+ * code is kept per thread: status_result(SW_DRIVER) returns the last one, so that the program gets the driver's
+ * result.
  */
 enum sw_status status_of(CUresult result);
 

@@ -1,3 +1,6 @@
+/*
+ * Starts threads of the library.
+ */
 #include "shim/base/thread.h"
 
 #include <errno.h>

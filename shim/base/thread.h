@@ -1,5 +1,5 @@
 /*
- * thread.h: threads of the library's own. They take no signals: these are the program's.
+ * thread.h: starts threads of the library. They block all signals, which belong to the program.
  */
 #ifndef SPILLWAY_THREAD_H
 #define SPILLWAY_THREAD_H
@@ -9,8 +9,9 @@
 #include <stddef.h>
 
 /*
- * Start one with a stack of so many bytes, of which only what is touched is memory; a larger one where it would not hold
- * the thread-local memory of all libraries. joined: somebody will wait for its end. 0 or an errno; ret_thread may be NULL.
+ * Starts a thread with a stack of `stack` bytes, of which only touched pages use memory, or of 8 MiB if the
+ * thread-local memory of all libraries does not fit. joined: the caller will join it. Returns 0 or an errno.
+ * ret_thread may be NULL.
  */
 int thread_start(void *(*run)(void *), void *argument, size_t stack, bool joined, pthread_t *ret_thread);
 
