@@ -1,21 +1,20 @@
 /*
- * A socket of the process and its thread.
+ * The socket of a server and its thread.
  *
- * One caller is served at a time, then the connection ends; a few wait in the kernel's queue. Only the owner is answered:
- * the folder and the socket keep others out already, SO_PEERCRED says it again. Root is one of the others:
+ * One caller is served at a time, then the connection ends; a few wait in the kernel's queue. Only the owner is
+ * answered: the folder and the socket keep others out already, SO_PEERCRED says it again. Root is one of the others:
  * `sudo -u OWNER spillway ...` does it without a second rule here.
  *
- * The descriptors live in somebody else's process. Programs that become daemons close every descriptor they find, and
- * the number is then some other file's. So each is known by its inode too, and a descriptor that is not ours any more is
- * neither used nor closed.
+ * Programs that become daemons close every descriptor they find, also the library's, and may reuse the number. So each
+ * descriptor is identified by its inode, too, and one that has become another file is neither used nor closed.
  *
- * Where the socket was removed, the thread replaces the listener and the folder by new ones under the same numbers: a stop
- * that has just looked at a number shuts the new one down, and one that looks before the new inode is known does nothing,
- * but has set OVER first, which the thread sees afterwards.
+ * Where the socket was removed, the thread replaces the listener and the folder by new ones under the same numbers: a
+ * stop that has just looked at a number shuts the new one down, and one that looks before the new inode is known does
+ * nothing, but has set OVER first, which the thread sees afterwards.
  *
  * States: NONE -> STARTING -> SERVING -> OVER. Whoever moves it out of SERVING takes it apart; a stop that finds
- * STARTING leaves that to the starter, who finds OVER when it is done. A child of a fork starts OVER or NONE, never with
- * the parent's.
+ * STARTING leaves that to the starter, who finds OVER when it is done. A child of a fork starts OVER or NONE, never
+ * with the parent's.
  */
 #include "shim/base/socket_server.h"
 #include "shim/base/identity.h"
@@ -39,7 +38,7 @@
 #include <unistd.h>
 
 enum {
-	STOP_MS = 100,  /* the end of a program is not held up longer */
+	STOP_MS = 100,  /* longest delay of the program's exit */
 	PAUSE_MS = 200, /* before accept() is tried again when the process has no descriptor or memory left */
 	TICK_MS = 1000,
 	BACKLOG = 4,           /* callers that wait while one is served; the next are told to come again */
@@ -60,7 +59,7 @@ static void socket_server_hold(struct socket_server_held *held, int fd)
 	atomic_store(&held->fd_and_1, fd + 1);
 }
 
-/* The descriptor, or -1 when the number is not ours any more. Async-signal-safe. */
+/* Returns the descriptor, or -1 if the number is another file by now. Async-signal-safe. */
 static int socket_server_still(struct socket_server_held *held)
 {
 	int fd = atomic_load(&held->fd_and_1) - 1;
@@ -181,7 +180,7 @@ static void find_again(struct socket_server *server)
 
 /* ---- the thread ---- */
 
-/* Take the next caller. False: the thread has nothing more to wait for. */
+/* Serves the next caller. Returns false if the thread has nothing more to wait for. */
 static bool serve_next(struct socket_server *server)
 {
 	struct pollfd wait = {.fd = atomic_load(&server->listener.fd_and_1) - 1, .events = POLLIN};
@@ -265,7 +264,7 @@ static void make_name(struct socket_server *server)
 	snprintf(server->name, sizeof(server->name), "%d-%08x%s", (int)getpid(), random, server->tail);
 }
 
-/* 0 or a negative errno. */
+/* Returns 0 or a negative errno. */
 static int open_socket(struct socket_server *server)
 {
 	int fd = -ENOENT;

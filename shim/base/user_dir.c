@@ -1,3 +1,7 @@
+/*
+ * The user's private folder: opens and checks it, lists and removes the files in it, and finds out whether the process
+ * of a file still runs.
+ */
 #include "shim/base/user_dir.h"
 
 #include <dirent.h>

@@ -1,11 +1,11 @@
 /*
- * user_dir.h: the user's private folder for what running processes show to the `spillway` command, one control socket
- * each (control.h), and to each other (ipc.h). Used by the library and by the tool, so it needs libc alone.
+ * user_dir.h: the user's private folder for control sockets (control.h), which the `spillway` command uses, and for
+ * files and sockets that processes share (ipc.h). The library and the tool both use it, so it needs only libc.
  *
- * The folder is $XDG_RUNTIME_DIR/spillway, else /tmp/spillway-UID (for figures: /dev/shm/spillway-UID). It is taken only if it is a real folder (no symbolic
- * link), ours, and closed to everybody else; then whatever lies in it was put there by us or by root, and a name in it
- * can be trusted. After that it is reached by its descriptor alone: a path that somebody exchanges is no matter, and the
- * 108 bytes of a socket's address hold any folder.
+ * The folder is $XDG_RUNTIME_DIR/spillway, else /tmp/spillway-UID (for figures: /dev/shm/spillway-UID). It is used
+ * only if it is a real folder (no symbolic link), owned by this user and closed to all others; then only this user or
+ * root can have put files into it, and a name in it can be trusted. Afterwards it is accessed only by its descriptor:
+ * a path that is exchanged does no harm, and the 108 bytes of a socket address suffice for any folder.
  */
 #ifndef SPILLWAY_USER_DIR_H
 #define SPILLWAY_USER_DIR_H
@@ -15,115 +15,120 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define USER_DIR_SOCKET ".ctl" /* how the names of control sockets end */
-#define USER_DIR_IPC    ".ipc" /* and of those that hand out memory (ipc.h) */
+#define USER_DIR_SOCKET ".ctl" /* suffix of control sockets */
+#define USER_DIR_IPC    ".ipc" /* suffix of sockets that export memory (ipc.h) */
 
 struct user_dir {
 	int fd;        /* the open folder */
-	char name[32]; /* its own name in the folder above */
+	char name[32]; /* its name in the parent folder */
 };
 
-/* Where the fall-back lies: "/tmp"; and what is certainly in memory: "/dev/shm". Tests put them elsewhere. */
+/* Parent of the fallback folder, "/tmp", and of the one in memory, "/dev/shm". Tests change them. */
 extern const char *user_dir_fallback, *user_dir_memory;
 
 /*
- * Open the folder that this process makes its files in, and make it where it is not there. 0 or a negative errno. Goes
- * on to the fall-back only where XDG_RUNTIME_DIR is not set, not fit or not writable; a folder of our name that is not
- * ours, open to others or a symbolic link is -EPERM and never worked round: somebody put it there.
+ * Opens the folder in which this process creates files; creates it if it does not exist. Returns 0 or a negative
+ * errno. Uses the fallback only if XDG_RUNTIME_DIR is not set, not suitable or not writable. If the folder belongs to
+ * another user, is open to others or is a symbolic link, the result is -EPERM and no other place is tried: it was put
+ * there deliberately.
  */
 int user_dir_make(struct user_dir *ret_folder);
 
 /*
- * The same for files that are mapped and written all the time: these should be in memory, for in a file on a disk a plain
- * store may wait for the disk. XDG_RUNTIME_DIR is, as a rule; without it the folder is /dev/shm/spillway-UID, and that in
- * /tmp only where there is none of the former.
+ * Does the same for files that are mapped and written constantly. They should be in memory, since a store to a file on
+ * disk may wait for the disk. XDG_RUNTIME_DIR usually is; without it the folder is /dev/shm/spillway-UID, and the one
+ * in /tmp only if that cannot be used.
  */
 int user_dir_make_mapped(struct user_dir *ret_folder);
 
 /*
- * Open what is there, for looking: below a value of XDG_RUNTIME_DIR, and below a folder like /tmp or /dev/shm. 0 or a negative
- * errno. Not made where it is not there.
+ * Open an existing folder for reading: below a value of XDG_RUNTIME_DIR, or below a folder like /tmp or /dev/shm.
+ * Return 0 or a negative errno. They never create it.
  */
 int user_dir_open_xdg(const char *xdg, struct user_dir *ret_folder);
 int user_dir_open_tmp(const char *tmp, struct user_dir *ret_folder);
 
 /*
- * Everywhere a file of this process, or one that it shares with others of the user, may lie: below XDG_RUNTIME_DIR, in
- * memory, in the fall-back. Opened as by user_dir_open_xdg() and user_dir_open_tmp().
+ * All places where a file of this process, or one shared with other processes of the user, may be. The folder is
+ * opened as by user_dir_open_xdg() and user_dir_open_tmp().
  */
 enum user_dir_place { USER_DIR_XDG, USER_DIR_MEMORY, USER_DIR_FALLBACK, USER_DIR_PLACES };
 int user_dir_open_place(enum user_dir_place place, struct user_dir *ret_folder);
-/* The path of that place as it is called, whether or not it is there. Returns false if it has none, or a longer one. */
+/* Gives the path of a place, whether or not it exists. Returns false if it has none or if it does not fit. */
 bool user_dir_name_place(enum user_dir_place place, char *room, size_t bytes);
 
-/* The path of the open folder. Returns false if it cannot be told, or is longer. */
+/* Gives the path of the open folder. Returns false if it is not known or does not fit. */
 bool user_dir_path(const struct user_dir *folder, char *room, size_t bytes);
 
-/* The same, of a file in it. */
+/* Gives the path of a file in the open folder, likewise. */
 bool user_dir_path_of(const struct user_dir *folder, const char *name, char *room, size_t bytes);
 
 /*
- * Does the name lead to that very file, or socket? folder: an open folder, or AT_FDCWD for a path. Symbolic links are not
- * followed. Returns false also if there is nothing of that name.
+ * Returns true if the name is that of the file or socket with this device and inode. folder: an open folder, or
+ * AT_FDCWD for a path. Does not follow symbolic links. Returns false also if the name does not exist.
  */
 bool user_dir_leads_to(int folder, const char *name, dev_t device, ino_t inode);
-/* Removes that very file wherever it lies (user_dir_open_place()), and the folder if it was the last one in it. */
+/* Removes the file with this device and inode from any place, and its folder if that is empty then. */
 void user_dir_remove_own(const char *name, dev_t device, ino_t inode);
 
 /*
- * A file that this process made has been removed by somebody else, as all of the folder is at a log-out. Returns true the
- * first time: then the caller says so.
+ * Called when a file of this process has been removed from outside, as the whole folder is at a log-out. Returns true
+ * the first time; the caller must then log USER_DIR_LOSS.
  */
 bool user_dir_is_first_loss(void);
 #define USER_DIR_LOSS                                                                                                  \
 	"the folder for what `spillway list`, `top` and `suspend` ask for was removed while this process runs, as at " \
 	"a log-out: its files are made again, in XDG_RUNTIME_DIR, or where that is gone in /dev/shm and /tmp"
 
-/* Close it; where it is empty, remove it first if asked. */
+/* Closes the folder; with remove_if_empty removes it first if it is empty. */
 void user_dir_close(struct user_dir *folder, bool remove_if_empty);
 
-/* A new socket that listens at name, mode 0600, non-blocking. A descriptor or a negative errno. */
+/* Creates a socket that listens at name, mode 0600, non-blocking. Returns a descriptor or a negative errno. */
 int user_dir_listen(const struct user_dir *folder, const char *name, int backlog);
 
 /*
- * Connect to the socket of that name. A descriptor or a negative errno: -ECONNREFUSED nobody listens any more, -EAGAIN
- * it has too many callers. wait_ms: how long to wait while it has; afterwards also how long a send may take.
+ * Connects to the socket of that name. Returns a descriptor or a negative errno: -ECONNREFUSED if no process listens
+ * any more, -EAGAIN if too many callers wait. wait_ms: limit of that wait, and later of each send.
  */
 int user_dir_connect(const struct user_dir *folder, const char *name, unsigned wait_ms);
 
-/* Call visit() with the name of each control socket, at most `most` of them. No memory is taken. */
+/* Calls visit() with the name of each control socket, at most `most` of them. Allocates no memory. */
 typedef void user_dir_visit(const struct user_dir *folder, const char *name, void *argument);
 void user_dir_each(const struct user_dir *folder, unsigned most, user_dir_visit *visit, void *argument);
 
-/* The same for any file whose name ends so. */
+/* Does the same for files whose names end in tail. */
 void user_dir_each_file(const struct user_dir *folder, const char *tail, unsigned most, user_dir_visit *visit,
 			void *argument);
 
-/* When a process was started, in the ticks of /proc/PID/stat: with the pid that names it for good. 0: there is none. */
+/*
+ * Returns the start time of a process in ticks (/proc/PID/stat), unique together with the pid; 0 if it does not
+ * exist.
+ */
 uint64_t user_dir_process_started(pid_t pid);
-/* Has that process ended, so that nothing is left of it but, at most, a zombie? */
+/* Returns true if that process has ended or is a zombie. */
 bool user_dir_process_is_gone(pid_t pid, uint64_t started);
 /*
- * A process of another PID namespace (a container that shares the folder) cannot be told by its number. So the file of a
- * live process carries a lock of its own, of the open file: it lasts as long as somebody has the file open or mapped, and
- * goes with a SIGKILL, too. Where there are no such locks nothing is held.
+ * A pid does not identify a process of another PID namespace (a container that shares the folder). So user_dir_hold()
+ * locks the file of a live process with an open file description lock, which lasts while the file is open or mapped
+ * and ends with a SIGKILL, too. user_dir_is_held() tests it. Where such locks are not supported, no file is held.
  */
 void user_dir_hold(int fd);
 bool user_dir_is_held(int fd);
 /*
- * Files PID-START whose names end so, and whose process is gone since a day, and which nobody holds: removed. Until then somebody may want to
- * read what is left of it; where there are very many, only for some seconds. A bounded number of them.
+ * Removes files PID-START with this suffix that are not held, whose process has ended, and that were last written a
+ * day ago; until then their figures may be of use. If there are more than 64, ten seconds suffice. Looks at a limited
+ * number of files.
  */
 void user_dir_sweep_files(const struct user_dir *folder, const char *tail);
-/* One of them, at once, where nobody holds it. */
+/* Removes one such file at once if it is not held. */
 void user_dir_remove_left(const struct user_dir *folder, const char *name);
 
 /*
- * Remove a socket that nobody listens at (user_dir_connect() said so). One that was made a moment ago stays: its owner may
- * stand between bind and listen.
+ * Removes a socket without a listener (-ECONNREFUSED of user_dir_connect()). A socket younger than 10 s stays: its
+ * owner may be between bind and listen.
  */
 void user_dir_remove_stale(const struct user_dir *folder, const char *name);
-/* The same for each whose name ends so; a bounded number of them. */
+/* Does the same for each socket with this suffix. Looks at a limited number of them. */
 void user_dir_sweep(const struct user_dir *folder, const char *tail);
 
 #endif
