@@ -36,7 +36,7 @@ struct socket_server {
 	void (*tick)(void);
 
 	long ticked; /* time of the last tick, ms; only the thread uses it */
-	char path[200]; /* of the socket, empty: not known; used only by the thread once it runs, as device and inode are */
+	char path[200]; /* of the socket; empty: not known. Thread only, as device and inode */
 	dev_t device;   /* of the socket at `path` */
 	ino_t inode;
 	_Atomic int state;

@@ -1,10 +1,10 @@
 /*
- * door_log.h: who got hold of the driver's functions, and how? Written down for `spillway doctor -- PROGRAM`, which names a
- * file in SPILLWAY_DOORS; without that nothing is done but one look at a flag when a name is looked up. Nothing of this is
- * on the way of a call.
+ * door_log.h: logs which objects obtained the driver's functions, and how, for `spillway doctor -- PROGRAM`, which
+ * names a file in SPILLWAY_DOORS. Without that variable a lookup of a name only checks a flag. Calls of functions are
+ * not affected.
  *
- * The file must be there and be a regular one; lines are added, each with one write(2), by every process that has the
- * library in it. Fields have a tab between them:
+ * The file must exist and be a regular one; every process that has loaded the library appends lines, each with one
+ * write(2). Fields are separated by tabs:
  *
  *   PID start EXECUTABLE                             the library was loaded
  *   PID look DOOR RESULT NAME OBJECT                 OBJECT asked for NAME by DOOR: "dlsym" or "cuGetProcAddress"
@@ -25,13 +25,13 @@
 
 enum door { DOOR_DLSYM, DOOR_PROC };
 
-/* Is it wanted? Reads the environment once. */
+/* Returns true if the log is requested. Reads the environment once. */
 bool door_log_wanted(void);
 
-/* caller asked for name and was given address. Only where it is wanted. Leaves errno as it was. */
+/* Records that `caller` looked up `name` and got `address`. Only if door_log_wanted(). Preserves errno. */
 void door_log_note(enum door door, const char *name, const void *address, const void *caller);
 
-/* When the library is loaded, when it is first used, and when the process ends. */
+/* Called when the library is loaded, when it is first used, and when the process ends. */
 void door_log_begin(void);
 void door_log_scan(void);
 void door_log_end(void);

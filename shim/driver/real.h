@@ -2,7 +2,7 @@
  * real.h: the real driver functions, the only way out to the driver, and the seam that tests replace.
  *
  * REAL(cuMemCreate)(...) calls the driver's own function. Each slot starts as a stub that binds on its first call, so
- * that callers never test for NULL; what the driver does not have answers CUDA_ERROR_NOT_FOUND. Slots are only ever
+ * that callers never test for NULL; a function that the driver lacks returns CUDA_ERROR_NOT_FOUND. Slots are only ever
  * written with the same value (idempotent atomic stores), so binding needs no lock: it may run inside the driver's own
  * constructor, under the loader's lock, on two threads at once (docs/facts.md, Reaching the driver).
  */
@@ -12,7 +12,7 @@
 #include <cuda.h>
 #include <stdbool.h>
 
-/* Hooked rows first, in the order of hooks.def; the rows we only use follow. */
+/* Hooked rows first, in the order of hooks.def; the rows that the library only calls follow. */
 enum hook_id {
 #define HOOK(name, params, args) HOOK_##name,
 #include "shim/driver/hooks.def"
@@ -34,36 +34,36 @@ extern struct real real;
 
 #define REAL(name) __atomic_load_n(&real.name, __ATOMIC_RELAXED)
 
-/* The C library's own dlsym, found past ours; NULL when the C library is not one we know. */
+/* Returns the C library's dlsym, behind the library's own, or NULL if the C library is unknown. */
 typedef void *real_dlsym_function(void *handle, const char *name);
 real_dlsym_function *real_dlsym(void);
 
 /*
- * Fill the table from the libcuda.so.1 this process has already loaded; never loads one. False when there is none yet.
- * Keeps a reference, so that a dlclose by the program cannot unload what we point to.
+ * Fills the table from the libcuda.so.1 that the process has loaded; never loads one. Returns false if none is loaded
+ * yet. Keeps a reference, so that a dlclose by the program cannot unload the functions.
  */
 bool real_bind(void);
 
-/* The driver's name of a result, for messages. */
+/* Returns the driver's name of a result, for messages. */
 const char *real_error_name(CUresult result);
 
-/* Does the driver have this function? Binds if need be. */
+/* Returns true if the driver has this function. Binds if necessary. */
 bool real_has(enum hook_id id);
 
-/* The real function of a row; NULL when the driver does not have it. */
+/* Returns the real function of a row, or NULL if the driver does not have it. */
 void *real_address(enum hook_id id);
 
-/* Which hooked row's real function is this? -1: none. */
+/* Returns the hooked row whose real function has this address, or -1. */
 int real_find(const void *address);
-/* Is this one of the functions exempt.def names? */
+/* Returns true if the address is that of a function in exempt.def. */
 bool real_is_exempt(const void *address);
 
-/* Does this address lie in the driver's library? Asks the loader. */
+/* Returns true if the address is in the driver's library. Queries the loader. */
 bool real_in_driver(const void *address);
 
-/* The name of a row, "?" for anything else. */
+/* Returns the name of a row, or "?" for any other number. */
 const char *real_name(int id);
-/* Is this a name, or the base of one (no _v2, _ptsz ...), of a hooked row? For messages; walks the list. */
+/* Returns true for the name of a hooked row, or its base (no _v2, _ptsz ...). For messages; walks the list. */
 bool real_knows_name(const char *name);
 
 #endif
