@@ -1,3 +1,6 @@
+/*
+ * Wait times of submissions, and the time during which at least one waits.
+ */
 #include "shim/stats/waiting.h"
 #include "shim/base/clock.h"
 #include "shim/base/lock.h"
@@ -17,8 +20,8 @@ static uint64_t waiting_counted(uint64_t since, uint64_t now)
 }
 
 /*
- * Add what has passed since the last look of any thread, and begin anew. `since` goes first and comes last: a reader between
- * the two sees a little less, never time that counts twice.
+ * Adds the time since the last check by any thread, and starts the next interval. `since` is cleared first and set
+ * last: a reader in between sees a little less, and never counts time twice.
  */
 static void count_until(uint64_t now)
 {
@@ -31,7 +34,7 @@ static void count_until(uint64_t now)
 		atomic_store(&stats.waiting_since, now);
 }
 
-/* change: of the number of those who wait. */
+/* change: of the number of waiting threads. */
 static uint64_t waiting_count(int change)
 {
 	lock_take(&one);

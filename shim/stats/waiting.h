@@ -1,15 +1,15 @@
 /*
- * waiting.h: how long submissions wait for memory on its way.
+ * waiting.h: measures how long submissions wait for memory that is being fetched.
  *
- * Two figures come from here. Each submission's own wait (STAT_wait_us and those by site) is summed over all of them, so
- * two threads that wait together count twice. STAT_waiting_us is the time during which at least one submission waited:
- * never more than the time that has passed. It grows while somebody waits, not only once a wait has ended.
+ * Two figures come from here. Each submission's own wait (STAT_wait_us and those by site) is summed over all of them,
+ * so two threads that wait together count twice. STAT_waiting_us is the time during which at least one submission
+ * waited: never more than the time that has passed. It grows while somebody waits, not only once a wait has ended.
  *
- * A process that is stopped (SIGSTOP, a debugger, a frozen cgroup, a suspended machine) does not wait for memory. A waiting
- * thread therefore looks at the clock every WAITING_LOOK_NS, and time between two looks counts up to WAITING_MOST_NS
- * (stats_page.h): more has passed only where the thread could not run.
+ * A process that is stopped (SIGSTOP, a debugger, a frozen cgroup, a suspended machine) does not wait for memory. A
+ * waiting thread therefore looks at the clock every WAITING_LOOK_NS, and time between two looks counts up to
+ * WAITING_MOST_NS (stats_page.h): more has passed only where the thread could not run.
  *
- * Locking: a mutex of its own, the last to be taken; nothing is called under it. Makes no driver call.
+ * Locking: takes WAITING. Makes no driver call.
  */
 #ifndef SPILLWAY_STATS_WAITING_H
 #define SPILLWAY_STATS_WAITING_H
@@ -29,7 +29,7 @@ struct waiting {
 void waiting_begin(struct waiting *waiting);
 /* The caller must call this at least every WAITING_LOOK_NS while it waits. */
 void waiting_look(struct waiting *waiting);
-/* The wait is over: count it, for those sites too. Returns the time that was left out because the process was stopped, ns. */
+/* Ends a wait and counts it, also for the sites. Returns the time left out because the process was stopped, ns. */
 uint64_t waiting_end(struct waiting *waiting, const unsigned sites[], unsigned n);
 
 #endif
