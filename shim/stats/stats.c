@@ -55,9 +55,9 @@ static void gauge_add(_Atomic uint64_t *live, _Atomic uint64_t *most, uint64_t b
 }
 
 /*
- * Bytes times time, without a lock and without looking at old values: what comes at time t is as if it had been there
- * since the start, less bytes x t. stats_page_get() adds what is there, times now. The sums may go round; their difference is
- * right all the same.
+ * Bytes times time, without a lock and without reading old values: bytes that arrive at time t count as present since
+ * the start, less bytes x t. stats_page_get() adds the present bytes times now. The sums may overflow; their
+ * difference is still right.
  */
 static void stats_weigh(uint64_t bytes, bool comes)
 {

@@ -1,12 +1,12 @@
 /*
- * The page as a file. It begins as memory of the library's own, where counting starts before anything is known of the
- * process. When the process first uses CUDA memory a file of the same size is filled with what has been counted and
- * mapped over it, at the same address; so counting never asks where the page is. What other threads count between the copy
- * and the exchange is lost: that is before the first allocation, so it can be a refusal or a name nobody knew.
+ * The statistics page as a file. The page begins as static memory, where counting starts before anything is known of
+ * the process. When the process first uses CUDA memory, a file of the same size is filled with the counts and mapped
+ * over it, at the same address; so counting never has to look up the page. Counts of other threads between the copy
+ * and the exchange are lost: that is before the first allocation, so only refusals or unknown names can be concerned.
  *
  * The file is held (user_dir.h) by being mapped; no descriptor stays open for it.
  *
- * All blocks of the file are taken before it is mapped: without room left in its file system a write would be a SIGBUS.
+ * All blocks of the file are allocated before it is mapped: in a full file system a write would raise SIGBUS.
  */
 #include "shim/base/identity.h"
 #include "shim/base/clock.h"
@@ -66,8 +66,8 @@ static void say_who(const struct stats_about *about)
 }
 
 /*
- * What was counted in the memory of before after it was copied: nothing is any more, for the mapping is another one in all
- * threads. So no figure is lost when a file is made again.
+ * What was counted in the memory of before after it was copied: nothing is any more, for the mapping is another one in
+ * all threads. So no figure is lost when a file is made again.
  */
 static void add_missed(const uint64_t *before, const uint64_t *copied, size_t bytes)
 {
@@ -147,7 +147,10 @@ static int make_file(void)
 		 (unsigned long long)stats.started);
 	int fd = open_new(&folder);
 	if (fd < 0 && errno == EEXIST) {
-		/* Of this very process, before an exec(), or of one in another PID namespace: that is held, and stays. */
+		/*
+		 * Of this very process, before an exec(), or of one in another PID namespace: that is held, and
+		 * stays.
+		 */
 		user_dir_remove_left(&folder, file.name);
 		fd = open_new(&folder);
 	}
@@ -180,7 +183,7 @@ static int make_file(void)
 	return error;
 }
 
-/* What whoever reads it can do about it. */
+/* Advice for the reader of the message. */
 static const char *way_out(int error)
 {
 	switch (error) {

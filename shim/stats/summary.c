@@ -1,7 +1,8 @@
 /*
- * The summary. Every line states figures; the last but one names what costs most, and the last gives one piece of advice
- * with the figures that speak for it. Advice is given in the order of what it costs to follow: room that is there and may
- * not be used, a mode that does not move, a mode that stops the GPU, then the group of allocations that moves most.
+ * The summary. Every line states figures; the last but one names what costs most, and the last gives one piece of
+ * advice with the figures that speak for it. Advice is given in the order of what it costs to follow: room that is
+ * there and may not be used, a mode that does not move, a mode that stops the GPU, then the group of allocations that
+ * moves most.
  */
 #include "shim/stats/summary.h"
 #include "shim/base/log.h"
@@ -139,7 +140,7 @@ static void say_places(const struct stats_page *page, const struct totals *total
 	}
 }
 
-/* Who had the host for himself and never wanted more has nothing to be told of it. */
+/* Skips the line if host memory was neither shared nor short. */
 static void say_share(const struct stats_page *page, struct summary *summary)
 {
 	unsigned long long ranks = atomic_load(&page->share_most_ranks),
@@ -342,7 +343,7 @@ static void say_more(const struct totals *totals, const char *trace, struct summ
 		add(summary, 20, "  more: spillway run --trace job.trace ..., then spillway report job.trace");
 }
 
-/* What matters least goes, until few enough are left. */
+/* Drops the least important lines until SUMMARY_LINES are left. */
 static void summary_shorten(struct summary *summary)
 {
 	while (summary->n > SUMMARY_LINES) {
