@@ -1,3 +1,6 @@
+/*
+ * The file of a trace: its name, its head, and writing to it.
+ */
 #include "policy/policy.h"
 #include "shim/base/rank.h"
 #include "shim/stats/stats.h"

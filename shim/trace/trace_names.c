@@ -1,6 +1,7 @@
 /*
- * Two tables of fixed size, read and added to without a lock: a slot is taken by exchanging its pointer, and its index
- * is the number. Texts are made once and kept as long as the process lives. What finds no slot has number 0.
+ * The numbers of call sites and of range names: two tables of fixed size, read and extended without a lock. A slot is
+ * claimed by exchanging its pointer, and its index is the number. Texts are made once and kept for the life of the
+ * process. A name that finds no slot has number 0.
  */
 #include "shim/base/caller_name.h"
 #include "shim/trace/trace_internal.h"
@@ -21,8 +22,8 @@ struct name {
 struct table {
 	_Atomic(struct name *) slot[SLOTS];
 	/*
-	 * Slots that are taken or are about to be: never fewer than there are. Whoever finds a name may use its number before
-	 * the one that made it goes on, and the drainer must not believe that there is nothing new then.
+	 * Slots that are taken or are about to be: never fewer than there are. Whoever finds a name may use its number
+	 * before the one that made it goes on, and the drainer must not believe that there is nothing new then.
 	 */
 	atomic_uint n;
 	bool told[SLOTS]; /* the drainer's, as the next */
@@ -31,7 +32,7 @@ struct table {
 
 static struct table sites, ranges;
 
-/* Put it there. False: another thread was faster; *there is what it has put. */
+/* Stores a name in a slot. Returns false if another thread was faster; *there is the name that it stored. */
 static bool take_slot(struct table *table, uint64_t at, struct name *made, struct name **there)
 {
 	atomic_fetch_add_explicit(&table->n, 1, memory_order_relaxed);

@@ -1,3 +1,6 @@
+/*
+ * Whether the trace is on, and the list of rings.
+ */
 #include "shim/base/log.h"
 #include "shim/trace/trace_internal.h"
 
