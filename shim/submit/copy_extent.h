@@ -1,6 +1,4 @@
-/*
- * copy_extent.h: which bytes does a copy or a set of up to three dimensions touch? Pure.
- */
+/* copy_extent.h: computes which bytes a copy or set of up to three dimensions touches. Pure. */
 #ifndef SPILLWAY_COPY_EXTENT_H
 #define SPILLWAY_COPY_EXTENT_H
 
@@ -8,7 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Rows from (x, y, z) on; x and pitch in bytes. pitch and height are 0 where they follow from the extent. */
+/* Where one side of a copy starts; x and pitch are in bytes. pitch and height are 0 if they follow from the extent. */
 struct copy_extent_place {
 	size_t x, y, z, pitch, height;
 };
@@ -18,8 +16,9 @@ struct copy_extent {
 };
 
 /*
- * From the first byte to the last, gaps included. ret_bytes is 0 when nothing is touched. False when it does not fit an
- * address space: the driver will refuse it.
+ * Computes the range from the first byte touched to the last, including gaps. Sets *ret_bytes to 0, and leaves
+ * *ret_first alone, if no byte is touched. Returns false if the range exceeds the address space; the driver will refuse
+ * such a copy.
  */
 bool copy_extent_range(CUdeviceptr base, const struct copy_extent_place *place, const struct copy_extent *extent,
 		       CUdeviceptr *ret_first, size_t *ret_bytes);

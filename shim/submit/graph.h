@@ -1,13 +1,14 @@
 /*
- * graph.h: what the launch of a graph touches. A launch is one submission that names everything its nodes name; what
- * that is was read when the graph was instantiated, from its nodes, and is kept by instance until that is destroyed.
+ * graph.h: the names of graph launches. A graph launch is one submission that names everything that the nodes of the
+ * instance name. The names are read from the nodes when the graph is instantiated, and kept in a table of instances
+ * until the instance is destroyed.
  *
- * Whatever is read names too much rather than too little: nodes that are switched off count, and parameters set on an
- * instance are added to what it named before. An instance is *unknown* when a node of it cannot be read, when it can be
- * changed or launched from the device, when there is no memory, or when it was made before we were there to see it. While one
- * is alive that can be launched from the device, which kernels of graphs may do, no other is known either.
+ * The names read are too many rather than too few: disabled nodes count, and parameters set on an instance are added to
+ * its names. An instance is *unknown* if a node of it cannot be read, if it can be changed or launched from the device,
+ * if memory is short, or if it was made before the library was active. While an instance that can be launched from the
+ * device is alive, every launch of a graph counts as unknown, because kernels of graphs may launch it.
  *
- * Lock: GRAPH, for the table of instances; never held over a driver call, nor while memory is allocated or freed.
+ * Locking: GRAPH protects the table. It is never held over a driver call, nor while memory is allocated or freed.
  */
 #ifndef SPILLWAY_GRAPH_H
 #define SPILLWAY_GRAPH_H
@@ -17,29 +18,37 @@
 #include <cuda.h>
 #include <stdbool.h>
 
-/* Name what a launch of this instance touches, or say that it is unknown. Any thread; it allocates nothing. */
+/*
+ * Adds the names of a launch of this instance to the submission, or marks the submission as unknown. Any thread may
+ * call it; it allocates nothing. Locking: takes GRAPH, and names without it.
+ */
 void graph_operands(struct submission *use, CUgraphExec exec);
 
-/* How many instances are alive that cannot be read. Those made before we were active are not among them. */
+/* Returns the number of unknown instances that are alive, without those made before the library was active. */
 unsigned graph_n_unknown(void);
 
-/* ---- for the entry points; each after the real call, and only when that succeeded ---- */
+/* ---- for the entry points, after the real call and only if it succeeded; each takes GRAPH ---- */
 
 void graph_instantiated(CUgraphExec exec, CUgraph graph, cuuint64_t flags);
-/* All nodes of the instance have the parameters of this graph's from now on. */
+/* From now on all nodes of the instance have the parameters of this graph. */
 void graph_updated(CUgraphExec exec, CUgraph graph);
-/* One node of the instance has got these. */
+/* One node of the instance has these parameters from now on. */
 void graph_set(CUgraphExec exec, const CUgraphNodeParams *params);
 
 /*
- * Before the real destroy: after it the handle may be another thread's new instance. NULL: not known. graph_ended()
- * must follow and tells whether the instance is gone.
+ * graph_ending() removes an instance from the table; the caller must call it before the real destroy, because after
+ * that the handle may be another thread's new instance. Returns NULL if the instance is not in the table. The caller
+ * must then call graph_ended(), which puts the instance back unless it is gone. Locking: each takes GRAPH.
  */
 struct graph_exec;
 struct graph_exec *graph_ending(CUgraphExec exec);
 void graph_ended(struct graph_exec *ending, bool gone);
 
-/* Instances die with the context they were made in (driver 580 crashes when one is launched or destroyed after it). */
+/*
+ * Removes the instances made in this context, which end with it.
+ * Locking: takes GRAPH.
+ * Measured (driver 580): the driver crashes if such an instance is launched or destroyed afterwards.
+ */
 void graph_context_ended(CUcontext context);
 
 #endif

@@ -1,9 +1,10 @@
 /*
- * graph_names.h: a set of addresses that a graph names, as its launches need it: an array without repetitions.
+ * graph_names.h: the set of addresses that a graph names, as an array without duplicates, in the form that its launches
+ * need.
  *
- * A set is shared by references. Whoever holds one may read it without a lock while its one writer (graph.c, under
- * GRAPH; or whoever made it, as long as nobody else knows it) adds to it: what is below `n` never changes, but that a
- * reach may grow.
+ * A set is reference-counted. Every holder of a reference may read the set without a lock while its one writer adds to
+ * it: entries below `n` never change, except that a reach may grow. The writer is graph.c under GRAPH, or, before the
+ * set is published, the function that builds it.
  */
 #ifndef SPILLWAY_GRAPH_NAMES_H
 #define SPILLWAY_GRAPH_NAMES_H
@@ -14,13 +15,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* More addresses than that are not kept: a launch would spend a millisecond on naming them. */
+/* The most addresses of a set: with more, a launch would spend a millisecond on naming them. */
 #define GRAPH_NAMES_MOST ((size_t)1 << 16)
 
 struct graph_name {
 	CUdeviceptr address;
-	_Atomic size_t
-	    bytes; /* as in submission_name(): 0 is a pointer of unknown reach, and another name than a known reach */
+	/* Reach, as in submission_name(). 0 if unknown, which is a different name from one with a known reach. */
+	_Atomic size_t bytes;
 };
 
 struct graph_names {
@@ -32,17 +33,23 @@ struct graph_names {
 	struct graph_name at[];
 };
 
-/* An empty set with one reference. NULL: no memory, or room for more than GRAPH_NAMES_MOST was asked for. */
+/* Makes an empty set with one reference. Returns NULL if memory is short or room exceeds GRAPH_NAMES_MOST. */
 struct graph_names *graph_names_new(size_t room);
 void graph_names_hold(struct graph_names *names);
-/* Frees it with the last reference; NULL is allowed. */
+/* Frees the set with the last reference; NULL is allowed. */
 void graph_names_drop(struct graph_names *names);
 
-/* Take a name in; false: there is no room. */
+/* Adds a name, or extends the reach of one that is in the set. Returns false if the set is full. */
 bool graph_names_add(struct graph_names *names, CUdeviceptr address, size_t bytes);
-/* The same, of a set that nobody else knows yet: moves to a larger one if it must. False: not possible. */
+/*
+ * As graph_names_add(), but moves the names to a larger set if this one is full. The caller must hold the only
+ * reference. Returns false if that fails.
+ */
 bool graph_names_grow(struct graph_names **names, CUdeviceptr address, size_t bytes);
-/* Take all of another set in, which surely fits when room - n is at least its n; what fitted stays. */
+/*
+ * Adds all names of another set. Returns false if some did not fit; those that fitted stay. All fit if room - n is at
+ * least the other set's n.
+ */
 bool graph_names_merge(struct graph_names *names, const struct graph_names *more);
 
 #endif

@@ -1,12 +1,12 @@
 /*
- * kernel_params.h: where a kernel's parameters can hold an address, and what the kernel is called. Asked of the driver once a
- * function, then remembered.
+ * kernel_params.h: the layout of each kernel's parameters, as the places where an address can be, and the kernel's
+ * name. Each function's layout is queried from the driver once and then cached.
  *
- * A handle may be given out again for another function once its module, library or context is gone. The launch of that
- * one must not be read by the old layout: what lies behind a pointer that is not there would be read. So whoever hooks
- * a function that ends modules calls kernel_params_drop(), before the real call and after it.
+ * The driver may reuse a handle for another function once its module, library or context is gone. A launch of the new
+ * function must not be read by the old layout, which would follow pointers that do not exist. So each entry point that
+ * ends modules must call kernel_params_drop() before the real call and after it.
  *
- * No lock, nobody waits; any thread may call any of these at any time.
+ * Locking: none; no function waits, and any thread may call any of them at any time.
  */
 #ifndef SPILLWAY_KERNEL_PARAMS_H
 #define SPILLWAY_KERNEL_PARAMS_H
@@ -16,15 +16,15 @@
 #include <stdint.h>
 
 /*
- * Parameters of one shape, in a row: of each of them `words` words of 8 bytes are looked at, one every `step` bytes.
- * Parameters that cannot hold an address are in no run.
+ * A run of consecutive parameters of the same shape. `words` words of 8 bytes are read from each, one every `step`
+ * bytes. Parameters that cannot hold an address are in no run.
  */
 struct kernel_params_run {
-	uint16_t first, count; /* parameters */
+	uint16_t first, count; /* index of the first parameter, and number of parameters */
 	uint16_t words, step;
 };
 
-/* What is remembered of one function fits 256 bytes with this many. */
+/* The most runs of a cached layout, so that a cache slot has 256 bytes. */
 #define KERNEL_PARAMS_RUNS 29
 
 struct kernel_params {
@@ -34,26 +34,30 @@ struct kernel_params {
 
 enum kernel_params_answer {
 	KERNEL_PARAMS_KNOWN,
-	KERNEL_PARAMS_LONG,    /* more runs than we remember: go through kernel_params_one() */
-	KERNEL_PARAMS_UNKNOWN, /* the driver does not say; the log has been told why */
+	KERNEL_PARAMS_LONG,    /* more than KERNEL_PARAMS_RUNS runs: the caller must use kernel_params_one() */
+	KERNEL_PARAMS_UNKNOWN, /* the driver does not say; the reason has been logged */
 };
 
-/* A CUkernel may be given as well, as cuLaunchKernel takes it: cast to CUfunction. */
+/* Finds the layout of a function. As in cuLaunchKernel, it may be a CUkernel, cast to CUfunction. */
 enum kernel_params_answer kernel_params_get(CUfunction function, struct kernel_params *ret_layout);
 
-/* One parameter, asked of the driver: a run of one, without words if it cannot hold an address. False: past the last. */
+/*
+ * Queries one parameter from the driver, as a run of one, with no words if it cannot hold an address. Returns false if
+ * index is past the last parameter, or if the driver fails.
+ */
 bool kernel_params_one(CUfunction function, unsigned index, struct kernel_params_run *ret_run);
 
 /*
- * What the function was called when its layout was asked for last: no driver call, so also when its context has died.
- * Longer names are cut. False: not known (the driver has no names before 12.3, or it has been forgotten).
+ * Copies the cached name of a function, as it was when its layout was last queried. Calls no driver function, so it
+ * also works after the function's context has ended. Longer names are truncated. Returns false if the name is not
+ * known: the driver has no name functions before 12.3, or the slot has been reused.
  */
 #define KERNEL_PARAMS_NAME 120
 bool kernel_params_name(uint64_t function, char ret_name[KERNEL_PARAMS_NAME]);
 
-/* Forget every layout. Names stay until their place is needed. */
+/* Invalidates all layouts. Names stay until their slots are needed. */
 void kernel_params_drop(void);
-/* A number that changes each time. */
+/* Returns a number that changes with each kernel_params_drop(). */
 uint64_t kernel_params_generation(void);
 
 #endif

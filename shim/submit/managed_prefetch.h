@@ -1,11 +1,12 @@
 /*
- * managed_prefetch.h: managed memory brought to the device before it is used. A prefetch goes behind what its stream has been given
- * and is never waited for. It asks for no more than the device has free, less the headroom that the policy keeps, less
- * what earlier prefetches have been promised and may not have taken yet: each is followed by an event, and until that
- * has passed its bytes count. Nothing of this is needed for right answers; whatever is in the way, nothing is brought.
+ * managed_prefetch.h: prefetches managed memory to the device before it is used. A prefetch is submitted behind the
+ * work of its stream and is never waited for. It asks for at most the free memory of the device, less the headroom that
+ * the policy keeps, less the promises: bytes of earlier prefetches that may not have taken their memory yet. An event
+ * follows each prefetch; its bytes are promised until that event is complete. Correctness does not depend on
+ * prefetches: if anything is in the way, nothing is prefetched.
  *
- * Lock: a small one of its own, the last to be taken, over the list of promises, and questions to the driver about
- * their events and about free memory: none of them waits.
+ * Locking: each function may take MANAGED_PREFETCH, which protects the promises; queries of their events and of free
+ * memory are made under it, and none of them waits.
  */
 #ifndef SPILLWAY_MANAGED_PREFETCH_H
 #define SPILLWAY_MANAGED_PREFETCH_H
@@ -16,12 +17,12 @@
 #include <stdint.h>
 
 /*
- * Bring the block, or its front as far as there is room, to the current device. Never while a capture is open. per_thread:
- * stream 0 is this thread's own.
+ * Prefetches a block, or as much of its front as there is room for, to the current device. Does nothing while a capture
+ * is open. headroom: bytes that stay free. per_thread: stream 0 is the thread's own.
  */
 void managed_prefetch_bring(CUdeviceptr address, size_t bytes, uint64_t headroom, CUstream stream, bool per_thread);
-/* A launch on that stream names these addresses: the blocks among them that want it are brought. */
+/* Prefetches the blocks with prefetch enabled among the addresses that a launch on this stream names. */
 void managed_prefetch_launch(const CUdeviceptr *named, unsigned n, CUstream stream, bool per_thread);
-/* The events of that context are about to end with it. */
+/* Forgets the events of a context, which are about to end with it. */
 void managed_prefetch_context_ending(CUcontext context);
 #endif

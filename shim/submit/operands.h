@@ -1,11 +1,14 @@
 /*
- * operands.h: what a submission names. One function for each row of hooks.def that submits work, made from the rows:
- * operands_NAME(use, the call's own arguments) tells struct submission the stream, what is run, and every address. A row
- * without one does not link.
+ * operands.h: what each submission names. Each row of hooks.def that submits work has one function here, declared from
+ * the rows: operands_NAME(use, arguments of the call) gives struct submission the stream, the work, and every address.
+ * A row without a definition does not link.
  *
- * They only read what the real call is about to read, and only as far as its arguments say. What the driver would
- * refuse (a NULL, a size that does not fit an address) names nothing, or too much, and never crashes where the driver
- * would not. No lock, no memory, but for arrays of pointers (pointer_arrays.h); errno is kept.
+ * These functions read only what the real call is about to read, and only as far as its arguments say. Arguments that
+ * the driver would refuse (a NULL, a size that exceeds the address space) yield no name, or too many, and never crash
+ * where the driver would not. They preserve errno, and allocate nothing except for arrays of pointers
+ * (pointer_arrays.h).
+ *
+ * Locking: graph launches take GRAPH, kernels and copies may take POINTER_ARRAYS; the others take no lock.
  */
 #ifndef SPILLWAY_SPILL_OPERANDS_H
 #define SPILLWAY_SPILL_OPERANDS_H
@@ -14,7 +17,7 @@
 
 #include <cuda.h>
 
-/* The insides of a bracket: operands_cuMemsetD8_v2(use, OPERANDS_UNPACK args). */
+/* Removes the brackets around a parameter list: operands_cuMemsetD8_v2(use, OPERANDS_UNPACK args). */
 #define OPERANDS_UNPACK(...) __VA_ARGS__
 
 /* clang-format off */

@@ -1,26 +1,31 @@
 /*
- * pointer_arrays.h: arrays of pointers in device memory. What a kernel reaches through them no parameter says, but a program
- * builds most of them on the host and copies them over just before it launches the kernel: PyTorch's FSDP does for its
- * parameters, libraries of grouped matrix products for theirs. So copies from the host are looked through, wherever they
- * go (a program took the arrays for its batched products from the driver's pools), and a launch that names such an array
- * names what it points to as well.
+ * pointer_arrays.h: recognizes arrays of pointers in device memory. Memory that a kernel reaches through such an array
+ * does not show in its parameters. Programs build most such arrays on the host and copy them to the device just before
+ * they launch the kernel: PyTorch's FSDP does so for its parameters, libraries of grouped matrix products for theirs.
+ * So each copy from the host is searched for heap addresses, whatever its destination (one program took the arrays for
+ * its batched products from the driver's pools), and a launch that names such an array also names the addresses in it.
  *
- * Memory is freed and used for something else, and no one says so. So the functions that an array's first launches run
- * are those that follow it; launches of others name its place, not what it held.
+ * Memory may be freed and reused without notice. So only the functions of an array's first launches follow its
+ * pointers; launches of other functions name the array alone.
  *
- * It is a guess like the ends of tensors: an array that device code wrote, one in a graph, one that was copied before the
- * heap came under pressure, or that was changed by other means since, is not known, or not as it is. What is named beyond
- * need costs time alone.
+ * This is a heuristic, like tensor extents. Not known, or not with their present contents, are arrays that device code
+ * wrote, arrays in a graph, arrays copied before the heap came under pressure, and arrays changed by other means since.
+ * Superfluous names cost time only.
  *
- * Of a copy in two or three dimensions each row is looked through, where it has 64 at most, or all of it as one run, where
- * there are no gaps on either side.
+ * Of a 2D or 3D copy each row is searched, if it has at most 64 rows; a copy without gaps on either side is searched as
+ * one run.
  *
- * Limits: the last 256 arrays are remembered, from the start of the copy to the last address in it, 256 KiB at most. They
- * may be followed by anything (FSDP's are, by a number for each block of the grid: 100 KiB for a layer); 64 KiB without an
- * address end the search. One of more than 1024 addresses counts as one that may reach anything. Any thread, with a lock
- * of its own, the last to be taken. Without memory arrays stay unknown. The process reads its memory by
- * process_vm_readv(), where that is refused (seccomp, emulators) through a pipe, and where that is refused as well each
- * copy from outside the heaps, its first 256 KiB, counts as an array that may reach anything: said once. errno is kept.
+ * Limits: the last 256 arrays are remembered, each from the start of the copy to the last address in it, at most 256
+ * KiB. Other data may follow the pointers (in FSDP's case one number for each block of the grid: 100 KiB for a layer);
+ * the search ends after 64 KiB without an address. An array of more than 1024 addresses counts as one that may reach
+ * anything. If memory is short the array stays unknown.
+ *
+ * The process reads its memory with process_vm_readv(), or through a pipe if that is refused (seccomp, emulators). If
+ * both are refused, the first 256 KiB of each copy from outside the heaps count as an array that may reach anything;
+ * this is logged once.
+ *
+ * Any thread may call these functions; errno is preserved.
+ * Locking: each may take POINTER_ARRAYS.
  */
 #ifndef SPILLWAY_POINTER_ARRAYS_H
 #define SPILLWAY_POINTER_ARRAYS_H
@@ -28,10 +33,10 @@
 #include "shim/submit/copy_extent.h"
 #include "shim/submit/submission.h"
 
-/* A copy is about to be submitted. Neither dst nor src need be readable, nor what they seem. */
+/* Records that a copy is about to be submitted. dst and src may be any values, readable or not. */
 void pointer_arrays_copied(CUdeviceptr dst, CUdeviceptr src, size_t bytes);
 
-/* The same of rows. */
+/* As pointer_arrays_copied(), for a copy of up to three dimensions. */
 struct pointer_arrays_side {
 	CUdeviceptr base;
 	struct copy_extent_place place;
@@ -39,10 +44,15 @@ struct pointer_arrays_side {
 void pointer_arrays_copied_box(const struct pointer_arrays_side *dst, const struct pointer_arrays_side *src,
 			       const struct copy_extent *extent);
 
+/* Set when the first array is remembered, and never cleared. */
 extern _Atomic bool pointer_arrays_any;
+/* The slow path of pointer_arrays_name(). */
 void pointer_arrays_look(struct submission *use, CUdeviceptr address);
 
-/* A kernel was given this address, which it also named: name what the array there points to, if there is one. */
+/*
+ * Called for an address that a kernel takes and that the submission has named: names the addresses of the array there,
+ * if one is known.
+ */
 static inline void pointer_arrays_name(struct submission *use, CUdeviceptr address)
 {
 	if (__builtin_expect(atomic_load_explicit(&pointer_arrays_any, memory_order_relaxed), 0))
