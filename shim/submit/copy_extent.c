@@ -1,8 +1,12 @@
+/*
+ * copy_extent.c: the range of bytes of a copy or set (copy_extent.h), from its first byte to its last, with every
+ * overflow checked.
+ */
 #include "shim/submit/copy_extent.h"
 
 #include <stdint.h>
 
-/* base + z * slice + y * pitch + x; false when that is no address. */
+/* Computes base + z * slice + y * pitch + x. Returns false if that is not an address. */
 static bool copy_extent_advance(CUdeviceptr base, size_t slice, size_t pitch, size_t z, size_t y, size_t x,
 				CUdeviceptr *ret_at)
 {
@@ -14,8 +18,9 @@ static bool copy_extent_advance(CUdeviceptr base, size_t slice, size_t pitch, si
 }
 
 /*
- * Where pitch or height are left out (an H200 with driver 580 took 0 in 2D and 3D copies) rows and slices are packed,
- * with the offset or without it, which is not documented: then from the lowest byte it could be to the highest.
+ * If pitch or height is left out, rows and slices are packed. Whether the offset counts in the packed size is not
+ * documented, so the range then reaches from the lowest possible byte to the highest.
+ * Measured (H200, driver 580): 2D and 3D copies accept 0 for both.
  */
 bool copy_extent_range(CUdeviceptr base, const struct copy_extent_place *place, const struct copy_extent *extent,
 		       CUdeviceptr *ret_first, size_t *ret_bytes)
@@ -31,7 +36,7 @@ bool copy_extent_range(CUdeviceptr base, const struct copy_extent_place *place, 
 	if (!height && __builtin_add_overflow(place->y, extent->height, &height))
 		return false;
 	if (__builtin_mul_overflow(pitch, height, &slice)) {
-		/* In one slice, the first, neither matters beyond what is checked below, and both may be anything. */
+		/* With only the first slice neither matters beyond the checks below, and both may have any value. */
 		if (extent->depth > 1 || place->z)
 			return false;
 		slice = 0;

@@ -1,6 +1,7 @@
 /*
- * The table of instances. Reading a graph asks the driver and takes memory, so it is done before the lock is taken; a
- * launch takes a reference to the set of names under the lock and names them without it.
+ * graph.c: the table of graph instances and the names of each (graph.h). Reading a graph queries the driver and
+ * allocates, so it is done before GRAPH is taken. A launch takes a reference to the set of names under GRAPH and names
+ * its addresses without the lock.
  */
 #include "shim/submit/graph.h"
 #include "shim/base/libc.h"
@@ -13,15 +14,15 @@
 #include <stdlib.h>
 
 struct graph_exec {
-	struct graph_exec *next; /* in its bucket */
+	struct graph_exec *next; /* in the same bucket */
 	CUgraphExec exec;
 	CUcontext context;
 	uint64_t number;
-	bool sealed;               /* the device may launch it: unknown for good, whatever it is updated to */
-	struct graph_names *names; /* NULL: unknown */
+	bool sealed;               /* the device may launch it: always unknown, whatever it is updated to */
+	struct graph_names *names; /* NULL if unknown */
 };
 
-/* Fixed, so that nothing has to grow: even thousands of instances make short chains. */
+/* Fixed, so that the table never grows: even thousands of instances make short chains. */
 #define N_BUCKETS 1024
 
 static struct lock graph_lock = LOCK_INIT(LOCK_GRAPH);
@@ -33,7 +34,7 @@ unsigned graph_n_unknown(void)
 	return atomic_load(&n_unknown);
 }
 
-/* ---- fork: graphs may be counted before the first allocation, and the child of such a process starts fresh ---- */
+/* ---- fork: graphs may be counted before the first allocation, and the child of such a process starts again ---- */
 
 static void before_fork(void)
 {
@@ -45,7 +46,10 @@ static void after_fork(void)
 	pthread_mutex_unlock(&graph_lock.mutex);
 }
 
-/* Here and not in lifecycle.c: the lock is the innermost of its holder and waits for nothing, so any order will do. */
+/*
+ * Registered here and not in lifecycle.c: the holder of GRAPH takes no further lock and waits for nothing, so the order
+ * of the fork handlers does not matter.
+ */
 __attribute__((constructor)) static void graph_begin(void)
 {
 	libc_atfork(before_fork, after_fork, after_fork);
@@ -97,7 +101,7 @@ static void put_locked(struct graph_exec *entry)
 		atomic_fetch_add(&n_sealed, 1);
 }
 
-/* Returns the names it had: to be dropped when the lock is. */
+/* Returns the previous names; the caller must drop them after it has dropped GRAPH. */
 static struct graph_names *exchange_locked(struct graph_exec *entry, struct graph_names *names)
 {
 	struct graph_names *before = entry->names;
@@ -136,7 +140,7 @@ void graph_operands(struct submission *use, CUgraphExec exec)
 	lock_drop(&graph_lock);
 
 	submission_function(use, number);
-	/* A kernel of a graph, and no other, may launch what the device may launch. */
+	/* Only kernels of graphs may launch graphs that can be launched from the device. */
 	if (!names || atomic_load_explicit(&n_sealed, memory_order_relaxed))
 		submission_unknown(use);
 	if (!names)
@@ -148,9 +152,9 @@ void graph_operands(struct submission *use, CUgraphExec exec)
 	graph_names_drop(names);
 }
 
-/* ---- making, updating ---- */
+/* ---- instantiation and update ---- */
 
-/* An instance that was never seen to end had the same handle, or this one replaces it. */
+/* Replaces a stale entry: an instance whose end was not seen had the same handle, or this entry replaces it. */
 static void graph_put(struct graph_exec *entry)
 {
 	lock_take(&graph_lock);
@@ -168,7 +172,10 @@ void graph_instantiated(CUgraphExec exec, CUgraph graph, cuuint64_t flags)
 	uint64_t number;
 
 	if (!entry) {
-		/* Not in the table it is unknown to launches; that one is alive we must believe for good. */
+		/*
+		 * Without an entry, launches treat the instance as unknown. Its end will not be noticed, so it counts
+		 * as alive for good.
+		 */
 		graph_drop_row(graph_ending(exec));
 		atomic_fetch_add(&n_unknown, 1);
 		atomic_fetch_add(&n_sealed, sealed);
@@ -177,7 +184,7 @@ void graph_instantiated(CUgraphExec exec, CUgraph graph, cuuint64_t flags)
 	struct graph_names *names = graph_read(graph, &number, &overlaps);
 	if (overlaps)
 		stats_add(STAT_pdl_graphs, 1);
-	/* A launch from the device is nothing that we see: never known, although it can be read. */
+	/* Launches from the device are not seen, so its names are never used, although it can be read. */
 	if (sealed) {
 		graph_names_drop(names);
 		names = NULL;
@@ -191,8 +198,8 @@ void graph_instantiated(CUgraphExec exec, CUgraph graph, cuuint64_t flags)
 
 void graph_updated(CUgraphExec exec, CUgraph graph)
 {
-	uint64_t number; /* it keeps its own */
-	bool overlaps;   /* an update cannot change its edges */
+	uint64_t number; /* unused: the instance keeps the number of its first graph */
+	bool overlaps;   /* unused: an update cannot change edges */
 	struct graph_names *names = graph_read(graph, &number, &overlaps);
 
 	lock_take(&graph_lock);
@@ -212,7 +219,10 @@ static bool is_known(CUgraphExec exec)
 	return known;
 }
 
-/* Add to what an instance names. True: done; false: *room names would do, to be tried again with a set for so many. */
+/*
+ * Adds names to an instance. Returns true if done. Returns false and sets *room if there is not enough room; the caller
+ * must then try again with *larger, a set for *room names.
+ */
 static bool graph_add(CUgraphExec exec, const struct graph_names *more, struct graph_names **larger, size_t *room)
 {
 	struct graph_names *before = NULL;
@@ -221,7 +231,7 @@ static bool graph_add(CUgraphExec exec, const struct graph_names *more, struct g
 	lock_take(&graph_lock);
 	struct graph_exec *entry = find_locked(exec);
 	if (!entry || !entry->names || graph_names_merge(entry->names, more)) {
-		/* gone, unknown by now, or it fitted */
+		/* gone, unknown by now, or all names fitted */
 	} else if (*larger && graph_names_merge(*larger, entry->names) && graph_names_merge(*larger, more)) {
 		before = exchange_locked(entry, *larger);
 		*larger = NULL;

@@ -1,3 +1,7 @@
+/*
+ * graph_names.c: the reference-counted sets of names (graph_names.h). Each set is one allocation: an array of names,
+ * and behind it an open-addressing hash table of indexes.
+ */
 #include "shim/submit/graph_names.h"
 
 #include <stdlib.h>
@@ -11,7 +15,7 @@ struct graph_names *graph_names_new(size_t room)
 		return NULL;
 	while (n_slots < 2 * room)
 		n_slots *= 2;
-	/* One piece: the slots lie behind the names. */
+	/* One allocation: the slots lie behind the names. */
 	names = calloc(1, sizeof(*names) + room * sizeof(names->at[0]) + n_slots * sizeof(names->slots[0]));
 	if (!names)
 		return NULL;
@@ -33,7 +37,7 @@ void graph_names_drop(struct graph_names *names)
 		free(names);
 }
 
-/* The slot of this name, or the free one where it would go: there is always a free one. */
+/* Returns the slot of this name, or the free slot where it would go. The table always has a free slot. */
 static uint32_t *slot_of(const struct graph_names *names, CUdeviceptr address, bool reach_known)
 {
 	size_t at = (size_t)((address * 2 + reach_known) * UINT64_C(0x9e3779b97f4a7c15) >> 32);
@@ -64,7 +68,7 @@ bool graph_names_add(struct graph_names *names, CUdeviceptr address, size_t byte
 	names->at[n].address = address;
 	atomic_store_explicit(&names->at[n].bytes, bytes, memory_order_relaxed);
 	*slot = (uint32_t)n + 1;
-	/* From here on readers see it. */
+	/* From here on readers see the new name. */
 	atomic_store_explicit(&names->n, n + 1, memory_order_release);
 	return true;
 }

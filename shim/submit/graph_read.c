@@ -1,12 +1,13 @@
 /*
- * How nodes are read: the driver's answer for each type of node is brought into the one form that has them all,
- * CUgraphNodeParams, and that is read; so a node's parameters are read alike whether the driver tells them or the
- * program sets them.
+ * graph_read.c: reads the names of graph nodes (graph_read.h). The driver's answer for each type of node is converted
+ * to CUgraphNodeParams, the one form that covers all types, and that is read. So a node's parameters are read in the
+ * same way whether they come from the driver or are set by the program.
  *
- * What driver 580 answers: cuGraphKernelNodeGetParams_v2 always names a function, also for a node made from a CUkernel,
- * and has either kernelParams or extra, as the node was made; 1-D copies have no pitch; a graph without nodes refuses
- * an array for them. Drivers that do not tell what kernels take (before 12.4, kernel_params.h) have no kernel nodes that we
- * can read.
+ * Kernel nodes cannot be read on drivers that do not report kernel parameters (before 12.4, kernel_params.h).
+ *
+ * Measured (driver 580): cuGraphKernelNodeGetParams_v2 always returns a function, also for a node made from a CUkernel,
+ * and either kernelParams or extra, as the node was made; 1D copies have no pitch; cuGraphGetNodes refuses an array if
+ * the graph has no nodes.
  */
 #include "shim/submit/graph_read.h"
 #include "shim/driver/real.h"
@@ -16,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_DEPTH 16 /* of child graphs in child graphs */
+#define MOST_DEPTH 16 /* nesting of child graphs */
 #define FIRST_ROOM 64 /* names; sets grow by doubling */
 
 struct reading {
@@ -33,7 +34,10 @@ static void graph_read_mix(struct reading *reading, uint64_t value)
 	reading->number ^= reading->number >> 29;
 }
 
-/* Most words of parameters are small numbers; what no device address can be is left out (as in operands.c). */
+/*
+ * Adds a name. Most words of parameters are small numbers, so values that cannot be a device address are left out (as
+ * in operands.c).
+ */
 static void graph_read_name(struct reading *reading, CUdeviceptr address, size_t bytes)
 {
 	if (address >> 20 && !(address >> 57) && !graph_names_grow(&reading->names, address, bytes))
@@ -50,7 +54,7 @@ static void name_word(struct reading *reading, const void *at)
 	graph_read_name(reading, word, 0);
 }
 
-/* A node without a parameter that its kernel takes is none that the driver made. */
+/* Returns false if a parameter that the kernel takes is missing: such a node does not come from the driver. */
 static bool name_run(struct reading *reading, struct kernel_params_run run, void *const *params)
 {
 	for (unsigned i = run.first; i < run.first + (unsigned)run.count; i++) {
@@ -110,7 +114,7 @@ static bool read_kernel(struct reading *reading, const CUDA_KERNEL_NODE_PARAMS_v
 
 /* ---- copies, sets, values ---- */
 
-/* From the first to the last byte of rows in slices; 0 (unknown) when that is no number. */
+/* Returns the bytes from the first to the last byte of rows in slices, or 0 (unknown) on overflow. */
 static size_t graph_read_reach(size_t pitch, size_t slice, size_t width, size_t height, size_t depth)
 {
 	size_t slices, rows, sum;
@@ -121,7 +125,10 @@ static size_t graph_read_reach(size_t pitch, size_t slice, size_t width, size_t 
 	return sum;
 }
 
-/* One side of a copy. Host addresses are named too: harmless, and what is called host memory may yet be ours. */
+/*
+ * One side of a copy. Host addresses are named too: that is harmless, and memory that the program declares as host
+ * memory may be in a heap.
+ */
 struct side {
 	CUmemorytype type;
 	const void *host;
@@ -136,7 +143,7 @@ static void name_side(struct reading *reading, const struct side *side, const CU
 	size_t slice = pitch * (side->height ? side->height : side->y + copy->Height);
 
 	if (side->type == CU_MEMORYTYPE_ARRAY)
-		return; /* arrays stay with the driver */
+		return; /* the driver holds the memory of arrays, never a heap */
 	graph_read_name(reading, start + side->z * slice + side->y * pitch + side->x,
 			graph_read_reach(pitch, slice, copy->WidthInBytes, copy->Height, copy->Depth));
 }
@@ -172,7 +179,7 @@ static bool read_values(struct reading *reading, const CUDA_BATCH_MEM_OP_NODE_PA
 
 		switch (op->operation) {
 		case CU_STREAM_MEM_OP_WAIT_VALUE_32:
-		case CU_STREAM_MEM_OP_WRITE_VALUE_32: /* the address lies in the same place in both */
+		case CU_STREAM_MEM_OP_WRITE_VALUE_32: /* the address has the same offset in both */
 			graph_read_name(reading, op->writeValue.address, 4);
 			break;
 		case CU_STREAM_MEM_OP_WAIT_VALUE_64:
@@ -207,7 +214,7 @@ static bool read_params(struct reading *reading, const CUgraphNodeParams *params
 		return read_values(reading, &params->memOp);
 	case CU_GRAPH_NODE_TYPE_GRAPH:
 		return read_graph(reading, params->graph.graph, depth + 1);
-	case CU_GRAPH_NODE_TYPE_MEM_ALLOC: /* a graph's own memory is the driver's */
+	case CU_GRAPH_NODE_TYPE_MEM_ALLOC: /* memory of graph allocations belongs to the driver */
 	case CU_GRAPH_NODE_TYPE_MEM_FREE:
 	case CU_GRAPH_NODE_TYPE_HOST:
 	case CU_GRAPH_NODE_TYPE_EMPTY:
@@ -216,12 +223,12 @@ static bool read_params(struct reading *reading, const CUgraphNodeParams *params
 	case CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL:
 	case CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT:
 		return true;
-	default: /* CONDITIONAL: no driver of 13.0 tells its bodies; and types that are new to us */
+	default: /* CONDITIONAL, whose bodies drivers of CUDA 13.0 do not report; types unknown to this code */
 		return false;
 	}
 }
 
-/* A kernel node that other kernels may give new parameters has nothing that can be relied on. */
+/* Other kernels may change the parameters of such a node, so what is read from it is not reliable. */
 static bool is_device_updatable(CUgraphNode node)
 {
 	CUkernelNodeAttrValue value = {0};
@@ -278,7 +285,7 @@ static bool graph_read_ask(CUgraphNode node, CUgraphNodeParams *ret)
 		return ask_values(node, &ret->memOp);
 	case CU_GRAPH_NODE_TYPE_GRAPH:
 		return REAL(cuGraphChildGraphNodeGetGraph)(node, &ret->graph.graph) == CUDA_SUCCESS;
-	default: /* nothing more to know, or nothing that can be known */
+	default: /* there is nothing more to query, or the node cannot be read */
 		return true;
 	}
 }
@@ -315,7 +322,7 @@ static bool read_graph(struct reading *reading, CUgraph graph, unsigned depth)
 	return good;
 }
 
-/* ---- the whole ---- */
+/* ---- whole graphs ---- */
 
 static bool graph_read_begin(struct reading *reading)
 {

@@ -38,7 +38,10 @@ enum kernel_params_answer {
 	KERNEL_PARAMS_UNKNOWN, /* the driver does not say; the reason has been logged */
 };
 
-/* Finds the layout of a function. As in cuLaunchKernel, it may be a CUkernel, cast to CUfunction. */
+/*
+ * Finds the layout of a function, and fills *ret_layout if the result is KERNEL_PARAMS_KNOWN. As in cuLaunchKernel, the
+ * function may be a CUkernel, cast to CUfunction.
+ */
 enum kernel_params_answer kernel_params_get(CUfunction function, struct kernel_params *ret_layout);
 
 /*

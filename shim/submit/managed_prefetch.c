@@ -1,3 +1,8 @@
+/*
+ * managed_prefetch.c: prefetches of managed memory, and the promises that keep them within the free memory of the
+ * device (managed_prefetch.h). A promise lasts from the decision to prefetch until the event behind the prefetch is
+ * complete.
+ */
 #include "shim/submit/managed_prefetch.h"
 #include "shim/base/lock.h"
 #include "shim/context/capture.h"
@@ -5,21 +10,21 @@
 #include "shim/accounting/ledger.h"
 #include "shim/driver/real.h"
 
-/* So many prefetches may be under way; with more nothing is brought. A device is hardly ever that far behind. */
+/* The most prefetches in flight; with more, nothing is prefetched. A device is hardly ever that far behind. */
 #define PROMISES 64
-/* What the driver moves at the least (UVM: pages of 64 KiB on x86-64 and aarch64). */
+/* The smallest unit that the driver moves (UVM: pages of 64 KiB on x86-64 and aarch64). */
 #define PAGE ((uint64_t)64 << 10)
 
-/* Taken: bytes is not 0. The event comes after the prefetch was submitted. */
+/* In use if bytes is not 0. The event is set once the prefetch has been submitted. Protected by promises_lock. */
 static struct promise {
 	uint64_t bytes;
 	int device;
-	CUcontext context; /* of the event */
+	CUcontext context; /* the context of the event */
 	CUevent event;
 } promises[PROMISES];
 static struct lock promises_lock = LOCK_INIT(LOCK_MANAGED_PREFETCH);
 
-/* Events that have passed go. Returns what the others keep of the device. */
+/* Ends the promises whose events are complete. Returns the bytes still promised on the device. */
 static uint64_t look_locked(int device)
 {
 	uint64_t promised = 0;
@@ -37,15 +42,21 @@ static uint64_t look_locked(int device)
 	return promised;
 }
 
-/* Room for bytes, or for some of them; NULL: none. */
+/*
+ * Makes a promise for bytes, or for as many whole pages as fit. Returns NULL if there is no room. The caller must call
+ * promise_settle().
+ */
 static struct promise *promise_take(int device, uint64_t bytes, uint64_t headroom)
 {
 	size_t left = 0, total;
-	uint64_t whole = (bytes + PAGE - 1) / PAGE * PAGE; /* a block takes all of its last page */
+	uint64_t whole = (bytes + PAGE - 1) / PAGE * PAGE; /* the last page of a block is moved whole */
 	struct promise *promise = NULL;
 
 	lock_take(&promises_lock);
-	/* First what is promised: what is taken between the two looks then counts twice, and not never. */
+	/*
+	 * The promises are summed before free memory is queried: memory taken in between then counts twice, rather than
+	 * not at all.
+	 */
 	uint64_t kept = look_locked(device);
 	for (unsigned i = 0; i < PROMISES && !promise; i++)
 		promise = promises[i].bytes ? NULL : &promises[i];
@@ -64,7 +75,7 @@ static struct promise *promise_take(int device, uint64_t bytes, uint64_t headroo
 	return promise;
 }
 
-/* No event: the promise is over, kept or not. */
+/* Without an event the promise ends now, whether the prefetch was submitted or not. */
 static void promise_settle(struct promise *promise, CUevent event, CUcontext context)
 {
 	lock_take(&promises_lock);

@@ -1,13 +1,16 @@
 /*
- * One line for each entry point, at the end of this file; before it, what the lines are made of.
+ * operands.c: reads the names of each submission from its arguments (operands.h). The end of this file has one line for
+ * each entry point; the functions before it are what those lines call.
  *
- * Host addresses are named too. Under unified addressing the driver takes a device address wherever it wants a host
- * pointer: cuMemcpyHtoD and cuMemcpyDtoH with device addresses as their host side, and 2D copies with
- * CU_MEMORYTYPE_HOST likewise, did copy on an H200 with driver 580. What is not ours costs a look-up and nothing more.
- * Arrays are the driver's own and never named.
+ * Host addresses are named too: under unified addressing the driver accepts a device address wherever it takes a host
+ * pointer. An address outside the heaps costs a look-up and nothing more. Arrays belong to the driver and are never
+ * named.
  *
- * The number of what is run: for kernels the handle, for graphs what graph.c says, for all else the entry point's id mixed with the extent,
- * with the highest bit set, which no handle has.
+ * The number of the work (submission_function) is the handle for kernels, and the number from graph.c for graphs. For
+ * all else it is the entry point's id mixed with the extent, with the highest bit set, which no handle has.
+ *
+ * Measured (H200, driver 580): cuMemcpyHtoD and cuMemcpyDtoH with device addresses as their host side do copy, and so
+ * do 2D copies with CU_MEMORYTYPE_HOST.
  */
 #include "shim/submit/operands.h"
 #include "shim/driver/real.h"
@@ -23,7 +26,7 @@ static uint64_t operands_number(enum hook_id id, uint64_t extent)
 	return (((uint64_t)id << 48) ^ (extent * UINT64_C(0x9e3779b97f4a7c15))) | UINT64_C(1) << 63;
 }
 
-/* For addresses with a known extent: nothing is touched when it is 0, which for submission_name() means "not known". */
+/* Names an address with a known extent. Extent 0 touches nothing, but means "unknown" to submission_name(). */
 static void operands_name(struct submission *use, CUdeviceptr address, size_t bytes)
 {
 	if (bytes)
@@ -35,8 +38,8 @@ static void operands_name(struct submission *use, CUdeviceptr address, size_t by
 /* ---- kernels ---- */
 
 /*
- * Most words of a structure are small numbers or none at all. No device address is below 1 MiB, or above the 57 bits
- * that the newest processors and GPUs translate.
+ * Names a word if it can be an address: most words of a structure are small numbers or undefined. No device address is
+ * below 1 MiB, or above the 57 bits that the newest processors and GPUs translate.
  */
 static inline void name_word(struct submission *use, const char *at)
 {
@@ -49,7 +52,7 @@ static inline void name_word(struct submission *use, const char *at)
 	}
 }
 
-/* A NULL among the pointers to parameters is an error that the driver reports. */
+/* A NULL among the pointers to parameters is skipped; the driver reports it as an error. */
 static inline void name_run(struct submission *use, struct kernel_params_run run, void **params)
 {
 	for (unsigned i = run.first; i < run.first + (unsigned)run.count; i++) {
@@ -60,13 +63,16 @@ static inline void name_run(struct submission *use, struct kernel_params_run run
 	}
 }
 
-/* Parameters in one buffer, as they will lie on the device. More than 32764 bytes of them (CUDA 12.1 on) are refused. */
+/*
+ * Names the words of parameters in one buffer, laid out as on the device. The driver refuses buffers of more than 32764
+ * bytes (since CUDA 12.1).
+ */
 static void name_buffer(struct submission *use, void **extra)
 {
 	const char *buffer = NULL;
 	const size_t *bytes = NULL;
 
-	/* Only two things can be in the list. */
+	/* Only these two entries are allowed in the list. */
 	for (; extra[0] == CU_LAUNCH_PARAM_BUFFER_POINTER || extra[0] == CU_LAUNCH_PARAM_BUFFER_SIZE; extra += 2) {
 		if (extra[0] == CU_LAUNCH_PARAM_BUFFER_POINTER)
 			buffer = extra[1];
@@ -89,7 +95,7 @@ static void name_kernel(struct submission *use, CUfunction function, void **para
 	if (__builtin_expect(extra != NULL, 0))
 		name_buffer(use, extra);
 	if (!params) {
-		/* The buffer says all; the function's name is kept with its layout. */
+		/* The buffer has all parameters. The layout is queried because the cache holds the name with it. */
 		if (extra)
 			kernel_params_get(function, &layout);
 		return;
@@ -115,14 +121,14 @@ static inline void operands_launch(struct submission *use, CUfunction function, 
 	name_kernel(use, function, params, extra);
 }
 
-/* The parameters were set before, by cuParamSet*. */
+/* The parameters were set earlier, by cuParamSet*, and are not known. */
 static void launch_old(struct submission *use, CUfunction function)
 {
 	submission_function(use, (uintptr_t)function);
 	submission_unknown(use);
 }
 
-/* One launch for each device, each on its own stream. */
+/* A cooperative launch: one kernel for each device, each on a separate stream. */
 static void launch_many(struct submission *use, const CUDA_LAUNCH_PARAMS *list, unsigned n)
 {
 	submission_stream(use, list && n ? list[0].hStream : NULL, false);
@@ -144,7 +150,7 @@ struct side {
 	struct copy_extent_place place;
 };
 
-/* What does not fit an address space will be refused by the driver; its base alone is named. */
+/* Names the range of a copy or set. If it exceeds the address space, the driver will refuse it; only base is named. */
 static void name_box(struct submission *use, CUdeviceptr base, const struct copy_extent_place *place,
 		     const struct copy_extent *extent)
 {
@@ -157,7 +163,7 @@ static void name_box(struct submission *use, CUdeviceptr base, const struct copy
 		operands_name(use, base, 1);
 }
 
-/* False: an array, or nonsense. */
+/* Returns false if the side is an array, or invalid. */
 static bool name_side(struct submission *use, const struct side *side, const struct copy_extent *extent,
 		      struct pointer_arrays_side *ret_named)
 {
@@ -170,7 +176,7 @@ static bool name_side(struct submission *use, const struct side *side, const str
 	return true;
 }
 
-/* The structures of 2D, 3D and peer copies, old and new, have the same members with different types. */
+/* The structures of 2D, 3D and peer copies, old and new, have members of the same names but of different types. */
 #define SIDE(operands_copy, which, ...)                                                                                \
 	(&(struct side){(operands_copy)->which##MemoryType,                                                            \
 			HOST((operands_copy)->which##Host),                                                            \
@@ -228,7 +234,7 @@ static void operands_copy(struct submission *use, enum hook_id id, CUdeviceptr d
 	pointer_arrays_copied(dst, src, bytes);
 }
 
-/* One address, where it reaches. */
+/* Names one address of known extent. */
 static void operands_one(struct submission *use, enum hook_id id, CUdeviceptr address, size_t bytes)
 {
 	submission_function(use, operands_number(id, bytes));
@@ -240,7 +246,7 @@ static void operands_nothing(struct submission *use, enum hook_id id, size_t byt
 	submission_function(use, operands_number(id, bytes));
 }
 
-/* A 2D set of one row may leave its pitch out; with more rows the driver refuses a pitch of 0. */
+/* A 2D set of one row may have pitch 0; with more rows the driver refuses it. */
 static void name_set(struct submission *use, CUdeviceptr dst, size_t pitch, size_t element, size_t width, size_t height)
 {
 	struct copy_extent_place place = {.pitch = pitch};
@@ -288,8 +294,9 @@ static void operands_list(struct submission *use, enum hook_id id, const CUdevic
 }
 
 /*
- * Extents are in elements: bytes between two pointers, elements of the array where one side is an array. Those have at
- * most 16 bytes (four channels of 32 bits, or a compressed block), and are taken to have that.
+ * Names one side of a copy of a list. Extents are in elements: bytes if both sides are pointers, elements of the array
+ * if one side is an array. Such elements have at most 16 bytes (four channels of 32 bits, or a compressed block), and
+ * are assumed to have 16. Returns false if this side is an array, or if its size in bytes overflows.
  */
 static bool name_operand(struct submission *use, const CUmemcpy3DOperand *operand, struct copy_extent extent,
 			 size_t element, struct pointer_arrays_side *ret_named)
@@ -327,7 +334,7 @@ static void copy_list_3d(struct submission *use, enum hook_id id, const CUDA_MEM
 	submission_function(use, operands_number(id, sum));
 }
 
-/* dstNumBytes is a hint, so how far the output reaches is not known. */
+/* dstNumBytes is only a hint, so the reach of the output is unknown. */
 static void operands_decompress(struct submission *use, enum hook_id id, const CUmemDecompressParams *params, size_t n)
 {
 	uint64_t sum = n;
@@ -349,7 +356,7 @@ static void memory_operations(struct submission *use, enum hook_id id, const CUs
 		switch (params[i].operation) {
 		case CU_STREAM_MEM_OP_WAIT_VALUE_32:
 		case CU_STREAM_MEM_OP_WRITE_VALUE_32:
-			submission_name(use, params[i].waitValue.address, 4); /* a write's lies at the same place */
+			submission_name(use, params[i].waitValue.address, 4); /* same offset in a write */
 			break;
 		case CU_STREAM_MEM_OP_WAIT_VALUE_64:
 		case CU_STREAM_MEM_OP_WRITE_VALUE_64:
@@ -358,16 +365,16 @@ static void memory_operations(struct submission *use, enum hook_id id, const CUs
 		case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
 		case CU_STREAM_MEM_OP_BARRIER:
 			break;
-		default: /* newer than this file */
+		default: /* an operation unknown to this code */
 			submission_unknown(use);
 		}
 	}
 }
 
-/* ---- the rows ---- */
+/* ---- one line for each entry point ---- */
 
 /* clang-format off */
-/* Most parameters of a launch say nothing about memory. */
+/* Most parameters of a launch do not concern memory. */
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
 #define ROW(operands_name, stream_used, per_thread, params, ...)                                                                \
@@ -378,14 +385,18 @@ static void memory_operations(struct submission *use, enum hook_id id, const CUs
 		submission_stream(use, stream_used, per_thread);                                                              \
 		__VA_ARGS__;                                                                                           \
 	}
-/* The synchronous family has no stream; a parameter called stream is the one of the others. _OWN: with the twin whose
- * stream 0 is the thread's own. */
+/*
+ * Synchronous entry points have no stream; asynchronous ones take it from their parameter `stream`. _OWN also defines
+ * the variant (_ptds, _ptsz) whose stream 0 is the thread's own.
+ */
 #define SYNC(operands_name, params, ...)      ROW(operands_name, NULL, false, params, __VA_ARGS__)
 #define SYNC_OWN(operands_name, params, ...)  SYNC(operands_name, params, __VA_ARGS__) ROW(operands_name##_ptds, NULL, true, params, __VA_ARGS__)
 #define ASYNC(operands_name, params, ...)     ROW(operands_name, stream, false, params, __VA_ARGS__)
 #define ASYNC_OWN(operands_name, params, ...) ASYNC(operands_name, params, __VA_ARGS__) ROW(operands_name##_ptsz, stream, true, params, __VA_ARGS__)
 
-/* The first version of an entry point has 32-bit addresses: those are never ours, but their host side can be. */
+/*
+ * First versions of entry points have 32-bit device addresses: those are never in a heap, but their host side can be.
+ */
 SYNC(cuMemcpyHtoD,   (CUdeviceptr_v1 dst, const void *src, unsigned n), operands_one(use, id, HOST(src), n))
 SYNC(cuMemcpyDtoH,   (void *dst, CUdeviceptr_v1 src, unsigned n), operands_one(use, id, HOST(dst), n))
 SYNC(cuMemcpyDtoD,   (CUdeviceptr_v1 dst, CUdeviceptr_v1 src, unsigned n), operands_nothing(use, id, n))
@@ -433,7 +444,7 @@ ASYNC_OWN(cuMemcpyPeerAsync,
 	  (CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t n, CUstream stream),
 	  operands_copy(use, id, dst, src, n))
 
-/* Copies of boxes, and lists of copies. */
+/* Copies in 2D and 3D, and lists of copies. */
 SYNC_OWN(cuMemcpy2D_v2,          (const CUDA_MEMCPY2D *box), COPY_2D(id, box))
 SYNC_OWN(cuMemcpy2DUnaligned_v2, (const CUDA_MEMCPY2D *box), COPY_2D(id, box))
 SYNC_OWN(cuMemcpy3D_v2,          (const CUDA_MEMCPY3D *box), COPY_3D(id, box))
@@ -472,7 +483,7 @@ SETS(8, 1, unsigned char)
 SETS(16, 2, unsigned short)
 SETS(32, 4, unsigned)
 
-/* Prefetching, discarding, decompressing. */
+/* Prefetches, discards, decompression. */
 ASYNC_OWN(cuMemPrefetchAsync, (CUdeviceptr address, size_t n, CUdevice device, CUstream stream), operands_one(use, id, address, n))
 ASYNC_OWN(cuMemPrefetchAsync_v2,
 	  (CUdeviceptr address, size_t n, CUmemLocation location, unsigned flags, CUstream stream),

@@ -1,3 +1,4 @@
+/* pdl.c: removes programmatic stream serialization from launches, and finds programmatic edges in graphs (pdl.h). */
 #include "shim/submit/pdl.h"
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
@@ -7,8 +8,8 @@
 #include <string.h>
 
 /*
- * Attributes that are copied on the stack, 72 bytes each. CUDA 13.0 knows 15 that a launch may have. More than these
- * can only be repetitions; such a launch keeps what it asks for.
+ * The most attributes of a launch that are copied, on the stack, 72 bytes each. CUDA 13.0 has 15 attributes for
+ * launches, so a launch with more than this limit repeats some; it is passed on unchanged.
  */
 #define ATTRIBUTES_MOST 32
 
@@ -39,7 +40,7 @@ static bool is_overlap(const CUlaunchAttribute *attribute)
 	       attribute->value.programmaticStreamSerializationAllowed;
 }
 
-/* Does the launch ask for overlap? Counts its events. */
+/* Returns true if the launch asks for overlap. Counts launches with programmatic or launch-completion events. */
 static bool pdl_look(const CUlaunchConfig *config)
 {
 	bool overlaps = false, has_event = false;
@@ -59,7 +60,7 @@ CUresult pdl_launch(pdl_launch_function launch, const CUlaunchConfig *config, CU
 	CUlaunchAttribute attributes[ATTRIBUTES_MOST];
 	CUlaunchConfig serial;
 
-	/* Arguments that the driver refuses are the driver's to refuse. */
+	/* Invalid arguments are left for the driver to refuse. */
 	if (!config || !config->numAttrs || !config->attrs || !pdl_look(config))
 		return launch(config, function, params, extra);
 	if (config->numAttrs > ATTRIBUTES_MOST) {
@@ -79,7 +80,7 @@ CUresult pdl_launch(pdl_launch_function launch, const CUlaunchConfig *config, CU
 
 static bool has_programmatic_edge(CUgraph graph, size_t n)
 {
-	CUgraphNode *nodes = calloc(2 * n, sizeof(*nodes)); /* where the edges begin, then where they end */
+	CUgraphNode *nodes = calloc(2 * n, sizeof(*nodes)); /* n nodes where edges begin, then n where they end */
 	CUgraphEdgeData *edges = calloc(n, sizeof(*edges));
 	bool found = false;
 
@@ -95,7 +96,7 @@ bool pdl_graph_overlaps(CUgraph graph)
 {
 	size_t n = 0;
 
-	/* A driver without edge data (before CUDA 12.3) has no such edges. */
+	/* A driver without edge data (before CUDA 12.3) has no programmatic edges. */
 	return real_has(HOOK_cuGraphGetEdges_v2) &&
 	       REAL(cuGraphGetEdges_v2)(graph, NULL, NULL, NULL, &n) == CUDA_SUCCESS && n &&
 	       has_programmatic_edge(graph, n);

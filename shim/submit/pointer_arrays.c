@@ -1,7 +1,9 @@
 /*
- * Launches ask for every pointer they name, so the answer "no" must cost next to nothing: arrays are found by the lines
- * of 512 bytes they cover (allocators give out no finer), in sets of four that are read without a lock. A line belongs to
- * the latest array in it, and one that is crowded out takes the knowledge of its array along, for its own addresses.
+ * pointer_arrays.c: finds heap addresses in copies from the host, and remembers them as arrays (pointer_arrays.h).
+ * Launches look up every address that they name, so a miss must cost next to nothing: arrays are found by the 512-byte
+ * lines that they cover (allocators use no finer granularity), in sets of four lines that are read without a lock. A
+ * line belongs to the latest array in it. If a line is displaced, the array is no longer found by addresses in that
+ * line.
  */
 #include "shim/submit/pointer_arrays.h"
 #include "shim/base/lock.h"
@@ -16,32 +18,35 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define MANY       1024 /* addresses */
+#define MANY       1024 /* addresses of an array that are listed */
 #define TABLES     256
 #define LINE_SHIFT 9
 #define SETS       512
 #define WAYS       4
 /* No array is longer: a quarter of all lines. */
 #define BYTES_MOST ((size_t)SETS << LINE_SHIFT)
-/* So much without an address is the end of the array, or no array at all. */
+/* If this many bytes hold no address, the array ends, or there is none. */
 #define BYTES_WITHOUT ((size_t)65536)
-/* A line's number, and 9 bits for the number of its table, plus 1. */
+/* A word of a set: the line's number, and below it 9 bits for the number of its table, plus 1. */
 #define TABLE_SHIFT 9
 #define TABLE_MASK  ((1u << TABLE_SHIFT) - 1)
-/* Read at once: a system call costs more than reading some pages more. */
+/* Bytes of one read: a system call costs more than reading a few pages more. */
 #define READ_MOST 16384u
-/* The same on the stack of a thread of the program's, which may be small; PIPE_BUF, so that a pipe takes it whole. */
+/*
+ * As READ_MOST, for a buffer on the stack of a program's thread, which may be small. At most PIPE_BUF, so that a pipe
+ * takes it whole.
+ */
 #define READ_SMALL 4096u
-/* Each costs a system call. */
+/* Rows of a copy that are searched; each costs a system call. */
 #define ROWS_MOST ((size_t)64)
-/* So many launches after the copy say which functions follow an array: one, or one that prepares and one that works. */
+/* The first FIRST functions launched with an array follow it: one, or one that prepares and one that works. */
 #define FIRST 2
 
 struct table {
 	CUdeviceptr start, end;
-	uint64_t functions[FIRST]; /* that follow it, */
-	unsigned n_functions;      /* as far as they are known */
-	unsigned n;                /* more than MANY: too many to be listed */
+	uint64_t functions[FIRST]; /* those that follow the array */
+	unsigned n_functions;
+	unsigned n; /* addresses in `at`; if more than MANY, none is listed */
 	CUdeviceptr at[];
 };
 
@@ -59,7 +64,7 @@ static _Atomic uint64_t *set_of(uint64_t line)
 	return lines[(line * UINT64_C(0x9e3779b97f4a7c15) >> 32) % SETS];
 }
 
-/* The table that a line belongs to; -1: none is known. */
+/* Returns the table of a line, or -1 if the line is not known. */
 static int table_of(uint64_t line)
 {
 	_Atomic uint64_t *set = set_of(line);
@@ -109,9 +114,9 @@ static void pointer_arrays_forget(unsigned number)
 	tables[number] = NULL;
 }
 
-/* ---- what was copied ---- */
+/* ---- copies ---- */
 
-/* Most copies have no address in them: this is all that is done with their words. */
+/* A quick test of all words, without branches: most copies have no address in them. */
 static bool any_within(const CUdeviceptr *words, size_t n, CUdeviceptr first, CUdeviceptr bytes)
 {
 	bool any = false;
@@ -121,14 +126,14 @@ static bool any_within(const CUdeviceptr *words, size_t n, CUdeviceptr first, CU
 	return any;
 }
 
-/* How reading memory went. */
+/* The result of reading memory. */
 enum read {
 	READ_DONE,
-	READ_BAD, /* it is not all readable: a bad pointer, which is the driver's to refuse, or memory of a device */
-	READ_REFUSED, /* the system does not let us */
+	READ_BAD,     /* not all readable: a bad pointer, which the driver will refuse, or device memory */
+	READ_REFUSED, /* the system denies it */
 };
 
-/* Is process_vm_readv() refused for good? Seccomp filters answer EPERM, emulators ENOSYS. */
+/* Set if process_vm_readv() is refused for good. Seccomp filters return EPERM, emulators ENOSYS. */
 static atomic_bool call_refused;
 
 static enum read read_by_call(CUdeviceptr from, void *ret_bytes, size_t n)
@@ -146,8 +151,9 @@ static enum read read_by_call(CUdeviceptr from, void *ret_bytes, size_t n)
 }
 
 /*
- * The other way: write(2) from an address that cannot be read is EFAULT, no signal. The pipe lives for one call: one that
- * was kept could be closed by the program, and what we wrote would land in the file that got its number.
+ * Reads memory through a pipe: write(2) from an unreadable address returns EFAULT and raises no signal. The pipe lives
+ * for one call: the program could close a pipe that is kept, and the library would then write to the file that got its
+ * number.
  */
 static enum read read_by_pipe(CUdeviceptr from, void *ret_bytes, size_t n)
 {
@@ -158,7 +164,9 @@ static enum read read_by_pipe(CUdeviceptr from, void *ret_bytes, size_t n)
 		return READ_REFUSED;
 	for (size_t at = 0; at < n && result == READ_DONE;) {
 		size_t some = n - at < READ_SMALL ? n - at : READ_SMALL;
-		/* Not write(): the thread sanitizer would take what the program may be writing just now for a race of ours. */
+		/*
+		 * Not write(): ThreadSanitizer would report a race with the program, which may be writing this memory.
+		 */
 		long put = syscall(SYS_write, ends[1], (uintptr_t)(from + at), some);
 
 		if (put != (long)some)
@@ -172,7 +180,7 @@ static enum read read_by_pipe(CUdeviceptr from, void *ret_bytes, size_t n)
 	return result;
 }
 
-/* By way of the kernel, so that no address is a bad one. */
+/* Reads through the kernel, so that an invalid address causes no fault. */
 static enum read read_memory(CUdeviceptr from, void *ret_bytes, size_t n)
 {
 	enum read result = read_by_call(from, ret_bytes, n);
@@ -180,7 +188,7 @@ static enum read read_memory(CUdeviceptr from, void *ret_bytes, size_t n)
 	if (result != READ_REFUSED)
 		return result;
 	int cancel;
-	/* Cancellation points, with a pipe open. */
+	/* These calls are cancellation points, and a pipe is open. */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	result = read_by_pipe(from, ret_bytes, n);
 	pthread_setcancelstate(cancel, NULL);
@@ -191,7 +199,7 @@ static enum read read_memory(CUdeviceptr from, void *ret_bytes, size_t n)
 	return result;
 }
 
-/* The array that a copy brings to dst, with room for so many addresses. NULL: there is no memory for it. */
+/* Makes a table for the array at dst, with room for `listed` addresses. Returns NULL if memory is short. */
 static struct table *new_table(CUdeviceptr dst, size_t bytes, unsigned n, unsigned listed)
 {
 	struct table *table = malloc(sizeof(*table) + listed * sizeof(*table->at));
@@ -202,8 +210,8 @@ static struct table *new_table(CUdeviceptr dst, size_t bytes, unsigned n, unsign
 }
 
 /*
- * The addresses of heaps among the words of a copy, in a table of their own, which reaches to the last of them. NULL:
- * there are none, or no memory for it. words: room for n bytes.
+ * Finds the heap addresses among the words of a copy, and returns them in a new table that reaches to the last of them.
+ * Returns NULL if there are none, or if memory is short. words: a buffer of n bytes.
  */
 static struct table *find_addresses(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUdeviceptr *words, size_t n)
 {
@@ -248,7 +256,7 @@ static struct table *find_with_small_room(CUdeviceptr dst, CUdeviceptr src, size
 	return find_addresses(dst, src, bytes, words, sizeof(words));
 }
 
-/* One thread at a time has the large room; the others do with what is on their stacks. */
+/* One thread at a time uses the large buffer; the others use a small one on their stacks. */
 static struct table *pointer_arrays_find(CUdeviceptr dst, CUdeviceptr src, size_t bytes)
 {
 	static CUdeviceptr words[READ_MOST / sizeof(CUdeviceptr)];
@@ -284,7 +292,7 @@ void pointer_arrays_copied(CUdeviceptr dst, CUdeviceptr src, size_t bytes)
 	struct table *table = pointer_arrays_find(dst, src, bytes);
 	if (table || atomic_load(&pointer_arrays_any)) {
 		lock_take(&lock);
-		/* What was there is overwritten, or a part of it. */
+		/* The copy overwrites these arrays, or parts of them. */
 		for (unsigned i = 0; i < TABLES; i++)
 			if (tables[i] && tables[i]->start < dst + bytes && tables[i]->end > dst)
 				pointer_arrays_forget(i);
@@ -295,7 +303,10 @@ void pointer_arrays_copied(CUdeviceptr dst, CUdeviceptr src, size_t bytes)
 	errno = saved;
 }
 
-/* Where it is left out rows and slices are packed; behind an offset nobody says how (copy_extent.c). */
+/*
+ * Fills in pitch and height where they are left out and rows and slices are packed. With an offset the packing is not
+ * documented (copy_extent.c), so they stay 0.
+ */
 static struct pointer_arrays_side pointer_arrays_packed(const struct pointer_arrays_side *side,
 							const struct copy_extent *extent)
 {
@@ -308,7 +319,7 @@ static struct pointer_arrays_side pointer_arrays_packed(const struct pointer_arr
 	return known;
 }
 
-/* Where the bytes begin, if there are no gaps between them. */
+/* Returns true, and sets *ret_first, if there are no gaps between the bytes. */
 static bool is_run(const struct pointer_arrays_side *side, const struct copy_extent *extent, CUdeviceptr *ret_first)
 {
 	size_t bytes, all;
@@ -351,7 +362,7 @@ void pointer_arrays_copied_box(const struct pointer_arrays_side *dst, const stru
 	}
 }
 
-/* ---- what is named ---- */
+/* ---- launches ---- */
 
 static bool pointer_arrays_follows(struct table *table, uint64_t function)
 {
