@@ -1,10 +1,12 @@
 /*
- * A ring has one writer, its thread, and one reader, the drainer. The writer fills words behind the head and moves the
- * head over them when the record is whole; the drainer reads up to the head and moves the tail. Of the tail the writer
- * keeps what it saw last, and looks again only when that leaves no room.
+ * The writing side of the trace: gives each thread a ring and writes the records of its events into it.
  *
- * A record is begun, filled and committed; a submission's is filled while its operands are read. Whoever comes in
- * between on the same thread (a signal handler) loses its event, and is counted.
+ * A ring has one writer, its thread, and one reader, the drainer. The writer fills words after the head and advances
+ * the head when the record is complete; the drainer reads up to the head and advances the tail. The writer keeps the
+ * last tail that it read, and reads it again only if that leaves no space.
+ *
+ * A record is begun, filled and committed; that of a submission is filled while its operands are read. An event of a
+ * signal handler that interrupts this on the same thread is dropped and counted.
  */
 #include "policy/policy.h"
 #include "shim/base/lock.h"
@@ -68,7 +70,7 @@ static void push_ring(struct ring *ring)
 	while (!atomic_compare_exchange_weak(&trace_rings, &first, ring));
 }
 
-/* One that a thread has left, and that is empty. */
+/* Returns an empty ring whose thread has ended, marked as taken, or NULL. */
 static struct ring *old_ring(void)
 {
 	for (struct ring *ring = atomic_load(&trace_rings); ring; ring = ring->next) {
@@ -80,7 +82,12 @@ static struct ring *old_ring(void)
 	return NULL;
 }
 
-/* The thread begins with the first event of the process, so that a process that has none gets neither it nor a file. */
+/*
+ * Starts the drainer at the first event of the process, so that a process without events gets neither a thread nor a
+ * file.
+ *
+ * Locking: takes TRACE_START.
+ */
 static bool has_thread(void)
 {
 	lock_take(&start_one);
@@ -96,7 +103,7 @@ static bool has_thread(void)
 
 static struct ring *take_ring(void)
 {
-	char name[16] = "?"; /* as long as the kernel lets a name be */
+	char name[16] = "?"; /* the kernel's limit for a thread name */
 	int saved = errno;
 
 	if (!has_thread()) {
@@ -140,7 +147,7 @@ static inline void trace_put(struct ring *ring, uint64_t word)
 		ring->words[ring->at++ % RING_WORDS] = word;
 }
 
-/* NULL: it is lost. */
+/* Returns the thread's ring, or NULL if the event is dropped. */
 static inline struct ring *trace_begin(void)
 {
 	struct ring *ring = mine;
@@ -152,7 +159,7 @@ static inline struct ring *trace_begin(void)
 		return NULL;
 	}
 	atomic_store_explicit(&ring->busy, true, memory_order_relaxed);
-	atomic_signal_fence(memory_order_seq_cst); /* a handler that comes from here on sees it */
+	atomic_signal_fence(memory_order_seq_cst); /* a signal handler from here on sees `busy` */
 	ring->full = false;
 	ring->at = atomic_load_explicit(&ring->head, memory_order_relaxed);
 	trace_put(ring, 0);
@@ -221,13 +228,16 @@ void trace_submit_commit(uint64_t function, uint32_t id, int device)
 	trace_commit(ring, TRACE_submit, id, clock_now());
 }
 
-/* Copies and sets have a number for each length, which is told by what they name: here they are their entry point. */
+/*
+ * The function of a copy or set is a number with bit 63 set that also depends on its length. The addresses of the
+ * record give the length already, so the trace uses the entry point.
+ */
 uint64_t trace_function(uint64_t function, uint32_t id)
 {
 	return function >> 63 ? id : function;
 }
 
-/* ---- beginning and end ---- */
+/* ---- start and end ---- */
 
 static const char *trace_pattern(void)
 {
@@ -255,7 +265,7 @@ void trace_end(void)
 	if (!trace_is_on())
 		return;
 	state_stop();
-	/* Without any event there is no file, and none is made for its end. */
+	/* Without events there is no file, and none is created just for `end`. */
 	if (atomic_load(&trace_rings) || trace_lost())
 		drain_last();
 	if (trace_lost())

@@ -1,10 +1,10 @@
 /*
- * How it works. A frame grows in one buffer: its head's place first, then the events, each written only after there is
- * room for all of it, so that nothing is half there when memory ends.
+ * The codec of trace files. A frame grows in one buffer, which begins with space for the frame's head. An event is
+ * written only once the buffer has space for all of it, so that a lack of memory leaves no partial event.
  *
- * What was submitted before is found by a hash of 128 bits of the function, the device and all addresses; the names
- * themselves are not kept. The table has a limit: past it the oldest of a few neighbours makes room, and what is then
- * submitted again is written in full again, which costs bytes and nothing else.
+ * Earlier submissions are found by a hash of 128 bits of the function, the device and all addresses; the addresses
+ * themselves are not kept. The table is limited: once it is full, a new entry replaces the oldest of a few
+ * neighbours. A submission that was replaced is written in full when it is repeated, which costs only bytes.
  */
 #include "shim/trace/trace_code.h"
 
@@ -12,11 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FRAME_HEAD   24 /* bytes; trace_code.h */
+#define FRAME_HEAD   24 /* bytes; see trace_code.h */
 #define VARINT_MOST  10
 #define FRAME_MOST   (1u << 30)
 #define TABLE_FIRST  1024
-#define TABLE_MOST   (1u << 19) /* 12 MiB; a training step has some thousand different submissions */
+#define TABLE_MOST   (1u << 19) /* 12 MiB; a training step has a few thousand different submissions */
 #define NEIGHBOURS   8
 #define FILE_MAGIC_N 8
 
@@ -85,7 +85,7 @@ static void put_fixed(uint8_t *at, uint64_t value, unsigned bytes)
 		at[i] = (uint8_t)(value >> 8 * i);
 }
 
-/* NULL: it does not end within the frame, or is longer than a number of 64 bits. */
+/* Returns the position after the number, or NULL if it exceeds the frame or 64 bits. */
 static const uint8_t *trace_code_get(const uint8_t *at, const uint8_t *end, uint64_t *ret_value)
 {
 	uint64_t value = 0;
@@ -107,18 +107,18 @@ static const uint8_t *trace_code_get(const uint8_t *at, const uint8_t *end, uint
 /* ---- writing ---- */
 
 struct known {
-	uint64_t a, b; /* a hash of what was submitted; both 0: the slot is free */
-	uint64_t number;
+	uint64_t a, b;   /* hash of the submission; a is 0 if the slot is free */
+	uint64_t number; /* ordinal of its `submit` event */
 };
 
 struct trace_writer {
 	uint8_t *frame;
 	size_t bytes, room;
 	uint32_t thread;
-	uint64_t begun, before; /* times: of the frame, of its last event */
+	uint64_t begun, before; /* time of the frame and of its last event */
 	struct known *table;
-	size_t n_slots, n_known; /* slots: a power of two */
-	uint64_t n_submits;      /* written, ever */
+	size_t n_slots, n_known; /* n_slots is a power of two */
+	uint64_t n_submits;      /* `submit` events written so far */
 };
 
 struct trace_writer *trace_writer_new(void)
@@ -169,7 +169,7 @@ static bool make_room(struct trace_writer *writer, size_t more)
 	return true;
 }
 
-/* One step of a hash of 64 bits: multiplication carries up, the shift brings it down again. */
+/* One step of a 64-bit hash: the multiplication spreads bits upwards, the shift downwards. */
 static uint64_t trace_code_mix(uint64_t hash, uint64_t word)
 {
 	hash = (hash ^ word) * UINT64_C(0x9fb21c651e98df25);
@@ -188,7 +188,7 @@ static struct known key_of(const struct trace_event *event)
 		key.a = trace_code_mix(trace_code_mix(key.a, unit), event->named[i].bytes);
 		key.b = trace_code_mix(trace_code_mix(key.b, event->named[i].bytes), unit);
 	}
-	key.a |= 1; /* never a free slot */
+	key.a |= 1; /* distinguishes it from a free slot */
 	return key;
 }
 
@@ -197,7 +197,7 @@ static struct known *slot_at(const struct trace_writer *writer, const struct kno
 	return &writer->table[(key->b + i) & (writer->n_slots - 1)];
 }
 
-/* The slot that has the key; or else one to put it into: free, or the oldest there. */
+/* Returns the slot with the key, or else the slot to store it in: a free one, or the oldest neighbour. */
 static struct known *look_up(const struct trace_writer *writer, const struct known *key, bool *ret_found)
 {
 	struct known *oldest = slot_at(writer, key, 0);
@@ -215,7 +215,7 @@ static struct known *look_up(const struct trace_writer *writer, const struct kno
 	return oldest;
 }
 
-/* Twice the table, where memory and the limit allow; where not, it stays and forgets. */
+/* Doubles the table if memory and the limit allow it; otherwise new entries replace old ones. */
 static void grow_table(struct trace_writer *writer)
 {
 	struct trace_writer next = {.n_slots = 2 * writer->n_slots};
@@ -231,7 +231,7 @@ static void grow_table(struct trace_writer *writer)
 	writer->n_slots = next.n_slots;
 }
 
-/* Was it submitted before, and as which number? If not it is known from now on. */
+/* Returns true, and the number of the earlier submission, if it is known. Otherwise adds it to the table. */
 static bool is_known(struct trace_writer *writer, const struct trace_event *event, uint64_t *ret_number)
 {
 	struct known key = key_of(event);
@@ -265,7 +265,7 @@ static uint8_t *put_named(uint8_t *at, const struct trace_named *named, uint64_t
 	return at;
 }
 
-/* More bytes than the event can take. SIZE_MAX: more than a frame has. */
+/* Returns an upper bound of the event's bytes, or SIZE_MAX if a frame cannot hold it. */
 static size_t most_bytes(const struct trace_event *event)
 {
 	size_t most = 1 + VARINT_MOST * (2 + TRACE_FIELDS);
@@ -321,7 +321,7 @@ const void *trace_frame_end(struct trace_writer *writer, size_t *ret_bytes)
 	return frame;
 }
 
-/* "fields=4,9,6,...\n": by it a reader of another version knows where the events of this one end. */
+/* Writes "fields=4,9,6,...\n", from which a reader of another version knows where each event ends. */
 static size_t fields_line(char *room, size_t bytes)
 {
 	size_t n = 0;
@@ -378,7 +378,7 @@ bool trace_shape_read(const char *value, struct trace_shape *ret_shape)
 	return true;
 }
 
-/* NULL: damaged. More names than there is room for are read all the same, so that what follows is found. */
+/* Returns the position after the addresses, or NULL if they are damaged. Skips those that `named` has no room for. */
 static const uint8_t *get_named(const uint8_t *at, const uint8_t *end, struct trace_named *named, size_t most,
 				const struct trace_event *event)
 {

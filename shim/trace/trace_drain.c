@@ -1,13 +1,13 @@
 /*
- * The drainer: wakes some 20 times a second, or when a ring is half full, and makes of each ring's new records one frame,
- * written by one write(2). First it notes how far each ring goes and then tells the names there are by then: every number
- * that a record has is explained before it.
+ * The drainer: a thread that empties the rings into the file. It wakes some 20 times a second, or when a ring is half
+ * full, and turns the new records of each ring into one frame, which it writes by one write(2). It first notes how far
+ * each ring is filled and then writes the new names, so that the name of every number precedes the records that use it.
  *
- * Functions are numbered here, in the order in which they are seen. A handle may come again for another kernel once its
- * module is gone: then function_generation() changes, and all functions get new numbers.
+ * Functions are numbered here in the order of their first appearance. Once a module is unloaded, the driver may reuse a
+ * handle for another kernel; function_generation() changes then, and all functions get new numbers.
  *
- * Lock: `drain`, over the writer and the file; of the drainer, and of the exiting thread that empties the rings for the
- * last time. The last of all locks, except that names and figures are looked up under it, which take none.
+ * Locking: `drain` (rank TRACE_FILE) protects the writer and the file. The drainer takes it, and the exiting thread
+ * that empties the rings a last time. Under it names and figures are looked up, which takes no other lock.
  */
 #include "policy/policy.h"
 #include "shim/base/lock.h"
@@ -34,20 +34,20 @@
 
 #define EVERY_NS  50000000
 #define SAMPLE_NS 100000000
-/* At the end of the process the drainer, which may have little time of the processor, is waited for so long. */
+/* How long the end of the process waits for the drainer, which may get little processor time. */
 #define LAST_MS     100
 #define NICE        10
 #define STACK_BYTES (1 << 20)
 
-#define FUNCTIONS_MOST (1u << 15) /* known at a time; then all are forgotten */
-#define NUMBERS_MOST   (1u << 20) /* as many as a reader takes; what comes then has number 0, which is never named */
+#define FUNCTIONS_MOST (1u << 15) /* remembered at a time; beyond that all are forgotten */
+#define NUMBERS_MOST   (1u << 20) /* the limit of readers; functions beyond it have number 0, which never gets a name */
 #define NAMED_FIRST    1024
 
 static struct lock drain = LOCK_INIT(LOCK_TRACE_FILE);
 static const struct policy *policy;
 static _Atomic uint32_t hurry;
 
-/* Under `drain`. */
+/* Protected by `drain`. */
 static struct trace_writer *writer;
 static struct trace_file file = {.fd = -1};
 static bool failed, closed;
@@ -117,7 +117,7 @@ static void tell_rules(void)
 	add_name(TRACE_THREADS, 0, "spillway");
 }
 
-/* The file, with the first event. False: there is none. */
+/* Opens the file at the first event. Returns false if there is no file. */
 static bool is_open(void)
 {
 	static char head[16384], text[12288];
@@ -169,7 +169,7 @@ static struct function *slot_of(uint64_t function)
 	return &functions[at % (2 * FUNCTIONS_MOST)];
 }
 
-/* What is 0 (no function) gets number 0. */
+/* Returns 0 for function 0, which means none. */
 static uint64_t number_of(uint64_t function, uint32_t id)
 {
 	if (!function)
@@ -197,7 +197,7 @@ static uint64_t word_at(const struct ring *ring, uint64_t at)
 	return ring->words[at % RING_WORDS];
 }
 
-/* The addresses of a submission. False: no memory. */
+/* Reads the addresses of a submission into `named`. Returns false without memory. */
 static bool read_named(const struct ring *ring, uint64_t at, uint64_t end, size_t *ret_n)
 {
 	size_t n = 0;
@@ -220,7 +220,7 @@ static bool read_named(const struct ring *ring, uint64_t at, uint64_t end, size_
 	return true;
 }
 
-/* Returns the place of the next one. */
+/* Adds the record at `at` to the frame. Returns the position of the next record. */
 static uint64_t write_record(const struct ring *ring, uint64_t at)
 {
 	uint64_t head = word_at(ring, at), end = at + RECORD_WORDS(head);
@@ -278,8 +278,8 @@ static void drain_ring(struct ring *ring)
 /* ---- figures ---- */
 
 /*
- * Devices without figures of their own are left out: to a reader they have no samples. Once a device has been sampled it
- * goes on being sampled, with zeros.
+ * Adds a sample of a device if it differs from the previous one. Devices that have no figures are left out; a reader
+ * finds no samples of them. Once a device has been sampled, it continues to be, with zeros.
  */
 static void sample_one(const struct trace_source_device *device, void *argument)
 {
@@ -300,7 +300,7 @@ static void sample_one(const struct trace_source_device *device, void *argument)
 	*last = event;
 }
 
-/* The last is always told, however short the run. */
+/* Samples all devices at most every SAMPLE_NS. The last sample is always taken, however short the run. */
 static void trace_drain_sample(uint64_t now, bool last)
 {
 	if (sampled && !last && now - sampled < SAMPLE_NS)
@@ -309,9 +309,9 @@ static void trace_drain_sample(uint64_t now, bool last)
 	trace_sources_given->each_device(sample_one, &now);
 }
 
-/* ---- a turn ---- */
+/* ---- one pass over the rings ---- */
 
-/* Names and figures are of no thread of the program's: they are told as the drainer's, number 0. */
+/* Names and figures belong to no thread of the program: they are written as events of the drainer, number 0. */
 static void tell_all(void)
 {
 	uint64_t now = clock_now();
@@ -322,7 +322,7 @@ static void tell_all(void)
 	end_frame();
 }
 
-/* How far this turn goes. A ring that comes on the list later is not looked at before the next one. */
+/* Notes how far this pass reads. Rings that are added to the list later wait for the next pass. */
 static void see_rings(void)
 {
 	for (struct ring *ring = atomic_load(&trace_rings); ring; ring = ring->next) {
@@ -341,7 +341,7 @@ static void trace_drain_turn(void)
 		if (ring->seen != RING_USED && ring->seen != RING_LEFT)
 			continue;
 		drain_ring(ring);
-		/* Nobody writes into it any more, and it is empty now. */
+		/* No thread writes to it any more, and it is empty now. */
 		if (ring->seen == RING_LEFT)
 			atomic_store_explicit(&ring->state, RING_FREE, memory_order_release);
 	}
@@ -388,7 +388,10 @@ bool drain_start(const struct policy *read)
 
 /* ---- the end ---- */
 
-/* A file that may not grow any more sends a signal, which would end the process with another status. */
+/*
+ * Blocks SIGXFSZ meanwhile: a write beyond the limit on the size of files raises it, which would change the exit
+ * status of the process.
+ */
 static void write_last(void)
 {
 	const struct timespec now = {0};

@@ -1,5 +1,5 @@
 /*
- * The file of a trace: its name, its head, and writing to it.
+ * The file of a trace: expands its name, creates it, composes its head, and writes to it.
  */
 #include "policy/policy.h"
 #include "shim/base/rank.h"
@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Names that are there already: so many more are tried. */
+/* How many further names are tried if the name exists already. */
 #define TRIES 1000
 
 /* ---- the name ---- */
@@ -43,7 +43,7 @@ static const char *value_of(char letter, char room[256])
 	}
 }
 
-/* What is put in is one part of a name, never more of a path. */
+/* Replaces '/' in values, so that a value never adds a folder to the path. */
 static bool trace_file_append(char *name, size_t bytes, size_t *at, const char *text, size_t n, bool is_value)
 {
 	if (n >= bytes - *at)
@@ -83,7 +83,7 @@ static int trace_file_make(struct trace_file *file)
 	file->fd = open(file->name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (file->fd < 0)
 		return errno;
-	/* Where the program has closed one of the first three, what it prints there is not for us. */
+	/* If the program has closed standard input, output or error, its later output must not reach the trace. */
 	if (file->fd <= STDERR_FILENO) {
 		int low = file->fd;
 
@@ -103,15 +103,15 @@ static int trace_file_make(struct trace_file *file)
 }
 
 /*
- * A name that is there already gets the process's number behind it, and then further numbers: the other ranks and
- * children of one command come here with the same name.
+ * If the name exists already, appends the process ID, and then further numbers: other ranks and child processes of one
+ * command use the same pattern.
  */
 int file_make(struct trace_file *file, const char *pattern)
 {
 	bool unique;
 
 	file->fd = -1;
-	/* Room for what is put behind it. */
+	/* Leaves room for the suffix. */
 	if (!file_expand(pattern, file->name, sizeof(file->name) - 32, &unique))
 		return ENAMETOOLONG;
 	size_t n = strlen(file->name);
@@ -160,11 +160,11 @@ void file_close(struct trace_file *file)
 	file->fd = -1;
 }
 
-/* ---- its head ---- */
+/* ---- the head ---- */
 
 struct text {
 	char *at;
-	size_t left; /* with the final zero */
+	size_t left; /* bytes, with the terminating zero */
 };
 
 __attribute__((format(printf, 2, 3))) static void add(struct text *text, const char *format, ...)
@@ -175,14 +175,14 @@ __attribute__((format(printf, 2, 3))) static void add(struct text *text, const c
 	int n = vsnprintf(text->at, text->left, format, arguments);
 	va_end(arguments);
 	if (n < 0 || (size_t)n >= text->left) {
-		*text->at = 0; /* all of it or nothing */
+		*text->at = 0; /* a line is added whole or not at all */
 		return;
 	}
 	text->at += n;
 	text->left -= (size_t)n;
 }
 
-/* The command line with blanks between its words, cut where it is long; what is no text becomes '?'. */
+/* Adds the command line, its words separated by blanks, cut if it is long. Control characters become '?'. */
 static void add_command(struct text *text)
 {
 	char command[2048];

@@ -11,22 +11,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SLOTS 4096 /* places that allocate, or names of ranges; numbers 1 ... SLOTS - 1 */
-#define TRIED 64   /* slots in which one may be */
+#define SLOTS 4096 /* call sites, or names of ranges; numbers 1 ... SLOTS - 1 */
+#define TRIED 64   /* slots that are searched for a name */
 
 struct name {
-	uint64_t hash; /* of the text, or the address itself */
+	uint64_t hash; /* hash of the text, or the address of a call site */
 	char text[];
 };
 
 struct table {
 	_Atomic(struct name *) slot[SLOTS];
 	/*
-	 * Slots that are taken or are about to be: never fewer than there are. Whoever finds a name may use its number
-	 * before the one that made it goes on, and the drainer must not believe that there is nothing new then.
+	 * Upper bound of the slots in use; counted before a slot is taken. Another thread may find a name and use its
+	 * number before the thread that stored it continues; the drainer must see then that there is a new name.
 	 */
 	atomic_uint n;
-	bool told[SLOTS]; /* the drainer's, as the next */
+	bool told[SLOTS]; /* this and the next: drainer only */
 	unsigned n_told;
 };
 
@@ -42,7 +42,10 @@ static bool take_slot(struct table *table, uint64_t at, struct name *made, struc
 	return false;
 }
 
-/* The number of the name with this hash and text; made where it is not there. text NULL: the hash says all. */
+/*
+ * Returns the number of the name with this hash and text, which it creates if necessary. text NULL: compares the hash
+ * only.
+ */
 static uint64_t number_of(struct table *table, uint64_t hash, const char *text,
 			  struct name *(*make)(uint64_t hash, const char *text))
 {
@@ -57,7 +60,7 @@ static uint64_t number_of(struct table *table, uint64_t hash, const char *text,
 			return 0;
 		if (!there && take_slot(table, at, made, &there))
 			return at;
-		/* There, or another thread was faster, with this one or another. */
+		/* The slot was in use, or another thread has just filled it, with this name or another. */
 		if (there->hash == hash && (!text || !strcmp(there->text, text))) {
 			free(made);
 			return at;
@@ -79,7 +82,7 @@ static struct name *trace_names_copy(uint64_t hash, const char *text)
 	return name;
 }
 
-/* "libtorch_cuda.so+0x1234" */
+/* Makes a text like "libtorch_cuda.so+0x1234" for a call site. */
 static struct name *trace_names_describe(uint64_t hash, const char *text)
 {
 	char room[320];

@@ -1,5 +1,5 @@
 /*
- * Whether the trace is on, and the list of rings.
+ * The state of the trace: whether it is on, and the list of rings.
  */
 #include "shim/base/log.h"
 #include "shim/trace/trace_internal.h"
