@@ -1,3 +1,7 @@
+/*
+ * Counters, histograms and gauges of the statistics page, and the names of unknown entry points. Nothing here takes a
+ * lock.
+ */
 #include "shim/stats/stats.h"
 #include "shim/base/clock.h"
 
@@ -55,13 +59,13 @@ static void gauge_add(_Atomic uint64_t *live, _Atomic uint64_t *most, uint64_t b
 }
 
 /*
- * Bytes times time, without a lock and without reading old values: bytes that arrive at time t count as present since
- * the start, less bytes x t. stats_page_get() adds the present bytes times now. The sums may overflow; their
- * difference is still right.
+ * Integrates bytes over time without a lock and without reading old values: bytes that arrive at time t subtract
+ * bytes x t, bytes that leave add it, and stats_page_get() adds the present bytes x now. The sums may overflow; their
+ * difference is still correct.
  */
 static void stats_weigh(uint64_t bytes, bool comes)
 {
-	static _Atomic uint64_t away; /* on the host, and on devices that lend memory */
+	static _Atomic uint64_t away; /* bytes on the host and on devices that lend memory */
 	uint64_t before = comes ? atomic_fetch_add_explicit(&away, bytes, memory_order_relaxed)
 				: atomic_fetch_sub_explicit(&away, bytes, memory_order_relaxed);
 	uint64_t after = comes ? before + bytes : before - bytes;

@@ -1,10 +1,10 @@
 /*
  * The statistics page as a file. The page begins as static memory, where counting starts before anything is known of
  * the process. When the process first uses CUDA memory, a file of the same size is filled with the counts and mapped
- * over it, at the same address; so counting never has to look up the page. Counts of other threads between the copy
- * and the exchange are lost: that is before the first allocation, so only refusals or unknown names can be concerned.
+ * over it, at the same address; so counting never has to look up the page. Counts by other threads between the copy
+ * and the mapping are lost; this is before the first allocation, so it can only affect refusals or unknown names.
  *
- * The file is held (user_dir.h) by being mapped; no descriptor stays open for it.
+ * The mapping keeps the file's lock (user_dir_hold()); no descriptor stays open for it.
  *
  * All blocks of the file are allocated before it is mapped: in a full file system a write would raise SIGBUS.
  */
@@ -27,7 +27,7 @@ static struct {
 	bool is_there;
 	pid_t owner;
 	char name[64];
-	char path[300]; /* as it was when the file was made */
+	char path[300]; /* path of the file at its creation; empty: not known */
 	dev_t device;
 	ino_t inode;
 } file;
@@ -66,8 +66,8 @@ static void say_who(const struct stats_about *about)
 }
 
 /*
- * What was counted in the memory of before after it was copied: nothing is any more, for the mapping is another one in
- * all threads. So no figure is lost when a file is made again.
+ * Adds what was counted in the old memory after it was copied. No thread counts there any more, since the new mapping
+ * applies to all threads. So no count is lost when a file is created again.
  */
 static void add_missed(const uint64_t *before, const uint64_t *copied, size_t bytes)
 {
@@ -78,16 +78,19 @@ static void add_missed(const uint64_t *before, const uint64_t *copied, size_t by
 			__atomic_fetch_add(&now[i], before[i] - copied[i], __ATOMIC_RELAXED);
 }
 
-/* Filled with what there is now, and in the place of the page. */
+/*
+ * Fills the file with the present figures and maps it over the page. `from`: buffer for a copy. Returns 0 or a
+ * negative errno.
+ */
 static int put_in_place(int fd, char *from)
 {
 	size_t bytes = sizeof(stats), done = 0;
 	struct rlimit limit;
 
-	/* C libraries that do not align what the linker aligned. */
+	/* Some C libraries ignore the alignment that the linker requested. */
 	if ((uintptr_t)&stats % STATS_ALIGN || sysconf(_SC_PAGESIZE) > STATS_ALIGN)
 		return -ENOTSUP;
-	/* A file beyond the limit is a signal that ends the program. */
+	/* Writing beyond the limit raises a signal that ends the program. */
 	if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < bytes)
 		return -EFBIG;
 	int error = posix_fallocate(fd, 0, (off_t)bytes);
@@ -101,7 +104,7 @@ static int put_in_place(int fd, char *from)
 			return -errno;
 		done += n > 0 ? (size_t)n : 0;
 	}
-	/* The memory of before, at another address; there is none before the first file. */
+	/* Maps the old file's memory at a second address; the first time there is no old file. */
 	void *before = file.is_there ? mremap(&stats, 0, bytes, MREMAP_MAYMOVE) : MAP_FAILED;
 	void *at = mmap(&stats, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
 	if (before != MAP_FAILED) {
@@ -148,14 +151,17 @@ static int make_file(void)
 	int fd = open_new(&folder);
 	if (fd < 0 && errno == EEXIST) {
 		/*
-		 * Of this very process, before an exec(), or of one in another PID namespace: that is held, and
-		 * stays.
+		 * The file is this process's own from before an exec(), or that of a process in another PID
+		 * namespace, which is held and stays.
 		 */
 		user_dir_remove_left(&folder, file.name);
 		fd = open_new(&folder);
 	}
 	if (fd < 0 && errno == EEXIST) {
-		/* Two containers that share the folder: both are process 1, started in the same tick. */
+		/*
+		 * Example: in two containers that share the folder, both processes are PID 1, started in the same
+		 * tick.
+		 */
 		snprintf(file.name, sizeof(file.name), "%llu-%llu-%016llx" STATS_TAIL, (unsigned long long)stats.pid,
 			 (unsigned long long)stats.started, (unsigned long long)stats.identity);
 		fd = open_new(&folder);
@@ -168,7 +174,7 @@ static int make_file(void)
 		error = copy == MAP_FAILED ? -errno : put_in_place(fd, copy);
 		if (copy != MAP_FAILED)
 			munmap(copy, sizeof(stats));
-		/* Whoever makes it shorter ends this process by SIGBUS. The mapping needs no mode. */
+		/* Read-only, since truncating the file would end this process by SIGBUS. The mapping stays writable. */
 		if (!error && fchmod(fd, S_IRUSR) != 0)
 			error = -errno;
 		if (error)
@@ -183,7 +189,7 @@ static int make_file(void)
 	return error;
 }
 
-/* Advice for the reader of the message. */
+/* Returns advice for the message about an errno. */
 static const char *way_out(int error)
 {
 	switch (error) {
@@ -201,7 +207,7 @@ static const char *way_out(int error)
 	}
 }
 
-/* The figures are counted all the same; it is the others who do not see them. */
+/* The figures are still counted, but other processes cannot see them. */
 static void say_unseen(int error)
 {
 	log_once("`spillway top` cannot see process %d: no file of %zu KiB for its figures: %s; %s", (int)getpid(),
@@ -233,7 +239,7 @@ void stats_know_device(int ordinal, const char *name, const unsigned char uuid[1
 
 void stats_know_rule(int rule, const char *name)
 {
-	/* The first is "no rule", the last all that are beyond. */
+	/* The first entry is "no rule", the last all further rules. */
 	if (rule < -1 || rule + 1 >= STATS_RULES)
 		return;
 	snprintf(stats.rule[rule + 1].name, STATS_TEXT, "%s", rule + 2 == STATS_RULES ? "all further rules" : name);
@@ -327,7 +333,7 @@ void stats_child(void)
 {
 	if (!file.is_there)
 		return;
-	/* Nothing but a mapping: a child of a fork may do little. Its counts begin at zero and go nowhere. */
+	/* A child of a fork may do little, so only map new memory. Its counts start at 0 and are in no file. */
 	file.is_there = false;
 	mmap(&stats, sizeof(stats), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_ANONYMOUS, -1, 0);
 }

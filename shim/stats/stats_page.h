@@ -1,14 +1,16 @@
 /*
- * stats_page.h: the figures of a process as they lie in memory, and, once it uses CUDA memory, in a file that others of
- * the same user may map and read: PID-START.stats in the user's private folder (user_dir.h), mode 0600, or
- * PID-START-ID.stats where a process of another PID namespace has the former name. It is removed at exit and stays after a
- * crash, with the last figures in it; who finds one whose process is gone, and a day old, removes it.
+ * stats_page.h: the statistics page, which holds the figures of a process. It is in memory, and, once the process
+ * uses CUDA memory, in a file that other processes of the same user may map and read: PID-START.stats in the user's
+ * private folder (user_dir.h), mode 0600, or PID-START-ID.stats if a process of another PID namespace has the former
+ * name. The file is removed at exit. After a crash it stays, with the last figures; another process removes it once
+ * it is a day old.
  *
- * Used by the library and by the tool, so it needs libc alone. Every number is 8 bytes and written on its own, by relaxed
- * atomics: a reader sees each one whole, but two of them need not fit together to the byte while the program runs.
- * A reader believes nothing in the file: texts may lack their end, sizes may be anything.
+ * The library and the tool both use the page, so it needs only libc. Every number has 8 bytes and is written
+ * separately, by relaxed atomics: a reader sees each number whole, but two numbers need not be consistent to the byte
+ * while the program runs. A reader must not trust the file: texts may lack their terminating zero, and sizes may have
+ * any value.
  *
- * The first number is the size of the whole, the second the version; nothing else is promised between versions.
+ * The first number is the size of the page, the second the version; nothing else is stable between versions.
  */
 #ifndef SPILLWAY_STATS_PAGE_H
 #define SPILLWAY_STATS_PAGE_H
@@ -19,26 +21,26 @@
 #define STATS_VERSION 5
 #define STATS_MAGIC   0x5753544154530a31u
 #define STATS_TAIL    ".stats"
-/* What has not been measured, in any number of the page: shown as n/a, never as 0. */
+/* Value of any number that has not been measured; shown as n/a, never as 0. */
 #define STATS_NA UINT64_MAX
 
-/* Whole pages of memory: what lies behind it is not to be covered by the file. */
+/* Alignment and granularity of the page, so that mapping the file covers no other variable. */
 #ifdef __x86_64__
 #define STATS_ALIGN 4096
 #else
-#define STATS_ALIGN 65536 /* the largest pages of aarch64 */
+#define STATS_ALIGN 65536 /* largest page size of aarch64 */
 #endif
 
-#define STATS_DEVICES 16  /* with figures of their own; more devices count in those of the process alone */
-#define STATS_RULES   64  /* number 0 is "no rule", the last one all that are beyond */
+#define STATS_DEVICES 16  /* devices with figures; further ones count only in those of the process */
+#define STATS_RULES   64  /* number 0 is "no rule", the last one all further rules */
 #define STATS_SITES   256 /* number 0 is "all others" */
-/* The last: what chunks cost that small allocations of several sites share. It has figures alone. */
+/* The last site: the cost of chunks that small allocations of several sites share. It has only figures. */
 #define STATS_SMALL      (STATS_SITES - 1)
 #define STATS_SMALL_TEXT "small allocations"
 #define STATS_TEXT       64
 #define STATS_LINE       512
 
-/* Of the time between two looks at a wait that much counts, ns: more has passed only where the process was stopped. */
+/* Limit of the time counted between two checks of a wait, ns: more passes only if the process was stopped. */
 #define WAITING_MOST_NS 200000000u
 
 enum place {
@@ -65,7 +67,7 @@ enum histogram {
 	HISTOGRAM_COUNT, /* must be last */
 };
 
-/* Who serves an allocation; the numbers are those of enum policy_use. */
+/* Backends that serve allocations, numbered as in enum policy_use. */
 #define STATS_BACKENDS 5
 
 enum stats_state {
@@ -74,35 +76,35 @@ enum stats_state {
 	STATS_ENDED,
 };
 
-/* Where page faults are counted (faults.h). Slots are STATS_NA where nothing counts them. */
+/* Counters of page faults (faults.h); STATS_NA if they are not counted. */
 enum stats_fault {
 #define FAULT(NAME, ...) FAULT_##NAME,
 #include "shim/stats/stats.def"
 	FAULT_COUNT, /* must be last */
 };
 
-/* What a device has to do with another one that may lend memory to it. */
+/* Figures of a device and another one that may lend memory to it. */
 enum stats_link_figure {
 #define LINK(NAME, ...) LINK_##NAME,
 #include "shim/stats/stats.def"
 	LINK_COUNT, /* must be last */
 };
 
-/* What lies between them, as far as the driver says: it is asked when a heap is made that is to borrow. */
+/* The connection between the two, as reported by the driver. It is queried when a heap that is to borrow is created. */
 enum stats_link_kind {
 	STATS_LINK_UNASKED, /* the policy does not name it, or the device has no heap */
-	STATS_LINK_NONE,    /* the one does not reach the other */
-	STATS_LINK_PCIE,    /* it does, and atomics do not work over it natively */
-	STATS_LINK_NVLINK,  /* they do */
-	STATS_LINK_UNKNOWN, /* the driver does not tell whether they do */
+	STATS_LINK_NONE,    /* no peer access */
+	STATS_LINK_PCIE,    /* peer access without native atomics */
+	STATS_LINK_NVLINK,  /* peer access with native atomics */
+	STATS_LINK_UNKNOWN, /* peer access; the driver does not report atomics */
 	STATS_LINK_KINDS,   /* must be last */
 };
 
 /*
- * Log-linear: below 8 a bucket for each value, then 8 for each power of two. A bucket's middle is within 1/16 (6.25 %) of
- * everything in it.
+ * Log-linear histograms: below 8 each value has a bucket, above each power of two has 8. The middle of a bucket is
+ * within 1/16 (6.25 %) of every value in it.
  */
-#define STATS_BUCKETS 304 /* up to 2^40 ns, 18 minutes; the last takes all that is longer */
+#define STATS_BUCKETS 304 /* up to 2^40 ns, 18 minutes; the last bucket takes all longer times */
 
 static inline unsigned stats_bucket(uint64_t value)
 {
@@ -113,7 +115,7 @@ static inline unsigned stats_bucket(uint64_t value)
 	return bucket < STATS_BUCKETS ? bucket : STATS_BUCKETS - 1;
 }
 
-/* The least value of a bucket. */
+/* Returns the least value of a bucket. */
 static inline uint64_t stats_bucket_least(unsigned bucket)
 {
 	return bucket < 8 ? bucket : (uint64_t)(8 + bucket % 8) << (bucket / 8 - 1);
@@ -129,15 +131,15 @@ struct stats_link {
 };
 
 struct stats_device {
-	_Atomic uint64_t known; /* 0: no such device here; 1: all that does not change is written */
+	_Atomic uint64_t known; /* 0: no such device; 1: its constant members are written */
 	char name[STATS_TEXT];
 	unsigned char uuid[16];
-	_Atomic uint64_t total, budget, used; /* bytes; used: of the budget */
+	_Atomic uint64_t total, budget, used; /* bytes; used counts against budget */
 	_Atomic uint64_t live[PLACE_COUNT], peak[PLACE_COUNT];
 	_Atomic uint64_t fault[FAULT_COUNT];
-	_Atomic uint64_t lent, most_lent; /* bytes, by this device to others */
+	_Atomic uint64_t lent, most_lent; /* bytes that this device lends to others, now and at most */
 	struct stats_figures figures;
-	struct stats_link link[STATS_DEVICES]; /* with those that lend to it */
+	struct stats_link link[STATS_DEVICES]; /* by lender */
 };
 
 struct stats_rule {
@@ -145,41 +147,44 @@ struct stats_rule {
 	struct stats_figures figures;
 };
 
-/* Where in the program memory was asked for, for which use, under which rule, and of what size. */
+/* A site: where in the program memory was allocated, from which backend, under which rule, and of which size. */
 struct stats_site {
-	_Atomic uint64_t known;         /* 0: free; 1: being written; 2: written */
-	uint64_t caller;                /* address; 0: not known */
-	uint64_t device, backend, rule; /* numbers of the tables above */
-	uint64_t least_bytes;           /* a power of two: allocations of that many bytes up to twice as many */
-	char text[STATS_TEXT];          /* "libtorch_cuda.so+0x1234", "" where it is not known */
+	_Atomic uint64_t known;         /* 0: free; 1: being written; 2: complete */
+	uint64_t caller;                /* address, or 0 if it is not known */
+	uint64_t device, backend, rule; /* indices as in the tables of the page */
+	uint64_t least_bytes;  /* a power of two; the site has allocations from this size to below twice this size */
+	char text[STATS_TEXT]; /* "libtorch_cuda.so+0x1234", or "" if it is not known */
 	struct stats_figures figures;
 };
 
 struct stats_page {
 	uint64_t bytes, version;
 	uint64_t magic;
-	/* Constant once the page can be seen. */
-	uint64_t pid,
-	    started; /* started: of the process, in the ticks of /proc/PID/stat: tells whether it is still that process */
-	/* Unique on the machine (base/identity.h); and the PID namespace in which pid is its number, 0: not known. */
+	/* Constant once the page is visible to others. */
+	uint64_t pid, started; /* started: ticks, as in /proc/PID/stat; identifies the process if the PID is reused */
+	/* identity: unique on the machine (base/identity.h). space: the PID namespace of pid, or 0 if not known. */
 	uint64_t identity, space;
-	uint64_t start_ns, start_clock; /* when the page was made: since 1970, and CLOCK_MONOTONIC */
+	uint64_t start_ns, start_clock; /* creation of the page, ns: since 1970, and CLOCK_MONOTONIC */
 	char command[256], policy[STATS_TEXT], policy_hash[STATS_TEXT], mode[16], spillway[16];
-	/* One line: what counts page faults, or why nothing does. It changes: stats_page_line(). */
+	/*
+	 * One line: what counts page faults, or why they are not counted. It may change; read it with
+	 * stats_page_line().
+	 */
 	char fault_source[STATS_LINE];
 	_Atomic uint64_t state; /* enum stats_state */
 	/*
-	 * The last change of what is on the host: how far over_us and host_time are known of a process that was killed.
+	 * CLOCK_MONOTONIC of the last change of the bytes on the host. For a process that was killed, over_us and
+	 * host_time are known up to this time.
 	 */
 	_Atomic uint64_t last_clock;
-	_Atomic uint64_t end_clock; /* CLOCK_MONOTONIC at which it ended; 0: it has not */
-	/* The last look of those who wait for memory on its way, CLOCK_MONOTONIC; 0: nobody waits (stats/waiting.h). */
+	_Atomic uint64_t end_clock; /* end of the process, CLOCK_MONOTONIC; 0 while it runs */
+	/* Last check by a thread that waits for memory, CLOCK_MONOTONIC; 0: no thread waits (stats/waiting.h). */
 	_Atomic uint64_t waiting_since;
 	_Atomic uint64_t host_budget, host_used;
-	/* Pinned host memory that processes of the user share (quota.h): bytes, and how many they are; 0: not shared. */
+	/* Pinned host memory that processes of the user share (quota.h): bytes, number of processes; 0: not shared. */
 	_Atomic uint64_t share_total, share_used, share_ranks, share_most_used, share_most_ranks;
-	_Atomic uint64_t
-	    fault[FAULT_COUNT]; /* of the process: where there are several devices, those of the CPU are of none */
+	/* Faults of the process; with several devices, faults of the CPU count for none of them. */
+	_Atomic uint64_t fault[FAULT_COUNT];
 	_Atomic uint64_t live[PLACE_COUNT], peak[PLACE_COUNT];
 	_Atomic uint64_t counter[STAT_COUNT];
 	_Atomic uint64_t histogram[HISTOGRAM_COUNT][STATS_BUCKETS];
@@ -190,8 +195,9 @@ struct stats_page {
 } __attribute__((aligned(STATS_ALIGN)));
 
 /*
- * How long somebody has waited at that time: what is counted, and what has passed since the last look. Both are read
- * again where they change meanwhile; a copy of the page can only be short by what has passed.
+ * Returns the time during which at least one submission has waited, up to `now`, us: the counter, and the time since
+ * the last check. Reads both again if they change meanwhile. A copy of the page can only lack the time since the last
+ * check.
  */
 static inline uint64_t stats_page_waiting(const struct stats_page *page, uint64_t now)
 {
@@ -208,11 +214,11 @@ static inline uint64_t stats_page_waiting(const struct stats_page *page, uint64_
 }
 
 /*
- * A counter at a time, CLOCK_MONOTONIC in ns. The two that grow with time alone are kept as sums from which the share of
- * what is there is still missing (stats.c); all others are simply read. Of a process that is gone ask for the time of its
- * last sign of life.
+ * Returns a counter at the time `now` (CLOCK_MONOTONIC, ns). over_us and host_time also grow while nothing changes;
+ * they are kept as sums that lack the share of the bytes now present (stats.c), which is added here. All other
+ * counters are simply read. For a process that has ended the caller must pass the time of its last sign of life.
  *
- * Sum and share are two numbers, and between the two changes of them the result is absurd: it is read again then.
+ * Sum and share are two numbers. A result between their two updates is out of range; both are read again then.
  */
 static inline uint64_t stats_page_get(const struct stats_page *page, enum stats_counter stat, uint64_t now)
 {
@@ -237,12 +243,12 @@ static inline uint64_t stats_page_get(const struct stats_page *page, enum stats_
 		if (value <= most)
 			return value;
 	}
-	return value <= most * 2 ? most : 0; /* a little too much, by rounding; or a little less than nothing */
+	return value <= most * 2 ? most : 0; /* slightly too large by rounding, or slightly below 0 */
 }
 
 /*
- * The line about page faults, which whoever looks once a second writes while others may read it: a byte at a time, so that
- * a line that changes just now may be of both, but ends. Returns buffer.
+ * Copies the line about page faults and returns buffer. The tick writes the line while others may read it, byte by
+ * byte: a copy taken during a change may mix both lines, but is terminated.
  */
 static inline char *stats_page_line(const struct stats_page *page, char buffer[STATS_LINE])
 {

@@ -1,8 +1,9 @@
 /*
- * Figures by device, backend, rule and site. A site is found by its key in a table of the page with open addressing; a
- * free place is taken by a compare-and-swap and shows when it is written. A table of 256 is full rarely: sizes count by
- * powers of two, and programs ask for device memory in few places. What finds none counts as site 0, "all others", and for
- * its device, backend and rule all the same: these are in the number that stands for it, beside the place in the table.
+ * Figures by device, backend, rule and site. A site is found by its key in a table of the page with open addressing.
+ * A free entry is taken by a compare-and-swap, and its state says when it is complete. A table of 256 is rarely full:
+ * sizes are rounded to powers of two, and programs allocate device memory in few places. An allocation that finds no
+ * entry counts as site 0, "all others", but still for its device, backend and rule: a site's number contains these as
+ * well as the index in the table.
  */
 #include "shim/base/caller_name.h"
 #include "shim/stats/stats.h"
@@ -12,12 +13,15 @@
 
 enum {
 	FREE,
-	TAKEN,      /* its key is being written */
-	WRITTEN,    /* key and text are there */
-	TRIES = 64, /* places looked at: a full table must not cost a walk through all of it */
+	TAKEN,      /* its key and text are being written */
+	WRITTEN,    /* its key and text are complete */
+	TRIES = 64, /* entries examined: a full table must not cost a walk through all of it */
 };
 
-/* The number: the place in the table, device + 1, backend + 1 (0: none that has figures), rule, and that these are known. */
+/*
+ * Layout of a site's number: index in the table, device + 1, backend + 1 (each 0 if it has no figures), rule, and
+ * KNOWN, which says that the number is not 0.
+ */
 enum { DEVICE_SHIFT = 8, BACKEND_SHIFT = 13, RULE_SHIFT = 16, KNOWN = 1 << 22 };
 _Static_assert(!(STATS_RULES & (STATS_RULES - 1)) && STATS_SITES <= 1 << DEVICE_SHIFT &&
 		   STATS_DEVICES < 1 << (BACKEND_SHIFT - DEVICE_SHIFT) &&
@@ -54,7 +58,7 @@ unsigned stats_site(int device, unsigned backend, int rule, void *caller, uint64
 	uint64_t who = (uintptr_t)caller, number = rule_number(rule);
 	uint64_t least = bytes ? 1ull << (63 - __builtin_clzll(bytes)) : 0;
 	uint64_t hash = (who ^ (uint64_t)device << 56 ^ (uint64_t)backend << 52 ^ number << 44 ^ least) *
-			0x9E3779B97F4A7C15u; /* 2^64 / golden ratio: spreads what differs in few bits */
+			0x9E3779B97F4A7C15u; /* 2^64 / golden ratio: spreads keys that differ in few bits */
 	unsigned others = number_of(device, backend, number);
 	char text[STATS_TEXT] = "";
 	bool has_text = false;
@@ -64,7 +68,10 @@ unsigned stats_site(int device, unsigned backend, int rule, void *caller, uint64
 		struct stats_site *site = &stats.site[at];
 		uint64_t known = atomic_load_explicit(&site->known, memory_order_acquire);
 
-		/* Before the place is taken: the loader may be asked, which may wait for who waits for us below. */
+		/*
+		 * Before the entry is taken: caller_name_text() may query the loader, which may wait for a thread that
+		 * waits for this entry below.
+		 */
 		if (known == FREE && !has_text) {
 			caller_name_text(caller, text, sizeof(text));
 			has_text = true;
@@ -79,7 +86,7 @@ unsigned stats_site(int device, unsigned backend, int rule, void *caller, uint64
 			atomic_store_explicit(&site->known, WRITTEN, memory_order_release);
 			return others | at;
 		}
-		while (known == TAKEN) { /* a moment, once a site */
+		while (known == TAKEN) { /* lasts a moment, at most once for each site */
 			sched_yield();
 			known = atomic_load_explicit(&site->known, memory_order_acquire);
 		}
@@ -93,7 +100,9 @@ unsigned stats_site(int device, unsigned backend, int rule, void *caller, uint64
 
 #define TABLES 4
 
-/* Number 0, of what small allocations of several sites share, is of no device, backend or rule. */
+/*
+ * Returns the tables in which a site counts. Number 0, for chunks that small allocations share, has only STATS_SMALL.
+ */
 static unsigned tables_of(unsigned number, struct stats_figures *ret_tables[TABLES])
 {
 	unsigned device = number >> DEVICE_SHIFT & ((1u << (BACKEND_SHIFT - DEVICE_SHIFT)) - 1);

@@ -1,8 +1,8 @@
 /*
- * The summary. Every line states figures; the last but one names what costs most, and the last gives one piece of
- * advice with the figures that speak for it. Advice is given in the order of what it costs to follow: room that is
- * there and may not be used, a mode that does not move, a mode that stops the GPU, then the group of allocations that
- * moves most.
+ * The summary: composes its lines from the statistics page. Every line states figures; one of the last names the site
+ * that costs most, and the next gives one piece of advice with the figures that support it. The cheapest advice to
+ * follow comes first: memory that is free but beyond the budget, a mode that does not migrate, a mode that stops the
+ * GPU, then the group of allocations that moves most.
  */
 #include "shim/stats/summary.h"
 #include "shim/base/log.h"
@@ -12,18 +12,19 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Waiting that takes less of a run than that is no reason to change anything. */
+/* Share of the run below which waiting is no reason for advice. */
 #define WORTH_IT 0.02
-/* Bytes that a default budget leaves free on the device (device.c): for contexts, libraries, arrays. */
+/* Bytes that a default budget leaves free on the device (device.c), for contexts, libraries and arrays. */
 #define DEVICE_RESERVE ((uint64_t)1 << 30)
 
 #define TEXT 32
 
 struct totals {
-	double run;                                              /* s */
-	uint64_t device_total, budget, need, waiting_us, gap_us; /* waiting_us: at least one submission waited */
+	double run; /* s */
+	/* need: bytes. waiting_us: time during which at least one submission waited. */
+	uint64_t device_total, budget, need, waiting_us, gap_us;
 	uint64_t fault[FAULT_COUNT];
-	bool over; /* something lay on the host though the device was asked for */
+	bool over; /* memory requested on the device was on the host */
 };
 
 __attribute__((format(printf, 3, 4))) static void add(struct summary *summary, unsigned rank, const char *format, ...)
@@ -64,7 +65,7 @@ static struct totals add_up(const struct stats_page *page, uint64_t now)
 	for (unsigned i = 0; i < STATS_DEVICES; i++) {
 		const struct stats_device *device = &page->device[i];
 
-		/* Devices that the process only looked at have no budget that anything was taken from. */
+		/* Skip devices that were only queried: nothing was taken from their budget. */
 		if (!atomic_load(&device->known) || !summary_figure(&device->figures, FIGURE_peak))
 			continue;
 		totals.device_total += atomic_load(&device->total);
@@ -77,7 +78,7 @@ static struct totals add_up(const struct stats_page *page, uint64_t now)
 	return totals;
 }
 
-/* The devices that were used: the name of the first, and how many. */
+/* Names the devices that were used: the first, and the number of further ones. */
 static void name_devices(const struct stats_page *page, char *room, size_t bytes)
 {
 	unsigned n = 0;
@@ -162,7 +163,7 @@ static void say_allocations(const struct stats_page *page, struct summary *summa
 {
 	char spilled[TEXT];
 
-	/* The line that the least is lost with, where one of peers is there, too. */
+	/* If there is also a line about peers, this line is one of the first to be dropped. */
 	add(summary, atomic_load(&page->peak[PLACE_PEER]) ? 10 : 3,
 	    "  %llu allocations, %llu frees, %llu refused, %llu left to the driver",
 	    summary_get(page, STAT_allocations), summary_get(page, STAT_frees), summary_get(page, STAT_refused),
@@ -210,7 +211,7 @@ static void say_moves(const struct stats_page *page, const struct totals *totals
 		    summary_share((double)totals->waiting_us / 1e6, totals->run));
 }
 
-/* The source says "none: ..." of itself, after which n/a would be said twice. */
+/* Strips "none: " from the source's line, which would repeat the n/a. */
 static const char *why_none(const char *source)
 {
 	static const char none[] = "none: ";
@@ -220,7 +221,7 @@ static const char *why_none(const char *source)
 	return strncmp(source, none, sizeof(none) - 1) ? source : source + sizeof(none) - 1;
 }
 
-/* Only who has memory that faults wants to know; and what nothing counts is not 0. */
+/* Skips the line if the process has no memory that faults. Faults that are not counted are n/a, not 0. */
 static void say_faults(const struct stats_page *page, const struct totals *totals, struct summary *summary)
 {
 	char in[TEXT], out[TEXT], source[STATS_LINE];
@@ -238,7 +239,7 @@ static void say_faults(const struct stats_page *page, const struct totals *total
 
 /* ---- what costs most ---- */
 
-/* "rule optim, 12 of 64 to 128 MiB asked for at libtorch_cuda.so+0x1234" */
+/* "12 allocations of 64 MiB to 128 MiB under rule optim, asked for at libtorch_cuda.so+0x1234" */
 static void summary_describe(const struct stats_page *page, const struct stats_site *site, char *room, size_t bytes)
 {
 	char least[TEXT], most[TEXT];
@@ -287,7 +288,7 @@ static void say_costliest(const struct stats_page *page, const struct stats_site
 	    (double)summary_figure(&site->figures, FIGURE_wait_us) / 1e6);
 }
 
-/* Most of what the program has is memory that it made itself, and there was not enough room? */
+/* Advises if most of the memory was created by the program's own cuMemCreate and the device was short. */
 static bool advise_vmm(const struct stats_page *page, const struct totals *totals, struct summary *summary)
 {
 	uint64_t made = summary_get(page, STAT_vmm_bytes);

@@ -34,7 +34,7 @@ static void count_until(uint64_t now)
 		atomic_store(&stats.waiting_since, now);
 }
 
-/* change: of the number of waiting threads. */
+/* Changes the number of waiting threads and counts up to now. Returns the time. Locking: takes WAITING. */
 static uint64_t waiting_count(int change)
 {
 	lock_take(&one);
