@@ -1,10 +1,11 @@
 /*
- * The file is opened for each line: a program may close descriptors that it does not know.
+ * The log of which objects obtained the driver's functions, and how. The file is opened for each line, because a
+ * program may close descriptors that it does not know.
  *
- * What was linked is not looked up through us, so it is read from what the loader has made of it, when the first request
- * comes (a process may be killed) and at the end: the slots of each object's relocations hold the addresses that its calls
- * lead to. That tells the truth about RTLD_DEEPBIND and
- * other libraries that stand in front, too. The list of objects is taken under the loader's lock and read without it.
+ * Linked functions are not looked up through the library. They are read from the loader's results instead, at the
+ * first request (since a process may be killed) and at exit: the slots of each object's relocations hold the
+ * addresses that its calls lead to. These are also correct with RTLD_DEEPBIND and with other libraries that come
+ * first in the search order. The list of objects is taken under the loader's lock and read without it.
  */
 #include "shim/driver/door_log.h"
 #include "shim/driver/real.h"
@@ -35,7 +36,7 @@ enum { OBJECTS_MOST = 4096 };
 
 bool door_log_wanted(void)
 {
-	static _Atomic int known; /* 0 not yet, 1 no, 2 yes */
+	static _Atomic int known; /* 0: not read yet, 1: no, 2: yes */
 	int now = atomic_load_explicit(&known, memory_order_relaxed);
 
 	if (__builtin_expect(!now, 0)) {
@@ -49,7 +50,7 @@ bool door_log_wanted(void)
 
 /* ---- the file ---- */
 
-/* Names of files may hold anything; a field holds neither tab nor line end. */
+/* Replaces control characters, since names may contain any character, but a field neither tab nor newline. */
 static void door_log_clean(char *line, size_t from, size_t to)
 {
 	for (size_t i = from; i < to; i++)
@@ -57,7 +58,7 @@ static void door_log_clean(char *line, size_t from, size_t to)
 			line[i] = '?';
 }
 
-/* "PID kind", fields as format says (with tabs between), and the name of an object at the end, which may be "". */
+/* Writes a line: "PID kind", the fields of format (with their tabs), and last the name of an object unless it is "". */
 __attribute__((format(printf, 3, 4))) static void line_out(const char *kind, const char *object, const char *format,
 							   ...)
 {
@@ -108,7 +109,10 @@ static const char *base_name(const char *path)
 
 /* ---- look-ups ---- */
 
-/* The executable's name is what it was called by; code that was made at run time is nobody's. */
+/*
+ * Returns the object that contains the address, or "?" for code that was generated at run time. For the executable the
+ * loader gives the name that it was called by, so its path is used.
+ */
 static const char *object_of(const void *address, char path[PATH_MAX])
 {
 	Dl_info info, program;
@@ -150,7 +154,7 @@ void door_log_note(enum door door, const char *name, const void *address, const 
 /* ---- what the loader has bound ---- */
 
 struct object {
-	uintptr_t base, from, to; /* from .. to: all of its segments */
+	uintptr_t base, from, to; /* from, to: span of all segments */
 	const ElfW(Dyn) * dynamic;
 	char *path;
 };
@@ -202,10 +206,10 @@ struct table {
 struct tables {
 	const ElfW(Sym) * symbols;
 	const char *names;
-	struct table relocations[2]; /* data, and the procedure linkage table */
+	struct table relocations[2]; /* of data, and of the procedure linkage table */
 };
 
-/* The loader has added the base to most addresses in the dynamic section, but not to those that it cannot write. */
+/* The loader has added the base to addresses in the dynamic section, except in sections that it cannot write. */
 static const void *address_in(const struct object *object, ElfW(Addr) value)
 {
 	return (const void *)(value < object->base ? object->base + value : value);
@@ -269,7 +273,7 @@ static void look_at_slot(const struct objects *objects, const struct object *obj
 	const struct object *self = object_at(objects, (uintptr_t)look_at_slot);
 
 	if (!strcmp(name, "dlsym")) {
-		/* Not bound: it would be ours, or not, at the first call. */
+		/* A slot that is not bound yet (target == object) counts as ours; the first call decides. */
 		links->c_dlsym = target == self || target == object ? "ours" : "past";
 	} else if (is_runtime_name(name)) {
 		if (target && target != object && !strncmp(base_name(target->path), "libcudart", 9))
@@ -320,8 +324,8 @@ static void write_object(const struct objects *objects, const struct object *obj
 }
 
 /*
- * Code of libraries that the loader did not list for us: those opened by dlmopen(). No sscanf: under its newer names it
- * is not in every C library (libc.h).
+ * Writes code of libraries that the loader did not list, which are those opened by dlmopen(). Does not use sscanf(),
+ * whose newer names are not in every C library (libc.h).
  */
 static void write_mapped(const struct objects *objects)
 {
@@ -340,7 +344,7 @@ static void write_mapped(const struct objects *objects)
 		fclose(maps);
 }
 
-/* ---- begin and end ---- */
+/* ---- start and end ---- */
 
 void door_log_begin(void)
 {

@@ -1,8 +1,9 @@
 /*
- * How binding works: the slots are the members of struct real, all function pointers, so the struct is also an array of
- * addresses in the order of enum hook_id. real_bind() asks the loaded libcuda.so.1 for every name and stores what it
- * finds. Looking an address up is a walk over that array (about 350 words): it happens some hundred times at start-up
- * and never on a hot path, which is not worth a hash table that would need a lock.
+ * The table of the driver's real functions and how it is bound. The members of struct real are all function pointers,
+ * so the struct is also an array of addresses in the order of enum hook_id. real_bind() looks up every name in the
+ * loaded libcuda.so.1 and stores the addresses that it finds. An address is looked up by a linear search of that
+ * array (about 350 words). This happens a few hundred times at start-up and never on a hot path; a hash table would
+ * need a lock and is not worth it.
  */
 #include "shim/driver/real.h"
 #include "shim/base/libc.h"
@@ -71,11 +72,15 @@ static void *slot_load(unsigned id)
 }
 
 /*
- * Not instrumented, as dlsym.c is not: a sanitizer's runtime looks up what it intercepts before it can check anything.
+ * Not instrumented, like dlsym.c: a sanitizer's runtime looks up the functions that it intercepts before it is ready
+ * for checks.
  */
 __attribute__((no_sanitize("address", "thread", "undefined"))) real_dlsym_function *real_dlsym(void)
 {
-	/* Every version under which the C library has exported it, newest first; the second is aarch64's first. */
+	/*
+	 * All versions under which the C library has exported dlsym, newest first; the second is the first of
+	 * aarch64.
+	 */
 	static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"};
 	static _Atomic(real_dlsym_function *) found;
 	real_dlsym_function *function = atomic_load_explicit(&found, memory_order_relaxed);
@@ -105,7 +110,7 @@ bool real_bind(void)
 	}
 	for (unsigned i = 0; i < N_EXEMPT; i++)
 		__atomic_store_n(&exempt_address[i], c_dlsym(library, exempt_names[i]), __ATOMIC_RELAXED);
-	/* What this driver does not have is not an error that the program is to find. */
+	/* Clears the error of a name that this driver lacks, so that the program does not find it. */
 	dlerror();
 	atomic_store_explicit(&bound, true, memory_order_release);
 	return true;
