@@ -1,20 +1,20 @@
 /*
  * The socket of a server and its thread.
  *
- * One caller is served at a time, then the connection ends; a few wait in the kernel's queue. Only the owner is
- * answered: the folder and the socket keep others out already, SO_PEERCRED says it again. Root is one of the others:
- * `sudo -u OWNER spillway ...` does it without a second rule here.
+ * One caller is served at a time, then the connection ends; a few wait in the kernel's queue. Only the owner gets an
+ * answer: the modes of the folder and of the socket exclude other users already, and SO_PEERCRED is a second check.
+ * Root counts as another user, since `sudo -u OWNER spillway ...` works without a second rule here.
  *
  * Programs that become daemons close every descriptor they find, also the library's, and may reuse the number. So each
  * descriptor is identified by its inode, too, and one that has become another file is neither used nor closed.
  *
- * Where the socket was removed, the thread replaces the listener and the folder by new ones under the same numbers: a
- * stop that has just looked at a number shuts the new one down, and one that looks before the new inode is known does
- * nothing, but has set OVER first, which the thread sees afterwards.
+ * If the socket was removed, the thread replaces the listener and the folder by new ones under the same descriptor
+ * numbers. A concurrent stop that has just read a number shuts the new listener down. A stop that reads before the new
+ * inode is stored does nothing, but has set OVER before, which the thread sees afterwards.
  *
- * States: NONE -> STARTING -> SERVING -> OVER. Whoever moves it out of SERVING takes it apart; a stop that finds
- * STARTING leaves that to the starter, who finds OVER when it is done. A child of a fork starts OVER or NONE, never
- * with the parent's.
+ * States: NONE -> STARTING -> SERVING -> OVER. The thread that ends SERVING takes the server apart. A stop during
+ * STARTING only sets OVER; the starting thread finds that when it is done, and takes the server apart. A child of a
+ * fork starts as OVER or NONE, never in the parent's state.
  */
 #include "shim/base/socket_server.h"
 #include "shim/base/identity.h"
@@ -39,11 +39,11 @@
 
 enum {
 	STOP_MS = 100,  /* longest delay of the program's exit */
-	PAUSE_MS = 200, /* before accept() is tried again when the process has no descriptor or memory left */
+	PAUSE_MS = 200, /* delay before accept() is tried again if the process has no descriptor or memory left */
 	TICK_MS = 1000,
-	BACKLOG = 4,           /* callers that wait while one is served; the next are told to come again */
-	TRIES = 4,             /* the folder may be removed by the last other process that leaves, between our steps */
-	STACK_BYTES = 1 << 20, /* the engine makes driver calls on this thread; only what is touched is memory */
+	BACKLOG = 4,           /* callers that wait while one is served; further ones get EAGAIN */
+	TRIES = 4,             /* another process that exits may remove the folder between two steps */
+	STACK_BYTES = 1 << 20, /* driver calls are made on this thread; only touched pages use memory */
 };
 
 enum { NONE, STARTING, SERVING, OVER };
@@ -59,7 +59,7 @@ static void socket_server_hold(struct socket_server_held *held, int fd)
 	atomic_store(&held->fd_and_1, fd + 1);
 }
 
-/* Returns the descriptor, or -1 if the number is another file by now. Async-signal-safe. */
+/* Returns the descriptor, or -1 if its number refers to another file by now. Async-signal-safe. */
 static int socket_server_still(struct socket_server_held *held)
 {
 	int fd = atomic_load(&held->fd_and_1) - 1;
@@ -107,7 +107,7 @@ bool socket_server_wait(struct socket_server *server, int fd, int wait_ms)
 			return false;
 		if (n > 0 && both[0].revents)
 			return true;
-		if (n > 0) /* the listener has gone for another reason: do not spin */
+		if (n > 0) /* the listener was closed for another reason: do not spin */
 			return false;
 	}
 }
@@ -121,9 +121,9 @@ bool socket_server_peer_is_owner(int fd)
 	       peer.uid == geteuid();
 }
 
-/* ---- found again ---- */
+/* ---- replacing a removed socket ---- */
 
-/* Where the socket is found from now on. Without a path nothing is looked for. */
+/* Notes the path and the inode of the socket. If the path is not known, a removed socket is not replaced. */
 static void note_path(struct socket_server *server)
 {
 	struct stat status;
@@ -143,7 +143,7 @@ static bool is_in_place(const struct socket_server *server)
 	return user_dir_leads_to(AT_FDCWD, server->path, server->device, server->inode);
 }
 
-/* fd takes over the number of what is held. False: that number is not ours any more; fd is closed in any case. */
+/* Moves fd to the held number and closes fd. Returns false if the program has reused that number. */
 static bool socket_server_replace(struct socket_server_held *held, int fd)
 {
 	int old = socket_server_still(held);
@@ -155,7 +155,7 @@ static bool socket_server_replace(struct socket_server_held *held, int fd)
 	return done;
 }
 
-/* Makes a socket that was removed again. Called by the thread; what fails is tried again a second later. */
+/* Replaces a socket that was removed. Runs on the server's thread, which tries again a second later if it fails. */
 static void find_again(struct socket_server *server)
 {
 	struct user_dir folder;
@@ -164,11 +164,11 @@ static void find_again(struct socket_server *server)
 	    socket_server_still(&server->place) < 0 || user_dir_make(&folder) != 0)
 		return;
 	int fd = user_dir_listen(&folder, server->name, BACKLOG);
-	if (fd < 0) { /* somebody else's has the name, or there is no room */
+	if (fd < 0) { /* another socket has the name, or there is no space or descriptor */
 		user_dir_close(&folder, false);
 		return;
 	}
-	/* The folder's number stays, so that close_socket() and take_apart() need not know. */
+	/* The folder keeps its descriptor number, so close_socket() and take_apart() need no change. */
 	memcpy(server->folder.name, folder.name, sizeof(folder.name));
 	bool replaced = socket_server_replace(&server->listener, fd);
 	if (!socket_server_replace(&server->place, folder.fd) || !replaced)
@@ -189,7 +189,7 @@ static bool serve_next(struct socket_server *server)
 
 	if (is_over(server))
 		return false;
-	/* Due also where callers come one after the other. */
+	/* The tick runs even if callers follow one another without a pause. */
 	if (now_ms() - server->ticked >= TICK_MS) {
 		if (server->tick)
 			server->tick();
@@ -209,7 +209,10 @@ static bool serve_next(struct socket_server *server)
 	if (fd >= 0) {
 		socket_server_hold(&server->caller, fd);
 		server->serve(server, fd);
-		/* Not by close() alone: a child of the program may hold a copy, and the caller waits for the end. */
+		/*
+		 * close() does not suffice: a child process may hold a copy, and the caller waits for the end of the
+		 * connection.
+		 */
 		if (socket_server_still(&server->caller) >= 0)
 			shutdown(fd, SHUT_RDWR);
 		let_go(&server->caller);
@@ -245,7 +248,7 @@ static void *socket_server_serve(void *argument)
 
 /* ---- start and end ---- */
 
-/* Unique also where processes of several PID namespaces share the folder, and after exec of the same process. */
+/* Makes a name that is also unique if processes of several PID namespaces share the folder, and after an exec(). */
 static void make_name(struct socket_server *server)
 {
 	char identity[IDENTITY_TEXT];
@@ -301,8 +304,8 @@ static void close_socket(struct socket_server *server)
 }
 
 /*
- * Wait for the thread, STOP_MS at most. Not by pthread_timedjoin_np(), whose clock may be set back, nor by
- * pthread_clockjoin_np(), which ThreadSanitizer of gcc 12 does not know.
+ * Waits for the thread, STOP_MS at most. Returns false if it still runs. Does not use pthread_timedjoin_np(), whose
+ * clock may be set back, nor pthread_clockjoin_np(), which ThreadSanitizer of gcc 12 does not support.
  */
 static bool socket_server_join(struct socket_server *server)
 {
@@ -317,19 +320,19 @@ static bool socket_server_join(struct socket_server *server)
 	return true;
 }
 
-/* The state is OVER. */
+/* The caller must have set the state to OVER. */
 static void take_apart(struct socket_server *server)
 {
 	int fd = socket_server_still(&server->listener);
 
-	/* The name goes first: nobody new finds us while the thread ends. */
+	/* Remove the name first, so that no new caller connects while the thread ends. */
 	if (socket_server_still(&server->place) >= 0)
 		unlinkat(server->folder.fd, server->name, 0);
 	if (fd >= 0)
 		shutdown(fd, SHUT_RDWR);
 	if (socket_server_join(server))
 		close_socket(server);
-	else /* It is in the middle of a request; its descriptors go with the process. */
+	else /* a request is being served; the descriptors are closed when the process ends */
 		pthread_detach(server->thread);
 }
 
@@ -359,7 +362,7 @@ bool socket_server_start(struct socket_server *server)
 
 	if (!atomic_compare_exchange_strong(&server->state, &none, STARTING))
 		return none == SERVING;
-	/* A thread that is cancelled here would leave a socket without an owner. */
+	/* A cancellation of the thread here would leave a socket without a server. */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	socket_server_start_thread(server);
 	pthread_setcancelstate(cancel, NULL);
@@ -376,7 +379,7 @@ void socket_server_stop(struct socket_server *server)
 {
 	int saved = errno;
 
-	/* A child made by other means than fork() has the parent's state, but neither its thread nor its socket. */
+	/* A child process not created by fork() has the parent's state, but neither its thread nor its socket. */
 	if (atomic_load(&server->state) != SERVING || server->owner == getpid()) {
 		if (atomic_exchange(&server->state, OVER) == SERVING)
 			take_apart(server);

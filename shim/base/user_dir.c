@@ -20,10 +20,10 @@
 #include <unistd.h>
 
 enum {
-	FRESH_SECONDS = 10, /* bind to listen takes microseconds; a stopped or starved process gets this long */
+	FRESH_SECONDS = 10, /* from bind to listen takes microseconds; allows for a stopped or starved process */
 	KEPT_SECONDS = 24 * 60 * 60,
-	MOST_LEFT = 64,   /* files of processes that are gone: children that end by _exit() can be many */
-	MOST_SWEPT = 256, /* sockets looked at in one sweep: about 10 us each */
+	MOST_LEFT = 64,   /* files of ended processes; many child processes may end by _exit() */
+	MOST_SWEPT = 256, /* entries examined in one sweep, about 10 us each */
 	FOLDER_FLAGS = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
 };
 
@@ -37,12 +37,12 @@ static bool is_ours(int fd, mode_t open_to)
 	       (status.st_mode & open_to) == 0 && (status.st_mode & S_IRWXU) == S_IRWXU;
 }
 
-/* The folder `name` in parent. parent stays open. */
+/* Opens the folder `name` in parent. Leaves parent open. Returns 0 or a negative errno. */
 static int open_in(int parent, const char *name, bool make, struct user_dir *ret_folder)
 {
 	if (make && mkdirat(parent, name, S_IRWXU) != 0 && errno != EEXIST)
 		return -errno;
-	/* O_NOFOLLOW: in /tmp a link of this name may be anybody's. */
+	/* O_NOFOLLOW: in /tmp any user may have created a link of this name. */
 	int fd = openat(parent, name, FOLDER_FLAGS | O_NOFOLLOW);
 	if (fd < 0)
 		return errno == ELOOP || errno == ENOTDIR || errno == EACCES ? -EPERM : -errno;
@@ -55,7 +55,7 @@ static int open_in(int parent, const char *name, bool make, struct user_dir *ret
 	return 0;
 }
 
-/* *ret_fit: the value of XDG_RUNTIME_DIR is what its specification promises, so that a failure is our folder's. */
+/* *ret_fit: XDG_RUNTIME_DIR is as its specification promises, so a failure is due to the folder inside it. */
 static int open_xdg(const char *xdg, bool make, bool *ret_fit, struct user_dir *ret_folder)
 {
 	*ret_fit = false;
@@ -199,7 +199,7 @@ void user_dir_close(struct user_dir *folder, bool remove_if_empty)
 	folder->fd = -1;
 }
 
-/* The kernel goes to the folder by its descriptor; only the last part is looked up by name. */
+/* The kernel reaches the folder by its descriptor; only the last part is looked up by name. */
 static bool address_of(const struct user_dir *folder, const char *name, struct sockaddr_un *ret_address)
 {
 	const size_t room = sizeof(ret_address->sun_path);
@@ -217,7 +217,7 @@ int user_dir_listen(const struct user_dir *folder, const char *name, int backlog
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return -errno;
-	/* The mode of the descriptor is the mode the name gets, so it is never open wider, whatever the umask. */
+	/* bind() gives the name the mode of the descriptor, so the name never has wider access, whatever the umask. */
 	if (fchmod(fd, S_IRUSR | S_IWUSR) == 0 && bind(fd, (struct sockaddr *)&address, sizeof(address)) == 0) {
 		if (listen(fd, backlog) == 0)
 			return fd;
@@ -257,7 +257,10 @@ static bool ends_so(const char *name, const char *tail)
 static void user_dir_each_entry(const struct user_dir *folder, const char *tail, unsigned most, user_dir_visit *visit,
 				void *argument)
 {
-	/* Not readdir(): it takes memory, and a thread that takes some gets an arena of its own from the C library. */
+	/*
+	 * Not readdir(), which allocates memory: at its first allocation the C library gives a thread a separate
+	 * arena.
+	 */
 	char buffer[4096] __attribute__((aligned(__alignof__(struct dirent64))));
 	ssize_t bytes;
 
@@ -287,7 +290,7 @@ void user_dir_each_file(const struct user_dir *folder, const char *tail, unsigne
 	user_dir_each_entry(folder, tail, most, visit, argument);
 }
 
-/* What follows the name in /proc/PID/stat, from the third field on; NULL: there is no such process, or it is hidden. */
+/* Returns /proc/PID/stat from the third field on, or NULL if the process does not exist or is hidden. */
 static const char *read_stat(pid_t pid, char *room, size_t bytes)
 {
 	snprintf(room, bytes, "/proc/%d/stat", (int)pid);
@@ -298,7 +301,7 @@ static const char *read_stat(pid_t pid, char *room, size_t bytes)
 	if (n <= 0)
 		return NULL;
 	room[n] = 0;
-	/* The second field is a name, which may hold blanks and brackets. */
+	/* The second field is a name, which may contain blanks and parentheses. */
 	const char *at = strrchr(room, ')');
 	return at && at[1] == ' ' ? at + 2 : NULL;
 }
@@ -319,7 +322,7 @@ uint64_t user_dir_process_started(pid_t pid)
 	return stat_field(read_stat(pid, text, sizeof(text)), 22);
 }
 
-/* Asked without kill(): nothing here may be able to end a process. */
+/* Does not use kill(), so that no error here can end a process. */
 static bool is_no_pid(pid_t pid)
 {
 	return getpgid(pid) < 0 && errno == ESRCH;
@@ -332,9 +335,9 @@ bool user_dir_process_is_gone(pid_t pid, uint64_t started)
 	if (is_no_pid(pid))
 		return true;
 	const char *stat = read_stat(pid, text, sizeof(text));
-	if (!stat) /* hidden, or it ended just now */
+	if (!stat) /* hidden, or it has just ended */
 		return is_no_pid(pid);
-	/* A first thread that has ended is a zombie while others run. */
+	/* If the first thread has ended, the process shows as a zombie while other threads run. */
 	return stat_field(stat, 22) != started || ((*stat == 'Z' || *stat == 'X') && stat_field(stat, 20) <= 1);
 }
 
@@ -369,8 +372,8 @@ void user_dir_remove_left(const struct user_dir *folder, const char *name)
 }
 
 struct sweep {
-	unsigned n_left; /* files without a process */
-	time_t before;   /* those written last before then go */
+	unsigned n_left; /* files whose process has ended */
+	time_t before;   /* files last written up to this time are removed */
 };
 
 static void sweep_file(const struct user_dir *folder, const char *name, void *argument)
@@ -414,7 +417,7 @@ void user_dir_remove_stale(const struct user_dir *folder, const char *name)
 		unlinkat(folder->fd, name, 0);
 }
 
-/* The fresh ones are not even connected to, the caller's own among them. */
+/* Fresh sockets, the caller's among them, are not even connected to. */
 static void sweep_one(const struct user_dir *folder, const char *name, void *argument)
 {
 	(void)argument;
