@@ -22,7 +22,7 @@
 enum {
 	FRESH_SECONDS = 10, /* from bind to listen takes microseconds; allows for a stopped or starved process */
 	KEPT_SECONDS = 24 * 60 * 60,
-	MOST_LEFT = 64,   /* files of ended processes; many child processes may end by _exit() */
+	MOST_LEFT = 64,   /* files kept of ended processes; many children may end by _exit() */
 	MOST_SWEPT = 256, /* entries examined in one sweep, about 10 us each */
 	FOLDER_FLAGS = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
 };
