@@ -1,8 +1,9 @@
 /*
- * channel.h: what submissions tell the mover of one device, and what they wait for. Submissions write here and the mover
- * reads: neither calls the other.
+ * channel.h: what submissions and the mover of one device share: the submission log, and the list of submissions that
+ * wait for memory. Submissions write and the mover reads; neither calls the other.
  *
- * Locks: SPILL(device), for the list of submissions that wait and for what they are answered; WAKE(device). The tape has none (submission_log.h).
+ * Locks: SPILL(device) for the list of waiting submissions and their answers; WAKE(device) for the mover's nap. The
+ * submission log takes no lock (submission_log.h).
  */
 #ifndef SPILLWAY_CHANNEL_H
 #define SPILLWAY_CHANNEL_H
@@ -17,13 +18,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A submission that waits for memory. Owned by its thread, on the list until it is answered or gives up. */
+/*
+ * A submission that waits for memory. Its thread owns it; it is listed until it is answered or gives up. Under SPILL.
+ */
 struct waiter {
 	const struct named *named;
 	unsigned n;
 	bool answered;
-	bool unknown;   /* it may touch anything: it waits until everything is mapped */
-	bool had_gap;   /* exact mode: what could be done for it in a gap has been done */
+	bool unknown;   /* it may touch anything, so it waits until everything is mapped */
+	bool had_gap;   /* exact mode: a quiesce has already done what it could for it */
 	uint64_t since; /* ns */
 	struct waiter *next;
 };
@@ -33,39 +36,39 @@ struct channel {
 	const struct arena *arena;
 	uint64_t device; /* a bit */
 	struct submission_log tape;
-	struct block_state
-	    everything;         /* stands for all memory of the device: what submissions hold that may touch anything */
-	_Atomic bool hungry;    /* the mover lacks proofs that submissions are done: an event is recorded behind each */
-	_Atomic bool dead;      /* nothing moves any more, for good */
+	/* Stands for all memory of the device; pinned by submissions that may touch anything. */
+	struct block_state everything;
+	_Atomic bool hungry; /* the mover needs completions: an event is recorded behind each submission */
+	_Atomic bool dead;   /* the mover has stopped moving memory, for good */
 
-	struct lock lock;           /* waiters */
-	struct clock_cond answered; /* a waiter, or an order to the mover */
+	struct lock lock;           /* SPILL; for the waiters */
+	struct clock_cond answered; /* signalled if a waiter, or an order to the mover, is answered */
 	struct waiter *waiters;
 	_Atomic unsigned n_waiters;
 
-	struct lock wake_lock; /* for the mover's nap alone */
+	struct lock wake_lock; /* WAKE; only for the mover's nap */
 	struct clock_cond wake;
 	_Atomic bool asleep; /* the mover naps */
 };
 
-/* Of memory that is all zeros. device: its ordinal. Returns false if there is no memory. */
+/* Initializes a channel whose memory is all zeros. device: the ordinal. Returns false if memory is short. */
 bool channel_init(struct channel *channel, const struct arena *arena, int device);
 
 /*
- * Writes a record for the mover; never waits for more than the copying. Returns false if there was no room for it, and the
- * mover does not know of the ticket. A mover that is dead takes nothing away, so it need not know.
+ * Writes a record to the submission log; never waits. Returns false if there was no room, so that the mover does not
+ * know of the ticket. Returns true without a record if the mover is dead: it evicts nothing, so it need not know.
  */
 bool channel_post(struct channel *channel, uint64_t function, const struct named *named, unsigned n,
 		  struct inflight_ticket ticket);
 
 /*
- * Waits until the mover has done what it can for this submission. The caller must have raised the waits of its blocks.
- * Returns for how long the process was stopped meanwhile, ns, as far as it is known: that time is no wait.
- * Locking: takes SPILL.
+ * Waits until the mover has done what it can for this submission, or for 2 s at most. The caller must have raised
+ * `waits` of its blocks. Returns the known time, in ns, for which the process was stopped meanwhile; it does not count
+ * as waiting. Locking: takes SPILL.
  */
 uint64_t channel_wait(struct channel *channel, const struct named *named, unsigned n, bool unknown);
 
-/* The mover has something to do: it is woken if it naps. Locking: may be called with SPILL held. */
+/* Wakes the mover if it naps. Locking: takes WAKE; may be called with SPILL held. */
 void channel_wake(struct channel *channel);
 
 static inline bool channel_is_hungry(const struct channel *channel)

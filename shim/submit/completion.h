@@ -1,25 +1,27 @@
 /*
- * completion.h: which submissions are done. Every tracked submission gets a number when it has returned from the driver; now
- * and then the submitting thread records an event behind it, on its stream. When that event has passed, so has every
- * submission of the stream up to that number. completion_poll() says up to which number all are that can matter to one device.
+ * completion.h: completion of submissions on the GPU. Every tracked submission gets a number when it has returned from
+ * the driver. Now and then the submitting thread records an event behind it, on its stream. Once that event has passed,
+ * every submission of the stream up to that number is complete. completion_poll() returns the number up to which all
+ * submissions are complete that can matter to one device.
  *
- * An event recorded before a submission proves nothing about it, and events are recorded by the thread that submits
- * alone: handles 0, 1 and 2 mean other streams in other threads, and a stream may be destroyed by its owner. What is
- * left behind the last event of a stream is proved by an event of its whole context (cuCtxRecordEvent), which costs as
- * little but also waits for the mover's own copies.
+ * An event proves nothing about submissions after it. Only the submitting thread records events, because handles 0, 1
+ * and 2 mean other streams in other threads, and because the owner of a stream may destroy it. The tail of a stream
+ * (what follows its last event) is proved complete by an event of its whole context (cuCtxRecordEvent), which is as
+ * cheap but also waits for the mover's copies.
  *
- * Lock: one a stream, held over queries of events, never over recording one, which may wait for room in the driver.
+ * Locks: ROW(stream), held while events are queried, never while one is recorded, which may wait for room in the
+ * driver.
  *
- * A recording thread uses the stream's handle without the lock, and other threads may end the stream or its context just
- * then, which a program may do: it knows nothing of the record. The system may keep the thread from running for any time
- * between its last look under the lock and its call. So whoever ends something looks, under the lock, whether a record is
- * under way (none begins after that look: the row is closed, or ending), and does not pull the handle from under it:
+ * A thread that records uses the stream's handle without the lock. The program knows nothing of that, so another of its
+ * threads may end the stream or its context meanwhile; and the system may suspend the recording thread for any time
+ * between its last look under the lock and its call. A thread that ends a stream or a context therefore looks, under
+ * the lock, whether a record is under way. None begins after that look, because the row is closed or ending. If one is:
  *
- *   a stream    is destroyed by the recording thread instead, as soon as it comes back from the driver. Until then the
- *               driver gives the handle to nobody else.
- *   a context   ends after it has come back. The wait is not counted in time but in naps, so that neither a stopped
- *               process (SIGSTOP) nor a step of the clock ends it; what does not come back for 30 s of them keeps its
- *               context: the program is told that the context is not ready to end.
+ *   a stream    is destroyed by the recording thread, as soon as that returns from the driver. Until then the driver
+ *               does not reuse the handle.
+ *   a context   ends after the recording thread has returned. The wait is counted in naps, not in time, so that neither
+ *               a stopped process (SIGSTOP) nor a step of the clock ends it. After 30 s of naps the context stays, and
+ *               the program gets the error that the context is not ready to end.
  */
 #ifndef SPILLWAY_COMPLETION_H
 #define SPILLWAY_COMPLETION_H
@@ -28,63 +30,69 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What was submitted, for messages: the number of what is run (submission.h), and the row of the entry point. */
+/* What was submitted, for messages: what is run (submission_function), and the id of the entry point (HOOK_…). */
 struct completion_what {
 	uint64_t function;
 	uint32_t id;
 };
 
 /*
- * A submission of this thread on that stream has returned from the driver: its number. owners: devices, bits, whose heaps
- * it may touch although it runs on another one. hurry: record an event behind it at once. Never records while a capture is
- * open: the event would become part of it.
+ * Counts a submission of this thread that has returned from the driver. Returns its number. owners: devices (bits)
+ * whose heaps it may touch. hurry: record an event behind it at once. Never records while a capture is open, because
+ * the event would become part of it. Locking: takes ROW, and ROWS if the stream has no row yet.
  */
 uint64_t completion_submitted(CUstream stream, bool per_thread, const struct completion_what *what, uint64_t owners,
 			      bool hurry);
-/* The device of a stream to which this thread is about to submit; -1: not known. */
+/*
+ * Returns the device of a stream to which this thread is about to submit, or -1 if it is not known. Locking: as above.
+ */
 CUdevice completion_device(CUstream stream, bool per_thread);
-/* Record an event behind this thread's last submission, if there is none yet: the thread is about to wait. */
+/* For a thread that is about to wait: records an event behind its last submission if none follows it. */
 void completion_flush(void);
 
-/* The number of the latest submission. */
+/* Returns the number of the latest submission. */
 uint64_t completion_newest(void);
 /*
- * Every submission up to this number is done, but for those on streams of other devices than these (bits) that told that
- * they do not touch the heap of `owner`. By the movers only. tails: also have those looked after that no event follows.
- * *ret_error: an error when all events that were asked answered with one (a context has died), else untouched.
+ * Returns a number up to which every submission is complete, except those on streams of devices other than `devices`
+ * (bits) whose owners do not include `owner`. tails: also record events of contexts for submissions that no event
+ * follows. *ret_error is set only if every event that was queried returned an error (a context has died). Only for
+ * movers. Locking: takes ROWS and ROW.
  */
 uint64_t completion_poll(CUdevice owner, uint64_t devices, bool tails, CUresult *ret_error);
 
 /*
- * May anything that is not known to be done touch the heap of that device, from a stream of none of these devices (bits) or
- * of nobody knows which? Says what submissions told of themselves (owners); of what was not submitted yet nothing.
+ * Returns whether a submission that is not known to be complete, on a stream of an unknown device or of one outside
+ * `devices` (bits), may touch the heap of `owner`, by the owners that it was counted with. Says nothing about work that
+ * has not been counted yet. Locking: takes ROW.
  */
 bool completion_touches(CUdevice owner, uint64_t devices);
 
 /*
- * The oldest submission on any stream but this one that is not known to be done; UINT64_MAX: there is none; 0: nobody can
- * tell, a capture is open. Asks the driver about streams with such submissions; waits for nothing but a capture that is
- * just opening.
+ * Returns the oldest submission, on any other stream, that is not known to be complete; UINT64_MAX if there is none, or
+ * 0 if that is unknown because a capture is open. Queries the streams that have such submissions; waits only for a
+ * capture that is just opening. Locking: takes ROW.
  */
 uint64_t completion_oldest_elsewhere(CUstream stream, bool per_thread);
 
 /*
- * The latest submissions that are not known to be done, oldest first; row: equal for those of one stream. Makes no driver
- * call, so it may be asked when the context has died.
+ * Visits those of the latest submissions (recent_submissions.h) that are not known to be complete, oldest first. row is
+ * equal for submissions of one stream. Makes no driver call, so it also works when the context has died. Locking: takes
+ * ROW.
  */
 void completion_each_in_flight(void (*visit)(void *argument, unsigned row, const struct completion_what *what),
 			       void *argument);
-/* Rows there can be. */
+/* Number of rows: one per stream, and one that all further streams share. */
 #define COMPLETION_STREAMS 257
 
 /*
- * The stream is about to be destroyed. Returns true if the caller must not do that: a thread that still records on it will.
- * Waits for such a thread for some ms at most.
+ * Must be called before the stream is destroyed. Returns true if the caller must not destroy it, because a thread still
+ * records on it and will. Waits for such a thread for 100 naps of 0.1 ms at most. Locking: takes ROW.
  */
 bool completion_stream_ending(CUstream stream);
 /*
- * The context is about to end; whether it did. Returns false if it must not end yet, since a thread still records in it.
- * The caller must call completion_context_ended() in either case.
+ * Must be called before the context ends. Returns false if it must not end yet, because a thread still records in it.
+ * In either case the caller must then call completion_context_ended() with whether it ended. Locking: take ROWS and
+ * ROW.
  */
 bool completion_context_ending(CUcontext context);
 void completion_context_ended(CUcontext context, bool ended);

@@ -1,6 +1,7 @@
 /*
- * completion_internal.h: what the files of completion.h share: completion_streams.c, rows of streams (completion_streams.h); completion.c, the events behind
- * their submissions; and completion_context.c, what events of whole contexts prove of them.
+ * completion_internal.h: what the three files of completion.h share: completion_streams.c keeps the rows of streams
+ * (completion_streams.h), completion.c the events behind their submissions, and completion_context.c the events of
+ * whole contexts.
  */
 #ifndef SPILLWAY_COMPLETION_INTERNAL_H
 #define SPILLWAY_COMPLETION_INTERNAL_H
@@ -8,16 +9,16 @@
 #include "shim/base/lock.h"
 #include "shim/submit/completion.h"
 
-/* Over opening and closing rows, and all of completion_context.c. The locks of rows are taken under it. */
+/* ROWS: protects opening rows, and the state of completion_context.c. ROW is taken under it. */
 extern struct lock completion_table_lock;
 
 /*
- * What events answered. An error may be chance, or that of one call; a context that has died answers everything with one.
- * So after any good answer ("done", or "not yet") errors say nothing.
+ * The results of queries of events. A single error may concern one call only; a dead context answers every query with
+ * an error. So errors count only if no query succeeded ("done" or "not yet").
  */
 struct completion_answers {
 	bool any_good;
-	CUresult error; /* the latest; CUDA_SUCCESS: none */
+	CUresult error; /* the latest, or CUDA_SUCCESS */
 };
 static inline void completion_answered(struct completion_answers *answers, CUresult result)
 {
@@ -28,25 +29,32 @@ static inline void completion_answered(struct completion_answers *answers, CUres
 }
 
 /* ---- completion_streams.c ---- */
-/* Everything of that context up to the number is done. Locking: takes the locks of rows. */
+/* Records that all submissions of the context up to the number are complete. Locking: takes ROW. */
 void completion_streams_pass(CUcontext context, uint64_t number);
-/* The same of all streams without a row of their own. Locking: takes that row's lock. */
+/* The same for the shared row. Locking: takes ROW. */
 void completion_others_pass(uint64_t number);
-/* The rows of a context that is about to end: their events are not touched; and whether it did. */
+/*
+ * The first marks the rows of a context that is about to end, so that their events are no longer used. The second
+ * closes them if the context ended, and else takes the mark back. Locking: the caller must hold ROWS; takes ROW.
+ */
 void completion_streams_ending_locked(CUcontext context);
 void completion_streams_ended_locked(CUcontext context, bool ended);
 /*
- * Wait until no thread records in that context, whose rows are ending, so that none begins. Returns false if one still
- * does. A cancellation point. Locking: takes the locks of rows; the caller must not hold the table's.
+ * Waits until no thread records in the context. Its rows must be ending, so that no record begins. Returns false if a
+ * thread still records after 30 s of naps. A cancellation point.
+ * Locking: takes ROW; must be called without ROWS.
  */
 bool completion_streams_wait(CUcontext context);
 
 /* ---- completion_context.c ---- */
-/* What has been asked of contexts, as far as it is answered. */
+/* Queries the events of contexts and records what they prove. Locking: the caller must hold ROWS; takes ROW. */
 void completion_context_poll_locked(struct completion_answers *answers);
-/* Ask when what that context has been given is done: it has a tail, and the submissions are up to that number. */
+/*
+ * Records an event of a context that has a tail; once it has passed, the submissions of that context up to the number
+ * are complete. Locking: takes ROWS, and ROW; must be called without them.
+ */
 void completion_context_look_after(CUcontext context, uint64_t number);
-/* The same of all contexts, for the streams without a row of their own. */
+/* The same for all contexts, which proves the submissions of the shared row. Locking: takes ROWS. */
 void completion_context_ask_for_others(uint64_t number);
 
 #endif

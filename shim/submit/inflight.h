@@ -1,9 +1,10 @@
 /*
- * inflight.h: the mover's book of the blocks that submissions with tickets (inflight_ticket.h) use. It hears each record of the tape
- * before intake.c takes it off, and may read on to the end at any time. All of it belongs to the mover's thread.
+ * inflight.h: which blocks the submissions in flight use that have tickets (inflight_ticket.h). It reads each record of
+ * the submission log before intake.c removes it, and may read ahead to the end at any time. Only the mover's thread
+ * calls it.
  *
- * Blocks go by the unit they start at, as marks do (arena.h). What a record names is looked up when it is heard: had the
- * block been freed since, what used it would be done.
+ * A block is identified by its first unit, as block states are (arena.h). The addresses of a record are looked up when
+ * it is read: if a block has been freed since, the work that used it is complete.
  */
 #ifndef SPILLWAY_INFLIGHT_H
 #define SPILLWAY_INFLIGHT_H
@@ -13,21 +14,21 @@
 
 struct inflight;
 
-/* NULL: no memory. It lives as long as the arena and the tape do. */
+/* Returns NULL if memory is short. The arena and the log must outlive it. */
 struct inflight *inflight_new(const struct arena *arena, const struct submission_log *tape);
 void inflight_free(struct inflight *claims);
 
 /*
- * Hear every record that is on the tape by now, and what has come back since. False: one is just being written, so that
- * nobody can tell what it and those behind it name.
+ * Reads every record that is in the log now, and every ticket that has been given back. Returns false if a record is
+ * still being written, so that the names in it and in those behind it are unknown.
  */
 bool inflight_hear(struct inflight *claims);
 /*
- * Has the oldest record on the tape been heard by now? Else it must not be taken off, though it may be complete a moment
- * after we looked.
+ * Reads the oldest record of the log unless it has been read. Returns false if it could not be read, because it was not
+ * complete; then it must not be removed, even if it becomes complete a moment later.
  */
 bool inflight_hear_oldest(struct inflight *claims);
-/* Does a submission that was heard use the block, up to this number all of them being done? */
+/* Returns whether a submission that was read uses the block. done: the number up to which all are complete. */
 bool inflight_has(const struct inflight *claims, uint32_t block_unit, uint64_t done);
 
 #endif

@@ -1,20 +1,21 @@
 /*
- * inflight_ticket.h: submissions that have told the mover what they name and are not back from the driver; for `fast`, where
- * memory moves beside what runs.
+ * inflight_ticket.h: tickets, which stand for the pins of submissions that have logged what they name and have not
+ * returned from the driver. For `fast` mode, in which memory moves beside running work.
  *
- * To hold ten blocks and to let them go (arena.h) takes a launch twenty locked operations. What it names goes to the
- * mover by the tape anyway; so it puts a ticket beside that, and holds nothing:
+ * A launch that pins and unpins ten blocks (arena.h) makes twenty locked operations. Its names go into the submission
+ * log anyway, so it adds a ticket to its record there instead, and pins nothing:
  *
- *   a submission   writes its record with the ticket; raises that it is inside the driver (submission_enter); looks whether all
- *                  that it names is mapped; and, back from the driver, gives the ticket back with its number
- *   the mover      raises `unmapped` of a block; looks at everybody inside (submission_see_inside); reads the tape to its end
+ *   a submission   writes its record with the ticket; counts itself as inside the driver (submission_enter); checks
+ *                  that all it names is mapped; and gives the ticket back, with its number, after the driver has
+ *                  returned
+ *   the mover      raises `unmapped` of a block; reads who is inside (submission_see_inside); reads the log to its end
  *
- * Both raise first and look second. Who did not see `unmapped` raised had entered before, so the mover's look sees that,
- * and with it the record. The mover keeps book of what is out (inflight.h).
+ * Both write first and read second. A submission that did not see `unmapped` raised had entered before that, so the
+ * mover sees that it is inside, and therefore its record. The mover keeps the tickets that are out (inflight.h).
  *
- * A ticket is a place, which a thread has as long as it lives, and a serial that grows there. Of a place one is out at a
- * time. The numbers of the latest remain to be read; of one that is asked for too late what is found is the number of a
- * later one: memory counts as used for longer then, never for less.
+ * A ticket is a place, which a thread keeps while it lives, and a serial, which grows in that place. A place has at
+ * most one ticket out. The numbers of its latest tickets can be read; if the mover asks too late, it reads the number
+ * of a later ticket, so memory may count as used for longer, never for shorter.
  */
 #ifndef SPILLWAY_INFLIGHT_TICKET_H
 #define SPILLWAY_INFLIGHT_TICKET_H
@@ -23,11 +24,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Threads that submit at once; further ones hold what they name. Fits into the tape's first word. */
+/*
+ * Threads with a place; further ones pin what they name. A place must fit into the first word of a record in the log.
+ */
 #define INFLIGHT_TICKET_PLACES 256
-/* Names of one submission at most: all that the parameters of a kernel have room for. */
+/* Names of a submission with a ticket at most: as many as kernel parameters (4 KiB) have room for. */
 #define INFLIGHT_TICKET_NAMES 512
-/* Numbers of each place: what a thread submits while the mover maps a piece (1 ms) and does not listen. */
+/* Numbers kept per place: what a thread submits while the mover maps a piece (1 ms) and does not read the log. */
 #define INFLIGHT_TICKET_NUMBERS 256
 
 struct inflight_ticket {
@@ -36,22 +39,25 @@ struct inflight_ticket {
 };
 
 struct inflight_ticket_place {
-	uint32_t serial; /* given out; the owner's */
-	uint64_t latest; /* number; the owner's */
+	uint32_t serial; /* of the latest ticket; only the owner uses it */
+	uint64_t latest; /* number of the latest submission; only the owner uses it */
 	_Atomic bool is_taken;
-	_Atomic uint32_t back __attribute__((aligned(64)));                    /* the latest serial that is */
-	_Atomic uint64_t numbers[INFLIGHT_TICKET_NUMBERS]
-	    __attribute__((aligned(64))); /* by serial; they never become less */
+	_Atomic uint32_t back __attribute__((aligned(64))); /* serial of the latest ticket that was given back */
+	/* By serial, modulo INFLIGHT_TICKET_NUMBERS; they never become less. */
+	_Atomic uint64_t numbers[INFLIGHT_TICKET_NUMBERS] __attribute__((aligned(64)));
 } __attribute__((aligned(64)));
 
-/* A place for this thread. NULL: there is none left. None of its tickets is out when it is given back. */
+/*
+ * Takes a place for this thread; returns NULL if none is left. No ticket may be out when the place is given back; NULL
+ * may be given back.
+ */
 struct inflight_ticket_place *inflight_ticket_take_place(void);
 void inflight_ticket_give_place(struct inflight_ticket_place *place);
 
-/* By the owner: one is out from here on. */
+/* Takes the next ticket, which is out from now on. Only the owner of the place may call it. */
 struct inflight_ticket inflight_ticket_take(struct inflight_ticket_place *place);
 
-/* It is back, with the number of the submission; 0: nothing was submitted. */
+/* Gives the latest ticket back, by the owner. number: of the submission; 0 if nothing was submitted. */
 static inline void inflight_ticket_give_back(struct inflight_ticket_place *place, uint64_t number)
 {
 	if (number)
@@ -61,7 +67,7 @@ static inline void inflight_ticket_give_back(struct inflight_ticket_place *place
 	atomic_store_explicit(&place->back, place->serial, memory_order_release);
 }
 
-/* By anybody: is it back? Then its submission has this number or a lower one. */
+/* Any thread. Returns whether the ticket was given back; then the number of its submission is at most *ret_number. */
 bool inflight_ticket_is_back(struct inflight_ticket ticket, uint64_t *ret_number);
 
 #endif

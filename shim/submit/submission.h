@@ -1,29 +1,34 @@
 /*
- * submission.h: who touches what. Every entry point that submits work goes through here; while the heap is under no pressure
- * that costs one atomic increment and decrement, so that the engine knows how many submissions are inside the driver.
+ * submission.h: submissions: which memory a call to the driver names, and how it is admitted. Every entry point that
+ * submits work passes through here. While nothing is tracked, that costs one atomic increment and one decrement, by
+ * which the mover knows whether submissions are inside the driver.
  *
- * With tracking on, a submission (struct submission, one a thread at a time) goes through these steps:
+ * With tracking on, a submission (struct submission, at most one per thread) takes these steps:
  *
- *   submission_open()    a submission begins
+ *   submission_open()    begins it
  *   submission_stream(), submission_function(), submission_name() ...
- *                 operands.h tells the stream, what is run, and every address it names
- *   admit()   it is logged for the mover, and nothing of the blocks named is unmapped from here on. If something it
- *                 wants is on its way, it waits for that. While a gap is open it waits at the gate.
+ *                        operands.h passes the stream, what is run, and every address that the call names
+ *   admit()              logs it for the mover; from here on the blocks that it names are not unmapped. It waits if one
+ *                        of them is not mapped or is worth waiting for, and waits at the gate during a quiesce.
  *   the real call
- *   submission_close()   the submission gets its number, until which the blocks are used; now and then an event is recorded
+ *   submission_close()   gives it a number; its blocks are in use until that number is complete. Now and then an event
+ *                        is recorded behind it.
  *
- * What keeps its blocks where they are is one of three things:
+ * One of three mechanisms keeps its blocks where they are:
  *
- *   the gate      where memory moves in gaps alone nothing is unmapped while anybody is inside the driver who may touch it
- *   a ticket      where it moves beside what runs (inflight_ticket.h): beside the names in the record for the mover
- *   holding them  each by its mark, two locked operations a block: what waits, lest that is taken for which it waits; what
- *                 has no ticket, since its names are too many, not all known, or found no room in the log; and everything
- *                 that is submitted once somebody must know at once who names what (submission_ask_to_pin)
+ *   the gate    If memory moves only during a quiesce, nothing is unmapped while a submission that may touch it is
+ *               inside the driver.
+ *   a ticket    If memory moves beside running work (inflight_ticket.h), a ticket in the submission log stands for the
+ *               pins of the submission.
+ *   pins        They cost two locked operations per block. They are for a submission that waits, so that what it waits
+ *               for is not evicted; for one without a ticket, because its names are too many, not all known, or found
+ *               no room in the log; and for every submission once submission_ask_to_pin() has been called, because the
+ *               caller must see at once which blocks are named.
  *
- * Every wait has an end but that of a suspended process: the mover answers within its patience (schedule.c), what is on its
- * way and does not get on is mapped where it was, and the gate is given up by whoever has waited too long while it is only
- * being closed. Nothing here can fail for the program: without memory for its names a
- * submission is one that may touch anything, and holds and waits as such.
+ * Every wait ends, except while the process is suspended: the mover answers within its patience (schedule.c), a
+ * migration that makes no progress is undone by mapping the piece where it was, and a submission that has waited too
+ * long reopens a gate that is only being closed. Nothing here can fail for the program: if there is no memory for its
+ * names, a submission counts as one that may touch anything, and pins and waits as such.
  */
 #ifndef SPILLWAY_SUBMISSION_H
 #define SPILLWAY_SUBMISSION_H
@@ -36,74 +41,92 @@
 
 struct submission;
 
-/* ---- what operands.h tells ---- */
+/* ---- called by operands.h ---- */
 
-/* The stream of the submission. per_thread: a _ptsz or _ptds spelling, whose stream 0 is this thread's own. Entry points
- * without a stream (synchronous copies and sets) use stream NULL. */
+/*
+ * Sets the stream of the submission. per_thread: the entry point is a _ptsz or _ptds spelling, in which stream 0 is the
+ * per-thread default stream. Entry points without a stream (synchronous copies and sets) use stream NULL.
+ */
 void submission_stream(struct submission *use, CUstream stream, bool per_thread);
 
 /*
- * The submission is several launches, each on a stream of its own. The first one's is told by submission_stream(), too; the list
- * must last until submission_close().
+ * The submission is several launches, each on its own stream. The caller must also pass the first one's stream to
+ * submission_stream(), and keep the list until submission_close().
  */
 void submission_launches(struct submission *use, const CUDA_LAUNCH_PARAMS *launches, unsigned n);
 
-/* What is run: a number that is equal for equal work (a function handle, an entry point's id). */
+/* Sets what is run: a number that is equal for equal work (a function handle, the id of an entry point). */
 void submission_function(struct submission *use, uint64_t function);
-uint64_t submission_what(const struct submission *use); /* as told, or the entry point's id */
+/* Returns what submission_function() set, or else the id of the entry point. */
+uint64_t submission_what(const struct submission *use);
 
 /*
- * The submission names memory at this address. bytes: how far it reaches if that is known (copies, sets), 0 for a
- * pointer about which nothing more is known (kernel parameters). Addresses outside the heaps are ignored, so it may be
- * called with any 8-byte word. No lock, a table look-up.
+ * Adds an address that the submission names. bytes: the length if it is known (copies, sets), or 0 (pointers in kernel
+ * parameters). Addresses outside the heaps are ignored, so any 8-byte word may be passed. Costs a table look-up.
+ * Locking: takes no lock.
  */
 void submission_name(struct submission *use, CUdeviceptr address, size_t bytes);
 
-/* Is this an address of memory in a heap that is alive? Any 8-byte word; no lock. */
+/* Returns whether any 8-byte word is an address of live heap memory. Locking: takes no lock. */
 bool submission_is_heap(CUdeviceptr address);
-/* What is not among these bytes is in no heap. None: there is no heap. */
+/* Returns a range outside which no heap lies. *ret_bytes is 0 if there is no heap. */
 void submission_heap_span(CUdeviceptr *ret_first, CUdeviceptr *ret_bytes);
 
 /*
- * The submission may touch memory that cannot be read from its arguments: a graph with nodes we cannot look into. While
- * it runs nothing may be in transit unmapped.
+ * The submission may touch memory that its arguments do not show: a graph with nodes that we cannot look into. While it
+ * runs, no piece may be unmapped for a migration.
  */
 void submission_unknown(struct submission *use);
 
-/* ---- what the entry points call ---- */
+/* ---- called by the entry points ---- */
 
 #define SUBMISSION_STRIPES 64
 
 /*
- * Submissions inside the driver, by thread; a cache line each. With tracking on, also what the latest of them is; and
- * where memory moves in gaps and there are several devices, which of them, bits, have nothing to do with it: it neither
- * runs there nor touches the heap. Set once it is let in and taken back before it leaves, by each of several threads, so
- * that of the last one inside it says at most what is so.
+ * Counts the submissions that are inside the driver. Each thread has one stripe, and each stripe a cache line; threads
+ * share stripes if there are more than SUBMISSION_STRIPES.
  */
 struct submission_stripe {
 	_Atomic uint32_t inside;
-	_Atomic uint32_t id;
-	_Atomic uint64_t function;
+	_Atomic uint32_t id;       /* of the latest submission; with tracking on */
+	_Atomic uint64_t function; /* the same */
+	/*
+	 * Devices (bits) on which the submission does not run and whose heaps it does not touch; set only if memory
+	 * moves during a quiesce and there are several devices. Each thread sets it after it is admitted and clears it
+	 * before it leaves, so if one submission is inside, the bits never claim too much about it.
+	 */
 	_Atomic uint64_t apart;
 } __attribute__((aligned(64)));
 extern struct submission_stripe submission_stripes[SUBMISSION_STRIPES];
 extern __thread struct submission_stripe *submission_my_stripe __attribute__((tls_model("initial-exec")));
 
-/* Bits of submission_state. 0: submissions pass straight through. */
-#define SUBMISSION_TRACKING 1u /* they are tracked */
-#define SUBMISSION_DRAINING                                                                                            \
-	2u /* and wait at the gate, which is being closed: whoever has waited too long may open it again */
-#define SUBMISSION_CLOSED 4u /* the gate is closed: memory is being remapped, or the process is suspended */
-#define SUBMISSION_AHEAD                                                                                               \
-	8u /* they go that way for what they name alone: managed memory is brought ahead of them (managed_prefetch.h) */
-#define SUBMISSION_TRACE   16u /* or to be traced (trace.h); with these two alone nothing is moved and nobody waits */
-#define SUBMISSION_PINNING 32u /* they hold their blocks also when they need not wait; with tracking */
-#define SUBMISSION_TICKETS 64u /* memory moves beside them: they have a ticket, or hold their blocks; with tracking */
+/*
+ * Bits of submission_state. At 0, submissions go straight to the driver. AHEAD and TRACE alone move nothing and let no
+ * submission wait.
+ */
+/* Submissions are tracked. */
+#define SUBMISSION_TRACKING 1u
+/* The gate is being closed: submissions wait at it, and one that has waited too long may reopen it. */
+#define SUBMISSION_DRAINING 2u
+/* The gate is closed: memory is being remapped, or the process is suspended. */
+#define SUBMISSION_CLOSED 4u
+/* Names are read because managed memory is prefetched before submissions (managed_prefetch.h). */
+#define SUBMISSION_AHEAD 8u
+/* Names are read for the trace (trace.h). */
+#define SUBMISSION_TRACE 16u
+/* Submissions pin their blocks even if they need not wait; with TRACKING. */
+#define SUBMISSION_PINNING 32u
+/* Memory moves beside submissions, so each has a ticket or pins its blocks; with TRACKING. */
+#define SUBMISSION_TICKETS 64u
 extern _Atomic uint32_t submission_state;
 
+/* Gives this thread a stripe, which it keeps. Called once per thread, by submission_enter(). */
 struct submission_stripe *submission_take_stripe(void);
 
-/* Raise first, look second: the mover does it the other way round, so that one of the two sees the other. */
+/*
+ * Counts this thread as inside the driver. It raises the count first and reads submission_state second; the mover sets
+ * the state first and reads the counts second, so at least one of the two sees the other.
+ */
 static inline struct submission_stripe *submission_enter(void)
 {
 	struct submission_stripe *stripe = submission_my_stripe;
@@ -119,79 +142,102 @@ static inline void submission_leave(struct submission_stripe *stripe)
 	atomic_fetch_sub_explicit(&stripe->inside, 1, memory_order_release);
 }
 
+/*
+ * Returns whether submissions must take the slow way (submission_open). To decide, the caller must read this after
+ * submission_enter(), in one order with the mover's look (submission_is_quiet).
+ */
 static inline bool submission_is_watched(void)
 {
-	return atomic_load(&submission_state) !=
-	       0; /* after submission_enter(), in one order with the mover's look (submission_is_quiet) */
+	return atomic_load(&submission_state) != 0;
 }
 
-/* The mover is at work: waiting for it has an end. */
+/* Returns whether tracking is on or the gate is in use: a mover is at work, so that a wait for it ends. */
 static inline bool submission_is_tracking(void)
 {
 	return (atomic_load(&submission_state) &
 		~(SUBMISSION_AHEAD | SUBMISSION_TRACE | SUBMISSION_PINNING | SUBMISSION_TICKETS)) != 0;
 }
 
-/* NULL: a call from inside another one, which is tracked, or from inside ours; it may still be admitted. */
+/*
+ * Begins the submission of this thread. id: the entry point (HOOK_…). Returns NULL if the call was made inside another
+ * tracked call, or by the library; admit() and submission_close() accept NULL.
+ */
 struct submission *submission_open(uint64_t id);
+/*
+ * Admits the submission; waits if it must. Returns the stripe, which the caller must pass to submission_close() after
+ * the real call. Preserves errno. Locking: takes SPILL or GATE if it waits.
+ */
 struct submission_stripe *admit(struct submission *use);
-/* Admitted: does it hold what it names? */
+/* Returns whether an admitted submission pins the blocks that it names. */
 bool submission_pins(const struct submission *use);
+/* Counts the submission and gives up its pins or its ticket. Preserves errno. */
 void submission_close(struct submission *use, struct submission_stripe *stripe);
 
-/* ---- what the mover calls ---- */
+/* ---- called by the mover ---- */
 
 struct channel;
 struct arena;
 
-/* Addresses of this arena count, and what names them is posted to this channel. */
+/*
+ * From now on submissions that name addresses of this arena are posted to the channel. Returns false if there are
+ * DEVICE_MOST arenas. Arenas are never removed.
+ */
 bool submission_add_arena(const struct arena *arena, struct channel *channel);
-/* Is no submission inside the driver at this moment? Those at the gate are not inside. */
+/* Returns whether no submission is inside the driver now. Submissions at the gate are not inside. */
 bool submission_is_quiet(void);
-/* The same of those that may have to do with these devices, bits; while the gate lets none of them in. */
+/* As submission_is_quiet(), for these devices (bits). The gate must be keeping out submissions that may touch them. */
 bool submission_is_quiet_on(uint64_t devices);
-/* Stripes, a bit each, in which nobody is inside at this moment but the submission that asks, which is. */
+/* Returns the stripes (bits) with no submission inside now. The caller must be inside; it does not count. */
 uint64_t submission_empty_stripes(void);
-/* What those who are inside the driver wrote before they entered it can be read from here on. */
+/* After this, the caller can read what the threads inside the driver wrote before they entered it. */
 void submission_see_inside(void);
-/* What is inside the driver at this moment, as far as it is known; for messages. Has no number yet (completion.h). */
+/*
+ * Visits what is known of the submissions that are inside the driver now, which have no number yet (completion.h); for
+ * messages.
+ */
 struct completion_what;
 void submission_each_inside(void (*visit)(void *argument, const struct completion_what *what), void *argument);
 /*
- * Switch on and off, not both at once. beside: memory moves beside what runs. Off: every wait ends, and nothing is held
- * from then on.
+ * Switches tracking on or off. beside: memory moves beside running work. Off ends every wait, and nothing is pinned
+ * from then on. The caller must not run two calls at once. Locking: takes GATE if off.
  */
 void submission_set_tracking(bool on, bool beside);
 /*
- * From now on, until tracking is switched off, every submission that enters the driver holds its blocks: for who must
- * know what has been submitted (discard.c). False: it was so already.
+ * From now on, until tracking is switched off, every submission that enters the driver pins its blocks, so that the
+ * caller can see what has been submitted (discard.c). Returns false if they did so already.
  */
 bool submission_ask_to_pin(void);
-/* There is managed memory that launches are to bring. Stays on; costs what tracking costs. */
+/* Lets launches prefetch managed memory. It stays on, and costs what tracking costs. */
 void submission_set_ahead(void);
-/* Submissions are to be traced, or no more. */
+/* Switches tracing of submissions on or off. */
 void submission_set_trace(bool on);
 /*
- * Those are to wait at the gate that may have to do with these devices, bits; all, at first. Before it is being closed;
- * later, only more.
+ * Sets the devices (bits) of the gate: submissions that may run on them or touch their heaps wait at it. Initially all.
+ * The caller must set them before gate_drain(); afterwards it may only add devices.
  */
 extern _Atomic uint64_t gate_devices;
 void gate_for(uint64_t devices);
 /*
- * The gate, in three steps: begin to close it; close it for good, false when a submission has lost its patience and
- * opened it again; open it.
+ * The three steps of the gate: gate_drain() begins to close it; gate_close() closes it, and returns false if a
+ * submission has waited too long and reopened it; gate_open() opens it.
+ * Locking: gate_open() and gate_undrain() take GATE.
  */
 void gate_drain(void);
 bool gate_close(void);
 void gate_open(void);
-/* It is not to be closed after all; a gate that was closed before stays so. */
+/* Takes gate_drain() back; a closed gate stays closed. */
 void gate_undrain(void);
-/* A submission waits, outside of the driver, until the gate is open. */
+/*
+ * Waits until the gate is open. The caller must be outside the driver (submission_leave). Reopens a gate that is only
+ * being closed after GATE_PATIENCE_MS. Locking: takes GATE.
+ */
 void gate_wait(void);
-/* How long a submission waits at a gate that is only being closed, in ms. */
+/* ms */
 #define GATE_PATIENCE_MS 500
 
-/* After a fork, in the child, and at the end of the process: everything passes, nobody waits. */
+/*
+ * In the child of a fork and at the end of the process: every submission passes, and none waits. Locking: takes none.
+ */
 void submission_stop(void);
 
 #endif

@@ -1,5 +1,6 @@
 /*
- * submission_internal.h: a submission, for submission.c, which hears what it names, and admit.c, which lets it into the driver.
+ * submission_internal.h: struct submission, shared by submission.c, which collects what it names, and admit.c, which
+ * admits it.
  */
 #ifndef SPILLWAY_SUBMISSION_INTERNAL_H
 #define SPILLWAY_SUBMISSION_INTERNAL_H
@@ -9,9 +10,9 @@
 #include "shim/submit/channel.h"
 #include "shim/submit/submission.h"
 
-/* Managed memory that one launch brings: so many pointers are looked at, the rest is left to the driver. */
+/* Pointers to managed memory that one launch prefetches; the rest is left to the driver. */
 #define SUBMISSION_AHEAD_MOST 32
-/* Among so many blocks a repeated one is looked for in a row, beyond they are sorted. */
+/* Repeated blocks are found by a linear search among up to this many; beyond, the list is sorted. */
 #define SUBMISSION_FEW 24
 
 struct held {
@@ -19,31 +20,35 @@ struct held {
 	struct block_state *mark;
 };
 
-/* One a thread, so that it is there without memory. What has no room left for its names may touch anything. */
+/*
+ * Per-thread and statically allocated, so it needs no memory to exist. If the list of names cannot grow, `unknown` is
+ * set. Only its thread uses it.
+ */
 struct submission {
+	/* busy: between open and close; unknown: it may touch anything; has_key: the thread's end frees the lists */
 	bool busy, unknown, per_thread, has_key;
 	bool tracked; /* tracking was on before anything was named */
-	bool traced;  /* its names go into a record of the trace, up to its admission */
-	bool holding; /* it is going to hold what it names, so each block is listed once, as far as that is cheap */
-	bool holds;   /* it does */
+	bool traced;  /* until it is admitted, its names go into a record of the trace */
+	bool holding; /* it will pin its blocks, so each is listed once, as far as that is cheap */
+	bool holds;   /* it pins its blocks */
 	bool has_ticket;
-	bool only_traced;
-	int device; /* of the first heap address it named, for the trace; -1: none */
+	bool only_traced; /* it is not counted (completion.h) */
+	int device;       /* device of the first heap address that it named, for the trace; -1: none */
 	CUstream stream;
 	uint64_t id, function;
-	const CUDA_LAUNCH_PARAMS *launches; /* n_launches of them where there are several */
+	const CUDA_LAUNCH_PARAMS *launches; /* n_launches of them if it consists of several; else unused */
 	unsigned n_launches;
-	struct inflight_ticket_place *place; /* of the thread; NULL: it has none */
-	unsigned n_named, n_held, room;
+	struct inflight_ticket_place *place; /* the thread's place for tickets; NULL: none */
+	unsigned n_named, n_held, room;      /* room: of both lists */
 	unsigned n_ahead;
-	CUdeviceptr ahead[SUBMISSION_AHEAD_MOST];
-	unsigned n_all;    /* channels of which everything is held: the first so many arenas */
-	unsigned n_arenas; /* that were there before anything was named */
+	CUdeviceptr ahead[SUBMISSION_AHEAD_MOST]; /* managed memory to prefetch */
+	unsigned n_all;    /* the `everything` of the first n_all arenas is pinned, too */
+	unsigned n_arenas; /* number of arenas before anything was named */
 	struct named *named;
-	struct held *held; /* as much room as named */
+	struct held *held; /* blocks of the names; pinned if `holds` */
 };
 
-/* The heaps whose addresses count, and who is told; they only become more. device: a bit. */
+/* The arenas of the heaps and their channels. Entries are only added. device: a bit. */
 struct submission_arena {
 	const struct arena *arena;
 	struct channel *channel;

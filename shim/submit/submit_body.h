@@ -1,7 +1,7 @@
 /*
- * submit_body.h: the body of a submission, for the files that generate some from the rows of hooks.def. While the heap is
- * under no pressure it costs one counter, the mark that it is inside the driver, a look at one flag, and one jump through
- * the table. Under pressure it goes the way of submission.h.
+ * submit_body.h: the body of an entry point that submits, for the files that generate such bodies from the rows of
+ * hooks.def. While nothing is tracked it costs one counter, counting itself as inside the driver, a look at one flag,
+ * and one jump through the table. Otherwise it takes the steps of submission.h.
  */
 #ifndef SPILLWAY_SUBMIT_BODY_H
 #define SPILLWAY_SUBMIT_BODY_H
@@ -14,7 +14,7 @@
 #define SUBMIT_UNPACK(...) __VA_ARGS__
 
 /* clang-format off */
-/* call: how the driver is called. */
+/* call: the expression that calls the driver. */
 #define SUBMIT_BODY(call, name, params, args)                                                                          \
 	static __attribute__((noinline)) CUresult tracked_##name params                                                \
 	{                                                                                                              \
@@ -29,7 +29,7 @@
 	}                                                                                                              \
 	static inline CUresult track_##name params                                                                     \
 	{                                                                                                              \
-		/* In most programs that are watched at all they are from early on: then one look is enough. */        \
+		/* Most programs that are ever watched are so from early on; this look spares them the second one. */  \
 		if (__builtin_expect(submission_is_watched(), 0))                                                             \
 			return tracked_##name args;                                                                    \
 		struct submission_stripe *inside = submission_enter();                                                               \
@@ -42,7 +42,7 @@
 		submission_leave(inside);                                                                                     \
 		return result;                                                                                         \
 	}
-/* Counted; when switched off for good (enter.h) not even that, and nobody waits for what is inside the driver. */
+/* Counts the call. At STAGE_OFF (enter.h) it only calls the driver: nothing waits for submissions inside the driver. */
 #define SUBMIT_BEGIN(name, args)                                                                                       \
 	do {                                                                                                           \
 		if (__builtin_expect(process_stage() == STAGE_OFF, 0))                                                    \

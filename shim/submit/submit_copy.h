@@ -1,6 +1,6 @@
 /*
- * submit_copy.h: copies and hints as the driver gets them: submit_NAME() counts the call, tracks it and makes it. For the
- * exported bodies, and for what makes copies and hints in their place.
+ * submit_copy.h: copies and hints to the driver: submit_NAME() counts the call, tracks it and makes it. For the
+ * exported entry points, and for code that makes copies and hints in their place.
  */
 #ifndef SPILLWAY_SUBMIT_COPY_H
 #define SPILLWAY_SUBMIT_COPY_H
@@ -18,14 +18,20 @@
 #include "shim/driver/hooks.def"
 /* clang-format on */
 
-/* Keeps the access between devices that this thread has just looked at until its next copy is submitted, or until let go. */
+/*
+ * The first keeps peer access as it is from when this thread has looked at it (peer_hold), until the thread has
+ * submitted its next copy or calls the second. Both may be called repeatedly.
+ */
 void submit_hold_access(void);
 void submit_let_go_access(void);
 
-/* What a synchronous copy or set returned: waits for it, as CU_POINTER_ATTRIBUTE_SYNC_MEMOPS promises. Returns the result. */
+/*
+ * Waits for a synchronous copy or set, as CU_POINTER_ATTRIBUTE_SYNC_MEMOPS promises. result: what the copy returned; an
+ * error is returned unchanged. Returns the result of the wait otherwise.
+ */
 CUresult submit_finish_memop(CUresult result, bool per_thread);
 
-/* Does the spelling have a per-thread default stream? The names of those end in _ptds. Known when the body is compiled. */
+/* Returns whether the spelling uses the per-thread default stream: its name ends in _ptds. Folded at compile time. */
 static inline bool submit_is_per_thread(const char *name)
 {
 	size_t n = strlen(name);
