@@ -1,6 +1,6 @@
 /*
- * What lies between naming memory and the driver: a ticket for it, or holding it; waiting for it; the gate; and after the
- * driver, the number.
+ * admit.c: admission of submissions: between naming memory and the driver, a submission gets a ticket or pins its
+ * blocks, waits for nonresident memory, and passes the gate. After the driver it gets its number.
  */
 #include "shim/submit/managed_prefetch.h"
 #include "shim/context/capture.h"
@@ -23,7 +23,7 @@ static int by_mark(const void *a, const void *b)
 	return x->mark < y->mark ? -1 : x->mark > y->mark;
 }
 
-/* The marks that a submission holds: of its blocks, then, if it may touch anything, of everything there is. */
+/* Block states of a submission: its blocks, then, if it may touch anything, the `everything` of each device. */
 static unsigned n_marks(const struct submission *use)
 {
 	return use->n_held + use->n_all;
@@ -34,7 +34,10 @@ static struct block_state *mark_at(const struct submission *use, unsigned i)
 	return i < use->n_held ? use->held[i].mark : &submission_arenas[i - use->n_held].channel->everything;
 }
 
-/* Each block once, or a few of them a few times. Before anything is raised of them. */
+/*
+ * Removes repeated blocks; a short list may keep a few. Must run before any pin or `waits` is raised, so that they are
+ * taken back from the same list.
+ */
 static void list_once(struct submission *use)
 {
 	unsigned n = 0;
@@ -48,7 +51,7 @@ static void list_once(struct submission *use)
 	use->n_held = n;
 }
 
-/* Nothing was submitted; what it waits for may move. */
+/* For a submission that has not been submitted: its blocks may migrate again. */
 static void admit_unpin(struct submission *use)
 {
 	for (unsigned i = 0; use->holds && i < n_marks(use); i++)
@@ -74,9 +77,9 @@ bool submission_pins(const struct submission *use)
 	return use->holds;
 }
 
-/* Bits of what admit_look() says. Not three bools: put together for the return they cost more than all of the looking. */
-#define SEEN_UNMAPPED  1u /* some of what it names is not mapped */
-#define SEEN_AWAY      2u /* some is on the host, and worth waiting for */
+/* Result of admit_look(). Not three bools, because packing them for the return costs more than all the looking. */
+#define SEEN_UNMAPPED  1u /* a part of its blocks is not mapped */
+#define SEEN_AWAY      2u /* a part is nonresident, and worth waiting for */
 #define SEEN_DISCARDED 4u
 
 static inline void admit_see(const struct block_state *mark, uint64_t *unmapped, uint64_t *away, uint64_t *discarded)
@@ -90,7 +93,7 @@ static unsigned admit_look(const struct submission *use)
 {
 	uint64_t unmapped = 0, away = 0, discarded = 0;
 
-	/* Not by mark_at(): this is a good part of what a launch costs. */
+	/* Not by mark_at(), because this loop is a good part of the cost of a launch. */
 	for (unsigned i = 0; i < use->n_held; i++)
 		admit_see(use->held[i].mark, &unmapped, &away, &discarded);
 	for (unsigned i = 0; i < use->n_all; i++)
@@ -98,7 +101,7 @@ static unsigned admit_look(const struct submission *use)
 	return (unmapped ? SEEN_UNMAPPED : 0) | (away ? SEEN_AWAY : 0) | (discarded ? SEEN_DISCARDED : 0);
 }
 
-/* Of what has a ticket, so that only its own blocks count. */
+/* Only for submissions with a ticket, which are not `unknown`, so that only their own blocks count. */
 static bool is_any_unmapped(const struct submission *use)
 {
 	uint32_t unmapped = 0;
@@ -109,8 +112,8 @@ static bool is_any_unmapped(const struct submission *use)
 }
 
 /*
- * What was discarded of what this submission names is of use again: before it is inside the driver (discard.c), but not
- * before it has waited, for what has come in by then need not be copied.
+ * Voids the discards of the blocks that the submission names. This must happen before it is inside the driver
+ * (discard.c), but after it has waited, because discarded pieces that are fetched meanwhile need not be copied.
  */
 static void admit_undiscard(struct submission *use)
 {
@@ -119,7 +122,7 @@ static void admit_undiscard(struct submission *use)
 			atomic_store(&mark_at(use, i)->discarded, 0);
 }
 
-/* The devices, bits, whose heaps it names; nearly always there is one. n: arenas. */
+/* Returns the devices (bits) whose heaps the submission names; nearly always one. n: number of arenas. */
 static uint64_t named_devices(const struct submission *use, unsigned n)
 {
 	const struct channel *last = NULL;
@@ -135,7 +138,10 @@ static uint64_t named_devices(const struct submission *use, unsigned n)
 	return devices;
 }
 
-/* Each engine hears of what names its memory, and of nothing else. A ticket is of use where all of them heard it. */
+/*
+ * Posts the submission to the movers whose memory it names, and to no other. A ticket is valid only if every one of
+ * these posts succeeded.
+ */
 static void log_it(struct submission *use, bool with_ticket)
 {
 	unsigned n = atomic_load(&submission_n_arenas);
@@ -156,14 +162,14 @@ static void log_it(struct submission *use, bool with_ticket)
 	use->has_ticket = with_ticket && heard;
 }
 
-/* What has to wait holds its blocks after that. */
+/* Not for a submission that waits, which pins its blocks afterwards. */
 static bool may_have_ticket(const struct submission *use, uint32_t state)
 {
 	return state & SUBMISSION_TICKETS && !use->holds && !use->unknown && use->place &&
 	       use->n_named <= INFLIGHT_TICKET_NAMES;
 }
 
-/* Returns for how long the process was stopped meanwhile, ns. */
+/* Returns for how long the process was stopped during the wait, in ns. */
 static uint64_t wait_for_it(const struct submission *use)
 {
 	unsigned n = atomic_load(&submission_n_arenas);
@@ -176,9 +182,9 @@ static uint64_t wait_for_it(const struct submission *use)
 }
 
 /*
- * Tell the trace of the wait since *since: once it has ended, and every so often while it lasts. Not each time that was
- * asked: of an engine that is dead the answer comes at once, and may be the same for ever. *stopped, ns: how much of the
- * time since then the process was stopped.
+ * Records in the trace the wait since *since: when it has ended, and every TELL_NS while it lasts. Not after every
+ * answer, because a dead mover's channel answers at once, and may do so for ever. *stopped: ns since *since for which
+ * the process was stopped.
  */
 #define TELL_NS UINT64_C(1000000000)
 static void tell_wait(const struct submission *use, bool ended, uint64_t *since, uint64_t *stopped)
@@ -194,9 +200,9 @@ static void tell_wait(const struct submission *use, bool ended, uint64_t *since,
 }
 
 /*
- * The slow path: something is on the host or on its way. The blocks wait (they may come in, but not go out) while the
- * mover does what it can; then they are held. Once the mover has had its say only what is not mapped at all is waited
- * for.
+ * The slow path, if a block is nonresident or migrating. `waits` of the blocks is raised (they may be fetched, but not
+ * evicted) while the mover does what it can; then they are pinned. After the mover has answered, only unmapped blocks
+ * are waited for. Returns what was seen last.
  */
 static unsigned wait_and_pin(struct submission *use)
 {
@@ -223,7 +229,9 @@ static unsigned wait_and_pin(struct submission *use)
 	return seen;
 }
 
-/* What is run by a launch, of a kernel or a graph, is a handle; the numbers of copies and sets have the highest bit. */
+/*
+ * Only for launches: the function of a kernel or a graph is a handle; that of copies and sets has the highest bit set.
+ */
 static void bring_ahead(const struct submission *use)
 {
 	int saved = errno;
@@ -242,8 +250,9 @@ static void wait_if(struct submission *use, bool must, unsigned seen)
 }
 
 /*
- * Hold what it names, if that is asked for or it has to wait for some of it, until it has been submitted; and log it. It
- * waits for what is not mapped, and for what is worth it. Inside a capture nothing is run, and nothing of ours may wait.
+ * Logs the submission, and pins its blocks if pins are requested or if it must wait. It waits for blocks that are not
+ * mapped, and for nonresident ones that are worth it; not for the latter while a capture is open, because a captured
+ * call runs nothing and must not wait for the library.
  */
 static void pin_named(struct submission *use)
 {
@@ -263,9 +272,9 @@ static void pin_named(struct submission *use)
 }
 
 /*
- * Tracking was switched on, or another device's engine came, while this submission was read: what it has named may be a
- * part. From outside the driver nobody saw it, so the mover may be moving already; it counts as one that may touch
- * anything.
+ * Returns whether tracking was switched on, or an arena was added, while the names of this submission were read, so
+ * that they may be incomplete. It was outside the driver, where a mover does not see it and may already move memory;
+ * so it must count as one that may touch anything.
  */
 static bool is_late(const struct submission *use, uint32_t state)
 {
@@ -281,9 +290,10 @@ static void pin_late(struct submission *use)
 }
 
 /*
- * Inside the driver by now. Does it have to hold what it names after all? It was asked to since it looked; it is to wait at
- * the gate, and what it names stays where it is meanwhile; or memory moves beside it, and the mover has not heard of it,
- * or has perhaps not, since by now something is unmapped (inflight_ticket.h).
+ * Called when the submission counts as inside the driver. Returns whether it must pin its blocks after all: because
+ * pins were requested after it last looked; because it will wait at the gate, during which its blocks must stay; or
+ * because memory moves beside it and it has no ticket, or has one that the mover may not have read, since a block is
+ * now unmapped (inflight_ticket.h).
  */
 static bool is_loose(const struct submission *use, uint32_t state, bool stop)
 {
@@ -304,7 +314,10 @@ static void pin_now(struct submission *use)
 	errno = saved;
 }
 
-/* Raised before it is looked: what is inside the driver now, tracking that begins later waits for (submission_is_quiet). */
+/*
+ * Enters first and reads the state second: tracking that begins later waits for submissions that are inside by then
+ * (submission_is_quiet).
+ */
 static struct submission_stripe *enter_as(const struct submission *use, uint32_t *ret_state)
 {
 	struct submission_stripe *stripe = submission_enter();
@@ -318,8 +331,8 @@ static struct submission_stripe *enter_as(const struct submission *use, uint32_t
 }
 
 /*
- * The devices whose heaps it may touch (completion.h). Where that is not known these are all, and so they are, in `exact`, of a
- * graph: its nodes may run on any device, and follow pointers there.
+ * Returns the devices (bits) whose heaps the submission may touch (completion.h). These are all if that is unknown,
+ * and, in exact mode, for a graph, whose nodes may run on any device and follow pointers there.
  */
 static uint64_t admit_owners(const struct submission *use)
 {
@@ -335,8 +348,8 @@ static uint64_t admit_owners(const struct submission *use)
 }
 
 /*
- * The devices it has nothing to do with (submission.h): their gaps need not wait for it, nor it for them. Where there are
- * tickets gaps are made by order alone.
+ * Returns the devices (bits) whose quiesce need not wait for this submission, nor it for them (struct
+ * submission_stripe). None if there are tickets, because a quiesce then happens only on request.
  */
 static uint64_t admit_apart(const struct submission *use, uint32_t state)
 {
@@ -387,7 +400,7 @@ struct submission_stripe *admit(struct submission *use)
 	}
 }
 
-/* The number by which all of it is counted: the last one, where each launch of several has its own. */
+/* Returns the number of the submission; of several launches, each of which has a number, the last. */
 static uint64_t admit_count(const struct submission *use, bool hurry)
 {
 	struct completion_what what = {use->function, (uint32_t)use->id};

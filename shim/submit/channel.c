@@ -1,3 +1,7 @@
+/*
+ * channel.c: the side of the channel that submissions use: they post to the submission log, wake the mover, and wait
+ * for its answer.
+ */
 #include "shim/submit/channel.h"
 #include "shim/base/lock.h"
 #include "shim/stats/waiting.h"
@@ -5,7 +9,7 @@
 
 #include <sched.h>
 
-/* A submission that gets no answer goes on after this long: the mover may have ended. */
+/* A submission stops waiting for an answer after this time, because the mover may have ended. */
 #define ANSWER_MS 2000
 
 bool channel_init(struct channel *channel, const struct arena *arena, int device)
@@ -44,7 +48,7 @@ static void unlink_waiter(struct channel *channel, const struct waiter *waiter)
 	atomic_fetch_sub(&channel->n_waiters, 1);
 }
 
-/* Whose memory a submission waits for, each once; the first few of many. */
+/* Allocation sites whose memory a submission waits for, each once; further ones are not listed. */
 #define WAIT_SITES 16
 
 static unsigned missing_sites(const struct channel *channel, const struct named *named, unsigned n,
@@ -72,8 +76,8 @@ static unsigned missing_sites(const struct channel *channel, const struct named 
 }
 
 /*
- * Wait for the answer in steps, each of which counts for itself: what the process was stopped for is neither a wait nor
- * time in which somebody failed to answer. Locking: the caller holds the channel's lock.
+ * Waits for the answer in steps that are measured one by one, so that time for which the process was stopped counts
+ * neither as waiting nor against ANSWER_MS. Locking: the caller must hold SPILL; drops it during the wait.
  */
 static void wait_for_answer(struct channel *channel, const struct waiter *waiter, struct waiting *waiting)
 {

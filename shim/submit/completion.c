@@ -1,6 +1,6 @@
 /*
- * What has been submitted, and what of it is done: numbers, the events behind them, and what these prove. Rows are
- * completion_streams.c's.
+ * completion.c: completion of submissions: gives them numbers, records events behind them on their streams, and queries
+ * the events to find out what is complete. completion_streams.c keeps the rows of streams.
  */
 #include "shim/submit/completion_streams.h"
 #include "shim/base/lock.h"
@@ -12,13 +12,14 @@
 #include <stdatomic.h>
 
 /*
- * One event every so many submissions, where the mover does not ask for one behind each: an event costs the launch that
- * records it 0.35 us or more (H200, driver 580), one for every fourth 0.13 us on average.
+ * One event per STRIDE submissions, unless the mover asks for one behind each. An event costs time in the launch that
+ * records it. Measured (H200, driver 580): 0.35 us or more each; 0.13 us per launch on average with one event for every
+ * fourth.
  */
 #define STRIDE 16
 
 static _Atomic uint64_t newest;
-/* By this thread, since its last flush. */
+/* Whether this thread has submitted since its last flush or event. */
 static __thread bool has_submitted __attribute__((tls_model("initial-exec")));
 
 uint64_t completion_newest(void)
@@ -29,8 +30,9 @@ uint64_t completion_newest(void)
 /* ---- submitting ---- */
 
 /*
- * The stream was to be destroyed while this thread recorded on it, and the program has been told that it is. `recording`
- * stays set meanwhile, so that the context does not end before. Locking: the row's lock, which is given up for the call.
+ * Destroys a stream that the program destroyed while this thread recorded on it; the program's call has already
+ * returned success. `recording` stays set meanwhile, so that the context does not end first.
+ * Locking: the caller must hold ROW; drops it for the call.
  */
 static void destroy_inherited_locked(struct tracker *tracker)
 {
@@ -48,9 +50,9 @@ static void destroy_inherited_locked(struct tracker *tracker)
 }
 
 /*
- * Record an event behind submission `number`. The lock is given up meanwhile, and not held on return. A capture that
- * opens just now waits for it, else the event would become part of it; behind one that has opened nothing is recorded.
- * The stream and its context stay until `recording` is taken back (completion.h).
+ * Records an event behind submission `number`. A capture that is opening waits for it, because the event would become
+ * part of the capture; while a capture is open, nothing is recorded. The stream and its context stay until `recording`
+ * is cleared (completion.h). Locking: the caller must hold ROW; drops it.
  */
 static void record_and_drop(struct tracker *tracker, uint64_t number)
 {
@@ -78,7 +80,7 @@ static void record_and_drop(struct tracker *tracker, uint64_t number)
 	if (__builtin_expect(tracker->inherited, 0))
 		destroy_inherited_locked(tracker);
 	tracker->recording = false;
-	/* When the context is ending, or has ended, the event is its. */
+	/* If the context is ending or has ended, the event ends with it. */
 	if (!tracker->ending && event && tracker->context == context) {
 		completion_ring(tracker)[at].event = event;
 		if (result == CUDA_SUCCESS) {
@@ -97,8 +99,9 @@ static bool may_record(const struct tracker *tracker)
 }
 
 /*
- * Such work is waited for by devices that would not wait for this one: its end is to be known as soon as it comes, not
- * when all else that its device runs is done.
+ * Notes a submission that may touch heaps of other devices, and returns whether it is one. Movers of those devices wait
+ * for it, but not for other work of this device; so it gets its own event, by which they learn of its completion early.
+ * Locking: the caller must hold ROW.
  */
 static bool note_foreign_locked(struct tracker *tracker, uint64_t number, uint64_t owners)
 {
@@ -144,8 +147,8 @@ void completion_flush(void)
 	if (!tracker)
 		return;
 	/*
-	 * Not on the legacy stream: an event there waits for all blocking streams and holds them back, also where this
-	 * thread's own work would not have. Its tail is proved by an event of the context.
+	 * Not on the legacy stream: an event there waits for all blocking streams and holds them back, even if this
+	 * thread's work would not have. An event of the context proves its tail complete.
 	 */
 	if (tracker->recorded < tracker->last && may_record(tracker) && tracker->stream != CU_STREAM_LEGACY)
 		record_and_drop(tracker, tracker->last);
@@ -161,7 +164,9 @@ static void poll_locked(struct tracker *tracker, struct completion_answers *answ
 		CUresult result = REAL(cuEventQuery)(completion_ring(tracker)[tracker->head].event);
 
 		completion_answered(answers, result);
-		/* Captured: the record took longer than a capture waits, and became part of it. That proves nothing. */
+		/*
+		 * Captured: recording took longer than a capture waits, so the event is part of it and proves nothing.
+		 */
 		if (result != CUDA_SUCCESS && result != CUDA_ERROR_CAPTURED_EVENT)
 			return;
 		uint64_t number = completion_ring(tracker)[tracker->head].number;
@@ -172,7 +177,7 @@ static void poll_locked(struct tracker *tracker, struct completion_answers *answ
 	}
 }
 
-/* As far as this thread may ask: a default stream of another thread, or of a context not current, has no name here. */
+/* Queries the stream too, if this thread can: it has no handle for default streams of other threads or contexts. */
 static void look_locked(struct tracker *tracker, CUcontext current)
 {
 	struct completion_answers unused = {0};
@@ -197,7 +202,7 @@ uint64_t completion_oldest_elsewhere(CUstream stream, bool per_thread)
 	if (!capture_pause())
 		return 0;
 	CUstreamCaptureMode mode = capture_relax();
-	/* Several streams share the last row: for those it is elsewhere, too. */
+	/* Several streams share the last row, so it counts as another stream even for those. */
 	for (struct tracker *tracker = completion_trackers; tracker <= shared; tracker++) {
 		if (tracker == own && own != shared)
 			continue;
@@ -212,7 +217,7 @@ uint64_t completion_oldest_elsewhere(CUstream stream, bool per_thread)
 	return oldest;
 }
 
-/* A tail that has not grown since the last look. */
+/* Returns whether the row has submissions that no event follows, and no new ones since the last look. */
 static bool has_tail(struct tracker *tracker)
 {
 	if (!tracker->first || tracker->n || tracker->recording || tracker->ending)
@@ -222,13 +227,16 @@ static bool has_tail(struct tracker *tracker)
 	return !grown;
 }
 
-/* Is all of the row's work that of one of these devices? */
+/* Returns whether all work of the row runs on one of these devices (bits). */
 static bool is_of(const struct tracker *tracker, uint64_t devices)
 {
 	return !completion_is_shared(tracker) && tracker->device >= 0 && devices >> tracker->device & 1;
 }
 
-/* The oldest submission that is not known to be done and may touch the heap of that device, by what it told; 0: none. */
+/*
+ * Returns the oldest submission of the row that is not known to be complete and may touch the heap of `owner`, by the
+ * owners that it was counted with, or 0. Locking: the caller must hold ROW.
+ */
 static uint64_t oldest_told_locked(const struct tracker *tracker, CUdevice owner)
 {
 	if (completion_is_shared(tracker) || tracker->device < 0)
@@ -240,7 +248,7 @@ static uint64_t oldest_told_locked(const struct tracker *tracker, CUdevice owner
 
 uint64_t completion_poll(CUdevice owner, uint64_t devices, bool look_after_tails, CUresult *ret_error)
 {
-	/* Read first: what is counted later is not spoken of. */
+	/* Must be read first: the result says nothing about submissions that are counted later. */
 	uint64_t result = atomic_load(&newest), all = result;
 	struct completion_answers answers = {0};
 	CUcontext tail = NULL, other_tail = NULL;
@@ -266,7 +274,7 @@ uint64_t completion_poll(CUdevice owner, uint64_t devices, bool look_after_tails
 	lock_drop(&completion_table_lock);
 	if (answers.error != CUDA_SUCCESS && !answers.any_good)
 		*ret_error = answers.error;
-	/* Those of others prove nothing here, but their rows are wanted again. */
+	/* Tails that do not matter to `owner` come second; they are looked after so that their rows can be reused. */
 	if (tail || other_tail)
 		completion_context_look_after(tail ? tail : other_tail, all);
 	if (any_others)

@@ -1,7 +1,7 @@
 /*
- * What is proved by events of whole contexts: the tails of streams, behind which no event of their own was recorded,
- * and the row that streams without one of their own share. And what the end of a context does to both. The rows
- * themselves are completion_streams.c's.
+ * completion_context.c: completion that is proved by events of whole contexts: of the tails of streams, which no event
+ * on the stream follows, and of the row that streams without one share. Also what the end of a context does to both.
+ * completion_streams.c keeps the rows.
  */
 #include "shim/context/capture.h"
 #include "shim/base/lock.h"
@@ -9,18 +9,18 @@
 #include "shim/driver/real.h"
 #include "shim/submit/completion_internal.h"
 
-/* Contexts whose tails are looked after at once: one that is busy must not have another device wait for it. */
+/* Contexts with an event for their tail at once; enough for all, so that no device waits for another's busy context. */
 #define TAILS CONTEXT_MOST
 
 static struct {
-	CUcontext context, owner; /* whose tail it is, and whose event: a green one's is of its primary context */
+	CUcontext context, owner; /* of the tail; of the event, which for a green context is its primary context */
 	CUevent event;
 	uint64_t number;
 	bool under_way;
 } tails[TAILS];         /* under completion_table_lock */
-static unsigned n_ends; /* of contexts, ever; under completion_table_lock */
+static unsigned n_ends; /* contexts that ended or tried to, ever; under completion_table_lock */
 
-/* The row of the others: submissions up to `number` are done when all contexts have passed what they were asked for. */
+/* The shared row: submissions up to `number` are complete once all contexts have passed the events in `idle`. */
 static struct {
 	enum { OTHERS_NOT_ASKED, OTHERS_BEING_ASKED, OTHERS_ASKED } state;
 	struct context_idle idle;
@@ -45,7 +45,10 @@ static void poll_tails(struct completion_answers *answers)
 	}
 }
 
-/* An entry for the context's tail; TAILS: it has one, or there is no more room. Under completion_table_lock. */
+/*
+ * Returns a free entry for the tail of the context, or TAILS if it has one already or none is free.
+ * Locking: the caller must hold ROWS.
+ */
 static unsigned free_tail(CUcontext context)
 {
 	unsigned found = TAILS;
@@ -60,9 +63,9 @@ static unsigned free_tail(CUcontext context)
 }
 
 /*
- * Have an event of the context recorded, outside the lock, since that may wait for room in the driver's queues. If a
- * context has ended meanwhile the event may have ended with it, and is forgotten; if the mover of another device was
- * faster the event is not needed.
+ * Records the event without the lock, because that may wait for room in the driver's queues. If any context has ended
+ * meanwhile, the event may have ended with it and is dropped; if the mover of another device was faster, the event is
+ * not needed.
  */
 void completion_context_look_after(CUcontext context, uint64_t number)
 {
@@ -93,11 +96,12 @@ void completion_context_look_after(CUcontext context, uint64_t number)
 	lock_drop(&completion_table_lock);
 }
 
-/* ---- the row of the others ---- */
+/* ---- the shared row ---- */
 
 /*
- * The row of the others has streams of all contexts, and no events: it is done up to where all contexts are through with
- * what they had when they were asked. One question at a time, so that it moves on however much is submitted meanwhile.
+ * The shared row has streams of all contexts and no events. It is complete up to `number` once every context has
+ * completed what it had when it was asked. Only one such question is open at a time, so that it is answered however
+ * much is submitted meanwhile.
  */
 void completion_context_ask_for_others(uint64_t number)
 {

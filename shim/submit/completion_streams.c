@@ -1,6 +1,6 @@
 /*
- * Which row a submission belongs to, how rows record that submissions are done, and what becomes of rows when their
- * streams and contexts end.
+ * completion_streams.c: the rows of streams: finds or opens the row of a submission, records in rows that submissions
+ * are complete, and closes rows when their streams and contexts end.
  */
 #include "shim/submit/completion_streams.h"
 #include "shim/base/lock.h"
@@ -16,15 +16,15 @@ struct row_event completion_rings[TRACKERS + 1][EVENTS];
 static atomic_uint n_trackers;
 struct lock completion_table_lock = LOCK_INIT(LOCK_ROWS);
 
-/* The row this thread was given last, and what for. */
+/* The row that this thread used last, and the arguments that it was found for. */
 static __thread struct {
 	struct tracker *tracker;
-	CUstream stream; /* as the program gave it */
+	CUstream stream; /* as the program passed it */
 	bool per_thread;
 	CUcontext current; /* for default streams; else NULL */
-	CUstream key;      /* what the row must still be of */
+	CUstream key;      /* the row is still the right one if its stream is this, and `thread` agrees */
 	uint64_t thread;
-	uint64_t serial; /* of this thread, from 1; 0: none yet */
+	uint64_t serial; /* of this thread, from 1; 0 if not assigned yet */
 } mine __attribute__((tls_model("initial-exec")));
 
 unsigned completion_n_trackers(void)
@@ -33,8 +33,8 @@ unsigned completion_n_trackers(void)
 }
 
 /*
- * Not the thread's id: that is used again when a thread has ended, while work on its default stream may still run, and
- * an event on the new thread's proves nothing about it.
+ * Returns a serial number of the thread. Not its id, which is reused after the thread has ended, while work on its
+ * default stream may still run; an event on the new thread's default stream proves nothing about that work.
  */
 static uint64_t my_serial(void)
 {
@@ -89,7 +89,7 @@ static struct tracker *open_locked(CUstream stream, bool per_thread, CUcontext c
 	}
 	if (!tracker)
 		return &completion_trackers[TRACKERS];
-	/* Events of another context are of no use; they are few, and end with it. */
+	/* Events of another context cannot be reused; they are few, and end with that context. */
 	if (tracker->context != context)
 		memset(completion_ring(tracker), 0, sizeof(completion_rings[0]));
 	tracker->open = true;
@@ -105,11 +105,11 @@ static struct tracker *open_locked(CUstream stream, bool per_thread, CUcontext c
 	return tracker;
 }
 
-/* Look the row up, or open it, and remember it in `mine`. */
+/* Finds the row or opens it, and remembers it in `mine`. */
 static struct tracker *completion_streams_find(CUstream stream, bool per_thread, CUcontext current)
 {
 	uint64_t thread = is_own(stream, per_thread) ? my_serial() : 0;
-	/* The explicit handles mean the same in both spellings of an entry point. */
+	/* CU_STREAM_LEGACY and CU_STREAM_PER_THREAD mean the same in both spellings of an entry point. */
 	CUstream key = thread ? CU_STREAM_PER_THREAD : !stream ? CU_STREAM_LEGACY : stream;
 	CUcontext told = completion_is_default(key) ? current : context_told(stream, per_thread);
 	CUcontext context = told ? told : context_current();
@@ -208,13 +208,13 @@ void completion_others_pass(uint64_t number)
 
 /* ---- ends ---- */
 
-/* As a rule a record takes a microsecond; it may be held up by a full queue of the driver's, or by the system. */
+/* Recording usually takes a microsecond; a full queue in the driver, or the system, may delay it. */
 #define NAP_NS       100000
-#define SHORT_NAPS   100 /* then a stream is left to the thread that records */
+#define SHORT_NAPS   100 /* afterwards, the recording thread must destroy the stream */
 #define LONG_NAP_NS  1000000
 #define CONTEXT_NAPS 30000
 
-/* Returns whether no record is under way any more. Locking: the row's lock, which is given up for the naps. */
+/* Returns whether no record is under way any more. Locking: the caller must hold ROW; drops it during the naps. */
 static bool wait_for_record_locked(struct tracker *tracker, long nap_ns, unsigned naps)
 {
 	while (tracker->recording && naps--) {

@@ -1,6 +1,7 @@
 /*
- * The gate, and the flag word that says where submissions go (submission.h). Bits are cleared under the gate's lock, so that who
- * sleeps at the gate is woken; they are set without.
+ * gate.c: the gate, which holds submissions back during a quiesce, and submission_state, the flags that every
+ * submission reads (submission.h). Bits that hold submissions back are cleared under GATE, so that sleepers are woken;
+ * bits are set without it.
  */
 #include "shim/base/clock.h"
 #include "shim/base/lock.h"
@@ -12,7 +13,7 @@
 _Atomic uint32_t submission_state;
 _Atomic uint64_t gate_devices = UINT64_MAX;
 
-/* The gate is rarely closed; those who wait sleep here. */
+/* Waiting submissions sleep here; the gate is rarely closed. */
 static struct lock gate_lock = LOCK_INIT(LOCK_GATE);
 static struct clock_cond gate_opened;
 
@@ -27,7 +28,7 @@ void gate_wait(void)
 	while (atomic_load(&submission_state) & (SUBMISSION_DRAINING | SUBMISSION_CLOSED)) {
 		if (lock_wait(&gate_lock, &gate_opened, &until) == 0)
 			continue;
-		/* A gate that is only being closed may wait for what this thread does next: it stays open then. */
+		/* A gate that is being closed may be waiting for what this thread does next; so reopen it. */
 		uint32_t state = atomic_load(&submission_state);
 		if (state & SUBMISSION_CLOSED)
 			until.tv_sec += 1;
@@ -59,7 +60,7 @@ bool submission_ask_to_pin(void)
 {
 	uint32_t state = atomic_load(&submission_state);
 
-	/* When tracking has just ended nobody would take it back. */
+	/* Not if tracking has just ended, because the bit would not be cleared again. */
 	while (state & SUBMISSION_TRACKING && !(state & SUBMISSION_PINNING))
 		if (atomic_compare_exchange_weak(&submission_state, &state, state | SUBMISSION_PINNING))
 			return true;
@@ -113,7 +114,7 @@ void gate_undrain(void)
 
 void submission_stop(void)
 {
-	/* Without the lock: in the child of a fork somebody else may have held it. Sleepers look again within a second. */
+	/* Without the lock, which another thread may have held at the fork. Sleepers look again within a second. */
 	atomic_store(&submission_state, 0);
 	clock_wake_all(&gate_opened);
 }

@@ -1,17 +1,22 @@
+/*
+ * inflight.c: blocks that submissions with tickets use. For each block it counts the tickets that are out and keeps the
+ * number of the latest submission whose ticket was given back; for each place it keeps the blocks of the ticket that is
+ * out.
+ */
 #include "shim/submit/inflight.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>
 
-/* A writer that is not stopped in the middle is done with its record after so many looks: about a microsecond. */
+/* Looks at an incomplete record, about a microsecond: enough for a writer that is not suspended to complete it. */
 #define LOOKS 64
 
 struct inflight_block {
-	uint64_t last; /* number of the latest submission that used the block and is back */
-	uint32_t out;  /* tickets that are out for it, one for each name */
+	uint64_t last; /* number of the latest submission that used the block and whose ticket was given back */
+	uint32_t out;  /* tickets that are out, counted once per name */
 };
 
-/* What the ticket of a place is out for; n is 0 when none is. */
+/* Blocks of the ticket that is out of one place; n is 0 if none is out. */
 struct out {
 	uint32_t serial, n;
 	uint32_t units[INFLIGHT_TICKET_NAMES];
@@ -20,14 +25,14 @@ struct out {
 struct inflight {
 	const struct arena *arena;
 	const struct submission_log *tape;
-	size_t at; /* on the tape: up to there it has been heard */
+	size_t at; /* position in the log up to which records have been read */
 	struct inflight_block *blocks;
 	struct out *out; /* by place, from 1 */
 	uint32_t places[INFLIGHT_TICKET_PLACES];
-	unsigned n_places; /* with a ticket that is out */
+	unsigned n_places; /* `places` are those with a ticket that is out */
 };
 
-/* Address space; what is written becomes memory. */
+/* Reserves address space, zeroed; only pages that are written take memory. */
 static void *table_new(size_t bytes)
 {
 	void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -72,16 +77,16 @@ void inflight_free(struct inflight *claims)
 	free(claims);
 }
 
-/* ---- tickets that come back ---- */
+/* ---- tickets that are given back ---- */
 
-/* Other threads' later ones may have been heard before. */
+/* A later submission of another thread may have been counted before, so the number may only rise. */
 static void inflight_count(struct inflight_block *block, uint64_t number)
 {
 	if (block->last < number)
 		block->last = number;
 }
 
-/* False: it is still out. */
+/* Returns false if the ticket is still out. */
 static bool inflight_settle(struct inflight *claims, uint32_t place)
 {
 	struct out *out = &claims->out[place];
@@ -112,13 +117,13 @@ static void settle_all(struct inflight *claims)
 static bool block_of(const struct arena *arena, CUdeviceptr address, uint32_t *ret_unit)
 {
 	if (!arena_contains(arena, address))
-		return false; /* of another device */
+		return false; /* the heap of another device */
 	uint32_t word = arena_look(arena, address);
 	*ret_unit = word & ARENA_SLAB ? arena_unit(arena, address) : word - 1;
 	return word != 0;
 }
 
-/* The thread has given its last ticket back before it took this one. */
+/* The thread gave its previous ticket back before it took this one, so settling frees the place. */
 static void inflight_claim(struct inflight *claims, struct inflight_ticket ticket, const CUdeviceptr *addresses,
 			   unsigned n)
 {
@@ -144,7 +149,7 @@ static void inflight_claim(struct inflight *claims, struct inflight_ticket ticke
 		claims->places[claims->n_places++] = ticket.place;
 }
 
-/* False: there is none that is complete. */
+/* Returns false if no complete record follows. */
 static bool hear_one(struct inflight *claims)
 {
 	CUdeviceptr addresses[INFLIGHT_TICKET_NAMES];

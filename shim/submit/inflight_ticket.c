@@ -1,3 +1,7 @@
+/*
+ * inflight_ticket.c: tickets of submissions in flight: the table of places, one per thread. Places are reused, and
+ * their serials go on.
+ */
 #include "shim/submit/inflight_ticket.h"
 
 #include <stddef.h>

@@ -1,15 +1,22 @@
+/*
+ * recent_submissions.c: the ring of the latest submissions. Each entry carries its number, which is 0 while the entry
+ * is written.
+ */
 #include "shim/submit/recent_submissions.h"
 
 #include <stdatomic.h>
 
-/* The latest submissions of which it is remembered what they were. */
+/* Number of submissions that are kept. */
 #define RECENT 8192
 
 static struct {
 	_Atomic uint64_t number, function, what; /* what: id << 16 | row */
 } recent[RECENT];
 
-/* Number last, and none meanwhile: whoever reads it twice knows what lies between. */
+/*
+ * Writes the number last, and 0 before the rest. A reader that finds the same number before and after it reads the rest
+ * has a consistent entry.
+ */
 void recent_submissions_note(uint64_t number, const struct completion_what *what, unsigned row)
 {
 	unsigned at = number % RECENT;

@@ -1,3 +1,7 @@
+/*
+ * submission.c: submissions: the one of each thread, which collects the addresses that a call names; the stripes that
+ * count submissions inside the driver; and the arenas whose addresses count.
+ */
 #include "shim/submit/submission_internal.h"
 #include "shim/process/process.h"
 #include "shim/heap/migration.h"
@@ -9,9 +13,11 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-/* Addresses of one submission kept at first; parameters of a kernel are at most 4 KiB (32 KiB on newer devices). */
+/* Initial size of the list of names; parameters of a kernel take at most 4 KiB (32 KiB on newer devices). */
 #define NAMED_LEAST 512
-/* More than any graph should have; beyond, the submission counts as one that may touch anything. */
+/*
+ * Limit of the list, more than any graph should need; beyond it, the submission counts as one that may touch anything.
+ */
 #define NAMED_MOST (1u << 20)
 
 struct submission_stripe submission_stripes[SUBMISSION_STRIPES];
@@ -29,7 +35,7 @@ struct submission_stripe *submission_take_stripe(void)
 {
 	static atomic_uint next;
 
-	/* Asked here, where each thread comes once: the launch path looks at what came of it alone. */
+	/* Asked here, once per thread, because the launch path only reads the outcome. */
 	process_is_off();
 	return submission_my_stripe =
 		   &submission_stripes[atomic_fetch_add_explicit(&next, 1, memory_order_relaxed) % SUBMISSION_STRIPES];
@@ -47,7 +53,7 @@ static void submission_free(void *argument)
 	use->held = NULL;
 	use->room = use->n_named = use->n_held = 0;
 	use->has_key = false;
-	/* Of a thread that was ended inside the driver the ticket remains out, for good. */
+	/* If the thread was ended inside the driver, its ticket stays out for good, and so does its place. */
 	if (!use->busy) {
 		inflight_ticket_give_place(use->place);
 		use->place = NULL;
@@ -59,7 +65,10 @@ static void make_key(void)
 	has_key = pthread_key_create(&key, submission_free) == 0;
 }
 
-/* False: no memory, and nothing has changed. Without a key the room of a thread that ends is lost. */
+/*
+ * Returns false, with the size unchanged, if memory is short or the limit is reached. Without a key, the lists of a
+ * thread that ends are leaked.
+ */
 static bool make_room(struct submission *use)
 {
 	unsigned room = use->room ? 2 * use->room : NAMED_LEAST;
@@ -79,7 +88,7 @@ static bool make_room(struct submission *use)
 		pthread_once(&key_once, make_key);
 		use->has_key = has_key && pthread_setspecific(key, use) == 0;
 	}
-	/* Without a key nobody would give it back. */
+	/* Without a key, the place would not be given back when the thread ends. */
 	if (use->has_key && !use->place)
 		use->place = inflight_ticket_take_place();
 	errno = saved;
@@ -92,7 +101,7 @@ struct submission *submission_open(uint64_t id)
 
 	if (enter_depth || use->busy)
 		return NULL;
-	/* In a child that has no mover, the gate would never open, and the locks are as they were when it was made. */
+	/* A forked child has no mover: the gate would never open, and the locks are as they were at the fork. */
 	if (__builtin_expect(!*process_fork_page, 0)) {
 		process_cloned();
 		return NULL;
@@ -149,14 +158,14 @@ static bool is_held(const struct submission *use, const struct block_state *mark
 	return false;
 }
 
-/* Outside the arenas, so it costs the arenas' names nothing but a look. */
+/* Managed memory is not heap memory; heap addresses pay one comparison. */
 static void name_ahead(struct submission *use, CUdeviceptr address)
 {
 	if (use->n_ahead < SUBMISSION_AHEAD_MOST && ledger_may_span(address))
 		use->ahead[use->n_ahead++] = address;
 }
 
-/* Every heap's, also where no engine runs that would ask for it. */
+/* The trace names addresses in all heaps, also of devices without a mover. */
 static void name_traced(struct submission *use, CUdeviceptr address, size_t bytes)
 {
 	const struct device *device = device_of(address);
@@ -225,7 +234,7 @@ void submission_name(struct submission *use, CUdeviceptr address, size_t bytes)
 	}
 }
 
-/* ---- the mover's side ---- */
+/* ---- called by the mover ---- */
 
 bool submission_add_arena(const struct arena *arena, struct channel *channel)
 {

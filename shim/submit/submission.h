@@ -159,7 +159,7 @@ static inline bool submission_is_tracking(void)
 }
 
 /*
- * Begins the submission of this thread. id: the entry point (HOOK_…). Returns NULL if the call was made inside another
+ * Begins the submission of this thread. id: of the entry point. Returns NULL if the call was made inside another
  * tracked call, or by the library; admit() and submission_close() accept NULL.
  */
 struct submission *submission_open(uint64_t id);

@@ -1,5 +1,5 @@
 /*
- * Bodies of copies and hints, generated from the rows.
+ * submit_copy.c: copies and hints to the driver: submit_NAME(), generated from the rows of hooks.def.
  */
 #include "shim/submit/submit_copy.h"
 #include "shim/accounting/ledger.h"
@@ -24,9 +24,10 @@ void submit_hold_access(void)
 }
 
 /*
- * CU_POINTER_ATTRIBUTE_SYNC_MEMOPS promises that the synchronous copies and sets are synchronous even where they may
- * return early. The driver cannot be told so for heap memory, so while any heap block has it set, they all are. Only
- * the stream they run in is waited for: another one may be held by what this thread does next.
+ * CU_POINTER_ATTRIBUTE_SYNC_MEMOPS promises that synchronous copies and sets are synchronous even where they could
+ * return early. The attribute cannot be set in the driver for heap memory, so while any heap block has it, all of them
+ * wait. They wait only for the stream in which they run, because another stream may depend on what this thread does
+ * next.
  */
 CUresult submit_finish_memop(CUresult result, bool per_thread)
 {
