@@ -349,7 +349,7 @@ static uint64_t admit_owners(const struct submission *use)
 
 /*
  * Returns the devices (bits) whose quiesce need not wait for this submission, nor it for them (struct
- * submission_stripe). None if there are tickets, because a quiesce then happens only on request.
+ * submission_stripe). None if there are tickets, because a quiesce then happens only by order (quiesce_orders.c).
  */
 static uint64_t admit_apart(const struct submission *use, uint32_t state)
 {

@@ -47,7 +47,10 @@ uint64_t completion_submitted(CUstream stream, bool per_thread, const struct com
  * Returns the device of a stream to which this thread is about to submit, or -1 if it is not known. Locking: as above.
  */
 CUdevice completion_device(CUstream stream, bool per_thread);
-/* For a thread that is about to wait: records an event behind its last submission if none follows it. */
+/*
+ * For a thread that is about to wait: records an event behind its last submission if none follows it.
+ * Locking: takes ROW.
+ */
 void completion_flush(void);
 
 /* Returns the number of the latest submission. */

@@ -158,7 +158,7 @@ static bool is_held(const struct submission *use, const struct block_state *mark
 	return false;
 }
 
-/* Managed memory is not heap memory; heap addresses pay one comparison. */
+/* Heap addresses are never managed memory; for them this costs only ledger_may_span(), two loads. */
 static void name_ahead(struct submission *use, CUdeviceptr address)
 {
 	if (use->n_ahead < SUBMISSION_AHEAD_MOST && ledger_may_span(address))

@@ -165,12 +165,12 @@ static inline bool submission_is_tracking(void)
 struct submission *submission_open(uint64_t id);
 /*
  * Admits the submission; waits if it must. Returns the stripe, which the caller must pass to submission_close() after
- * the real call. Preserves errno. Locking: takes SPILL or GATE if it waits.
+ * the real call. Preserves errno. Locking: takes SPILL and higher ranks if it waits.
  */
 struct submission_stripe *admit(struct submission *use);
 /* Returns whether an admitted submission pins the blocks that it names. */
 bool submission_pins(const struct submission *use);
-/* Counts the submission and gives up its pins or its ticket. Preserves errno. */
+/* Counts the submission and gives up its pins or its ticket. Preserves errno. Locking: as completion_submitted(). */
 void submission_close(struct submission *use, struct submission_stripe *stripe);
 
 /* ---- called by the mover ---- */
