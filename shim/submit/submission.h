@@ -204,7 +204,8 @@ void submission_each_inside(void (*visit)(void *argument, const struct completio
 void submission_set_tracking(bool on, bool beside);
 /*
  * From now on, until tracking is switched off, every submission that enters the driver pins its blocks, so that the
- * caller can see what has been submitted (discard.c). Returns false if they did so already.
+ * caller can see what has been submitted (discard.c). Returns false if they did so already; returns true and changes
+ * nothing if tracking is off.
  */
 bool submission_ask_to_pin(void);
 /* Lets launches prefetch managed memory. It stays on, and costs what tracking costs. */
@@ -228,11 +229,10 @@ void gate_open(void);
 /* Takes gate_drain() back; a closed gate stays closed. */
 void gate_undrain(void);
 /*
- * Waits until the gate is open. The caller must be outside the driver (submission_leave). Reopens a gate that is only
- * being closed after GATE_PATIENCE_MS. Locking: takes GATE.
+ * Waits until the gate is open. The caller must be outside the driver (submission_leave). After GATE_PATIENCE_MS it
+ * reopens a gate that is only being closed. Locking: takes ROW and GATE, one after the other.
  */
 void gate_wait(void);
-/* ms */
 #define GATE_PATIENCE_MS 500
 
 /*

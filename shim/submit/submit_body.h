@@ -42,7 +42,7 @@
 		submission_leave(inside);                                                                                     \
 		return result;                                                                                         \
 	}
-/* Counts the call. At STAGE_OFF (enter.h) it only calls the driver: nothing waits for submissions inside the driver. */
+/* Counts the call. At STAGE_OFF (process.h) it only calls the driver: nothing waits for submissions inside it. */
 #define SUBMIT_BEGIN(name, args)                                                                                       \
 	do {                                                                                                           \
 		if (__builtin_expect(process_stage() == STAGE_OFF, 0))                                                    \
