@@ -1,8 +1,9 @@
 /*
- * A writer takes its words by moving the head, fills them, and writes the first one last: n + 1 and the ticket, then
- * function, then n addresses, each with the extent behind it if that is known; most are not (kernel parameters). The
- * reader takes a record whose first word is there, makes all its words 0 again, as any of them may be a first one in the
- * next round, and gives them back by moving the tail. Before that it may look at it as often as it likes.
+ * The ring of the submission log. A writer reserves its words by advancing the head, fills them, and writes the first
+ * one last: n + 1 and the ticket. Then follow the function and n addresses, each with its extent behind it if that is
+ * known; most are not (kernel parameters). The reader takes a record whose first word is not 0, resets all its words to
+ * 0, because any of them may be a first word in the next round, and releases them by advancing the tail. Before that it
+ * may read the record any number of times.
  */
 #include "shim/submit/submission_log.h"
 
@@ -19,10 +20,10 @@ bool submission_log_init(struct submission_log *tape)
 	return true;
 }
 
-/* Of an address: its extent is behind it. */
+/* Flag in an address word: its extent follows. */
 #define HAS_BYTES (UINT64_C(1) << 63)
 
-/* The first word: n + 1 lowest, the ticket's place, its serial. */
+/* The first word, from the lowest bit: n + 1, the ticket's place, its serial. */
 #define PLACE_BIT  20
 #define SERIAL_BIT 32
 _Static_assert(SUBMISSION_LOG_WORDS <= 1u << PLACE_BIT, "a record fits into the tape");
@@ -58,7 +59,7 @@ bool submission_log_write(struct submission_log *tape, uint64_t function, const 
 	size_t length = length_of(named, n), head = atomic_load_explicit(&tape->head, memory_order_relaxed);
 
 	do {
-		/* What is read of the tail says that its words are 0 again. It may be past a head that was read long ago. */
+		/* Acquired, so its words are 0 again. The tail may have passed a head that was read long ago. */
 		size_t tail = atomic_load_explicit(&tape->tail, memory_order_acquire);
 
 		if ((ptrdiff_t)(head - tail) >= 0 && head - tail + length > SUBMISSION_LOG_WORDS) {
@@ -80,7 +81,7 @@ bool submission_log_write(struct submission_log *tape, uint64_t function, const 
 	return true;
 }
 
-/* The first word of the record there; 0: not yet. */
+/* Returns the first word of the record at `at`; 0 if it is not written yet. */
 static uint64_t first_at(const struct submission_log *tape, size_t at)
 {
 	return atomic_load_explicit(&tape->words[at % SUBMISSION_LOG_WORDS], memory_order_acquire);
@@ -135,7 +136,7 @@ static uint64_t word_at(const struct submission_log *tape, size_t at)
 bool submission_log_look(const struct submission_log *tape, size_t *at, struct inflight_ticket *ret_ticket,
 			 CUdeviceptr *ret_addresses, unsigned most, unsigned *ret_n)
 {
-	/* Where a full tape ends, it begins: what stands there is another record. */
+	/* In a full ring the end position coincides with the oldest record, which must not be read as the next one. */
 	uint64_t first = *at == submission_log_end(tape) ? 0 : first_at(tape, *at);
 
 	if (!first)

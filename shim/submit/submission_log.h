@@ -1,14 +1,15 @@
 /*
- * submission_log.h: what was submitted, on its way from the threads that submit to the mover. A ring of words, many writers and
- * one reader, without a lock: a launch that met the reader's lock would be put to sleep, some microseconds for 50 ns.
+ * submission_log.h: the submission log, a ring of words from the submitting threads to the mover: many writers, one
+ * reader, no lock. A launch that met the reader's lock would be put to sleep, some microseconds for 50 ns.
  *
- * A record is the function, the names, and perhaps a ticket (inflight_ticket.h), in the order in which its writers came. Without
- * room it is lost: who meant to say with a ticket what it uses is told so, for the others it is only foresight. A writer
- * that is stopped in the middle holds back the records behind its own, and nobody else.
+ * A record consists of the function, the names, and perhaps a ticket (inflight_ticket.h); records are in the order in
+ * which writers reserved their words. A record that finds no room is lost: a writer with a ticket gets that as a
+ * result, for others the record was only a hint of future use. A writer that is stopped in the middle of a record holds
+ * back the records behind it, but no other thread.
  *
- * What a launch writes the reader has written before, on another processor, so each cache line of it costs the launch a
- * transfer between the two: records are short. To ask for the lines of the next one ahead made it slower (H200's host:
- * a launch with ten pointers 322 ns, 256 without; medians of four).
+ * The words that a launch writes were last written by the reader on another processor, so each cache line costs the
+ * launch a transfer: records are short. Prefetching the lines of the next record made it slower. Measured (H200's
+ * host): a launch with ten pointers 322 ns with that prefetch, 256 ns without; medians of four.
  */
 #ifndef SPILLWAY_SUBMISSION_LOG_H
 #define SPILLWAY_SUBMISSION_LOG_H
@@ -21,37 +22,40 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* One address a submission names, below 2^63; bytes 0: as far as may be guessed. */
+/* One address that a submission names, below 2^63. bytes: 0 if the extent is not known and must be guessed. */
 struct named {
 	CUdeviceptr address;
 	uint64_t bytes;
 };
 
-/* Some thousand submissions: the reader comes every few hundred microseconds at the latest. */
+/* Room for some thousand submissions: the reader comes every few hundred microseconds at the latest. */
 #define SUBMISSION_LOG_WORDS (1u << 18)
 
 struct submission_log {
 	_Atomic uint64_t *words; /* SUBMISSION_LOG_WORDS of them; 0 where nothing is written yet */
-	_Atomic size_t head __attribute__((aligned(64))); /* words given to writers, ever */
-	_Atomic size_t tail __attribute__((aligned(64))); /* words read, ever; the reader's */
-	_Atomic uint64_t lost;                            /* records */
+	_Atomic size_t head __attribute__((aligned(64))); /* words ever reserved by writers */
+	_Atomic size_t tail __attribute__((aligned(64))); /* words ever read; only the reader writes it */
+	_Atomic uint64_t lost;                            /* records that found no room */
 };
 
-/* False: no memory. A tape lives as long as the process. */
+/* Returns false if there is no memory. A log lives as long as the process. */
 bool submission_log_init(struct submission_log *tape);
-/* Any thread. False: there was no room. */
+/* Writes a record. Returns false if there is no room. Any thread. */
 bool submission_log_write(struct submission_log *tape, uint64_t function, const struct named *named, unsigned n,
 			  struct inflight_ticket ticket);
-/* The oldest record; names beyond `most` are dropped. False: there is none that is complete. One thread. */
+/*
+ * Reads and removes the oldest record; names beyond `most` are dropped. Returns false if no record is complete. Only
+ * the reader may call this and the functions below.
+ */
 bool submission_log_read(struct submission_log *tape, uint64_t *ret_function, struct named *ret_named, unsigned most,
 			 unsigned *ret_n);
 
-/* By the reader, between submission_log_begin() and submission_log_end(): where the oldest record lies, and where the next one will. */
+/* Return the positions of the oldest record, and of the next one to be written. */
 size_t submission_log_begin(const struct submission_log *tape);
 size_t submission_log_end(const struct submission_log *tape);
 /*
- * The record at *at, which stays on the tape; *at moves behind it. Of one without a ticket no address is told, and those
- * beyond `most` are dropped. False: it is not complete, or the end.
+ * Reads the record at *at without removing it, and advances *at past it. Returns no addresses for a record without a
+ * ticket, and drops those beyond `most`. Returns false if the record is not complete, or at the end.
  */
 bool submission_log_look(const struct submission_log *tape, size_t *at, struct inflight_ticket *ret_ticket,
 			 CUdeviceptr *ret_addresses, unsigned most, unsigned *ret_n);
