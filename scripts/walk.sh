@@ -4,7 +4,7 @@
 # GPU. Files entered are counted once each, headers with inline functions too.
 # Usage: scripts/walk.sh COMMIT [-l]      -l: list the files in the order in which they are entered
 #   alloc   from the entry of cuMemAlloc_v2 to the first function of heap/chunk.c, on the program's thread
-#   launch  from the entry of a launch (a set), when something has spilled, to its return on the program's thread, and on
+#   launch  the median of 21: from the entry of a launch (a set), when something has spilled, to its return on the program's thread, and on
 #           the mover's thread from there to the first function of plan.c
 set -euo pipefail
 
@@ -39,15 +39,21 @@ alloc() {
 		n >= 3 && $1 == thread { if (!seen[$4]++) print $4; if ($4 ~ /heap\/chunk\.c$/) exit }' "$folder/walked"
 }
 
-# The 200th launch: the program's thread until it has returned, and the mover's until it asks the planner.
+# launch N: the Nth launch: the program's thread until it has returned, and the mover's until it asks the planner.
 launch() {
-	awk '$2 == 0 && $3 ~ /^(submit_)?cuMemsetD8Async$/ { n++; if (n == 200) thread = $1 }
-		n == 200 && $1 == thread && !seen[$4]++ { print $4 }
-		n >= 200 && $1 != thread { if (!seen[$4]++) print $4; if ($4 ~ /\/plan\.c$/) exit }' "$folder/walked"
+	awk -v wanted="$1" '$2 == 0 && $3 ~ /^(submit_)?cuMemsetD8Async$/ { n++; if (n == wanted) thread = $1 }
+		n == wanted && $1 == thread && !seen[$4]++ { print $4 }
+		n >= wanted && $1 != thread { if (!seen[$4]++) print $4; if ($4 ~ /\/plan\.c$/) exit }' "$folder/walked"
 }
 
-for what in alloc launch; do
-	$what >"$folder/$what"
-	echo "$what: $(wc -l <"$folder/$what") files"
-	[[ $list != -l ]] || sed 's/^/  /' "$folder/$what"
-done
+alloc >"$folder/alloc"
+echo "alloc: $(wc -l <"$folder/alloc") files"
+[[ $list != -l ]] || sed 's/^/  /' "$folder/alloc"
+# What the mover is in the middle of when a launch comes differs from launch to launch: the median of several counts.
+for n in $(seq 100 5 200); do
+	launch "$n" >"$folder/launch.$n"
+	echo "$(wc -l <"$folder/launch.$n") $n"
+done | sort -n >"$folder/launches"
+read -r files n < <(sed -n 11p "$folder/launches")
+echo "launch: $files files ($(head -1 "$folder/launches" | cut -d' ' -f1) .. $(tail -1 "$folder/launches" | cut -d' ' -f1) in 21 launches)"
+[[ $list != -l ]] || sed 's/^/  /' "$folder/launch.$n"
