@@ -7,8 +7,8 @@
  *
  * Locking: takes no lock; any thread may call these. identity_get() preserves errno.
  */
-#ifndef SPILLWAY_BASE_IDENTITY_H
-#define SPILLWAY_BASE_IDENTITY_H
+#ifndef SPILLWAY_IDENTITY_H
+#define SPILLWAY_IDENTITY_H
 
 #include <inttypes.h>
 #include <stdbool.h>

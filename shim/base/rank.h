@@ -2,8 +2,8 @@
  * rank.h: the rank of this process in a distributed job. The environment is read at each call: launchers set it before
  * the program starts, but programs that start ranks themselves set it later.
  */
-#ifndef SHIM_RANK_H
-#define SHIM_RANK_H
+#ifndef SPILLWAY_RANK_H
+#define SPILLWAY_RANK_H
 
 #include <stdint.h>
 

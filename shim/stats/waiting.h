@@ -11,8 +11,8 @@
  *
  * Locking: takes WAITING. Makes no driver call.
  */
-#ifndef SPILLWAY_STATS_WAITING_H
-#define SPILLWAY_STATS_WAITING_H
+#ifndef SPILLWAY_WAITING_H
+#define SPILLWAY_WAITING_H
 
 #include "shim/stats/stats_page.h"
 

@@ -177,17 +177,14 @@ static bool name_side(struct submission *use, const struct side *side, const str
 }
 
 /* The structures of 2D, 3D and peer copies, old and new, have members of the same names but of different types. */
-#define SIDE(operands_copy, which, ...)                                                                                \
-	(&(struct side){(operands_copy)->which##MemoryType,                                                            \
-			HOST((operands_copy)->which##Host),                                                            \
-			(operands_copy)->which##Device,                                                                \
-			{.x = (operands_copy)->which##XInBytes,                                                        \
-			 .y = (operands_copy)->which##Y,                                                               \
-			 .pitch = (operands_copy)->which##Pitch,                                                       \
-			 __VA_ARGS__}})
-#define SIDE_2D(operands_copy, which) SIDE(operands_copy, which, .z = 0)
-#define SIDE_3D(operands_copy, which)                                                                                  \
-	SIDE(operands_copy, which, .z = (operands_copy)->which##Z, .height = (operands_copy)->which##Height)
+#define SIDE(args, which, ...)                                                                                         \
+	(&(struct side){                                                                                               \
+	    (args)->which##MemoryType,                                                                                 \
+	    HOST((args)->which##Host),                                                                                 \
+	    (args)->which##Device,                                                                                     \
+	    {.x = (args)->which##XInBytes, .y = (args)->which##Y, .pitch = (args)->which##Pitch, __VA_ARGS__}})
+#define SIDE_2D(args, which) SIDE(args, which, .z = 0)
+#define SIDE_3D(args, which) SIDE(args, which, .z = (args)->which##Z, .height = (args)->which##Height)
 
 static void copy_sides(struct submission *use, const struct side *dst, const struct side *src,
 		       struct copy_extent extent)
@@ -204,26 +201,21 @@ static uint64_t operands_volume(const struct copy_extent *extent)
 	return extent->width * extent->height * extent->depth;
 }
 
-#define COPY_2D(id, operands_copy)                                                                                     \
+#define COPY_2D(id, args)                                                                                              \
 	do {                                                                                                           \
 		submission_function(                                                                                   \
-		    use, operands_number(id, (operands_copy)                                                           \
-						 ? (uint64_t)((operands_copy)->WidthInBytes) * (operands_copy)->Height \
-						 : 0));                                                                \
-		if (operands_copy)                                                                                     \
-			copy_sides(use, SIDE_2D(operands_copy, dst), SIDE_2D(operands_copy, src),                      \
-				   (struct copy_extent){(operands_copy)->WidthInBytes, (operands_copy)->Height, 1});   \
+		    use, operands_number(id, (args) ? (uint64_t)((args)->WidthInBytes) * (args)->Height : 0));         \
+		if (args)                                                                                              \
+			copy_sides(use, SIDE_2D(args, dst), SIDE_2D(args, src),                                        \
+				   (struct copy_extent){(args)->WidthInBytes, (args)->Height, 1});                     \
 	} while (0)
 
-#define EXTENT_3D(operands_copy)                                                                                       \
-	((struct copy_extent){(operands_copy)->WidthInBytes, (operands_copy)->Height, (operands_copy)->Depth})
-#define COPY_3D(id, operands_copy)                                                                                     \
+#define EXTENT_3D(args) ((struct copy_extent){(args)->WidthInBytes, (args)->Height, (args)->Depth})
+#define COPY_3D(id, args)                                                                                              \
 	do {                                                                                                           \
-		submission_function(                                                                                   \
-		    use, operands_number(id, (operands_copy) ? operands_volume(&EXTENT_3D(operands_copy)) : 0));       \
-		if (operands_copy)                                                                                     \
-			copy_sides(use, SIDE_3D(operands_copy, dst), SIDE_3D(operands_copy, src),                      \
-				   EXTENT_3D(operands_copy));                                                          \
+		submission_function(use, operands_number(id, (args) ? operands_volume(&EXTENT_3D(args)) : 0));         \
+		if (args)                                                                                              \
+			copy_sides(use, SIDE_3D(args, dst), SIDE_3D(args, src), EXTENT_3D(args));                      \
 	} while (0)
 
 static void operands_copy(struct submission *use, enum hook_id id, CUdeviceptr dst, CUdeviceptr src, size_t bytes)
@@ -377,22 +369,22 @@ static void memory_operations(struct submission *use, enum hook_id id, const CUs
 /* Most parameters of a launch do not concern memory. */
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
-#define ROW(operands_name, stream_used, per_thread, params, ...)                                                                \
-	void operands_##operands_name(struct submission *use, OPERANDS_UNPACK params)                                                  \
+#define ROW(call, stream_used, per_thread, params, ...)                                                                \
+	void operands_##call(struct submission *use, OPERANDS_UNPACK params)                                           \
 	{                                                                                                              \
-		const enum hook_id id = HOOK_##operands_name;                                                                   \
+		const enum hook_id id = HOOK_##call;                                                                   \
 		(void)id;                                                                                              \
-		submission_stream(use, stream_used, per_thread);                                                              \
+		submission_stream(use, stream_used, per_thread);                                                       \
 		__VA_ARGS__;                                                                                           \
 	}
 /*
  * Synchronous entry points have no stream; asynchronous ones take it from their parameter `stream`. _OWN also defines
  * the variant (_ptds, _ptsz) whose stream 0 is the thread's own.
  */
-#define SYNC(operands_name, params, ...)      ROW(operands_name, NULL, false, params, __VA_ARGS__)
-#define SYNC_OWN(operands_name, params, ...)  SYNC(operands_name, params, __VA_ARGS__) ROW(operands_name##_ptds, NULL, true, params, __VA_ARGS__)
-#define ASYNC(operands_name, params, ...)     ROW(operands_name, stream, false, params, __VA_ARGS__)
-#define ASYNC_OWN(operands_name, params, ...) ASYNC(operands_name, params, __VA_ARGS__) ROW(operands_name##_ptsz, stream, true, params, __VA_ARGS__)
+#define SYNC(call, params, ...)      ROW(call, NULL, false, params, __VA_ARGS__)
+#define SYNC_OWN(call, params, ...)  SYNC(call, params, __VA_ARGS__) ROW(call##_ptds, NULL, true, params, __VA_ARGS__)
+#define ASYNC(call, params, ...)     ROW(call, stream, false, params, __VA_ARGS__)
+#define ASYNC_OWN(call, params, ...) ASYNC(call, params, __VA_ARGS__) ROW(call##_ptsz, stream, true, params, __VA_ARGS__)
 
 /*
  * First versions of entry points have 32-bit device addresses: those are never in a heap, but their host side can be.
@@ -504,10 +496,10 @@ ASYNC_OWN(cuMemBatchDecompressAsync,
 	  operands_decompress(use, id, params, n))
 
 /* Memory operations of streams. */
-#define VALUES(operands_name, bytes, type)                                                                                      \
-	ASYNC_OWN(operands_name, (CUstream stream, CUdeviceptr address, type value, unsigned flags),                            \
-		  operands_one(use, id, address, bytes))                                                                        \
-	ASYNC_OWN(operands_name##_v2, (CUstream stream, CUdeviceptr address, type value, unsigned flags),                       \
+#define VALUES(call, bytes, type)                                                                                      \
+	ASYNC_OWN(call, (CUstream stream, CUdeviceptr address, type value, unsigned flags),                            \
+		  operands_one(use, id, address, bytes))                                                               \
+	ASYNC_OWN(call##_v2, (CUstream stream, CUdeviceptr address, type value, unsigned flags),                       \
 		  operands_one(use, id, address, bytes))
 VALUES(cuStreamWaitValue32, 4, cuuint32_t)
 VALUES(cuStreamWaitValue64, 8, cuuint64_t)

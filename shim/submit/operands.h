@@ -10,8 +10,8 @@
  *
  * Locking: graph launches take GRAPH, kernels and copies may take POINTER_ARRAYS; the others take no lock.
  */
-#ifndef SPILLWAY_SPILL_OPERANDS_H
-#define SPILLWAY_SPILL_OPERANDS_H
+#ifndef SPILLWAY_OPERANDS_H
+#define SPILLWAY_OPERANDS_H
 
 #include "shim/submit/submission.h"
 
