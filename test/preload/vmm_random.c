@@ -57,8 +57,7 @@ static void graph_run(struct worker *worker, struct graph *graph, unsigned strea
 	for (unsigned i = 0; i < graph->n; i++) {
 		const struct op *op = &graph->op[i];
 
-		if (!span_is_mapped(&op->to) ||
-		    (op->from.words && (!span_is_mapped(&op->from) || span_meet(&op->to, &op->from))))
+		if (!span_is_mapped(&op->to) || (op->from.words && !span_is_mapped(&op->from)) || !op_is_defined(op))
 			return;
 	}
 	for (unsigned i = 0; i < graph->n; i++)

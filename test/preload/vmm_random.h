@@ -85,8 +85,6 @@ uint32_t worker_below(struct worker *worker, uint32_t n);
 
 /* Somewhere in a run of mapped slots; words: at most so many, 0: as it comes. Returns false if nothing is mapped there. */
 bool span_make(struct worker *worker, struct span *ret_span, size_t words);
-/* Do they name the same memory? What an operation on two aliases of one memory does is not defined. */
-bool span_meet(const struct span *a, const struct span *b);
 bool span_is_mapped(const struct span *span);
 /* Ends the process if a word of it is not what it must be. */
 void span_check(struct worker *worker, const struct span *span);
@@ -94,7 +92,10 @@ void worker_check(struct worker *worker); /* the same for all that is mapped */
 
 /* Loads the kernel. */
 void op_prepare(void);
+/* Returns false if the chance gave nothing that can be done. */
 bool op_make(struct worker *worker, struct op *ret_op);
+/* Are the words after it known? All that it names must be mapped. */
+bool op_is_defined(const struct op *op);
 /* The stream waits for what was done with its memory; it is submitted; and the shadow is changed as it changes memory. */
 void op_order(struct worker *worker, const struct op *op, unsigned stream);
 void op_submit(const struct op *op, CUstream stream, const uint32_t *host);

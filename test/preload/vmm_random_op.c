@@ -84,7 +84,7 @@ static void scatter(const struct span *span, const uint32_t *from)
 		memcpy(memory[i]->shadow + at[i], from, words[i] * 4);
 }
 
-bool span_meet(const struct span *a, const struct span *b)
+static bool span_meet(const struct span *a, const struct span *b)
 {
 	struct memory *of_a[PIECES], *of_b[PIECES];
 	size_t at[PIECES], words[PIECES];
@@ -93,6 +93,20 @@ bool span_meet(const struct span *a, const struct span *b)
 	for (unsigned i = 0; i < n; i++)
 		for (unsigned j = 0; j < m; j++)
 			if (of_a[i] == of_b[j])
+				return true;
+	return false;
+}
+
+/* Does it name one memory at two addresses? */
+static bool span_has_alias(const struct span *span)
+{
+	struct memory *memory[PIECES];
+	size_t at[PIECES], words[PIECES];
+	unsigned n = pieces(span, memory, at, words);
+
+	for (unsigned i = 0; i < n; i++)
+		for (unsigned j = 0; j < i; j++)
+			if (memory[i] == memory[j])
 				return true;
 	return false;
 }
@@ -150,6 +164,15 @@ bool span_make(struct worker *worker, struct span *ret_span, size_t words)
 
 /* ---- operations ---- */
 
+/*
+ * Are the words after the operation known? They are not if it reads what it has itself written through another address:
+ * a copy between aliases, or MIX over a span with the same memory at two addresses.
+ */
+bool op_is_defined(const struct op *op)
+{
+	return !(op->from.words && span_meet(&op->to, &op->from)) && !(op->kind == MIX && span_has_alias(&op->to));
+}
+
 bool op_make(struct worker *worker, struct op *ret_op)
 {
 	struct op op = {.kind = worker_below(worker, KINDS),
@@ -168,7 +191,7 @@ bool op_make(struct worker *worker, struct op *ret_op)
 		op.from.words = op.to.words;
 	}
 	*ret_op = op;
-	return true;
+	return op_is_defined(&op);
 }
 
 void op_submit(const struct op *op, CUstream stream, const uint32_t *host)
