@@ -11,7 +11,6 @@
 #include "sim_memory.h"
 #include "sim_work.h"
 #include <stdlib.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 /* All events there ever were lie in one array, so that whether a handle is one takes no search. */
@@ -36,15 +35,10 @@ CUevent sim_event(CUevent event)
 /* NULL: there is no room. */
 static CUevent new_event(void)
 {
-	if (!all) {
-		void *at = mmap(NULL, EVENTS_MAX * sizeof(*all), PROT_READ | PROT_WRITE,
-				MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
-		if (at == MAP_FAILED)
-			return NULL;
-		all = at;
-	}
-	return n_all < EVENTS_MAX ? &all[n_all++] : NULL;
+	/* By calloc: the pages come when they are used, and a leak checker sees what the events own. */
+	if (!all)
+		all = calloc(EVENTS_MAX, sizeof(*all));
+	return all && n_all < EVENTS_MAX ? &all[n_all++] : NULL;
 }
 
 CUresult sim_event_usable(CUevent event)
