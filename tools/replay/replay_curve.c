@@ -6,8 +6,10 @@
 
 static struct belady_names names_of(const struct job *job, const struct job_event *event)
 {
-	return (struct belady_names){&job->named[event->from].piece, event->n,
-				     sizeof(*job->named) / sizeof(job->named->piece)};
+	/* A recording in which no launch names anything has no such list. */
+	const uint32_t *first = event->n ? &job->named[event->from].piece : NULL;
+
+	return (struct belady_names){first, event->n, sizeof(*job->named) / sizeof(job->named->piece)};
 }
 
 static void look_ahead(struct belady *b, const struct job *job)
