@@ -76,9 +76,10 @@ static int end(void **state)
 static void show_page(uint64_t version, size_t bytes)
 {
 	struct stats_page *whole = page_make(getpid());
-	struct stats_page *page = calloc(1, 2 * sizeof(*page));
+	struct stats_page *page = aligned_alloc(_Alignof(struct stats_page), 2 * sizeof(*page));
 
 	assert_non_null(page);
+	memset((void *)page, 0, 2 * sizeof(*page));
 	memcpy((void *)page, (const void *)whole, sizeof(*page));
 	page->version = version;
 	page->bytes = bytes;
