@@ -61,6 +61,15 @@ static void pin_change(struct heap *heap, struct block *block, uint32_t pins, en
 	block_tell_all(&heap->store, block);
 }
 
+/*
+ * Ends n pins, or all there are: if the program frees a block while it pins it, another block may lie there meanwhile,
+ * which was never pinned. Locking: the caller holds HEAP.
+ */
+static void pin_drop(struct heap *heap, struct block *block, uint32_t n, enum pin_end end)
+{
+	pin_change(heap, block, block->n_pins > n ? block->n_pins - n : 0, end);
+}
+
 /* Locking: the caller holds HEAP. */
 static bool is_on_its_way(const struct arena *arena, uint32_t unit, uint32_t end)
 {
@@ -114,8 +123,7 @@ void heap_pin_end(struct heap *heap, CUdeviceptr address, size_t bytes, enum pin
 	while ((block = next_block(arena, &unit, last))) {
 		if (end != PIN_OFF && !block->stays)
 			stats_add(STAT_pinned_blocks, 1);
-		/* The block may have been freed and reused meanwhile, if the program does both at once. */
-		pin_change(heap, block, block->n_pins ? block->n_pins - 1 : 0, end);
+		pin_drop(heap, block, 1, end);
 	}
 	heap_leave(heap);
 }
@@ -196,7 +204,7 @@ enum sw_status heap_unpin_asked(struct heap *heap, CUdeviceptr base)
 	if (is_pinned) {
 		struct asked_pin *pin = *at;
 
-		pin_change(heap, block, block->n_pins - 1, PIN_OFF);
+		pin_drop(heap, block, 1, PIN_OFF);
 		if (--pin->n == 0) {
 			*at = pin->next;
 			free(pin);
@@ -213,7 +221,7 @@ void heap_forget_asked(struct heap *heap, struct block *block, CUdeviceptr addre
 	if (!pin)
 		return;
 	/* If it is a slab, it may move again. */
-	pin_change(heap, block, block->n_pins - pin->n, PIN_OFF);
+	pin_drop(heap, block, pin->n, PIN_OFF);
 	*at = pin->next;
 	free(pin);
 }

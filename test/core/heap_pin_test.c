@@ -124,6 +124,23 @@ static void every_block_that_a_range_touches_is_pinned_and_no_other(void **state
 	core_heap_close(&own);
 }
 
+/* As when the block that was pinned was freed, and another one took its place, before the pin was written down. */
+static void the_end_of_a_pin_that_was_never_counted_leaves_nothing_pinned(void **state)
+{
+	struct migration transit;
+
+	(void)state;
+	core_heap_open(&own, 64 * MIB, 64 * MIB, 64 * MIB);
+	struct heap_grant grant = take(4 * MIB, CHUNK_MOVABLE);
+	assert_ok(heap_pin_asked(own.heap, grant.address));
+	heap_pin_end(own.heap, grant.address, 1, PIN_OFF);
+	assert_ok(heap_unpin_asked(own.heap, grant.address));
+	assert_int_equal(heap_pinned_device(own.heap), 0);
+	assert_ok(begin(piece_of(&grant), CHUNK_HOST, &transit));
+	move(&transit);
+	close_heap(&grant);
+}
+
 /* ---- a piece on its way ---- */
 
 struct pinner {
@@ -272,6 +289,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_pinned_block_does_not_begin_to_move_until_all_its_pins_have_ended),
 	    cmocka_unit_test(every_block_that_a_range_touches_is_pinned_and_no_other),
+	    cmocka_unit_test(the_end_of_a_pin_that_was_never_counted_leaves_nothing_pinned),
 	    cmocka_unit_test(a_pin_waits_until_what_is_on_its_way_has_arrived),
 	    cmocka_unit_test(a_piece_at_rest_does_not_turn_once_it_is_pinned),
 	    cmocka_unit_test(a_pin_that_waits_too_long_is_none),
