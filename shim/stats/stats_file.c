@@ -78,6 +78,15 @@ static void add_missed(const uint64_t *before, const uint64_t *copied, size_t by
 			__atomic_fetch_add(&now[i], before[i] - copied[i], __ATOMIC_RELAXED);
 }
 
+/* Copies the figures word by word: other threads change them meanwhile. */
+static void copy_figures(uint64_t *to)
+{
+	const uint64_t *now = (const uint64_t *)&stats;
+
+	for (size_t i = 0; i < sizeof(stats) / sizeof(*now); i++)
+		to[i] = __atomic_load_n(&now[i], __ATOMIC_RELAXED);
+}
+
 /*
  * Fills the file with the present figures and maps it over the page. `from`: buffer for a copy. Returns 0 or a
  * negative errno.
@@ -96,7 +105,7 @@ static int put_in_place(int fd, char *from)
 	int error = posix_fallocate(fd, 0, (off_t)bytes);
 	if (error)
 		return -error;
-	memcpy(from, (const void *)&stats, bytes);
+	copy_figures((uint64_t *)from);
 	while (done < bytes) {
 		ssize_t n = pwrite(fd, from + done, bytes - done, (off_t)done);
 
