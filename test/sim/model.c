@@ -5,6 +5,7 @@
 
 /* ---- kernels ---- */
 
+/* Word by word: model_pdl_test looks at the first one meanwhile. */
 static void fill_body(const struct sim_launch *launch, void **args)
 {
 	uint32_t *at = *(uint32_t **)args[0], value = *(uint32_t *)args[1];
@@ -12,7 +13,7 @@ static void fill_body(const struct sim_launch *launch, void **args)
 
 	(void)launch;
 	for (size_t i = 0; i < n; i++)
-		at[i] = value + (uint32_t)i;
+		__atomic_store_n(&at[i], value + (uint32_t)i, __ATOMIC_RELAXED);
 }
 
 /* Follows a pointer that lies in device memory. */
