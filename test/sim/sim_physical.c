@@ -1,15 +1,17 @@
 /*
  * sim_physical.c: the window of device addresses, and the physical memory behind it.
  *
- * Physical memory is a range of one memfd: offsets are handed out upwards and never twice, and given back by punching a
- * hole, so a range starts out untouched whoever had memory before. It is filled with 0xA5 up to 64 MiB (SIM_FILL=0
- * does not), so that a program that reads what it never wrote is seen. Capacity is counted per device and for the host.
+ * Physical memory is a range of one memfd: offsets are handed out upwards. A range that was given back is kept with its
+ * pages and page tables for the next of the same size, within bounds; else a hole is punched. It is filled with 0xA5 up
+ * to 64 MiB (SIM_FILL=0 does not), so that a program that reads what it never wrote is seen. Capacity is counted per
+ * device and for the host.
  *
  * Page tables move. A page fault for each 4 KiB after each cuMemMap would take longer than all else that a test does. So
  * the page tables of a range are made once and then moved by mremap(): from where a device sees the range to a place of
  * the range's own (its parking place) when it is unmapped, and back when it is mapped again. MREMAP_DONTUNMAP leaves no
- * hole behind, where a mapping of another thread could land. Where the kernel cannot (before Linux 5.13), where a range
- * has a file of its own or is seen at a second place, it is mapped in the plain way.
+ * hole behind, where a mapping of another thread could land. What is mapped at a second place takes its page tables
+ * there: the first place stays mapped, and faults if it is touched once more. Where the kernel cannot (before Linux 5.13)
+ * or where a range has a file of its own, it is mapped in the plain way.
  */
 #include "sim_internal.h"
 #include "sim_managed.h"
@@ -24,6 +26,19 @@ static int memory_file = -1;
 static off_t memory_end;
 static char *parking; /* sim.half bytes: the page tables of offset o are parked at parking + o */
 static bool no_moves; /* the kernel refused once */
+
+/*
+ * Larger ranges get their pages one by one, as they are touched: programs make them that never touch all of them. Smaller
+ * ones get all at once, which takes a fifth of the time.
+ */
+#define POPULATED_MOST ((size_t)16 << 20)
+
+/* Ranges that were given back, with their pages; the oldest goes first. */
+#define SPARES      64
+#define SPARES_MOST ((size_t)128 << 20) /* bytes of all of them */
+static struct sim_physical spares[SPARES];
+static unsigned n_spares;
+static size_t spare_bytes;
 
 /* ---- window ---- */
 
@@ -110,18 +125,19 @@ static bool hide(int device, uintptr_t address, struct sim_physical *physical)
 bool sim_alias_map(int device, uintptr_t address, struct sim_physical *physical, int access)
 {
 	char *view = sim_view(address, device), *place = parking_place(physical);
-	bool parked = place && physical->tables == place;
+	int flags = MAP_SHARED;
 
 	if (access == SIM_NONE)
 		return hide(device, address, physical);
-	if (physical->tables == view || (parked && move_tables(physical, view))) {
+	if (physical->tables == view || (place && physical->tables && move_tables(physical, view))) {
 		if (physical->access != access && mprotect(view, physical->bytes, protection(access)))
 			return false;
 		physical->access = access;
 		return true;
 	}
-	if (map_at(view, physical->bytes, protection(access), MAP_SHARED, file_of(physical), physical->offset) ==
-	    MAP_FAILED)
+	if (physical->bytes <= POPULATED_MOST)
+		flags |= MAP_POPULATE;
+	if (map_at(view, physical->bytes, protection(access), flags, file_of(physical), physical->offset) == MAP_FAILED)
 		return false;
 	if (place && !physical->tables) {
 		physical->tables = view;
@@ -173,6 +189,13 @@ static void fill(struct sim_physical *physical)
 
 	if (!sim.set.fill || physical->bytes > (size_t)64 << 20)
 		return;
+	if (place && physical->tables == place) {
+		if (physical->access != SIM_READWRITE && mprotect(place, physical->bytes, PROT_READ | PROT_WRITE))
+			return;
+		physical->access = SIM_READWRITE;
+		memset(place, 0xA5, physical->bytes);
+		return;
+	}
 	at = mmap(place, physical->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE | (place ? MAP_FIXED : 0),
 		  file_of(physical), physical->offset);
 	if (at == MAP_FAILED)
@@ -186,6 +209,46 @@ static void fill(struct sim_physical *physical)
 	physical->access = SIM_READWRITE;
 }
 
+static void punch(const struct sim_physical *physical)
+{
+	fallocate(memory_file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, physical->offset, (off_t)physical->bytes);
+}
+
+static void spare_remove(unsigned i)
+{
+	spare_bytes -= spares[i].bytes;
+	n_spares--;
+	memmove(&spares[i], &spares[i + 1], (n_spares - i) * sizeof(spares[0]));
+}
+
+/* Returns false if it cannot be kept. */
+static bool spare_keep(const struct sim_physical *physical)
+{
+	if (physical->bytes > POPULATED_MOST || !physical->tables || physical->tables != parking_place(physical))
+		return false;
+	while (n_spares == SPARES || (n_spares && spare_bytes + physical->bytes > SPARES_MOST)) {
+		punch(&spares[0]);
+		spare_remove(0);
+	}
+	spares[n_spares++] = *physical;
+	spare_bytes += physical->bytes;
+	return true;
+}
+
+/* The youngest of that size. */
+static bool spare_take(struct sim_physical *ret_physical, size_t bytes, int device)
+{
+	for (unsigned i = n_spares; i--;) {
+		if (spares[i].bytes != bytes)
+			continue;
+		*ret_physical = spares[i];
+		ret_physical->device = device;
+		spare_remove(i);
+		return true;
+	}
+	return false;
+}
+
 CUresult sim_physical_take(struct sim_physical *ret_physical, size_t bytes, int device)
 {
 	size_t *used = device < 0 ? &sim.host_used : &sim.device[device].used;
@@ -193,10 +256,12 @@ CUresult sim_physical_take(struct sim_physical *ret_physical, size_t bytes, int 
 
 	if (*used > capacity || bytes > capacity - *used)
 		return sim_why(CUDA_ERROR_OUT_OF_MEMORY, "%zu bytes wanted, %zu of %zu used", bytes, *used, capacity);
-	*ret_physical = (struct sim_physical){.offset = memory_end, .bytes = bytes, .device = device};
-	if (ftruncate(memory_file, memory_end + (off_t)bytes))
-		return sim_why(CUDA_ERROR_OUT_OF_MEMORY, "the memfd cannot grow");
-	memory_end += (off_t)bytes;
+	if (!spare_take(ret_physical, bytes, device)) {
+		*ret_physical = (struct sim_physical){.offset = memory_end, .bytes = bytes, .device = device};
+		if (ftruncate(memory_file, memory_end + (off_t)bytes))
+			return sim_why(CUDA_ERROR_OUT_OF_MEMORY, "the memfd cannot grow");
+		memory_end += (off_t)bytes;
+	}
 	*used += bytes;
 	if (device >= 0)
 		sim_managed_fit(device, 0); /* managed pages give way, as cuda.h says of cuMemAllocManaged */
@@ -215,9 +280,8 @@ void sim_physical_give(struct sim_physical *physical)
 	}
 	if (physical->file)
 		close(physical->file);
-	else
-		fallocate(memory_file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, physical->offset,
-			  (off_t)physical->bytes);
+	else if (!spare_keep(physical))
+		punch(physical);
 	physical->bytes = 0;
 }
 
@@ -234,7 +298,7 @@ bool sim_physical_to_own_file(struct sim_physical *physical)
 		close(file);
 		return false;
 	}
-	fallocate(memory_file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, physical->offset, (off_t)physical->bytes);
+	punch(physical);
 	physical->file = file;
 	physical->offset = 0;
 	physical->tables = NULL;
