@@ -15,7 +15,7 @@
 
 /* 96 MiB, of which 64 have room on the device; ahead of use comes an eighth of those (move_limits.h). */
 #define SETTINGS                                                                                                       \
-	((const char *const[]){"SIM_MEMORY=256MiB", "SIM_FILL=0", "SIM_PIECE_US=15",                                   \
+	((const char *const[]){"SIM_MEMORY=256MiB", "SIM_FILL=0", "SIM_PIECE_US=60",                                   \
 			       "SPILLWAY_SET=spill.mode=exact"                                                         \
 			       ",device.budget=64MiB,host.budget=256MiB,report.summary=no",                            \
 			       NULL})

@@ -82,7 +82,7 @@ int scene_run(size_t budget, int (*program)(void))
 {
 	char set[128];
 	const char *settings[] = {
-	    "SIM_MEMORY=512MiB", "SIM_HOST_MEMORY=1GiB", "SIM_FILL=0", "SIM_PIECE_US=15", set, NULL};
+	    "SIM_MEMORY=512MiB", "SIM_HOST_MEMORY=1GiB", "SIM_FILL=0", "SIM_PIECE_US=60", set, NULL};
 
 	snprintf(set, sizeof(set), "SPILLWAY_SET=spill.mode=%s,device.budget=%zuMiB,host.budget=512MiB", scene_mode(),
 		 budget / MIB);

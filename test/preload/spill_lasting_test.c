@@ -88,7 +88,7 @@ static void a_copy_that_nobody_hears_of_is_waited_for(void **state)
 {
 	(void)state;
 	for (fault.nth = 1; fault.nth < 40; fault.nth += 3)
-		assert_int_equal(child_run(SCENE_SETTINGS("SIM_PIECE_US=15"), job_with_a_copy_nobody_hears_of), FINE);
+		assert_int_equal(child_run(SCENE_SETTINGS("SIM_PIECE_US=60"), job_with_a_copy_nobody_hears_of), FINE);
 }
 
 /*
@@ -257,7 +257,7 @@ static int job_whose_events_often_cannot_be_asked(void)
 static void events_that_often_cannot_be_asked_are_no_dead_context(void **state)
 {
 	(void)state;
-	assert_int_equal(child_run(SCENE_SETTINGS("SIM_PIECE_US=20"), job_whose_events_often_cannot_be_asked), FINE);
+	assert_int_equal(child_run(SCENE_SETTINGS("SIM_PIECE_US=60"), job_whose_events_often_cannot_be_asked), FINE);
 }
 
 /* ---- no memory left ---- */

@@ -11,7 +11,7 @@
  *   SIM_RUN=1                  0: launches of kernels do nothing at all, to time what stands in front of the driver
  *   SIM_FAULT_MS=0             an illegal access shows so much later, and other streams go on until then
  *   SIM_POOL_WASTE=0           of what a pool keeps for reuse, so many per cent are of no use to the next allocation
- *   SIM_PIECE_US=0             every 64 KiB of a copy or a set take this much longer; others always run in between
+ *   SIM_PIECE_US=0             every 64 KiB of a copy or a set take this much longer; others run in between
  *   SIM_MAP_WAITS=0            cuMemSetAccess waits for the copy under way to a device (1), to the host (2), either (3)
  *   SIM_FAIL=name:n:code       the n-th call (from 1) of that entry point returns that CUresult; comma-separated
  *   SIM_FAIL_THREAD=name:n     of the calls of threads of that name one in n fails, by SIM_SEED, for no memory or no reason

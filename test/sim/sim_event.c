@@ -201,9 +201,10 @@ static CUresult synchronize(CUevent event)
 	context = event->context;
 	struct sim_shared *shared = event->shared;
 	uint64_t number = shared ? shared->recorded : 0;
+	unsigned tries = 0;
 	while (shared && !context->dead && !sim_shared_is_reached(shared, number)) {
 		sim_unlock();
-		usleep(20);
+		sim_look_again(&tries);
 		sim_lock();
 	}
 	if (!shared && event->recorded)
@@ -328,9 +329,10 @@ static bool satisfied(const CUstreamBatchMemOpParams *op)
 static void run_wait(struct sim_work *work, const CUstreamBatchMemOpParams *op)
 {
 	bool dead = false;
+	unsigned tries = 0;
 
 	while (!dead && !satisfied(op)) {
-		usleep(20);
+		sim_look_again(&tries);
 		sim_lock();
 		dead = work->context->dead;
 		sim_unlock();

@@ -70,9 +70,10 @@ static void run_wait(struct sim_work *work)
 {
 	const struct wait *wait = work->owned;
 	bool dead = false;
+	unsigned tries = 0;
 
 	while (!dead && !sim_shared_is_reached(wait->shared, wait->number)) {
-		usleep(20);
+		sim_look_again(&tries);
 		sim_lock();
 		dead = work->context->dead;
 		sim_unlock();

@@ -182,14 +182,30 @@ void sim_mapping_changes(uintptr_t start, size_t bytes, unsigned devices)
 	}
 }
 
+/*
+ * Short pauses are added up until they are worth a sleep: one takes the system some 60 us whatever is asked for, and two
+ * switches of threads. Without pauses somebody else's turn comes after every fourth piece.
+ */
+#define PAUSE_LEAST_US 200
+
 void sim_pause(void)
 {
+	static _Thread_local size_t owed, pieces;
 	size_t us = atomic_load_explicit(&sim.set.piece_us, memory_order_relaxed);
 
-	if (us)
-		usleep((useconds_t)us);
-	else
+	owed += us;
+	if (us && owed >= PAUSE_LEAST_US) {
+		usleep((useconds_t)owed);
+		owed = 0;
+	} else if (!us && ++pieces % 4 == 0) {
 		sched_yield();
+	}
+}
+
+void sim_look_again(unsigned *tries)
+{
+	usleep(*tries < 4 ? 20u << *tries : 200);
+	++*tries;
 }
 
 /* ---- what work does ---- */

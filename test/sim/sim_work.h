@@ -138,6 +138,8 @@ extern __thread CUcontext sim_running_context;
 bool sim_run_guarded(struct sim_work *work);
 /* Between two pieces of a copy: somebody else's turn, and SIM_PIECE_US. */
 void sim_pause(void);
+/* Between two looks at a word that somebody else changes: 20 us at first, later 200. tries: 0 before the first. */
+void sim_look_again(unsigned *tries);
 /* The mapping of these addresses goes or changes for these devices (bits): their contexts with work that runs just now
  * and names them die of it. */
 void sim_mapping_changes(uintptr_t start, size_t bytes, unsigned devices);
