@@ -119,7 +119,7 @@ struct context_idle {
 	uint64_t doubted; /* time of the first of them, ns */
 	CUevent event[CONTEXT_MOST];
 };
-enum context_state {
+enum context_idleness {
 	CONTEXT_IDLE,
 	CONTEXT_BUSY,
 	CONTEXT_UNKNOWN, /* a context has ended or died since: start a new query */
@@ -132,7 +132,7 @@ enum context_state {
 #define CONTEXT_ALL_DEVICES UINT64_MAX
 bool context_idle_ask(uint64_t devices, struct context_idle *ret_idle);
 /* Polls a query; never waits. Any result but CONTEXT_BUSY ends it. context_idle_forget() ends it early. */
-enum context_state context_idle_look(struct context_idle *idle);
+enum context_idleness context_idle_look(struct context_idle *idle);
 void context_idle_forget(struct context_idle *idle);
 
 #endif

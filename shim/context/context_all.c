@@ -6,6 +6,7 @@
 #include "shim/base/clock.h"
 #include "shim/base/lock.h"
 #include "shim/context/context_internal.h"
+#include "shim/context/context_state.h"
 #include "shim/driver/real.h"
 
 #include <pthread.h>
@@ -18,31 +19,11 @@
 #define VISIT_NS    1000000000
 #define VISIT_WAITS 30
 
-/*
- * Rows of the table. While there are more than CONTEXT_MOST contexts, no events are recorded and no device is known to
- * be idle, until enough contexts have ended; if the rows run out, that is so for good.
- */
-#define CONTEXT_ROWS 1024
-
-static struct known {
-	CUcontext context;
-	CUdevice device;
-	unsigned visits;
-	unsigned enders; /* calls in progress that may end it */
-	bool again;      /* created again since the first of them began */
-} all[CONTEXT_ROWS];
-static unsigned n_all, n_ends, n_ending;
-static atomic_uint n_changes = 1; /* of the set of contexts */
-static bool lost_some;            /* a context got no row */
-/* Held over queries and ends of events too, so that no context ends between the check of n_ends and the query. */
-static struct lock all_lock = LOCK_INIT(LOCK_CONTEXTS);
-static struct clock_cond left;
-
 static struct known *find_locked(CUcontext context)
 {
-	for (unsigned i = 0; i < n_all; i++)
-		if (all[i].context == context)
-			return &all[i];
+	for (unsigned i = 0; i < context_state.all.n; i++)
+		if (context_state.all.row[i].context == context)
+			return &context_state.all.row[i];
 	return NULL;
 }
 
@@ -52,22 +33,22 @@ static struct known *find_locked(CUcontext context)
  */
 static bool context_all_visit(CUcontext context)
 {
-	lock_take(&all_lock);
+	lock_take(&context_state.all.lock);
 	struct known *known = find_locked(context);
 	bool may = !known || !known->enders;
 	if (known && may)
 		known->visits++;
-	lock_drop(&all_lock);
+	lock_drop(&context_state.all.lock);
 	return may;
 }
 
 static void visit_end(CUcontext context)
 {
-	lock_take(&all_lock);
+	lock_take(&context_state.all.lock);
 	struct known *known = find_locked(context);
 	if (known && known->visits && !--known->visits)
-		clock_wake_all(&left);
-	lock_drop(&all_lock);
+		clock_wake_all(&context_state.all.left);
+	lock_drop(&context_state.all.lock);
 }
 
 /* Returns false if visits remain. Locking: the caller must hold CONTEXTS; drops it during the waits. */
@@ -79,7 +60,7 @@ static bool wait_for_visits_locked(CUcontext context)
 	while ((known = find_locked(context)) && known->visits && waits < VISIT_WAITS) { /* rows may move meanwhile */
 		const struct timespec until = clock_in(VISIT_NS);
 
-		if (lock_wait(&all_lock, &left, &until))
+		if (lock_wait(&context_state.all.lock, &context_state.all.left, &until))
 			waits++;
 	}
 	return !known || !known->visits;
@@ -87,20 +68,20 @@ static bool wait_for_visits_locked(CUcontext context)
 
 void context_known(CUcontext context, CUdevice device)
 {
-	lock_take(&all_lock);
+	lock_take(&context_state.all.lock);
 	struct known *known = find_locked(context);
 	bool is_new = !known || known->device != device;
 	if (known) {
 		known->again = known->enders != 0;
 		known->device = device;
-	} else if (n_all < CONTEXT_ROWS) {
-		all[n_all++] = (struct known){.context = context, .device = device};
+	} else if (context_state.all.n < CONTEXT_ROWS) {
+		context_state.all.row[context_state.all.n++] = (struct known){.context = context, .device = device};
 	} else {
-		lost_some = true;
+		context_state.all.lost_some = true;
 	}
 	if (is_new)
-		atomic_fetch_add(&n_changes, 1);
-	lock_drop(&all_lock);
+		atomic_fetch_add(&context_state.all.n_changes, 1);
+	lock_drop(&context_state.all.lock);
 }
 
 bool context_ending(CUcontext context)
@@ -108,16 +89,16 @@ bool context_ending(CUcontext context)
 	bool may = true;
 
 	context_events_drop(context, false);
-	lock_take(&all_lock);
-	n_ends++;
-	n_ending++;
+	lock_take(&context_state.all.lock);
+	context_state.all.n_ends++;
+	context_state.all.n_ending++;
 	struct known *known = find_locked(context);
 	if (known) {
 		known->again = known->enders && known->again;
 		known->enders++;
 		may = wait_for_visits_locked(context);
 	}
-	lock_drop(&all_lock);
+	lock_drop(&context_state.all.lock);
 	return may;
 }
 
@@ -127,16 +108,16 @@ void context_ended(CUcontext context, bool ended)
 	/* Another thread may have given events back meanwhile. */
 	if (ended)
 		context_events_drop(context, true);
-	lock_take(&all_lock);
-	n_ending--;
+	lock_take(&context_state.all.lock);
+	context_state.all.n_ending--;
 	struct known *known = find_locked(context);
 	if (known && known->enders)
 		known->enders--;
 	if (known && ended && !known->again) {
-		*known = all[--n_all];
-		atomic_fetch_add(&n_changes, 1);
+		*known = context_state.all.row[--context_state.all.n];
+		atomic_fetch_add(&context_state.all.n_changes, 1);
 	}
-	lock_drop(&all_lock);
+	lock_drop(&context_state.all.lock);
 }
 
 void context_green(CUgreenCtx green, CUdevice device)
@@ -154,7 +135,7 @@ void context_green(CUgreenCtx green, CUdevice device)
 
 /*
  * Cache of the devices of contexts that this thread looked up recently; valid while n_changes is the same. Each copy
- * looks one up, and all_lock is held over driver queries.
+ * looks one up, and the lock of the table is held over driver queries.
  */
 #define LATELY 4
 static __thread struct {
@@ -167,7 +148,7 @@ static __thread struct {
 
 static bool is_from_lately(CUcontext context, CUdevice *ret_device)
 {
-	if (!context || lately.changes != atomic_load(&n_changes))
+	if (!context || lately.changes != atomic_load(&context_state.all.n_changes))
 		return false;
 	for (unsigned i = 0; i < LATELY; i++) {
 		if (lately.at[i].context != context)
@@ -194,13 +175,13 @@ bool context_device(CUcontext context, CUdevice *ret_device)
 
 	if (is_from_lately(context, ret_device))
 		return true;
-	lock_take(&all_lock);
+	lock_take(&context_state.all.lock);
 	const struct known *known = find_locked(context);
-	unsigned changes = atomic_load(&n_changes);
+	unsigned changes = atomic_load(&context_state.all.n_changes);
 	bool found = known;
 	if (known)
 		*ret_device = known->device;
-	lock_drop(&all_lock);
+	lock_drop(&context_state.all.lock);
 	if (found)
 		context_all_remember(context, *ret_device, changes);
 	if (found || !context || context_enter(context, &pushed) != CUDA_SUCCESS)
@@ -214,11 +195,11 @@ CUcontext context_any(CUdevice device)
 {
 	CUcontext context = NULL;
 
-	lock_take(&all_lock);
-	for (unsigned i = 0; i < n_all && !context; i++)
-		if (all[i].device == device && !all[i].enders)
-			context = all[i].context;
-	lock_drop(&all_lock);
+	lock_take(&context_state.all.lock);
+	for (unsigned i = 0; i < context_state.all.n && !context; i++)
+		if (context_state.all.row[i].device == device && !context_state.all.row[i].enders)
+			context = context_state.all.row[i].context;
+	lock_drop(&context_state.all.lock);
 	return context;
 }
 
@@ -260,11 +241,11 @@ bool context_any_died_of(CUresult error)
 	CUcontext contexts[CONTEXT_MOST];
 	bool any = false;
 
-	lock_take(&all_lock);
-	unsigned n = n_all < CONTEXT_MOST ? n_all : CONTEXT_MOST;
+	lock_take(&context_state.all.lock);
+	unsigned n = context_state.all.n < CONTEXT_MOST ? context_state.all.n : CONTEXT_MOST;
 	for (unsigned i = 0; i < n; i++)
-		contexts[i] = all[i].context;
-	lock_drop(&all_lock);
+		contexts[i] = context_state.all.row[i].context;
+	lock_drop(&context_state.all.lock);
 	for (unsigned i = 0; i < n && !any; i++) {
 		if (!context_all_visit(contexts[i]))
 			continue;
@@ -364,17 +345,17 @@ bool context_idle_ask(uint64_t devices, struct context_idle *ret_idle)
 	unsigned n = 0;
 	bool gone;
 
-	lock_take(&all_lock);
-	*ret_idle = (struct context_idle){.ends = n_ends};
-	bool can = !lost_some && !n_ending;
-	for (unsigned i = 0; i < n_all && can; i++) {
-		if (!is_among(all[i].device, devices))
+	lock_take(&context_state.all.lock);
+	*ret_idle = (struct context_idle){.ends = context_state.all.n_ends};
+	bool can = !context_state.all.lost_some && !context_state.all.n_ending;
+	for (unsigned i = 0; i < context_state.all.n && can; i++) {
+		if (!is_among(context_state.all.row[i].device, devices))
 			continue;
 		can = n < CONTEXT_MOST;
 		if (can)
-			some[n++] = all[i].context;
+			some[n++] = context_state.all.row[i].context;
 	}
-	lock_drop(&all_lock);
+	lock_drop(&context_state.all.lock);
 	if (!can || !capture_pause())
 		return false;
 	for (unsigned i = 0; i < n; i++) {
@@ -398,7 +379,7 @@ bool context_idle_ask(uint64_t devices, struct context_idle *ret_idle)
 #define DOUBTS_MOST 8
 #define DOUBTS_NS   20000000
 
-static enum context_state context_all_doubt(struct context_idle *idle)
+static enum context_idleness context_all_doubt(struct context_idle *idle)
 {
 	uint64_t now = clock_now();
 
@@ -407,12 +388,12 @@ static enum context_state context_all_doubt(struct context_idle *idle)
 	return idle->doubts >= DOUBTS_MOST && now - idle->doubted >= DOUBTS_NS ? CONTEXT_UNKNOWN : CONTEXT_BUSY;
 }
 
-enum context_state context_idle_look(struct context_idle *idle)
+enum context_idleness context_idle_look(struct context_idle *idle)
 {
-	enum context_state state = CONTEXT_IDLE;
+	enum context_idleness state = CONTEXT_IDLE;
 
-	lock_take(&all_lock);
-	if (idle->ends != n_ends) {
+	lock_take(&context_state.all.lock);
+	if (idle->ends != context_state.all.n_ends) {
 		state = CONTEXT_UNKNOWN; /* the events may have ended with a context: they are lost */
 		idle->n = 0;
 	}
@@ -429,7 +410,7 @@ enum context_state context_idle_look(struct context_idle *idle)
 		else
 			REAL(cuEventDestroy_v2)(idle->event[--idle->n]);
 	}
-	lock_drop(&all_lock);
+	lock_drop(&context_state.all.lock);
 	if (state == CONTEXT_UNKNOWN)
 		context_idle_forget(idle);
 	return state;
@@ -437,11 +418,11 @@ enum context_state context_idle_look(struct context_idle *idle)
 
 void context_idle_forget(struct context_idle *idle)
 {
-	lock_take(&all_lock);
+	lock_take(&context_state.all.lock);
 	while (idle->n)
-		if (idle->ends == n_ends)
+		if (idle->ends == context_state.all.n_ends)
 			REAL(cuEventDestroy_v2)(idle->event[--idle->n]);
 		else
 			idle->n = 0;
-	lock_drop(&all_lock);
+	lock_drop(&context_state.all.lock);
 }

@@ -2,50 +2,47 @@
  * A cache of events for reuse, and events behind the work of a stream.
  */
 #include "shim/context/context_internal.h"
+#include "shim/context/context_state.h"
 #include "shim/base/lock.h"
 #include "shim/driver/real.h"
 
-#define EVENTS_KEPT 256
-
-static struct {
-	CUcontext context; /* of all kept events; those of another context are not kept */
-	unsigned n;
-	CUevent event[EVENTS_KEPT];
-} kept;
-/* Held over cuEventDestroy, so that the context does not end meanwhile. */
-static struct lock kept_lock = LOCK_INIT(LOCK_EVENTS);
-
 CUresult context_event_take(CUcontext context, CUevent *ret_event)
 {
-	lock_take(&kept_lock);
-	bool any = kept.n && kept.context == context;
+	struct context_event_state *const kept = &context_state.event;
+
+	lock_take(&kept->lock);
+	bool any = kept->n && kept->context == context;
 	if (any)
-		*ret_event = kept.event[--kept.n];
-	lock_drop(&kept_lock);
+		*ret_event = kept->event[--kept->n];
+	lock_drop(&kept->lock);
 	return any ? CUDA_SUCCESS : REAL(cuEventCreate)(ret_event, CU_EVENT_DISABLE_TIMING);
 }
 
 void context_event_give(CUcontext context, CUevent event)
 {
-	lock_take(&kept_lock);
-	if (!kept.n)
-		kept.context = context;
-	if (kept.context == context && kept.n < EVENTS_KEPT)
-		kept.event[kept.n++] = event;
+	struct context_event_state *const kept = &context_state.event;
+
+	lock_take(&kept->lock);
+	if (!kept->n)
+		kept->context = context;
+	if (kept->context == context && kept->n < EVENTS_KEPT)
+		kept->event[kept->n++] = event;
 	else
 		REAL(cuEventDestroy_v2)(event);
-	lock_drop(&kept_lock);
+	lock_drop(&kept->lock);
 }
 
 void context_events_drop(CUcontext context, bool gone)
 {
-	lock_take(&kept_lock);
-	while (kept.context == context && kept.n) {
-		kept.n--;
+	struct context_event_state *const kept = &context_state.event;
+
+	lock_take(&kept->lock);
+	while (kept->context == context && kept->n) {
+		kept->n--;
 		if (!gone)
-			REAL(cuEventDestroy_v2)(kept.event[kept.n]);
+			REAL(cuEventDestroy_v2)(kept->event[kept->n]);
 	}
-	lock_drop(&kept_lock);
+	lock_drop(&kept->lock);
 }
 
 CUresult context_record_stream(CUstream stream, bool per_thread, CUevent *ret_event, CUcontext *ret_context)

@@ -3,28 +3,18 @@
  * and found by its `context`, which is set last and cleared first.
  */
 #include "shim/context/context_internal.h"
+#include "shim/context/context_state.h"
 #include "shim/driver/real.h"
 
 #include <stdatomic.h>
 
-/* Green contexts are few; one that finds no row is treated as a separate context. */
-#define GREEN_MOST 64
-
-static struct {
-	_Atomic(CUgreenCtx) green;
-	_Atomic(CUcontext) context;
-	CUcontext primary; /* primary and device are set before context */
-	CUdevice device;
-} greens[GREEN_MOST];
-static atomic_uint n_greens;
-
 CUcontext context_whole(CUcontext context)
 {
-	if (!context || !atomic_load_explicit(&n_greens, memory_order_relaxed))
+	if (!context || !atomic_load_explicit(&context_state.green.n, memory_order_relaxed))
 		return context;
 	for (unsigned i = 0; i < GREEN_MOST; i++)
-		if (atomic_load(&greens[i].context) == context)
-			return greens[i].primary;
+		if (atomic_load(&context_state.green.row[i].context) == context)
+			return context_state.green.row[i].primary;
 	return context;
 }
 
@@ -32,13 +22,13 @@ CUcontext context_whole(CUcontext context)
 static void forget_greens(CUgreenCtx green, CUcontext context)
 {
 	for (unsigned i = 0; i < GREEN_MOST; i++) {
-		CUgreenCtx old = atomic_load(&greens[i].green);
+		CUgreenCtx old = atomic_load(&context_state.green.row[i].green);
 
-		if (!old || (old != green && atomic_load(&greens[i].context) != context))
+		if (!old || (old != green && atomic_load(&context_state.green.row[i].context) != context))
 			continue;
-		atomic_store(&greens[i].context, NULL);
-		if (atomic_compare_exchange_strong(&greens[i].green, &old, NULL))
-			atomic_fetch_sub(&n_greens, 1);
+		atomic_store(&context_state.green.row[i].context, NULL);
+		if (atomic_compare_exchange_strong(&context_state.green.row[i].green, &old, NULL))
+			atomic_fetch_sub(&context_state.green.n, 1);
 	}
 }
 
@@ -48,12 +38,12 @@ void context_green_add(CUgreenCtx green, CUcontext context, CUcontext primary, C
 	for (unsigned i = 0; i < GREEN_MOST; i++) {
 		CUgreenCtx none = NULL;
 
-		if (!atomic_compare_exchange_strong(&greens[i].green, &none, green))
+		if (!atomic_compare_exchange_strong(&context_state.green.row[i].green, &none, green))
 			continue;
-		greens[i].primary = primary;
-		greens[i].device = device;
-		atomic_fetch_add(&n_greens, 1);
-		atomic_store(&greens[i].context, context);
+		context_state.green.row[i].primary = primary;
+		context_state.green.row[i].device = device;
+		atomic_fetch_add(&context_state.green.n, 1);
+		atomic_store(&context_state.green.row[i].context, context);
 		return;
 	}
 }
@@ -61,11 +51,11 @@ void context_green_add(CUgreenCtx green, CUcontext context, CUcontext primary, C
 CUcontext context_green_ending(CUgreenCtx green, CUdevice *ret_device)
 {
 	for (unsigned i = 0; i < GREEN_MOST; i++) {
-		CUcontext context = atomic_load(&greens[i].context);
+		CUcontext context = atomic_load(&context_state.green.row[i].context);
 
-		if (!context || atomic_load(&greens[i].green) != green)
+		if (!context || atomic_load(&context_state.green.row[i].green) != green)
 			continue;
-		*ret_device = greens[i].device;
+		*ret_device = context_state.green.row[i].device;
 		forget_greens(green, context);
 		return context;
 	}

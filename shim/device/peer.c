@@ -80,10 +80,10 @@ static uint64_t wanted_locked(CUdevice owner)
 /* ---- revoking ---- */
 
 /* Without relaxed mode, a capture that begins meanwhile on another thread would be invalidated. */
-static enum context_state look_relaxed(struct context_idle *idle)
+static enum context_idleness look_relaxed(struct context_idle *idle)
 {
 	CUstreamCaptureMode mode = capture_relax();
-	enum context_state state = context_idle_look(idle);
+	enum context_idleness state = context_idle_look(idle);
 
 	capture_restore(mode);
 	return state;
@@ -95,7 +95,7 @@ static enum context_state look_relaxed(struct context_idle *idle)
  */
 static bool is_idle(CUdevice device)
 {
-	enum context_state state = CONTEXT_BUSY;
+	enum context_idleness state = CONTEXT_BUSY;
 	struct context_idle idle;
 
 	for (unsigned ms = 0; atomic_load(&n_holds); ms++) {
@@ -197,7 +197,7 @@ static bool has_done(CUdevice device, unsigned changes)
 	question->changes = changes;
 	if (!question->asked)
 		question->asked = !atomic_load(&n_holds) && context_idle_ask(UINT64_C(1) << device, &question->idle);
-	enum context_state state = question->asked ? look_relaxed(&question->idle) : CONTEXT_BUSY;
+	enum context_idleness state = question->asked ? look_relaxed(&question->idle) : CONTEXT_BUSY;
 	question->asked &= state == CONTEXT_BUSY;
 	return state == CONTEXT_IDLE;
 }

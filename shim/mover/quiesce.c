@@ -105,7 +105,7 @@ static bool wait_until_idle(struct engine *engine, uint64_t devices, uint64_t be
 	if (!context_idle_ask(devices, &idle))
 		return false;
 	for (;;) {
-		enum context_state state = context_idle_look(&idle);
+		enum context_idleness state = context_idle_look(&idle);
 
 		if (state == CONTEXT_IDLE)
 			return true;

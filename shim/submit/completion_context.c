@@ -128,7 +128,7 @@ static void poll_others(void)
 {
 	if (others.state != OTHERS_ASKED)
 		return;
-	enum context_state state = context_idle_look(&others.idle);
+	enum context_idleness state = context_idle_look(&others.idle);
 	if (state == CONTEXT_BUSY)
 		return;
 	others.state = OTHERS_NOT_ASKED;

@@ -32,7 +32,7 @@ static void an_error_of_an_event_is_asked_again_after(void **state)
 static void errors_for_a_while_are_believed(void **state)
 {
 	uint64_t until = clock_now() + DEADLINE_S * 1000000000ull;
-	enum context_state answer = CONTEXT_BUSY;
+	enum context_idleness answer = CONTEXT_BUSY;
 	struct context_idle idle;
 
 	(void)state;
