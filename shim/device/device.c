@@ -1,5 +1,6 @@
 /* Examines devices, sets their budgets from the policy, finds the peers that lend to them, and creates their heaps. */
 #include "shim/device/device.h"
+#include "shim/device/device_state.h"
 #include "shim/context/context.h"
 #include "shim/process/process.h"
 #include "shim/stats/stats.h"
@@ -32,10 +33,6 @@
  * the device for each of two pools of each stream.
  */
 #define SPACES 18
-
-static _Atomic(struct device *) devices[DEVICE_MOST];
-static atomic_uint n_devices; /* highest examined ordinal, plus 1 */
-struct budget host_budget;
 
 static int device_attribute(CUdevice ordinal, CUdevice_attribute which)
 {
@@ -98,15 +95,15 @@ static struct device *look_at(CUdevice ordinal)
 
 static struct device *device_find(CUdevice ordinal)
 {
-	struct device *device = atomic_load(&devices[ordinal]);
+	struct device *device = atomic_load(&device_state.devices.row[ordinal]);
 
 	lock_assert_held(LOCK_START);
 	if (device)
 		return device;
 	device = look_at(ordinal);
-	atomic_store(&devices[ordinal], device);
-	if (device && atomic_load(&n_devices) <= (unsigned)ordinal)
-		atomic_store(&n_devices, (unsigned)ordinal + 1);
+	atomic_store(&device_state.devices.row[ordinal], device);
+	if (device && atomic_load(&device_state.devices.n) <= (unsigned)ordinal)
+		atomic_store(&device_state.devices.n, (unsigned)ordinal + 1);
 	return device;
 }
 
@@ -114,7 +111,7 @@ struct device *device_get(CUdevice ordinal)
 {
 	if (ordinal < 0 || ordinal >= DEVICE_MOST)
 		return NULL;
-	struct device *device = atomic_load_explicit(&devices[ordinal], memory_order_acquire);
+	struct device *device = atomic_load_explicit(&device_state.devices.row[ordinal], memory_order_acquire);
 	if (__builtin_expect(device != NULL, 1))
 		return device;
 	real_bind(); /* not under START, because it may need the loader's lock */
@@ -373,9 +370,10 @@ struct heap *device_heap(struct device *device)
 
 struct heap *device_heap_there(CUdevice ordinal)
 {
-	const struct device *device = ordinal >= 0 && ordinal < DEVICE_MOST
-					  ? atomic_load_explicit(&devices[ordinal], memory_order_acquire)
-					  : NULL;
+	const struct device *device =
+	    ordinal >= 0 && ordinal < DEVICE_MOST
+		? atomic_load_explicit(&device_state.devices.row[ordinal], memory_order_acquire)
+		: NULL;
 
 	return device ? atomic_load_explicit(&device->heap, memory_order_acquire) : NULL;
 }
@@ -475,10 +473,10 @@ bool device_take_host(uint64_t bytes)
 
 struct device *device_of(CUdeviceptr address)
 {
-	unsigned n = atomic_load_explicit(&n_devices, memory_order_acquire);
+	unsigned n = atomic_load_explicit(&device_state.devices.n, memory_order_acquire);
 
 	for (unsigned i = 0; i < n; i++) {
-		struct device *device = atomic_load_explicit(&devices[i], memory_order_acquire);
+		struct device *device = atomic_load_explicit(&device_state.devices.row[i], memory_order_acquire);
 
 		if (!device)
 			continue;
@@ -492,7 +490,7 @@ struct device *device_of(CUdeviceptr address)
 void device_each(void (*visit)(struct device *device, void *argument), void *argument)
 {
 	for (unsigned i = 0; i < DEVICE_MOST; i++) {
-		struct device *device = atomic_load(&devices[i]);
+		struct device *device = atomic_load(&device_state.devices.row[i]);
 
 		if (device)
 			visit(device, argument);

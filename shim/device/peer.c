@@ -3,6 +3,7 @@
  * idle (peer.h).
  */
 #include "shim/device/peer.h"
+#include "shim/device/device_state.h"
 #include "shim/device/peer_map.h"
 #include "shim/context/capture.h"
 #include "shim/context/context.h"
@@ -18,34 +19,6 @@
 /* Poll interval of a thread that waits to open a shut heap; a gap takes some milliseconds. */
 #define SHUT_NS 100000
 
-/* Access of one context to another, or (context and owner_context NULL) of a device to a pool. */
-struct opening {
-	struct opening *next;
-	CUcontext context, owner_context;
-	uint64_t pool;
-	CUdevice device, owner;
-};
-
-struct lock peer_lock = LOCK_INIT(LOCK_PEER);
-static struct opening *list;
-/*
- * By owner, bits of devices that a copy may rely on, because they can access all of the heap and the access is wanted.
- * A device that is no longer wanted loses this bit at once, and its bit in peer_mapped_for, to which new mappings are
- * opened, when it is idle: work that waits for moving memory must find it open.
- */
-static _Atomic uint64_t usable[DEVICE_MOST];
-/* By owner: devices that were ever in peer_mapped_for, or are about to be. */
-static _Atomic uint64_t ever[DEVICE_MOST];
-/* By owner: odd while the heap is shut; counts up each time. */
-static atomic_uint shuts[DEVICE_MOST];
-static atomic_uint n_holds;
-/*
- * Counts changes of access. A question put to a device before a change does not cover work that has used the access
- * since.
- */
-static atomic_uint n_changes;
-static _Atomic bool is_left; /* access that is no longer wanted may still be open; the next tick checks */
-
 _Static_assert(DEVICE_MOST <= 64, "devices are bits of a word");
 
 bool peer_reaches(CUdevice device, CUdevice owner)
@@ -53,17 +26,17 @@ bool peer_reaches(CUdevice device, CUdevice owner)
 	if (device == owner)
 		return true;
 	return device >= 0 && device < DEVICE_MOST && owner >= 0 && owner < DEVICE_MOST &&
-	       (atomic_load(&usable[owner]) >> device & 1);
+	       (atomic_load(&device_state.peer.usable[owner]) >> device & 1);
 }
 
 void peer_hold(void)
 {
-	atomic_fetch_add(&n_holds, 1);
+	atomic_fetch_add(&device_state.peer.n_holds, 1);
 }
 
 void peer_let_go(void)
 {
-	atomic_fetch_sub(&n_holds, 1);
+	atomic_fetch_sub(&device_state.peer.n_holds, 1);
 }
 
 static uint64_t wanted_locked(CUdevice owner)
@@ -71,7 +44,7 @@ static uint64_t wanted_locked(CUdevice owner)
 	uint64_t devices = 0;
 
 	lock_assert_held(LOCK_PEER);
-	for (const struct opening *at = list; at; at = at->next)
+	for (const struct opening *at = device_state.peer.list; at; at = at->next)
 		if (at->owner == owner)
 			devices |= UINT64_C(1) << at->device;
 	return devices;
@@ -98,7 +71,7 @@ static bool is_idle(CUdevice device)
 	enum context_idleness state = CONTEXT_BUSY;
 	struct context_idle idle;
 
-	for (unsigned ms = 0; atomic_load(&n_holds); ms++) {
+	for (unsigned ms = 0; atomic_load(&device_state.peer.n_holds); ms++) {
 		if (ms == IDLE_PATIENCE_MS)
 			return false;
 		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
@@ -119,7 +92,7 @@ static bool is_idle(CUdevice device)
 static uint64_t left_open_locked(CUdevice owner)
 {
 	struct heap *heap = device_heap_there(owner);
-	uint64_t open = atomic_load(&peer_mapped_for[owner]) | (heap ? heap_reached_by(heap) : 0);
+	uint64_t open = atomic_load(&device_state.peer_map.mapped_for[owner]) | (heap ? heap_reached_by(heap) : 0);
 
 	return open & ~wanted_locked(owner);
 }
@@ -141,8 +114,8 @@ static void take_away(CUdevice owner, uint64_t devices, unsigned changes)
 	struct heap *heap = device_heap_there(owner);
 
 	lock_take(&peer_lock);
-	devices &= changes == atomic_load(&n_changes) ? left_open_locked(owner) : 0;
-	atomic_fetch_and(&peer_mapped_for[owner], ~devices);
+	devices &= changes == atomic_load(&device_state.peer.n_changes) ? left_open_locked(owner) : 0;
+	atomic_fetch_and(&device_state.peer_map.mapped_for[owner], ~devices);
 	if (heap && devices)
 		heap_unreach(heap, devices);
 	lock_drop(&peer_lock);
@@ -151,7 +124,7 @@ static void take_away(CUdevice owner, uint64_t devices, unsigned changes)
 /* Revokes access that is no longer wanted. Busy devices keep it until a tick finds them idle. */
 static void close_left_open(void)
 {
-	unsigned changes = atomic_load(&n_changes);
+	unsigned changes = atomic_load(&device_state.peer.n_changes);
 	uint64_t idle = 0, asked = 0;
 
 	for (CUdevice owner = 0; owner < DEVICE_MOST; owner++) {
@@ -172,23 +145,12 @@ static void close_left_open(void)
 	}
 	for (CUdevice owner = 0; owner < DEVICE_MOST; owner++)
 		if (left_open(owner))
-			atomic_store(&is_left, true);
+			atomic_store(&device_state.peer.is_left, true);
 }
-
-/*
- * The question whether a device is idle, kept from tick to tick: a device that gets more and more work would never be
- * idle.
- */
-struct question {
-	struct context_idle idle;
-	unsigned changes;
-	bool asked;
-};
 
 static bool has_done(CUdevice device, unsigned changes)
 {
-	static struct question questions[DEVICE_MOST];
-	struct question *question = &questions[device];
+	struct question *question = &device_state.peer.question[device];
 
 	if (question->asked && question->changes != changes) {
 		context_idle_forget(&question->idle);
@@ -196,7 +158,8 @@ static bool has_done(CUdevice device, unsigned changes)
 	}
 	question->changes = changes;
 	if (!question->asked)
-		question->asked = !atomic_load(&n_holds) && context_idle_ask(UINT64_C(1) << device, &question->idle);
+		question->asked = !atomic_load(&device_state.peer.n_holds) &&
+				  context_idle_ask(UINT64_C(1) << device, &question->idle);
 	enum context_idleness state = question->asked ? look_relaxed(&question->idle) : CONTEXT_BUSY;
 	question->asked &= state == CONTEXT_BUSY;
 	return state == CONTEXT_IDLE;
@@ -204,12 +167,12 @@ static bool has_done(CUdevice device, unsigned changes)
 
 void peer_tick(void)
 {
-	unsigned changes = atomic_load(&n_changes);
+	unsigned changes = atomic_load(&device_state.peer.n_changes);
 	uint64_t left = 0, done = 0;
 
-	if (!atomic_load_explicit(&is_left, memory_order_relaxed))
+	if (!atomic_load_explicit(&device_state.peer.is_left, memory_order_relaxed))
 		return;
-	atomic_store(&is_left, false);
+	atomic_store(&device_state.peer.is_left, false);
 	for (CUdevice owner = 0; owner < DEVICE_MOST; owner++)
 		left |= left_open(owner);
 	if (!left)
@@ -219,7 +182,7 @@ void peer_tick(void)
 			done |= UINT64_C(1) << device;
 	for (CUdevice owner = 0; owner < DEVICE_MOST && done; owner++)
 		take_away(owner, done, changes);
-	atomic_store(&is_left, true);
+	atomic_store(&device_state.peer.is_left, true);
 }
 
 /* Removes the matching entries. Returns whether a device has lost its access to a heap. */
@@ -229,7 +192,7 @@ static bool peer_forget(bool (*fits)(const struct opening *opening, const struct
 	bool lost = false;
 
 	lock_take(&peer_lock);
-	for (struct opening **at = &list; *at;) {
+	for (struct opening **at = &device_state.peer.list; *at;) {
 		struct opening *opening = *at;
 
 		if (!fits(opening, pattern)) {
@@ -238,8 +201,8 @@ static bool peer_forget(bool (*fits)(const struct opening *opening, const struct
 		}
 		*at = opening->next;
 		if (!(wanted_locked(opening->owner) >> opening->device & 1)) {
-			atomic_fetch_and(&usable[opening->owner], ~(UINT64_C(1) << opening->device));
-			atomic_fetch_add(&n_changes, 1);
+			atomic_fetch_and(&device_state.peer.usable[opening->owner], ~(UINT64_C(1) << opening->device));
+			atomic_fetch_add(&device_state.peer.n_changes, 1);
 			lost = true;
 		}
 		free(opening);
@@ -252,7 +215,7 @@ static bool peer_forget(bool (*fits)(const struct opening *opening, const struct
 
 uint64_t peer_may_reach(CUdevice owner)
 {
-	return atomic_load(&ever[owner]) | UINT64_C(1) << owner;
+	return atomic_load(&device_state.peer.ever[owner]) | UINT64_C(1) << owner;
 }
 
 /*
@@ -261,7 +224,7 @@ uint64_t peer_may_reach(CUdevice owner)
  */
 bool peer_shut(CUdevice owner, uint64_t devices)
 {
-	atomic_fetch_add(&shuts[owner], 1);
+	atomic_fetch_add(&device_state.peer.shuts[owner], 1);
 	if (!(peer_may_reach(owner) & ~devices))
 		return true;
 	peer_unshut(owner);
@@ -270,7 +233,7 @@ bool peer_shut(CUdevice owner, uint64_t devices)
 
 void peer_unshut(CUdevice owner)
 {
-	atomic_fetch_add(&shuts[owner], 1);
+	atomic_fetch_add(&device_state.peer.shuts[owner], 1);
 }
 
 /*
@@ -282,9 +245,9 @@ static void wait_until_not_shut(CUdevice owner, CUdevice device)
 	int cancel;
 
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-	atomic_fetch_or(&ever[owner], UINT64_C(1) << device);
-	unsigned shut = atomic_load(&shuts[owner]);
-	while ((shut & 1) && atomic_load(&shuts[owner]) == shut)
+	atomic_fetch_or(&device_state.peer.ever[owner], UINT64_C(1) << device);
+	unsigned shut = atomic_load(&device_state.peer.shuts[owner]);
+	while ((shut & 1) && atomic_load(&device_state.peer.shuts[owner]) == shut)
 		nanosleep(&(struct timespec){.tv_nsec = SHUT_NS}, NULL);
 	pthread_setcancelstate(cancel, NULL);
 }
@@ -296,17 +259,17 @@ static CUresult put_into_effect(struct opening *opening)
 	CUresult result = CUDA_SUCCESS;
 
 	lock_take(&peer_lock);
-	atomic_fetch_add(&n_changes, 1);
-	opening->next = list;
-	list = opening;
-	atomic_fetch_or(&peer_mapped_for[opening->owner], bit);
+	atomic_fetch_add(&device_state.peer.n_changes, 1);
+	opening->next = device_state.peer.list;
+	device_state.peer.list = opening;
+	atomic_fetch_or(&device_state.peer_map.mapped_for[opening->owner], bit);
 	struct heap *heap = device_heap_there(opening->owner);
-	if (heap && !(atomic_load(&usable[opening->owner]) & bit))
+	if (heap && !(atomic_load(&device_state.peer.usable[opening->owner]) & bit))
 		result = heap_reach(heap);
 	if (result == CUDA_SUCCESS) {
-		atomic_fetch_or(&usable[opening->owner], bit);
+		atomic_fetch_or(&device_state.peer.usable[opening->owner], bit);
 	} else {
-		list = opening->next;
+		device_state.peer.list = opening->next;
 		log_once("opening the heap of GPU %d to GPU %d: %s; it is refused to the program", opening->owner,
 			 opening->device, real_error_name(result));
 		free(opening);
@@ -383,7 +346,7 @@ CUresult peer_pool_opened(uint64_t pool, CUdevice owner, CUdevice device)
 	bool known = false;
 
 	lock_take(&peer_lock);
-	for (const struct opening *at = list; at && !known; at = at->next)
+	for (const struct opening *at = device_state.peer.list; at && !known; at = at->next)
 		known = is_of_pool(at, &wish);
 	lock_drop(&peer_lock);
 	return known ? CUDA_SUCCESS : peer_add(&wish);
@@ -405,7 +368,7 @@ static bool is_enabled(CUcontext context, CUcontext owner)
 	bool found = false;
 
 	lock_take(&peer_lock);
-	for (const struct opening *at = list; at && !found; at = at->next)
+	for (const struct opening *at = device_state.peer.list; at && !found; at = at->next)
 		found = is_between(at, &pattern);
 	lock_drop(&peer_lock);
 	return found;

@@ -1,18 +1,14 @@
-/* Keeps the words of peer_map.h, and sets peer_any when a heap and contexts on two GPUs exist. */
+/* Records which devices have a heap and which a context; sets peer_any when a heap and contexts on two GPUs exist. */
 #include "shim/device/peer_map.h"
-
-_Atomic bool peer_any;
-_Atomic uint64_t peer_mapped_for[DEVICE_MOST];
+#include "shim/device/device_state.h"
 
 /* Adds devices with a heap and devices with a context, as bits. */
 static void peer_map_look(uint64_t heap, uint64_t context)
 {
-	static _Atomic uint64_t heaps, contexts;
-
-	atomic_fetch_or(&heaps, heap);
-	atomic_fetch_or(&contexts, context);
-	heap = atomic_load(&heaps);
-	context = heap | atomic_load(&contexts);
+	atomic_fetch_or(&device_state.peer_map.heaps, heap);
+	atomic_fetch_or(&device_state.peer_map.contexts, context);
+	heap = atomic_load(&device_state.peer_map.heaps);
+	context = heap | atomic_load(&device_state.peer_map.contexts);
 	if (heap && (context & (context - 1)))
 		atomic_store(&peer_any, true);
 }
@@ -20,7 +16,7 @@ static void peer_map_look(uint64_t heap, uint64_t context)
 const _Atomic uint64_t *peer_heap(int owner)
 {
 	peer_map_look(UINT64_C(1) << owner, 0);
-	return &peer_mapped_for[owner];
+	return &device_state.peer_map.mapped_for[owner];
 }
 
 void peer_context_made(CUdevice device)

@@ -8,9 +8,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* By owner, bits of devices to which new mappings are opened. Written by peer.c only. */
-extern _Atomic uint64_t peer_mapped_for[DEVICE_MOST];
-
 /* Whether heap memory exists and the process has contexts on more than one GPU. Until then copies need no check. */
 extern _Atomic bool peer_any;
 /* Records that the process has a context on the device. */

@@ -3,6 +3,7 @@
  * (pool.h).
  */
 #include "shim/device/pool_internal.h"
+#include "shim/device/device_state.h"
 #include "shim/base/clock.h"
 #include "shim/context/capture.h"
 #include "shim/heap/heap.h"
@@ -12,29 +13,24 @@
 
 #include <stdlib.h>
 
-struct lock pool_lock = LOCK_INIT(LOCK_POOL);
-struct pool *pool_list;
-static atomic_bool any; /* a pool, or a graph with allocation nodes, has existed */
-
 static void pool_add(struct pool *pool)
 {
 	lock_take(&pool_lock);
-	pool->next = pool_list;
-	pool_list = pool;
+	pool->next = device_state.pool.list;
+	device_state.pool.list = pool;
 	lock_drop(&pool_lock);
 }
 
 static void pool_made_row(struct pool about)
 {
-	static _Atomic uint64_t ids;
 	struct pool *pool = malloc(sizeof(*pool));
 
 	if (!pool)
 		return; /* not charged; the heap then learns from the driver that memory is short */
 	*pool = about;
-	pool->id = atomic_fetch_add(&ids, 1) + 1;
+	pool->id = atomic_fetch_add(&device_state.pool.ids, 1) + 1;
 	pool_add(pool);
-	atomic_store(&any, true);
+	atomic_store(&device_state.pool.any, true);
 }
 
 void pool_made(CUmemoryPool handle, CUdevice ordinal, bool driver_only)
@@ -47,7 +43,7 @@ struct pool *pool_forget(CUmemoryPool handle)
 	struct pool *found = NULL;
 
 	lock_take(&pool_lock);
-	for (struct pool **at = &pool_list; *at; at = &(*at)->next) {
+	for (struct pool **at = &device_state.pool.list; *at; at = &(*at)->next) {
 		if ((*at)->handle != handle)
 			continue;
 		found = *at;
@@ -113,7 +109,7 @@ void pool_used(struct device *device)
 void pool_graphs_used(struct device *device)
 {
 	atomic_store(&device->graphs_used, true);
-	atomic_store(&any, true);
+	atomic_store(&device_state.pool.any, true);
 }
 
 void pool_refresh_locked(struct device *device)
@@ -121,7 +117,7 @@ void pool_refresh_locked(struct device *device)
 	uint64_t reserved = 0;
 
 	lock_assert_held(LOCK_POOL);
-	for (struct pool *pool = pool_list; pool; pool = pool->next) {
+	for (struct pool *pool = device_state.pool.list; pool; pool = pool->next) {
 		cuuint64_t bytes = 0;
 
 		if (pool->device != device->ordinal)
@@ -161,7 +157,7 @@ static void trim_locked(struct device *device, bool at_once)
 	lock_assert_held(LOCK_POOL);
 	if ((!at_once && now - device->pools_trimmed < TRIM_NS) || capture_is_open())
 		return;
-	for (struct pool *pool = pool_list; pool; pool = pool->next) {
+	for (struct pool *pool = device_state.pool.list; pool; pool = pool->next) {
 		if (pool->device != device->ordinal || pool->charged < pool->claimed + UNUSED_LEAST)
 			continue;
 		/* A capture may begin on another thread now. */
@@ -183,7 +179,7 @@ static void pool_refresh_one(struct device *device, bool at_once)
 
 void pool_refresh(struct device *device)
 {
-	if (atomic_load_explicit(&any, memory_order_relaxed))
+	if (atomic_load_explicit(&device_state.pool.any, memory_order_relaxed))
 		pool_refresh_one(device, false);
 }
 
@@ -191,7 +187,7 @@ void pool_tick(void)
 {
 	struct device *device;
 
-	if (!atomic_load_explicit(&any, memory_order_relaxed))
+	if (!atomic_load_explicit(&device_state.pool.any, memory_order_relaxed))
 		return;
 	for (CUdevice ordinal = 0; (device = device_get(ordinal)); ordinal++)
 		if (atomic_load_explicit(&device->pools_closed, memory_order_relaxed))
@@ -212,7 +208,7 @@ bool pool_give_back(struct device *device)
 
 struct pool *pool_find_locked(CUmemoryPool handle)
 {
-	struct pool *pool = pool_list;
+	struct pool *pool = device_state.pool.list;
 
 	lock_assert_held(LOCK_POOL);
 	while (pool && pool->handle != handle)
@@ -222,7 +218,7 @@ struct pool *pool_find_locked(CUmemoryPool handle)
 
 struct pool *pool_find_id_locked(uint64_t id)
 {
-	struct pool *pool = pool_list;
+	struct pool *pool = device_state.pool.list;
 
 	lock_assert_held(LOCK_POOL);
 	while (pool && pool->id != id)
@@ -232,7 +228,7 @@ struct pool *pool_find_id_locked(uint64_t id)
 
 struct pool *pool_find_default_locked(CUdevice ordinal)
 {
-	struct pool *pool = pool_list;
+	struct pool *pool = device_state.pool.list;
 
 	lock_assert_held(LOCK_POOL);
 	while (pool && !(pool->is_default && pool->device == ordinal))

@@ -1,10 +1,9 @@
 /* Decides what the driver's pools may serve within the device budget (async.use: auto). */
 #include "shim/process/process.h"
 #include "shim/base/log.h"
+#include "shim/device/device_state.h"
 #include "shim/device/pool_internal.h"
 #include "shim/driver/real.h"
-
-static atomic_bool chosen; /* the program has set a current pool, which may not be the default one */
 
 /* The limit is near if less than 1/NEAR of the budget is left. */
 #define NEAR 8
@@ -13,7 +12,7 @@ static atomic_bool chosen; /* the program has set a current pool, which may not 
 
 void pool_chosen(void)
 {
-	atomic_store(&chosen, true);
+	atomic_store(&device_state.pool.chosen, true);
 }
 
 /* Rounds as the driver's pools do. */
@@ -128,7 +127,7 @@ bool pool_claim(struct device *device, CUmemoryPool handle, size_t bytes, enum p
 
 	*ret_id = 0;
 	pool_used(device);
-	if (!handle && atomic_load_explicit(&chosen, memory_order_relaxed) &&
+	if (!handle && atomic_load_explicit(&device_state.pool.chosen, memory_order_relaxed) &&
 	    REAL(cuDeviceGetMemPool)(&handle, device->ordinal) != CUDA_SUCCESS)
 		return true;
 	if (handle && !(owner = owner_of(handle)))

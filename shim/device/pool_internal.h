@@ -22,8 +22,6 @@ struct pool {
 	struct pool *next;
 };
 
-extern struct pool *pool_list;
-
 /* Return NULL if no such pool is known. */
 struct pool *pool_find_locked(CUmemoryPool handle);
 struct pool *pool_find_id_locked(uint64_t id);
