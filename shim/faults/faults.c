@@ -9,7 +9,7 @@
  * States: NONE -> STARTING -> COUNTING or OVER. Everything that is read is written before COUNTING is, and constant
  * from then on. OVER is final: there is no source, and `line` says why.
  */
-#include "shim/faults/faults_internal.h"
+#include "shim/faults/faults_state.h"
 
 #include "shim/process/process.h"
 #include "shim/driver/real.h"
@@ -24,18 +24,6 @@
 #include <unistd.h>
 
 enum { NONE, STARTING, COUNTING, OVER };
-
-static struct {
-	_Atomic int state;
-	struct uvm uvm;
-	struct faults_devices devices;
-	struct uvm_counter all, device[DEVICE_MOST];
-	bool counts_device[DEVICE_MOST];
-	uint64_t major; /* major faults of the process at the start */
-	char line[FAULTS_LINE];
-	pid_t owner; /* the process of the pages: a child not made by fork() has them in its tables, not in memory */
-	_Atomic(const char *) lost; /* why counting has stopped */
-} faults;
 
 /* Returns the system's table, unless libcuda.so.1 has one (faults_seam.h says why). */
 static const struct faults_seam *find_seam(void)
@@ -54,28 +42,30 @@ static const struct faults_seam *find_seam(void)
 
 __attribute__((format(printf, 1, 2))) static void say(const char *format, ...)
 {
-	size_t length = strlen(faults.line);
+	struct faults_counters *const s = &faults_state.counters;
+	size_t length = strlen(s->line);
 	va_list list;
 
 	va_start(list, format);
-	vsnprintf(faults.line + length, sizeof(faults.line) - length, format, list);
+	vsnprintf(s->line + length, sizeof(s->line) - length, format, list);
 	va_end(list);
 }
 
 uint64_t faults_major(void)
 {
 	struct rusage usage;
-	int state = atomic_load_explicit(&faults.state, memory_order_acquire);
+	int state = atomic_load_explicit(&faults_state.counters.state, memory_order_acquire);
 
 	if ((state != COUNTING && state != OVER) || getrusage(RUSAGE_SELF, &usage))
 		return FAULTS_NA;
-	return (uint64_t)usage.ru_majflt - faults.major;
+	return (uint64_t)usage.ru_majflt - faults_state.counters.major;
 }
 
 char *faults_source(char *buffer, size_t room)
 {
-	int state = atomic_load_explicit(&faults.state, memory_order_acquire);
-	const char *lost = atomic_load(&faults.lost), *line = lost ? lost : faults.line;
+	struct faults_counters *const s = &faults_state.counters;
+	int state = atomic_load_explicit(&s->state, memory_order_acquire);
+	const char *lost = atomic_load(&s->lost), *line = lost ? lost : s->line;
 
 	if (state == NONE || state == STARTING)
 		snprintf(buffer, room, "none: nothing that the GPU could fault on has been allocated");
@@ -106,40 +96,42 @@ static void find_devices(struct faults_devices *devices)
 
 static void count_by_device(void)
 {
+	struct faults_counters *const s = &faults_state.counters;
 	char why[UVM_WHY] = "";
 	int n = 0;
 
-	if (faults.devices.n < 2)
+	if (s->devices.n < 2)
 		return;
-	for (int i = 0; i < faults.devices.n; i++) {
-		faults.counts_device[i] = faults.devices.known[i] &&
-					  uvm_counter_open(&faults.uvm, faults.devices.uuid[i], &faults.device[i], why);
-		n += faults.counts_device[i];
+	for (int i = 0; i < s->devices.n; i++) {
+		s->counts_device[i] =
+		    s->devices.known[i] && uvm_counter_open(&s->uvm, s->devices.uuid[i], &s->device[i], why);
+		n += s->counts_device[i];
 	}
-	if (n < faults.devices.n)
-		say("; %d of %d devices have none of their own%s%s", faults.devices.n - n, faults.devices.n,
-		    *why ? ": " : "", why);
+	if (n < s->devices.n)
+		say("; %d of %d devices have none of their own%s%s", s->devices.n - n, s->devices.n, *why ? ": " : "",
+		    why);
 }
 
 static bool faults_count(enum policy_faults how)
 {
+	struct faults_counters *const s = &faults_state.counters;
 	char why[UVM_WHY] = "";
 
-	find_devices(&faults.devices);
-	if (!uvm_open(find_seam(), &faults.uvm, why) || !uvm_counter_open(&faults.uvm, NULL, &faults.all, why)) {
+	find_devices(&s->devices);
+	if (!uvm_open(find_seam(), &s->uvm, why) || !uvm_counter_open(&s->uvm, NULL, &s->all, why)) {
 		say("none: %s", why);
 		return false;
 	}
-	say("the driver's counters (%s, driver %s)", FAULTS_TOOLS, faults.uvm.version);
+	say("the driver's counters (%s, driver %s)", FAULTS_TOOLS, s->uvm.version);
 	count_by_device();
 	if (how == POLICY_FAULTS_EVENTS) {
-		if (faults_queue_start(&faults.uvm, &faults.devices, policy_n_rules(process_policy()), why)) {
+		if (faults_queue_start(&s->uvm, &s->devices, policy_n_rules(process_policy()), why)) {
 			say(" and its events");
 			return true;
 		}
 		say("; no events: %s", why);
 	}
-	uvm_close(&faults.uvm);
+	uvm_close(&s->uvm);
 	return true;
 }
 
@@ -150,7 +142,7 @@ static bool faults_start_source(void)
 	bool counts;
 
 	if (!getrusage(RUSAGE_SELF, &usage))
-		faults.major = (uint64_t)usage.ru_majflt;
+		faults_state.counters.major = (uint64_t)usage.ru_majflt;
 	if (how == POLICY_FAULTS_OFF) {
 		say("none: the policy says faults: off");
 		return false;
@@ -163,17 +155,18 @@ static bool faults_start_source(void)
 
 void faults_start(void)
 {
+	struct faults_counters *const s = &faults_state.counters;
 	int saved = errno, none = NONE, starting = STARTING, cancel;
 
-	if (atomic_load_explicit(&faults.state, memory_order_relaxed) != NONE || process_stage() != STAGE_RUNNING ||
-	    !atomic_compare_exchange_strong(&faults.state, &none, STARTING))
+	if (atomic_load_explicit(&s->state, memory_order_relaxed) != NONE || process_stage() != STAGE_RUNNING ||
+	    !atomic_compare_exchange_strong(&s->state, &none, STARTING))
 		return;
 	/* A thread that is cancelled here would leave the state at STARTING for good. */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-	faults.owner = getpid();
+	s->owner = getpid();
 	bool counts = faults_start_source();
 	pthread_setcancelstate(cancel, NULL);
-	atomic_compare_exchange_strong(&faults.state, &starting, counts ? COUNTING : OVER);
+	atomic_compare_exchange_strong(&s->state, &starting, counts ? COUNTING : OVER);
 	errno = saved;
 }
 
@@ -181,7 +174,8 @@ void faults_start(void)
 
 static bool is_counting(void)
 {
-	return atomic_load_explicit(&faults.state, memory_order_acquire) == COUNTING && faults.owner == getpid();
+	return atomic_load_explicit(&faults_state.counters.state, memory_order_acquire) == COUNTING &&
+	       faults_state.counters.owner == getpid();
 }
 
 /* Returns whether this tracker's numbers are still valid. If not, counting stops for all trackers. */
@@ -194,7 +188,7 @@ static bool is_sound(const struct uvm_counter *counter)
 	else if (!uvm_counter_is_sound(counter))
 		lost = "none any more: the driver's counters have been written over";
 	if (lost)
-		atomic_store(&faults.lost, lost);
+		atomic_store(&faults_state.counters.lost, lost);
 	return !lost;
 }
 
@@ -207,20 +201,23 @@ static uint64_t faults_anything(const struct uvm_counter *counter)
 /* Returns whether the driver's UUIDs and CUDA's stand for the same devices. */
 static bool tells_devices(void)
 {
-	bool any = faults_anything(&faults.all);
+	struct faults_counters *const s = &faults_state.counters;
+	bool any = faults_anything(&s->all);
 
-	for (int i = 0; i < faults.devices.n; i++)
-		any = any && !(faults.counts_device[i] && faults_anything(&faults.device[i]));
+	for (int i = 0; i < s->devices.n; i++)
+		any = any && !(s->counts_device[i] && faults_anything(&s->device[i]));
 	return !any;
 }
 
 static const struct uvm_counter *counter_of(int device)
 {
-	if (device == -1 || (device == 0 && faults.devices.n == 1))
-		return &faults.all;
-	if (device < 0 || device >= faults.devices.n || !faults.counts_device[device] || !tells_devices())
+	struct faults_counters *const s = &faults_state.counters;
+
+	if (device == -1 || (device == 0 && s->devices.n == 1))
+		return &s->all;
+	if (device < 0 || device >= s->devices.n || !s->counts_device[device] || !tells_devices())
 		return NULL;
-	return &faults.device[device];
+	return &s->device[device];
 }
 
 void faults_read(int device, uint64_t ret[FAULTS_NUMBERS])
@@ -229,14 +226,14 @@ void faults_read(int device, uint64_t ret[FAULTS_NUMBERS])
 
 	for (int i = 0; i < FAULTS_NUMBERS; i++)
 		ret[i] = FAULTS_NA;
-	if (!is_counting() || atomic_load(&faults.lost))
+	if (!is_counting() || atomic_load(&faults_state.counters.lost))
 		return;
 	const struct uvm_counter *counter = counter_of(device);
 	if (counter && is_sound(counter)) {
 		ret[FAULTS_GPU] = uvm_counter_read(counter, UVM_GPU_FAULTS);
 		ret[FAULTS_BYTES_IN] = uvm_counter_read(counter, UVM_BYTES_IN);
 		ret[FAULTS_BYTES_OUT] = uvm_counter_read(counter, UVM_BYTES_OUT);
-		if (counter == &faults.all)
+		if (counter == &faults_state.counters.all)
 			ret[FAULTS_CPU] = uvm_counter_read(counter, UVM_CPU_FAULTS);
 	}
 	errno = saved;
@@ -259,22 +256,23 @@ static void child_lets_go(struct uvm_held *held)
 
 void faults_child(void)
 {
-	int saved = errno, before = atomic_exchange(&faults.state, OVER);
+	struct faults_counters *const s = &faults_state.counters;
+	int saved = errno, before = atomic_exchange(&s->state, OVER);
 
 	if (before == NONE) {
 		/* Nothing was used: the child starts from the beginning. */
-		atomic_store(&faults.state, NONE);
+		atomic_store(&s->state, NONE);
 		return;
 	}
-	faults.major = 0;
-	atomic_store(&faults.lost, "none: the child of a process that used CUDA");
+	s->major = 0;
+	atomic_store(&s->lost, "none: the child of a process that used CUDA");
 	/* A child made during the start keeps what was open, if anything, until it ends or calls exec. */
 	if (before == COUNTING) {
-		child_lets_go(&faults.uvm.file);
-		child_lets_go(&faults.all.held);
-		for (int i = 0; i < faults.devices.n; i++)
-			if (faults.counts_device[i])
-				child_lets_go(&faults.device[i].held);
+		child_lets_go(&s->uvm.file);
+		child_lets_go(&s->all.held);
+		for (int i = 0; i < s->devices.n; i++)
+			if (s->counts_device[i])
+				child_lets_go(&s->device[i].held);
 	}
 	faults_queue_child();
 	errno = saved;

@@ -4,9 +4,9 @@
  * are attributed to the allocation that was live when they happened. The driver reports migrations when they are done;
  * an event that comes too late is attributed to no allocation.
  *
- * Locking: FAULTS (events.lock), over the reading end of the queue and the tallies; LEDGER is taken under it.
+ * Locking: FAULTS, over the reading end of the queue and the tallies; LEDGER is taken under it.
  */
-#include "shim/faults/faults_internal.h"
+#include "shim/faults/faults_state.h"
 #include "shim/base/lock.h"
 
 #include "shim/process/process.h"
@@ -44,23 +44,6 @@ enum {
 	(1u << TYPE_CPU_FAULT | 1u << TYPE_MIGRATION | 1u << TYPE_GPU_FAULT | 1u << TYPE_READ_DUPLICATE |              \
 	 1u << TYPE_THRASHING | 1u << TYPE_EVICTION)
 
-atomic_bool faults_queue_on;
-
-static struct {
-	struct lock lock;
-	struct uvm *uvm;
-	struct uvm_queue queue;
-	struct faults_devices devices;
-	unsigned char processors[UVM_PROCESSORS][16];
-	unsigned looks;
-	struct faults_tally *tallies; /* of no rule, of the default, of each rule */
-	size_t n_tallies;
-	pid_t owner;
-	_Atomic bool over;
-	void (*visit)(const struct fault_event *event, void *argument);
-	void *argument;
-} events = {.lock = LOCK_INIT(LOCK_FAULTS)};
-
 const char *fault_kind_name(enum fault_kind kind)
 {
 	static const char *const names[FAULT_KINDS] = {
@@ -92,7 +75,7 @@ const char *fault_cause_name(enum fault_cause cause)
 /* The pages are in the memory of this process only, even if another shares its tables. */
 static bool is_open(void)
 {
-	return faults_attributes() && events.owner == getpid();
+	return faults_attributes() && faults_state.events.owner == getpid();
 }
 
 /* ---- decoding entries ---- */
@@ -115,19 +98,21 @@ static bool is_nothing(const unsigned char *uuid)
 /* Returns the ordinal of a processor by the driver's number. The only GPU of a process needs no UUID. */
 static int device_of_processor(unsigned number)
 {
+	struct faults_events *const s = &faults_state.events;
+
 	if (number == 0)
 		return FAULT_HOST;
-	if (events.devices.n == 1)
+	if (s->devices.n == 1)
 		return 0;
 	if (number >= UVM_PROCESSORS)
 		return FAULT_SOMEWHERE;
 	/* The driver knows a GPU only from its first context on. */
-	if (is_nothing(events.processors[number]) && events.looks < LOOKS_MOST) {
-		events.looks++;
-		uvm_processors(events.uvm, events.processors);
+	if (is_nothing(s->processors[number]) && s->looks < LOOKS_MOST) {
+		s->looks++;
+		uvm_processors(s->uvm, s->processors);
 	}
-	for (int i = 0; i < events.devices.n; i++)
-		if (events.devices.known[i] && !memcmp(events.devices.uuid[i], events.processors[number], 16))
+	for (int i = 0; i < s->devices.n; i++)
+		if (s->devices.known[i] && !memcmp(s->devices.uuid[i], s->processors[number], 16))
 			return i;
 	return FAULT_SOMEWHERE;
 }
@@ -231,7 +216,7 @@ static struct faults_tally *tally_of(int rule)
 {
 	size_t at = (size_t)(rule - FAULT_NOBODY);
 
-	return rule >= FAULT_NOBODY && at < events.n_tallies ? &events.tallies[at] : NULL;
+	return rule >= FAULT_NOBODY && at < faults_state.events.n_tallies ? &faults_state.events.tallies[at] : NULL;
 }
 
 static void faults_queue_tally(const struct fault_event *event)
@@ -256,19 +241,20 @@ static void faults_queue_tally(const struct fault_event *event)
  */
 static void faults_queue_drain(void)
 {
+	struct faults_events *const s = &faults_state.events;
 	unsigned char entry[UVM_ENTRY];
 	struct fault_event event;
 
-	lock_take(&events.lock);
-	for (unsigned i = 0; i < ENTRIES && uvm_queue_read(&events.queue, entry); i++) {
+	lock_take(&s->lock);
+	for (unsigned i = 0; i < ENTRIES && uvm_queue_read(&s->queue, entry); i++) {
 		if (!read_entry(entry, &event))
 			continue;
 		faults_queue_attribute(&event);
 		faults_queue_tally(&event);
-		if (events.visit)
-			events.visit(&event, events.argument);
+		if (s->visit)
+			s->visit(&event, s->argument);
 	}
-	lock_drop(&events.lock);
+	lock_drop(&s->lock);
 }
 
 void faults_poll(void)
@@ -284,11 +270,11 @@ bool faults_of_rule(int rule, struct faults_tally *ret_tally)
 	if (!is_open())
 		return false;
 	faults_queue_drain();
-	lock_take(&events.lock);
+	lock_take(&faults_state.events.lock);
 	tally = tally_of(rule);
 	if (tally)
 		*ret_tally = *tally;
-	lock_drop(&events.lock);
+	lock_drop(&faults_state.events.lock);
 	return tally != NULL;
 }
 
@@ -299,29 +285,33 @@ uint64_t faults_dropped(void)
 	if (!is_open())
 		return FAULTS_NA;
 	for (int i = 0; i < UVM_EVENT_TYPES; i++)
-		n += __atomic_load_n(&events.queue.dropped[i], __ATOMIC_RELAXED);
+		n += __atomic_load_n(&faults_state.events.queue.dropped[i], __ATOMIC_RELAXED);
 	return n;
 }
 
 void faults_listen(void (*visit)(const struct fault_event *event, void *argument), void *argument)
 {
-	lock_take(&events.lock);
-	events.visit = visit;
-	events.argument = argument;
-	lock_drop(&events.lock);
+	struct faults_events *const s = &faults_state.events;
+
+	lock_take(&s->lock);
+	s->visit = visit;
+	s->argument = argument;
+	lock_drop(&s->lock);
 }
 
 /* ---- the thread ---- */
 
 static void *faults_queue_run(void *argument)
 {
+	struct faults_events *const s = &faults_state.events;
+
 	(void)argument;
 	enter_depth = 1;
 	prctl(PR_SET_NAME, "spillway-faults");
 	setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), 10);
-	while (!atomic_load(&events.over)) {
-		uvm_queue_wait(events.uvm, &events.queue, WAIT_MS);
-		if (!atomic_load(&events.over))
+	while (!atomic_load(&s->over)) {
+		uvm_queue_wait(s->uvm, &s->queue, WAIT_MS);
+		if (!atomic_load(&s->over))
 			faults_queue_drain();
 	}
 	return NULL;
@@ -329,18 +319,20 @@ static void *faults_queue_run(void *argument)
 
 bool faults_queue_start(struct uvm *uvm, const struct faults_devices *devices, size_t n_rules, char *ret_why)
 {
-	events.owner = getpid();
-	events.uvm = uvm;
-	events.devices = *devices;
-	events.n_tallies = n_rules + 2;
-	events.tallies = calloc(events.n_tallies, sizeof(*events.tallies));
-	if (!events.tallies) {
+	struct faults_events *const s = &faults_state.events;
+
+	s->owner = getpid();
+	s->uvm = uvm;
+	s->devices = *devices;
+	s->n_tallies = n_rules + 2;
+	s->tallies = calloc(s->n_tallies, sizeof(*s->tallies));
+	if (!s->tallies) {
 		snprintf(ret_why, UVM_WHY, "no memory");
 		return false;
 	}
-	if (!uvm_queue_open(uvm, ENTRIES, TYPES, &events.queue, ret_why)) {
-		free(events.tallies);
-		events.tallies = NULL;
+	if (!uvm_queue_open(uvm, ENTRIES, TYPES, &s->queue, ret_why)) {
+		free(s->tallies);
+		s->tallies = NULL;
 		return false;
 	}
 	/* Without the thread, readers drain the queue, and it may overflow meanwhile; that is counted. */
@@ -352,14 +344,16 @@ bool faults_queue_start(struct uvm *uvm, const struct faults_devices *devices, s
 void faults_queue_end(void)
 {
 	faults_poll();
-	atomic_store(&events.over, true);
+	atomic_store(&faults_state.events.over, true);
 }
 
 void faults_queue_child(void)
 {
+	struct faults_events *const s = &faults_state.events;
+
 	if (!atomic_exchange(&faults_queue_on, false))
 		return;
-	if (uvm_is_ours(&events.queue.held))
-		close(events.queue.held.fd);
-	events.queue.held.fd = -1;
+	if (uvm_is_ours(&s->queue.held))
+		close(s->queue.held.fd);
+	s->queue.held.fd = -1;
 }
