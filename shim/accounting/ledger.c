@@ -6,6 +6,7 @@
  * ledger_span() allocates the array's entry, so that a commit cannot fail.
  */
 #include "shim/accounting/ledger.h"
+#include "shim/accounting/accounting_state.h"
 #include "shim/stats/stats.h"
 #include "shim/accounting/budget.h"
 #include "shim/base/lock.h"
@@ -14,23 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FIRST_BUCKETS 256
-
-static struct ledger_row *first_table[FIRST_BUCKETS];
-static struct ledger_row **table = first_table;
-static size_t n_buckets = FIRST_BUCKETS, n_rows;
-static struct ledger_row *idle_rows;
-static size_t n_idle;
-static atomic_uint n_sync_memops;
-static struct ledger_row **spans;                           /* committed ones, by key, never overlapping */
-static size_t n_spans, n_spanning, spans_room;              /* in the array; with those out of the ledger; allocated */
-static _Atomic uint64_t spans_low = UINT64_MAX, spans_high; /* bounds of all that ever spanned */
-static _Atomic uint64_t next_id = (uint64_t)1 << 40; /* far from the driver's own buffer ids, which count from 1 */
-
 /* At most this many rows wait for reuse; the rest goes back to the C library. */
 #define MOST_IDLE 4096
-
-static struct lock ledger_lock = LOCK_INIT(LOCK_LEDGER);
 
 /* Fibonacci hashing: addresses differ in the middle bits, the multiplication brings them to the top. */
 static size_t bucket_of(uint64_t key, size_t buckets)
@@ -40,7 +26,7 @@ static size_t bucket_of(uint64_t key, size_t buckets)
 
 static struct ledger_row **ledger_find_row(unsigned kinds, uint64_t key)
 {
-	struct ledger_row **at = &table[bucket_of(key, n_buckets)];
+	struct ledger_row **at = &accounting_state.ledger.table[bucket_of(key, accounting_state.ledger.n_buckets)];
 
 	while (*at && ((*at)->key != key || !((*at)->kind & kinds)))
 		at = &(*at)->next;
@@ -49,13 +35,14 @@ static struct ledger_row **ledger_find_row(unsigned kinds, uint64_t key)
 
 static void ledger_grow_table(void)
 {
-	size_t more = n_buckets * 2;
+	struct ledger_state *const ledger = &accounting_state.ledger;
+	size_t more = ledger->n_buckets * 2;
 	struct ledger_row **wider = calloc(more, sizeof(*wider));
 
 	if (!wider)
 		return;
-	for (size_t i = 0; i < n_buckets; i++) {
-		for (struct ledger_row *row = table[i], *next; row; row = next) {
+	for (size_t i = 0; i < ledger->n_buckets; i++) {
+		for (struct ledger_row *row = ledger->table[i], *next; row; row = next) {
 			size_t bucket = bucket_of(row->key, more);
 
 			next = row->next;
@@ -63,44 +50,48 @@ static void ledger_grow_table(void)
 			wider[bucket] = row;
 		}
 	}
-	if (table != first_table)
-		free(table);
-	table = wider;
-	n_buckets = more;
+	if (ledger->table != ledger->first_table)
+		free(ledger->table);
+	ledger->table = wider;
+	ledger->n_buckets = more;
 }
 
 struct ledger_row *ledger_row_new(enum ledger_kind kind)
 {
-	lock_take(&ledger_lock);
-	struct ledger_row *row = idle_rows;
+	struct ledger_state *const ledger = &accounting_state.ledger;
+
+	lock_take(&ledger->lock);
+	struct ledger_row *row = ledger->idle_rows;
 	if (row) {
-		idle_rows = row->next;
-		n_idle--;
+		ledger->idle_rows = row->next;
+		ledger->n_idle--;
 	}
-	lock_drop(&ledger_lock);
+	lock_drop(&ledger->lock);
 	if (!row && !(row = malloc(sizeof(*row))))
 		return NULL;
-	*row = (struct ledger_row){.kind = kind, .rule = -1, .id = atomic_fetch_add(&next_id, 1)};
+	*row = (struct ledger_row){.kind = kind, .rule = -1, .id = atomic_fetch_add(&ledger->next_id, 1)};
 	return row;
 }
 
 void ledger_row_free(struct ledger_row *row)
 {
+	struct ledger_state *const ledger = &accounting_state.ledger;
+
 	if (!row)
 		return;
 	if (row->cap)
 		budget_give(row->cap, row->bytes);
 	if (row->counted)
 		stats_gone(row->site, row->bytes);
-	lock_take(&ledger_lock);
-	n_spanning -= row->spans;
-	if (n_idle < MOST_IDLE) {
-		row->next = idle_rows;
-		idle_rows = row;
-		n_idle++;
+	lock_take(&ledger->lock);
+	ledger->n_spanning -= row->spans;
+	if (ledger->n_idle < MOST_IDLE) {
+		row->next = ledger->idle_rows;
+		ledger->idle_rows = row;
+		ledger->n_idle++;
 		row = NULL;
 	}
-	lock_drop(&ledger_lock);
+	lock_drop(&ledger->lock);
 	free(row);
 }
 
@@ -109,12 +100,12 @@ void ledger_row_free(struct ledger_row *row)
 /* Returns the index of the first that begins after the address. */
 static size_t ledger_after(uint64_t address)
 {
-	size_t low = 0, high = n_spans;
+	size_t low = 0, high = accounting_state.ledger.n_spans;
 
 	while (low < high) {
 		size_t middle = low + (high - low) / 2;
 
-		if (spans[middle]->key <= address)
+		if (accounting_state.ledger.spans[middle]->key <= address)
 			low = middle + 1;
 		else
 			high = middle;
@@ -124,48 +115,51 @@ static size_t ledger_after(uint64_t address)
 
 static void spans_add(struct ledger_row *row)
 {
+	struct ledger_state *const ledger = &accounting_state.ledger;
 	size_t at = ledger_after(row->key);
 
-	memmove(&spans[at + 1], &spans[at], (n_spans - at) * sizeof(*spans));
-	spans[at] = row;
-	n_spans++;
-	if (row->key < atomic_load(&spans_low))
-		atomic_store(&spans_low, row->key);
-	if (row->key + row->bytes > atomic_load(&spans_high))
-		atomic_store(&spans_high, row->key + row->bytes);
+	memmove(&ledger->spans[at + 1], &ledger->spans[at], (ledger->n_spans - at) * sizeof(*ledger->spans));
+	ledger->spans[at] = row;
+	ledger->n_spans++;
+	if (row->key < atomic_load(&ledger->spans_low))
+		atomic_store(&ledger->spans_low, row->key);
+	if (row->key + row->bytes > atomic_load(&ledger->spans_high))
+		atomic_store(&ledger->spans_high, row->key + row->bytes);
 }
 
 static void spans_remove(const struct ledger_row *row)
 {
+	struct ledger_state *const ledger = &accounting_state.ledger;
 	size_t at = ledger_after(row->key) - 1;
 
-	n_spans--;
-	memmove(&spans[at], &spans[at + 1], (n_spans - at) * sizeof(*spans));
+	ledger->n_spans--;
+	memmove(&ledger->spans[at], &ledger->spans[at + 1], (ledger->n_spans - at) * sizeof(*ledger->spans));
 }
 
 bool ledger_span(struct ledger_row *row)
 {
+	struct ledger_state *const ledger = &accounting_state.ledger;
 	bool ok = true;
 
-	lock_take(&ledger_lock);
-	if (n_spanning == spans_room) {
-		size_t room = spans_room ? 2 * spans_room : 64;
-		struct ledger_row **wider = realloc(spans, room * sizeof(*wider));
+	lock_take(&ledger->lock);
+	if (ledger->n_spanning == ledger->spans_room) {
+		size_t room = ledger->spans_room ? 2 * ledger->spans_room : 64;
+		struct ledger_row **wider = realloc(ledger->spans, room * sizeof(*wider));
 
 		ok = wider != NULL;
-		spans = ok ? wider : spans;
-		spans_room = ok ? room : spans_room;
+		ledger->spans = ok ? wider : ledger->spans;
+		ledger->spans_room = ok ? room : ledger->spans_room;
 	}
-	n_spanning += ok;
+	ledger->n_spanning += ok;
 	row->spans = ok;
-	lock_drop(&ledger_lock);
+	lock_drop(&ledger->lock);
 	return ok;
 }
 
 bool ledger_may_span(uint64_t address)
 {
-	return address >= atomic_load_explicit(&spans_low, memory_order_relaxed) &&
-	       address < atomic_load_explicit(&spans_high, memory_order_relaxed);
+	return address >= atomic_load_explicit(&accounting_state.ledger.spans_low, memory_order_relaxed) &&
+	       address < atomic_load_explicit(&accounting_state.ledger.spans_high, memory_order_relaxed);
 }
 
 static bool is_quiet(const struct ledger_row *row)
@@ -176,20 +170,22 @@ static bool is_quiet(const struct ledger_row *row)
 static struct ledger_row *ledger_containing(unsigned kinds, uint64_t address)
 {
 	size_t at = ledger_after(address);
-	struct ledger_row *row = at ? spans[at - 1] : NULL;
+	struct ledger_row *row = at ? accounting_state.ledger.spans[at - 1] : NULL;
 
 	return row && address - row->key < row->bytes && row->kind & kinds && !is_quiet(row) ? row : NULL;
 }
 
 static struct ledger_row *ledger_touching(unsigned kinds, uint64_t address, uint64_t bytes)
 {
+	struct ledger_state *const ledger = &accounting_state.ledger;
 	size_t at = ledger_after(address);
 
-	if (at && address - spans[at - 1]->key < spans[at - 1]->bytes)
+	if (at && address - ledger->spans[at - 1]->key < ledger->spans[at - 1]->bytes)
 		at--;
-	for (; at < n_spans && (spans[at]->key <= address || spans[at]->key - address < bytes); at++)
-		if (spans[at]->kind & kinds)
-			return spans[at];
+	for (; at < ledger->n_spans && (ledger->spans[at]->key <= address || ledger->spans[at]->key - address < bytes);
+	     at++)
+		if (ledger->spans[at]->kind & kinds)
+			return ledger->spans[at];
 	return NULL;
 }
 
@@ -197,32 +193,32 @@ bool ledger_find(unsigned kinds, uint64_t address, struct ledger_row *ret)
 {
 	if (!ledger_may_span(address))
 		return false;
-	lock_take(&ledger_lock);
+	lock_take(&accounting_state.ledger.lock);
 	struct ledger_row *row = ledger_containing(kinds, address);
 	if (row)
 		*ret = *row;
-	lock_drop(&ledger_lock);
+	lock_drop(&accounting_state.ledger.lock);
 	return row != NULL;
 }
 
 bool ledger_find_any(unsigned kinds, uint64_t address, uint64_t bytes, struct ledger_row *ret)
 {
-	lock_take(&ledger_lock);
+	lock_take(&accounting_state.ledger.lock);
 	struct ledger_row *row = ledger_touching(kinds, address, bytes);
 	if (row)
 		*ret = *row;
-	lock_drop(&ledger_lock);
+	lock_drop(&accounting_state.ledger.lock);
 	return row != NULL;
 }
 
 bool ledger_find_ahead(uint64_t address, struct ledger_row *ret)
 {
-	lock_take(&ledger_lock);
+	lock_take(&accounting_state.ledger.lock);
 	struct ledger_row *row = ledger_containing(LEDGER_MANAGED, address);
 	bool turn = row && row->managed.ahead && row->managed.turn++ % LEDGER_TURNS == 0;
 	if (turn)
 		*ret = *row;
-	lock_drop(&ledger_lock);
+	lock_drop(&accounting_state.ledger.lock);
 	return turn;
 }
 
@@ -230,18 +226,20 @@ bool ledger_find_ahead(uint64_t address, struct ledger_row *ret)
 
 void ledger_commit(struct ledger_row *row)
 {
-	lock_take(&ledger_lock);
-	if (n_rows >= n_buckets)
+	struct ledger_state *const ledger = &accounting_state.ledger;
+
+	lock_take(&ledger->lock);
+	if (ledger->n_rows >= ledger->n_buckets)
 		ledger_grow_table();
-	struct ledger_row **bucket = &table[bucket_of(row->key, n_buckets)];
+	struct ledger_row **bucket = &ledger->table[bucket_of(row->key, ledger->n_buckets)];
 	row->next = *bucket;
 	*bucket = row;
-	n_rows++;
+	ledger->n_rows++;
 	if (row->spans)
 		spans_add(row);
 	if (row->sync_memops)
-		atomic_fetch_add(&n_sync_memops, 1);
-	lock_drop(&ledger_lock);
+		atomic_fetch_add(&ledger->n_sync_memops, 1);
+	lock_drop(&ledger->lock);
 }
 
 static struct ledger_row *unlink_row(struct ledger_row **at)
@@ -250,35 +248,36 @@ static struct ledger_row *unlink_row(struct ledger_row **at)
 
 	*at = row->next;
 	row->next = NULL;
-	n_rows--;
+	accounting_state.ledger.n_rows--;
 	if (row->spans)
 		spans_remove(row);
 	if (row->sync_memops)
-		atomic_fetch_sub(&n_sync_memops, 1);
+		atomic_fetch_sub(&accounting_state.ledger.n_sync_memops, 1);
 	return row;
 }
 
 struct ledger_row *ledger_take(unsigned kinds, uint64_t key)
 {
-	lock_take(&ledger_lock);
+	lock_take(&accounting_state.ledger.lock);
 	struct ledger_row **at = ledger_find_row(kinds, key);
 	struct ledger_row *row = *at ? unlink_row(at) : NULL;
-	lock_drop(&ledger_lock);
+	lock_drop(&accounting_state.ledger.lock);
 	return row;
 }
 
 uint64_t ledger_line(void)
 {
-	return atomic_load(&next_id);
+	return atomic_load(&accounting_state.ledger.next_id);
 }
 
 struct ledger_row *ledger_take_context(unsigned kinds, CUcontext context, uint64_t line)
 {
+	struct ledger_state *const ledger = &accounting_state.ledger;
 	struct ledger_row *taken = NULL;
 
-	lock_take(&ledger_lock);
-	for (size_t i = 0; i < n_buckets; i++) {
-		struct ledger_row **at = &table[i];
+	lock_take(&ledger->lock);
+	for (size_t i = 0; i < ledger->n_buckets; i++) {
+		struct ledger_row **at = &ledger->table[i];
 
 		while (*at) {
 			if ((*at)->context != context || !((*at)->kind & kinds) || (*at)->id >= line) {
@@ -290,66 +289,66 @@ struct ledger_row *ledger_take_context(unsigned kinds, CUcontext context, uint64
 			taken = row;
 		}
 	}
-	lock_drop(&ledger_lock);
+	lock_drop(&ledger->lock);
 	return taken;
 }
 
 bool ledger_get(unsigned kinds, uint64_t key, struct ledger_row *ret)
 {
-	lock_take(&ledger_lock);
+	lock_take(&accounting_state.ledger.lock);
 	struct ledger_row *row = *ledger_find_row(kinds, key);
 	if (row)
 		*ret = *row;
-	lock_drop(&ledger_lock);
+	lock_drop(&accounting_state.ledger.lock);
 	return row != NULL;
 }
 
 bool ledger_set_sync_memops(uint64_t key, bool on)
 {
-	lock_take(&ledger_lock);
+	lock_take(&accounting_state.ledger.lock);
 	struct ledger_row *row = *ledger_find_row(LEDGER_OURS, key);
 	if (row && row->sync_memops != on) {
 		row->sync_memops = on;
-		atomic_fetch_add(&n_sync_memops, on ? 1u : -1u);
+		atomic_fetch_add(&accounting_state.ledger.n_sync_memops, on ? 1u : -1u);
 	}
-	lock_drop(&ledger_lock);
+	lock_drop(&accounting_state.ledger.lock);
 	return row != NULL;
 }
 
 bool ledger_grow(uint64_t key, size_t bytes)
 {
-	lock_take(&ledger_lock);
+	lock_take(&accounting_state.ledger.lock);
 	struct ledger_row *row = *ledger_find_row(LEDGER_HEAP, key);
 	if (row && bytes > row->bytes) {
 		if (row->counted)
 			stats_grown(row->site, bytes - row->bytes);
 		row->bytes = bytes;
 	}
-	lock_drop(&ledger_lock);
+	lock_drop(&accounting_state.ledger.lock);
 	return row != NULL;
 }
 
 unsigned ledger_n_sync_memops(void)
 {
-	return atomic_load_explicit(&n_sync_memops, memory_order_relaxed);
+	return atomic_load_explicit(&accounting_state.ledger.n_sync_memops, memory_order_relaxed);
 }
 
 static bool add_ref(uint64_t handle, unsigned maps)
 {
-	lock_take(&ledger_lock);
+	lock_take(&accounting_state.ledger.lock);
 	struct ledger_row *row = *ledger_find_row(LEDGER_HANDLE, handle);
 	if (row) {
 		row->handle.refs++;
 		row->handle.maps += maps;
 	}
-	lock_drop(&ledger_lock);
+	lock_drop(&accounting_state.ledger.lock);
 	return row != NULL;
 }
 
 static bool drop_ref(uint64_t handle, unsigned maps, struct ledger_row **ret_gone)
 {
 	*ret_gone = NULL;
-	lock_take(&ledger_lock);
+	lock_take(&accounting_state.ledger.lock);
 	struct ledger_row **at = ledger_find_row(LEDGER_HANDLE, handle);
 	bool has = *at && (maps ? (*at)->handle.maps : (*at)->handle.refs - (*at)->handle.maps);
 	if (has) {
@@ -357,7 +356,7 @@ static bool drop_ref(uint64_t handle, unsigned maps, struct ledger_row **ret_gon
 		if (--(*at)->handle.refs == 0)
 			*ret_gone = unlink_row(at);
 	}
-	lock_drop(&ledger_lock);
+	lock_drop(&accounting_state.ledger.lock);
 	return has;
 }
 
@@ -373,14 +372,14 @@ bool ledger_handle_unref(uint64_t handle, struct ledger_row **ret_gone)
 
 bool ledger_handle_become(uint64_t handle, uint64_t drivers)
 {
-	lock_take(&ledger_lock);
+	lock_take(&accounting_state.ledger.lock);
 	struct ledger_row *row = *ledger_find_row(LEDGER_HANDLE, handle);
 	bool ours = row && ledger_is_heap_handle(row);
 	if (ours) {
 		row->handle.block = NULL;
 		row->handle.drivers = drivers;
 	}
-	lock_drop(&ledger_lock);
+	lock_drop(&accounting_state.ledger.lock);
 	return ours;
 }
 
@@ -396,30 +395,32 @@ bool ledger_handle_unmap(uint64_t handle, struct ledger_row **ret_gone)
 
 size_t ledger_n_rows(void)
 {
-	lock_take(&ledger_lock);
-	size_t n = n_rows;
-	lock_drop(&ledger_lock);
+	lock_take(&accounting_state.ledger.lock);
+	size_t n = accounting_state.ledger.n_rows;
+	lock_drop(&accounting_state.ledger.lock);
 	return n;
 }
 
 bool ledger_is_valid(void)
 {
+	struct ledger_state *const ledger = &accounting_state.ledger;
 	size_t seen = 0, synced = 0, spanning = 0;
 	bool ok = true;
 
-	lock_take(&ledger_lock);
-	for (size_t i = 0; i < n_buckets; i++) {
-		for (const struct ledger_row *row = table[i]; row; row = row->next) {
-			ok = ok && bucket_of(row->key, n_buckets) == i && row->kind;
+	lock_take(&ledger->lock);
+	for (size_t i = 0; i < ledger->n_buckets; i++) {
+		for (const struct ledger_row *row = ledger->table[i]; row; row = row->next) {
+			ok = ok && bucket_of(row->key, ledger->n_buckets) == i && row->kind;
 			synced += row->sync_memops;
 			spanning += row->spans;
 			seen++;
 		}
 	}
-	for (size_t i = 0; i < n_spans; i++)
-		ok = ok && spans[i]->spans && (!i || spans[i - 1]->key + spans[i - 1]->bytes <= spans[i]->key);
-	ok = ok && seen == n_rows && spanning == n_spans && n_spans <= n_spanning && n_spanning <= spans_room &&
-	     synced == atomic_load(&n_sync_memops);
-	lock_drop(&ledger_lock);
+	for (size_t i = 0; i < ledger->n_spans; i++)
+		ok = ok && ledger->spans[i]->spans &&
+		     (!i || ledger->spans[i - 1]->key + ledger->spans[i - 1]->bytes <= ledger->spans[i]->key);
+	ok = ok && seen == ledger->n_rows && spanning == ledger->n_spans && ledger->n_spans <= ledger->n_spanning &&
+	     ledger->n_spanning <= ledger->spans_room && synced == atomic_load(&ledger->n_sync_memops);
+	lock_drop(&ledger->lock);
 	return ok;
 }

@@ -23,6 +23,7 @@
 #include "shim/base/clock.h"
 #include "shim/base/lock.h"
 #include "shim/base/log.h"
+#include "shim/accounting/accounting_state.h"
 #include "shim/accounting/quota_internal.h"
 #include "shim/base/user_dir.h"
 #include "shim/stats/stats.h"
@@ -41,8 +42,6 @@
 #define JOIN_TRIES  3                   /* each time the file was lost again */
 #define UNIT        ((uint64_t)2 << 20) /* spare goes back in chunks, which have at least this size */
 
-uint64_t quota_patience = 1000000000, quota_sweep_every = 5000000;
-
 enum state {
 	NONE,     /* nothing is shared */
 	ARRANGED, /* nothing has been taken yet */
@@ -52,35 +51,17 @@ enum state {
 	LEFT,    /* the process ends */
 };
 
-static _Atomic int state;
-static struct quota_terms terms;
-static _Atomic uint64_t refusals;
-
-/* Held while joining, and for one claim at a time. Taken by threads that take host memory. */
-static struct lock taking = LOCK_INIT(LOCK_QUOTA_TAKE);
-/*
- * Keeps `seat` from being replaced, and orders the writes of held and spare. Never held over a wait. seat itself
- * changes under both locks.
- */
-static struct lock publishing = LOCK_INIT(LOCK_QUOTA_SEAT);
-static struct quota_seat seat = {.fd = -1};
-/*
- * What this process has taken, and the part of it kept for its next use, whatever happens to the file. Under
- * `publishing`.
- */
-static uint64_t held, spare;
-
 static bool is_seated(void)
 {
-	return atomic_load(&state) == SEATED;
+	return atomic_load(&accounting_state.quota.state) == SEATED;
 }
 
 static void be_alone(const char *why)
 {
-	int seated = atomic_load(&state);
+	int seated = atomic_load(&accounting_state.quota.state);
 
 	/* Not while the process ends. */
-	if (seated == LEFT || !atomic_compare_exchange_strong(&state, &seated, ALONE))
+	if (seated == LEFT || !atomic_compare_exchange_strong(&accounting_state.quota.state, &seated, ALONE))
 		return;
 
 	log_once("the host budget cannot be shared with other processes of this user (%s): this one has a budget of "
@@ -108,8 +89,8 @@ static void be_alone_for(int error)
 
 void quota_arrange(const struct quota_terms *given)
 {
-	terms = *given;
-	atomic_store(&state, ARRANGED);
+	accounting_state.quota.terms = *given;
+	atomic_store(&accounting_state.quota.state, ARRANGED);
 }
 
 /* ---- our own slot ---- */
@@ -117,9 +98,9 @@ void quota_arrange(const struct quota_terms *given)
 /* A copy: the seat may be replaced meanwhile. The descriptor is checked before it is used (quota_file.c). */
 static struct quota_seat seat_now(void)
 {
-	lock_take(&publishing);
-	struct quota_seat now = seat;
-	lock_drop(&publishing);
+	lock_take(&accounting_state.quota.publishing);
+	struct quota_seat now = accounting_state.quota.seat;
+	lock_drop(&accounting_state.quota.publishing);
 	return now;
 }
 
@@ -133,9 +114,11 @@ static enum quota_looked quota_look(struct quota_view *ret_view)
 /* Locking: takes `publishing`. */
 static bool write_slot(size_t offset, uint64_t value)
 {
-	lock_take(&publishing);
-	bool written = quota_file_write(&seat, QUOTA_SLOT(&seat, stamp) + offset, value);
-	lock_drop(&publishing);
+	struct quota_state *const quota = &accounting_state.quota;
+
+	lock_take(&quota->publishing);
+	bool written = quota_file_write(&quota->seat, QUOTA_SLOT(&quota->seat, stamp) + offset, value);
+	lock_drop(&quota->publishing);
 	return written;
 }
 #define WRITE(field, value) write_slot(offsetof(struct quota_slot, field), value)
@@ -144,9 +127,9 @@ static void quota_tell(const struct quota_view *view, uint64_t more)
 {
 	/* A slot whose process has not come back counts as more than the total. */
 	stats_set_share(view->total, quota_smaller(view->used + more, view->total), view->ranks);
-	terms.total = view->total;
-	if (terms.limit)
-		atomic_store(terms.limit, view->total);
+	accounting_state.quota.terms.total = view->total;
+	if (accounting_state.quota.terms.limit)
+		atomic_store(accounting_state.quota.terms.limit, view->total);
 }
 
 /* ---- taking ---- */
@@ -167,12 +150,11 @@ static bool quota_sweep(void)
 /* The same for a process that is refused again and again: a sweep takes 20 to 40 us for each rank. */
 static bool sweep_if_due(void)
 {
-	static uint64_t last; /* under `taking` */
 	uint64_t now = clock_now();
 
-	if (now - last < quota_sweep_every)
+	if (now - accounting_state.quota.last_sweep < accounting_state.quota.sweep_every)
 		return false;
-	last = now;
+	accounting_state.quota.last_sweep = now;
 	return quota_sweep();
 }
 
@@ -183,7 +165,7 @@ static bool pause_from(uint64_t *since)
 
 	if (!*since)
 		*since = now;
-	if (now - *since > quota_patience)
+	if (now - *since > accounting_state.quota.patience)
 		return false;
 	if (now - *since > CLAIM_LOOK)
 		sweep_if_due();
@@ -207,10 +189,12 @@ enum taken { TAKEN, REFUSED, GONE, DAMAGED };
 /* Called before the claim is withdrawn. */
 static bool add_held(uint64_t bytes)
 {
-	lock_take(&publishing);
-	bool written = quota_file_write(&seat, QUOTA_SLOT(&seat, used), held + bytes);
-	held += written ? bytes : 0;
-	lock_drop(&publishing);
+	struct quota_state *const quota = &accounting_state.quota;
+
+	lock_take(&quota->publishing);
+	bool written = quota_file_write(&quota->seat, QUOTA_SLOT(&quota->seat, used), quota->held + bytes);
+	quota->held += written ? bytes : 0;
+	lock_drop(&quota->publishing);
 	return written;
 }
 
@@ -253,20 +237,18 @@ static enum taken try_once(uint64_t bytes)
 	return result;
 }
 
-static _Atomic uint64_t wanted_until; /* as in our slot; 0: nothing is wanted */
-
 static void quota_want(uint64_t bytes)
 {
-	uint64_t until = clock_now() + quota_want_lasts;
+	uint64_t until = clock_now() + accounting_state.quota.want_lasts;
 	struct quota_seat at = seat_now();
 	struct quota_head head;
 
 	WRITE(wanted, bytes);
 	WRITE(wanted_until, until);
-	atomic_store(&wanted_until, until);
+	atomic_store(&accounting_state.quota.wanted_until, until);
 	/* A time too far ahead would never pass. Two processes that write at once differ by microseconds. */
 	if (quota_file_read_head(&at, &head) &&
-	    (head.asked_until < until || head.asked_until > until + quota_want_lasts))
+	    (head.asked_until < until || head.asked_until > until + accounting_state.quota.want_lasts))
 		quota_file_write(&at, QUOTA_HEAD(asked_until), until);
 }
 
@@ -277,10 +259,10 @@ static void quota_refuse(uint64_t bytes)
 	if (is_seated() && quota_look(&view) == QUOTA_GOOD) {
 		quota_tell(&view, 0);
 		/* Others leave to us what is owed to us. */
-		if (view.mine < view.part && atomic_load(&wanted_until) < clock_now())
+		if (view.mine < view.part && atomic_load(&accounting_state.quota.wanted_until) < clock_now())
 			quota_want(quota_smaller(bytes, view.part - view.mine));
 	}
-	atomic_fetch_add(&refusals, 1);
+	atomic_fetch_add(&accounting_state.quota.refusals, 1);
 	stats_add(STAT_share_refused, 1);
 }
 
@@ -291,34 +273,35 @@ static void quota_refuse(uint64_t bytes)
  */
 static void quota_join_file(void)
 {
-	int before = atomic_load(&state);
+	struct quota_state *const quota = &accounting_state.quota;
+	int before = atomic_load(&quota->state);
 	bool again = before == SEATED;
-	struct quota_seat next = seat;
+	struct quota_seat next = quota->seat;
 
-	lock_take(&publishing);
-	uint64_t now = held;
-	lock_drop(&publishing);
-	int error = quota_file_join(&terms, &next, now, before != OUTSIDE);
+	lock_take(&quota->publishing);
+	uint64_t now = quota->held;
+	lock_drop(&quota->publishing);
+	int error = quota_file_join(&quota->terms, &next, now, before != OUTSIDE);
 	if (error == -EBUSY)
 		log_once(
 		    "a process of this user holds the file of the host budget that they share, and does not go on (is "
 		    "it stopped?): until it does, or ends, this process gets no more host memory");
 	if (error == -EBUSY || error == -EPROTONOSUPPORT) {
-		atomic_compare_exchange_strong(&state, &before, OUTSIDE);
+		atomic_compare_exchange_strong(&quota->state, &before, OUTSIDE);
 		return;
 	}
 	if (error) {
 		be_alone_for(error);
 		return;
 	}
-	lock_take(&publishing);
-	seat = next;
+	lock_take(&quota->publishing);
+	quota->seat = next;
 	/* Memory was given back meanwhile. */
-	if (held != now)
-		quota_file_write(&seat, QUOTA_SLOT(&seat, used), held);
-	quota_file_write(&seat, QUOTA_SLOT(&seat, spare), spare);
-	lock_drop(&publishing);
-	atomic_compare_exchange_strong(&state, &before, SEATED);
+	if (quota->held != now)
+		quota_file_write(&quota->seat, QUOTA_SLOT(&quota->seat, used), quota->held);
+	quota_file_write(&quota->seat, QUOTA_SLOT(&quota->seat, spare), quota->spare);
+	lock_drop(&quota->publishing);
+	atomic_compare_exchange_strong(&quota->state, &before, SEATED);
 	if (again && user_dir_is_first_loss())
 		log_line(USER_DIR_LOSS);
 }
@@ -341,11 +324,12 @@ static enum taken try_to_take(uint64_t bytes)
 
 static bool take_locked(uint64_t bytes)
 {
-	int now = atomic_load(&state);
+	struct quota_state *const quota = &accounting_state.quota;
+	int now = atomic_load(&quota->state);
 
 	if (now == ARRANGED || now == OUTSIDE)
 		quota_join_file();
-	now = atomic_load(&state);
+	now = atomic_load(&quota->state);
 	if (now == ALONE)
 		return true;
 	if (now == LEFT)
@@ -353,11 +337,11 @@ static bool take_locked(uint64_t bytes)
 	enum taken taken = now == OUTSIDE ? REFUSED : try_to_take(bytes);
 	if (taken == DAMAGED)
 		be_alone("its file is damaged");
-	if (atomic_load(&state) == ALONE)
+	if (atomic_load(&quota->state) == ALONE)
 		return true;
 	if (taken != TAKEN)
 		quota_refuse(bytes);
-	else if (atomic_exchange(&wanted_until, 0))
+	else if (atomic_exchange(&quota->wanted_until, 0))
 		WRITE(wanted_until, 0);
 	return taken == TAKEN;
 }
@@ -366,11 +350,11 @@ bool quota_take(uint64_t bytes)
 {
 	int saved = errno;
 
-	if (atomic_load_explicit(&state, memory_order_relaxed) == NONE)
+	if (atomic_load_explicit(&accounting_state.quota.state, memory_order_relaxed) == NONE)
 		return true;
-	lock_take(&taking);
+	lock_take(&accounting_state.quota.taking);
 	bool taken = take_locked(bytes);
-	lock_drop(&taking);
+	lock_drop(&accounting_state.quota.taking);
 	errno = saved;
 	return taken;
 }
@@ -378,24 +362,27 @@ bool quota_take(uint64_t bytes)
 /* Writes `now` at that offset of the slot, if the slot is still ours. Locking: the caller must hold `publishing`. */
 static void quota_publish(size_t offset, uint64_t now)
 {
+	struct quota_state *const quota = &accounting_state.quota;
 	struct quota_slot slot;
-	int at = atomic_load(&state);
+	int at = atomic_load(&quota->state);
 
-	if ((at == SEATED || at == LEFT) && quota_file_is_open(&seat) &&
-	    quota_file_read_slots(&seat, seat.index, 1, &slot) && quota_view_check_own(&seat, &slot) == QUOTA_GOOD)
-		quota_file_write(&seat, QUOTA_SLOT(&seat, stamp) + offset, now);
+	if ((at == SEATED || at == LEFT) && quota_file_is_open(&quota->seat) &&
+	    quota_file_read_slots(&quota->seat, quota->seat.index, 1, &slot) &&
+	    quota_view_check_own(&quota->seat, &slot) == QUOTA_GOOD)
+		quota_file_write(&quota->seat, QUOTA_SLOT(&quota->seat, stamp) + offset, now);
 }
 
 void quota_give(uint64_t bytes)
 {
-	int now = atomic_load(&state), saved = errno;
+	struct quota_state *const quota = &accounting_state.quota;
+	int now = atomic_load(&quota->state), saved = errno;
 
 	if (now == NONE || now == ARRANGED || now == ALONE)
 		return;
-	lock_take(&publishing);
-	held -= quota_smaller(bytes, held);
-	quota_publish(offsetof(struct quota_slot, used), held);
-	lock_drop(&publishing);
+	lock_take(&quota->publishing);
+	quota->held -= quota_smaller(bytes, quota->held);
+	quota_publish(offsetof(struct quota_slot, used), quota->held);
+	lock_drop(&quota->publishing);
 	errno = saved;
 }
 
@@ -413,22 +400,23 @@ uint64_t quota_left(void)
 
 uint64_t quota_refusals(void)
 {
-	return atomic_load_explicit(&refusals, memory_order_relaxed);
+	return atomic_load_explicit(&accounting_state.quota.refusals, memory_order_relaxed);
 }
 
 /* ---- the spare ---- */
 
 static void set_spare(uint64_t more, uint64_t less)
 {
+	struct quota_state *const quota = &accounting_state.quota;
 	int saved = errno;
 
 	if (!is_seated())
 		return;
-	lock_take(&publishing);
-	spare += more;
-	spare -= quota_smaller(less, spare);
-	quota_publish(offsetof(struct quota_slot, spare), spare);
-	lock_drop(&publishing);
+	lock_take(&quota->publishing);
+	quota->spare += more;
+	quota->spare -= quota_smaller(less, quota->spare);
+	quota_publish(offsetof(struct quota_slot, spare), quota->spare);
+	lock_drop(&quota->publishing);
 	errno = saved;
 }
 
@@ -457,9 +445,9 @@ bool quota_is_asked(void)
 
 static uint64_t spare_now(void)
 {
-	lock_take(&publishing);
-	uint64_t now = spare;
-	lock_drop(&publishing);
+	lock_take(&accounting_state.quota.publishing);
+	uint64_t now = accounting_state.quota.spare;
+	lock_drop(&accounting_state.quota.publishing);
 	return now;
 }
 
@@ -507,7 +495,7 @@ static void tick_locked(void)
 	struct quota_view view;
 	struct quota_seat at = seat_now();
 
-	if (atomic_load(&state) == OUTSIDE || (is_seated() && !quota_file_is_there(&at)))
+	if (atomic_load(&accounting_state.quota.state) == OUTSIDE || (is_seated() && !quota_file_is_there(&at)))
 		quota_join_file();
 	if (!is_seated())
 		return;
@@ -523,48 +511,50 @@ static void tick_locked(void)
 
 void quota_tick(void)
 {
-	int saved = errno, now = atomic_load(&state);
+	int saved = errno, now = atomic_load(&accounting_state.quota.state);
 
 	/* A thread that takes just now does the same, as far as it matters. */
-	if ((now != SEATED && now != OUTSIDE) || !lock_try(&taking))
+	if ((now != SEATED && now != OUTSIDE) || !lock_try(&accounting_state.quota.taking))
 		return;
 	tick_locked();
-	lock_drop(&taking);
+	lock_drop(&accounting_state.quota.taking);
 	errno = saved;
 }
 
 void quota_leave(void)
 {
+	struct quota_state *const quota = &accounting_state.quota;
 	int saved = errno, now = SEATED;
 
-	if (!atomic_compare_exchange_strong(&state, &now, LEFT)) {
+	if (!atomic_compare_exchange_strong(&quota->state, &now, LEFT)) {
 		if (now == OUTSIDE)
-			atomic_store(&state, LEFT);
+			atomic_store(&quota->state, LEFT);
 		return;
 	}
 	/* Waits for no thread: a thread that takes may have ended with the process. If one takes, the slot is kept. */
-	bool quiet = lock_try(&taking);
-	bool still = quiet && lock_try(&publishing);
-	struct quota_seat at = seat;
-	bool empty = still && !held;
+	bool quiet = lock_try(&quota->taking);
+	bool still = quiet && lock_try(&quota->publishing);
+	struct quota_seat at = quota->seat;
+	bool empty = still && !quota->held;
 
 	if (still)
-		lock_drop(&publishing);
+		lock_drop(&quota->publishing);
 	if (quiet) {
 		quota_file_leave(&at, empty);
-		lock_drop(&taking);
+		lock_drop(&quota->taking);
 	}
 	errno = saved;
 }
 
 void quota_child(void)
 {
-	int now = atomic_exchange(&state, NONE);
+	struct quota_state *const quota = &accounting_state.quota;
+	int now = atomic_exchange(&quota->state, NONE);
 
 	if (now != SEATED && now != OUTSIDE)
 		return;
 	/* The parent's lock goes with its last descriptor. */
-	if (seat.fd >= 0 && quota_file_is_open(&seat))
-		close(seat.fd);
-	seat.fd = -1;
+	if (quota->seat.fd >= 0 && quota_file_is_open(&quota->seat))
+		close(quota->seat.fd);
+	quota->seat.fd = -1;
 }

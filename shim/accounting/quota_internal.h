@@ -64,13 +64,6 @@ struct quota_page {
 	struct quota_slot slot[QUOTA_SLOTS];
 };
 
-/*
- * Times in ns: how long another's claim is waited for; how long a refusal is known to others (a process that still
- * wants asks again); how often a refused process looks for the dead; how long a joining process waits for the lock of
- * byte 0. Tests change them.
- */
-extern uint64_t quota_patience, quota_want_lasts, quota_sweep_every, quota_join_patience;
-
 /* A place in the file. */
 struct quota_seat {
 	unsigned index;

@@ -9,6 +9,7 @@
  * library uses cannot be read here, so it is unknown how much of the total is left. A process that finds it gets
  * nothing of what is shared until that file is free; with a budget of its own the total would be given out twice.
  */
+#include "shim/accounting/accounting_state.h"
 #include "shim/accounting/quota_slots.h"
 #include "shim/base/clock.h"
 #include "shim/base/log.h"
@@ -26,8 +27,6 @@
 
 #define LEAVE_NS   100000000u /* the end of a process is not delayed longer */
 #define OPEN_TRIES 100        /* each time the file was removed by a process that left in that moment */
-
-uint64_t quota_join_patience = 2000000000;
 
 /* ---- this process ---- */
 
@@ -387,7 +386,8 @@ int quota_file_join(const struct quota_terms *terms, struct quota_seat *seat, ui
 		error = open_folder(&next, &folder);
 		if (error)
 			return error;
-		error = quota_join_enter(&folder, terms, &next, before, held, patient ? quota_join_patience : 0);
+		error = quota_join_enter(&folder, terms, &next, before, held,
+					 patient ? accounting_state.quota.join_patience : 0);
 		user_dir_close(&folder, false);
 	}
 	if (error)

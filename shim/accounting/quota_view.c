@@ -1,10 +1,9 @@
 /*
  * quota_view.c: adds up what all slots of the shared file say, our own included. It only reads; quota.c takes.
  */
+#include "shim/accounting/accounting_state.h"
 #include "shim/accounting/quota_internal.h"
 #include "shim/base/clock.h"
-
-uint64_t quota_want_lasts = 2000000000;
 
 /* Adds a slot to the sum. claim: as read before. Returns false for nonsense: see QUOTA_MOST. */
 static bool add_slot(struct quota_view *view, unsigned i, const struct quota_slot *slot, uint64_t claim)
@@ -38,7 +37,7 @@ static void add_want(struct quota_view *view, unsigned i, const struct quota_slo
 	uint64_t until = slot->wanted_until;
 
 	/* A time that lies too far ahead was not given by this clock. */
-	if (i == view->index || !slot->stamp || until <= now || until > now + quota_want_lasts)
+	if (i == view->index || !slot->stamp || until <= now || until > now + accounting_state.quota.want_lasts)
 		return;
 	uint64_t wanted = quota_smaller(slot->wanted, view->total), used = slot->used;
 	view->wanted += wanted;

@@ -1,5 +1,6 @@
 #include "test/unit/quota_help.h"
 
+#include "shim/accounting/accounting_state.h"
 #include "shim/stats/stats.h"
 
 #include <stdio.h>
@@ -45,9 +46,9 @@ int drop_folder(void **state)
 
 void arrange(uint64_t total, bool given)
 {
-	quota_want_lasts = AN_HOUR;
-	quota_patience = AN_HOUR;
-	quota_sweep_every = 0;
+	accounting_state.quota.want_lasts = AN_HOUR;
+	accounting_state.quota.patience = AN_HOUR;
+	accounting_state.quota.sweep_every = 0;
 	quota_arrange(&(struct quota_terms){.total = total, .given = given});
 }
 
@@ -78,10 +79,10 @@ static uint64_t obey(char order, unsigned n)
 	case 'n':
 		return atomic_load(&stats.share_ranks);
 	case 'p':
-		quota_patience = n * (uint64_t)1000000;
+		accounting_state.quota.patience = n * (uint64_t)1000000;
 		return 1;
 	case 'j':
-		quota_join_patience = n * (uint64_t)1000000;
+		accounting_state.quota.join_patience = n * (uint64_t)1000000;
 		return 1;
 	case 'k':
 		quota_tick();
