@@ -2,6 +2,7 @@
  * Names of the program's code addresses, from the loader.
  */
 #include "shim/base/caller_name.h"
+#include "shim/base/base_state.h"
 #include "shim/base/libc.h"
 
 #include <dlfcn.h>
@@ -13,15 +14,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/*
- * _dl_find_object(), since glibc 2.35: takes no lock and does not walk the symbols of the whole object, as dladdr()
- * does. It is looked up by name, so that an older C library can still load the library; NULL there.
- */
-static _Atomic(__typeof__(_dl_find_object) *) find_object;
-
 void caller_name_bind(void)
 {
-	atomic_store(&find_object, libc_dlvsym_default("_dl_find_object", "GLIBC_2.35"));
+	atomic_store(&base_state.caller_name.find_object, libc_dlvsym_default("_dl_find_object", "GLIBC_2.35"));
 }
 
 /* *ret_base: the load address of the object. */
@@ -33,7 +28,8 @@ static const char *caller_name_find(const void *address, uintptr_t *ret_base)
 
 	if (!address)
 		return NULL;
-	__typeof__(_dl_find_object) *ask = atomic_load_explicit(&find_object, memory_order_relaxed);
+	__typeof__(_dl_find_object) *ask =
+	    atomic_load_explicit(&base_state.caller_name.find_object, memory_order_relaxed);
 	if (ask) {
 		if (ask((void *)(uintptr_t)address, &object) == 0) {
 			path = object.dlfo_link_map->l_name;

@@ -2,6 +2,7 @@
  * A random number for each process, drawn when it is first needed.
  */
 #include "shim/base/identity.h"
+#include "shim/base/base_state.h"
 #include "shim/base/clock.h"
 #include "shim/base/user_dir.h"
 
@@ -45,23 +46,24 @@ static uint64_t identity_draw(void)
 	return value ? value : 1;
 }
 
+/* The owner while a thread is about to write it, and how often another looks whether it has. */
+enum { DRAWING = -1, PATIENCE = 1000 };
+
 uint64_t identity_get(void)
 {
-	static _Atomic uint64_t identity;
-	static _Atomic pid_t owner; /* DRAWING: a thread is about to write it */
-	enum { DRAWING = -1, PATIENCE = 1000 };
+	struct identity_state *const identity = &base_state.identity;
 	int saved = errno;
-	pid_t pid = getpid(), known = atomic_load(&owner);
+	pid_t pid = getpid(), known = atomic_load(&identity->owner);
 
 	/* If a fork came while another thread was drawing, no thread draws in the child: the wait is limited. */
 	for (unsigned i = 0; known == DRAWING && i < PATIENCE; i++) {
 		sched_yield();
-		known = atomic_load(&owner);
+		known = atomic_load(&identity->owner);
 	}
-	if (known != pid && atomic_compare_exchange_strong(&owner, &known, DRAWING)) {
-		atomic_store(&identity, identity_draw());
-		atomic_store(&owner, pid);
+	if (known != pid && atomic_compare_exchange_strong(&identity->owner, &known, DRAWING)) {
+		atomic_store(&identity->number, identity_draw());
+		atomic_store(&identity->owner, pid);
 	}
 	errno = saved;
-	return known == pid || atomic_load(&owner) == pid ? atomic_load(&identity) : identity_get();
+	return known == pid || atomic_load(&identity->owner) == pid ? atomic_load(&identity->number) : identity_get();
 }

@@ -13,6 +13,7 @@
  * and the next line that is written reports their number.
  */
 #include "shim/base/log.h"
+#include "shim/base/base_state.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -33,14 +34,6 @@
 
 /* ---- which file it is ---- */
 
-static struct {
-	dev_t device, special;
-	ino_t inode;
-	mode_t type;
-} standard_error;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-static atomic_bool is_open; /* standard error was open when the library was loaded */
-
 /*
  * Records the file. Inherited standard error is writable and has no FD_CLOEXEC; otherwise another constructor opened
  * the file before this one ran.
@@ -53,12 +46,12 @@ static void log_know(void)
 		    fstat(STDERR_FILENO, &status) == 0;
 
 	if (open) {
-		standard_error.device = status.st_dev;
-		standard_error.special = status.st_rdev;
-		standard_error.inode = status.st_ino;
-		standard_error.type = status.st_mode & S_IFMT;
+		base_state.log.standard_error.device = status.st_dev;
+		base_state.log.standard_error.special = status.st_rdev;
+		base_state.log.standard_error.inode = status.st_ino;
+		base_state.log.standard_error.type = status.st_mode & S_IFMT;
 	}
-	atomic_store(&is_open, open);
+	atomic_store(&base_state.log.is_open, open);
 }
 
 void log_begin(void)
@@ -70,7 +63,7 @@ __attribute__((constructor)) static void know_at_load(void)
 {
 	int saved = errno;
 
-	pthread_once(&once, log_know);
+	pthread_once(&base_state.log.once, log_know);
 	errno = saved;
 }
 
@@ -78,9 +71,10 @@ static bool is_standard_error(int fd)
 {
 	struct stat status;
 
-	return fstat(fd, &status) == 0 && status.st_dev == standard_error.device &&
-	       status.st_rdev == standard_error.special && status.st_ino == standard_error.inode &&
-	       (status.st_mode & S_IFMT) == standard_error.type;
+	return fstat(fd, &status) == 0 && status.st_dev == base_state.log.standard_error.device &&
+	       status.st_rdev == base_state.log.standard_error.special &&
+	       status.st_ino == base_state.log.standard_error.inode &&
+	       (status.st_mode & S_IFMT) == base_state.log.standard_error.type;
 }
 
 /* ---- writing ---- */
@@ -126,16 +120,15 @@ static enum written write_now(const char *text, size_t bytes)
 {
 	if (!is_standard_error(STDERR_FILENO))
 		return GONE;
-	if (standard_error.type == S_IFSOCK)
+	if (base_state.log.standard_error.type == S_IFSOCK)
 		return result_of(send(STDERR_FILENO, text, bytes, MSG_DONTWAIT | MSG_NOSIGNAL), bytes);
-	if (standard_error.type == S_IFIFO || (standard_error.type == S_IFCHR && isatty(STDERR_FILENO)))
+	if (base_state.log.standard_error.type == S_IFIFO ||
+	    (base_state.log.standard_error.type == S_IFCHR && isatty(STDERR_FILENO)))
 		return write_reopened(text, bytes);
 	return result_of(write(STDERR_FILENO, text, bytes), bytes);
 }
 
 /* ---- limited waits at the end of the process ---- */
-
-static _Atomic uint64_t wait_until; /* ns, CLOCK_MONOTONIC */
 
 static uint64_t now_ns(void)
 {
@@ -147,7 +140,7 @@ static uint64_t now_ns(void)
 
 void log_patience(unsigned ms)
 {
-	atomic_store(&wait_until, now_ns() + ms * UINT64_C(1000000));
+	atomic_store(&base_state.log.wait_until, now_ns() + ms * UINT64_C(1000000));
 }
 
 static enum written write_patiently(const char *text, size_t bytes)
@@ -155,7 +148,8 @@ static enum written write_patiently(const char *text, size_t bytes)
 	const struct timespec step = {.tv_nsec = 2000000};
 	enum written written = write_now(text, bytes);
 
-	while (written == FULL && atomic_load(&wait_until) && now_ns() < atomic_load(&wait_until)) {
+	while (written == FULL && atomic_load(&base_state.log.wait_until) &&
+	       now_ns() < atomic_load(&base_state.log.wait_until)) {
 		nanosleep(&step, NULL);
 		written = write_now(text, bytes);
 	}
@@ -164,39 +158,36 @@ static enum written write_patiently(const char *text, size_t bytes)
 
 /* ---- lines ---- */
 
-static atomic_uint n_lost;  /* lines lost since the last one that was written */
-static atomic_bool was_cut; /* the last line was written in part */
-
 static bool log_put(const char *text, size_t bytes)
 {
 	enum written written = WRITTEN;
 
-	if (atomic_exchange(&was_cut, false))
+	if (atomic_exchange(&base_state.log.was_cut, false))
 		written = write_patiently("\n", 1);
 	if (written == FULL)
-		atomic_store(&was_cut, true);
+		atomic_store(&base_state.log.was_cut, true);
 	else
 		written = write_patiently(text, bytes);
 	if (written == CUT)
-		atomic_store(&was_cut, true);
+		atomic_store(&base_state.log.was_cut, true);
 	return written != FULL && written != CUT;
 }
 
 static void put_line(const char *line, size_t bytes)
 {
-	unsigned lost = atomic_exchange(&n_lost, 0);
+	unsigned lost = atomic_exchange(&base_state.log.n_lost, 0);
 	char text[128];
 
 	if (lost) {
 		int n = snprintf(text, sizeof(text), "spillway: %u line%s not written: nobody read standard error\n",
 				 lost, lost == 1 ? " was" : "s were");
 		if (!log_put(text, (size_t)n)) {
-			atomic_fetch_add(&n_lost, lost + 1);
+			atomic_fetch_add(&base_state.log.n_lost, lost + 1);
 			return;
 		}
 	}
 	if (!log_put(line, bytes))
-		atomic_fetch_add(&n_lost, 1);
+		atomic_fetch_add(&base_state.log.n_lost, 1);
 }
 
 /*
@@ -235,8 +226,8 @@ void log_line(const char *format, ...)
 	va_list list;
 
 	/* Another library's constructor may come here before ours has run. */
-	pthread_once(&once, log_know);
-	if (!atomic_load(&is_open))
+	pthread_once(&base_state.log.once, log_know);
+	if (!atomic_load(&base_state.log.is_open))
 		goto out;
 	memcpy(line, head, n_head);
 	va_start(list, format);

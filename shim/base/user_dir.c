@@ -3,6 +3,7 @@
  * of a file still runs.
  */
 #include "shim/base/user_dir.h"
+#include "shim/base/base_state.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -26,8 +27,6 @@ enum {
 	MOST_SWEPT = 256, /* entries examined in one sweep, about 10 us each */
 	FOLDER_FLAGS = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
 };
-
-const char *user_dir_fallback = "/tmp", *user_dir_memory = "/dev/shm";
 
 static bool is_ours(int fd, mode_t open_to)
 {
@@ -182,9 +181,7 @@ void user_dir_remove_own(const char *name, dev_t device, ino_t inode)
 
 bool user_dir_is_first_loss(void)
 {
-	static atomic_flag known = ATOMIC_FLAG_INIT;
-
-	return !atomic_flag_test_and_set(&known);
+	return !atomic_flag_test_and_set(&base_state.user_dir.loss_is_known);
 }
 
 void user_dir_close(struct user_dir *folder, bool remove_if_empty)

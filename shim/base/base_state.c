@@ -1,0 +1,10 @@
+/* Defines what the room keeps for the process: its object, and the folders of user_dir.h, which serve/ reads. */
+#include "shim/base/base_state.h"
+#include "shim/base/user_dir.h"
+
+const char *user_dir_fallback = "/tmp", *user_dir_memory = "/dev/shm";
+
+struct base_state base_state = {
+    .log = {.once = PTHREAD_ONCE_INIT},
+    .user_dir = {.loss_is_known = ATOMIC_FLAG_INIT},
+};

@@ -1,0 +1,65 @@
+/*
+ * base_state.h: everything that this room keeps for the process, in one object. Only the files of the room use it.
+ * user_dir_fallback and user_dir_memory (user_dir.h), which serve/ reads and tests change, stay apart and are defined
+ * beside the object. No field has a lock: most are atomic, the others are written before they are read.
+ */
+#ifndef SPILLWAY_BASE_STATE_H
+#define SPILLWAY_BASE_STATE_H
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+
+/* ---- identity.c ---- */
+
+struct identity_state {
+	_Atomic uint64_t number;
+	_Atomic pid_t owner; /* the process that drew the number; DRAWING: a thread is about to write it */
+};
+
+/* ---- log.c ---- */
+
+struct log_state {
+	/* The file that standard error is; written under `once`. */
+	struct {
+		dev_t device, special;
+		ino_t inode;
+		mode_t type;
+	} standard_error;
+	pthread_once_t once;
+	atomic_bool is_open; /* standard error was open when the library was loaded */
+	_Atomic uint64_t
+	    wait_until;      /* ns, CLOCK_MONOTONIC: at the end of the process lines wait until then; 0: never */
+	atomic_uint n_lost;  /* lines lost since the last one that was written */
+	atomic_bool was_cut; /* the last line was written in part */
+};
+
+/* ---- caller_name.c ---- */
+
+struct caller_name_state {
+	/*
+	 * _dl_find_object(), since glibc 2.35: takes no lock and does not walk the symbols of the whole object, as
+	 * dladdr() does. It is looked up by name, so that an older C library can still load the library; NULL there.
+	 */
+	_Atomic(__typeof__(_dl_find_object) *) find_object;
+};
+
+/* ---- user_dir.c ---- */
+
+struct user_dir_state {
+	atomic_flag loss_is_known; /* user_dir_is_first_loss() has returned true */
+};
+
+struct base_state {
+	struct identity_state identity;
+	struct log_state log;
+	struct caller_name_state caller_name;
+	struct user_dir_state user_dir;
+};
+
+extern struct base_state base_state;
+
+#endif
