@@ -6,6 +6,7 @@
  * need a lock and is not worth it.
  */
 #include "shim/driver/real.h"
+#include "shim/driver/driver_state.h"
 #include "shim/base/libc.h"
 
 #include <dlfcn.h>
@@ -53,13 +54,10 @@ static const char *const exempt_names[] = {
 };
 /* clang-format on */
 
-#define N_EXEMPT (sizeof(exempt_names) / sizeof(exempt_names[0]))
-
 _Static_assert(sizeof(struct real) == REAL_COUNT * sizeof(void *), "struct real is an array of addresses");
 _Static_assert(sizeof(rows) / sizeof(rows[0]) == REAL_COUNT, "one row for each slot");
 
-static void *exempt_address[N_EXEMPT];
-static atomic_bool bound;
+struct driver_state driver_state;
 
 static void **real_slot(unsigned id)
 {
@@ -82,20 +80,19 @@ __attribute__((no_sanitize("address", "thread", "undefined"))) real_dlsym_functi
 	 * aarch64.
 	 */
 	static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"};
-	static _Atomic(real_dlsym_function *) found;
-	real_dlsym_function *function = atomic_load_explicit(&found, memory_order_relaxed);
+	real_dlsym_function *function = atomic_load_explicit(&driver_state.real.c_dlsym, memory_order_relaxed);
 
 	for (unsigned i = 0; i < sizeof(versions) / sizeof(versions[0]) && !function; i++)
 		function = (real_dlsym_function *)libc_dlvsym_next("dlsym", versions[i]);
 	if (!function)
 		function = (real_dlsym_function *)libc_find("dlsym");
-	atomic_store_explicit(&found, function, memory_order_relaxed);
+	atomic_store_explicit(&driver_state.real.c_dlsym, function, memory_order_relaxed);
 	return function;
 }
 
 bool real_bind(void)
 {
-	if (atomic_load_explicit(&bound, memory_order_acquire))
+	if (atomic_load_explicit(&driver_state.real.bound, memory_order_acquire))
 		return true;
 	void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
 	real_dlsym_function *c_dlsym = real_dlsym();
@@ -108,11 +105,12 @@ bool real_bind(void)
 		if (address)
 			__atomic_store_n(real_slot(id), address, __ATOMIC_RELAXED);
 	}
-	for (unsigned i = 0; i < N_EXEMPT; i++)
-		__atomic_store_n(&exempt_address[i], c_dlsym(library, exempt_names[i]), __ATOMIC_RELAXED);
+	for (unsigned i = 0; i < EXEMPT_COUNT; i++)
+		__atomic_store_n(&driver_state.real.exempt_address[i], c_dlsym(library, exempt_names[i]),
+				 __ATOMIC_RELAXED);
 	/* Clears the error of a name that this driver lacks, so that the program does not find it. */
 	dlerror();
-	atomic_store_explicit(&bound, true, memory_order_release);
+	atomic_store_explicit(&driver_state.real.bound, true, memory_order_release);
 	return true;
 }
 
@@ -146,8 +144,8 @@ bool real_is_exempt(const void *address)
 	for (unsigned id = HOOK_COUNT; id < REAL_COUNT; id++)
 		if (slot_load(id) == address)
 			return true;
-	for (unsigned i = 0; i < N_EXEMPT; i++)
-		if (__atomic_load_n(&exempt_address[i], __ATOMIC_RELAXED) == address)
+	for (unsigned i = 0; i < EXEMPT_COUNT; i++)
+		if (__atomic_load_n(&driver_state.real.exempt_address[i], __ATOMIC_RELAXED) == address)
 			return true;
 	return false;
 }
