@@ -13,8 +13,12 @@ _Atomic int process_stage_now = STAGE_NEW;
 struct lock start_lock = LOCK_INIT(LOCK_START);
 __thread unsigned enter_depth __attribute__((tls_model("initial-exec")));
 
-static const struct policy *policy;
-static void (*on_cloned)(void);
+/* What the process keeps beside the stage, the lock and the page, which inline functions and other rooms name. */
+static struct {
+	const struct policy *policy; /* set once, under START, before the stage is RUNNING */
+	void (*on_cloned)(void);     /* set once, before the stage is RUNNING */
+	_Atomic int is_off;          /* 0 not read yet, 1 on, 2 off */
+} process_state;
 
 static const volatile unsigned always = 1;
 const volatile unsigned *process_fork_page = &always;
@@ -36,7 +40,7 @@ void process_make_fork_page(void)
 
 void process_on_cloned(void (*let_go)(void))
 {
-	on_cloned = let_go;
+	process_state.on_cloned = let_go;
 }
 
 /* Locks keep the state they had in the parent: no thread takes them in a process that passes everything through. */
@@ -45,7 +49,7 @@ void process_cloned(void)
 	int running = STAGE_RUNNING;
 
 	if (atomic_compare_exchange_strong(&process_stage_now, &running, STAGE_FORKED))
-		on_cloned();
+		process_state.on_cloned();
 }
 
 /* Changes the stage only if the library has not started: the launch path may have read it already. */
@@ -58,14 +62,13 @@ static void pass_through_for_good(void)
 
 bool process_is_off(void)
 {
-	static _Atomic int known; /* 0 not read yet, 1 on, 2 off */
-	int now = atomic_load_explicit(&known, memory_order_relaxed);
+	int now = atomic_load_explicit(&process_state.is_off, memory_order_relaxed);
 
 	if (!now) {
 		const char *value = secure_getenv("SPILLWAY");
 
 		now = value && !strcmp(value, "0") ? 2 : 1;
-		atomic_store_explicit(&known, now, memory_order_relaxed);
+		atomic_store_explicit(&process_state.is_off, now, memory_order_relaxed);
 		if (now == 2)
 			pass_through_for_good();
 	}
@@ -74,12 +77,12 @@ bool process_is_off(void)
 
 const struct policy *process_policy(void)
 {
-	return policy;
+	return process_state.policy;
 }
 
 void process_set_policy(const struct policy *read)
 {
-	policy = read;
+	process_state.policy = read;
 }
 
 bool process_counts(void)
