@@ -4,24 +4,17 @@
  */
 #include "shim/stats/stats.h"
 #include "shim/base/clock.h"
+#include "shim/stats/stats_state.h"
 
 #include <string.h>
 
-struct stats_page stats = {.bytes = sizeof(struct stats_page), .version = STATS_VERSION, .magic = STATS_MAGIC};
-struct stats_stripe stats_stripes[STATS_STRIPES];
 __thread unsigned stats_my_stripe __attribute__((tls_model("initial-exec")));
-
-#define N_UNKNOWN     8
-#define UNKNOWN_BYTES 64
-static char unknown[N_UNKNOWN][UNKNOWN_BYTES];
-static atomic_uint n_unknown;
-static atomic_bool unknown_ready[N_UNKNOWN];
 
 unsigned stats_take_stripe(void)
 {
-	static atomic_uint next;
-
-	return stats_my_stripe = atomic_fetch_add_explicit(&next, 1, memory_order_relaxed) % STATS_STRIPES + 1;
+	return stats_my_stripe =
+		   atomic_fetch_add_explicit(&stats_state.count.next_stripe, 1, memory_order_relaxed) % STATS_STRIPES +
+		   1;
 }
 
 uint64_t stats_get(enum stats_counter stat)
@@ -65,9 +58,8 @@ static void gauge_add(_Atomic uint64_t *live, _Atomic uint64_t *most, uint64_t b
  */
 static void stats_weigh(uint64_t bytes, bool comes)
 {
-	static _Atomic uint64_t away; /* bytes on the host and on devices that lend memory */
-	uint64_t before = comes ? atomic_fetch_add_explicit(&away, bytes, memory_order_relaxed)
-				: atomic_fetch_sub_explicit(&away, bytes, memory_order_relaxed);
+	uint64_t before = comes ? atomic_fetch_add_explicit(&stats_state.count.away, bytes, memory_order_relaxed)
+				: atomic_fetch_sub_explicit(&stats_state.count.away, bytes, memory_order_relaxed);
 	uint64_t after = comes ? before + bytes : before - bytes;
 	uint64_t clock = clock_now(), now = clock - stats.start_clock, weight = bytes / 1024 * (now / 1000000);
 
@@ -109,17 +101,18 @@ uint64_t stats_peak(enum place place)
 
 void stats_unknown(const char *name)
 {
-	unsigned n = atomic_load(&n_unknown);
+	unsigned n = atomic_load(&stats_state.unknown.n);
 
 	for (unsigned i = 0; i < n && i < N_UNKNOWN; i++)
-		if (atomic_load(&unknown_ready[i]) && !strncmp(unknown[i], name, UNKNOWN_BYTES - 1))
+		if (atomic_load(&stats_state.unknown.ready[i]) &&
+		    !strncmp(stats_state.unknown.name[i], name, UNKNOWN_BYTES - 1))
 			return;
-	n = atomic_fetch_add(&n_unknown, 1);
+	n = atomic_fetch_add(&stats_state.unknown.n, 1);
 	if (n >= N_UNKNOWN)
 		return;
 	stats_add(STAT_unknown_names, 1);
-	snprintf(unknown[n], UNKNOWN_BYTES, "%s", name);
-	atomic_store(&unknown_ready[n], true);
+	snprintf(stats_state.unknown.name[n], UNKNOWN_BYTES, "%s", name);
+	atomic_store(&stats_state.unknown.ready[n], true);
 }
 
 const char *stats_unknown_names(char *buffer, size_t bytes)
@@ -128,9 +121,9 @@ const char *stats_unknown_names(char *buffer, size_t bytes)
 
 	buffer[0] = 0;
 	for (unsigned i = 0; i < N_UNKNOWN; i++) {
-		if (!atomic_load(&unknown_ready[i]))
+		if (!atomic_load(&stats_state.unknown.ready[i]))
 			continue;
-		int n = snprintf(buffer + at, bytes - at, "%s%s", at ? " " : "", unknown[i]);
+		int n = snprintf(buffer + at, bytes - at, "%s%s", at ? " " : "", stats_state.unknown.name[i]);
 		if (n < 0 || at + (size_t)n >= bytes)
 			break;
 		at += (size_t)n;

@@ -108,7 +108,7 @@ void stats_know_link(int ordinal, int lender, enum stats_link_kind kind);
 void stats_set_host_budget(uint64_t budget, uint64_t used);
 /* Sets the shared host budget of the user's processes: its size, the bytes used by all, and their number. */
 void stats_set_share(uint64_t total, uint64_t used, uint64_t ranks);
-void stats_set_state(enum stats_state state);
+void stats_set_state(enum stats_process_state state);
 /* Sets the line about page faults (stats_page_line). Only one thread at a time may call it. */
 void stats_set_line(const char *line);
 /* Creates the file again if it was removed, as at a log-out. Called once a second, by one thread at a time. */

@@ -13,6 +13,7 @@
 #include "shim/base/log.h"
 #include "shim/base/user_dir.h"
 #include "shim/stats/stats.h"
+#include "shim/stats/stats_state.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -22,15 +23,6 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-static struct {
-	bool is_there;
-	pid_t owner;
-	char name[64];
-	char path[300]; /* path of the file at its creation; empty: not known */
-	dev_t device;
-	ino_t inode;
-} file;
 
 static void read_command(char *room, size_t bytes)
 {
@@ -114,7 +106,7 @@ static int put_in_place(int fd, char *from)
 		done += n > 0 ? (size_t)n : 0;
 	}
 	/* Maps the old file's memory at a second address; the first time there is no old file. */
-	void *before = file.is_there ? mremap(&stats, 0, bytes, MREMAP_MAYMOVE) : MAP_FAILED;
+	void *before = stats_state.file.is_there ? mremap(&stats, 0, bytes, MREMAP_MAYMOVE) : MAP_FAILED;
 	void *at = mmap(&stats, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
 	if (before != MAP_FAILED) {
 		if (at != MAP_FAILED)
@@ -126,25 +118,26 @@ static int put_in_place(int fd, char *from)
 
 static int open_new(const struct user_dir *folder)
 {
-	return openat(folder->fd, file.name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR);
+	return openat(folder->fd, stats_state.file.name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+		      S_IRUSR | S_IWUSR);
 }
 
 static void know_place(int fd, const struct user_dir *folder)
 {
 	struct stat status;
 
-	file.path[0] = 0;
+	stats_state.file.path[0] = 0;
 	if (fstat(fd, &status) != 0)
 		return;
-	file.device = status.st_dev;
-	file.inode = status.st_ino;
-	if (!user_dir_path_of(folder, file.name, file.path, sizeof(file.path)))
-		file.path[0] = 0;
+	stats_state.file.device = status.st_dev;
+	stats_state.file.inode = status.st_ino;
+	if (!user_dir_path_of(folder, stats_state.file.name, stats_state.file.path, sizeof(stats_state.file.path)))
+		stats_state.file.path[0] = 0;
 }
 
 static bool is_in_place(void)
 {
-	return user_dir_leads_to(AT_FDCWD, file.path, file.device, file.inode);
+	return user_dir_leads_to(AT_FDCWD, stats_state.file.path, stats_state.file.device, stats_state.file.inode);
 }
 
 static int make_file(void)
@@ -155,15 +148,15 @@ static int make_file(void)
 	if (error)
 		return error;
 	user_dir_sweep_files(&folder, STATS_TAIL);
-	snprintf(file.name, sizeof(file.name), "%llu-%llu" STATS_TAIL, (unsigned long long)stats.pid,
-		 (unsigned long long)stats.started);
+	snprintf(stats_state.file.name, sizeof(stats_state.file.name), "%llu-%llu" STATS_TAIL,
+		 (unsigned long long)stats.pid, (unsigned long long)stats.started);
 	int fd = open_new(&folder);
 	if (fd < 0 && errno == EEXIST) {
 		/*
 		 * The file is this process's own from before an exec(), or that of a process in another PID
 		 * namespace, which is held and stays.
 		 */
-		user_dir_remove_left(&folder, file.name);
+		user_dir_remove_left(&folder, stats_state.file.name);
 		fd = open_new(&folder);
 	}
 	if (fd < 0 && errno == EEXIST) {
@@ -171,8 +164,9 @@ static int make_file(void)
 		 * Example: in two containers that share the folder, both processes are PID 1, started in the same
 		 * tick.
 		 */
-		snprintf(file.name, sizeof(file.name), "%llu-%llu-%016llx" STATS_TAIL, (unsigned long long)stats.pid,
-			 (unsigned long long)stats.started, (unsigned long long)stats.identity);
+		snprintf(stats_state.file.name, sizeof(stats_state.file.name), "%llu-%llu-%016llx" STATS_TAIL,
+			 (unsigned long long)stats.pid, (unsigned long long)stats.started,
+			 (unsigned long long)stats.identity);
 		fd = open_new(&folder);
 	}
 	if (fd < 0) {
@@ -187,13 +181,13 @@ static int make_file(void)
 		if (!error && fchmod(fd, S_IRUSR) != 0)
 			error = -errno;
 		if (error)
-			unlinkat(folder.fd, file.name, 0);
+			unlinkat(folder.fd, stats_state.file.name, 0);
 		else
 			know_place(fd, &folder);
 		close(fd);
 	}
-	file.is_there = !error;
-	file.owner = getpid();
+	stats_state.file.is_there = !error;
+	stats_state.file.owner = getpid();
 	user_dir_close(&folder, false);
 	return error;
 }
@@ -299,7 +293,7 @@ void stats_set_share(uint64_t total, uint64_t used, uint64_t ranks)
 	set_most(&stats.share_most_ranks, ranks);
 }
 
-void stats_set_state(enum stats_state state)
+void stats_set_state(enum stats_process_state state)
 {
 	atomic_store(&stats.state, state);
 }
@@ -316,7 +310,8 @@ void stats_find_again(void)
 {
 	int saved = errno;
 
-	if (!file.is_there || file.owner != getpid() || !file.path[0] || is_in_place())
+	if (!stats_state.file.is_there || stats_state.file.owner != getpid() || !stats_state.file.path[0] ||
+	    is_in_place())
 		return;
 	int error = make_file();
 	if (error)
@@ -332,17 +327,17 @@ uint64_t stats_close(void)
 
 	atomic_store(&stats.state, STATS_ENDED);
 	atomic_store(&stats.end_clock, now);
-	if (file.is_there && file.owner == getpid())
-		user_dir_remove_own(file.name, file.device, file.inode);
-	file.is_there = false;
+	if (stats_state.file.is_there && stats_state.file.owner == getpid())
+		user_dir_remove_own(stats_state.file.name, stats_state.file.device, stats_state.file.inode);
+	stats_state.file.is_there = false;
 	return stats.start_clock ? now - stats.start_clock : 0;
 }
 
 void stats_child(void)
 {
-	if (!file.is_there)
+	if (!stats_state.file.is_there)
 		return;
 	/* A child of a fork may do little, so only map new memory. Its counts start at 0 and are in no file. */
-	file.is_there = false;
+	stats_state.file.is_there = false;
 	mmap(&stats, sizeof(stats), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_ANONYMOUS, -1, 0);
 }

@@ -70,7 +70,7 @@ enum histogram {
 /* Backends that serve allocations, numbered as in enum policy_use. */
 #define STATS_BACKENDS 5
 
-enum stats_state {
+enum stats_process_state {
 	STATS_RUNNING,
 	STATS_SUSPENDED,
 	STATS_ENDED,
@@ -171,7 +171,7 @@ struct stats_page {
 	 * stats_page_line().
 	 */
 	char fault_source[STATS_LINE];
-	_Atomic uint64_t state; /* enum stats_state */
+	_Atomic uint64_t state; /* enum stats_process_state */
 	/*
 	 * CLOCK_MONOTONIC of the last change of the bytes on the host. For a process that was killed, over_us and
 	 * host_time are known up to this time.

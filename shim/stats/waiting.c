@@ -5,12 +5,9 @@
 #include "shim/base/clock.h"
 #include "shim/base/lock.h"
 #include "shim/stats/stats.h"
+#include "shim/stats/stats_state.h"
 
 #include <stdbool.h>
-
-/* Protects n_waiting and, for writers, stats.waiting_since with its counter. */
-static struct lock one = LOCK_INIT(LOCK_WAITING);
-static unsigned n_waiting;
 
 static uint64_t waiting_counted(uint64_t since, uint64_t now)
 {
@@ -30,18 +27,18 @@ static void count_until(uint64_t now)
 	atomic_store(&stats.waiting_since, 0);
 	if (since)
 		stats_add(STAT_waiting_us, waiting_counted(since, now) / 1000);
-	if (n_waiting)
+	if (stats_state.waiting.n_waiting)
 		atomic_store(&stats.waiting_since, now);
 }
 
 /* Changes the number of waiting threads and counts up to now. Returns the time. Locking: takes WAITING. */
 static uint64_t waiting_count(int change)
 {
-	lock_take(&one);
+	lock_take(&stats_state.waiting.lock);
 	uint64_t now = clock_now();
-	n_waiting += (unsigned)change;
+	stats_state.waiting.n_waiting += (unsigned)change;
 	count_until(now);
-	lock_drop(&one);
+	lock_drop(&stats_state.waiting.lock);
 	return now;
 }
 
