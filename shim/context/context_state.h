@@ -93,6 +93,7 @@ struct context_state {
 	struct context_all_state all;
 };
 
-extern struct context_state context_state;
+/* Hidden, so that its address is not loaded from the GOT. */
+extern struct context_state context_state __attribute__((visibility("hidden")));
 
 #endif

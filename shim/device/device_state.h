@@ -92,6 +92,7 @@ struct device_state {
 	struct peer_state peer;
 };
 
-extern struct device_state device_state;
+/* Hidden, so that its address is not loaded from the GOT. */
+extern struct device_state device_state __attribute__((visibility("hidden")));
 
 #endif

@@ -50,6 +50,7 @@ struct faults_state {
 	struct faults_events events;
 };
 
-extern struct faults_state faults_state;
+/* Hidden, so that its address is not loaded from the GOT. */
+extern struct faults_state faults_state __attribute__((visibility("hidden")));
 
 #endif
