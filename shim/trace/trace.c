@@ -13,7 +13,7 @@
 #include "shim/process/process.h"
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
-#include "shim/trace/trace_internal.h"
+#include "shim/trace/trace_state.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -27,12 +27,6 @@
 #include <unistd.h>
 
 static __thread struct ring *mine __attribute__((tls_model("initial-exec")));
-static pthread_key_t at_end;
-static bool has_key;
-static atomic_uint n_rings, n_threads;
-static const struct policy *policy;
-static enum { NONE, STARTED, REFUSED } thread_is;
-static struct lock start_one = LOCK_INIT(LOCK_TRACE_START);
 
 /* ---- rings ---- */
 
@@ -46,7 +40,7 @@ static void trace_leave(void *argument)
 
 static struct ring *new_ring(void)
 {
-	if (atomic_fetch_add(&n_rings, 1) >= RINGS_MOST)
+	if (atomic_fetch_add(&trace_state.rings.n_made, 1) >= RINGS_MOST)
 		return NULL;
 	void *words = mmap(NULL, RING_WORDS * sizeof(uint64_t), PROT_READ | PROT_WRITE,
 			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -63,17 +57,17 @@ static struct ring *new_ring(void)
 
 static void push_ring(struct ring *ring)
 {
-	struct ring *first = atomic_load(&trace_rings);
+	struct ring *first = atomic_load(&trace_state.rings.first);
 
 	do
 		ring->next = first;
-	while (!atomic_compare_exchange_weak(&trace_rings, &first, ring));
+	while (!atomic_compare_exchange_weak(&trace_state.rings.first, &first, ring));
 }
 
 /* Returns an empty ring whose thread has ended, marked as taken, or NULL. */
 static struct ring *old_ring(void)
 {
-	for (struct ring *ring = atomic_load(&trace_rings); ring; ring = ring->next) {
+	for (struct ring *ring = atomic_load(&trace_state.rings.first); ring; ring = ring->next) {
 		int is = RING_FREE;
 
 		if (atomic_compare_exchange_strong(&ring->state, &is, RING_TAKEN))
@@ -90,14 +84,15 @@ static struct ring *old_ring(void)
  */
 static bool has_thread(void)
 {
-	lock_take(&start_one);
-	if (thread_is == NONE) {
-		thread_is = drain_start(policy) ? STARTED : REFUSED;
-		if (thread_is == REFUSED)
+	lock_take(&trace_state.start.lock);
+	if (trace_state.start.drainer_is == DRAINER_NONE) {
+		trace_state.start.drainer_is =
+		    drain_start(trace_state.start.policy) ? DRAINER_STARTED : DRAINER_REFUSED;
+		if (trace_state.start.drainer_is == DRAINER_REFUSED)
 			trace_fail("no thread can be had for it");
 	}
-	bool has = thread_is == STARTED;
-	lock_drop(&start_one);
+	bool has = trace_state.start.drainer_is == DRAINER_STARTED;
+	lock_drop(&trace_state.start.lock);
 	return has;
 }
 
@@ -108,7 +103,7 @@ static struct ring *take_ring(void)
 
 	if (!has_thread()) {
 		errno = saved;
-		return &trace_no_ring;
+		return &trace_state.rings.none;
 	}
 	struct ring *ring = old_ring();
 	bool is_new = !ring;
@@ -117,17 +112,17 @@ static struct ring *take_ring(void)
 	if (ring) {
 		prctl(PR_GET_NAME, name);
 		snprintf(ring->name, sizeof(ring->name), "%s %ld", name, (long)syscall(SYS_gettid));
-		ring->number = atomic_fetch_add(&n_threads, 1) + 1;
+		ring->number = atomic_fetch_add(&trace_state.rings.n_threads, 1) + 1;
 		atomic_store_explicit(&ring->busy, false, memory_order_relaxed);
 		ring->tail_seen = atomic_load_explicit(&ring->tail, memory_order_acquire);
 		atomic_store_explicit(&ring->state, RING_USED, memory_order_release);
 		if (is_new)
 			push_ring(ring);
-		if (has_key)
-			pthread_setspecific(at_end, ring);
+		if (trace_state.rings.has_key)
+			pthread_setspecific(trace_state.rings.at_end, ring);
 	}
 	errno = saved;
-	return mine = ring ? ring : &trace_no_ring;
+	return mine = ring ? ring : &trace_state.rings.none;
 }
 
 /* ---- records ---- */
@@ -255,8 +250,8 @@ void trace_start(const struct policy *read, const struct trace_sources *from)
 {
 	if (!trace_pattern())
 		return;
-	policy = read;
-	has_key = pthread_key_create(&at_end, trace_leave) == 0;
+	trace_state.start.policy = read;
+	trace_state.rings.has_key = pthread_key_create(&trace_state.rings.at_end, trace_leave) == 0;
 	state_begin(from);
 }
 
@@ -266,7 +261,7 @@ void trace_end(void)
 		return;
 	state_stop();
 	/* Without events there is no file, and none is created just for `end`. */
-	if (atomic_load(&trace_rings) || trace_lost())
+	if (atomic_load(&trace_state.rings.first) || trace_lost())
 		drain_last();
 	if (trace_lost())
 		log_line("  %llu events of the trace had no room and are missing in it",

@@ -42,7 +42,7 @@ struct trace_source_device {
 #define TRACE_FUNCTION_NAME 120
 
 /*
- * Functions of other modules that the trace calls. The drainer calls them under `drain`, at exit the exiting thread
+ * Functions of other modules that the trace calls. The drainer calls them under TRACE_FILE, at exit the exiting thread
  * does; any thread may call submissions(). Locking: they must take no lock.
  */
 struct trace_sources {

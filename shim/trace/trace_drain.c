@@ -6,8 +6,8 @@
  * Functions are numbered here in the order of their first appearance. Once a module is unloaded, the driver may reuse a
  * handle for another kernel; function_generation() changes then, and all functions get new numbers.
  *
- * Locking: `drain` (rank TRACE_FILE) protects the writer and the file. The drainer takes it, and the exiting thread
- * that empties the rings a last time. Under it names and figures are looked up, which takes no other lock.
+ * Locking: TRACE_FILE protects the writer and the file. The drainer takes it, and the exiting thread that empties the
+ * rings a last time. Under it names and figures are looked up, which takes no other lock.
  */
 #include "policy/policy.h"
 #include "shim/base/lock.h"
@@ -16,7 +16,7 @@
 #include "shim/driver/real.h"
 #include "shim/stats/stats.h"
 #include "shim/base/thread.h"
-#include "shim/trace/trace_internal.h"
+#include "shim/trace/trace_state.h"
 
 #include <errno.h>
 #include <linux/futex.h>
@@ -39,32 +39,16 @@
 #define NICE        10
 #define STACK_BYTES (1 << 20)
 
-#define FUNCTIONS_MOST (1u << 15) /* remembered at a time; beyond that all are forgotten */
-#define NUMBERS_MOST   (1u << 20) /* the limit of readers; functions beyond it have number 0, which never gets a name */
-#define NAMED_FIRST    1024
+#define NUMBERS_MOST (1u << 20) /* the limit of readers; functions beyond it have number 0, which never gets a name */
+#define NAMED_FIRST  1024
 
-static struct lock drain = LOCK_INIT(LOCK_TRACE_FILE);
-static const struct policy *policy;
-static _Atomic uint32_t hurry;
-
-/* Protected by `drain`. */
-static struct trace_writer *writer;
-static struct trace_file file = {.fd = -1};
-static bool failed, closed;
-static struct function {
-	uint64_t function; /* 0: the slot is free */
-	uint64_t number;
-} functions[2 * FUNCTIONS_MOST];
-static unsigned n_functions;
-static uint64_t next_function = 1, generation;
-static struct trace_named *named;
-static size_t named_room;
-static uint64_t sampled;
-static _Atomic bool has_path;
+static struct trace_drainer_state *const drainer = &trace_state.drainer;
+static struct trace_functions_state *const functions = &trace_tables.functions;
+static struct trace_samples_state *const samples = &trace_tables.samples;
 
 const char *trace_path(void)
 {
-	return atomic_load_explicit(&has_path, memory_order_acquire) ? file.name : "";
+	return atomic_load_explicit(&drainer->has_path, memory_order_acquire) ? drainer->file.name : "";
 }
 
 /* ---- writing ---- */
@@ -73,23 +57,23 @@ static void trace_drain_fail(int error)
 {
 	char why[FILE_NAME_MOST + 160];
 
-	failed = true;
-	snprintf(why, sizeof(why), "%s: %s", file.name,
+	drainer->failed = true;
+	snprintf(why, sizeof(why), "%s: %s", drainer->file.name,
 		 error == EBADF ? "the program has closed it; what was written can be read" : strerror(error));
 	trace_fail(why);
 }
 
 static void trace_drain_add(const struct trace_event *event)
 {
-	if (!trace_frame_add(writer, event) && !failed)
+	if (!trace_frame_add(drainer->writer, event) && !drainer->failed)
 		trace_drain_fail(ENOMEM);
 }
 
 static void end_frame(void)
 {
 	size_t n;
-	const void *frame = trace_frame_end(writer, &n);
-	int error = n && !failed ? file_write(&file, frame, n) : 0;
+	const void *frame = trace_frame_end(drainer->writer, &n);
+	int error = n && !drainer->failed ? file_write(&drainer->file, frame, n) : 0;
 
 	if (error)
 		trace_drain_fail(error);
@@ -112,36 +96,35 @@ static void tell_name(void *argument, enum trace_list list, uint64_t number, con
 
 static void tell_rules(void)
 {
-	for (size_t i = 0; policy && i < policy_n_rules(policy); i++)
-		add_name(TRACE_RULES, i + 1, policy_rule_name(policy, (int)i));
+	for (size_t i = 0; drainer->policy && i < policy_n_rules(drainer->policy); i++)
+		add_name(TRACE_RULES, i + 1, policy_rule_name(drainer->policy, (int)i));
 	add_name(TRACE_THREADS, 0, "spillway");
 }
 
 /* Opens the file at the first event. Returns false if there is no file. */
 static bool is_open(void)
 {
-	static char head[16384], text[12288];
-
-	if (file.fd >= 0 || failed || closed)
-		return !failed && !closed;
+	if (drainer->file.fd >= 0 || drainer->failed || drainer->closed)
+		return !drainer->failed && !drainer->closed;
 	const char *pattern = secure_getenv("SPILLWAY_TRACE");
-	writer = trace_writer_new();
-	int error = writer && pattern ? file_make(&file, pattern) : ENOMEM;
+	drainer->writer = trace_writer_new();
+	int error = drainer->writer && pattern ? file_make(&drainer->file, pattern) : ENOMEM;
 	if (!error) {
-		atomic_store_explicit(&has_path, true, memory_order_release);
-		file_head(policy, trace_sources_given, text, sizeof(text));
-		error = file_write(&file, head, trace_head(text, head, sizeof(head)));
+		atomic_store_explicit(&drainer->has_path, true, memory_order_release);
+		file_head(drainer->policy, trace_state.start.sources, trace_tables.text, sizeof(trace_tables.text));
+		error = file_write(&drainer->file, trace_tables.head,
+				   trace_head(trace_tables.text, trace_tables.head, sizeof(trace_tables.head)));
 	}
 	if (error) {
 		trace_drain_fail(error);
 		return false;
 	}
-	if (strcmp(pattern, file.name) != 0 && !strchr(pattern, '%'))
-		log_line("the trace goes to %s", file.name);
-	trace_frame_begin(writer, 0, clock_now());
+	if (strcmp(pattern, drainer->file.name) != 0 && !strchr(pattern, '%'))
+		log_line("the trace goes to %s", drainer->file.name);
+	trace_frame_begin(drainer->writer, 0, clock_now());
 	tell_rules();
 	end_frame();
-	return !failed;
+	return !drainer->failed;
 }
 
 /* ---- functions ---- */
@@ -152,21 +135,21 @@ static void tell_function(uint64_t number, uint64_t function, uint32_t id)
 
 	if (function < REAL_COUNT)
 		snprintf(text, sizeof(text), "%s", real_name((int)function));
-	else if (!trace_sources_given->function_name(function, text))
+	else if (!trace_state.start.sources->function_name(function, text))
 		snprintf(text, sizeof(text), "%s 0x%llx",
 			 !strncmp(real_name((int)id), "cuGraphLaunch", 13) ? "graph" : "kernel",
 			 (unsigned long long)function);
 	add_name(TRACE_FUNCTIONS, number, text);
 }
 
-static struct function *slot_of(uint64_t function)
+static struct trace_known_function *slot_of(uint64_t function)
 {
 	uint64_t at = (function ^ function >> 32) * UINT64_C(0x9fb21c651e98df25) >> 32;
 
-	while (functions[at % (2 * FUNCTIONS_MOST)].function &&
-	       functions[at % (2 * FUNCTIONS_MOST)].function != function)
+	while (functions->slots[at % (2 * TRACE_FUNCTIONS_MOST)].function &&
+	       functions->slots[at % (2 * TRACE_FUNCTIONS_MOST)].function != function)
 		at++;
-	return &functions[at % (2 * FUNCTIONS_MOST)];
+	return &functions->slots[at % (2 * TRACE_FUNCTIONS_MOST)];
 }
 
 /* Returns 0 for function 0, which means none. */
@@ -174,18 +157,19 @@ static uint64_t number_of(uint64_t function, uint32_t id)
 {
 	if (!function)
 		return 0;
-	if (generation != trace_sources_given->function_generation() || n_functions == FUNCTIONS_MOST) {
-		memset(functions, 0, sizeof(functions));
-		n_functions = 0;
-		generation = trace_sources_given->function_generation();
+	if (functions->generation != trace_state.start.sources->function_generation() ||
+	    functions->n == TRACE_FUNCTIONS_MOST) {
+		memset(functions->slots, 0, sizeof(functions->slots));
+		functions->n = 0;
+		functions->generation = trace_state.start.sources->function_generation();
 	}
-	struct function *slot = slot_of(function);
+	struct trace_known_function *slot = slot_of(function);
 	if (slot->function)
 		return slot->number;
-	if (next_function == NUMBERS_MOST)
+	if (functions->latest + 1 == NUMBERS_MOST)
 		return 0;
-	*slot = (struct function){function, next_function++};
-	n_functions++;
+	*slot = (struct trace_known_function){function, ++functions->latest};
+	functions->n++;
 	tell_function(slot->number, function, id);
 	return slot->number;
 }
@@ -202,19 +186,20 @@ static bool read_named(const struct ring *ring, uint64_t at, uint64_t end, size_
 {
 	size_t n = 0;
 
-	if (end - at > named_room) {
+	if (end - at > drainer->named_room) {
 		size_t room = end - at > NAMED_FIRST ? end - at : NAMED_FIRST;
-		struct trace_named *more = realloc(named, room * sizeof(*named));
+		struct trace_named *more = realloc(drainer->named, room * sizeof(*drainer->named));
 
 		if (!more)
 			return false;
-		named = more;
-		named_room = room;
+		drainer->named = more;
+		drainer->named_room = room;
 	}
 	while (at < end) {
 		uint64_t word = word_at(ring, at++);
 
-		named[n++] = (struct trace_named){word & ~(uint64_t)1, word & 1 && at < end ? word_at(ring, at++) : 0};
+		drainer->named[n++] =
+		    (struct trace_named){word & ~(uint64_t)1, word & 1 && at < end ? word_at(ring, at++) : 0};
 	}
 	*ret_n = n;
 	return true;
@@ -238,7 +223,7 @@ static uint64_t write_record(const struct ring *ring, uint64_t at)
 		event.submit.function = number_of(word_at(ring, at), RECORD_ID(head));
 		event.submit.device = word_at(ring, at + 1);
 		event.submit.n = n;
-		event.named = named;
+		event.named = drainer->named;
 	}
 	if (event.kind == TRACE_wait)
 		event.wait.function = number_of(event.wait.function, 0);
@@ -264,7 +249,7 @@ static void drain_ring(struct ring *ring)
 
 	if (at == ring->until && atomic_load_explicit(&ring->lost, memory_order_relaxed) == ring->lost_told)
 		return;
-	trace_frame_begin(writer, ring->number, at != ring->until ? word_at(ring, at + 1) : clock_now());
+	trace_frame_begin(drainer->writer, ring->number, at != ring->until ? word_at(ring, at + 1) : clock_now());
 	if (ring->number_told != ring->number)
 		add_name(TRACE_THREADS, ring->number, ring->number ? ring->name : "threads without a ring");
 	ring->number_told = ring->number;
@@ -283,14 +268,12 @@ static void drain_ring(struct ring *ring)
  */
 static void sample_one(const struct trace_source_device *device, void *argument)
 {
-	static struct trace_event before[STATS_DEVICES];
-	static bool is_told[STATS_DEVICES];
 	struct trace_event event = device->sample;
 
 	if ((unsigned)device->ordinal >= STATS_DEVICES)
 		return;
-	struct trace_event *last = &before[device->ordinal];
-	bool *told = &is_told[device->ordinal];
+	struct trace_event *last = &samples->last[device->ordinal];
+	bool *told = &samples->is_told[device->ordinal];
 	if (!device->any && !*told)
 		return;
 	event.time = *(const uint64_t *)argument;
@@ -303,10 +286,10 @@ static void sample_one(const struct trace_source_device *device, void *argument)
 /* Samples all devices at most every SAMPLE_NS. The last sample is always taken, however short the run. */
 static void trace_drain_sample(uint64_t now, bool last)
 {
-	if (sampled && !last && now - sampled < SAMPLE_NS)
+	if (samples->time && !last && now - samples->time < SAMPLE_NS)
 		return;
-	sampled = now;
-	trace_sources_given->each_device(sample_one, &now);
+	samples->time = now;
+	trace_state.start.sources->each_device(sample_one, &now);
 }
 
 /* ---- one pass over the rings ---- */
@@ -316,7 +299,7 @@ static void tell_all(void)
 {
 	uint64_t now = clock_now();
 
-	trace_frame_begin(writer, 0, now);
+	trace_frame_begin(drainer->writer, 0, now);
 	names_each_new(tell_name, NULL);
 	trace_drain_sample(now, false);
 	end_frame();
@@ -325,7 +308,7 @@ static void tell_all(void)
 /* Notes how far this pass reads. Rings that are added to the list later wait for the next pass. */
 static void see_rings(void)
 {
-	for (struct ring *ring = atomic_load(&trace_rings); ring; ring = ring->next) {
+	for (struct ring *ring = atomic_load(&trace_state.rings.first); ring; ring = ring->next) {
 		ring->seen = atomic_load_explicit(&ring->state, memory_order_acquire);
 		ring->until = atomic_load_explicit(&ring->head, memory_order_acquire);
 	}
@@ -337,7 +320,7 @@ static void trace_drain_turn(void)
 	if (!is_open())
 		return;
 	tell_all();
-	for (struct ring *ring = atomic_load(&trace_rings); ring && !failed; ring = ring->next) {
+	for (struct ring *ring = atomic_load(&trace_state.rings.first); ring && !drainer->failed; ring = ring->next) {
 		if (ring->seen != RING_USED && ring->seen != RING_LEFT)
 			continue;
 		drain_ring(ring);
@@ -345,7 +328,7 @@ static void trace_drain_turn(void)
 		if (ring->seen == RING_LEFT)
 			atomic_store_explicit(&ring->state, RING_FREE, memory_order_release);
 	}
-	drain_ring(&trace_no_ring);
+	drain_ring(&trace_state.rings.none);
 }
 
 /* ---- the thread ---- */
@@ -354,8 +337,8 @@ void drain_hurry(void)
 {
 	int saved = errno;
 
-	if (!atomic_exchange(&hurry, 1))
-		syscall(SYS_futex, &hurry, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+	if (!atomic_exchange(&drainer->hurry, 1))
+		syscall(SYS_futex, &drainer->hurry, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 	errno = saved;
 }
 
@@ -370,19 +353,19 @@ static void *trace_drain_run(void *argument)
 	pthread_setschedparam(pthread_self(), SCHED_BATCH, &parameter);
 	setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICE);
 	while (trace_is_on()) {
-		lock_take(&drain);
-		atomic_store(&hurry, 0);
+		lock_take(&drainer->lock);
+		atomic_store(&drainer->hurry, 0);
 		if (trace_is_on())
 			trace_drain_turn();
-		lock_drop(&drain);
-		syscall(SYS_futex, &hurry, FUTEX_WAIT_PRIVATE, 0, &every, NULL, 0);
+		lock_drop(&drainer->lock);
+		syscall(SYS_futex, &drainer->hurry, FUTEX_WAIT_PRIVATE, 0, &every, NULL, 0);
 	}
 	return NULL;
 }
 
 bool drain_start(const struct policy *read)
 {
-	policy = read;
+	drainer->policy = read;
 	return thread_start(trace_drain_run, NULL, STACK_BYTES, false, NULL) == 0;
 }
 
@@ -402,10 +385,10 @@ static void write_last(void)
 	sigpending(&pending);
 	pthread_sigmask(SIG_BLOCK, &ours, &before);
 	trace_drain_turn();
-	if (!failed && file.fd >= 0) {
+	if (!drainer->failed && drainer->file.fd >= 0) {
 		uint64_t time = clock_now();
 
-		trace_frame_begin(writer, 0, time);
+		trace_frame_begin(drainer->writer, 0, time);
 		trace_drain_sample(time, true);
 		trace_drain_add(&(struct trace_event){.kind = TRACE_end, .time = time, .end = {time}});
 		end_frame();
@@ -420,13 +403,13 @@ void drain_last(void)
 	const struct timespec step = {.tv_nsec = 500000};
 	uint64_t until = clock_now() + LAST_MS * UINT64_C(1000000);
 
-	while (!lock_try(&drain)) {
+	while (!lock_try(&drainer->lock)) {
 		if (clock_now() > until)
 			return;
 		nanosleep(&step, NULL);
 	}
 	write_last();
-	closed = true;
-	file_close(&file);
-	lock_drop(&drain);
+	drainer->closed = true;
+	file_close(&drainer->file);
+	lock_drop(&drainer->lock);
 }

@@ -1,7 +1,7 @@
 /*
  * trace_internal.h: functions and types that the files of the trace share:
  *
- *   trace_state.c  whether the trace is on, and the list of rings
+ *   trace_state.c  the state of the room (trace_state.h), and whether the trace is on
  *   trace_names.c  numbers for places in the program and for names of ranges
  *   trace_file.c   the file: its name, its head, writing to it
  *   trace_drain.c  the thread that empties the rings
@@ -65,11 +65,6 @@ struct ring {
 #define RECORD_ID(head)         ((uint32_t)((head) >> 8 & 0xffffff))
 #define RECORD_WORDS(head)      ((head) >> 32)
 
-extern _Atomic(struct ring *) trace_rings; /* only ever added to */
-extern struct ring trace_no_ring;          /* for threads without a ring: counts the events they drop */
-
-/* The argument of trace_start(). */
-extern const struct trace_sources *trace_sources_given;
 /* Start and stop the trace, with that of submissions. */
 void state_begin(const struct trace_sources *sources);
 void state_stop(void);

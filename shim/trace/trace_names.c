@@ -4,36 +4,17 @@
  * process. A name that finds no slot has number 0.
  */
 #include "shim/base/caller_name.h"
-#include "shim/trace/trace_internal.h"
+#include "shim/trace/trace_state.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define SLOTS 4096 /* call sites, or names of ranges; numbers 1 ... SLOTS - 1 */
-#define TRIED 64   /* slots that are searched for a name */
-
-struct name {
-	uint64_t hash; /* hash of the text, or the address of a call site */
-	char text[];
-};
-
-struct table {
-	_Atomic(struct name *) slot[SLOTS];
-	/*
-	 * Upper bound of the slots in use; counted before a slot is taken. Another thread may find a name and use its
-	 * number before the thread that stored it continues; the drainer must see then that there is a new name.
-	 */
-	atomic_uint n;
-	bool told[SLOTS]; /* this and the next: drainer only */
-	unsigned n_told;
-};
-
-static struct table sites, ranges;
+#define TRIED 64 /* slots that are searched for a name */
 
 /* Stores a name in a slot. Returns false if another thread was faster; *there is the name that it stored. */
-static bool take_slot(struct table *table, uint64_t at, struct name *made, struct name **there)
+static bool take_slot(struct trace_names *table, uint64_t at, struct trace_name *made, struct trace_name **there)
 {
 	atomic_fetch_add_explicit(&table->n, 1, memory_order_relaxed);
 	if (atomic_compare_exchange_strong(&table->slot[at], there, made))
@@ -46,15 +27,15 @@ static bool take_slot(struct table *table, uint64_t at, struct name *made, struc
  * Returns the number of the name with this hash and text, which it creates if necessary. text NULL: compares the hash
  * only.
  */
-static uint64_t number_of(struct table *table, uint64_t hash, const char *text,
-			  struct name *(*make)(uint64_t hash, const char *text))
+static uint64_t number_of(struct trace_names *table, uint64_t hash, const char *text,
+			  struct trace_name *(*make)(uint64_t hash, const char *text))
 {
 	uint64_t first = (hash ^ hash >> 29) * UINT64_C(0x9fb21c651e98df25) >> 40;
-	struct name *made = NULL;
+	struct trace_name *made = NULL;
 
 	for (unsigned i = 0; i < TRIED; i++) {
-		uint64_t at = (first + i) % (SLOTS - 1) + 1;
-		struct name *there = atomic_load_explicit(&table->slot[at], memory_order_acquire);
+		uint64_t at = (first + i) % (TRACE_NAMES_SLOTS - 1) + 1;
+		struct trace_name *there = atomic_load_explicit(&table->slot[at], memory_order_acquire);
 
 		if (!there && !made && !(made = make(hash, text)))
 			return 0;
@@ -70,10 +51,10 @@ static uint64_t number_of(struct table *table, uint64_t hash, const char *text,
 	return 0;
 }
 
-static struct name *trace_names_copy(uint64_t hash, const char *text)
+static struct trace_name *trace_names_copy(uint64_t hash, const char *text)
 {
 	size_t n = strlen(text) + 1;
-	struct name *name = malloc(sizeof(*name) + n);
+	struct trace_name *name = malloc(sizeof(*name) + n);
 
 	if (name) {
 		name->hash = hash;
@@ -83,7 +64,7 @@ static struct name *trace_names_copy(uint64_t hash, const char *text)
 }
 
 /* Makes a text like "libtorch_cuda.so+0x1234" for a call site. */
-static struct name *trace_names_describe(uint64_t hash, const char *text)
+static struct trace_name *trace_names_describe(uint64_t hash, const char *text)
 {
 	char room[320];
 
@@ -96,7 +77,7 @@ uint64_t trace_site(void *caller)
 {
 	int saved = errno;
 	uint64_t number =
-	    caller && trace_is_on() ? number_of(&sites, (uintptr_t)caller, NULL, trace_names_describe) : 0;
+	    caller && trace_is_on() ? number_of(&trace_tables.sites, (uintptr_t)caller, NULL, trace_names_describe) : 0;
 
 	errno = saved;
 	return number;
@@ -109,19 +90,19 @@ uint64_t trace_range(const char *name)
 
 	for (const char *at = name; *at; at++)
 		hash = (hash ^ (unsigned char)*at) * UINT64_C(1099511628211);
-	uint64_t number = number_of(&ranges, hash, name, trace_names_copy);
+	uint64_t number = number_of(&trace_tables.ranges, hash, name, trace_names_copy);
 	errno = saved;
 	return number;
 }
 
-static void each_new(struct table *table, enum trace_list list,
+static void each_new(struct trace_names *table, enum trace_list list,
 		     void (*visit)(void *argument, enum trace_list list, uint64_t number, const char *text),
 		     void *argument)
 {
 	if (atomic_load_explicit(&table->n, memory_order_relaxed) == table->n_told)
 		return;
-	for (unsigned i = 1; i < SLOTS; i++) {
-		const struct name *name = atomic_load_explicit(&table->slot[i], memory_order_acquire);
+	for (unsigned i = 1; i < TRACE_NAMES_SLOTS; i++) {
+		const struct trace_name *name = atomic_load_explicit(&table->slot[i], memory_order_acquire);
 
 		if (!name || table->told[i])
 			continue;
@@ -134,6 +115,6 @@ static void each_new(struct table *table, enum trace_list list,
 void names_each_new(void (*visit)(void *argument, enum trace_list list, uint64_t number, const char *text),
 		    void *argument)
 {
-	each_new(&sites, TRACE_SITES, visit, argument);
-	each_new(&ranges, TRACE_RANGES, visit, argument);
+	each_new(&trace_tables.sites, TRACE_SITES, visit, argument);
+	each_new(&trace_tables.ranges, TRACE_RANGES, visit, argument);
 }
