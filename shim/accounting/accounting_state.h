@@ -77,6 +77,7 @@ struct accounting_state {
 	struct quota_state quota;
 };
 
-extern struct accounting_state accounting_state;
+/* Hidden, so that its address is not loaded from the GOT. */
+extern struct accounting_state accounting_state __attribute__((visibility("hidden")));
 
 #endif

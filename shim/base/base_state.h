@@ -60,6 +60,7 @@ struct base_state {
 	struct user_dir_state user_dir;
 };
 
-extern struct base_state base_state;
+/* Hidden, so that its address is not loaded from the GOT. */
+extern struct base_state base_state __attribute__((visibility("hidden")));
 
 #endif

@@ -37,6 +37,7 @@ struct driver_state {
 	struct door_log_state door_log;
 };
 
-extern struct driver_state driver_state;
+/* Hidden, so that its address is not loaded from the GOT. */
+extern struct driver_state driver_state __attribute__((visibility("hidden")));
 
 #endif

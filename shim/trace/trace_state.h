@@ -88,7 +88,8 @@ struct trace_state {
 	struct trace_start_state start;
 	struct trace_drainer_state drainer;
 };
-extern struct trace_state trace_state;
+/* Hidden, so that its address is not loaded from the GOT. */
+extern struct trace_state trace_state __attribute__((visibility("hidden")));
 
 /* What begins as zeros, 1.2 MiB: apart, so that it takes no space in the library's file. */
 struct trace_tables {
@@ -98,6 +99,6 @@ struct trace_tables {
 	/* The head of the file and its text, made once; too large for the drainer's frame. Under the drainer's lock. */
 	char head[16384], text[12288];
 };
-extern struct trace_tables trace_tables;
+extern struct trace_tables trace_tables __attribute__((visibility("hidden")));
 
 #endif
