@@ -4,8 +4,8 @@
 # GPU. Files entered are counted once each, headers with inline functions too.
 # Usage: scripts/walk.sh COMMIT [-l]      -l: list the files in the order in which they are entered
 #   alloc   from the entry of cuMemAlloc_v2 to the first function of heap/chunk.c, on the program's thread
-#   launch  the median of 21: from the entry of a launch (a set), when something has spilled, to its return on the program's thread, and on
-#           the mover's thread from there to the first function of plan.c
+#   launch  the median of 21: from the entry of a launch (a set), when something has spilled, to its return on the
+#           program's thread, and on the mover's thread from there to the first function of plan.c
 set -euo pipefail
 
 commit=${1:?usage: scripts/walk.sh COMMIT [-l]} list=${2:-}

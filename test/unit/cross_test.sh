@@ -35,7 +35,8 @@ grep -ohE '\b(gz[a-z_]+|inflate[A-Za-z2]*)\(' "$source"/tools/*.c "$source"/tool
 $cc -fPIC -c -o "$here/zlib.o" "$here/zlib.c" && aarch64-linux-gnu-ar rc "$here/libz.a" "$here/zlib.o" || exit 1
 
 cmake -G Ninja -S "$source" -B "$here/build" -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
-	-DCMAKE_C_COMPILER=$cc -DCMAKE_BUILD_TYPE=None -DCMAKE_C_FLAGS="-O1 -DNDEBUG -Werror" -DSPILLWAY_TESTS=OFF -DCUDA_INCLUDE_DIR="$cuda" \
+	-DCMAKE_C_COMPILER=$cc -DCMAKE_BUILD_TYPE=None -DCMAKE_C_FLAGS="-O1 -DNDEBUG -Werror" -DSPILLWAY_TESTS=OFF \
+	-DCUDA_INCLUDE_DIR="$cuda" \
 	-DYAML_STATIC="$here/libyaml.a" -DYAML_INCLUDE_DIR="$here/include" \
 	-DZLIB_LIBRARY="$here/libz.a" -DZLIB_INCLUDE_DIR="$here/include" >"$here/log" 2>&1 &&
 	cmake --build "$here/build" -j 2 >>"$here/log" 2>&1 || {
