@@ -27,15 +27,10 @@ static off_t memory_end;
 static char *parking; /* sim.half bytes: the page tables of offset o are parked at parking + o */
 static bool no_moves; /* the kernel refused once */
 
-/*
- * Larger ranges get their pages one by one, as they are touched: programs make them that never touch all of them. Smaller
- * ones get all at once, which takes a fifth of the time.
- */
-#define POPULATED_MOST ((size_t)16 << 20)
-
 /* Ranges that were given back, with their pages; the oldest goes first. */
 #define SPARES      64
 #define SPARES_MOST ((size_t)128 << 20) /* bytes of all of them */
+#define SPARE_MOST  ((size_t)16 << 20)  /* bytes of one */
 static struct sim_physical spares[SPARES];
 static unsigned n_spares;
 static size_t spare_bytes;
@@ -125,7 +120,6 @@ static bool hide(int device, uintptr_t address, struct sim_physical *physical)
 bool sim_alias_map(int device, uintptr_t address, struct sim_physical *physical, int access)
 {
 	char *view = sim_view(address, device), *place = parking_place(physical);
-	int flags = MAP_SHARED;
 
 	if (access == SIM_NONE)
 		return hide(device, address, physical);
@@ -135,9 +129,8 @@ bool sim_alias_map(int device, uintptr_t address, struct sim_physical *physical,
 		physical->access = access;
 		return true;
 	}
-	if (physical->bytes <= POPULATED_MOST)
-		flags |= MAP_POPULATE;
-	if (map_at(view, physical->bytes, protection(access), flags, file_of(physical), physical->offset) == MAP_FAILED)
+	if (map_at(view, physical->bytes, protection(access), MAP_SHARED, file_of(physical), physical->offset) ==
+	    MAP_FAILED)
 		return false;
 	if (place && !physical->tables) {
 		physical->tables = view;
@@ -224,7 +217,7 @@ static void spare_remove(unsigned i)
 /* Returns false if it cannot be kept. */
 static bool spare_keep(const struct sim_physical *physical)
 {
-	if (physical->bytes > POPULATED_MOST || !physical->tables || physical->tables != parking_place(physical))
+	if (physical->bytes > SPARE_MOST || !physical->tables || physical->tables != parking_place(physical))
 		return false;
 	while (n_spares == SPARES || (n_spares && spare_bytes + physical->bytes > SPARES_MOST)) {
 		punch(&spares[0]);
