@@ -3,6 +3,7 @@
  * library, the thread, NVTX ranges, order, live and free bytes; counts the decisions by rule.
  */
 #include "shim/serve/alloc_decide.h"
+#include "shim/serve/serve_state.h"
 #include "shim/base/caller_name.h"
 #include "shim/process/process.h"
 #include "shim/stats/stats.h"
@@ -25,9 +26,6 @@ struct rule_count {
 	struct budget cap;
 };
 
-static struct rule_count *counts; /* NULL if out of memory for them: then nothing is counted, and no cap holds */
-static size_t n_rules;
-static _Atomic uint64_t order;
 /* Reads the command line from the kernel, without argv[0], with blanks for the NULs between the other arguments. */
 static const char *read_arguments(char *text, size_t room)
 {
@@ -91,23 +89,18 @@ bool alloc_decide_wants_ranges(void)
 
 void alloc_decide_start(struct policy *policy)
 {
+	struct alloc_decide_state *const state = &serve_state.alloc_decide;
+
 	bind_process(policy);
 	if (policy_needs(policy) & POLICY_NEED_NVTX)
 		nvtx_say();
-	n_rules = policy_n_rules(policy);
-	counts = calloc(n_rules + 1, sizeof(*counts));
-	if (!counts)
+	state->n_rules = policy_n_rules(policy);
+	state->counts = calloc(state->n_rules + 1, sizeof(*state->counts));
+	if (!state->counts)
 		log_once("no memory to count by rule; no cap holds");
-	for (size_t i = 0; counts && i < n_rules; i++)
-		counts[i].cap.limit = policy_rule_cap(policy, (int)i);
+	for (size_t i = 0; state->counts && i < state->n_rules; i++)
+		state->counts[i].cap.limit = policy_rule_cap(policy, (int)i);
 }
-
-/*
- * What is known of each library that has called, by its path: found out at its first call, and kept. Few programs
- * have more callers than this; the others are looked up at each call.
- */
-#define LIBRARIES 256
-static _Atomic(struct policy_library *) libraries[LIBRARIES];
 
 static unsigned slot_of(const char *path)
 {
@@ -124,10 +117,10 @@ static const struct policy_library *library_known(const struct policy *policy, c
 	unsigned at = path ? slot_of(path) : 0;
 
 	for (unsigned i = 0; path && i < LIBRARIES; i++, at = (at + 1) % LIBRARIES) {
-		there = atomic_load_explicit(&libraries[at], memory_order_acquire);
+		there = atomic_load_explicit(&serve_state.alloc_decide.libraries[at], memory_order_acquire);
 		if (!there && !made && !(made = policy_library_new(policy, path)))
 			return NULL;
-		if (!there && atomic_compare_exchange_strong(&libraries[at], &there, made))
+		if (!there && atomic_compare_exchange_strong(&serve_state.alloc_decide.libraries[at], &there, made))
 			return made;
 		/* It is in the table, or another thread was faster, with this path or another one. */
 		if (policy_library_is(there, path))
@@ -162,9 +155,10 @@ static uint64_t live_bytes(void)
 
 static void alloc_decide_count_one(int rule, size_t bytes)
 {
-	struct rule_count *row = counts + (rule < 0 ? n_rules : (size_t)rule);
+	const struct alloc_decide_state *const state = &serve_state.alloc_decide;
+	struct rule_count *row = state->counts + (rule < 0 ? state->n_rules : (size_t)rule);
 
-	if (!counts)
+	if (!state->counts)
 		return;
 	atomic_fetch_add_explicit(&row->decisions, 1, memory_order_relaxed);
 	atomic_fetch_add_explicit(&row->bytes, bytes, memory_order_relaxed);
@@ -183,7 +177,8 @@ struct policy_decision alloc_decide(struct device *device, const struct backend_
 	};
 
 	if (needs & POLICY_NEED_ORDER)
-		question.order = atomic_fetch_add_explicit(&order, 1, memory_order_relaxed) + 1;
+		question.order =
+		    atomic_fetch_add_explicit(&serve_state.alloc_decide.order, 1, memory_order_relaxed) + 1;
 	if (needs & POLICY_NEED_LIVE)
 		question.live = live_bytes();
 	if (needs & POLICY_NEED_FREE && device_free(device, &question.device_free))
@@ -265,27 +260,29 @@ struct backend_system_settings alloc_decide_system(const struct policy_decision 
 
 bool alloc_decide_take(const struct policy_decision *decision, size_t bytes, struct budget **ret_cap)
 {
+	const struct alloc_decide_state *const state = &serve_state.alloc_decide;
 	*ret_cap = NULL;
-	if (!counts || decision->cap == POLICY_NO_CAP)
+	if (!state->counts || decision->cap == POLICY_NO_CAP)
 		return true;
-	if (!budget_take(&counts[decision->rule].cap, bytes))
+	if (!budget_take(&state->counts[decision->rule].cap, bytes))
 		return false;
-	*ret_cap = &counts[decision->rule].cap;
+	*ret_cap = &state->counts[decision->rule].cap;
 	return true;
 }
 
 uint64_t alloc_decide_count(int rule, uint64_t *ret_bytes)
 {
-	const struct rule_count *row = counts + (rule < 0 ? n_rules : (size_t)rule);
+	const struct alloc_decide_state *const state = &serve_state.alloc_decide;
+	const struct rule_count *row = state->counts + (rule < 0 ? state->n_rules : (size_t)rule);
 
-	*ret_bytes = counts ? atomic_load(&row->bytes) : 0;
-	return counts ? atomic_load(&row->decisions) : 0;
+	*ret_bytes = state->counts ? atomic_load(&row->bytes) : 0;
+	return state->counts ? atomic_load(&row->decisions) : 0;
 }
 
 void alloc_decide_print(void)
 {
-	for (int rule = 0; rule <= (int)n_rules; rule++) {
-		int index = rule < (int)n_rules ? rule : -1;
+	for (int rule = 0; rule <= (int)serve_state.alloc_decide.n_rules; rule++) {
+		int index = rule < (int)serve_state.alloc_decide.n_rules ? rule : -1;
 		uint64_t bytes, n = alloc_decide_count(index, &bytes);
 		char text[32];
 

@@ -13,6 +13,7 @@
 #include "shim/driver/real.h"
 #include "shim/serve/account.h"
 #include "shim/serve/serve.h"
+#include "shim/serve/serve_state.h"
 #include "shim/serve/trace_alloc.h"
 
 /*
@@ -21,13 +22,13 @@
  */
 static uint64_t order_of(CUstream stream, bool per_thread)
 {
-	static _Atomic uint64_t n_threads;
 	static __thread uint64_t mine __attribute__((tls_model("initial-exec")));
 
 	if (stream != CU_STREAM_PER_THREAD && (stream || !per_thread))
 		return (uintptr_t)(stream ? stream : CU_STREAM_LEGACY);
 	if (!mine)
-		mine = (atomic_fetch_add(&n_threads, 1) + 1) << 1 | 1; /* from 3 on: 1 is CU_STREAM_LEGACY */
+		/* From 3 on: 1 is CU_STREAM_LEGACY. */
+		mine = (atomic_fetch_add(&serve_state.async.n_threads, 1) + 1) << 1 | 1;
 	return mine;
 }
 

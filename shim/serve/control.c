@@ -3,6 +3,7 @@
  * caller that sends nothing is dropped after a second. socket_server.c has the rest.
  */
 #include "shim/serve/control.h"
+#include "shim/serve/serve_state.h"
 #include "shim/base/socket_server.h"
 #include "shim/process/process.h"
 
@@ -18,8 +19,6 @@ enum {
 	REQUEST_MS = 1000, /* a caller that has connected must send its request within this time */
 	MOST_LEFT = 16,    /* packets of a caller that are drained unread */
 };
-
-static control_answer *answer_with; /* set before the thread starts */
 
 /*
  * Reads the caller's request, without its newline. Returns false if none came. *ret_text is NULL if it is not a line.
@@ -63,7 +62,7 @@ static void serve_caller(struct socket_server *server, int fd)
 	else if (!request)
 		snprintf(reply, sizeof(reply), "error a request is one line of at most %d bytes", MOST_REQUEST);
 	else
-		answer_with(request, reply);
+		serve_state.control.answer_with(request, reply);
 	control_drain(fd);
 	size_t length = strnlen(reply, sizeof(reply) - 1);
 	reply[length++] = '\n';
@@ -72,39 +71,34 @@ static void serve_caller(struct socket_server *server, int fd)
 		;
 }
 
-static struct socket_server server = {
-    .tail = USER_DIR_SOCKET,
-    .is_identified = true,
-    .thread_name = "spillway-ctl",
-    .cannot = "`spillway suspend` cannot reach",
-    .serve = serve_caller,
-};
-
 void control_give(control_answer *answer, void (*tick)(void))
 {
-	answer_with = answer;
-	server.tick = tick;
+	struct control_state *const control = &serve_state.control;
+
+	control->answer_with = answer;
+	control->server.serve = serve_caller;
+	control->server.tick = tick;
 }
 
 void control_start(void)
 {
-	static _Atomic bool asked;
+	struct control_state *const control = &serve_state.control;
 
-	if (atomic_load_explicit(&asked, memory_order_relaxed) || atomic_exchange(&asked, true))
+	if (atomic_load_explicit(&control->asked, memory_order_relaxed) || atomic_exchange(&control->asked, true))
 		return;
 	if (!policy_control(process_policy()))
 		return;
-	socket_server_start(&server);
+	socket_server_start(&control->server);
 	/* Runs before the driver's own handlers, which were registered earlier: ticks call the driver. */
 	atexit(control_stop);
 }
 
 void control_stop(void)
 {
-	socket_server_stop(&server);
+	socket_server_stop(&serve_state.control.server);
 }
 
 void control_child(void)
 {
-	socket_server_child(&server);
+	socket_server_child(&serve_state.control.server);
 }

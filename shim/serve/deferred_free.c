@@ -3,6 +3,7 @@
  * was seen idle, or to be used again before that. See deferred_free.h.
  */
 #include "shim/serve/deferred_free.h"
+#include "shim/serve/serve_state.h"
 #include "shim/serve/backend.h"
 #include "shim/context/capture.h"
 #include "shim/context/context.h"
@@ -17,29 +18,23 @@
 /* A pass walks the whole list: with more rows than this on it, only every REAP_EVERY-th free makes one. */
 #define REAP_EVERY 16
 
-struct lock deferred_free_lock = LOCK_INIT(LOCK_DEFERRED_FREE);
-static struct ledger_row *list, **tail = &list; /* oldest first */
-static atomic_uint n_pending;                   /* rows on the list */
-static unsigned n_eventless;                    /* rows among those without an event; under the lock */
-static _Atomic uint64_t n_added;                /* rows ever added */
-
-static atomic_uint n_ends; /* contexts ended, ever; under the lock where it matters */
-
 static void append_locked(struct ledger_row *row)
 {
+	struct deferred_free_state *const state = &serve_state.deferred_free;
+
 	lock_assert_held(LOCK_DEFERRED_FREE);
 	row->next = NULL;
-	*tail = row;
-	tail = &row->next;
-	n_eventless += !row->pending.event;
-	atomic_fetch_add(&n_pending, 1);
+	*state->tail = row;
+	state->tail = &row->next;
+	state->n_eventless += !row->pending.event;
+	atomic_fetch_add(&state->n_pending, 1);
 }
 
 static void deferred_free_put(struct ledger_row *row)
 {
-	lock_take(&deferred_free_lock);
+	lock_take(&serve_state.deferred_free.lock);
 	append_locked(row);
-	lock_drop(&deferred_free_lock);
+	lock_drop(&serve_state.deferred_free.lock);
 }
 
 /*
@@ -48,60 +43,64 @@ static void deferred_free_put(struct ledger_row *row)
  */
 static void put_unless_ended(struct ledger_row *row, unsigned ends)
 {
-	lock_take(&deferred_free_lock);
-	if (atomic_load(&n_ends) != ends)
+	struct deferred_free_state *const state = &serve_state.deferred_free;
+
+	lock_take(&state->lock);
+	if (atomic_load(&state->n_ends) != ends)
 		row->pending.event = NULL;
 	append_locked(row);
-	lock_drop(&deferred_free_lock);
+	lock_drop(&state->lock);
 }
 
 void deferred_free_add(struct ledger_row *row)
 {
 	pool_row_freed(row);
-	row->pending.since = atomic_fetch_add(&n_added, 1);
+	row->pending.since = atomic_fetch_add(&serve_state.deferred_free.n_added, 1);
 	deferred_free_put(row);
 }
 
 uint64_t deferred_free_mark(void)
 {
-	return atomic_load(&n_added);
+	return atomic_load(&serve_state.deferred_free.n_added);
 }
 
 bool deferred_free_any(void)
 {
-	return atomic_load_explicit(&n_pending, memory_order_relaxed) != 0;
+	return atomic_load_explicit(&serve_state.deferred_free.n_pending, memory_order_relaxed) != 0;
 }
 
 bool deferred_free_is_due(void)
 {
-	return atomic_load_explicit(&n_pending, memory_order_relaxed) <= REAP_EVERY ||
-	       atomic_load_explicit(&n_added, memory_order_relaxed) % REAP_EVERY == 0;
+	return atomic_load_explicit(&serve_state.deferred_free.n_pending, memory_order_relaxed) <= REAP_EVERY ||
+	       atomic_load_explicit(&serve_state.deferred_free.n_added, memory_order_relaxed) % REAP_EVERY == 0;
 }
 
 bool deferred_free_has(CUdeviceptr address)
 {
+	struct deferred_free_state *const state = &serve_state.deferred_free;
 	bool found = false;
 
 	if (!deferred_free_any())
 		return false;
-	lock_take(&deferred_free_lock);
-	for (const struct ledger_row *row = list; row && !found; row = row->next)
+	lock_take(&state->lock);
+	for (const struct ledger_row *row = state->list; row && !found; row = row->next)
 		found = row->key == address;
-	lock_drop(&deferred_free_lock);
+	lock_drop(&state->lock);
 	return found;
 }
 
 static struct ledger_row *unlink_locked(struct ledger_row **at)
 {
+	struct deferred_free_state *const state = &serve_state.deferred_free;
 	struct ledger_row *row = *at;
 
 	lock_assert_held(LOCK_DEFERRED_FREE);
 	*at = row->next;
 	if (!row->next)
-		tail = at;
+		state->tail = at;
 	row->next = NULL;
-	n_eventless -= !row->pending.event;
-	atomic_fetch_sub(&n_pending, 1);
+	state->n_eventless -= !row->pending.event;
+	atomic_fetch_sub(&state->n_pending, 1);
 	return row;
 }
 
@@ -120,10 +119,11 @@ static void end_event(struct ledger_row *row)
 static struct ledger_row *deferred_free_sift(bool (*judge)(struct ledger_row *row, void *argument), void *argument,
 					     bool done)
 {
+	struct deferred_free_state *const state = &serve_state.deferred_free;
 	struct ledger_row *taken = NULL, **taken_tail = &taken;
 
-	lock_take(&deferred_free_lock);
-	for (struct ledger_row **at = &list; *at;) {
+	lock_take(&state->lock);
+	for (struct ledger_row **at = &state->list; *at;) {
 		struct ledger_row *row = *at;
 
 		if (!judge(row, argument)) {
@@ -135,7 +135,7 @@ static struct ledger_row *deferred_free_sift(bool (*judge)(struct ledger_row *ro
 			end_event(row);
 		taken_tail = &row->next;
 	}
-	lock_drop(&deferred_free_lock);
+	lock_drop(&state->lock);
 	return taken;
 }
 
@@ -202,13 +202,15 @@ static bool by_lack_of_event(struct ledger_row *row, void *argument)
  */
 static void record_events(void)
 {
-	lock_take(&deferred_free_lock);
-	bool any = n_eventless != 0;
-	lock_drop(&deferred_free_lock);
+	struct deferred_free_state *const state = &serve_state.deferred_free;
+
+	lock_take(&state->lock);
+	bool any = state->n_eventless != 0;
+	lock_drop(&state->lock);
 	if (!any || !capture_pause())
 		return;
 	for (struct ledger_row *row = deferred_free_sift(by_lack_of_event, NULL, false), *next; row; row = next) {
-		unsigned ends = atomic_load(&n_ends);
+		unsigned ends = atomic_load(&state->n_ends);
 		bool gone;
 
 		next = row->next;
@@ -280,11 +282,12 @@ static size_t room_for(const struct deferred_free_want *want, const struct ledge
 
 static struct ledger_row *take_best(const struct deferred_free_want *want, bool behind, unsigned *ret_ends)
 {
+	struct deferred_free_state *const state = &serve_state.deferred_free;
 	struct ledger_row **best = NULL, *row = NULL;
 	size_t least = SIZE_MAX, tight = heap_rounded(want->bytes);
 
-	lock_take(&deferred_free_lock);
-	for (struct ledger_row **at = &list; *at && least > tight; at = &(*at)->next) {
+	lock_take(&state->lock);
+	for (struct ledger_row **at = &state->list; *at && least > tight; at = &(*at)->next) {
 		size_t room = room_for(want, *at, behind);
 
 		if (!room || room >= least)
@@ -296,8 +299,8 @@ static struct ledger_row *take_best(const struct deferred_free_want *want, bool 
 		row = unlink_locked(best);
 	if (row && behind)
 		end_event(row);
-	*ret_ends = atomic_load(&n_ends);
-	lock_drop(&deferred_free_lock);
+	*ret_ends = atomic_load(&state->n_ends);
+	lock_drop(&state->lock);
 	return row;
 }
 
@@ -311,6 +314,7 @@ struct ledger_row *deferred_free_take_behind(const struct deferred_free_want *wa
 /* Makes the stream wait outside the lock: the call may wait for room in the driver's queues. */
 struct ledger_row *deferred_free_take_after(const struct deferred_free_want *want, CUstream stream, bool per_thread)
 {
+	struct deferred_free_state *const state = &serve_state.deferred_free;
 	unsigned ends;
 	struct ledger_row *row = deferred_free_any() ? take_best(want, false, &ends) : NULL;
 
@@ -321,23 +325,25 @@ struct ledger_row *deferred_free_take_after(const struct deferred_free_want *wan
 		put_unless_ended(row, ends);
 		return NULL;
 	}
-	lock_take(&deferred_free_lock);
-	if (atomic_load(&n_ends) == ends)
+	lock_take(&state->lock);
+	if (atomic_load(&state->n_ends) == ends)
 		end_event(row);
 	row->pending.event = NULL;
-	lock_drop(&deferred_free_lock);
+	lock_drop(&state->lock);
 	return row;
 }
 
 void deferred_free_stream_ending(CUstream stream)
 {
+	struct deferred_free_state *const state = &serve_state.deferred_free;
+
 	if (!deferred_free_any())
 		return;
-	lock_take(&deferred_free_lock);
-	for (struct ledger_row *row = list; row; row = row->next)
+	lock_take(&state->lock);
+	for (struct ledger_row *row = state->list; row; row = row->next)
 		if (row->pending.event && row->pending.order == (uintptr_t)stream)
 			row->pending.order = row->id << 1 | 1; /* an order of no stream: handles are even */
-	lock_drop(&deferred_free_lock);
+	lock_drop(&state->lock);
 }
 
 struct idle {
@@ -369,8 +375,10 @@ static bool by_end(struct ledger_row *row, void *argument)
 
 struct ledger_row *deferred_free_take_context(CUcontext context)
 {
-	lock_take(&deferred_free_lock);
-	atomic_fetch_add(&n_ends, 1);
-	lock_drop(&deferred_free_lock);
+	struct deferred_free_state *const state = &serve_state.deferred_free;
+
+	lock_take(&state->lock);
+	atomic_fetch_add(&state->n_ends, 1);
+	lock_drop(&state->lock);
 	return deferred_free_sift(by_end, context, false);
 }

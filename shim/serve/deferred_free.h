@@ -71,6 +71,4 @@ struct ledger_row *deferred_free_take_context(CUcontext context);
 void deferred_free_release(struct ledger_row *rows);
 void deferred_free_put_back(struct ledger_row *rows);
 
-extern struct lock deferred_free_lock;
-
 #endif

@@ -13,6 +13,7 @@
  * recorded counts.
  */
 #include "shim/serve/graph_mend.h"
+#include "shim/serve/serve_state.h"
 #include "shim/context/context.h"
 #include "shim/process/enter.h"
 #include "shim/serve/graph_scratch.h"
@@ -30,8 +31,6 @@
 #define UPDATES 256       /* of one instance; beyond it, making the instance again is cheaper */
 #define DEPTH   16        /* of child graphs */
 
-static struct lock mend_lock = LOCK_INIT(LOCK_MEND);
-
 struct side {
 	bool is_heap;
 	CUdeviceptr start;
@@ -47,8 +46,6 @@ struct wanted {
 	unsigned n_trials, first;
 	unsigned trial; /* pair of kinds that it has now, after the first trial */
 };
-
-static unsigned last_trial; /* the trial that fitted last; under MEND */
 
 /* ---- the wanted copy ---- */
 
@@ -171,7 +168,7 @@ static enum scratch_kind kind_tried(const struct wanted *wanted, int side)
 static bool next_trial(struct wanted *wanted)
 {
 	if (!wanted->n_trials)
-		wanted->first = last_trial;
+		wanted->first = serve_state.graph_mend.last_trial;
 	while (wanted->n_trials < TRIALS) {
 		wanted->trial = (wanted->first + wanted->n_trials++) % TRIALS;
 		bool skipped = false;
@@ -253,7 +250,7 @@ static bool lead_over(const struct of_instance *of, struct wanted *wanted)
 			return false;
 		scratch = copy_tried(wanted);
 	} while (!graph_mend_set(of, wanted, &scratch));
-	last_trial = wanted->trial;
+	serve_state.graph_mend.last_trial = wanted->trial;
 	for (int i = 0; i < TRIES; i++)
 		if (graph_mend_show(wanted, true) && graph_mend_set(of, wanted, &scratch) &&
 		    graph_mend_set(of, wanted, &wanted->copy))
@@ -264,10 +261,10 @@ static bool lead_over(const struct of_instance *of, struct wanted *wanted)
 
 static bool mend_held(const struct of_instance *of, struct wanted *wanted)
 {
-	lock_take(&mend_lock);
+	lock_take(&serve_state.graph_mend.lock);
 	bool good = scratch_begin(wanted->device) && lead_over(of, wanted);
 	scratch_end(wanted->device);
-	lock_drop(&mend_lock);
+	lock_drop(&serve_state.graph_mend.lock);
 	return good;
 }
 
@@ -368,22 +365,25 @@ static bool graph_mend_collect(struct update *update, CUgraph graph, unsigned de
 	return good;
 }
 
-/* Returns the copy that the update was refused for, &nobody if another node was, NULL if the update was made. */
-static struct wanted nobody;
-static struct wanted *refused_by(struct update *update)
+/*
+ * Makes the update. Returns whether it was refused; *ret_wanted is the copy that it was refused for, NULL if another
+ * node was.
+ */
+static bool update_refused(struct update *update, struct wanted **ret_wanted)
 {
 	CUgraphExecUpdateResultInfo info = {0};
 	CUresult result = REAL(cuGraphExecUpdate_v2)(update->exec, update->clone, &info);
 
 	update->n_updates++;
+	*ret_wanted = NULL;
 	if (result == CUDA_SUCCESS)
-		return NULL;
+		return false;
 	if (info.result != CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED)
-		return &nobody;
-	for (size_t i = 0; i < update->n; i++)
+		return true;
+	for (size_t i = 0; i < update->n && !*ret_wanted; i++)
 		if (update->wanted[i].node == info.errorNode)
-			return &update->wanted[i];
-	return &nobody;
+			*ret_wanted = &update->wanted[i];
+	return true;
 }
 
 static bool set_clone(const struct wanted *wanted, bool scratch)
@@ -401,34 +401,36 @@ static bool reach_scratch(struct update *update)
 	for (size_t i = 0; i < update->n; i++)
 		if (!set_clone(&update->wanted[i], false))
 			return false;
-	while ((wanted = refused_by(update))) {
+	while (update_refused(update, &wanted)) {
 		if (before && before != wanted)
-			last_trial = before->trial;
+			serve_state.graph_mend.last_trial = before->trial;
 		before = wanted;
-		if (wanted == &nobody || update->n_updates >= UPDATES || !next_trial(wanted) ||
-		    !graph_mend_show(wanted, false) || !set_clone(wanted, true))
+		if (!wanted || update->n_updates >= UPDATES || !next_trial(wanted) || !graph_mend_show(wanted, false) ||
+		    !set_clone(wanted, true))
 			return false;
 	}
 	if (before)
-		last_trial = before->trial;
+		serve_state.graph_mend.last_trial = before->trial;
 	return true;
 }
 
 /* From the scratch operands, changes all copies to the wanted ones. */
 static bool leave_scratch(struct update *update)
 {
+	struct wanted *by;
+
 	for (size_t i = 0; i < update->n; i++) {
 		const struct wanted *wanted = &update->wanted[i];
 
 		if (wanted->n_trials && (!graph_mend_show(wanted, true) || !set_clone(wanted, true)))
 			return false;
 	}
-	if (refused_by(update))
+	if (update_refused(update, &by))
 		return false;
 	for (size_t i = 0; i < update->n; i++)
 		if (update->wanted[i].n_trials && !set_clone(&update->wanted[i], false))
 			return false;
-	return !refused_by(update);
+	return !update_refused(update, &by);
 }
 
 static bool lead_all_over(struct update *update)
@@ -453,10 +455,10 @@ static bool mend_all(struct update *update, CUgraph graph)
 	bool good = graph_mend_collect(update, update->clone ? update->clone : graph, 0) && update->n && update->clone;
 
 	if (good) {
-		lock_take(&mend_lock);
+		lock_take(&serve_state.graph_mend.lock);
 		good = scratch_begin(update->device) && lead_all_over(update);
 		scratch_end(update->device);
-		lock_drop(&mend_lock);
+		lock_drop(&serve_state.graph_mend.lock);
 	}
 	for (size_t i = 0; i < update->n; i++)
 		graph_mend_unpin(&update->wanted[i], SIDES);

@@ -3,25 +3,13 @@
  * graph_scratch.h.
  */
 #include "shim/serve/graph_scratch.h"
+#include "shim/serve/serve_state.h"
 #include "shim/heap/map.h"
 #include "shim/driver/real.h"
 
-#define N_RANGES    (2 * SCRATCH_KINDS * SCRATCH_KINDS)
-#define RANGE_UNITS 2
-
-/* What is mapped in a unit. */
-enum { NOTHING, OF_DEVICE, OF_HOST };
-
-static struct scratch {
-	bool made, abandoned;
-	CUmemGenericAllocationHandle memory[OF_HOST + 1];
-	CUdeviceptr base;
-	unsigned char mapped[N_RANGES][RANGE_UNITS];
-} all[DEVICE_MOST];
-
 static struct scratch *scratch_of(const struct device *device)
 {
-	return &all[device->ordinal];
+	return &serve_state.scratch[device->ordinal];
 }
 
 static unsigned range_of(enum scratch_side side, enum scratch_kind was, enum scratch_kind will)
@@ -31,7 +19,7 @@ static unsigned range_of(enum scratch_side side, enum scratch_kind was, enum scr
 
 static CUdeviceptr address_of(const struct scratch *scratch, unsigned range, unsigned unit)
 {
-	return scratch->base + ((CUdeviceptr)range * RANGE_UNITS + unit) * HEAP_UNIT;
+	return scratch->base + ((CUdeviceptr)range * SCRATCH_UNITS + unit) * HEAP_UNIT;
 }
 
 /* ---- making ---- */
@@ -54,13 +42,14 @@ static bool graph_scratch_make(struct device *device, struct scratch *scratch)
 
 	if (!device->host_vmm)
 		return false;
-	if (!scratch->memory[OF_DEVICE] && !graph_scratch_create(here, &device->budget, &scratch->memory[OF_DEVICE]))
+	if (!scratch->memory[MAPPED_OF_DEVICE] &&
+	    !graph_scratch_create(here, &device->budget, &scratch->memory[MAPPED_OF_DEVICE]))
 		return false;
-	if (!scratch->memory[OF_HOST] &&
-	    !graph_scratch_create(device->host_location, &host_budget, &scratch->memory[OF_HOST]))
+	if (!scratch->memory[MAPPED_OF_HOST] &&
+	    !graph_scratch_create(device->host_location, &host_budget, &scratch->memory[MAPPED_OF_HOST]))
 		return false;
-	return scratch->base || REAL(cuMemAddressReserve)(&scratch->base, N_RANGES * RANGE_UNITS * HEAP_UNIT, HEAP_UNIT,
-							  0, 0) == CUDA_SUCCESS;
+	return scratch->base || REAL(cuMemAddressReserve)(&scratch->base, SCRATCH_RANGES * SCRATCH_UNITS * HEAP_UNIT,
+							  HEAP_UNIT, 0, 0) == CUDA_SUCCESS;
 }
 
 bool scratch_begin(struct device *device)
@@ -79,9 +68,9 @@ static bool graph_scratch_clear(struct scratch *scratch, unsigned range, unsigne
 {
 	unsigned char *mapped = &scratch->mapped[range][unit];
 
-	if (*mapped != NOTHING && map_remove(address_of(scratch, range, unit), HEAP_UNIT) != CUDA_SUCCESS)
+	if (*mapped != MAPPED_NOTHING && map_remove(address_of(scratch, range, unit), HEAP_UNIT) != CUDA_SUCCESS)
 		return false;
-	*mapped = NOTHING;
+	*mapped = MAPPED_NOTHING;
 	return true;
 }
 
@@ -109,8 +98,10 @@ bool scratch_show(struct device *device, enum scratch_side side, enum scratch_ki
 	unsigned range = range_of(side, was, will);
 
 	lock_assert_held(LOCK_MEND);
-	return graph_scratch_fill(device, scratch, range, 0, kind == SCRATCH_HOST ? OF_HOST : OF_DEVICE) &&
-	       graph_scratch_fill(device, scratch, range, 1, kind == SCRATCH_DEVICE ? OF_DEVICE : OF_HOST);
+	return graph_scratch_fill(device, scratch, range, 0,
+				  kind == SCRATCH_HOST ? MAPPED_OF_HOST : MAPPED_OF_DEVICE) &&
+	       graph_scratch_fill(device, scratch, range, 1,
+				  kind == SCRATCH_DEVICE ? MAPPED_OF_DEVICE : MAPPED_OF_HOST);
 }
 
 CUdeviceptr scratch_at(const struct device *device, enum scratch_side side, enum scratch_kind was,
@@ -125,8 +116,8 @@ void scratch_end(struct device *device)
 	struct scratch *scratch = scratch_of(device);
 
 	lock_assert_held(LOCK_MEND);
-	for (unsigned range = 0; range < N_RANGES; range++)
-		for (unsigned unit = 0; unit < RANGE_UNITS; unit++)
+	for (unsigned range = 0; range < SCRATCH_RANGES; range++)
+		for (unsigned unit = 0; unit < SCRATCH_UNITS; unit++)
 			graph_scratch_clear(scratch, range, unit);
 }
 

@@ -7,6 +7,7 @@
 #include "shim/base/lock.h"
 #include "shim/heap/heap.h"
 #include "shim/serve/ipc.h"
+#include "shim/serve/serve_state.h"
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
 #include "shim/base/socket_server.h"
@@ -130,16 +131,9 @@ static void ipc_give_serve(struct socket_server *server, int fd)
 	socket_server_wait(server, fd, SEND_MS);
 }
 
-static struct socket_server server = {
-    .tail = USER_DIR_IPC,
-    .thread_name = "spillway-ipc",
-    .cannot = "memory cannot be handed out by",
-    .serve = ipc_give_serve,
-};
-
 bool ipc_is_own(const struct ipc_handle *handle)
 {
-	const char *own = socket_server_name(&server);
+	const char *own = socket_server_name(&serve_state.ipc_give.server);
 	char name[48];
 
 	ipc_socket_name(handle, name);
@@ -148,23 +142,25 @@ bool ipc_is_own(const struct ipc_handle *handle)
 
 void ipc_stop(void)
 {
-	socket_server_stop(&server);
+	socket_server_stop(&serve_state.ipc_give.server);
 }
 
 void ipc_child(void)
 {
-	socket_server_child(&server);
+	socket_server_child(&serve_state.ipc_give.server);
 }
 
 /* ---- handles ---- */
 
 static bool ipc_give_start(void)
 {
-	static struct lock one = LOCK_INIT(LOCK_IPC_SERVER); /* so that a second caller finds it started */
+	struct ipc_give_state *const give = &serve_state.ipc_give;
 
-	lock_take(&one);
-	bool started = socket_server_start(&server);
-	lock_drop(&one);
+	lock_take(&give->lock);
+	if (!give->server.serve) /* once: the thread reads it */
+		give->server.serve = ipc_give_serve;
+	bool started = socket_server_start(&give->server);
+	lock_drop(&give->lock);
 	return started;
 }
 
@@ -193,9 +189,9 @@ CUresult ipc_give(struct heap *heap, const struct ledger_row *row, CUipcMemHandl
 	struct ipc_handle handle = {
 	    .magic = IPC_MAGIC,
 	    .version = IPC_VERSION,
-	    .pid = server.owner,
+	    .pid = serve_state.ipc_give.server.owner,
 	    .start = start_time(),
-	    .nonce = (uint32_t)strtoul(strchr(server.name, '-') + 1, NULL, 16),
+	    .nonce = (uint32_t)strtoul(strchr(serve_state.ipc_give.server.name, '-') + 1, NULL, 16),
 	    .device = row->device,
 	    .id = row->id,
 	    .base = row->key,

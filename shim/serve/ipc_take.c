@@ -15,6 +15,7 @@
 #include "shim/context/context.h"
 #include "shim/heap/heap.h"
 #include "shim/serve/ipc.h"
+#include "shim/serve/serve_state.h"
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
 #include "shim/base/socket_server.h"
@@ -42,9 +43,6 @@ struct taken {
 	unsigned count;    /* opens; 0: closed, and still mapped */
 	bool known;        /* it has a row in the ledger */
 };
-
-static struct taken *all;
-static struct lock one = LOCK_INIT(LOCK_IPC_OPENED); /* the list; held while one is opened or closed */
 
 /* ---- the giver ---- */
 
@@ -233,7 +231,7 @@ static void make_unknown(struct taken *taken)
 /* Unmaps all memory that is closed, as far as that can be done now. */
 static void take_down(void)
 {
-	struct taken **link = &all;
+	struct taken **link = &serve_state.ipc_take.list;
 
 	while (*link) {
 		struct taken *taken = *link;
@@ -263,8 +261,8 @@ static CUresult open_new(const struct ipc_handle *handle, CUdevice device, struc
 	taken->context = context_current();
 	CUresult result = ipc_take_fetch(taken);
 	if (result == CUDA_SUCCESS) {
-		taken->next = all;
-		all = taken;
+		taken->next = serve_state.ipc_take.list;
+		serve_state.ipc_take.list = taken;
 		*ret_taken = taken;
 	} else {
 		ipc_take_unmap(taken); /* the program has not seen the address */
@@ -288,9 +286,9 @@ CUresult ipc_open(const CUipcMemHandle *opaque, CUdeviceptr *ret_address)
 	 */
 	if (ipc_is_own(&handle) || REAL(cuCtxGetDevice)(&device) != CUDA_SUCCESS)
 		return CUDA_ERROR_INVALID_CONTEXT;
-	lock_take(&one);
+	lock_take(&serve_state.ipc_take.lock);
 	take_down();
-	struct taken *taken = all;
+	struct taken *taken = serve_state.ipc_take.list;
 	while (taken && !is_for(taken, &handle, device))
 		taken = taken->next;
 	if (!taken)
@@ -300,7 +298,7 @@ CUresult ipc_open(const CUipcMemHandle *opaque, CUdeviceptr *ret_address)
 			make_known(taken);
 		*ret_address = taken->at + handle.offset;
 	}
-	lock_drop(&one);
+	lock_drop(&serve_state.ipc_take.lock);
 	return result;
 }
 
@@ -308,8 +306,8 @@ bool ipc_close(CUdeviceptr address, CUresult *ret_result)
 {
 	struct taken *taken;
 
-	lock_take(&one);
-	for (taken = all; taken && taken->at + taken->handle.offset != address;)
+	lock_take(&serve_state.ipc_take.lock);
+	for (taken = serve_state.ipc_take.list; taken && taken->at + taken->handle.offset != address;)
 		taken = taken->next;
 	if (taken) {
 		*ret_result = taken->count ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -318,6 +316,6 @@ bool ipc_close(CUdeviceptr address, CUresult *ret_result)
 		if (!taken->count)
 			take_down();
 	}
-	lock_drop(&one);
+	lock_drop(&serve_state.ipc_take.lock);
 	return taken != NULL;
 }

@@ -7,6 +7,7 @@
  * The layout of what NVTX passes to us is its binary interface, the same since version 3.0: nvtxDetail/nvtxTypes.h.
  */
 #include "shim/serve/nvtx.h"
+#include "shim/serve/serve_state.h"
 #include "shim/base/log.h"
 #include "shim/trace/trace.h"
 
@@ -29,8 +30,6 @@ struct ranges {
 };
 
 static __thread struct ranges *mine __attribute__((tls_model("initial-exec")));
-static pthread_key_t at_end;
-static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 
 /* ---- the stack of this thread ---- */
 
@@ -42,7 +41,7 @@ static void end_thread(void *ranges)
 
 static void make_key(void)
 {
-	pthread_key_create(&at_end, end_thread);
+	pthread_key_create(&serve_state.nvtx.at_end, end_thread);
 }
 
 static int nvtx_push(void *domain, const char *name)
@@ -52,7 +51,7 @@ static int nvtx_push(void *domain, const char *name)
 	if (!mine) {
 		mine = calloc(1, sizeof(*mine));
 		if (mine)
-			pthread_setspecific(at_end, mine);
+			pthread_setspecific(serve_state.nvtx.at_end, mine);
 	}
 	errno = saved;
 	if (!mine || mine->n++ >= DEPTH)
@@ -157,10 +156,8 @@ static int pop_plain(void)
 /* Different domains have different handles; the name of a domain is never needed. */
 static void *make_domain(const void *name)
 {
-	static _Atomic uintptr_t n;
-
 	(void)name;
-	return (void *)(atomic_fetch_add(&n, 1) + 1);
+	return (void *)(atomic_fetch_add(&serve_state.nvtx.n_domains, 1) + 1);
 }
 
 static void *register_plain(void *domain, const char *name)
@@ -216,7 +213,7 @@ int nvtx_attach(const void *(*export_table)(uint32_t id), bool wanted)
 
 	if (!wanted || !callbacks || callbacks->struct_size < sizeof(*callbacks))
 		return 0;
-	pthread_once(&key_once, make_key);
+	pthread_once(&serve_state.nvtx.key_once, make_key);
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
 		any_function ***table;
 		unsigned n = 0;

@@ -3,6 +3,7 @@
  * oom_retry.h.
  */
 #include "shim/serve/oom_retry.h"
+#include "shim/serve/serve_state.h"
 #include "shim/base/clock.h"
 #include "shim/device/device.h"
 #include "shim/process/enter.h"
@@ -27,24 +28,22 @@
 #define RETRY_NS 200000000u
 #define LOOK_NS  100000
 
-/* End of the turn (ns), by device; 0: no request has it. */
-static _Atomic uint64_t turns[DEVICE_MOST];
-
 static void end_turn(struct oom_retry *room)
 {
 	uint64_t mine = room->turn;
 
 	if (mine)
-		atomic_compare_exchange_strong(&turns[room->device], &mine, 0);
+		atomic_compare_exchange_strong(&serve_state.oom_retry.turns[room->device], &mine, 0);
 	room->turn = 0;
 }
 
 /* Takes the turn for `ns` from now. Returns false if another request has it. */
 static bool take_turn(struct oom_retry *room, int device, uint64_t ns)
 {
-	uint64_t now = clock_now(), until = now + ns, before = atomic_load(&turns[device]);
+	uint64_t now = clock_now(), until = now + ns, before = atomic_load(&serve_state.oom_retry.turns[device]);
 
-	if ((before > now && before != room->turn) || !atomic_compare_exchange_strong(&turns[device], &before, until))
+	if ((before > now && before != room->turn) ||
+	    !atomic_compare_exchange_strong(&serve_state.oom_retry.turns[device], &before, until))
 		return false;
 	room->turn = until;
 	room->device = device;

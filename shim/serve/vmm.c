@@ -5,6 +5,7 @@
  * of heap memory has the block in its row, too.
  */
 #include "shim/serve/vmm.h"
+#include "shim/serve/serve_state.h"
 #include "shim/context/context.h"
 #include "shim/process/process.h"
 #include "shim/heap/block_unmapped.h"
@@ -14,19 +15,11 @@
 
 #include <string.h>
 
-/*
- * Protects the choice whether a handle, which one thread maps and another one exports, becomes the driver's or is
- * placed. Either caller takes a reference first, so that the handle does not end meanwhile.
- */
-static struct lock vmm_lock = LOCK_INIT(LOCK_VMM);
-
 #define HANDLE_OURS (UINT64_C(1) << 63)
 
 static CUmemGenericAllocationHandle new_handle(void)
 {
-	static _Atomic uint64_t last;
-
-	return HANDLE_OURS | (atomic_fetch_add(&last, 1) + 1);
+	return HANDLE_OURS | (atomic_fetch_add(&serve_state.vmm.n_handles, 1) + 1);
 }
 
 static struct heap *heap_of(int device)
@@ -272,9 +265,9 @@ CUresult vmm_expose(CUmemGenericAllocationHandle *handle, unsigned type)
 
 	if (!vmm_is_handle(ours) || !ledger_handle_map(ours))
 		return CUDA_SUCCESS; /* the driver answers */
-	lock_take(&vmm_lock);
+	lock_take(&serve_state.vmm.lock);
 	CUresult result = vmm_expose_one(handle, type);
-	lock_drop(&vmm_lock);
+	lock_drop(&serve_state.vmm.lock);
 	ledger_handle_unmap(ours, &gone);
 	account_drop(gone);
 	return result;
@@ -356,7 +349,7 @@ static CUresult map_handle(struct ledger_row *row, const struct va_range *space,
 {
 	struct ledger_row ours;
 
-	lock_take(&vmm_lock);
+	lock_take(&serve_state.vmm.lock);
 	CUresult result = find_handle(row->mapping.handle, &ours)
 			      ? vmm_judge(&ours, row->key, row->bytes, offset, flags)
 			      : CUDA_ERROR_INVALID_VALUE;
@@ -364,7 +357,7 @@ static CUresult map_handle(struct ledger_row *row, const struct va_range *space,
 		result = CUDA_ERROR_INVALID_VALUE;
 	if (result == CUDA_SUCCESS)
 		result = map_ours(&ours, space, row->key, row);
-	lock_drop(&vmm_lock);
+	lock_drop(&serve_state.vmm.lock);
 	if (result == CUDA_SUCCESS)
 		note_mapping(row, &ours, space);
 	return result;

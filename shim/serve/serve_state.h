@@ -1,0 +1,144 @@
+/*
+ * serve_state.h: everything that this room keeps for the process, in one object. Only the files of the room use it.
+ */
+#ifndef SPILLWAY_SERVE_STATE_H
+#define SPILLWAY_SERVE_STATE_H
+
+#include "policy/policy.h"
+#include "shim/base/limits.h"
+#include "shim/base/lock.h"
+#include "shim/base/socket_server.h"
+#include "shim/serve/control.h"
+#include "shim/serve/graph_scratch.h"
+
+#include <cuda.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct ledger_row;
+struct rule_count; /* alloc_decide.c */
+struct taken;      /* ipc_take.c */
+
+/* ---- alloc_decide.c ---- */
+
+/* Few programs have more callers than this; the others are looked up at each call. */
+#define LIBRARIES 256
+
+struct alloc_decide_state {
+	/*
+	 * Written by alloc_decide_start(), constant afterwards. NULL if out of memory for them: then nothing is
+	 * counted, and no cap holds.
+	 */
+	struct rule_count *counts;
+	size_t n_rules;
+	_Atomic uint64_t order; /* of the latest allocation; the first has 1 */
+	/* What is known of each library that has called, by its path: found out at its first call, and kept. */
+	_Atomic(struct policy_library *) libraries[LIBRARIES];
+};
+
+/* ---- async.c ---- */
+
+struct async_state {
+	_Atomic uint64_t n_threads; /* that have used their own default stream, ever; numbers their orders */
+};
+
+/* ---- control.c ---- */
+
+struct control_state {
+	control_answer *answer_with; /* set before the thread starts */
+	struct socket_server server; /* control_give() sets its functions */
+	_Atomic bool asked;          /* whether the policy wants the socket has been looked at */
+};
+
+/* ---- deferred_free.c ---- */
+
+struct deferred_free_state {
+	struct lock lock;                /* DEFERRED_FREE */
+	struct ledger_row *list, **tail; /* oldest first; under the lock */
+	atomic_uint n_pending;           /* rows on the list */
+	unsigned n_eventless;            /* rows among those without an event; under the lock */
+	_Atomic uint64_t n_added;        /* rows ever added */
+	atomic_uint n_ends;              /* contexts ended, ever; under the lock where it matters */
+};
+
+/* ---- graph_mend.c ---- */
+
+struct graph_mend_state {
+	struct lock lock;    /* MEND; also protects the scratch memory */
+	unsigned last_trial; /* the trial that fitted last; under the lock */
+};
+
+/* ---- graph_scratch.c ---- */
+
+#define SCRATCH_RANGES (2 * SCRATCH_KINDS * SCRATCH_KINDS)
+#define SCRATCH_UNITS  2 /* of each range */
+
+/* What is mapped in a unit. */
+enum scratch_mapped { MAPPED_NOTHING, MAPPED_OF_DEVICE, MAPPED_OF_HOST };
+
+/* The scratch memory of a device; under MEND. */
+struct scratch {
+	bool made, abandoned;
+	CUmemGenericAllocationHandle memory[MAPPED_OF_HOST + 1];
+	CUdeviceptr base;
+	unsigned char mapped[SCRATCH_RANGES][SCRATCH_UNITS]; /* enum scratch_mapped */
+};
+
+/* ---- ipc_give.c, ipc_take.c ---- */
+
+struct ipc_give_state {
+	struct lock lock;            /* IPC_SERVER: held over the start, so that a second caller finds it started */
+	struct socket_server server; /* the start sets its function */
+};
+
+struct ipc_take_state {
+	struct lock lock;   /* IPC_OPENED: the list; held while one is opened or closed */
+	struct taken *list; /* under the lock */
+};
+
+/* ---- nvtx.c ---- */
+
+struct nvtx_state {
+	pthread_key_t at_end; /* frees the ranges of a thread that ends; made once */
+	pthread_once_t key_once;
+	_Atomic uintptr_t n_domains; /* domains made, ever */
+};
+
+/* ---- oom_retry.c ---- */
+
+struct oom_retry_state {
+	_Atomic uint64_t turns[DEVICE_MOST]; /* end of the turn (ns), by device; 0: no request has it */
+};
+
+/* ---- vmm.c ---- */
+
+struct vmm_state {
+	/*
+	 * VMM: protects the choice whether a handle, which one thread maps and another one exports, becomes the
+	 * driver's or is placed. Either caller takes a reference first, so that the handle does not end meanwhile.
+	 */
+	struct lock lock;
+	_Atomic uint64_t n_handles; /* handles of ours made, ever */
+};
+
+struct serve_state {
+	struct alloc_decide_state alloc_decide;
+	struct async_state async;
+	struct control_state control;
+	struct deferred_free_state deferred_free;
+	struct graph_mend_state graph_mend;
+	struct scratch scratch[DEVICE_MOST];
+	struct ipc_give_state ipc_give;
+	struct ipc_take_state ipc_take;
+	struct nvtx_state nvtx;
+	struct oom_retry_state oom_retry;
+	struct vmm_state vmm;
+};
+
+/* Hidden, so that its address is not loaded from the GOT. */
+extern struct serve_state serve_state __attribute__((visibility("hidden")));
+
+#endif
