@@ -26,23 +26,22 @@
 #include "shim/submit/completion.h"
 #include "shim/base/lock.h"
 #include "shim/mover/mover_internal.h"
+#include "shim/mover/mover_state.h"
 #include "shim/submit/submission.h"
-
-static struct lock one = LOCK_INIT(LOCK_DISCARD); /* protects the numbers */
 
 /* Returns the number for discards of this block: a new one, unless the last one is still valid. */
 static uint64_t number_of(struct engine *engine, struct block_state *block)
 {
-	static uint64_t last;
+	struct discard_state *const state = &mover_state.discard;
 	uint64_t of_all = atomic_load(&engine->channel.everything.discarded), of_block = atomic_load(&block->discarded);
 
 	if (of_block && of_all && of_block >= of_all)
 		return of_block;
-	last++;
+	state->last++;
 	if (!of_all)
-		atomic_store(&engine->channel.everything.discarded, last);
-	atomic_store(&block->discarded, last);
-	return last;
+		atomic_store(&engine->channel.everything.discarded, state->last);
+	atomic_store(&block->discarded, state->last);
+	return state->last;
 }
 
 void discard_bytes(struct engine *engine, CUdeviceptr address, uint64_t bytes)
@@ -61,7 +60,7 @@ void discard_bytes(struct engine *engine, CUdeviceptr address, uint64_t bytes)
 	if (last > of_block)
 		last = of_block;
 
-	lock_take(&one);
+	lock_take(&mover_state.discard.lock);
 	uint64_t number = number_of(engine, block);
 	while (unit < last) {
 		uint32_t piece = atomic_load_explicit(&arena->piece[unit], memory_order_acquire);
@@ -75,7 +74,7 @@ void discard_bytes(struct engine *engine, CUdeviceptr address, uint64_t bytes)
 			atomic_store(&arena->states[piece].discard, number);
 		unit = next;
 	}
-	lock_drop(&one);
+	lock_drop(&mover_state.discard.lock);
 }
 
 /*
@@ -85,18 +84,17 @@ void discard_bytes(struct engine *engine, CUdeviceptr address, uint64_t bytes)
  */
 static bool are_all_pinned(uint64_t oldest)
 {
-	static uint64_t empty; /* stripes that were seen empty after pinning was requested */
-	static uint64_t since; /* first number that only submissions with pins can have; 0: not known */
+	struct discard_state *const state = &mover_state.discard;
 	bool held = false;
 
-	lock_take(&one);
+	lock_take(&state->lock);
 	if (submission_ask_to_pin())
-		since = empty = 0;
-	else if (since)
-		held = oldest >= since;
-	else if ((empty |= submission_empty_stripes()) == UINT64_MAX)
-		since = completion_newest() + 1;
-	lock_drop(&one);
+		state->since = state->empty = 0;
+	else if (state->since)
+		held = oldest >= state->since;
+	else if ((state->empty |= submission_empty_stripes()) == UINT64_MAX)
+		state->since = completion_newest() + 1;
+	lock_drop(&state->lock);
 	return held;
 }
 

@@ -2,6 +2,7 @@
  * Figures and trace events of moves. The link counts as busy while a move has begun and not ended.
  */
 #include "shim/mover/mover_internal.h"
+#include "shim/mover/mover_state.h"
 #include "shim/stats/stats.h"
 
 static void count_busy(struct engine *engine, uint64_t now)
@@ -20,7 +21,6 @@ void move_stats_busy(struct engine *engine)
 
 void move_stats_begin(struct engine *engine, struct move *move)
 {
-	static _Atomic uint64_t n;
 	uint64_t now = clock_now();
 	const struct migration *transit = &move->transit;
 	bool out = transit->to != CHUNK_DEVICE;
@@ -31,7 +31,7 @@ void move_stats_begin(struct engine *engine, struct move *move)
 	move->number = 0;
 	if (!trace_is_on())
 		return;
-	move->number = atomic_fetch_add(&n, 1) + 1;
+	move->number = atomic_fetch_add(&mover_state.n_moves_traced, 1) + 1;
 	uint64_t old = trace_device(migration_lender(engine->heap, transit, false));
 	uint64_t new = trace_device(migration_lender(engine->heap, transit, true));
 	trace_event_at(move, now, move->number, (uint64_t)engine->device->ordinal,

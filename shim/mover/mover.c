@@ -10,6 +10,7 @@
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
 #include "shim/mover/mover_internal.h"
+#include "shim/mover/mover_state.h"
 #include "shim/submit/submission.h"
 #include "shim/stats/stats.h"
 #include "shim/base/thread.h"
@@ -49,17 +50,15 @@ static void mover_nap(struct engine *engine, uint64_t ns, unsigned n_waiters)
 	lock_drop(&engine->channel.wake_lock);
 }
 
-/* Number of engines whose mover runs. While it is not 0, submissions are tracked. */
-static unsigned n_alive;
-static struct lock alive_lock = LOCK_INIT(LOCK_MOVERS);
-
 static void count_alive(const struct engine *engine, bool alive)
 {
-	lock_take(&alive_lock);
-	n_alive += alive ? 1 : -1u;
-	if (alive || !n_alive)
+	struct alive_state *const state = &mover_state.alive;
+
+	lock_take(&state->lock);
+	state->n += alive ? 1 : -1u;
+	if (alive || !state->n)
 		submission_set_tracking(alive, !engine->exact);
-	lock_drop(&alive_lock);
+	lock_drop(&state->lock);
 }
 
 /* Ends the engine: maps what can still be mapped; after that no submission is held back from this device's memory. */

@@ -20,6 +20,7 @@
 #include "shim/device/peer.h"
 #include "shim/driver/real.h"
 #include "shim/mover/mover_internal.h"
+#include "shim/mover/mover_state.h"
 #include "shim/submit/submission.h"
 #include "shim/stats/stats.h"
 
@@ -30,16 +31,9 @@
 #define QUIESCE_BACKOFF_MOST  5000000000u
 #define PATIENCE_MOST     400000000u
 
-/*
- * At most one gap in the process, because all gaps use the one gate. Suspended engines keep it closed for all devices
- * between their gaps.
- */
-static struct lock one_gap = LOCK_INIT(LOCK_QUIESCE);
-static unsigned n_suspended;
-
 static void open_locked(void)
 {
-	if (n_suspended)
+	if (mover_state.quiescing.n_suspended)
 		gate_undrain();
 	else
 		gate_open();
@@ -123,7 +117,7 @@ static bool wait_until_idle(struct engine *engine, uint64_t devices, uint64_t be
  */
 static bool wait_until_quiet(struct engine *engine, uint64_t devices, uint64_t begin)
 {
-	gate_for(n_suspended ? CONTEXT_ALL_DEVICES : devices);
+	gate_for(mover_state.quiescing.n_suspended ? CONTEXT_ALL_DEVICES : devices);
 	while (!submission_is_quiet_on(devices)) {
 		if (!goes_on_waiting(engine, devices, begin))
 			return false;
@@ -181,8 +175,8 @@ bool quiesce_close(struct engine *engine, bool whole)
 	engine->quiesce.moved_in = engine->stats.moved_in;
 	engine->quiesce.moved_out = engine->stats.moved_out;
 
-	lock_take(&one_gap);
-	gate_for(n_suspended ? CONTEXT_ALL_DEVICES : who_may_touch(engine, whole));
+	lock_take(&mover_state.quiescing.lock);
+	gate_for(mover_state.quiescing.n_suspended ? CONTEXT_ALL_DEVICES : who_may_touch(engine, whole));
 	gate_drain();
 	engine->quiesce.newest = completion_newest();
 	engine->quiesce.done = 0;
@@ -204,7 +198,7 @@ bool quiesce_close(struct engine *engine, bool whole)
 	let_touch(engine);
 give_up:
 	open_locked();
-	lock_drop(&one_gap);
+	lock_drop(&mover_state.quiescing.lock);
 	stats_add(STAT_gaps_given_up, 1);
 	tell_gap(engine, true);
 	engine->quiesce.backoff = engine->quiesce.backoff ? 2 * engine->quiesce.backoff : QUIESCE_BACKOFF_LEAST;
@@ -228,7 +222,7 @@ void quiesce_open(struct engine *engine)
 	}
 	let_touch(engine);
 	open_locked();
-	lock_drop(&one_gap);
+	lock_drop(&mover_state.quiescing.lock);
 	stats_add(STAT_gaps, 1);
 	stats_add(STAT_gap_us, (clock_now() - engine->quiesce.began) / 1000);
 	stats_time(HISTOGRAM_gap_ns, engine->quiesce.began);
@@ -243,21 +237,21 @@ void quiesce_keep_closed(struct engine *engine)
 	engine->link.in_gap = false;
 	let_touch(engine);
 	gate_for(CONTEXT_ALL_DEVICES);
-	n_suspended++;
-	lock_drop(&one_gap);
+	mover_state.quiescing.n_suspended++;
+	lock_drop(&mover_state.quiescing.lock);
 }
 
 void quiesce_resume(struct engine *engine)
 {
-	lock_take(&one_gap);
+	lock_take(&mover_state.quiescing.lock);
 	if (engine->quiesce.suspended) {
 		engine->quiesce.suspended = false;
 		atomic_store(&engine->quiesce.is_away, false);
 		heap_lend(engine->heap, true);
-		n_suspended--;
+		mover_state.quiescing.n_suspended--;
 		open_locked();
 	}
-	lock_drop(&one_gap);
+	lock_drop(&mover_state.quiescing.lock);
 }
 
 /* ---- what to move ---- */

@@ -11,6 +11,7 @@
 #include "shim/driver/real.h"
 #include "shim/submit/completion.h"
 #include "shim/mover/mover_internal.h"
+#include "shim/mover/mover_state.h"
 #include "shim/plan/move_limits.h"
 #include "shim/submit/submission.h"
 #include "shim/stats/stats.h"
@@ -43,14 +44,9 @@
 #define AWAIT_MS     1000
 #define TELL_MS      2000 /* ms: at the end of the process, for a report that is being written, on a loaded machine */
 
-static _Atomic(struct engine *) engines[DEVICE_MOST];
-static struct lock start_one = LOCK_INIT(LOCK_ENGINE_START);
-
-static bool registered;
-
 static struct engine *engine_of(const struct device *device)
 {
-	return atomic_load_explicit(&engines[device->ordinal], memory_order_acquire);
+	return atomic_load_explicit(&mover_state.spill.engines[device->ordinal], memory_order_acquire);
 }
 
 static void spill_start(struct device *device, enum policy_spill mode)
@@ -69,10 +65,10 @@ static void spill_start(struct device *device, enum policy_spill mode)
 	 * Runs before the driver's own handlers, which were registered first: the driver must not be called while it
 	 * shuts down.
 	 */
-	if (engine && !registered)
-		registered = atexit(spill_end) == 0;
+	if (engine && !mover_state.spill.registered)
+		mover_state.spill.registered = atexit(spill_end) == 0;
 	if (engine)
-		atomic_store_explicit(&engines[device->ordinal], engine, memory_order_release);
+		atomic_store_explicit(&mover_state.spill.engines[device->ordinal], engine, memory_order_release);
 }
 
 void spill_pressure(struct device *device)
@@ -85,10 +81,10 @@ void spill_pressure(struct device *device)
 		log_once("this driver is older than CUDA 12.5: what is spilled does not move");
 		return;
 	}
-	lock_take(&start_one);
+	lock_take(&mover_state.spill.lock);
 	if (!engine_of(device))
 		spill_start(device, mode);
-	lock_drop(&start_one);
+	lock_drop(&mover_state.spill.lock);
 }
 
 /* Builds with a sanitizer copy this many times more slowly on the simulated GPU. The root CMakeLists.txt defines it. */
@@ -111,7 +107,7 @@ uint64_t spill_room_ns(uint64_t bytes)
 static bool others_move(const struct device *device)
 {
 	for (unsigned i = 0; i < DEVICE_MOST; i++) {
-		const struct engine *engine = atomic_load(&engines[i]);
+		const struct engine *engine = atomic_load(&mover_state.spill.engines[i]);
 
 		if (engine && engine->device != device && !atomic_load(&engine->channel.dead))
 			return true;
@@ -205,7 +201,7 @@ void spill_discard_behind(struct device *device, CUdeviceptr address, uint64_t b
 
 void spill_await(CUcontext green, int device)
 {
-	if (device >= 0 && device < DEVICE_MOST && atomic_load(&engines[device]))
+	if (device >= 0 && device < DEVICE_MOST && atomic_load(&mover_state.spill.engines[device]))
 		context_await(green, AWAIT_MS);
 }
 
@@ -237,7 +233,7 @@ bool spill_context_ending(CUcontext context)
 	bool may = context_ending(context);
 	may = completion_context_ending(context) && may;
 	for (unsigned i = 0; i < DEVICE_MOST && may; i++) {
-		struct engine *engine = atomic_load(&engines[i]);
+		struct engine *engine = atomic_load(&mover_state.spill.engines[i]);
 
 		may = !engine || has_let_go(engine, context);
 	}
@@ -260,7 +256,7 @@ void spill_end(void)
 	if (process_stage() == STAGE_FORKED)
 		return;
 	for (unsigned i = 0; i < DEVICE_MOST; i++) {
-		struct engine *engine = atomic_load(&engines[i]);
+		struct engine *engine = atomic_load(&mover_state.spill.engines[i]);
 
 		if (engine && !atomic_load(&engine->channel.dead))
 			engine_ask(engine, ORDER_STOP, NULL, 0, STOP_MS, NULL);
@@ -283,7 +279,7 @@ static enum sw_status ask_all(enum engine_order order, uint64_t *ret_bytes)
 	uint64_t sum = 0;
 
 	for (unsigned i = 0; i < DEVICE_MOST; i++) {
-		struct engine *engine = atomic_load(&engines[i]);
+		struct engine *engine = atomic_load(&mover_state.spill.engines[i]);
 		uint64_t bytes = 0;
 
 		if (!engine)
