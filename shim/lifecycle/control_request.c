@@ -13,6 +13,7 @@
  * after another.
  */
 #include "shim/lifecycle/control_request.h"
+#include "shim/lifecycle/lifecycle_state.h"
 #include "shim/mover/spill.h"
 
 #include <stdatomic.h>
@@ -23,19 +24,17 @@
 
 enum { VERB = 64 }; /* bytes for a verb; no valid one is longer */
 
-static _Atomic bool suspended;
-static _Atomic uint64_t given_back;
-
 enum sw_status control_suspend(uint64_t *ret_bytes)
 {
+	struct suspension_state *const state = &lifecycle_state.suspension;
 	uint64_t bytes = 0;
 	enum sw_status status = spill_suspend(&bytes);
 
 	if (status != SW_OK)
 		return status;
 	/* A second suspension may give nothing more back; what the first one gave back still counts. */
-	if (!atomic_exchange(&suspended, true) || bytes > atomic_load(&given_back))
-		atomic_store(&given_back, bytes);
+	if (!atomic_exchange(&state->suspended, true) || bytes > atomic_load(&state->given_back))
+		atomic_store(&state->given_back, bytes);
 	if (ret_bytes)
 		*ret_bytes = bytes;
 	return SW_OK;
@@ -48,8 +47,8 @@ enum sw_status control_resume(uint64_t *ret_bytes)
 
 	if (status != SW_OK)
 		return status;
-	atomic_store(&suspended, false);
-	atomic_store(&given_back, 0);
+	atomic_store(&lifecycle_state.suspension.suspended, false);
+	atomic_store(&lifecycle_state.suspension.given_back, 0);
 	if (ret_bytes)
 		*ret_bytes = bytes;
 	return SW_OK;
@@ -102,13 +101,15 @@ static unsigned long take_version(const char *request, char verb[VERB])
 
 static void control_request_obey(const char *verb, char reply[CONTROL_MOST_REPLY])
 {
+	struct suspension_state *const state = &lifecycle_state.suspension;
+
 	if (!strcmp(verb, "suspend"))
 		control_request_act(control_suspend, reply);
 	else if (!strcmp(verb, "resume"))
 		control_request_act(control_resume, reply);
 	else if (!strcmp(verb, "status"))
-		snprintf(reply, CONTROL_MOST_REPLY, "ok %llu %s", (unsigned long long)atomic_load(&given_back),
-			 atomic_load(&suspended) ? "suspended" : "running");
+		snprintf(reply, CONTROL_MOST_REPLY, "ok %llu %s", (unsigned long long)atomic_load(&state->given_back),
+			 atomic_load(&state->suspended) ? "suspended" : "running");
 	else
 		snprintf(reply, CONTROL_MOST_REPLY, "error unknown request; suspend, resume and status are known");
 }

@@ -2,6 +2,7 @@
  * The summary in the log at the end of the process.
  */
 #include "shim/lifecycle/exit_summary.h"
+#include "shim/lifecycle/lifecycle_state.h"
 #include "shim/base/clock.h"
 #include "shim/base/lock.h"
 #include "shim/base/log.h"
@@ -17,23 +18,22 @@
 
 void exit_summary_print(void)
 {
-	static struct summary summary; /* large, and at exit the stack may be small */
-	static struct lock one = LOCK_INIT(LOCK_SUMMARY);
+	struct summary *const summary = &lifecycle_state.summary.text;
 	char names[200];
 
 	/* At exit no lock may be waited for: the thread that held it may have ended. */
-	if (!lock_try(&one))
+	if (!lock_try(&lifecycle_state.summary.lock))
 		return;
 	sampler_sample();
-	summary_make(&stats, clock_now(), *trace_path() ? trace_path() : NULL, &summary);
-	for (unsigned i = 0; i < summary.n; i++)
-		log_line("%s", summary.line[i].text);
+	summary_make(&stats, clock_now(), *trace_path() ? trace_path() : NULL, summary);
+	for (unsigned i = 0; i < summary->n; i++)
+		log_line("%s", summary->line[i].text);
 	if (policy_observe(process_policy()))
 		alloc_decide_print();
 	if (stats_get(STAT_unknown_names))
 		log_line("  %llu entry points asked for that we do not know: %s",
 			 (unsigned long long)stats_get(STAT_unknown_names), stats_unknown_names(names, sizeof(names)));
-	lock_drop(&one);
+	lock_drop(&lifecycle_state.summary.lock);
 }
 
 void exit_summary_end(void)

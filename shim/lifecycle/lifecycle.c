@@ -13,6 +13,7 @@
  * CUDA call: the driver may have ended already.
  */
 #include "shim/lifecycle/lifecycle.h"
+#include "shim/lifecycle/lifecycle_state.h"
 #include "shim/base/libc.h"
 #include "shim/base/log.h"
 #include "shim/lifecycle/modules.h"
@@ -22,8 +23,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-static pid_t owner; /* the process that is running */
 
 static bool is_strict(void)
 {
@@ -72,7 +71,7 @@ static enum stage read_policy(void)
 		say_warnings(&errors);
 	policy_errors_free(&errors);
 	if (read) {
-		owner = getpid();
+		lifecycle_state.owner = getpid();
 		process_on_cloned(modules_child);
 		process_make_fork_page();
 		modules_start(read);
@@ -150,7 +149,7 @@ __attribute__((destructor)) static void lifecycle_end(void)
 	enum stage stage = process_stage();
 
 	/* In a child for which no fork handler ran (_Fork(), clone()), page, file and folder belong to the parent. */
-	if (stage == STAGE_RUNNING && owner != getpid())
+	if (stage == STAGE_RUNNING && lifecycle_state.owner != getpid())
 		return;
 	modules_end(stage == STAGE_RUNNING);
 	atomic_store(&process_stage_now, STAGE_ENDING);

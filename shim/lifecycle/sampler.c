@@ -2,6 +2,7 @@
  * The sampler: copies page faults and the time into the statistics page and the trace, about once a second.
  */
 #include "shim/lifecycle/sampler.h"
+#include "shim/lifecycle/lifecycle_state.h"
 #include "policy/policy.h"
 #include "shim/base/clock.h"
 #include "shim/accounting/quota.h"
@@ -74,11 +75,10 @@ void sampler_start(const struct policy *policy)
 
 void sampler_sample(void)
 {
-	static struct lock one = LOCK_INIT(LOCK_SAMPLER);
 	char line[FAULTS_LINE];
 
 	/* A thread that holds the lock does the work; at exit no lock may be waited for. */
-	if (!lock_try(&one))
+	if (!lock_try(&lifecycle_state.sampler_lock))
 		return;
 	stats_find_again();
 	atomic_store_explicit(&stats.last_clock, clock_now(), memory_order_relaxed);
@@ -86,7 +86,7 @@ void sampler_sample(void)
 		put_all_faults();
 		stats_set_line(faults_source(line, sizeof(line)));
 	}
-	lock_drop(&one);
+	lock_drop(&lifecycle_state.sampler_lock);
 }
 
 void sampler_tick(void)

@@ -1,0 +1,39 @@
+/*
+ * lifecycle_state.h: everything that this room keeps for the process, in one object. Only the files of the room use it.
+ */
+#ifndef SPILLWAY_LIFECYCLE_STATE_H
+#define SPILLWAY_LIFECYCLE_STATE_H
+
+#include "shim/base/lock.h"
+#include "shim/stats/summary.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* ---- control_request.c ---- */
+
+struct suspension_state {
+	_Atomic bool suspended;
+	_Atomic uint64_t given_back; /* bytes of the device, since the first suspension; 0: not suspended */
+};
+
+/* ---- exit_summary.c ---- */
+
+struct exit_summary_state {
+	struct lock lock;    /* SUMMARY: held while it is made and printed */
+	struct summary text; /* under the lock. Large, and at exit the stack may be small. */
+};
+
+struct lifecycle_state {
+	pid_t owner; /* the process that is running (lifecycle.c) */
+	struct suspension_state suspension;
+	struct exit_summary_state summary;
+	struct lock sampler_lock; /* SAMPLER: the thread that holds it takes the sample (sampler.c) */
+};
+
+/* Hidden, so that its address is not loaded from the GOT. */
+extern struct lifecycle_state lifecycle_state __attribute__((visibility("hidden")));
+
+#endif
