@@ -10,6 +10,7 @@
 #include "shim/device/peer.h"
 #include "shim/submit/completion.h"
 #include "shim/submit/submission_internal.h"
+#include "shim/submit/submit_state.h"
 #include "shim/stats/stats.h"
 #include "shim/trace/trace.h"
 
@@ -31,7 +32,8 @@ static unsigned n_marks(const struct submission *use)
 
 static struct block_state *mark_at(const struct submission *use, unsigned i)
 {
-	return i < use->n_held ? use->held[i].mark : &submission_arenas[i - use->n_held].channel->everything;
+	return i < use->n_held ? use->held[i].mark
+			       : &submit_state.submission.arenas[i - use->n_held].channel->everything;
 }
 
 /*
@@ -97,7 +99,7 @@ static unsigned admit_look(const struct submission *use)
 	for (unsigned i = 0; i < use->n_held; i++)
 		admit_see(use->held[i].mark, &unmapped, &away, &discarded);
 	for (unsigned i = 0; i < use->n_all; i++)
-		admit_see(&submission_arenas[i].channel->everything, &unmapped, &away, &discarded);
+		admit_see(&submit_state.submission.arenas[i].channel->everything, &unmapped, &away, &discarded);
 	return (unmapped ? SEEN_UNMAPPED : 0) | (away ? SEEN_AWAY : 0) | (discarded ? SEEN_DISCARDED : 0);
 }
 
@@ -129,7 +131,7 @@ static uint64_t named_devices(const struct submission *use, unsigned n)
 	uint64_t devices = 0;
 
 	if (n == 1)
-		return use->n_held ? submission_arenas[0].device : 0;
+		return use->n_held ? submit_state.submission.arenas[0].device : 0;
 	for (unsigned i = 0; i < use->n_held; i++) {
 		if (use->held[i].channel != last)
 			devices |= use->held[i].channel->device;
@@ -144,7 +146,7 @@ static uint64_t named_devices(const struct submission *use, unsigned n)
  */
 static void log_it(struct submission *use, bool with_ticket)
 {
-	unsigned n = atomic_load(&submission_n_arenas);
+	unsigned n = atomic_load(&submit_state.submission.n_arenas);
 	struct inflight_ticket ticket = {0};
 	bool heard = true;
 
@@ -154,9 +156,9 @@ static void log_it(struct submission *use, bool with_ticket)
 		ticket = inflight_ticket_take(use->place);
 	uint64_t devices = named_devices(use, n);
 	for (unsigned i = 0; i < n; i++)
-		if (devices & submission_arenas[i].device)
-			heard &=
-			    channel_post(submission_arenas[i].channel, use->function, use->named, use->n_named, ticket);
+		if (devices & submit_state.submission.arenas[i].device)
+			heard &= channel_post(submit_state.submission.arenas[i].channel, use->function, use->named,
+					      use->n_named, ticket);
 	if (with_ticket && !heard)
 		inflight_ticket_give_back(use->place, 0);
 	use->has_ticket = with_ticket && heard;
@@ -172,12 +174,13 @@ static bool may_have_ticket(const struct submission *use, uint32_t state)
 /* Returns for how long the process was stopped during the wait, in ns. */
 static uint64_t wait_for_it(const struct submission *use)
 {
-	unsigned n = atomic_load(&submission_n_arenas);
+	unsigned n = atomic_load(&submit_state.submission.n_arenas);
 	uint64_t devices = use->unknown ? UINT64_MAX : named_devices(use, n), stopped = 0;
 
 	for (unsigned i = 0; i < n; i++)
-		if (devices & submission_arenas[i].device)
-			stopped += channel_wait(submission_arenas[i].channel, use->named, use->n_named, use->unknown);
+		if (devices & submit_state.submission.arenas[i].device)
+			stopped += channel_wait(submit_state.submission.arenas[i].channel, use->named, use->n_named,
+						use->unknown);
 	return stopped;
 }
 
@@ -258,9 +261,9 @@ static void pin_named(struct submission *use)
 {
 	int saved = errno;
 
-	if ((!use->n_named && !use->unknown) || !atomic_load(&submission_n_arenas))
+	if ((!use->n_named && !use->unknown) || !atomic_load(&submit_state.submission.n_arenas))
 		return;
-	use->n_all = use->unknown ? atomic_load(&submission_n_arenas) : 0;
+	use->n_all = use->unknown ? atomic_load(&submit_state.submission.n_arenas) : 0;
 	uint32_t state = atomic_load(&submission_state);
 	if (state & SUBMISSION_PINNING)
 		admit_pin(use);
@@ -278,13 +281,14 @@ static void pin_named(struct submission *use)
  */
 static bool is_late(const struct submission *use, uint32_t state)
 {
-	return state & SUBMISSION_TRACKING && (!use->tracked || use->n_arenas != atomic_load(&submission_n_arenas));
+	return state & SUBMISSION_TRACKING &&
+	       (!use->tracked || use->n_arenas != atomic_load(&submit_state.submission.n_arenas));
 }
 
 static void pin_late(struct submission *use)
 {
 	admit_unpin(use);
-	use->n_arenas = atomic_load(&submission_n_arenas);
+	use->n_arenas = atomic_load(&submit_state.submission.n_arenas);
 	use->tracked = use->unknown = true;
 	pin_named(use);
 }
@@ -337,13 +341,13 @@ static struct submission_stripe *enter_as(const struct submission *use, uint32_t
 static uint64_t admit_owners(const struct submission *use)
 {
 	bool is_graph = use->id == HOOK_cuGraphLaunch || use->id == HOOK_cuGraphLaunch_ptsz;
-	unsigned n = atomic_load(&submission_n_arenas);
+	unsigned n = atomic_load(&submit_state.submission.n_arenas);
 	uint64_t devices = 0;
 
 	if (!use->unknown && (!is_graph || atomic_load(&submission_state) & SUBMISSION_TICKETS))
 		return named_devices(use, n);
 	for (unsigned i = 0; i < n; i++)
-		devices |= submission_arenas[i].device;
+		devices |= submit_state.submission.arenas[i].device;
 	return devices;
 }
 
@@ -378,7 +382,7 @@ struct submission_stripe *admit(struct submission *use)
 		bool late = use && is_late(use, state);
 		uint64_t others = admit_apart(use, state);
 		bool stop = state & (SUBMISSION_DRAINING | SUBMISSION_CLOSED) && !enter_depth &&
-			    atomic_load(&gate_devices) & ~others;
+			    atomic_load(&submit_state.gate.devices) & ~others;
 		bool loose = use && is_loose(use, state, stop);
 
 		if (__builtin_expect(!late && !stop && !loose, 1)) {
@@ -418,7 +422,7 @@ void submission_close(struct submission *use, struct submission_stripe *stripe)
 {
 	if (use) {
 		const struct channel *channel = use->n_held  ? use->held[0].channel
-						: use->n_all ? submission_arenas[0].channel
+						: use->n_all ? submit_state.submission.arenas[0].channel
 							     : NULL;
 		int saved = errno;
 		uint64_t number = use->only_traced ? 0 : admit_count(use, channel && channel_is_hungry(channel));

@@ -18,13 +18,12 @@
  */
 #define STRIDE 16
 
-static _Atomic uint64_t newest;
 /* Whether this thread has submitted since its last flush or event. */
 static __thread bool has_submitted __attribute__((tls_model("initial-exec")));
 
 uint64_t completion_newest(void)
 {
-	return atomic_load(&newest);
+	return atomic_load(&submit_state.completion.newest);
 }
 
 /* ---- submitting ---- */
@@ -120,9 +119,9 @@ uint64_t completion_submitted(CUstream stream, bool per_thread, const struct com
 			      bool hurry)
 {
 	struct tracker *tracker = completion_stream(stream, per_thread);
-	uint64_t number = atomic_fetch_add(&newest, 1) + 1;
+	uint64_t number = atomic_fetch_add(&submit_state.completion.newest, 1) + 1;
 
-	recent_submissions_note(number, what, (unsigned)(tracker - completion_trackers));
+	recent_submissions_note(number, what, (unsigned)(tracker - submit_state.completion.trackers));
 
 	if (!tracker->first)
 		tracker->first = number;
@@ -194,7 +193,8 @@ static void look_locked(struct tracker *tracker, CUcontext current)
 
 uint64_t completion_oldest_elsewhere(CUstream stream, bool per_thread)
 {
-	struct tracker *own = completion_stream(stream, per_thread), *shared = &completion_trackers[TRACKERS];
+	struct tracker *own = completion_stream(stream, per_thread),
+		       *shared = &submit_state.completion.trackers[TRACKERS];
 	CUcontext current = context_current();
 	uint64_t oldest = UINT64_MAX;
 
@@ -203,7 +203,7 @@ uint64_t completion_oldest_elsewhere(CUstream stream, bool per_thread)
 		return 0;
 	CUstreamCaptureMode mode = capture_relax();
 	/* Several streams share the last row, so it counts as another stream even for those. */
-	for (struct tracker *tracker = completion_trackers; tracker <= shared; tracker++) {
+	for (struct tracker *tracker = submit_state.completion.trackers; tracker <= shared; tracker++) {
 		if (tracker == own && own != shared)
 			continue;
 		lock_take(&tracker->lock);
@@ -249,16 +249,17 @@ static uint64_t oldest_told_locked(const struct tracker *tracker, CUdevice owner
 uint64_t completion_poll(CUdevice owner, uint64_t devices, bool look_after_tails, CUresult *ret_error)
 {
 	/* Must be read first: the result says nothing about submissions that are counted later. */
-	uint64_t result = atomic_load(&newest), all = result;
+	uint64_t result = atomic_load(&submit_state.completion.newest), all = result;
 	struct completion_answers answers = {0};
 	CUcontext tail = NULL, other_tail = NULL;
 	bool any_others = false;
 
-	lock_take(&completion_table_lock);
+	lock_take(&submit_state.completion.table_lock);
 	completion_context_poll_locked(&answers);
 	unsigned n = completion_n_trackers();
 	for (unsigned i = 0; i <= n; i++) {
-		struct tracker *tracker = i < n ? &completion_trackers[i] : &completion_trackers[TRACKERS];
+		struct tracker *tracker =
+		    i < n ? &submit_state.completion.trackers[i] : &submit_state.completion.trackers[TRACKERS];
 
 		lock_take(&tracker->lock);
 		if (!tracker->ending)
@@ -271,7 +272,7 @@ uint64_t completion_poll(CUdevice owner, uint64_t devices, bool look_after_tails
 		any_others |= i == n && tracker->first;
 		lock_drop(&tracker->lock);
 	}
-	lock_drop(&completion_table_lock);
+	lock_drop(&submit_state.completion.table_lock);
 	if (answers.error != CUDA_SUCCESS && !answers.any_good)
 		*ret_error = answers.error;
 	/* Tails that do not matter to `owner` come second; they are looked after so that their rows can be reused. */
@@ -287,9 +288,10 @@ bool completion_touches(CUdevice owner, uint64_t devices)
 	bool any = false;
 
 	for (unsigned i = 0; i < COMPLETION_STREAMS && !any; i++) {
-		lock_take(&completion_trackers[i].lock);
-		any = !is_of(&completion_trackers[i], devices) && oldest_told_locked(&completion_trackers[i], owner);
-		lock_drop(&completion_trackers[i].lock);
+		lock_take(&submit_state.completion.trackers[i].lock);
+		any = !is_of(&submit_state.completion.trackers[i], devices) &&
+		      oldest_told_locked(&submit_state.completion.trackers[i], owner);
+		lock_drop(&submit_state.completion.trackers[i].lock);
 	}
 	return any;
 }
@@ -297,12 +299,12 @@ bool completion_touches(CUdevice owner, uint64_t devices)
 void completion_each_in_flight(void (*visit)(void *argument, unsigned row, const struct completion_what *what),
 			       void *argument)
 {
-	uint64_t first[COMPLETION_STREAMS], last = atomic_load(&newest);
+	uint64_t first[COMPLETION_STREAMS], last = atomic_load(&submit_state.completion.newest);
 
 	for (unsigned i = 0; i < COMPLETION_STREAMS; i++) {
-		lock_take(&completion_trackers[i].lock);
-		first[i] = completion_trackers[i].first;
-		lock_drop(&completion_trackers[i].lock);
+		lock_take(&submit_state.completion.trackers[i].lock);
+		first[i] = submit_state.completion.trackers[i].first;
+		lock_drop(&submit_state.completion.trackers[i].lock);
 	}
 	for (uint64_t number = recent_submissions_oldest(last); number <= last; number++) {
 		struct completion_what what;

@@ -8,40 +8,23 @@
 #include "shim/context/context.h"
 #include "shim/driver/real.h"
 #include "shim/submit/completion_internal.h"
-
-/* Contexts with an event for their tail at once; enough for all, so that no device waits for another's busy context. */
-#define TAILS CONTEXT_MOST
-
-static struct {
-	CUcontext context, owner; /* of the tail; of the event, which for a green context is its primary context */
-	CUevent event;
-	uint64_t number;
-	bool under_way;
-} tails[TAILS];         /* under completion_table_lock */
-static unsigned n_ends; /* contexts that ended or tried to, ever; under completion_table_lock */
-
-/* The shared row: submissions up to `number` are complete once all contexts have passed the events in `idle`. */
-static struct {
-	enum { OTHERS_NOT_ASKED, OTHERS_BEING_ASKED, OTHERS_ASKED } state;
-	struct context_idle idle;
-	uint64_t number;
-} others; /* under completion_table_lock */
+#include "shim/submit/submit_state.h"
 
 /* ---- tails ---- */
 
 static void poll_tails(struct completion_answers *answers)
 {
-	for (unsigned i = 0; i < TAILS; i++) {
-		if (!tails[i].under_way)
+	for (unsigned i = 0; i < COMPLETION_TAILS; i++) {
+		if (!submit_tables.tails.at[i].under_way)
 			continue;
-		CUresult result = REAL(cuEventQuery)(tails[i].event);
+		CUresult result = REAL(cuEventQuery)(submit_tables.tails.at[i].event);
 		completion_answered(answers, result);
 		if (result == CUDA_ERROR_NOT_READY)
 			continue;
-		tails[i].under_way = false;
-		REAL(cuEventDestroy_v2)(tails[i].event);
+		submit_tables.tails.at[i].under_way = false;
+		REAL(cuEventDestroy_v2)(submit_tables.tails.at[i].event);
 		if (result == CUDA_SUCCESS)
-			completion_streams_pass(tails[i].context, tails[i].number);
+			completion_streams_pass(submit_tables.tails.at[i].context, submit_tables.tails.at[i].number);
 	}
 }
 
@@ -51,13 +34,13 @@ static void poll_tails(struct completion_answers *answers)
  */
 static unsigned free_tail(CUcontext context)
 {
-	unsigned found = TAILS;
+	unsigned found = COMPLETION_TAILS;
 
-	for (unsigned i = 0; i < TAILS; i++) {
-		if (!tails[i].under_way)
+	for (unsigned i = 0; i < COMPLETION_TAILS; i++) {
+		if (!submit_tables.tails.at[i].under_way)
 			found = i;
-		else if (tails[i].context == context)
-			return TAILS;
+		else if (submit_tables.tails.at[i].context == context)
+			return COMPLETION_TAILS;
 	}
 	return found;
 }
@@ -71,29 +54,29 @@ void completion_context_look_after(CUcontext context, uint64_t number)
 {
 	bool gone;
 
-	lock_take(&completion_table_lock);
-	unsigned found = free_tail(context), ends = n_ends;
-	lock_drop(&completion_table_lock);
-	if (found == TAILS || !capture_pause())
+	lock_take(&submit_state.completion.table_lock);
+	unsigned found = free_tail(context), ends = submit_tables.tails.n_ends;
+	lock_drop(&submit_state.completion.table_lock);
+	if (found == COMPLETION_TAILS || !capture_pause())
 		return;
 	CUevent event = context_record(context, &gone);
 	capture_resume();
 	if (gone)
 		completion_streams_pass(context, number);
-	lock_take(&completion_table_lock);
-	if (event && ends == n_ends) {
+	lock_take(&submit_state.completion.table_lock);
+	if (event && ends == submit_tables.tails.n_ends) {
 		found = free_tail(context);
-		if (found == TAILS) {
+		if (found == COMPLETION_TAILS) {
 			REAL(cuEventDestroy_v2)(event);
 		} else {
-			tails[found].context = context;
-			tails[found].owner = context_whole(context);
-			tails[found].event = event;
-			tails[found].number = number;
-			tails[found].under_way = true;
+			submit_tables.tails.at[found].context = context;
+			submit_tables.tails.at[found].owner = context_whole(context);
+			submit_tables.tails.at[found].event = event;
+			submit_tables.tails.at[found].number = number;
+			submit_tables.tails.at[found].under_way = true;
 		}
 	}
-	lock_drop(&completion_table_lock);
+	lock_drop(&submit_state.completion.table_lock);
 }
 
 /* ---- the shared row ---- */
@@ -107,33 +90,33 @@ void completion_context_ask_for_others(uint64_t number)
 {
 	struct context_idle idle;
 
-	lock_take(&completion_table_lock);
-	bool ask = others.state == OTHERS_NOT_ASKED;
+	lock_take(&submit_state.completion.table_lock);
+	bool ask = submit_tables.others.state == OTHERS_NOT_ASKED;
 	if (ask)
-		others.state = OTHERS_BEING_ASKED;
-	lock_drop(&completion_table_lock);
+		submit_tables.others.state = OTHERS_BEING_ASKED;
+	lock_drop(&submit_state.completion.table_lock);
 	if (!ask)
 		return;
 	bool asked = context_idle_ask(CONTEXT_ALL_DEVICES, &idle);
-	lock_take(&completion_table_lock);
-	others.state = asked ? OTHERS_ASKED : OTHERS_NOT_ASKED;
+	lock_take(&submit_state.completion.table_lock);
+	submit_tables.others.state = asked ? OTHERS_ASKED : OTHERS_NOT_ASKED;
 	if (asked) {
-		others.idle = idle;
-		others.number = number;
+		submit_tables.others.idle = idle;
+		submit_tables.others.number = number;
 	}
-	lock_drop(&completion_table_lock);
+	lock_drop(&submit_state.completion.table_lock);
 }
 
 static void poll_others(void)
 {
-	if (others.state != OTHERS_ASKED)
+	if (submit_tables.others.state != OTHERS_ASKED)
 		return;
-	enum context_idleness state = context_idle_look(&others.idle);
+	enum context_idleness state = context_idle_look(&submit_tables.others.idle);
 	if (state == CONTEXT_BUSY)
 		return;
-	others.state = OTHERS_NOT_ASKED;
+	submit_tables.others.state = OTHERS_NOT_ASKED;
 	if (state == CONTEXT_IDLE)
-		completion_others_pass(others.number);
+		completion_others_pass(submit_tables.others.number);
 }
 
 void completion_context_poll_locked(struct completion_answers *answers)
@@ -146,22 +129,23 @@ void completion_context_poll_locked(struct completion_answers *answers)
 
 bool completion_context_ending(CUcontext context)
 {
-	lock_take(&completion_table_lock);
-	n_ends++;
+	lock_take(&submit_state.completion.table_lock);
+	submit_tables.tails.n_ends++;
 	completion_streams_ending_locked(context);
-	for (unsigned i = 0; i < TAILS; i++) {
-		if (tails[i].under_way && (tails[i].context == context || tails[i].owner == context)) {
-			REAL(cuEventDestroy_v2)(tails[i].event);
-			tails[i].under_way = false;
+	for (unsigned i = 0; i < COMPLETION_TAILS; i++) {
+		if (submit_tables.tails.at[i].under_way &&
+		    (submit_tables.tails.at[i].context == context || submit_tables.tails.at[i].owner == context)) {
+			REAL(cuEventDestroy_v2)(submit_tables.tails.at[i].event);
+			submit_tables.tails.at[i].under_way = false;
 		}
 	}
-	lock_drop(&completion_table_lock);
+	lock_drop(&submit_state.completion.table_lock);
 	return completion_streams_wait(context);
 }
 
 void completion_context_ended(CUcontext context, bool ended)
 {
-	lock_take(&completion_table_lock);
+	lock_take(&submit_state.completion.table_lock);
 	completion_streams_ended_locked(context, ended);
-	lock_drop(&completion_table_lock);
+	lock_drop(&submit_state.completion.table_lock);
 }

@@ -6,11 +6,7 @@
 #ifndef SPILLWAY_COMPLETION_INTERNAL_H
 #define SPILLWAY_COMPLETION_INTERNAL_H
 
-#include "shim/base/lock.h"
 #include "shim/submit/completion.h"
-
-/* ROWS: protects opening rows, and the state of completion_context.c. ROW is taken under it. */
-extern struct lock completion_table_lock;
 
 /*
  * The results of queries of events. A single error may concern one call only; a dead context answers every query with

@@ -11,11 +11,6 @@
 #include <string.h>
 #include <time.h>
 
-struct tracker completion_trackers[TRACKERS + 1] = {[0 ... TRACKERS] = {.lock = LOCK_INIT(LOCK_ROW)}};
-struct row_event completion_rings[TRACKERS + 1][EVENTS];
-static atomic_uint n_trackers;
-struct lock completion_table_lock = LOCK_INIT(LOCK_ROWS);
-
 /* The row that this thread used last, and the arguments that it was found for. */
 static __thread struct {
 	struct tracker *tracker;
@@ -29,7 +24,7 @@ static __thread struct {
 
 unsigned completion_n_trackers(void)
 {
-	return atomic_load(&n_trackers);
+	return atomic_load(&submit_tables.rows.n);
 }
 
 /*
@@ -38,10 +33,8 @@ unsigned completion_n_trackers(void)
  */
 static uint64_t my_serial(void)
 {
-	static _Atomic uint64_t n_threads;
-
 	if (!mine.serial)
-		mine.serial = atomic_fetch_add(&n_threads, 1) + 1;
+		mine.serial = atomic_fetch_add(&submit_tables.rows.n_threads, 1) + 1;
 	return mine.serial;
 }
 
@@ -75,23 +68,23 @@ static struct tracker *open_locked(CUstream stream, bool per_thread, CUcontext c
 	struct tracker *tracker = NULL;
 
 	for (unsigned i = 0; i < n && !tracker; i++) {
-		lock_take(&completion_trackers[i].lock);
-		if (is_idle(&completion_trackers[i]) && !completion_trackers[i].ending &&
-		    (!completion_trackers[i].open || n == TRACKERS))
-			tracker = &completion_trackers[i];
+		lock_take(&submit_state.completion.trackers[i].lock);
+		if (is_idle(&submit_state.completion.trackers[i]) && !submit_state.completion.trackers[i].ending &&
+		    (!submit_state.completion.trackers[i].open || n == TRACKERS))
+			tracker = &submit_state.completion.trackers[i];
 		else
-			lock_drop(&completion_trackers[i].lock);
+			lock_drop(&submit_state.completion.trackers[i].lock);
 	}
 	if (!tracker && n < TRACKERS) {
-		tracker = &completion_trackers[n];
+		tracker = &submit_state.completion.trackers[n];
 		lock_take(&tracker->lock);
-		atomic_store(&n_trackers, n + 1);
+		atomic_store(&submit_tables.rows.n, n + 1);
 	}
 	if (!tracker)
-		return &completion_trackers[TRACKERS];
+		return &submit_state.completion.trackers[TRACKERS];
 	/* Events of another context cannot be reused; they are few, and end with that context. */
 	if (tracker->context != context)
-		memset(completion_ring(tracker), 0, sizeof(completion_rings[0]));
+		memset(completion_ring(tracker), 0, sizeof(submit_tables.rows.rings[0]));
 	tracker->open = true;
 	tracker->per_thread = per_thread;
 	tracker->stream = stream;
@@ -115,17 +108,17 @@ static struct tracker *completion_streams_find(CUstream stream, bool per_thread,
 	CUcontext context = told ? told : context_current();
 	struct tracker *tracker = NULL;
 
-	lock_take(&completion_table_lock);
+	lock_take(&submit_state.completion.table_lock);
 	unsigned n = completion_n_trackers();
 	for (unsigned i = 0; i < n && !tracker; i++) {
-		lock_take(&completion_trackers[i].lock);
-		if (is_for(&completion_trackers[i], key, context, thread))
-			tracker = &completion_trackers[i];
-		lock_drop(&completion_trackers[i].lock);
+		lock_take(&submit_state.completion.trackers[i].lock);
+		if (is_for(&submit_state.completion.trackers[i], key, context, thread))
+			tracker = &submit_state.completion.trackers[i];
+		lock_drop(&submit_state.completion.trackers[i].lock);
 	}
 	if (!tracker)
 		tracker = open_locked(key, per_thread, context, device_of_context(told), thread);
-	lock_drop(&completion_table_lock);
+	lock_drop(&submit_state.completion.table_lock);
 	mine.tracker = tracker;
 	mine.stream = stream;
 	mine.per_thread = per_thread;
@@ -188,7 +181,7 @@ void completion_streams_pass(CUcontext context, uint64_t number)
 	unsigned n = completion_n_trackers();
 
 	for (unsigned i = 0; i < n; i++) {
-		struct tracker *tracker = &completion_trackers[i];
+		struct tracker *tracker = &submit_state.completion.trackers[i];
 
 		lock_take(&tracker->lock);
 		if (tracker->context == context)
@@ -199,7 +192,7 @@ void completion_streams_pass(CUcontext context, uint64_t number)
 
 void completion_others_pass(uint64_t number)
 {
-	struct tracker *tracker = &completion_trackers[TRACKERS];
+	struct tracker *tracker = &submit_state.completion.trackers[TRACKERS];
 
 	lock_take(&tracker->lock);
 	completion_stream_pass_locked(tracker, number);
@@ -234,14 +227,14 @@ bool completion_stream_ending(CUstream stream)
 	/* A nap is a cancellation point. */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
 	for (unsigned i = 0; i < n; i++) {
-		lock_take(&completion_trackers[i].lock);
-		if (completion_trackers[i].open && completion_trackers[i].stream == stream &&
+		lock_take(&submit_state.completion.trackers[i].lock);
+		if (submit_state.completion.trackers[i].open && submit_state.completion.trackers[i].stream == stream &&
 		    !completion_is_default(stream)) {
-			completion_trackers[i].open = false;
-			if (!wait_for_record_locked(&completion_trackers[i], NAP_NS, SHORT_NAPS))
-				inherited = completion_trackers[i].inherited = true;
+			submit_state.completion.trackers[i].open = false;
+			if (!wait_for_record_locked(&submit_state.completion.trackers[i], NAP_NS, SHORT_NAPS))
+				inherited = submit_state.completion.trackers[i].inherited = true;
 		}
-		lock_drop(&completion_trackers[i].lock);
+		lock_drop(&submit_state.completion.trackers[i].lock);
 	}
 	pthread_setcancelstate(before, NULL);
 	return inherited;
@@ -253,10 +246,10 @@ bool completion_streams_wait(CUcontext context)
 	bool all = true;
 
 	for (unsigned i = 0; i < n && all; i++) {
-		lock_take(&completion_trackers[i].lock);
-		if (completion_trackers[i].context == context)
-			all = wait_for_record_locked(&completion_trackers[i], LONG_NAP_NS, CONTEXT_NAPS);
-		lock_drop(&completion_trackers[i].lock);
+		lock_take(&submit_state.completion.trackers[i].lock);
+		if (submit_state.completion.trackers[i].context == context)
+			all = wait_for_record_locked(&submit_state.completion.trackers[i], LONG_NAP_NS, CONTEXT_NAPS);
+		lock_drop(&submit_state.completion.trackers[i].lock);
 	}
 	return all;
 }
@@ -266,9 +259,9 @@ void completion_streams_ending_locked(CUcontext context)
 	unsigned n = completion_n_trackers();
 
 	for (unsigned i = 0; i < n; i++) {
-		lock_take(&completion_trackers[i].lock);
-		completion_trackers[i].ending |= completion_trackers[i].context == context;
-		lock_drop(&completion_trackers[i].lock);
+		lock_take(&submit_state.completion.trackers[i].lock);
+		submit_state.completion.trackers[i].ending |= submit_state.completion.trackers[i].context == context;
+		lock_drop(&submit_state.completion.trackers[i].lock);
 	}
 }
 
@@ -277,13 +270,13 @@ void completion_streams_ended_locked(CUcontext context, bool ended)
 	unsigned n = completion_n_trackers();
 
 	for (unsigned i = 0; i < n; i++) {
-		struct tracker *tracker = &completion_trackers[i];
+		struct tracker *tracker = &submit_state.completion.trackers[i];
 
 		lock_take(&tracker->lock);
 		if (tracker->ending && tracker->context == context) {
 			tracker->ending = false;
 			if (ended) {
-				memset(completion_ring(tracker), 0, sizeof(completion_rings[0]));
+				memset(completion_ring(tracker), 0, sizeof(submit_tables.rows.rings[0]));
 				tracker->open = false;
 				tracker->first = tracker->foreign = 0;
 				tracker->n = tracker->head = 0;

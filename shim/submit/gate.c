@@ -7,15 +7,9 @@
 #include "shim/base/lock.h"
 #include "shim/submit/completion.h"
 #include "shim/submit/submission.h"
+#include "shim/submit/submit_state.h"
 
 #include <pthread.h>
-
-_Atomic uint32_t submission_state;
-_Atomic uint64_t gate_devices = UINT64_MAX;
-
-/* Waiting submissions sleep here; the gate is rarely closed. */
-static struct lock gate_lock = LOCK_INIT(LOCK_GATE);
-static struct clock_cond gate_opened;
 
 void gate_wait(void)
 {
@@ -24,9 +18,9 @@ void gate_wait(void)
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
 	completion_flush();
 	struct timespec until = clock_in(GATE_PATIENCE_MS * 1000000ull);
-	lock_take(&gate_lock);
+	lock_take(&submit_state.gate.lock);
 	while (atomic_load(&submission_state) & (SUBMISSION_DRAINING | SUBMISSION_CLOSED)) {
-		if (lock_wait(&gate_lock, &gate_opened, &until) == 0)
+		if (lock_wait(&submit_state.gate.lock, &submit_state.gate.opened, &until) == 0)
 			continue;
 		/* A gate that is being closed may be waiting for what this thread does next; so reopen it. */
 		uint32_t state = atomic_load(&submission_state);
@@ -34,18 +28,18 @@ void gate_wait(void)
 			until.tv_sec += 1;
 		else if (state & SUBMISSION_DRAINING &&
 			 atomic_compare_exchange_strong(&submission_state, &state, state & ~SUBMISSION_DRAINING))
-			clock_wake_all(&gate_opened);
+			clock_wake_all(&submit_state.gate.opened);
 	}
-	lock_drop(&gate_lock);
+	lock_drop(&submit_state.gate.lock);
 	pthread_setcancelstate(before, NULL);
 }
 
 static void clear_gate(uint32_t bits)
 {
-	lock_take(&gate_lock);
+	lock_take(&submit_state.gate.lock);
 	atomic_fetch_and(&submission_state, ~bits);
-	clock_wake_all(&gate_opened);
-	lock_drop(&gate_lock);
+	clock_wake_all(&submit_state.gate.opened);
+	lock_drop(&submit_state.gate.lock);
 }
 
 void submission_set_tracking(bool on, bool beside)
@@ -83,7 +77,7 @@ void submission_set_ahead(void)
 
 void gate_for(uint64_t devices)
 {
-	atomic_store(&gate_devices, devices);
+	atomic_store(&submit_state.gate.devices, devices);
 }
 
 void gate_drain(void)
@@ -116,5 +110,5 @@ void submission_stop(void)
 {
 	/* Without the lock, which another thread may have held at the fork. Sleepers look again within a second. */
 	atomic_store(&submission_state, 0);
-	clock_wake_all(&gate_opened);
+	clock_wake_all(&submit_state.gate.opened);
 }

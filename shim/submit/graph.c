@@ -8,6 +8,7 @@
 #include "shim/base/lock.h"
 #include "shim/driver/real.h"
 #include "shim/submit/graph_read.h"
+#include "shim/submit/submit_state.h"
 #include "shim/stats/stats.h"
 
 #include <pthread.h>
@@ -22,28 +23,21 @@ struct graph_exec {
 	struct graph_names *names; /* NULL if unknown */
 };
 
-/* Fixed, so that the table never grows: even thousands of instances make short chains. */
-#define N_BUCKETS 1024
-
-static struct lock graph_lock = LOCK_INIT(LOCK_GRAPH);
-static struct graph_exec *buckets[N_BUCKETS];
-static atomic_uint n_unknown, n_sealed;
-
 unsigned graph_n_unknown(void)
 {
-	return atomic_load(&n_unknown);
+	return atomic_load(&submit_tables.graph.n_unknown);
 }
 
 /* ---- fork: graphs may be counted before the first allocation, and the child of such a process starts again ---- */
 
 static void before_fork(void)
 {
-	pthread_mutex_lock(&graph_lock.mutex);
+	pthread_mutex_lock(&submit_state.graph_lock.mutex);
 }
 
 static void after_fork(void)
 {
-	pthread_mutex_unlock(&graph_lock.mutex);
+	pthread_mutex_unlock(&submit_state.graph_lock.mutex);
 }
 
 /*
@@ -59,7 +53,7 @@ __attribute__((constructor)) static void graph_begin(void)
 
 static struct graph_exec **place_of(CUgraphExec exec)
 {
-	struct graph_exec **at = &buckets[(uintptr_t)exec * UINT64_C(0x9e3779b97f4a7c15) >> 54];
+	struct graph_exec **at = &submit_tables.graph.buckets[(uintptr_t)exec * UINT64_C(0x9e3779b97f4a7c15) >> 54];
 
 	while (*at && (*at)->exec != exec)
 		at = &(*at)->next;
@@ -82,9 +76,9 @@ static struct graph_exec *take_locked(struct graph_exec **at)
 	*at = entry->next;
 	entry->next = NULL;
 	if (!entry->names)
-		atomic_fetch_sub(&n_unknown, 1);
+		atomic_fetch_sub(&submit_tables.graph.n_unknown, 1);
 	if (entry->sealed)
-		atomic_fetch_sub(&n_sealed, 1);
+		atomic_fetch_sub(&submit_tables.graph.n_sealed, 1);
 	return entry;
 }
 
@@ -96,9 +90,9 @@ static void put_locked(struct graph_exec *entry)
 	entry->next = *at;
 	*at = entry;
 	if (!entry->names)
-		atomic_fetch_add(&n_unknown, 1);
+		atomic_fetch_add(&submit_tables.graph.n_unknown, 1);
 	if (entry->sealed)
-		atomic_fetch_add(&n_sealed, 1);
+		atomic_fetch_add(&submit_tables.graph.n_sealed, 1);
 }
 
 /* Returns the previous names; the caller must drop them after it has dropped GRAPH. */
@@ -108,9 +102,9 @@ static struct graph_names *exchange_locked(struct graph_exec *entry, struct grap
 
 	lock_assert_held(LOCK_GRAPH);
 	if (before && !names)
-		atomic_fetch_add(&n_unknown, 1);
+		atomic_fetch_add(&submit_tables.graph.n_unknown, 1);
 	else if (!before && names)
-		atomic_fetch_sub(&n_unknown, 1);
+		atomic_fetch_sub(&submit_tables.graph.n_unknown, 1);
 	entry->names = names;
 	return before;
 }
@@ -129,7 +123,7 @@ void graph_operands(struct submission *use, CUgraphExec exec)
 	struct graph_names *names = NULL;
 	uint64_t number = (uintptr_t)exec;
 
-	lock_take(&graph_lock);
+	lock_take(&submit_state.graph_lock);
 	struct graph_exec *entry = find_locked(exec);
 	if (entry)
 		number = entry->number;
@@ -137,11 +131,11 @@ void graph_operands(struct submission *use, CUgraphExec exec)
 		names = entry->names;
 		graph_names_hold(names);
 	}
-	lock_drop(&graph_lock);
+	lock_drop(&submit_state.graph_lock);
 
 	submission_function(use, number);
 	/* Only kernels of graphs may launch graphs that can be launched from the device. */
-	if (!names || atomic_load_explicit(&n_sealed, memory_order_relaxed))
+	if (!names || atomic_load_explicit(&submit_tables.graph.n_sealed, memory_order_relaxed))
 		submission_unknown(use);
 	if (!names)
 		return;
@@ -157,10 +151,10 @@ void graph_operands(struct submission *use, CUgraphExec exec)
 /* Replaces a stale entry: an instance whose end was not seen had the same handle, or this entry replaces it. */
 static void graph_put(struct graph_exec *entry)
 {
-	lock_take(&graph_lock);
+	lock_take(&submit_state.graph_lock);
 	struct graph_exec *stale = take_locked(place_of(entry->exec));
 	put_locked(entry);
-	lock_drop(&graph_lock);
+	lock_drop(&submit_state.graph_lock);
 	graph_drop_row(stale);
 }
 
@@ -177,8 +171,8 @@ void graph_instantiated(CUgraphExec exec, CUgraph graph, cuuint64_t flags)
 		 * as alive for good.
 		 */
 		graph_drop_row(graph_ending(exec));
-		atomic_fetch_add(&n_unknown, 1);
-		atomic_fetch_add(&n_sealed, sealed);
+		atomic_fetch_add(&submit_tables.graph.n_unknown, 1);
+		atomic_fetch_add(&submit_tables.graph.n_sealed, sealed);
 		return;
 	}
 	struct graph_names *names = graph_read(graph, &number, &overlaps);
@@ -202,20 +196,20 @@ void graph_updated(CUgraphExec exec, CUgraph graph)
 	bool overlaps;   /* unused: an update cannot change edges */
 	struct graph_names *names = graph_read(graph, &number, &overlaps);
 
-	lock_take(&graph_lock);
+	lock_take(&submit_state.graph_lock);
 	struct graph_exec *entry = find_locked(exec);
 	if (entry && !entry->sealed)
 		names = exchange_locked(entry, names);
-	lock_drop(&graph_lock);
+	lock_drop(&submit_state.graph_lock);
 	graph_names_drop(names);
 }
 
 static bool is_known(CUgraphExec exec)
 {
-	lock_take(&graph_lock);
+	lock_take(&submit_state.graph_lock);
 	struct graph_exec *entry = find_locked(exec);
 	bool known = entry && entry->names;
-	lock_drop(&graph_lock);
+	lock_drop(&submit_state.graph_lock);
 	return known;
 }
 
@@ -228,7 +222,7 @@ static bool graph_add(CUgraphExec exec, const struct graph_names *more, struct g
 	struct graph_names *before = NULL;
 	bool done = true;
 
-	lock_take(&graph_lock);
+	lock_take(&submit_state.graph_lock);
 	struct graph_exec *entry = find_locked(exec);
 	if (!entry || !entry->names || graph_names_merge(entry->names, more)) {
 		/* gone, unknown by now, or all names fitted */
@@ -241,7 +235,7 @@ static bool graph_add(CUgraphExec exec, const struct graph_names *more, struct g
 		*room = need <= GRAPH_NAMES_MOST && 2 * need > GRAPH_NAMES_MOST ? GRAPH_NAMES_MOST : 2 * need;
 		done = false;
 	}
-	lock_drop(&graph_lock);
+	lock_drop(&submit_state.graph_lock);
 	graph_names_drop(before);
 	return done;
 }
@@ -250,11 +244,11 @@ static void make_unknown(CUgraphExec exec)
 {
 	struct graph_names *before = NULL;
 
-	lock_take(&graph_lock);
+	lock_take(&submit_state.graph_lock);
 	struct graph_exec *entry = find_locked(exec);
 	if (entry)
 		before = exchange_locked(entry, NULL);
-	lock_drop(&graph_lock);
+	lock_drop(&submit_state.graph_lock);
 	graph_names_drop(before);
 }
 
@@ -286,9 +280,9 @@ void graph_set(CUgraphExec exec, const CUgraphNodeParams *params)
 
 struct graph_exec *graph_ending(CUgraphExec exec)
 {
-	lock_take(&graph_lock);
+	lock_take(&submit_state.graph_lock);
 	struct graph_exec *entry = take_locked(place_of(exec));
-	lock_drop(&graph_lock);
+	lock_drop(&submit_state.graph_lock);
 	return entry;
 }
 
@@ -306,9 +300,9 @@ void graph_context_ended(CUcontext context)
 
 	if (!context)
 		return;
-	lock_take(&graph_lock);
-	for (size_t i = 0; i < N_BUCKETS; i++) {
-		for (struct graph_exec **at = &buckets[i]; *at;) {
+	lock_take(&submit_state.graph_lock);
+	for (size_t i = 0; i < GRAPH_BUCKETS; i++) {
+		for (struct graph_exec **at = &submit_tables.graph.buckets[i]; *at;) {
 			if ((*at)->context != context) {
 				at = &(*at)->next;
 				continue;
@@ -318,7 +312,7 @@ void graph_context_ended(CUcontext context)
 			gone = entry;
 		}
 	}
-	lock_drop(&graph_lock);
+	lock_drop(&submit_state.graph_lock);
 	while (gone) {
 		struct graph_exec *next = gone->next;
 

@@ -17,6 +17,7 @@
  * 650 ns.
  */
 #include "shim/submit/kernel_params.h"
+#include "shim/submit/submit_state.h"
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
 
@@ -24,8 +25,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#define SLOT_BITS 12 /* 4096 functions, 1 MiB, of which only the used part is ever touched */
-#define WAYS      4  /* slots that a function may use, from its home slot on */
+#define WAYS 4 /* slots that a function may use, from its home slot on */
 
 /* In place of the number of runs: there are more than KERNEL_PARAMS_RUNS. */
 #define IS_LONG UINT32_MAX
@@ -33,40 +33,25 @@
 /* A launch carries at most 32764 bytes of parameters (CUDA 12.1 on; 4 KiB before), so no function has more of them. */
 #define MOST_PARAMS 32764
 
-static struct slot {
-	_Atomic uint32_t sequence; /* odd while the slot is written */
-	_Atomic uint32_t n;
-	_Atomic uint64_t function, generation;
-	_Atomic uint64_t run[KERNEL_PARAMS_RUNS];
-} __attribute__((aligned(64))) slots[1 << SLOT_BITS];
-
-_Static_assert(sizeof(struct slot) == 256, "four cache lines");
 _Static_assert(sizeof(struct kernel_params_run) == sizeof(uint64_t), "a run is read and written as one word");
-
-/* Names of the functions in the slots; written and read under the same sequence numbers. */
-#define NAME_WORDS (KERNEL_PARAMS_NAME / sizeof(uint64_t))
-static _Atomic uint64_t names[1 << SLOT_BITS][NAME_WORDS];
 
 _Static_assert(KERNEL_PARAMS_NAME % sizeof(uint64_t) == 0, "a name is read and written by words");
 
-static _Atomic uint64_t generation = 1; /* an empty slot is of generation 0 */
-static atomic_flag writing = ATOMIC_FLAG_INIT;
-
-static struct slot *slot_of(uint64_t function, unsigned way)
+static struct kernel_params_slot *slot_of(uint64_t function, unsigned way)
 {
-	uint64_t home = (function * UINT64_C(0x9e3779b97f4a7c15)) >> (64 - SLOT_BITS);
+	uint64_t home = (function * UINT64_C(0x9e3779b97f4a7c15)) >> (64 - KERNEL_PARAMS_SLOT_BITS);
 
-	return &slots[(home + way) & ((1u << SLOT_BITS) - 1)];
+	return &submit_tables.kernel_params.slots[(home + way) & ((1u << KERNEL_PARAMS_SLOT_BITS) - 1)];
 }
 
 void kernel_params_drop(void)
 {
-	atomic_fetch_add_explicit(&generation, 1, memory_order_acq_rel);
+	atomic_fetch_add_explicit(&submit_state.kernel_params_generation, 1, memory_order_acq_rel);
 }
 
 uint64_t kernel_params_generation(void)
 {
-	return atomic_load_explicit(&generation, memory_order_acquire);
+	return atomic_load_explicit(&submit_state.kernel_params_generation, memory_order_acquire);
 }
 
 /*
@@ -74,8 +59,8 @@ uint64_t kernel_params_generation(void)
  * kernel_params_fill() keep the odd number before them. A fence would do, but ThreadSanitizer does not understand
  * fences. On x86-64 these loads and stores are plain moves.
  */
-static bool copy_slot(struct slot *slot, uint64_t function, uint64_t now, struct kernel_params *ret_layout,
-		      uint32_t *ret_n)
+static bool copy_slot(struct kernel_params_slot *slot, uint64_t function, uint64_t now,
+		      struct kernel_params *ret_layout, uint32_t *ret_n)
 {
 	uint32_t sequence = atomic_load_explicit(&slot->sequence, memory_order_acquire);
 
@@ -91,7 +76,7 @@ static bool copy_slot(struct slot *slot, uint64_t function, uint64_t now, struct
 	return atomic_load_explicit(&slot->sequence, memory_order_relaxed) == sequence;
 }
 
-static void kernel_params_fill(struct slot *slot, uint64_t function, uint64_t asked_in,
+static void kernel_params_fill(struct kernel_params_slot *slot, uint64_t function, uint64_t asked_in,
 			       const struct kernel_params *layout, uint32_t n, const char name[KERNEL_PARAMS_NAME])
 {
 	uint32_t sequence = atomic_load_explicit(&slot->sequence, memory_order_relaxed);
@@ -105,10 +90,11 @@ static void kernel_params_fill(struct slot *slot, uint64_t function, uint64_t as
 		memcpy(&run, &layout->run[i], sizeof(run));
 		atomic_store_explicit(&slot->run[i], run, memory_order_release);
 	}
-	for (size_t i = 0; i < NAME_WORDS; i++) {
+	for (size_t i = 0; i < KERNEL_PARAMS_NAME_WORDS; i++) {
 		uint64_t word;
 		memcpy(&word, name + i * sizeof(word), sizeof(word));
-		atomic_store_explicit(&names[slot - slots][i], word, memory_order_release);
+		atomic_store_explicit(&submit_tables.kernel_params.names[slot - submit_tables.kernel_params.slots][i],
+				      word, memory_order_release);
 	}
 	atomic_store_explicit(&slot->sequence, sequence + 2, memory_order_release);
 }
@@ -120,13 +106,12 @@ static void kernel_params_fill(struct slot *slot, uint64_t function, uint64_t as
 static void kernel_params_remember(uint64_t function, uint64_t asked_in, const struct kernel_params *layout, uint32_t n,
 				   const char name[KERNEL_PARAMS_NAME])
 {
-	static unsigned turn;
-	struct slot *place = NULL;
+	struct kernel_params_slot *place = NULL;
 
-	if (atomic_flag_test_and_set_explicit(&writing, memory_order_acquire))
+	if (atomic_flag_test_and_set_explicit(&submit_tables.kernel_params.writing, memory_order_acquire))
 		return;
 	for (unsigned way = 0; way < WAYS; way++) {
-		struct slot *slot = slot_of(function, way);
+		struct kernel_params_slot *slot = slot_of(function, way);
 
 		if (atomic_load_explicit(&slot->function, memory_order_relaxed) == function) {
 			place = slot;
@@ -135,8 +120,9 @@ static void kernel_params_remember(uint64_t function, uint64_t asked_in, const s
 		if (!place && atomic_load_explicit(&slot->generation, memory_order_relaxed) != asked_in)
 			place = slot;
 	}
-	kernel_params_fill(place ? place : slot_of(function, turn++ % WAYS), function, asked_in, layout, n, name);
-	atomic_flag_clear_explicit(&writing, memory_order_release);
+	kernel_params_fill(place ? place : slot_of(function, submit_tables.kernel_params.turn++ % WAYS), function,
+			   asked_in, layout, n, name);
+	atomic_flag_clear_explicit(&submit_tables.kernel_params.writing, memory_order_release);
 }
 
 /*
@@ -253,13 +239,15 @@ static void ask_name(CUfunction function, bool is_kernel, char ret_name[KERNEL_P
 bool kernel_params_name(uint64_t function, char ret_name[KERNEL_PARAMS_NAME])
 {
 	for (unsigned way = 0; way < WAYS; way++) {
-		struct slot *slot = slot_of(function, way);
+		struct kernel_params_slot *slot = slot_of(function, way);
 		uint32_t sequence = atomic_load_explicit(&slot->sequence, memory_order_acquire);
 
 		if (atomic_load_explicit(&slot->function, memory_order_acquire) != function || sequence & 1)
 			continue;
-		for (size_t i = 0; i < NAME_WORDS; i++) {
-			uint64_t word = atomic_load_explicit(&names[slot - slots][i], memory_order_acquire);
+		for (size_t i = 0; i < KERNEL_PARAMS_NAME_WORDS; i++) {
+			uint64_t word = atomic_load_explicit(
+			    &submit_tables.kernel_params.names[slot - submit_tables.kernel_params.slots][i],
+			    memory_order_acquire);
 			memcpy(ret_name + i * sizeof(word), &word, sizeof(word));
 		}
 		if (atomic_load_explicit(&slot->sequence, memory_order_relaxed) == sequence && ret_name[0])
@@ -271,7 +259,7 @@ bool kernel_params_name(uint64_t function, char ret_name[KERNEL_PARAMS_NAME])
 enum kernel_params_answer kernel_params_get(CUfunction function, struct kernel_params *ret_layout)
 {
 	uint64_t key = (uint64_t)(uintptr_t)function;
-	uint64_t now = atomic_load_explicit(&generation, memory_order_acquire);
+	uint64_t now = atomic_load_explicit(&submit_state.kernel_params_generation, memory_order_acquire);
 	uint32_t n;
 
 	for (unsigned way = 0; way < WAYS; way++) {

@@ -9,28 +9,18 @@
 #include "shim/context/context.h"
 #include "shim/accounting/ledger.h"
 #include "shim/driver/real.h"
+#include "shim/submit/submit_state.h"
 
-/* The most prefetches in flight; with more, nothing is prefetched. A device is hardly ever that far behind. */
-#define PROMISES 64
 /* The smallest unit that the driver moves (UVM: pages of 64 KiB on x86-64 and aarch64). */
 #define PAGE ((uint64_t)64 << 10)
-
-/* In use if bytes is not 0. The event is set once the prefetch has been submitted. Protected by promises_lock. */
-static struct promise {
-	uint64_t bytes;
-	int device;
-	CUcontext context; /* the context of the event */
-	CUevent event;
-} promises[PROMISES];
-static struct lock promises_lock = LOCK_INIT(LOCK_MANAGED_PREFETCH);
 
 /* Ends the promises whose events are complete. Returns the bytes still promised on the device. */
 static uint64_t look_locked(int device)
 {
 	uint64_t promised = 0;
 
-	for (unsigned i = 0; i < PROMISES; i++) {
-		struct promise *promise = &promises[i];
+	for (unsigned i = 0; i < MANAGED_PREFETCH_PROMISES; i++) {
+		struct promise *promise = &submit_tables.promises[i];
 
 		if (promise->event && REAL(cuEventQuery)(promise->event) == CUDA_SUCCESS) {
 			context_event_give(promise->context, promise->event);
@@ -52,14 +42,14 @@ static struct promise *promise_take(int device, uint64_t bytes, uint64_t headroo
 	uint64_t whole = (bytes + PAGE - 1) / PAGE * PAGE; /* the last page of a block is moved whole */
 	struct promise *promise = NULL;
 
-	lock_take(&promises_lock);
+	lock_take(&submit_state.promises_lock);
 	/*
 	 * The promises are summed before free memory is queried: memory taken in between then counts twice, rather than
 	 * not at all.
 	 */
 	uint64_t kept = look_locked(device);
-	for (unsigned i = 0; i < PROMISES && !promise; i++)
-		promise = promises[i].bytes ? NULL : &promises[i];
+	for (unsigned i = 0; i < MANAGED_PREFETCH_PROMISES && !promise; i++)
+		promise = submit_tables.promises[i].bytes ? NULL : &submit_tables.promises[i];
 	if (!promise || REAL(cuMemGetInfo_v2)(&left, &total) != CUDA_SUCCESS || headroom > left ||
 	    kept > left - headroom)
 		left = 0;
@@ -71,21 +61,21 @@ static struct promise *promise_take(int device, uint64_t bytes, uint64_t headroo
 		*promise = (struct promise){.bytes = bytes, .device = device};
 	else
 		promise = NULL;
-	lock_drop(&promises_lock);
+	lock_drop(&submit_state.promises_lock);
 	return promise;
 }
 
 /* Without an event the promise ends now, whether the prefetch was submitted or not. */
 static void promise_settle(struct promise *promise, CUevent event, CUcontext context)
 {
-	lock_take(&promises_lock);
+	lock_take(&submit_state.promises_lock);
 	if (event) {
 		promise->event = event;
 		promise->context = context;
 	} else {
 		*promise = (struct promise){0};
 	}
-	lock_drop(&promises_lock);
+	lock_drop(&submit_state.promises_lock);
 }
 
 void managed_prefetch_bring(CUdeviceptr address, size_t bytes, uint64_t headroom, CUstream stream, bool per_thread)
@@ -120,9 +110,9 @@ void managed_prefetch_launch(const CUdeviceptr *named, unsigned n, CUstream stre
 
 void managed_prefetch_context_ending(CUcontext context)
 {
-	lock_take(&promises_lock);
-	for (unsigned i = 0; i < PROMISES; i++)
-		if (promises[i].event && promises[i].context == context)
-			promises[i] = (struct promise){0};
-	lock_drop(&promises_lock);
+	lock_take(&submit_state.promises_lock);
+	for (unsigned i = 0; i < MANAGED_PREFETCH_PROMISES; i++)
+		if (submit_tables.promises[i].event && submit_tables.promises[i].context == context)
+			submit_tables.promises[i] = (struct promise){0};
+	lock_drop(&submit_state.promises_lock);
 }

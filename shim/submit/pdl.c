@@ -3,6 +3,7 @@
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
 #include "shim/stats/stats.h"
+#include "shim/submit/submit_state.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,19 +14,16 @@
  */
 #define ATTRIBUTES_MOST 32
 
-_Atomic bool pdl_cleared;
-static _Atomic int setting_now = POLICY_PDL_KEEP;
-
 void pdl_start(enum policy_pdl setting)
 {
-	atomic_store(&setting_now, setting);
+	atomic_store(&submit_state.pdl_setting, setting);
 	if (setting == POLICY_PDL_OFF)
 		atomic_store(&pdl_cleared, true);
 }
 
 void pdl_spilled(void)
 {
-	if (!pdl_is_cleared() && atomic_load(&setting_now) == POLICY_PDL_AUTO)
+	if (!pdl_is_cleared() && atomic_load(&submit_state.pdl_setting) == POLICY_PDL_AUTO)
 		atomic_store(&pdl_cleared, true);
 }
 

@@ -25,9 +25,9 @@
 
 /*
  * True if launches lose the attribute; never set back. Read on the path of cuLaunchKernelEx; set by the two functions
- * below.
+ * below. Hidden, so that its address is not loaded from the GOT.
  */
-extern _Atomic bool pdl_cleared;
+extern _Atomic bool pdl_cleared __attribute__((visibility("hidden")));
 
 static inline bool pdl_is_cleared(void)
 {

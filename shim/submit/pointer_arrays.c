@@ -6,6 +6,7 @@
  * line.
  */
 #include "shim/submit/pointer_arrays.h"
+#include "shim/submit/submit_state.h"
 #include "shim/base/lock.h"
 #include "shim/base/log.h"
 
@@ -19,22 +20,17 @@
 #include <unistd.h>
 
 #define MANY       1024 /* addresses of an array that are listed */
-#define TABLES     256
 #define LINE_SHIFT 9
-#define SETS       512
-#define WAYS       4
 /* No array is longer: a quarter of all lines. */
-#define BYTES_MOST ((size_t)SETS << LINE_SHIFT)
+#define BYTES_MOST ((size_t)POINTER_ARRAYS_SETS << LINE_SHIFT)
 /* If this many bytes hold no address, the array ends, or there is none. */
 #define BYTES_WITHOUT ((size_t)65536)
 /* A word of a set: the line's number, and below it 9 bits for the number of its table, plus 1. */
 #define TABLE_SHIFT 9
 #define TABLE_MASK  ((1u << TABLE_SHIFT) - 1)
-/* Bytes of one read: a system call costs more than reading a few pages more. */
-#define READ_MOST 16384u
 /*
- * As READ_MOST, for a buffer on the stack of a program's thread, which may be small. At most PIPE_BUF, so that a pipe
- * takes it whole.
+ * As POINTER_ARRAYS_READ, for a buffer on the stack of a program's thread, which may be small. At most PIPE_BUF, so
+ * that a pipe takes it whole.
  */
 #define READ_SMALL 4096u
 /* Rows of a copy that are searched; each costs a system call. */
@@ -42,7 +38,7 @@
 /* The first FIRST functions launched with an array follow it: one, or one that prepares and one that works. */
 #define FIRST 2
 
-struct table {
+struct pointer_array {
 	CUdeviceptr start, end;
 	uint64_t functions[FIRST]; /* those that follow the array */
 	unsigned n_functions;
@@ -50,18 +46,11 @@ struct table {
 	CUdeviceptr at[];
 };
 
-_Atomic bool pointer_arrays_any;
-static struct lock lock = LOCK_INIT(LOCK_POINTER_ARRAYS);
-static struct table *tables[TABLES];
-static unsigned next_table;
-static unsigned next_way;
-static _Atomic uint64_t lines[SETS][WAYS];
-
 /* ---- lines ---- */
 
 static _Atomic uint64_t *set_of(uint64_t line)
 {
-	return lines[(line * UINT64_C(0x9e3779b97f4a7c15) >> 32) % SETS];
+	return submit_tables.pointer_arrays.lines[(line * UINT64_C(0x9e3779b97f4a7c15) >> 32) % POINTER_ARRAYS_SETS];
 }
 
 /* Returns the table of a line, or -1 if the line is not known. */
@@ -69,7 +58,7 @@ static int table_of(uint64_t line)
 {
 	_Atomic uint64_t *set = set_of(line);
 
-	for (unsigned way = 0; way < WAYS; way++) {
+	for (unsigned way = 0; way < POINTER_ARRAYS_WAYS; way++) {
 		uint64_t word = atomic_load_explicit(&set[way], memory_order_relaxed);
 
 		if (word && word >> TABLE_SHIFT == line)
@@ -81,9 +70,9 @@ static int table_of(uint64_t line)
 static void set_line(uint64_t line, unsigned table)
 {
 	_Atomic uint64_t *set = set_of(line);
-	unsigned at = next_way++ % WAYS;
+	unsigned at = submit_tables.pointer_arrays.next_way++ % POINTER_ARRAYS_WAYS;
 
-	for (unsigned way = 0; way < WAYS; way++) {
+	for (unsigned way = 0; way < POINTER_ARRAYS_WAYS; way++) {
 		uint64_t word = atomic_load_explicit(&set[way], memory_order_relaxed);
 
 		if (!word)
@@ -98,20 +87,20 @@ static void set_line(uint64_t line, unsigned table)
 
 static void pointer_arrays_forget(unsigned number)
 {
-	struct table *table = tables[number];
+	struct pointer_array *table = submit_tables.pointer_arrays.tables[number];
 
 	if (!table)
 		return;
 	for (uint64_t line = table->start >> LINE_SHIFT; line <= (table->end - 1) >> LINE_SHIFT; line++) {
 		_Atomic uint64_t *set = set_of(line);
 
-		for (unsigned way = 0; way < WAYS; way++)
+		for (unsigned way = 0; way < POINTER_ARRAYS_WAYS; way++)
 			if (atomic_load_explicit(&set[way], memory_order_relaxed) ==
 			    (line << TABLE_SHIFT | (number + 1)))
 				atomic_store_explicit(&set[way], 0, memory_order_relaxed);
 	}
 	free(table);
-	tables[number] = NULL;
+	submit_tables.pointer_arrays.tables[number] = NULL;
 }
 
 /* ---- copies ---- */
@@ -133,20 +122,17 @@ enum read {
 	READ_REFUSED, /* the system denies it */
 };
 
-/* Set if process_vm_readv() is refused for good. Seccomp filters return EPERM, emulators ENOSYS. */
-static atomic_bool call_refused;
-
 static enum read read_by_call(CUdeviceptr from, void *ret_bytes, size_t n)
 {
 	struct iovec to = {ret_bytes, n}, at = {(void *)(uintptr_t)from, n};
 
-	if (atomic_load_explicit(&call_refused, memory_order_relaxed))
+	if (atomic_load_explicit(&submit_tables.pointer_arrays.call_refused, memory_order_relaxed))
 		return READ_REFUSED;
 	ssize_t got = process_vm_readv(getpid(), &to, 1, &at, 1, 0);
 	if (got >= 0 || errno == EFAULT)
 		return got == (ssize_t)n ? READ_DONE : READ_BAD;
 	if (errno == EPERM || errno == ENOSYS)
-		atomic_store_explicit(&call_refused, true, memory_order_relaxed);
+		atomic_store_explicit(&submit_tables.pointer_arrays.call_refused, true, memory_order_relaxed);
 	return READ_REFUSED;
 }
 
@@ -200,12 +186,12 @@ static enum read read_memory(CUdeviceptr from, void *ret_bytes, size_t n)
 }
 
 /* Makes a table for the array at dst, with room for `listed` addresses. Returns NULL if memory is short. */
-static struct table *new_table(CUdeviceptr dst, size_t bytes, unsigned n, unsigned listed)
+static struct pointer_array *new_table(CUdeviceptr dst, size_t bytes, unsigned n, unsigned listed)
 {
-	struct table *table = malloc(sizeof(*table) + listed * sizeof(*table->at));
+	struct pointer_array *table = malloc(sizeof(*table) + listed * sizeof(*table->at));
 
 	if (table)
-		*table = (struct table){.start = dst, .end = dst + bytes, .n = n};
+		*table = (struct pointer_array){.start = dst, .end = dst + bytes, .n = n};
 	return table;
 }
 
@@ -213,10 +199,11 @@ static struct table *new_table(CUdeviceptr dst, size_t bytes, unsigned n, unsign
  * Finds the heap addresses among the words of a copy, and returns them in a new table that reaches to the last of them.
  * Returns NULL if there are none, or if memory is short. words: a buffer of n bytes.
  */
-static struct table *find_addresses(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUdeviceptr *words, size_t n)
+static struct pointer_array *find_addresses(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUdeviceptr *words,
+					    size_t n)
 {
 	CUdeviceptr first, span;
-	struct table *table = NULL;
+	struct pointer_array *table = NULL;
 	size_t end = 0;
 
 	submission_heap_span(&first, &span);
@@ -248,8 +235,9 @@ static struct table *find_addresses(CUdeviceptr dst, CUdeviceptr src, size_t byt
 	return table;
 }
 
-static struct table *find_with_small_room(CUdeviceptr dst, CUdeviceptr src, size_t bytes) __attribute__((noinline));
-static struct table *find_with_small_room(CUdeviceptr dst, CUdeviceptr src, size_t bytes)
+static struct pointer_array *find_with_small_room(CUdeviceptr dst, CUdeviceptr src, size_t bytes)
+    __attribute__((noinline));
+static struct pointer_array *find_with_small_room(CUdeviceptr dst, CUdeviceptr src, size_t bytes)
 {
 	CUdeviceptr words[READ_SMALL / sizeof(CUdeviceptr)];
 
@@ -257,29 +245,28 @@ static struct table *find_with_small_room(CUdeviceptr dst, CUdeviceptr src, size
 }
 
 /* One thread at a time uses the large buffer; the others use a small one on their stacks. */
-static struct table *pointer_arrays_find(CUdeviceptr dst, CUdeviceptr src, size_t bytes)
+static struct pointer_array *pointer_arrays_find(CUdeviceptr dst, CUdeviceptr src, size_t bytes)
 {
-	static CUdeviceptr words[READ_MOST / sizeof(CUdeviceptr)];
-	static atomic_flag taken = ATOMIC_FLAG_INIT;
-
-	if (bytes <= READ_SMALL || atomic_flag_test_and_set_explicit(&taken, memory_order_acquire))
+	if (bytes <= READ_SMALL ||
+	    atomic_flag_test_and_set_explicit(&submit_tables.pointer_arrays.taken, memory_order_acquire))
 		return find_with_small_room(dst, src, bytes);
-	struct table *table = find_addresses(dst, src, bytes, words, sizeof(words));
-	atomic_flag_clear_explicit(&taken, memory_order_release);
+	struct pointer_array *table = find_addresses(dst, src, bytes, submit_tables.pointer_arrays.words,
+						     sizeof(submit_tables.pointer_arrays.words));
+	atomic_flag_clear_explicit(&submit_tables.pointer_arrays.taken, memory_order_release);
 	return table;
 }
 
-static void pointer_arrays_remember(struct table *table)
+static void pointer_arrays_remember(struct pointer_array *table)
 {
 	unsigned listed = table->n > MANY ? 0 : table->n;
-	struct table *fits = realloc(table, sizeof(*table) + listed * sizeof(*table->at));
+	struct pointer_array *fits = realloc(table, sizeof(*table) + listed * sizeof(*table->at));
 
 	table = fits ? fits : table;
-	pointer_arrays_forget(next_table);
-	tables[next_table] = table;
+	pointer_arrays_forget(submit_tables.pointer_arrays.next_table);
+	submit_tables.pointer_arrays.tables[submit_tables.pointer_arrays.next_table] = table;
 	for (uint64_t line = table->start >> LINE_SHIFT; line <= (table->end - 1) >> LINE_SHIFT; line++)
-		set_line(line, next_table);
-	next_table = (next_table + 1) % TABLES;
+		set_line(line, submit_tables.pointer_arrays.next_table);
+	submit_tables.pointer_arrays.next_table = (submit_tables.pointer_arrays.next_table + 1) % POINTER_ARRAYS_TABLES;
 	atomic_store(&pointer_arrays_any, true);
 }
 
@@ -289,16 +276,18 @@ void pointer_arrays_copied(CUdeviceptr dst, CUdeviceptr src, size_t bytes)
 
 	if (bytes < sizeof(CUdeviceptr) || submission_is_heap(src))
 		return;
-	struct table *table = pointer_arrays_find(dst, src, bytes);
+	struct pointer_array *table = pointer_arrays_find(dst, src, bytes);
 	if (table || atomic_load(&pointer_arrays_any)) {
-		lock_take(&lock);
+		lock_take(&submit_state.pointer_arrays_lock);
 		/* The copy overwrites these arrays, or parts of them. */
-		for (unsigned i = 0; i < TABLES; i++)
-			if (tables[i] && tables[i]->start < dst + bytes && tables[i]->end > dst)
+		for (unsigned i = 0; i < POINTER_ARRAYS_TABLES; i++)
+			if (submit_tables.pointer_arrays.tables[i] &&
+			    submit_tables.pointer_arrays.tables[i]->start < dst + bytes &&
+			    submit_tables.pointer_arrays.tables[i]->end > dst)
 				pointer_arrays_forget(i);
 		if (table)
 			pointer_arrays_remember(table);
-		lock_drop(&lock);
+		lock_drop(&submit_state.pointer_arrays_lock);
 	}
 	errno = saved;
 }
@@ -364,7 +353,7 @@ void pointer_arrays_copied_box(const struct pointer_arrays_side *dst, const stru
 
 /* ---- launches ---- */
 
-static bool pointer_arrays_follows(struct table *table, uint64_t function)
+static bool pointer_arrays_follows(struct pointer_array *table, uint64_t function)
 {
 	for (unsigned i = 0; i < table->n_functions; i++)
 		if (table->functions[i] == function)
@@ -381,8 +370,8 @@ void pointer_arrays_look(struct submission *use, CUdeviceptr address)
 
 	if (number < 0)
 		return;
-	lock_take(&lock);
-	struct table *table = tables[number];
+	lock_take(&submit_state.pointer_arrays_lock);
+	struct pointer_array *table = submit_tables.pointer_arrays.tables[number];
 	if (table && address >= table->start && address < table->end &&
 	    pointer_arrays_follows(table, submission_what(use))) {
 		if (table->n > MANY)
@@ -390,5 +379,5 @@ void pointer_arrays_look(struct submission *use, CUdeviceptr address)
 		for (unsigned i = 0; i < table->n && table->n <= MANY; i++)
 			submission_name(use, table->at[i], 0);
 	}
-	lock_drop(&lock);
+	lock_drop(&submit_state.pointer_arrays_lock);
 }

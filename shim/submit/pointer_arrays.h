@@ -44,8 +44,8 @@ struct pointer_arrays_side {
 void pointer_arrays_copied_box(const struct pointer_arrays_side *dst, const struct pointer_arrays_side *src,
 			       const struct copy_extent *extent);
 
-/* Set when the first array is remembered, and never cleared. */
-extern _Atomic bool pointer_arrays_any;
+/* Set when the first array is remembered, and never cleared. Hidden, so that its address is not loaded from the GOT. */
+extern _Atomic bool pointer_arrays_any __attribute__((visibility("hidden")));
 /* The slow path of pointer_arrays_name(). */
 void pointer_arrays_look(struct submission *use, CUdeviceptr address);
 

@@ -3,15 +3,9 @@
  * is written.
  */
 #include "shim/submit/recent_submissions.h"
+#include "shim/submit/submit_state.h"
 
 #include <stdatomic.h>
-
-/* Number of submissions that are kept. */
-#define RECENT 8192
-
-static struct {
-	_Atomic uint64_t number, function, what; /* what: id << 16 | row */
-} recent[RECENT];
 
 /*
  * Writes the number last, and 0 before the rest. A reader that finds the same number before and after it reads the rest
@@ -19,28 +13,28 @@ static struct {
  */
 void recent_submissions_note(uint64_t number, const struct completion_what *what, unsigned row)
 {
-	unsigned at = number % RECENT;
+	unsigned at = number % SUBMISSIONS_KEPT;
 
-	atomic_store_explicit(&recent[at].number, 0, memory_order_relaxed);
-	atomic_store_explicit(&recent[at].function, what->function, memory_order_release);
-	atomic_store_explicit(&recent[at].what, (uint64_t)what->id << 16 | row, memory_order_release);
-	atomic_store_explicit(&recent[at].number, number, memory_order_release);
+	atomic_store_explicit(&submit_tables.recent[at].number, 0, memory_order_relaxed);
+	atomic_store_explicit(&submit_tables.recent[at].function, what->function, memory_order_release);
+	atomic_store_explicit(&submit_tables.recent[at].what, (uint64_t)what->id << 16 | row, memory_order_release);
+	atomic_store_explicit(&submit_tables.recent[at].number, number, memory_order_release);
 }
 
 uint64_t recent_submissions_oldest(uint64_t newest)
 {
-	return newest < RECENT ? 1 : newest - RECENT + 1;
+	return newest < SUBMISSIONS_KEPT ? 1 : newest - SUBMISSIONS_KEPT + 1;
 }
 
 bool recent_submissions_look(uint64_t number, struct completion_what *ret_what, unsigned *ret_row)
 {
-	unsigned at = number % RECENT;
+	unsigned at = number % SUBMISSIONS_KEPT;
 
-	if (atomic_load_explicit(&recent[at].number, memory_order_acquire) != number)
+	if (atomic_load_explicit(&submit_tables.recent[at].number, memory_order_acquire) != number)
 		return false;
-	uint64_t function = atomic_load_explicit(&recent[at].function, memory_order_acquire);
-	uint64_t what = atomic_load_explicit(&recent[at].what, memory_order_acquire);
-	if (atomic_load_explicit(&recent[at].number, memory_order_relaxed) != number)
+	uint64_t function = atomic_load_explicit(&submit_tables.recent[at].function, memory_order_acquire);
+	uint64_t what = atomic_load_explicit(&submit_tables.recent[at].what, memory_order_acquire);
+	if (atomic_load_explicit(&submit_tables.recent[at].number, memory_order_relaxed) != number)
 		return false;
 	*ret_what = (struct completion_what){function, (uint32_t)(what >> 16)};
 	*ret_row = (unsigned)(what & 0xffff);

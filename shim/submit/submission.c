@@ -3,6 +3,7 @@
  * count submissions inside the driver; and the arenas whose addresses count.
  */
 #include "shim/submit/submission_internal.h"
+#include "shim/submit/submit_state.h"
 #include "shim/process/process.h"
 #include "shim/heap/migration.h"
 #include "shim/accounting/ledger.h"
@@ -20,25 +21,18 @@
  */
 #define NAMED_MOST (1u << 20)
 
-struct submission_stripe submission_stripes[SUBMISSION_STRIPES];
 __thread struct submission_stripe *submission_my_stripe __attribute__((tls_model("initial-exec")));
 
-struct submission_arena submission_arenas[DEVICE_MOST];
-atomic_uint submission_n_arenas;
-
 static __thread struct submission mine __attribute__((tls_model("initial-exec")));
-static pthread_key_t key;
-static bool has_key;
-static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 
 struct submission_stripe *submission_take_stripe(void)
 {
-	static atomic_uint next;
-
 	/* Asked here, once per thread, because the launch path only reads the outcome. */
 	process_is_off();
 	return submission_my_stripe =
-		   &submission_stripes[atomic_fetch_add_explicit(&next, 1, memory_order_relaxed) % SUBMISSION_STRIPES];
+		   &submission_stripes[atomic_fetch_add_explicit(&submit_state.submission.next_stripe, 1,
+								 memory_order_relaxed) %
+				       SUBMISSION_STRIPES];
 }
 
 /* ---- the submission of this thread ---- */
@@ -62,7 +56,7 @@ static void submission_free(void *argument)
 
 static void make_key(void)
 {
-	has_key = pthread_key_create(&key, submission_free) == 0;
+	submit_state.submission.has_key = pthread_key_create(&submit_state.submission.key, submission_free) == 0;
 }
 
 /*
@@ -85,8 +79,9 @@ static bool make_room(struct submission *use)
 		use->room = room;
 	}
 	if (held && !use->has_key) {
-		pthread_once(&key_once, make_key);
-		use->has_key = has_key && pthread_setspecific(key, use) == 0;
+		pthread_once(&submit_state.submission.key_once, make_key);
+		use->has_key =
+		    submit_state.submission.has_key && pthread_setspecific(submit_state.submission.key, use) == 0;
 	}
 	/* Without a key, the place would not be given back when the thread ends. */
 	if (use->has_key && !use->place)
@@ -113,7 +108,7 @@ struct submission *submission_open(uint64_t id)
 	uint32_t state = atomic_load(&submission_state);
 	use->tracked = state & SUBMISSION_TRACKING;
 	use->holding = state & SUBMISSION_PINNING;
-	use->n_arenas = atomic_load(&submission_n_arenas);
+	use->n_arenas = atomic_load(&submit_state.submission.n_arenas);
 	use->holds = use->has_ticket = false;
 	use->traced = state & SUBMISSION_TRACE && trace_submit_begin();
 	use->id = use->function = id;
@@ -179,21 +174,21 @@ static void name_traced(struct submission *use, CUdeviceptr address, size_t byte
 
 bool submission_is_heap(CUdeviceptr address)
 {
-	unsigned n = atomic_load_explicit(&submission_n_arenas, memory_order_acquire);
+	unsigned n = atomic_load_explicit(&submit_state.submission.n_arenas, memory_order_acquire);
 
 	for (unsigned i = 0; i < n; i++)
-		if (arena_contains(submission_arenas[i].arena, address))
-			return arena_look(submission_arenas[i].arena, address) != 0;
+		if (arena_contains(submit_state.submission.arenas[i].arena, address))
+			return arena_look(submit_state.submission.arenas[i].arena, address) != 0;
 	return false;
 }
 
 void submission_heap_span(CUdeviceptr *ret_first, CUdeviceptr *ret_bytes)
 {
-	unsigned n = atomic_load_explicit(&submission_n_arenas, memory_order_acquire);
+	unsigned n = atomic_load_explicit(&submit_state.submission.n_arenas, memory_order_acquire);
 	CUdeviceptr first = UINT64_MAX, end = 0;
 
 	for (unsigned i = 0; i < n; i++) {
-		const struct arena *arena = submission_arenas[i].arena;
+		const struct arena *arena = submit_state.submission.arenas[i].arena;
 
 		if (arena->base < first)
 			first = arena->base;
@@ -206,7 +201,7 @@ void submission_heap_span(CUdeviceptr *ret_first, CUdeviceptr *ret_bytes)
 
 void submission_name(struct submission *use, CUdeviceptr address, size_t bytes)
 {
-	unsigned n = atomic_load_explicit(&submission_n_arenas, memory_order_acquire);
+	unsigned n = atomic_load_explicit(&submit_state.submission.n_arenas, memory_order_acquire);
 
 	if (use->traced)
 		name_traced(use, address, bytes);
@@ -214,7 +209,7 @@ void submission_name(struct submission *use, CUdeviceptr address, size_t bytes)
 	if (atomic_load_explicit(&submission_state, memory_order_relaxed) & SUBMISSION_AHEAD)
 		name_ahead(use, address);
 	for (unsigned i = 0; i < n; i++) {
-		const struct arena *arena = submission_arenas[i].arena;
+		const struct arena *arena = submit_state.submission.arenas[i].arena;
 
 		if (!arena_contains(arena, address))
 			continue;
@@ -229,7 +224,7 @@ void submission_name(struct submission *use, CUdeviceptr address, size_t bytes)
 		}
 		use->named[use->n_named++] = (struct named){address, bytes};
 		if (!use->holding || !is_held(use, mark))
-			use->held[use->n_held++] = (struct held){submission_arenas[i].channel, mark};
+			use->held[use->n_held++] = (struct held){submit_state.submission.arenas[i].channel, mark};
 		return;
 	}
 }
@@ -238,14 +233,14 @@ void submission_name(struct submission *use, CUdeviceptr address, size_t bytes)
 
 bool submission_add_arena(const struct arena *arena, struct channel *channel)
 {
-	unsigned n = atomic_load(&submission_n_arenas);
+	unsigned n = atomic_load(&submit_state.submission.n_arenas);
 
 	if (n == DEVICE_MOST)
 		return false;
-	submission_arenas[n].arena = arena;
-	submission_arenas[n].channel = channel;
-	submission_arenas[n].device = channel->device;
-	atomic_store_explicit(&submission_n_arenas, n + 1, memory_order_release);
+	submit_state.submission.arenas[n].arena = arena;
+	submit_state.submission.arenas[n].channel = channel;
+	submit_state.submission.arenas[n].device = channel->device;
+	atomic_store_explicit(&submit_state.submission.n_arenas, n + 1, memory_order_release);
 	return true;
 }
 

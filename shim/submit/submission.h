@@ -97,7 +97,8 @@ struct submission_stripe {
 	 */
 	_Atomic uint64_t apart;
 } __attribute__((aligned(64)));
-extern struct submission_stripe submission_stripes[SUBMISSION_STRIPES];
+/* Hidden, so that its address is not loaded from the GOT. */
+extern struct submission_stripe submission_stripes[SUBMISSION_STRIPES] __attribute__((visibility("hidden")));
 extern __thread struct submission_stripe *submission_my_stripe __attribute__((tls_model("initial-exec")));
 
 /*
@@ -118,7 +119,8 @@ extern __thread struct submission_stripe *submission_my_stripe __attribute__((tl
 #define SUBMISSION_PINNING 32u
 /* Memory moves beside submissions, so each has a ticket or pins its blocks; with TRACKING. */
 #define SUBMISSION_TICKETS 64u
-extern _Atomic uint32_t submission_state;
+/* Hidden, so that its address is not loaded from the GOT. */
+extern _Atomic uint32_t submission_state __attribute__((visibility("hidden")));
 
 /* Gives this thread a stripe, which it keeps. Called once per thread, by submission_enter(). */
 struct submission_stripe *submission_take_stripe(void);
@@ -216,7 +218,6 @@ void submission_set_trace(bool on);
  * Sets the devices (bits) of the gate: submissions that may run on them or touch their heaps wait at it. Initially all.
  * The caller must set them before gate_drain(); afterwards it may only add devices.
  */
-extern _Atomic uint64_t gate_devices;
 void gate_for(uint64_t devices);
 /*
  * The three steps of the gate: gate_drain() begins to close it; gate_close() closes it, and returns false if a

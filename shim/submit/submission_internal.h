@@ -54,7 +54,5 @@ struct submission_arena {
 	struct channel *channel;
 	uint64_t device;
 };
-extern struct submission_arena submission_arenas[DEVICE_MOST];
-extern atomic_uint submission_n_arenas;
 
 #endif

@@ -1,0 +1,226 @@
+/*
+ * submit_state.h: everything that this room keeps for the process: submit_state, and submit_tables, which begins as
+ * zeros. Only the files of the room use them. What inline functions of other rooms read (submission.h, pdl.h,
+ * pointer_arrays.h) stays apart and is defined beside them.
+ */
+#ifndef SPILLWAY_SUBMIT_STATE_H
+#define SPILLWAY_SUBMIT_STATE_H
+
+#include "shim/base/clock.h"
+#include "shim/base/lock.h"
+#include "shim/context/context.h"
+#include "shim/device/device.h"
+#include "shim/submit/completion.h"
+#include "shim/submit/inflight_ticket.h"
+#include "shim/submit/kernel_params.h"
+#include "shim/submit/submission_internal.h"
+
+#include <pthread.h>
+
+/* ---- completion.c, completion_streams.c ---- */
+
+/* Streams with a row. Further streams share the last row, which only all contexts together prove complete. */
+#define TRACKERS (COMPLETION_STREAMS - 1)
+/*
+ * Events under way per stream; a program runs about a thousand launches ahead. When all are under way, no event is
+ * recorded until some pass.
+ */
+#define EVENTS 512
+struct tracker {
+	struct lock lock;
+	bool open;       /* new submissions may be counted here */
+	bool ending;     /* the context is about to end, so the events are not used */
+	bool recording;  /* a thread records an event, without the lock */
+	bool inherited;  /* that thread must destroy the stream afterwards (completion_stream_ending) */
+	bool per_thread; /* spelling of the calls that submit */
+	CUstream stream;
+	CUcontext context;
+	CUdevice device;      /* of the context; -1: not known */
+	uint64_t thread;      /* serial of the thread of a per-thread default stream; else 0 */
+	uint64_t first, last; /* the oldest submission not known to be complete (0: none); the latest */
+	uint64_t recorded;    /* the latest submission with an event behind it */
+	uint64_t seen;        /* `last` when a mover looked for tails before */
+	/*
+	 * foreign: other devices (bits) whose heaps submissions from `first` on may touch; 0: none. foreign_first and
+	 * foreign_last: the first and the last of those submissions.
+	 */
+	uint64_t foreign, foreign_first, foreign_last;
+	unsigned head, n; /* events under way, in the order in which they were recorded */
+};
+
+/* An event of a row, and the submission that it follows. Kept apart from the rows, because they take 8 KiB per row. */
+struct row_event {
+	CUevent event;
+	uint64_t number;
+};
+
+struct completion_state {
+	/* Number of the latest submission. Every submission adds to it, so it has a cache line of its own. */
+	_Atomic uint64_t newest __attribute__((aligned(64)));
+	/* ROWS: protects opening rows, and the tails and the shared row below. ROW is taken under it. */
+	struct lock table_lock __attribute__((aligned(64)));
+	/* The last row, which is always open, is shared by all streams without a row. */
+	struct tracker trackers[TRACKERS + 1] __attribute__((aligned(64)));
+};
+
+struct rows_state {
+	struct row_event rings[TRACKERS + 1][EVENTS]; /* each under the lock of its row */
+	_Atomic uint64_t n_threads;                   /* threads with a serial number, ever */
+	atomic_uint n;                                /* rows that have ever been opened; written under table_lock */
+};
+
+/* ---- completion_context.c ---- */
+
+/* Contexts with an event for their tail at once; enough for all, so that no device waits for another's busy context. */
+#define COMPLETION_TAILS CONTEXT_MOST
+
+/* Under table_lock. */
+struct tails_state {
+	struct {
+		CUcontext context; /* of the tail */
+		CUcontext owner;   /* of the event, which for a green context is its primary context */
+		CUevent event;
+		uint64_t number;
+		bool under_way;
+	} at[COMPLETION_TAILS];
+	unsigned n_ends; /* contexts that ended or tried to, ever */
+};
+
+/*
+ * The shared row: submissions up to `number` are complete once all contexts have passed the events in `idle`. Under
+ * table_lock.
+ */
+struct others_state {
+	enum { OTHERS_NOT_ASKED, OTHERS_BEING_ASKED, OTHERS_ASKED } state;
+	struct context_idle idle;
+	uint64_t number;
+};
+
+/* ---- recent_submissions.c ---- */
+
+/* Number of submissions that are kept. */
+#define SUBMISSIONS_KEPT 8192
+
+struct recent_submissions_entry {
+	_Atomic uint64_t number, function, what; /* what: id << 16 | row */
+};
+
+/* ---- gate.c ---- */
+
+struct gate_state {
+	_Atomic uint64_t devices; /* gate_for() */
+	/* GATE. Waiting submissions sleep here; the gate is rarely closed. */
+	struct lock lock;
+	struct clock_cond opened;
+};
+
+/* ---- submission.c ---- */
+
+struct submissions_state {
+	struct submission_arena arenas[DEVICE_MOST];
+	atomic_uint n_arenas;
+	atomic_uint next_stripe; /* threads that took a stripe, ever */
+	pthread_once_t key_once; /* makes the next two */
+	pthread_key_t key;       /* frees the lists of a thread that ends */
+	bool has_key;
+};
+
+/* ---- kernel_params.c ---- */
+
+#define KERNEL_PARAMS_SLOT_BITS 12 /* 4096 functions, 1 MiB, of which only the used part is ever touched */
+
+struct kernel_params_slot {
+	_Atomic uint32_t sequence; /* odd while the slot is written */
+	_Atomic uint32_t n;
+	_Atomic uint64_t function, generation;
+	_Atomic uint64_t run[KERNEL_PARAMS_RUNS];
+} __attribute__((aligned(64)));
+
+_Static_assert(sizeof(struct kernel_params_slot) == 256, "four cache lines");
+
+#define KERNEL_PARAMS_NAME_WORDS (KERNEL_PARAMS_NAME / sizeof(uint64_t))
+
+struct kernel_params_state {
+	struct kernel_params_slot slots[1 << KERNEL_PARAMS_SLOT_BITS];
+	/* Names of the functions in the slots; written and read under the same sequence numbers. */
+	_Atomic uint64_t names[1 << KERNEL_PARAMS_SLOT_BITS][KERNEL_PARAMS_NAME_WORDS];
+	atomic_flag writing; /* a thread writes slots, names and `turn` */
+	unsigned turn;       /* which of a function's slots is displaced next */
+};
+
+/* ---- graph.c ---- */
+
+/* Fixed, so that the table never grows: even thousands of instances make short chains. */
+#define GRAPH_BUCKETS 1024
+
+struct graph_exec;
+
+struct graph_state {
+	struct graph_exec *buckets[GRAPH_BUCKETS]; /* under graph_lock */
+	atomic_uint n_unknown, n_sealed;           /* instances */
+};
+
+/* ---- managed_prefetch.c ---- */
+
+/* The most prefetches in flight; with more, nothing is prefetched. A device is hardly ever that far behind. */
+#define MANAGED_PREFETCH_PROMISES 64
+
+/* In use if bytes is not 0. The event is set once the prefetch has been submitted. Under promises_lock. */
+struct promise {
+	uint64_t bytes;
+	int device;
+	CUcontext context; /* the context of the event */
+	CUevent event;
+};
+
+/* ---- pointer_arrays.c ---- */
+
+#define POINTER_ARRAYS_TABLES 256
+#define POINTER_ARRAYS_SETS   512
+#define POINTER_ARRAYS_WAYS   4
+/* Bytes of one read: a system call costs more than reading a few pages more. */
+#define POINTER_ARRAYS_READ 16384u
+
+struct pointer_array;
+
+struct pointer_arrays_state {
+	/* Written under pointer_arrays_lock, read without it. */
+	_Atomic uint64_t lines[POINTER_ARRAYS_SETS][POINTER_ARRAYS_WAYS];
+	/* Under pointer_arrays_lock. */
+	struct pointer_array *tables[POINTER_ARRAYS_TABLES];
+	unsigned next_table, next_way;
+	CUdeviceptr words[POINTER_ARRAYS_READ / sizeof(CUdeviceptr)]; /* of the thread that has set `taken` */
+	atomic_flag taken;
+	/* Set if process_vm_readv() is refused for good. Seccomp filters return EPERM, emulators ENOSYS. */
+	atomic_bool call_refused;
+};
+
+/* ---- all of it ---- */
+
+struct submit_state {
+	/* What submissions read stands first, apart from the locks that few of them take. */
+	struct completion_state completion;
+	struct submissions_state submission;
+	_Atomic uint64_t kernel_params_generation; /* from 1 on; an empty slot is of generation 0 */
+	_Atomic int pdl_setting;                   /* enum policy_pdl */
+	struct gate_state gate __attribute__((aligned(64)));
+	struct lock graph_lock, promises_lock, pointer_arrays_lock;
+};
+/* Hidden, so that its address is not loaded from the GOT. */
+extern struct submit_state submit_state __attribute__((visibility("hidden")));
+
+/* What begins as zeros, 4 MiB: apart, so that it takes no space in the library's file. */
+struct submit_tables {
+	struct kernel_params_state kernel_params;
+	struct inflight_ticket_place places[INFLIGHT_TICKET_PLACES]; /* one per thread */
+	struct rows_state rows;
+	struct tails_state tails;
+	struct others_state others;
+	struct recent_submissions_entry recent[SUBMISSIONS_KEPT];
+	struct graph_state graph;
+	struct promise promises[MANAGED_PREFETCH_PROMISES];
+	struct pointer_arrays_state pointer_arrays;
+};
+extern struct submit_tables submit_tables __attribute__((visibility("hidden")));
+
+#endif
