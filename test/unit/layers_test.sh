@@ -4,6 +4,7 @@
 #   - no file uses a folder that stands below its own in the list;
 #   - the files of one folder form no circle, by symbols;
 #   - functions that take callbacks for later are called by lifecycle/ alone;
+#   - few files of shim/ and policy/ define variables: what a room keeps for the process is gathered in its state file;
 #   - the other folders' headers that a file includes exist, and few files lie outside the folders.
 # Last line: how many promises were checked, and how many failed.
 set -uo pipefail
@@ -12,6 +13,7 @@ build=$(cd "$1" && pwd) source=$(cd "$2" && pwd)
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 checked=0 failed=0
+most_stateful=25 # files that define variables
 setters='control_give|process_on_cloned|trace_start|.*_set_hooks' # what hands a room functions to call upwards
 
 check() { # check WHAT COMMAND...: what the command prints is what is wrong
@@ -25,13 +27,18 @@ check() { # check WHAT COMMAND...: what the command prints is what is wrong
 	echo "$wrong" | sed 's/^/  /'
 }
 
-# symbols TREE: lines "file D symbol" and "file U symbol" of all objects whose source lies in a folder of TREE. An object
-# that a source left behind which is gone now, or lies in another folder, does not count.
-symbols() {
+# objects TREE: the objects whose sources lie in TREE. One that a source left behind which is gone now, or lies in
+# another folder, does not count.
+objects() {
 	find "$build/$1" -path '*.dir/*' -name '*.c.o' -printf '%p\n' | sort | while read -r object; do
 		file=${object#*.dir/}
 		[[ -e $source/$1/${file%.o} ]] && echo "$object"
-	done | xargs nm -A | sed 's|^[^:]*\.dir/\([^:]*\)\.c\.o:|\1 |' |
+	done
+}
+
+# symbols TREE: lines "file D symbol" and "file U symbol" of all objects.
+symbols() {
+	objects "$1" | xargs nm -A | sed 's|^[^:]*\.dir/\([^:]*\)\.c\.o:|\1 |' |
 		awk 'NF == 4 && $3 ~ /[TDBRVWC]/ { print $1, "D", $4 } NF == 3 && $2 == "U" { print $1, "U", $3 }'
 }
 
@@ -40,6 +47,24 @@ edges() {
 	symbols "$1" | sort -u >"$folder/symbols"
 	awk '$2 == "D" { home[$3] = $1; next } FNR != NR && $2 == "U" && ($3 in home) && home[$3] != $1 { print $1, home[$3], $3 }' \
 		"$folder/symbols" "$folder/symbols" | sort -u
+}
+
+# variables TREE: lines "file variable" of what can be written and every thread sees, static ones in functions included,
+# but not log_said of log_once(), which says that a line was written. A variable is an object in a section that objdump
+# calls .data or .bss, with what follows the name (.data.rel.local); .data.rel.ro is constant.
+variables() {
+	objects "$1" | LC_ALL=C xargs objdump -t | awk -v tree="$1" '
+		/file format/ { file = $1; sub(/:$/, "", file); sub(/.*\.dir\//, tree "/", file); sub(/\.o$/, "", file) }
+		match($0, / O \.l?(data|bss)[^ \t]*/) {
+			section = substr($0, RSTART + 3, RLENGTH - 3)
+			if (section !~ /^\.data\.rel\.ro/ && $NF !~ /^log_said(\.|$)/) print file, $NF
+		}' | sort -u
+}
+
+# too_many MOST: of lines "file variable" on standard input the files and their variables, if they are more files.
+too_many() {
+	awk -v most="$1" '!($1 in list) { n++ } { list[$1] = list[$1] " " $2 }
+		END { if (n > most) { print n " files"; for (file in list) print file ":" list[file] | "sort" } }'
 }
 
 # upward ROOMS: of lines "file file what" on standard input those that lead to a later row.
@@ -77,6 +102,11 @@ for tree in shim tools; do
 	check "files directly in $tree/ are more than 8" awk 'END { if (NR > 8) print NR }' \
 		<(find "$source/$tree" -maxdepth 1 -type f)
 done
+for tree in shim policy; do variables $tree; done >"$folder/variables"
+grep -q '^shim/submit/submit_state\.c submit_state$' "$folder/variables" ||
+	{ echo "FAILED: no variables of shim were read"; exit 1; }
+check "more than $most_stateful files of shim/ and policy/ define variables" \
+	too_many "$most_stateful" <"$folder/variables"
 check "files of more than 600 lines" awk '$1 > 600 && $2 != "total" { print $2 ": " $1 }' \
 	<(cd "$source" && find shim tools policy test -name '*.[ch]' -print0 | xargs -0 wc -l)
 echo "$checked promises, $failed failed"
