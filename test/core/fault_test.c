@@ -18,6 +18,7 @@ enum { PASSED_UNHURT = 42, PASSED_HURT = 43 };
 static const char *const settings[] = {
     "SIM_MEMORY=256MiB",
     "SIM_FILL=0", /* nothing reads memory it has not written; filling it costs most of the time */
+    "SIM_LARGE=0",
     "SPILLWAY_SET=device.budget=40MiB,host.budget=48MiB,report.summary=no",
     NULL,
 };

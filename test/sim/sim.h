@@ -18,6 +18,7 @@
  *   SIM_LOG=path               the call log, one line a call: thread, name, result, and why when the model refused
  *   SIM_REPORT=path            at exit: calls, broken rules, and leaks by origin, one line each
  *   SIM_FILL=1                 0 leaves new physical memory zero instead of 0xA5 (up to 64 MiB a piece)
+ *   SIM_LARGE=1                0: no large pages for it; where most of it is never touched that takes less time
  *   SIM_WINDOW=512GiB          address space for device addresses; with several devices a quarter of it
  *   SIM_CONCURRENT_MANAGED=1   0: managed memory is device memory, allocated at once; no faults, no advice, no prefetch
  *   SIM_PAGEABLE=0             1: the device reaches all memory of the process (HMM, ATS); its faults are not modelled

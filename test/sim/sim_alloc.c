@@ -55,7 +55,7 @@ struct sim_block *sim_block_at(uintptr_t address)
 
 static CUresult map_new(struct sim_backing *ret_backing, size_t bytes, int device)
 {
-	CUresult result = sim_physical_take(&ret_backing->physical, bytes, device);
+	CUresult result = sim_physical_take(&ret_backing->physical, bytes, device, false);
 
 	if (result)
 		return result;

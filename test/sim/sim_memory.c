@@ -154,13 +154,9 @@ static CUresult create(CUmemGenericAllocationHandle *ret_handle, size_t bytes, c
 	device = place_of(prop, &result);
 	if (device == -2)
 		return result;
-	result = sim_physical_take(&physical, bytes, device);
+	result = sim_physical_take(&physical, bytes, device, prop->requestedHandleTypes);
 	if (result)
 		return result;
-	if (prop->requestedHandleTypes && !sim_physical_to_own_file(&physical)) {
-		sim_physical_give(&physical);
-		return sim_why(CUDA_ERROR_OUT_OF_MEMORY, "no memfd");
-	}
 	handle = sim_handle_new(prop, &physical);
 	*ret_handle = handle->id;
 	return CUDA_SUCCESS;

@@ -11,7 +11,8 @@
 /* ---- sim_physical.c: window, physical memory ---- */
 
 struct sim_physical {
-	off_t offset;
+	off_t offset; /* in its file */
+	off_t parked; /* where its page tables are parked */
 	size_t bytes;
 	int device;    /* -1: host */
 	int file;      /* of its own, so that it can leave the process; 0: the common one */
@@ -26,12 +27,13 @@ static inline bool sim_in_window(uintptr_t address)
 {
 	return address - (uintptr_t)sim.window < sim.half;
 }
-/* Takes physical memory, contents garbage; CUDA_ERROR_OUT_OF_MEMORY over the device's or the host's capacity. */
-CUresult sim_physical_take(struct sim_physical *ret_physical, size_t bytes, int device);
+/*
+ * Takes physical memory, contents garbage, with a file of its own if it is to leave the process; CUDA_ERROR_OUT_OF_MEMORY
+ * over the device's or the host's capacity.
+ */
+CUresult sim_physical_take(struct sim_physical *ret_physical, size_t bytes, int device, bool own);
 void sim_physical_give(struct sim_physical *physical);
 #define SIM_FILE_NAME "sim physical "
-/* So that it can leave the process; its contents are garbage again. False: no file can be had, and it stays as it was. */
-bool sim_physical_to_own_file(struct sim_physical *physical);
 /* Whatever access the mappings of it have. */
 bool sim_physical_read(const struct sim_physical *physical, size_t offset, void *ret_bytes, size_t bytes);
 /* Where a device sees an address of the window. */

@@ -6,17 +6,21 @@
  * to 64 MiB (SIM_FILL=0 does not), so that a program that reads what it never wrote is seen. Capacity is counted per
  * device and for the host.
  *
+ * Pages are of 2 MiB where the kernel makes them so on request: 64 MiB of small ones took 100 ms to fill and to give
+ * back, of large ones 20. MADV_COLLAPSE (Linux 6.1) does so whatever /sys/kernel/mm/transparent_hugepage says of memfds.
+ *
  * Page tables move. A page fault for each 4 KiB after each cuMemMap would take longer than all else that a test does. So
  * the page tables of a range are made once and then moved by mremap(): from where a device sees the range to a place of
  * the range's own (its parking place) when it is unmapped, and back when it is mapped again. MREMAP_DONTUNMAP leaves no
  * hole behind, where a mapping of another thread could land. What is mapped at a second place takes its page tables
  * there: the first place stays mapped, and faults if it is touched once more. Where the kernel cannot (before Linux 5.13)
- * or where a range has a file of its own, it is mapped in the plain way.
+ * or where a range came from another process, it is mapped in the plain way.
  */
 #include "sim_internal.h"
 #include "sim_managed.h"
 #include "sim_memory.h"
 #include "sim_work.h"
+#include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -24,7 +28,7 @@
 
 static int memory_file = -1;
 static off_t memory_end;
-static char *parking; /* sim.half bytes: the page tables of offset o are parked at parking + o */
+static char *parking; /* sim.half bytes: page tables that no device sees */
 static bool no_moves; /* the kernel refused once */
 
 /* Ranges that were given back, with their pages; the oldest goes first. */
@@ -85,9 +89,9 @@ static int file_of(const struct sim_physical *physical)
 
 static char *parking_place(const struct sim_physical *physical)
 {
-	if (physical->file || no_moves || (size_t)physical->offset + physical->bytes > sim.half)
+	if (physical->borrowed || no_moves || (size_t)physical->parked + physical->bytes > sim.half)
 		return NULL;
-	return parking + physical->offset;
+	return parking + physical->parked;
 }
 
 /* The old place stays mapped, without page tables. */
@@ -175,25 +179,54 @@ SIM_EXPORT void *sim_pointer(CUdeviceptr address)
 
 /* ---- physical memory ---- */
 
+/* Ranges up to this size are filled, and have large pages. */
+#define WHOLE_MOST ((size_t)64 << 20)
+
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25 /* linux/mman.h */
+#endif
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+/* Mapped for reading and writing. Of a part without any page the kernel makes none. */
+static bool enlarge(char *at, size_t bytes)
+{
+	static bool refused;
+
+	if (!sim.set.large)
+		return false;
+	for (size_t part = 0; !refused && part < bytes; part += SIM_GRANULE)
+		*(volatile char *)(at + part) = 0;
+	if (!refused && madvise(at, bytes, MADV_COLLAPSE))
+		refused = errno == EINVAL;
+	return !refused;
+}
+
 /* The page tables that this makes are parked, if they can be. */
 static void fill(struct sim_physical *physical)
 {
 	char *at, *place = parking_place(physical);
 
-	if (!sim.set.fill || physical->bytes > (size_t)64 << 20)
+	if (physical->bytes > WHOLE_MOST || (!sim.set.fill && !sim.set.large))
 		return;
 	if (place && physical->tables == place) {
+		if (!sim.set.fill)
+			return;
 		if (physical->access != SIM_READWRITE && mprotect(place, physical->bytes, PROT_READ | PROT_WRITE))
 			return;
 		physical->access = SIM_READWRITE;
 		memset(place, 0xA5, physical->bytes);
 		return;
 	}
-	at = mmap(place, physical->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE | (place ? MAP_FIXED : 0),
-		  file_of(physical), physical->offset);
+	at = mmap(place, physical->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | (place ? MAP_FIXED : 0), file_of(physical),
+		  physical->offset);
 	if (at == MAP_FAILED)
 		return;
-	memset(at, 0xA5, physical->bytes);
+	if (!enlarge(at, physical->bytes) && sim.set.fill)
+		madvise(at, physical->bytes, MADV_POPULATE_WRITE);
+	if (sim.set.fill)
+		memset(at, 0xA5, physical->bytes);
 	if (!place) {
 		munmap(at, physical->bytes);
 		return;
@@ -242,17 +275,33 @@ static bool spare_take(struct sim_physical *ret_physical, size_t bytes, int devi
 	return false;
 }
 
-CUresult sim_physical_take(struct sim_physical *ret_physical, size_t bytes, int device)
+/* The name tells an importer where the memory is. */
+static bool own_file(struct sim_physical *physical)
+{
+	char name[32];
+
+	snprintf(name, sizeof(name), SIM_FILE_NAME "%d", physical->device);
+	physical->file = memfd_create(name, MFD_CLOEXEC);
+	if (physical->file < 0)
+		return false;
+	if (!ftruncate(physical->file, (off_t)physical->bytes))
+		return true;
+	close(physical->file);
+	return false;
+}
+
+CUresult sim_physical_take(struct sim_physical *ret_physical, size_t bytes, int device, bool own)
 {
 	size_t *used = device < 0 ? &sim.host_used : &sim.device[device].used;
 	size_t capacity = device < 0 ? sim.set.host_memory : sim.set.memory;
 
 	if (*used > capacity || bytes > capacity - *used)
 		return sim_why(CUDA_ERROR_OUT_OF_MEMORY, "%zu bytes wanted, %zu of %zu used", bytes, *used, capacity);
-	if (!spare_take(ret_physical, bytes, device)) {
-		*ret_physical = (struct sim_physical){.offset = memory_end, .bytes = bytes, .device = device};
-		if (ftruncate(memory_file, memory_end + (off_t)bytes))
-			return sim_why(CUDA_ERROR_OUT_OF_MEMORY, "the memfd cannot grow");
+	if (own || !spare_take(ret_physical, bytes, device)) {
+		*ret_physical = (struct sim_physical){
+		    .offset = own ? 0 : memory_end, .bytes = bytes, .device = device, .parked = memory_end};
+		if (own ? !own_file(ret_physical) : ftruncate(memory_file, memory_end + (off_t)bytes))
+			return sim_why(CUDA_ERROR_OUT_OF_MEMORY, own ? "no memfd" : "the memfd cannot grow");
 		memory_end += (off_t)bytes;
 	}
 	*used += bytes;
@@ -271,32 +320,15 @@ void sim_physical_give(struct sim_physical *physical)
 	} else {
 		sim.device[physical->device].used -= physical->bytes;
 	}
-	if (physical->file)
+	if (physical->file) {
+		if (physical->tables)
+			map_at(physical->tables, physical->bytes, PROT_NONE,
+			       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 		close(physical->file);
-	else if (!spare_keep(physical))
+	} else if (!spare_keep(physical)) {
 		punch(physical);
-	physical->bytes = 0;
-}
-
-/* The name tells an importer where the memory is. */
-bool sim_physical_to_own_file(struct sim_physical *physical)
-{
-	char name[32];
-
-	snprintf(name, sizeof(name), SIM_FILE_NAME "%d", physical->device);
-	int file = memfd_create(name, MFD_CLOEXEC);
-	if (file < 0)
-		return false;
-	if (ftruncate(file, (off_t)physical->bytes)) {
-		close(file);
-		return false;
 	}
-	punch(physical);
-	physical->file = file;
-	physical->offset = 0;
-	physical->tables = NULL;
-	fill(physical);
-	return true;
+	physical->bytes = 0;
 }
 
 bool sim_physical_read(const struct sim_physical *physical, size_t offset, void *ret_bytes, size_t bytes)
