@@ -146,13 +146,15 @@ spill_mode_test(discard_test typed_alloc_help.c)
 
 # ---- memory that the program makes itself ---- natively first. VMM_SPILL is what the policy says of it; where that is not
 # `move`, the modes make no difference to it.
+# LARGE_PAGES: what these compare with lies in large blocks of malloc(), and half of their time would be its page faults.
+set(LARGE_PAGES "GLIBC_TUNABLES=glibc.malloc.hugetlb=1")
 set(VIRTUAL_KINDS static-move exact-move fast-move exact-no exact-yes)
 function(virtual_mode_tests name)
   foreach(kind ${VIRTUAL_KINDS})
     string(REPLACE "-" ";" words ${kind})
     list(GET words 0 mode)
     list(GET words 1 spill)
-    spillway_preload_run(${name}_${mode}_${spill} ${name} ENVIRONMENT SPILL_MODE=${mode} VMM_SPILL=${spill})
+    spillway_preload_run(${name}_${mode}_${spill} ${name} ENVIRONMENT SPILL_MODE=${mode} VMM_SPILL=${spill} ${LARGE_PAGES})
     set_tests_properties(${name}_${mode}_${spill} PROPERTIES TIMEOUT 600)
   endforeach()
 endfunction()
@@ -160,7 +162,7 @@ foreach(name vmm_test vmm_work_test vmm_reach_test)
   preload_program(${name} SOURCES ${name}.c vmm_help.c child.c)
   add_test(NAME ${name}_native COMMAND ${name})
   set_tests_properties(${name}_native PROPERTIES LABELS preload TIMEOUT 300 ENVIRONMENT
-                       "LD_LIBRARY_PATH=${SIM_FOLDER};SPILL_MODE=native")
+                       "LD_LIBRARY_PATH=${SIM_FOLDER};SPILL_MODE=native;${LARGE_PAGES}")
   virtual_mode_tests(${name})
 endforeach()
 preload_program(vmm_job_test SOURCES vmm_job_test.c vmm_help.c figures_help.c folder.c child.c)
