@@ -219,8 +219,8 @@ static void fill(struct sim_physical *physical)
 		memset(place, 0xA5, physical->bytes);
 		return;
 	}
-	at = mmap(place, physical->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | (place ? MAP_FIXED : 0), file_of(physical),
-		  physical->offset);
+	at = mmap(place, physical->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | (place ? MAP_FIXED : 0),
+		  file_of(physical), physical->offset);
 	if (at == MAP_FAILED)
 		return;
 	if (!enlarge(at, physical->bytes) && sim.set.fill)
