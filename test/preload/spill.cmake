@@ -1,8 +1,8 @@
 # What holds the spill engine to its promise, in every mode there is. A new mode is one word here.
 set(SPILL_MODES static exact fast)
 
-# Programs under a sanitizer are slow. scripts/nightly.sh runs the same programs for an hour in each mode, 6000 submissions
-# each.
+# Programs under a sanitizer are slow. scripts/nightly.sh runs the same programs for an hour in each mode, with 6000
+# submissions each.
 set(SPILL_SUBMISSIONS 1000)
 set(SPILL_STEPS 60)
 if(SPILLWAY_SANITIZE)
@@ -146,7 +146,7 @@ spill_mode_test(discard_test typed_alloc_help.c)
 
 # ---- memory that the program makes itself ---- natively first. VMM_SPILL is what the policy says of it; where that is not
 # `move`, the modes make no difference to it.
-# LARGE_PAGES: what these compare with lies in large blocks of malloc(), and half of their time would be its page faults.
+# LARGE_PAGES: what these compare with lies in large blocks of malloc(): half of their time would be page faults.
 set(LARGE_PAGES "GLIBC_TUNABLES=glibc.malloc.hugetlb=1")
 set(VIRTUAL_KINDS static-move exact-move fast-move exact-no exact-yes)
 function(virtual_mode_tests name)
@@ -154,7 +154,8 @@ function(virtual_mode_tests name)
     string(REPLACE "-" ";" words ${kind})
     list(GET words 0 mode)
     list(GET words 1 spill)
-    spillway_preload_run(${name}_${mode}_${spill} ${name} ENVIRONMENT SPILL_MODE=${mode} VMM_SPILL=${spill} ${LARGE_PAGES})
+    spillway_preload_run(${name}_${mode}_${spill} ${name}
+                         ENVIRONMENT SPILL_MODE=${mode} VMM_SPILL=${spill} ${LARGE_PAGES})
     set_tests_properties(${name}_${mode}_${spill} PROPERTIES TIMEOUT 600)
   endforeach()
 endfunction()

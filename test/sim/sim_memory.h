@@ -28,8 +28,8 @@ static inline bool sim_in_window(uintptr_t address)
 	return address - (uintptr_t)sim.window < sim.half;
 }
 /*
- * Takes physical memory, contents garbage, with a file of its own if it is to leave the process; CUDA_ERROR_OUT_OF_MEMORY
- * over the device's or the host's capacity.
+ * Takes physical memory, contents garbage, with a file of its own if it is to leave the process;
+ * CUDA_ERROR_OUT_OF_MEMORY over the device's or the host's capacity.
  */
 CUresult sim_physical_take(struct sim_physical *ret_physical, size_t bytes, int device, bool own);
 void sim_physical_give(struct sim_physical *physical);

@@ -7,7 +7,7 @@
  * device and for the host.
  *
  * Pages are of 2 MiB where the kernel makes them so on request: 64 MiB of small ones took 100 ms to fill and to give
- * back, of large ones 20. MADV_COLLAPSE (Linux 6.1) does so whatever /sys/kernel/mm/transparent_hugepage says of memfds.
+ * back, of large ones 20. MADV_COLLAPSE (Linux 6.1) does so whatever transparent_hugepage/shmem_enabled says.
  *
  * Page tables move. A page fault for each 4 KiB after each cuMemMap would take longer than all else that a test does. So
  * the page tables of a range are made once and then moved by mremap(): from where a device sees the range to a place of
