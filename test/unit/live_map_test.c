@@ -1,0 +1,493 @@
+/*
+ * live_map_test.c: the map of what is alive, against a naive map of one entry for each 16 KiB.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "shim/plan/live_map.h"
+#include "test/unit/seed.h"
+
+#define GRAIN  ((uint64_t)16 << 10)
+#define GRAINS 4096u
+#define UNIT   ((unsigned)(LIVE_MAP_UNIT / GRAIN))
+#define ALIVE  UINT64_MAX
+#define KIB    ((uint64_t)1 << 10)
+#define MIB    ((uint64_t)1 << 20)
+
+static const struct live_now late = {.done = UINT64_MAX - 1, .unfinished = true};
+
+static struct live_report at_number(uint64_t number)
+{
+	return (struct live_report){.number = number, .own = number, .thread = 1};
+}
+
+/* ---- what is promised, one sentence a test ---- */
+
+static struct live_map *one_block(void)
+{
+	struct live_map *map = live_map_new(64 * MIB);
+
+	assert_non_null(map);
+	live_map_report(map, 2 * MIB, 12 * MIB);
+	return map;
+}
+
+static void what_nobody_reports_is_alive(void **state)
+{
+	struct live_map *map = one_block();
+	struct live_range range;
+	bool revived;
+
+	(void)state;
+	assert_false(live_map_is_dead(map, 0, 2 * MIB, late));
+	assert_false(live_map_is_dead(map, MIB, 3 * MIB, late));
+	assert_true(live_map_is_dead(map, 2 * MIB, 12 * MIB, late));
+	assert_true(live_map_birth(map, 12 * MIB, 14 * MIB));
+	assert_int_equal(live_map_sums(map).alive, 0);
+	assert_false(live_map_find(map, 13 * MIB, &range));
+	assert_false(live_map_name(map, MIB, &range, &revived));
+	assert_true(live_map_is_dead(map, 2 * MIB, 12 * MIB, late));
+	live_map_free(map);
+}
+
+static bool counts(const struct live_map *map, uint64_t done)
+{
+	return live_map_is_dead(map, 2 * MIB, 4 * MIB, (struct live_now){.done = done});
+}
+
+static void a_death_counts_behind_what_was_submitted_before_and_before_what_its_thread_does_next(void **state)
+{
+	struct live_map *map = one_block();
+
+	(void)state;
+	live_map_birth(map, 2 * MIB, 6 * MIB);
+	assert_false(live_map_is_dead(map, 2 * MIB, 4 * MIB, late));
+	live_map_death(map, 2 * MIB, 6 * MIB, (struct live_report){.number = 7, .own = 5, .thread = 3});
+	assert_false(counts(map, 100));
+	/* Other threads go on, and the thread itself reports without having submitted anything. */
+	live_map_heard(map, (struct live_report){.number = 9, .own = 9, .thread = 4});
+	live_map_heard(map, (struct live_report){.number = 9, .own = 5, .thread = 3});
+	assert_false(counts(map, 100));
+	live_map_heard(map, (struct live_report){.number = 10, .own = 10, .thread = 3});
+	assert_false(counts(map, 6));
+	assert_true(counts(map, 7));
+	/* One thread too many. */
+	live_map_birth(map, 2 * MIB, 6 * MIB);
+	live_map_death(map, 2 * MIB, 6 * MIB,
+		       (struct live_report){.number = 7, .own = 5, .thread = LIVE_MAP_THREADS + 1});
+	live_map_heard(map, (struct live_report){.number = 10, .own = 10, .thread = LIVE_MAP_THREADS + 1});
+	assert_false(counts(map, 100));
+	assert_true(live_map_is_dead(map, 2 * MIB, 4 * MIB, late));
+	live_map_free(map);
+}
+
+static void everything_reported_is_alive_after_a_restart(void **state)
+{
+	struct live_map *map = one_block();
+
+	(void)state;
+	live_map_report(map, 20 * MIB, 24 * MIB);
+	live_map_birth(map, 2 * MIB, 6 * MIB);
+	live_map_death(map, 2 * MIB, 6 * MIB, at_number(1));
+	live_map_restart(map);
+	assert_true(live_map_is_valid(map));
+	assert_int_equal(live_map_sums(map).alive, 14 * MIB);
+	assert_false(live_map_is_dead(map, 4 * MIB, 6 * MIB, late));
+	/* What dies was not born since; what is born from now on may die. */
+	live_map_death(map, 2 * MIB, 6 * MIB, at_number(1));
+	assert_int_equal(live_map_sums(map).alive, 14 * MIB);
+	live_map_birth(map, 4 * MIB, 6 * MIB);
+	live_map_death(map, 4 * MIB, 6 * MIB, at_number(1));
+	assert_true(live_map_is_dead(map, 4 * MIB, 6 * MIB, late));
+	assert_int_equal(live_map_sums(map).alive, 12 * MIB);
+	live_map_distrust_reported(map);
+	assert_int_equal(live_map_sums(map).reported, 0);
+	live_map_report(map, 2 * MIB, 4 * MIB);
+	live_map_report(map, 30 * MIB, 32 * MIB); /* what was not reported before may be from now on */
+	assert_int_equal(live_map_sums(map).reported, 2 * MIB);
+	live_map_free(map);
+}
+
+static void a_range_that_is_reported_in_part_is_distrusted(void **state)
+{
+	struct live_map *map = one_block();
+
+	(void)state;
+	live_map_birth(map, 2 * MIB, 6 * MIB);
+	assert_true(live_map_birth(map, 11 * MIB, 15 * MIB));
+	assert_false(live_map_is_dead(map, 10 * MIB, 12 * MIB, late));
+	assert_int_equal(live_map_sums(map).reported, 8 * MIB);
+	assert_int_equal(live_map_sums(map).alive, 4 * MIB);
+	live_map_free(map);
+}
+
+static void a_birth_of_the_same_range_undoes_a_death(void **state)
+{
+	struct live_map *map = one_block();
+
+	(void)state;
+	live_map_birth(map, 2 * MIB, 6 * MIB);
+	live_map_death(map, 2 * MIB, 6 * MIB, at_number(7));
+	live_map_birth(map, 2 * MIB, 6 * MIB);
+	assert_false(live_map_is_dead(map, 2 * MIB, 4 * MIB, late));
+	assert_int_equal(live_map_sums(map).alive, 4 * MIB);
+	live_map_free(map);
+}
+
+static void a_death_that_fits_no_birth_is_ignored(void **state)
+{
+	struct live_map *map = one_block();
+
+	(void)state;
+	live_map_birth(map, 2 * MIB, 6 * MIB);
+	live_map_death(map, 2 * MIB, 5 * MIB, at_number(1));
+	live_map_death(map, 3 * MIB, 6 * MIB, at_number(1));
+	live_map_death(map, 2 * MIB, 7 * MIB, at_number(1));
+	live_map_death(map, 8 * MIB, 9 * MIB, at_number(1));
+	assert_int_equal(live_map_sums(map).alive, 4 * MIB);
+	live_map_free(map);
+}
+
+static void a_name_brings_the_dead_to_life_until_the_next_birth(void **state)
+{
+	struct live_map *map = one_block();
+	struct live_range range;
+	bool revived;
+
+	(void)state;
+	live_map_birth(map, 2 * MIB, 4 * MIB);
+	live_map_birth(map, 4 * MIB, 6 * MIB);
+	live_map_death(map, 2 * MIB, 4 * MIB, at_number(1));
+	live_map_death(map, 4 * MIB, 6 * MIB, at_number(1));
+	live_map_birth(map, 8 * MIB, 9 * MIB);
+	/* Also what is dead behind it, up to what is alive. */
+	assert_true(live_map_name(map, 5 * MIB, &range, &revived));
+	assert_true(revived);
+	assert_int_equal(range.begin, 4 * MIB);
+	assert_int_equal(range.end, 8 * MIB);
+	assert_false(live_map_is_dead(map, 6 * MIB, 7 * MIB, late));
+	assert_true(live_map_name(map, 4 * MIB, &range, &revived));
+	assert_false(revived);
+	assert_true(live_map_is_dead(map, 2 * MIB, 4 * MIB, late));
+	assert_false(live_map_is_dead(map, 4 * MIB, 5 * MIB, late));
+	assert_true(live_map_is_dead(map, 9 * MIB, 10 * MIB, late));
+	/* fresh, up to the end of the block */
+	assert_true(live_map_name(map, 10 * MIB, &range, &revived));
+	assert_int_equal(range.begin, 9 * MIB);
+	assert_int_equal(range.end, 12 * MIB);
+	assert_false(live_map_is_dead(map, 9 * MIB, 10 * MIB, late));
+	live_map_birth(map, 5 * MIB, 7 * MIB);
+	live_map_death(map, 5 * MIB, 7 * MIB, at_number(2));
+	assert_true(live_map_is_dead(map, 5 * MIB, 7 * MIB, late));
+	assert_false(live_map_is_dead(map, 4 * MIB, 5 * MIB, late));
+	assert_false(live_map_is_dead(map, 7 * MIB, 8 * MIB, late));
+	live_map_free(map);
+}
+
+static void a_block_that_is_distrusted_is_alive_as_a_whole_until_it_is_freed(void **state)
+{
+	struct live_map *map = one_block();
+
+	(void)state;
+	live_map_birth(map, 2 * MIB, 4 * MIB);
+	live_map_birth(map, 7 * MIB, 11 * MIB);
+	live_map_distrust(map, 4 * MIB, 10 * MIB);
+	assert_false(live_map_is_dead(map, 4 * MIB, 6 * MIB, late));
+	assert_int_equal(live_map_sums(map).reported, 4 * MIB);
+	assert_int_equal(live_map_sums(map).alive, 3 * MIB);
+	live_map_report(map, 4 * MIB, 10 * MIB);
+	assert_false(live_map_is_dead(map, 4 * MIB, 6 * MIB, late));
+	live_map_forget(map, 4 * MIB, 10 * MIB);
+	assert_false(live_map_is_dead(map, 4 * MIB, 6 * MIB, late));
+	live_map_report(map, 4 * MIB, 10 * MIB);
+	assert_true(live_map_is_dead(map, 4 * MIB, 10 * MIB, late));
+	live_map_free(map);
+}
+
+static void parts_alive_are_joined_across_small_gaps(void **state)
+{
+	struct live_map *map = one_block();
+	struct live_range parts[4];
+
+	(void)state;
+	live_map_birth(map, 2 * MIB, 2 * MIB + 512);
+	live_map_birth(map, 2 * MIB + 4 * KIB, 2 * MIB + 8 * KIB);
+	live_map_birth(map, 5 * MIB, 12 * MIB);
+	assert_int_equal(live_map_alive(map, 2 * MIB, 12 * MIB, late, 64 * KIB, parts, 4), 2);
+	assert_int_equal(parts[0].begin, 2 * MIB);
+	assert_int_equal(parts[0].end, 2 * MIB + 8 * KIB);
+	assert_int_equal(parts[1].begin, 5 * MIB);
+	assert_int_equal(parts[1].end, 12 * MIB);
+	assert_int_equal(live_map_alive(map, 2 * MIB, 12 * MIB, late, 0, parts, 4), 3);
+	assert_int_equal(live_map_alive(map, 2 * MIB, 12 * MIB, late, 0, parts, 2), 2);
+	assert_int_equal(parts[1].begin, 2 * MIB + 4 * KIB);
+	assert_int_equal(parts[1].end, 12 * MIB);
+	assert_int_equal(live_map_alive(map, 6 * MIB, 13 * MIB, late, 0, parts, 4), 1);
+	assert_int_equal(parts[0].begin, 6 * MIB);
+	assert_int_equal(parts[0].end, 13 * MIB);
+	live_map_free(map);
+}
+
+/* ---- random events ---- */
+
+/* One entry a grain: the range that it belongs to (0: none), and when that died. */
+struct naive {
+	bool reported[GRAINS], distrusted[GRAINS];
+	uint32_t range[GRAINS];
+	uint64_t died[GRAINS];
+	uint32_t last;
+	uint64_t heard; /* number of the latest report */
+};
+
+static bool naive_all_reported(const struct naive *naive, unsigned begin, unsigned end)
+{
+	for (unsigned i = begin; i < end; i++)
+		if (!naive->reported[i])
+			return false;
+	return true;
+}
+
+/* The grains around `at` that belong to the same range, or are fresh like it. */
+static void naive_range(const struct naive *naive, unsigned at, unsigned *ret_begin, unsigned *ret_end)
+{
+	unsigned begin = at, end = at + 1;
+
+	while (begin && naive->reported[begin - 1] && naive->range[begin - 1] == naive->range[at])
+		begin--;
+	while (end < GRAINS && naive->reported[end] && naive->range[end] == naive->range[at])
+		end++;
+	*ret_begin = begin;
+	*ret_end = end;
+}
+
+static void naive_set(struct naive *naive, unsigned begin, unsigned end, uint32_t range, uint64_t died)
+{
+	for (unsigned i = begin; i < end; i++) {
+		naive->range[i] = range;
+		naive->died[i] = died;
+	}
+}
+
+static void naive_distrust(struct naive *naive, unsigned begin, unsigned end)
+{
+	for (unsigned i = begin / UNIT * UNIT; i < (end + UNIT - 1) / UNIT * UNIT; i++)
+		if (naive->reported[i]) {
+			naive->reported[i] = false;
+			naive->distrusted[i] = true;
+			naive_set(naive, i, i + 1, 0, 0);
+		}
+}
+
+static void naive_birth(struct naive *naive, unsigned begin, unsigned end)
+{
+	if (naive_all_reported(naive, begin, end))
+		naive_set(naive, begin, end, ++naive->last, ALIVE);
+	else
+		naive_distrust(naive, begin, end);
+}
+
+/* What is named, and if that is dead, all dead behind it, comes to life. Returns its end. */
+static unsigned naive_name(struct naive *naive, unsigned at)
+{
+	unsigned begin, end;
+
+	naive_range(naive, at, &begin, &end);
+	if (naive->range[begin] && naive->died[begin] == ALIVE)
+		return end;
+	for (;;) {
+		naive_set(naive, begin, end, naive->range[begin] ? naive->range[begin] : ++naive->last, ALIVE);
+		if (end == GRAINS || !naive->reported[end] || (naive->range[end] && naive->died[end] == ALIVE))
+			return end;
+		naive_range(naive, end, &begin, &at);
+		end = at;
+	}
+}
+
+static void naive_death(struct naive *naive, unsigned begin, unsigned end, uint64_t number)
+{
+	unsigned from, to;
+
+	if (!naive_all_reported(naive, begin, end) || !naive->range[begin])
+		return;
+	naive_range(naive, begin, &from, &to);
+	if (from == begin && to == end)
+		naive_set(naive, begin, end, naive->range[begin], number);
+}
+
+static bool naive_alive(const struct naive *naive, unsigned i, struct live_now now)
+{
+	return !naive->reported[i] || (naive->range[i] && (naive->died[i] == ALIVE || naive->died[i] > now.done ||
+							   (!now.unfinished && naive->heard <= naive->died[i])));
+}
+
+static void compare(const struct live_map *map, const struct naive *naive, unsigned begin, unsigned end,
+		    struct live_now now)
+{
+	struct live_range parts[GRAINS];
+	unsigned n = live_map_alive(map, begin * GRAIN, end * GRAIN, now, 0, parts, GRAINS), k = 0;
+	bool dead = true;
+
+	for (unsigned i = begin; i < end; i++) {
+		while (k < n && parts[k].end <= i * GRAIN)
+			k++;
+		bool alive = k < n && parts[k].begin <= i * GRAIN;
+
+		assert_int_equal(alive, naive_alive(naive, i, now));
+		dead &= !alive;
+	}
+	assert_int_equal(live_map_is_dead(map, begin * GRAIN, end * GRAIN, now), dead);
+}
+
+static void step(struct seed *seed, struct live_map *map, struct naive *naive, uint64_t number)
+{
+	unsigned begin = (unsigned)seed_below(seed, GRAINS), most = GRAINS - begin;
+	unsigned end = begin + (unsigned)seed_size(seed, most), from, to;
+	unsigned unit = begin / UNIT * UNIT, unit_end = (end + UNIT - 1) / UNIT * UNIT;
+	struct live_range range;
+	bool forget, revived;
+
+	switch (seed_below(seed, 10)) {
+	case 0:
+		live_map_report(map, unit * GRAIN, unit_end * GRAIN);
+		for (unsigned i = unit; i < unit_end; i++)
+			naive->reported[i] = !naive->distrusted[i];
+		break;
+	case 1:
+		if (unit_end - unit > 4 * UNIT)
+			break;
+		forget = seed_below(seed, 3);
+		if (forget)
+			live_map_forget(map, unit * GRAIN, unit_end * GRAIN);
+		else
+			live_map_distrust(map, unit * GRAIN, unit_end * GRAIN);
+		for (unsigned i = unit; i < unit_end; i++) {
+			naive->reported[i] = false;
+			naive->distrusted[i] = !forget;
+		}
+		naive_set(naive, unit, unit_end, 0, 0);
+		break;
+	case 2:
+	case 3:
+	case 4:
+		assert_true(live_map_birth(map, begin * GRAIN, end * GRAIN));
+		naive_birth(naive, begin, end);
+		break;
+	case 5:
+		live_map_death(map, begin * GRAIN, end * GRAIN, at_number(number));
+		naive_death(naive, begin, end, number);
+		break;
+	case 6:
+		assert_int_equal(live_map_name(map, begin * GRAIN + 5, &range, &revived), naive->reported[begin]);
+		if (!naive->reported[begin])
+			break;
+		naive_range(naive, begin, &from, &to);
+		assert_int_equal(range.begin, from * GRAIN);
+		assert_int_equal(revived, !naive->range[begin] || naive->died[begin] != ALIVE);
+		assert_int_equal(range.end, naive_name(naive, begin) * GRAIN);
+		break;
+	default: /* what was born dies as it was born, and may be born again */
+		if (!naive->reported[begin] || !naive->range[begin])
+			break;
+		naive_range(naive, begin, &from, &to);
+		live_map_death(map, from * GRAIN, to * GRAIN, at_number(number));
+		naive_death(naive, from, to, number);
+		if (seed_below(seed, 2))
+			break;
+		live_map_birth(map, from * GRAIN, to * GRAIN);
+		naive_birth(naive, from, to);
+	}
+}
+
+static void random_events_match_a_map_of_grains(void **state)
+{
+	struct seed seed = seed_start("live_map_test");
+
+	(void)state;
+	for (unsigned round = 0; round < 20; round++) {
+		struct live_map *map = live_map_new(GRAINS * GRAIN);
+		struct naive *naive = calloc(1, sizeof(*naive));
+
+		assert_non_null(map);
+		assert_non_null(naive);
+		for (uint64_t i = 1; i < 1500; i++) {
+			step(&seed, map, naive, i);
+			if (seed_below(&seed, 3) == 0) {
+				live_map_heard(map, at_number(i));
+				naive->heard = i;
+			}
+			unsigned begin = (unsigned)seed_below(&seed, GRAINS);
+			compare(map, naive, begin, begin + (unsigned)seed_size(&seed, GRAINS - begin),
+				(struct live_now){seed_below(&seed, i + 2), seed_below(&seed, 2)});
+			if (i % 100 == 0)
+				assert_true(live_map_is_valid(map));
+		}
+		live_map_free(map);
+		free(naive);
+	}
+}
+
+/* ---- limits ---- */
+
+static void a_map_of_many_terabytes_finds_what_is_far_apart(void **state)
+{
+	struct live_map *map = live_map_new(UINT64_C(40) << 40);
+	const uint64_t far = UINT64_C(33) << 40;
+	struct live_range range;
+
+	(void)state;
+	assert_non_null(map);
+	live_map_report(map, 0, 2 * MIB);
+	live_map_report(map, far, far + 4 * MIB);
+	live_map_birth(map, 512, 1024);
+	live_map_birth(map, far + 2 * MIB, far + 3 * MIB);
+	assert_true(live_map_find(map, far + MIB, &range));
+	assert_int_equal(range.begin, far);
+	assert_int_equal(range.end, far + 2 * MIB);
+	assert_int_equal(live_map_sums(map).alive, MIB + 512);
+	live_map_distrust(map, 0, UINT64_C(1) << 40);
+	assert_int_equal(live_map_sums(map).alive, MIB);
+	live_map_free(map);
+}
+
+static void without_memory_for_a_birth_nothing_is_reported_any_more(void **state)
+{
+	struct live_map *map = live_map_new(UINT64_C(2) << 30);
+	bool ok = true;
+	uint64_t at;
+
+	(void)state;
+	assert_non_null(map);
+	live_map_report(map, 0, UINT64_C(2) << 30);
+	for (at = 0; ok && at < UINT64_C(2) << 30; at += 1024)
+		ok = live_map_birth(map, at, at + 512);
+	assert_false(ok);
+	assert_int_equal(live_map_sums(map).reported, 0);
+	assert_int_equal(live_map_sums(map).alive, 0);
+	assert_false(live_map_is_dead(map, 512, 1024, late));
+	live_map_free(map);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(what_nobody_reports_is_alive),
+	    cmocka_unit_test(a_death_counts_behind_what_was_submitted_before_and_before_what_its_thread_does_next),
+	    cmocka_unit_test(everything_reported_is_alive_after_a_restart),
+	    cmocka_unit_test(a_range_that_is_reported_in_part_is_distrusted),
+	    cmocka_unit_test(a_birth_of_the_same_range_undoes_a_death),
+	    cmocka_unit_test(a_death_that_fits_no_birth_is_ignored),
+	    cmocka_unit_test(a_name_brings_the_dead_to_life_until_the_next_birth),
+	    cmocka_unit_test(a_block_that_is_distrusted_is_alive_as_a_whole_until_it_is_freed),
+	    cmocka_unit_test(parts_alive_are_joined_across_small_gaps),
+	    cmocka_unit_test(random_events_match_a_map_of_grains),
+	    cmocka_unit_test(a_map_of_many_terabytes_finds_what_is_far_apart),
+	    cmocka_unit_test(without_memory_for_a_birth_nothing_is_reported_any_more),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
