@@ -36,6 +36,7 @@ struct piece {
 	uint32_t index;              /* index in the heap; PIECES_NONE: not in it */
 	uint8_t place;               /* enum plan_place */
 	bool parked;
+	bool dead;      /* nothing in it is alive: it leaves without a copy, and comes back without one */
 	bool foretold;  /* plan_fetch() returned it, and it has not been named since */
 	uint32_t ahead; /* round of the plan in which it was prefetched; 0: it was not, or it has been named since */
 };

@@ -7,8 +7,9 @@
  * those named now; a jump requires a walk over what is foreseen. A piece that nothing foretells ("unforeseen") goes by
  * recency, and is evicted before all others.
  *
- * Fetching: a cursor walks over the foreseen submissions; up to it, nothing that could be fetched is in host memory. It
- * moves back when a piece with an earlier use arrives in host memory.
+ * Fetching: a cursor walks over the foreseen submissions; up to it, nothing that could be fetched is in host memory.
+ * It moves back when a piece with an earlier use arrives in host memory. Dead pieces have a cursor of their own, which
+ * stays near: they need no copy, so fetching them early only takes memory.
  *
  * Victims: if a piece is fetched long before its use at the cost of one that is used only a little later, both move
  * twice, although other pieces would become free in between. So a victim's next use must be twice as far away as that
@@ -51,6 +52,17 @@ static const struct {
     [PLAN_TO_PEERS] = {512, 2},
 };
 
+/*
+ * Dead pieces. SOONER, LOOKED_AT: as above; a dead victim saves both of its copies. AHEAD: a dead piece is fetched at
+ * most this many submissions before its next use, because that takes no copy, only memory.
+ *
+ * Measured (H100, GPT, 1.5, ms a step): in gaps 411 with any distance ahead, 380 with 64; beside kernels 287 with any,
+ * 236 with 64, 262 with 16. The preference of SOONER copies 5 to 7 % less and moves 5 % more pieces than none.
+ */
+#define DEAD_SOONER    2
+#define DEAD_LOOKED_AT 128
+#define DEAD_AHEAD     64
+
 struct plan {
 	struct predict *predict;
 	struct pieces pieces;
@@ -62,6 +74,7 @@ struct plan {
 	uint64_t owed;   /* units fetched in vain, times OWED_SHARE; fading */
 	uint32_t round;  /* incremented by each jump: what was fetched before does not count as ahead any more */
 	uint64_t cursor; /* next position to examine for a fetch */
+	uint64_t cursor_dead; /* the same for dead pieces, which are fetched later */
 	/* a piece found as a possible victim that was busy, when one was requested; PIECES_NONE: none */
 	uint32_t parked;
 };
@@ -133,6 +146,8 @@ static void cursor_back(struct plan *plan, const struct piece *piece)
 
 	if (piece->place == PLAN_HOST && key < plan->cursor)
 		plan->cursor = key;
+	if (piece->place == PLAN_HOST && key < plan->cursor_dead)
+		plan->cursor_dead = key;
 }
 
 /* Sets the next use of the piece to that of the slot. */
@@ -204,7 +219,7 @@ static void plan_jump(struct plan *plan, uint64_t at)
 	plan->at = at;
 	if (at != PREDICT_NONE) {
 		keys_walk(plan, at);
-		plan->cursor = at + 1;
+		plan->cursor = plan->cursor_dead = at + 1;
 	}
 	pieces_sort(&plan->pieces);
 }
@@ -222,6 +237,8 @@ static void plan_follow(struct plan *plan)
 			keys_pass(plan, ++plan->at);
 		if (plan->cursor <= at)
 			plan->cursor = at + 1;
+		if (plan->cursor_dead <= at)
+			plan->cursor_dead = at + 1;
 		return;
 	}
 	if (at != PREDICT_NONE && !walk_begin(plan, at, &walk))
@@ -299,12 +316,23 @@ void plan_set(struct plan *plan, uint32_t id, uint32_t units, enum plan_place pl
 		plan->owed += (uint64_t)piece->units * OWED_SHARE;
 	set_ahead(plan, piece, round, units);
 	piece->place = (uint8_t)place;
+	piece->dead &= place != PLAN_GONE;
 	if (place == PLAN_DEVICE)
 		pieces_rest(&plan->pieces, piece, id);
 	if (place == PLAN_HOST) {
 		piece->foretold = false;
 		cursor_back(plan, piece);
 	}
+}
+
+void plan_set_dead(struct plan *plan, uint32_t id, bool dead)
+{
+	struct piece *piece = pieces_make(&plan->pieces, id);
+
+	if (!piece || piece->dead == dead)
+		return;
+	piece->dead = dead;
+	cursor_back(plan, piece);
 }
 
 /*
@@ -398,25 +426,35 @@ uint64_t plan_next_use(struct plan *plan, uint32_t id)
 	return piece ? next_use(plan, piece) : PLAN_NEVER;
 }
 
-bool plan_fetch(struct plan *plan, uint64_t ahead_units, uint32_t *ret_piece, uint64_t *ret_when)
+/* Looks for a piece from the cursor's position on, up to `last`. */
+static bool plan_fetch_from(struct plan *plan, uint64_t *cursor, uint64_t last, bool dead, uint32_t *ret_piece,
+			    uint64_t *ret_when)
 {
-	if (plan->at == PREDICT_NONE || plan->ahead_units + plan->owed / OWED_SHARE >= ahead_units)
-		return false;
-	for (; plan->cursor <= plan->pieces.now; plan->cursor++) {
-		uint32_t id = pieces_due(&plan->pieces, plan->cursor);
+	if (last > plan->pieces.now)
+		last = plan->pieces.now;
+	for (; *cursor <= last; ++*cursor) {
+		uint32_t id = pieces_due(&plan->pieces, *cursor);
 
 		for (; id != PIECES_NONE; id = pieces_due_after(&plan->pieces, id)) {
 			struct piece *piece = pieces_find(&plan->pieces, id);
 
-			if (piece->place != PLAN_HOST || piece->key != plan->cursor)
+			if (piece->place != PLAN_HOST || piece->key != *cursor || piece->dead != dead)
 				continue;
 			piece->foretold = true;
 			*ret_piece = id;
-			*ret_when = time_of(plan, plan->cursor);
+			*ret_when = time_of(plan, *cursor);
 			return true;
 		}
 	}
 	return false;
+}
+
+bool plan_fetch(struct plan *plan, uint64_t ahead_units, uint32_t *ret_piece, uint64_t *ret_when)
+{
+	if (plan->at == PREDICT_NONE || plan->ahead_units + plan->owed / OWED_SHARE >= ahead_units)
+		return false;
+	return plan_fetch_from(plan, &plan->cursor_dead, plan->at + DEAD_AHEAD, true, ret_piece, ret_when) ||
+	       plan_fetch_from(plan, &plan->cursor, plan->pieces.now, false, ret_piece, ret_when);
 }
 
 /*
@@ -440,6 +478,38 @@ static uint32_t of_size(struct plan *plan, uint32_t top, uint64_t key, uint32_t 
 			return id;
 	}
 	return top;
+}
+
+/*
+ * Returns a dead piece that may be needed sooner than the top, or was used later, but not much: its copies are saved.
+ * PIECES_NONE: none.
+ */
+static uint32_t plan_victim_dead(struct plan *plan, uint32_t top, uint64_t key, uint32_t units,
+				 plan_busy_function *busy, void *argument)
+{
+	const struct piece *first = pieces_find(&plan->pieces, top);
+	uint64_t far = pieces_key(&plan->pieces, first), best_key = 0, least = plan->at;
+	uint32_t best = PIECES_NONE;
+	bool best_size = false;
+
+	if (plan->at == PREDICT_NONE) /* by recency */
+		least = far - (plan->pieces.now - first->last_use) / DEAD_SOONER;
+	else if (far < PIECES_UNFORESEEN)
+		least = far - (far - plan->at) / DEAD_SOONER;
+	for (uint32_t i = 0; i < plan->pieces.n_heap && i < DEAD_LOOKED_AT; i++) {
+		uint32_t id = plan->pieces.heap[i];
+		const struct piece *piece = pieces_find(&plan->pieces, id);
+		uint64_t its = pieces_key(&plan->pieces, piece);
+		bool size = piece->units == units;
+
+		if (!piece->dead || its < least || its < key || (best_size && !size) ||
+		    (its <= best_key && best_size == size) || pieces_is_busy(&plan->pieces, id, busy, argument))
+			continue;
+		best = id;
+		best_key = its;
+		best_size = size;
+	}
+	return best;
 }
 
 /*
@@ -480,6 +550,9 @@ static uint32_t plan_victim_one(struct plan *plan, uint64_t key, uint32_t order_
 
 	if (!piece || pieces_key(&plan->pieces, piece) < key)
 		return PIECES_NONE;
+	uint32_t dead = plan_victim_dead(plan, top, key, order_units, busy, argument);
+	if (dead != PIECES_NONE)
+		return dead;
 	return order_units && piece->units != order_units ? of_size(plan, top, key, order_units, busy, argument) : top;
 }
 

@@ -49,6 +49,12 @@ bool plan_is_valid(const struct plan *plan);
 void plan_set(struct plan *plan, uint32_t piece, uint32_t units, enum plan_place place);
 
 /*
+ * Records whether the piece is dead: nothing in it is alive (live_map.h), so it moves without a copy, and is the first
+ * choice for a victim. A piece is not when it appears.
+ */
+void plan_set_dead(struct plan *plan, uint32_t piece, bool dead);
+
+/*
  * Records the next submission. function: any number that is equal for equal work. pieces: those that it names, in any
  * order.
  */

@@ -261,6 +261,93 @@ static void a_piece_of_the_wanted_size_is_preferred(void **state)
 }
 
 /* Of many that are as good as each other one of the wanted size goes; not in gaps when it is far from the best. */
+static void a_dead_piece_is_preferred_unless_it_is_needed_much_sooner(void **state)
+{
+	(void)state;
+	struct plan *plan = stepping(3, PLAN_DEVICE);
+	uint32_t piece;
+
+	plan_set_dead(plan, 250, true);
+	assert_int_equal(plan_victim(plan, plan_now(plan), 0, NULL, NULL, &piece), PLAN_FOUND);
+	assert_int_equal(piece, 250);
+	plan_set_dead(plan, 150, true);
+	plan_set_dead(plan, 250, false);
+	assert_int_equal(plan_victim(plan, plan_now(plan), 0, NULL, NULL, &piece), PLAN_FOUND);
+	assert_int_equal(piece, 10 * (N_STEP - 1));
+	/* Of two, the farther; but the one of the wanted size, whose memory can be used as it is. */
+	plan_set_dead(plan, 250, true);
+	plan_set_dead(plan, 300, true);
+	assert_int_equal(plan_victim(plan, plan_now(plan), 0, NULL, NULL, &piece), PLAN_FOUND);
+	assert_int_equal(piece, 300);
+	plan_set(plan, 250, 8, PLAN_DEVICE);
+	assert_int_equal(plan_victim(plan, plan_now(plan), 8, NULL, NULL, &piece), PLAN_FOUND);
+	assert_int_equal(piece, 250);
+	/* What takes its place later is alive. */
+	plan_set(plan, 250, 0, PLAN_GONE);
+	plan_set(plan, 300, 0, PLAN_GONE);
+	plan_set(plan, 250, 8, PLAN_DEVICE);
+	assert_int_equal(plan_victim(plan, plan_now(plan), 8, NULL, NULL, &piece), PLAN_FOUND);
+	assert_int_not_equal(piece, 250);
+	plan_free(plan);
+}
+
+static void without_a_future_a_dead_piece_is_preferred_unless_it_was_used_much_later(void **state)
+{
+	(void)state;
+	struct plan *plan = plan_new(PLAN_BESIDE_KERNELS);
+	uint32_t piece;
+
+	for (uint32_t i = 1; i <= 100; i++) {
+		plan_set(plan, i, 4, PLAN_DEVICE);
+		plan_note(plan, i, &i, 1);
+	}
+	assert_false(plan_knows(plan));
+	plan_set_dead(plan, 70, true);
+	assert_int_equal(plan_victim(plan, plan_now(plan), 0, NULL, NULL, &piece), PLAN_FOUND);
+	assert_int_equal(piece, 1);
+	plan_set_dead(plan, 40, true);
+	assert_int_equal(plan_victim(plan, plan_now(plan), 0, NULL, NULL, &piece), PLAN_FOUND);
+	assert_int_equal(piece, 40);
+	plan_free(plan);
+}
+
+/* A step of 200 submissions, each of another piece. */
+static void a_dead_piece_is_fetched_shortly_before_its_use(void **state)
+{
+	(void)state;
+	struct plan *plan = plan_new(PLAN_BESIDE_KERNELS);
+	uint32_t piece;
+	uint64_t when;
+
+	for (uint32_t i = 1; i <= 200; i++)
+		plan_set(plan, i, 1, i == 100 || i == 150 ? PLAN_HOST : PLAN_DEVICE);
+	for (unsigned n = 0; n < 3 * 200; n++)
+		plan_note(plan, n % 200 + 1, (uint32_t[]){n % 200 + 1}, 1);
+	plan_set_dead(plan, 100, true);
+	assert_true(plan_fetch(plan, 8, &piece, &when));
+	assert_int_equal(piece, 150);
+	plan_set(plan, piece, 1, PLAN_MOVING);
+	assert_false(plan_fetch(plan, 8, &piece, &when));
+	for (uint32_t i = 1; i <= 30; i++)
+		plan_note(plan, i, (uint32_t[]){i}, 1);
+	assert_false(plan_fetch(plan, 8, &piece, &when));
+	for (uint32_t i = 31; i <= 40; i++)
+		plan_note(plan, i, (uint32_t[]){i}, 1);
+	assert_true(plan_fetch(plan, 8, &piece, &when));
+	assert_int_equal(piece, 100);
+	assert_int_equal(when, plan_now(plan) + 60);
+	/* One that is born is fetched as others are. */
+	plan_set(plan, 190, 1, PLAN_HOST);
+	plan_set_dead(plan, 190, true);
+	plan_set(plan, 100, 1, PLAN_DEVICE);
+	assert_false(plan_fetch(plan, 8, &piece, &when));
+	plan_set_dead(plan, 190, false);
+	assert_true(plan_fetch(plan, 8, &piece, &when));
+	assert_int_equal(piece, 190);
+	assert_true(plan_is_valid(plan));
+	plan_free(plan);
+}
+
 static void in_gaps_the_size_counts_for_less(void **state)
 {
 	(void)state;
@@ -444,6 +531,9 @@ int main(void)
 	    cmocka_unit_test(the_victim_is_used_farthest_from_now),
 	    cmocka_unit_test(busy_pieces_stay_and_come_back),
 	    cmocka_unit_test(a_piece_of_the_wanted_size_is_preferred),
+	    cmocka_unit_test(a_dead_piece_is_preferred_unless_it_is_needed_much_sooner),
+	    cmocka_unit_test(without_a_future_a_dead_piece_is_preferred_unless_it_was_used_much_later),
+	    cmocka_unit_test(a_dead_piece_is_fetched_shortly_before_its_use),
 	    cmocka_unit_test(in_gaps_the_size_counts_for_less),
 	    cmocka_unit_test(to_peers_the_size_counts_for_more),
 	    cmocka_unit_test(a_span_is_a_period_that_is_not_too_long),
