@@ -20,6 +20,13 @@
 
 /* Whether this thread has submitted since its last flush or event. */
 static __thread bool has_submitted __attribute__((tls_model("initial-exec")));
+/* The number of its latest submission; 0: none. */
+static __thread uint64_t latest_own __attribute__((tls_model("initial-exec")));
+
+uint64_t completion_own(void)
+{
+	return latest_own;
+}
 
 uint64_t completion_newest(void)
 {
@@ -121,6 +128,7 @@ uint64_t completion_submitted(CUstream stream, bool per_thread, const struct com
 	struct tracker *tracker = completion_stream(stream, per_thread);
 	uint64_t number = atomic_fetch_add(&submit_state.completion.newest, 1) + 1;
 
+	latest_own = number;
 	recent_submissions_note(number, what, (unsigned)(tracker - submit_state.completion.trackers));
 
 	if (!tracker->first)

@@ -53,8 +53,9 @@ CUdevice completion_device(CUstream stream, bool per_thread);
  */
 void completion_flush(void);
 
-/* Returns the number of the latest submission. */
+/* Return the number of the latest submission, and of the latest one of this thread; 0: none. */
 uint64_t completion_newest(void);
+uint64_t completion_own(void);
 /*
  * Returns a number up to which every submission is complete, except those on streams of devices other than `devices`
  * (bits) whose owners do not include `owner`. tails: also record events of contexts for submissions that no event

@@ -118,6 +118,11 @@ bool submission_log_read(struct submission_log *tape, uint64_t *ret_function, st
 	return true;
 }
 
+bool submission_log_is_there(const struct submission_log *tape)
+{
+	return first_at(tape, atomic_load_explicit(&tape->tail, memory_order_relaxed)) != 0;
+}
+
 size_t submission_log_begin(const struct submission_log *tape)
 {
 	return atomic_load_explicit(&tape->tail, memory_order_relaxed);
@@ -131,6 +136,26 @@ size_t submission_log_end(const struct submission_log *tape)
 static uint64_t word_at(const struct submission_log *tape, size_t at)
 {
 	return atomic_load_explicit(&tape->words[at % SUBMISSION_LOG_WORDS], memory_order_relaxed);
+}
+
+bool submission_log_names(const struct submission_log *tape, size_t *at, struct named *ret_named, unsigned most,
+			  unsigned *ret_n)
+{
+	/* In a full ring the end position coincides with the oldest record, which must not be read as the next one. */
+	uint64_t first = *at == submission_log_end(tape) ? 0 : first_at(tape, *at);
+	size_t next = *at + 2;
+
+	if (!first)
+		return false;
+	*ret_n = n_of(first);
+	for (unsigned i = 0; i < *ret_n; i++) {
+		uint64_t address = word_at(tape, next++), bytes = address & HAS_BYTES ? word_at(tape, next++) : 0;
+
+		if (i < most)
+			ret_named[i] = (struct named){address & ~HAS_BYTES, bytes};
+	}
+	*at = next;
+	return true;
 }
 
 bool submission_log_look(const struct submission_log *tape, size_t *at, struct inflight_ticket *ret_ticket,

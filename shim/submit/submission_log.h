@@ -50,9 +50,17 @@ bool submission_log_write(struct submission_log *tape, uint64_t function, const 
 bool submission_log_read(struct submission_log *tape, uint64_t *ret_function, struct named *ret_named, unsigned most,
 			 unsigned *ret_n);
 
+/* Returns whether the oldest record is complete. */
+bool submission_log_is_there(const struct submission_log *tape);
 /* Return the positions of the oldest record, and of the next one to be written. */
 size_t submission_log_begin(const struct submission_log *tape);
 size_t submission_log_end(const struct submission_log *tape);
+/*
+ * Reads the names of the record at *at without removing it, at most `most` of them, and advances *at past it. *ret_n:
+ * how many names the record has. Returns false if the record is not complete, or at the end.
+ */
+bool submission_log_names(const struct submission_log *tape, size_t *at, struct named *ret_named, unsigned most,
+			  unsigned *ret_n);
 /*
  * Reads the record at *at without removing it, and advances *at past it. Returns no addresses for a record without a
  * ticket, and drops those beyond `most`. Returns false if the record is not complete, or at the end.

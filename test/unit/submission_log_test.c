@@ -157,6 +157,29 @@ static void a_record_may_be_looked_at_before_it_is_read(void **state)
 	assert_true(submission_log_begin(&tape) == at);
 }
 
+static void names_may_be_read_with_their_extents_before_the_record_is(void **state)
+{
+	struct named named[3] = {{1, 2}, {3, 0}, {5, 6}}, out[3] = {{0}};
+	size_t at = submission_log_begin(&tape);
+	uint64_t function;
+	unsigned n;
+	(void)state;
+
+	submission_log_write(&tape, 9, named, 3, (struct inflight_ticket){0});
+	submission_log_write(&tape, 10, named + 1, 1, (struct inflight_ticket){0});
+	assert_true(submission_log_names(&tape, &at, out, 2, &n));
+	assert_true(n == 3 && out[0].address == 1 && out[0].bytes == 2 && out[1].address == 3 && !out[1].bytes);
+	assert_true(!out[2].address);
+	assert_true(submission_log_names(&tape, &at, out, 3, &n));
+	assert_true(n == 1 && out[0].address == 3 && !out[0].bytes);
+	assert_false(submission_log_names(&tape, &at, out, 3, &n));
+	assert_true(at == submission_log_end(&tape));
+	for (unsigned i = 9; i <= 10; i++) {
+		assert_true(submission_log_read(&tape, &function, out, 3, &n));
+		assert_true(function == i);
+	}
+}
+
 /* Where it ends, the oldest record begins. */
 static void a_full_tape_is_looked_at_once(void **state)
 {
@@ -186,6 +209,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_record_may_be_looked_at_before_it_is_read),
+	    cmocka_unit_test(names_may_be_read_with_their_extents_before_the_record_is),
 	    cmocka_unit_test(a_full_tape_is_looked_at_once),
 	    cmocka_unit_test(names_that_nobody_asks_for_are_dropped),
 	    cmocka_unit_test(a_full_tape_loses_what_comes_and_goes_on_when_there_is_room),
