@@ -39,11 +39,12 @@ enum policy_set {
 	POLICY_SET_CAPACITY,
 	POLICY_SET_SHARE,
 	POLICY_SET_PDL,
+	POLICY_SET_CONTENTS,
 	POLICY_SET_REPORT,
 	POLICY_SET_FAULTS,
 	POLICY_SET_MOVABLE, /* yes, no, exact, and the spellings of BOOL */
-	POLICY_SET_VMM,  /* no, yes, move, and the spellings of BOOL; never 0 or 1 */
-	POLICY_SET_BOOL, /* yes, no, true, false, on, off; never 0 or 1 */
+	POLICY_SET_VMM,     /* no, yes, move, and the spellings of BOOL; never 0 or 1 */
+	POLICY_SET_BOOL,    /* yes, no, true, false, on, off; never 0 or 1 */
 };
 
 struct policy_key {

@@ -131,6 +131,7 @@ struct policy {
 	char hash_text[17];
 	int version, spill, capacity, summary, control, ipc, use, observe, async_use, vmm_spill, faults, host_share,
 	    pdl;
+	int contents;
 	uint64_t peers; /* bits by number of the device */
 	struct policy_size device_budget, host_budget, host_total, peer_budget, heap_chunk, heap_release_threshold,
 	    async_release_threshold;

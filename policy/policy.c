@@ -215,6 +215,11 @@ enum policy_pdl policy_pdl(const struct policy *policy)
 	return policy->observe ? POLICY_PDL_KEEP : (enum policy_pdl)policy->pdl;
 }
 
+enum policy_contents policy_contents(const struct policy *policy)
+{
+	return (enum policy_contents)policy->contents;
+}
+
 bool policy_summary(const struct policy *policy)
 {
 	return policy->summary != 0;

@@ -105,6 +105,14 @@ enum policy_pdl {
 	POLICY_PDL_COUNT, /* must be last */
 };
 
+/* Which contents are kept when memory moves (shim/mover/alive.h). */
+enum policy_contents {
+	POLICY_CONTENTS_ALIVE,  /* what is alive, as far as is known */
+	POLICY_CONTENTS_ALL,    /* everything */
+	POLICY_CONTENTS_POISON, /* what is alive; the rest is overwritten */
+	POLICY_CONTENTS_COUNT,  /* must be last */
+};
+
 /* How page faults are counted (shim/faults/faults.h). */
 enum policy_faults {
 	POLICY_FAULTS_AUTO,   /* the driver's counters */
@@ -327,6 +335,7 @@ enum policy_spill policy_spill_mode(const struct policy *policy);
 enum policy_capacity policy_capacity(const struct policy *policy);
 enum policy_faults policy_faults(const struct policy *policy);
 enum policy_pdl policy_pdl(const struct policy *policy); /* KEEP if the policy only observes */
+enum policy_contents policy_contents(const struct policy *policy);
 bool policy_summary(const struct policy *policy); /* whether to print the summary at the end */
 bool policy_control(const struct policy *policy); /* whether to open the control socket (control.h) */
 bool policy_ipc(const struct policy *policy);     /* whether to make all heap memory exportable (ipc.h) */

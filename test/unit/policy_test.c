@@ -208,7 +208,8 @@ static void odd_texts_are_refused_with_their_place(void **state)
 	     "p.yaml:2:10: error: device.budget is given twice, first in line 1 column 10; remove one of them\n"},
 	    {"budget: 4GiB", "p.yaml:1:1: error: unknown key \"budget\"; did you mean \"device.budget\"?\n"},
 	    {"zzz: 1", "p.yaml:1:1: error: unknown key \"zzz\"; write one of: version, include, observe, device, host, "
-		       "heap, spill, managed, system, async, vmm, submit, report, faults, control, ipc, default, rules\n"},
+		       "heap, spill, contents, managed, system, async, vmm, submit, report, faults, control, ipc, "
+		       "default, rules\n"},
 	    {"device: 1GiB", "p.yaml:1:9: error: device is a group of keys, not a value; write device.budget: auto\n"},
 	    {"device: {}", "p.yaml:1:9: error: device is empty; remove it, or write device.budget: auto\n"},
 	    {"[a]: b", "p.yaml:1:1: error: a key must be plain text, not a list or a map; write key: value\n"},
@@ -333,6 +334,28 @@ static void every_way_of_overlapping_kernels_has_its_word(void **state)
 	}
 	expect_problems("submit.pdl: of\n",
 			"p.yaml:1:13: error: submit.pdl: \"of\" is unknown; did you mean off? Write auto, keep or off\n");
+}
+
+static void what_is_kept_when_memory_moves_has_its_word(void **state)
+{
+	static const struct {
+		const char *text;
+		enum policy_contents contents;
+	} rows[] = {{"", POLICY_CONTENTS_ALIVE},
+		    {"contents=alive", POLICY_CONTENTS_ALIVE},
+		    {"contents=all", POLICY_CONTENTS_ALL},
+		    {"contents=poison", POLICY_CONTENTS_POISON}};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		struct policy *policy = good_policy_set("version: 1", rows[i].text);
+
+		assert_int_equal(policy_contents(policy), rows[i].contents);
+		policy_free(policy);
+	}
+	expect_problems(
+	    "contents: poisson\n",
+	    "p.yaml:1:11: error: contents: \"poisson\" is unknown; did you mean poison? Write alive, all or poison\n");
 }
 
 static void every_way_to_count_faults_has_its_word(void **state)
@@ -555,6 +578,7 @@ int main(void)
 	    cmocka_unit_test(rules_that_can_never_match_are_warned_of),
 	    cmocka_unit_test(set_goes_on_top_of_the_file),
 	    cmocka_unit_test(every_way_of_overlapping_kernels_has_its_word),
+	    cmocka_unit_test(what_is_kept_when_memory_moves_has_its_word),
 	    cmocka_unit_test(every_way_to_count_faults_has_its_word),
 	    cmocka_unit_test(every_spill_mode_has_its_word),
 	    cmocka_unit_test(control_can_be_switched_off),
