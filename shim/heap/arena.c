@@ -2,6 +2,7 @@
 #include "shim/heap/arena.h"
 #include "shim/driver/real.h"
 #include "shim/heap/chunk.h"
+#include "shim/lifetimes/lifetimes.h"
 
 #include <stdatomic.h>
 #include <sys/mman.h>
@@ -163,7 +164,24 @@ void arena_unmark_piece(struct arena *arena, uint32_t block_unit, uint32_t unit)
 
 void arena_unmark(struct arena *arena, uint32_t unit, uint32_t units)
 {
+	lifetimes_freed(arena->lifetimes, arena_address(arena, unit), units * HEAP_UNIT);
 	arena_mark(arena, unit, units, 0);
+}
+
+bool arena_bounds(const struct arena *arena, CUdeviceptr address, CUdeviceptr *ret_begin, uint64_t *ret_bytes)
+{
+	uint32_t word = arena_contains(arena, address) ? arena_look(arena, address) : 0;
+
+	if (!word || word & ARENA_SLAB)
+		return false;
+	const struct unit_state *state = &arena->states[word - 1];
+	uint32_t space_units = atomic_load_explicit(&state->space_units, memory_order_relaxed);
+	uint32_t first = space_units ? atomic_load_explicit(&state->space, memory_order_relaxed) : word - 1;
+
+	*ret_begin = arena_address(arena, first);
+	*ret_bytes =
+	    HEAP_UNIT * (space_units ? space_units : atomic_load_explicit(&state->units, memory_order_relaxed));
+	return true;
 }
 
 struct block *arena_block_at(const struct arena *arena, CUdeviceptr address)

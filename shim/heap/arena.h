@@ -16,6 +16,7 @@
 
 struct block;
 struct chunk;
+struct lifetimes;
 
 /* Where the memory of a piece is, as the launch path sees it. */
 enum block_state_where {
@@ -120,6 +121,7 @@ struct arena {
 	struct block_state *marks;
 	struct unit_state *states;
 	struct range_set free_units;
+	struct lifetimes *lifetimes; /* what is alive in the blocks; NULL: not known. Locking: lifetimes.h */
 };
 
 /* flag of a slab, with its class in the low bits. Other words: first unit of the block, plus 1 */
@@ -188,6 +190,12 @@ static inline uint32_t arena_look(const struct arena *arena, CUdeviceptr address
 {
 	return __atomic_load_n((const uint32_t *)&arena->table[(address - arena->base) / HEAP_UNIT], __ATOMIC_ACQUIRE);
 }
+
+/*
+ * Stores the bounds of the block at an address, or of the address space that the program has placed it in. Returns false
+ * if there is none, or a slab. Locking: none.
+ */
+bool arena_bounds(const struct arena *arena, CUdeviceptr address, CUdeviceptr *ret_begin, uint64_t *ret_bytes);
 
 /* Returns the block in use at an address, or NULL if there is none. Locking: the caller holds HEAP. */
 struct block *arena_block_at(const struct arena *arena, CUdeviceptr address);

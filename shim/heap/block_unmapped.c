@@ -10,6 +10,7 @@
 #include "shim/heap/map.h"
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
+#include "shim/lifetimes/lifetimes.h"
 
 _Static_assert(HEAP_WHOLE_MOST == CHUNK_MOST * HEAP_UNIT, "one chunk");
 
@@ -180,6 +181,8 @@ CUresult heap_place(struct heap *heap, struct block *block, CUdeviceptr address,
 	mark_placed(heap, block, arena_unit(arena, space), (uint32_t)(space_bytes / HEAP_UNIT));
 out:
 	heap_leave(heap);
+	if (result == CUDA_SUCCESS)
+		lifetimes_allocated(arena->lifetimes, address, block->units * HEAP_UNIT, true);
 	return result;
 }
 

@@ -6,6 +6,7 @@
 #include "shim/heap/heap_internal.h"
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
+#include "shim/lifetimes/lifetimes.h"
 
 #include <stdlib.h>
 
@@ -70,6 +71,8 @@ enum sw_status heap_create(const struct heap_config *config, struct heap **ret_h
 		free(heap);
 		return status;
 	}
+	struct arena *arena = &heap->store.arena;
+	arena->lifetimes = lifetimes_new(config->device, arena->base, arena->bytes);
 	heap->store.chunks = (struct chunk_store){
 	    .device = config->device,
 	    .peers = config->peers,
@@ -105,6 +108,7 @@ void heap_destroy(struct heap *heap)
 	/* Blocks that the program never freed keep the reservation; the driver frees it at the end of the process. */
 	if (!arena_fini(&heap->store.arena))
 		log_line("a heap was destroyed with blocks in use");
+	lifetimes_free(heap->store.arena.lifetimes);
 	chunk_store_fini(&heap->store.chunks);
 	free(heap->store.news.pieces);
 	pthread_mutex_destroy(&heap->lock.mutex);
@@ -161,8 +165,11 @@ enum sw_status heap_alloc(struct heap *heap, size_t bytes, enum chunk_kind kind,
 	if (status != SW_OK)
 		heap_trim_to_keep(heap);
 	heap_leave(heap);
-	if (status == SW_OK)
-		*ret_grant = grant;
+	if (status != SW_OK)
+		return status;
+	if (bytes > SMALL_MOST)
+		lifetimes_allocated(heap->store.arena.lifetimes, grant.address, bytes, false);
+	*ret_grant = grant;
 	return status;
 }
 

@@ -3,6 +3,8 @@
  * driver's pools; a free records an event behind the stream and defers the block. See async.h.
  */
 #include "shim/serve/async.h"
+#include "shim/heap/migration.h"
+#include "shim/lifetimes/lifetimes.h"
 #include "shim/serve/alloc_decide.h"
 #include "shim/context/capture.h"
 #include "shim/context/context.h"
@@ -96,6 +98,9 @@ static bool take_pending(struct device *device, const struct async_request *requ
 	row->home = old->home;
 	row->key = old->key;
 	row->heap.block = old->heap.block;
+	/* The memory has another user now, of which the former one's allocator knows nothing. */
+	lifetimes_freed(heap_arena(atomic_load(&device->heap))->lifetimes, old->key / LIVE_MAP_UNIT * LIVE_MAP_UNIT,
+			old->key % LIVE_MAP_UNIT + old->bytes);
 	pool_row_gone(old);
 	ledger_row_free(old);
 	stats_add(STAT_stream_reuses, 1);

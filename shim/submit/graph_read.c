@@ -10,7 +10,11 @@
  * the graph has no nodes.
  */
 #include "shim/submit/graph_read.h"
+#include "shim/device/device.h"
 #include "shim/driver/real.h"
+#include "shim/heap/arena.h"
+#include "shim/heap/migration.h"
+#include "shim/lifetimes/lifetimes.h"
 #include "shim/submit/kernel_params.h"
 #include "shim/submit/pdl.h"
 
@@ -35,6 +39,21 @@ static void graph_read_mix(struct reading *reading, uint64_t value)
 }
 
 /*
+ * A graph uses what it names at each launch, without births and deaths in between: the block, or the address space that
+ * it was placed in, is alive as a whole until it is freed.
+ */
+static void distrust(CUdeviceptr address)
+{
+	struct device *device = device_of(address);
+	const struct arena *arena = device ? heap_arena(atomic_load(&device->heap)) : NULL;
+	CUdeviceptr block;
+	uint64_t bytes;
+
+	if (arena && arena_bounds(arena, address, &block, &bytes))
+		lifetimes_distrust(arena->lifetimes, address, block, bytes);
+}
+
+/*
  * Adds a name. Most words of parameters are small numbers, so values that cannot be a device address are left out (as
  * in operands.c).
  */
@@ -42,6 +61,7 @@ static void graph_read_name(struct reading *reading, CUdeviceptr address, size_t
 {
 	if (address >> 20 && !(address >> 57) && !graph_names_grow(&reading->names, address, bytes))
 		reading->failed = true;
+	distrust(address);
 }
 
 /* ---- kernels ---- */
@@ -334,6 +354,7 @@ static struct graph_names *graph_read_end(struct reading *reading, bool good)
 {
 	if (good && !reading->failed)
 		return reading->names;
+	lifetimes_distrust_all(); /* what it names is not known */
 	graph_names_drop(reading->names);
 	return NULL;
 }

@@ -13,6 +13,7 @@ failed=0
 grep -oE '^HOOK_[A-Z_]+\(cu[A-Za-z0-9_]+' "$hooks" | grep -v '^HOOK_USE' | sed 's/.*(//' >"$here/rows"
 echo dlsym >>"$here/rows"
 echo InitializeInjectionNvtx2 >>"$here/rows" # entry_nvtx.c
+echo _ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE >>"$here/rows" # entry_torch.c
 grep -oE '\bspillway_[a-z_]+\(' "$(dirname "$(dirname "$hooks")")/spillway.h" | tr -d '(' >>"$here/rows"
 sort -u "$here/rows" >"$here/wanted"
 nm -D --defined-only "$library" | awk '{print $3}' | sort >"$here/exported"

@@ -1,0 +1,93 @@
+/*
+ * The function by which PyTorch's allocator reports each tensor that is born or dies, to its profiler. libc10.so defines
+ * it, libc10_cuda.so calls it through its procedure linkage table, whether or not a profiler is on, so this one is
+ * called in its place. It writes one record (lifetimes.h), and calls PyTorch's own.
+ *
+ * It runs under the lock of PyTorch's allocator, perhaps in a stream capture: it takes no lock of the library, and calls
+ * no function of the driver. Only the first call asks the loader, for PyTorch's own function. RTLD_NEXT does not find
+ * it: Python opens PyTorch's libraries locally.
+ *
+ * Measured (PyTorch 2.7.1, 2.11 and 2.15): the same name; in 2.11 13,094 births and 12,699 deaths in nine steps of a
+ * GPT, also with expandable segments.
+ */
+#include "shim/context/capture.h"
+#include "shim/device/device.h"
+#include "shim/driver/real.h"
+#include "shim/entry/hook.h"
+#include "shim/heap/arena.h"
+#include "shim/heap/migration.h"
+#include "shim/lifetimes/lifetimes.h"
+#include "shim/process/process.h"
+#include "shim/submit/completion.h"
+
+#include <dlfcn.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define TORCH_CUDA 1 /* c10::DeviceType */
+
+/* c10::Device */
+struct torch_device {
+	int8_t type, index;
+};
+
+/* void c10::reportMemoryUsageToProfiler(void *, int64_t, size_t, size_t, c10::Device) */
+#define TORCH_REPORT  _ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE
+#define TEXT_OF(name) #name
+#define NAME_OF(name) TEXT_OF(name)
+
+typedef void torch_report_function(void *address, int64_t bytes, size_t allocated, size_t reserved,
+				   struct torch_device device);
+
+torch_report_function TORCH_REPORT;
+
+/* Returns PyTorch's own function; NULL if its library is not loaded, or has none. */
+static torch_report_function *torch_own(void)
+{
+	static torch_report_function *_Atomic own; /* TORCH_REPORT: there is none */
+	torch_report_function *found = atomic_load_explicit(&own, memory_order_acquire);
+
+	if (!found) {
+		void *library = dlopen("libc10.so", RTLD_LAZY | RTLD_NOLOAD);
+		real_dlsym_function *c_dlsym = real_dlsym();
+
+		if (library && c_dlsym)
+			found = (torch_report_function *)c_dlsym(library, NAME_OF(TORCH_REPORT));
+		dlerror(); /* the program must not find an error of ours */
+		if (!found)
+			found = TORCH_REPORT;
+		atomic_store_explicit(&own, found, memory_order_release);
+	}
+	return found != TORCH_REPORT ? found : NULL;
+}
+
+static void torch_tell(uint64_t address, int64_t bytes, uint64_t reserved, int device)
+{
+	struct lifetimes_report report = {
+	    .device = device,
+	    .address = address,
+	    .bytes = (uint64_t)(bytes < 0 ? -bytes : bytes),
+	    .born = bytes > 0,
+	    .reserved = reserved,
+	    .number = completion_newest(),
+	    .own = completion_own(),
+	};
+	struct device *owner = capture_is_open() ? device_of(address) : NULL;
+	CUdeviceptr block;
+
+	if (owner && arena_bounds(heap_arena(atomic_load(&owner->heap)), address, &block, &report.block_bytes))
+		report.block = block;
+	lifetimes_tell(&report);
+}
+
+HOOK_EXPORT void TORCH_REPORT(void *address, int64_t bytes, size_t allocated, size_t reserved,
+			      struct torch_device device)
+{
+	torch_report_function *own = torch_own();
+
+	if (process_stage() == STAGE_RUNNING && device.type == TORCH_CUDA && bytes)
+		torch_tell((uintptr_t)address, bytes, reserved, device.index);
+	if (own)
+		own(address, bytes, allocated, reserved, device);
+}

@@ -1,0 +1,445 @@
+/*
+ * The ring of events and its reader, and how blocks of a reporting allocator are told from others.
+ *
+ * A writer reserves a place by advancing the head, fills it, and stores its sequence number last; the reader frees a
+ * place by storing the number that the writer of the next round waits for. One word says who reads: nobody, a writer
+ * that found the ring nearly full, or the mover, which keeps it for good.
+ */
+#include "shim/lifetimes/lifetimes.h"
+#include "shim/base/log.h"
+#include "shim/lifetimes/lifetimes_state.h"
+
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* 24 steps of a GPT whose tensors are born and die 2,700 times a step. */
+#define RING        (1u << 16)
+#define NEARLY_FULL (RING / 4 * 3)
+
+struct record {
+	_Atomic uint64_t sequence; /* position + 1: filled; position + RING: free for the next round */
+	uint64_t begin, end;
+	struct live_report report;
+	size_t position;
+	enum lifetimes_kind kind;
+};
+
+enum reader { READER_NONE, READER_WRITER, READER_MOVER };
+
+/* Of a unit: whose block is there. */
+enum its {
+	NOT_ITS,
+	ITS,           /* the reporting allocator's */
+	ITS_DISTRUSTED /* and an event said that it is distrusted */
+};
+
+struct lifetimes {
+	uint64_t base, bytes;
+	int device;
+	struct live_map *map;
+	struct record *ring;
+	_Atomic bool any;                       /* a block was reported */
+	_Atomic bool lost;                      /* an event found no place: none is written or read any more */
+	bool gave_up;                           /* everything was distrusted for it; only the reader touches it */
+	_Atomic int reader;                     /* enum reader; the map belongs to it */
+	const _Atomic size_t *_Atomic position; /* of the submission log; NULL: nothing is logged yet */
+	_Atomic uint64_t reserved;              /* bytes that the allocator said last */
+	_Atomic uint64_t freed;                 /* bytes of its blocks that were freed since its last event */
+	_Atomic uint8_t *its;                   /* of each unit of the address space: enum its */
+	_Atomic uint64_t head __attribute__((aligned(64)));
+	uint64_t tail __attribute__((aligned(64))); /* only the reader touches it */
+};
+
+/* ---- creation ---- */
+
+static size_t its_bytes(uint64_t bytes)
+{
+	return (size_t)(bytes / LIVE_MAP_UNIT + 1) * sizeof(_Atomic uint8_t);
+}
+
+/* Returns zeroed memory of which only what is used costs anything; NULL: there is none. */
+static void *reserve(size_t bytes)
+{
+	void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	return at == MAP_FAILED ? NULL : at;
+}
+
+static void drop_memory(struct lifetimes *lifetimes)
+{
+	if (lifetimes->ring)
+		munmap(lifetimes->ring, RING * sizeof(lifetimes->ring[0]));
+	if (lifetimes->its)
+		munmap(lifetimes->its, its_bytes(lifetimes->bytes));
+	live_map_free(lifetimes->map);
+	free(lifetimes);
+}
+
+/* Makes the heap known to those who write events. Returns false if there are too many. */
+static bool add_heap(struct lifetimes *lifetimes)
+{
+	for (unsigned i = 0; i < LIFETIMES_HEAPS; i++) {
+		struct lifetimes *none = NULL;
+
+		if (atomic_compare_exchange_strong(&lifetimes_state.all[i], &none, lifetimes)) {
+			unsigned n = atomic_load(&lifetimes_state.n);
+
+			while (n <= i && !atomic_compare_exchange_weak(&lifetimes_state.n, &n, i + 1))
+				;
+			return true;
+		}
+	}
+	return false;
+}
+
+struct lifetimes *lifetimes_new(int device, uint64_t base, uint64_t bytes)
+{
+	struct lifetimes *lifetimes = aligned_alloc(64, sizeof(*lifetimes));
+
+	if (!lifetimes)
+		return NULL;
+	memset(lifetimes, 0, sizeof(*lifetimes));
+	lifetimes->device = device;
+	lifetimes->base = base;
+	lifetimes->bytes = bytes;
+	lifetimes->map = live_map_new(bytes);
+	lifetimes->ring = reserve(RING * sizeof(lifetimes->ring[0]));
+	lifetimes->its = reserve(its_bytes(bytes));
+	if (lifetimes->map && lifetimes->ring && lifetimes->its && add_heap(lifetimes))
+		return lifetimes;
+	drop_memory(lifetimes);
+	return NULL;
+}
+
+void lifetimes_free(struct lifetimes *lifetimes)
+{
+	if (!lifetimes)
+		return;
+	for (unsigned i = 0; i < LIFETIMES_HEAPS; i++)
+		if (atomic_load(&lifetimes_state.all[i]) == lifetimes)
+			atomic_store(&lifetimes_state.all[i], NULL);
+	drop_memory(lifetimes);
+}
+
+/* Returns the heap that has this address; NULL: none. */
+static struct lifetimes *lifetimes_of(uint64_t address)
+{
+	unsigned n = atomic_load_explicit(&lifetimes_state.n, memory_order_acquire);
+
+	for (unsigned i = 0; i < n; i++) {
+		struct lifetimes *one = atomic_load_explicit(&lifetimes_state.all[i], memory_order_acquire);
+
+		if (one && address - one->base < one->bytes)
+			return one;
+	}
+	return NULL;
+}
+
+/* ---- the ring ---- */
+
+static struct record *record_at(const struct lifetimes *lifetimes, uint64_t at)
+{
+	return &lifetimes->ring[at % RING];
+}
+
+/* The sequence number of a place that a writer may fill: memory of the ring is zeroed at first. */
+static uint64_t free_at(uint64_t at)
+{
+	return at < RING ? 0 : at;
+}
+
+static void apply(struct lifetimes *lifetimes, const struct lifetimes_event *event)
+{
+	live_map_heard(lifetimes->map, event->report);
+	switch (event->kind) {
+	case LIFETIMES_REPORTED:
+		live_map_report(lifetimes->map, event->begin, event->end);
+		break;
+	case LIFETIMES_BORN:
+		live_map_birth(lifetimes->map, event->begin, event->end);
+		break;
+	case LIFETIMES_DIED:
+		live_map_death(lifetimes->map, event->begin, event->end, event->report);
+		break;
+	case LIFETIMES_DISTRUSTED:
+		live_map_distrust(lifetimes->map, event->begin, event->end);
+		break;
+	case LIFETIMES_DISTRUSTED_ALL:
+		live_map_distrust_reported(lifetimes->map);
+		break;
+	case LIFETIMES_FREED:
+		live_map_forget(lifetimes->map, event->begin, event->end);
+		break;
+	case LIFETIMES_NONE:
+		break;
+	}
+}
+
+bool lifetimes_read(struct lifetimes *lifetimes, size_t position, struct lifetimes_event *ret)
+{
+	struct record *record = record_at(lifetimes, lifetimes->tail);
+
+	if (atomic_load(&lifetimes->lost)) {
+		if (lifetimes->gave_up)
+			return false;
+		lifetimes->gave_up = true;
+		*ret = (struct lifetimes_event){.kind = LIFETIMES_DISTRUSTED_ALL, .end = lifetimes->bytes};
+		apply(lifetimes, ret);
+		return true;
+	}
+	if (atomic_load_explicit(&record->sequence, memory_order_acquire) != lifetimes->tail + 1 ||
+	    (ptrdiff_t)(record->position - position) > 0)
+		return false;
+	*ret = (struct lifetimes_event){record->kind, record->begin, record->end, record->report};
+	atomic_store_explicit(&record->sequence, lifetimes->tail + RING, memory_order_release);
+	lifetimes->tail++;
+	apply(lifetimes, ret);
+	return true;
+}
+
+bool lifetimes_is_being_written(const struct lifetimes *lifetimes)
+{
+	return !lifetimes->gave_up && lifetimes->tail != atomic_load_explicit(&lifetimes->head, memory_order_acquire) &&
+	       atomic_load_explicit(&record_at(lifetimes, lifetimes->tail)->sequence, memory_order_acquire) !=
+		   lifetimes->tail + 1;
+}
+
+bool lifetimes_is_unread(const struct lifetimes *lifetimes, uint64_t begin, uint64_t end)
+{
+	uint64_t head = atomic_load_explicit(&lifetimes->head, memory_order_acquire);
+
+	if (atomic_load(&lifetimes->lost))
+		return !lifetimes->gave_up;
+	for (uint64_t at = lifetimes->tail; at != head; at++) {
+		const struct record *record = record_at(lifetimes, at);
+
+		if (atomic_load_explicit(&record->sequence, memory_order_acquire) != at + 1)
+			return true;
+		if (record->kind != LIFETIMES_DIED && record->begin < end && record->end > begin)
+			return true;
+	}
+	return false;
+}
+
+/* A writer found the ring nearly full, and no mover reads it. */
+static void read_as_writer(struct lifetimes *lifetimes)
+{
+	struct lifetimes_event event;
+	int nobody = READER_NONE;
+
+	if (!atomic_compare_exchange_strong(&lifetimes->reader, &nobody, READER_WRITER))
+		return;
+	while (lifetimes_read(lifetimes, 0, &event))
+		;
+	atomic_store(&lifetimes->reader, READER_NONE);
+}
+
+static void write_record(struct lifetimes *lifetimes, struct lifetimes_event event)
+{
+	const _Atomic size_t *position = atomic_load_explicit(&lifetimes->position, memory_order_acquire);
+	uint64_t head = atomic_load_explicit(&lifetimes->head, memory_order_relaxed);
+	size_t at;
+
+	if (atomic_load_explicit(&lifetimes->lost, memory_order_relaxed))
+		return;
+	do {
+		/*
+		 * Before the place is reserved: an event in a later place, and what was submitted after it, must not be
+		 * read before this one.
+		 */
+		at = position ? atomic_load_explicit(position, memory_order_relaxed) : 0;
+		uint64_t sequence = atomic_load_explicit(&record_at(lifetimes, head)->sequence, memory_order_acquire);
+
+		if (sequence != free_at(head) && (int64_t)(sequence - head) <= 0) {
+			atomic_store(&lifetimes->lost, true);
+			log_once("births and deaths of tensors are not read in time; all memory is taken to be alive "
+				 "from now on");
+			return;
+		}
+	} while (!atomic_compare_exchange_weak_explicit(&lifetimes->head, &head, head + 1, memory_order_acq_rel,
+							memory_order_acquire));
+	struct record *record = record_at(lifetimes, head);
+	record->kind = event.kind;
+	record->begin = event.begin;
+	record->end = event.end;
+	record->report = event.report;
+	record->position = at;
+	atomic_store_explicit(&record->sequence, head + 1, memory_order_release);
+	if (head % NEARLY_FULL == NEARLY_FULL - 1 && !position)
+		read_as_writer(lifetimes);
+}
+
+/* ---- which blocks are reported ---- */
+
+/*
+ * What this thread has allocated last, since its last event; parts that the program places one behind the other count
+ * as one.
+ */
+static __thread struct {
+	struct lifetimes *lifetimes; /* NULL: nothing */
+	uint64_t begin, end;
+	bool placed;
+} latest __attribute__((tls_model("initial-exec")));
+static __thread uint32_t my_number __attribute__((tls_model("initial-exec"))); /* of this thread; 0: none yet */
+
+void lifetimes_allocated(struct lifetimes *lifetimes, uint64_t address, uint64_t bytes, bool placed)
+{
+	if (!lifetimes || address % LIVE_MAP_UNIT)
+		return;
+	if (placed && latest.placed && latest.lifetimes == lifetimes && latest.end == address) {
+		latest.end += bytes;
+		return;
+	}
+	latest.lifetimes = lifetimes;
+	latest.begin = address;
+	latest.end = address + bytes;
+	latest.placed = placed;
+}
+
+static uint64_t whole_units(uint64_t bytes)
+{
+	return (bytes + LIVE_MAP_UNIT - 1) / LIVE_MAP_UNIT * LIVE_MAP_UNIT;
+}
+
+static void write_range(struct lifetimes *lifetimes, enum lifetimes_kind kind, uint64_t address, uint64_t bytes,
+			struct live_report report)
+{
+	uint64_t begin = address - lifetimes->base;
+
+	write_record(lifetimes, (struct lifetimes_event){kind, begin, begin + bytes, report});
+}
+
+static const struct live_report no_report;
+
+/* Sets whose these units are. Returns how many of the bytes were the allocator's. */
+static uint64_t set_its(struct lifetimes *lifetimes, uint64_t address, uint64_t bytes, enum its its)
+{
+	uint64_t begin = address - lifetimes->base, had = 0;
+
+	for (uint64_t at = begin; at < begin + bytes; at += LIVE_MAP_UNIT)
+		if (atomic_exchange_explicit(&lifetimes->its[at / LIVE_MAP_UNIT], (uint8_t)its, memory_order_relaxed))
+			had += begin + bytes - at < LIVE_MAP_UNIT ? begin + bytes - at : LIVE_MAP_UNIT;
+	return had;
+}
+
+void lifetimes_freed(struct lifetimes *lifetimes, uint64_t address, uint64_t bytes)
+{
+	if (!lifetimes)
+		return;
+	if (latest.lifetimes == lifetimes && latest.begin < address + bytes && latest.end > address)
+		latest.lifetimes = NULL;
+	if (!atomic_load_explicit(&lifetimes->any, memory_order_relaxed))
+		return;
+	atomic_fetch_add_explicit(&lifetimes->freed, set_its(lifetimes, address, bytes, NOT_ITS), memory_order_relaxed);
+	write_range(lifetimes, LIFETIMES_FREED, address, whole_units(bytes), no_report);
+}
+
+/* Returns whether any of these units was the allocator's and not marked. */
+static bool mark_distrusted(struct lifetimes *lifetimes, uint64_t address, uint64_t bytes)
+{
+	uint64_t begin = address - lifetimes->base;
+	bool any = false;
+
+	for (uint64_t at = begin; at < begin + bytes; at += LIVE_MAP_UNIT) {
+		uint8_t its = ITS;
+
+		any |=
+		    atomic_compare_exchange_strong_explicit(&lifetimes->its[at / LIVE_MAP_UNIT], &its, ITS_DISTRUSTED,
+							    memory_order_relaxed, memory_order_relaxed);
+	}
+	return any;
+}
+
+void lifetimes_distrust(struct lifetimes *lifetimes, uint64_t named, uint64_t address, uint64_t bytes)
+{
+	if (!lifetimes || !atomic_load_explicit(&lifetimes->any, memory_order_relaxed))
+		return;
+	/* A graph names a block once for each parameter. */
+	if (atomic_load_explicit(&lifetimes->its[(named - lifetimes->base) / LIVE_MAP_UNIT], memory_order_relaxed) ==
+	    ITS_DISTRUSTED)
+		return;
+	if (mark_distrusted(lifetimes, address, bytes))
+		write_range(lifetimes, LIFETIMES_DISTRUSTED, address, whole_units(bytes), no_report);
+}
+
+void lifetimes_distrust_all(void)
+{
+	unsigned n = atomic_load_explicit(&lifetimes_state.n, memory_order_acquire);
+
+	for (unsigned i = 0; i < n; i++) {
+		struct lifetimes *one = atomic_load_explicit(&lifetimes_state.all[i], memory_order_acquire);
+
+		if (one && atomic_load_explicit(&one->any, memory_order_relaxed))
+			write_range(one, LIFETIMES_DISTRUSTED_ALL, one->base, one->bytes, no_report);
+	}
+}
+
+/*
+ * Compares what the allocator says that it has reserved with what is known. If it has grown by what this thread has
+ * allocated last, and what is born lies there, that is its block. If it has shrunk and none of its blocks were freed,
+ * it has given some to somebody else, who reports nothing: all are distrusted.
+ *
+ * Memory that the program has placed where its own was unmapped since the last event may be filled with what was there:
+ * it is not the allocator's.
+ */
+static void compare_reserved(struct lifetimes *lifetimes, const struct lifetimes_report *report)
+{
+	uint64_t before = atomic_exchange_explicit(&lifetimes->reserved, report->reserved, memory_order_relaxed);
+	uint64_t freed = atomic_exchange_explicit(&lifetimes->freed, 0, memory_order_relaxed);
+	uint64_t left = before > freed ? before - freed : 0;
+
+	if (report->reserved < left && atomic_load_explicit(&lifetimes->any, memory_order_relaxed))
+		write_range(lifetimes, LIFETIMES_DISTRUSTED_ALL, lifetimes->base, lifetimes->bytes, no_report);
+	if (!report->born || latest.lifetimes != lifetimes || lifetimes->device != report->device ||
+	    report->address >= latest.end || report->address + report->bytes <= latest.begin ||
+	    report->reserved != left + (latest.end - latest.begin) || (latest.placed && freed))
+		return;
+	atomic_store_explicit(&lifetimes->any, true, memory_order_relaxed);
+	set_its(lifetimes, latest.begin, latest.end - latest.begin, ITS);
+	write_range(lifetimes, LIFETIMES_REPORTED, latest.begin, whole_units(latest.end - latest.begin), no_report);
+}
+
+void lifetimes_tell(const struct lifetimes_report *report)
+{
+	struct lifetimes *lifetimes = lifetimes_of(report->address);
+
+	if (!lifetimes)
+		return;
+	if (!my_number)
+		my_number = atomic_fetch_add_explicit(&lifetimes_state.n_threads, 1, memory_order_relaxed) + 1;
+	compare_reserved(lifetimes, report);
+	latest.lifetimes = NULL;
+	if (!atomic_load_explicit(&lifetimes->any, memory_order_relaxed))
+		return;
+	if (report->block_bytes) {
+		lifetimes_distrust(lifetimes, report->address, report->block, report->block_bytes);
+		return;
+	}
+	write_range(lifetimes, report->born ? LIFETIMES_BORN : LIFETIMES_DIED, report->address, report->bytes,
+		    (struct live_report){report->number, report->own, my_number});
+}
+
+/* ---- the reader ---- */
+
+void lifetimes_take_over(struct lifetimes *lifetimes, const _Atomic size_t *position)
+{
+	struct lifetimes_event event;
+	int nobody = READER_NONE;
+
+	atomic_store_explicit(&lifetimes->position, position, memory_order_release);
+	while (!atomic_compare_exchange_weak(&lifetimes->reader, &nobody, READER_MOVER)) {
+		nobody = READER_NONE;
+		sched_yield();
+	}
+	while (lifetimes_read(lifetimes, atomic_load(position), &event))
+		;
+	live_map_restart(lifetimes->map);
+}
+
+struct live_map *lifetimes_map(struct lifetimes *lifetimes)
+{
+	return lifetimes->map;
+}

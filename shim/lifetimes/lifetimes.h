@@ -1,0 +1,105 @@
+/*
+ * lifetimes.h: births and deaths of what the program's allocator keeps in blocks of a heap, and the map of what is
+ * alive after them (plan/live_map.h).
+ *
+ * Events come from any thread, in the middle of the program's allocator and perhaps in a stream capture. An event is
+ * one record in a ring: no lock, no memory, no call of the driver. Once a mover reads the ring it does so in the order
+ * of submissions: each event carries the position of the submission log at that moment. Before that, the thread that
+ * finds the ring nearly full applies its events. If an event is lost, everything is alive from then on.
+ *
+ * A block is reported if the allocator that reports has just made it: PyTorch tells with each event how many bytes it
+ * has reserved in all. If that sum has grown by just what this thread has allocated from the heap since its last
+ * event, and the range that is born lies there, those blocks are the allocator's. A slab that somebody else has cut,
+ * of which PyTorch uses a part, does not match, and stays alive as a whole.
+ */
+#ifndef SPILLWAY_LIFETIMES_H
+#define SPILLWAY_LIFETIMES_H
+
+#include "shim/plan/live_map.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Of one heap. It lives as long as the heap. */
+struct lifetimes;
+
+/* What an allocator reports about one range. */
+struct lifetimes_report {
+	int device;
+	uint64_t address, bytes;
+	bool born;         /* otherwise it died */
+	uint64_t reserved; /* bytes that the allocator has from the driver, on this device */
+	uint64_t number;   /* of the latest submission */
+	uint64_t own;      /* of the latest submission of this thread; 0: none is numbered */
+	/*
+	 * While a stream capture is open: the block, or the reservation, that has the range; 0 bytes otherwise. A graph
+	 * uses such memory at each launch, so the block is distrusted.
+	 */
+	uint64_t block, block_bytes;
+};
+
+enum lifetimes_kind {
+	LIFETIMES_NONE,
+	LIFETIMES_REPORTED, /* a block of which the allocator reports */
+	LIFETIMES_BORN,
+	LIFETIMES_DIED,
+	LIFETIMES_DISTRUSTED,     /* a block of which reports do not count any more */
+	LIFETIMES_DISTRUSTED_ALL, /* the same, of all blocks reported so far */
+	LIFETIMES_FREED,          /* a block that is not in use any more */
+};
+
+/* An event, as read. Offsets are in bytes from the beginning of the heap's address space. */
+struct lifetimes_event {
+	enum lifetimes_kind kind;
+	uint64_t begin, end;
+	struct live_report report;
+};
+
+/* Creates the lifetimes of a heap with this address space. Returns NULL if there is no memory. */
+struct lifetimes *lifetimes_new(int device, uint64_t base, uint64_t bytes);
+/* Only for tests: events of any thread may come at any time. */
+void lifetimes_free(struct lifetimes *lifetimes);
+
+/* ---- events, from any thread; Locking: none ---- */
+
+/*
+ * A block was allocated in the heap: `bytes` were requested, at a multiple of LIVE_MAP_UNIT. placed: the program has
+ * mapped it itself. lifetimes may be NULL.
+ */
+void lifetimes_allocated(struct lifetimes *lifetimes, uint64_t address, uint64_t bytes, bool placed);
+/*
+ * A block is not in use any more. The caller must call this before its address space is used again. lifetimes may be
+ * NULL.
+ */
+void lifetimes_freed(struct lifetimes *lifetimes, uint64_t address, uint64_t bytes);
+/* The block that has the byte `named` is alive as a whole until it is freed. lifetimes may be NULL. */
+void lifetimes_distrust(struct lifetimes *lifetimes, uint64_t named, uint64_t address, uint64_t bytes);
+/* The same for all blocks of all heaps that are reported so far. */
+void lifetimes_distrust_all(void);
+/* An allocator reports. Calls for one device must come one after another: the allocator has a lock. */
+void lifetimes_tell(const struct lifetimes_report *report);
+
+/* ---- the reader ---- */
+
+/*
+ * From now on the calling thread alone reads events and uses the map. position: where the position of the submission
+ * log is, which events carry from now on. Before that nobody saw what submissions name, so all that is reported is
+ * alive at first.
+ */
+void lifetimes_take_over(struct lifetimes *lifetimes, const _Atomic size_t *position);
+/*
+ * Applies the oldest event to the map, and stores it. Returns false if there is none whose position is at most
+ * `position`.
+ */
+bool lifetimes_read(struct lifetimes *lifetimes, size_t position, struct lifetimes_event *ret);
+/* Returns whether the oldest event has a place, but is not complete. */
+bool lifetimes_is_being_written(const struct lifetimes *lifetimes);
+/*
+ * Returns whether an event that has not been read may bring something in these bytes to life: more than the map says is
+ * alive then.
+ */
+bool lifetimes_is_unread(const struct lifetimes *lifetimes, uint64_t begin, uint64_t end);
+struct live_map *lifetimes_map(struct lifetimes *lifetimes);
+
+#endif

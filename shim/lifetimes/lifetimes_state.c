@@ -1,0 +1,3 @@
+#include "shim/lifetimes/lifetimes_state.h"
+
+struct lifetimes_state lifetimes_state;

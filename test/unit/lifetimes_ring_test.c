@@ -1,0 +1,322 @@
+/*
+ * lifetimes_ring_test.c: which blocks are reported by an allocator, and in which order events are read.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "shim/lifetimes/lifetimes.h"
+
+#define MIB   ((uint64_t)1 << 20)
+#define BASE  (UINT64_C(1) << 40)
+#define BYTES (UINT64_C(1) << 30)
+
+static const struct live_now late = {.done = UINT64_MAX, .unfinished = true};
+static struct lifetimes *lifetimes;
+static _Atomic size_t position;
+
+static int begin(void **state)
+{
+	(void)state;
+	lifetimes = lifetimes_new(0, BASE, BYTES);
+	assert_non_null(lifetimes);
+	atomic_store(&position, 0);
+	return 0;
+}
+
+static int end(void **state)
+{
+	(void)state;
+	lifetimes_free(lifetimes);
+	return 0;
+}
+
+/* Ranges are in bytes from BASE. */
+static void tell(uint64_t at, uint64_t bytes, bool born, uint64_t reserved)
+{
+	lifetimes_tell(&(struct lifetimes_report){.device = 0,
+						  .address = BASE + at,
+						  .bytes = bytes,
+						  .born = born,
+						  .reserved = reserved,
+						  .number = 3,
+						  .own = 3});
+}
+
+static void read_all(void)
+{
+	struct lifetimes_event event;
+
+	while (lifetimes_read(lifetimes, atomic_load(&position), &event))
+		;
+}
+
+static bool is_reported(uint64_t at)
+{
+	read_all();
+	return live_map_is_reported(lifetimes_map(lifetimes), at);
+}
+
+/* ---- which blocks are reported ---- */
+
+static void a_block_is_reported_whose_bytes_the_allocator_has_just_reserved(void **state)
+{
+	(void)state;
+	lifetimes_allocated(lifetimes, BASE + 2 * MIB, 20 * MIB, false);
+	tell(2 * MIB, MIB, true, 20 * MIB);
+	assert_true(is_reported(2 * MIB));
+	assert_true(is_reported(21 * MIB));
+	assert_false(is_reported(22 * MIB));
+	assert_int_equal(live_map_sums(lifetimes_map(lifetimes)).alive, MIB);
+	/* A second one, beside memory that this thread has allocated for something else. */
+	lifetimes_allocated(lifetimes, BASE + 100 * MIB, 8 * MIB, false);
+	lifetimes_allocated(lifetimes, BASE + 40 * MIB, 6 * MIB, false);
+	tell(40 * MIB, MIB, true, 26 * MIB);
+	assert_true(is_reported(40 * MIB));
+	assert_false(is_reported(100 * MIB));
+}
+
+static void a_part_of_what_somebody_else_has_allocated_is_not(void **state)
+{
+	(void)state;
+	lifetimes_allocated(lifetimes, BASE, 64 * MIB, false);
+	tell(0, MIB, true, 20 * MIB);
+	assert_false(is_reported(0));
+	tell(20 * MIB, MIB, true, 40 * MIB);
+	assert_false(is_reported(20 * MIB));
+	/* Nor is it when the allocator reports the next time. */
+	lifetimes_allocated(lifetimes, BASE + 64 * MIB, 20 * MIB, false);
+	tell(MIB, MIB, true, 40 * MIB);
+	tell(3 * MIB, MIB, true, 60 * MIB);
+	assert_false(is_reported(0));
+	assert_false(is_reported(64 * MIB));
+	/* As many bytes for something else, while the allocator gets that many from elsewhere. */
+	lifetimes_allocated(lifetimes, BASE + 96 * MIB, 20 * MIB, false);
+	tell(40 * MIB, MIB, true, 80 * MIB);
+	assert_int_equal(live_map_sums(lifetimes_map(lifetimes)).reported, 0);
+	assert_false(is_reported(96 * MIB));
+}
+
+static void *allocate_elsewhere(void *unused)
+{
+	(void)unused;
+	lifetimes_allocated(lifetimes, BASE, 20 * MIB, false);
+	return NULL;
+}
+
+static void what_another_thread_has_allocated_is_not(void **state)
+{
+	pthread_t thread;
+
+	(void)state;
+	assert_int_equal(pthread_create(&thread, NULL, allocate_elsewhere, NULL), 0);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	tell(0, MIB, true, 20 * MIB);
+	assert_false(is_reported(0));
+}
+
+static void blocks_freed_since_do_not_hide_a_new_one(void **state)
+{
+	(void)state;
+	lifetimes_allocated(lifetimes, BASE, 20 * MIB, false);
+	tell(0, MIB, true, 20 * MIB);
+	tell(0, MIB, false, 20 * MIB);
+	lifetimes_freed(lifetimes, BASE, 20 * MIB);
+	lifetimes_allocated(lifetimes, BASE + 32 * MIB, 30 * MIB, false);
+	tell(32 * MIB, MIB, true, 30 * MIB);
+	assert_false(is_reported(0));
+	assert_true(is_reported(32 * MIB));
+	/* And what was freed before it was reported is nobody's. */
+	lifetimes_allocated(lifetimes, BASE + 64 * MIB, 4 * MIB, false);
+	lifetimes_freed(lifetimes, BASE + 64 * MIB, 4 * MIB);
+	tell(33 * MIB, MIB, true, 34 * MIB);
+	assert_false(is_reported(64 * MIB));
+}
+
+static void if_the_allocator_has_less_and_freed_nothing_it_is_not_trusted(void **state)
+{
+	(void)state;
+	lifetimes_allocated(lifetimes, BASE, 20 * MIB, false);
+	tell(0, MIB, true, 20 * MIB);
+	lifetimes_allocated(lifetimes, BASE + 20 * MIB, 6 * MIB, false);
+	tell(20 * MIB, MIB, true, 26 * MIB);
+	/* Freed by any thread. */
+	lifetimes_freed(lifetimes, BASE + 20 * MIB, 6 * MIB);
+	tell(2 * MIB, MIB, true, 20 * MIB);
+	assert_true(is_reported(0));
+	/* Memory that is not its own does not count. */
+	lifetimes_freed(lifetimes, BASE + 40 * MIB, 4 * MIB);
+	tell(3 * MIB, MIB, true, 16 * MIB);
+	assert_false(is_reported(0));
+}
+
+static void what_is_placed_where_something_was_unmapped_is_not_new(void **state)
+{
+	(void)state;
+	lifetimes_allocated(lifetimes, BASE, 4 * MIB, true);
+	tell(0, MIB, true, 4 * MIB);
+	assert_true(is_reported(0));
+	lifetimes_freed(lifetimes, BASE, 4 * MIB);
+	lifetimes_allocated(lifetimes, BASE, 4 * MIB, true);
+	tell(MIB, MIB, true, 4 * MIB);
+	assert_false(is_reported(0));
+}
+
+static void parts_that_follow_each_other_count_together(void **state)
+{
+	(void)state;
+	for (uint64_t i = 0; i < 50; i++)
+		lifetimes_allocated(lifetimes, BASE + 2 * MIB * i, 2 * MIB, true);
+	tell(0, MIB, true, 100 * MIB);
+	assert_true(is_reported(0));
+	assert_true(is_reported(99 * MIB));
+}
+
+static void a_block_used_in_a_capture_is_distrusted(void **state)
+{
+	(void)state;
+	lifetimes_allocated(lifetimes, BASE, 20 * MIB, false);
+	tell(0, MIB, true, 20 * MIB);
+	assert_true(is_reported(0));
+	lifetimes_tell(&(struct lifetimes_report){
+	    .address = BASE, .bytes = MIB, .reserved = 20 * MIB, .block = BASE, .block_bytes = 20 * MIB});
+	assert_false(is_reported(0));
+	assert_false(live_map_is_dead(lifetimes_map(lifetimes), 2 * MIB, 4 * MIB, late));
+	lifetimes_freed(lifetimes, BASE, 20 * MIB);
+	lifetimes_allocated(lifetimes, BASE, 20 * MIB, false);
+	tell(0, MIB, true, 20 * MIB);
+	assert_true(is_reported(0));
+	lifetimes_distrust(lifetimes, BASE + MIB, BASE, 20 * MIB);
+	assert_false(is_reported(0));
+}
+
+/* ---- the order of events ---- */
+
+static void events_are_read_at_their_place_among_submissions(void **state)
+{
+	struct lifetimes_event event;
+
+	(void)state;
+	lifetimes_allocated(lifetimes, BASE, 4 * MIB, false);
+	tell(0, MIB, true, 4 * MIB);
+	tell(0, MIB, false, 4 * MIB);
+	lifetimes_take_over(lifetimes, &position);
+	/* What submissions named before is not known. */
+	assert_int_equal(live_map_sums(lifetimes_map(lifetimes)).alive, 4 * MIB);
+	atomic_store(&position, 6);
+	tell(0, MIB, true, 4 * MIB);
+	atomic_store(&position, 7);
+	tell(0, MIB, false, 4 * MIB);
+	assert_false(lifetimes_read(lifetimes, 5, &event));
+	assert_true(lifetimes_read(lifetimes, 6, &event));
+	assert_int_equal(event.kind, LIFETIMES_BORN);
+	assert_false(lifetimes_read(lifetimes, 6, &event));
+	assert_false(lifetimes_is_being_written(lifetimes));
+	assert_false(live_map_is_dead(lifetimes_map(lifetimes), 0, MIB, late));
+	assert_true(lifetimes_read(lifetimes, 7, &event));
+	assert_int_equal(event.kind, LIFETIMES_DIED);
+	assert_int_equal(event.end, MIB);
+	assert_int_equal(event.report.number, 3);
+	assert_true(live_map_is_dead(lifetimes_map(lifetimes), 0, MIB, late));
+}
+
+static void before_there_is_a_mover_the_ring_is_read_by_its_writers(void **state)
+{
+	(void)state;
+	lifetimes_allocated(lifetimes, BASE, 4 * MIB, false);
+	tell(0, MIB, true, 4 * MIB);
+	for (unsigned i = 0; i < 200000; i++)
+		tell(0, MIB, i % 2, 4 * MIB);
+	tell(2 * MIB, MIB, true, 4 * MIB);
+	assert_true(is_reported(0));
+	assert_int_equal(live_map_sums(lifetimes_map(lifetimes)).alive, 2 * MIB);
+}
+
+static void if_an_event_is_lost_everything_is_alive_from_then_on(void **state)
+{
+	(void)state;
+	lifetimes_allocated(lifetimes, BASE, 4 * MIB, false);
+	tell(0, MIB, true, 4 * MIB);
+	lifetimes_take_over(lifetimes, &position);
+	for (unsigned i = 0; i < 200000; i++)
+		tell(0, MIB, i % 2, 4 * MIB);
+	assert_false(is_reported(0));
+	assert_false(live_map_is_dead(lifetimes_map(lifetimes), 2 * MIB, 4 * MIB, late));
+	lifetimes_freed(lifetimes, BASE, 4 * MIB);
+	lifetimes_allocated(lifetimes, BASE, 4 * MIB, false);
+	tell(0, MIB, true, 8 * MIB);
+	assert_false(is_reported(0));
+}
+
+/* Threads report of blocks of their own; the mover reads meanwhile. */
+#define THREADS 4
+#define ROUNDS  50000
+static _Atomic unsigned n_running;
+
+static void *report_much(void *argument)
+{
+	uint64_t at = (uintptr_t)argument * 4 * MIB;
+
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		tell(at, MIB, true, 4 * MIB * THREADS);
+		tell(at, MIB, false, 4 * MIB * THREADS);
+		if (i % 64 == 0)
+			sched_yield();
+	}
+	tell(at, 2 * MIB, true, 4 * MIB * THREADS);
+	atomic_fetch_sub(&n_running, 1);
+	return NULL;
+}
+
+static void threads_may_report_while_the_mover_reads(void **state)
+{
+	pthread_t thread[THREADS];
+
+	(void)state;
+	lifetimes_allocated(lifetimes, BASE, 4 * MIB * THREADS, false);
+	tell(0, MIB, true, 4 * MIB * THREADS);
+	lifetimes_take_over(lifetimes, &position);
+	read_all();
+	atomic_store(&n_running, THREADS);
+	for (uintptr_t i = 0; i < THREADS; i++)
+		assert_int_equal(pthread_create(&thread[i], NULL, report_much, (void *)i), 0);
+	while (atomic_load(&n_running))
+		read_all();
+	for (unsigned i = 0; i < THREADS; i++)
+		assert_int_equal(pthread_join(thread[i], NULL), 0);
+	read_all();
+	/*
+	 * The second half of each block is alive since the mover took over. If the mover was held up for long, an event
+	 * may have been lost; then nothing is reported.
+	 */
+	struct live_map_sums sums = live_map_sums(lifetimes_map(lifetimes));
+	assert_true(!sums.reported || sums.alive == 4 * MIB * THREADS);
+	assert_true(live_map_is_valid(lifetimes_map(lifetimes)));
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    TEST(a_block_is_reported_whose_bytes_the_allocator_has_just_reserved),
+	    TEST(a_part_of_what_somebody_else_has_allocated_is_not),
+	    TEST(what_another_thread_has_allocated_is_not),
+	    TEST(blocks_freed_since_do_not_hide_a_new_one),
+	    TEST(if_the_allocator_has_less_and_freed_nothing_it_is_not_trusted),
+	    TEST(what_is_placed_where_something_was_unmapped_is_not_new),
+	    TEST(parts_that_follow_each_other_count_together),
+	    TEST(a_block_used_in_a_capture_is_distrusted),
+	    TEST(events_are_read_at_their_place_among_submissions),
+	    TEST(before_there_is_a_mover_the_ring_is_read_by_its_writers),
+	    TEST(if_an_event_is_lost_everything_is_alive_from_then_on),
+	    TEST(threads_may_report_while_the_mover_reads),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
