@@ -101,6 +101,11 @@ void stats_open(const struct stats_about *about, bool visible);
 void stats_know_device(int ordinal, const char *name, const unsigned char uuid[16], uint64_t total);
 void stats_know_rule(int rule, const char *name);
 void stats_set_budget(int ordinal, uint64_t budget, uint64_t used);
+/*
+ * Sets the bytes of the blocks of which an allocator reports births and deaths; of them, those that are alive, and those
+ * that have died.
+ */
+void stats_set_cache(int ordinal, uint64_t bytes, uint64_t alive, uint64_t dead);
 /* Sets the bytes that a device lends to others. */
 void stats_set_lent(int ordinal, uint64_t bytes);
 /* Sets the kind of link between a device and one that may lend to it. */

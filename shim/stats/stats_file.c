@@ -298,6 +298,16 @@ void stats_set_lent(int ordinal, uint64_t bytes)
 	set_most(&stats.device[ordinal].most_lent, bytes);
 }
 
+void stats_set_cache(int ordinal, uint64_t bytes, uint64_t alive, uint64_t dead)
+{
+	if ((unsigned)ordinal >= STATS_DEVICES)
+		return;
+	atomic_store_explicit(&stats.device[ordinal].cache, bytes, memory_order_relaxed);
+	atomic_store_explicit(&stats.device[ordinal].cache_alive, alive, memory_order_relaxed);
+	atomic_store_explicit(&stats.device[ordinal].cache_dead, dead, memory_order_relaxed);
+	set_most(&stats.device[ordinal].cache_most_alive, alive);
+}
+
 void stats_set_share(uint64_t total, uint64_t used, uint64_t ranks)
 {
 	atomic_store_explicit(&stats.share_total, total, memory_order_relaxed);

@@ -18,7 +18,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#define STATS_VERSION 5
+#define STATS_VERSION 6
 #define STATS_MAGIC   0x5753544154530a31u
 #define STATS_TAIL    ".stats"
 /* Value of any number that has not been measured; shown as n/a, never as 0. */
@@ -138,6 +138,11 @@ struct stats_device {
 	_Atomic uint64_t live[PLACE_COUNT], peak[PLACE_COUNT];
 	_Atomic uint64_t fault[FAULT_COUNT];
 	_Atomic uint64_t lent, most_lent; /* bytes that this device lends to others, now and at most */
+	/*
+	 * Bytes of the blocks of an allocator that reports births and deaths, and of them those that are alive, now and
+	 * at most, and those that have died. Kept while the device's mover runs.
+	 */
+	_Atomic uint64_t cache, cache_alive, cache_most_alive, cache_dead;
 	struct stats_figures figures;
 	struct stats_link link[STATS_DEVICES]; /* by lender */
 };

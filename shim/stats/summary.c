@@ -23,6 +23,7 @@ struct totals {
 	double run; /* s */
 	/* need: bytes. waiting_us: time during which at least one submission waited. */
 	uint64_t device_total, budget, need, waiting_us, gap_us;
+	uint64_t cache, most_alive; /* bytes: what an allocator keeps that reports what is alive; the most that was */
 	uint64_t fault[FAULT_COUNT];
 	bool over; /* memory requested on the device was on the host */
 };
@@ -70,6 +71,8 @@ static struct totals add_up(const struct stats_page *page, uint64_t now)
 			continue;
 		totals.device_total += atomic_load(&device->total);
 		totals.budget += atomic_load(&device->budget);
+		totals.cache += atomic_load(&device->cache);
+		totals.most_alive += atomic_load(&device->cache_most_alive);
 	}
 	totals.need = summary_figure(&page->backend[0], FIGURE_peak);
 	totals.waiting_us = stats_page_get(page, STAT_waiting_us, now);
@@ -141,6 +144,17 @@ static void say_places(const struct stats_page *page, const struct totals *total
 	}
 }
 
+static void say_cache(const struct totals *totals, struct summary *summary)
+{
+	char cache[TEXT], most[TEXT];
+
+	if (!totals->cache)
+		return;
+	add(summary, 5,
+	    "  PyTorch's cache: %s, of which at most %s were alive at once; what is dead moves without a copy",
+	    log_bytes(cache, sizeof(cache), totals->cache), log_bytes(most, sizeof(most), totals->most_alive));
+}
+
 /* Skips the line if host memory was neither shared nor short. */
 static void say_share(const struct stats_page *page, struct summary *summary)
 {
@@ -180,21 +194,24 @@ static void say_allocations(const struct stats_page *page, struct summary *summa
 
 static void say_moves(const struct stats_page *page, const struct totals *totals, struct summary *summary)
 {
-	char in[TEXT], out[TEXT], lent[TEXT];
+	char in[TEXT], out[TEXT], lent[TEXT], dead[TEXT];
 	unsigned long long moved_out = summary_get(page, STAT_moved_out_bytes),
 			   to_peers = summary_get(page, STAT_peer_out_bytes);
 	double link = (double)summary_get(page, STAT_link_us) / 1e6;
-	double gigabytes = (double)(summary_get(page, STAT_moved_in_bytes) + moved_out) / 1e9;
+	unsigned long long not_copied = summary_get(page, STAT_dead_bytes) + summary_get(page, STAT_discarded_bytes),
+			   all = summary_get(page, STAT_moved_in_bytes) + moved_out;
+	double gigabytes = (double)(all > not_copied ? all - not_copied : 0) / 1e9;
 
 	if (!summary_get(page, STAT_moves_in) && !summary_get(page, STAT_moves_out))
 		return;
 	add(summary, 5,
-	    "  moved %s to the device%s %s to the host%s%s%s, in %llu pieces, link busy %.2f s: %.1f GB/s both ways "
-	    "together",
+	    "  moved %s to the device%s %s to the host%s%s%s, in %llu pieces, %s%slink busy %.2f s: %.1f GB/s both "
+	    "ways together",
 	    log_bytes(in, sizeof(in), summary_get(page, STAT_moved_in_bytes)), to_peers ? "," : " and",
 	    log_bytes(out, sizeof(out), moved_out > to_peers ? moved_out - to_peers : 0), to_peers ? " and " : "",
 	    to_peers ? log_bytes(lent, sizeof(lent), to_peers) : "", to_peers ? " to other GPUs" : "",
-	    summary_get(page, STAT_moves_in) + summary_get(page, STAT_moves_out), link,
+	    summary_get(page, STAT_moves_in) + summary_get(page, STAT_moves_out),
+	    not_copied ? log_bytes(dead, sizeof(dead), not_copied) : "", not_copied ? " not copied, " : "", link,
 	    link > 0 ? gigabytes / link : 0);
 	if (summary_get(page, STAT_gaps) + summary_get(page, STAT_gaps_given_up))
 		add(summary, 6,
@@ -315,6 +332,12 @@ static void summary_advise(const struct stats_page *page, const struct totals *t
 		    "  advice: the device has %s and the heap needed %s: without device.budget nothing would have been "
 		    "spilled, if nobody else needs that memory",
 		    log_bytes(total, sizeof(total), totals->device_total), log_bytes(need, sizeof(need), totals->need));
+	else if (totals->cache > totals->most_alive && totals->need > totals->budget &&
+		 totals->need - (totals->cache - totals->most_alive) <= totals->budget)
+		add(summary, 9,
+		    "  advice: %s of PyTorch's cache were dead at any time; the rest would have fitted: try "
+		    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or torch.cuda.empty_cache() where it is full",
+		    log_bytes(need, sizeof(need), totals->cache - totals->most_alive));
 	else if (!moved && !strcmp(page->mode, "static"))
 		add(summary, 9,
 		    "  advice: spill.mode: exact moves memory to where it is used; with static kernels read %s over "
@@ -369,6 +392,7 @@ void summary_make(const struct stats_page *page, uint64_t now, const char *trace
 	say_need(page, now, &totals, ret_summary);
 	say_places(page, &totals, ret_summary);
 	say_share(page, ret_summary);
+	say_cache(&totals, ret_summary);
 	say_allocations(page, ret_summary);
 	say_moves(page, &totals, ret_summary);
 	say_faults(page, &totals, ret_summary);

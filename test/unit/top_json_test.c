@@ -89,10 +89,12 @@ static void links_are_in_json_and_for_prometheus(void **state)
 	page_make_lender(page);
 	read_twice();
 	is_json_line(json_of());
-	has(json_of(), "\"used\": 9663676416, \"lent\": 0, \"most_lent\": 0, \"links\": [{\"lender\": 1, \"kind\": "
+	has(json_of(), "\"used\": 9663676416, \"lent\": 0, \"most_lent\": 0, \"cache\": 0, \"cache_alive\": 0, "
+		       "\"cache_most_alive\": 0, \"cache_dead\": 0, \"links\": [{\"lender\": 1, \"kind\": "
 		       "\"nvlink\", \"figures\": {\"in_bytes\": 8145338368, \"out_bytes\": 9978249216}, \"rates\": "
 		       "{\"in_bytes\": 62914560, \"out_bytes\": 31457280}}], ");
-	has(json_of(), "\"lent\": 3221225472, \"most_lent\": 4294967296, \"links\": [], ");
+	has(json_of(), "\"lent\": 3221225472, \"most_lent\": 4294967296, \"cache\": 0, \"cache_alive\": 0, "
+		       "\"cache_most_alive\": 0, \"cache_dead\": 0, \"links\": [], ");
 	has(json_of(), "\"processes\": 1, \"lent\": 3221225472, ");
 	const char *text = prom_of();
 	has(text, "# TYPE spillway_link_in_bytes_total counter\n");
@@ -121,7 +123,7 @@ static void json_is_one_object_on_a_line_with_every_figure(void **state)
 	has(text, "\"interval\": 10.000");
 	has(text,
 	    "\"places\": {\"device\": 8589934592, \"host\": 5368709120, \"peer\": 0, \"managed\": 0, \"system\": 0, ");
-	has(text, "\"state\": \"running\", \"version\": 5, \"problem\": null, \"command\": \"/usr/bin/python3 ");
+	has(text, "\"state\": \"running\", \"version\": 6, \"problem\": null, \"command\": \"/usr/bin/python3 ");
 	for (unsigned i = 0; i < STAT_COUNT; i++) {
 		if (i == STAT_over_us || i == STAT_host_time)
 			continue;

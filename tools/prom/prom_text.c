@@ -313,6 +313,13 @@ static const struct {
      offsetof(struct stats_device, lent)},
     {"spillway_device_lent_peak_bytes", "the most of it that ever was", ONCE_DEVICE,
      offsetof(struct stats_device, most_lent)},
+    {"spillway_device_cache_bytes", "memory of which the program's allocator reports births and deaths", ONCE_DEVICE,
+     offsetof(struct stats_device, cache)},
+    {"spillway_device_cache_alive_bytes", "of that: alive", ONCE_DEVICE, offsetof(struct stats_device, cache_alive)},
+    {"spillway_device_cache_alive_peak_bytes", "the most of it that ever was alive", ONCE_DEVICE,
+     offsetof(struct stats_device, cache_most_alive)},
+    {"spillway_device_cache_dead_bytes", "of that: has died, and moves without a copy", ONCE_DEVICE,
+     offsetof(struct stats_device, cache_dead)},
 };
 
 static void put_budget(FILE *out, const struct figures *figures, size_t which)

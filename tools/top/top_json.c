@@ -178,6 +178,10 @@ static void put_devices(struct json *json, const struct figures_process *process
 		put_number(json, "used", device->used);
 		put_number(json, "lent", device->lent);
 		put_number(json, "most_lent", device->most_lent);
+		put_number(json, "cache", device->cache);
+		put_number(json, "cache_alive", device->cache_alive);
+		put_number(json, "cache_most_alive", device->cache_most_alive);
+		put_number(json, "cache_dead", device->cache_dead);
 		put_links_of(json, process, i);
 		put_places(json, device->live, device->peak);
 		put_faults(json, device->fault, before ? before->fault : NULL, process->seconds);

@@ -219,6 +219,17 @@ static void print_places(FILE *out, const struct stats_page *copy)
 			units_bytes(copy->peak[i], peak));
 }
 
+/* Prints how much of the blocks of a reporting allocator is alive. */
+static void print_cache(FILE *out, const struct stats_device *device)
+{
+	char cache[UNITS_TEXT], alive[UNITS_TEXT], most[UNITS_TEXT], dead[UNITS_TEXT];
+
+	if (device->cache)
+		fprintf(out, "    allocator's cache %s: alive %s, at most %s, dead %s\n",
+			units_bytes(device->cache, cache), units_bytes(device->cache_alive, alive),
+			units_bytes(device->cache_most_alive, most), units_bytes(device->cache_dead, dead));
+}
+
 /* Prints the bytes that the device lends, and the moves between it and the devices that lend to it. */
 static void print_lending(FILE *out, const struct figures_process *process, unsigned number)
 {
@@ -262,6 +273,7 @@ static void print_page_devices(FILE *out, const struct figures_process *process)
 			fprintf(out, " %s %s%s", figures_places[j].name, units_bytes(device->live[j], text),
 				j + 1 < PLACE_COUNT ? "," : "\n");
 		print_lending(out, process, i);
+		print_cache(out, device);
 		fputs("    ", out);
 		print_faults(out, device->fault);
 	}
