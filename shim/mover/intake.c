@@ -24,6 +24,32 @@ static uint32_t reach_of(const struct arena *arena, uint32_t block, uint32_t *re
 	return space_units ? atomic_load_explicit(&state->space, memory_order_relaxed) : block;
 }
 
+/* What is fresh may go on in other blocks. */
+static void clip(struct live_range *range, uint32_t block, uint32_t units)
+{
+	uint64_t begin = block * HEAP_UNIT, end = begin + units * HEAP_UNIT;
+
+	if (range->begin < begin)
+		range->begin = begin;
+	if (range->end > end)
+		range->end = end;
+}
+
+/*
+ * Returns how many bytes a name means, as far as is known. end: where it reaches in the block; alive: the range that was
+ * born there, in bytes from the beginning of the arena, or NULL.
+ */
+static uint64_t bytes_of(struct engine *engine, const struct named *named, uint32_t block, uint64_t end,
+			 const struct live_range *alive)
+{
+	uint64_t offset = named->address - arena_address(engine->arena, block);
+
+	if (named->bytes || (!alive && !engine->intake.extents))
+		return end - offset;
+	return alive ? alive->end - (named->address - engine->arena->base)
+		     : tensor_extents_end(engine->intake.extents, block, offset) - offset;
+}
+
 /*
  * Returns the units that a name reaches, *ret_first up to but not including *ret_end. Returns false if nothing is
  * mapped there any more.
@@ -46,26 +72,36 @@ static bool range_of(struct engine *engine, const struct named *named, bool note
 	uint32_t units, block = reach_of(arena, word - 1, &units);
 	uint64_t offset = named->address - arena_address(arena, block);
 	uint64_t all = (uint64_t)units * HEAP_UNIT, end;
+	struct live_range alive;
+	bool known = alive_find(engine, named->address, &alive);
+	bool whole = all <= tensor_extents_whole(atomic_load(&engine->device->budget.limit));
+
+	if (note)
+		alive_name(engine, named);
+	if (known)
+		clip(&alive, block, units);
 	if (engine->intake.extents && note)
 		tensor_extents_note(engine->intake.extents, block, all, offset);
 	if (named->bytes) {
 		end = named->bytes < all - offset ? offset + named->bytes : all;
-	} else if (all <= tensor_extents_whole(atomic_load(&engine->device->budget.limit))) {
+	} else if (whole && !(known && engine->exact)) {
 		/*
 		 * In `fast`, what lies before the pointer is included, too: the submission uses the whole block, so
 		 * what is not mapped of it would have to be mapped on the host first, which takes half as long as
 		 * fetching it. In `exact`, all of it is mapped anyway. Measured (GPT, 1.5): in `fast` 244 ms a step
-		 * with, 262 without; in `exact` 406 with, 396 without.
+		 * with, 262 without; in `exact` 406 with, 396 without. Also where it is known what is alive: in `fast`
+		 * 254 with, 275 without; in `exact` 411 with, 384 without (H100).
 		 */
 		*ret_first = engine->exact ? unit : block;
 		end = all;
+	} else if (known) {
+		*ret_first = engine->exact ? unit : (uint32_t)(alive.begin / HEAP_UNIT);
+		end = alive.end - block * HEAP_UNIT;
 	} else {
 		end = engine->intake.extents ? tensor_extents_end(engine->intake.extents, block, offset) : all;
 	}
 	if (note)
-		engine->intake.named_bytes += named->bytes || !engine->intake.extents
-						  ? end - offset
-						  : tensor_extents_end(engine->intake.extents, block, offset) - offset;
+		engine->intake.named_bytes += bytes_of(engine, named, block, end, known ? &alive : NULL);
 	*ret_end = block + (uint32_t)((end + HEAP_UNIT - 1) / HEAP_UNIT);
 	return true;
 }
@@ -188,7 +224,15 @@ bool intake_read(struct engine *engine)
 
 	if (engine->claims)
 		inflight_hear(engine->claims);
-	for (unsigned records = 0; records < 4096 && engine_read_log(engine, &function, some, 1024, &n); records++) {
+	for (unsigned records = 0; records < 4096; records++) {
+		/* In this order: what happened before a record that is there is read before it. */
+		bool is_there = submission_log_is_there(&engine->channel.tape);
+
+		if (!alive_read(engine, submission_log_begin(&engine->channel.tape)) || !is_there ||
+		    !engine_read_log(engine, &function, some, 1024, &n))
+			break;
+		if (n == 1024) /* it may have named more */
+			alive_restart(engine);
 		unsigned n_pieces = pieces_of(engine, some, n, true);
 
 		count_foreseen(engine, n_pieces);

@@ -84,19 +84,19 @@ static CUresult let_map(struct engine *engine, CUstream stream, CUdeviceptr devi
 	return result;
 }
 
-static CUresult link_copy_part(struct engine *engine, const struct migration *transit, CUstream stream, bool gap)
+static CUresult link_copy_range(struct engine *engine, const struct migration *transit, CUstream stream, bool gap,
+				const struct live_range *range)
 {
 	bool out = transit->to != CHUNK_DEVICE;
 	enum chunk_place away = out ? transit->to : transit->from;
 	bool in_parts = engine->turns.waits[away][out ? PTE_CONTENTION_OUT : PTE_CONTENTION_IN];
-	uint64_t bytes = migration_bytes(transit);
-	uint64_t most = !in_parts ? bytes : away == CHUNK_PEER ? PART_PEER : PART;
+	uint64_t bytes = range->end - range->begin, most = !in_parts ? bytes : away == CHUNK_PEER ? PART_PEER : PART;
 	CUresult result = CUDA_SUCCESS;
 
-	for (uint64_t at = 0; at < bytes && result == CUDA_SUCCESS; at += most) {
+	for (uint64_t at = range->begin; at < range->end && result == CUDA_SUCCESS; at += most) {
 		CUdeviceptr from = transit->alias + at, to = transit->spare_alias + at;
 
-		result = REAL(cuMemcpyDtoDAsync_v2)(to, from, bytes - at < most ? bytes - at : most, stream);
+		result = REAL(cuMemcpyDtoDAsync_v2)(to, from, range->end - at < most ? range->end - at : most, stream);
 		if (result == CUDA_SUCCESS && in_parts)
 			result = let_map(engine, stream, out ? from : to, gap);
 	}
@@ -159,12 +159,17 @@ CUresult link_copy(struct engine *engine, struct move *move, bool gap)
 {
 	const struct migration *transit = &move->transit;
 	CUstream stream = transit->to != CHUNK_DEVICE ? engine->link.stream_out : engine->link.stream_in;
+	struct live_range alive[ALIVE_RANGES];
+	unsigned n = alive_ranges(engine, transit, alive);
 	CUresult result = CUDA_SUCCESS;
 
-	if (piece_is_discarded(engine, transit->block_unit, transit->piece))
-		stats_add(STAT_discarded_bytes, migration_bytes(transit));
-	else
-		result = link_copy_part(engine, transit, stream, gap);
+	move->copied = 0;
+	if (engine->poisons && !alive_is_all(transit, alive, n))
+		result = REAL(cuMemsetD8Async)(transit->spare_alias, ALIVE_POISON, migration_bytes(transit), stream);
+	for (unsigned i = 0; i < n && result == CUDA_SUCCESS; i++) {
+		move->copied += alive[i].end - alive[i].begin;
+		result = link_copy_range(engine, transit, stream, gap, &alive[i]);
+	}
 	move->begun = clock_now();
 	if (result == CUDA_SUCCESS)
 		result = REAL(cuEventRecord)(move->event, stream);
@@ -201,7 +206,7 @@ static uint64_t expected_end(const struct queue *queue)
 	const struct move *move = &queue->at[queue->head];
 	uint64_t begun = move->begun > queue->ended ? move->begun : queue->ended;
 
-	return queue->n && queue->unit_ns ? begun + move->transit.units * queue->unit_ns : 0;
+	return queue->n && queue->unit_ns ? begun + move->copied / HEAP_UNIT * queue->unit_ns : 0;
 }
 
 uint64_t link_nap_ns(const struct engine *engine, unsigned tries)
@@ -216,8 +221,12 @@ uint64_t link_nap_ns(const struct engine *engine, unsigned tries)
 void link_ended(struct queue *queue, const struct move *move)
 {
 	uint64_t now = clock_now(), begun = move->begun > queue->ended ? move->begun : queue->ended;
-	uint64_t unit_ns = (now - begun) / move->transit.units;
 
-	queue->unit_ns = queue->unit_ns ? (3 * queue->unit_ns + unit_ns) / 4 : unit_ns;
+	/* What copies little says nothing about the rate. */
+	if (move->copied >= HEAP_UNIT) {
+		uint64_t unit_ns = (now - begun) / (move->copied / HEAP_UNIT);
+
+		queue->unit_ns = queue->unit_ns ? (3 * queue->unit_ns + unit_ns) / 4 : unit_ns;
+	}
 	queue->ended = now;
 }

@@ -23,6 +23,7 @@ struct move {
 	CUevent event;                                       /* belongs to the slot; is reused by later moves */
 	uint64_t begun;                                      /* ns: time when the copy was queued */
 	uint64_t number;                                     /* number in the trace; 0: not traced */
+	uint64_t copied;                                     /* bytes that are copied: what is alive */
 	enum { MAPPED_NONE, MAPPED_OLD, MAPPED_NEW } mapped; /* which memory is mapped at the program's address */
 	bool is_raised;                                      /* piece_raise() was called for the piece */
 	bool is_back; /* it was taken back before its copy ended (migrate_take_back) */

@@ -8,6 +8,7 @@
 #include "shim/context/context.h"
 #include "shim/process/process.h"
 #include "shim/base/log.h"
+#include "shim/lifetimes/lifetimes.h"
 #include "shim/driver/real.h"
 #include "shim/mover/mover_internal.h"
 #include "shim/mover/mover_state.h"
@@ -274,6 +275,7 @@ static void mover_govern(struct engine *engine)
 		return;
 	engine->governor.asked = now;
 	piece_keep_follow(engine);
+	alive_count(engine);
 	bool allowed = engine->governor.allows;
 	if (is_too_early(engine, now)) {
 		engine->governor.allows = false;
@@ -490,6 +492,15 @@ struct engine *mover_new(struct device *device, struct heap *heap, bool exact)
 	free(engine->travels);
 	free(engine);
 	return NULL;
+}
+
+void mover_keep(struct engine *engine, enum policy_contents contents)
+{
+	if (contents == POLICY_CONTENTS_ALL || !engine->arena->lifetimes)
+		return;
+	engine->lifetimes = engine->arena->lifetimes;
+	engine->poisons = contents == POLICY_CONTENTS_POISON;
+	lifetimes_take_over(engine->lifetimes, &engine->channel.tape.head);
 }
 
 bool mover_start(struct engine *engine)

@@ -4,12 +4,13 @@
 #ifndef SPILLWAY_MOVER_H
 #define SPILLWAY_MOVER_H
 
+#include "policy/policy.h"
 #include "shim/context/context.h"
+#include "shim/device/device.h"
 #include "shim/plan/governor.h"
 #include "shim/plan/trial.h"
-#include <pthread.h>
-#include "shim/device/device.h"
 
+#include <pthread.h>
 #include <stdbool.h>
 
 struct engine;
@@ -51,6 +52,8 @@ struct host_reserve {
  * there is no memory for it.
  */
 struct engine *mover_new(struct device *device, struct heap *heap, bool exact);
+/* Sets which contents it keeps, before its thread starts; all of them if this is not called. */
+void mover_keep(struct engine *engine, enum policy_contents contents);
 /* Starts the mover's thread. Returns false if the system has no resources for it. */
 bool mover_start(struct engine *engine);
 /* Stack size in bytes; driver calls are made on the threads of an engine. */

@@ -4,6 +4,7 @@
  *
  *   engine.c          submission log, orders from other threads, device budget, death of the engine
  *   piece.c           one piece: block state, what the plan knows of it, what stays on the device, end of a move
+ *   alive.c           births and deaths: what of a piece has to be copied, and how far a pointer reaches
  *   link.c            the streams that pieces are copied on
  *   pte_contention.c  which copies contend with changes of mappings
  *   move_stats.c      figures and trace events of moves
@@ -29,6 +30,7 @@
 #include "shim/submit/channel.h"
 #include "shim/submit/inflight.h"
 #include "shim/submit/completion.h"
+#include "shim/mover/alive.h"
 #include "shim/mover/schedule.h"
 #include "shim/mover/discard.h"
 #include "shim/mover/engine.h"
@@ -73,6 +75,9 @@ struct engine {
 	struct travels *travels; /* what was in transit recently (fault_report.c) */
 	struct health health;
 	struct piece_tables by_piece;
+	struct lifetimes *lifetimes; /* births and deaths in the heap; NULL: everything is alive */
+	uint64_t lost;               /* records of the submission log that were lost and are accounted for (alive.c) */
+	bool poisons;                /* what is dead is overwritten when it moves */
 	struct link link;
 	struct pte_contention turns; /* which copies contend with changes of mappings */
 	struct move_stats stats;

@@ -213,8 +213,7 @@ bool pte_contention_learn(struct engine *engine, struct move *move)
 	struct bench bench = {.engine = engine, .transit = transit, .until = clock_now() + LAST_NS};
 	bool waits[PTE_CONTENTION_WAYS], again = false;
 
-	if (transit->from != CHUNK_DEVICE || turns->pieces[transit->to] >= PIECES_MOST ||
-	    migration_bytes(transit) < COPY_LEAST || piece_is_discarded(engine, transit->block_unit, transit->piece))
+	if (transit->from != CHUNK_DEVICE || turns->pieces[transit->to] >= PIECES_MOST || move->copied < COPY_LEAST)
 		return true;
 	turns->pieces[transit->to]++;
 	if (REAL(cuMemAddressReserve)(&bench.window, migration_bytes(transit), HEAP_UNIT, 0, 0) != CUDA_SUCCESS)

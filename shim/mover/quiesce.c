@@ -455,6 +455,8 @@ void quiesce_run(struct engine *engine)
 	if (wishes->n)
 		wish_ahead(engine, wishes);
 	if (is_worth_it(engine, wishes) && quiesce_close(engine, false)) {
+		/* Each piece that moves is looked for in what was submitted and not read (alive.c). */
+		intake_read(engine);
 		grant_all(engine, wishes);
 		quiesce_open(engine);
 	}

@@ -129,6 +129,8 @@ enum sw_status quiesce_suspend(struct engine *engine, uint64_t *ret_bytes)
 	uint64_t before = heap_made_device(engine->heap);
 	if (capture_is_open() || !link_open(engine) || !quiesce_close(engine, true))
 		return SW_BUSY;
+	/* What is dead is copied if it is named by a submission that was not read. */
+	intake_read(engine);
 	engine->stats.why_out = TRACE_WHY_SUSPEND;
 	heap_lend(engine->heap, false);
 	atomic_store(&engine->quiesce.is_away, true);

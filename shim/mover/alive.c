@@ -1,0 +1,172 @@
+/*
+ * What births and deaths mean for pieces. A piece in which nothing is alive moves without a copy, and is the plan's first
+ * choice for a victim; of others only what is alive is copied.
+ *
+ * Nothing that is dead is read before it is written, if the program is right. But a submission that names dead memory
+ * brings it to life, so what was submitted and not read yet counts, too. So do births that were not read yet: they say how
+ * far such a name reaches.
+ */
+#include "shim/base/log.h"
+#include "shim/lifetimes/lifetimes.h"
+#include "shim/mover/mover_internal.h"
+#include "shim/stats/stats.h"
+
+/*
+ * Dead bytes between two parts that are alive are copied along if there are fewer than this: a copy of its own costs
+ * about as long as these bytes take, 5 us.
+ */
+#define GAP ((uint64_t)256 << 10)
+
+/* More names of a record are not examined when it has not been read yet. */
+#define NAMES_MOST 256
+
+static const struct live_now in_the_end = {.done = UINT64_MAX, .unfinished = true};
+
+/* ---- events ---- */
+
+/* Updates what the plan knows of the pieces that these bytes touch. */
+static void tell_plan(struct engine *engine, uint64_t begin, uint64_t end)
+{
+	const struct arena *arena = engine->arena;
+	const struct live_map *map = lifetimes_map(engine->lifetimes);
+	uint64_t last = (end + HEAP_UNIT - 1) / HEAP_UNIT, next;
+
+	if (last > arena->n_units_seen)
+		last = arena->n_units_seen;
+	for (uint64_t unit = begin / HEAP_UNIT; unit < last; unit = next) {
+		uint32_t word = atomic_load_explicit(&arena->piece[unit], memory_order_acquire);
+
+		next = unit + 1;
+		if (!word)
+			continue;
+		uint32_t piece = word - 1, units = arena->states[piece].units_of_piece;
+		if (piece + units <= unit) /* the block is being freed at this moment */
+			continue;
+		next = piece + units;
+		plan_set_dead(engine->plan, piece,
+			      live_map_is_dead(map, piece * HEAP_UNIT, next * HEAP_UNIT, in_the_end));
+	}
+}
+
+/* Returns whether a submission was not logged since the last call: it may have named anything that is dead. */
+static bool is_any_lost(const struct engine *engine)
+{
+	return atomic_load(&engine->channel.tape.lost) != engine->lost;
+}
+
+void alive_restart(struct engine *engine)
+{
+	if (!engine->lifetimes)
+		return;
+	engine->lost = atomic_load(&engine->channel.tape.lost);
+	live_map_restart(lifetimes_map(engine->lifetimes));
+	tell_plan(engine, 0, engine->arena->bytes);
+}
+
+bool alive_read(struct engine *engine, size_t position)
+{
+	struct lifetimes_event event;
+
+	if (!engine->lifetimes)
+		return true;
+	if (is_any_lost(engine))
+		alive_restart(engine);
+	while (lifetimes_read(engine->lifetimes, position, &event))
+		tell_plan(engine, event.begin, event.end);
+	return !lifetimes_is_being_written(engine->lifetimes);
+}
+
+void alive_count(const struct engine *engine)
+{
+	if (!engine->lifetimes)
+		return;
+	struct live_map_sums sums = live_map_sums(lifetimes_map(engine->lifetimes));
+	stats_set_cache(engine->device->ordinal, sums.reported, sums.alive, sums.dead);
+}
+
+/* ---- names ---- */
+
+bool alive_find(const struct engine *engine, CUdeviceptr address, struct live_range *ret)
+{
+	return engine->lifetimes && live_map_find(lifetimes_map(engine->lifetimes), address - engine->arena->base, ret);
+}
+
+void alive_name(struct engine *engine, const struct named *named)
+{
+	uint64_t at = named->address - engine->arena->base, end = at + (named->bytes ? named->bytes : 1);
+	struct live_range range;
+	bool revived;
+
+	while (engine->lifetimes && at < end && at < engine->arena->bytes) {
+		if (!live_map_name(lifetimes_map(engine->lifetimes), at, &range, &revived)) {
+			at = (at / LIVE_MAP_UNIT + 1) * LIVE_MAP_UNIT;
+			continue;
+		}
+		if (revived)
+			tell_plan(engine, range.begin, range.end);
+		at = range.end;
+	}
+}
+
+/* Returns whether a submission that has not been read yet names what reaches into these bytes, or may do so. */
+static bool is_named_unread(struct engine *engine, uint64_t begin, uint64_t end)
+{
+	const struct submission_log *log = &engine->channel.tape;
+	const struct live_map *map = lifetimes_map(engine->lifetimes);
+	size_t at = submission_log_begin(log), last = submission_log_end(log);
+	struct named named[NAMES_MOST];
+	unsigned n;
+
+	while (at != last) {
+		if (!submission_log_names(log, &at, named, NAMES_MOST, &n) || n > NAMES_MOST)
+			return true;
+		for (unsigned i = 0; i < n; i++) {
+			uint64_t offset = named[i].address - engine->arena->base;
+			struct live_range range;
+
+			if (offset < end && offset + named[i].bytes > begin)
+				return true;
+			if (live_map_find(map, offset, &range) && range.begin < end && range.end > begin)
+				return true;
+		}
+	}
+	return false;
+}
+
+/* ---- copies ---- */
+
+static unsigned all_of_it(const struct migration *transit, struct live_range *ret)
+{
+	*ret = (struct live_range){0, migration_bytes(transit)};
+	return 1;
+}
+
+unsigned alive_ranges(struct engine *engine, const struct migration *transit, struct live_range *ret)
+{
+	uint64_t bytes = migration_bytes(transit), begin = transit->piece * HEAP_UNIT, alive = 0;
+	struct live_now now = {.done = engine->link.in_gap ? UINT64_MAX : engine->progress.done};
+
+	if (piece_is_discarded(engine, transit->block_unit, transit->piece)) {
+		stats_add(STAT_discarded_bytes, bytes);
+		return 0;
+	}
+	if (!engine->lifetimes)
+		return all_of_it(transit, ret);
+	unsigned n =
+	    live_map_alive(lifetimes_map(engine->lifetimes), begin, begin + bytes, now, GAP, ret, ALIVE_RANGES);
+	for (unsigned i = 0; i < n; i++) {
+		ret[i].begin -= begin;
+		ret[i].end -= begin;
+		alive += ret[i].end - ret[i].begin;
+	}
+	if (alive < bytes && (is_any_lost(engine) || lifetimes_is_unread(engine->lifetimes, begin, begin + bytes) ||
+			      is_named_unread(engine, begin, begin + bytes)))
+		return all_of_it(transit, ret);
+	stats_add(STAT_dead_bytes, bytes - alive);
+	return n;
+}
+
+bool alive_is_all(const struct migration *transit, const struct live_range *parts, unsigned n)
+{
+	return n == 1 && parts[0].begin == 0 && parts[0].end == migration_bytes(transit);
+}

@@ -1,0 +1,48 @@
+/*
+ * alive.h: what births and deaths (lifetimes.h) mean for pieces. Only the mover's thread may call these functions.
+ * Locking: none.
+ */
+#ifndef SPILLWAY_ALIVE_H
+#define SPILLWAY_ALIVE_H
+
+#include "shim/heap/migration.h"
+#include "shim/plan/live_map.h"
+#include "shim/submit/submission_log.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct engine;
+
+/*
+ * Reads the events that come before the record at this position of the submission log, and updates the plan. Returns
+ * false if one of them is still being written: the record must not be read yet.
+ */
+bool alive_read(struct engine *engine, size_t position);
+
+/* Updates the figures of what is alive. */
+void alive_count(const struct engine *engine);
+
+/* Something that submissions named is not known: everything that is reported is alive until its next birth and death. */
+void alive_restart(struct engine *engine);
+
+/*
+ * Finds the range that was born at an address, in bytes of the heap's address space, or else what is fresh around it.
+ * Returns false if nothing is known about the address.
+ */
+bool alive_find(const struct engine *engine, CUdeviceptr address, struct live_range *ret);
+/* A submission was read that names this: what is dead there is alive from now on. */
+void alive_name(struct engine *engine, const struct named *named);
+
+/*
+ * Stores the parts of a piece that have to be copied when it moves, in bytes from its beginning, and returns how many.
+ * To be called while no submission that names the piece can enter the driver.
+ */
+#define ALIVE_RANGES 32
+unsigned alive_ranges(struct engine *engine, const struct migration *transit, struct live_range *ret);
+/* Returns whether these parts are the whole piece. */
+bool alive_is_all(const struct migration *transit, const struct live_range *parts, unsigned n);
+/* What is dead is overwritten with this byte (policy.h, POLICY_CONTENTS_POISON). */
+#define ALIVE_POISON 0xFF
+
+#endif
