@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
 # Made-up programs on the simulated GPU, for a night: one mode after the other, seed after seed, as many at once as there
 # are processors, until the time is up or there were enough submissions. A seed stands for a program on a single GPU
-# (test/preload/spill_random.c), on several (peer_random.c) or of one that makes its memory itself (vmm_random.c),
-# for its settings, and for what befalls it beside its work (trouble.h). Each is first run without the library: it must
-# be right natively. Then its bytes, checked one by one, must be right with it, too, and its digest, where it has one,
-# the same.
+# (test/preload/spill_random.c), on several (peer_random.c), of one that makes its memory itself (vmm_random.c) or of one
+# whose allocator reports births and deaths of tensors (torch_random.c), for its settings, and for what befalls it beside
+# its work (trouble.h). Each is first run without the library: it must be right natively. Then its bytes, checked one by
+# one, must be right with it, too, and its digest, where it has one, the same.
 #
 # Usage: scripts/nightly.sh BUILD [-t SECONDS] [-n SUBMISSIONS] [-s FIRST_SEED] [-j JOBS] [-m "MODES"] [-p WHICH]
 #                                 [-w KINDS] [-x KINDS] [-k FILE]
 #        scripts/nightly.sh BUILD -r FILE
 #   -t  time for each mode, 3600     -n  submissions in each mode, those of plain runs not counted, 10000000
 #   -s  first seed, from the clock   -j  processes at once   -m  modes, default those of BUILD/spill_modes; also off
-#   -p  which programs: one (GPU), several, own (memory), or all, the default
+#   -p  which programs: one (GPU), several, own (memory), tensors, or all, the default
 #   -w  trouble for all of them, as --trouble of the programs, or none; without it what the seed says
 #   -x  kinds of trouble that no seed stands for, separated by commas
 #   -k  failures are added to this file, a line each, as -r reads them
@@ -41,7 +41,7 @@ while getopts t:n:s:j:m:p:w:x:k:r: option; do
 	esac
 done
 read -ra modes <<<"$modes"
-[[ $which == one || $which == several || $which == own || $which == all ]] || exit 2
+[[ $which == one || $which == several || $which == own || $which == tensors || $which == all ]] || exit 2
 
 preload=${PRELOAD:-$build/libspillway.so}
 programs=$build/test/preload
@@ -107,6 +107,19 @@ shape_of_own() {
 	set="device.budget=${budgets[n / 12 % 3]},host.budget=96MiB,vmm.spill=${spills[n / 36 % 5]}"
 }
 
+# Of one whose allocator reports: how much of its memory is alive, in how many threads, how tight.
+shape_of_tensors() {
+	local n=$(($1 * 7927 % 1000003)) budgets=(16MiB 24MiB 48MiB 64MiB)
+
+	program=torch_random
+	fail_by "$1"
+	arguments=(--seed "$1" --threads $((1 + n % 3)) --operations 3000 --bytes $((48 + n / 3 % 2 * 24)) --deadline 600)
+	((n / 6 % 2)) || environment+=(SIM_MAP_WAITS=3)
+	((n / 12 % 3)) || environment+=(SIM_DELAY_US=20)
+	environment+=(SIM_MEMORY=512MiB)
+	set="device.budget=${budgets[n / 36 % 4]},host.budget=512MiB"
+}
+
 # What befalls it: nothing, one kind, or each with an even chance.
 trouble_of() {
 	local n=$(($1 * 104729 % 1000003)) kinds=(clock stop stall refuse files folder stack) kind word list='' all
@@ -137,9 +150,10 @@ shape_of() {
 	local seed=$1 kind=$which
 
 	if [[ $kind == all ]]; then
-		case $((seed % 5)) in
+		case $((seed % 6)) in
 		0) kind=several ;;
 		1) kind=own ;;
+		2) kind=tensors ;;
 		*) kind=one ;;
 		esac
 	fi
@@ -150,7 +164,8 @@ shape_of() {
 # The defined stop: only in fast, only where a pointer is hidden, and told as it must be (the programs end with 3), if
 # its standard error has not been closed.
 is_the_defined_stop() {
-	[[ $1 == fast && $2 == 3 && $program != vmm_random && " ${arguments[*]} " != *" --no-hidden "* ]] &&
+	[[ $1 == fast && $2 == 3 && $program != vmm_random && $program != torch_random ]] &&
+		[[ " ${arguments[*]} " != *" --no-hidden "* ]] &&
 		{ [[ " ${arguments[*]} " =~ files ]] || grep -q 'spill.mode: exact' "$3"; }
 }
 

@@ -144,6 +144,52 @@ target_compile_definitions(pin_test PRIVATE PIN_POLICY="${CMAKE_CURRENT_SOURCE_D
 spill_mode_test(typed_alloc_test typed_alloc_help.c)
 spill_mode_test(discard_test typed_alloc_help.c)
 
+# ---- what an allocator reports about its tensors ---- libraries with PyTorch's names, opened as Python opens them
+add_library(fake_c10 SHARED fake_c10.c)
+add_library(fake_torch SHARED fake_torch.c)
+set_target_properties(fake_c10 PROPERTIES OUTPUT_NAME c10)
+set_target_properties(fake_torch PROPERTIES OUTPUT_NAME c10_cuda)
+foreach(library fake_c10 fake_torch)
+  target_include_directories(${library} PRIVATE ${CMAKE_SOURCE_DIR})
+  target_link_libraries(${library} PRIVATE spillway_options spillway_cuda)
+  target_compile_definitions(${library} PRIVATE __CUDA_API_VERSION_INTERNAL)
+endforeach()
+target_link_libraries(fake_torch PRIVATE fake_c10 sim_cuda pthread)
+add_library(fake_torch_open OBJECT fake_torch_open.c)
+target_include_directories(fake_torch_open PRIVATE ${CMAKE_SOURCE_DIR})
+target_link_libraries(fake_torch_open PRIVATE spillway_options spillway_cuda)
+target_compile_definitions(fake_torch_open PRIVATE __CUDA_API_VERSION_INTERNAL FAKE_C10="$<TARGET_FILE:fake_c10>"
+                           FAKE_C10_CUDA="$<TARGET_FILE:fake_torch>")
+foreach(test lifetimes_test lifetimes_late_test)
+  spill_mode_test(${test} torch_help.c typed_alloc_help.c figures_help.c folder.c $<TARGET_OBJECTS:fake_torch_open>)
+  add_dependencies(${test} fake_torch)
+endforeach()
+# Made-up programs with twice the budget. TEST_SEED in the environment: of every run.
+add_executable(torch_random torch_random.c torch_random_op.c ${TROUBLE} $<TARGET_OBJECTS:fake_torch_open>)
+set_target_properties(torch_random PROPERTIES ENABLE_EXPORTS ON)
+target_link_libraries(torch_random PRIVATE sim_cuda spillway_cuda spillway_options pthread)
+target_include_directories(torch_random PRIVATE ${CMAKE_SOURCE_DIR})
+target_compile_definitions(torch_random PRIVATE __CUDA_API_VERSION_INTERNAL)
+add_dependencies(torch_random libspillway fake_torch)
+set(TORCH_OPERATIONS 3000)
+math(EXPR TORCH_DEADLINE "100 * ${TEST_SLOWNESS}")
+if(SPILLWAY_SANITIZE) # is slow
+  set(TORCH_OPERATIONS 600)
+endif()
+function(torch_random_test name seed)
+  add_test(NAME ${name} COMMAND torch_random --seed ${seed} --operations ${TORCH_OPERATIONS} --deadline ${TORCH_DEADLINE})
+  set_tests_properties(${name} PROPERTIES LABELS preload TIMEOUT 600 ENVIRONMENT
+                       "LD_LIBRARY_PATH=${SIM_FOLDER};SIM_MEMORY=256MiB;SIM_FILL=0;SIM_MAP_WAITS=3;${ARGN}")
+endfunction()
+foreach(seed 1 2) # with budgets that most of what the allocator keeps does not fit into, and of half of it
+  math(EXPR budget "40 * ${seed} - 16")
+  torch_random_test(torch_random_${seed}_native ${seed})
+  foreach(mode ${SPILL_MODES})
+    torch_random_test(torch_random_${seed}_${mode} ${seed} "LD_PRELOAD=${PRELOAD}"
+                      "SPILLWAY_SET=device.budget=${budget}MiB,host.budget=256MiB,spill.mode=${mode},report.summary=no")
+  endforeach()
+endforeach()
+
 # ---- memory that the program makes itself ---- natively first. VMM_SPILL is what the policy says of it; where that is not
 # `move`, the modes make no difference to it.
 # LARGE_PAGES: what these compare with lies in large blocks of malloc(): half of their time would be page faults.
@@ -239,7 +285,7 @@ target_link_libraries(trace_test PRIVATE trace_reader)
 list(JOIN SPILL_MODES " " SPILL_MODES_TEXT)
 file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/spill_modes CONTENT "${SPILL_MODES_TEXT}\n")
 add_custom_target(nightly COMMAND ${CMAKE_SOURCE_DIR}/scripts/nightly.sh ${CMAKE_BINARY_DIR} USES_TERMINAL
-                  DEPENDS spill_random peer_random vmm_random spill_fault_test libspillway sim_cuda)
+                  DEPENDS spill_random peer_random vmm_random torch_random spill_fault_test libspillway sim_cuda)
 # Programs that once failed are run again as they were.
 add_test(NAME random_seeds_test COMMAND ${CMAKE_SOURCE_DIR}/scripts/nightly.sh ${CMAKE_BINARY_DIR} -r
                                         ${CMAKE_CURRENT_SOURCE_DIR}/random.seeds)

@@ -1,6 +1,6 @@
 /*
- * trouble.h: what befalls a made-up program (spill_random, vmm_random, peer_random) beside its work: the kinds that
- * --trouble names, in an order and at operations that follow from the seed.
+ * trouble.h: what befalls a made-up program (spill_random, vmm_random, torch_random, peer_random) beside its work: the
+ * kinds that --trouble names, in an order and at operations that follow from the seed.
  *
  *   clock    the time of day is set, up to half a minute forward or back, as an administrator or NTP does. Only this
  *            process sees it: the program's own clock_gettime() and waits by the time of day come before the C library's

@@ -1,0 +1,419 @@
+/*
+ * fake_torch.c: the allocator of fake_torch.h. Blocks of a segment are in a list by address; whoever looks for a free
+ * one looks at all of them, which is enough for tests.
+ */
+#include "test/preload/fake_torch.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define MIB          ((size_t)1 << 20)
+#define SMALL_MOST   MIB       /* larger requests do not share segments with these */
+#define SMALL        (2 * MIB) /* segment of small requests */
+#define LARGE_SHARED (4 * MIB) /* larger requests have a segment each */
+#define LARGE        (8 * MIB) /* segment that larger requests share */
+#define ROUND        (2 * MIB)
+#define DEVICES      8
+#define POOLS        256
+#define RECORDED     4
+
+void FAKE_TORCH_REPORT(void *address, int64_t bytes, size_t allocated, size_t reserved, struct fake_device device);
+extern const struct fake_torch_functions fake_torch_functions;
+
+enum state { BLOCK_FREE, BLOCK_USED, BLOCK_PENDING /* a recorded stream has not passed yet */ };
+
+struct segment {
+	struct segment *next;
+	struct block *first;
+	CUdeviceptr at;
+	size_t bytes;
+	unsigned pool;
+	CUstream stream;
+	bool small, is_slab;
+};
+
+struct block {
+	struct block *before, *after; /* in its segment */
+	struct segment *segment;
+	CUdeviceptr at;
+	size_t bytes;
+	enum state state;
+	unsigned n_recorded;
+	CUstream recorded[RECORDED];
+	CUevent event[RECORDED];
+};
+
+struct pool {
+	CUdeviceptr slab;
+	size_t slab_bytes, slab_used;
+	bool is_kept;
+};
+
+struct fake_torch {
+	pthread_mutex_t lock;
+	int device;
+	size_t allocated, reserved;
+	struct segment *segments;
+	struct pool pools[POOLS];
+	unsigned n_pools, n_captures;
+};
+
+static __thread unsigned pool_of_thread;
+static __thread bool is_capturing;
+
+static void must(CUresult result, const char *what)
+{
+	if (result == CUDA_SUCCESS)
+		return;
+	fprintf(stderr, "fake_torch: %s: CUDA error %d\n", what, result);
+	exit(1);
+}
+
+/* What is done in a capture that has nothing to do with it. */
+static CUstreamCaptureMode relax(CUstreamCaptureMode mode)
+{
+	must(cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
+	return mode;
+}
+
+static void report(struct fake_torch *torch, CUdeviceptr at, size_t bytes, bool born)
+{
+	torch->allocated += born ? bytes : -bytes;
+	FAKE_TORCH_REPORT((void *)(uintptr_t)at, born ? (int64_t)bytes : -(int64_t)bytes, torch->allocated,
+			  torch->reserved, (struct fake_device){FAKE_TORCH_CUDA, (int8_t)torch->device});
+}
+
+/* ---- blocks ---- */
+
+static struct block *block_new(struct segment *segment, struct block *before, CUdeviceptr at, size_t bytes)
+{
+	struct block *block = calloc(1, sizeof(*block));
+
+	block->segment = segment;
+	block->at = at;
+	block->bytes = bytes;
+	block->before = before;
+	block->after = before ? before->after : NULL;
+	if (block->after)
+		block->after->before = block;
+	*(before ? &before->after : &segment->first) = block;
+	return block;
+}
+
+/* The block that follows becomes part of this one. */
+static void block_join(struct block *block)
+{
+	struct block *after = block->after;
+
+	block->bytes += after->bytes;
+	block->after = after->after;
+	if (block->after)
+		block->after->before = block;
+	free(after);
+}
+
+static void block_free(struct block *block)
+{
+	block->state = BLOCK_FREE;
+	if (block->after && block->after->state == BLOCK_FREE)
+		block_join(block);
+	if (block->before && block->before->state == BLOCK_FREE)
+		block_join(block->before);
+}
+
+static struct block *block_at(const struct fake_torch *torch, CUdeviceptr at)
+{
+	for (struct segment *segment = torch->segments; segment; segment = segment->next)
+		for (struct block *block = segment->first; block; block = block->after)
+			if (block->at == at)
+				return block;
+	return NULL;
+}
+
+/* Blocks whose recorded streams have passed are free. wait: wait for them. */
+static void process_events(struct fake_torch *torch, bool wait)
+{
+	if (torch->n_captures)
+		return;
+	for (struct segment *segment = torch->segments; segment; segment = segment->next)
+		for (struct block *block = segment->first; block; block = block->after) {
+			if (block->state != BLOCK_PENDING)
+				continue;
+			while (block->n_recorded) {
+				CUevent event = block->event[block->n_recorded - 1];
+
+				if (wait)
+					must(cuEventSynchronize(event), "cuEventSynchronize");
+				if (cuEventQuery(event) != CUDA_SUCCESS)
+					break;
+				must(cuEventDestroy_v2(event), "cuEventDestroy");
+				block->n_recorded--;
+			}
+			if (block->n_recorded)
+				continue;
+			bool joined = block->before && block->before->state == BLOCK_FREE;
+			struct block *before = block->before;
+			block_free(block);
+			block = joined ? before : block;
+		}
+}
+
+/* ---- segments ---- */
+
+static struct segment *segment_new(struct fake_torch *torch, CUdeviceptr at, size_t bytes, CUstream stream, bool small)
+{
+	struct segment *segment = calloc(1, sizeof(*segment));
+
+	*segment = (struct segment){.next = torch->segments,
+				    .at = at,
+				    .bytes = bytes,
+				    .pool = pool_of_thread,
+				    .stream = stream,
+				    .small = small,
+				    .is_slab = torch->pools[pool_of_thread].slab != 0};
+	torch->segments = segment;
+	torch->reserved += bytes;
+	block_new(segment, NULL, at, bytes);
+	return segment;
+}
+
+static void free_segments(struct fake_torch *torch)
+{
+	CUstreamCaptureMode mode = relax(CU_STREAM_CAPTURE_MODE_RELAXED);
+
+	process_events(torch, true);
+	for (struct segment **link = &torch->segments; *link;) {
+		struct segment *segment = *link;
+		struct block *block = segment->first;
+
+		if (block->state != BLOCK_FREE || block->after || torch->pools[segment->pool].is_kept) {
+			link = &segment->next;
+			continue;
+		}
+		*link = segment->next;
+		torch->reserved -= segment->bytes;
+		must(cuMemFree_v2(segment->at), "cuMemFree");
+		free(block);
+		free(segment);
+	}
+	relax(mode);
+}
+
+static size_t segment_bytes(size_t bytes)
+{
+	if (bytes <= SMALL_MOST)
+		return SMALL;
+	return bytes < LARGE_SHARED ? LARGE : (bytes + ROUND - 1) / ROUND * ROUND;
+}
+
+/* Returns 0 if there is no memory. */
+static CUdeviceptr segment_memory(struct fake_torch *torch, size_t bytes)
+{
+	struct pool *pool = &torch->pools[pool_of_thread];
+	CUdeviceptr at = 0;
+
+	if (pool->slab) {
+		if (pool->slab_used + bytes > pool->slab_bytes)
+			return 0;
+		at = pool->slab + pool->slab_used;
+		pool->slab_used += bytes;
+		return at;
+	}
+	CUstreamCaptureMode mode = relax(CU_STREAM_CAPTURE_MODE_RELAXED);
+	CUresult result = cuMemAlloc_v2(&at, bytes);
+	relax(mode);
+	if (result != CUDA_SUCCESS && !torch->n_captures) {
+		free_segments(torch);
+		result = cuMemAlloc_v2(&at, bytes);
+	}
+	return result == CUDA_SUCCESS ? at : 0;
+}
+
+static struct block *best_fit(const struct fake_torch *torch, size_t bytes, CUstream stream)
+{
+	bool small = bytes <= SMALL_MOST;
+	struct block *best = NULL;
+
+	for (struct segment *segment = torch->segments; segment; segment = segment->next) {
+		if (segment->pool != pool_of_thread || segment->stream != stream || segment->small != small)
+			continue;
+		for (struct block *block = segment->first; block; block = block->after)
+			if (block->state == BLOCK_FREE && block->bytes >= bytes &&
+			    (!best || block->bytes < best->bytes ||
+			     (block->bytes == best->bytes && block->at < best->at)))
+				best = block;
+	}
+	return best;
+}
+
+/* ---- what programs call ---- */
+
+static struct fake_torch *torch_open(int device)
+{
+	static struct fake_torch all[DEVICES];
+	struct fake_torch *torch = &all[device];
+
+	if (!torch->n_pools) {
+		pthread_mutex_init(&torch->lock, NULL);
+		torch->device = device;
+		torch->n_pools = 1;
+	}
+	return torch;
+}
+
+static CUdeviceptr torch_allocate(struct fake_torch *torch, size_t bytes, CUstream stream, size_t *ret_bytes)
+{
+	size_t rounded = (bytes + FAKE_TORCH_UNIT - 1) / FAKE_TORCH_UNIT * FAKE_TORCH_UNIT;
+	size_t least = rounded <= SMALL_MOST ? FAKE_TORCH_UNIT : SMALL_MOST + 1; /* what is left is worth a block */
+	CUdeviceptr at = 0;
+
+	pthread_mutex_lock(&torch->lock);
+	process_events(torch, false);
+	struct block *block = best_fit(torch, rounded, stream);
+	if (!block) {
+		size_t all = segment_bytes(rounded);
+
+		at = segment_memory(torch, all);
+		block = at ? segment_new(torch, at, all, stream, rounded <= SMALL_MOST)->first : NULL;
+	}
+	if (block) {
+		if (block->bytes - rounded >= least) {
+			block_new(block->segment, block, block->at + rounded, block->bytes - rounded);
+			block->bytes = rounded;
+		}
+		block->state = BLOCK_USED;
+		at = block->at;
+		if (ret_bytes)
+			*ret_bytes = block->bytes;
+		report(torch, at, block->bytes, true);
+	}
+	pthread_mutex_unlock(&torch->lock);
+	return at;
+}
+
+static void torch_release(struct fake_torch *torch, CUdeviceptr address)
+{
+	pthread_mutex_lock(&torch->lock);
+	struct block *block = block_at(torch, address);
+	report(torch, block->at, block->bytes, false);
+	if (!block->n_recorded) {
+		block_free(block);
+	} else {
+		block->state = BLOCK_PENDING;
+		for (unsigned i = 0; i < block->n_recorded; i++) {
+			must(cuEventCreate(&block->event[i], CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+			must(cuEventRecord(block->event[i], block->recorded[i]), "cuEventRecord");
+		}
+	}
+	pthread_mutex_unlock(&torch->lock);
+}
+
+static void torch_record_stream(struct fake_torch *torch, CUdeviceptr address, CUstream stream)
+{
+	pthread_mutex_lock(&torch->lock);
+	struct block *block = block_at(torch, address);
+	bool known = stream == block->segment->stream;
+	for (unsigned i = 0; i < block->n_recorded; i++)
+		known |= block->recorded[i] == stream;
+	if (!known && block->n_recorded == RECORDED)
+		must(CUDA_ERROR_INVALID_VALUE, "too many streams for a block");
+	if (!known)
+		block->recorded[block->n_recorded++] = stream;
+	pthread_mutex_unlock(&torch->lock);
+}
+
+static void torch_empty_cache(struct fake_torch *torch)
+{
+	pthread_mutex_lock(&torch->lock);
+	if (!torch->n_captures)
+		free_segments(torch);
+	pthread_mutex_unlock(&torch->lock);
+}
+
+static unsigned torch_new_pool(struct fake_torch *torch, CUdeviceptr slab, size_t bytes)
+{
+	pthread_mutex_lock(&torch->lock);
+	if (torch->n_pools == POOLS)
+		must(CUDA_ERROR_OUT_OF_MEMORY, "too many pools");
+	unsigned pool = torch->n_pools++;
+	torch->pools[pool] = (struct pool){.slab = slab, .slab_bytes = bytes, .is_kept = true};
+	pthread_mutex_unlock(&torch->lock);
+	return pool;
+}
+
+/* What was submitted is done: no event needs to be waited for. */
+static void segment_forget(struct segment *segment)
+{
+	for (struct block *block = segment->first, *after; block; block = after) {
+		after = block->after;
+		for (unsigned i = 0; block->state == BLOCK_PENDING && i < block->n_recorded; i++)
+			must(cuEventDestroy_v2(block->event[i]), "cuEventDestroy");
+		free(block);
+	}
+	free(segment);
+}
+
+static void torch_drop_pool(struct fake_torch *torch, unsigned pool)
+{
+	pthread_mutex_lock(&torch->lock);
+	torch->pools[pool].is_kept = false;
+	for (struct segment **link = &torch->segments; *link;) {
+		struct segment *segment = *link;
+
+		if (segment->pool != pool || !segment->is_slab) {
+			link = &segment->next;
+			continue;
+		}
+		*link = segment->next;
+		torch->reserved -= segment->bytes;
+		segment_forget(segment);
+	}
+	pthread_mutex_unlock(&torch->lock);
+}
+
+static void torch_use_pool(struct fake_torch *torch, unsigned pool, bool capture)
+{
+	pthread_mutex_lock(&torch->lock);
+	torch->n_captures += (unsigned)capture - (unsigned)is_capturing;
+	is_capturing = capture;
+	pool_of_thread = pool;
+	pthread_mutex_unlock(&torch->lock);
+}
+
+static void torch_checkpoint(struct fake_torch *torch, unsigned pool, void (*between)(void))
+{
+	pthread_mutex_lock(&torch->lock);
+	for (int born = 0; born <= 1; born++) {
+		for (struct segment *segment = torch->segments; segment; segment = segment->next)
+			for (struct block *block = segment->first; block; block = block->after)
+				if (segment->pool == pool && block->state == BLOCK_USED)
+					report(torch, block->at, block->bytes, born);
+		if (!born && between)
+			between();
+	}
+	pthread_mutex_unlock(&torch->lock);
+}
+
+static size_t torch_reserved(struct fake_torch *torch)
+{
+	pthread_mutex_lock(&torch->lock);
+	size_t reserved = torch->reserved;
+	pthread_mutex_unlock(&torch->lock);
+	return reserved;
+}
+
+static bool torch_is_free(struct fake_torch *torch, CUdeviceptr address)
+{
+	pthread_mutex_lock(&torch->lock);
+	process_events(torch, false);
+	struct block *block = block_at(torch, address);
+	bool is_free = !block || block->state == BLOCK_FREE;
+	pthread_mutex_unlock(&torch->lock);
+	return is_free;
+}
+
+const struct fake_torch_functions fake_torch_functions = {
+    torch_open,      torch_allocate, torch_release,    torch_record_stream, torch_empty_cache, torch_new_pool,
+    torch_drop_pool, torch_use_pool, torch_checkpoint, torch_reserved,      torch_is_free,
+};

@@ -1,0 +1,82 @@
+/*
+ * fake_torch.h: a caching allocator that behaves like PyTorch's, in two libraries of its own (libc10.so, fake_c10.c, and
+ * libc10_cuda.so, fake_torch.c), which programs open locally, as Python does. It keeps segments of each device from
+ * cuMemAlloc, cuts them into blocks, and reports each block that is born or dies.
+ *
+ *   - Small requests share segments of 2 MiB, larger ones those of 8 MiB, the largest have one each: PyTorch's numbers,
+ *     the last two divided by 2.5.
+ *   - A block belongs to a stream and to a pool. It is used again for the same stream as soon as it is free; if another
+ *     stream was recorded for it, only once that stream has passed what it had to do at the free. Its death is reported
+ *     at the free in any case.
+ *   - Pool 0 is everybody's. A private pool has segments of its own, or parts of a slab that was given with it. While a
+ *     thread uses a private pool, its requests go there.
+ *
+ * Locking: one lock for each device, under which it calls the driver and reports, as PyTorch does.
+ */
+#ifndef PRELOAD_FAKE_TORCH_H
+#define PRELOAD_FAKE_TORCH_H
+
+#include <cuda.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define FAKE_TORCH_REPORT _ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE
+#define FAKE_TORCH_CUDA   1
+#define FAKE_TORCH_UNIT   ((size_t)512) /* sizes are multiples of this */
+
+/* c10::Device */
+struct fake_device {
+	int8_t type, index;
+};
+
+/* What libc10.so was called with. */
+struct fake_report {
+	void *address;
+	int64_t bytes;
+	size_t allocated, reserved;
+	struct fake_device device;
+};
+struct fake_reports {
+	unsigned long n;
+	struct fake_report last;
+};
+
+struct fake_torch;
+
+struct fake_torch_functions {
+	/* The allocator of a device, whose context must be current. */
+	struct fake_torch *(*open)(int device);
+	/* Returns 0 if there is no memory. *ret_bytes, unless NULL: the block's size, as reported. */
+	CUdeviceptr (*allocate)(struct fake_torch *torch, size_t bytes, CUstream stream, size_t *ret_bytes);
+	void (*release)(struct fake_torch *torch, CUdeviceptr address);
+	/* The stream uses the block, too. */
+	void (*record_stream)(struct fake_torch *torch, CUdeviceptr address, CUstream stream);
+	/* Gives the driver back every segment in which nothing is in use, but for those of private pools. */
+	void (*empty_cache)(struct fake_torch *torch);
+	/* A new private pool. slab: where its segments are cut from, `bytes` from there; 0: from the driver. */
+	unsigned (*new_pool)(struct fake_torch *torch, CUdeviceptr slab, size_t bytes);
+	/*
+	 * Nothing of the pool is in use any more: its segments go with those of pool 0, or back to the slab at once. What
+	 * used a slab must be done.
+	 */
+	void (*drop_pool)(struct fake_torch *torch, unsigned pool);
+	/* The thread's requests go to this pool from now on; 0: everybody's. capture: its stream captures. */
+	void (*use_pool)(struct fake_torch *torch, unsigned pool, bool capture);
+	/*
+	 * As setCheckpointPoolState does: frees all that is in use in the pool, and allocates the same again at once. The
+	 * caller must see to it that nothing is submitted meanwhile. between, unless NULL: called when all is free.
+	 */
+	void (*checkpoint)(struct fake_torch *torch, unsigned pool, void (*between)(void));
+	size_t (*reserved)(struct fake_torch *torch);
+	/* Is this where a block begins that is not in use? Only a block that may be used again counts. */
+	bool (*is_free)(struct fake_torch *torch, CUdeviceptr address);
+};
+
+/* ---- fake_torch_open.c ---- */
+
+/* Opens both libraries, once. */
+const struct fake_torch_functions *fake_torch_open(void);
+struct fake_reports fake_torch_reports(void);
+
+#endif

@@ -1,0 +1,177 @@
+#include "test/preload/torch_help.h"
+#include "test/preload/figures_help.h"
+
+#include <stdlib.h>
+
+const struct fake_torch_functions *torch;
+struct fake_torch *torch_cache;
+
+/* ---- kernels ---- */
+
+static uint32_t word_of(uint32_t salt, size_t i)
+{
+	return salt * 0x9e3779b1u ^ (uint32_t)i;
+}
+
+static void fill(uint32_t *at, uint32_t salt, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		at[i] = word_of(salt, i);
+}
+
+static void words_body(const struct sim_launch *launch, void **args)
+{
+	(void)launch;
+	fill(*(uint32_t **)args[0], *(uint32_t *)args[1], *(size_t *)args[2]);
+}
+
+static void hidden_body(const struct sim_launch *launch, void **args)
+{
+	(void)launch;
+	fill(sim_pointer(**(CUdeviceptr **)args[0]), *(uint32_t *)args[1], *(size_t *)args[2]);
+}
+
+static void late_body(const struct sim_launch *launch, void **args)
+{
+	uint32_t *to = *(uint32_t **)args[0];
+	const uint32_t *from = *(const uint32_t **)args[1];
+	size_t n = *(size_t *)args[2];
+
+	(void)launch;
+	usleep(*(unsigned *)args[3]);
+	for (size_t i = 0; i < n; i++)
+		to[i] = from[i];
+}
+
+static const size_t words_bytes[] = {8, 4, 8}, late_bytes[] = {8, 8, 8, 4};
+static const struct sim_kernel kernels[] = {
+    {"words", words_body, 3, words_bytes}, {"hidden", hidden_body, 3, words_bytes}, {"late", late_body, 4, late_bytes}};
+static const struct sim_module image = {SIM_MODULE_MAGIC, 3, kernels};
+static CUfunction words_function, hidden_function, late_function;
+
+/* ---- contents ---- */
+
+void words_fill(CUdeviceptr at, uint32_t salt, size_t n, CUstream stream)
+{
+	void *args[] = {&at, &salt, &n};
+
+	MUST(cu.cuLaunchKernel(words_function, 4, 1, 1, 64, 1, 1, 0, stream, args, NULL));
+}
+
+void words_fill_hidden(CUdeviceptr table, uint32_t salt, size_t n, CUstream stream)
+{
+	void *args[] = {&table, &salt, &n};
+
+	MUST(cu.cuLaunchKernel(hidden_function, 4, 1, 1, 64, 1, 1, 0, stream, args, NULL));
+}
+
+size_t words_same(CUdeviceptr at, uint32_t salt, size_t n)
+{
+	uint32_t *words = malloc(n * 4);
+	size_t same = 0;
+
+	CHECK(words);
+	MUST(cu.cuMemcpyDtoH_v2(words, at, n * 4));
+	for (size_t i = 0; i < n; i++)
+		same += words[i] == word_of(salt, i);
+	free(words);
+	return same;
+}
+
+static uint32_t next_salt(void)
+{
+	static uint32_t salt;
+
+	return ++salt;
+}
+
+struct tensor tensor_new(size_t bytes, CUstream stream)
+{
+	struct tensor tensor = {.stream = stream};
+
+	tensor.at = torch->allocate(torch_cache, bytes, stream, &tensor.bytes);
+	CHECK(tensor.at);
+	return tensor;
+}
+
+void tensor_free(const struct tensor *tensor)
+{
+	torch->release(torch_cache, tensor->at);
+}
+
+void tensor_fill(struct tensor *tensor, CUstream stream)
+{
+	tensor->salt = next_salt();
+	words_fill(tensor->at, tensor->salt, tensor->bytes / 4, stream);
+}
+
+size_t tensor_same(const struct tensor *tensor)
+{
+	return words_same(tensor->at, tensor->salt, tensor->bytes / 4);
+}
+
+bool tensor_holds(const struct tensor *tensor)
+{
+	size_t same = tensor_same(tensor);
+
+	if (same != tensor->bytes / 4)
+		printf("%zu of %zu words at %#llx are right\n", same, tensor->bytes / 4, tensor->at);
+	return same == tensor->bytes / 4;
+}
+
+void tensor_copy_late(struct tensor *to, const struct tensor *from, unsigned us, CUstream stream)
+{
+	CUdeviceptr to_at = to->at, from_at = from->at;
+	size_t n = to->bytes / 4;
+	void *args[] = {&to_at, &from_at, &n, &us};
+
+	MUST(cu.cuLaunchKernel(late_function, 4, 1, 1, 64, 1, 1, 0, stream, args, NULL));
+	to->salt = from->salt;
+}
+
+/* ---- the job beside ---- */
+
+void torch_run(int (*part)(void))
+{
+	folder_clear(); /* a child that ended before has left its figures */
+	assert_int_equal(child_run(TORCH_SETTINGS, part), 0);
+}
+
+void torch_begin(bool moving)
+{
+	CUmodule module;
+
+	scene_load(&own_scene, 0);
+	MUST(cu.cuModuleLoadData(&module, &image));
+	MUST(cu.cuModuleGetFunction(&words_function, module, "words"));
+	MUST(cu.cuModuleGetFunction(&hidden_function, module, "hidden"));
+	MUST(cu.cuModuleGetFunction(&late_function, module, "late"));
+	torch = fake_torch_open();
+	torch_cache = torch->open(0);
+	if (!moving)
+		return;
+	scene_allocate(&own_scene);
+	CHECK(scene_warm_up(&own_scene));
+}
+
+void torch_leave(void)
+{
+	if (scene_moves())
+		own_empty_device();
+}
+
+void torch_evict(void)
+{
+	MUST(cu.cuCtxSynchronize());
+	torch_leave();
+}
+
+uint64_t torch_dead_bytes(void)
+{
+	return page_there()->counter[STAT_dead_bytes];
+}
+
+uint64_t torch_bytes_out(void)
+{
+	return page_there()->counter[STAT_moved_out_bytes];
+}

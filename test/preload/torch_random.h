@@ -1,0 +1,106 @@
+/*
+ * torch_random.h: what the files of torch_random share: its tensors and what is done with them (torch_random_op.c), and
+ * the program itself (torch_random.c).
+ */
+#ifndef PRELOAD_TORCH_RANDOM_H
+#define PRELOAD_TORCH_RANDOM_H
+
+#include "test/preload/fake_torch.h"
+
+#include <pthread.h>
+
+#define MIB ((size_t)1 << 20)
+
+enum {
+	STREAMS = 3,
+	TENSORS = 64,
+	GRAPHS = 2,
+	THREADS_MAX = 4,
+	STEP_TENSORS = 5, /* that live for a part of a step */
+};
+
+/* Any memory with contents; shadow: what all of its words must be once what was submitted is done. */
+struct tensor {
+	CUdeviceptr at;
+	size_t bytes;
+	uint32_t *shadow;
+	unsigned pool;
+	unsigned home, last; /* streams: that it was allocated for, that used it last */
+	unsigned pins;       /* of graphs */
+	bool is_slab;        /* a part of a slab that the allocator has not got */
+};
+
+/* Captured: from `in` by way of tensors that die in the capture to `sum`, which keeps what it has, and `out`. */
+struct graph {
+	CUgraphExec exec; /* NULL: there is none */
+	unsigned pool;
+	uint32_t salt;
+	struct tensor *in, *sum, *out;
+};
+
+struct worker {
+	pthread_t thread;
+	unsigned id;
+	uint64_t random;
+	size_t bytes, share; /* of tensors: there are, there may be */
+	CUstream stream[STREAMS];
+	CUevent event;
+	struct tensor *tensor[TENSORS];
+	unsigned n_tensors;
+	struct graph graph[GRAPHS];
+	bool is_capturing;
+	unsigned saved; /* pool whose state is restored now and then */
+	unsigned slab_pool;
+	CUdeviceptr slab; /* 0: there is none */
+	uint32_t *words;  /* as large as a tensor may be */
+};
+
+/* Says what is wrong, with the seed, and ends the process. */
+__attribute__((format(printf, 1, 2), noreturn)) void random_fail(const char *format, ...);
+
+#define GO(call)                                                                                                       \
+	do {                                                                                                           \
+		CUresult result_ = (call);                                                                             \
+		if (result_ != CUDA_SUCCESS)                                                                           \
+			random_fail("%s:%d: %s: CUDA error %d", __FILE__, __LINE__, #call, result_);                   \
+	} while (0)
+
+extern const struct fake_torch_functions *torch;
+extern struct fake_torch *torch_cache;
+
+/* The next number of its own chance, 0 ... n - 1. */
+uint32_t worker_below(struct worker *worker, uint32_t n);
+void worker_settle(struct worker *worker);
+
+/* Loads the kernel. */
+void op_prepare(void);
+/* No other thread submits anything until op_release(). */
+void op_hold(void);
+void op_release(void);
+
+/* A tensor in the pool, for that stream; NULL: not in this slab. Its words are not known. */
+struct tensor *tensor_make(struct worker *worker, unsigned pool, unsigned home, size_t bytes);
+/* Adds memory that the allocator does not have, or has not got from this program. */
+struct tensor *tensor_add(struct worker *worker, CUdeviceptr at, size_t bytes);
+/* A tensor that is not of a slab's part dies. What was submitted may still use it. */
+void tensor_drop(struct worker *worker, struct tensor *tensor);
+void tensor_fill(struct worker *worker, struct tensor *tensor, unsigned stream);
+/* Every word against the shadow. */
+void tensor_check(struct worker *worker, struct tensor *tensor);
+
+/* The stream's next operation comes after what was done with the tensor. */
+void tensor_order(struct worker *worker, struct tensor *tensor, unsigned stream);
+
+/* The kernel, over n words, and what it does to a shadow; from may be NULL. keep: what `to` has counts, too. */
+void kernel_submit(const struct tensor *to, const struct tensor *from, size_t n, uint32_t salt, bool keep,
+		   CUstream stream);
+void kernel_apply(uint32_t *to, const uint32_t *from, size_t n, uint32_t salt, bool keep);
+/* Both, in order, over whole tensors. */
+void kernel_run(struct worker *worker, struct tensor *to, struct tensor *from, bool keep, unsigned stream);
+/* The same, later: other streams go on meanwhile. */
+void kernel_run_late(struct worker *worker, struct tensor *to, struct tensor *from, unsigned stream);
+/* Any operation on a part of a tensor. */
+void part_run(struct worker *worker, struct tensor *to, struct tensor *from, unsigned stream);
+void graph_launch(struct worker *worker, CUgraphExec exec, unsigned stream);
+
+#endif

@@ -1,0 +1,225 @@
+/*
+ * torch_random_op.c: tensors, operations on them, and the shadows that say what every word must be.
+ */
+#include "test/preload/torch_random.h"
+#include "test/preload/trouble.h"
+#include "test/sim/sim.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+uint32_t worker_below(struct worker *worker, uint32_t n)
+{
+	worker->random = worker->random * 6364136223846793005u + 1442695040888963407u;
+	return (uint32_t)(worker->random >> 33) % n;
+}
+
+void worker_settle(struct worker *worker)
+{
+	for (unsigned i = 0; i < STREAMS; i++)
+		GO(cuStreamSynchronize(worker->stream[i]));
+}
+
+/* ---- submitting ---- */
+
+/* An allocator that restores a state is told apart from one that frees by what is submitted in between: nothing. */
+static pthread_rwlock_t submitting = PTHREAD_RWLOCK_INITIALIZER;
+
+void op_hold(void)
+{
+	pthread_rwlock_wrlock(&submitting);
+}
+
+void op_release(void)
+{
+	pthread_rwlock_unlock(&submitting);
+}
+
+#define SUBMIT(call)                                                                                                   \
+	do {                                                                                                           \
+		pthread_rwlock_rdlock(&submitting);                                                                    \
+		GO(call);                                                                                              \
+		pthread_rwlock_unlock(&submitting);                                                                    \
+	} while (0)
+
+void kernel_apply(uint32_t *to, const uint32_t *from, size_t n, uint32_t salt, bool keep)
+{
+	for (size_t i = 0; i < n; i++)
+		to[i] = (keep ? to[i] * 2654435761u : 0) + (from ? from[i] * 40503u : 0) + salt + (uint32_t)i;
+}
+
+static void mix_body(const struct sim_launch *launch, void **args)
+{
+	uint32_t us = *(uint32_t *)args[5];
+
+	(void)launch;
+	if (us)
+		usleep(us);
+	kernel_apply(*(uint32_t **)args[0], *(const uint32_t **)args[1], *(size_t *)args[2], *(uint32_t *)args[3],
+		     *(uint32_t *)args[4]);
+}
+
+static const size_t mix_bytes[] = {8, 8, 8, 4, 4, 4};
+static const struct sim_kernel kernels[] = {{"mix", mix_body, 6, mix_bytes}};
+static const struct sim_module image = {SIM_MODULE_MAGIC, 1, kernels};
+static CUfunction mix_function;
+
+void op_prepare(void)
+{
+	CUmodule module;
+
+	GO(cuModuleLoadData(&module, &image));
+	GO(cuModuleGetFunction(&mix_function, module, "mix"));
+}
+
+static void mix_submit(CUdeviceptr to, CUdeviceptr from, size_t n, uint32_t salt, uint32_t keep, uint32_t us,
+		       CUstream stream)
+{
+	void *args[] = {&to, &from, &n, &salt, &keep, &us};
+
+	SUBMIT(cuLaunchKernel(mix_function, 4, 1, 1, 64, 1, 1, 0, stream, args, NULL));
+}
+
+static size_t words_of(const struct tensor *to, const struct tensor *from)
+{
+	return (from && from->bytes < to->bytes ? from->bytes : to->bytes) / 4;
+}
+
+void kernel_submit(const struct tensor *to, const struct tensor *from, size_t n, uint32_t salt, bool keep,
+		   CUstream stream)
+{
+	mix_submit(to->at, from ? from->at : 0, n, salt, keep, 0, stream);
+}
+
+void kernel_run(struct worker *worker, struct tensor *to, struct tensor *from, bool keep, unsigned stream)
+{
+	uint32_t salt = worker_below(worker, 1u << 30);
+
+	trouble_step();
+	tensor_order(worker, to, stream);
+	if (from)
+		tensor_order(worker, from, stream);
+	kernel_submit(to, from, words_of(to, from), salt, keep, worker->stream[stream]);
+	kernel_apply(to->shadow, from ? from->shadow : NULL, words_of(to, from), salt, keep);
+}
+
+void kernel_run_late(struct worker *worker, struct tensor *to, struct tensor *from, unsigned stream)
+{
+	uint32_t salt = worker_below(worker, 1u << 30), us = 100 + worker_below(worker, 2000);
+
+	tensor_order(worker, to, stream);
+	tensor_order(worker, from, stream);
+	mix_submit(to->at, from->at, words_of(to, from), salt, 1, us, worker->stream[stream]);
+	kernel_apply(to->shadow, from->shadow, words_of(to, from), salt, true);
+}
+
+void part_run(struct worker *worker, struct tensor *to, struct tensor *from, unsigned stream)
+{
+	size_t all = words_of(to, from), first = worker_below(worker, (uint32_t)all);
+	size_t n = 1 + worker_below(worker, (uint32_t)(all - first));
+	CUdeviceptr at = to->at + first * 4, source = from->at + first * 4;
+	uint32_t salt = worker_below(worker, 1u << 30);
+
+	tensor_order(worker, to, stream);
+	tensor_order(worker, from, stream);
+	switch (worker_below(worker, 4)) {
+	case 0:
+		SUBMIT(cuMemsetD32Async(at, salt, n, worker->stream[stream]));
+		for (size_t i = 0; i < n; i++)
+			to->shadow[first + i] = salt;
+		break;
+	case 1:
+		SUBMIT(cuMemcpyDtoDAsync_v2(at, source, n * 4, worker->stream[stream]));
+		memcpy(to->shadow + first, from->shadow + first, n * 4);
+		break;
+	default:
+		mix_submit(at, source, n, salt, salt % 2, 0, worker->stream[stream]);
+		kernel_apply(to->shadow + first, from->shadow + first, n, salt, salt % 2);
+		break;
+	}
+}
+
+void graph_launch(struct worker *worker, CUgraphExec exec, unsigned stream)
+{
+	trouble_step();
+	SUBMIT(cuGraphLaunch(exec, worker->stream[stream]));
+}
+
+/* ---- tensors ---- */
+
+static struct tensor *add(struct worker *worker, struct tensor tensor)
+{
+	struct tensor *ret = malloc(sizeof(*ret));
+
+	tensor.shadow = malloc(tensor.bytes);
+	if (!ret || !tensor.shadow || worker->n_tensors == TENSORS)
+		random_fail("no memory of the host, or too many tensors");
+	*ret = tensor;
+	worker->bytes += tensor.bytes;
+	worker->tensor[worker->n_tensors++] = ret;
+	return ret;
+}
+
+struct tensor *tensor_make(struct worker *worker, unsigned pool, unsigned home, size_t bytes)
+{
+	struct tensor tensor = {.pool = pool, .home = home, .last = home};
+
+	torch->use_pool(torch_cache, pool, worker->is_capturing);
+	tensor.at = torch->allocate(torch_cache, bytes, worker->stream[home], &tensor.bytes);
+	if (!worker->is_capturing)
+		torch->use_pool(torch_cache, 0, false);
+	if (!tensor.at && pool != worker->slab_pool)
+		random_fail("no memory of the device");
+	return tensor.at ? add(worker, tensor) : NULL;
+}
+
+struct tensor *tensor_add(struct worker *worker, CUdeviceptr at, size_t bytes)
+{
+	return add(worker, (struct tensor){.at = at, .bytes = bytes, .is_slab = true, .pins = 1});
+}
+
+void tensor_drop(struct worker *worker, struct tensor *tensor)
+{
+	unsigned i = 0;
+
+	while (worker->tensor[i] != tensor)
+		i++;
+	worker->tensor[i] = worker->tensor[--worker->n_tensors];
+	if (!tensor->is_slab)
+		torch->release(torch_cache, tensor->at);
+	worker->bytes -= tensor->bytes;
+	free(tensor->shadow);
+	free(tensor);
+}
+
+void tensor_order(struct worker *worker, struct tensor *tensor, unsigned stream)
+{
+	if (tensor->last != stream) {
+		GO(cuEventRecord(worker->event, worker->stream[tensor->last]));
+		GO(cuStreamWaitEvent(worker->stream[stream], worker->event, 0));
+	}
+	tensor->last = stream;
+	if (stream != tensor->home && !tensor->is_slab)
+		torch->record_stream(torch_cache, tensor->at, worker->stream[stream]);
+}
+
+void tensor_fill(struct worker *worker, struct tensor *tensor, unsigned stream)
+{
+	kernel_run(worker, tensor, NULL, false, stream);
+}
+
+void tensor_check(struct worker *worker, struct tensor *tensor)
+{
+	tensor_order(worker, tensor, 0);
+	SUBMIT(cuMemcpyDtoHAsync_v2(worker->words, tensor->at, tensor->bytes, worker->stream[0]));
+	GO(cuStreamSynchronize(worker->stream[0]));
+	for (size_t i = 0; i < tensor->bytes / 4; i++)
+		if (worker->words[i] != tensor->shadow[i])
+			random_fail("worker %u: word %zu of %zu at %#llx (pool %u%s) is %#x, not %#x", worker->id, i,
+				    tensor->bytes / 4, tensor->at, tensor->pool,
+				    tensor->is_slab ? ", a slab"
+				    : tensor->pins  ? ", of a graph"
+						    : "",
+				    worker->words[i], tensor->shadow[i]);
+}
