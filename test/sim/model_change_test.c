@@ -205,6 +205,7 @@ static void mapping_calls_do_not_wait_for_kernels(void **state)
 
 	(void)state;
 	ok(cuMemsetD32(used, 0, 1));
+	ok(cuCtxSynchronize()); /* the stream does not wait for the set, and neither does the unmapping at the end */
 	ok(launch("touch", used, stream));
 	wait_for(used, false, 0);
 	other = map_new(CU_MEM_LOCATION_TYPE_HOST, CHUNK);
