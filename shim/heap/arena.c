@@ -168,19 +168,23 @@ void arena_unmark(struct arena *arena, uint32_t unit, uint32_t units)
 	arena_mark(arena, unit, units, 0);
 }
 
+uint32_t arena_reach(const struct arena *arena, uint32_t block_unit, uint32_t *ret_units)
+{
+	const struct unit_state *state = &arena->states[block_unit];
+	uint32_t space_units = atomic_load_explicit(&state->space_units, memory_order_relaxed);
+
+	*ret_units = space_units ? space_units : atomic_load_explicit(&state->units, memory_order_relaxed);
+	return space_units ? atomic_load_explicit(&state->space, memory_order_relaxed) : block_unit;
+}
+
 bool arena_bounds(const struct arena *arena, CUdeviceptr address, CUdeviceptr *ret_begin, uint64_t *ret_bytes)
 {
-	uint32_t word = arena_contains(arena, address) ? arena_look(arena, address) : 0;
+	uint32_t word = arena_contains(arena, address) ? arena_look(arena, address) : 0, units;
 
 	if (!word || word & ARENA_SLAB)
 		return false;
-	const struct unit_state *state = &arena->states[word - 1];
-	uint32_t space_units = atomic_load_explicit(&state->space_units, memory_order_relaxed);
-	uint32_t first = space_units ? atomic_load_explicit(&state->space, memory_order_relaxed) : word - 1;
-
-	*ret_begin = arena_address(arena, first);
-	*ret_bytes =
-	    HEAP_UNIT * (space_units ? space_units : atomic_load_explicit(&state->units, memory_order_relaxed));
+	*ret_begin = arena_address(arena, arena_reach(arena, word - 1, &units));
+	*ret_bytes = units * HEAP_UNIT;
 	return true;
 }
 

@@ -192,8 +192,12 @@ static inline uint32_t arena_look(const struct arena *arena, CUdeviceptr address
 }
 
 /*
- * Stores the bounds of the block at an address, or of the address space that the program has placed it in. Returns false
- * if there is none, or a slab. Locking: none.
+ * Returns the first unit, and the length, of the block that begins at a unit; or, if the program has placed it in address
+ * space that it reserved, of that whole range. Locking: none.
+ */
+uint32_t arena_reach(const struct arena *arena, uint32_t block_unit, uint32_t *ret_units);
+/*
+ * Stores the same bounds of the block at an address, in bytes. Returns false if there is none, or a slab. Locking: none.
  */
 bool arena_bounds(const struct arena *arena, CUdeviceptr address, CUdeviceptr *ret_begin, uint64_t *ret_bytes);
 

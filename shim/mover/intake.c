@@ -9,21 +9,6 @@
 
 /* ---- names to pieces ---- */
 
-/*
- * Returns the first unit, and the length, of what a pointer into this block may reach: the block, or, if the program
- * has placed it in address space that it reserved, that whole range. Only the program knows how many of its handles a
- * tensor covers, and it assigns addresses without regard to them. What is mapped there ends at the first unit without a
- * piece (pieces_of).
- */
-static uint32_t reach_of(const struct arena *arena, uint32_t block, uint32_t *ret_units)
-{
-	const struct unit_state *state = &arena->states[block];
-	uint32_t space_units = atomic_load_explicit(&state->space_units, memory_order_relaxed);
-
-	*ret_units = space_units ? space_units : atomic_load_explicit(&state->units, memory_order_relaxed);
-	return space_units ? atomic_load_explicit(&state->space, memory_order_relaxed) : block;
-}
-
 /* What is fresh may go on in other blocks. */
 static void clip(struct live_range *range, uint32_t block, uint32_t units)
 {
@@ -69,7 +54,11 @@ static bool range_of(struct engine *engine, const struct named *named, bool note
 	*ret_end = unit + 1;
 	if (word & ARENA_SLAB)
 		return true;
-	uint32_t units, block = reach_of(arena, word - 1, &units);
+	/*
+	 * If the program has placed the block, only it knows how many of its handles a tensor covers, and it assigns
+	 * addresses without regard to them. What is mapped there ends at the first unit without a piece (pieces_of).
+	 */
+	uint32_t units, block = arena_reach(arena, word - 1, &units);
 	uint64_t offset = named->address - arena_address(arena, block);
 	uint64_t all = (uint64_t)units * HEAP_UNIT, end;
 	struct live_range alive;
