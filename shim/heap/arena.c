@@ -1,5 +1,6 @@
 /* Reserves the address space of a heap and keeps the tables that say what is at each unit (arena.h). */
 #include "shim/heap/arena.h"
+#include "shim/base/lazy_memory.h"
 #include "shim/driver/real.h"
 #include "shim/heap/chunk.h"
 #include "shim/lifetimes/lifetimes.h"
@@ -13,10 +14,7 @@
 /* Tables are reserved address space; only pages that are written become memory. */
 static void *table_new(const struct arena *arena, size_t entry)
 {
-	void *table = mmap(NULL, arena->n_units * entry, PROT_READ | PROT_WRITE,
-			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
-	return table == MAP_FAILED ? NULL : table;
+	return lazy_memory_new(arena->n_units * entry);
 }
 
 static void tables_free(struct arena *arena)

@@ -6,6 +6,7 @@
  * that found the ring nearly full, or the mover, which keeps it for good.
  */
 #include "shim/lifetimes/lifetimes.h"
+#include "shim/base/lazy_memory.h"
 #include "shim/base/log.h"
 #include "shim/lifetimes/lifetimes_state.h"
 
@@ -13,7 +14,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 /* 24 steps of a GPT whose tensors are born and die 2,700 times a step. */
 #define RING        (1u << 16)
@@ -60,20 +60,10 @@ static size_t its_bytes(uint64_t bytes)
 	return (size_t)(bytes / LIVE_MAP_UNIT + 1) * sizeof(_Atomic uint8_t);
 }
 
-/* Returns zeroed memory of which only what is used costs anything; NULL: there is none. */
-static void *reserve(size_t bytes)
-{
-	void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
-	return at == MAP_FAILED ? NULL : at;
-}
-
 static void drop_memory(struct lifetimes *lifetimes)
 {
-	if (lifetimes->ring)
-		munmap(lifetimes->ring, RING * sizeof(lifetimes->ring[0]));
-	if (lifetimes->its)
-		munmap(lifetimes->its, its_bytes(lifetimes->bytes));
+	lazy_memory_free(lifetimes->ring, RING * sizeof(lifetimes->ring[0]));
+	lazy_memory_free(lifetimes->its, its_bytes(lifetimes->bytes));
 	live_map_free(lifetimes->map);
 	free(lifetimes);
 }
@@ -106,8 +96,8 @@ struct lifetimes *lifetimes_new(int device, uint64_t base, uint64_t bytes)
 	lifetimes->base = base;
 	lifetimes->bytes = bytes;
 	lifetimes->map = live_map_new(bytes);
-	lifetimes->ring = reserve(RING * sizeof(lifetimes->ring[0]));
-	lifetimes->its = reserve(its_bytes(bytes));
+	lifetimes->ring = lazy_memory_new(RING * sizeof(lifetimes->ring[0]));
+	lifetimes->its = lazy_memory_new(its_bytes(bytes));
 	if (lifetimes->map && lifetimes->ring && lifetimes->its && add_heap(lifetimes))
 		return lifetimes;
 	drop_memory(lifetimes);

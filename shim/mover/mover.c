@@ -4,6 +4,7 @@
  * and, if there is nothing better to do, deferred maps.
  */
 #include "shim/context/capture.h"
+#include "shim/base/lazy_memory.h"
 #include "shim/base/lock.h"
 #include "shim/context/context.h"
 #include "shim/process/process.h"
@@ -19,7 +20,6 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 
 /*
@@ -439,9 +439,7 @@ static void *mover_run(void *argument)
 
 static void *mover_table(size_t n, size_t entry)
 {
-	void *at = mmap(NULL, n * entry, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
-	return at == MAP_FAILED ? NULL : at;
+	return lazy_memory_new(n * entry);
 }
 
 static enum plan_way way_of(const struct heap *heap, bool exact)

@@ -9,9 +9,9 @@
  * born, so both only change a node's state.
  */
 #include "shim/plan/live_map.h"
+#include "shim/base/lazy_memory.h"
 
 #include <stdlib.h>
-#include <sys/mman.h>
 
 #define BUCKET_SHIFT 16
 #define UNIT_SHIFT   21
@@ -49,19 +49,6 @@ struct live_map {
 
 /* ---- memory ---- */
 
-static void *reserve(size_t bytes)
-{
-	void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
-	return at == MAP_FAILED ? NULL : at;
-}
-
-static void unreserve(void *at, size_t bytes)
-{
-	if (at)
-		munmap(at, bytes);
-}
-
 static size_t n_buckets(uint64_t bytes)
 {
 	return (size_t)(bytes >> BUCKET_SHIFT) + 1;
@@ -90,13 +77,13 @@ struct live_map *live_map_new(uint64_t bytes)
 	if (!ok)
 		return NULL;
 	map->bytes = bytes;
-	map->bucket = reserve(n_buckets(bytes) * sizeof(map->bucket[0]));
-	map->trust = reserve(n_units(bytes));
-	map->nodes = reserve(NODES * sizeof(map->nodes[0]));
+	map->bucket = lazy_memory_new(n_buckets(bytes) * sizeof(map->bucket[0]));
+	map->trust = lazy_memory_new(n_units(bytes));
+	map->nodes = lazy_memory_new(NODES * sizeof(map->nodes[0]));
 	map->n_nodes = 1;
 	ok = map->bucket && map->trust && map->nodes;
 	for (unsigned level = 0; level < LEVELS; level++) {
-		map->bits[level] = reserve(n_words(bytes, level) * sizeof(uint64_t));
+		map->bits[level] = lazy_memory_new(n_words(bytes, level) * sizeof(uint64_t));
 		ok = ok && map->bits[level];
 	}
 	if (ok)
@@ -109,11 +96,11 @@ void live_map_free(struct live_map *map)
 {
 	if (!map)
 		return;
-	unreserve(map->bucket, n_buckets(map->bytes) * sizeof(map->bucket[0]));
-	unreserve(map->trust, n_units(map->bytes));
-	unreserve(map->nodes, NODES * sizeof(map->nodes[0]));
+	lazy_memory_free(map->bucket, n_buckets(map->bytes) * sizeof(map->bucket[0]));
+	lazy_memory_free(map->trust, n_units(map->bytes));
+	lazy_memory_free(map->nodes, NODES * sizeof(map->nodes[0]));
 	for (unsigned level = 0; level < LEVELS; level++)
-		unreserve(map->bits[level], n_words(map->bytes, level) * sizeof(uint64_t));
+		lazy_memory_free(map->bits[level], n_words(map->bytes, level) * sizeof(uint64_t));
 	free(map);
 }
 

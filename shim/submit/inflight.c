@@ -4,9 +4,9 @@
  * out.
  */
 #include "shim/submit/inflight.h"
+#include "shim/base/lazy_memory.h"
 
 #include <stdlib.h>
-#include <sys/mman.h>
 
 /* Looks at an incomplete record, about a microsecond: enough for a writer that is not suspended to complete it. */
 #define LOOKS 64
@@ -32,14 +32,6 @@ struct inflight {
 	unsigned n_places; /* `places` are those with a ticket that is out */
 };
 
-/* Reserves address space, zeroed; only pages that are written take memory. */
-static void *table_new(size_t bytes)
-{
-	void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
-	return at == MAP_FAILED ? NULL : at;
-}
-
 static size_t bytes_of_blocks(const struct inflight *claims)
 {
 	return claims->arena->n_units * sizeof(*claims->blocks);
@@ -58,8 +50,8 @@ struct inflight *inflight_new(const struct arena *arena, const struct submission
 		return NULL;
 	claims->arena = arena;
 	claims->tape = tape;
-	claims->blocks = table_new(bytes_of_blocks(claims));
-	claims->out = table_new(bytes_of_out());
+	claims->blocks = lazy_memory_new(bytes_of_blocks(claims));
+	claims->out = lazy_memory_new(bytes_of_out());
 	if (claims->blocks && claims->out)
 		return claims;
 	inflight_free(claims);
@@ -70,10 +62,8 @@ void inflight_free(struct inflight *claims)
 {
 	if (!claims)
 		return;
-	if (claims->blocks)
-		munmap(claims->blocks, bytes_of_blocks(claims));
-	if (claims->out)
-		munmap(claims->out, bytes_of_out());
+	lazy_memory_free(claims->blocks, bytes_of_blocks(claims));
+	lazy_memory_free(claims->out, bytes_of_out());
 	free(claims);
 }
 

@@ -6,18 +6,12 @@
  * may read the record any number of times.
  */
 #include "shim/submit/submission_log.h"
-
-#include <sys/mman.h>
+#include "shim/base/lazy_memory.h"
 
 bool submission_log_init(struct submission_log *tape)
 {
-	void *at = mmap(NULL, SUBMISSION_LOG_WORDS * sizeof(*tape->words), PROT_READ | PROT_WRITE,
-			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
-	if (at == MAP_FAILED)
-		return false;
-	tape->words = at;
-	return true;
+	tape->words = lazy_memory_new(SUBMISSION_LOG_WORDS * sizeof(*tape->words));
+	return tape->words != NULL;
 }
 
 /* Flag in an address word: its extent follows. */

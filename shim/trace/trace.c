@@ -10,6 +10,7 @@
  */
 #include "policy/policy.h"
 #include "shim/base/lock.h"
+#include "shim/base/lazy_memory.h"
 #include "shim/process/process.h"
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
@@ -20,7 +21,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -42,12 +42,10 @@ static struct ring *new_ring(void)
 {
 	if (atomic_fetch_add(&trace_state.rings.n_made, 1) >= RINGS_MOST)
 		return NULL;
-	void *words = mmap(NULL, RING_WORDS * sizeof(uint64_t), PROT_READ | PROT_WRITE,
-			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	struct ring *ring = words == MAP_FAILED ? NULL : aligned_alloc(_Alignof(struct ring), sizeof(*ring));
+	void *words = lazy_memory_new(RING_WORDS * sizeof(uint64_t));
+	struct ring *ring = words ? aligned_alloc(_Alignof(struct ring), sizeof(*ring)) : NULL;
 	if (!ring) {
-		if (words != MAP_FAILED)
-			munmap(words, RING_WORDS * sizeof(uint64_t));
+		lazy_memory_free(words, RING_WORDS * sizeof(uint64_t));
 		return NULL;
 	}
 	memset(ring, 0, sizeof(*ring));
