@@ -163,8 +163,6 @@ static void apply(struct lifetimes *lifetimes, const struct lifetimes_event *eve
 	case LIFETIMES_FREED:
 		live_map_forget(lifetimes->map, event->begin, event->end);
 		break;
-	case LIFETIMES_NONE:
-		break;
 	}
 }
 

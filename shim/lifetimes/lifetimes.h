@@ -40,7 +40,6 @@ struct lifetimes_report {
 };
 
 enum lifetimes_kind {
-	LIFETIMES_NONE,
 	LIFETIMES_REPORTED, /* a block of which the allocator reports */
 	LIFETIMES_BORN,
 	LIFETIMES_DIED,

@@ -97,7 +97,10 @@ void alive_name(struct engine *engine, const struct named *named)
 	struct live_range range;
 	bool revived;
 
-	while (engine->lifetimes && at < end && at < engine->arena->bytes) {
+	/* A program whose allocator reports nothing pays nothing, however far it copies. */
+	if (!engine->lifetimes || !live_map_sums(lifetimes_map(engine->lifetimes)).reported)
+		return;
+	while (at < end && at < engine->arena->bytes) {
 		if (!live_map_name(lifetimes_map(engine->lifetimes), at, &range, &revived)) {
 			at = (at / LIVE_MAP_UNIT + 1) * LIVE_MAP_UNIT;
 			continue;
