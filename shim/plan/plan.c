@@ -10,15 +10,8 @@
  * Fetching: a cursor walks over the foreseen submissions; up to it, nothing that could be fetched is in host memory.
  * It moves back when a piece with an earlier use arrives in host memory. Dead pieces have a cursor of their own, which
  * stays near: they need no copy, so fetching them early only takes memory.
- *
- * Victims: if a piece is fetched long before its use at the cost of one that is used only a little later, both move
- * twice, although other pieces would become free in between. So a victim's next use must be twice as far away as that
- * of the piece it makes room for. Looking far ahead then costs hardly any traffic (plan_bench); without this rule it
- * costs up to a fifth. pieces.h describes how victims are found.
  */
-#include "shim/plan/plan.h"
-#include "shim/plan/pieces.h"
-#include "shim/plan/predict.h"
+#include "shim/plan/plan_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -30,71 +23,19 @@
 #define OWED_SHARE  1024   /* each submission reduces the debt by 1 / OWED_SHARE of it */
 #define OWED_PAID   4      /* each unit that was used after all reduces the debt by 1 / OWED_PAID units */
 #define LATE        UINT32_MAX
-#define PROBES      4  /* parked pieces examined out of turn by each request for a victim */
-#define PROBES_MOST 64 /* the same if there is no other victim */
 #define NAMES       32 /* names of the latest submission examined at once */
 /*
- * looked_at: how many pieces from the top of the heap are examined for one of the wanted size. sooner: it may be needed
- * sooner than the top by this fraction of the top's time. Taking it costs bytes, and saves making memory of the wanted
- * size and its alias. In gaps that is worth less (0.1 ms a piece; beside kernels the alias waits for copies). The link
- * to a peer carries a piece in the time that its mappings take, so bytes are cheap there.
- *
- * Measured (H200, GPT, 1.5, ms a step): in gaps 374 with 8 and 397 with 32 (in the model 1.6 % less on average of
- * eleven budgets; ResNet-50, and different lengths: as much); beside kernels 229 with 8 and 226 with 32, with 64 and
- * 128 as with 32; to peers 512 and half instead of 32 and an eighth fetch 3 % more and halve what is newly made: 102 to
- * 93, 126 to 97 on another machine, and 158 to 152 in gaps.
- */
-static const struct {
-	uint32_t looked_at, sooner;
-} equals[] = {
-    [PLAN_BESIDE_KERNELS] = {32, 8},
-    [PLAN_IN_GAPS] = {8, 8},
-    [PLAN_TO_PEERS] = {512, 2},
-};
-
-/*
- * Dead pieces. SOONER, LOOKED_AT: as above; a dead victim saves both of its copies. AHEAD: a dead piece is fetched at
- * most this many submissions before its next use, because that takes no copy, only memory.
+ * A dead piece is fetched at most this many submissions before its next use, because that takes no copy, only memory.
  *
  * Measured (H100, GPT, 1.5, ms a step): in gaps 411 with any distance ahead, 380 with 64; beside kernels 287 with any,
- * 236 with 64, 262 with 16. The preference of SOONER copies 5 to 7 % less and moves 5 % more pieces than none.
+ * 236 with 64, 262 with 16.
  */
-#define DEAD_SOONER    2
-#define DEAD_LOOKED_AT 128
 #define DEAD_AHEAD     64
-
-struct plan {
-	struct predict *predict;
-	struct pieces pieces;
-	uint64_t at;     /* value of predict_at() when the keys were made */
-	uint64_t credit; /* slots that may still be walked */
-	enum plan_way way;
-	uint64_t ahead_units;
-	uint64_t units[PLAN_PLACES];
-	uint64_t owed;   /* units fetched in vain, times OWED_SHARE; fading */
-	uint32_t round;  /* incremented by each jump: what was fetched before does not count as ahead any more */
-	uint64_t cursor; /* next position to examine for a fetch */
-	uint64_t cursor_dead; /* the same for dead pieces, which are fetched later */
-	/* a piece found as a possible victim that was busy, when one was requested; PIECES_NONE: none */
-	uint32_t parked;
-};
 
 /* Returns the submission that a key stands for. */
 static uint64_t time_of(const struct plan *plan, uint64_t key)
 {
 	return key >= PIECES_UNFORESEEN ? PLAN_NEVER : key + (plan->pieces.now - plan->at);
-}
-
-/* Returns the least key that stands for a submission after `when`. */
-static uint64_t key_after(const struct plan *plan, uint64_t when)
-{
-	uint64_t past = plan->pieces.now - plan->at;
-
-	if (plan->at == PREDICT_NONE)
-		return PIECES_UNFORESEEN;
-	if (when < past)
-		return 0;
-	return when - past < PIECES_UNFORESEEN ? when - past + 1 : PIECES_UNFORESEEN;
 }
 
 static uint64_t next_use(const struct plan *plan, const struct piece *piece)
@@ -455,122 +396,4 @@ bool plan_fetch(struct plan *plan, uint64_t ahead_units, uint32_t *ret_piece, ui
 		return false;
 	return plan_fetch_from(plan, &plan->cursor_dead, plan->at + DEAD_AHEAD, true, ret_piece, ret_when) ||
 	       plan_fetch_from(plan, &plan->cursor, plan->pieces.now, false, ret_piece, ret_when);
-}
-
-/*
- * Returns a piece of the wanted size that is about as far away as the top and has at least this key; if there is none,
- * the top.
- */
-static uint32_t of_size(struct plan *plan, uint32_t top, uint64_t key, uint32_t units, plan_busy_function *busy,
-			void *argument)
-{
-	uint64_t far = pieces_key(&plan->pieces, pieces_find(&plan->pieces, top));
-	uint64_t least =
-	    far >= PIECES_UNFORESEEN ? PIECES_UNFORESEEN : far - (far - plan->at) / equals[plan->way].sooner;
-
-	for (uint32_t i = 0; i < plan->pieces.n_heap && i < equals[plan->way].looked_at; i++) {
-		uint32_t id = plan->pieces.heap[i];
-		const struct piece *piece = pieces_find(&plan->pieces, id);
-		uint64_t its = pieces_key(&plan->pieces, piece);
-
-		if (piece->units == units && its >= least && its >= key &&
-		    !pieces_is_busy(&plan->pieces, id, busy, argument))
-			return id;
-	}
-	return top;
-}
-
-/*
- * Returns a dead piece that may be needed sooner than the top, or was used later, but not much: its copies are saved.
- * PIECES_NONE: none.
- */
-static uint32_t plan_victim_dead(struct plan *plan, uint32_t top, uint64_t key, uint32_t units,
-				 plan_busy_function *busy, void *argument)
-{
-	const struct piece *first = pieces_find(&plan->pieces, top);
-	uint64_t far = pieces_key(&plan->pieces, first), best_key = 0, least = plan->at;
-	uint32_t best = PIECES_NONE;
-	bool best_size = false;
-
-	if (plan->at == PREDICT_NONE) /* by recency */
-		least = far - (plan->pieces.now - first->last_use) / DEAD_SOONER;
-	else if (far < PIECES_UNFORESEEN)
-		least = far - (far - plan->at) / DEAD_SOONER;
-	for (uint32_t i = 0; i < plan->pieces.n_heap && i < DEAD_LOOKED_AT; i++) {
-		uint32_t id = plan->pieces.heap[i];
-		const struct piece *piece = pieces_find(&plan->pieces, id);
-		uint64_t its = pieces_key(&plan->pieces, piece);
-		bool size = piece->units == units;
-
-		if (!piece->dead || its < least || its < key || (best_size && !size) ||
-		    (its <= best_key && best_size == size) || pieces_is_busy(&plan->pieces, id, busy, argument))
-			continue;
-		best = id;
-		best_key = its;
-		best_size = size;
-	}
-	return best;
-}
-
-/*
- * Returns whether a parked piece might be evicted later. A piece that the latest submission names cannot be evicted for
- * that submission, however long it waits.
- */
-static bool may_go(const struct plan *plan, const struct piece *piece, uint64_t key, bool at_once)
-{
-	return pieces_key(&plan->pieces, piece) >= key && !(at_once && piece->last_use == plan->pieces.now);
-}
-
-/*
- * Returns whether there is such a piece. Similar requests come with each step of the GPU, so the last result is
- * examined first.
- */
-static bool is_parked(struct plan *plan, uint64_t key, bool at_once)
-{
-	const struct piece *piece = plan->parked != PIECES_NONE ? pieces_find(&plan->pieces, plan->parked) : NULL;
-
-	if (piece && piece->parked && may_go(plan, piece, key, at_once))
-		return true;
-	for (uint32_t id = plan->pieces.oldest; id != PIECES_NONE; id = piece->next) {
-		piece = pieces_find(&plan->pieces, id);
-		if (may_go(plan, piece, key, at_once)) {
-			plan->parked = id;
-			return true;
-		}
-	}
-	return false;
-}
-
-/* Returns a victim from the heap; PIECES_NONE: no piece there has at least this key. */
-static uint32_t plan_victim_one(struct plan *plan, uint64_t key, uint32_t order_units, plan_busy_function *busy,
-				void *argument)
-{
-	uint32_t top = pieces_top(&plan->pieces, busy, argument);
-	const struct piece *piece = top != PIECES_NONE ? pieces_find(&plan->pieces, top) : NULL;
-
-	if (!piece || pieces_key(&plan->pieces, piece) < key)
-		return PIECES_NONE;
-	uint32_t dead = plan_victim_dead(plan, top, key, order_units, busy, argument);
-	if (dead != PIECES_NONE)
-		return dead;
-	return order_units && piece->units != order_units ? of_size(plan, top, key, order_units, busy, argument) : top;
-}
-
-enum plan_answer plan_victim(struct plan *plan, uint64_t when, uint32_t order_units, plan_busy_function *busy,
-			     void *argument, uint32_t *ret_piece)
-{
-	bool at_once = when <= plan->pieces.now;
-	uint64_t key = key_after(plan, at_once ? when : when + (when - plan->pieces.now));
-
-	pieces_unpark(&plan->pieces, PROBES, busy, argument);
-	for (int attempt = 0; attempt < 2; attempt++) {
-		uint32_t found = plan_victim_one(plan, key, order_units, busy, argument);
-
-		if (found != PIECES_NONE) {
-			*ret_piece = found;
-			return PLAN_FOUND;
-		}
-		pieces_unpark(&plan->pieces, PROBES_MOST, busy, argument);
-	}
-	return is_parked(plan, key, at_once) ? PLAN_BUSY : PLAN_NONE;
 }
