@@ -9,6 +9,7 @@
 #include "shim/base/log.h"
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/mover/mover_internal.h"
+#include "shim/submit/submission.h"
 #include "shim/stats/stats.h"
 
 /*
@@ -144,10 +145,24 @@ static unsigned all_of_it(const struct migration *transit, struct live_range *re
 	return 1;
 }
 
+/*
+ * Returns the number of the latest submission if nothing runs; 0 if something may. A submission that waits has no number
+ * yet.
+ */
+static uint64_t idle_since(const struct engine *engine)
+{
+	uint64_t newest = completion_newest();
+
+	if (!engine->link.in_gap && (engine->progress.done < newest || !submission_is_quiet()))
+		return 0;
+	return completion_newest() == newest ? newest : 0;
+}
+
 unsigned alive_ranges(struct engine *engine, const struct migration *transit, struct live_range *ret)
 {
 	uint64_t bytes = migration_bytes(transit), begin = transit->piece * HEAP_UNIT, alive = 0;
-	struct live_now now = {.done = engine->link.in_gap ? UINT64_MAX : engine->progress.done};
+	struct live_now now = {.done = engine->link.in_gap ? UINT64_MAX : engine->progress.done,
+			       .idle = idle_since(engine)};
 
 	if (piece_is_discarded(engine, transit->block_unit, transit->piece)) {
 		stats_add(STAT_discarded_bytes, bytes);
