@@ -330,6 +330,32 @@ void schedule_for_new(struct engine *engine)
 
 /* ---- prefetch ---- */
 
+/* Tells the plan how much device memory is free, or about to be, beyond the reserve. */
+static void tell_free(struct engine *engine)
+{
+	uint64_t bytes = heap_free_bytes(engine->heap, CHUNK_DEVICE) + engine->moves.out.bytes;
+	uint64_t reserve = schedule_reserve(engine);
+
+	plan_set_free(engine->plan, bytes > reserve ? (bytes - reserve) / HEAP_UNIT : 0);
+}
+
+/* Evicts what will have to leave in any case while the link to the host has nothing else to do. */
+static void schedule_early(struct engine *engine)
+{
+	uint32_t piece;
+
+	while (schedule_may_begin(engine, &engine->moves.out)) {
+		tell_free(engine);
+		if (!plan_early(engine->plan, cannot_leave, engine, &piece))
+			return;
+		enum migrate_answer answer = migrate_begin(engine, piece, CHUNK_HOST, false);
+		if (answer == MIGRATE_NO_ROOM)
+			return;
+		if (answer != MIGRATE_BEGUN)
+			put_aside(engine, piece);
+	}
+}
+
 void schedule_ahead(struct engine *engine)
 {
 	uint32_t piece;
@@ -343,10 +369,11 @@ void schedule_ahead(struct engine *engine)
 	if (engine->progress.starving || engine->exact || atomic_load(&engine->new_blocks.wanted) ||
 	    !schedule_may_move(engine) || !link_open(engine))
 		return;
+	tell_free(engine);
 	engine->stats.why_in = TRACE_WHY_AHEAD;
 	for (unsigned tries = 0; tries < 64 && schedule_may_begin(engine, &engine->moves.in); tries++) {
 		if (!plan_fetch(engine->plan, schedule_ahead_units(engine), &piece, &when))
-			return;
+			break;
 		enum plan_answer room;
 		enum migrate_answer answer = bring_in(engine, piece, when, &room);
 		if (answer == MIGRATE_BEGUN)
@@ -354,8 +381,10 @@ void schedule_ahead(struct engine *engine)
 		if (answer == MIGRATE_BUSY || answer == MIGRATE_FAILED)
 			put_aside(engine, piece);
 		if (answer == MIGRATE_NO_ROOM)
-			return;
+			break;
+		tell_free(engine);
 	}
+	schedule_early(engine);
 }
 
 /* ---- what the program wants on the host ---- */

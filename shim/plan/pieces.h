@@ -38,6 +38,9 @@ struct piece {
 	bool parked;
 	bool dead;      /* nothing in it is alive: it leaves without a copy, and comes back without one */
 	bool foretold;  /* plan_fetch() returned it, and it has not been named since */
+	bool arriving;  /* MOVING to the device */
+	bool needed;    /* at the point that the forecast of `round` has come to (forecast.c) */
+	uint32_t round;
 	uint32_t ahead; /* round of the plan in which it was prefetched; 0: it was not, or it has been named since */
 };
 

@@ -16,21 +16,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WALK_MOST   131072 /* the most slots that one walk over the future may examine */
-#define WALK_LEAST  8192   /* a walk that must end after fewer slots than this is useless */
-#define WALK_EACH   64     /* slots of walking that each submission adds to the credit */
-#define STEP_MOST   512    /* a jump forward by at most this many submissions is taken in steps */
-#define OWED_SHARE  1024   /* each submission reduces the debt by 1 / OWED_SHARE of it */
-#define OWED_PAID   4      /* each unit that was used after all reduces the debt by 1 / OWED_PAID units */
-#define LATE        UINT32_MAX
-#define NAMES       32 /* names of the latest submission examined at once */
+#define WALK_MOST  131072 /* the most slots that one walk over the future may examine */
+#define WALK_LEAST 8192   /* a walk that must end after fewer slots than this is useless */
+#define WALK_EACH  64     /* slots of walking that each submission adds to the credit */
+#define STEP_MOST  512    /* a jump forward by at most this many submissions is taken in steps */
+#define OWED_SHARE 1024   /* each submission reduces the debt by 1 / OWED_SHARE of it */
+#define OWED_PAID  4      /* each unit that was used after all reduces the debt by 1 / OWED_PAID units */
+#define LATE       UINT32_MAX
+#define NAMES      32 /* names of the latest submission examined at once */
 /*
  * A dead piece is fetched at most this many submissions before its next use, because that takes no copy, only memory.
  *
  * Measured (H100, GPT, 1.5, ms a step): in gaps 411 with any distance ahead, 380 with 64; beside kernels 287 with any,
  * 236 with 64, 262 with 16.
  */
-#define DEAD_AHEAD     64
+#define DEAD_AHEAD 64
+/*
+ * A piece that is used within this many submissions is fetched even if it cannot stay until then.
+ *
+ * Measured (H100, GPT, beside kernels, ms a step at 1.25 and 1.5, one run each): 138 and 227 with 0, 143 and 226 with 64,
+ * 143 and 221 with 256, 172 and 242 without a forecast.
+ */
+#define FETCH_SOON 64
 
 /* Returns the submission that a key stands for. */
 static uint64_t time_of(const struct plan *plan, uint64_t key)
@@ -155,6 +162,7 @@ static void keys_walk(struct plan *plan, uint64_t at)
 static void plan_jump(struct plan *plan, uint64_t at)
 {
 	pieces_unset_keys(&plan->pieces);
+	plan_room_jump(plan);
 	plan->round++;
 	plan->ahead_units = 0;
 	plan->at = at;
@@ -206,6 +214,7 @@ struct plan *plan_new(enum plan_way way)
 	plan->parked = PIECES_NONE;
 	plan->round = 1;
 	plan->credit = 2 * WALK_MOST;
+	plan->room.free = UINT64_MAX;
 	return plan;
 }
 
@@ -213,6 +222,7 @@ void plan_free(struct plan *plan)
 {
 	if (!plan)
 		return;
+	forecast_fini(&plan->room.forecast);
 	pieces_fini(&plan->pieces);
 	predict_free(plan->predict);
 	free(plan);
@@ -220,7 +230,7 @@ void plan_free(struct plan *plan)
 
 bool plan_is_valid(const struct plan *plan)
 {
-	uint64_t ahead = 0, units[PLAN_PLACES] = {0};
+	uint64_t ahead = 0, needed = 0, arriving = 0, units[PLAN_PLACES] = {0};
 
 	for (uint32_t id = 0; id < PLAN_PIECES; id++) {
 		const struct piece *piece = pieces_find(&plan->pieces, id);
@@ -231,9 +241,13 @@ bool plan_is_valid(const struct plan *plan)
 			units[piece->place] += piece->units;
 		if (piece && is_ahead(plan, piece))
 			ahead += piece->units;
+		if (piece && forecast_needs(piece))
+			needed += piece->units;
+		if (piece && piece->arriving)
+			arriving += piece->units;
 	}
-	return ahead == plan->ahead_units && !memcmp(units, plan->units, sizeof(units)) &&
-	       pieces_is_valid(&plan->pieces);
+	return ahead == plan->ahead_units && needed == plan->room.needed && arriving == plan->room.arriving &&
+	       !memcmp(units, plan->units, sizeof(units)) && pieces_is_valid(&plan->pieces);
 }
 
 void plan_set(struct plan *plan, uint32_t id, uint32_t units, enum plan_place place)
@@ -242,6 +256,7 @@ void plan_set(struct plan *plan, uint32_t id, uint32_t units, enum plan_place pl
 
 	if (!piece)
 		return;
+	struct piece before = *piece;
 	pieces_leave(&plan->pieces, piece, id);
 	/*
 	 * It stays or arrives. In a gap a piece is MOVING from the time it is chosen, and set again when its copy
@@ -257,7 +272,9 @@ void plan_set(struct plan *plan, uint32_t id, uint32_t units, enum plan_place pl
 		plan->owed += (uint64_t)piece->units * OWED_SHARE;
 	set_ahead(plan, piece, round, units);
 	piece->place = (uint8_t)place;
+	piece->arriving = place == PLAN_MOVING && (before.place == PLAN_HOST || before.arriving);
 	piece->dead &= place != PLAN_GONE;
+	plan_room_update(plan, piece, before);
 	if (place == PLAN_DEVICE)
 		pieces_rest(&plan->pieces, piece, id);
 	if (place == PLAN_HOST) {
@@ -272,7 +289,7 @@ void plan_set_dead(struct plan *plan, uint32_t id, bool dead)
 
 	if (!piece || piece->dead == dead)
 		return;
-	piece->dead = dead;
+	plan_room_set_dead(plan, piece, id, dead);
 	cursor_back(plan, piece);
 }
 
@@ -367,9 +384,8 @@ uint64_t plan_next_use(struct plan *plan, uint32_t id)
 	return piece ? next_use(plan, piece) : PLAN_NEVER;
 }
 
-/* Looks for a piece from the cursor's position on, up to `last`. */
-static bool plan_fetch_from(struct plan *plan, uint64_t *cursor, uint64_t last, bool dead, uint32_t *ret_piece,
-			    uint64_t *ret_when)
+/* Returns the first piece from the cursor's position on, up to `last`, that may be fetched; PIECES_NONE: none. */
+static uint32_t plan_fetch_from(const struct plan *plan, uint64_t *cursor, uint64_t last, bool dead)
 {
 	if (last > plan->pieces.now)
 		last = plan->pieces.now;
@@ -377,23 +393,45 @@ static bool plan_fetch_from(struct plan *plan, uint64_t *cursor, uint64_t last, 
 		uint32_t id = pieces_due(&plan->pieces, *cursor);
 
 		for (; id != PIECES_NONE; id = pieces_due_after(&plan->pieces, id)) {
-			struct piece *piece = pieces_find(&plan->pieces, id);
+			const struct piece *piece = pieces_find(&plan->pieces, id);
 
-			if (piece->place != PLAN_HOST || piece->key != *cursor || piece->dead != dead)
-				continue;
-			piece->foretold = true;
-			*ret_piece = id;
-			*ret_when = time_of(plan, *cursor);
-			return true;
+			if (piece->place == PLAN_HOST && piece->key == *cursor && piece->dead == dead)
+				return id;
 		}
 	}
-	return false;
+	return PIECES_NONE;
+}
+
+/*
+ * Returns whether it is time to fetch the piece. With a forecast it is if the piece is needed very soon, or can stay until
+ * it is used; what must make room again would cross the link twice. is_far: enough has been fetched ahead.
+ */
+static bool is_time_for(struct plan *plan, const struct piece *piece, bool is_far)
+{
+	if (!plan_room_forecast(plan))
+		return !is_far;
+	if (!is_far && piece->key - plan->at <= FETCH_SOON)
+		return true;
+	return plan_room_fits(plan, piece->key, piece->units);
 }
 
 bool plan_fetch(struct plan *plan, uint64_t ahead_units, uint32_t *ret_piece, uint64_t *ret_when)
 {
-	if (plan->at == PREDICT_NONE || plan->ahead_units + plan->owed / OWED_SHARE >= ahead_units)
+	uint64_t owed = plan->owed / OWED_SHARE;
+	uint32_t id = PIECES_NONE;
+
+	if (plan->at == PREDICT_NONE || owed >= ahead_units)
 		return false;
-	return plan_fetch_from(plan, &plan->cursor_dead, plan->at + DEAD_AHEAD, true, ret_piece, ret_when) ||
-	       plan_fetch_from(plan, &plan->cursor, plan->pieces.now, false, ret_piece, ret_when);
+	bool is_far = plan->ahead_units + owed >= ahead_units;
+	if (!is_far)
+		id = plan_fetch_from(plan, &plan->cursor_dead, plan->at + DEAD_AHEAD, true);
+	if (id == PIECES_NONE)
+		id = plan_fetch_from(plan, &plan->cursor, plan->pieces.now, false);
+	struct piece *piece = id != PIECES_NONE ? pieces_find(&plan->pieces, id) : NULL;
+	if (!piece || (!piece->dead && !is_time_for(plan, piece, is_far)))
+		return false;
+	piece->foretold = true;
+	*ret_piece = id;
+	*ret_when = time_of(plan, piece->key);
+	return true;
 }

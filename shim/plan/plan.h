@@ -55,6 +55,13 @@ void plan_set(struct plan *plan, uint32_t piece, uint32_t units, enum plan_place
 void plan_set_dead(struct plan *plan, uint32_t piece, bool dead);
 
 /*
+ * Records how many units of device memory are free, or will be when evictions in flight have ended, less what is kept
+ * free. The plan then also decides what to fetch and to evict by what the rest of the period needs (forecast.h), if
+ * births and deaths are reported.
+ */
+void plan_set_free(struct plan *plan, uint64_t units);
+
+/*
  * Records the next submission. function: any number that is equal for equal work. pieces: those that it names, in any
  * order.
  */
@@ -115,5 +122,12 @@ enum plan_answer {
  */
 enum plan_answer plan_victim(struct plan *plan, uint64_t when, uint32_t order_units, plan_busy_function *busy,
 			     void *argument, uint32_t *ret_piece);
+
+/*
+ * Returns a piece that should be evicted before its memory is wanted, because the link to the host would have nothing to
+ * do: one that is alive, when more memory will be needed before its next use than there is. Returns false if there is
+ * none, or nothing is known of what is alive.
+ */
+bool plan_early(struct plan *plan, plan_busy_function *busy, void *argument, uint32_t *ret_piece);
 
 #endif

@@ -1,12 +1,22 @@
 /*
- * plan_internal.h: the plan, for plan.c and plan_victim.c.
+ * plan_internal.h: the plan, for its files. plan.c and plan_victim.c call plan_room.c.
  */
 #ifndef SPILLWAY_PLAN_INTERNAL_H
 #define SPILLWAY_PLAN_INTERNAL_H
 
 #include "shim/plan/plan.h"
+#include "shim/plan/forecast.h"
 #include "shim/plan/pieces.h"
 #include "shim/plan/predict.h"
+
+/* Whether device memory suffices for what is needed (plan_room.c). All sums are in units. */
+struct plan_room {
+	struct forecast forecast;
+	uint64_t made;     /* submission at which the forecast was made, or tried to; 0: not since the last jump */
+	uint64_t needed;   /* of pieces that need device memory now (forecast_needs) */
+	uint64_t arriving; /* of pieces that move to the device */
+	uint64_t free;     /* as plan_set_free() was told; UINT64_MAX: it never was */
+};
 
 struct plan {
 	struct predict *predict;
@@ -16,6 +26,7 @@ struct plan {
 	enum plan_way way;
 	uint64_t ahead_units;
 	uint64_t units[PLAN_PLACES];
+	struct plan_room room;
 	uint64_t owed;   /* units fetched in vain, times OWED_SHARE; fading */
 	uint32_t round;  /* incremented by each jump: what was fetched before does not count as ahead any more */
 	uint64_t cursor; /* next position to examine for a fetch */
@@ -23,5 +34,21 @@ struct plan {
 	/* a piece found as a possible victim that was busy, when one was requested; PIECES_NONE: none */
 	uint32_t parked;
 };
+
+/* ---- plan_room.c ---- */
+
+/* Records that the piece, whose fields have been changed, is not as `before` any more. */
+void plan_room_update(struct plan *plan, const struct piece *piece, struct piece before);
+/* Records that the piece dies or comes to life. */
+void plan_room_set_dead(struct plan *plan, struct piece *piece, uint32_t id, bool dead);
+/* Ends the forecast, because the program is at another place. */
+void plan_room_jump(struct plan *plan);
+/* Makes the forecast, unless that was done not long ago. Returns whether there is one. */
+bool plan_room_forecast(struct plan *plan);
+/*
+ * Returns whether `units` more fit into device memory until the remembered position `until`, beside all that will be
+ * needed. There must be a forecast.
+ */
+bool plan_room_fits(const struct plan *plan, uint64_t until, uint64_t units);
 
 #endif

@@ -148,6 +148,49 @@ static uint32_t plan_victim_one(struct plan *plan, uint64_t key, uint32_t order_
 	return order_units && piece->units != order_units ? of_size(plan, top, key, order_units, busy, argument) : top;
 }
 
+/* ---- before memory is wanted ---- */
+
+/*
+ * A piece is evicted early if memory lacks before this part of the time until its next use is over. LOOKED_AT: as above.
+ */
+#define EARLY_PART      2
+#define EARLY_LOOKED_AT 512
+
+/* Returns the piece among the first of the heap that is alive and not busy, and is used last; PIECES_NONE: none. */
+static uint32_t farthest_alive(struct plan *plan, plan_busy_function *busy, void *argument)
+{
+	uint64_t farthest = plan->at + 1;
+	uint32_t found = PIECES_NONE;
+
+	for (uint32_t i = 0; i < plan->pieces.n_heap && i < EARLY_LOOKED_AT; i++) {
+		uint32_t id = plan->pieces.heap[i];
+		const struct piece *piece = pieces_find(&plan->pieces, id);
+		uint64_t key = pieces_key(&plan->pieces, piece);
+
+		if (piece->dead || key <= farthest || pieces_is_busy(&plan->pieces, id, busy, argument))
+			continue;
+		found = id;
+		farthest = key;
+	}
+	return found;
+}
+
+bool plan_early(struct plan *plan, plan_busy_function *busy, void *argument, uint32_t *ret_piece)
+{
+	if (!plan_room_forecast(plan) || plan_room_fits(plan, plan->pieces.now, 0))
+		return false;
+	pieces_unpark(&plan->pieces, PROBES, busy, argument);
+	*ret_piece = farthest_alive(plan, busy, argument);
+	if (*ret_piece == PIECES_NONE)
+		return false;
+	uint64_t key = pieces_key(&plan->pieces, pieces_find(&plan->pieces, *ret_piece));
+	if (key > plan->pieces.now)
+		key = plan->pieces.now;
+	return !plan_room_fits(plan, plan->at + (key - plan->at) / EARLY_PART, 0);
+}
+
+/* ---- when memory is wanted ---- */
+
 enum plan_answer plan_victim(struct plan *plan, uint64_t when, uint32_t order_units, plan_busy_function *busy,
 			     void *argument, uint32_t *ret_piece)
 {

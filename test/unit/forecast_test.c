@@ -1,0 +1,306 @@
+/*
+ * forecast_test.c: how much device memory the rest of a period needs: against a walk over every piece, and what the plan
+ * makes of it.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "shim/plan/forecast.h"
+#include "test/unit/seed.h"
+
+/* ---- against a naive walk ---- */
+
+#define PIECES      60u
+#define FROM        1000u
+#define TRANSITIONS 150u
+
+struct scene {
+	struct pieces pieces;
+	struct forecast forecast;
+	struct transition transitions[TRANSITIONS];
+	uint64_t until;
+	int64_t needed;
+};
+
+static struct piece *piece_of(struct scene *scene, uint32_t id)
+{
+	return pieces_make(&scene->pieces, 3 * id);
+}
+
+static void make_pieces(struct scene *scene, struct seed *seed)
+{
+	for (uint32_t i = 0; i < PIECES; i++) {
+		struct piece *piece = piece_of(scene, i);
+
+		assert_non_null(piece);
+		piece->units = (uint32_t)seed_below(seed, 16) + 1;
+		piece->place = (uint8_t)seed_below(seed, PLAN_PLACES);
+		piece->arriving = piece->place == PLAN_MOVING && seed_below(seed, 2);
+		piece->dead = seed_below(seed, 2);
+		if (seed_below(seed, 4))
+			pieces_put_key(&scene->pieces, piece, 3 * i, FROM + 1 + seed_below(seed, scene->until - FROM),
+				       0);
+		scene->needed += forecast_needs(piece) ? piece->units : 0;
+	}
+}
+
+static void note_transitions(struct scene *scene, struct seed *seed)
+{
+	uint64_t position = FROM - 50;
+
+	for (unsigned i = 0; i < TRANSITIONS; i++) {
+		position += seed_below(seed, 2 * (scene->until - FROM + 50) / TRANSITIONS + 1);
+		scene->transitions[i] =
+		    (struct transition){position < scene->until ? position : scene->until,
+					3 * (uint32_t)seed_below(seed, PIECES), seed_below(seed, 2)};
+		forecast_note(&scene->forecast, scene->transitions[i].position, scene->transitions[i].piece,
+			      scene->transitions[i].dead);
+	}
+}
+
+static uint64_t step_of(const struct scene *scene, uint64_t position)
+{
+	return position <= FROM ? 0 : (position - FROM - 1) * FORECAST_STEPS / (scene->until - FROM);
+}
+
+static void set_needed(struct scene *scene, bool *needed, uint32_t id, bool now, int64_t *sum)
+{
+	if (piece_of(scene, id)->place == PLAN_GONE || needed[id] == now)
+		return;
+	needed[id] = now;
+	*sum += now ? (int64_t)piece_of(scene, id)->units : -(int64_t)piece_of(scene, id)->units;
+}
+
+/* The most that is needed in the steps of these two positions and between them. */
+static int64_t naive_most(struct scene *scene, uint64_t at, uint64_t until)
+{
+	bool needed[PIECES];
+	int64_t sum = scene->needed, most = step_of(scene, at) ? INT64_MIN : sum;
+	unsigned next = 0;
+
+	for (uint32_t i = 0; i < PIECES; i++)
+		needed[i] = forecast_needs(piece_of(scene, i));
+	while (next < TRANSITIONS && scene->transitions[next].position <= FROM)
+		next++;
+	for (uint64_t position = FROM + 1;
+	     step_of(scene, position) <= step_of(scene, until) && position <= scene->until; position++) {
+		bool first = step_of(scene, position) != step_of(scene, position - 1);
+
+		/* What is needed when a step begins counts for it, too. */
+		if (first && step_of(scene, position) >= step_of(scene, at) && sum > most)
+			most = sum;
+		for (uint32_t i = 0; i < PIECES; i++)
+			if (pieces_has_key(&scene->pieces, piece_of(scene, i)) && piece_of(scene, i)->key == position)
+				set_needed(scene, needed, i, true, &sum);
+		if (step_of(scene, position) >= step_of(scene, at) && sum > most)
+			most = sum;
+		for (; next < TRANSITIONS && scene->transitions[next].position == position; next++)
+			set_needed(scene, needed, scene->transitions[next].piece / 3, !scene->transitions[next].dead,
+				   &sum);
+	}
+	return most;
+}
+
+static void the_need_is_that_of_a_walk_over_every_piece(void **state)
+{
+	struct seed seed = seed_start("forecast_test");
+
+	(void)state;
+	for (unsigned round = 0; round < 300; round++) {
+		struct scene *scene = calloc(1, sizeof(*scene));
+
+		assert_non_null(scene);
+		assert_true(pieces_init(&scene->pieces));
+		scene->until = scene->pieces.now = FROM + FORECAST_STEPS + seed_below(&seed, 2000);
+		make_pieces(scene, &seed);
+		note_transitions(scene, &seed);
+		forecast_make(&scene->forecast, &scene->pieces, FROM, (uint64_t)scene->needed);
+		assert_true(forecast_is_made(&scene->forecast));
+		for (unsigned i = 0; i < 20; i++) {
+			uint64_t at = FROM + seed_below(&seed, scene->until - FROM);
+			uint64_t until = at + seed_below(&seed, scene->until - at + 1);
+
+			assert_int_equal(forecast_most(&scene->forecast, at, until), naive_most(scene, at, until));
+		}
+		forecast_fini(&scene->forecast);
+		pieces_fini(&scene->pieces);
+		free(scene);
+	}
+}
+
+static void without_a_death_there_is_no_forecast(void **state)
+{
+	struct pieces pieces;
+	struct forecast forecast = {0};
+
+	(void)state;
+	assert_true(pieces_init(&pieces));
+	pieces.now = 2000;
+	forecast_make(&forecast, &pieces, 1000, 7);
+	assert_false(forecast_is_made(&forecast));
+	forecast_note(&forecast, 999, 3, true);
+	forecast_make(&forecast, &pieces, 1000, 7);
+	assert_false(forecast_is_made(&forecast));
+	forecast_note(&forecast, 1001, 3, true);
+	forecast_make(&forecast, &pieces, 1000, 7);
+	assert_true(forecast_is_made(&forecast));
+	assert_int_equal(forecast_most(&forecast, 1000, 2000), 7);
+	forecast_add(&forecast, 1000, 1500, -3);
+	assert_int_equal(forecast_most(&forecast, 1000, 1400), 4);
+	assert_int_equal(forecast_most(&forecast, 1000, 1600), 7);
+	forecast_drop(&forecast);
+	assert_false(forecast_is_made(&forecast));
+	forecast_fini(&forecast);
+	pieces_fini(&pieces);
+}
+
+/* So many transitions that those of the period are not remembered: nothing is known. */
+static void what_is_forgotten_is_not_forecast(void **state)
+{
+	struct pieces pieces;
+	struct forecast forecast = {0};
+
+	(void)state;
+	assert_true(pieces_init(&pieces));
+	pieces.now = 2000;
+	for (unsigned i = 0; i < FORECAST_MOST + 5; i++)
+		forecast_note(&forecast, 1001 + i / 100, 3, i % 2);
+	forecast_make(&forecast, &pieces, 1000, 7);
+	assert_false(forecast_is_made(&forecast));
+	forecast_make(&forecast, &pieces, 1500, 7);
+	assert_true(forecast_is_made(&forecast));
+	forecast_fini(&forecast);
+	pieces_fini(&pieces);
+}
+
+/* ---- what the plan makes of it ---- */
+
+/*
+ * A step like that of a training job: LAYERS tensors are born one after another and die in the opposite order; then each
+ * piece of the optimizer's state is used. Every piece is one unit.
+ */
+#define LAYERS 200u
+#define STATES 100u
+#define STATE  1000u /* number of the first piece of the state */
+
+static void forward(struct plan *plan, uint32_t i)
+{
+	plan_set_dead(plan, i, false);
+	plan_note(plan, 1, &i, 1);
+}
+
+static void backward(struct plan *plan, uint32_t i)
+{
+	plan_note(plan, 2, &i, 1);
+	plan_set_dead(plan, i, true);
+}
+
+static void train(struct plan *plan, unsigned steps)
+{
+	for (unsigned step = 0; step < steps; step++) {
+		for (uint32_t i = 1; i <= LAYERS; i++)
+			forward(plan, i);
+		for (uint32_t i = LAYERS; i >= 1; i--)
+			backward(plan, i);
+		for (uint32_t i = STATE; i < STATE + STATES; i++)
+			plan_note(plan, 3, &i, 1);
+	}
+}
+
+/* Three steps are over. reports: births and deaths are known. Of the tensors, `away` are on the host. */
+static struct plan *trained(uint32_t away)
+{
+	struct plan *plan = plan_new(PLAN_BESIDE_KERNELS);
+
+	assert_non_null(plan);
+	for (uint32_t i = 1; i <= LAYERS; i++)
+		plan_set(plan, i, 1, i <= away ? PLAN_HOST : PLAN_DEVICE);
+	for (uint32_t i = STATE; i < STATE + STATES; i++)
+		plan_set(plan, i, 1, PLAN_DEVICE);
+	train(plan, 3);
+	assert_int_equal(plan_period(plan), 2 * LAYERS + STATES);
+	return plan;
+}
+
+static void what_will_have_to_leave_leaves_early_as_far_as_memory_lacks(void **state)
+{
+	struct plan *plan = trained(30);
+	uint32_t piece, n = 0;
+
+	(void)state;
+	assert_false(plan_early(plan, NULL, NULL, &piece)); /* it was not told what is free */
+	plan_set_free(plan, 30);
+	assert_false(plan_early(plan, NULL, NULL, &piece));
+	for (plan_set_free(plan, 0); plan_early(plan, NULL, NULL, &piece); n++) {
+		assert_int_equal(piece, STATE + STATES - 2 - n); /* the last one was just used */
+		plan_set(plan, piece, 1, PLAN_MOVING);
+		plan_set(plan, piece, 1, PLAN_HOST);
+		plan_set_free(plan, n + 1);
+		assert_true(plan_is_valid(plan));
+	}
+	assert_int_equal(n, 30);
+	plan_free(plan);
+}
+
+/* In the middle of a step 30 tensors are on the host that are used last on the way back, and there is no room. */
+static void what_can_stay_until_its_use_is_fetched_as_soon_as_there_is_room(void **state)
+{
+	struct plan *plan = trained(0);
+	uint32_t piece;
+	uint64_t when;
+
+	(void)state;
+	for (uint32_t i = 1; i <= LAYERS; i++)
+		forward(plan, i);
+	for (uint32_t i = 1; i <= 30; i++)
+		plan_set(plan, i, 1, PLAN_HOST);
+	plan_set_free(plan, 0);
+	assert_false(plan_fetch(plan, 1000, &piece, &when));
+	for (uint32_t i = LAYERS; i > LAYERS - 40; i--)
+		backward(plan, i);
+	/* Dead tensors have left room for all of them, whatever has been fetched ahead. */
+	for (uint32_t i = 30; i >= 1; i--) {
+		assert_true(plan_fetch(plan, 1, &piece, &when));
+		assert_int_equal(piece, i);
+		plan_set(plan, piece, 1, PLAN_MOVING);
+		plan_set(plan, piece, 1, PLAN_DEVICE);
+	}
+	assert_true(plan_is_valid(plan));
+	plan_free(plan);
+}
+
+static void what_is_needed_very_soon_is_fetched_although_there_is_no_room(void **state)
+{
+	struct plan *plan = trained(0);
+	uint32_t piece;
+	uint64_t when;
+
+	(void)state;
+	for (uint32_t i = 1; i <= LAYERS; i++)
+		forward(plan, i);
+	plan_set(plan, LAYERS - 10, 1, PLAN_HOST);
+	plan_set_free(plan, 0);
+	assert_true(plan_fetch(plan, 1000, &piece, &when));
+	assert_int_equal(piece, LAYERS - 10);
+	assert_int_equal(when, plan_now(plan) + 11);
+	assert_true(plan_is_valid(plan));
+	plan_free(plan);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(the_need_is_that_of_a_walk_over_every_piece),
+	    cmocka_unit_test(without_a_death_there_is_no_forecast),
+	    cmocka_unit_test(what_is_forgotten_is_not_forecast),
+	    cmocka_unit_test(what_will_have_to_leave_leaves_early_as_far_as_memory_lacks),
+	    cmocka_unit_test(what_can_stay_until_its_use_is_fetched_as_soon_as_there_is_room),
+	    cmocka_unit_test(what_is_needed_very_soon_is_fetched_although_there_is_no_room),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
