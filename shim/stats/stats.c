@@ -13,8 +13,39 @@ __thread unsigned stats_my_stripe __attribute__((tls_model("initial-exec")));
 unsigned stats_take_stripe(void)
 {
 	return stats_my_stripe =
-		   atomic_fetch_add_explicit(&stats_state.count.next_stripe, 1, memory_order_relaxed) % STATS_STRIPES +
+		   atomic_fetch_add_explicit(&stats_state.count.next_stripe, 1, memory_order_relaxed) % STATS_SHARED +
 		   1;
+}
+
+unsigned stats_own_stripe(void)
+{
+	unsigned n = atomic_load_explicit(&stats_state.count.n_own, memory_order_relaxed);
+
+	do {
+		if (n == STATS_STRIPES - STATS_SHARED)
+			return 0;
+	} while (!atomic_compare_exchange_weak_explicit(&stats_state.count.n_own, &n, n + 1, memory_order_relaxed,
+							memory_order_relaxed));
+	return stats_my_stripe = STATS_SHARED + n + 1;
+}
+
+static const enum hook_id submissions[] = {
+#define HOOK_LAUNCH(name, params, args) HOOK_##name,
+#include "shim/driver/hooks.def"
+    HOOK_cuMemcpyAsync,        HOOK_cuMemcpyAsync_ptsz,
+    HOOK_cuMemcpyHtoDAsync_v2, HOOK_cuMemcpyHtoDAsync_v2_ptsz,
+    HOOK_cuMemcpyDtoHAsync_v2, HOOK_cuMemcpyDtoHAsync_v2_ptsz,
+    HOOK_cuMemcpyDtoDAsync_v2, HOOK_cuMemcpyDtoDAsync_v2_ptsz,
+    HOOK_cuMemsetD8Async,      HOOK_cuMemsetD8Async_ptsz,
+};
+
+uint64_t stats_submissions(unsigned stripe)
+{
+	uint64_t sum = 0;
+
+	for (size_t i = 0; i < sizeof(submissions) / sizeof(submissions[0]); i++)
+		sum += atomic_load_explicit(&stats_stripes[stripe - 1].calls[submissions[i]], memory_order_relaxed);
+	return sum;
 }
 
 uint64_t stats_get(enum stats_counter stat)

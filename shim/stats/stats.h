@@ -1,7 +1,7 @@
 /*
  * stats.h: counts all figures of the process. stats.def lists them; stats_page.h defines the page that holds them.
- * Calls of entry points, which are counted on the launch path, are kept separately, in one of 16 padded stripes by
- * thread.
+ * Calls of entry points, which are counted on the launch path, are kept separately, in padded stripes by thread:
+ * threads share 16 of them, and some have one of their own (stats_own_stripe).
  *
  * While the program runs, two counters need not be consistent with each other to the byte.
  *
@@ -17,7 +17,8 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#define STATS_STRIPES 16
+#define STATS_SHARED  16 /* stripes that threads share; each of the others has one thread */
+#define STATS_STRIPES 32
 
 struct stats_stripe {
 	_Atomic uint64_t calls[HOOK_COUNT];
@@ -44,6 +45,18 @@ static inline void stats_add(enum stats_counter stat, uint64_t n)
 {
 	atomic_fetch_add_explicit(&stats.counter[stat], n, memory_order_relaxed);
 }
+
+/*
+ * From now on this thread counts its calls in a stripe that no other thread has. Returns its number, which is not 0; or
+ * 0 if none is left: they are not given back when threads end.
+ */
+unsigned stats_own_stripe(void);
+/*
+ * Returns how many submissions the thread of such a stripe has begun since it has the stripe: launches, and the most
+ * usual copies and sets. Any thread may ask. What the thread did before a call is visible to whoever sees the call
+ * counted and then issues an acquire fence, if the thread has issued a release fence in between.
+ */
+uint64_t stats_submissions(unsigned stripe);
 
 uint64_t stats_get(enum stats_counter stat);
 uint64_t stats_calls(enum hook_id id);

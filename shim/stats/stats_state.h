@@ -27,7 +27,8 @@ struct stats_unknown_state {
 };
 
 struct stats_count_state {
-	atomic_uint next_stripe; /* counts threads; modulo STATS_STRIPES it is the stripe of the next one */
+	atomic_uint next_stripe; /* counts threads; modulo STATS_SHARED it is the stripe of the next one */
+	atomic_uint n_own;       /* threads that asked for a stripe of their own */
 	_Atomic uint64_t away;   /* bytes on the host and on devices that lend memory */
 };
 
