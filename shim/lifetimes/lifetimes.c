@@ -272,6 +272,7 @@ static __thread struct {
 	bool placed;
 } latest __attribute__((tls_model("initial-exec")));
 static __thread uint32_t my_number __attribute__((tls_model("initial-exec"))); /* of this thread; 0: none yet */
+static __thread unsigned my_stripe __attribute__((tls_model("initial-exec"))); /* its own (stats.h); 0: none */
 
 void lifetimes_allocated(struct lifetimes *lifetimes, uint64_t address, uint64_t bytes, bool placed)
 {
@@ -390,6 +391,17 @@ static void compare_reserved(struct lifetimes *lifetimes, const struct lifetimes
 	write_range(lifetimes, LIFETIMES_REPORTED, latest.begin, whole_units(latest.end - latest.begin), no_report);
 }
 
+static void begin_to_report(void)
+{
+	my_number = atomic_fetch_add_explicit(&lifetimes_state.n_threads, 1, memory_order_relaxed) + 1;
+	my_stripe = stats_own_stripe();
+	if (!my_stripe)
+		return;
+	struct lifetimes_reporter *reporter = &lifetimes_state.reporters[my_stripe - STATS_SHARED - 1];
+	reporter->thread = my_number;
+	atomic_store_explicit(&reporter->stripe, my_stripe, memory_order_release);
+}
+
 void lifetimes_tell(const struct lifetimes_report *report)
 {
 	struct lifetimes *lifetimes = lifetimes_of(report->address);
@@ -397,7 +409,7 @@ void lifetimes_tell(const struct lifetimes_report *report)
 	if (!lifetimes)
 		return;
 	if (!my_number)
-		my_number = atomic_fetch_add_explicit(&lifetimes_state.n_threads, 1, memory_order_relaxed) + 1;
+		begin_to_report();
 	compare_reserved(lifetimes, report);
 	latest.lifetimes = NULL;
 	if (!atomic_load_explicit(&lifetimes->any, memory_order_relaxed))
@@ -406,11 +418,30 @@ void lifetimes_tell(const struct lifetimes_report *report)
 		lifetimes_distrust(lifetimes, report->address, report->block, report->block_bytes);
 		return;
 	}
+	uint64_t own = my_stripe ? stats_submissions(my_stripe) : report->own;
 	write_range(lifetimes, report->born ? LIFETIMES_BORN : LIFETIMES_DIED, report->address, report->bytes,
-		    (struct live_report){report->number, report->own, my_number});
+		    (struct live_report){report->number, own, my_number});
+	atomic_thread_fence(memory_order_release); /* see lifetimes_hear() */
 }
 
 /* ---- the reader ---- */
+
+/*
+ * If a submission of a thread is seen here, so is what the thread has reported before it, by whoever looks at the ring
+ * afterwards (stats_submissions).
+ */
+void lifetimes_hear(struct lifetimes *lifetimes)
+{
+	for (unsigned i = 0; i < STATS_STRIPES - STATS_SHARED; i++) {
+		const struct lifetimes_reporter *reporter = &lifetimes_state.reporters[i];
+		unsigned stripe = atomic_load_explicit(&reporter->stripe, memory_order_acquire);
+
+		if (stripe)
+			live_map_heard(lifetimes->map, (struct live_report){.own = stats_submissions(stripe),
+									    .thread = reporter->thread});
+	}
+	atomic_thread_fence(memory_order_acquire);
+}
 
 void lifetimes_take_over(struct lifetimes *lifetimes, const _Atomic size_t *position)
 {
@@ -424,7 +455,6 @@ void lifetimes_take_over(struct lifetimes *lifetimes, const _Atomic size_t *posi
 	}
 	while (lifetimes_read(lifetimes, atomic_load(position), &event))
 		;
-	live_map_restart(lifetimes->map);
 }
 
 struct live_map *lifetimes_map(struct lifetimes *lifetimes)

@@ -31,7 +31,11 @@ struct lifetimes_report {
 	bool born;         /* otherwise it died */
 	uint64_t reserved; /* bytes that the allocator has from the driver, on this device */
 	uint64_t number;   /* of the latest submission */
-	uint64_t own;      /* of the latest submission of this thread; 0: none is numbered */
+	/*
+	 * Of the latest submission of this thread; 0: none is numbered. It counts only for threads beyond the first 16
+	 * that report; those count their submissions (stats_own_stripe).
+	 */
+	uint64_t own;
 	/*
 	 * While a stream capture is open: the block, or the reservation, that has the range; 0 bytes otherwise. A graph
 	 * uses such memory at each launch, so the block is distrusted.
@@ -83,8 +87,8 @@ void lifetimes_tell(const struct lifetimes_report *report);
 
 /*
  * From now on the calling thread alone reads events and uses the map. position: where the position of the submission
- * log is, which events carry from now on. Before that nobody saw what submissions name, so all that is reported is
- * alive at first.
+ * log is, which events carry from now on. Before that nobody saw what submissions name: live_map_restart() is for a
+ * caller that wants to have seen it.
  */
 void lifetimes_take_over(struct lifetimes *lifetimes, const _Atomic size_t *position);
 /*
@@ -92,6 +96,12 @@ void lifetimes_take_over(struct lifetimes *lifetimes, const _Atomic size_t *posi
  * `position`.
  */
 bool lifetimes_read(struct lifetimes *lifetimes, size_t position, struct lifetimes_event *ret);
+/*
+ * Looks how far the threads that report have come, of which the map otherwise hears only when they report. The caller
+ * must read, or look at lifetimes_is_unread(), after this and before it uses the map. It does not know how far threads
+ * have come that have no stripe of their own.
+ */
+void lifetimes_hear(struct lifetimes *lifetimes);
 /* Returns whether the oldest event has a place, but is not complete. */
 bool lifetimes_is_being_written(const struct lifetimes *lifetimes);
 /*

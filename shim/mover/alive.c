@@ -77,6 +77,12 @@ bool alive_read(struct engine *engine, size_t position)
 	return !lifetimes_is_being_written(engine->lifetimes);
 }
 
+void alive_hear(struct engine *engine)
+{
+	if (engine->lifetimes)
+		lifetimes_hear(engine->lifetimes);
+}
+
 void alive_count(const struct engine *engine)
 {
 	if (!engine->lifetimes)

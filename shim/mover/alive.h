@@ -20,6 +20,12 @@ struct engine;
  */
 bool alive_read(struct engine *engine, size_t position);
 
+/*
+ * Finds out how far the threads that report have come, so that more deaths count. The caller must read events
+ * afterwards, before anything moves.
+ */
+void alive_hear(struct engine *engine);
+
 /* Updates the figures of what is alive. */
 void alive_count(const struct engine *engine);
 

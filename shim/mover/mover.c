@@ -492,13 +492,15 @@ struct engine *mover_new(struct device *device, struct heap *heap, bool exact)
 	return NULL;
 }
 
-void mover_keep(struct engine *engine, enum policy_contents contents)
+void mover_keep(struct engine *engine, enum policy_contents contents, bool all_now)
 {
 	if (contents == POLICY_CONTENTS_ALL || !engine->arena->lifetimes)
 		return;
 	engine->lifetimes = engine->arena->lifetimes;
 	engine->poisons = contents == POLICY_CONTENTS_POISON;
 	lifetimes_take_over(engine->lifetimes, &engine->channel.tape.head);
+	if (all_now)
+		live_map_restart(lifetimes_map(engine->lifetimes));
 }
 
 bool mover_start(struct engine *engine)

@@ -52,8 +52,11 @@ struct host_reserve {
  * there is no memory for it.
  */
 struct engine *mover_new(struct device *device, struct heap *heap, bool exact);
-/* Sets which contents it keeps, before its thread starts; all of them if this is not called. */
-void mover_keep(struct engine *engine, enum policy_contents contents);
+/*
+ * Sets which contents it keeps, before its thread starts; all of them if this is not called. all_now: of what it keeps
+ * so far by what an allocator reported, everything, because submissions that were not seen may have named it.
+ */
+void mover_keep(struct engine *engine, enum policy_contents contents, bool all_now);
 /* Starts the mover's thread. Returns false if the system has no resources for it. */
 bool mover_start(struct engine *engine);
 /* Stack size in bytes; driver calls are made on the threads of an engine. */

@@ -116,6 +116,19 @@ static enum sw_status give_to_driver(struct engine *engine)
 }
 
 /*
+ * Reads what was submitted and reported before the gap: what is dead is copied if it is named by a submission that was
+ * not read. Other threads may go on reporting, and a record may stay incomplete.
+ */
+#define READS 64
+
+static void read_all(struct engine *engine)
+{
+	alive_hear(engine);
+	for (unsigned i = 0; i < READS && intake_read(engine); i++)
+		;
+}
+
+/*
  * Threads go on allocating. An allocation that was in progress when the new rule was set usually appears by the second
  * round.
  */
@@ -129,8 +142,7 @@ enum sw_status quiesce_suspend(struct engine *engine, uint64_t *ret_bytes)
 	uint64_t before = heap_made_device(engine->heap);
 	if (capture_is_open() || !link_open(engine) || !quiesce_close(engine, true))
 		return SW_BUSY;
-	/* What is dead is copied if it is named by a submission that was not read. */
-	intake_read(engine);
+	read_all(engine);
 	engine->stats.why_out = TRACE_WHY_SUSPEND;
 	heap_lend(engine->heap, false);
 	atomic_store(&engine->quiesce.is_away, true);

@@ -49,13 +49,13 @@ static struct engine *engine_of(const struct device *device)
 	return atomic_load_explicit(&mover_state.spill.engines[device->ordinal], memory_order_acquire);
 }
 
-static void spill_start(struct device *device, enum policy_spill mode)
+static void spill_start(struct device *device, enum policy_spill mode, bool to_suspend)
 {
 	struct heap *heap = atomic_load(&device->heap);
 	struct engine *engine = mover_new(device, heap, mode == POLICY_SPILL_EXACT);
 
 	if (engine)
-		mover_keep(engine, policy_contents(process_policy()));
+		mover_keep(engine, policy_contents(process_policy()), !to_suspend);
 	/* From now on memory may leave the device, even if nothing was placed outside of it (suspend). */
 	pdl_spilled();
 	if (!engine || !submission_add_arena(heap_arena(heap), &engine->channel) || !mover_start(engine)) {
@@ -73,7 +73,8 @@ static void spill_start(struct device *device, enum policy_spill mode)
 		atomic_store_explicit(&mover_state.spill.engines[device->ordinal], engine, memory_order_release);
 }
 
-void spill_pressure(struct device *device)
+/* to_suspend: nothing has spilled; what is alive is what the program's allocator says (alive.c). */
+static void start_if_none(struct device *device, bool to_suspend)
 {
 	enum policy_spill mode = policy_spill_mode(process_policy());
 
@@ -85,8 +86,13 @@ void spill_pressure(struct device *device)
 	}
 	lock_take(&mover_state.spill.lock);
 	if (!engine_of(device))
-		spill_start(device, mode);
+		spill_start(device, mode, to_suspend);
 	lock_drop(&mover_state.spill.lock);
+}
+
+void spill_pressure(struct device *device)
+{
+	start_if_none(device, false);
 }
 
 /* Builds with a sanitizer copy this many times more slowly on the simulated GPU. The root CMakeLists.txt defines it. */
@@ -305,7 +311,7 @@ static void start_if_running(struct device *device, void *argument)
 {
 	(void)argument;
 	if (atomic_load(&device->heap))
-		spill_pressure(device);
+		start_if_none(device, true);
 }
 
 enum sw_status spill_suspend(uint64_t *ret_bytes)

@@ -12,10 +12,10 @@
  *
  * But as long as nothing was submitted since a birth in dead memory, and nothing runs, nobody can have written there.
  *
- * A death counts once everything that was submitted before it has completed, and the thread that reported it has
- * submitted something and reported again: an allocator that restores an older state reports deaths and births of memory
- * whose contents must survive, and submits nothing in between. All other bytes of the block are dead: nobody will read
- * them before they are written.
+ * A death counts once everything that was submitted before it has completed, and the thread that reported it is known
+ * to have submitted something since (live_map_heard): an allocator that restores an older state reports deaths and
+ * births of memory whose contents must survive, and submits nothing in between. All other bytes of the block are dead:
+ * nobody will read them before they are written.
  *
  * Pure: no clock, no CUDA. Offsets are in bytes from the beginning of the address space. Events must be given in the
  * order in which they happened, with submissions in between. Locking: none; one thread at a time may use a map.
@@ -46,13 +46,14 @@ struct live_range {
 /* Which deaths count: see the head of this file. */
 struct live_now {
 	uint64_t done;   /* all submissions up to this one have completed */
-	bool unfinished; /* those count, too, whose thread has not submitted and reported since */
+	bool unfinished; /* those count, too, whose thread is not known to have submitted anything since */
 	uint64_t idle;   /* nothing runs, and this is the latest submission; 0: something runs */
 };
 
 /* What is known of a report: the latest submission of all threads, and the one of the thread that reports. */
 struct live_report {
-	uint64_t number, own; /* 0: none */
+	uint64_t number;      /* 0: none */
+	uint64_t own;         /* a number that grows with each submission of this thread; 0: none */
 	uint32_t thread;      /* from 1; 0, or more than LIVE_MAP_THREADS: deaths that it reports never count */
 };
 #define LIVE_MAP_THREADS 4095

@@ -120,10 +120,10 @@ static int dying(void)
 	tensor_fill(&whole, NULL);
 	tensor_fill(&in_part, NULL);
 	tensor_fill(&beside, NULL);
-	torch_evict(); /* for the first time: what submissions named before is not known */
-	CHECK(torch_bytes_out() == 6 * MIB && torch_dead_bytes() == 0);
+	torch_evict();
+	CHECK(torch_bytes_out() == 6 * MIB && torch_dead_bytes() == MIB); /* where nothing was ever born */
 	CHECK(tensor_holds(&whole) && tensor_holds(&in_part) && tensor_holds(&beside));
-	/* At the same places, but from now on their lives are known. */
+	/* At the same places. */
 	tensor_free(&beside);
 	tensor_free(&in_part);
 	tensor_free(&whole);
@@ -151,7 +151,7 @@ static int dying(void)
 			status = spillway_suspend();
 		CHECK(status == 0);
 		CHECK(torch_bytes_out() - out == 6 * MIB);
-		CHECK(torch_dead_bytes() - dead == (i >= 1 ? MIB / 2 : 0) + (i >= 2 ? 4 * MIB : 0));
+		CHECK(torch_dead_bytes() - dead == MIB + (i >= 1 ? MIB / 2 : 0) + (i >= 2 ? 4 * MIB : 0));
 		CHECK(spillway_resume() == 0);
 		CHECK(tensor_holds(&in_part) && (i == 2 || tensor_holds(&whole)) && (i >= 1 || tensor_holds(&beside)));
 	}

@@ -164,6 +164,9 @@ foreach(test lifetimes_test lifetimes_late_test)
   spill_mode_test(${test} torch_help.c typed_alloc_help.c figures_help.c folder.c $<TARGET_OBJECTS:fake_torch_open>)
   add_dependencies(${test} fake_torch)
 endforeach()
+spill_moving_test(suspend_dead_test torch_help.c typed_alloc_help.c figures_help.c folder.c
+                  $<TARGET_OBJECTS:fake_torch_open>)
+add_dependencies(suspend_dead_test fake_torch)
 # Made-up programs with twice the budget. TEST_SEED in the environment: of every run.
 add_executable(torch_random torch_random.c torch_random_op.c ${TROUBLE} $<TARGET_OBJECTS:fake_torch_open>)
 set_target_properties(torch_random PROPERTIES ENABLE_EXPORTS ON)
@@ -177,9 +180,11 @@ if(SPILLWAY_SANITIZE) # is slow
   set(TORCH_OPERATIONS 600)
 endif()
 function(torch_random_test name seed)
-  add_test(NAME ${name} COMMAND torch_random --seed ${seed} --operations ${TORCH_OPERATIONS} --deadline ${TORCH_DEADLINE})
+  cmake_parse_arguments(T "" "" "OPTIONS" ${ARGN})
+  add_test(NAME ${name} COMMAND torch_random --seed ${seed} --operations ${TORCH_OPERATIONS} --deadline ${TORCH_DEADLINE}
+                                             ${T_OPTIONS})
   set_tests_properties(${name} PROPERTIES LABELS preload TIMEOUT 600 ENVIRONMENT
-                       "LD_LIBRARY_PATH=${SIM_FOLDER};SIM_MEMORY=256MiB;SIM_FILL=0;SIM_MAP_WAITS=3;${ARGN}")
+                       "LD_LIBRARY_PATH=${SIM_FOLDER};SIM_MEMORY=256MiB;SIM_FILL=0;SIM_MAP_WAITS=3;${T_UNPARSED_ARGUMENTS}")
 endfunction()
 foreach(seed 1 2) # with budgets that most of what the allocator keeps does not fit into, and of half of it
   math(EXPR budget "40 * ${seed} - 16")
@@ -187,6 +192,14 @@ foreach(seed 1 2) # with budgets that most of what the allocator keeps does not 
   foreach(mode ${SPILL_MODES})
     torch_random_test(torch_random_${seed}_${mode} ${seed} "LD_PRELOAD=${PRELOAD}"
                       "SPILLWAY_SET=device.budget=${budget}MiB,host.budget=256MiB,spill.mode=${mode},report.summary=no")
+  endforeach()
+endforeach()
+# With room for everything: nothing spills before the first suspension.
+foreach(mode exact fast)
+  foreach(contents alive poison)
+    torch_random_test(torch_suspend_${mode}_${contents} 3 "LD_PRELOAD=${PRELOAD}"
+                      "SPILLWAY_SET=device.budget=160MiB,host.budget=256MiB,spill.mode=${mode},contents=${contents},report.summary=no"
+                      OPTIONS --suspend 100)
   endforeach()
 endforeach()
 

@@ -5,15 +5,20 @@
  * states of a pool are restored; a pool has a part of a slab; and cached memory is given back.
  *
  *   torch_random [--seed N] [--operations N] [--threads N] [--bytes MIB] [--deadline SECONDS] [--trouble KINDS]
+ *                [--suspend N]
  *
- * KINDS are those of trouble.h. TEST_SEED in the environment says so for all runs of it. What every word must be is known
- * from a shadow of each tensor. Ends with 0, or with 1 and the first word that is wrong, or what the driver refused; 2:
- * usage.
+ * --suspend: under the library, it suspends and resumes itself about once in N operations, also while a state of a pool
+ * is half restored. KINDS are those of trouble.h. TEST_SEED in the environment says so for all runs of it. What every
+ * word must be is known from a shadow of each tensor. Ends with 0, or with 1 and the first word that is wrong, or what
+ * the driver refused; 2: usage.
  */
+#include "shim/spillway.h"
 #include "test/preload/torch_random.h"
 #include "test/preload/trouble.h"
 #include "test/sim/sim.h"
 
+#include <dlfcn.h>
+#include <errno.h>
 #include <getopt.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -26,7 +31,7 @@
 static struct {
 	uint64_t seed;
 	unsigned long operations;
-	unsigned threads, deadline;
+	unsigned threads, deadline, suspend;
 	size_t bytes;
 } options = {.seed = 1, .operations = 1500, .threads = 2, .bytes = 48 * MIB, .deadline = 100};
 static CUcontext context;
@@ -43,6 +48,31 @@ void random_fail(const char *format, ...)
 	va_end(list);
 	fprintf(trouble_errors, "\n");
 	_exit(1);
+}
+
+/* ---- suspensions ---- */
+
+static int (*suspend_function)(void), (*resume_function)(void); /* NULL: they are not wanted */
+
+static void suspend_find(void)
+{
+	suspend_function = (__typeof__(&spillway_suspend))dlsym(RTLD_DEFAULT, "spillway_suspend");
+	resume_function = (__typeof__(&spillway_resume))dlsym(RTLD_DEFAULT, "spillway_resume");
+	if (!suspend_function || !resume_function)
+		random_fail("it is to suspend itself, and there is no library for that");
+}
+
+static void suspend_for_a_while(void)
+{
+	int status = suspend_function();
+
+	/* A capture may be open, or no safe point may come in time. */
+	if (status && status != -EBUSY)
+		random_fail("suspend: %d", status);
+	usleep(1000);
+	status = resume_function();
+	if (status)
+		random_fail("resume: %d", status);
 }
 
 /* ---- tensors at random ---- */
@@ -237,7 +267,8 @@ static void graph_play(struct worker *worker)
 static void restore(struct worker *worker)
 {
 	op_hold();
-	torch->checkpoint(torch_cache, worker->saved, NULL);
+	torch->checkpoint(torch_cache, worker->saved,
+			  suspend_function && worker_below(worker, 2) ? suspend_for_a_while : NULL);
 	op_release();
 }
 
@@ -351,6 +382,8 @@ static void *work(void *argument)
 		tensor_any_new(worker, any_size(worker));
 	for (unsigned long i = 0; i < options.operations / options.threads; i++) {
 		at_random(worker);
+		if (suspend_function && !worker_below(worker, options.suspend))
+			suspend_for_a_while();
 		if (i % 200 == 199)
 			for (unsigned j = 0; j < worker->n_tensors; j++)
 				tensor_check(worker, worker->tensor[j]);
@@ -370,13 +403,11 @@ static void *work(void *argument)
 
 static bool parse(int argc, char **argv)
 {
-	static const struct option known[] = {{"seed", required_argument, NULL, 's'},
-					      {"operations", required_argument, NULL, 'o'},
-					      {"threads", required_argument, NULL, 't'},
-					      {"bytes", required_argument, NULL, 'b'},
-					      {"deadline", required_argument, NULL, 'd'},
-					      {"trouble", required_argument, NULL, 'w'},
-					      {NULL, 0, NULL, 0}};
+	static const struct option known[] = {
+	    {"seed", required_argument, NULL, 's'},     {"operations", required_argument, NULL, 'o'},
+	    {"threads", required_argument, NULL, 't'},  {"bytes", required_argument, NULL, 'b'},
+	    {"deadline", required_argument, NULL, 'd'}, {"trouble", required_argument, NULL, 'w'},
+	    {"suspend", required_argument, NULL, 'u'},  {NULL, 0, NULL, 0}};
 
 	for (int option; (option = getopt_long(argc, argv, "", known, NULL)) != -1;) {
 		unsigned long value = optarg ? strtoul(optarg, NULL, 0) : 0;
@@ -396,6 +427,9 @@ static bool parse(int argc, char **argv)
 			break;
 		case 'd':
 			options.deadline = (unsigned)value;
+			break;
+		case 'u':
+			options.suspend = (unsigned)value;
 			break;
 		case 'w':
 			if (!trouble_read(optarg))
@@ -420,6 +454,8 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: see the head of torch_random.c\n");
 		return 2;
 	}
+	if (options.suspend)
+		suspend_find();
 	trouble_begin(options.seed);
 	alarm(options.deadline);
 	printf("torch_random: seed %lu, %lu operations\n", (unsigned long)options.seed, options.operations);

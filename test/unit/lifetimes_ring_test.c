@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 
 #include "shim/lifetimes/lifetimes.h"
+#include "shim/stats/stats.h"
 
 #define MIB   ((uint64_t)1 << 20)
 #define BASE  (UINT64_C(1) << 40)
@@ -206,7 +207,9 @@ static void events_are_read_at_their_place_among_submissions(void **state)
 	tell(0, MIB, true, 4 * MIB);
 	tell(0, MIB, false, 4 * MIB);
 	lifetimes_take_over(lifetimes, &position);
+	assert_int_equal(live_map_sums(lifetimes_map(lifetimes)).alive, 0);
 	/* What submissions named before is not known. */
+	live_map_restart(lifetimes_map(lifetimes));
 	assert_int_equal(live_map_sums(lifetimes_map(lifetimes)).alive, 4 * MIB);
 	atomic_store(&position, 6);
 	tell(0, MIB, true, 4 * MIB);
@@ -223,6 +226,75 @@ static void events_are_read_at_their_place_among_submissions(void **state)
 	assert_int_equal(event.end, MIB);
 	assert_int_equal(event.report.number, 3);
 	assert_true(live_map_is_dead(lifetimes_map(lifetimes), 0, MIB, late));
+}
+
+/* A launch of this thread, as its entry point counts it. */
+static void launch(void)
+{
+	stats_call(HOOK_cuLaunchKernel);
+}
+
+static void deaths_count_when_their_thread_has_submitted(void **state)
+{
+	static const struct live_now now = {.done = UINT64_MAX};
+
+	(void)state;
+	lifetimes_allocated(lifetimes, BASE, 4 * MIB, false);
+	tell(0, 4 * MIB, true, 4 * MIB);
+	launch();
+	tell(0, 4 * MIB, false, 4 * MIB);
+	lifetimes_take_over(lifetimes, &position);
+	lifetimes_hear(lifetimes);
+	assert_false(live_map_is_dead(lifetimes_map(lifetimes), 0, 4 * MIB, now));
+	stats_call(HOOK_cuMemAlloc_v2);
+	lifetimes_hear(lifetimes);
+	assert_false(live_map_is_dead(lifetimes_map(lifetimes), 0, 4 * MIB, now));
+	launch();
+	assert_false(live_map_is_dead(lifetimes_map(lifetimes), 0, 4 * MIB, now));
+	lifetimes_hear(lifetimes);
+	assert_true(live_map_is_dead(lifetimes_map(lifetimes), 0, 4 * MIB, now));
+}
+
+/* More threads than have stripes of their own; whoever has none shares one with the launches of others. */
+#define MANY 40
+
+static void *report_once(void *argument)
+{
+	uint64_t at = (uintptr_t)argument * 2 * MIB;
+
+	tell(at, 2 * MIB, true, 2 * MIB * MANY);
+	tell(at, 2 * MIB, false, 2 * MIB * MANY);
+	return NULL;
+}
+
+static void *launch_once(void *unused)
+{
+	(void)unused;
+	launch();
+	return NULL;
+}
+
+static void submissions_of_other_threads_do_not_make_deaths_count(void **state)
+{
+	static const struct live_now now = {.done = UINT64_MAX};
+	pthread_t thread;
+
+	(void)state;
+	lifetimes_allocated(lifetimes, BASE, 2 * MIB * MANY, false);
+	tell(0, MIB, true, 2 * MIB * MANY);
+	tell(0, MIB, false, 2 * MIB * MANY);
+	for (uintptr_t i = 1; i < MANY; i++) {
+		assert_int_equal(pthread_create(&thread, NULL, report_once, (void *)i), 0);
+		assert_int_equal(pthread_join(thread, NULL), 0);
+	}
+	for (unsigned i = 0; i < 2 * STATS_SHARED; i++) {
+		assert_int_equal(pthread_create(&thread, NULL, launch_once, NULL), 0);
+		assert_int_equal(pthread_join(thread, NULL), 0);
+	}
+	lifetimes_take_over(lifetimes, &position);
+	lifetimes_hear(lifetimes);
+	for (uint64_t i = 0; i < MANY; i++)
+		assert_false(live_map_is_dead(lifetimes_map(lifetimes), i * 2 * MIB, i * 2 * MIB + MIB, now));
 }
 
 static void before_there_is_a_mover_the_ring_is_read_by_its_writers(void **state)
@@ -281,6 +353,7 @@ static void threads_may_report_while_the_mover_reads(void **state)
 	lifetimes_allocated(lifetimes, BASE, 4 * MIB * THREADS, false);
 	tell(0, MIB, true, 4 * MIB * THREADS);
 	lifetimes_take_over(lifetimes, &position);
+	live_map_restart(lifetimes_map(lifetimes));
 	read_all();
 	atomic_store(&n_running, THREADS);
 	for (uintptr_t i = 0; i < THREADS; i++)
@@ -313,6 +386,8 @@ int main(void)
 	    TEST(parts_that_follow_each_other_count_together),
 	    TEST(a_block_used_in_a_capture_is_distrusted),
 	    TEST(events_are_read_at_their_place_among_submissions),
+	    TEST(deaths_count_when_their_thread_has_submitted),
+	    TEST(submissions_of_other_threads_do_not_make_deaths_count),
 	    TEST(before_there_is_a_mover_the_ring_is_read_by_its_writers),
 	    TEST(if_an_event_is_lost_everything_is_alive_from_then_on),
 	    TEST(threads_may_report_while_the_mover_reads),

@@ -1,0 +1,382 @@
+/*
+ * A program whose allocator reports births and deaths of tensors (fake_torch.h) is suspended before anything has
+ * spilled: nobody has seen what its submissions name. What is alive is as it was afterwards, and what is dead is not
+ * copied. Each figure is exact.
+ */
+#include "test/preload/torch_help.h"
+
+#include <errno.h>
+#include <pthread.h>
+
+static void suspend(void)
+{
+	int status = -EBUSY;
+
+	/* A safe point may not come in time where many programs share a processor. */
+	for (int tries = 0; tries < 50 && status == -EBUSY; tries++)
+		status = spillway_suspend();
+	CHECK(status == 0);
+}
+
+static void resume(void)
+{
+	CHECK(spillway_resume() == 0);
+}
+
+/* Suspends. Returns how many bytes of what left were not copied. */
+static uint64_t suspend_dead(uint64_t out)
+{
+	uint64_t before = torch_bytes_out(), dead = torch_dead_bytes();
+
+	suspend();
+	if (torch_bytes_out() - before != out)
+		printf("%llu bytes left\n", (unsigned long long)(torch_bytes_out() - before));
+	CHECK(torch_bytes_out() - before == out);
+	return torch_dead_bytes() - dead;
+}
+
+/* ---- deaths that count ---- */
+
+static int dying_first(void)
+{
+	torch_begin(false);
+	struct tensor whole = tensor_new(4 * MIB, NULL), alive = tensor_new(6 * MIB, NULL),
+		      in_part = tensor_new(MIB / 2, NULL), beside = tensor_new(MIB / 2, NULL);
+
+	tensor_fill(&whole, NULL);
+	tensor_fill(&in_part, NULL);
+	tensor_fill(&beside, NULL);
+	tensor_free(&whole);
+	tensor_free(&in_part);
+	tensor_fill(&alive, NULL); /* the deaths count */
+	CHECK(torch_bytes_out() == 0);
+	/* And half of what small tensors share was never born. */
+	CHECK(suspend_dead(12 * MIB) == 4 * MIB + MIB / 2 + MIB);
+	CHECK(sim_live().device_bytes == 0);
+	resume();
+	CHECK(tensor_holds(&alive) && tensor_holds(&beside));
+	/* Again, with new ones where the dead ones were. */
+	whole = tensor_new(4 * MIB, NULL);
+	in_part = tensor_new(MIB / 2, NULL);
+	tensor_fill(&whole, NULL);
+	tensor_fill(&in_part, NULL);
+	suspend();
+	resume();
+	CHECK(tensor_holds(&whole) && tensor_holds(&in_part) && tensor_holds(&alive) && tensor_holds(&beside));
+	CHECK(sim_broken_rules() == 0);
+	return 0;
+}
+
+/* Many times, as a training job does: what lives for a part of a step is dead at its end. */
+static int stepping(void)
+{
+	struct tensor kept, between[3];
+
+	torch_begin(false);
+	kept = tensor_new(2 * MIB, NULL);
+	tensor_fill(&kept, NULL);
+	for (unsigned step = 0; step < 8; step++) {
+		for (unsigned i = 0; i < 3; i++) {
+			between[i] = tensor_new(3 * MIB, NULL);
+			tensor_fill(&between[i], NULL);
+			tensor_copy_late(&between[i], &kept, 0, NULL);
+		}
+		for (unsigned i = 0; i < 3; i++)
+			tensor_free(&between[i]);
+		tensor_fill(&kept, NULL);
+		MUST(cu.cuCtxSynchronize());
+		if (step != 5)
+			continue;
+		uint64_t reserved = torch->reserved(torch_cache);
+		CHECK(reserved == 16 * MIB && torch_bytes_out() == 0);
+		CHECK(suspend_dead(reserved) == reserved - kept.bytes);
+		resume();
+		CHECK(tensor_holds(&kept));
+	}
+	CHECK(sim_broken_rules() == 0);
+	return 0;
+}
+
+static void what_is_dead_when_a_program_is_first_suspended_is_not_copied(void **state)
+{
+	(void)state;
+	torch_run(dying_first);
+	torch_run(stepping);
+}
+
+/* ---- deaths that do not ---- */
+
+/* The thread has submitted nothing since: it may be about to report the same memory alive. */
+static int going_no_further(void)
+{
+	torch_begin(false);
+	struct tensor first = tensor_new(4 * MIB, NULL), last = tensor_new(6 * MIB, NULL);
+
+	tensor_fill(&first, NULL);
+	tensor_fill(&last, NULL);
+	tensor_free(&first);
+	tensor_fill(&last, NULL);
+	tensor_free(&last);
+	MUST(cu.cuCtxSynchronize());
+	CHECK(suspend_dead(10 * MIB) == 4 * MIB);
+	resume();
+	CHECK(tensor_holds(&last));
+	return 0;
+}
+
+static void suspend_between(void)
+{
+	suspend();
+	resume();
+}
+
+static CUcontext context;
+
+static void *launch_and_suspend(void *unused)
+{
+	(void)unused;
+	MUST(cu.cuCtxSetCurrent(context));
+	struct tensor other = tensor_new(MIB, NULL);
+	tensor_fill(&other, NULL);
+	MUST(cu.cuCtxSynchronize());
+	suspend_between();
+	CHECK(tensor_holds(&other));
+	tensor_free(&other);
+	return NULL;
+}
+
+static CUdeviceptr other_memory;
+
+static void *launch_only(void *unused)
+{
+	(void)unused;
+	MUST(cu.cuCtxSetCurrent(context));
+	words_fill(other_memory, 5, 256, NULL);
+	MUST(cu.cuCtxSynchronize());
+	suspend_between();
+	return NULL;
+}
+
+static void in_a_thread(void *(*run)(void *))
+{
+	pthread_t thread;
+
+	CHECK(pthread_create(&thread, NULL, run, NULL) == 0 && pthread_join(thread, NULL) == 0);
+}
+
+static void launch_in_another_thread(void)
+{
+	in_a_thread(launch_only);
+}
+
+/* What a pool holds dies and is born again; the program is suspended in between. */
+static void restore(void (*between)(void))
+{
+	unsigned pool = torch->new_pool(torch_cache, 0, 0);
+	struct tensor tensors[3];
+
+	torch->use_pool(torch_cache, pool, false);
+	for (unsigned i = 0; i < 3; i++) {
+		tensors[i] = tensor_new((i + 1) * MIB, NULL);
+		tensor_fill(&tensors[i], NULL);
+	}
+	torch->use_pool(torch_cache, 0, false);
+	MUST(cu.cuCtxSynchronize());
+	torch->checkpoint(torch_cache, pool, between);
+	for (unsigned i = 0; i < 3; i++)
+		CHECK(tensor_holds(&tensors[i]));
+	suspend_between();
+	for (unsigned i = 0; i < 3; i++) {
+		CHECK(tensor_holds(&tensors[i]));
+		tensor_free(&tensors[i]);
+	}
+	torch->drop_pool(torch_cache, pool);
+	torch->empty_cache(torch_cache);
+}
+
+static int restoring(void)
+{
+	torch_begin(false);
+	restore(suspend_between);
+	return 0;
+}
+
+static int restoring_beside_another_thread(void)
+{
+	torch_begin(false);
+	MUST(cu.cuCtxGetCurrent(&context));
+	other_memory = child_alloc(4096);
+	restore(launch_in_another_thread);
+	return 0;
+}
+
+/* By a thread for which no place is left to count its submissions apart from those of others. */
+static void *restore_in_another_thread(void *unused)
+{
+	(void)unused;
+	MUST(cu.cuCtxSetCurrent(context));
+	restore(launch_in_another_thread);
+	return NULL;
+}
+
+static int restoring_as_one_of_many(void)
+{
+	torch_begin(false);
+	MUST(cu.cuCtxGetCurrent(&context));
+	other_memory = child_alloc(4096);
+	for (unsigned i = 0; i < 40; i++) {
+		struct tensor tensor = tensor_new(MIB, NULL);
+
+		tensor_free(&tensor);
+		if (i == 0 || i == 39)
+			in_a_thread(launch_and_suspend);
+		else
+			in_a_thread(restore_in_another_thread);
+	}
+	return 0;
+}
+
+static void what_a_suspension_finds_half_restored_is_preserved(void **state)
+{
+	(void)state;
+	torch_run(going_no_further);
+	torch_run(restoring);
+	torch_run(restoring_beside_another_thread);
+	torch_run(restoring_as_one_of_many);
+}
+
+/* ---- what submissions may still use ---- */
+
+/* A kernel on a side stream reads a tensor that died after the launch, and is not done when the order comes. */
+static int reading_late(void)
+{
+	torch_begin(false);
+	CUstream side = child_stream();
+	struct tensor from = tensor_new(4 * MIB, NULL), to = tensor_new(4 * MIB, side), small = tensor_new(1024, NULL);
+
+	tensor_fill(&from, NULL);
+	MUST(cu.cuCtxSynchronize());
+	tensor_copy_late(&to, &from, 50000, side);
+	torch->record_stream(torch_cache, from.at, side);
+	tensor_free(&from);
+	tensor_fill(&small, NULL);
+	suspend();
+	resume();
+	MUST(cu.cuCtxSynchronize());
+	CHECK(tensor_holds(&to) && tensor_holds(&small));
+	return 0;
+}
+
+static struct tensor dead;
+static _Atomic int submitting;
+
+static void *name_the_dead(void *unused)
+{
+	(void)unused;
+	MUST(cu.cuCtxSetCurrent(context));
+	atomic_store(&submitting, 1);
+	tensor_fill(&dead, NULL); /* waits until resume */
+	atomic_store(&submitting, 2);
+	return NULL;
+}
+
+/* A kernel that names what is dead comes while the program is suspended: what it writes is there afterwards. */
+static int naming_the_dead(void)
+{
+	pthread_t thread;
+
+	torch_begin(false);
+	MUST(cu.cuCtxGetCurrent(&context));
+	dead = tensor_new(4 * MIB, NULL);
+	tensor_fill(&dead, NULL);
+	tensor_free(&dead);
+	struct tensor small = tensor_new(1024, NULL);
+	tensor_fill(&small, NULL);
+	suspend();
+	CHECK(pthread_create(&thread, NULL, name_the_dead, NULL) == 0);
+	while (!atomic_load(&submitting))
+		usleep(1000);
+	usleep(50000);
+	CHECK(atomic_load(&submitting) == 1);
+	resume();
+	CHECK(pthread_join(thread, NULL) == 0);
+	CHECK(tensor_holds(&dead) && tensor_holds(&small));
+	suspend_between();
+	CHECK(tensor_holds(&dead) && tensor_holds(&small));
+	return 0;
+}
+
+/*
+ * A graph's memory, which it writes through a pointer that nothing announces. early: it is born before the capture, and
+ * the graph names another tensor of the same segment.
+ */
+static int replay(bool early)
+{
+	struct tensor inside, named;
+	CUgraphExec exec;
+	CUgraph graph;
+
+	torch_begin(false);
+	CUstream stream = child_stream();
+	CUdeviceptr table = child_alloc(4096);
+	unsigned pool = torch->new_pool(torch_cache, 0, 0);
+	for (int capturing = 0; capturing <= 1; capturing++) {
+		torch->use_pool(torch_cache, pool, capturing);
+		if (capturing)
+			MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+		if (capturing == early)
+			continue;
+		inside = tensor_new(2 * MIB, stream);
+		named = tensor_new(2 * MIB, stream);
+	}
+	words_fill_hidden(table, 9, inside.bytes / 4, stream);
+	words_fill(named.at, 8, 1, stream);
+	if (!early)
+		tensor_free(&inside);
+	MUST(cu.cuStreamEndCapture(stream, &graph));
+	torch->use_pool(torch_cache, 0, false);
+	MUST(cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
+	MUST(cu.cuGraphDestroy(graph));
+	if (early)
+		tensor_free(&inside);
+	MUST(cu.cuMemcpyHtoD_v2(table, &inside.at, sizeof(inside.at)));
+	MUST(cu.cuGraphLaunch(exec, stream));
+	struct tensor small = tensor_new(1024, stream);
+	tensor_fill(&small, stream);
+	suspend_between();
+	CHECK(words_same(inside.at, 9, inside.bytes / 4) == inside.bytes / 4);
+	MUST(cu.cuGraphExecDestroy(exec));
+	return 0;
+}
+
+static int replaying(void)
+{
+	return replay(false);
+}
+
+static int replaying_what_was_there_before(void)
+{
+	return replay(true);
+}
+
+static void what_is_submitted_around_a_suspension_finds_and_leaves_what_it_should(void **state)
+{
+	(void)state;
+	torch_run(reading_late);
+	torch_run(naming_the_dead);
+	torch_run(replaying);
+	torch_run(replaying_what_was_there_before);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_setup_teardown(what_is_dead_when_a_program_is_first_suspended_is_not_copied, folder_make,
+					    folder_remove),
+	    cmocka_unit_test_setup_teardown(what_a_suspension_finds_half_restored_is_preserved, folder_make,
+					    folder_remove),
+	    cmocka_unit_test_setup_teardown(what_is_submitted_around_a_suspension_finds_and_leaves_what_it_should,
+					    folder_make, folder_remove),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
