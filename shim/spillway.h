@@ -47,7 +47,11 @@ extern "C" {
  */
 SPILLWAY_API int spillway_suspend(void);
 
-/* Let submissions go on; memory comes back to the GPU as it is used. Not suspended: 0. -ENOTSUP, -EIO as above. */
+/*
+ * Let submissions go on; memory comes back to the GPU as it is used. Not suspended: 0. -ENOTSUP, -EIO as above.
+ * -ENOMEM: neither the GPU nor the system has memory for what the program's allocator keeps and does not use; the
+ * process stays suspended, and the call can be repeated.
+ */
 SPILLWAY_API int spillway_resume(void);
 
 /* The version of the library, "0.1.0"; constant, never NULL. */

@@ -220,9 +220,46 @@ enum sw_status chunk_get(struct chunk_store *store, enum chunk_kind kind, enum c
 	return status;
 }
 
+enum sw_status chunk_make_unbacked(struct chunk_store *store, unsigned units, struct chunk **ret_chunk)
+{
+	struct chunk *chunk = store->usable[CHUNK_HOST] ? malloc(sizeof(*chunk)) : NULL;
+
+	lock_assert_held(LOCK_HEAP);
+	if (!chunk)
+		return SW_NO_MEMORY;
+	*chunk = (struct chunk){.units = (uint8_t)units, .place = CHUNK_HOST, .kind = CHUNK_MOVABLE, .unbacked = true};
+	if (!chunk_charge(store, chunk)) {
+		free(chunk);
+		return SW_NO_MEMORY;
+	}
+	chunk_join(store, chunk);
+	*ret_chunk = chunk;
+	return SW_OK;
+}
+
+enum sw_status chunk_back(struct chunk_store *store, struct chunk *chunk)
+{
+	uint64_t begin = clock_now();
+	enum sw_status status = chunk_create(store, chunk);
+
+	stats_time(HISTOGRAM_create_ns, begin);
+	return status;
+}
+
+static void drop_unbacked(struct chunk_store *store, struct chunk *chunk)
+{
+	store->made_bytes[chunk->place] -= chunk_bytes(chunk->units);
+	chunk_discharge(store, chunk);
+	free(chunk);
+}
+
 void chunk_put(struct chunk_store *store, struct chunk *chunk)
 {
 	lock_assert_held(LOCK_HEAP);
+	if (chunk->unbacked) {
+		drop_unbacked(store, chunk);
+		return;
+	}
 	chunk->next = store->warm[chunk->kind][chunk->place][chunk->units];
 	store->warm[chunk->kind][chunk->place][chunk->units] = chunk;
 	store->warm_bytes[chunk->place] += chunk_bytes(chunk->units);

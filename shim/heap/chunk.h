@@ -6,6 +6,10 @@
  * reservation of the library, at which the mover reads and writes it whatever is mapped at the program's address. The
  * alias lasts as long as the chunk.
  *
+ * While the process is suspended, a piece whose contents need not be kept has an *unbacked* chunk: one of host memory
+ * that is charged to the host budget, but not made yet. So it can be made when the process goes on, if the device has
+ * no room by then. An unbacked chunk is never warm.
+ *
  * Locking: the caller holds HEAP unless a function says otherwise. Owner: the block that has the chunk, from
  * chunk_get() to chunk_put(); otherwise the chunk is warm in the store, still charged to its budget.
  */
@@ -27,6 +31,7 @@ struct chunk {
 	bool moving;     /* being migrated (migration.h) */
 	bool shut;       /* the alias is mapped without access, because the driver refused both access and unmapping */
 	bool exportable; /* was made to be exported as a file descriptor */
+	bool unbacked;   /* has no physical memory; place is CHUNK_HOST */
 	struct block *block; /* the block in which it is mapped; NULL while warm */
 	struct chunk *next;  /* next in its block or in the warm list */
 };
@@ -86,11 +91,18 @@ enum sw_status chunk_make(struct chunk_store *store, enum chunk_kind kind, enum 
 enum sw_status chunk_make_lent(struct chunk_store *store, enum chunk_kind kind, unsigned lender, unsigned units,
 			       struct chunk **ret_chunk);
 void chunk_join(struct chunk_store *store, struct chunk *chunk);
+/* Returns a new unbacked movable chunk, charged to the host budget. Returns NO_MEMORY if that has no room. */
+enum sw_status chunk_make_unbacked(struct chunk_store *store, unsigned units, struct chunk **ret_chunk);
+/*
+ * Makes the memory of an unbacked chunk, which is still unbacked for others until the caller says so. Returns an error
+ * if the driver has none. Locking: none; the caller must own the chunk.
+ */
+enum sw_status chunk_back(struct chunk_store *store, struct chunk *chunk);
 /* Gives the chunk its alias, if it has none. Returns NO_MEMORY or DRIVER if it stays without one. */
 enum sw_status chunk_give_alias(struct chunk_store *store, struct chunk *chunk);
 /* Returns whether the peer that lends the chunk wants memory back (lender.h). Locking: none. */
 bool chunk_is_wanted(const struct chunk_store *store, const struct chunk *chunk);
-/* Puts an unmapped chunk back into the store, as warm. */
+/* Puts an unmapped chunk back into the store, as warm; an unbacked one is gone then. */
 void chunk_put(struct chunk_store *store, struct chunk *chunk);
 /* Releases a chunk to the driver at once, so that it is not reused. It stays warm if the driver refuses. */
 void chunk_drop(struct chunk_store *store, struct chunk *chunk);

@@ -196,6 +196,24 @@ out:
 	return status;
 }
 
+enum sw_status migration_begin_unbacked(struct heap *heap, uint32_t piece, struct migration *ret_transit)
+{
+	enum sw_status status = SW_INVALID;
+	struct chunk *spare;
+
+	heap_enter(heap);
+	struct chunk *chunk = find_movable(heap, piece, CHUNK_HOST);
+	/* Who maps its memory itself may unmap it at any time, also while the process is suspended. */
+	if (chunk && chunk->place == CHUNK_DEVICE && !chunk->block->slab && !chunk->block->loose)
+		status = chunk_make_unbacked(&heap->store.chunks, chunk->units, &spare);
+	if (status == SW_OK) {
+		*ret_transit = migration_pin_one(heap, piece, chunk);
+		fill_in(ret_transit, spare, true);
+	}
+	heap_leave(heap);
+	return status;
+}
+
 enum sw_status migration_pin(struct heap *heap, uint32_t piece, struct migration *ret_transit)
 {
 	enum sw_status status = SW_INVALID;
@@ -241,6 +259,7 @@ static void take_memory(struct chunk *chunk, const struct chunk *from)
 	chunk->place = from->place;
 	chunk->lender = from->lender;
 	chunk->exportable = from->exportable;
+	chunk->unbacked = from->unbacked;
 }
 
 /* The chunk stays in the block's list; its physical memory is exchanged with that of the spare. */
@@ -278,6 +297,38 @@ void migration_exchange(struct heap *heap, struct migration *transit)
 void migration_exchange_lost(struct heap *heap, struct migration *transit)
 {
 	migration_exchange_one(heap, transit, true);
+}
+
+enum sw_status migration_back(struct heap *heap, struct migration *transit)
+{
+	struct chunk *chunk = transit->chunk, *warm = NULL;
+	enum sw_status status = chunk->unbacked ? chunk_back(&heap->store.chunks, chunk) : SW_OK;
+
+	heap_enter(heap);
+	if (status == SW_OK) {
+		chunk->unbacked = false;
+	} else if ((warm = warm_at(&heap->store.chunks, CHUNK_HOST, chunk->units, true))) {
+		struct chunk was = *chunk;
+
+		take_memory(chunk, warm);
+		take_memory(warm, &was);
+		chunk_put(&heap->store.chunks, warm);
+		status = SW_OK;
+	}
+	transit->handle = chunk->handle;
+	transit->alias = chunk->alias;
+	heap_leave(heap);
+	return status;
+}
+
+bool migration_is_given(struct heap *heap, const struct migration *transit)
+{
+	heap_enter(heap);
+	bool given = transit->block->given;
+	if (given)
+		transit->block->left = true;
+	heap_leave(heap);
+	return given;
 }
 
 void migration_end(struct heap *heap, struct migration *transit)

@@ -56,6 +56,23 @@ enum sw_status migration_begin(struct heap *heap, uint32_t piece, enum chunk_pla
  */
 enum sw_status migration_pin(struct heap *heap, uint32_t piece, struct migration *ret_transit);
 /*
+ * Begins to take the memory away from a piece on the device whose contents need not be kept: as migration_begin(), with
+ * an unbacked chunk (chunk.h) as the spare, which must not be mapped. After migration_exchange() the caller must keep
+ * the piece moving until it has memory again, by migration_turn() or migration_back(), or its block was given up.
+ * Returns INVALID for slabs and for what the program has mapped itself, and errors as migration_begin() does.
+ */
+enum sw_status migration_begin_unbacked(struct heap *heap, uint32_t piece, struct migration *ret_transit);
+/*
+ * Makes host memory for an unbacked piece; warm memory if the driver has none. The caller must map it as the old
+ * memory. Returns an error if there is none. Locking: takes HEAP, but not while memory is made.
+ */
+enum sw_status migration_back(struct heap *heap, struct migration *transit);
+/*
+ * Returns whether the block of an unbacked piece was freed meanwhile. Then the caller must end the migration; what the
+ * block still has goes back to the driver. Locking: takes HEAP.
+ */
+bool migration_is_given(struct heap *heap, const struct migration *transit);
+/*
  * Begins the way back of a piece that was exchanged or taken by migration_pin() and not ended. Returns errors as
  * migration_begin() does; changes nothing then.
  */

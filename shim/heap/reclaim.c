@@ -122,7 +122,8 @@ bool block_take_down(struct block_store *store, struct block *block)
 		uint64_t bytes = chunk_bytes(chunk->units);
 
 		if (block->units_mapped) {
-			CUresult result = map_remove(block_address(store, block), bytes);
+			CUresult result =
+			    chunk->unbacked ? CUDA_SUCCESS : map_remove(block_address(store, block), bytes);
 
 			if (result != CUDA_SUCCESS) {
 				log_once("cuMemUnmap: %s; the memory is kept and tried again", real_error_name(result));
@@ -137,7 +138,7 @@ bool block_take_down(struct block_store *store, struct block *block)
 		block->bytes[chunk->place] -= bytes;
 		block->chunks = chunk->next;
 		chunk->block = NULL;
-		if (block->left)
+		if (block->left && !chunk->unbacked)
 			chunk_drop(&store->chunks, chunk);
 		else
 			chunk_put(&store->chunks, chunk);

@@ -71,7 +71,15 @@ static const char *why_not(enum sw_status status)
 	}
 }
 
-static void control_request_act(enum sw_status (*action)(uint64_t *), char reply[CONTROL_MOST_REPLY])
+static const char *why_not_resumed(enum sw_status status)
+{
+	return status == SW_NO_MEMORY ? "neither the GPU nor the system has memory for what its allocator keeps; it "
+					"stays suspended, try again"
+				      : why_not(status);
+}
+
+static void control_request_act(enum sw_status (*action)(uint64_t *), const char *(*why)(enum sw_status),
+				char reply[CONTROL_MOST_REPLY])
 {
 	uint64_t bytes = 0;
 	enum sw_status status = action(&bytes);
@@ -79,7 +87,7 @@ static void control_request_act(enum sw_status (*action)(uint64_t *), char reply
 	if (status == SW_OK)
 		snprintf(reply, CONTROL_MOST_REPLY, "ok %llu", (unsigned long long)bytes);
 	else
-		snprintf(reply, CONTROL_MOST_REPLY, "error %s", why_not(status));
+		snprintf(reply, CONTROL_MOST_REPLY, "error %s", why(status));
 }
 
 /* Splits a request into verb and version. Returns the version, 1 if the request has none, 0 if it is no number. */
@@ -104,9 +112,9 @@ static void control_request_obey(const char *verb, char reply[CONTROL_MOST_REPLY
 	struct suspension_state *const state = &lifecycle_state.suspension;
 
 	if (!strcmp(verb, "suspend"))
-		control_request_act(control_suspend, reply);
+		control_request_act(control_suspend, why_not, reply);
 	else if (!strcmp(verb, "resume"))
-		control_request_act(control_resume, reply);
+		control_request_act(control_resume, why_not_resumed, reply);
 	else if (!strcmp(verb, "status"))
 		snprintf(reply, CONTROL_MOST_REPLY, "ok %llu %s", (unsigned long long)atomic_load(&state->given_back),
 			 atomic_load(&state->suspended) ? "suspended" : "running");

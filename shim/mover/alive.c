@@ -164,11 +164,33 @@ static uint64_t idle_since(const struct engine *engine)
 	return completion_newest() == newest ? newest : 0;
 }
 
+static struct live_now now_of(const struct engine *engine)
+{
+	return (struct live_now){.done = engine->link.in_gap ? UINT64_MAX : engine->progress.done,
+				 .idle = idle_since(engine)};
+}
+
+/* Returns whether more than the map says may be alive in these bytes. */
+static bool may_be_more(struct engine *engine, uint64_t begin, uint64_t end)
+{
+	return is_any_lost(engine) || lifetimes_is_unread(engine->lifetimes, begin, end) ||
+	       is_named_unread(engine, begin, end);
+}
+
+bool alive_is_none(struct engine *engine, uint32_t block_unit, uint32_t piece)
+{
+	uint64_t begin = piece * HEAP_UNIT, end = begin + engine->arena->states[piece].units_of_piece * HEAP_UNIT;
+
+	if (piece_is_discarded(engine, block_unit, piece))
+		return true;
+	return engine->lifetimes && live_map_is_dead(lifetimes_map(engine->lifetimes), begin, end, now_of(engine)) &&
+	       !may_be_more(engine, begin, end);
+}
+
 unsigned alive_ranges(struct engine *engine, const struct migration *transit, struct live_range *ret)
 {
 	uint64_t bytes = migration_bytes(transit), begin = transit->piece * HEAP_UNIT, alive = 0;
-	struct live_now now = {.done = engine->link.in_gap ? UINT64_MAX : engine->progress.done,
-			       .idle = idle_since(engine)};
+	struct live_now now = now_of(engine);
 
 	if (piece_is_discarded(engine, transit->block_unit, transit->piece)) {
 		stats_add(STAT_discarded_bytes, bytes);
@@ -183,8 +205,7 @@ unsigned alive_ranges(struct engine *engine, const struct migration *transit, st
 		ret[i].end -= begin;
 		alive += ret[i].end - ret[i].begin;
 	}
-	if (alive < bytes && (is_any_lost(engine) || lifetimes_is_unread(engine->lifetimes, begin, begin + bytes) ||
-			      is_named_unread(engine, begin, begin + bytes)))
+	if (alive < bytes && may_be_more(engine, begin, begin + bytes))
 		return all_of_it(transit, ret);
 	stats_add(STAT_dead_bytes, bytes - alive);
 	return n;

@@ -46,6 +46,8 @@ void alive_name(struct engine *engine, const struct named *named);
  */
 #define ALIVE_RANGES 32
 unsigned alive_ranges(struct engine *engine, const struct migration *transit, struct live_range *ret);
+/* Returns whether alive_ranges() would find nothing. */
+bool alive_is_none(struct engine *engine, uint32_t block_unit, uint32_t piece);
 /* Returns whether these parts are the whole piece. */
 bool alive_is_all(const struct migration *transit, const struct live_range *parts, unsigned n);
 /* What is dead is overwritten with this byte (policy.h, POLICY_CONTENTS_POISON). */

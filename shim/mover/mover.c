@@ -77,7 +77,7 @@ static void mover_end(struct engine *engine)
 	migrate_abandon(engine);
 	while (deferred_map_map(engine))
 		;
-	quiesce_resume(engine);
+	quiesce_resume(engine, true);
 	link_close(engine);
 	atomic_store(&engine->channel.dead, true);
 	count_alive(engine, false);
@@ -115,10 +115,9 @@ static enum sw_status mover_obey(struct engine *engine, enum engine_order order,
 		return quiesce_suspend(engine, bytes);
 	case ORDER_RESUME:
 		*bytes = engine->quiesce.suspended ? engine->quiesce.suspended_bytes : 0;
-		quiesce_resume(engine);
 		/* Everything is on the host now, so earlier measurements of whether moving pays are void. */
 		trial_init(&engine->governor.trial);
-		return SW_OK;
+		return quiesce_resume(engine, false);
 	case ORDER_ROOM: {
 		enum sw_status status = quiesce_make_room(engine, *bytes);
 		*bytes = engine->stats.moved_out - before;
@@ -200,7 +199,7 @@ static bool take_order(struct engine *engine)
 	lock_drop(&engine->channel.lock);
 	/* The thread that gave the order got the answer that nothing is suspended. */
 	if (left && order == ORDER_SUSPEND && status == SW_OK)
-		quiesce_resume(engine);
+		quiesce_resume(engine, false);
 	return order == ORDER_STOP;
 }
 
@@ -343,6 +342,7 @@ static bool mover_work(struct engine *engine)
 		schedule_leave(engine, false);
 	}
 	recall_run(engine);
+	unbacked_serve(engine);
 	schedule_ahead(engine);
 	/* A submission that may touch anything waits until everything is mapped. */
 	while ((atomic_load(&engine->channel.everything.waits) || heap_has_given(engine->heap) ||

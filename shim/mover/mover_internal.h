@@ -42,6 +42,7 @@
 #include "shim/mover/piece.h"
 #include "shim/mover/recall.h"
 #include "shim/mover/deferred_map.h"
+#include "shim/mover/unbacked.h"
 #include "shim/mover/fault_report.h"
 #include "shim/mover/move_stats.h"
 #include "shim/mover/pte_contention.h"
@@ -86,6 +87,7 @@ struct engine {
 	struct intake intake;
 	struct progress progress;
 	struct quiesce quiesce;
+	struct unbacked unbacked;
 	struct recall recall;
 	struct tracking tracking;
 	struct move_governor governor;

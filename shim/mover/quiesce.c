@@ -241,8 +241,10 @@ void quiesce_keep_closed(struct engine *engine)
 	lock_drop(&mover_state.quiescing.lock);
 }
 
-void quiesce_resume(struct engine *engine)
+enum sw_status quiesce_resume(struct engine *engine, bool by_force)
 {
+	if (engine->quiesce.suspended && !unbacked_give(engine) && !by_force)
+		return SW_NO_MEMORY;
 	lock_take(&mover_state.quiescing.lock);
 	if (engine->quiesce.suspended) {
 		engine->quiesce.suspended = false;
@@ -252,6 +254,7 @@ void quiesce_resume(struct engine *engine)
 		open_locked();
 	}
 	lock_drop(&mover_state.quiescing.lock);
+	return SW_OK;
 }
 
 /* ---- what to move ---- */

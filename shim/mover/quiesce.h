@@ -62,8 +62,12 @@ void quiesce_open(struct engine *engine);
  * Locking: drops QUIESCE.
  */
 void quiesce_keep_closed(struct engine *engine);
-/* Ends the suspension of this engine, if it is suspended. Locking: takes and drops QUIESCE. */
-void quiesce_resume(struct engine *engine);
+/*
+ * Ends the suspension of this engine, if it is suspended. Returns NO_MEMORY if there is no memory for all pieces that
+ * have none; it stays suspended then. by_force: it ends in any case; what has no memory has no address any more.
+ * Locking: takes and drops HEAP, then QUIESCE.
+ */
+enum sw_status quiesce_resume(struct engine *engine, bool by_force);
 /*
  * In a gap: begins to evict one piece for what is needed at submission `when`, preferably one of `units` units. Returns
  * false if nothing can be evicted. May return true without having begun a move, if there is no host memory before the
@@ -82,7 +86,7 @@ void quiesce_finish(struct engine *engine);
 /*
  * Evicts everything and keeps the gate closed. *ret_bytes: device memory given back. Returns SW_BUSY if no safe point
  * came, SW_NO_MEMORY or SW_NO_HOST_MEMORY if the host cannot hold it, SW_DRIVER if the driver refused; nothing is
- * suspended then.
+ * suspended then, unless there is no memory any more for what is dead: then quiesce_resume() must succeed first.
  */
 enum sw_status quiesce_suspend(struct engine *engine, uint64_t *ret_bytes);
 /* Evicts `bytes`. Returns SW_BUSY if no safe point came, SW_NOT_SUPPORTED if nothing may move now. */

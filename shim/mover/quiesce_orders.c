@@ -11,15 +11,21 @@
 
 /*
  * Returns whether the piece should leave its place. Returns false if it is on the host, on a peer that goes on lending,
- * or gone.
+ * or gone. but_dead: also if nothing is alive in it.
  */
-static bool should_leave(struct engine *engine, uint32_t piece)
+static bool should_go(struct engine *engine, uint32_t piece, bool but_dead)
 {
 	enum chunk_place place;
 	uint32_t units, block;
 
 	return heap_piece(engine->heap, piece, &units, &place, &block) &&
-	       (place == CHUNK_DEVICE || (place == CHUNK_PEER && atomic_load(&engine->quiesce.is_away)));
+	       (place == CHUNK_DEVICE || (place == CHUNK_PEER && atomic_load(&engine->quiesce.is_away))) &&
+	       !(but_dead && alive_is_none(engine, block, piece));
+}
+
+static bool should_leave(struct engine *engine, uint32_t piece)
+{
+	return should_go(engine, piece, false);
 }
 
 /* Logs what the party that lent the GPU does not get back. */
@@ -50,17 +56,18 @@ static enum sw_status why_not(struct engine *engine, uint32_t piece, enum migrat
 
 /*
  * Evicts pieces until `bytes` are free; also pieces on peers, if they no longer lend (heap_lend). Those go to the host
- * directly, because the device may have no room for them. Returns the obstacle: SW_NO_MEMORY for the host budget,
- * SW_NO_HOST_MEMORY for memory of the system or of the library, SW_DRIVER for the driver.
+ * directly, because the device may have no room for them. but_dead: except those in which nothing is alive. Returns the
+ * obstacle: SW_NO_MEMORY for the host budget, SW_NO_HOST_MEMORY for memory of the system or of the library, SW_DRIVER for
+ * the driver.
  */
-static enum sw_status all_out(struct engine *engine, uint64_t bytes)
+static enum sw_status all_out(struct engine *engine, uint64_t bytes, bool but_dead)
 {
 	struct piece_list list = piece_list_all(engine, true);
 	uint64_t before = engine->stats.moved_out;
 	enum sw_status status = list.at ? SW_OK : SW_NO_HOST_MEMORY;
 	for (unsigned i = 0; i < list.n && engine->stats.moved_out - before + engine->moves.out.bytes < bytes &&
 			     !atomic_load(&engine->channel.dead);) {
-		if (!should_leave(engine, list.at[i])) {
+		if (!should_go(engine, list.at[i], but_dead)) {
 			i++;
 			continue;
 		}
@@ -147,11 +154,25 @@ enum sw_status quiesce_suspend(struct engine *engine, uint64_t *ret_bytes)
 	heap_lend(engine->heap, false);
 	atomic_store(&engine->quiesce.is_away, true);
 	enum sw_status status = SW_OK;
-	for (unsigned turn = 0; turn < TURNS && status == SW_OK; turn++)
-		status = all_out(engine, UINT64_MAX);
+	for (unsigned turn = 0; turn < TURNS && status == SW_OK; turn++) {
+		/* What is dead leaves while nothing is copied, because mappings change faster then (link.c). */
+		status = all_out(engine, UINT64_MAX, !engine->poisons);
+		if (status == SW_OK)
+			unbacked_take(engine);
+	}
+	/* What could not leave without memory of the host leaves as everything else. */
+	if (status == SW_OK)
+		status = all_out(engine, UINT64_MAX, false);
 	engine->stats.why_out = TRACE_WHY_ROOM;
 	if (status == SW_OK)
 		status = give_to_driver(engine);
+	if (status != SW_OK && !unbacked_give(engine)) {
+		/* Others have taken what was given back: the gate must not open before there is memory again. */
+		log_line("what was given back is not there any more; work waits until it can be had (spillway resume)");
+		*ret_bytes = 0;
+		quiesce_keep_closed(engine);
+		return status;
+	}
 	if (status != SW_OK) {
 		/* Evicted memory is fetched again as it is used. */
 		atomic_store(&engine->quiesce.is_away, false);
@@ -174,7 +195,7 @@ enum sw_status quiesce_make_room(struct engine *engine, uint64_t bytes)
 		return SW_NOT_SUPPORTED;
 	if (!link_open(engine) || !quiesce_close(engine, false))
 		return SW_BUSY;
-	all_out(engine, bytes);
+	all_out(engine, bytes, false);
 	quiesce_open(engine);
 	heap_trim(engine->heap, 0, heap_idle_host(engine->heap));
 	return SW_OK;

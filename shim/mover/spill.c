@@ -285,6 +285,7 @@ static enum sw_status ask_all(enum engine_order order, uint64_t *ret_bytes)
 {
 	enum sw_status status = SW_NOT_SUPPORTED;
 	uint64_t sum = 0;
+	bool stays = false;
 
 	for (unsigned i = 0; i < DEVICE_MOST; i++) {
 		struct engine *engine = atomic_load(&mover_state.spill.engines[i]);
@@ -298,9 +299,13 @@ static enum sw_status ask_all(enum engine_order order, uint64_t *ret_bytes)
 					 : engine_ask(engine, order, NULL, 0, SUSPEND_MS, &bytes);
 		if (one != SW_OK && order == ORDER_SUSPEND)
 			return one;
+		/* If one engine stays suspended, the gate stays closed. */
+		stays |= one == SW_NO_MEMORY && order == ORDER_RESUME;
 		status = status == SW_OK ? SW_OK : one;
 		sum += bytes;
 	}
+	if (stays)
+		return SW_NO_MEMORY;
 	if (status == SW_OK && ret_bytes)
 		*ret_bytes = sum;
 	return status;

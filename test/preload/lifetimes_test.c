@@ -275,7 +275,9 @@ static void what_is_dead_is_not_copied(void **state)
 		return;
 	torch_run(dying);
 	torch_run(dying_beside_a_job);
-	torch_run(dying_is_seen);
+	folder_clear();
+	/* Memory that the driver gives out again does not hold what it held. */
+	assert_int_equal(child_run(SCENE_SETTINGS(runtime, "SIM_FILL=1"), dying_is_seen), 0);
 }
 
 /* ---- memory that was not made by the allocator ---- */

@@ -35,6 +35,12 @@ static uint64_t suspend_dead(uint64_t out)
 	return torch_dead_bytes() - dead;
 }
 
+/* The library also has a word of host memory. */
+static size_t host_mib(void)
+{
+	return sim_live().host_bytes / MIB;
+}
+
 /* ---- deaths that count ---- */
 
 static int dying_first(void)
@@ -50,11 +56,12 @@ static int dying_first(void)
 	tensor_free(&in_part);
 	tensor_fill(&alive, NULL); /* the deaths count */
 	CHECK(torch_bytes_out() == 0);
-	/* And half of what small tensors share was never born. */
+	/* And half of what small tensors share was never born. What is dead as a whole takes no memory of the host. */
 	CHECK(suspend_dead(12 * MIB) == 4 * MIB + MIB / 2 + MIB);
-	CHECK(sim_live().device_bytes == 0);
+	CHECK(sim_live().device_bytes == 0 && host_mib() == 8);
 	resume();
 	CHECK(tensor_holds(&alive) && tensor_holds(&beside));
+	CHECK(child_on_device(whole.at, whole.bytes) && host_mib() == 8);
 	/* Again, with new ones where the dead ones were. */
 	whole = tensor_new(4 * MIB, NULL);
 	in_part = tensor_new(MIB / 2, NULL);
@@ -102,6 +109,209 @@ static void what_is_dead_when_a_program_is_first_suspended_is_not_copied(void **
 	(void)state;
 	torch_run(dying_first);
 	torch_run(stepping);
+}
+
+/* ---- pieces without memory ---- */
+
+/* A tensor that is dead, in a segment of its own, and a small one that is alive; nothing has spilled. */
+static struct tensor dead_one(size_t bytes, struct tensor *ret_alive)
+{
+	torch_begin(false);
+	struct tensor tensor = tensor_new(bytes, NULL);
+	*ret_alive = tensor_new(MIB, NULL);
+	tensor_fill(&tensor, NULL);
+	tensor_free(&tensor);
+	tensor_fill(ret_alive, NULL);
+	return tensor;
+}
+
+/* The address must lead to memory of its own. */
+static void use_again(struct tensor *tensor, struct tensor *alive)
+{
+	CUdeviceptr at = tensor->at;
+
+	*tensor = tensor_new(tensor->bytes, NULL);
+	CHECK(tensor->at == at);
+	tensor_fill(tensor, NULL);
+	CHECK(tensor_holds(tensor) && tensor_holds(alive));
+	suspend();
+	resume();
+	CHECK(tensor_holds(tensor) && tensor_holds(alive) && sim_broken_rules() == 0);
+}
+
+/* Others have the device when the program goes on. */
+static int finding_the_device_full(void)
+{
+	struct tensor alive, dead = dead_one(6 * MIB, &alive);
+
+	suspend();
+	CHECK(host_mib() == 2);
+	sim_switch("MEMORY", 2 * MIB);
+	resume();
+	CHECK(host_mib() == 8 && !child_on_device(dead.at, dead.bytes));
+	sim_switch("MEMORY", 256 * MIB);
+	use_again(&dead, &alive);
+	return 0;
+}
+
+/* And the system pins no more: it stays suspended, until there is memory. */
+static int finding_no_memory(void)
+{
+	struct tensor alive, dead = dead_one(6 * MIB, &alive);
+
+	suspend();
+	sim_switch("MEMORY", 2 * MIB);
+	sim_switch("HOST_MEMORY", sim_live().host_bytes);
+	for (unsigned i = 0; i < 3; i++)
+		CHECK(spillway_resume() == -ENOMEM);
+	CHECK(spillway_suspend() == 0);
+	sim_switch("HOST_MEMORY", 512 * MIB);
+	resume();
+	use_again(&dead, &alive);
+	return 0;
+}
+
+/* The host budget has room for what is alive, not for what is dead: nothing is suspended, and nothing is lost. */
+static int having_no_host_budget(void)
+{
+	struct tensor alive, dead = dead_one(14 * MIB, &alive);
+
+	CHECK(spillway_suspend() == -ENOMEM);
+	CHECK(tensor_holds(&alive));
+	struct tensor again = tensor_new(dead.bytes, NULL);
+	CHECK(again.at == dead.at);
+	tensor_fill(&again, NULL);
+	CHECK(tensor_holds(&again) && tensor_holds(&alive));
+	return 0;
+}
+
+/* All calls of that entry point from now on, so many times; 0: no more of them. */
+static void refuse(const char *name, unsigned times)
+{
+	CUdevice device;
+
+	sim_fail_then("cuDeviceGet", 1, CUDA_ERROR_UNKNOWN, name, times);
+	CHECK(cu.cuDeviceGet(&device, 0) == CUDA_ERROR_UNKNOWN);
+}
+
+/* The driver does not take back what it should: nothing is suspended. */
+static int having_a_driver_that_takes_nothing(void)
+{
+	struct tensor alive, dead = dead_one(6 * MIB, &alive);
+
+	refuse("cuMemRelease", 1000000);
+	CHECK(spillway_suspend() == -EIO);
+	refuse("cuMemRelease", 0);
+	CHECK(tensor_holds(&alive));
+	use_again(&dead, &alive);
+	return 0;
+}
+
+/* Nor does it map what it has made for what was dead: it lies on the host then. */
+static int having_a_driver_that_does_not_map(const char *call, unsigned times)
+{
+	struct tensor alive, dead = dead_one(6 * MIB, &alive);
+
+	suspend();
+	usleep(50000); /* what is alive is mapped on the host */
+	refuse(call, times);
+	resume();
+	refuse(call, 0);
+	use_again(&dead, &alive);
+	return 0;
+}
+
+static int not_mapping(void)
+{
+	return having_a_driver_that_does_not_map("cuMemMap", 1);
+}
+
+static int not_opening(void)
+{
+	return having_a_driver_that_does_not_map("cuMemSetAccess", 1);
+}
+
+static int not_making(void)
+{
+	return having_a_driver_that_does_not_map("cuMemCreate", 1);
+}
+
+/* While it is suspended, a block without memory is pinned. */
+static int pinning(void)
+{
+	struct tensor alive, dead = dead_one(6 * MIB, &alive), more = tensor_new(8 * MIB, NULL);
+
+	tensor_fill(&more, NULL);
+	tensor_free(&more);
+	tensor_fill(&alive, NULL);
+	suspend();
+	CHECK(host_mib() == 2 && sim_live().device_bytes == 0);
+	CHECK(spillway_pin(own_pointer(more.at)) == 0);
+	/* What a thread waits for lies on the host, and the rest with it. */
+	CHECK(host_mib() == 16 && sim_live().device_bytes == 0);
+	resume();
+	CHECK(spillway_unpin(own_pointer(more.at)) == 0);
+	use_again(&dead, &alive);
+	tensor_free(&dead);
+	return 0;
+}
+
+static int freeing(void)
+{
+	struct tensor alive, dead = dead_one(6 * MIB, &alive);
+	CUdeviceptr at;
+
+	suspend();
+	CHECK(host_mib() == 2);
+	torch->empty_cache(torch_cache);
+	CHECK(sim_live().device_bytes == 0);
+	/* Its address can be given out again. */
+	at = child_alloc(6 * MIB);
+	MUST(cu.cuMemFree_v2(at));
+	resume();
+	CHECK(tensor_holds(&alive));
+	dead = tensor_new(6 * MIB, NULL);
+	tensor_fill(&dead, NULL);
+	CHECK(tensor_holds(&dead) && tensor_holds(&alive) && sim_broken_rules() == 0);
+	return 0;
+}
+
+/* It ends as it is. */
+static int ending(void)
+{
+	struct tensor alive;
+
+	dead_one(6 * MIB, &alive);
+	suspend();
+	return 0;
+}
+
+static void run_with(const char *set, int (*part)(void))
+{
+	const char *const settings[] = {
+	    "SIM_MEMORY=256MiB", "SIM_HOST_MEMORY=512MiB", "SIM_MAP_WAITS=3", set, runtime, NULL};
+
+	folder_clear();
+	assert_int_equal(child_run(settings, part), 0);
+}
+
+static void what_is_dead_has_no_memory_while_suspended_and_its_own_afterwards(void **state)
+{
+	char set[160];
+
+	(void)state;
+	torch_run(finding_the_device_full);
+	torch_run(finding_no_memory);
+	torch_run(having_a_driver_that_takes_nothing);
+	torch_run(not_mapping);
+	torch_run(not_opening);
+	torch_run(not_making);
+	torch_run(pinning);
+	torch_run(freeing);
+	torch_run(ending);
+	snprintf(set, sizeof(set), "SPILLWAY_SET=device.budget=32MiB,host.budget=8MiB,report.summary=no,spill.mode=%s",
+		 scene_mode());
+	run_with(set, having_no_host_budget);
 }
 
 /* ---- deaths that do not ---- */
@@ -373,6 +583,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup_teardown(what_is_dead_when_a_program_is_first_suspended_is_not_copied, folder_make,
 					    folder_remove),
+	    cmocka_unit_test_setup_teardown(what_is_dead_has_no_memory_while_suspended_and_its_own_afterwards,
+					    folder_make, folder_remove),
 	    cmocka_unit_test_setup_teardown(what_a_suspension_finds_half_restored_is_preserved, folder_make,
 					    folder_remove),
 	    cmocka_unit_test_setup_teardown(what_is_submitted_around_a_suspension_finds_and_leaves_what_it_should,

@@ -1,0 +1,144 @@
+/*
+ * Pieces without memory. A piece in which nothing is alive would need host memory only to have an address that leads
+ * somewhere, and mapping that takes 8 us a MiB (docs/facts.md, Host memory), half as long as a copy. While the process
+ * is suspended no address is used. So its memory goes back to the driver, and it gets new memory when the process goes
+ * on, before the gate opens: from the device, where 128 MiB take 50 us (Mapping), or, if others have the device by then, from the
+ * host. The host budget is charged for it all the time, so that only the system itself can refuse that; then the
+ * process stays suspended.
+ *
+ * To the heap such a piece is moving: its block can be freed, and whoever wants to pin it waits.
+ */
+#include "shim/base/log.h"
+#include "shim/mover/mover_internal.h"
+#include "shim/stats/stats.h"
+
+#include <stdlib.h>
+
+static bool make_room(struct unbacked *list)
+{
+	unsigned room = list->room ? 2 * list->room : 64;
+	struct migration *longer = list->n < list->room ? list->at : realloc(list->at, room * sizeof(*longer));
+
+	if (longer && list->n == list->room)
+		list->room = room;
+	list->at = longer ? longer : list->at;
+	return longer != NULL;
+}
+
+/* ---- taking ---- */
+
+/* Takes the memory of one piece away, unless something is alive in it, or the driver refuses. */
+static void take_one(struct engine *engine, uint32_t piece)
+{
+	struct live_range alive[ALIVE_RANGES];
+	struct move move = {.begun = clock_now()};
+	struct migration *transit = &move.transit;
+
+	if (migration_begin_unbacked(engine->heap, piece, transit) != SW_OK)
+		return;
+	if (!alive_is_none(engine, transit->block_unit, piece) || alive_ranges(engine, transit, alive) != 0 ||
+	    migration_unmap(transit) != CUDA_SUCCESS) {
+		migration_end(engine->heap, transit);
+		return;
+	}
+	move_stats_begin(engine, &move);
+	move_stats_moved(engine, &move);
+	migration_exchange(engine->heap, transit);
+	move_stats_end(engine, &move, false);
+	/* As for all pieces of a suspended process, no submission waits for it: the gate is closed. */
+	piece_set_where(engine, transit, BLOCK_STATE_HOST);
+	plan_set(engine->plan, piece, transit->units, PLAN_MOVING);
+	engine->unbacked.at[engine->unbacked.n++] = *transit;
+}
+
+void unbacked_take(struct engine *engine)
+{
+	struct piece_list list;
+
+	/* What is dead is to be overwritten, which takes memory. */
+	if (engine->poisons)
+		return;
+	list = piece_list_all(engine, true);
+	for (unsigned i = 0; i < list.n && make_room(&engine->unbacked); i++)
+		take_one(engine, list.at[i]);
+	free(list.at);
+}
+
+/* ---- giving ---- */
+
+static bool turn(struct engine *engine, struct migration *transit)
+{
+	enum sw_status status = migration_turn(engine->heap, true, transit);
+
+	if (status == SW_NO_MEMORY && heap_make_spare(engine->heap, CHUNK_DEVICE, transit->units) == SW_OK)
+		status = migration_turn(engine->heap, true, transit);
+	return status == SW_OK;
+}
+
+static bool give_device(struct engine *engine, struct migration *transit)
+{
+	struct move move = {.begun = clock_now()};
+
+	if (!turn(engine, transit))
+		return false;
+	if (migration_map(engine->heap, transit, true) != CUDA_SUCCESS) {
+		heap_give_spare(engine->heap, transit);
+		return false;
+	}
+	move.transit = *transit;
+	move_stats_begin(engine, &move);
+	move_stats_moved(engine, &move);
+	move_stats_end(engine, &move, false);
+	stats_add(STAT_dead_bytes, migration_bytes(transit));
+	migration_exchange(engine->heap, transit);
+	piece_arrived(engine, transit, BLOCK_STATE_DEVICE, false);
+	return true;
+}
+
+static bool give_host(struct engine *engine, struct migration *transit)
+{
+	if (migration_back(engine->heap, transit) != SW_OK ||
+	    migration_map(engine->heap, transit, false) != CUDA_SUCCESS)
+		return false;
+	piece_arrived(engine, transit, BLOCK_STATE_HOST, false);
+	return true;
+}
+
+/* Ends the piece if its block was freed. */
+static bool give_up(struct engine *engine, struct migration *transit)
+{
+	if (!migration_is_given(engine->heap, transit))
+		return false;
+	migration_end(engine->heap, transit);
+	piece_tell_plan(engine, transit->piece);
+	return true;
+}
+
+static bool give_all(struct engine *engine, bool device, bool host)
+{
+	struct unbacked *list = &engine->unbacked;
+	unsigned kept = 0;
+
+	for (unsigned i = 0; i < list->n; i++) {
+		struct migration *transit = &list->at[i];
+
+		if (!give_up(engine, transit) && !(device && give_device(engine, transit)) &&
+		    !(host && give_host(engine, transit)))
+			list->at[kept++] = *transit;
+	}
+	list->n = kept;
+	return !kept;
+}
+
+bool unbacked_give(struct engine *engine)
+{
+	return give_all(engine, true, false) || give_all(engine, false, true);
+}
+
+void unbacked_serve(struct engine *engine)
+{
+	bool awaited = heap_is_awaited(engine->heap);
+
+	if (engine->unbacked.n && (awaited || heap_has_given(engine->heap)))
+		give_all(engine, false, awaited);
+}

@@ -1,0 +1,36 @@
+/*
+ * unbacked.h: pieces without memory while the process is suspended, because nothing in them need be kept. Only the
+ * mover's thread may call these functions.
+ */
+#ifndef SPILLWAY_UNBACKED_H
+#define SPILLWAY_UNBACKED_H
+
+#include "shim/heap/migration.h"
+
+#include <stdbool.h>
+
+struct engine;
+
+/* Only the mover's thread may touch it. */
+struct unbacked {
+	struct migration *at;
+	unsigned n, room;
+};
+
+/*
+ * In the gap of a suspension: takes the memory away from every piece on the device in which nothing is alive. What
+ * cannot be treated so stays as it is. Locking: takes HEAP.
+ */
+void unbacked_take(struct engine *engine);
+/*
+ * Gives all of them memory again, of the device if it has any, else of the host. Returns false if there is none of
+ * either for some of them, which stay in the list. The gate must be closed. Locking: takes HEAP.
+ */
+bool unbacked_give(struct engine *engine);
+/*
+ * To be called regularly: gives up those whose blocks were freed, and gives all of them host memory if a thread waits
+ * for one, to pin it. Locking: takes HEAP.
+ */
+void unbacked_serve(struct engine *engine);
+
+#endif
