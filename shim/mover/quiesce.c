@@ -243,8 +243,12 @@ void quiesce_keep_closed(struct engine *engine)
 
 enum sw_status quiesce_resume(struct engine *engine, bool by_force)
 {
-	if (engine->quiesce.suspended && !unbacked_give(engine) && !by_force)
-		return SW_NO_MEMORY;
+	if (engine->quiesce.suspended) {
+		while (deferred_map_map(engine))
+			;
+		if (!unbacked_give(engine) && !by_force)
+			return SW_NO_MEMORY;
+	}
 	lock_take(&mover_state.quiescing.lock);
 	if (engine->quiesce.suspended) {
 		engine->quiesce.suspended = false;
@@ -389,12 +393,17 @@ static bool unmap_early(struct engine *engine, struct wishes *wishes)
 	return wishes->early < wishes->n && deferred_map_unmap_early(engine, wishes->at[wishes->early++].piece);
 }
 
+void quiesce_finish_copies(struct engine *engine, bool maps)
+{
+	while ((engine->moves.out.n || engine->moves.in.n) && !atomic_load(&engine->channel.dead))
+		if (!migrate_finish(engine) && !(maps && deferred_map_map(engine)))
+			quiesce_nap(engine);
+}
+
 void quiesce_finish(struct engine *engine)
 {
 	deferred_map_give_up_early(engine);
-	while ((engine->moves.out.n || engine->moves.in.n) && !atomic_load(&engine->channel.dead))
-		if (!migrate_finish(engine) && !deferred_map_map(engine))
-			quiesce_nap(engine);
+	quiesce_finish_copies(engine, true);
 	while (deferred_map_map(engine))
 		;
 	forgive_refused(engine);

@@ -56,14 +56,16 @@ static enum sw_status why_not(struct engine *engine, uint32_t piece, enum migrat
 
 /*
  * Evicts pieces until `bytes` are free; also pieces on peers, if they no longer lend (heap_lend). Those go to the host
- * directly, because the device may have no room for them. but_dead: except those in which nothing is alive. Returns the
- * obstacle: SW_NO_MEMORY for the host budget, SW_NO_HOST_MEMORY for memory of the system or of the library, SW_DRIVER for
- * the driver.
+ * directly, because the device may have no room for them. If the process is about to be suspended, they are not mapped
+ * there: the party that waits for the device need not wait for that, and the mover has time for it afterwards.
+ * but_dead: except those in which nothing is alive. Returns the obstacle: SW_NO_MEMORY for the host budget,
+ * SW_NO_HOST_MEMORY for memory of the system or of the library, SW_DRIVER for the driver.
  */
 static enum sw_status all_out(struct engine *engine, uint64_t bytes, bool but_dead)
 {
 	struct piece_list list = piece_list_all(engine, true);
 	uint64_t before = engine->stats.moved_out;
+	bool maps = !atomic_load(&engine->quiesce.is_away);
 	enum sw_status status = list.at ? SW_OK : SW_NO_HOST_MEMORY;
 	for (unsigned i = 0; i < list.n && engine->stats.moved_out - before + engine->moves.out.bytes < bytes &&
 			     !atomic_load(&engine->channel.dead);) {
@@ -83,10 +85,13 @@ static enum sw_status all_out(struct engine *engine, uint64_t bytes, bool but_de
 				break;
 			continue;
 		}
-		if (!migrate_finish(engine) && !deferred_map_map(engine))
+		if (!migrate_finish(engine) && !(maps && deferred_map_map(engine)))
 			quiesce_nap(engine);
 	}
-	quiesce_finish(engine);
+	if (maps)
+		quiesce_finish(engine);
+	else
+		quiesce_finish_copies(engine, false);
 	free(list.at);
 	return atomic_load(&engine->channel.dead) ? SW_DRIVER : status;
 }
@@ -166,6 +171,8 @@ enum sw_status quiesce_suspend(struct engine *engine, uint64_t *ret_bytes)
 	engine->stats.why_out = TRACE_WHY_ROOM;
 	if (status == SW_OK)
 		status = give_to_driver(engine);
+	if (status != SW_OK)
+		quiesce_finish(engine);
 	if (status != SW_OK && !unbacked_give(engine)) {
 		/* Others have taken what was given back: the gate must not open before there is memory again. */
 		log_line("what was given back is not there any more; work waits until it can be had (spillway resume)");

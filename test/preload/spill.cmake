@@ -164,9 +164,10 @@ foreach(test lifetimes_test lifetimes_late_test)
   spill_mode_test(${test} torch_help.c typed_alloc_help.c figures_help.c folder.c $<TARGET_OBJECTS:fake_torch_open>)
   add_dependencies(${test} fake_torch)
 endforeach()
-spill_moving_test(suspend_dead_test torch_help.c typed_alloc_help.c figures_help.c folder.c
-                  $<TARGET_OBJECTS:fake_torch_open>)
-add_dependencies(suspend_dead_test fake_torch)
+foreach(test suspend_dead_test suspend_map_test)
+  spill_moving_test(${test} torch_help.c typed_alloc_help.c figures_help.c folder.c $<TARGET_OBJECTS:fake_torch_open>)
+  add_dependencies(${test} fake_torch)
+endforeach()
 # Made-up programs with twice the budget. TEST_SEED in the environment: of every run.
 add_executable(torch_random torch_random.c torch_random_op.c ${TROUBLE} $<TARGET_OBJECTS:fake_torch_open>)
 set_target_properties(torch_random PROPERTIES ENABLE_EXPORTS ON)
