@@ -126,7 +126,11 @@ if sys.argv[1] == "hold":
     for i in range(100000):
         time.sleep(0.01)
         print(f"each {i + 1} 10 0", flush=True)
+paused = "pause" in sys.argv
 for i in range(3 + int([a for a in sys.argv if a.isdigit()][-1])):
+    if paused:
+        print("alive", 1 << 30, flush=True)
+        time.sleep(0.2)
     print(f"each {i + 1} {usual * (10 if i == 0 else 3 if i == 1 and small else 1)} {8 - i / 100 + wrong}", flush=True)
 print("gpt: reserved 15000 MiB")
 if small:
@@ -215,6 +219,9 @@ class Whole(unittest.TestCase):
             self.assertEqual(len(self.row(text, f"10 GiB, {time} time: suspend / link")), 6)
             self.assertEqual(len(self.row(text, f"10 GiB, {time} time: resume / link")), 6)
         self.assertEqual(self.row(text, "10 GiB: every byte")[4], "pass")
+        for time in "first", "second", "third":
+            self.assertEqual(len(self.row(text, f"gpt at a step's end, exact, {time} time: suspend")), 6)
+        self.assertEqual(self.row(text, "gpt suspended between steps, exact: losses equal")[4], "pass")
 
     def test_no_time_is_no_result(self):
         code, text = self.run_bars("gpt", "--seconds", "1")

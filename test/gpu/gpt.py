@@ -1,8 +1,9 @@
-"""A GPT training job: python gpt.py WIDTH LAYERS BATCH STEPS [each] [deterministic], e.g. 1536 16 8 18.
+"""A GPT training job: python gpt.py WIDTH LAYERS BATCH STEPS [each] [deterministic] [pause], e.g. 1536 16 8 18.
 
 Prints the median time of the last half of the steps (each synchronised), the last loss, and what the framework reserved
 ("need"). With "each" also a line "each STEP MILLISECONDS LOSS" after every step, from the first one on.
 With "deterministic" only kernels that always add in the same order: losses of two runs are equal bit for bit.
+With "pause" also a line "alive BYTES" after every step, and then a second in which it does nothing.
 """
 import os
 import statistics
@@ -14,7 +15,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 width, layers, batch, steps = (int(a) for a in sys.argv[1:5])
-each = "each" in sys.argv[5:]
+each, pause = "each" in sys.argv[5:], "pause" in sys.argv[5:]
 length, vocabulary = 1024, 8192
 if "deterministic" in sys.argv[5:]:
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # torch asks for it
@@ -61,6 +62,9 @@ for i in range(3 + steps):
     times.append(time.perf_counter() - start)
     if each:
         print(f"each {i + 1} {times[-1] * 1e3:.2f} {loss.item():.9g}", flush=True)
+    if pause:
+        print(f"alive {torch.cuda.memory_allocated()}", flush=True)
+        time.sleep(1)
 median = statistics.median(times[-(steps // 2):])
 reserved = torch.cuda.max_memory_reserved() >> 20
 print(f"gpt {width}x{layers} batch {batch}: {median * 1e3:.1f} ms/step, loss {loss.item():.9f}, reserved {reserved} MiB", flush=True)

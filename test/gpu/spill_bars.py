@@ -9,7 +9,7 @@
   fits     a job that fits, engine ready, against native
   launch   what a launch costs more under pressure
   first    the first steps that spill, against static, some runs of each in turn
-  suspend  10 GiB suspended and resumed; a training job suspended and resumed
+  suspend  10 GiB suspended and resumed; a training job suspended and resumed, between steps and within one
 
 Oversubscription is by Spillway's device.budget alone. Rows and exit status: parts.py.
 """
@@ -34,7 +34,7 @@ PINNING = 200.0  # ms per GiB, likewise
 
 class Bench(parts.Parts):
     PARTS = {"rate": 40, "gpt": 330, "bits": 200, "jobs": 400, "graph": 120, "random": 120, "fits": 150, "launch": 90,
-             "first": 150, "suspend": 150}
+             "first": 150, "suspend": 250}
 
     def __init__(self, options):
         super().__init__(options)

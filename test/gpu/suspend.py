@@ -1,4 +1,6 @@
-"""Suspend and resume, of memory alone (how long it takes) and of a training job (does it go on with the same losses)."""
+"""Suspend and resume, of memory alone (how long it takes) and of a training job (does it go on with the same losses;
+how long does it take between two steps, when little of what it has reserved is alive)."""
+import json
 import os
 import statistics
 import subprocess
@@ -165,6 +167,71 @@ def training_bars(bench):
             bench.losses(f"gpt suspended {mode}", natives, bars.steps_of(job.output()))
 
 
+def counters_of(bench, job):
+    """What has moved so far; {} when nobody says."""
+    tool = [bench.tool("spillway"), "top", "--once", "--json"]
+    try:
+        answer = subprocess.run(tool, capture_output=True, text=True, timeout=WAIT, stdin=subprocess.DEVNULL)
+        processes = json.loads(answer.stdout)["processes"]
+    except (OSError, ValueError, KeyError, subprocess.TimeoutExpired):
+        return {}
+    return next((process["counters"] for process in processes if process.get("pid") == job.child.pid), {})
+
+
+def cycle_between_steps(bench, job, name, bar):
+    """One suspend right after a step, and a resume; False if it did not work."""
+    before, held = counters_of(bench, job), used_mib()  # takes a while, and little leaves meanwhile
+    n = len(job.step_times())
+    if not job.wait_steps(n + 1):
+        bench.add(f"{name}: suspend", None, bar, "the job did not go on")
+        return False
+    time.sleep(0.1)  # it has said what is alive, and does nothing for a while
+    alive = [int(line.split()[1]) for _, line in list(job.lines) if line.startswith("alive ")][-1:]
+    took, good = command(bench, "suspend", job)
+    if not good:
+        bench.add(f"{name}: suspend", None, bar, "the tool failed")
+        return False
+    after, left = counters_of(bench, job), used_mib()
+    moved, dead = (after.get(key, 0) - before.get(key, 0) for key in ("moved_out_bytes", "dead_bytes"))
+    bench.add(f"{name}: suspend", took, bar, f"{(moved - dead) / (1 << 30):.2f} of {moved / (1 << 30):.2f} GiB copied; "
+              f"{held} -> {left} MiB in use on the GPU", unit=" s")
+    if alive and moved:
+        bench.add(f"{name}: copied / alive", (moved - dead) / alive[0], 1.1, f"alive: {alive[0] / (1 << 30):.2f} GiB")
+    n, start = len(job.step_times()), time.monotonic()
+    took, good = command(bench, "resume", job)
+    if not good or not job.wait_steps(n + 2):
+        bench.add(f"{name}: resume", None, None, "the tool failed, or the job did not go on")
+        return False
+    bench.add(f"{name}: resume", took, None, f"{job.step_times()[n] - start:.2f} s until the end of the next step, of "
+              "which it pauses up to 1", unit=" s")
+    return True
+
+
+def step_end_bars(bench):
+    """A job with room for all of it, so that nothing has spilled before the first suspension. Between its steps, a
+    quarter of what it has reserved is alive. The first time host memory is pinned as well, which the bar leaves aside."""
+    natives = bench.native("gpt with deterministic kernels", bench.deterministic_command())
+    if len(natives) < 2:
+        return
+    for mode in bench.options.modes:
+        environment = harness.shim_environment(bench.options.build, {"spill.mode": mode})
+        job = Job([*bench.deterministic_command(), "pause"], environment)
+        try:
+            good = job.wait_steps(4)
+            for which, bar in ("first", None), ("second", 0.15), ("third", 0.15):
+                good = good and cycle_between_steps(bench, job, f"gpt at a step's end, {mode}, {which} time", bar)
+            status = job.finish()
+        finally:
+            job.end()
+            bench.log(f"gpt suspended between steps, {mode}", job.output())
+        name = f"gpt suspended between steps, {mode}"
+        if not good or status != "ok":
+            bench.add(f"{name}: losses equal", None, 1, status, least=True)
+        else:
+            bench.losses(name, natives, bars.steps_of(job.output()))
+
+
 def bars_of(bench):
     memory_bars(bench)
+    step_end_bars(bench)
     training_bars(bench)
