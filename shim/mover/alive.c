@@ -152,13 +152,15 @@ static unsigned all_of_it(const struct migration *transit, struct live_range *re
 }
 
 /*
- * Returns the number of the latest submission if nothing runs; 0 if something may. A submission that waits has no number
- * yet.
+ * Returns the number of the latest submission if nothing runs; 0 if something may, or if it is not sure that all
+ * submissions since then have numbers. One that waits has none yet.
  */
 static uint64_t idle_since(const struct engine *engine)
 {
 	uint64_t newest = completion_newest();
 
+	if (!engine->tracking.complete || newest == engine->tracking.from)
+		return 0;
 	if (!engine->link.in_gap && (engine->progress.done < newest || !submission_is_quiet()))
 		return 0;
 	return completion_newest() == newest ? newest : 0;

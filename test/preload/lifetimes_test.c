@@ -193,13 +193,13 @@ static int dying_beside_a_job(void)
 	return own_end();
 }
 
-/* A tensor whose place is dead, and on the host, is born there. */
+/* A tensor is born in dead memory that is on the host. Memory that is dead when a process is suspended comes back. */
 static struct tensor born_on_the_host(struct tensor *before)
 {
 	bring(before);
+	torch_evict();
 	tensor_free(before);
 	let_deaths_count();
-	torch_evict();
 	struct tensor tensor = tensor_new(4 * MIB, NULL);
 	CHECK(tensor.at == before->at);
 	return tensor;
