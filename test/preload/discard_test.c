@@ -61,7 +61,7 @@ static bool is_spared(CUstream stream, CUdeviceptr block, unsigned value)
 		CHECK(spillway_discard(own_pointer(block), LARGE) == 0);
 	MUST(cu.cuStreamSynchronize(stream));
 	CHECK(spillway_unpin(own_pointer(block)) == 0);
-	own_see_out(block);
+	own_make_leave(block);
 	MUST(cu.cuMemcpyDtoH_v2(words, block, LARGE));
 	for (size_t i = 0; i < LARGE / 4; i++)
 		same += words[i] == value;

@@ -53,12 +53,17 @@ void own_empty_device(void)
 	CHECK(status == 0 && spillway_resume() == 0);
 }
 
-void own_see_out(CUdeviceptr block)
+void own_make_leave(CUdeviceptr block)
 {
 	/* There is no telling when the mover comes to it. */
 	for (int i = 0; i < 300 && !own_is_out(block); i++)
 		own_rounds(1);
 	if (!own_is_out(block))
 		own_empty_device();
+}
+
+void own_see_out(CUdeviceptr block)
+{
+	own_make_leave(block);
 	CHECK(own_is_out(block));
 }

@@ -32,5 +32,7 @@ void own_rounds(int n);
 void own_empty_device(void);
 /* Rounds until the block has left. Where moving does not pay just now, nothing leaves by itself: then it is made to. */
 void own_see_out(CUdeviceptr block);
+/* The same for a block that may be discarded: if it had to be made to leave, it may be back, with other contents. */
+void own_make_leave(CUdeviceptr block);
 
 #endif
