@@ -149,7 +149,7 @@ static void apply(struct lifetimes *lifetimes, const struct lifetimes_event *eve
 		live_map_report(lifetimes->map, event->begin, event->end);
 		break;
 	case LIFETIMES_BORN:
-		live_map_birth(lifetimes->map, event->begin, event->end, event->report);
+		live_map_birth(lifetimes->map, event->begin, event->end);
 		break;
 	case LIFETIMES_DIED:
 		live_map_death(lifetimes->map, event->begin, event->end, event->report);

@@ -28,8 +28,7 @@ enum trust {
 
 struct node {
 	uint64_t begin, end;
-	uint64_t born;   /* number of the latest submission when it was born in dead memory; 0: not known */
-	uint64_t died;   /* the same when it died; ALIVE: it has not */
+	uint64_t died;   /* number of the latest submission when it died; ALIVE: it has not */
 	uint64_t own;    /* and of the latest one of the thread that reported the death */
 	uint32_t thread; /* that thread */
 	uint32_t next;   /* in its bucket, or in the list of free nodes */
@@ -274,10 +273,9 @@ static void set_died(struct live_map *map, uint32_t node, struct live_report rep
 	count_bytes(map, &map->nodes[node], 1);
 }
 
-static void set_alive(struct live_map *map, uint32_t node, uint64_t born)
+static void set_alive(struct live_map *map, uint32_t node)
 {
 	set_died(map, node, (struct live_report){.number = ALIVE});
-	map->nodes[node].born = born;
 }
 
 /* Removes what any range has within these bounds. Returns false if there is no memory for what is left of one. */
@@ -395,25 +393,21 @@ static void distrust_part(struct live_map *map, uint64_t first, uint64_t last)
 			live_map_distrust(map, unit << UNIT_SHIFT, (unit + 1) << UNIT_SHIFT);
 }
 
-bool live_map_birth(struct live_map *map, uint64_t begin, uint64_t end, struct live_report report)
+bool live_map_birth(struct live_map *map, uint64_t begin, uint64_t end)
 {
 	uint32_t node;
-	struct node born = alive_node;
 
 	if (!is_all_reported(map, begin, end)) {
 		if (begin < end)
 			distrust_part(map, begin >> UNIT_SHIFT, (end + LIVE_MAP_UNIT - 1) >> UNIT_SHIFT);
 		return true;
 	}
-	/* Where the death of what was there does not count yet, the contents may be meant to survive. */
-	if (live_map_is_dead(map, begin, end, (struct live_now){.done = ALIVE - 1}))
-		born.born = report.number;
 	node = node_before(map, begin);
 	if (node && map->nodes[node].begin == begin && map->nodes[node].end == end) {
-		set_alive(map, node, born.born);
+		set_alive(map, node);
 		return true;
 	}
-	if (cut_out(map, begin, end) && node_add(map, begin, end, born))
+	if (cut_out(map, begin, end) && node_add(map, begin, end, alive_node))
 		return true;
 	live_map_distrust(map, 0, map->bytes);
 	return false;
@@ -465,7 +459,7 @@ static bool revive(struct live_map *map, const struct live_range *range)
 	if (is_node && map->nodes[node].died == ALIVE)
 		return false;
 	if (is_node)
-		set_alive(map, node, 0);
+		set_alive(map, node);
 	else if (!node_add(map, range->begin, range->end, alive_node))
 		live_map_distrust(map, 0, map->bytes);
 	return true;
@@ -492,9 +486,7 @@ bool live_map_name(struct live_map *map, uint64_t at, struct live_range *ret, bo
 
 static bool is_alive(const struct live_map *map, const struct node *node, struct live_now now)
 {
-	if (node->died == ALIVE)
-		return !now.idle || node->born != now.idle;
-	if (node->died > now.done)
+	if (node->died == ALIVE || node->died > now.done)
 		return true;
 	return !now.unfinished &&
 	       (!node->thread || node->thread > LIVE_MAP_THREADS || map->own[node->thread] <= node->own);

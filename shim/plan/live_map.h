@@ -10,8 +10,6 @@
  *   - from the birth of a range that covers it, until that range has died and the death counts;
  *   - from the moment when a submission names it although it is dead, until the next birth there.
  *
- * But as long as nothing was submitted since a birth in dead memory, and nothing runs, nobody can have written there.
- *
  * A death counts once everything that was submitted before it has completed, and the thread that reported it is known
  * to have submitted something since (live_map_heard): an allocator that restores an older state reports deaths and
  * births of memory whose contents must survive, and submits nothing in between. All other bytes of the block are dead:
@@ -47,7 +45,6 @@ struct live_range {
 struct live_now {
 	uint64_t done;   /* all submissions up to this one have completed */
 	bool unfinished; /* those count, too, whose thread is not known to have submitted anything since */
-	uint64_t idle;   /* nothing runs, and this is the latest submission; 0: something runs */
 };
 
 /* What is known of a report: the latest submission of all threads, and the one of the thread that reports. */
@@ -82,7 +79,7 @@ bool live_map_is_reported(const struct live_map *map, uint64_t at);
  * range that was not born as such is ignored. live_map_birth() returns false if there is no memory to remember a
  * birth; everything is distrusted then.
  */
-bool live_map_birth(struct live_map *map, uint64_t begin, uint64_t end, struct live_report report);
+bool live_map_birth(struct live_map *map, uint64_t begin, uint64_t end);
 void live_map_death(struct live_map *map, uint64_t begin, uint64_t end, struct live_report report);
 /* Records how far the thread of a report has come. */
 void live_map_heard(struct live_map *map, struct live_report report);
