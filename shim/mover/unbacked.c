@@ -2,8 +2,8 @@
  * Pieces without memory. A piece in which nothing is alive would need host memory only to have an address that leads
  * somewhere, and mapping that takes 8 us a MiB (docs/facts.md, Host memory), half as long as a copy. While the process
  * is suspended no address is used. So its memory goes back to the driver, and it gets new memory when the process goes
- * on, before the gate opens: from the device, where 128 MiB take 50 us (Mapping), or, if others have the device by then, from the
- * host. The host budget is charged for it all the time, so that only the system itself can refuse that; then the
+ * on, before the gate opens: from the device, where 128 MiB take 50 us (Mapping), or, if others have the device by then,
+ * from the host. The host budget is charged for it all the time, so that only the system itself can refuse that; then the
  * process stays suspended.
  *
  * To the heap such a piece is moving: its block can be freed, and whoever wants to pin it waits.
@@ -25,30 +25,39 @@ static bool make_room(struct unbacked *list)
 	return longer != NULL;
 }
 
+/* Counts the move of a piece, which took no copy. begun: in ns. To be called before its memory is exchanged. */
+static void count_move(struct engine *engine, const struct migration *transit, uint64_t begun)
+{
+	struct move move = {.transit = *transit, .begun = begun};
+
+	move_stats_begin(engine, &move);
+	move_stats_moved(engine, &move);
+	move_stats_end(engine, &move, false);
+}
+
 /* ---- taking ---- */
 
 /* Takes the memory of one piece away, unless something is alive in it, or the driver refuses. */
 static void take_one(struct engine *engine, uint32_t piece)
 {
 	struct live_range alive[ALIVE_RANGES];
-	struct move move = {.begun = clock_now()};
-	struct migration *transit = &move.transit;
+	uint64_t begun = clock_now();
+	struct migration transit;
 
-	if (migration_begin_unbacked(engine->heap, piece, transit) != SW_OK)
+	if (migration_begin_unbacked(engine->heap, piece, &transit) != SW_OK)
 		return;
-	if (!alive_is_none(engine, transit->block_unit, piece) || alive_ranges(engine, transit, alive) != 0 ||
-	    migration_unmap(transit) != CUDA_SUCCESS) {
-		migration_end(engine->heap, transit);
+	/* The second call counts what is not copied. */
+	if (!alive_is_none(engine, transit.block_unit, piece) || alive_ranges(engine, &transit, alive) != 0 ||
+	    migration_unmap(&transit) != CUDA_SUCCESS) {
+		migration_end(engine->heap, &transit);
 		return;
 	}
-	move_stats_begin(engine, &move);
-	move_stats_moved(engine, &move);
-	migration_exchange(engine->heap, transit);
-	move_stats_end(engine, &move, false);
+	count_move(engine, &transit, begun);
+	migration_exchange(engine->heap, &transit);
 	/* As for all pieces of a suspended process, no submission waits for it: the gate is closed. */
-	piece_set_where(engine, transit, BLOCK_STATE_HOST);
-	plan_set(engine->plan, piece, transit->units, PLAN_MOVING);
-	engine->unbacked.at[engine->unbacked.n++] = *transit;
+	piece_set_where(engine, &transit, BLOCK_STATE_HOST);
+	plan_set(engine->plan, piece, transit.units, PLAN_MOVING);
+	engine->unbacked.at[engine->unbacked.n++] = transit;
 }
 
 void unbacked_take(struct engine *engine)
@@ -77,7 +86,7 @@ static bool turn(struct engine *engine, struct migration *transit)
 
 static bool give_device(struct engine *engine, struct migration *transit)
 {
-	struct move move = {.begun = clock_now()};
+	uint64_t begun = clock_now();
 
 	if (!turn(engine, transit))
 		return false;
@@ -85,10 +94,7 @@ static bool give_device(struct engine *engine, struct migration *transit)
 		heap_give_spare(engine->heap, transit);
 		return false;
 	}
-	move.transit = *transit;
-	move_stats_begin(engine, &move);
-	move_stats_moved(engine, &move);
-	move_stats_end(engine, &move, false);
+	count_move(engine, transit, begun);
 	stats_add(STAT_dead_bytes, migration_bytes(transit));
 	migration_exchange(engine->heap, transit);
 	piece_arrived(engine, transit, BLOCK_STATE_DEVICE, false);
