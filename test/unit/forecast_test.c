@@ -212,7 +212,7 @@ static void train(struct plan *plan, unsigned steps)
 	}
 }
 
-/* Three steps are over. reports: births and deaths are known. Of the tensors, `away` are on the host. */
+/* Three steps are over. Of the tensors, `away` are on the host. */
 static struct plan *trained(uint32_t away)
 {
 	struct plan *plan = plan_new(PLAN_BESIDE_KERNELS);
@@ -247,16 +247,24 @@ static void what_will_have_to_leave_leaves_early_as_far_as_memory_lacks(void **s
 	plan_free(plan);
 }
 
-/* In the middle of a step 30 tensors are on the host that are used last on the way back, and there is no room. */
-static void what_can_stay_until_its_use_is_fetched_as_soon_as_there_is_room(void **state)
+/* The way back of a step is about to begin. */
+static struct plan *trained_half_way(void)
 {
 	struct plan *plan = trained(0);
+
+	for (uint32_t i = 1; i <= LAYERS; i++)
+		forward(plan, i);
+	return plan;
+}
+
+/* 30 tensors are on the host that are used last on the way back, and there is no room. */
+static void what_can_stay_until_its_use_is_fetched_as_soon_as_there_is_room(void **state)
+{
+	struct plan *plan = trained_half_way();
 	uint32_t piece;
 	uint64_t when;
 
 	(void)state;
-	for (uint32_t i = 1; i <= LAYERS; i++)
-		forward(plan, i);
 	for (uint32_t i = 1; i <= 30; i++)
 		plan_set(plan, i, 1, PLAN_HOST);
 	plan_set_free(plan, 0);
@@ -276,13 +284,11 @@ static void what_can_stay_until_its_use_is_fetched_as_soon_as_there_is_room(void
 
 static void what_is_needed_very_soon_is_fetched_although_there_is_no_room(void **state)
 {
-	struct plan *plan = trained(0);
+	struct plan *plan = trained_half_way();
 	uint32_t piece;
 	uint64_t when;
 
 	(void)state;
-	for (uint32_t i = 1; i <= LAYERS; i++)
-		forward(plan, i);
 	plan_set(plan, LAYERS - 10, 1, PLAN_HOST);
 	plan_set_free(plan, 0);
 	assert_true(plan_fetch(plan, 1000, &piece, &when));
