@@ -1,6 +1,6 @@
 /*
- * The forecast walks once over what followed the remembered position: the pieces that are due, and the transitions. Each
- * piece notes whether it is needed at the point of the walk.
+ * The forecast walks once over what followed the remembered position: the pieces that are due, and the transitions.
+ * Each piece notes whether it is needed at the point of the walk.
  */
 #include "shim/plan/forecast.h"
 
@@ -36,9 +36,9 @@ struct forecast_walk {
 /* From here on the walk has the piece as needed or not. */
 static void walk_set(struct forecast_walk *walk, struct piece *piece, bool needed)
 {
-	bool was = piece->round == walk->forecast->round ? piece->needed : forecast_needs(piece);
+	bool was = piece->forecast_round == walk->forecast->round ? piece->needed : forecast_needs(piece);
 
-	piece->round = walk->forecast->round;
+	piece->forecast_round = walk->forecast->round;
 	piece->needed = needed;
 	if (was != needed)
 		walk->needed += needed ? (int64_t)piece->units : -(int64_t)piece->units;

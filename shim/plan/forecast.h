@@ -5,8 +5,9 @@
  * uses.
  *
  * The need counts every piece that holds contents in device memory or on its way there: it goes down where a piece dies
- * and up where one comes to life or is named and fetched, and nothing is evicted. Where it exceeds what there is, something
- * must be evicted before; where it does not, what is fetched stays until it is used. Used by plan.c only. Pure.
+ * and up where one comes to life or is named and fetched, and nothing is evicted. Where it exceeds what there is,
+ * something must be evicted before; where it does not, what is fetched stays until it is used. Used by plan_room.c only.
+ * Pure.
  */
 #ifndef SPILLWAY_FORECAST_H
 #define SPILLWAY_FORECAST_H
@@ -41,19 +42,19 @@ void forecast_fini(struct forecast *forecast);
 void forecast_note(struct forecast *forecast, uint64_t position, uint32_t piece, bool dead);
 /*
  * Makes the forecast for what follows the remembered position `at` up to now. needed: the units that are needed now
- * (forecast_needs). If no piece died in that time, nothing reports what is alive, and there is no forecast.
+ * (forecast_needs). If no piece died or came to life in that time, nothing reports that, and there is no forecast.
  */
 void forecast_make(struct forecast *forecast, const struct pieces *pieces, uint64_t at, uint64_t needed);
 /* Ends the forecast: the program is at another place. */
 void forecast_drop(struct forecast *forecast);
 /*
- * Returns the most units that will be needed at once between two remembered positions, `at` and `until`. There must be a
- * forecast.
+ * Returns the most units that will be needed at once between two remembered positions, `at` and `until`. There must be
+ * a forecast.
  */
 int64_t forecast_most(const struct forecast *forecast, uint64_t at, uint64_t until);
 /*
- * Changes the forecast: `units` more are needed from `at` to `until`, because a piece is fetched before its use, or less
- * than 0, because a piece is evicted.
+ * Changes the forecast: `units` more are needed from `at` to `until`, because a piece is fetched before its use. Below
+ * 0: fewer are, because one is evicted.
  */
 void forecast_add(struct forecast *forecast, uint64_t at, uint64_t until, int64_t units);
 

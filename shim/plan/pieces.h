@@ -39,8 +39,8 @@ struct piece {
 	bool dead;      /* nothing in it is alive: it leaves without a copy, and comes back without one */
 	bool foretold;  /* plan_fetch() returned it, and it has not been named since */
 	bool arriving;  /* MOVING to the device */
-	bool needed;    /* at the point that the forecast of `round` has come to (forecast.c) */
-	uint32_t round;
+	bool needed;    /* at the point that a forecast has come to, if that is the one of forecast_round */
+	uint32_t forecast_round;
 	uint32_t ahead; /* round of the plan in which it was prefetched; 0: it was not, or it has been named since */
 };
 

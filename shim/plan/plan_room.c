@@ -1,6 +1,6 @@
 /*
- * Whether there is room: what the plan needs of device memory now and in the rest of the period, compared with what there
- * is. What there is follows from the pieces in device memory and what is free beside them.
+ * Whether there is room: what the plan needs of device memory now and in the rest of the period, compared with what
+ * there is. What there is follows from the pieces in device memory and what is free beside them.
  */
 #include "shim/plan/plan_internal.h"
 
