@@ -369,9 +369,9 @@ void schedule_ahead(struct engine *engine)
 	if (engine->progress.starving || engine->exact || atomic_load(&engine->new_blocks.wanted) ||
 	    !schedule_may_move(engine) || !link_open(engine))
 		return;
-	tell_free(engine);
 	engine->stats.why_in = TRACE_WHY_AHEAD;
 	for (unsigned tries = 0; tries < 64 && schedule_may_begin(engine, &engine->moves.in); tries++) {
+		tell_free(engine);
 		if (!plan_fetch(engine->plan, schedule_ahead_units(engine), &piece, &when))
 			break;
 		enum plan_answer room;
@@ -382,7 +382,6 @@ void schedule_ahead(struct engine *engine)
 			put_aside(engine, piece);
 		if (answer == MIGRATE_NO_ROOM)
 			break;
-		tell_free(engine);
 	}
 	schedule_early(engine);
 }
