@@ -10,6 +10,7 @@
  *   move_stats.c      figures and trace events of moves
  *   deferred_map.c    pieces on the host that are not mapped
  *   migrate.c         migration of one piece, and recovery when the driver refuses
+ *   unbacked.c        pieces without memory while the process is suspended
  *   intake.c          changes of the heap, and the log of submissions
  *   schedule.c        which piece is fetched, which is evicted, and whether to wait
  *   quiesce.c         the exact mode: migrating while nothing runs

@@ -34,8 +34,8 @@
 /*
  * A piece that is used within this many submissions is fetched even if it cannot stay until then.
  *
- * Measured (H100, GPT, beside kernels, ms a step at 1.25 and 1.5, one run each): 138 and 227 with 0, 143 and 226 with 64,
- * 143 and 221 with 256, 172 and 242 without a forecast; in a build that did not copy in what was just born.
+ * Measured (H100, GPT, beside kernels, ms a step at 1.25 and 1.5, one run each): 138 and 227 with 0, 143 and 226 with
+ * 64, 143 and 221 with 256, 172 and 242 without a forecast; in a build that did not copy in what was just born.
  */
 #define FETCH_SOON 64
 
@@ -403,8 +403,8 @@ static uint32_t plan_fetch_from(const struct plan *plan, uint64_t *cursor, uint6
 }
 
 /*
- * Returns whether it is time to fetch the piece. With a forecast it is if the piece is needed very soon, or can stay until
- * it is used; what must make room again would cross the link twice. is_far: enough has been fetched ahead.
+ * Returns whether it is time to fetch the piece. With a forecast it is if the piece is needed very soon, or can stay
+ * until it is used; what must make room again would cross the link twice. is_far: enough has been fetched ahead.
  */
 static bool is_time_for(struct plan *plan, const struct piece *piece, bool is_far)
 {

@@ -124,8 +124,8 @@ enum plan_answer plan_victim(struct plan *plan, uint64_t when, uint32_t order_un
 			     void *argument, uint32_t *ret_piece);
 
 /*
- * Returns a piece that should be evicted before its memory is wanted, because the link to the host would have nothing to
- * do: one that is alive, when more memory will be needed before its next use than there is. Returns false if there is
+ * Returns a piece that should be evicted before its memory is wanted, because the link to the host would have nothing
+ * to do: one that is alive, when more memory will be needed before its next use than there is. Returns false if there is
  * none, or nothing is known of what is alive.
  */
 bool plan_early(struct plan *plan, plan_busy_function *busy, void *argument, uint32_t *ret_piece);

@@ -208,8 +208,8 @@ def cycle_between_steps(bench, job, name, bar):
 
 
 def step_end_bars(bench):
-    """A job with room for all of it, so that nothing has spilled before the first suspension. Between its steps, a
-    quarter of what it has reserved is alive. The first time host memory is pinned as well, which the bar leaves aside."""
+    """A job with room for all of it, so that nothing has spilled before the first suspension. Between its steps,
+    half of what it has reserved is alive. The first time host memory is pinned as well, which the bar leaves aside."""
     natives = bench.native("gpt with deterministic kernels", bench.deterministic_command())
     if len(natives) < 2:
         return
