@@ -143,13 +143,12 @@ static uint64_t free_at(uint64_t at)
 
 static void apply(struct lifetimes *lifetimes, const struct lifetimes_event *event)
 {
-	live_map_heard(lifetimes->map, event->report);
 	switch (event->kind) {
 	case LIFETIMES_REPORTED:
 		live_map_report(lifetimes->map, event->begin, event->end);
 		break;
 	case LIFETIMES_BORN:
-		live_map_birth(lifetimes->map, event->begin, event->end);
+		live_map_birth(lifetimes->map, event->begin, event->end, event->report);
 		break;
 	case LIFETIMES_DIED:
 		live_map_death(lifetimes->map, event->begin, event->end, event->report);

@@ -9,6 +9,7 @@
 #include "shim/base/log.h"
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/mover/mover_internal.h"
+#include "shim/submit/submission.h"
 #include "shim/stats/stats.h"
 
 /*
@@ -150,9 +151,25 @@ static unsigned all_of_it(const struct migration *transit, struct live_range *re
 	return 1;
 }
 
+/*
+ * Returns the number of the latest submission if nothing runs; 0 if something may, or if it is not sure that all
+ * submissions since then have numbers. One that waits has none yet.
+ */
+static uint64_t idle_since(const struct engine *engine)
+{
+	uint64_t newest = completion_newest();
+
+	if (!engine->tracking.complete || newest == engine->tracking.from)
+		return 0;
+	if (!engine->link.in_gap && (engine->progress.done < newest || !submission_is_quiet()))
+		return 0;
+	return completion_newest() == newest ? newest : 0;
+}
+
 static struct live_now now_of(const struct engine *engine)
 {
-	return (struct live_now){.done = engine->link.in_gap ? UINT64_MAX : engine->progress.done};
+	return (struct live_now){.done = engine->link.in_gap ? UINT64_MAX : engine->progress.done,
+				 .idle = idle_since(engine)};
 }
 
 /* Returns whether more than the map says may be alive in these bytes. */

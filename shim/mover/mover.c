@@ -220,6 +220,7 @@ static void get_ready(struct engine *engine)
 	case CONTEXT_IDLE:
 		/* What was discarded before may have been written by submissions that were not tracked. */
 		atomic_store(&engine->channel.everything.discarded, 0);
+		engine->tracking.from = completion_newest();
 		engine->tracking.complete = true;
 		break;
 	case CONTEXT_BUSY:

@@ -37,6 +37,7 @@ struct tracking {
 	bool asked; /* `idle` holds a query that is not answered yet */
 	struct context_idle idle;
 	bool complete; /* every submission that was not tracked has completed */
+	uint64_t from; /* the latest submission when that was so: what comes after it is numbered */
 };
 
 /* State of pinning host memory ahead of use (mover_stock() in mover.c). Only the mover's thread may touch it. */

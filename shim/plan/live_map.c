@@ -28,7 +28,8 @@ enum trust {
 
 struct node {
 	uint64_t begin, end;
-	uint64_t died;   /* number of the latest submission when it died; ALIVE: it has not */
+	uint64_t born;   /* number of the latest submission when it was born in dead memory; 0: not known */
+	uint64_t died;   /* the same when it died; ALIVE: it has not */
 	uint64_t own;    /* and of the latest one of the thread that reported the death */
 	uint32_t thread; /* that thread */
 	uint32_t next;   /* in its bucket, or in the list of free nodes */
@@ -43,8 +44,8 @@ struct live_map {
 	uint32_t n_nodes, unused; /* nodes ever used; first free one */
 	uint64_t n_reported;      /* units */
 	uint64_t alive, dead;     /* bytes */
-	/* of each thread that reports: its latest submission that is known */
-	uint64_t own[LIVE_MAP_THREADS + 1];
+	/* of each thread that reports: its latest submission that is known, and that it had made by its latest report */
+	uint64_t own[LIVE_MAP_THREADS + 1], reported_own[LIVE_MAP_THREADS + 1];
 };
 
 /* ---- memory ---- */
@@ -273,9 +274,10 @@ static void set_died(struct live_map *map, uint32_t node, struct live_report rep
 	count_bytes(map, &map->nodes[node], 1);
 }
 
-static void set_alive(struct live_map *map, uint32_t node)
+static void set_alive(struct live_map *map, uint32_t node, uint64_t born)
 {
 	set_died(map, node, (struct live_report){.number = ALIVE});
+	map->nodes[node].born = born;
 }
 
 /* Removes what any range has within these bounds. Returns false if there is no memory for what is left of one. */
@@ -292,6 +294,12 @@ static bool cut_out(struct live_map *map, uint64_t begin, uint64_t end)
 			return false;
 	}
 	return true;
+}
+
+/* Threads beyond the limit are not known apart. */
+static bool is_thread(uint32_t thread)
+{
+	return thread && thread <= LIVE_MAP_THREADS;
 }
 
 /* ---- reported blocks ---- */
@@ -393,36 +401,66 @@ static void distrust_part(struct live_map *map, uint64_t first, uint64_t last)
 			live_map_distrust(map, unit << UNIT_SHIFT, (unit + 1) << UNIT_SHIFT);
 }
 
-bool live_map_birth(struct live_map *map, uint64_t begin, uint64_t end)
+void live_map_heard(struct live_map *map, struct live_report report)
+{
+	if (is_thread(report.thread) && report.own > map->own[report.thread])
+		map->own[report.thread] = report.own;
+}
+
+/* Reports are applied in the order in which they were made. */
+static void note_report(struct live_map *map, struct live_report report)
+{
+	live_map_heard(map, report);
+	if (is_thread(report.thread) && report.own > map->reported_own[report.thread])
+		map->reported_own[report.thread] = report.own;
+}
+
+/*
+ * Returns whether these bytes held nothing when a birth was reported that is being applied: none is alive, and of each
+ * that died, a report says that its thread had submitted something since. What the thread is known to have submitted
+ * by other means (live_map_heard) may come after the birth.
+ */
+static bool is_born_empty(const struct live_map *map, uint64_t begin, uint64_t end)
+{
+	for (uint32_t i = node_from(map, begin); i && map->nodes[i].begin < end; i = node_after(map, i)) {
+		const struct node *node = &map->nodes[i];
+
+		if (node->died == ALIVE || !is_thread(node->thread) || map->reported_own[node->thread] <= node->own)
+			return false;
+	}
+	return true;
+}
+
+bool live_map_birth(struct live_map *map, uint64_t begin, uint64_t end, struct live_report report)
 {
 	uint32_t node;
+	struct node born = alive_node;
 
+	note_report(map, report);
 	if (!is_all_reported(map, begin, end)) {
 		if (begin < end)
 			distrust_part(map, begin >> UNIT_SHIFT, (end + LIVE_MAP_UNIT - 1) >> UNIT_SHIFT);
 		return true;
 	}
+	/* Otherwise the contents may be meant to survive. */
+	if (is_born_empty(map, begin, end))
+		born.born = report.number;
 	node = node_before(map, begin);
 	if (node && map->nodes[node].begin == begin && map->nodes[node].end == end) {
-		set_alive(map, node);
+		set_alive(map, node, born.born);
 		return true;
 	}
-	if (cut_out(map, begin, end) && node_add(map, begin, end, alive_node))
+	if (cut_out(map, begin, end) && node_add(map, begin, end, born))
 		return true;
 	live_map_distrust(map, 0, map->bytes);
 	return false;
-}
-
-void live_map_heard(struct live_map *map, struct live_report report)
-{
-	if (report.thread && report.thread <= LIVE_MAP_THREADS && report.own > map->own[report.thread])
-		map->own[report.thread] = report.own;
 }
 
 void live_map_death(struct live_map *map, uint64_t begin, uint64_t end, struct live_report report)
 {
 	uint32_t node = is_all_reported(map, begin, end) ? node_before(map, begin) : NONE;
 
+	note_report(map, report);
 	if (node && map->nodes[node].begin == begin && map->nodes[node].end == end && report.number != ALIVE)
 		set_died(map, node, report);
 }
@@ -459,7 +497,7 @@ static bool revive(struct live_map *map, const struct live_range *range)
 	if (is_node && map->nodes[node].died == ALIVE)
 		return false;
 	if (is_node)
-		set_alive(map, node);
+		set_alive(map, node, 0);
 	else if (!node_add(map, range->begin, range->end, alive_node))
 		live_map_distrust(map, 0, map->bytes);
 	return true;
@@ -486,10 +524,11 @@ bool live_map_name(struct live_map *map, uint64_t at, struct live_range *ret, bo
 
 static bool is_alive(const struct live_map *map, const struct node *node, struct live_now now)
 {
-	if (node->died == ALIVE || node->died > now.done)
+	if (node->died == ALIVE)
+		return !now.idle || node->born != now.idle;
+	if (node->died > now.done)
 		return true;
-	return !now.unfinished &&
-	       (!node->thread || node->thread > LIVE_MAP_THREADS || map->own[node->thread] <= node->own);
+	return !now.unfinished && (!is_thread(node->thread) || map->own[node->thread] <= node->own);
 }
 
 /* Adds a part, or joins it to the last one. */

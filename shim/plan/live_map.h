@@ -10,6 +10,10 @@
  *   - from the birth of a range that covers it, until that range has died and the death counts;
  *   - from the moment when a submission names it although it is dead, until the next birth there.
  *
+ * But as long as nothing was submitted since a birth in empty memory, and nothing runs, nobody can have written there.
+ * Memory is empty if nothing in it is alive and, of each range that has died, some report before the birth shows that
+ * its thread had submitted something since the death.
+ *
  * A death counts once everything that was submitted before it has completed, and the thread that reported it is known
  * to have submitted something since (live_map_heard): an allocator that restores an older state reports deaths and
  * births of memory whose contents must survive, and submits nothing in between. All other bytes of the block are dead:
@@ -45,6 +49,7 @@ struct live_range {
 struct live_now {
 	uint64_t done;   /* all submissions up to this one have completed */
 	bool unfinished; /* those count, too, whose thread is not known to have submitted anything since */
+	uint64_t idle;   /* nothing runs, and this is the latest submission; 0: something runs */
 };
 
 /* What is known of a report: the latest submission of all threads, and the one of the thread that reports. */
@@ -79,9 +84,12 @@ bool live_map_is_reported(const struct live_map *map, uint64_t at);
  * range that was not born as such is ignored. live_map_birth() returns false if there is no memory to remember a
  * birth; everything is distrusted then.
  */
-bool live_map_birth(struct live_map *map, uint64_t begin, uint64_t end);
+bool live_map_birth(struct live_map *map, uint64_t begin, uint64_t end, struct live_report report);
 void live_map_death(struct live_map *map, uint64_t begin, uint64_t end, struct live_report report);
-/* Records how far the thread of a report has come. */
+/*
+ * Records how far a thread that reports is known to have come: further, perhaps, than by its reports that were applied.
+ * live_map_birth() and live_map_death() record what their reports say.
+ */
 void live_map_heard(struct live_map *map, struct live_report report);
 /* Everything that is reported is alive until its next birth and death. */
 void live_map_restart(struct live_map *map);

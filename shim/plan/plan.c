@@ -35,7 +35,7 @@
  * A piece that is used within this many submissions is fetched even if it cannot stay until then.
  *
  * Measured (H100, GPT, beside kernels, ms a step at 1.25 and 1.5, one run each): 138 and 227 with 0, 143 and 226 with
- * 64, 143 and 221 with 256, 172 and 242 without a forecast; in a build that did not copy in what was just born.
+ * 64, 143 and 221 with 256, 172 and 242 without a forecast.
  */
 #define FETCH_SOON 64
 

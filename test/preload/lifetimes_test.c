@@ -193,6 +193,61 @@ static int dying_beside_a_job(void)
 	return own_end();
 }
 
+/* A tensor is born in dead memory that is on the host. Memory that is dead when a process is suspended comes back. */
+static struct tensor born_on_the_host(struct tensor *before)
+{
+	bring(before);
+	torch_evict();
+	tensor_free(before);
+	let_deaths_count();
+	struct tensor tensor = tensor_new(4 * MIB, NULL);
+	CHECK(tensor.at == before->at);
+	return tensor;
+}
+
+/* What is written where nothing announces it counts as well. */
+static int being_born(void)
+{
+	uint64_t saved = 0;
+	CUdeviceptr table;
+
+	torch_begin(true);
+	struct tensor whole = tensor_new(4 * MIB, NULL);
+	CHECK(cu.cuMemAlloc_v2(&table, sizeof(whole.at)) == CUDA_SUCCESS);
+	MUST(cu.cuMemcpyHtoD_v2(table, &whole.at, sizeof(whole.at)));
+	bring(&whole);
+	torch_evict(); /* for the first time: what submissions named before is not known */
+	for (uint32_t i = 0; i < 20; i++) {
+		whole = born_on_the_host(&whole);
+		uint64_t dead = torch_dead_bytes();
+		if (i % 2 == 0) {
+			tensor_fill(&whole, NULL);
+			bring(&whole);
+			saved += torch_dead_bytes() - dead;
+			CHECK(tensor_holds(&whole));
+			continue;
+		}
+		words_fill_hidden(table, i, whole.bytes / sizeof(uint32_t), NULL);
+		MUST(cu.cuCtxSynchronize());
+		/* The first kernel that names it writes nothing there. */
+		struct tensor copy = tensor_new(4 * MIB, NULL);
+		for (int tries = 0; tries < 300 && !is_there(&whole); tries++)
+			tensor_copy_late(&copy, &whole, 0, NULL);
+		MUST(cu.cuCtxSynchronize());
+		CHECK(words_same(whole.at, i, whole.bytes / sizeof(uint32_t)) == whole.bytes / sizeof(uint32_t));
+		tensor_free(&copy);
+	}
+	CHECK(saved >= 4 * MIB); /* not where moving did not pay, and the first kernel wrote to the host */
+	return own_end();
+}
+
+static void what_was_born_is_fetched_without_a_copy_until_something_is_submitted(void **state)
+{
+	(void)state;
+	if (scene_moves())
+		torch_run(being_born);
+}
+
 static int dying_is_seen(void)
 {
 	unsigned lost = 0;
@@ -446,6 +501,8 @@ int main(void)
 					    folder_remove),
 	    cmocka_unit_test_setup_teardown(what_is_alive_survives_any_number_of_evictions, folder_make, folder_remove),
 	    cmocka_unit_test_setup_teardown(what_is_dead_is_not_copied, folder_make, folder_remove),
+	    cmocka_unit_test_setup_teardown(what_was_born_is_fetched_without_a_copy_until_something_is_submitted,
+					    folder_make, folder_remove),
 	    cmocka_unit_test_setup_teardown(a_slab_that_the_allocator_uses_a_part_of_is_preserved, folder_make,
 					    folder_remove),
 	    cmocka_unit_test_setup_teardown(the_pool_of_a_graph_is_preserved_across_evictions_and_replays, folder_make,

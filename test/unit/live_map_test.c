@@ -26,6 +26,12 @@ static struct live_report at_number(uint64_t number)
 	return (struct live_report){.number = number, .own = number, .thread = 1};
 }
 
+/* A birth of which nobody knows what was submitted before. */
+static bool birth(struct live_map *map, uint64_t begin, uint64_t end)
+{
+	return live_map_birth(map, begin, end, (struct live_report){0});
+}
+
 /* ---- what is promised, one sentence a test ---- */
 
 static struct live_map *one_block(void)
@@ -47,7 +53,7 @@ static void what_nobody_reports_is_alive(void **state)
 	assert_false(live_map_is_dead(map, 0, 2 * MIB, late));
 	assert_false(live_map_is_dead(map, MIB, 3 * MIB, late));
 	assert_true(live_map_is_dead(map, 2 * MIB, 12 * MIB, late));
-	assert_true(live_map_birth(map, 12 * MIB, 14 * MIB));
+	assert_true(birth(map, 12 * MIB, 14 * MIB));
 	assert_int_equal(live_map_sums(map).alive, 0);
 	assert_false(live_map_find(map, 13 * MIB, &range));
 	assert_false(live_map_name(map, MIB, &range, &revived));
@@ -65,7 +71,7 @@ static void a_death_counts_behind_what_was_submitted_before_and_before_what_its_
 	struct live_map *map = one_block();
 
 	(void)state;
-	live_map_birth(map, 2 * MIB, 6 * MIB);
+	birth(map, 2 * MIB, 6 * MIB);
 	assert_false(live_map_is_dead(map, 2 * MIB, 4 * MIB, late));
 	live_map_death(map, 2 * MIB, 6 * MIB, (struct live_report){.number = 7, .own = 5, .thread = 3});
 	assert_false(counts(map, 100));
@@ -77,7 +83,7 @@ static void a_death_counts_behind_what_was_submitted_before_and_before_what_its_
 	assert_false(counts(map, 6));
 	assert_true(counts(map, 7));
 	/* One thread too many. */
-	live_map_birth(map, 2 * MIB, 6 * MIB);
+	birth(map, 2 * MIB, 6 * MIB);
 	live_map_death(map, 2 * MIB, 6 * MIB,
 		       (struct live_report){.number = 7, .own = 5, .thread = LIVE_MAP_THREADS + 1});
 	live_map_heard(map, (struct live_report){.number = 10, .own = 10, .thread = LIVE_MAP_THREADS + 1});
@@ -92,7 +98,7 @@ static void everything_reported_is_alive_after_a_restart(void **state)
 
 	(void)state;
 	live_map_report(map, 20 * MIB, 24 * MIB);
-	live_map_birth(map, 2 * MIB, 6 * MIB);
+	birth(map, 2 * MIB, 6 * MIB);
 	live_map_death(map, 2 * MIB, 6 * MIB, at_number(1));
 	live_map_restart(map);
 	assert_true(live_map_is_valid(map));
@@ -101,7 +107,7 @@ static void everything_reported_is_alive_after_a_restart(void **state)
 	/* What dies was not born since; what is born from now on may die. */
 	live_map_death(map, 2 * MIB, 6 * MIB, at_number(1));
 	assert_int_equal(live_map_sums(map).alive, 14 * MIB);
-	live_map_birth(map, 4 * MIB, 6 * MIB);
+	birth(map, 4 * MIB, 6 * MIB);
 	live_map_death(map, 4 * MIB, 6 * MIB, at_number(1));
 	assert_true(live_map_is_dead(map, 4 * MIB, 6 * MIB, late));
 	assert_int_equal(live_map_sums(map).alive, 12 * MIB);
@@ -118,8 +124,8 @@ static void a_range_that_is_reported_in_part_is_distrusted(void **state)
 	struct live_map *map = one_block();
 
 	(void)state;
-	live_map_birth(map, 2 * MIB, 6 * MIB);
-	assert_true(live_map_birth(map, 11 * MIB, 15 * MIB));
+	birth(map, 2 * MIB, 6 * MIB);
+	assert_true(birth(map, 11 * MIB, 15 * MIB));
 	assert_false(live_map_is_dead(map, 10 * MIB, 12 * MIB, late));
 	assert_int_equal(live_map_sums(map).reported, 8 * MIB);
 	assert_int_equal(live_map_sums(map).alive, 4 * MIB);
@@ -131,9 +137,9 @@ static void a_birth_of_the_same_range_undoes_a_death(void **state)
 	struct live_map *map = one_block();
 
 	(void)state;
-	live_map_birth(map, 2 * MIB, 6 * MIB);
+	birth(map, 2 * MIB, 6 * MIB);
 	live_map_death(map, 2 * MIB, 6 * MIB, at_number(7));
-	live_map_birth(map, 2 * MIB, 6 * MIB);
+	birth(map, 2 * MIB, 6 * MIB);
 	assert_false(live_map_is_dead(map, 2 * MIB, 4 * MIB, late));
 	assert_int_equal(live_map_sums(map).alive, 4 * MIB);
 	live_map_free(map);
@@ -144,7 +150,7 @@ static void a_death_that_fits_no_birth_is_ignored(void **state)
 	struct live_map *map = one_block();
 
 	(void)state;
-	live_map_birth(map, 2 * MIB, 6 * MIB);
+	birth(map, 2 * MIB, 6 * MIB);
 	live_map_death(map, 2 * MIB, 5 * MIB, at_number(1));
 	live_map_death(map, 3 * MIB, 6 * MIB, at_number(1));
 	live_map_death(map, 2 * MIB, 7 * MIB, at_number(1));
@@ -160,11 +166,11 @@ static void a_name_brings_the_dead_to_life_until_the_next_birth(void **state)
 	bool revived;
 
 	(void)state;
-	live_map_birth(map, 2 * MIB, 4 * MIB);
-	live_map_birth(map, 4 * MIB, 6 * MIB);
+	birth(map, 2 * MIB, 4 * MIB);
+	birth(map, 4 * MIB, 6 * MIB);
 	live_map_death(map, 2 * MIB, 4 * MIB, at_number(1));
 	live_map_death(map, 4 * MIB, 6 * MIB, at_number(1));
-	live_map_birth(map, 8 * MIB, 9 * MIB);
+	birth(map, 8 * MIB, 9 * MIB);
 	/* Also what is dead behind it, up to what is alive. */
 	assert_true(live_map_name(map, 5 * MIB, &range, &revived));
 	assert_true(revived);
@@ -181,7 +187,7 @@ static void a_name_brings_the_dead_to_life_until_the_next_birth(void **state)
 	assert_int_equal(range.begin, 9 * MIB);
 	assert_int_equal(range.end, 12 * MIB);
 	assert_false(live_map_is_dead(map, 9 * MIB, 10 * MIB, late));
-	live_map_birth(map, 5 * MIB, 7 * MIB);
+	birth(map, 5 * MIB, 7 * MIB);
 	live_map_death(map, 5 * MIB, 7 * MIB, at_number(2));
 	assert_true(live_map_is_dead(map, 5 * MIB, 7 * MIB, late));
 	assert_false(live_map_is_dead(map, 4 * MIB, 5 * MIB, late));
@@ -194,8 +200,8 @@ static void a_block_that_is_distrusted_is_alive_as_a_whole_until_it_is_freed(voi
 	struct live_map *map = one_block();
 
 	(void)state;
-	live_map_birth(map, 2 * MIB, 4 * MIB);
-	live_map_birth(map, 7 * MIB, 11 * MIB);
+	birth(map, 2 * MIB, 4 * MIB);
+	birth(map, 7 * MIB, 11 * MIB);
 	live_map_distrust(map, 4 * MIB, 10 * MIB);
 	assert_false(live_map_is_dead(map, 4 * MIB, 6 * MIB, late));
 	assert_int_equal(live_map_sums(map).reported, 4 * MIB);
@@ -215,9 +221,9 @@ static void parts_alive_are_joined_across_small_gaps(void **state)
 	struct live_range parts[4];
 
 	(void)state;
-	live_map_birth(map, 2 * MIB, 2 * MIB + 512);
-	live_map_birth(map, 2 * MIB + 4 * KIB, 2 * MIB + 8 * KIB);
-	live_map_birth(map, 5 * MIB, 12 * MIB);
+	birth(map, 2 * MIB, 2 * MIB + 512);
+	birth(map, 2 * MIB + 4 * KIB, 2 * MIB + 8 * KIB);
+	birth(map, 5 * MIB, 12 * MIB);
 	assert_int_equal(live_map_alive(map, 2 * MIB, 12 * MIB, late, 64 * KIB, parts, 4), 2);
 	assert_int_equal(parts[0].begin, 2 * MIB);
 	assert_int_equal(parts[0].end, 2 * MIB + 8 * KIB);
@@ -235,13 +241,15 @@ static void parts_alive_are_joined_across_small_gaps(void **state)
 
 /* ---- random events ---- */
 
-/* One entry a grain: the range that it belongs to (0: none), and when that died. */
+/* One entry a grain: the range that it belongs to (0: none), when it was born in dead memory, and when it died. */
 struct naive {
 	bool reported[GRAINS], distrusted[GRAINS];
 	uint32_t range[GRAINS];
+	uint64_t born[GRAINS]; /* 0: not known */
 	uint64_t died[GRAINS];
 	uint32_t last;
-	uint64_t heard; /* number of the latest report */
+	uint64_t heard; /* number up to which the thread is known to have submitted */
+	uint64_t own;   /* number of its latest report */
 };
 
 static bool naive_all_reported(const struct naive *naive, unsigned begin, unsigned end)
@@ -269,6 +277,7 @@ static void naive_set(struct naive *naive, unsigned begin, unsigned end, uint32_
 {
 	for (unsigned i = begin; i < end; i++) {
 		naive->range[i] = range;
+		naive->born[i] = 0;
 		naive->died[i] = died;
 	}
 }
@@ -283,12 +292,35 @@ static void naive_distrust(struct naive *naive, unsigned begin, unsigned end)
 		}
 }
 
-static void naive_birth(struct naive *naive, unsigned begin, unsigned end)
+static bool naive_alive(const struct naive *naive, unsigned i, struct live_now now)
 {
-	if (naive_all_reported(naive, begin, end))
-		naive_set(naive, begin, end, ++naive->last, ALIVE);
-	else
+	if (!naive->reported[i] || !naive->range[i])
+		return !naive->reported[i];
+	if (naive->died[i] == ALIVE)
+		return !now.idle || naive->born[i] != now.idle;
+	return naive->died[i] > now.done || (!now.unfinished && naive->heard <= naive->died[i]);
+}
+
+static void naive_report(struct naive *naive, uint64_t number)
+{
+	naive->own = number > naive->own ? number : naive->own;
+	naive->heard = number > naive->heard ? number : naive->heard;
+}
+
+static void naive_birth(struct naive *naive, unsigned begin, unsigned end, uint64_t number)
+{
+	bool dead = true;
+
+	naive_report(naive, number);
+	if (!naive_all_reported(naive, begin, end)) {
 		naive_distrust(naive, begin, end);
+		return;
+	}
+	for (unsigned i = begin; i < end; i++)
+		dead &= !naive->range[i] || (naive->died[i] != ALIVE && naive->died[i] < naive->own);
+	naive_set(naive, begin, end, ++naive->last, ALIVE);
+	for (unsigned i = begin; i < end; i++)
+		naive->born[i] = dead ? number : 0;
 }
 
 /* What is named, and if that is dead, all dead behind it, comes to life. Returns its end. */
@@ -312,17 +344,12 @@ static void naive_death(struct naive *naive, unsigned begin, unsigned end, uint6
 {
 	unsigned from, to;
 
+	naive_report(naive, number);
 	if (!naive_all_reported(naive, begin, end) || !naive->range[begin])
 		return;
 	naive_range(naive, begin, &from, &to);
 	if (from == begin && to == end)
 		naive_set(naive, begin, end, naive->range[begin], number);
-}
-
-static bool naive_alive(const struct naive *naive, unsigned i, struct live_now now)
-{
-	return !naive->reported[i] || (naive->range[i] && (naive->died[i] == ALIVE || naive->died[i] > now.done ||
-							   (!now.unfinished && naive->heard <= naive->died[i])));
 }
 
 static void compare(const struct live_map *map, const struct naive *naive, unsigned begin, unsigned end,
@@ -374,8 +401,8 @@ static void step(struct seed *seed, struct live_map *map, struct naive *naive, u
 	case 2:
 	case 3:
 	case 4:
-		assert_true(live_map_birth(map, begin * GRAIN, end * GRAIN));
-		naive_birth(naive, begin, end);
+		assert_true(live_map_birth(map, begin * GRAIN, end * GRAIN, at_number(number)));
+		naive_birth(naive, begin, end, number);
 		break;
 	case 5:
 		live_map_death(map, begin * GRAIN, end * GRAIN, at_number(number));
@@ -398,8 +425,8 @@ static void step(struct seed *seed, struct live_map *map, struct naive *naive, u
 		naive_death(naive, from, to, number);
 		if (seed_below(seed, 2))
 			break;
-		live_map_birth(map, from * GRAIN, to * GRAIN);
-		naive_birth(naive, from, to);
+		live_map_birth(map, from * GRAIN, to * GRAIN, at_number(number));
+		naive_birth(naive, from, to, number);
 	}
 }
 
@@ -417,12 +444,16 @@ static void random_events_match_a_map_of_grains(void **state)
 		for (uint64_t i = 1; i < 1500; i++) {
 			step(&seed, map, naive, i);
 			if (seed_below(&seed, 3) == 0) {
-				live_map_heard(map, at_number(i));
-				naive->heard = i;
+				uint64_t known = i + seed_below(&seed, 5);
+
+				live_map_heard(map, at_number(known));
+				naive->heard = known > naive->heard ? known : naive->heard;
 			}
 			unsigned begin = (unsigned)seed_below(&seed, GRAINS);
 			compare(map, naive, begin, begin + (unsigned)seed_size(&seed, GRAINS - begin),
-				(struct live_now){seed_below(&seed, i + 2), seed_below(&seed, 2)});
+				(struct live_now){.done = seed_below(&seed, i + 2),
+						  .unfinished = seed_below(&seed, 2),
+						  .idle = seed_below(&seed, 2) ? i - seed_below(&seed, i) : 0});
 			if (i % 100 == 0)
 				assert_true(live_map_is_valid(map));
 		}
@@ -443,8 +474,8 @@ static void a_map_of_many_terabytes_finds_what_is_far_apart(void **state)
 	assert_non_null(map);
 	live_map_report(map, 0, 2 * MIB);
 	live_map_report(map, far, far + 4 * MIB);
-	live_map_birth(map, 512, 1024);
-	live_map_birth(map, far + 2 * MIB, far + 3 * MIB);
+	birth(map, 512, 1024);
+	birth(map, far + 2 * MIB, far + 3 * MIB);
 	assert_true(live_map_find(map, far + MIB, &range));
 	assert_int_equal(range.begin, far);
 	assert_int_equal(range.end, far + 2 * MIB);
@@ -464,11 +495,60 @@ static void without_memory_for_a_birth_nothing_is_reported_any_more(void **state
 	assert_non_null(map);
 	live_map_report(map, 0, UINT64_C(2) << 30);
 	for (at = 0; ok && at < UINT64_C(2) << 30; at += 1024)
-		ok = live_map_birth(map, at, at + 512);
+		ok = birth(map, at, at + 512);
 	assert_false(ok);
 	assert_int_equal(live_map_sums(map).reported, 0);
 	assert_int_equal(live_map_sums(map).alive, 0);
 	assert_false(live_map_is_dead(map, 512, 1024, late));
+	live_map_free(map);
+}
+
+static void what_is_born_is_not_written_before_something_is_submitted(void **state)
+{
+	struct live_map *map = one_block();
+	struct live_now idle_at_7 = {.done = 7, .idle = 7};
+
+	(void)state;
+	live_map_birth(map, 2 * MIB, 4 * MIB, at_number(7));
+	assert_true(live_map_is_dead(map, 2 * MIB, 4 * MIB, idle_at_7));
+	assert_false(live_map_is_dead(map, 2 * MIB, 4 * MIB, (struct live_now){.done = 7})); /* something runs */
+	assert_false(live_map_is_dead(map, 2 * MIB, 4 * MIB, (struct live_now){.done = 8, .idle = 8}));
+	/* It has died, and the thread has gone on: the place of another birth is as good as new. */
+	live_map_death(map, 2 * MIB, 4 * MIB, at_number(8));
+	live_map_heard(map, at_number(9));
+	live_map_birth(map, 2 * MIB, 3 * MIB, at_number(9));
+	assert_true(live_map_is_dead(map, 2 * MIB, 4 * MIB, (struct live_now){.done = 9, .idle = 9}));
+	/* A name may be the beginning of anything. */
+	struct live_range range;
+	bool revived;
+	assert_true(live_map_name(map, 3 * MIB, &range, &revived));
+	assert_false(live_map_is_dead(map, 3 * MIB, 4 * MIB, (struct live_now){.done = 9, .idle = 9}));
+	live_map_birth(map, 3 * MIB, 4 * MIB, at_number(9));
+	assert_false(live_map_is_dead(map, 3 * MIB, 4 * MIB, (struct live_now){.done = 9, .idle = 9}));
+	assert_true(live_map_is_valid(map));
+	live_map_free(map);
+}
+
+static void what_dies_and_is_born_with_nothing_in_between_keeps_its_contents(void **state)
+{
+	struct live_map *map = one_block();
+	struct live_now idle_at_7 = {.done = 7, .idle = 7};
+
+	(void)state;
+	live_map_birth(map, 2 * MIB, 4 * MIB, at_number(3));
+	live_map_death(map, 2 * MIB, 4 * MIB, at_number(7));
+	/* Its thread enters the next submission before the birth is applied, but after it was reported. */
+	live_map_heard(map, at_number(8));
+	live_map_birth(map, 2 * MIB, 4 * MIB, at_number(7));
+	assert_false(live_map_is_dead(map, 2 * MIB, 4 * MIB, idle_at_7));
+	/* Whoever else is born there: what the thread of the death has done since is not known. */
+	live_map_death(map, 2 * MIB, 4 * MIB, at_number(7));
+	live_map_birth(map, 2 * MIB, 3 * MIB, (struct live_report){.number = 7, .own = 99, .thread = 2});
+	assert_false(live_map_is_dead(map, 2 * MIB, 3 * MIB, idle_at_7));
+	/* It reports something else first. */
+	live_map_birth(map, 8 * MIB, 9 * MIB, at_number(8));
+	live_map_birth(map, 3 * MIB, 4 * MIB, (struct live_report){.number = 7, .own = 99, .thread = 2});
+	assert_true(live_map_is_dead(map, 3 * MIB, 4 * MIB, idle_at_7));
 	live_map_free(map);
 }
 
@@ -484,6 +564,8 @@ int main(void)
 	    cmocka_unit_test(a_name_brings_the_dead_to_life_until_the_next_birth),
 	    cmocka_unit_test(a_block_that_is_distrusted_is_alive_as_a_whole_until_it_is_freed),
 	    cmocka_unit_test(parts_alive_are_joined_across_small_gaps),
+	    cmocka_unit_test(what_is_born_is_not_written_before_something_is_submitted),
+	    cmocka_unit_test(what_dies_and_is_born_with_nothing_in_between_keeps_its_contents),
 	    cmocka_unit_test(random_events_match_a_map_of_grains),
 	    cmocka_unit_test(a_map_of_many_terabytes_finds_what_is_far_apart),
 	    cmocka_unit_test(without_memory_for_a_birth_nothing_is_reported_any_more),
