@@ -200,7 +200,7 @@ foreach(mode exact fast)
   foreach(contents alive poison)
     torch_random_test(torch_suspend_${mode}_${contents} 3 "LD_PRELOAD=${PRELOAD}"
                       "SPILLWAY_SET=device.budget=160MiB,host.budget=256MiB,spill.mode=${mode},contents=${contents},report.summary=no"
-                      OPTIONS --suspend 100)
+                      OPTIONS --suspend 15 --operations 1000)
   endforeach()
 endforeach()
 
