@@ -234,7 +234,7 @@ PRETENDED_APP = """
 import os, sys
 settings = dict(s.split("=") for s in os.environ.get("SPILLWAY_SET", "").split(",") if s)
 mode, app = settings.get("spill.mode"), sys.argv[1]
-wrong = mode == "exact" and app == "graph"
+wrong = mode == "exact" and (app == "graph" or settings.get("contents") == "poison" and app == "infer")
 print("check loss", 2 if wrong else 1)
 print("need", 100 << 20)
 if mode:
@@ -248,7 +248,7 @@ if mode == "fast" and app in ("grouped", "threads"):
 class Correct(unittest.TestCase):
     def verdicts(self, *arguments):
         with tempfile.TemporaryDirectory() as folder:
-            for name in "torch_job.py", "torch_more.py":
+            for name in "torch_job.py", "torch_more.py", "torch_alive.py":
                 with open(os.path.join(folder, name), "w") as file:
                     file.write(PRETENDED_APP)
             run = subprocess.run([sys.executable, os.path.join(HERE, "correct.py"), "--build", folder, "--log",
@@ -262,6 +262,15 @@ class Correct(unittest.TestCase):
         code, rows = self.verdicts("--apps", "eager,grouped")
         self.assertEqual(rows["eager", "exact 2.0"], "bit for bit")
         self.assertEqual(rows["grouped", "fast 2.0"], "stopped, and told why")
+        self.assertEqual(code, 0)
+
+    def test_contents_of_what_is_dead_are_asked_for(self):
+        code, rows = self.verdicts("--apps", "infer,ddp", "--contents", "poison")
+        self.assertTrue(rows["infer", "exact 2.0"].startswith("DIFFERS"))
+        self.assertEqual(rows["infer", "fast 2.0"], "bit for bit")
+        self.assertEqual(rows["ddp", "exact 2.0"], "bit for bit")
+        self.assertEqual(code, 1)
+        code, rows = self.verdicts("--apps", "infer")
         self.assertEqual(code, 0)
 
     def test_wrong_or_stopped_as_not_defined(self):

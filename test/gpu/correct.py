@@ -1,5 +1,5 @@
 """Are results right while memory moves? python correct.py --build BUILD --log FILE [--seconds N] [--modes M,...]
-[--ratios R,...] [--apps A,...]
+[--ratios R,...] [--apps A,...] [--contents alive|poison|keep]
 
 Each program runs natively twice (the second tells how equal native runs are), then in every mode with need / ratio of
 device memory. Oversubscription is by Spillway's budget alone. In `fast`, a program whose pointers no launch shows may be
@@ -28,6 +28,7 @@ parser.add_argument("--at-once", type=int, default=3)
 parser.add_argument("--modes", type=lambda t: t.split(","), default=["exact", "fast"])
 parser.add_argument("--ratios", type=lambda t: [float(w) for w in t.split(",")], default=[1.5, 2.0])
 parser.add_argument("--apps", type=lambda t: t.split(","), default=[])
+parser.add_argument("--contents", choices=["alive", "poison", "keep"], help="of memory that is not alive (policy)")
 parser.add_argument("--scripts", default=HERE, help="the folder of the jobs")
 options = parser.parse_args()
 options.build = os.path.abspath(options.build)
@@ -40,14 +41,20 @@ def python(script, *arguments):
     return [sys.executable, os.path.join(options.scripts, script), *arguments]
 
 
+COMPILED = {"TORCHINDUCTOR_CACHE_DIR": scratch.name + "/inductor", "TRITON_CACHE_DIR": scratch.name + "/triton"}
+
 # name: (command, environment, may `fast` stop it?)
 APPS = {
     "eager": (python("torch_job.py", "eager"), {}, False),
     "graph": (python("torch_job.py", "graph"), {}, False),
-    "compile": (python("torch_job.py", "compile"), {"TORCHINDUCTOR_CACHE_DIR": scratch.name + "/inductor",
-                                                    "TRITON_CACHE_DIR": scratch.name + "/triton"}, False),
+    "compile": (python("torch_job.py", "compile"), COMPILED, False),
     "grouped": (python("torch_more.py", "grouped"), {}, True),
     "threads": (python("torch_more.py", "threads"), {}, False),
+    "trees": (python("torch_alive.py", "trees"), COMPILED, False),
+    "ddp": (python("torch_alive.py", "ddp"), {}, False),
+    "fsdp": (python("torch_alive.py", "fsdp"), {}, False),
+    "generate": (python("torch_alive.py", "generate"), {}, False),
+    "infer": (python("torch_alive.py", "infer"), {}, False),
     "cupy": (python("cupy_job.py"), {"CUPY_CACHE_DIR": scratch.name + "/cupy"}, False),
 }
 
@@ -90,7 +97,10 @@ def run_app(name):
     for mode in options.modes:
         for ratio in options.ratios:
             budget = int(natives[0].need / ratio) >> 20
-            result = run(name, f"{mode} {ratio}", {"device.budget": f"{budget}MiB", "spill.mode": mode})
+            settings = {"device.budget": f"{budget}MiB", "spill.mode": mode}
+            if options.contents:
+                settings["contents"] = options.contents
+            result = run(name, f"{mode} {ratio}", settings)
             text, good = verdict(name, natives, mode, result)
             rows.append(([name, f"{mode} {ratio}", f"{result.status} {result.seconds:.0f} s", result.spilled or "n/a", text], good))
             print("  " + " | ".join(rows[-1][0]), flush=True)
