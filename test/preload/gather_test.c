@@ -185,5 +185,6 @@ int main(void)
 					   cmocka_unit_test(arrays_in_rows), cmocka_unit_test(arrays_elsewhere),
 					   cmocka_unit_test(no_array)};
 
+	scene_size = SCENE_SMALL;
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

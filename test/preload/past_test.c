@@ -252,5 +252,6 @@ int main(void)
 	    cmocka_unit_test(a_release_that_ends_nothing_waits_for_nobody),
 	};
 
+	scene_size = SCENE_SMALL;
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

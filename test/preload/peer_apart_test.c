@@ -339,5 +339,6 @@ int main(void)
 	    cmocka_unit_test(access_is_opened_when_nothing_moves),
 	};
 
+	scene_size = SCENE_SMALL;
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

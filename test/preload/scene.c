@@ -4,6 +4,8 @@
 #include <string.h>
 #include <unistd.h>
 
+struct scene_size scene_size = {.blocks = SCENE_BLOCKS_MOST, .budget = 16 * MIB, .host = 96 * MIB};
+
 /* ---- kernels ---- */
 
 static void touch(uint32_t *at, uint32_t n, uint32_t lane)
@@ -154,6 +156,29 @@ CUresult scene_round(struct scene *scene, CUstream stream, unsigned lane)
 	return result;
 }
 
+/* Does the row of SCENE_STRIDE words hold what the block's lanes count, and else 0? */
+static bool row_holds(const struct scene *scene, unsigned block, const uint32_t *row)
+{
+	static const uint32_t zero[SCENE_STRIDE];
+
+	return !memcmp(row, scene->count[block], sizeof(scene->count[block])) &&
+	       !memcmp(row + SCENE_LANES, zero, (SCENE_STRIDE - SCENE_LANES) * sizeof(*row));
+}
+
+static void say_which(const struct scene *scene, unsigned block, const uint32_t *words, size_t row)
+{
+	for (size_t lane = 0; lane < SCENE_STRIDE; lane++) {
+		size_t i = row * SCENE_STRIDE + lane;
+		uint32_t expected = lane < SCENE_LANES ? scene->count[block][lane] : 0;
+
+		if (words[i] != expected) {
+			printf("word %zu of block %u is %u, not %u (%c)\n", i, block, words[i], expected,
+			       sim_where(scene->block[block] + 4 * i));
+			return;
+		}
+	}
+}
+
 bool scene_holds(struct scene *scene)
 {
 	uint32_t *words = malloc(SCENE_BYTES);
@@ -161,14 +186,10 @@ bool scene_holds(struct scene *scene)
 
 	for (unsigned b = 0; b < SCENE_BLOCKS && right; b++) {
 		MUST(cu.cuMemcpyDtoH_v2(words, scene->block[b], SCENE_BYTES));
-		for (size_t i = 0; i < SCENE_BYTES / 4 && right; i++) {
-			size_t lane = i % SCENE_STRIDE;
-			uint32_t expected = lane < SCENE_LANES ? scene->count[b][lane] : 0;
-
-			right = words[i] == expected;
+		for (size_t row = 0; row < n_words() && right; row++) {
+			right = row_holds(scene, b, words + row * SCENE_STRIDE);
 			if (!right)
-				printf("word %zu of block %u is %u, not %u (%c)\n", i, b, words[i], expected,
-				       sim_where(scene->block[b] + 4 * i));
+				say_which(scene, b, words, row);
 		}
 	}
 	free(words);

@@ -8,13 +8,27 @@
 
 #include "test/preload/child.h"
 
-enum { SCENE_BLOCKS = 6, SCENE_LANES = 8, SCENE_STRIDE = 1024 };
+enum { SCENE_BLOCKS_MOST = 6, SCENE_LANES = 8, SCENE_STRIDE = 1024 };
 #define SCENE_BYTES (5 * MIB)
+/*
+ * Blocks, and bytes of the budget and of the host's budget. SCENE_SMALL is for tests that make many scenes: what a round
+ * moves, clears and compares takes two thirds of the time. Blocks are not smaller: one of 5 MiB has chunks of two sizes,
+ * and a move may find no spare of the size that it needs.
+ */
+struct scene_size {
+	unsigned blocks;
+	size_t budget, host;
+};
+extern struct scene_size scene_size; /* set before the first scene */
+#define SCENE_SMALL  ((struct scene_size){4, 10 * MIB, 48 * MIB})
+#define SCENE_BLOCKS (scene_size.blocks)
+#define SCENE_BUDGET (scene_size.budget)
+#define SCENE_HOST   (scene_size.host)
 
 struct scene {
 	CUcontext context;
-	CUdeviceptr block[SCENE_BLOCKS];
-	unsigned count[SCENE_BLOCKS][SCENE_LANES]; /* touches submitted; a lane is one thread's */
+	CUdeviceptr block[SCENE_BLOCKS_MOST];
+	unsigned count[SCENE_BLOCKS_MOST][SCENE_LANES]; /* touches submitted; a lane is one thread's */
 	CUfunction touch, spin, store;
 };
 
@@ -22,8 +36,6 @@ struct scene {
 #define SCENE_SETTINGS(...)                                                                                            \
 	((const char *const[]){"SIM_FILL=0", "SIM_MEMORY=256MiB", "SIM_HOST_MEMORY=512MiB", "SIM_MAP_WAITS=3",         \
 			       scene_set(), ##__VA_ARGS__, NULL})
-#define SCENE_BUDGET (16 * MIB)
-#define SCENE_HOST   (96 * MIB)
 const char *scene_set(void);
 const char *scene_mode(void);
 /* A child process in that mode with room for blocks of its own: 512 MiB of host memory, and that budget. Its status. */

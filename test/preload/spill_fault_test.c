@@ -198,5 +198,7 @@ int main(void)
 	    cmocka_unit_test(a_call_that_fails_with_the_first_move_costs_nothing_but_speed),
 	    cmocka_unit_test(a_memory_call_that_fails_in_a_move_costs_nothing_but_speed),
 	};
+
+	scene_size = SCENE_SMALL;
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -343,5 +343,7 @@ int main(void)
 	    cmocka_unit_test(device_memory_that_runs_out_in_a_move_costs_nothing_but_speed),
 	    cmocka_unit_test(a_tight_host_budget_costs_nothing_but_speed),
 	};
+
+	scene_size = SCENE_SMALL;
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,7 +26,7 @@
 
 static CUcontext context;
 static CUfunction touch;
-static CUdeviceptr block[SCENE_BLOCKS];
+static CUdeviceptr block[SCENE_BLOCKS_MOST];
 
 static void add_body(const struct sim_launch *launch, void **args)
 {

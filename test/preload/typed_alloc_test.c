@@ -214,7 +214,7 @@ static int to_the_host_past_peers(void)
 {
 	scene_open(&own_scene, 0);
 	own_rounds(10);
-	for (int i = 0; i < SCENE_BLOCKS; i++)
+	for (unsigned i = 0; i < SCENE_BLOCKS; i++)
 		CHECK(!is_on_host(own_scene.block[i]));
 	for (int i = 0; i < 4; i++)
 		CHECK(spillway_prefer_host(own_pointer(own_scene.block[i])) == 0);

@@ -87,7 +87,7 @@ void sim_stall_at(const char *name, unsigned n);
 unsigned sim_stalled(void);
 void sim_go_on(void);
 /* Switches of the model, as in the environment, for tests that change them in mid-run: name "VMM", "HOST_VMM",
- * "MEMORY", "HOST_MEMORY", "DELAY_US", "PIECE_US", "POOL_WASTE", "FILL", "PAGEABLE", "CONCURRENT_MANAGED",
+ * "MEMORY", "HOST_MEMORY", "DELAY_US", "PIECE_US", "POOL_WASTE", "FILL", "LARGE", "PAGEABLE", "CONCURRENT_MANAGED",
  * "REUSE", "DEAD_HANDLES", "SAME_POINTER". */
 void sim_switch(const char *name, size_t value);
 

@@ -334,6 +334,8 @@ SIM_EXPORT void sim_switch(const char *name, size_t value)
 		sim.set.pool_waste = value;
 	else if (!strcmp(name, "FILL"))
 		sim.set.fill = value;
+	else if (!strcmp(name, "LARGE"))
+		sim.set.large = value;
 	else if (!strcmp(name, "PAGEABLE"))
 		sim.set.pageable = value;
 	else if (!strcmp(name, "REUSE"))
