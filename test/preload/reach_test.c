@@ -4,6 +4,7 @@
  * their midst then does not leave the rest of them on the host for ever.
  */
 #include "test/preload/scene.h"
+#include "test/preload/slow_clock.h"
 
 #include <limits.h>
 #include <setjmp.h>
@@ -13,7 +14,6 @@
 #include <cmocka.h>
 
 #include "shim/plan/tensor_extents.h"
-#include "test/slow.h"
 
 /* Two of these do not fit, and they are too large to be wanted whole without a reason. */
 #define LARGE  (208 * MIB)
@@ -22,13 +22,15 @@
 /* Submissions after which what was seen at the beginning is forgotten: two ages, the longest, and some. */
 #define QUIET (2 * TENSOR_EXTENTS_AGE_BLIND + 256)
 /*
- * Reading 2 MiB over the link takes longer than bringing it, as on a real GPU; also where the simulated one copies slowly,
- * for others use the processors: with 10 ms moving did not pay on two of them with another test beside, and was given up.
- * Under a sanitizer the copies are slower than the sleep, so that this has to be longer, too.
+ * Time is this program's own (slow_clock.h): reading 2 MiB over the link takes longer than bringing it, as on a real GPU,
+ * however busy the machine is. Bringing 2 MiB takes 32 pauses of 60 us (scene_run()), and that much of a tensor longer
+ * than the library's patience with the GPU (50 ms).
  */
-#define REMOTE_US (40000 * TEST_SLOWNESS)
-#define ROUNDS    16
-#define COUNT     4 /* the last ones count */
+#define REMOTE_US 40000
+/* Of everybody's time meanwhile: in it the mover can do what it would do while the GPU reads. */
+#define MEANWHILE_US 2000
+#define ROUNDS       16
+#define COUNT        4 /* the last ones count */
 
 static CUfunction look;
 static unsigned n_remote, n_looks;
@@ -44,8 +46,10 @@ static void look_body(const struct sim_launch *launch, void **args)
 
 		n_remote += remote;
 		n_looks++;
-		if (remote)
-			usleep(REMOTE_US);
+		if (remote) {
+			slow_clock_pass(REMOTE_US);
+			usleep(MEANWHILE_US);
+		}
 	}
 }
 
@@ -68,6 +72,7 @@ static void start(void)
 	CUmodule module;
 
 	driver_start(0);
+	sim_pauses(slow_clock_pass);
 	MUST(cu.cuModuleLoadData(&module, &image));
 	MUST(cu.cuModuleGetFunction(&look, module, "look"));
 	small = child_alloc(4 * MIB);

@@ -90,6 +90,8 @@ void sim_go_on(void);
  * "MEMORY", "HOST_MEMORY", "DELAY_US", "PIECE_US", "POOL_WASTE", "FILL", "LARGE", "PAGEABLE", "CONCURRENT_MANAGED",
  * "REUSE", "DEAD_HANDLES", "SAME_POINTER". */
 void sim_switch(const char *name, size_t value);
+/* The pauses of SIM_PIECE_US are no sleeps but calls of this, by any thread: for programs with a clock of their own. */
+void sim_pauses(void (*pass)(unsigned us));
 
 /*
  * Managed memory since the start, pages of 64 KiB (sim_managed.c). The CPU's faults are those of calls that read or

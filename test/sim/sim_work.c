@@ -24,6 +24,7 @@
 #include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -182,6 +183,13 @@ void sim_mapping_changes(uintptr_t start, size_t bytes, unsigned devices)
 	}
 }
 
+static _Atomic(void (*)(unsigned us)) pause_passes;
+
+SIM_EXPORT void sim_pauses(void (*pass)(unsigned us))
+{
+	atomic_store(&pause_passes, pass);
+}
+
 /*
  * Short pauses are added up until they are worth a sleep: one takes the system some 60 us whatever is asked for, and two
  * switches of threads. Without pauses somebody else's turn comes after every fourth piece.
@@ -195,7 +203,12 @@ void sim_pause(void)
 
 	owed += us;
 	if (us && owed >= PAUSE_LEAST_US) {
-		usleep((useconds_t)owed);
+		void (*pass)(unsigned us) = atomic_load_explicit(&pause_passes, memory_order_relaxed);
+
+		if (pass)
+			pass((unsigned)owed);
+		else
+			usleep((useconds_t)owed);
 		owed = 0;
 	} else if (!us && ++pieces % 4 == 0) {
 		sched_yield();
