@@ -217,13 +217,20 @@ CUresult driver_copy(CUstream stream, CUdeviceptr to, CUdeviceptr from, size_t n
 	return cu.cuLaunchKernel(driver_kernel("copy"), 64, 1, 1, 256, 1, 1, 0, stream, params, NULL);
 }
 
+/* Read at once: malloc() has that much again without new pages. */
+#define HOLDS_WORDS ((size_t)1 << 20)
+
 bool driver_holds(CUdeviceptr address, unsigned value, size_t n)
 {
-	unsigned *words = malloc(n * sizeof(*words));
-	bool same = words && cu.cuMemcpyDtoH_v2(words, address, n * sizeof(*words)) == CUDA_SUCCESS;
+	size_t most = n < HOLDS_WORDS ? n : HOLDS_WORDS;
+	unsigned *words = malloc(most * sizeof(*words));
+	bool same = words != NULL;
 
-	for (size_t i = 0; i < n && same; i++)
-		same = words[i] == value;
+	for (size_t at = 0, now; at < n && same; at += now) {
+		now = n - at < most ? n - at : most;
+		same = cu.cuMemcpyDtoH_v2(words, address + at * sizeof(*words), now * sizeof(*words)) == CUDA_SUCCESS &&
+		       words[0] == value && !memcmp(words, words + 1, (now - 1) * sizeof(*words));
+	}
 	free(words);
 	return same;
 }
