@@ -72,6 +72,7 @@ static void start(void)
 	CUmodule module;
 
 	driver_start(0);
+	slow_clock_begin();
 	sim_pauses(slow_clock_pass);
 	MUST(cu.cuModuleLoadData(&module, &image));
 	MUST(cu.cuModuleGetFunction(&look, module, "look"));

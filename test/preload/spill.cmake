@@ -267,7 +267,8 @@ spill_mode_test(regraph_test regraph_help.c)
 spill_moving_test(regraph_moves_test regraph_help.c)
 
 # ---- what others ask for when the device is full ----
-spill_mode_test(oom_retry_test figures_help.c folder.c)
+spill_mode_test(oom_retry_test slow_clock.c figures_help.c folder.c)
+set_target_properties(oom_retry_test PROPERTIES ENABLE_EXPORTS ON) # its own clock, for everybody
 
 # ---- beside memory outside the heap ----
 spill_mode_test(pools_test)
