@@ -10,9 +10,8 @@ if(SPILLWAY_SANITIZE)
   set(SPILL_STEPS 24)
 endif()
 
-# spill_watch_test(name PROGRAM target): spillway_watch_test in each mode. Mappings wait for copies both ways, so that
-# copies are made in parts, and wait for the mover between them.
-function(spill_watch_test name program)
+# spill_watch_program(name target): the program of a test that starts `target` and watches it (run.h), without a test.
+function(spill_watch_program name program)
   string(TOUPPER ${program} macro)
   spillway_shared(shared SOURCES run.c)
   add_executable(${name} ${name}.c ${shared})
@@ -20,6 +19,12 @@ function(spill_watch_test name program)
   target_link_libraries(${name} PRIVATE ${CMOCKA_LIBRARY} spillway_options)
   target_compile_definitions(${name} PRIVATE ${macro}="$<TARGET_FILE:${program}>")
   add_dependencies(${name} ${program} libspillway)
+endfunction()
+
+# spill_watch_test(name target): spillway_watch_test in each mode. Mappings wait for copies both ways, so that copies are
+# made in parts, and wait for the mover between them.
+function(spill_watch_test name program)
+  spill_watch_program(${name} ${program})
   foreach(mode ${SPILL_MODES})
     add_test(NAME ${name}_${mode} COMMAND ${name})
     set_tests_properties(
@@ -34,7 +39,15 @@ set_target_properties(spill_random PROPERTIES ENABLE_EXPORTS ON)
 target_link_libraries(spill_random PRIVATE sim_cuda spillway_cuda spillway_options pthread)
 target_include_directories(spill_random PRIVATE ${CMAKE_SOURCE_DIR})
 target_compile_definitions(spill_random PRIVATE __CUDA_API_VERSION_INTERNAL)
-spill_watch_test(spill_random_test spill_random)
+# All modes in one test, for what the programs do without the library is found out once; each of its parts is a test.
+spill_watch_program(spill_random_test spill_random)
+list(JOIN SPILL_MODES " " ALL_MODES)
+foreach(part RANGE 1 6)
+  add_test(NAME spill_random_test_${part} COMMAND spill_random_test)
+  set_tests_properties(
+    spill_random_test_${part} PROPERTIES LABELS preload TIMEOUT 600 ENVIRONMENT
+    "LD_LIBRARY_PATH=${SIM_FOLDER};TEST_PRELOAD=${PRELOAD};SPILL_MODES=${ALL_MODES};SPILL_PART=${part};SPILL_SUBMISSIONS=${SPILL_SUBMISSIONS}")
+endforeach()
 
 # ---- the demo's job ----
 spill_watch_test(spill_job_test train_sim)

@@ -1,6 +1,7 @@
 /*
- * Made-up programs (spill_random.c) under the library, in the mode that SPILL_MODE names: every byte is right, and the
- * digest of the run is that of the same program without the library. SPILL_SUBMISSIONS says how long they are.
+ * Made-up programs (spill_random.c) under the library, in the modes that SPILL_MODES names: every byte is right, and the
+ * digest of the run is that of the same program without the library, which runs once for all modes. SPILL_SUBMISSIONS
+ * says how long they are; SPILL_PART=K that only the K-th test (from 1) is to run.
  */
 #include "test/preload/run.h"
 #include "test/slow.h"
@@ -15,8 +16,16 @@
 
 enum { STOPPED = 3 }; /* what spill_random ends with when its context died of an illegal address */
 
+enum { TRIALS_MOST = 32 };
+
 static const char *mode;
 static char submissions[32];
+
+/* What the programs did without the library, by their seeds. */
+static struct plain {
+	const char *seed;
+	struct outcome outcome;
+} plains[TRIALS_MOST];
 
 struct trial {
 	const char *seed, *threads;
@@ -45,23 +54,35 @@ static bool is_the_defined_stop(const struct trial *trial, const struct outcome 
 	       run_lines_with(outcome->err, "spill.mode: exact") > 0;
 }
 
+static const struct outcome *plainly(const struct trial *trial)
+{
+	struct plain *plain = plains;
+
+	for (; plain->seed && strcmp(plain->seed, trial->seed) != 0; plain++)
+		assert_true(plain + 1 < plains + TRIALS_MOST);
+	if (!plain->seed) {
+		plain->outcome = run_trial(trial, "LD_PRELOAD=", "SPILLWAY=off");
+		plain->seed = trial->seed;
+	}
+	if (plain->outcome.status)
+		fail_msg("without the library: status %d\n%s", plain->outcome.status, plain->outcome.err);
+	return &plain->outcome;
+}
+
 static void passes(const struct trial *trial)
 {
+	const struct outcome *plain = plainly(trial);
 	char set[160], preload[512];
-	struct outcome plain, ours;
+	struct outcome ours;
 
 	snprintf(set, sizeof(set), "SPILLWAY_SET=spill.mode=%s,device.budget=%s,host.budget=768MiB%s%s", mode,
 		 trial->budget, trial->lent ? ",spill.peers=1 .. 2,spill.peer_budget=" : "",
 		 trial->lent ? trial->lent : "");
 	snprintf(preload, sizeof(preload), "LD_PRELOAD=%s", getenv("TEST_PRELOAD"));
-	plain = run_trial(trial, "LD_PRELOAD=", set);
-	if (plain.status)
-		fail_msg("without the library: status %d\n%s", plain.status, plain.err);
 	ours = run_trial(trial, preload, set);
-	if (!is_the_defined_stop(trial, &ours) && (ours.status || strcmp(ours.out, plain.out)))
+	if (!is_the_defined_stop(trial, &ours) && (ours.status || strcmp(ours.out, plain->out)))
 		fail_msg("seed %s, %s threads: status %d, stdout\n%snot\n%sstderr\n%s", trial->seed, trial->threads,
-			 ours.status, ours.out, plain.out, ours.err);
-	run_free(&plain);
+			 ours.status, ours.out, plain->out, ours.err);
 	run_free(&ours);
 }
 
@@ -121,8 +142,27 @@ int main(void)
 	    cmocka_unit_test(every_byte_is_right_where_one_call_in_so_many_fails),
 	};
 
-	mode = getenv("SPILL_MODE") ? getenv("SPILL_MODE") : "static";
+	enum { TESTS = sizeof(tests) / sizeof(tests[0]) };
+	const char *modes = getenv("SPILL_MODES"), *only = getenv("SPILL_PART");
+	unsigned long part = only ? strtoul(only, NULL, 10) : 0;
+	char words[128];
+	int failed = 0;
+
+	snprintf(words, sizeof(words), "%s", modes ? modes : "static");
 	snprintf(submissions, sizeof(submissions), "%s",
 		 getenv("SPILL_SUBMISSIONS") ? getenv("SPILL_SUBMISSIONS") : "20000");
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	if (only && (part < 1 || part > TESTS)) {
+		fprintf(stderr, "SPILL_PART=%s is none of 1 to %d\n", only, TESTS);
+		return 1;
+	}
+	for (mode = strtok(words, " "); mode; mode = strtok(NULL, " ")) {
+		if (!only) {
+			failed += cmocka_run_group_tests_name(mode, tests, NULL, NULL);
+		} else {
+			const struct CMUnitTest one[] = {tests[part - 1]};
+
+			failed += cmocka_run_group_tests_name(mode, one, NULL, NULL);
+		}
+	}
+	return failed;
 }
