@@ -9,7 +9,10 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { PIECE = 64 << 10 };
+enum { PIECE = 256 << 10 };
+
+/* us: between two looks of the thread that makes progress while there is something to do, and of those who wait. */
+enum { LOOK_US = 20, WAIT_US = 200 };
 
 /* ---- what both processes have mapped ---- */
 
@@ -231,17 +234,20 @@ static void *run(void *unused)
 	CUcontext context;
 
 	while (!ending) {
+		bool busy = false;
+
 		pthread_mutex_lock(&one);
 		for (struct mpi_request *request = requests; request; request = request->next) {
 			if (request->done)
 				continue;
+			busy = true;
 			if (!request->event)
 				begin(request);
 			if (step(request))
 				request->done = true;
 		}
 		pthread_mutex_unlock(&one);
-		usleep(20);
+		usleep(busy ? LOOK_US : WAIT_US);
 	}
 	MUST(cuCtxGetCurrent(&context));
 	CHECK(!context);
@@ -320,7 +326,7 @@ void mpi_wait(struct mpi_request *request)
 	struct mpi_request **link = &requests;
 
 	while (!request->done)
-		usleep(20);
+		usleep(WAIT_US);
 	pthread_mutex_lock(&one);
 	while (*link != request)
 		link = &(*link)->next;
