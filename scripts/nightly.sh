@@ -269,7 +269,7 @@ if [[ -n $replay ]]; then
 	exit
 fi
 
-# What `make test` leaves out, with its seconds on 2 cores:
+# What `make test` leaves out, with its seconds on 2 cores (measured when its scenes were a third larger):
 #   spill_fault_test, all parts and modes, with the calls 3, 7 and 20 beside 1 and 2 (FAULT_ALL): 1100 s
 night_tests() {
 	FAULT_ALL=1 ctest --test-dir "$build" --output-on-failure --parallel $((2 * jobs)) -R '^spill_fault_test_'
