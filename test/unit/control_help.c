@@ -3,6 +3,7 @@
 #include "shim/serve/control.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -126,6 +127,11 @@ static int caller_in(const struct user_dir *folder, bool mine)
 
 	CHECK(find(folder, mine, name));
 	int fd = user_dir_connect(folder, name, WAIT_MS);
+	/* A socket has its name a moment before it listens. */
+	for (int ms = 0; fd == -ECONNREFUSED && ms < WAIT_MS; ms++) {
+		usleep(1000);
+		fd = user_dir_connect(folder, name, WAIT_MS);
+	}
 	CHECK(fd >= 0);
 	return fd;
 }
