@@ -41,8 +41,8 @@ END
 build() {
 	find shim policy -name '*.c' ! -name audit.c ! -name dlsym.c | xargs -n 1 -P 2 sh "$here/compile" &&
 		sh "$here/compile" -O2 -fno-stack-protector -foptimize-sibling-calls shim/entry/dlsym.c &&
-		${CC:-cc} -shared -o "$here/libspillway.so" "$here"/objects/*.o "$yaml" -Wl,--exclude-libs,ALL \
-			-Wl,-Bsymbolic-functions -Wl,-z,now -Wl,-z,defs -lpthread -ldl
+		${CC:-cc} -shared -o "$here/libspillway.so" "$here"/objects/*.o "$yaml" -Wl,-Bsymbolic \
+			-Wl,--version-script=shim/exports.map -Wl,-z,now -Wl,-z,defs -lpthread -ldl
 }
 promise 'the library builds with all of them' build
 job() {
