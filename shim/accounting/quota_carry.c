@@ -4,6 +4,7 @@
  */
 #include "shim/accounting/quota_slots.h"
 #include "shim/base/clock.h"
+#include "shim/base/libc.h"
 #include "shim/base/user_dir.h"
 
 #include <dirent.h>
@@ -126,7 +127,7 @@ static void each_number(int folder, unsigned most, number_visit *visit, void *ar
 	char buffer[1024] __attribute__((aligned(__alignof__(struct dirent64))));
 	ssize_t bytes;
 
-	while ((bytes = getdents64(folder, buffer, sizeof(buffer))) > 0)
+	while ((bytes = libc_getdents64(folder, buffer, sizeof(buffer))) > 0)
 		for (ssize_t at = 0; at < bytes;) {
 			const struct dirent64 *entry = (const struct dirent64 *)(const void *)(buffer + at);
 

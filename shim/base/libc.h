@@ -9,6 +9,10 @@
 #define SPILLWAY_LIBC_H
 
 #include <stdbool.h>
+#include <stddef.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+#include <unistd.h>
 
 /* Does what pthread_atfork() does. Has no effect if the C library is not glibc: the library does no work there. */
 void libc_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void));
@@ -16,6 +20,17 @@ void libc_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void
 /* Call dlvsym() with RTLD_NEXT or RTLD_DEFAULT, as the library. Return NULL if the C library has no dlvsym(). */
 void *libc_dlvsym_next(const char *name, const char *version);
 void *libc_dlvsym_default(const char *name, const char *version);
+
+/* Do what gettid() and getdents64() do, which glibc has from 2.30 on. */
+static inline pid_t libc_gettid(void)
+{
+	return (pid_t)syscall(SYS_gettid);
+}
+
+static inline ssize_t libc_getdents64(int folder, void *buffer, size_t bytes)
+{
+	return syscall(SYS_getdents64, folder, buffer, bytes);
+}
 
 /* Returns the C library's function of that name from its symbol table. Returns NULL under glibc, or if it has none. */
 void *libc_find(const char *name);

@@ -4,6 +4,7 @@
  */
 #include "shim/base/user_dir.h"
 #include "shim/base/base_state.h"
+#include "shim/base/libc.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -262,7 +263,7 @@ static void user_dir_each_entry(const struct user_dir *folder, const char *tail,
 	ssize_t bytes;
 
 	lseek(folder->fd, 0, SEEK_SET);
-	while ((bytes = getdents64(folder->fd, buffer, sizeof(buffer))) > 0) {
+	while ((bytes = libc_getdents64(folder->fd, buffer, sizeof(buffer))) > 0) {
 		for (ssize_t at = 0; at < bytes;) {
 			const struct dirent64 *entry = (const struct dirent64 *)(const void *)(buffer + at);
 

@@ -3,6 +3,7 @@
  * out of each other's way.
  */
 #include "shim/context/capture.h"
+#include "shim/base/libc.h"
 #include "shim/context/context.h"
 #include "shim/context/context_state.h"
 #include "shim/driver/real.h"
@@ -67,7 +68,7 @@ void capture_opened(CUstream stream, bool per_thread, bool success)
 	}
 	*entry = (struct capturing){.stream = capture_canonical(stream, per_thread),
 				    .context = context_of_stream(stream, per_thread),
-				    .thread = gettid()};
+				    .thread = libc_gettid()};
 	lock_take(&capture_lock);
 	entry->next = context_state.capture.list;
 	context_state.capture.list = entry;
@@ -105,7 +106,7 @@ static bool is_of_stream(const struct capturing *entry, const void *argument)
 {
 	CUstream stream = *(const CUstream *)argument;
 
-	return entry->stream == stream && (stream != CU_STREAM_PER_THREAD || entry->thread == gettid());
+	return entry->stream == stream && (stream != CU_STREAM_PER_THREAD || entry->thread == libc_gettid());
 }
 
 static bool is_of_context(const struct capturing *entry, const void *argument)
@@ -116,7 +117,7 @@ static bool is_of_context(const struct capturing *entry, const void *argument)
 static bool is_of_ended_thread(const struct capturing *entry, const void *argument)
 {
 	(void)argument;
-	return entry->stream == CU_STREAM_PER_THREAD && entry->thread != gettid() &&
+	return entry->stream == CU_STREAM_PER_THREAD && entry->thread != libc_gettid() &&
 	       syscall(SYS_tgkill, getpid(), entry->thread, 0) && errno == ESRCH;
 }
 
