@@ -22,6 +22,7 @@ static const struct command {
 	const char *help;
 } commands[] = {
     {"run", tool_run, "run a program with Spillway in front of its CUDA calls"},
+    {"demo", tool_demo, "train a small network with too little memory, without and with Spillway"},
     {"check", tool_check, "check policy files"},
     {"explain", tool_explain, "say what a policy decides about an allocation, and why"},
     {"doctor", tool_doctor, "say what of this machine and of a program keeps Spillway from working"},

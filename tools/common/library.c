@@ -70,20 +70,28 @@ static bool find_given(const char *given, char ret_path[PATH_MAX])
 	return can_be_preloaded(ret_path);
 }
 
+bool library_tool_folder(char ret_path[PATH_MAX])
+{
+	ssize_t length = readlink("/proc/self/exe", ret_path, PATH_MAX - 1);
+
+	if (length < 0) {
+		tool_say("/proc/self/exe cannot be read, so what belongs to this tool is not found: %s",
+			 strerror(errno));
+		return false;
+	}
+	ret_path[length] = '\0';
+	*strrchr(ret_path, '/') = '\0';
+	return true;
+}
+
 bool library_find(const char *given, char ret_path[PATH_MAX])
 {
 	char self[PATH_MAX], path[N_PLACES][2 * PATH_MAX];
-	ssize_t length;
 
 	if (given)
 		return find_given(given, ret_path);
-	length = readlink("/proc/self/exe", self, sizeof(self) - 1);
-	if (length < 0) {
-		tool_say("/proc/self/exe cannot be read, so libspillway.so is not found; name it with --library");
+	if (!library_tool_folder(self))
 		return false;
-	}
-	self[length] = '\0';
-	*strrchr(self, '/') = '\0';
 	for (int i = 0; i < N_PLACES; i++) {
 		snprintf(path[i], sizeof(path[i]), "%s/%s", self, places[i]);
 		if (is_file(path[i]) && realpath(path[i], ret_path))

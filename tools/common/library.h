@@ -7,6 +7,9 @@
 #include <stdbool.h>
 #include <limits.h>
 
+/* Returns the folder of the tool's file. Returns false, after an error on stderr, if it cannot be found out. */
+bool library_tool_folder(char ret_path[PATH_MAX]);
+
 /*
  * Finds the absolute path of the library: `given` if it is set, otherwise the first one found beside the tool, in
  * ../lib, ../lib64 and ../lib/<multiarch>. Returns false if it does not exist or is not usable, after an error on
