@@ -3,7 +3,7 @@ BUILD  ?= build
 PREFIX ?= /usr/local
 CMAKE_FLAGS ?=
 
-.PHONY: all lib setup demo test asan tsan gpu-test bench format install clean
+.PHONY: all lib wheel setup demo test asan tsan gpu-test bench format install clean
 
 # Settings in addition to those of the command line.
 configure = cmake -G Ninja -S . -B $(BUILD) -DCUDA_INCLUDE_DIR="$$(scripts/setup.sh --toolkit)/include" $(1) $(CMAKE_FLAGS) > $(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
@@ -18,6 +18,10 @@ lib:
 	@scripts/setup.sh --lib
 	@$(call configure,$(if $(wildcard $(BUILD)/build.ninja),,-DSPILLWAY_TESTS=OFF))
 	@cmake --build $(BUILD) --target lib
+
+# Makes dist/: a wheel and a tarball for x86_64 and for aarch64 that run with glibc 2.28 or newer. Fetches what it needs.
+wheel:
+	@scripts/wheel.sh
 
 # Installs missing packages with apt, and checks the CUDA Toolkit.
 setup:

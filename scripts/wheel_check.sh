@@ -1,0 +1,95 @@
+#!/usr/bin/env bash
+# wheel_check.sh [WHEEL]: is a wheel of x86_64 (by default that of dist/) what it should be where nothing else is? In a bare
+# virtual environment: `pip install`, the demo, the module. Then with older C libraries, Debian 11's and Ubuntu 18.04's,
+# in a folder that is all the demo sees: their packages are fetched and unpacked, not installed. Prints one row each.
+# Exit status: 0 all good, 1 not. What cannot be tried here is a row, too, and no failure.
+set -uo pipefail
+
+cd "$(dirname "$0")/.." || exit 2
+wheel=$(realpath -e "${1:-$(ls -t dist/spillway_gpu-*x86_64.whl 2>/dev/null | head -n 1)}") || {
+	echo 'wheel_check.sh: there is no wheel; `make wheel` makes one' >&2
+	exit 2
+}
+here=$(mktemp -d)
+trap 'rm -rf "$here"' EXIT
+bad=0
+
+row() { # NAME RESULT
+	printf '%-28s %s\n' "$1" "$2"
+	case $2 in good* | 'not tried'*) ;; *) bad=1 ;; esac
+}
+
+# Its own environment: nothing of the caller's Python, of its PATH or of Spillway's variables.
+bare() {
+	env -i HOME="$here" PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 "$@"
+}
+
+in_venv() {
+	local start=$SECONDS
+	bare python3 -m venv "$here/venv" >"$here/log" 2>&1 || {
+		row 'virtual environment' "not tried: $(tail -n 1 "$here/log")"
+		return
+	}
+	bare "$here/venv/bin/pip" install -q --disable-pip-version-check --no-index "$wheel" >"$here/log" 2>&1 &&
+		bare "$here/venv/bin/spillway" demo >>"$here/log" 2>&1 || {
+		cat "$here/log"
+		row 'virtual environment' FAILED
+		return
+	}
+	row 'virtual environment' "good: pip install and the demo in $((SECONDS - start)) s"
+	[ "$(bare "$here/venv/bin/python" -c 'import spillway; print(spillway.version())')" = None ] &&
+		[ "$(bare "$here/venv/bin/spillway" run -- "$here/venv/bin/python" -c 'import spillway; print(spillway.version())')" = \
+			"$(bare "$here/venv/bin/spillway" --version | cut -d' ' -f2)" ] && row 'import spillway' good || row 'import spillway' FAILED
+}
+
+# unpack NAME SOURCE: the C library of a release, by its line in sources.list.
+unpack() {
+	local folder=$here/$1 options
+	mkdir -p "$folder"/{lists/partial,cache/archives/partial,packages,root}
+	touch "$folder/status"
+	echo "$2" >"$folder/sources"
+	options=(-oAPT::Architecture=amd64 -oAPT::Architectures=amd64 "-oDir::State::Lists=$folder/lists"
+		"-oDir::State::status=$folder/status" "-oDir::Cache=$folder/cache" "-oDir::Etc::SourceList=$folder/sources"
+		-oDir::Etc::SourceParts=/dev/null -oAcquire::Languages=none -oDebug::NoLocking=1 -oAPT::Sandbox::User=)
+	apt-get "${options[@]}" -q update >"$folder/log" 2>&1 &&
+		(cd "$folder/packages" && apt-get "${options[@]}" -q download libc6 >>"$folder/log" 2>&1) &&
+		dpkg-deb -x "$folder"/packages/libc6_*.deb "$folder/root"
+}
+
+with_glibc() { # NAME SOURCE
+	local root=$here/$1/root version
+	if ! command -v apt-get >/dev/null || ! unpack "$1" "$2"; then
+		row "$1" 'not tried: its archive does not answer'
+		return
+	fi
+	mkdir -p "$root"/{proc,dev,tmp,opt}
+	[ -e "$root/lib64" ] || ln -s usr/lib64 "$root/lib64"
+	[ -e "$root/lib" ] || ln -s usr/lib "$root/lib"
+	bare python3 - "$wheel" "$root/opt" <<'PYTHON' || return
+import os, sys, zipfile
+for item in zipfile.ZipFile(sys.argv[1]).infolist():
+    room, _, rest = item.filename.partition(".data/")
+    if not rest:
+        continue
+    path = os.path.join(sys.argv[2], rest.replace("scripts/", "bin/", 1) if rest.startswith("scripts/") else rest[len("data/"):])
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb") as file:
+        file.write(zipfile.ZipFile(sys.argv[1]).read(item))
+    os.chmod(path, 0o755)
+PYTHON
+	version=$(find "$root" -name 'libc-2.*.so' | head -n 1 | sed 's|.*/||')
+	if ! bare unshare -Urm true 2>/dev/null; then
+		row "$1" 'not tried: no namespaces of users here'
+	elif bare unshare -Urm sh -c "mount --rbind /proc '$root/proc' && mount --rbind /dev '$root/dev' &&
+		exec chroot '$root' /opt/bin/spillway demo" >"$here/log" 2>&1; then
+		row "$1" "good: the demo, with $version"
+	else
+		cat "$here/log"
+		row "$1" 'FAILED'
+	fi
+}
+
+in_venv
+with_glibc 'Debian 11' 'deb [trusted=yes] http://deb.debian.org/debian bullseye main'
+with_glibc 'Ubuntu 18.04' 'deb [trusted=yes] http://archive.ubuntu.com/ubuntu bionic main'
+exit $bad
