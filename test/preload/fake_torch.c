@@ -14,6 +14,8 @@
 #define LARGE_SHARED (4 * MIB) /* larger requests have a segment each */
 #define LARGE        (8 * MIB) /* segment that larger requests share */
 #define ROUND        (2 * MIB)
+#define SPACE_SMALL  (16 * MIB) /* address space of an expandable segment */
+#define SPACE_LARGE  (64 * MIB)
 #define DEVICES      8
 #define POOLS        256
 #define RECORDED     4
@@ -21,7 +23,12 @@
 void FAKE_TORCH_REPORT(void *address, int64_t bytes, size_t allocated, size_t reserved, struct fake_device device);
 extern const struct fake_torch_functions fake_torch_functions;
 
-enum state { BLOCK_FREE, BLOCK_USED, BLOCK_PENDING /* a recorded stream has not passed yet */ };
+enum state {
+	BLOCK_FREE,
+	BLOCK_USED,
+	BLOCK_PENDING,  /* a recorded stream has not passed yet */
+	BLOCK_UNMAPPED, /* address space of an expandable segment: whole handles */
+};
 
 struct segment {
 	struct segment *next;
@@ -31,6 +38,7 @@ struct segment {
 	unsigned pool;
 	CUstream stream;
 	bool small, is_slab;
+	size_t handle; /* bytes of its handles if it is expandable; 0: it is not */
 };
 
 struct block {
@@ -54,6 +62,7 @@ struct fake_torch {
 	pthread_mutex_t lock;
 	int device;
 	size_t allocated, reserved;
+	size_t handle; /* of expandable segments that are made; 0: they are not expandable */
 	struct segment *segments;
 	struct pool pools[POOLS];
 	unsigned n_pools, n_captures;
@@ -159,6 +168,147 @@ static void process_events(struct fake_torch *torch, bool wait)
 		}
 }
 
+/* ---- expandable segments ---- */
+
+/* Cuts off what lies behind the first `bytes` bytes, as a block in the same state. */
+static void block_cut(struct block *block, size_t bytes)
+{
+	if (block->bytes == bytes)
+		return;
+	block_new(block->segment, block, block->at + bytes, block->bytes - bytes)->state = block->state;
+	block->bytes = bytes;
+}
+
+/* Maps one handle. Returns false if there is no memory. */
+static bool handle_map(const struct fake_torch *torch, CUdeviceptr at, size_t bytes)
+{
+	const CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = torch->device};
+	const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = location};
+	const CUmemAccessDesc access = {.location = location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	CUmemGenericAllocationHandle handle;
+
+	if (cuMemCreate(&handle, bytes, &prop, 0) != CUDA_SUCCESS)
+		return false;
+	must(cuMemMap(at, bytes, 0, handle, 0), "cuMemMap");
+	must(cuMemRelease(handle), "cuMemRelease");
+	must(cuMemSetAccess(at, bytes, &access, 1), "cuMemSetAccess");
+	return true;
+}
+
+/* Maps the beginning of an unmapped block, `bytes` of it, rounded up to handles. Returns the free block it belongs to. */
+static struct block *block_map(struct fake_torch *torch, struct block *block, size_t bytes)
+{
+	size_t handle = block->segment->handle, mapped = 0;
+	bool joins = block->before && block->before->state == BLOCK_FREE;
+	struct block *before = block->before;
+
+	while (mapped < bytes && handle_map(torch, block->at + mapped, handle))
+		mapped += handle;
+	if (!mapped)
+		return NULL;
+	block_cut(block, mapped);
+	torch->reserved += mapped;
+	block_free(block);
+	return joins ? before : block;
+}
+
+/* Returns the block where a run of free and unmapped blocks begins that is long enough. */
+static struct block *run_of(const struct fake_torch *torch, size_t bytes, CUstream stream)
+{
+	for (struct segment *segment = torch->segments; segment; segment = segment->next) {
+		size_t found = 0;
+
+		if (!segment->handle || segment->pool != pool_of_thread || segment->stream != stream ||
+		    segment->small != (bytes <= SMALL_MOST))
+			continue;
+		for (struct block *block = segment->first, *first = block; block; block = block->after) {
+			bool counts = block->state == BLOCK_FREE || block->state == BLOCK_UNMAPPED;
+
+			found = counts ? found + block->bytes : 0;
+			if (!counts)
+				first = block->after;
+			if (found >= bytes)
+				return first;
+		}
+	}
+	return NULL;
+}
+
+static struct segment *segment_new(struct fake_torch *torch, CUdeviceptr at, size_t bytes, CUstream stream, bool small);
+
+static void space_new(struct fake_torch *torch, CUstream stream, bool small)
+{
+	size_t bytes = small ? SPACE_SMALL : SPACE_LARGE;
+	CUdeviceptr at;
+
+	must(cuMemAddressReserve(&at, bytes, 0, 0, 0), "cuMemAddressReserve");
+	struct segment *segment = segment_new(torch, at, bytes, stream, small);
+	segment->handle = small ? SMALL : torch->handle;
+	segment->first->state = BLOCK_UNMAPPED;
+	torch->reserved -= bytes; /* none of it has memory */
+}
+
+/* Returns a free block that is long enough, and maps what it lacks; NULL if there is no memory. */
+static struct block *expand(struct fake_torch *torch, size_t bytes, CUstream stream)
+{
+	CUstreamCaptureMode mode = relax(CU_STREAM_CAPTURE_MODE_RELAXED);
+	struct block *block = run_of(torch, bytes, stream);
+
+	if (!block) {
+		space_new(torch, stream, bytes <= SMALL_MOST);
+		block = run_of(torch, bytes, stream);
+	}
+	while (block && (block->state == BLOCK_UNMAPPED || block->bytes < bytes)) {
+		struct block *next = block->state == BLOCK_UNMAPPED ? block : block->after;
+		size_t had = next == block ? 0 : block->bytes, lacks = bytes - had;
+
+		block = block_map(torch, next, lacks < next->bytes ? lacks : next->bytes);
+	}
+	relax(mode);
+	return block;
+}
+
+/* Unmaps the whole handles of a free block. */
+static void block_unmap(struct fake_torch *torch, struct block *block)
+{
+	size_t handle = block->segment->handle, from = block->at - block->segment->at, end = from + block->bytes;
+	size_t first = (from + handle - 1) / handle * handle, last = end / handle * handle;
+
+	if (first >= last)
+		return;
+	must(cuCtxSynchronize(), "cuCtxSynchronize");
+	must(cuMemUnmap(block->segment->at + first, last - first), "cuMemUnmap");
+	torch->reserved -= last - first;
+	block_cut(block, last - from);
+	if (first > from) {
+		block_cut(block, first - from);
+		block = block->after;
+	}
+	block->state = BLOCK_UNMAPPED;
+	if (block->after && block->after->state == BLOCK_UNMAPPED)
+		block_join(block);
+	if (block->before && block->before->state == BLOCK_UNMAPPED)
+		block_join(block->before);
+}
+
+/* Returns true if nothing of the segment is left. */
+static bool segment_shrink(struct fake_torch *torch, struct segment *segment)
+{
+	for (CUdeviceptr at = segment->at, end; at < segment->at + segment->bytes; at = end) {
+		struct block *block = segment->first;
+
+		while (block->at + block->bytes <= at)
+			block = block->after;
+		end = block->at + block->bytes;
+		if (block->state == BLOCK_FREE)
+			block_unmap(torch, block); /* joins and cuts what was before `end` */
+	}
+	if (segment->first->state != BLOCK_UNMAPPED || segment->first->after)
+		return false;
+	must(cuMemAddressFree(segment->at, segment->bytes), "cuMemAddressFree");
+	return true;
+}
+
 /* ---- segments ---- */
 
 static struct segment *segment_new(struct fake_torch *torch, CUdeviceptr at, size_t bytes, CUstream stream, bool small)
@@ -185,16 +335,22 @@ static void free_segments(struct fake_torch *torch)
 	process_events(torch, true);
 	for (struct segment **link = &torch->segments; *link;) {
 		struct segment *segment = *link;
-		struct block *block = segment->first;
+		bool goes = !torch->pools[segment->pool].is_kept;
 
-		if (block->state != BLOCK_FREE || block->after || torch->pools[segment->pool].is_kept) {
+		if (goes && segment->handle)
+			goes = segment_shrink(torch, segment);
+		else
+			goes = goes && segment->first->state == BLOCK_FREE && !segment->first->after;
+		if (!goes) {
 			link = &segment->next;
 			continue;
 		}
 		*link = segment->next;
-		torch->reserved -= segment->bytes;
-		must(cuMemFree_v2(segment->at), "cuMemFree");
-		free(block);
+		if (!segment->handle) {
+			torch->reserved -= segment->bytes;
+			must(cuMemFree_v2(segment->at), "cuMemFree");
+		}
+		free(segment->first);
 		free(segment);
 	}
 	relax(mode);
@@ -271,7 +427,13 @@ static CUdeviceptr torch_allocate(struct fake_torch *torch, size_t bytes, CUstre
 	pthread_mutex_lock(&torch->lock);
 	process_events(torch, false);
 	struct block *block = best_fit(torch, rounded, stream);
-	if (!block) {
+	if (!block && torch->handle && !torch->pools[pool_of_thread].slab) {
+		block = expand(torch, rounded, stream);
+		if (!block && !torch->n_captures) {
+			free_segments(torch);
+			block = expand(torch, rounded, stream);
+		}
+	} else if (!block) {
 		size_t all = segment_bytes(rounded);
 
 		at = segment_memory(torch, all);
@@ -403,17 +565,24 @@ static size_t torch_reserved(struct fake_torch *torch)
 	return reserved;
 }
 
+static void torch_expand(struct fake_torch *torch, size_t handle)
+{
+	pthread_mutex_lock(&torch->lock);
+	torch->handle = handle;
+	pthread_mutex_unlock(&torch->lock);
+}
+
 static bool torch_is_free(struct fake_torch *torch, CUdeviceptr address)
 {
 	pthread_mutex_lock(&torch->lock);
 	process_events(torch, false);
 	struct block *block = block_at(torch, address);
-	bool is_free = !block || block->state == BLOCK_FREE;
+	bool is_free = !block || block->state == BLOCK_FREE || block->state == BLOCK_UNMAPPED;
 	pthread_mutex_unlock(&torch->lock);
 	return is_free;
 }
 
 const struct fake_torch_functions fake_torch_functions = {
     torch_open,      torch_allocate, torch_release,    torch_record_stream, torch_empty_cache, torch_new_pool,
-    torch_drop_pool, torch_use_pool, torch_checkpoint, torch_reserved,      torch_is_free,
+    torch_drop_pool, torch_use_pool, torch_checkpoint, torch_reserved,      torch_expand,      torch_is_free,
 };

@@ -8,6 +8,8 @@
  *   - A block belongs to a stream and to a pool. It is used again for the same stream as soon as it is free; if another
  *     stream was recorded for it, only once that stream has passed what it had to do at the free. Its death is reported
  *     at the free in any case.
+ *   - With expandable segments, a segment is reserved address space that handles of the program's own (cuMemCreate) are
+ *     mapped into as it grows: of 2 MiB for small requests. So a block may cover any number of handles.
  *   - Pool 0 is everybody's. A private pool has segments of its own, or parts of a slab that was given with it. While a
  *     thread uses a private pool, its requests go there.
  *
@@ -69,6 +71,11 @@ struct fake_torch_functions {
 	 */
 	void (*checkpoint)(struct fake_torch *torch, unsigned pool, void (*between)(void));
 	size_t (*reserved)(struct fake_torch *torch);
+	/*
+	 * Segments that are made from now on are expandable, those of large requests with handles of so many bytes, a
+	 * multiple of 2 MiB.
+	 */
+	void (*expand)(struct fake_torch *torch, size_t handle);
 	/* Is this where a block begins that is not in use? Only a block that may be used again counts. */
 	bool (*is_free)(struct fake_torch *torch, CUdeviceptr address);
 };

@@ -209,6 +209,18 @@ foreach(seed 1 2) # with budgets that most of what the allocator keeps does not 
                       "SPILLWAY_SET=device.budget=${budget}MiB,host.budget=256MiB,spill.mode=${mode},report.summary=no")
   endforeach()
 endforeach()
+# The same with expandable segments, whose handles the library serves.
+set(EXPANDABLE_MODES static exact)
+foreach(seed 1 2)
+  math(EXPR budget "40 * ${seed} - 16")
+  math(EXPR handle "2 * ${seed}")
+  torch_random_test(torch_expandable_${seed}_native ${seed} OPTIONS --expandable ${handle})
+  foreach(mode ${EXPANDABLE_MODES})
+    torch_random_test(torch_expandable_${seed}_${mode} ${seed} "LD_PRELOAD=${PRELOAD}"
+                      "SPILLWAY_SET=device.budget=${budget}MiB,host.budget=256MiB,spill.mode=${mode},vmm.spill=move,report.summary=no"
+                      OPTIONS --expandable ${handle})
+  endforeach()
+endforeach()
 # With room for everything: nothing spills before the first suspension.
 foreach(mode exact fast)
   foreach(contents alive poison)

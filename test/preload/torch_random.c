@@ -5,10 +5,11 @@
  * states of a pool are restored; a pool has a part of a slab; and cached memory is given back.
  *
  *   torch_random [--seed N] [--operations N] [--threads N] [--bytes MIB] [--deadline SECONDS] [--trouble KINDS]
- *                [--suspend N]
+ *                [--suspend N] [--expandable MIB]
  *
  * --suspend: under the library, it suspends and resumes itself about once in N operations, also while a state of a pool
- * is half restored. KINDS are those of trouble.h. TEST_SEED in the environment says so for all runs of it. What every
+ * is half restored. --expandable: segments are expandable, with handles of so many MiB; no pool has a slab then, because
+ * memory that the allocator gives to somebody else makes the library doubt all that it reports. KINDS are those of trouble.h. TEST_SEED in the environment says so for all runs of it. What every
  * word must be is known from a shadow of each tensor. Ends with 0, or with 1 and the first word that is wrong, or what
  * the driver refused; 2: usage.
  */
@@ -31,7 +32,7 @@
 static struct {
 	uint64_t seed;
 	unsigned long operations;
-	unsigned threads, deadline, suspend;
+	unsigned threads, deadline, suspend, handle;
 	size_t bytes;
 } options = {.seed = 1, .operations = 1500, .threads = 2, .bytes = 48 * MIB, .deadline = 100};
 static CUcontext context;
@@ -296,7 +297,7 @@ static void slab_change(struct worker *worker)
 		slab_drop(worker);
 		return;
 	}
-	if (!has_room(worker, 3 * SLAB_PART))
+	if (options.handle || !has_room(worker, 3 * SLAB_PART))
 		return;
 	GO(cuMemAlloc_v2(&worker->slab, 3 * SLAB_PART));
 	worker->slab_pool = torch->new_pool(torch_cache, worker->slab + SLAB_PART, SLAB_PART);
@@ -403,11 +404,15 @@ static void *work(void *argument)
 
 static bool parse(int argc, char **argv)
 {
-	static const struct option known[] = {
-	    {"seed", required_argument, NULL, 's'},     {"operations", required_argument, NULL, 'o'},
-	    {"threads", required_argument, NULL, 't'},  {"bytes", required_argument, NULL, 'b'},
-	    {"deadline", required_argument, NULL, 'd'}, {"trouble", required_argument, NULL, 'w'},
-	    {"suspend", required_argument, NULL, 'u'},  {NULL, 0, NULL, 0}};
+	static const struct option known[] = {{"seed", required_argument, NULL, 's'},
+					      {"operations", required_argument, NULL, 'o'},
+					      {"threads", required_argument, NULL, 't'},
+					      {"bytes", required_argument, NULL, 'b'},
+					      {"deadline", required_argument, NULL, 'd'},
+					      {"trouble", required_argument, NULL, 'w'},
+					      {"suspend", required_argument, NULL, 'u'},
+					      {"expandable", required_argument, NULL, 'e'},
+					      {NULL, 0, NULL, 0}};
 
 	for (int option; (option = getopt_long(argc, argv, "", known, NULL)) != -1;) {
 		unsigned long value = optarg ? strtoul(optarg, NULL, 0) : 0;
@@ -430,6 +435,9 @@ static bool parse(int argc, char **argv)
 			break;
 		case 'u':
 			options.suspend = (unsigned)value;
+			break;
+		case 'e':
+			options.handle = (unsigned)value;
 			break;
 		case 'w':
 			if (!trouble_read(optarg))
@@ -466,6 +474,7 @@ int main(int argc, char **argv)
 	op_prepare();
 	torch = fake_torch_open();
 	torch_cache = torch->open(0);
+	torch->expand(torch_cache, options.handle * MIB);
 	for (unsigned i = 0; i < options.threads; i++) {
 		workers[i].id = i;
 		workers[i].random = options.seed * 0x9e3779b97f4a7c15u + i * 0x632be59bd9b4e019u;
