@@ -74,13 +74,17 @@ static CUresult wait_to_go(struct engine *engine, CUstream stream)
 	return CUDA_SUCCESS;
 }
 
-/* Lets a change of a mapping run between two parts. device: the device side of the part. */
-static CUresult let_map(struct engine *engine, CUstream stream, CUdeviceptr device, bool gap)
+/*
+ * Lets a change of a mapping run between two parts. device: the device side of the part, of which nothing beyond its
+ * bytes need be mapped.
+ */
+static CUresult let_map(struct engine *engine, CUstream stream, CUdeviceptr device, uint64_t bytes, bool gap)
 {
 	CUresult result = wait_to_go(engine, stream);
 
 	if (result == CUDA_SUCCESS && (gap || !link_pauses(engine)))
-		result = REAL(cuMemcpyDtoDAsync_v2)(device, device, BREATH_BYTES, stream);
+		result =
+		    REAL(cuMemcpyDtoDAsync_v2)(device, device, bytes < BREATH_BYTES ? bytes : BREATH_BYTES, stream);
 	return result;
 }
 
@@ -95,10 +99,11 @@ static CUresult link_copy_range(struct engine *engine, const struct migration *t
 
 	for (uint64_t at = range->begin; at < range->end && result == CUDA_SUCCESS; at += most) {
 		CUdeviceptr from = transit->alias + at, to = transit->spare_alias + at;
+		uint64_t part = range->end - at < most ? range->end - at : most;
 
-		result = REAL(cuMemcpyDtoDAsync_v2)(to, from, range->end - at < most ? range->end - at : most, stream);
+		result = REAL(cuMemcpyDtoDAsync_v2)(to, from, part, stream);
 		if (result == CUDA_SUCCESS && in_parts)
-			result = let_map(engine, stream, out ? from : to, gap);
+			result = let_map(engine, stream, out ? from : to, part, gap);
 	}
 	return result;
 }

@@ -174,7 +174,7 @@ target_include_directories(fake_torch_open PRIVATE ${CMAKE_SOURCE_DIR})
 target_link_libraries(fake_torch_open PRIVATE spillway_options spillway_cuda)
 target_compile_definitions(fake_torch_open PRIVATE __CUDA_API_VERSION_INTERNAL FAKE_C10="$<TARGET_FILE:fake_c10>"
                            FAKE_C10_CUDA="$<TARGET_FILE:fake_torch>")
-foreach(test lifetimes_test lifetimes_late_test)
+foreach(test lifetimes_test lifetimes_late_test expandable_test)
   spill_mode_test(${test} torch_help.c typed_alloc_help.c figures_help.c folder.c $<TARGET_OBJECTS:fake_torch_open>)
   add_dependencies(${test} fake_torch)
 endforeach()
