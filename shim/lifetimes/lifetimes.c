@@ -40,8 +40,10 @@ struct lifetimes {
 	uint64_t base, bytes;
 	int device;
 	struct live_map *map;
+	struct reach *reach;
 	struct record *ring;
 	_Atomic bool any;                       /* a block was reported */
+	_Atomic bool placed;                    /* the program has placed one itself */
 	_Atomic bool lost;                      /* an event found no place: none is written or read any more */
 	bool gave_up;                           /* everything was distrusted for it; only the reader touches it */
 	_Atomic int reader;                     /* enum reader; the map belongs to it */
@@ -65,6 +67,7 @@ static void drop_memory(struct lifetimes *lifetimes)
 	lazy_memory_free(lifetimes->ring, RING * sizeof(lifetimes->ring[0]));
 	lazy_memory_free(lifetimes->its, its_bytes(lifetimes->bytes));
 	live_map_free(lifetimes->map);
+	reach_free(lifetimes->reach);
 	free(lifetimes);
 }
 
@@ -96,9 +99,10 @@ struct lifetimes *lifetimes_new(int device, uint64_t base, uint64_t bytes)
 	lifetimes->base = base;
 	lifetimes->bytes = bytes;
 	lifetimes->map = live_map_new(bytes);
+	lifetimes->reach = reach_new(bytes);
 	lifetimes->ring = lazy_memory_new(RING * sizeof(lifetimes->ring[0]));
 	lifetimes->its = lazy_memory_new(its_bytes(bytes));
-	if (lifetimes->map && lifetimes->ring && lifetimes->its && add_heap(lifetimes))
+	if (lifetimes->map && lifetimes->reach && lifetimes->ring && lifetimes->its && add_heap(lifetimes))
 		return lifetimes;
 	drop_memory(lifetimes);
 	return NULL;
@@ -277,6 +281,8 @@ void lifetimes_allocated(struct lifetimes *lifetimes, uint64_t address, uint64_t
 {
 	if (!lifetimes || address % LIVE_MAP_UNIT)
 		return;
+	if (placed)
+		atomic_store_explicit(&lifetimes->placed, true, memory_order_relaxed);
 	if (placed && latest.placed && latest.lifetimes == lifetimes && latest.end == address) {
 		latest.end += bytes;
 		return;
@@ -343,7 +349,11 @@ static bool mark_distrusted(struct lifetimes *lifetimes, uint64_t address, uint6
 
 void lifetimes_distrust(struct lifetimes *lifetimes, uint64_t named, uint64_t address, uint64_t bytes)
 {
-	if (!lifetimes || !atomic_load_explicit(&lifetimes->any, memory_order_relaxed))
+	if (!lifetimes)
+		return;
+	if (atomic_load_explicit(&lifetimes->placed, memory_order_relaxed))
+		reach_doubt(lifetimes->reach, address - lifetimes->base);
+	if (!atomic_load_explicit(&lifetimes->any, memory_order_relaxed))
 		return;
 	/* A graph names a block once for each parameter. */
 	if (atomic_load_explicit(&lifetimes->its[(named - lifetimes->base) / LIVE_MAP_UNIT], memory_order_relaxed) ==
@@ -351,6 +361,27 @@ void lifetimes_distrust(struct lifetimes *lifetimes, uint64_t named, uint64_t ad
 		return;
 	if (mark_distrusted(lifetimes, address, bytes))
 		write_range(lifetimes, LIFETIMES_DISTRUSTED, address, whole_units(bytes), no_report);
+}
+
+void lifetimes_reserved(struct lifetimes *lifetimes, uint64_t address)
+{
+	if (lifetimes)
+		reach_renew(lifetimes->reach, address - lifetimes->base);
+}
+
+bool lifetimes_is_reported(const struct lifetimes *lifetimes, uint64_t address, uint64_t bytes)
+{
+	uint64_t begin = address - lifetimes->base;
+
+	for (uint64_t at = begin; at < begin + bytes; at += LIVE_MAP_UNIT)
+		if (atomic_load_explicit(&lifetimes->its[at / LIVE_MAP_UNIT], memory_order_relaxed) != ITS)
+			return false;
+	return true;
+}
+
+struct reach *lifetimes_reach(struct lifetimes *lifetimes)
+{
+	return lifetimes->reach;
 }
 
 void lifetimes_distrust_all(void)
@@ -379,8 +410,10 @@ static void compare_reserved(struct lifetimes *lifetimes, const struct lifetimes
 	uint64_t freed = atomic_exchange_explicit(&lifetimes->freed, 0, memory_order_relaxed);
 	uint64_t left = before > freed ? before - freed : 0;
 
-	if (report->reserved < left && atomic_load_explicit(&lifetimes->any, memory_order_relaxed))
+	if (report->reserved < left && atomic_load_explicit(&lifetimes->any, memory_order_relaxed)) {
+		reach_doubt_all(lifetimes->reach);
 		write_range(lifetimes, LIFETIMES_DISTRUSTED_ALL, lifetimes->base, lifetimes->bytes, no_report);
+	}
 	if (!report->born || latest.lifetimes != lifetimes || lifetimes->device != report->device ||
 	    report->address >= latest.end || report->address + report->bytes <= latest.begin ||
 	    report->reserved != left + (latest.end - latest.begin) || (latest.placed && freed))
@@ -409,6 +442,9 @@ void lifetimes_tell(const struct lifetimes_report *report)
 		return;
 	if (!my_number)
 		begin_to_report();
+	if (report->born && atomic_load_explicit(&lifetimes->placed, memory_order_relaxed))
+		reach_born(lifetimes->reach, report->address - lifetimes->base,
+			   report->address - lifetimes->base + report->bytes);
 	compare_reserved(lifetimes, report);
 	latest.lifetimes = NULL;
 	if (!atomic_load_explicit(&lifetimes->any, memory_order_relaxed))

@@ -15,6 +15,7 @@
 #ifndef SPILLWAY_LIFETIMES_H
 #define SPILLWAY_LIFETIMES_H
 
+#include "shim/lifetimes/reach.h"
 #include "shim/plan/live_map.h"
 
 #include <stdbool.h>
@@ -76,12 +77,22 @@ void lifetimes_allocated(struct lifetimes *lifetimes, uint64_t address, uint64_t
  * NULL.
  */
 void lifetimes_freed(struct lifetimes *lifetimes, uint64_t address, uint64_t bytes);
-/* The block that has the byte `named` is alive as a whole until it is freed. lifetimes may be NULL. */
+/*
+ * The block that has the byte `named`, or the address space that it was placed in, is alive as a whole until it is
+ * freed, and doubted (reach.h) until that is reserved anew. lifetimes may be NULL.
+ */
 void lifetimes_distrust(struct lifetimes *lifetimes, uint64_t named, uint64_t address, uint64_t bytes);
-/* The same for all blocks of all heaps that are reported so far. */
+/* All blocks of all heaps that are reported so far are alive as a whole. */
 void lifetimes_distrust_all(void);
+/* The program has reserved the address space that begins here. lifetimes may be NULL. */
+void lifetimes_reserved(struct lifetimes *lifetimes, uint64_t address);
 /* An allocator reports. Calls for one device must come one after another: the allocator has a lock. */
 void lifetimes_tell(const struct lifetimes_report *report);
+
+/* Returns whether all of this is the reporting allocator's now, and not distrusted. Locking: none. */
+bool lifetimes_is_reported(const struct lifetimes *lifetimes, uint64_t address, uint64_t bytes);
+/* How far pointers reach, for any thread. Kept from the first block on that the program has placed. */
+struct reach *lifetimes_reach(struct lifetimes *lifetimes);
 
 /* ---- the reader ---- */
 
