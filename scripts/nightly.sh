@@ -118,6 +118,10 @@ shape_of_tensors() {
 	((n / 12 % 3)) || environment+=(SIM_DELAY_US=20)
 	environment+=(SIM_MEMORY=512MiB)
 	set="device.budget=${budgets[n / 36 % 4]},host.budget=512MiB"
+	if ((n / 144 % 2)); then # with expandable segments, whose handles the library serves
+		arguments+=(--expandable $((2 << n / 288 % 3)))
+		set+=,vmm.spill=move
+	fi
 }
 
 # What befalls it: nothing, one kind, or each with an even chance.

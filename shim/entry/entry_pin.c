@@ -14,6 +14,8 @@
 #include "shim/process/enter.h"
 #include "shim/entry/hook.h"
 #include "shim/base/log.h"
+#include "shim/heap/arena.h"
+#include "shim/heap/migration.h"
 #include "shim/serve/serve.h"
 
 static struct heap *heap_of(CUdeviceptr address)
@@ -33,8 +35,12 @@ static void stay_in_fast(CUdeviceptr address)
 	if (!enter_serve(&scope))
 		return;
 	struct heap *heap = policy_spill_mode(process_policy()) == POLICY_SPILL_FAST ? heap_of(address) : NULL;
-	if (heap && heap_pin(heap, address, 1))
-		heap_pin_end(heap, address, 1, PIN_STAYS);
+	CUdeviceptr begin = address;
+	uint64_t bytes = 1;
+	if (heap)
+		arena_extent(heap_arena(heap), address, &begin, &bytes);
+	if (heap && heap_pin(heap, begin, bytes))
+		heap_pin_end(heap, begin, bytes, PIN_STAYS);
 	else if (heap)
 		log_once("memory behind a tensor map or a texture is on its way and does not arrive; in mode fast a "
 			 "kernel that uses it may stop the job");

@@ -186,6 +186,27 @@ bool arena_bounds(const struct arena *arena, CUdeviceptr address, CUdeviceptr *r
 	return true;
 }
 
+void arena_extent(const struct arena *arena, CUdeviceptr address, CUdeviceptr *ret_begin, uint64_t *ret_bytes)
+{
+	uint32_t word = arena_contains(arena, address) ? arena_look(arena, address) : 0, units, first;
+	struct live_range range;
+
+	*ret_begin = address;
+	*ret_bytes = 1;
+	if (!word || word & ARENA_SLAB || !arena->lifetimes ||
+	    !atomic_load_explicit(&arena->states[word - 1].space_units, memory_order_relaxed) ||
+	    !reach_find(lifetimes_reach(arena->lifetimes), address - arena->base, &range))
+		return;
+	first = arena_reach(arena, word - 1, &units);
+	uint64_t begin = first * HEAP_UNIT, end = begin + units * HEAP_UNIT;
+	if (range.begin < begin)
+		range.begin = begin;
+	if (range.end > end)
+		range.end = end;
+	*ret_begin = arena->base + range.begin;
+	*ret_bytes = range.end - range.begin;
+}
+
 struct block *arena_block_at(const struct arena *arena, CUdeviceptr address)
 {
 	if (!arena_contains(arena, address))

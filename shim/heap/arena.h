@@ -106,6 +106,7 @@ struct unit_state {
 	/* of a block that the program has mapped itself (block_unmapped.h): where its address space begins */
 	_Atomic uint32_t space;
 	_Atomic uint32_t space_units; /* and the length of that address space; 0: not such a block */
+	_Atomic uint32_t n_bounded;   /* of the address space that begins here: blocks in it that may move in `fast` */
 	/* of the piece: bits of the peers to which its mapping is open; valid while it is mapped */
 	_Atomic uint64_t peers;
 	_Atomic uint64_t discard; /* of the piece: it is discarded if this equals `discarded` of its block */
@@ -120,6 +121,8 @@ struct arena {
 	_Atomic uint32_t *piece; /* first unit of the piece that covers a unit, plus 1; 0: none is mapped */
 	struct block_state *marks;
 	struct unit_state *states;
+	/* the program has placed a block, in `fast`: a pointer may mean several blocks (arena_extent) */
+	_Atomic bool any_unreported;
 	struct range_set free_units;
 	struct lifetimes *lifetimes; /* what is alive in the blocks; NULL: not known. Locking: lifetimes.h */
 };
@@ -200,6 +203,12 @@ uint32_t arena_reach(const struct arena *arena, uint32_t block_unit, uint32_t *r
  * Stores the same bounds of the block at an address, in bytes. Returns false if there is none, or a slab. Locking: none.
  */
 bool arena_bounds(const struct arena *arena, CUdeviceptr address, CUdeviceptr *ret_begin, uint64_t *ret_bytes);
+
+/*
+ * Stores which bytes a pointer means for certain: its own, and, if the program has placed the block there, those of the
+ * tensor that was born there, within the address space (reach.h). Locking: none.
+ */
+void arena_extent(const struct arena *arena, CUdeviceptr address, CUdeviceptr *ret_begin, uint64_t *ret_bytes);
 
 /* Returns the block in use at an address, or NULL if there is none. Locking: the caller holds HEAP. */
 struct block *arena_block_at(const struct arena *arena, CUdeviceptr address);

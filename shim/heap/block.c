@@ -88,6 +88,18 @@ void block_set_keep(struct block_store *store, struct block *block, bool keep)
 	atomic_store(&store->arena.states[block->unit].keep, keep);
 }
 
+void block_set_bounded(struct block_store *store, struct block *block, bool bounded)
+{
+	uint32_t units;
+
+	lock_assert_held(LOCK_HEAP);
+	if (block->bounded == bounded)
+		return;
+	block->bounded = bounded;
+	atomic_fetch_add(&store->arena.states[arena_reach(&store->arena, block->unit, &units)].n_bounded,
+			 bounded ? 1u : -1u);
+}
+
 void block_give(struct block_store *store, struct block *block)
 {
 	bool pinned = block_is_pinned(block) || block->to_host;

@@ -35,6 +35,8 @@ struct block {
 	bool whole;   /* must be one chunk */
 	bool placed;  /* loose: it was mapped at some time, so it may have contents */
 	bool open;    /* loose, mapped: its device has been granted access */
+	bool unreported; /* loose, mapped in `fast`: pinned, for who knows how far pointers into it reach */
+	bool bounded;    /* loose, mapped in `fast`: counted in n_bounded (arena.h) */
 	bool keep;    /* a rule keeps it, or an allocation in it (a slab), on the device in `fast` mode (piece.c) */
 	bool to_host; /* the program wants it on the host: pieces there stay, the rest is to follow */
 	struct asked_pin *asked;           /* pins that the program itself has made (pin.c) */
@@ -146,7 +148,7 @@ static inline CUdeviceptr block_address(const struct block_store *store, const s
 }
 static inline bool block_is_pinned(const struct block *block)
 {
-	return block->n_pins || block->stays;
+	return block->n_pins || block->stays || block->unreported;
 }
 /* Returns whether a piece at `place` must stay there. */
 static inline bool block_keeps(const struct block *block, enum chunk_place place)
@@ -166,6 +168,11 @@ static inline bool block_suits(const struct block *block, enum heap_from from)
 		return false;
 	return from == HEAP_DEVICE_FIRST || !(block->bytes[CHUNK_DEVICE] + block->bytes[CHUNK_PEER]);
 }
+/*
+ * Counts the block, which the program has placed, among those of its address space that may move in `fast`, or no
+ * more. Locking: the caller holds HEAP.
+ */
+void block_set_bounded(struct block_store *store, struct block *block, bool bounded);
 /* Updates in the arena whether its pieces are pinned; a moving piece is updated when it arrives. */
 void block_show_pin(struct block_store *store, struct block *block);
 

@@ -31,9 +31,12 @@ bool heap_reserve(struct heap *heap, uint64_t bytes, CUdeviceptr hint, CUdevicep
 		hinted = range_take_at(&arena->free_units, unit, units);
 	}
 	bool taken = hinted || arena_take(arena, (uint32_t)units, &unit);
-	heap_leave(heap);
-	if (taken)
+	if (taken) {
 		*ret_address = arena_address(arena, unit);
+		atomic_store(&arena->states[unit].n_bounded, 0);
+		lifetimes_reserved(arena->lifetimes, *ret_address);
+	}
+	heap_leave(heap);
 	return taken;
 }
 
@@ -159,7 +162,7 @@ static void mark_placed(struct heap *heap, struct block *block, uint32_t space, 
 }
 
 CUresult heap_place(struct heap *heap, struct block *block, CUdeviceptr address, CUdeviceptr space,
-		    uint64_t space_bytes, bool stays)
+		    uint64_t space_bytes, bool fast)
 {
 	struct arena *arena = &heap->store.arena;
 	CUresult result = CUDA_ERROR_NOT_READY;
@@ -174,7 +177,11 @@ CUresult heap_place(struct heap *heap, struct block *block, CUdeviceptr address,
 	if (result != CUDA_SUCCESS)
 		goto out;
 	block->unit = arena_unit(arena, address);
-	block->stays = stays || block->left;
+	block->stays = block->left;
+	block->unreported = fast;
+	block->bounded = false;
+	if (fast)
+		atomic_store(&arena->any_unreported, true);
 	block->placed = true;
 	block->open = false;
 	block->n_pins = 1;
@@ -191,6 +198,8 @@ static void unmark_placed(struct heap *heap, struct block *block)
 	struct arena *arena = &heap->store.arena;
 	uint32_t unit = block->unit;
 
+	block_set_bounded(&heap->store, block, false);
+	block->unreported = false;
 	if (block->asked)
 		heap_forget_asked(heap, block, block_address(&heap->store, block));
 	arena_unmark(arena, block->unit, block->units);
@@ -220,6 +229,56 @@ CUresult heap_unplace(struct heap *heap, struct block *block)
 	if (result != CUDA_SUCCESS)
 		heap_pin_end(heap, address, bytes, PIN_OFF);
 	return result;
+}
+
+/*
+ * Returns whether whatever touches the block was reported. It is counted before the doubts are read: a submission that
+ * doubts the address space first, and reads the count then, is seen here, or sees the count (submission_name).
+ */
+static bool is_bounded(struct heap *heap, struct block *block)
+{
+	const struct arena *arena = &heap->store.arena;
+	uint32_t units;
+
+	if (!arena->lifetimes ||
+	    !lifetimes_is_reported(arena->lifetimes, arena_address(arena, block->unit), block->units * HEAP_UNIT))
+		return false;
+	block_set_bounded(&heap->store, block, true);
+	return !reach_is_doubted(lifetimes_reach(arena->lifetimes),
+				 arena_reach(arena, block->unit, &units) * HEAP_UNIT);
+}
+
+static void follow_reports(struct heap *heap, struct block *block)
+{
+	bool unreported = !is_bounded(heap, block);
+
+	/* What is moving still counts until it has arrived (migration_end). */
+	if (unreported && !block->n_moving)
+		block_set_bounded(&heap->store, block, false);
+	if (block->unreported == unreported)
+		return;
+	block->unreported = unreported;
+	block_show_pin(&heap->store, block);
+	block_tell_all(&heap->store, block);
+}
+
+void heap_follow_reports(struct heap *heap, uint32_t first, uint32_t end)
+{
+	const struct arena *arena = &heap->store.arena;
+
+	if (!atomic_load(&arena->any_unreported))
+		return;
+	heap_enter(heap);
+	if (end > arena->n_units_seen)
+		end = arena->n_units_seen;
+	for (uint32_t unit = first; unit < end;) {
+		struct block *block = arena_block_at(arena, arena_address(arena, unit));
+
+		if (block && block->loose)
+			follow_reports(heap, block);
+		unit = block ? block->unit + block->units : unit + 1;
+	}
+	heap_leave(heap);
 }
 
 /* Looked up by address, because another thread may be unplacing it. Locking: the caller holds HEAP. */

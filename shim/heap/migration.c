@@ -341,7 +341,9 @@ void migration_end(struct heap *heap, struct migration *transit)
 		arena_mark_where(&heap->store.arena, transit->block_unit, transit->piece, BLOCK_STATE_PINNED);
 	if (transit->spare)
 		chunk_put(&heap->store.chunks, transit->spare);
-	if (--block->n_moving == 0 && block->given) {
+	if (--block->n_moving == 0 && block->unreported)
+		block_set_bounded(&heap->store, block, false);
+	if (block->n_moving == 0 && block->given) {
 		atomic_fetch_sub(&heap->store.n_given, 1);
 		block_give(&heap->store, block);
 	}

@@ -7,6 +7,7 @@
  * far such a name reaches.
  */
 #include "shim/base/log.h"
+#include "shim/heap/block_unmapped.h"
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/mover/mover_internal.h"
 #include "shim/submit/submission.h"
@@ -64,6 +65,15 @@ void alive_restart(struct engine *engine)
 	tell_plan(engine, 0, engine->arena->bytes);
 }
 
+/* In `fast`, memory that the program has placed may move where it is reported. */
+static void follow_reports(struct engine *engine, const struct lifetimes_event *event)
+{
+	if (!engine->exact && (event->kind == LIFETIMES_REPORTED || event->kind == LIFETIMES_DISTRUSTED ||
+			       event->kind == LIFETIMES_DISTRUSTED_ALL))
+		heap_follow_reports(engine->heap, (uint32_t)(event->begin / HEAP_UNIT),
+				    (uint32_t)(event->end / HEAP_UNIT));
+}
+
 bool alive_read(struct engine *engine, size_t position)
 {
 	struct lifetimes_event event;
@@ -72,8 +82,10 @@ bool alive_read(struct engine *engine, size_t position)
 		return true;
 	if (is_any_lost(engine))
 		alive_restart(engine);
-	while (lifetimes_read(engine->lifetimes, position, &event))
+	while (lifetimes_read(engine->lifetimes, position, &event)) {
 		tell_plan(engine, event.begin, event.end);
+		follow_reports(engine, &event);
+	}
 	return !lifetimes_is_being_written(engine->lifetimes);
 }
 
@@ -134,6 +146,8 @@ static bool is_named_unread(struct engine *engine, uint64_t begin, uint64_t end)
 			uint64_t offset = named[i].address - engine->arena->base;
 			struct live_range range;
 
+			if (named[i].bytes == NAMED_ASIDE)
+				continue;
 			if (offset < end && offset + named[i].bytes > begin)
 				return true;
 			if (live_map_find(map, offset, &range) && range.begin < end && range.end > begin)

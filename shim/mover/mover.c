@@ -9,6 +9,7 @@
 #include "shim/context/context.h"
 #include "shim/process/process.h"
 #include "shim/base/log.h"
+#include "shim/heap/block_unmapped.h"
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/driver/real.h"
 #include "shim/mover/mover_internal.h"
@@ -500,6 +501,8 @@ void mover_keep(struct engine *engine, enum policy_contents contents, bool all_n
 	engine->lifetimes = engine->arena->lifetimes;
 	engine->poisons = contents == POLICY_CONTENTS_POISON;
 	lifetimes_take_over(engine->lifetimes, &engine->channel.tape.head);
+	if (!engine->exact)
+		heap_follow_reports(engine->heap, 0, UINT32_MAX);
 	if (all_now)
 		live_map_restart(lifetimes_map(engine->lifetimes));
 }

@@ -160,8 +160,10 @@ bool vmm_create(CUmemGenericAllocationHandle *ret_handle, size_t bytes, const CU
 		return true;
 	}
 	if (grant.bytes_away && policy_spill_mode(process_policy()) == POLICY_SPILL_FAST)
-		log_once("vmm.spill: move: in mode fast memory of the program's own cuMemCreate stays where it was "
-			 "placed, on the host where the device was full; spill.mode: exact moves it");
+		log_once(
+		    "vmm.spill: move: in mode fast memory of the program's own cuMemCreate moves only where "
+		    "PyTorch's allocator reports its tensors; what else there is stays where it was placed, on the "
+		    "host where the device was full; spill.mode: exact moves all of it");
 	note_handle(row, bytes, prop, claim, &grant);
 	*ret_handle = row->key;
 	account_commit(row, POLICY_API_VMM, NULL);
@@ -312,13 +314,13 @@ static CUresult map_ours(const struct ledger_row *handle, const struct va_range 
 			 struct ledger_row *row)
 {
 	struct heap *heap = heap_of(handle->device);
-	bool stays = policy_spill_mode(process_policy()) == POLICY_SPILL_FAST;
+	bool fast = policy_spill_mode(process_policy()) == POLICY_SPILL_FAST;
 	CUresult result = CUDA_ERROR_NOT_READY;
 
 	if (handle->handle.drivers)
 		return REAL(cuMemMap)(address, handle->bytes, 0, handle->handle.drivers, 0);
 	if (space && space->device == handle->device)
-		result = heap_place(heap, handle->handle.block, address, space->start, space->bytes, stays);
+		result = heap_place(heap, handle->handle.block, address, space->start, space->bytes, fast);
 	if (result == CUDA_SUCCESS) {
 		row->mapping.block = handle->handle.block;
 		heap_set_site(heap, address, handle->site);

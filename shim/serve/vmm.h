@@ -10,9 +10,10 @@
  *
  * What is made known to others stays where it is for good: a handle that is exported, mapped twice, or mapped where
  * the heap cannot look (space of another device); memory that another device, or the host, is granted access to, or
- * that may only be read. In `fast` it all stays where it was placed: it is not known how many handles a pointer into
- * such space reaches, and nothing that a kernel may touch may be migrating then. In `exact` everything is mapped at
- * all times.
+ * that may only be read. In `fast`, nothing that a kernel may touch may be migrating, so memory moves only where it is
+ * known how many handles a pointer reaches: where the program's allocator reports its tensors, and no graph uses the
+ * address space (heap_follow_reports). The rest stays where it was placed. In `exact` everything is mapped at all
+ * times.
  *
  * The functions that return bool return false if the address or handle is not ours; then the caller asks the driver
  * as ever. Called with the scope of enter.h open. Locking: takes VMM, HEAP, VA_RANGES and LEDGER; the caller must

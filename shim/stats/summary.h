@@ -12,7 +12,8 @@
 #define SUMMARY_LINE  400 /* bytes */
 
 /* Advice if memory that the program maps itself, which the heap cannot move, is too much. */
-#define SUMMARY_VMM_REMEDY "with vmm.spill: move it is memory of the heap, and does (spill.mode: exact)"
+#define SUMMARY_VMM_REMEDY                                                                                             \
+	"with vmm.spill: move it is memory of the heap, and does (spill.mode: exact; in fast, what PyTorch reports)"
 
 struct summary {
 	unsigned n;

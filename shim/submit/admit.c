@@ -24,16 +24,42 @@ static int by_mark(const void *a, const void *b)
 	return x->mark < y->mark ? -1 : x->mark > y->mark;
 }
 
-/* Block states of a submission: its blocks, then, if it may touch anything, the `everything` of each device. */
+/*
+ * Block states of a submission: its blocks, those that are named aside, then, if it may touch anything, the `everything`
+ * of each device.
+ */
 static unsigned n_marks(const struct submission *use)
 {
-	return use->n_held + use->n_all;
+	return use->n_held + use->n_aside + use->n_all;
 }
 
 static struct block_state *mark_at(const struct submission *use, unsigned i)
 {
-	return i < use->n_held ? use->held[i].mark
-			       : &submit_state.submission.arenas[i - use->n_held].channel->everything;
+	if (i < use->n_held)
+		return use->held[i].mark;
+	i -= use->n_held;
+	return i < use->n_aside ? use->aside[i].mark
+				: &submit_state.submission.arenas[i - use->n_aside].channel->everything;
+}
+
+/* What need only be mapped may be evicted while the submission waits for other memory. */
+static bool is_waited_for(const struct submission *use, unsigned i)
+{
+	return i < use->n_held || i >= use->n_held + use->n_aside;
+}
+
+/* Returns how many there are without the repeated ones. */
+static unsigned listed_once(struct held *list, unsigned n_listed)
+{
+	unsigned n = 0;
+
+	if (n_listed <= SUBMISSION_FEW)
+		return n_listed;
+	qsort(list, n_listed, sizeof(list[0]), by_mark);
+	for (unsigned i = 0; i < n_listed; i++)
+		if (!n || list[n - 1].mark != list[i].mark)
+			list[n++] = list[i];
+	return n;
 }
 
 /*
@@ -42,15 +68,8 @@ static struct block_state *mark_at(const struct submission *use, unsigned i)
  */
 static void list_once(struct submission *use)
 {
-	unsigned n = 0;
-
-	if (use->n_held <= SUBMISSION_FEW)
-		return;
-	qsort(use->held, use->n_held, sizeof(use->held[0]), by_mark);
-	for (unsigned i = 0; i < use->n_held; i++)
-		if (!n || use->held[n - 1].mark != use->held[i].mark)
-			use->held[n++] = use->held[i];
-	use->n_held = n;
+	use->n_held = listed_once(use->held, use->n_held);
+	use->n_aside = listed_once(use->aside, use->n_aside);
 }
 
 /* For a submission that has not been submitted: its blocks may migrate again. */
@@ -93,11 +112,13 @@ static inline void admit_see(const struct block_state *mark, uint64_t *unmapped,
 
 static unsigned admit_look(const struct submission *use)
 {
-	uint64_t unmapped = 0, away = 0, discarded = 0;
+	uint64_t unmapped = 0, away = 0, ignored = 0, discarded = 0;
 
 	/* Not by mark_at(), because this loop is a good part of the cost of a launch. */
 	for (unsigned i = 0; i < use->n_held; i++)
 		admit_see(use->held[i].mark, &unmapped, &away, &discarded);
+	for (unsigned i = 0; i < use->n_aside; i++)
+		admit_see(use->aside[i].mark, &unmapped, &ignored, &discarded);
 	for (unsigned i = 0; i < use->n_all; i++)
 		admit_see(&submit_state.submission.arenas[i].channel->everything, &unmapped, &away, &discarded);
 	return (unmapped ? SEEN_UNMAPPED : 0) | (away ? SEEN_AWAY : 0) | (discarded ? SEEN_DISCARDED : 0);
@@ -110,6 +131,8 @@ static bool is_any_unmapped(const struct submission *use)
 
 	for (unsigned i = 0; i < use->n_held; i++)
 		unmapped |= atomic_load(&use->held[i].mark->unmapped);
+	for (unsigned i = 0; i < use->n_aside; i++)
+		unmapped |= atomic_load(&use->aside[i].mark->unmapped);
 	return unmapped != 0;
 }
 
@@ -131,12 +154,14 @@ static uint64_t named_devices(const struct submission *use, unsigned n)
 	uint64_t devices = 0;
 
 	if (n == 1)
-		return use->n_held ? submit_state.submission.arenas[0].device : 0;
+		return use->n_held + use->n_aside ? submit_state.submission.arenas[0].device : 0;
 	for (unsigned i = 0; i < use->n_held; i++) {
 		if (use->held[i].channel != last)
 			devices |= use->held[i].channel->device;
 		last = use->held[i].channel;
 	}
+	for (unsigned i = 0; i < use->n_aside; i++)
+		devices |= use->aside[i].channel->device;
 	return devices;
 }
 
@@ -215,7 +240,8 @@ static unsigned wait_and_pin(struct submission *use)
 	admit_unpin(use);
 	list_once(use);
 	for (unsigned i = 0; i < n_marks(use); i++)
-		atomic_fetch_add(&mark_at(use, i)->waits, 1);
+		if (is_waited_for(use, i))
+			atomic_fetch_add(&mark_at(use, i)->waits, 1);
 	completion_flush();
 	do {
 		stopped += wait_for_it(use);
@@ -228,7 +254,8 @@ static unsigned wait_and_pin(struct submission *use)
 			admit_unpin(use);
 	} while (seen & SEEN_UNMAPPED);
 	for (unsigned i = 0; i < n_marks(use); i++)
-		atomic_fetch_sub(&mark_at(use, i)->waits, 1);
+		if (is_waited_for(use, i))
+			atomic_fetch_sub(&mark_at(use, i)->waits, 1);
 	return seen;
 }
 
@@ -340,7 +367,7 @@ static struct submission_stripe *enter_as(const struct submission *use, uint32_t
  */
 static uint64_t admit_owners(const struct submission *use)
 {
-	bool is_graph = use->id == HOOK_cuGraphLaunch || use->id == HOOK_cuGraphLaunch_ptsz;
+	bool is_graph = submission_is_graph(use);
 	unsigned n = atomic_load(&submit_state.submission.n_arenas);
 	uint64_t devices = 0;
 

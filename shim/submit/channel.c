@@ -65,7 +65,9 @@ static unsigned missing_sites(const struct channel *channel, const struct named 
 		const struct block_state *mark = &arena->marks[block];
 		unsigned site = arena_site(arena, block), seen = 0;
 
-		if (!atomic_load(&mark->away) && !atomic_load(&mark->unmapped))
+		bool away = named[i].bytes != NAMED_ASIDE && atomic_load(&mark->away);
+
+		if (!away && !atomic_load(&mark->unmapped))
 			continue;
 		while (seen < found && ret_sites[seen] != site)
 			seen++;

@@ -7,6 +7,7 @@
 #include "shim/process/process.h"
 #include "shim/heap/migration.h"
 #include "shim/accounting/ledger.h"
+#include "shim/lifetimes/lifetimes.h"
 #include "shim/submit/completion.h"
 #include "shim/trace/trace.h"
 
@@ -43,9 +44,10 @@ static void submission_free(void *argument)
 
 	free(use->named);
 	free(use->held);
+	free(use->aside);
 	use->named = NULL;
-	use->held = NULL;
-	use->room = use->n_named = use->n_held = 0;
+	use->held = use->aside = NULL;
+	use->room = use->n_named = use->n_held = use->n_aside = 0;
 	use->has_key = false;
 	/* If the thread was ended inside the driver, its ticket stays out for good, and so does its place. */
 	if (!use->busy) {
@@ -74,11 +76,14 @@ static bool make_room(struct submission *use)
 	if (named)
 		use->named = named;
 	struct held *held = named ? realloc(use->held, room * sizeof(*held)) : NULL;
-	if (held) {
+	if (held)
 		use->held = held;
+	struct held *aside = held ? realloc(use->aside, room * sizeof(*aside)) : NULL;
+	if (aside) {
+		use->aside = aside;
 		use->room = room;
 	}
-	if (held && !use->has_key) {
+	if (aside && !use->has_key) {
 		pthread_once(&submit_state.submission.key_once, make_key);
 		use->has_key =
 		    submit_state.submission.has_key && pthread_setspecific(submit_state.submission.key, use) == 0;
@@ -87,7 +92,7 @@ static bool make_room(struct submission *use)
 	if (use->has_key && !use->place)
 		use->place = inflight_ticket_take_place();
 	errno = saved;
-	return held != NULL;
+	return aside != NULL;
 }
 
 struct submission *submission_open(uint64_t id)
@@ -112,7 +117,7 @@ struct submission *submission_open(uint64_t id)
 	use->holds = use->has_ticket = false;
 	use->traced = state & SUBMISSION_TRACE && trace_submit_begin();
 	use->id = use->function = id;
-	use->n_launches = use->n_named = use->n_held = use->n_all = use->n_ahead = 0;
+	use->n_launches = use->n_named = use->n_held = use->n_aside = use->n_all = use->n_ahead = 0;
 	return use;
 }
 
@@ -143,12 +148,13 @@ void submission_unknown(struct submission *use)
 	use->unknown = true;
 }
 
-static bool is_held(const struct submission *use, const struct block_state *mark)
+/* Returns whether the block is among the last of these. */
+static bool is_listed(const struct held *list, unsigned n, const struct block_state *mark)
 {
-	unsigned first = use->n_held > SUBMISSION_FEW ? use->n_held - SUBMISSION_FEW : 0;
+	unsigned first = n > SUBMISSION_FEW ? n - SUBMISSION_FEW : 0;
 
-	for (unsigned i = use->n_held; i > first; i--)
-		if (use->held[i - 1].mark == mark)
+	for (unsigned i = n; i > first; i--)
+		if (list[i - 1].mark == mark)
 			return true;
 	return false;
 }
@@ -199,6 +205,127 @@ void submission_heap_span(CUdeviceptr *ret_first, CUdeviceptr *ret_bytes)
 	*ret_bytes = n ? end - first : 0;
 }
 
+/* Adds a name, and the block that begins at a unit, or the slab there. Inlined, because it is most of a name's cost. */
+static inline __attribute__((always_inline)) void name_block(struct submission *use, const struct submission_arena *in,
+							     uint32_t unit, CUdeviceptr address, size_t bytes)
+{
+	struct block_state *mark = &in->arena->marks[unit];
+
+	if (__builtin_expect(use->n_named == use->room, 0) && !make_room(use)) {
+		use->unknown = true;
+		return;
+	}
+	use->named[use->n_named++] = (struct named){address, bytes};
+	if (!use->holding || !is_listed(use->held, use->n_held, mark))
+		use->held[use->n_held++] = (struct held){in->channel, mark};
+}
+
+/* ---- memory that the program has placed itself, in `fast`: a pointer may mean several blocks ---- */
+
+/*
+ * Returns whether a pointer may reach further than what was born around it: in a graph, which uses memory without
+ * births, or where all is doubted. Then it matters whether anything in the address space may move.
+ */
+static bool is_beyond(const struct submission *use, const struct arena *arena, CUdeviceptr address, uint32_t block_unit)
+{
+	uint32_t units, space = arena_reach(arena, block_unit, &units);
+
+	if (!arena->lifetimes)
+		return false;
+	struct reach *reach = lifetimes_reach(arena->lifetimes);
+	if (submission_is_graph(use)) {
+		/* First the doubt, then the count: heap_follow_reports() counts first. */
+		if (!reach_is_doubted(reach, space * HEAP_UNIT))
+			lifetimes_distrust(arena->lifetimes, address, arena_address(arena, space), units * HEAP_UNIT);
+	} else if (!reach_is_all_doubted(reach)) {
+		return false;
+	}
+	return atomic_load(&arena->states[space].n_bounded) != 0;
+}
+
+/* Names one byte of a block, unless that is done; aside, or to be waited for. */
+static void name_whole(struct submission *use, const struct submission_arena *in, uint32_t unit, CUdeviceptr address,
+		       bool aside)
+{
+	struct block_state *mark = &in->arena->marks[unit];
+
+	if (is_listed(use->held, use->n_held, mark))
+		return;
+	if (!aside) {
+		name_block(use, in, unit, address, 1);
+		return;
+	}
+	if (is_listed(use->aside, use->n_aside, mark))
+		return;
+	if (use->n_named == use->room && !make_room(use)) {
+		use->unknown = true;
+		return;
+	}
+	use->named[use->n_named++] = (struct named){address, NAMED_ASIDE};
+	use->aside[use->n_aside++] = (struct held){in->channel, mark};
+}
+
+/* Names each block that the range touches. */
+static void name_range(struct submission *use, const struct submission_arena *in, CUdeviceptr begin, uint64_t length,
+		       bool aside)
+{
+	const struct arena *arena = in->arena;
+
+	if (length > arena->base + arena->bytes - begin)
+		length = arena->base + arena->bytes - begin;
+	uint32_t unit = arena_unit(arena, begin), end = arena_unit(arena, begin + length - 1) + 1;
+	while (unit < end) {
+		uint32_t word = arena_look(arena, arena_address(arena, unit)), next = unit + 1;
+
+		if (word && !(word & ARENA_SLAB)) {
+			uint32_t past =
+			    word - 1 + atomic_load_explicit(&arena->states[word - 1].units, memory_order_relaxed);
+
+			name_whole(use, in, word - 1, arena_address(arena, unit), aside);
+			if (past > next)
+				next = past;
+		}
+		unit = next;
+	}
+}
+
+/* Names what a pointer means to this address, if it is in a block that the program has placed. */
+static void name_extent(struct submission *use, const struct submission_arena *in, CUdeviceptr address, bool aside)
+{
+	uint32_t word = arena_contains(in->arena, address) ? arena_look(in->arena, address) : 0;
+	CUdeviceptr begin;
+	uint64_t length;
+
+	if (!word || word & ARENA_SLAB ||
+	    !atomic_load_explicit(&in->arena->states[word - 1].space_units, memory_order_relaxed))
+		return;
+	if (is_beyond(use, in->arena, address, word - 1)) {
+		use->unknown = true;
+		return;
+	}
+	arena_extent(in->arena, address, &begin, &length);
+	name_range(use, in, begin, length, aside);
+}
+
+/*
+ * A kernel may be given where its memory ends, and go backwards (reverse iterators), or a little before where it begins
+ * (arrays that are counted from 1). So what lies this close to a pointer is not unmapped either. Tensors are multiples
+ * of this.
+ */
+#define NEAR 512
+
+static __attribute__((noinline)) void name_others(struct submission *use, const struct submission_arena *in,
+						  CUdeviceptr address, size_t bytes)
+{
+	if (bytes) {
+		name_range(use, in, address, bytes, false);
+		return;
+	}
+	name_extent(use, in, address, false);
+	name_extent(use, in, address - NEAR, true);
+	name_extent(use, in, address + NEAR - 1, true);
+}
+
 void submission_name(struct submission *use, CUdeviceptr address, size_t bytes)
 {
 	unsigned n = atomic_load_explicit(&submit_state.submission.n_arenas, memory_order_acquire);
@@ -209,22 +336,16 @@ void submission_name(struct submission *use, CUdeviceptr address, size_t bytes)
 	if (atomic_load_explicit(&submission_state, memory_order_relaxed) & SUBMISSION_AHEAD)
 		name_ahead(use, address);
 	for (unsigned i = 0; i < n; i++) {
-		const struct arena *arena = submit_state.submission.arenas[i].arena;
+		const struct submission_arena *in = &submit_state.submission.arenas[i];
 
-		if (!arena_contains(arena, address))
+		if (!arena_contains(in->arena, address))
 			continue;
-		uint32_t word = arena_look(arena, address);
-		if (!word)
-			return;
-		uint32_t unit = word & ARENA_SLAB ? arena_unit(arena, address) : word - 1;
-		struct block_state *mark = &arena->marks[unit];
-		if (__builtin_expect(use->n_named == use->room, 0) && !make_room(use)) {
-			use->unknown = true;
-			return;
-		}
-		use->named[use->n_named++] = (struct named){address, bytes};
-		if (!use->holding || !is_held(use, mark))
-			use->held[use->n_held++] = (struct held){submit_state.submission.arenas[i].channel, mark};
+		uint32_t word = arena_look(in->arena, address);
+		if (word)
+			name_block(use, in, word & ARENA_SLAB ? arena_unit(in->arena, address) : word - 1, address,
+				   bytes);
+		if (atomic_load_explicit(&in->arena->any_unreported, memory_order_relaxed))
+			name_others(use, in, address, bytes);
 		return;
 	}
 }

@@ -62,7 +62,8 @@ uint64_t submission_what(const struct submission *use);
 
 /*
  * Adds an address that the submission names. bytes: the length if it is known (copies, sets), or 0 (pointers in kernel
- * parameters). Addresses outside the heaps are ignored, so any 8-byte word may be passed. Costs a table look-up.
+ * parameters). Addresses outside the heaps are ignored, so any 8-byte word may be passed. Costs a table look-up. In
+ * memory that the program has placed itself, in `fast`, names all blocks that the pointer or the range means.
  * Locking: takes no lock.
  */
 void submission_name(struct submission *use, CUdeviceptr address, size_t bytes);

@@ -6,6 +6,7 @@
 #define SPILLWAY_SUBMISSION_INTERNAL_H
 
 #include "shim/device/device.h"
+#include "shim/driver/real.h"
 #include "shim/heap/arena.h"
 #include "shim/submit/channel.h"
 #include "shim/submit/submission.h"
@@ -39,14 +40,20 @@ struct submission {
 	const CUDA_LAUNCH_PARAMS *launches; /* n_launches of them if it consists of several; else unused */
 	unsigned n_launches;
 	struct inflight_ticket_place *place; /* the thread's place for tickets; NULL: none */
-	unsigned n_named, n_held, room;      /* room: of both lists */
+	unsigned n_named, n_held, n_aside, room; /* room: of each list */
 	unsigned n_ahead;
 	CUdeviceptr ahead[SUBMISSION_AHEAD_MOST]; /* managed memory to prefetch */
 	unsigned n_all;    /* the `everything` of the first n_all arenas is pinned, too */
 	unsigned n_arenas; /* number of arenas before anything was named */
 	struct named *named;
-	struct held *held; /* blocks of the names; pinned if `holds` */
+	struct held *held;  /* blocks of the names; pinned if `holds` */
+	struct held *aside; /* the same, of blocks that are not waited for while they are mapped (NAMED_ASIDE) */
 };
+
+static inline bool submission_is_graph(const struct submission *use)
+{
+	return use->id == HOOK_cuGraphLaunch || use->id == HOOK_cuGraphLaunch_ptsz;
+}
 
 /* The arenas of the heaps and their channels. Entries are only added. device: a bit. */
 struct submission_arena {

@@ -28,6 +28,12 @@ struct named {
 	uint64_t bytes;
 };
 
+/*
+ * As `bytes`: the submission may reach the block, and it must not be unmapped, but nothing is wanted of it: it need not
+ * be fetched, and what is dead there stays dead.
+ */
+#define NAMED_ASIDE UINT64_MAX
+
 /* Room for some thousand submissions: the reader comes every few hundred microseconds at the latest. */
 #define SUBMISSION_LOG_WORDS (1u << 18)
 

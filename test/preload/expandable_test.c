@@ -1,6 +1,8 @@
 /*
- * A caching allocator with expandable segments (fake_torch.h) and vmm.spill: move. Each part in a process of its own,
- * beside a job that needs twice its budget.
+ * A caching allocator with expandable segments (fake_torch.h) and vmm.spill: move: a tensor covers any number of handles,
+ * and kernels are given where it begins. What the allocator reports says how far that reaches, so the handles move in
+ * `fast`, too, and none of them while a kernel uses the tensor; what a graph uses does not. Each part in a process of its
+ * own, beside a job that needs twice its budget.
  */
 #include "test/preload/torch_help.h"
 
@@ -8,6 +10,12 @@
 #include <string.h>
 
 #define HANDLE ((size_t)4 * MIB)
+#define LARGE  (11 * MIB) /* covers three handles */
+
+static bool is_fast(void)
+{
+	return !strcmp(scene_mode(), "fast");
+}
 
 static void expandable_run(int (*part)(void))
 {
@@ -24,6 +32,79 @@ static void begin(void)
 {
 	torch_begin(true);
 	torch->expand(torch_cache, HANDLE);
+}
+
+/* What is known of all of its handles: can each of them move, is none of it on the device? */
+static bool is_movable(const struct tensor *tensor)
+{
+	bool movable = true;
+
+	for (size_t at = 0; at < tensor->bytes; at += MIB)
+		movable &= own_place(tensor->at + at).movable;
+	return movable;
+}
+
+static bool is_away(const struct tensor *tensor)
+{
+	bool away = true;
+
+	for (size_t at = 0; at < tensor->bytes; at += MIB)
+		away &= own_is_out(tensor->at + at);
+	return away;
+}
+
+/* The mover hears of it when it comes to it. */
+static bool becomes_movable(const struct tensor *tensor, bool movable)
+{
+	for (int ms = 0; ms < 20000 && is_movable(tensor) != movable; ms++)
+		usleep(1000);
+	return is_movable(tensor) == movable;
+}
+
+static struct tensor large_new(CUstream stream)
+{
+	struct tensor tensor = tensor_new(LARGE, stream);
+
+	CHECK(own_place(tensor.at).bytes == HANDLE);
+	tensor_fill(&tensor, stream);
+	return tensor;
+}
+
+/* ---- what is reported moves ---- */
+
+static int moving(void)
+{
+	begin();
+	CUstream stream = child_stream();
+	struct tensor first = large_new(stream), second = large_new(stream);
+
+	for (int i = 0; i < 6; i++) {
+		CHECK(becomes_movable(&first, scene_moves()) && becomes_movable(&second, scene_moves()));
+		own_rounds(5);
+		MUST(cu.cuStreamSynchronize(stream));
+		torch_evict();
+		CHECK(!scene_moves() || (is_away(&first) && is_away(&second)));
+		CHECK(tensor_holds(&first));
+		CHECK(tensor_holds(&second));
+		tensor_fill(i % 2 ? &first : &second, stream);
+	}
+	/* They come and go by themselves, too. */
+	uint64_t out = torch_bytes_out();
+	for (int i = 0; i < 2000 && scene_moves() && torch_bytes_out() - out < 8 * LARGE; i++) {
+		tensor_fill(&first, stream);
+		own_rounds(1);
+		tensor_fill(&second, stream);
+		MUST(cu.cuStreamSynchronize(stream));
+	}
+	CHECK(!scene_moves() || torch_bytes_out() - out >= 8 * LARGE);
+	CHECK(tensor_holds(&first) && tensor_holds(&second));
+	return own_end();
+}
+
+static void what_is_reported_moves(void **state)
+{
+	(void)state;
+	expandable_run(moving);
 }
 
 /* Of a handle, behind which nothing is mapped, only the last bytes are alive. */
@@ -55,10 +136,284 @@ static void a_handle_moves_of_which_only_the_end_is_alive(void **state)
 	expandable_run(last_bytes);
 }
 
+/* ---- but not while it is used ---- */
+
+/* The kernel is given where both begin, and reads for as long as others want the room. */
+static int using(void)
+{
+	begin();
+	CUstream stream = child_stream();
+	struct tensor from = large_new(stream), to = large_new(stream), other = large_new(stream);
+
+	for (int i = 0; i < 20; i++) {
+		tensor_fill(&from, stream);
+		tensor_copy_late(&to, &from, 20000, stream);
+		own_rounds(2);
+		tensor_fill(&other, NULL);
+		own_rounds(1);
+		MUST(cu.cuStreamSynchronize(stream));
+		CHECK(tensor_holds(&to));
+	}
+	CHECK(becomes_movable(&from, scene_moves()) && becomes_movable(&to, scene_moves()));
+	return own_end();
+}
+
+static void nothing_moves_of_what_a_kernel_uses(void **state)
+{
+	(void)state;
+	expandable_run(using);
+}
+
+/* The same by a kernel that goes backwards: it is given where both end, which is where others begin, or nothing does. */
+static void back_body(const struct sim_launch *launch, void **args)
+{
+	uint32_t *to = *(uint32_t **)args[0];
+	const uint32_t *from = *(const uint32_t **)args[1];
+
+	(void)launch;
+	usleep(*(unsigned *)args[3]);
+	for (size_t n = *(size_t *)args[2]; n; n--)
+		*--to = *--from;
+}
+
+static const size_t back_bytes[] = {8, 8, 8, 4};
+static const struct sim_kernel back_kernels[] = {{"back", back_body, 4, back_bytes}};
+static const struct sim_module back_image = {SIM_MODULE_MAGIC, 1, back_kernels};
+
+static void copy_backwards(struct tensor *to, const struct tensor *from, CUfunction function, CUstream stream)
+{
+	CUdeviceptr to_end = to->at + to->bytes, from_end = from->at + from->bytes;
+	size_t n = to->bytes / 4;
+	unsigned us = 20000;
+	void *args[] = {&to_end, &from_end, &n, &us};
+
+	MUST(cu.cuLaunchKernel(function, 4, 1, 1, 64, 1, 1, 0, stream, args, NULL));
+	to->salt = from->salt;
+}
+
+static int going_back(void)
+{
+	CUfunction function;
+	CUmodule module;
+
+	begin();
+	MUST(cu.cuModuleLoadData(&module, &back_image));
+	MUST(cu.cuModuleGetFunction(&function, module, "back"));
+	CUstream stream = child_stream();
+	struct tensor from = large_new(stream), other = large_new(stream), to = large_new(stream);
+
+	CHECK(other.at == from.at + from.bytes && to.bytes == from.bytes);
+	for (int i = 0; i < 20; i++) {
+		tensor_fill(&from, stream);
+		copy_backwards(&to, &from, function, stream);
+		own_rounds(3);
+		MUST(cu.cuStreamSynchronize(stream));
+		CHECK(tensor_holds(&to));
+	}
+	CHECK(becomes_movable(&from, scene_moves()) && becomes_movable(&to, scene_moves()));
+	return own_end();
+}
+
+static void nothing_moves_of_what_a_kernel_uses_backwards(void **state)
+{
+	(void)state;
+	expandable_run(going_back);
+}
+
+/* A copy names how far it reaches; here over what was born as two tensors. */
+static int copying(void)
+{
+	begin();
+	CUstream stream = child_stream();
+	struct tensor first = large_new(stream), second = large_new(stream);
+	size_t bytes = first.bytes + second.bytes;
+	uint32_t *words;
+
+	CHECK(second.at == first.at + first.bytes);
+	MUST(cu.cuStreamSynchronize(stream));
+	MUST(cu.cuMemHostAlloc((void **)&words, bytes, CU_MEMHOSTALLOC_PORTABLE));
+	for (uint32_t i = 0; i < 20; i++) {
+		torch_evict();
+		MUST(cu.cuMemsetD8Async(first.at, (unsigned char)i, bytes, stream));
+		MUST(cu.cuMemcpyDtoHAsync_v2(words, first.at, bytes, stream));
+		own_rounds(2);
+		MUST(cu.cuStreamSynchronize(stream));
+		for (size_t at = 0; at < bytes / 4; at++)
+			CHECK(words[at] == i * 0x01010101u);
+	}
+	return own_end();
+}
+
+static void nothing_moves_of_what_a_copy_uses(void **state)
+{
+	(void)state;
+	expandable_run(copying);
+}
+
+/* ---- growing and shrinking ---- */
+
+/* What is free is unmapped, beside what is used. */
+static void empty_cache(struct tensor *small, bool tells)
+{
+	torch->empty_cache(torch_cache);
+	if (!tells)
+		return;
+	tensor_free(small);
+	*small = tensor_new(1000, small->stream);
+}
+
+/* tells: something is reported in between; if not, what is mapped next may hold what was there, and is not reported. */
+static void shrink(struct tensor *small, unsigned i, bool tells)
+{
+	CUstream stream = small->stream;
+	struct tensor first = tensor_new((2 + i) * MIB, stream), second = large_new(stream);
+
+	tensor_fill(&first, stream);
+	MUST(cu.cuStreamSynchronize(stream));
+	CHECK(!tells || becomes_movable(&second, scene_moves()));
+	own_rounds(2);
+	tensor_free(&first);
+	empty_cache(small, tells);
+	own_rounds(2);
+	struct tensor third = tensor_new(LARGE - 4 * i * MIB / 3, stream);
+	tensor_fill(&third, stream);
+	CHECK(!tells || becomes_movable(&third, scene_moves()));
+	torch_evict();
+	CHECK(tensor_holds(&second) && tensor_holds(&third));
+	tensor_free(&second);
+	tensor_free(&third);
+	if (i % 2)
+		empty_cache(small, tells);
+}
+
+static int shrinking(void)
+{
+	begin();
+	struct tensor small = tensor_new(1000, child_stream());
+
+	for (unsigned i = 0; i < 8; i++)
+		shrink(&small, i, i < 4);
+	return own_end();
+}
+
+static void segments_grow_and_shrink(void **state)
+{
+	(void)state;
+	expandable_run(shrinking);
+}
+
+/* ---- graphs ---- */
+
+static CUgraphExec capture(CUstream stream, unsigned pool, const struct tensor *in, struct tensor *ret_out)
+{
+	CUgraphExec exec;
+	CUgraph graph;
+
+	torch->use_pool(torch_cache, pool, true);
+	MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+	struct tensor between = tensor_new(in->bytes, stream);
+	tensor_copy_late(&between, in, 5000, stream);
+	*ret_out = tensor_new(in->bytes, stream);
+	tensor_copy_late(ret_out, &between, 5000, stream);
+	tensor_free(&between);
+	MUST(cu.cuStreamEndCapture(stream, &graph));
+	torch->use_pool(torch_cache, 0, false);
+	MUST(cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
+	MUST(cu.cuGraphDestroy(graph));
+	return exec;
+}
+
+/* A graph uses tensors that are dead. Where it keeps them has moved before: what the pool had was reported then. */
+static int replaying(void)
+{
+	begin();
+	CUstream stream = child_stream();
+	unsigned pool = torch->new_pool(torch_cache, 0, 0);
+
+	torch->use_pool(torch_cache, pool, false);
+	struct tensor early = large_new(stream), in = large_new(stream), out;
+	torch->use_pool(torch_cache, 0, false);
+	CHECK(becomes_movable(&early, scene_moves()));
+	torch_evict();
+	tensor_free(&early);
+	MUST(cu.cuStreamSynchronize(stream));
+	CUgraphExec exec = capture(stream, pool, &in, &out);
+	for (unsigned i = 0; i < 12; i++) {
+		tensor_fill(&in, stream);
+		MUST(cu.cuGraphLaunch(exec, stream));
+		out.salt = in.salt;
+		own_rounds(3);
+		MUST(cu.cuStreamSynchronize(stream));
+		if (i % 3 == 2)
+			torch_evict();
+		CHECK(tensor_holds(&out) && tensor_holds(&in));
+	}
+	CHECK(becomes_movable(&out, scene_moves() && !is_fast()) && becomes_movable(&in, scene_moves() && !is_fast()));
+	MUST(cu.cuGraphExecDestroy(exec));
+	return own_end();
+}
+
+static void what_a_graph_uses_stays_in_fast(void **state)
+{
+	(void)state;
+	expandable_run(replaying);
+}
+
+/* ---- what is not reported ---- */
+
+/* Memory that the program makes beside the allocator, whose pointers nobody knows the reach of. */
+static int unreported(void)
+{
+	const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+					  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+	const CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
+					.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	CUmemGenericAllocationHandle handle;
+	CUdeviceptr at;
+
+	begin();
+	CUstream stream = child_stream();
+	struct tensor tensor = large_new(stream);
+	MUST(cu.cuMemAddressReserve(&at, 4 * HANDLE, 0, 0, 0));
+	for (unsigned i = 0; i < 3; i++) {
+		MUST(cu.cuMemCreate(&handle, HANDLE, &prop, 0));
+		MUST(cu.cuMemMap(at + i * HANDLE, HANDLE, 0, handle, 0));
+		MUST(cu.cuMemRelease(handle));
+	}
+	MUST(cu.cuMemSetAccess(at, 3 * HANDLE, &access, 1));
+	struct tensor own = {.at = at, .bytes = 3 * HANDLE, .stream = stream};
+	CHECK(becomes_movable(&tensor, scene_moves()));
+	for (unsigned i = 0; i < 6; i++) {
+		tensor_fill(&own, stream);
+		tensor_fill(&tensor, stream);
+		own_rounds(2);
+		MUST(cu.cuStreamSynchronize(stream));
+		torch_evict();
+		CHECK(tensor_holds(&own) && tensor_holds(&tensor));
+		CHECK(is_movable(&own) == (scene_moves() && !is_fast()));
+	}
+	MUST(cu.cuMemUnmap(at, 3 * HANDLE));
+	MUST(cu.cuMemAddressFree(at, 4 * HANDLE));
+	return own_end();
+}
+
+static void what_nobody_reports_stays_in_fast(void **state)
+{
+	(void)state;
+	expandable_run(unreported);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_setup_teardown(what_is_reported_moves, folder_make, folder_remove),
 	    cmocka_unit_test_setup_teardown(a_handle_moves_of_which_only_the_end_is_alive, folder_make, folder_remove),
+	    cmocka_unit_test_setup_teardown(nothing_moves_of_what_a_kernel_uses, folder_make, folder_remove),
+	    cmocka_unit_test_setup_teardown(nothing_moves_of_what_a_kernel_uses_backwards, folder_make, folder_remove),
+	    cmocka_unit_test_setup_teardown(nothing_moves_of_what_a_copy_uses, folder_make, folder_remove),
+	    cmocka_unit_test_setup_teardown(segments_grow_and_shrink, folder_make, folder_remove),
+	    cmocka_unit_test_setup_teardown(what_a_graph_uses_stays_in_fast, folder_make, folder_remove),
+	    cmocka_unit_test_setup_teardown(what_nobody_reports_stays_in_fast, folder_make, folder_remove),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -130,6 +130,11 @@ static void a_warning_is_said_once_and_changes_nothing(void **state)
 	assert_int_equal(run_lines_with(outcome.err, "write a host.budget of at most host.total"), 1);
 	assert_int_equal(run_lines_with(outcome.err, "vmm.spill: move moves nothing with spill.mode: static"), 1);
 	run_free(&outcome);
+	outcome =
+	    RUN(SET("SPILLWAY_SET=device.budget=32MiB,spill.mode=fast,vmm.spill=move"), ACTOR, "first_allocation");
+	must(&outcome, 0, "0\n0\n0\n0\n");
+	assert_int_equal(run_lines_with(outcome.err, "vmm.spill"), 0);
+	run_free(&outcome);
 	outcome = RUN(SET(set, "SPILLWAY_WARNED=1"), ACTOR, "first_allocation");
 	must(&outcome, 0, "0\n0\n0\n0\n");
 	assert_int_equal(run_lines_with(outcome.err, "write"), 0);

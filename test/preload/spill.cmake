@@ -210,12 +210,11 @@ foreach(seed 1 2) # with budgets that most of what the allocator keeps does not 
   endforeach()
 endforeach()
 # The same with expandable segments, whose handles the library serves.
-set(EXPANDABLE_MODES static exact)
 foreach(seed 1 2)
   math(EXPR budget "40 * ${seed} - 16")
   math(EXPR handle "2 * ${seed}")
   torch_random_test(torch_expandable_${seed}_native ${seed} OPTIONS --expandable ${handle})
-  foreach(mode ${EXPANDABLE_MODES})
+  foreach(mode ${SPILL_MODES})
     torch_random_test(torch_expandable_${seed}_${mode} ${seed} "LD_PRELOAD=${PRELOAD}"
                       "SPILLWAY_SET=device.budget=${budget}MiB,host.budget=256MiB,spill.mode=${mode},vmm.spill=move,report.summary=no"
                       OPTIONS --expandable ${handle})
@@ -228,6 +227,9 @@ foreach(mode exact fast)
                       "SPILLWAY_SET=device.budget=160MiB,host.budget=256MiB,spill.mode=${mode},contents=${contents},report.summary=no"
                       OPTIONS --suspend 15 --operations 1000)
   endforeach()
+  torch_random_test(torch_suspend_expandable_${mode} 4 "LD_PRELOAD=${PRELOAD}"
+                    "SPILLWAY_SET=device.budget=32MiB,host.budget=256MiB,spill.mode=${mode},vmm.spill=move,report.summary=no"
+                    OPTIONS --suspend 100 --expandable 4)
 endforeach()
 
 # ---- memory that the program makes itself ---- natively first. VMM_SPILL is what the policy says of it; where that is not

@@ -475,6 +475,7 @@ int main(int argc, char **argv)
 	torch = fake_torch_open();
 	torch_cache = torch->open(0);
 	torch->expand(torch_cache, options.handle * MIB);
+	op_has_ends = options.handle != 0;
 	for (unsigned i = 0; i < options.threads; i++) {
 		workers[i].id = i;
 		workers[i].random = options.seed * 0x9e3779b97f4a7c15u + i * 0x632be59bd9b4e019u;

@@ -72,6 +72,8 @@ extern struct fake_torch *torch_cache;
 uint32_t worker_below(struct worker *worker, uint32_t n);
 void worker_settle(struct worker *worker);
 
+/* Now and then a kernel is given where its memory ends, as by reverse iterators; natively that is always right. */
+extern bool op_has_ends;
 /* Loads the kernel. */
 void op_prepare(void);
 /* No other thread submits anything until op_release(). */

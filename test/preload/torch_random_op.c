@@ -49,15 +49,21 @@ void kernel_apply(uint32_t *to, const uint32_t *from, size_t n, uint32_t salt, b
 		to[i] = (keep ? to[i] * 2654435761u : 0) + (from ? from[i] * 40503u : 0) + salt + (uint32_t)i;
 }
 
+#define KEEP      1u
+#define FROM_ENDS 2u /* the addresses are those of the ends */
+
+bool op_has_ends;
+
 static void mix_body(const struct sim_launch *launch, void **args)
 {
-	uint32_t us = *(uint32_t *)args[5];
+	uint32_t how = *(uint32_t *)args[4], us = *(uint32_t *)args[5], *to = *(uint32_t **)args[0];
+	const uint32_t *from = *(const uint32_t **)args[1];
+	size_t n = *(size_t *)args[2], back = how & FROM_ENDS ? n : 0;
 
 	(void)launch;
 	if (us)
 		usleep(us);
-	kernel_apply(*(uint32_t **)args[0], *(const uint32_t **)args[1], *(size_t *)args[2], *(uint32_t *)args[3],
-		     *(uint32_t *)args[4]);
+	kernel_apply(to - back, from ? from - back : NULL, n, *(uint32_t *)args[3], how & KEEP);
 }
 
 static const size_t mix_bytes[] = {8, 8, 8, 4, 4, 4};
@@ -73,11 +79,15 @@ void op_prepare(void)
 	GO(cuModuleGetFunction(&mix_function, module, "mix"));
 }
 
-static void mix_submit(CUdeviceptr to, CUdeviceptr from, size_t n, uint32_t salt, uint32_t keep, uint32_t us,
+static void mix_submit(CUdeviceptr to, CUdeviceptr from, size_t n, uint32_t salt, uint32_t how, uint32_t us,
 		       CUstream stream)
 {
-	void *args[] = {&to, &from, &n, &salt, &keep, &us};
+	void *args[] = {&to, &from, &n, &salt, &how, &us};
 
+	if (how & FROM_ENDS) {
+		to += n * 4;
+		from += from ? n * 4 : 0;
+	}
 	SUBMIT(cuLaunchKernel(mix_function, 4, 1, 1, 64, 1, 1, 0, stream, args, NULL));
 }
 
@@ -94,13 +104,15 @@ void kernel_submit(const struct tensor *to, const struct tensor *from, size_t n,
 
 void kernel_run(struct worker *worker, struct tensor *to, struct tensor *from, bool keep, unsigned stream)
 {
-	uint32_t salt = worker_below(worker, 1u << 30);
+	uint32_t salt = worker_below(worker, 1u << 30), how = keep ? KEEP : 0;
 
 	trouble_step();
 	tensor_order(worker, to, stream);
 	if (from)
 		tensor_order(worker, from, stream);
-	kernel_submit(to, from, words_of(to, from), salt, keep, worker->stream[stream]);
+	if (op_has_ends && !worker_below(worker, 3))
+		how |= FROM_ENDS;
+	mix_submit(to->at, from ? from->at : 0, words_of(to, from), salt, how, 0, worker->stream[stream]);
 	kernel_apply(to->shadow, from ? from->shadow : NULL, words_of(to, from), salt, keep);
 }
 

@@ -1,0 +1,281 @@
+/*
+ * extent_test.c: memory that the program has placed itself, in `fast`: which blocks a submission names that is given one
+ * address, and which of them may move. Births are reported by the test; there is no mover.
+ */
+#include "shim/heap/block_unmapped.h"
+#include "shim/heap/migration.h"
+#include "shim/lifetimes/lifetimes.h"
+#include "shim/mover/mover_internal.h"
+#include "shim/stats/stats.h"
+#include "shim/submit/submission.h"
+#include "test/core/core.h"
+
+enum { BLOCKS = 4 };
+#define BLOCK (4 * MIB)
+#define SPACE (32 * MIB)
+
+static struct core_heap own;
+static struct device device;
+static struct engine *engine;
+static struct arena *arena;
+static CUdeviceptr space;
+static struct block *blocks[BLOCKS];
+static uint64_t reserved; /* what the allocator says that it has */
+
+/* ---- the program ---- */
+
+static void open_heap(void **state)
+{
+	CUmemAccessDesc desc = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
+				.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	struct heap_grant grant;
+
+	(void)state;
+	reserved = 0;
+	core_heap_open(&own, 64 * MIB, 64 * MIB, 0);
+	arena = heap_arena(own.heap);
+	engine = mover_new(&device, own.heap, false);
+	assert_non_null(engine);
+	assert_true(submission_add_arena(arena, &engine->channel));
+	submission_set_tracking(true, true);
+	submission_ask_to_pin();
+	assert_true(heap_reserve(own.heap, SPACE, 0, &space));
+	for (unsigned i = 0; i < BLOCKS; i++) {
+		assert_ok(heap_make_unmapped(own.heap, BLOCK, CHUNK_MOVABLE, HEAP_DEVICE, &grant));
+		blocks[i] = grant.block;
+		assert_ok(heap_place(own.heap, blocks[i], space + i * BLOCK, space, SPACE, true));
+	}
+	assert_true(heap_pin(own.heap, space, BLOCKS * BLOCK));
+	assert_ok(cuMemSetAccess(space, BLOCKS * BLOCK, &desc, 1));
+	for (unsigned i = 0; i < BLOCKS; i++)
+		heap_open(own.heap, space + i * BLOCK, true);
+	heap_pin_end(own.heap, space, BLOCKS * BLOCK, PIN_OFF);
+}
+
+static void tell(uint64_t at, uint64_t bytes, bool born)
+{
+	lifetimes_tell(&(struct lifetimes_report){
+	    .device = 0, .address = space + at, .bytes = bytes, .born = born, .reserved = reserved});
+}
+
+/* The allocator has all of it. */
+static void report_all(void)
+{
+	reserved = BLOCKS * BLOCK;
+	tell(0, 512, true);
+	heap_follow_reports(own.heap, 0, UINT32_MAX);
+}
+
+static uint32_t unit_of(unsigned i)
+{
+	return arena_unit(arena, space + i * BLOCK);
+}
+
+static bool is_pinned(unsigned i)
+{
+	return atomic_load(&arena->states[unit_of(i)].where) == BLOCK_STATE_PINNED;
+}
+
+static unsigned n_bounded(void)
+{
+	return atomic_load(&arena->states[unit_of(0)].n_bounded);
+}
+
+/* ---- submissions ---- */
+
+enum { ALL = 1 << BLOCKS };
+
+/* Names an address and returns which blocks are held, a bit each; ALL: it may touch anything. */
+static unsigned held(uint64_t id, uint64_t at, size_t bytes)
+{
+	struct submission *use = submission_open(id);
+	unsigned found = 0;
+
+	assert_non_null(use);
+	submission_name(use, space + at, bytes);
+	struct submission_stripe *stripe = admit(use);
+	for (unsigned i = 0; i < BLOCKS; i++)
+		if (block_state_pins(&arena->marks[unit_of(i)]))
+			found |= 1u << i;
+	if (block_state_pins(&engine->channel.everything))
+		found |= ALL;
+	submission_close(use, stripe);
+	return found;
+}
+
+static unsigned held_by_kernel(uint64_t at)
+{
+	return held(HOOK_cuLaunchKernel, at, 0);
+}
+
+static unsigned held_by_graph(uint64_t at)
+{
+	return held(HOOK_cuGraphLaunch, at, 0);
+}
+
+static void pointer_means_what_was_born_there(void **state)
+{
+	open_heap(state);
+	/* Before anything is known of it, it is what it lies in, and nothing moves. */
+	assert_int_equal(held_by_kernel(5 * MIB), 1 << 1);
+	tell(3 * MIB, 6 * MIB, true);
+	tell(9 * MIB, MIB, true);
+	for (unsigned at = 3; at < 9; at++)
+		assert_int_equal(held_by_kernel(at * MIB + 8), 1 << 0 | 1 << 1 | 1 << 2);
+	assert_int_equal(held_by_kernel(2 * MIB), 1 << 0);
+	assert_int_equal(held_by_kernel(10 * MIB), 1 << 2);
+	assert_int_equal(held_by_kernel(13 * MIB), 1 << 3);
+	/* After its death, until something else is born there. */
+	tell(3 * MIB, 6 * MIB, false);
+	assert_int_equal(held_by_kernel(3 * MIB), 1 << 0 | 1 << 1 | 1 << 2);
+	tell(3 * MIB, 2 * MIB, true);
+	assert_int_equal(held_by_kernel(3 * MIB + 4096), 1 << 0 | 1 << 1);
+	/* Nothing is mapped behind the last. */
+	tell(14 * MIB, 10 * MIB, true);
+	assert_int_equal(held_by_kernel(14 * MIB), 1 << 3);
+}
+
+/* Kernels go backwards from where their memory ends, and count from 1. It is held, but not waited for. */
+static void what_is_close_to_a_pointer_is_held(void **state)
+{
+	open_heap(state);
+	tell(3 * MIB, 6 * MIB, true);
+	tell(9 * MIB, MIB, true);
+	assert_int_equal(held_by_kernel(9 * MIB), 1 << 0 | 1 << 1 | 1 << 2);
+	assert_int_equal(held_by_kernel(9 * MIB + 511), 1 << 0 | 1 << 1 | 1 << 2);
+	assert_int_equal(held_by_kernel(9 * MIB + 512), 1 << 2);
+	assert_int_equal(held_by_kernel(3 * MIB - 4), 1 << 0 | 1 << 1 | 1 << 2);
+	assert_int_equal(held_by_kernel(3 * MIB - 512), 1 << 0);
+	/* Where handles meet, and where the last one ends. */
+	assert_int_equal(held_by_kernel(12 * MIB), 1 << 2 | 1 << 3);
+	assert_int_equal(held_by_kernel(12 * MIB - 4), 1 << 2 | 1 << 3);
+	assert_int_equal(held_by_kernel(16 * MIB), 1 << 3);
+	tell(11 * MIB, 5 * MIB, true);
+	assert_int_equal(held_by_kernel(16 * MIB), 1 << 2 | 1 << 3);
+	assert_int_equal(held_by_kernel(16 * MIB + 512), 0);
+	/* As if a piece lay on the host: only what is meant is worth waiting for. */
+	uint64_t waits = stats_get(STAT_waits);
+	atomic_store(&arena->marks[unit_of(0)].away, 1);
+	assert_int_equal(held_by_kernel(9 * MIB), 1 << 0 | 1 << 1 | 1 << 2);
+	assert_int_equal(stats_get(STAT_waits), waits);
+	assert_int_equal(held_by_kernel(8 * MIB), 1 << 0 | 1 << 1 | 1 << 2);
+	assert_true(stats_get(STAT_waits) > waits);
+	atomic_store(&arena->marks[unit_of(0)].away, 0);
+}
+
+static void copy_means_its_bytes(void **state)
+{
+	open_heap(state);
+	tell(0, 16 * MIB, true);
+	assert_int_equal(held(HOOK_cuMemcpyDtoDAsync_v2, 5 * MIB, 16), 1 << 1);
+	assert_int_equal(held(HOOK_cuMemcpyDtoDAsync_v2, 4 * MIB, 4 * MIB), 1 << 1);
+	assert_int_equal(held(HOOK_cuMemcpyDtoDAsync_v2, 4 * MIB, 4 * MIB + 1), 1 << 1 | 1 << 2);
+	assert_int_equal(held(HOOK_cuMemcpyDtoDAsync_v2, 3 * MIB, 10 * MIB), 15);
+	assert_int_equal(held(HOOK_cuMemcpyDtoDAsync_v2, 13 * MIB, SIZE_MAX), 1 << 3);
+}
+
+static void what_is_reported_as_a_whole_may_move(void **state)
+{
+	open_heap(state);
+	heap_follow_reports(own.heap, 0, UINT32_MAX);
+	for (unsigned i = 0; i < BLOCKS; i++)
+		assert_true(is_pinned(i));
+	assert_int_equal(n_bounded(), 0);
+	report_all();
+	for (unsigned i = 0; i < BLOCKS; i++)
+		assert_false(is_pinned(i));
+	assert_int_equal(n_bounded(), BLOCKS);
+	/* Placed anew, it is not reported. */
+	assert_ok(heap_unplace(own.heap, blocks[2]));
+	assert_int_equal(n_bounded(), BLOCKS - 1);
+	assert_ok(heap_place(own.heap, blocks[2], space + 2 * BLOCK, space, SPACE, true));
+	heap_follow_reports(own.heap, 0, UINT32_MAX);
+	assert_true(is_pinned(2) && !is_pinned(1));
+	assert_int_equal(n_bounded(), BLOCKS - 1);
+}
+
+/* A graph uses memory without births: until nothing there may move, its launches may touch anything. */
+static void graph_reaches_over_all_of_the_space(void **state)
+{
+	CUdeviceptr other;
+
+	open_heap(state);
+	tell(3 * MIB, 6 * MIB, true);
+	assert_int_equal(held_by_graph(3 * MIB), 1 << 0 | 1 << 1 | 1 << 2);
+	assert_ok(heap_unplace(own.heap, blocks[3]));
+	assert_ok(heap_unplace(own.heap, blocks[2]));
+	assert_ok(heap_unplace(own.heap, blocks[1]));
+	assert_ok(heap_unplace(own.heap, blocks[0]));
+	heap_unreserve(own.heap, space, SPACE);
+	assert_true(heap_reserve(own.heap, SPACE, space, &other) && other == space);
+	for (unsigned i = 0; i < BLOCKS; i++)
+		assert_ok(heap_place(own.heap, blocks[i], space + i * BLOCK, space, SPACE, true));
+	/* What was doubted was given back. */
+	report_all();
+	assert_int_equal(n_bounded(), BLOCKS);
+	assert_true(held_by_graph(13 * MIB) & ALL);
+	assert_int_equal(held_by_kernel(13 * MIB), 1 << 3);
+	assert_true(held_by_graph(13 * MIB) & ALL);
+	heap_follow_reports(own.heap, 0, UINT32_MAX);
+	assert_int_equal(n_bounded(), 0);
+	for (unsigned i = 0; i < BLOCKS; i++)
+		assert_true(is_pinned(i));
+	assert_int_equal(held_by_graph(13 * MIB), 1 << 3);
+	/* A copy in a graph names its bytes. */
+	assert_int_equal(held(HOOK_cuGraphLaunch, 2 * MIB, 8 * MIB), 1 << 0 | 1 << 1 | 1 << 2);
+}
+
+static void what_is_on_its_way_when_the_doubt_comes_counts_until_it_has_arrived(void **state)
+{
+	struct migration transit;
+
+	open_heap(state);
+	report_all();
+	assert_ok(heap_make_spare(own.heap, CHUNK_HOST, (unsigned)(BLOCK / HEAP_UNIT)));
+	assert_ok(migration_begin(own.heap, unit_of(1), CHUNK_HOST, true, &transit));
+	assert_true(held_by_graph(0) & ALL);
+	heap_follow_reports(own.heap, 0, UINT32_MAX);
+	assert_int_equal(n_bounded(), 1);
+	assert_true(held_by_graph(0) & ALL);
+	migration_end(own.heap, &transit);
+	assert_int_equal(n_bounded(), 0);
+	assert_true(is_pinned(1));
+	assert_int_equal(held_by_graph(0), 1 << 0);
+}
+
+/* The allocator has less than it had, and none of it was freed: somebody else has it, and reports nothing. */
+static void what_others_may_have_reaches_anywhere(void **state)
+{
+	open_heap(state);
+	report_all();
+	assert_int_equal(held_by_kernel(0), 1 << 0);
+	reserved -= BLOCK;
+	tell(0, 512, false);
+	assert_true(held_by_kernel(0) & ALL);
+	heap_follow_reports(own.heap, 0, UINT32_MAX);
+	assert_int_equal(n_bounded(), 0);
+	assert_int_equal(held_by_kernel(0), 1 << 0);
+}
+
+static int start(void **state)
+{
+	(void)state;
+	core_driver();
+	return 0;
+}
+
+int main(void)
+{
+	/* Arenas are never taken from submissions, so each heap lasts. */
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(pointer_means_what_was_born_there),
+	    cmocka_unit_test(what_is_close_to_a_pointer_is_held),
+	    cmocka_unit_test(copy_means_its_bytes),
+	    cmocka_unit_test(what_is_reported_as_a_whole_may_move),
+	    cmocka_unit_test(graph_reaches_over_all_of_the_space),
+	    cmocka_unit_test(what_is_on_its_way_when_the_doubt_comes_counts_until_it_has_arrived),
+	    cmocka_unit_test(what_others_may_have_reaches_anywhere),
+	};
+
+	return cmocka_run_group_tests(tests, start, NULL);
+}
