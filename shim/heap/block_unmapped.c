@@ -213,14 +213,22 @@ static void unmark_placed(struct heap *heap, struct block *block)
 	block->stays = block->left;
 }
 
+/*
+ * heap_pin() gives up after a second. In a suspension a piece may take longer: it is mapped when all else has been
+ * copied, 2 s for 100 GiB (docs/facts.md, Host memory). Natively this call does not fail, and programs end if it does.
+ */
+#define UNPLACE_TRIES 30
+
 CUresult heap_unplace(struct heap *heap, struct block *block)
 {
 	CUdeviceptr address = block_address(&heap->store, block);
 	uint64_t bytes = heap_unmapped_bytes(block);
+	unsigned tries = 0;
 
 	/* From here on no piece of it is moving or begins to move. */
-	if (!heap_pin(heap, address, bytes))
-		return CUDA_ERROR_NOT_READY;
+	while (!heap_pin(heap, address, bytes))
+		if (++tries == UNPLACE_TRIES)
+			return CUDA_ERROR_NOT_READY;
 	heap_enter(heap);
 	CUresult result = block->units_mapped ? map_remove(address, bytes) : CUDA_ERROR_INVALID_VALUE;
 	if (result == CUDA_SUCCESS)

@@ -6,6 +6,9 @@
 #include "shim/heap/migration.h"
 #include "test/core/core.h"
 
+#include <pthread.h>
+#include <unistd.h>
+
 #define SPACE (64 * MIB)
 #define LONG  (10 * MIB) /* pieces of 2 MiB at a budget of 64 */
 
@@ -126,6 +129,36 @@ static void closed_it_stays_and_open_it_leaves_with_what_it_holds(void **state)
 	close_heap();
 }
 
+static struct migration slow;
+
+static void *arrive_late(void *unused)
+{
+	for (int naps = 0; naps < 1500; naps++) /* a pin is waited for through 1000 of them */
+		usleep(1000);
+	migration_end(own.heap, &slow);
+	return unused;
+}
+
+/* Longer than a pin is waited for. */
+static void what_is_on_its_way_is_unmapped_when_it_has_arrived(void **state)
+{
+	pthread_t thread;
+
+	(void)state;
+	open_heap();
+	struct block *block = make(2 * MIB);
+
+	assert_ok(place(block, space));
+	open_it(block, space);
+	assert_ok(heap_make_spare(own.heap, CHUNK_HOST, 1));
+	assert_ok(migration_begin(own.heap, arena_unit(heap_arena(own.heap), space), CHUNK_HOST, true, &slow));
+	assert_int_equal(pthread_create(&thread, NULL, arrive_late, NULL), 0);
+	assert_ok(heap_unplace(own.heap, block));
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	heap_end_unmapped(own.heap, block);
+	close_heap();
+}
+
 static void what_others_know_is_never_used_again(void **state)
 {
 	CUmemGenericAllocationHandle handle;
@@ -238,6 +271,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(contents_go_along),
 	    cmocka_unit_test(closed_it_stays_and_open_it_leaves_with_what_it_holds),
+	    cmocka_unit_test(what_is_on_its_way_is_unmapped_when_it_has_arrived),
 	    cmocka_unit_test(what_others_know_is_never_used_again),
 	    cmocka_unit_test(refusals_leave_everything_as_it_was),
 	    cmocka_unit_test(making_it_ends_where_the_budgets_do),
