@@ -1,0 +1,292 @@
+/*
+ * Frames of a Python thread. See python_frames.h.
+ */
+#include "shim/base/python_frames.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum {
+	FRAMES_MOST = 256, /* frames that are read; of a deep recursion the innermost ones */
+	FILE_MOST = 512,   /* characters of a path that are read; a file with a longer one counts as the user's */
+	NAME_MOST = 96,    /* characters of the name of a function */
+	PART = 256, /* bytes that are read of a frame, a code object or a thread state at once; each is smaller */
+};
+
+static bool read_all(const struct python *python, uint64_t address, void *room, size_t bytes)
+{
+	return address && python->memory.read(python->memory.context, address, room, bytes) == bytes;
+}
+
+static uint64_t word_at(const unsigned char *part, unsigned offset)
+{
+	uint64_t word;
+
+	memcpy(&word, part + offset, sizeof(word));
+	return word;
+}
+
+static bool word_of(const struct python *python, uint64_t address, unsigned offset, uint64_t *ret_word)
+{
+	return address && read_all(python, address + offset, ret_word, sizeof(*ret_word));
+}
+
+/* ---- texts ---- */
+
+/* Appends a character as UTF-8, a control character as '?'. */
+static size_t put(char *room, size_t n, uint32_t c)
+{
+	if (c < 0x20 || c == 0x7f || c > 0x10ffff)
+		c = '?';
+	if (c < 0x80) {
+		room[n++] = (char)c;
+	} else if (c < 0x800) {
+		room[n++] = (char)(0xc0 | c >> 6);
+		room[n++] = (char)(0x80 | (c & 63));
+	} else if (c < 0x10000) {
+		room[n++] = (char)(0xe0 | c >> 12);
+		room[n++] = (char)(0x80 | (c >> 6 & 63));
+		room[n++] = (char)(0x80 | (c & 63));
+	} else {
+		room[n++] = (char)(0xf0 | c >> 18);
+		room[n++] = (char)(0x80 | (c >> 12 & 63));
+		room[n++] = (char)(0x80 | (c >> 6 & 63));
+		room[n++] = (char)(0x80 | (c & 63));
+	}
+	return n;
+}
+
+static uint32_t character(const unsigned char *data, unsigned width)
+{
+	uint16_t two = 0;
+	uint32_t four = 0;
+
+	if (width == 2)
+		memcpy(&two, data, sizeof(two));
+	if (width == 4)
+		memcpy(&four, data, sizeof(four));
+	return width == 1 ? *data : width == 2 ? two : four;
+}
+
+/*
+ * Reads a str object as UTF-8, at most `most` characters (512) of it. Returns false if it is none, or empty.
+ */
+static bool read_text(const struct python *python, uint64_t address, size_t most, char *room, size_t bytes)
+{
+	unsigned char part[72 + 4 * FILE_MOST];
+	const size_t got =
+	    address ? python->memory.read(python->memory.context, address, part, python->layout.text_other_head + most)
+		    : 0;
+
+	if (got < PYTHON_TEXT_STATE + 4 || word_at(part, PYTHON_TYPE) != python->text_type)
+		return false;
+	uint64_t length = word_at(part, PYTHON_TEXT_LENGTH);
+	/* Bits of the state: 2 interned, 3 kind (bytes of a character), 1 compact, 1 ascii. */
+	unsigned state = part[PYTHON_TEXT_STATE], width = state >> 2 & 7;
+	size_t head = state & 0x40 ? python->layout.text_ascii_head : python->layout.text_other_head, n = 0;
+	if (!length || !(state & 0x20) || (width != 1 && width != 2 && width != 4))
+		return false;
+	if (length > most)
+		length = most;
+	size_t size = head + length * width;
+	if (got < size && !read_all(python, address, part, size))
+		return false;
+	for (size_t i = 0; i < length && n + 5 <= bytes; i++)
+		n = put(room, n, character(part + head + i * width, width));
+	room[n] = 0;
+	return true;
+}
+
+/* ---- whose file it is ---- */
+
+/* Packages whose frames say nothing about what asked for memory: their caller does. */
+static const char *const frameworks[] = {"torch",      "torchvision", "cupy",  "cupyx",      "cupy_backends",
+					 "jax",        "jaxlib",      "numba", "numba_cuda", "numpy",
+					 "tensorflow", "triton",      "cuda",  "pycuda",     "accelerate"};
+
+/* Returns what follows "/site-packages/" or "/dist-packages/" in the path, or NULL. */
+static const char *in_packages(const char *path)
+{
+	const char *at = strstr(path, "/site-packages/");
+
+	if (!at)
+		at = strstr(path, "/dist-packages/");
+	return at ? at + strlen("/site-packages/") : NULL;
+}
+
+static bool is_framework(const char *package)
+{
+	size_t n = strcspn(package, "/.");
+
+	for (size_t i = 0; i < sizeof(frameworks) / sizeof(frameworks[0]); i++)
+		if (strlen(frameworks[i]) == n && !memcmp(frameworks[i], package, n))
+			return true;
+	return false;
+}
+
+/* The standard library: ".../lib/python3.11/...", and its archive ".../lib/python311.zip/...". */
+static bool is_standard(const char *path)
+{
+	for (const char *at = path; (at = strstr(at, "/python3")); at++)
+		if ((at[8] == '.' || (at[8] >= '0' && at[8] <= '9')) &&
+		    ((at - path >= 4 && !memcmp(at - 4, "/lib", 4)) ||
+		     (at - path >= 6 && !memcmp(at - 6, "/lib64", 6))))
+			return true;
+	return false;
+}
+
+static enum python_found kind_of(const char *path)
+{
+	const char *package = in_packages(path);
+
+	if (!strcmp(path, "<stdin>") || !strncmp(path, "<ipython-", 9))
+		return PYTHON_OF_USER;
+	/* A command line (python -c), but also what is made at run time: __init__() of a data class. */
+	if (!strcmp(path, "<string>"))
+		return PYTHON_OF_PACKAGE;
+	if (*path == '<')
+		return PYTHON_NOT_NAMED;
+	if (package)
+		return is_framework(package) ? PYTHON_NOT_NAMED : PYTHON_OF_PACKAGE;
+	/* What torch.compile() writes: its caller is the user's. */
+	return is_standard(path) || strstr(path, "/torchinductor_") ? PYTHON_NOT_NAMED : PYTHON_OF_USER;
+}
+
+/* Returns the name of the file, with its folder where all packages have a file of that name. */
+static const char *short_name(const char *path)
+{
+	const char *name = strrchr(path, '/');
+
+	if (!name)
+		return path;
+	if (strncmp(name, "/__", 3) != 0)
+		return name + 1;
+	while (name > path && name[-1] != '/')
+		name--;
+	return name;
+}
+
+/* ---- frames ---- */
+
+struct frame {
+	uint64_t code, back, instruction;
+	bool is_python;
+};
+
+static bool read_frame(const struct python *python, uint64_t address, struct frame *ret_frame)
+{
+	const struct python_layout *layout = &python->layout;
+	unsigned char part[PART];
+	size_t bytes = (size_t)layout->frame_instruction + 8;
+
+	if (layout->frame_owner != PYTHON_NONE && layout->frame_owner >= bytes)
+		bytes = (size_t)layout->frame_owner + 1;
+	if ((size_t)layout->frame_code + 8 > bytes)
+		bytes = (size_t)layout->frame_code + 8;
+	if ((size_t)layout->frame_back + 8 > bytes)
+		bytes = (size_t)layout->frame_back + 8;
+	if (bytes > sizeof(part) || address % 8 || !read_all(python, address, part, bytes))
+		return false;
+	/* From 3.14 on the lowest bits of the pointer to the code say who holds a reference. */
+	ret_frame->code = word_at(part, layout->frame_code) & ~(uint64_t)7;
+	ret_frame->back = word_at(part, layout->frame_back);
+	ret_frame->instruction = word_at(part, layout->frame_instruction);
+	ret_frame->is_python = layout->frame_owner == PYTHON_NONE || part[layout->frame_owner] < PYTHON_OWNER_NONE;
+	return true;
+}
+
+/* Returns the line that the frame is at, or 0. code: the start of its code object. */
+static unsigned line_of(const struct python *python, const struct frame *frame, const unsigned char *code)
+{
+	const struct python_layout *layout = &python->layout;
+	uint64_t table = word_at(code, layout->code_lines), type, size, offset;
+	uint32_t first;
+
+	memcpy(&first, code + layout->code_first_line, sizeof(first));
+	if (!word_of(python, table, PYTHON_TYPE, &type) || type != python->bytes_type ||
+	    !word_of(python, table, PYTHON_BYTES_SIZE, &size))
+		return 0;
+	if (layout->code_instructions != PYTHON_NONE) {
+		offset = frame->instruction - (frame->code + layout->code_instructions);
+	} else {
+		int32_t index = (int32_t)frame->instruction;
+
+		offset = (uint64_t)index * (layout->lines == PYTHON_LINES_LINETABLE ? 2 : 1);
+	}
+	/* A frame that has not begun is before its first instruction. */
+	if (offset > UINT32_MAX)
+		return first;
+	return python_lines_find(&python->memory, layout->lines, table + PYTHON_BYTES_HEAD, size, first, offset);
+}
+
+/* Writes the name of a frame. Returns PYTHON_NO_FRAMES if it is none. */
+static enum python_found name_frame(const struct python *python, const struct frame *frame, char *room)
+{
+	const struct python_layout *layout = &python->layout;
+	char path[2 * FILE_MOST], name[2 * NAME_MOST];
+	unsigned char code[PART];
+	size_t bytes = (size_t)layout->code_lines + 8;
+
+	if ((size_t)layout->code_name + 8 > bytes)
+		bytes = (size_t)layout->code_name + 8;
+	if (bytes > sizeof(code) || layout->code_file + 8u > bytes || layout->code_first_line + 4u > bytes ||
+	    !read_all(python, frame->code, code, bytes) || word_at(code, PYTHON_TYPE) != python->code_type ||
+	    !read_text(python, word_at(code, layout->code_file), FILE_MOST, path, sizeof(path)))
+		return PYTHON_NO_FRAMES;
+	enum python_found kind = kind_of(path);
+	if (kind < PYTHON_OF_PACKAGE)
+		return kind;
+	if (!read_text(python, word_at(code, layout->code_name), NAME_MOST, name, sizeof(name)))
+		strcpy(name, "?");
+	unsigned line = line_of(python, frame, code);
+	if (line)
+		snprintf(room, PYTHON_NAME, "%s:%u in %.100s", short_name(path), line, name);
+	else
+		snprintf(room, PYTHON_NAME, "%s in %.100s", short_name(path), name);
+	return kind;
+}
+
+static bool first_frame(const struct python *python, uint64_t thread, uint64_t self, uint64_t *ret_frame)
+{
+	const struct python_layout *layout = &python->layout;
+	uint64_t id;
+
+	if (!word_of(python, thread, layout->thread_id, &id) || id != self ||
+	    !word_of(python, thread, layout->thread_frame, ret_frame))
+		return false;
+	if (layout->cframe_frame != PYTHON_NONE)
+		return word_of(python, *ret_frame, layout->cframe_frame, ret_frame);
+	return true;
+}
+
+enum python_found python_frames_find(const struct python *python, uint64_t thread, uint64_t self, char *room)
+{
+	enum python_found found = PYTHON_NO_FRAMES;
+	char name[PYTHON_NAME];
+	uint64_t at;
+
+	room[0] = 0;
+	if (!first_frame(python, thread, self, &at))
+		return PYTHON_NO_FRAMES;
+	for (unsigned i = 0; at && i < FRAMES_MOST; i++) {
+		struct frame frame;
+
+		if (!read_frame(python, at, &frame))
+			break;
+		at = frame.back;
+		if (!frame.is_python)
+			continue;
+		enum python_found kind = name_frame(python, &frame, name);
+		if (kind == PYTHON_NO_FRAMES)
+			break;
+		/* The innermost of a kind; one of the user's ends the search. */
+		if (kind > found) {
+			found = kind;
+			memcpy(room, kind >= PYTHON_OF_PACKAGE ? name : "",
+			       kind >= PYTHON_OF_PACKAGE ? sizeof(name) : 1);
+		}
+		if (found == PYTHON_OF_USER)
+			break;
+	}
+	return found;
+}
