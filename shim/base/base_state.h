@@ -6,9 +6,12 @@
 #ifndef SPILLWAY_BASE_STATE_H
 #define SPILLWAY_BASE_STATE_H
 
+#include "shim/base/python_frames.h"
+
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/stat.h>
 #include <sys/types.h>
@@ -47,6 +50,31 @@ struct caller_name_state {
 	_Atomic(__typeof__(_dl_find_object) *) find_object;
 };
 
+/* ---- python_process.c ---- */
+
+typedef void *python_thread_function(void); /* PyGILState_GetThisThreadState() */
+
+struct python_process_state {
+	_Atomic int
+	    state; /* enum state of the file; the others are constant once it says that there is an interpreter */
+	uint64_t version; /* as in Py_Version; 0: older than 3.9 */
+	struct python python;
+	python_thread_function *thread;
+};
+
+/* ---- call_site.c ---- */
+
+#define CALL_SITE_SLOTS 4096
+
+struct call_site;
+struct call_site_state {
+	_Atomic(struct call_site *) slot[CALL_SITE_SLOTS];
+	_Atomic bool always;           /* every request is named, whatever it takes */
+	_Atomic uint64_t begin, spent; /* ns: when the first request was named, and how long naming has taken */
+	/* _Unwind_Backtrace() and _Unwind_GetIP() of the program's libgcc_s; NULL: it has none */
+	_Atomic uintptr_t backtrace, address_of;
+};
+
 /* ---- user_dir.c ---- */
 
 struct user_dir_state {
@@ -57,6 +85,8 @@ struct base_state {
 	struct identity_state identity;
 	struct log_state log;
 	struct caller_name_state caller_name;
+	struct python_process_state python_process;
+	struct call_site_state call_site;
 	struct user_dir_state user_dir;
 };
 

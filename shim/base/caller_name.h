@@ -14,7 +14,10 @@
 void caller_name_bind(void);
 /* Returns the path of the object that contains the address, or NULL. The text is valid while that object is loaded. */
 const char *caller_name_library(const void *address);
-/* Writes "libtorch_cuda.so+0x1234" to room, or "" if the object is not known. Returns room. */
+/*
+ * Writes "libtorch_cuda.so+0x1234" to room, or "libmodel.so:load_weights+0x1c" if the object exports the function that
+ * contains the address, or "" if the object is not known. Returns room. May take 1 ms.
+ */
 char *caller_name_text(const void *address, char *room, size_t bytes);
 
 #endif

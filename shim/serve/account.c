@@ -74,14 +74,14 @@ static bool backend_of(const struct ledger_row *row, enum policy_use *ret_use)
 	return !(row->kind & (LEDGER_PINNED | LEDGER_REGISTERED | LEDGER_MAPPING)) && !is_host_handle;
 }
 
-void account_commit(struct ledger_row *row, enum policy_api api, void *caller)
+void account_commit(struct ledger_row *row, enum policy_api api, const struct call_site *site)
 {
 	enum policy_use use;
 
 	row->counted = backend_of(row, &use);
 	if (row->counted) {
 		device_get(row->device); /* makes the device appear on the page */
-		row->site = stats_site(row->device, use, row->rule, caller, row->bytes);
+		row->site = stats_site(row->device, use, row->rule, site, row->bytes);
 		stats_made(row->site, row->bytes, row->on_host_bytes);
 	}
 	if (row->kind == LEDGER_HEAP)
@@ -90,7 +90,7 @@ void account_commit(struct ledger_row *row, enum policy_api api, void *caller)
 	if (row->kind & (LEDGER_MANAGED | LEDGER_SYSTEM))
 		control_start();
 	stats_add(STAT_allocations, 1);
-	trace_made(row, api, caller);
+	trace_made(row, api, site);
 	ledger_commit(row);
 }
 
@@ -191,12 +191,12 @@ static void say_shared(void)
 			 log_bytes(total, sizeof(total), atomic_load(&stats.share_total)));
 }
 
-void account_refused(const struct device *device, size_t bytes, int rule, void *caller)
+void account_refused(const struct device *device, size_t bytes, int rule, const struct call_site *site)
 {
 	char want[32], used[32], limit[32], host_used[32], host_limit[32];
 
 	stats_add(STAT_refused, 1);
-	stats_refused(stats_site(device->ordinal, POLICY_USE_DENY, rule, caller, bytes));
+	stats_refused(stats_site(device->ordinal, POLICY_USE_DENY, rule, site, bytes));
 	log_once("out of memory: %s asked for; device budget %s of %s used, host %s of %s, spill %s, %s%s",
 		 log_bytes(want, sizeof(want), bytes), log_bytes(used, sizeof(used), atomic_load(&device->budget.used)),
 		 log_bytes(limit, sizeof(limit), atomic_load(&device->budget.limit)),

@@ -24,7 +24,7 @@ struct account_claim {
 void account_claim_end(const struct account_claim *claim, size_t bytes);
 
 /* The budgets and the driver have no memory for that many bytes: counts it, and logs it once. */
-void account_refused(const struct device *device, size_t bytes, int rule, void *caller);
+void account_refused(const struct device *device, size_t bytes, int rule, const struct call_site *site);
 
 /*
  * Makes known what the driver made without our doing, and counts it where it is. If out of memory for a row it stays
@@ -48,7 +48,7 @@ void account_forgotten(struct ledger_row *row, bool freed);
  * An allocation was made for this caller (NULL: not known), requested through `api`: counts it for its site and makes
  * it known. Consumes `row`.
  */
-void account_commit(struct ledger_row *row, enum policy_api api, void *caller);
+void account_commit(struct ledger_row *row, enum policy_api api, const struct call_site *site);
 /* Counts the row's memory, until now the heap's, as the driver's from now on. */
 void account_drivers(const struct ledger_row *row);
 /* Counts a row that has left the ledger as gone, and ends it. */

@@ -4,6 +4,7 @@
  */
 #include "shim/serve/alloc_decide.h"
 #include "shim/serve/serve_state.h"
+#include "shim/base/call_site.h"
 #include "shim/base/caller_name.h"
 #include "shim/process/process.h"
 #include "shim/stats/stats.h"
@@ -46,7 +47,7 @@ static const char *read_arguments(char *text, size_t room)
 
 void alloc_decide_bind(void)
 {
-	caller_name_bind();
+	call_site_bind();
 }
 
 static void bind_process(struct policy *policy)

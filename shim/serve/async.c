@@ -149,13 +149,14 @@ static enum sw_status serve_heap(struct device *device, const struct async_reque
 	*ret_address = row->key;
 	stats_add(STAT_stream_allocations, 1);
 	pool_row_new(row);
-	account_commit(row, request->api, request->caller);
+	account_commit(row, request->api, request->site);
 	return SW_OK;
 }
 
 static struct backend_request question_of(const struct async_request *request)
 {
-	return (struct backend_request){.api = request->api, .bytes = request->bytes, .caller = request->caller};
+	return (struct backend_request){
+	    .api = request->api, .bytes = request->bytes, .caller = request->caller, .site = request->site};
 }
 
 /*
@@ -194,7 +195,7 @@ static bool async_answer(struct device *device, const struct async_request *requ
 	if (status == SW_NOT_SUPPORTED)
 		return false;
 	if (status == SW_NO_MEMORY)
-		account_refused(device, request->bytes, decision->rule, request->caller);
+		account_refused(device, request->bytes, decision->rule, request->site);
 	*ret_result = status_result(status);
 	if (status != SW_OK)
 		trace_refused(device, &question, decision->rule, *ret_result);
@@ -227,12 +228,13 @@ static bool async_serve(struct async_request *request, CUcontext context, CUdevi
 			CUresult *ret_result)
 {
 	enum policy_async use = policy_async_use(process_policy());
-	struct backend_request question = question_of(request);
 	struct device *device = device_current(NULL);
 	struct account_claim *claim = &request->claim;
 
 	if (!device)
 		return false;
+	request->site = call_site_find(request->caller);
+	struct backend_request question = question_of(request);
 	trace_ask(device, &question);
 	struct policy_decision decision = alloc_decide(device, &question);
 	if (use == POLICY_ASYNC_DRIVER && decision.use != POLICY_USE_DENY)

@@ -90,7 +90,7 @@ static enum sw_status serve_act(struct device *device, const struct backend_requ
 	return status;
 }
 
-CUresult serve_alloc(const struct backend_request *request, CUdeviceptr *ret_address, size_t *ret_pitch)
+CUresult serve_alloc(struct backend_request *request, CUdeviceptr *ret_address, size_t *ret_pitch)
 {
 	CUresult result;
 	struct device *device = device_current(&result);
@@ -117,12 +117,13 @@ CUresult serve_alloc(const struct backend_request *request, CUdeviceptr *ret_add
 	row->device = device->ordinal;
 	row->bytes = request->bytes;
 	row->context = context_of_memory();
+	request->site = call_site_find(request->caller);
 	trace_ask(device, request);
 	deferred_free_reap(device->ordinal);
 	enum sw_status status = serve_act(device, request, row, &pitch);
 	if (status != SW_OK) {
 		if (status == SW_NO_MEMORY)
-			account_refused(device, request->bytes, row->rule, request->caller);
+			account_refused(device, request->bytes, row->rule, request->site);
 		else
 			stats_add(STAT_failed, 1);
 		trace_refused(device, request, row->rule, status_result(status));
@@ -132,7 +133,7 @@ CUresult serve_alloc(const struct backend_request *request, CUdeviceptr *ret_add
 	*ret_address = row->key;
 	if (request->height)
 		*ret_pitch = pitch;
-	account_commit(row, trace_api(request), request->caller);
+	account_commit(row, trace_api(request), request->site);
 	return CUDA_SUCCESS;
 }
 

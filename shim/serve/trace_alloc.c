@@ -37,13 +37,13 @@ uint32_t trace_api(const struct backend_request *request)
 
 void trace_ask(const struct device *device, const struct backend_request *request)
 {
-	trace_event(ask, request->bytes, trace_api(request), (uint64_t)device->ordinal, trace_site(request->caller));
+	trace_event(ask, request->bytes, trace_api(request), (uint64_t)device->ordinal, trace_site(request->site));
 }
 
 void trace_refused(const struct device *device, const struct backend_request *request, int rule, int result)
 {
 	trace_event(refused, request->bytes, trace_api(request), (uint64_t)device->ordinal, (uint64_t)(rule + 1),
-		    trace_site(request->caller), (uint64_t)result);
+		    trace_site(request->site), (uint64_t)result);
 }
 
 static uint64_t bytes_on_host(const struct ledger_row *row)
@@ -71,13 +71,13 @@ static void tell_loans(const struct ledger_row *row)
 		trace_event(lent, row->id, (uint64_t)loans[i].device, loans[i].bytes);
 }
 
-void trace_made(const struct ledger_row *row, uint32_t api, void *caller)
+void trace_made(const struct ledger_row *row, uint32_t api, const struct call_site *site)
 {
 	if (!trace_is_on() || !is_traced(row))
 		return;
 	uint64_t on_host = bytes_on_host(row);
 	trace_event(made, row->id, row->key, row->bytes, api, (uint64_t)row->device, backend_of(row),
-		    (uint64_t)(row->rule + 1), trace_site(caller), on_host);
+		    (uint64_t)(row->rule + 1), trace_site(site), on_host);
 	if (on_host)
 		tell_loans(row);
 }

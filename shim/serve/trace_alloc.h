@@ -20,7 +20,7 @@ struct trace_freeing {
 void trace_ask(const struct device *device, const struct backend_request *request);
 void trace_refused(const struct device *device, const struct backend_request *request, int rule, int result);
 /* Locking: looks at the heap, so the caller must hold no lock of the rank of HEAP or above. */
-void trace_made(const struct ledger_row *row, uint32_t api, void *caller);
+void trace_made(const struct ledger_row *row, uint32_t api, const struct call_site *site);
 struct trace_freeing trace_freeing(const struct ledger_row *row); /* accepts NULL */
 void trace_freed(struct trace_freeing freeing);
 /* Returns the api that the trace records: PITCH for a pitched request. */

@@ -13,9 +13,10 @@
 #include "shim/serve/trace_alloc.h"
 #include "shim/trace/trace.h"
 
-static struct policy_decision typed_alloc_decide(enum policy_api api, struct device *device, size_t bytes, void *caller)
+static struct policy_decision typed_alloc_decide(enum policy_api api, struct device *device, size_t bytes, void *caller,
+						 const struct call_site *site)
 {
-	struct backend_request question = {.api = api, .bytes = bytes, .caller = caller};
+	struct backend_request question = {.api = api, .bytes = bytes, .caller = caller, .site = site};
 
 	return alloc_decide(device, &question);
 }
@@ -30,13 +31,14 @@ bool typed_alloc_claim(enum policy_api api, struct device *device, size_t bytes,
 		device = device_current(NULL);
 	if (!device)
 		return true; /* the driver has an error of its own for that */
-	struct policy_decision decision = typed_alloc_decide(api, device, bytes, caller);
+	const struct call_site *site = call_site_find(caller);
+	struct policy_decision decision = typed_alloc_decide(api, device, bytes, caller, site);
 	ret_claim->rule = decision.rule;
 	ret_claim->spill = decision.vmm_spill;
 	/* Only the driver can make it (parse.c ensures that): behind a full cap only deny is left. */
 	if (decision.use == POLICY_USE_DRIVER && alloc_decide_take(&decision, bytes, &ret_claim->cap))
 		return true;
-	account_refused(device, bytes, decision.rule, caller);
+	account_refused(device, bytes, decision.rule, site);
 	return false;
 }
 
@@ -126,8 +128,10 @@ CUresult typed_alloc_managed(CUdeviceptr *ret_address, size_t bytes, unsigned fl
 	struct policy_decision decision = {.rule = -1};
 	CUresult result;
 
-	if (device)
+	if (device) {
+		question.site = call_site_find(caller);
 		trace_ask(device, &question);
+	}
 	if (device && decides) {
 		decision = alloc_decide(device, &question);
 		result = ask_in_turn(device, &decision, bytes, flags, ret_address);

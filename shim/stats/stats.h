@@ -17,6 +17,8 @@
 #include <stddef.h>
 #include <stdio.h>
 
+struct call_site;
+
 #define STATS_SHARED  16 /* stripes that threads share; each of the others has one thread */
 #define STATS_STRIPES 32
 
@@ -77,10 +79,10 @@ uint64_t stats_peak(enum place place);
  *
  * A site is a number for the combination of caller and size, rule (-1: none), backend (enum policy_use) and device. It
  * is found or created without a lock. If the table is full, its place in it is 0, "all others"; it still counts for
- * its device, backend and rule. caller NULL: not known. When a caller is first seen, the loader is queried for its
- * name. Site 0 is that of chunks that small allocations share: it counts as STATS_SMALL only.
+ * its device, backend and rule. caller NULL: not known. Site 0 is that of chunks that small
+ * allocations share: it counts as STATS_SMALL only.
  */
-unsigned stats_site(int device, unsigned backend, int rule, void *caller, uint64_t bytes);
+unsigned stats_site(int device, unsigned backend, int rule, const struct call_site *caller, uint64_t bytes);
 /* Returns the site's place in the page's table. */
 static inline unsigned stats_site_place(unsigned site)
 {

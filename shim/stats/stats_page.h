@@ -155,10 +155,10 @@ struct stats_rule {
 /* A site: where in the program memory was allocated, from which backend, under which rule, and of which size. */
 struct stats_site {
 	_Atomic uint64_t known;         /* 0: free; 1: being written; 2: complete */
-	uint64_t caller;                /* address, or 0 if it is not known */
+	uint64_t caller;                /* address of code (call_site.h), or 0 if it is not known */
 	uint64_t device, backend, rule; /* indices as in the tables of the page */
 	uint64_t least_bytes;  /* a power of two; the site has allocations from this size to below twice this size */
-	char text[STATS_TEXT]; /* "libtorch_cuda.so+0x1234", or "" if it is not known */
+	char text[STATS_TEXT]; /* call_site.h: "train.py:57 in forward"; "" if it is not known */
 	struct stats_figures figures;
 };
 

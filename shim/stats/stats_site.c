@@ -5,7 +5,7 @@
  * entry counts as site 0, "all others", but still for its device, backend and rule: a site's number contains these as
  * well as the index in the table.
  */
-#include "shim/base/caller_name.h"
+#include "shim/base/call_site.h"
 #include "shim/stats/stats.h"
 
 #include <sched.h>
@@ -39,11 +39,12 @@ static unsigned number_of(int device, unsigned backend, uint64_t rule)
 	return number;
 }
 
-static bool is_it(const struct stats_site *site, uint64_t caller, uint64_t device, uint64_t backend, uint64_t rule,
-		  uint64_t least)
+/* text: as the page has it, cut off. */
+static bool is_it(const struct stats_site *site, uint64_t caller, const char *text, uint64_t device, uint64_t backend,
+		  uint64_t rule, uint64_t least)
 {
-	return site->caller == caller && site->device == device && site->backend == backend && site->rule == rule &&
-	       site->least_bytes == least;
+	return site->caller == caller && !strcmp(site->text, text) && site->device == device &&
+	       site->backend == backend && site->rule == rule && site->least_bytes == least;
 }
 
 static uint64_t rule_number(int rule)
@@ -53,29 +54,23 @@ static uint64_t rule_number(int rule)
 	return rule + 1 < STATS_RULES ? (uint64_t)rule + 1 : STATS_RULES - 1;
 }
 
-unsigned stats_site(int device, unsigned backend, int rule, void *caller, uint64_t bytes)
+unsigned stats_site(int device, unsigned backend, int rule, const struct call_site *caller, uint64_t bytes)
 {
-	uint64_t who = (uintptr_t)caller, number = rule_number(rule);
+	uint64_t who = caller ? (uintptr_t)caller->address : 0, number = rule_number(rule);
 	uint64_t least = bytes ? 1ull << (63 - __builtin_clzll(bytes)) : 0;
-	uint64_t hash = (who ^ (uint64_t)device << 56 ^ (uint64_t)backend << 52 ^ number << 44 ^ least) *
-			0x9E3779B97F4A7C15u; /* 2^64 / golden ratio: spreads keys that differ in few bits */
+	uint64_t hash =
+	    ((caller ? caller->hash : 0) ^ (uint64_t)device << 56 ^ (uint64_t)backend << 52 ^ number << 44 ^ least) *
+	    0x9E3779B97F4A7C15u; /* 2^64 / golden ratio: spreads keys that differ in few bits */
 	unsigned others = number_of(device, backend, number);
 	char text[STATS_TEXT] = "";
-	bool has_text = false;
 
+	if (caller)
+		strncpy(text, caller->text, sizeof(text) - 1);
 	for (unsigned i = 0; i < TRIES; i++) {
 		unsigned at = 1 + (unsigned)((hash >> 32) + i) % (STATS_SMALL - 1);
 		struct stats_site *site = &stats.site[at];
 		uint64_t known = atomic_load_explicit(&site->known, memory_order_acquire);
 
-		/*
-		 * Before the entry is taken: caller_name_text() may query the loader, which may wait for a thread that
-		 * waits for this entry below.
-		 */
-		if (known == FREE && !has_text) {
-			caller_name_text(caller, text, sizeof(text));
-			has_text = true;
-		}
 		if (known == FREE && atomic_compare_exchange_strong(&site->known, &known, TAKEN)) {
 			site->caller = who;
 			site->device = (uint64_t)device;
@@ -90,7 +85,7 @@ unsigned stats_site(int device, unsigned backend, int rule, void *caller, uint64
 			sched_yield();
 			known = atomic_load_explicit(&site->known, memory_order_acquire);
 		}
-		if (is_it(site, who, (uint64_t)device, backend, number, least))
+		if (is_it(site, who, text, (uint64_t)device, backend, number, least))
 			return others | at;
 	}
 	return others;

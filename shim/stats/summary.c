@@ -256,7 +256,7 @@ static void say_faults(const struct stats_page *page, const struct totals *total
 
 /* ---- what costs most ---- */
 
-/* "12 allocations of 64 MiB to 128 MiB under rule optim, asked for at libtorch_cuda.so+0x1234" */
+/* "12 allocations of 64 MiB to 128 MiB under rule optim, asked for at train.py:57 in forward" */
 static void summary_describe(const struct stats_page *page, const struct stats_site *site, char *room, size_t bytes)
 {
 	char least[TEXT], most[TEXT];

@@ -8,8 +8,8 @@
  * file has the count. No error reaches the program: if the file cannot be written any more, the trace ends, which is
  * logged once.
  *
- * Locking: may be called under any lock. Names of places in the program come from caller_name.h, which asks the loader
- * at the first event of a place; everything else that the trace needs to know is given with trace_start().
+ * Locking: may be called under any lock. Everything that the trace needs to know is given with trace_start(), and names
+ * of places in the program with the events.
  */
 #ifndef SPILLWAY_TRACE_H
 #define SPILLWAY_TRACE_H
@@ -18,6 +18,7 @@
 
 #include <stdatomic.h>
 
+struct call_site;
 struct policy;
 
 extern _Atomic bool trace_on;
@@ -87,7 +88,7 @@ uint64_t trace_lost(void);
 void trace_write(uint32_t kind, uint64_t time, const uint64_t *fields, unsigned n);
 
 /* Return the number of a call site, or of an NVTX range's name. 0: tracing is off, not known, or the table is full. */
-uint64_t trace_site(void *caller);
+uint64_t trace_site(const struct call_site *site);
 uint64_t trace_range(const char *name);
 
 /*

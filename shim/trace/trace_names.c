@@ -3,7 +3,7 @@
  * claimed by exchanging its pointer, and its index is the number. Texts are made once and kept for the life of the
  * process. A name that finds no slot has number 0.
  */
-#include "shim/base/caller_name.h"
+#include "shim/base/call_site.h"
 #include "shim/trace/trace_state.h"
 
 #include <errno.h>
@@ -63,21 +63,24 @@ static struct trace_name *trace_names_copy(uint64_t hash, const char *text)
 	return name;
 }
 
-/* Makes a text like "libtorch_cuda.so+0x1234" for a call site. */
+/* Makes the name of a call site, which its address identifies: "train.py:57 in forward [libcublasLt.so.13]". */
 static struct trace_name *trace_names_describe(uint64_t hash, const char *text)
 {
-	char room[320];
+	const struct call_site *site = (const struct call_site *)(uintptr_t)hash;
+	char room[512];
 
 	(void)text;
-	caller_name_text((void *)(uintptr_t)hash, room, sizeof(room));
-	return trace_names_copy(hash, *room ? room : "?");
+	if (!site->library)
+		return trace_names_copy(hash, *site->text ? site->text : "?");
+	snprintf(room, sizeof(room), "%s [%s]", site->text, site->library);
+	return trace_names_copy(hash, room);
 }
 
-uint64_t trace_site(void *caller)
+uint64_t trace_site(const struct call_site *site)
 {
 	int saved = errno;
 	uint64_t number =
-	    caller && trace_is_on() ? number_of(&trace_tables.sites, (uintptr_t)caller, NULL, trace_names_describe) : 0;
+	    site && trace_is_on() ? number_of(&trace_tables.sites, (uintptr_t)site, NULL, trace_names_describe) : 0;
 
 	errno = saved;
 	return number;

@@ -1,5 +1,6 @@
 /* stats_page_test.c: the figures themselves: histograms, what grows with time, and the tables by device, rule and site. */
 #include "shim/base/clock.h"
+#include "shim/base/call_site.h"
 #include "shim/stats/stats.h"
 #include "test/unit/seed.h"
 
@@ -111,6 +112,14 @@ static void what_is_lent_counts_by_link_and_what_was_lent_most_is_kept(void **st
 	assert_true(stats.device[5].lent == 6 && stats.device[5].most_lent == 9);
 }
 
+/* Callers that only their address tells from others. */
+static struct call_site callers[2 * STATS_SITES + 1];
+
+static const struct call_site *caller_of(uintptr_t i)
+{
+	return &callers[i];
+}
+
 static void a_site_counts_for_its_device_backend_and_rule(void **state)
 {
 	(void)state;
@@ -141,6 +150,46 @@ static void a_site_counts_for_its_device_backend_and_rule(void **state)
 	assert_int_equal(stats.counter[STAT_moved_out_bytes], MIB);
 }
 
+static const struct call_site *named(const char *text)
+{
+	struct call_site *caller = calloc(1, sizeof(*caller) + strlen(text) + 1);
+
+	assert_non_null(caller);
+	caller->address = (void *)4096;
+	strcpy(caller->text, text);
+	return caller;
+}
+
+/* Lines of Python reach the driver by the same code. */
+static void a_name_makes_another_site_of_one_address(void **state)
+{
+	const struct call_site *a = named("train.py:3 in f"), *b = named("train.py:4 in f");
+	unsigned one = stats_site(0, 0, -1, a, 64), other = stats_site(0, 0, -1, b, 64);
+
+	(void)state;
+	assert_int_not_equal(one, other);
+	assert_int_equal(stats_site(0, 0, -1, a, 64), one);
+	assert_string_equal(stats.site[stats_site_place(one)].text, "train.py:3 in f");
+	assert_string_equal(stats.site[stats_site_place(other)].text, "train.py:4 in f");
+	assert_int_equal(stats.site[stats_site_place(other)].caller, 4096);
+	free((void *)(uintptr_t)a);
+	free((void *)(uintptr_t)b);
+}
+
+/* The page has less room than names may have. */
+static void a_long_name_is_cut_off(void **state)
+{
+	char text[2 * STATS_TEXT] = "";
+
+	(void)state;
+	memset(text, 'x', sizeof(text) - 1);
+	const struct call_site *caller = named(text);
+	unsigned site = stats_site(0, 0, -1, caller, 64);
+	assert_int_equal(stats_site(0, 0, -1, caller, 64), site);
+	assert_int_equal(strlen(stats.site[stats_site_place(site)].text), STATS_TEXT - 1);
+	free((void *)(uintptr_t)caller);
+}
+
 static void rules_beyond_the_table_count_as_one(void **state)
 {
 	(void)state;
@@ -162,7 +211,7 @@ static void a_full_table_counts_the_rest_together(void **state)
 
 	(void)state;
 	for (uintptr_t i = 1; i <= 2 * STATS_SITES; i++)
-		stats_made(stats_site(0, 0, -1, (void *)(i * 4096), 64), 64, 0);
+		stats_made(stats_site(0, 0, -1, caller_of(i), 64), 64, 0);
 	assert_true(of(&stats.site[0].figures, FIGURE_allocations) >= STATS_SITES);
 	for (unsigned i = 0; i < STATS_SITES; i++)
 		sum += of(&stats.site[i].figures, FIGURE_allocations);
@@ -178,49 +227,11 @@ static void a_full_table_counts_the_rest_together(void **state)
 	assert_int_equal(of(&stats.site[0].figures, FIGURE_moves_in), 0);
 }
 
-/* While set, who asks for the name of a caller is kept there, as by the loader's lock: how many are. */
-static atomic_bool loader_is_busy;
-static atomic_uint n_asking;
-
-char *__real_caller_name_text(const void *address, char *room, size_t bytes);
-char *__wrap_caller_name_text(const void *address, char *room, size_t bytes);
-char *__wrap_caller_name_text(const void *address, char *room, size_t bytes)
-{
-	atomic_fetch_add(&n_asking, 1);
-	while (atomic_load(&loader_is_busy) && (uintptr_t)address == 4096)
-		sched_yield();
-	return __real_caller_name_text(address, room, bytes);
-}
-
-static void *ask_for_site(void *argument)
-{
-	return (void *)(uintptr_t)stats_site(0, 0, -1, argument, 64);
-}
-
-/* Before glibc 2.35 the loader's lock is needed: a library that is being loaded holds it, and may allocate. */
-static void nobody_waits_for_who_asks_the_loader(void **state)
-{
-	pthread_t thread;
-	void *first;
-
-	(void)state;
-	atomic_store(&loader_is_busy, true);
-	assert_int_equal(pthread_create(&thread, NULL, ask_for_site, (void *)4096), 0);
-	while (!atomic_load(&n_asking))
-		sched_yield();
-	/* One of these has the same place in the table; all return while the first is still asking. */
-	for (uintptr_t i = 2; i < 2 * STATS_SITES; i++)
-		stats_site(0, 0, -1, (void *)(i * 4096), 64);
-	atomic_store(&loader_is_busy, false);
-	pthread_join(thread, &first);
-	assert_true(first != NULL);
-}
-
 static void *make_sites(void *argument)
 {
 	(void)argument;
 	for (uintptr_t i = 0; i < 20000; i++) {
-		unsigned site = stats_site(0, 0, (int)(i % 3), (void *)(1 + i % 5), 1 << i % 4);
+		unsigned site = stats_site(0, 0, (int)(i % 3), caller_of(1 + i % 5), 1 << i % 4);
 
 		stats_made(site, 10, 0);
 		stats_gone(site, 10);
@@ -322,6 +333,8 @@ static void the_layout_is_the_one_of_this_version(void **state)
 
 int main(void)
 {
+	for (uintptr_t i = 0; i < sizeof(callers) / sizeof(callers[0]); i++)
+		callers[i] = (struct call_site){.address = (void *)(i * 4096), .hash = (uint32_t)i * 4096};
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_bucket_holds_what_is_within_a_sixteenth_of_its_middle),
 	    cmocka_unit_test(every_value_has_a_bucket_and_they_are_in_order),
@@ -329,9 +342,10 @@ int main(void)
 	    cmocka_unit_test_setup(places_count_by_device_and_for_the_process, begin_anew),
 	    cmocka_unit_test_setup(what_is_lent_counts_by_link_and_what_was_lent_most_is_kept, begin_anew),
 	    cmocka_unit_test_setup(a_site_counts_for_its_device_backend_and_rule, begin_anew),
+	    cmocka_unit_test_setup(a_name_makes_another_site_of_one_address, begin_anew),
+	    cmocka_unit_test_setup(a_long_name_is_cut_off, begin_anew),
 	    cmocka_unit_test_setup(rules_beyond_the_table_count_as_one, begin_anew),
 	    cmocka_unit_test_setup(a_full_table_counts_the_rest_together, begin_anew),
-	    cmocka_unit_test_setup(nobody_waits_for_who_asks_the_loader, begin_anew),
 	    cmocka_unit_test_setup(threads_agree_on_what_a_site_is, begin_anew),
 	    cmocka_unit_test_setup(the_line_about_faults_may_change_while_it_is_read, begin_anew),
 	    cmocka_unit_test_setup(where_files_may_not_be_large_there_is_none, begin_anew),

@@ -10,6 +10,33 @@
 
 /* ---- decisions of the policy ---- */
 
+/*
+ * Copies the name of the library that called the driver to room (PATH_MAX bytes): of "train.py:57 in forward
+ * [libcublas.so.13]" it is in brackets, of "libmodel.so+0x123" and "libmodel.so:load+0x1c" at the beginning. Returns
+ * NULL if the site does not say.
+ */
+static const char *library_in(const char *site, char *room)
+{
+	size_t n = strlen(site);
+	const char *from = strstr(site, " ["), *end = strrchr(site, '+');
+
+	if (from && n && site[n - 1] == ']') {
+		from += 2;
+		n = (size_t)(site + n - 1 - from);
+	} else if (end && !strncmp(end, "+0x", 3)) {
+		const char *symbol = memchr(site, ':', (size_t)(end - site));
+
+		from = site;
+		n = (size_t)((symbol ? symbol : end) - site);
+	} else {
+		return NULL;
+	}
+	n = n < PATH_MAX ? n : PATH_MAX - 1;
+	memcpy(room, from, n);
+	room[n] = 0;
+	return room;
+}
+
 static struct policy_decision job_decide(struct building *b, const struct replay_block *block)
 {
 	const struct replay_model *model = b->job->model;
@@ -28,15 +55,8 @@ static struct policy_decision job_decide(struct building *b, const struct replay
 
 	if (!b->setting->policy)
 		return heap;
-	if (block->site != REPLAY_NONE) { /* "library.so+0x123" */
-		const char *site = model->texts[block->site], *end = strrchr(site, '+');
-		size_t n = end ? (size_t)(end - site) : strlen(site);
-
-		n = n < PATH_MAX ? n : PATH_MAX - 1;
-		memcpy(b->library, site, n);
-		b->library[n] = 0;
-		request.library = b->library;
-	}
+	if (block->site != REPLAY_NONE)
+		request.library = library_in(model->texts[block->site], b->library);
 	struct policy_decision decision = policy_decide(b->setting->policy, &request);
 	/*
 	 * As in shim/serve/alloc_decide.c: in observe mode decisions are only counted, and the driver serves every

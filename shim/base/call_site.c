@@ -1,0 +1,253 @@
+/*
+ * Sites of the program. See call_site.h.
+ *
+ * Native callers are found by the unwinder that the program has loaded for its exceptions (libgcc_s). It is asked only
+ * where the caller is plumbing, and stops at the first frame that is none, so it only goes through code of compilers.
+ */
+#include "shim/base/call_site.h"
+#include "shim/base/base_state.h"
+#include "shim/base/caller_name.h"
+#include "shim/base/clock.h"
+#include "shim/base/elf_symbols.h"
+#include "shim/base/python_process.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unwind.h>
+
+#define TRIES       64       /* slots that are searched for a site */
+#define FRAMES_MOST 128      /* native frames that are looked at */
+#define SHARE       100      /* naming may take 1/SHARE of the time */
+#define GRACE_NS    20000000 /* and this, for the start, when everything is named for the first time */
+
+/* ---- plumbing ---- */
+
+/* Beginnings of the names of files. */
+static const char *const plumbing_names[] = {
+    "libcuda.so",  "libcudart",   "libcublas",  "libcudnn",      "libcufft", "libcurand",          "libcusparse",
+    "libcusolver", "libcutensor", "libcutlass", "libnccl",       "libnvrtc", "libnvJitLink",       "libnvshmem",
+    "libucp",      "libuct",      "libucm",     "librmm",        "libc10",   "libtorch",           "libtensorflow",
+    "libjax",      "libxla",      "libpjrt",    "xla_extension", "xla_cuda", "_pywrap_tensorflow", "libonnxruntime",
+    "libtriton",   "libpython",   "python",     "_ctypes.",      "libffi",   "libstdc++",          "libgcc_s",
+    "libc.so",     "libpthread",  "ld-linux"};
+/* Parts of paths: folders of packages whose libraries have names that say nothing ("runtime.cpython-311.so"). */
+static const char *const plumbing_folders[] = {"/cupy/",   "/cupy_backends/", "/jaxlib/",      "/jax_plugins/",
+					       "/torch/",  "/tensorflow/",    "/numba/",       "/numba_cuda/",
+					       "/triton/", "/cuda/bindings/", "/onnxruntime/", "/pycuda/"};
+
+static const char *file_name(const char *path)
+{
+	const char *name = strrchr(path, '/');
+
+	return name ? name + 1 : path;
+}
+
+static bool is_plumbing(const void *address)
+{
+	const char *path = caller_name_library(address), *name = path ? file_name(path) : NULL;
+
+	if (!path)
+		return false;
+	for (size_t i = 0; i < sizeof(plumbing_names) / sizeof(plumbing_names[0]); i++)
+		if (!strncmp(name, plumbing_names[i], strlen(plumbing_names[i])))
+			return true;
+	for (size_t i = 0; strstr(path, "-packages/") && i < sizeof(plumbing_folders) / sizeof(plumbing_folders[0]);
+	     i++)
+		if (strstr(path, plumbing_folders[i]))
+			return true;
+	return false;
+}
+
+/* ---- native callers ---- */
+
+typedef _Unwind_Reason_Code backtrace_function(_Unwind_Trace_Fn visit, void *argument);
+typedef _Unwind_Ptr address_function(struct _Unwind_Context *context);
+
+struct walk {
+	const void *caller, *found; /* found: NULL: none yet */
+	address_function *address_of;
+	unsigned n;
+	bool behind; /* the frame of the caller has been passed */
+};
+
+static _Unwind_Reason_Code visit_frame(struct _Unwind_Context *context, void *argument)
+{
+	struct walk *walk = argument;
+	const void *address = (const void *)walk->address_of(context);
+
+	if (walk->n++ == FRAMES_MOST || !address)
+		return _URC_END_OF_STACK;
+	if (walk->behind && !is_plumbing(address)) {
+		/* Code that no object has is made at run time; what called it is not known either. */
+		walk->found = caller_name_library(address) ? address : NULL;
+		return _URC_END_OF_STACK;
+	}
+	walk->behind |= address == walk->caller;
+	return _URC_NO_REASON;
+}
+
+/* Returns the innermost caller that is no plumbing, or the one that called the driver. */
+static const void *native_caller(const void *caller)
+{
+	const struct call_site_state *state = &base_state.call_site;
+	backtrace_function *backtrace = (backtrace_function *)atomic_load(&state->backtrace);
+	struct walk walk = {.caller = caller, .address_of = (address_function *)atomic_load(&state->address_of)};
+
+	if (backtrace)
+		backtrace(visit_frame, &walk);
+	return walk.found ? walk.found : caller;
+}
+
+/* ---- the table ---- */
+
+static uint32_t hash_of(const void *address, const char *text)
+{
+	uint32_t hash = 2166136261u; /* FNV-1a */
+
+	for (; *text; text++)
+		hash = (hash ^ (unsigned char)*text) * 16777619u;
+	return (uint32_t)(((uintptr_t)address ^ (uint64_t)hash << 32) * UINT64_C(0x9E3779B97F4A7C15) >> 32);
+}
+
+/* Returns the library that the trace adds to the name, or "". */
+static const char *library_of(const void *caller)
+{
+	const char *path = caller_name_library(caller), *name = path ? file_name(path) : "";
+
+	return !strncmp(name, "libcudart", 9) || !strncmp(name, "libcuda.so", 10) ? "" : name;
+}
+
+/* text: "" makes the site of an address. */
+static struct call_site *make_site(const void *address, const char *text, uint32_t hash)
+{
+	const char *library = *text ? library_of(address) : "";
+	char room[320];
+
+	if (!*text)
+		caller_name_text(address, room, sizeof(room));
+	const char *name = *text ? text : room;
+	size_t n = strlen(name) + 1, m = strlen(library) + 1;
+	struct call_site *site = malloc(sizeof(*site) + n + m);
+	if (!site)
+		return NULL;
+	*site = (struct call_site){.address = address, .hash = hash, .is_named = *text != 0};
+	site->is_plumbing = !*text && is_plumbing(address);
+	memcpy(site->text, name, n);
+	memcpy(site->text + n, library, m);
+	site->library = *library ? site->text + n : NULL;
+	return site;
+}
+
+static bool is_it(const struct call_site *site, const void *address, const char *text, uint32_t hash)
+{
+	return site->hash == hash && site->address == address && site->is_named == (*text != 0) &&
+	       (!*text || !strcmp(site->text, text));
+}
+
+static const struct call_site *site_of(const void *address, const char *text)
+{
+	uint32_t hash = hash_of(address, text);
+	struct call_site *made = NULL;
+
+	for (unsigned i = 0; i < TRIES; i++) {
+		_Atomic(struct call_site *) *slot = &base_state.call_site.slot[(hash + i) % CALL_SITE_SLOTS];
+		struct call_site *there = atomic_load_explicit(slot, memory_order_acquire);
+
+		if (!there && !made && !(made = make_site(address, text, hash)))
+			return NULL;
+		if (!there && atomic_compare_exchange_strong(slot, &there, made))
+			return made;
+		/* It is there, or another thread was faster, with this site or another one. */
+		if (is_it(there, address, text, hash)) {
+			free(made);
+			return there;
+		}
+	}
+	free(made);
+	return NULL;
+}
+
+/* ---- naming ---- */
+
+/* PyTorch names the threads of its autograd "pt_autograd_0". */
+static bool is_backward(void)
+{
+	char name[16] = "";
+
+	return prctl(PR_GET_NAME, name) == 0 && !strncmp(name, "pt_autograd", 11);
+}
+
+/* plain: the site of the caller's address. */
+static const struct call_site *name_site(const struct call_site *plain)
+{
+	const void *caller = plain->address;
+	char text[PYTHON_NAME];
+
+	if (python_process_is_here()) {
+		if (python_process_name(text) >= PYTHON_OF_PACKAGE)
+			return site_of(caller, text);
+		if (is_backward())
+			return site_of(caller, "backward");
+	}
+	return plain->is_plumbing ? site_of(native_caller(caller), "") : plain;
+}
+
+/* Returns true if naming has taken less than its share of the time. */
+static bool may_spend(uint64_t now)
+{
+	struct call_site_state *state = &base_state.call_site;
+	uint64_t begin = atomic_load_explicit(&state->begin, memory_order_relaxed), none = 0;
+
+	if (atomic_load_explicit(&state->always, memory_order_relaxed))
+		return true;
+	if (!begin && atomic_compare_exchange_strong(&state->begin, &none, now))
+		begin = now;
+	return atomic_load_explicit(&state->spent, memory_order_relaxed) <
+	       GRACE_NS + (now > begin && begin ? now - begin : 0) / SHARE;
+}
+
+const struct call_site *call_site_find(const void *caller)
+{
+	int saved = errno;
+
+	if (!caller)
+		return NULL;
+	const struct call_site *site = site_of(caller, "");
+	/* Most programs need no more: no Python, and the caller is their own code. */
+	if (site && (site->is_plumbing || python_process_is_here())) {
+		uint64_t begin = clock_now();
+
+		if (may_spend(begin)) {
+			const struct call_site *named = name_site(site);
+
+			if (named)
+				site = named;
+			atomic_fetch_add_explicit(&base_state.call_site.spent, clock_now() - begin,
+						  memory_order_relaxed);
+		}
+	}
+	errno = saved;
+	return site;
+}
+
+void call_site_bind(void)
+{
+	static const char *const names[] = {"_Unwind_Backtrace", "_Unwind_GetIP"};
+	struct call_site_state *state = &base_state.call_site;
+	uintptr_t address[2];
+
+	caller_name_bind();
+	python_process_bind();
+	if (!atomic_load(&state->backtrace) && elf_symbols_find("libgcc_s", names, 2, address) && address[1]) {
+		atomic_store(&state->address_of, address[1]);
+		atomic_store(&state->backtrace, address[0]);
+	}
+}
+
+void call_site_always(void)
+{
+	atomic_store(&base_state.call_site.always, true);
+}

@@ -1,0 +1,93 @@
+#!/bin/bash
+# site_test.sh TOOL FOLDER SIM_DIR PRELOAD SOURCES: what asks for memory in a Python program is named by its lines: in the
+# summary, in a report and for the policy. Each Python of this machine that is known is tried.
+tool=$1 folder=$2 sources=$5
+here=$(mktemp -d /tmp/site_test.XXXXXX) || exit 1
+here=$(cd "$here" && pwd -P)
+trap 'rm -rf "$here"' EXIT
+unset SPILLWAY SPILLWAY_POLICY SPILLWAY_SET SPILLWAY_TRACE LD_AUDIT PYTHONPATH PYTHONHOME
+export LD_LIBRARY_PATH=$3:$folder XDG_RUNTIME_DIR=$here LC_ALL=C SIM_MEMORY=512MiB PYTHONDONTWRITEBYTECODE=1
+# Python leaks at its end, which the address sanitizer would say of it.
+export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
+library=$4
+cd "$here" || exit 1
+failed=0
+n=0
+
+# has "promise" PATTERN FILE
+has() {
+	n=$((n + 1))
+	grep -qE -- "$2" "$3" && return
+	failed=$((failed + 1))
+	echo "FAILED: $python: $1: no $2 in"
+	cat "$3"
+}
+
+has_not() {
+	n=$((n + 1))
+	grep -qE -- "$2" "$3" || return
+	failed=$((failed + 1))
+	echo "FAILED: $python: $1: there is $2 in"
+	cat "$3"
+}
+
+job() {
+	n=$((n + 1))
+	LD_PRELOAD=$library "$python" job.py "$folder" >out.txt 2>err.txt && return
+	failed=$((failed + 1))
+	echo "FAILED: $python: the job:"
+	cat err.txt
+}
+
+line() {
+	grep -n "mark: $1" job.py | cut -d: -f1
+}
+
+mkdir -p site-packages/helper
+printf 'def through(call, text, n):\n    return call(n)\n' >site-packages/helper/__init__.py
+cp "$sources/site_job.py" job.py
+# What the line of a call is that goes over several: where its first argument was called from.
+call=$(grep -n 'helper.through' job.py | cut -d: -f1)
+
+try() {
+	rm -f job.trace
+	SPILLWAY_TRACE=$here/job.trace job
+	"$tool" report job.trace >report.txt
+	has 'a line of a function' "^ *job\.py:$(line forward) in forward  *1  *1\.0 MiB" report.txt
+	has 'what is installed is passed' "^ *job\.py:$call in step  *1  *2\.0 MiB" report.txt
+	has 'what is made at run time is passed' "^ *job\.py:$(line made) in <module>  *1  *3\.0 MiB" report.txt
+	has 'autograd' "^ *backward  *1  *4\.0 MiB" report.txt
+	has 'a thread without Python' "^ *libsite_user\.so:site_alloc\+0x[0-9a-f]*  *1  *5\.0 MiB" report.txt
+	has_not 'no runtime' "libcudart" report.txt
+	has_not 'nothing is said about this Python' "is not known" err.txt
+
+	MOVE=1 SPILLWAY_SET="device.budget=64MiB,host.budget=256MiB" job
+	has 'the summary' "costs most: .*asked for at job\.py:$(line moved) in " err.txt
+}
+
+# What looks like Python and is none.
+for python in unknown wild garbage; do
+	rm -f hostile.trace
+	n=$((n + 1))
+	if ! LD_PRELOAD=$library SPILLWAY_TRACE=$here/hostile.trace "$folder/site_hostile" $python 2>err.txt; then
+		failed=$((failed + 1))
+		echo "FAILED: $python: the program ended by it"
+	fi
+	"$tool" report hostile.trace >report.txt
+	[ $python = garbage ] || has 'native code' "^ *site_hostile:site_wanted\+0x[0-9a-f]*  *300 " report.txt
+	[ $python != unknown ] || has 'it is said' 'this Python 3\.15 is not known' err.txt
+done
+
+pythons=0
+for python in python3 /usr/bin/python3 $SITE_TEST_PYTHONS; do
+	command -v "$python" >/dev/null || continue
+	"$python" -c 'import sys, ctypes
+sys.exit(not ((3, 9) <= sys.version_info < (3, 15) and sys.implementation.name == "cpython"
+              and not hasattr(sys, "gettotalrefcount") and getattr(sys, "_is_gil_enabled", lambda: True)()))' \
+		2>/dev/null || continue
+	try
+	pythons=$((pythons + 1))
+done
+echo "$n checks, $failed failed, $pythons times Python"
+[ $failed = 0 ] || exit 1
+[ $pythons != 0 ] || exit 77

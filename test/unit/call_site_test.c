@@ -1,0 +1,250 @@
+/*
+ * Sites of the program: one for each address and name, how much time naming may take, and that nobody waits for a
+ * thread that asks the loader. The loader, Python and the clock are stood for here (-Wl,--wrap).
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+
+#include "shim/base/base_state.h"
+#include "shim/base/call_site.h"
+#include "shim/base/caller_name.h"
+#include "shim/base/python_process.h"
+
+#define MS 1000000u
+
+static _Atomic uint64_t now = 1000 * (uint64_t)MS;
+static atomic_bool loader_is_busy; /* while set, who asks for the name of STUCK is kept there */
+static atomic_uint n_asking;
+#define STUCK ((void *)4096)
+
+static atomic_bool python_is_here;
+static const char *line;         /* what Python says; NULL: it has no frames */
+static uint64_t python_takes;    /* ns */
+static const char *library_path; /* of all addresses */
+
+uint64_t __wrap_clock_now(void);
+uint64_t __wrap_clock_now(void)
+{
+	return atomic_load(&now);
+}
+
+char *__wrap_caller_name_text(const void *address, char *room, size_t bytes);
+char *__wrap_caller_name_text(const void *address, char *room, size_t bytes)
+{
+	atomic_fetch_add(&n_asking, 1);
+	while (atomic_load(&loader_is_busy) && address == STUCK)
+		sched_yield();
+	errno = ENOENT;
+	snprintf(room, bytes, "prog+%p", address);
+	return room;
+}
+
+const char *__wrap_caller_name_library(const void *address);
+const char *__wrap_caller_name_library(const void *address)
+{
+	(void)address;
+	return library_path;
+}
+
+bool __wrap_python_process_is_here(void);
+bool __wrap_python_process_is_here(void)
+{
+	return atomic_load(&python_is_here);
+}
+
+enum python_found __wrap_python_process_name(char *room);
+enum python_found __wrap_python_process_name(char *room)
+{
+	atomic_fetch_add(&now, python_takes);
+	snprintf(room, PYTHON_NAME, "%s", line ? line : "");
+	return line ? PYTHON_OF_USER : PYTHON_NO_FRAMES;
+}
+
+static int begin_anew(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < CALL_SITE_SLOTS; i++)
+		free(atomic_load(&base_state.call_site.slot[i]));
+	memset(&base_state.call_site, 0, sizeof(base_state.call_site));
+	atomic_store(&python_is_here, false);
+	line = NULL;
+	python_takes = 0;
+	library_path = "/bin/prog";
+	return 0;
+}
+
+static void *at(uintptr_t i)
+{
+	return (void *)(0x10000 + i * 16);
+}
+
+static void an_address_has_one_site(void **state)
+{
+	(void)state;
+	errno = EBADF;
+	const struct call_site *one = call_site_find(at(1)), *other = call_site_find(at(2));
+	assert_int_equal(errno, EBADF);
+	assert_non_null(one);
+	assert_ptr_not_equal(one, other);
+	assert_ptr_equal(call_site_find(at(1)), one);
+	assert_ptr_equal(one->address, at(1));
+	assert_string_equal(one->text, "prog+0x10010");
+	assert_null(one->library);
+	assert_null(call_site_find(NULL));
+}
+
+static void a_line_of_python_is_a_site_of_its_own(void **state)
+{
+	(void)state;
+	atomic_store(&python_is_here, true);
+	library_path = "/lib/libcudart.so.13";
+	const struct call_site *plain = call_site_find(at(1));
+	line = "a.py:3 in f";
+	const struct call_site *three = call_site_find(at(1));
+	line = "a.py:4 in f";
+	const struct call_site *four = call_site_find(at(1));
+	assert_string_equal(plain->text, "prog+0x10010");
+	assert_string_equal(three->text, "a.py:3 in f");
+	assert_string_equal(four->text, "a.py:4 in f");
+	assert_ptr_equal(three->address, at(1));
+	assert_null(three->library); /* the runtime is no news */
+	line = "a.py:3 in f";
+	assert_ptr_equal(call_site_find(at(1)), three);
+	library_path = "/lib/libcublasLt.so.13";
+	assert_string_equal(call_site_find(at(2))->library, "libcublasLt.so.13");
+	line = NULL;
+	assert_ptr_equal(call_site_find(at(1)), plain);
+}
+
+static void a_thread_of_autograd_is_backward(void **state)
+{
+	char name[16];
+
+	(void)state;
+	prctl(PR_GET_NAME, name);
+	atomic_store(&python_is_here, true);
+	prctl(PR_SET_NAME, "pt_autograd_3");
+	assert_string_equal(call_site_find(at(1))->text, "backward");
+	line = "loss.py:9 in backward"; /* a function of the user's own */
+	assert_string_equal(call_site_find(at(1))->text, "loss.py:9 in backward");
+	prctl(PR_SET_NAME, name);
+	line = NULL;
+	assert_string_equal(call_site_find(at(1))->text, "prog+0x10010");
+}
+
+static unsigned named_of(unsigned n)
+{
+	unsigned named = 0;
+
+	for (unsigned i = 0; i < n; i++)
+		named += call_site_find(at(1))->is_named;
+	return named;
+}
+
+static void naming_takes_a_hundredth_of_the_time(void **state)
+{
+	(void)state;
+	atomic_store(&python_is_here, true);
+	line = "a.py:3 in f";
+	python_takes = MS;
+	/* 20 ms are free; the 20 ms that pass meanwhile allow 0.2 ms, that is one more. */
+	assert_int_equal(named_of(100), 21);
+	assert_int_equal(named_of(100), 0);
+	atomic_fetch_add(&now, 1000 * (uint64_t)MS);
+	assert_int_equal(named_of(100), 10);
+	call_site_always();
+	assert_int_equal(named_of(100), 100);
+}
+
+/* On a thread of its own. */
+static void *ask(void *argument)
+{
+	return (void *)(uintptr_t)call_site_find(argument);
+}
+
+/* Before glibc 2.35 the loader's lock is needed: a library that is being loaded holds it, and may allocate. */
+static void nobody_waits_for_who_asks_the_loader(void **state)
+{
+	pthread_t thread;
+	void *first;
+
+	(void)state;
+	atomic_store(&n_asking, 0);
+	atomic_store(&loader_is_busy, true);
+	assert_int_equal(pthread_create(&thread, NULL, ask, STUCK), 0);
+	while (!atomic_load(&n_asking))
+		sched_yield();
+	/* Half of the places are taken, so one of these searches the place of the other. */
+	for (unsigned i = 0; i < CALL_SITE_SLOTS / 2; i++)
+		assert_non_null(call_site_find(at(i)));
+	atomic_store(&loader_is_busy, false);
+	pthread_join(thread, &first);
+	assert_ptr_equal(first, call_site_find(STUCK));
+}
+
+static void a_full_table_knows_no_more(void **state)
+{
+	unsigned known = 0;
+
+	(void)state;
+	for (unsigned i = 0; i < 3 * CALL_SITE_SLOTS; i++)
+		known += call_site_find(at(i)) != NULL;
+	assert_int_equal(known, CALL_SITE_SLOTS);
+	known = 0;
+	for (unsigned i = 0; i < 3 * CALL_SITE_SLOTS; i++)
+		known += call_site_find(at(i)) != NULL;
+	assert_int_equal(known, CALL_SITE_SLOTS);
+}
+
+#define ROUNDS 2000
+static const struct call_site *seen[4][ROUNDS];
+
+static void *find_all(void *argument)
+{
+	const struct call_site **mine = argument;
+
+	for (unsigned i = 0; i < ROUNDS; i++)
+		mine[i] = call_site_find(at(i));
+	return NULL;
+}
+
+static void threads_agree_on_what_a_site_is(void **state)
+{
+	pthread_t threads[4];
+
+	(void)state;
+	for (unsigned i = 0; i < 4; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, find_all, seen[i]), 0);
+	for (unsigned i = 0; i < 4; i++)
+		pthread_join(threads[i], NULL);
+	for (unsigned i = 0; i < ROUNDS; i++)
+		for (unsigned thread = 1; thread < 4; thread++)
+			assert_ptr_equal(seen[thread][i], seen[0][i]);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_setup(an_address_has_one_site, begin_anew),
+	    cmocka_unit_test_setup(a_line_of_python_is_a_site_of_its_own, begin_anew),
+	    cmocka_unit_test_setup(a_thread_of_autograd_is_backward, begin_anew),
+	    cmocka_unit_test_setup(naming_takes_a_hundredth_of_the_time, begin_anew),
+	    cmocka_unit_test_setup(nobody_waits_for_who_asks_the_loader, begin_anew),
+	    cmocka_unit_test_setup(a_full_table_knows_no_more, begin_anew),
+	    cmocka_unit_test_setup(threads_agree_on_what_a_site_is, begin_anew),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
