@@ -1,6 +1,6 @@
 /*
- * alloc_decide.c: asks the policy about one request. Collects only what the rules look at: the process, the caller's
- * library, the thread, NVTX ranges, order, live and free bytes; counts the decisions by rule.
+ * alloc_decide.c: asks the policy about one request. Collects only what the rules look at: the process, the caller and
+ * its library, the thread, NVTX ranges, order, live and free bytes; counts the decisions by rule.
  */
 #include "shim/serve/alloc_decide.h"
 #include "shim/serve/serve_state.h"
@@ -95,6 +95,8 @@ void alloc_decide_start(struct policy *policy)
 	bind_process(policy);
 	if (policy_needs(policy) & POLICY_NEED_NVTX)
 		nvtx_say();
+	if (policy_needs(policy) & POLICY_NEED_CALLER)
+		call_site_always();
 	state->n_rules = policy_n_rules(policy);
 	state->counts = calloc(state->n_rules + 1, sizeof(*state->counts));
 	if (!state->counts)
@@ -188,6 +190,8 @@ struct policy_decision alloc_decide(struct device *device, const struct backend_
 		question.library = caller_name_library(request->caller);
 		question.library_known = library_known(policy, question.library);
 	}
+	if (needs & POLICY_NEED_CALLER && request->site && *request->site->text)
+		question.caller = request->site->text;
 	if (needs & POLICY_NEED_THREAD && prctl(PR_GET_NAME, thread) == 0)
 		question.thread = thread;
 	if (needs & POLICY_NEED_NVTX)

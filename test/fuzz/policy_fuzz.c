@@ -79,6 +79,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 					   .library = "libnccl.so",
 					   .thread = "t",
 					   .nvtx = "n",
+					   .caller = "train.py:3 in f",
 				       });
 	}
 	policy_free(policy);

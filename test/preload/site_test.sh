@@ -49,6 +49,12 @@ cp "$sources/site_job.py" job.py
 # What the line of a call is that goes over several: where its first argument was called from.
 call=$(grep -n 'helper.through' job.py | cut -d: -f1)
 
+cat >lines.yaml <<'END'
+rules:
+- {match: {caller: "job.py:* in forward"}, use: driver}
+- {match: {caller: backward}, use: driver}
+END
+
 try() {
 	rm -f job.trace
 	SPILLWAY_TRACE=$here/job.trace job
@@ -60,6 +66,12 @@ try() {
 	has 'a thread without Python' "^ *libsite_user\.so:site_alloc\+0x[0-9a-f]*  *1  *5\.0 MiB" report.txt
 	has_not 'no runtime' "libcudart" report.txt
 	has_not 'nothing is said about this Python' "is not known" err.txt
+
+	SPILLWAY_POLICY=$here/lines.yaml SPILLWAY_TRACE=$here/lines.trace job
+	"$tool" report lines.trace >report.txt
+	has 'rules look at lines' '^ *rule 1  *1  *1\.0 MiB' report.txt
+	has 'rules look at threads of autograd' '^ *rule 2  *1  *4\.0 MiB' report.txt
+	rm -f lines.trace
 
 	MOVE=1 SPILLWAY_SET="device.budget=64MiB,host.budget=256MiB" job
 	has 'the summary' "costs most: .*asked for at job\.py:$(line moved) in " err.txt

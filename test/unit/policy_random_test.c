@@ -27,13 +27,14 @@ static void random_rule(char **end)
 	    "library: ['*b', c]",
 	    "thread: [a, b]",
 	    "nvtx: 'a?'",
+	    "caller: ['b*', ab]",
 	    "process: 'p*'",
 	    "arguments: '*x*'",
 	    "rank: [0, 3 .. 4]",
 	    "rank: '>= 2'",
 	};
 	/* Two conditions on one thing would be a key given twice. */
-	static const unsigned char same[] = {0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 6, 6, 7, 8, 9, 10, 11, 11};
+	static const unsigned char same[] = {0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 6, 6, 7, 8, 9, 10, 11, 12, 12};
 	unsigned used = 0;
 
 	*end += sprintf(*end, "- use: driver\n  match:\n    size: \">= 1B\"\n");
@@ -64,6 +65,7 @@ static struct policy_request random_request(void)
 	    .library = texts[seed_below(&seed, n)],
 	    .thread = texts[seed_below(&seed, n)],
 	    .nvtx = texts[seed_below(&seed, n)],
+	    .caller = texts[seed_below(&seed, n)],
 	};
 }
 

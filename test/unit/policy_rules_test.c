@@ -138,9 +138,12 @@ static void patterns_match_whole_names(void **state)
 
 static void a_text_that_is_not_known_matches_no_pattern(void **state)
 {
-	struct policy_request request = {.library = "lib", .thread = "t", .nvtx = "n"};
+	struct policy_request request = {.library = "lib", .thread = "t", .nvtx = "n", .caller = "a.py:3 in f"};
 
 	(void)state;
+	assert_false(matches("caller: '*'", plain));
+	assert_true(matches("caller: [backward, 'a.py:* in f']", request));
+	assert_false(matches("caller: 'a.py:3'", request));
 	assert_false(matches("library: '*'", plain));
 	assert_false(matches("thread: '*'", plain));
 	assert_false(matches("nvtx: '*'", plain));
@@ -313,6 +316,7 @@ static void only_what_rules_ask_for_is_needed(void **state)
 	    {"library: x", POLICY_NEED_LIBRARY},
 	    {"thread: x", POLICY_NEED_THREAD},
 	    {"nvtx: x", POLICY_NEED_NVTX},
+	    {"caller: x", POLICY_NEED_CALLER},
 	};
 
 	(void)state;

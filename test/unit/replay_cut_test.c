@@ -293,6 +293,46 @@ static void rules_decide_where_memory_lives(void **state)
 	policy_free(policy);
 }
 
+/* The trace says the place that asked, and in brackets the library that called the driver. */
+static void rules_may_look_at_who_asked(void **state)
+{
+	static const struct {
+		const char *site;
+		bool denied;
+	} rows[] = {
+	    {"libmodel.so+0x12", false},
+	    {"libnccl.so.2+0x12", true},
+	    {"libnccl.so.2:ncclMemAlloc+0x12", true},
+	    {"train.py:3 in libnccl.so.2", false},
+	    {"train.py:3 in f [libnccl.so.2]", true},
+	    {"train.py:4 in f [libcublas.so.13]", true},
+	    {"train.py:4 in f", true},
+	    {"train.py:40 in f", false},
+	    {"backward", false},
+	};
+	char name[] = "/tmp/replay_run_test.XXXXXX.yaml";
+	struct policy *policy = policy_of("version: 1\nrules:\n"
+					  "  - {match: {library: libnccl*}, use: deny}\n"
+					  "  - {match: {caller: \"train.py:4 in ?\"}, use: deny}\n",
+					  name);
+	uint32_t text;
+
+	(void)state;
+	for (unsigned i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		uint32_t made = block(3 * MIB);
+
+		assert_true(replay_add_text(&model, rows[i].site, &text));
+		model.blocks[made].site = text;
+	}
+	job = job_new(&model, &(struct job_setting){.budget = 1 << 30, .policy = policy});
+	assert_non_null(job);
+	assert_int_equal(job->n_events, sizeof(rows) / sizeof(*rows));
+	for (unsigned i = 0; i < job->n_events; i++)
+		if ((job->events[i].kind == JOB_DENIED) != rows[i].denied)
+			fail_msg("%s", rows[i].site);
+	policy_free(policy);
+}
+
 /*
  * 64 MiB: what fits is the driver's, what does not is heap memory, and what the driver's pool had once fits again; unless
  * memory moves.
@@ -353,6 +393,7 @@ int main(void)
 	    TEST(freed_memory_is_taken_again),
 	    TEST(a_job_that_is_too_large_is_refused),
 	    TEST(rules_decide_where_memory_lives),
+	    TEST(rules_may_look_at_who_asked),
 	    TEST(stream_order_fills_the_pools_first_where_the_policy_says_auto),
 	};
 

@@ -343,7 +343,7 @@ use: driver' '' "$tool" explain --lib /usr/lib/libnccl.so.2 training
 expect 'explain --json' 0 '{"schema": 1, "policy": "rules.yaml", "passed_over": [[]{"rule": 1, "name": "aé", "why": "the size is 1MiB, not < 1MiB"}], "rule": 2, "name": "rule 2", "use": [[]"deny"], "place": "auto", "movable": true, "cap": null, "managed": {"advise": [[]], "prefetch": "none", "headroom": null}, "system": {"register": true, "huge_pages": true, "numa_node": null}, "note": null}' '' \
 	"$tool" explain --json --api pitch rules.yaml
 expect 'explain takes every part of a request' 0 '*yes*' '' "$tool" explain --api vmm --device 3 --thread t --nvtx n \
-	--order 3 --live 1GiB --free 2GiB --args 'a b' --rank 3 --set default=driver --lib x observe
+	--order 3 --live 1GiB --free 2GiB --args 'a b' --rank 3 --set default=driver --lib x --caller 'a.py:3 in f' observe
 expect 'explain with a bad policy prints its errors' 2 '' 'bad.yaml:1:10: *' "$tool" explain bad.yaml
 cat >rank.yaml <<'END'
 rules:

@@ -80,6 +80,7 @@ static const struct option_row rows[] = {
     OPTION_READ("api", "API", value_read, READ_API, "malloc, pitch, managed, async, pool, host or vmm (malloc)"),
     OPTION_READ("device", "N", value_read, READ_DEVICE, "number of the device (0)"),
     OPTION_TEXT("lib", "PATH", question, request.library, "the library that calls"),
+    OPTION_TEXT("caller", "TEXT", question, request.caller, "place in the program that asks: train.py:57 in forward"),
     OPTION_TEXT("thread", "NAME", question, request.thread, "name of the thread"),
     OPTION_TEXT("nvtx", "NAME", question, request.nvtx,
 		"name of the NVTX range (see match.nvtx in spillway-policy(5) for when it is known)"),

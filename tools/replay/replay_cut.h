@@ -58,7 +58,7 @@ struct building {
 		uint32_t n;
 	} * last; /* by submission of the model: what it named the last time */
 	uint64_t launches;
-	char *library; /* scratch memory */
+	char *library, *caller; /* scratch memory */
 };
 
 #define HOLES 4096

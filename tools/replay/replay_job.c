@@ -37,6 +37,20 @@ static const char *library_in(const char *site, char *room)
 	return room;
 }
 
+/* Copies the site without that library to room (PATH_MAX bytes). Returns room. */
+static const char *caller_in(const char *site, char *room)
+{
+	size_t n = strlen(site);
+	const char *library = strstr(site, " [");
+
+	if (library && site[n - 1] == ']')
+		n = (size_t)(library - site);
+	n = n < PATH_MAX ? n : PATH_MAX - 1;
+	memcpy(room, site, n);
+	room[n] = 0;
+	return room;
+}
+
 static struct policy_decision job_decide(struct building *b, const struct replay_block *block)
 {
 	const struct replay_model *model = b->job->model;
@@ -55,8 +69,10 @@ static struct policy_decision job_decide(struct building *b, const struct replay
 
 	if (!b->setting->policy)
 		return heap;
-	if (block->site != REPLAY_NONE)
+	if (block->site != REPLAY_NONE) {
 		request.library = library_in(model->texts[block->site], b->library);
+		request.caller = caller_in(model->texts[block->site], b->caller);
+	}
 	struct policy_decision decision = policy_decide(b->setting->policy, &request);
 	/*
 	 * As in shim/serve/alloc_decide.c: in observe mode decisions are only counted, and the driver serves every
@@ -320,8 +336,9 @@ struct job *job_new(const struct replay_model *model, const struct job_setting *
 	    .rule_live = calloc(n_rules + 1, sizeof(*b.rule_live)),
 	    .last = calloc(model->n_submits + 1, sizeof(*b.last)),
 	    .library = malloc(PATH_MAX),
+	    .caller = malloc(PATH_MAX),
 	};
-	bool ok = job && b.extents && b.lives && b.hole_of && b.rule_live && b.last && b.library;
+	bool ok = job && b.extents && b.lives && b.hole_of && b.rule_live && b.last && b.library && b.caller;
 
 	if (ok) {
 		job->model = model;
@@ -343,6 +360,7 @@ struct job *job_new(const struct replay_model *model, const struct job_setting *
 	free(b.rule_live);
 	free(b.last);
 	free(b.library);
+	free(b.caller);
 	if (job)
 		job->n_lives = b.n_lives;
 	if (ok)
