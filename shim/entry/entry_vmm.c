@@ -73,7 +73,7 @@ static bool create_on_host(CUmemGenericAllocationHandle *handle, size_t size, co
 	if (!device || !device->host_vmm || !is_over_budget(device, size))
 		return false;
 	if (!device_take_host(size)) {
-		account_refused(device, size, claim->rule, NULL);
+		account_refused(device, size, claim->rule, claim->site);
 		*ret_result = CUDA_ERROR_OUT_OF_MEMORY;
 		return true;
 	}
@@ -113,7 +113,7 @@ static void note_handle(CUmemGenericAllocationHandle handle, size_t size, const 
 	row->cap = claim->cap;
 	_Static_assert(sizeof(row->handle.asked_flags) == sizeof(prop->allocFlags), "they are kept whole");
 	memcpy(&row->handle.asked_flags, &prop->allocFlags, sizeof(row->handle.asked_flags));
-	account_new(row);
+	account_new(row, claim->site);
 	if (!row->handle.on_host)
 		stats_add(STAT_vmm_bytes, size);
 	if (!spilled)

@@ -99,10 +99,10 @@ void account_drivers(const struct ledger_row *row)
 	count_driver_memory(row, true);
 }
 
-void account_new(struct ledger_row *row)
+void account_new(struct ledger_row *row, const struct call_site *site)
 {
 	count_driver_memory(row, true);
-	account_commit(row, row->kind == LEDGER_MANAGED ? POLICY_API_MANAGED : POLICY_API_ASYNC, NULL);
+	account_commit(row, row->kind == LEDGER_MANAGED ? POLICY_API_MANAGED : POLICY_API_ASYNC, site);
 }
 
 void account_note(enum ledger_kind kind, uint64_t key, size_t bytes, int device)
@@ -137,7 +137,7 @@ void account_note_claimed(enum ledger_kind kind, uint64_t key, size_t bytes, int
 	struct device *its = kind & (LEDGER_ASYNC | LEDGER_MANAGED) ? device_get(row->device) : NULL;
 	if (kind == LEDGER_ASYNC && its)
 		pool_used(its);
-	account_new(row);
+	account_new(row, claim->site);
 }
 
 void account_drop(struct ledger_row *row)

@@ -18,6 +18,7 @@ struct account_claim {
 	struct budget *cap;    /* of that rule: the bytes were taken from it; NULL: it has none */
 	uint64_t pool;         /* number of the pool that they were claimed from (pool.h), 0: none */
 	enum policy_vmm spill; /* vmm.spill */
+	const struct call_site *site; /* what asked, NULL: not known */
 };
 
 /* Ends the claim: the driver did not make the memory after all. */
@@ -38,8 +39,8 @@ void account_note(enum ledger_kind kind, uint64_t key, size_t bytes, int device)
  */
 void account_note_claimed(enum ledger_kind kind, uint64_t key, size_t bytes, int device,
 			  const struct account_claim *claim);
-/* As account_note(), for a row that is filled in already. Consumes `row`. */
-void account_new(struct ledger_row *row);
+/* As account_note(), for a row that is filled in already and a site (NULL: not known). Consumes `row`. */
+void account_new(struct ledger_row *row, const struct call_site *site);
 /* Before the driver frees the memory: takes the row out. Returns NULL if it is not known. */
 struct ledger_row *account_forget(unsigned kinds, uint64_t key);
 /* After the driver was asked. If it refused (freed is false), the row goes back. Accepts NULL. */

@@ -234,6 +234,7 @@ static bool async_serve(struct async_request *request, CUcontext context, CUdevi
 	if (!device)
 		return false;
 	request->site = call_site_find(request->caller);
+	claim->site = request->site;
 	struct backend_request question = question_of(request);
 	trace_ask(device, &question);
 	struct policy_decision decision = alloc_decide(device, &question);

@@ -24,27 +24,32 @@ static struct policy_decision typed_alloc_decide(enum policy_api api, struct dev
 bool typed_alloc_claim(enum policy_api api, struct device *device, size_t bytes, void *caller,
 		       struct account_claim *ret_claim)
 {
+	bool decides = policy_decides(process_policy(), api);
+
 	*ret_claim = (struct account_claim){.rule = -1, .spill = policy_vmm_spill(process_policy())};
-	if (!policy_decides(process_policy(), api))
+	/* Pinned memory counts for no site. */
+	if (decides || api != POLICY_API_HOST)
+		ret_claim->site = call_site_find(caller);
+	if (!decides)
 		return true;
 	if (!device)
 		device = device_current(NULL);
 	if (!device)
 		return true; /* the driver has an error of its own for that */
-	const struct call_site *site = call_site_find(caller);
-	struct policy_decision decision = typed_alloc_decide(api, device, bytes, caller, site);
+	struct policy_decision decision = typed_alloc_decide(api, device, bytes, caller, ret_claim->site);
 	ret_claim->rule = decision.rule;
 	ret_claim->spill = decision.vmm_spill;
 	/* Only the driver can make it (parse.c ensures that): behind a full cap only deny is left. */
 	if (decision.use == POLICY_USE_DRIVER && alloc_decide_take(&decision, bytes, &ret_claim->cap))
 		return true;
-	account_refused(device, bytes, decision.rule, site);
+	account_refused(device, bytes, decision.rule, ret_claim->site);
 	return false;
 }
 
 /* ---- managed memory ---- */
 
-static CUresult ask_driver(CUdeviceptr *ret_address, size_t bytes, unsigned flags, int rule, struct budget *cap)
+static CUresult ask_driver(CUdeviceptr *ret_address, size_t bytes, unsigned flags, int rule, struct budget *cap,
+			   const struct call_site *site)
 {
 	CUresult result;
 	struct oom_retry room = {0};
@@ -58,7 +63,7 @@ static CUresult ask_driver(CUdeviceptr *ret_address, size_t bytes, unsigned flag
 		faults_start();
 	if (result == CUDA_SUCCESS)
 		account_note_claimed(LEDGER_MANAGED, *ret_address, bytes, -1,
-				     &(struct account_claim){.rule = rule, .cap = cap});
+				     &(struct account_claim){.rule = rule, .cap = cap, .site = site});
 	else if (cap)
 		budget_give(cap, bytes);
 	return result;
@@ -66,7 +71,7 @@ static CUresult ask_driver(CUdeviceptr *ret_address, size_t bytes, unsigned flag
 
 /* Tries pages of the system, which both sides reach at one address, as they do managed memory. */
 static enum sw_status ask_system(struct device *device, size_t bytes, const struct policy_decision *decision,
-				 struct budget *cap, CUdeviceptr *ret_address)
+				 struct budget *cap, const struct call_site *site, CUdeviceptr *ret_address)
 {
 	struct backend_system_settings system = alloc_decide_system(decision, device);
 	struct backend_request request = {
@@ -90,13 +95,13 @@ static enum sw_status ask_system(struct device *device, size_t bytes, const stru
 	}
 	row->cap = cap;
 	*ret_address = row->key;
-	account_commit(row, POLICY_API_MANAGED, NULL);
+	account_commit(row, POLICY_API_MANAGED, site);
 	return SW_OK;
 }
 
 /* Tries the uses in their order, as in serve.c. */
 static CUresult ask_in_turn(struct device *device, const struct policy_decision *decision, size_t bytes, unsigned flags,
-			    CUdeviceptr *ret_address)
+			    const struct call_site *site, CUdeviceptr *ret_address)
 {
 	CUresult result = CUDA_ERROR_NOT_SUPPORTED;
 
@@ -106,15 +111,15 @@ static CUresult ask_in_turn(struct device *device, const struct policy_decision 
 		if (decision->uses[i] == POLICY_USE_DENY || (i == 0 && !alloc_decide_take(decision, bytes, &cap)))
 			result = CUDA_ERROR_OUT_OF_MEMORY;
 		else if (decision->uses[i] == POLICY_USE_SYSTEM)
-			result = status_result(ask_system(device, bytes, decision, cap, ret_address));
+			result = status_result(ask_system(device, bytes, decision, cap, site, ret_address));
 		else
-			result = ask_driver(ret_address, bytes, flags, decision->rule, cap);
+			result = ask_driver(ret_address, bytes, flags, decision->rule, cap, site);
 		if (result != CUDA_ERROR_OUT_OF_MEMORY && result != CUDA_ERROR_NOT_SUPPORTED)
 			return result;
 	}
 	if (result == CUDA_ERROR_OUT_OF_MEMORY)
-		account_refused(device, bytes, decision->rule, NULL);
-	return result == CUDA_ERROR_NOT_SUPPORTED ? ask_driver(ret_address, bytes, flags, decision->rule, NULL)
+		account_refused(device, bytes, decision->rule, site);
+	return result == CUDA_ERROR_NOT_SUPPORTED ? ask_driver(ret_address, bytes, flags, decision->rule, NULL, site)
 						  : result;
 }
 
@@ -128,15 +133,15 @@ CUresult typed_alloc_managed(CUdeviceptr *ret_address, size_t bytes, unsigned fl
 	struct policy_decision decision = {.rule = -1};
 	CUresult result;
 
-	if (device) {
+	if (is_right)
 		question.site = call_site_find(caller);
+	if (device)
 		trace_ask(device, &question);
-	}
 	if (device && decides) {
 		decision = alloc_decide(device, &question);
-		result = ask_in_turn(device, &decision, bytes, flags, ret_address);
+		result = ask_in_turn(device, &decision, bytes, flags, question.site, ret_address);
 	} else {
-		result = ask_driver(ret_address, bytes, flags, -1, NULL);
+		result = ask_driver(ret_address, bytes, flags, -1, NULL, question.site);
 	}
 	if (device && result != CUDA_SUCCESS)
 		trace_refused(device, &question, decision.rule, result);

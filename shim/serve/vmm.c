@@ -155,7 +155,7 @@ bool vmm_create(CUmemGenericAllocationHandle *ret_handle, size_t bytes, const CU
 	}
 	*ret = status_result(status);
 	if (status != SW_OK) {
-		account_refused(device, bytes, claim->rule, NULL);
+		account_refused(device, bytes, claim->rule, claim->site);
 		ledger_row_free(row);
 		return true;
 	}
@@ -166,7 +166,7 @@ bool vmm_create(CUmemGenericAllocationHandle *ret_handle, size_t bytes, const CU
 		    "host where the device was full; spill.mode: exact moves all of it");
 	note_handle(row, bytes, prop, claim, &grant);
 	*ret_handle = row->key;
-	account_commit(row, POLICY_API_VMM, NULL);
+	account_commit(row, POLICY_API_VMM, claim->site);
 	return true;
 }
 

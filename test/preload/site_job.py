@@ -1,6 +1,7 @@
 """Allocates at lines that site_test.sh finds by their marks. Arguments: folder of site_user and its runtime."""
 import ctypes
 import os
+import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.getcwd(), "site-packages"))
@@ -43,5 +44,18 @@ if not (forward(1 * MIB) and Net().step(2 * MIB)):
 exec("user.site_alloc(3 * MIB)")  # mark: made
 if user.site_thread(b"pt_autograd_0", 4 * MIB) or user.site_thread(b"worker", 5 * MIB):
     sys.exit("a thread has failed")
+for call in runtime.runtime_managed, runtime.runtime_async:
+    call.argtypes = [ctypes.c_size_t]
+    call.restype = ctypes.c_ulonglong
+runtime.runtime_create.argtypes = [ctypes.c_size_t]
+if not runtime.runtime_managed(6 * MIB):  # mark: managed
+    sys.exit("there is no managed memory")
+if not runtime.runtime_async(7 * MIB):  # mark: async
+    sys.exit("there is no memory in stream order")
+if runtime.runtime_create(8 * MIB):  # mark: create
+    sys.exit("there is no handle")
+if os.environ.get("TOP"):
+    with open("top.json", "w") as out:
+        subprocess.run([os.environ["TOP"], "top", "--once", "--json", str(os.getpid())], stdout=out)
 if os.environ.get("MOVE"):
     moved()

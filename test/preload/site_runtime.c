@@ -9,6 +9,9 @@ int runtime_start(void);
 unsigned long long runtime_alloc(size_t bytes);
 int runtime_set(unsigned long long address, size_t bytes);
 int runtime_current(void);
+unsigned long long runtime_managed(size_t bytes);
+unsigned long long runtime_async(size_t bytes);
+int runtime_create(size_t bytes);
 
 int runtime_start(void)
 {
@@ -31,6 +34,29 @@ unsigned long long runtime_alloc(size_t bytes)
 	CUdeviceptr address = 0;
 
 	return cuMemAlloc(&address, bytes) == CUDA_SUCCESS ? address : 0;
+}
+
+unsigned long long runtime_managed(size_t bytes)
+{
+	CUdeviceptr address = 0;
+
+	return cuMemAllocManaged(&address, bytes, CU_MEM_ATTACH_GLOBAL) == CUDA_SUCCESS ? address : 0;
+}
+
+unsigned long long runtime_async(size_t bytes)
+{
+	CUdeviceptr address = 0;
+
+	return cuMemAllocAsync(&address, bytes, NULL) == CUDA_SUCCESS ? address : 0;
+}
+
+int runtime_create(size_t bytes)
+{
+	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+				    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+	CUmemGenericAllocationHandle handle;
+
+	return cuMemCreate(&handle, bytes, &prop, 0);
 }
 
 int runtime_set(unsigned long long address, size_t bytes)

@@ -56,14 +56,17 @@ rules:
 END
 
 try() {
-	rm -f job.trace
-	SPILLWAY_TRACE=$here/job.trace job
+	rm -f job.trace top.json
+	TOP=$tool SPILLWAY_TRACE=$here/job.trace job
 	"$tool" report job.trace >report.txt
 	has 'a line of a function' "^ *job\.py:$(line forward) in forward  *1  *1\.0 MiB" report.txt
 	has 'what is installed is passed' "^ *job\.py:$call in step  *1  *2\.0 MiB" report.txt
 	has 'what is made at run time is passed' "^ *job\.py:$(line made) in <module>  *1  *3\.0 MiB" report.txt
 	has 'autograd' "^ *backward  *1  *4\.0 MiB" report.txt
 	has 'a thread without Python' "^ *libsite_user\.so:site_alloc\+0x[0-9a-f]*  *1  *5\.0 MiB" report.txt
+	has 'managed memory' "^ *job\.py:$(line managed) in <module>  *1  *6\.0 MiB" report.txt
+	has 'memory in stream order' "^ *job\.py:$(line async) in <module>  *1  *7\.0 MiB" report.txt
+	has 'a handle' "\"text\": \"job\.py:$(line create) in <module>\"" top.json
 	has_not 'no runtime' "libcudart" report.txt
 	has_not 'nothing is said about this Python' "is not known" err.txt
 
