@@ -6,16 +6,13 @@
 #define SPILLWAY_LINK_H
 
 #include "shim/heap/migration.h"
+#include "shim/plan/scheduler.h"
 
 #include <cuda.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 struct engine;
-
-/* The most copies in flight each way; enough that the link never waits for the mover. */
-#define MOVES         24
-#define MOVES_AT_ONCE 8
 
 /* A copy of a piece that is in flight. */
 struct move {

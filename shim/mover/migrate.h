@@ -15,12 +15,6 @@ struct migrations {
 	unsigned n_back; /* number of them that were taken back (migrate_take_back) */
 };
 
-enum migrate_answer {
-	MIGRATE_BEGUN,
-	MIGRATE_BUSY,    /* submissions use the piece */
-	MIGRATE_NO_ROOM, /* no memory at the destination */
-	MIGRATE_FAILED,  /* the driver refused; the piece is where it was */
-};
 /*
  * Begins to migrate a piece. gap: the device is quiesced, so use is not checked, and device memory is copied in place
  * (migration.h).

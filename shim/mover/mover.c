@@ -477,6 +477,7 @@ struct engine *mover_new(struct device *device, struct heap *heap, bool exact)
 	engine->quiesce.patience = 50000000;
 	engine->stats.why_out = TRACE_WHY_ROOM;
 	governor_init(&engine->governor.by_rate);
+	schedule_init(engine);
 	trial_init(&engine->governor.trial);
 	pte_contention_init(&engine->turns);
 	bool has_channel = channel_init(&engine->channel, engine->arena, device->ordinal);

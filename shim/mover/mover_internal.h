@@ -12,7 +12,7 @@
  *   migrate.c         migration of one piece, and recovery when the driver refuses
  *   unbacked.c        pieces without memory while the process is suspended
  *   intake.c          changes of the heap, and the log of submissions
- *   schedule.c        which piece is fetched, which is evicted, and whether to wait
+ *   schedule.c        the hand of the scheduler (shim/plan/scheduler.h): what it must know, and what it orders
  *   quiesce.c         the exact mode: migrating while nothing runs
  *   quiesce_orders.c  quiescing by order: suspension, room for others and for new blocks
  *   recall.c          memory that goes back to the peers that lent it
@@ -86,6 +86,7 @@ struct engine {
 	struct deferred_maps rests; /* deferred maps, oldest first */
 	struct migrations moves;
 	struct intake intake;
+	struct scheduler scheduler;
 	struct progress progress;
 	struct quiesce quiesce;
 	struct unbacked unbacked;

@@ -263,19 +263,8 @@ enum sw_status quiesce_resume(struct engine *engine, bool by_force)
 
 /* ---- what to move ---- */
 
-static void quiesce_wish(struct engine *engine, struct wishes *wishes, uint32_t piece, uint64_t when)
-{
-	unsigned units = engine->arena->states[piece].units_of_piece;
-
-	if (wishes->n == WISHES)
-		return;
-	wishes->at[wishes->n++] = (struct wish){piece, when};
-	wishes->units += units;
-	plan_set(engine->plan, piece, units, PLAN_MOVING);
-}
-
 /* Adds the pieces that waiting submissions need. Locking: takes SPILL. */
-static void wish_for_waiters(struct engine *engine, struct wishes *wishes)
+static void wish_for_waiters(struct engine *engine)
 {
 	lock_take(&engine->channel.lock);
 	for (struct waiter *waiter = engine->channel.waiters; waiter; waiter = waiter->next) {
@@ -285,113 +274,12 @@ static void wish_for_waiters(struct engine *engine, struct wishes *wishes)
 		unsigned n = intake_pieces(engine, waiter->named, waiter->n);
 		for (unsigned i = 0; i < n; i++)
 			if (atomic_load(&engine->arena->states[engine->intake.pieces.at[i]].where) == BLOCK_STATE_HOST)
-				quiesce_wish(engine, wishes, engine->intake.pieces.at[i], plan_now(engine->plan));
+				scheduler_wish(&engine->scheduler, engine->intake.pieces.at[i], plan_now(engine->plan));
 	}
 	lock_drop(&engine->channel.lock);
 }
 
-static void wish_ahead(struct engine *engine, struct wishes *wishes)
-{
-	uint64_t when, ahead = schedule_ahead_units(engine);
-	uint32_t piece;
-
-	while (wishes->units < ahead && plan_fetch(engine->plan, ahead, &piece, &when))
-		quiesce_wish(engine, wishes, piece, when);
-}
-
-/* In a gap only submissions that pin a block at the gate, or wait for it, keep it from being evicted. */
-static bool is_spoken_for(void *argument, uint32_t piece)
-{
-	struct engine *engine = argument;
-	struct block_state *mark = piece_block_state(engine, piece);
-
-	return !mark || block_state_pins(mark) || atomic_load(&mark->waits);
-}
-
 /* ---- moving ---- */
-
-bool quiesce_send_out(struct engine *engine, uint64_t when, unsigned units)
-{
-	uint32_t victim;
-
-	for (;;) {
-		if (plan_victim(engine->plan, when, units, is_spoken_for, engine, &victim) != PLAN_FOUND)
-			return false;
-		if (migrate_begin(engine, victim, CHUNK_HOST, true) == MIGRATE_BEGUN)
-			return true;
-		if (engine->moves.out.n)
-			return true; /* no host memory for it before other pieces have been fetched */
-		plan_set(engine->plan, victim, engine->arena->states[victim].units_of_piece, PLAN_PINNED);
-		if (engine->quiesce.n_refused == sizeof(engine->quiesce.refused) / sizeof(engine->quiesce.refused[0]))
-			return false;
-		engine->quiesce.refused[engine->quiesce.n_refused++] = victim;
-	}
-}
-
-/* Evicts one piece for a wish. Returns false if nothing can be evicted for it. */
-static bool make_room(struct engine *engine, const struct wish *wish)
-{
-	return quiesce_send_out(engine, wish->when, engine->arena->states[wish->piece].units_of_piece);
-}
-
-/* Victims that the driver refused may be chosen again. */
-static void forgive_refused(struct engine *engine)
-{
-	for (unsigned i = 0; i < engine->quiesce.n_refused; i++)
-		piece_tell_plan(engine, engine->quiesce.refused[i]);
-	engine->quiesce.n_refused = 0;
-}
-
-/*
- * Fetches the piece of one wish, as far as that is possible now. Returns true if the wish is finished, whether or not a
- * move has begun.
- */
-static bool quiesce_grant(struct engine *engine, const struct wish *wish)
-{
-	uint64_t bytes = (uint64_t)engine->arena->states[wish->piece].units_of_piece * HEAP_UNIT;
-
-	if (engine->moves.in.n >= MOVES_AT_ONCE)
-		return false;
-	engine->stats.why_in = wish->when == plan_now(engine->plan) ? TRACE_WHY_WAITED : TRACE_WHY_AHEAD;
-	enum migrate_answer answer = migrate_begin(engine, wish->piece, CHUNK_DEVICE, true);
-	if (answer == MIGRATE_NO_ROOM) {
-		uint64_t coming = heap_free_bytes(engine->heap, CHUNK_DEVICE) + engine->moves.out.bytes;
-
-		if (engine->moves.out.n >= MOVES_AT_ONCE || (engine->moves.out.n && coming >= bytes) ||
-		    make_room(engine, wish) || engine->moves.out.n)
-			return false;
-	}
-	if (answer == MIGRATE_BEGUN)
-		schedule_count(engine, wish->piece, wish->when > plan_now(engine->plan));
-	else
-		piece_tell_plan(engine, wish->piece);
-	return true;
-}
-
-/* Makes room for the next wishes while the present ones are fetched. */
-static void go_ahead(struct engine *engine, const struct wishes *wishes)
-{
-	uint64_t bytes = heap_free_bytes(engine->heap, CHUNK_DEVICE) + engine->moves.out.bytes, wanted = 0;
-
-	for (unsigned i = wishes->next; i < wishes->n && engine->moves.out.n < MOVES_AT_ONCE; i++) {
-		wanted += (uint64_t)engine->arena->states[wishes->at[i].piece].units_of_piece * HEAP_UNIT;
-		if (wanted > bytes && !make_room(engine, &wishes->at[i]))
-			return;
-		bytes = heap_free_bytes(engine->heap, CHUNK_DEVICE) + engine->moves.out.bytes;
-	}
-}
-
-/*
- * Unmaps the next piece to be fetched. To be called when there is nothing better to do, in particular at the beginning
- * of a gap, while the first piece is being evicted. Measured (H200): unmapping takes a third of the time then that it
- * takes beside copies to the device.
- */
-static bool unmap_early(struct engine *engine, struct wishes *wishes)
-{
-	if (wishes->early < wishes->next)
-		wishes->early = wishes->next;
-	return wishes->early < wishes->n && deferred_map_unmap_early(engine, wishes->at[wishes->early++].piece);
-}
 
 void quiesce_finish_copies(struct engine *engine, bool maps)
 {
@@ -406,41 +294,16 @@ void quiesce_finish(struct engine *engine)
 	quiesce_finish_copies(engine, true);
 	while (deferred_map_map(engine))
 		;
-	forgive_refused(engine);
+	scheduler_gap_end(&engine->scheduler);
 }
 
-static void grant_all(struct engine *engine, struct wishes *wishes)
+/* Returns whether it is worth stopping the GPU for what is wished for. */
+static bool is_worth_it(struct engine *engine)
 {
-	while (wishes->next < wishes->n && !atomic_load(&engine->channel.dead)) {
-		schedule_leave(engine, true);
-		while (wishes->next < wishes->n && quiesce_grant(engine, &wishes->at[wishes->next]))
-			wishes->next++;
-		go_ahead(engine, wishes);
-		if (!migrate_finish(engine) && !deferred_map_map(engine) && !unmap_early(engine, wishes))
-			quiesce_nap(engine);
-	}
-	quiesce_finish(engine);
-}
+	const struct wishes *wishes = &engine->scheduler.wishes;
 
-static void quiesce_forget(struct engine *engine, struct wishes *wishes)
-{
-	for (unsigned i = wishes->next; i < wishes->n; i++)
-		piece_tell_plan(engine, wishes->at[i].piece);
-}
-
-/*
- * Returns whether anything can be evicted for the first wish, or there is room. Otherwise stopping the GPU is useless.
- */
-static bool is_worth_it(struct engine *engine, const struct wishes *wishes)
-{
-	uint32_t victim;
-
-	if (!wishes->n)
-		return false;
-	unsigned units = engine->arena->states[wishes->at[0].piece].units_of_piece;
-	return heap_free_bytes(engine->heap, CHUNK_DEVICE) >= units * HEAP_UNIT ||
-	       plan_victim(engine->plan, wishes->at[0].when, 0, is_spoken_for, engine, &victim) == PLAN_FOUND ||
-	       engine_recall_lent(engine, units);
+	return wishes->n && (scheduler_gap_pays(&engine->scheduler) ||
+			     engine_recall_lent(engine, engine->arena->states[wishes->at[0].piece].units_of_piece));
 }
 
 static void let_waiters_go(struct engine *engine)
@@ -453,24 +316,20 @@ static void let_waiters_go(struct engine *engine)
 
 void quiesce_run(struct engine *engine)
 {
-	struct wishes *wishes = &engine->quiesce.wishes;
-
 	if (!atomic_load(&engine->channel.n_waiters))
 		return;
 	if (!schedule_may_move(engine) || clock_now() < engine->quiesce.not_before || !link_open(engine)) {
 		let_waiters_go(engine);
 		return;
 	}
-	wishes->n = wishes->next = wishes->early = 0;
-	wishes->units = 0;
-	wish_for_waiters(engine, wishes);
-	if (wishes->n)
-		wish_ahead(engine, wishes);
-	if (is_worth_it(engine, wishes) && quiesce_close(engine, false)) {
+	wish_for_waiters(engine);
+	scheduler_wish_ahead(&engine->scheduler);
+	if (is_worth_it(engine) && quiesce_close(engine, false)) {
 		/* Each piece that moves is looked for in what was submitted and not read (alive.c). */
 		intake_read(engine);
-		grant_all(engine, wishes);
+		scheduler_gap_run(&engine->scheduler);
+		quiesce_finish(engine);
 		quiesce_open(engine);
 	}
-	quiesce_forget(engine, wishes);
+	scheduler_forget_wishes(&engine->scheduler);
 }

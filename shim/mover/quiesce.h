@@ -13,20 +13,6 @@
 
 struct engine;
 
-/* A piece to fetch, and the number of the submission that needs it. */
-struct wish {
-	uint32_t piece;
-	uint64_t when;
-};
-
-/* The pieces to fetch in a gap, in the order in which they are needed. Victims are chosen as it goes on. */
-#define WISHES 1024
-struct wishes {
-	struct wish at[WISHES];
-	unsigned n, next, early; /* next: index of the next one to fetch; early: of the next one to unmap early */
-	uint64_t units;
-};
-
 /*
  * The present gap, when the next one may begin, and whether the process is suspended. Only the mover's thread may touch
  * it, except `is_away`, which threads that allocate read.
@@ -40,9 +26,6 @@ struct quiesce {
 	 */
 	uint64_t newest, done;
 	uint64_t patience, not_before, backoff; /* ns: bound of the wait; no gap before; present pause */
-	struct wishes wishes;
-	uint32_t refused[64]; /* victims that the driver refused to unmap */
-	unsigned n_refused;
 	bool suspended;
 	_Atomic bool is_away; /* suspended, or about to be: new blocks start on the host */
 	uint64_t suspended_bytes;
@@ -68,12 +51,6 @@ void quiesce_keep_closed(struct engine *engine);
  * Locking: takes and drops HEAP, then QUIESCE.
  */
 enum sw_status quiesce_resume(struct engine *engine, bool by_force);
-/*
- * In a gap: begins to evict one piece for what is needed at submission `when`, preferably one of `units` units. Returns
- * false if nothing can be evicted. May return true without having begun a move, if there is no host memory before the
- * moves in flight have ended.
- */
-bool quiesce_send_out(struct engine *engine, uint64_t when, unsigned units);
 /*
  * quiesce_nap() sleeps until a copy is expected to have ended. quiesce_finish() completes all moves in flight and maps
  * every piece; quiesce_finish_copies() only completes the moves. maps: it maps pieces while it waits for copies.

@@ -5,7 +5,6 @@
 #include "shim/context/capture.h"
 #include "shim/base/log.h"
 #include "shim/mover/mover_internal.h"
-#include "shim/plan/move_limits.h"
 
 #include <stdlib.h>
 
@@ -211,31 +210,6 @@ enum sw_status quiesce_make_room(struct engine *engine, uint64_t bytes)
 /* ---- for new blocks ---- */
 
 /*
- * Evicts pieces until `bytes` for the new block and `more` are free. Beyond `bytes`, only pieces that are not needed
- * soon are evicted: what a program allocates in each of its steps comes in numbers, and each gap makes the GPU wait.
- */
-static void send_out_for_new(struct engine *engine, uint64_t bytes, uint64_t more)
-{
-	uint64_t now = plan_now(engine->plan), later = now + move_limits_not_soon(plan_period(engine->plan));
-	bool can = true;
-
-	while (!atomic_load(&engine->channel.dead)) {
-		uint64_t there = heap_free_bytes(engine->heap, CHUNK_DEVICE) + engine->moves.out.bytes;
-		unsigned n = engine->moves.out.n;
-
-		if (can && there < bytes + more && n < MOVES_AT_ONCE) {
-			can = quiesce_send_out(engine, there < bytes ? now : later, 0) && engine->moves.out.n > n;
-			continue;
-		}
-		if (!n)
-			break;
-		if (!migrate_finish(engine) && !deferred_map_map(engine))
-			quiesce_nap(engine);
-	}
-	quiesce_finish(engine);
-}
-
-/*
  * A new block that starts on the host is usually fetched for the kernel that is launched next. That takes a gap, and
  * copies contents that mean nothing. If room is made first, one gap serves many new blocks. In the replay model, a
  * training job that allocates all it needs in each step takes 543 ms a step without this and 403 with it; with steps of
@@ -243,14 +217,11 @@ static void send_out_for_new(struct engine *engine, uint64_t bytes, uint64_t mor
  */
 enum sw_status quiesce_room_for_new(struct engine *engine, uint64_t bytes)
 {
-	uint64_t more = schedule_ahead_units(engine) * (uint64_t)HEAP_UNIT;
-	uint32_t victim;
-
 	if (!plan_knows(engine->plan) || !schedule_may_move(engine) || clock_now() < engine->quiesce.not_before ||
-	    plan_victim(engine->plan, plan_now(engine->plan), 0, NULL, NULL, &victim) != PLAN_FOUND ||
-	    !link_open(engine) || !quiesce_close(engine, false))
+	    !scheduler_gap_pays_for_new(&engine->scheduler) || !link_open(engine) || !quiesce_close(engine, false))
 		return SW_BUSY;
-	send_out_for_new(engine, bytes, more);
+	scheduler_gap_run_for_new(&engine->scheduler, bytes);
+	quiesce_finish(engine);
 	quiesce_open(engine);
 	return SW_OK;
 }

@@ -100,7 +100,6 @@ void recall_run(struct engine *engine)
 		send_in_gap(engine, wanted);
 		return;
 	}
-	while (schedule_may_begin(engine, &engine->moves.out) && engine->moves.out.bytes < wanted &&
-	       send_next(engine, false))
+	while (schedule_may_evict(engine) && engine->moves.out.bytes < wanted && send_next(engine, false))
 		;
 }

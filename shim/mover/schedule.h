@@ -1,5 +1,5 @@
 /*
- * schedule.h: scheduling: which piece is fetched, which is evicted, and whether a submission goes on waiting. Only the
+ * schedule.h: hands the scheduler (shim/plan/scheduler.h) what it must know, and carries out what it decides. Only the
  * mover's thread may call these functions. Locking: those that begin moves take HEAP.
  */
 #ifndef SPILLWAY_SCHEDULE_H
@@ -14,8 +14,6 @@ struct engine;
 struct progress {
 	uint64_t done;           /* submissions up to this one that can matter have completed (completion_poll) */
 	uint64_t last;           /* ns: when `done` last grew, or a gap began or ended */
-	bool stalled;            /* a wait for the GPU was given up; no submission waits until the GPU makes progress */
-	bool starving;           /* a submission waits for device memory that is not free yet */
 	struct piece_list aside; /* pieces that the plan must not choose until the GPU makes progress */
 };
 
@@ -36,13 +34,11 @@ void schedule_for_new(struct engine *engine);
 bool schedule_may_move(const struct engine *engine);
 /* Returns whether memory can move now, whether or not that pays. */
 bool schedule_can_move(const struct engine *engine);
-/* Returns whether another copy may begin in this queue: it has a free slot, and little enough memory is in flight. */
-bool schedule_may_begin(const struct engine *engine, const struct queue *queue);
-/* Returns how many units may be fetched ahead of their use. */
-uint32_t schedule_ahead_units(const struct engine *engine);
+/* Returns whether another eviction may begin: there is a free slot, and little enough memory is in flight. */
+bool schedule_may_evict(struct engine *engine);
 /* Returns how many bytes of host memory should be pinned in reserve for evictions (heap_fill_host_reserve). */
-uint64_t schedule_stock_bytes(const struct engine *engine);
-/* Counts that the fetch of a piece has begun. ahead: it is a prefetch, which no submission waits for. */
-void schedule_count(struct engine *engine, uint32_t piece, bool ahead);
+uint64_t schedule_stock_bytes(struct engine *engine);
+/* Prepares the engine's scheduler. To be called once the engine has a plan. */
+void schedule_init(struct engine *engine);
 
 #endif

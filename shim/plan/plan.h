@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #define PLAN_NEVER  UINT64_MAX
+#define PLAN_UNIT   ((uint64_t)2 << 20) /* bytes */
 #define PLAN_PIECES (1u << 23) /* piece numbers are below this: 16 TiB of address space */
 
 /* The place of a piece. */

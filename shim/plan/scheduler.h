@@ -1,0 +1,166 @@
+/*
+ * scheduler.h: the scheduler: which piece is fetched, which is evicted, when, and whether a submission goes on waiting.
+ * It has neither clock nor CUDA. What it must know, and what it orders, passes through a table of functions
+ * (scheduler_ops). The mover's table is in shim/mover/schedule.c; `spillway replay` and tests have one with simulated
+ * copies, and so run the very same decisions.
+ *
+ * Beside kernels (`fast`, scheduler.c) a round is: scheduler_wait() for each submission that waits; scheduler_for_new()
+ * if allocations wait; then scheduler_ahead(). In a gap (scheduler_gap.c), nothing runs, and all that is wished for
+ * moves before it ends.
+ *
+ * Locking: none; only one thread, the mover, may use a scheduler.
+ */
+#ifndef SPILLWAY_SCHEDULER_H
+#define SPILLWAY_SCHEDULER_H
+
+#include "shim/plan/plan.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* The most copies in flight each way; enough that the link never waits for the mover. */
+#define MOVES 24
+/* The same in a gap. */
+#define MOVES_AT_ONCE 8
+
+enum migrate_answer {
+	MIGRATE_BEGUN,
+	MIGRATE_BUSY,    /* submissions use the piece */
+	MIGRATE_NO_ROOM, /* no memory at the destination */
+	MIGRATE_FAILED,  /* the driver refused; the piece is where it was */
+};
+
+/* The copies in flight in one direction. */
+struct scheduler_lane {
+	unsigned n;
+	uint64_t bytes;
+	uint64_t unit_ns; /* recent copy time of one unit; 0: not known */
+};
+
+/* What there is at one moment, in bytes of device memory. */
+struct scheduler_view {
+	uint64_t budget, largest, free; /* largest: size of the largest piece */
+	struct scheduler_lane in, out;
+};
+
+/* The first argument of each function is scheduler.hand. */
+struct scheduler_ops {
+	void (*look)(void *hand, struct scheduler_view *ret_view);
+	uint32_t (*units)(void *hand, uint32_t piece);
+	/* Returns PLAN_HOST if the piece may be fetched, PLAN_MOVING if it is on its way, else anything else. */
+	enum plan_place (*where)(void *hand, uint32_t piece);
+	/*
+	 * Begin to fetch or evict a piece. ahead: no submission waits for it. gap: in a gap; else the answer may be
+	 * MIGRATE_BUSY.
+	 */
+	enum migrate_answer (*fetch)(void *hand, uint32_t piece, bool ahead, bool gap);
+	enum migrate_answer (*evict)(void *hand, uint32_t piece, bool gap);
+	/* Returns whether no submission is running or about to run. */
+	bool (*is_idle)(void *hand);
+	/* The piece, which could not move, must not be chosen (PLAN_PINNED) until the GPU makes progress. */
+	void (*put_aside)(void *hand, uint32_t piece);
+	/* The piece, which a submission waits for, does not come: the submission is to use it where it is. */
+	void (*use_there)(void *hand, uint32_t piece);
+	/* Tells the plan where the piece is (plan_set), after the scheduler has told it something else. */
+	void (*tell_plan)(void *hand, uint32_t piece);
+
+	plan_busy_function *is_busy;   /* beside kernels: the piece cannot be evicted now */
+	plan_busy_function *is_in_use; /* the same in a gap */
+
+	/* In a gap. */
+
+	/* Returns whether nothing can move any more. */
+	bool (*is_dead)(void *hand);
+	/* Evicts what the program wants on the host. */
+	void (*leave)(void *hand);
+	/* Completes copies that have ended, or else maps an evicted piece. Returns whether there was anything to do. */
+	bool (*finish)(void *hand);
+	/* Unmaps a piece that will be fetched. Returns false if that is not possible now. */
+	bool (*unmap_early)(void *hand, uint32_t piece);
+	/* Waits until a copy is expected to have ended. */
+	void (*nap)(void *hand);
+};
+
+/* A piece to fetch in a gap, and the number of the submission that needs it. */
+struct wish {
+	uint32_t piece;
+	uint64_t when;
+};
+
+/* The pieces to fetch in a gap, in the order in which they are needed. Victims are chosen as it goes on. */
+#define WISHES 1024
+struct wishes {
+	struct wish at[WISHES];
+	unsigned n, next, early; /* next: index of the next one to fetch; early: of the next one to unmap early */
+	uint64_t units;
+};
+
+struct scheduler {
+	/* Set by the owner, constant afterwards. */
+	const struct scheduler_ops *ops;
+	void *hand;
+	struct plan *plan;
+
+	/* A wait was given up; the owner clears it when the GPU makes progress. No submission must wait meanwhile. */
+	bool stalled;
+	/* A submission waits for device memory that is not free yet; the owner clears it before each round. */
+	bool starving;
+	struct wishes wishes;
+	uint32_t refused[64]; /* victims that could not be evicted in this gap */
+	unsigned n_refused;
+};
+
+/* Returns whether another copy may begin in this lane: it has a free slot, and little enough is in flight. */
+bool scheduler_may_begin(const struct scheduler_view *view, const struct scheduler_lane *lane);
+/* Returns how many units may be fetched ahead of their use. */
+uint32_t scheduler_ahead_units(const struct scheduler_view *view);
+/* Returns how many bytes of host memory should be ready for evictions. gap: evictions happen in gaps. */
+uint64_t scheduler_host_bytes(const struct scheduler_view *view, bool gap);
+
+/* ---- beside kernels ---- */
+
+enum scheduler_wait {
+	SCHEDULER_WAITS,
+	SCHEDULER_RUNS,     /* it has nothing to wait for */
+	SCHEDULER_GIVEN_UP, /* it has waited in vain, and waits no longer; `stalled` is set */
+};
+/*
+ * Begins what a waiting submission needs. pieces: those that it names, each once. waited: ns since it began to wait or
+ * the GPU made progress, whichever is later.
+ */
+enum scheduler_wait scheduler_wait(struct scheduler *scheduler, const uint32_t *pieces, unsigned n, uint64_t waited);
+/*
+ * Makes room for new blocks of `bytes` that allocations wait for. Returns false if nothing can be evicted for them.
+ *
+ * A block that starts on the host is usually fetched for the kernel that is launched next, although its contents mean
+ * nothing, and something is evicted for it in any case. In the replay model, a recorded GPT on cudaMallocAsync, 1.5,
+ * takes 200 ms a step without this and 163 with it, and fetches 3.6 GiB instead of 7.2; a synthetic job that allocates
+ * all it needs in each step 323 and 285; one whose steps differ in size each time loses, 220 and 239.
+ */
+bool scheduler_for_new(struct scheduler *scheduler, uint64_t bytes);
+/* Prefetches what the plan foresees, and evicts early what will have to leave. */
+void scheduler_ahead(struct scheduler *scheduler);
+
+/* ---- in a gap ---- */
+
+/* Wishes are collected before the gap, and forgotten after it; forgetting tells the plan of those not fetched. */
+void scheduler_wish(struct scheduler *scheduler, uint32_t piece, uint64_t when);
+/* Adds what the plan foresees, unless nothing is wished for. */
+void scheduler_wish_ahead(struct scheduler *scheduler);
+void scheduler_forget_wishes(struct scheduler *scheduler);
+/* Returns whether anything can be evicted for the first wish, or there is room. Otherwise a gap is useless. */
+bool scheduler_gap_pays(struct scheduler *scheduler);
+/* Begins all moves that are wished for. The last copies may still be in flight. */
+void scheduler_gap_run(struct scheduler *scheduler);
+/* Returns whether a gap for new blocks may find anything to evict. */
+bool scheduler_gap_pays_for_new(struct scheduler *scheduler);
+/*
+ * Evicts pieces until `bytes` for a new block are free, and as much again as is fetched ahead in other gaps; beyond
+ * `bytes`, only pieces that are not needed soon: what a program allocates in each of its steps comes in numbers, and
+ * each gap makes the GPU wait.
+ */
+void scheduler_gap_run_for_new(struct scheduler *scheduler, uint64_t bytes);
+/* To be called before a gap ends: victims that could not be evicted may be chosen again. */
+void scheduler_gap_end(struct scheduler *scheduler);
+
+#endif

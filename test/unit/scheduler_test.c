@@ -1,0 +1,456 @@
+/*
+ * The scheduler with copies that end when the test says so: what it begins, in which order, and when it waits no more.
+ * Nothing here takes time.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "shim/plan/move_limits.h"
+#include "shim/plan/scheduler.h"
+
+#define MIB    UINT64_C(1048576)
+#define UNITS  8 /* of each piece: 16 MiB */
+#define PIECES 40
+#define BUDGET (UNITS * PLAN_UNIT * 20)
+
+/* The pieces, and what was ordered, in order: fetches as the piece, evictions as the piece + OUT. */
+enum { OUT = 1000, LOG = 256 };
+static struct scheduler scheduler;
+static enum plan_place places[PIECES];
+static bool coming[PIECES], busy[PIECES], aside[PIECES], there[PIECES];
+static unsigned orders[LOG], n_orders, n_ahead, n_in, n_out, n_naps, n_unmapped;
+static uint64_t host_free;
+static bool idle, refuses;
+
+static void put(uint32_t piece, enum plan_place place)
+{
+	places[piece] = place;
+	plan_set(scheduler.plan, piece, UNITS, place);
+}
+
+static uint64_t device_free(void)
+{
+	uint64_t bytes = BUDGET;
+
+	for (unsigned i = 0; i < PIECES; i++)
+		bytes -= places[i] == PLAN_DEVICE || places[i] == PLAN_MOVING ? UNITS * PLAN_UNIT : 0;
+	return bytes;
+}
+
+static void look(void *hand, struct scheduler_view *ret_view)
+{
+	(void)hand;
+	*ret_view = (struct scheduler_view){
+	    .budget = BUDGET,
+	    .largest = UNITS * PLAN_UNIT,
+	    .free = device_free(),
+	    .in = {.n = n_in, .bytes = n_in * UNITS * PLAN_UNIT, .unit_ns = 40000},
+	    .out = {.n = n_out, .bytes = n_out * UNITS * PLAN_UNIT, .unit_ns = 40000},
+	};
+}
+
+static uint32_t units(void *hand, uint32_t piece)
+{
+	(void)hand, (void)piece;
+	return UNITS;
+}
+
+static enum plan_place where(void *hand, uint32_t piece)
+{
+	(void)hand;
+	return places[piece];
+}
+
+static enum migrate_answer begin(uint32_t piece, bool in)
+{
+	assert_int_equal(places[piece], in ? PLAN_HOST : PLAN_DEVICE);
+	assert_true(n_orders < LOG);
+	orders[n_orders++] = piece + (in ? 0 : OUT);
+	put(piece, PLAN_MOVING);
+	coming[piece] = in;
+	*(in ? &n_in : &n_out) += 1;
+	return MIGRATE_BEGUN;
+}
+
+static enum migrate_answer fetch(void *hand, uint32_t piece, bool ahead, bool gap)
+{
+	(void)hand, (void)gap;
+	if (device_free() < UNITS * PLAN_UNIT)
+		return MIGRATE_NO_ROOM;
+	n_ahead += ahead;
+	return begin(piece, true);
+}
+
+static enum migrate_answer evict(void *hand, uint32_t piece, bool gap)
+{
+	(void)hand, (void)gap;
+	if (refuses)
+		return MIGRATE_FAILED;
+	if (host_free < UNITS * PLAN_UNIT)
+		return MIGRATE_NO_ROOM;
+	host_free -= UNITS * PLAN_UNIT;
+	return begin(piece, false);
+}
+
+static bool is_idle(void *hand)
+{
+	(void)hand;
+	return idle;
+}
+
+static void put_aside(void *hand, uint32_t piece)
+{
+	(void)hand;
+	aside[piece] = true;
+	plan_set(scheduler.plan, piece, UNITS, PLAN_PINNED);
+}
+
+static void use_there(void *hand, uint32_t piece)
+{
+	(void)hand;
+	there[piece] = true;
+}
+
+static void tell_plan(void *hand, uint32_t piece)
+{
+	(void)hand;
+	put(piece, places[piece]);
+}
+
+static bool is_busy(void *hand, uint32_t piece)
+{
+	(void)hand;
+	return busy[piece];
+}
+
+static bool is_dead(void *hand)
+{
+	(void)hand;
+	return false;
+}
+
+static void leave(void *hand)
+{
+	(void)hand;
+}
+
+/* Ends all copies in flight. */
+static bool finish(void *hand)
+{
+	bool any = n_in || n_out;
+
+	(void)hand;
+	n_in = n_out = 0;
+	for (uint32_t i = 0; i < PIECES; i++)
+		if (places[i] == PLAN_MOVING)
+			put(i, coming[i] ? PLAN_DEVICE : PLAN_HOST);
+	return any;
+}
+
+static bool unmap_early(void *hand, uint32_t piece)
+{
+	(void)hand, (void)piece;
+	n_unmapped++;
+	return true;
+}
+
+static void nap(void *hand)
+{
+	(void)hand;
+	n_naps++;
+}
+
+static int setup(void **state)
+{
+	static const struct scheduler_ops ops = {
+	    .look = look,
+	    .units = units,
+	    .where = where,
+	    .fetch = fetch,
+	    .evict = evict,
+	    .is_idle = is_idle,
+	    .put_aside = put_aside,
+	    .use_there = use_there,
+	    .tell_plan = tell_plan,
+	    .is_busy = is_busy,
+	    .is_in_use = is_busy,
+	    .is_dead = is_dead,
+	    .leave = leave,
+	    .finish = finish,
+	    .unmap_early = unmap_early,
+	    .nap = nap,
+	};
+
+	(void)state;
+	memset(&scheduler, 0, sizeof(scheduler));
+	memset(places, 0, sizeof(places));
+	memset(busy, 0, sizeof(busy));
+	memset(aside, 0, sizeof(aside));
+	memset(there, 0, sizeof(there));
+	n_orders = n_ahead = n_in = n_out = n_naps = n_unmapped = 0;
+	host_free = UINT64_C(1) << 40;
+	idle = refuses = false;
+	scheduler.ops = &ops;
+	scheduler.plan = plan_new(PLAN_BESIDE_KERNELS);
+	return scheduler.plan ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	assert_true(plan_is_valid(scheduler.plan));
+	plan_free(scheduler.plan);
+	return 0;
+}
+
+static void name(uint32_t piece)
+{
+	plan_note(scheduler.plan, 100 + piece, &piece, 1);
+}
+
+/* The first `n` pieces are on the device, the next `more` on the host; the latest submission names none of them. */
+static void lay(uint32_t n, uint32_t more)
+{
+	for (uint32_t i = 0; i < n + more; i++)
+		put(i, i < n ? PLAN_DEVICE : PLAN_HOST);
+	name(PIECES - 1);
+}
+
+static enum scheduler_wait want(uint32_t piece, uint64_t waited)
+{
+	return scheduler_wait(&scheduler, &piece, 1, waited);
+}
+
+/* ---- waiting submissions ---- */
+
+static void a_piece_comes_and_room_is_made_behind_it(void **state)
+{
+	(void)state;
+	lay(19, 1); /* room for one */
+	assert_int_equal(want(19, 0), SCHEDULER_WAITS);
+	assert_int_equal(orders[0], 19);
+	/* Evictions until the reserve is free, or enough is in flight. */
+	assert_true(n_orders > 1);
+	for (unsigned i = 1; i < n_orders; i++)
+		assert_true(orders[i] >= OUT);
+	assert_true((n_out - 1) * UNITS * PLAN_UNIT < move_limits_under_way(BUDGET, UNITS * PLAN_UNIT));
+	/* It is on its way: nothing is begun twice. */
+	unsigned before = n_orders;
+	assert_int_equal(want(19, 0), SCHEDULER_WAITS);
+	assert_int_equal(n_orders, before);
+	finish(NULL);
+	assert_int_equal(want(19, 0), SCHEDULER_RUNS);
+}
+
+static void without_room_an_eviction_comes_first(void **state)
+{
+	(void)state;
+	lay(20, 1);
+	assert_int_equal(want(20, 0), SCHEDULER_WAITS);
+	assert_true(n_out > 0 && n_in == 0);
+	assert_true(scheduler.starving);
+	/* No prefetch takes the room before it. */
+	unsigned before = n_orders;
+	scheduler_ahead(&scheduler);
+	assert_int_equal(n_orders, before);
+	finish(NULL);
+	scheduler.starving = false;
+	before = n_orders;
+	assert_int_equal(want(20, 0), SCHEDULER_WAITS);
+	assert_int_equal(orders[before], 20);
+	assert_false(scheduler.starving);
+}
+
+static void what_nothing_can_leave_for_is_used_where_it_is(void **state)
+{
+	(void)state;
+	lay(20, 1);
+	memset(busy, true, sizeof(busy));
+	/* Something runs: it may end. */
+	assert_int_equal(want(20, 0), SCHEDULER_WAITS);
+	assert_false(there[20]);
+	/* Nothing runs: all wait for each other. */
+	idle = true;
+	scheduler.starving = false;
+	assert_int_equal(want(20, 0), SCHEDULER_RUNS);
+	assert_true(there[20]);
+	assert_false(scheduler.starving);
+	/* There is no host memory. */
+	memset(busy, false, sizeof(busy));
+	memset(there, false, sizeof(there));
+	idle = false;
+	host_free = 0;
+	assert_int_equal(want(20, 0), SCHEDULER_RUNS);
+	assert_true(there[20]);
+	assert_int_equal(n_orders, 0);
+}
+
+static void patience_ends_when_neither_gpu_nor_link_does_anything(void **state)
+{
+	(void)state;
+	lay(20, 1);
+	memset(busy, true, sizeof(busy));
+	assert_int_equal(want(20, 50000000), SCHEDULER_WAITS);
+	/* What the named pieces take on the link, twice: 2 * 8 units * 80 us. */
+	assert_int_equal(want(20, 50000000 + 1280000), SCHEDULER_WAITS);
+	assert_false(scheduler.stalled);
+	n_in = 1;
+	assert_int_equal(want(20, 60000000), SCHEDULER_WAITS);
+	n_in = 0;
+	assert_int_equal(want(20, 50000000 + 1280001), SCHEDULER_GIVEN_UP);
+	assert_true(scheduler.stalled);
+}
+
+static void a_victim_that_the_driver_refuses_is_put_aside(void **state)
+{
+	(void)state;
+	lay(20, 1);
+	refuses = true;
+	assert_int_equal(want(20, 0), SCHEDULER_WAITS);
+	unsigned n = 0;
+	for (uint32_t i = 0; i < PIECES; i++)
+		n += aside[i];
+	assert_int_equal(n, 1);
+	assert_int_equal(n_orders, 0);
+}
+
+static void new_blocks_find_room_or_hear_that_there_is_none(void **state)
+{
+	(void)state;
+	lay(20, 0);
+	assert_true(scheduler_for_new(&scheduler, 16 * MIB));
+	assert_true(n_out > 0);
+	finish(NULL);
+	memset(busy, true, sizeof(busy));
+	assert_true(scheduler_for_new(&scheduler, BUDGET));
+	idle = true;
+	assert_false(scheduler_for_new(&scheduler, BUDGET));
+}
+
+/* ---- ahead ---- */
+
+/* Names the first n pieces in turn, several times, so that the future is known. */
+static void repeat(uint32_t n)
+{
+	for (unsigned t = 0; t < 8; t++)
+		for (uint32_t i = 0; i < n; i++)
+			name(i);
+	assert_true(plan_knows(scheduler.plan));
+}
+
+static void what_is_foreseen_comes_as_far_as_the_limits_go(void **state)
+{
+	(void)state;
+	for (uint32_t i = 0; i < 24; i++)
+		put(i, i < 4 ? PLAN_HOST : PLAN_DEVICE);
+	for (uint32_t i = 4; i < 12; i++)
+		put(i, PLAN_HOST);
+	repeat(24);
+	scheduler_ahead(&scheduler);
+	assert_int_equal(orders[0], 0);
+	assert_true(n_in > 0 && n_in == n_ahead);
+	/* With this much in flight no other begins, and no more than the limit ahead. */
+	assert_true((n_in - 1) * UNITS * PLAN_UNIT < move_limits_under_way(BUDGET, UNITS * PLAN_UNIT));
+	for (unsigned round = 0; round < 20; round++) {
+		finish(NULL);
+		scheduler_ahead(&scheduler);
+	}
+	assert_true(n_ahead * UNITS * PLAN_UNIT <= move_limits_ahead(BUDGET) + UNITS * PLAN_UNIT);
+}
+
+/* ---- gaps ---- */
+
+static void a_gap_fetches_what_was_wished_for_in_order(void **state)
+{
+	unsigned fetched[4], n = 0;
+
+	(void)state;
+	lay(20, 4);
+	for (uint32_t i = 20; i < 24; i++)
+		scheduler_wish(&scheduler, i, plan_now(scheduler.plan));
+	assert_true(scheduler_gap_pays(&scheduler));
+	scheduler_gap_run(&scheduler);
+	finish(NULL);
+	scheduler_gap_end(&scheduler);
+	scheduler_forget_wishes(&scheduler);
+	for (unsigned i = 0; i < n_orders; i++)
+		if (orders[i] < OUT)
+			fetched[n++] = orders[i];
+	assert_int_equal(n, 4);
+	for (uint32_t i = 0; i < 4; i++) {
+		assert_int_equal(fetched[i], 20 + i);
+		assert_int_equal(places[20 + i], PLAN_DEVICE);
+	}
+	assert_int_equal(scheduler.wishes.n, 0);
+	assert_int_equal(n_ahead, 0);
+}
+
+static void a_gap_without_victims_is_not_worth_it(void **state)
+{
+	(void)state;
+	lay(20, 1);
+	assert_false(scheduler_gap_pays(&scheduler));
+	memset(busy, true, sizeof(busy));
+	scheduler_wish(&scheduler, 20, plan_now(scheduler.plan));
+	assert_false(scheduler_gap_pays(&scheduler));
+	/* Even so it ends, and the plan learns that the piece is still on the host. */
+	scheduler_gap_run(&scheduler);
+	scheduler_gap_end(&scheduler);
+	scheduler_forget_wishes(&scheduler);
+	assert_int_equal(n_orders, 0);
+	assert_int_equal(plan_units(scheduler.plan, PLAN_HOST), UNITS);
+	assert_int_equal(plan_units(scheduler.plan, PLAN_MOVING), 0);
+}
+
+static void victims_refused_in_a_gap_may_be_chosen_in_the_next(void **state)
+{
+	(void)state;
+	lay(20, 1);
+	refuses = true;
+	scheduler_wish(&scheduler, 20, plan_now(scheduler.plan));
+	scheduler_gap_run(&scheduler);
+	assert_int_equal(scheduler.n_refused, 20);
+	assert_int_equal(plan_units(scheduler.plan, PLAN_DEVICE), 0);
+	scheduler_gap_end(&scheduler);
+	scheduler_forget_wishes(&scheduler);
+	assert_int_equal(plan_units(scheduler.plan, PLAN_DEVICE), 20 * UNITS);
+}
+
+static void a_gap_for_a_new_block_makes_room_for_more(void **state)
+{
+	(void)state;
+	lay(20, 0);
+	assert_true(scheduler_gap_pays_for_new(&scheduler));
+	scheduler_gap_run_for_new(&scheduler, 16 * MIB);
+	assert_true(device_free() >= 16 * MIB + move_limits_ahead(BUDGET));
+	assert_true(device_free() < 16 * MIB + move_limits_ahead(BUDGET) + UNITS * PLAN_UNIT);
+	assert_int_equal(n_out, 0);
+	memset(busy, true, sizeof(busy));
+	unsigned before = n_orders;
+	scheduler_gap_run_for_new(&scheduler, BUDGET);
+	assert_int_equal(n_orders, before);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+	    TEST(a_piece_comes_and_room_is_made_behind_it),
+	    TEST(without_room_an_eviction_comes_first),
+	    TEST(what_nothing_can_leave_for_is_used_where_it_is),
+	    TEST(patience_ends_when_neither_gpu_nor_link_does_anything),
+	    TEST(a_victim_that_the_driver_refuses_is_put_aside),
+	    TEST(new_blocks_find_room_or_hear_that_there_is_none),
+	    TEST(what_is_foreseen_comes_as_far_as_the_limits_go),
+	    TEST(a_gap_fetches_what_was_wished_for_in_order),
+	    TEST(a_gap_without_victims_is_not_worth_it),
+	    TEST(victims_refused_in_a_gap_may_be_chosen_in_the_next),
+	    TEST(a_gap_for_a_new_block_makes_room_for_more),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
