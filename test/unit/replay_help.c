@@ -60,7 +60,7 @@ void cycle(unsigned n, uint64_t bytes, unsigned times)
 
 struct run_result run(enum policy_spill mode, uint64_t budget, uint64_t host, double launch_us)
 {
-	struct job_setting setting = {.budget = budget};
+	struct job_setting setting = {.budget = budget, .fast = mode == POLICY_SPILL_FAST};
 	struct run_setting how = {.mode = mode, .budget = budget, .host_budget = host, .costs = run_costs_default()};
 	struct run_result result;
 

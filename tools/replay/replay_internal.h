@@ -2,8 +2,7 @@
  * replay_internal.h: the state of a simulated run, shared by the files that simulate it:
  *
  *   replay_program.c  the program, the GPU, allocations; the counts
- *   replay_move.c     the mover's work in `fast` mode, as in schedule.c and migrate.c
- *   replay_gap.c      the mover's work in `exact` mode, as in quiesce.c
+ *   replay_move.c     the mover's work: the library's scheduler (shim/plan/scheduler.h) with simulated copies
  *   replay_run.c      the main loop
  *
  * Times are microseconds since the beginning. Only the mover changes where pieces are, and only at certain moments. So
@@ -14,13 +13,9 @@
 
 #include "tools/replay/replay_run.h"
 
-#include "shim/plan/plan.h"
+#include "shim/plan/scheduler.h"
 
-/* Must equal MOVES of shim/mover/link.h. */
-#define MOVES         24
-#define MOVES_AT_ONCE 8
-#define WISHES        1024
-#define SIZES         129 /* lengths of pieces are below it, except for a piece of another length */
+#define SIZES 129 /* lengths of pieces are below it, except for a piece of another length */
 
 struct moving {
 	uint32_t piece;
@@ -38,6 +33,7 @@ struct lane {
 struct spot {
 	uint8_t where;
 	bool rests;  /* on the host and not mapped yet (deferred map) */
+	bool comes;  /* the waiting submission is to find it on the device */
 	bool stays;  /* not movable */
 	bool doomed; /* freed while it was being moved */
 };
@@ -48,10 +44,14 @@ struct run {
 	const struct run_costs *costs;
 	struct run_result *result;
 	struct plan *plan;
-	double now; /* the mover's time */
+	struct scheduler scheduler;
+	double now;        /* the mover's time */
+	double progressed; /* when the mover last saw that the GPU has completed a submission */
+	double asked_at;   /* when the waiting submission began to wait */
 
 	struct spot *spots;            /* by piece */
 	uint64_t *last;                /* by block: the last submission that named a piece of it, from 1 */
+	uint64_t *used;                /* by block: the last of them that the GPU has or has had */
 	uint64_t device_units, in_use; /* the budget without memory outside the heap; the part of it in use */
 	uint64_t host_units, on_host;
 	uint64_t outside;     /* bytes */
@@ -71,21 +71,18 @@ struct run {
 	size_t heard;   /* events before this one are known to the plan */
 	size_t tried;   /* events before this one were tried: the mover may learn of them */
 	bool failed;
-	bool starving;     /* the program waits for memory that is not free yet */
-	bool stalled;      /* the program does not wait again until the GPU makes progress */
 	uint64_t begun_at; /* number of submissions when counting began */
 	double begin_us;
 	bool counts;
 
-	/* State of `exact` mode, whose moves happen while the device is quiesced. */
+	/* In `exact` mode, whose moves happen while the device is quiesced. */
 	uint32_t *maps; /* evicted pieces that must still be mapped, in a ring */
 	unsigned n_maps, map_head;
-	uint32_t wishes[WISHES];
-	uint64_t wish_when[WISHES];
-	unsigned n_wishes, next_wish, early;
-	uint64_t wish_units;
-	uint32_t refused[64];
-	unsigned n_refused;
+
+	uint32_t *named; /* scratch: the pieces of one submission */
+	uint32_t *aside; /* pieces that the plan must not choose until the GPU makes progress */
+	unsigned n_aside;
+	uint64_t seen; /* `done` when the mover last looked */
 };
 
 static inline bool run_moves(const struct run *run)
@@ -104,7 +101,6 @@ void run_catch_up(struct run *run);
 /* Returns the time of the next event that happens without the mover; 1e300 if there is none. */
 double run_next(const struct run *run);
 void run_place(struct run *run, uint32_t piece, enum plan_place where);
-bool run_is_busy(void *run, uint32_t piece);
 const struct job_event *run_waiter(const struct run *run);
 void run_answer(struct run *run);
 void run_note_peaks(struct run *run);
@@ -115,25 +111,9 @@ void run_note_peaks(struct run *run);
 bool run_take_device(struct run *run, uint32_t units);
 
 /* ---- replay_move.c ---- */
-void move_begin_in(struct run *run, uint32_t piece, bool gap);
-void move_begin_out(struct run *run, uint32_t piece, bool gap);
-/* Returns whether a move of the piece could begin: whether there is room for it on the device (in) or on the host. */
-bool move_has_room(const struct run *run, uint32_t piece, bool in);
-/* While the device is quiesced: unmaps a piece on the host, if it is mapped. */
-void move_unmap_host(struct run *run, uint32_t piece);
-/* Handles copies that have ended. Returns whether there were any. */
-bool move_see(struct run *run, bool gap);
-void move_arrive(struct run *run, uint32_t piece, enum plan_place where);
-/* Does everything that the mover does at one moment. Returns whether it did anything. */
+void move_init(struct run *run);
+/* Do everything that the mover does at one moment, in `fast` and in `exact`. Return whether there was anything to do. */
 bool move_round(struct run *run);
-/* Lets a waiting program go on, because the GPU makes no progress and no copy is under way. */
-void move_give_up(struct run *run);
-uint64_t move_free(const struct run *run); /* units */
-uint64_t move_ahead_units(const struct run *run);
-/* Passes new submissions to the plan. */
-void move_listen(struct run *run);
-
-/* ---- replay_gap.c ---- */
 bool gap_round(struct run *run);
 
 #endif

@@ -1,59 +1,51 @@
 /*
- * Simulates the mover as far as it takes time: shim/mover/schedule.c and migrate.c with the driver's calls replaced by
- * their durations. In `fast` mode an evicted piece is unmapped and copied, and stays unmapped on the host; a fetched
- * piece is copied and mapped. The mover is one thread: it does one thing after the other, while the links continue.
+ * Simulates the mover as far as it takes time. The library's scheduler decides; here the driver's calls that carry its
+ * decisions out are replaced by their durations. In `fast` mode an evicted piece is unmapped and copied, and stays
+ * unmapped on the host; a fetched piece is copied and mapped. In `exact` mode the device is quiesced when a submission
+ * waits: the GPU finishes what it has, then everything is copied and mapped while nothing runs. The mover is one thread:
+ * it does one thing after the other, while the links continue.
  */
 #include "tools/replay/replay_internal.h"
-
-#include "shim/plan/move_limits.h"
-
-#include <string.h>
 
 /* Duration, in us, of reading a submission: reading a record and informing the plan. */
 #define HEAR_US 0.7
 /* Maximum number of names of one submission that are remembered (predict.h). */
-#define HEARD_MOST  16384
-#define PATIENCE_US 50e3
+#define HEARD_MOST 16384
 
-static uint64_t move_reserve(const struct run *run)
-{
-	return move_limits_reserve(run->device_units * JOB_UNIT, run->job->most_units * JOB_UNIT) / JOB_UNIT;
-}
-
-uint64_t move_ahead_units(const struct run *run)
-{
-	return move_limits_ahead(run->device_units * JOB_UNIT) / JOB_UNIT;
-}
-
-uint64_t move_free(const struct run *run)
+static uint64_t move_free(const struct run *run)
 {
 	uint64_t taken = run->in_use + (run->outside + JOB_UNIT - 1) / JOB_UNIT;
 
 	return taken < run->device_units ? run->device_units - taken : 0;
 }
 
-void move_listen(struct run *run)
+/* Puts the pieces that a submission names into run->named. Returns their number. */
+static unsigned move_names(struct run *run, const struct job_event *event)
 {
-	uint32_t pieces[HEARD_MOST];
+	for (uint32_t i = 0; i < event->n; i++)
+		run->named[i] = run->job->named[event->from + i].piece;
+	return event->n;
+}
 
+/* Passes new submissions to the plan. */
+static void move_listen(struct run *run)
+{
 	for (; run->heard < run->tried; run->heard++) {
 		const struct job_event *event = &run->job->events[run->heard];
-		uint32_t n = event->n < HEARD_MOST ? event->n : HEARD_MOST;
 
-		if (event->kind != JOB_LAUNCH || !n)
+		if (event->kind != JOB_LAUNCH || !event->n)
 			continue;
-		for (uint32_t i = 0; i < n; i++)
-			pieces[i] = run->job->named[event->from + i].piece;
-		plan_note(run->plan, event->function, pieces, n);
+		unsigned n = move_names(run, event);
+		plan_note(run->plan, event->function, run->named, n < HEARD_MOST ? n : HEARD_MOST);
 		run->now += HEAR_US;
 	}
 }
 
-bool move_has_room(const struct run *run, uint32_t piece, bool in)
+static double move_rate(const struct run *run)
 {
-	uint32_t units = run->job->units[piece];
+	double share = run->setting->mode == POLICY_SPILL_FAST ? run->costs->fast_share : run->costs->share;
 
-	return in ? move_free(run) >= units : run->on_host + units <= run->host_units;
+	return run->costs->gb_per_s * share * 1e3; /* bytes per us */
 }
 
 static void move_start(struct run *run, struct lane *lane, uint32_t piece, double more_us)
@@ -61,9 +53,7 @@ static void move_start(struct run *run, struct lane *lane, uint32_t piece, doubl
 	double bytes = (double)(run->job->units[piece] * JOB_UNIT);
 	double begin = lane->free > run->now ? lane->free : run->now;
 
-	double share = run->setting->mode == POLICY_SPILL_FAST ? run->costs->fast_share : run->costs->share;
-
-	lane->free = begin + bytes / (run->costs->gb_per_s * share * 1e3) + more_us;
+	lane->free = begin + bytes / move_rate(run) + more_us;
 	lane->at[(lane->head + lane->n++) % MOVES] = (struct moving){piece, lane->free};
 	lane->units += run->job->units[piece];
 	run_place(run, piece, PLAN_MOVING);
@@ -82,7 +72,7 @@ static void map_device(struct run *run, bool gap)
 		run->out.free += run->costs->pause_us;
 }
 
-void move_unmap_host(struct run *run, uint32_t piece)
+static void move_unmap_host(struct run *run, uint32_t piece)
 {
 	bool busy = run->in.n && run->in.free > run->now;
 	struct run_map_cost cost = busy ? run->costs->unmap_host_busy : run->costs->unmap_host;
@@ -92,7 +82,7 @@ void move_unmap_host(struct run *run, uint32_t piece)
 	run->spots[piece].rests = true;
 }
 
-void move_begin_in(struct run *run, uint32_t piece, bool gap)
+static void move_begin_in(struct run *run, uint32_t piece, bool gap)
 {
 	struct spot *spot = &run->spots[piece];
 	uint32_t units = run->job->units[piece];
@@ -115,7 +105,7 @@ void move_begin_in(struct run *run, uint32_t piece, bool gap)
 	}
 }
 
-void move_begin_out(struct run *run, uint32_t piece, bool gap)
+static void move_begin_out(struct run *run, uint32_t piece, bool gap)
 {
 	uint32_t units = run->job->units[piece];
 
@@ -129,7 +119,7 @@ void move_begin_out(struct run *run, uint32_t piece, bool gap)
 }
 
 /* The piece has arrived. If it was freed on the way, it disappears. */
-void move_arrive(struct run *run, uint32_t piece, enum plan_place where)
+static void move_arrive(struct run *run, uint32_t piece, enum plan_place where)
 {
 	struct spot *spot = &run->spots[piece];
 	uint32_t units = run->job->units[piece];
@@ -169,7 +159,37 @@ static bool has_ended(const struct run *run, const struct lane *lane)
 	return lane->n && lane->at[lane->head].end <= run->now;
 }
 
-bool move_see(struct run *run, bool gap)
+/* In a gap: the piece, which is on the host, must still be mapped. */
+static void maps_add(struct run *run, uint32_t piece)
+{
+	run->maps[(run->map_head + run->n_maps++) % (run->job->n_pieces + 1)] = piece;
+}
+
+static void map_host(struct run *run, uint32_t piece)
+{
+	bool busy = run->in.n || run->out.n;
+
+	run->spots[piece].rests = false;
+	run->now += run_map_us(run, busy ? run->costs->map_host_busy : run->costs->map_host, piece);
+}
+
+/* In a gap: maps evicted pieces, in the order of their evictions. */
+static bool map_rest(struct run *run)
+{
+	if (!run->n_maps)
+		return false;
+	uint32_t piece = run->maps[run->map_head];
+
+	run->map_head = (run->map_head + 1) % (run->job->n_pieces + 1);
+	run->n_maps--;
+	/* The piece may have been fetched again meanwhile. */
+	if (run->spots[piece].rests)
+		map_host(run, piece);
+	return true;
+}
+
+/* Handles copies that have ended. Returns whether there were any. */
+static bool move_see(struct run *run, bool gap)
 {
 	bool any = false;
 
@@ -178,9 +198,8 @@ bool move_see(struct run *run, bool gap)
 
 		run->now += gap ? run->costs->unmap_us : 0;
 		move_arrive(run, piece, PLAN_HOST);
-		if (gap && run->spots[piece].where == PLAN_HOST) {
-			run->maps[(run->map_head + run->n_maps++) % (run->job->n_pieces + 1)] = piece;
-		}
+		if (gap && run->spots[piece].where == PLAN_HOST)
+			maps_add(run, piece);
 	}
 	for (; has_ended(run, &run->in); any = true) {
 		uint32_t piece = take_ended(run, &run->in);
@@ -192,141 +211,236 @@ bool move_see(struct run *run, bool gap)
 	return any;
 }
 
-/* ---- choosing ---- */
+/* ---- what the scheduler asks for ---- */
 
-static bool may_begin(const struct run *run, const struct lane *lane)
+static struct scheduler_lane lane_of(const struct run *run, const struct lane *lane)
 {
-	uint64_t most = move_limits_under_way(run->device_units * JOB_UNIT, run->job->most_units * JOB_UNIT);
-
-	return !lane->n || (lane->n < MOVES && lane->units * JOB_UNIT < most);
+	return (struct scheduler_lane){.n = lane->n,
+				       .bytes = lane->units * JOB_UNIT,
+				       .unit_ns = (uint64_t)((double)JOB_UNIT / move_rate(run) * 1e3)};
 }
 
-static bool cannot_leave(void *argument, uint32_t piece)
+static void hand_look(void *hand, struct scheduler_view *ret_view)
 {
-	const struct run *run = argument;
+	const struct run *run = hand;
+
+	*ret_view = (struct scheduler_view){.budget = run->device_units * JOB_UNIT,
+					    .largest = run->job->most_units * JOB_UNIT,
+					    .free = move_free(run) * JOB_UNIT,
+					    .in = lane_of(run, &run->in),
+					    .out = lane_of(run, &run->out)};
+}
+
+static uint32_t hand_units(void *hand, uint32_t piece)
+{
+	const struct run *run = hand;
+
+	return run->job->units[piece];
+}
+
+static enum plan_place hand_where(void *hand, uint32_t piece)
+{
+	const struct run *run = hand;
+
+	return run->spots[piece].stays ? PLAN_PINNED : (enum plan_place)run->spots[piece].where;
+}
+
+static enum migrate_answer hand_fetch(void *hand, uint32_t piece, bool ahead, bool gap)
+{
+	struct run *run = hand;
+
+	(void)ahead;
+	if (!gap && !run->spots[piece].rests && run->used[run->job->block_of[piece]] > run->done)
+		return MIGRATE_BUSY;
+	if (run->in.n == MOVES || move_free(run) < run->job->units[piece])
+		return MIGRATE_NO_ROOM;
+	move_begin_in(run, piece, gap);
+	return MIGRATE_BEGUN;
+}
+
+static enum migrate_answer hand_evict(void *hand, uint32_t piece, bool gap)
+{
+	struct run *run = hand;
+
+	if (run->out.n == MOVES || run->on_host + run->job->units[piece] > run->host_units)
+		return MIGRATE_NO_ROOM;
+	move_begin_out(run, piece, gap);
+	return MIGRATE_BEGUN;
+}
+
+static bool hand_is_idle(void *hand)
+{
+	const struct run *run = hand;
+
+	return run->done == run->submitted;
+}
+
+static void hand_put_aside(void *hand, uint32_t piece)
+{
+	struct run *run = hand;
+
+	if (run->n_aside > run->job->n_pieces)
+		return;
+	run->aside[run->n_aside++] = piece;
+	plan_set(run->plan, piece, run->job->units[piece], PLAN_PINNED);
+}
+
+static void hand_use_there(void *hand, uint32_t piece)
+{
+	struct run *run = hand;
+
+	run->spots[piece].comes = false;
+}
+
+static void hand_tell_plan(void *hand, uint32_t piece)
+{
+	struct run *run = hand;
+
+	run_place(run, piece, (enum plan_place)run->spots[piece].where);
+}
+
+/* Blocks named by the waiting submission stay in place. */
+static bool hand_is_in_use(void *hand, uint32_t piece)
+{
+	const struct run *run = hand;
 	const struct job_event *waiter = run_waiter(run);
 
-	if (run_is_busy(argument, piece))
-		return true;
-	/* The blocks of a waiting submission must not be evicted. */
 	for (uint32_t i = 0; waiter && i < waiter->n; i++)
 		if (run->job->block_of[run->job->named[waiter->from + i].piece] == run->job->block_of[piece])
 			return true;
 	return false;
 }
 
-static enum plan_answer make_room(struct run *run, uint64_t when, uint32_t units, uint64_t wanted)
+static bool hand_is_busy(void *hand, uint32_t piece)
 {
-	enum plan_answer answer = PLAN_FOUND;
-	uint32_t victim;
+	const struct run *run = hand;
 
-	while (answer == PLAN_FOUND && may_begin(run, &run->out) && move_free(run) + run->out.units < wanted) {
-		answer = plan_victim(run->plan, when, units, cannot_leave, run, &victim);
-		if (answer != PLAN_FOUND)
-			break;
-		if (!move_has_room(run, victim, false))
-			answer = PLAN_NONE;
-		else
-			move_begin_out(run, victim, false);
-	}
-	return run->out.n ? PLAN_FOUND : answer;
+	return run->last[run->job->block_of[piece]] > run->done || hand_is_in_use(hand, piece);
 }
 
-/* Returns true if the fetch has begun; otherwise *ret_room says whether there may be room soon. */
-static bool bring_in(struct run *run, uint32_t piece, uint64_t when, enum plan_answer *ret_room)
+static bool hand_is_dead(void *hand)
 {
-	uint32_t units = run->job->units[piece];
-
-	if (move_has_room(run, piece, true)) {
-		move_begin_in(run, piece, false);
-		make_room(run, when, units, move_reserve(run));
-		return true;
-	}
-	*ret_room = make_room(run, when, units, move_reserve(run) + units);
+	(void)hand;
 	return false;
 }
 
-/* Maps unmapped pieces of a block in addition to the wanted ones. */
-static void map_rests(struct run *run, const struct job_event *waiter)
+static void hand_leave(void *hand)
+{
+	(void)hand;
+}
+
+static bool hand_finish(void *hand)
+{
+	return move_see(hand, true) || map_rest(hand);
+}
+
+static bool hand_unmap_early(void *hand, uint32_t piece)
+{
+	move_unmap_host(hand, piece);
+	return true;
+}
+
+static void hand_nap(void *hand)
+{
+	struct run *run = hand;
+	double next = 1e300;
+
+	if (run->in.n)
+		next = run->in.at[run->in.head].end;
+	if (run->out.n && run->out.at[run->out.head].end < next)
+		next = run->out.at[run->out.head].end;
+	if (next != 1e300)
+		run->now = (next > run->now ? next : run->now) + run->costs->look_us;
+}
+
+void move_init(struct run *run)
+{
+	static const struct scheduler_ops ops = {
+	    .look = hand_look,
+	    .units = hand_units,
+	    .where = hand_where,
+	    .fetch = hand_fetch,
+	    .evict = hand_evict,
+	    .is_idle = hand_is_idle,
+	    .put_aside = hand_put_aside,
+	    .use_there = hand_use_there,
+	    .tell_plan = hand_tell_plan,
+	    .is_busy = hand_is_busy,
+	    .is_in_use = hand_is_in_use,
+	    .is_dead = hand_is_dead,
+	    .leave = hand_leave,
+	    .finish = hand_finish,
+	    .unmap_early = hand_unmap_early,
+	    .nap = hand_nap,
+	};
+
+	run->scheduler.ops = &ops;
+	run->scheduler.hand = run;
+	run->scheduler.plan = run->plan;
+}
+
+/* ---- beside kernels ---- */
+
+static void see_progress(struct run *run)
+{
+	if (run->done == run->seen)
+		return;
+	run->seen = run->done;
+	run->progressed = run->now;
+	run->scheduler.stalled = false;
+	while (run->n_aside)
+		hand_tell_plan(run, run->aside[--run->n_aside]);
+}
+
+/* Maps what is unmapped of the submission's blocks, but not what is about to be fetched. */
+static void map_blocks_of(struct run *run, const struct job_event *waiter)
 {
 	for (uint32_t i = 0; i < waiter->n; i++) {
 		uint32_t named = run->job->named[waiter->from + i].piece, block = run->job->block_of[named];
 
 		for (int side = -1; side <= 1; side += 2)
-			for (uint32_t piece = named + (uint32_t)side;
+			for (uint32_t piece = side < 0 ? named : named + 1;
 			     piece < run->job->n_pieces && run->job->block_of[piece] == block;
 			     piece += (uint32_t)side) {
 				struct spot *spot = &run->spots[piece];
 
-				if (spot->where != PLAN_HOST || !spot->rests)
+				if (spot->where != PLAN_HOST || !spot->rests || spot->comes)
 					continue;
-				spot->rests = false;
-				run->now += run_map_us(run, run->costs->map_host, piece);
+				map_host(run, piece);
 			}
 	}
 }
 
-/* Fetches what the waiting submission needs. Returns whether it should go on waiting. */
-static bool move_want(struct run *run, const struct job_event *waiter)
-{
-	bool missing = false;
-
-	for (uint32_t i = 0; i < waiter->n; i++) {
-		uint32_t piece = run->job->named[waiter->from + i].piece;
-		enum plan_answer room = PLAN_NONE;
-
-		if (run->spots[piece].where == PLAN_MOVING) {
-			missing = true;
-		} else if (run->spots[piece].where == PLAN_HOST && !run->spots[piece].stays) {
-			bool comes = run->in.n == MOVES || bring_in(run, piece, plan_now(run->plan), &room);
-
-			run->starving |= !comes && room != PLAN_NONE;
-			missing |= comes || room != PLAN_NONE;
-		}
-	}
-	return missing;
-}
-
+/* Returns whether anything was done. */
 static bool see_to_waiter(struct run *run)
 {
 	const struct job_event *waiter = run_waiter(run);
-	double before = run->now;
+	double before = run->now, since = run->asked_at > run->progressed ? run->asked_at : run->progressed;
+	enum scheduler_wait answer = SCHEDULER_GIVEN_UP;
 
-	run->starving = false;
+	run->scheduler.starving = false;
 	if (!waiter)
 		return false;
-	if (!run->stalled && move_want(run, waiter))
+	unsigned n = move_names(run, waiter);
+	for (unsigned i = 0; i < n; i++)
+		run->spots[run->named[i]].comes = !run->scheduler.stalled;
+	if (!run->scheduler.stalled)
+		answer = scheduler_wait(&run->scheduler, run->named, n, (uint64_t)((before - since) * 1e3));
+	for (unsigned i = 0; i < n && answer == SCHEDULER_GIVEN_UP; i++)
+		run->spots[run->named[i]].comes = false;
+	map_blocks_of(run, waiter);
+	if (answer == SCHEDULER_WAITS)
 		return run->now != before;
-	map_rests(run, waiter);
 	run_answer(run);
 	return true;
 }
 
-static bool look_ahead(struct run *run)
-{
-	bool any = false;
-	uint32_t piece;
-	uint64_t when;
-
-	for (unsigned tries = 0; !run->starving && !run->stalled && tries < 64 && may_begin(run, &run->in); tries++) {
-		enum plan_answer room;
-		uint64_t before = run->out.n;
-
-		if (!plan_fetch(run->plan, move_ahead_units(run), &piece, &when))
-			break;
-		if (!bring_in(run, piece, when, &room))
-			return any || run->out.n != before;
-		any = true;
-	}
-	return any;
-}
-
-/* As schedule_for_new() of the library. Returns whether anything changed. */
+/* An allocation waits for room. Returns whether it goes on. */
 static bool see_to_new(struct run *run)
 {
-	enum plan_answer room = make_room(run, plan_now(run->plan), 0, move_reserve(run) + run->room);
+	bool hopeful = !run->scheduler.stalled && scheduler_for_new(&run->scheduler, run->room * JOB_UNIT);
 
-	if (move_free(run) < run->room && (run->out.n || (room != PLAN_NONE && run->done < run->submitted)))
+	if (hopeful && move_free(run) < run->room)
 		return false;
 	run->room = 0;
 	run->room_made = true;
@@ -334,15 +448,19 @@ static bool see_to_new(struct run *run)
 	return true;
 }
 
-void move_give_up(struct run *run)
+static bool look_ahead(struct run *run)
 {
-	run->now += PATIENCE_US;
-	run->stalled = true;
+	double before = run->now;
+
+	if (!run->scheduler.stalled)
+		scheduler_ahead(&run->scheduler);
+	return run->now != before;
 }
 
 bool move_round(struct run *run)
 {
 	move_listen(run);
+	see_progress(run);
 	bool any = move_see(run, false);
 
 	if (any)
@@ -350,4 +468,69 @@ bool move_round(struct run *run)
 	any |= see_to_waiter(run);
 	any |= run->room ? see_to_new(run) : look_ahead(run);
 	return any;
+}
+
+/* ---- in gaps ---- */
+
+static void gap_begin(struct run *run)
+{
+	double idle = run->finish[run->submitted];
+
+	run->now = (idle > run->now ? idle : run->now) + run->costs->gap_us;
+	run->done = run->submitted;
+	run->result->gaps += run->counts;
+}
+
+static void gap_end(struct run *run)
+{
+	const struct wishes *wishes = &run->scheduler.wishes;
+
+	while (run->in.n || run->out.n)
+		if (!hand_finish(run))
+			hand_nap(run);
+	/* Pieces that were unmapped and not fetched are mapped again. */
+	for (unsigned i = 0; i < wishes->early; i++)
+		if (run->spots[wishes->at[i].piece].where == PLAN_HOST && run->spots[wishes->at[i].piece].rests)
+			maps_add(run, wishes->at[i].piece);
+	while (map_rest(run))
+		;
+	scheduler_gap_end(&run->scheduler);
+}
+
+static void gap_for_new(struct run *run)
+{
+	if (scheduler_gap_pays_for_new(&run->scheduler)) {
+		gap_begin(run);
+		scheduler_gap_run_for_new(&run->scheduler, run->room * JOB_UNIT);
+		gap_end(run);
+		run->cpu = run->now;
+	}
+	run->room = 0;
+	run->room_made = true;
+}
+
+bool gap_round(struct run *run)
+{
+	const struct job_event *waiter;
+
+	move_listen(run);
+	if (run->room) {
+		gap_for_new(run);
+		return true;
+	}
+	waiter = run_waiter(run);
+	if (!waiter)
+		return false;
+	for (unsigned i = 0, n = move_names(run, waiter); i < n; i++)
+		if (hand_where(run, run->named[i]) == PLAN_HOST)
+			scheduler_wish(&run->scheduler, run->named[i], plan_now(run->plan));
+	scheduler_wish_ahead(&run->scheduler);
+	if (scheduler_gap_pays(&run->scheduler)) {
+		gap_begin(run);
+		scheduler_gap_run(&run->scheduler);
+		gap_end(run);
+	}
+	scheduler_forget_wishes(&run->scheduler);
+	run_answer(run);
+	return true;
 }

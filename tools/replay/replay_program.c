@@ -19,13 +19,6 @@ void run_place(struct run *run, uint32_t piece, enum plan_place where)
 			 run->spots[piece].stays && where != PLAN_GONE ? PLAN_PINNED : where);
 }
 
-bool run_is_busy(void *argument, uint32_t piece)
-{
-	const struct run *run = argument;
-
-	return run->last[run->job->block_of[piece]] > run->done;
-}
-
 const struct job_event *run_waiter(const struct run *run)
 {
 	return run->asked && !run->answered ? &run->job->events[run->next] : NULL;
@@ -191,6 +184,9 @@ static double over_link(const struct run *run, const struct job_event *event)
 static void program_submit(struct run *run, const struct job_event *event)
 {
 	uint64_t number = ++run->submitted;
+
+	for (uint32_t i = 0; i < event->n; i++)
+		run->used[run->job->block_of[run->job->named[event->from + i].piece]] = number;
 	double start = run->finish[number - 1] > run->cpu ? run->finish[number - 1] : run->cpu;
 	double bytes = over_link(run, event);
 
@@ -263,6 +259,7 @@ static bool program_step(struct run *run)
 	}
 	/* A submission that has asked the mover waits for the answer. */
 	if (run_moves(run) && !run->answered && (run->asked || !is_in(run, event))) {
+		run->asked_at = run->asked ? run->asked_at : run->now;
 		run->asked = true;
 		return false;
 	}
@@ -276,7 +273,6 @@ void run_catch_up(struct run *run)
 		;
 	while (run->done < run->submitted && run->finish[run->done + 1] <= run->now) {
 		run->done++;
-		run->stalled = false;
 	}
 }
 

@@ -5,6 +5,8 @@
 
 #include <stdlib.h>
 
+#define PATIENCE_US 50e3
+
 struct run_costs run_costs_default(void)
 {
 	return (struct run_costs){
@@ -55,8 +57,9 @@ static void run_moving(struct run *run)
 		 */
 		if (next == 1e300 && run->now > before)
 			continue;
+		/* A program that waits in vain goes on when the scheduler has lost patience. */
 		if (next == 1e300 && run_waiter(run)) {
-			move_give_up(run);
+			run->now += PATIENCE_US;
 			continue;
 		}
 		if (next == 1e300) {
@@ -94,8 +97,11 @@ void run_job(const struct job *job, const struct run_setting *setting, struct ru
 	    .result = ret_result,
 	    .spots = calloc((size_t)job->n_pieces + 1, sizeof(*run.spots)),
 	    .last = calloc((size_t)job->n_lives + 1, sizeof(*run.last)),
+	    .used = calloc((size_t)job->n_lives + 1, sizeof(*run.used)),
 	    .finish = calloc(job->n_launches + 1, sizeof(*run.finish)),
 	    .maps = calloc((size_t)job->n_pieces + 1, sizeof(*run.maps)),
+	    .named = calloc((size_t)job->n_pieces + 1, sizeof(*run.named)),
+	    .aside = calloc((size_t)job->n_pieces + 1, sizeof(*run.aside)),
 	    .device_units = setting->budget / JOB_UNIT,
 	    .host_units = setting->host_budget / JOB_UNIT,
 	    .unmade = setting->budget / JOB_UNIT,
@@ -104,9 +110,11 @@ void run_job(const struct job *job, const struct run_setting *setting, struct ru
 	*ret_result = (struct run_result){0};
 	if (run_moves(&run))
 		run.plan = plan_new(setting->mode == POLICY_SPILL_EXACT ? PLAN_IN_GAPS : PLAN_BESIDE_KERNELS);
-	if (!run.spots || !run.last || !run.finish || !run.maps || (run_moves(&run) && !run.plan)) {
+	if (!run.spots || !run.last || !run.finish || !run.maps || !run.named || !run.aside || !run.used ||
+	    (run_moves(&run) && !run.plan)) {
 		ret_result->end = RUN_BROKEN;
 	} else {
+		move_init(&run);
 		run.counts = setting->steps.from == 0;
 		if (run_moves(&run))
 			run_moving(&run);
@@ -119,4 +127,7 @@ void run_job(const struct job *job, const struct run_setting *setting, struct ru
 	free(run.last);
 	free(run.finish);
 	free(run.maps);
+	free(run.named);
+	free(run.aside);
+	free(run.used);
 }

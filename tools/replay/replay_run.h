@@ -1,11 +1,10 @@
 /*
- * replay_run.h: runs a job through the library's own planner (shim/plan/plan.h) with a simulated clock, GPU and link.
- * The same job and setting give the same result.
+ * replay_run.h: runs a job through the library's own scheduler and plan (shim/plan/scheduler.h) with a simulated clock,
+ * GPU and link. The same job and setting give the same result.
  *
- * The simulation follows the work of the engine (shim/mover/mover.c): one thread reads new submissions, handles copies
- * that have ended, fetches first what submissions wait for and then what is predicted, and evicts to make room. There
- * are two links, one each way; a GPU that runs submissions in order, all with the same duration; and a program that
- * submits faster than the GPU runs.
+ * The simulation follows the loop of the mover (shim/mover/mover.c): one thread reads new submissions, handles copies
+ * that have ended, and asks the scheduler. There are two links, one each way; a GPU that runs submissions in order, all
+ * with the same duration; and a program that submits faster than the GPU runs.
  */
 #ifndef TOOLS_REPLAY_RUN_H
 #define TOOLS_REPLAY_RUN_H
@@ -35,7 +34,7 @@ struct run_costs {
 	double pause_us;  /* M: the time that the link to the host loses by such a mapping */
 	double remake_us; /* M: outside a gap: memory of another length: unmap, release, create, map */
 	struct run_map_cost map_host;        /* M: mapping host memory ... */
-	struct run_map_cost map_host_busy;   /* M: ... while the device is quiesced, beside copies */
+	struct run_map_cost map_host_busy;   /* M: ... beside copies */
 	struct run_map_cost unmap_host;      /* M: unmapping host memory ... */
 	struct run_map_cost unmap_host_busy; /* M: ... beside copies to the device */
 	double breath_us;    /* M: while quiesced: the time that the link to the host loses for each 16 MiB */
