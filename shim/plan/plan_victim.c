@@ -3,7 +3,7 @@
  *
  * Victims: if a piece is fetched long before its use at the cost of one that is used only a little later, both move
  * twice, although other pieces would become free in between. So a victim's next use must be twice as far away as that
- * of the piece it makes room for. Looking far ahead then costs hardly any traffic (plan_bench); without this rule it
+ * of the piece it makes room for. Looking far ahead then costs hardly any traffic; without this rule it
  * costs up to a fifth. pieces.h describes how victims are found.
  */
 #include "shim/plan/plan_internal.h"

@@ -192,8 +192,10 @@ static void program_submit(struct run *run, const struct job_event *event)
 
 	run->finish[number] =
 	    start + run->costs->launch_us + bytes * run->costs->still_factor / (run->costs->gb_per_s * 1e3);
-	if (run->counts)
+	if (run->counts) {
 		run->result->bytes_link += bytes;
+		run->result->foreseen += run->plan && plan_knows(run->plan);
+	}
 	run->cpu += run->costs->submit_us;
 	run->asked = run->answered = false;
 	run->next++;

@@ -86,6 +86,7 @@ static void run_finish(struct run *run)
 	result->moves_out /= n;
 	result->gaps /= n;
 	result->remade /= n;
+	result->foreseen /= n;
 }
 
 void run_job(const struct job *job, const struct run_setting *setting, struct run_result *ret_result)

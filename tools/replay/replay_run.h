@@ -72,6 +72,7 @@ struct run_result {
 	double bytes_link;                        /* read or written by kernels over the link, per step */
 	double step_ms;                           /* 0: there is no duration */
 	double moves_in, moves_out, gaps, remade; /* per step */
+	double foreseen;                          /* per step: submissions after which the future was known */
 	bool stays;                               /* moving would take longer than leaving every piece where it is */
 };
 
