@@ -306,6 +306,21 @@ static bool is_worth_it(struct engine *engine)
 			     engine_recall_lent(engine, engine->arena->states[wishes->at[0].piece].units_of_piece));
 }
 
+static void fetch_wishes(struct engine *engine)
+{
+	struct scheduler *scheduler = &engine->scheduler;
+	uint32_t piece;
+
+	while (scheduler_has_wishes(scheduler) && !atomic_load(&engine->channel.dead)) {
+		schedule_leave(engine, true);
+		scheduler_gap_round(scheduler);
+		if (!migrate_finish(engine) && !deferred_map_map(engine) &&
+		    !(scheduler_gap_early(scheduler, &piece) && deferred_map_unmap_early(engine, piece)))
+			quiesce_nap(engine);
+	}
+	quiesce_finish(engine);
+}
+
 static void let_waiters_go(struct engine *engine)
 {
 	lock_take(&engine->channel.lock);
@@ -327,8 +342,7 @@ void quiesce_run(struct engine *engine)
 	if (is_worth_it(engine) && quiesce_close(engine, false)) {
 		/* Each piece that moves is looked for in what was submitted and not read (alive.c). */
 		intake_read(engine);
-		scheduler_gap_run(&engine->scheduler);
-		quiesce_finish(engine);
+		fetch_wishes(engine);
 		quiesce_open(engine);
 	}
 	scheduler_forget_wishes(&engine->scheduler);

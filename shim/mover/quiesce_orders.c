@@ -220,7 +220,10 @@ enum sw_status quiesce_room_for_new(struct engine *engine, uint64_t bytes)
 	if (!plan_knows(engine->plan) || !schedule_may_move(engine) || clock_now() < engine->quiesce.not_before ||
 	    !scheduler_gap_pays_for_new(&engine->scheduler) || !link_open(engine) || !quiesce_close(engine, false))
 		return SW_BUSY;
-	scheduler_gap_run_for_new(&engine->scheduler, bytes);
+	bool can = true;
+	while (!atomic_load(&engine->channel.dead) && scheduler_gap_round_for_new(&engine->scheduler, bytes, &can))
+		if (!migrate_finish(engine) && !deferred_map_map(engine))
+			quiesce_nap(engine);
 	quiesce_finish(engine);
 	quiesce_open(engine);
 	return SW_OK;

@@ -150,33 +150,6 @@ static bool hand_is_in_use(void *hand, uint32_t piece)
 	return !mark || block_state_pins(mark) || atomic_load(&mark->waits);
 }
 
-static bool hand_is_dead(void *hand)
-{
-	const struct engine *engine = hand;
-
-	return atomic_load(&engine->channel.dead);
-}
-
-static void hand_leave(void *hand)
-{
-	schedule_leave(hand, true);
-}
-
-static bool hand_finish(void *hand)
-{
-	return migrate_finish(hand) || deferred_map_map(hand);
-}
-
-static bool hand_unmap_early(void *hand, uint32_t piece)
-{
-	return deferred_map_unmap_early(hand, piece);
-}
-
-static void hand_nap(void *hand)
-{
-	clock_sleep(link_nap_ns(hand, 0));
-}
-
 void schedule_init(struct engine *engine)
 {
 	static const struct scheduler_ops ops = {
@@ -191,11 +164,6 @@ void schedule_init(struct engine *engine)
 	    .tell_plan = hand_tell_plan,
 	    .is_busy = hand_is_busy,
 	    .is_in_use = hand_is_in_use,
-	    .is_dead = hand_is_dead,
-	    .leave = hand_leave,
-	    .finish = hand_finish,
-	    .unmap_early = hand_unmap_early,
-	    .nap = hand_nap,
 	};
 
 	engine->scheduler.ops = &ops;

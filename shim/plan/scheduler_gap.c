@@ -138,19 +138,16 @@ static void go_ahead(struct scheduler *scheduler)
 	}
 }
 
-/*
- * Unmaps the next piece to be fetched. To be called when there is nothing better to do, in particular at the beginning
- * of a gap, while the first piece is being evicted. Measured (H200): unmapping takes a third of the time then that it
- * takes beside copies to the device.
- */
-static bool gap_unmap_early(struct scheduler *scheduler)
+bool scheduler_gap_early(struct scheduler *scheduler, uint32_t *ret_piece)
 {
 	struct wishes *wishes = &scheduler->wishes;
 
 	if (wishes->early < wishes->next)
 		wishes->early = wishes->next;
-	return wishes->early < wishes->n &&
-	       scheduler->ops->unmap_early(scheduler->hand, wishes->at[wishes->early++].piece);
+	if (wishes->early >= wishes->n)
+		return false;
+	*ret_piece = wishes->at[wishes->early++].piece;
+	return true;
 }
 
 bool scheduler_gap_pays(struct scheduler *scheduler)
@@ -163,19 +160,13 @@ bool scheduler_gap_pays(struct scheduler *scheduler)
 						   scheduler->hand, &victim) == PLAN_FOUND);
 }
 
-void scheduler_gap_run(struct scheduler *scheduler)
+void scheduler_gap_round(struct scheduler *scheduler)
 {
-	const struct scheduler_ops *ops = scheduler->ops;
 	struct wishes *wishes = &scheduler->wishes;
 
-	while (wishes->next < wishes->n && !ops->is_dead(scheduler->hand)) {
-		ops->leave(scheduler->hand);
-		while (wishes->next < wishes->n && gap_grant(scheduler, &wishes->at[wishes->next]))
-			wishes->next++;
-		go_ahead(scheduler);
-		if (!ops->finish(scheduler->hand) && !gap_unmap_early(scheduler))
-			ops->nap(scheduler->hand);
-	}
+	while (scheduler_has_wishes(scheduler) && gap_grant(scheduler, &wishes->at[wishes->next]))
+		wishes->next++;
+	go_ahead(scheduler);
 }
 
 /* ---- for new blocks ---- */
@@ -187,25 +178,18 @@ bool scheduler_gap_pays_for_new(struct scheduler *scheduler)
 	return plan_victim(scheduler->plan, plan_now(scheduler->plan), 0, NULL, NULL, &victim) == PLAN_FOUND;
 }
 
-void scheduler_gap_run_for_new(struct scheduler *scheduler, uint64_t bytes)
+bool scheduler_gap_round_for_new(struct scheduler *scheduler, uint64_t bytes, bool *can)
 {
-	const struct scheduler_ops *ops = scheduler->ops;
 	struct scheduler_view view = gap_look(scheduler);
 	uint64_t now = plan_now(scheduler->plan), later = now + move_limits_not_soon(plan_period(scheduler->plan));
 	uint64_t more = scheduler_ahead_units(&view) * PLAN_UNIT;
-	bool can = true;
 
-	for (; !ops->is_dead(scheduler->hand); view = gap_look(scheduler)) {
-		uint64_t there = view.free + view.out.bytes;
+	while (*can && view.free + view.out.bytes < bytes + more && view.out.n < MOVES_AT_ONCE) {
+		unsigned before = view.out.n;
+		bool found = gap_send_out(scheduler, view.free + view.out.bytes < bytes ? now : later, 0);
 
-		if (can && there < bytes + more && view.out.n < MOVES_AT_ONCE) {
-			can = gap_send_out(scheduler, there < bytes ? now : later, 0) &&
-			      gap_look(scheduler).out.n > view.out.n;
-			continue;
-		}
-		if (!view.out.n)
-			return;
-		if (!ops->finish(scheduler->hand))
-			ops->nap(scheduler->hand);
+		view = gap_look(scheduler);
+		*can = found && view.out.n > before;
 	}
+	return view.out.n != 0;
 }

@@ -22,7 +22,7 @@ enum { OUT = 1000, LOG = 256 };
 static struct scheduler scheduler;
 static enum plan_place places[PIECES];
 static bool coming[PIECES], busy[PIECES], aside[PIECES], there[PIECES];
-static unsigned orders[LOG], n_orders, n_ahead, n_in, n_out, n_naps, n_unmapped;
+static unsigned orders[LOG], n_orders, n_ahead, n_in, n_out;
 static uint64_t host_free;
 static bool idle, refuses;
 
@@ -127,41 +127,13 @@ static bool is_busy(void *hand, uint32_t piece)
 	return busy[piece];
 }
 
-static bool is_dead(void *hand)
-{
-	(void)hand;
-	return false;
-}
-
-static void leave(void *hand)
-{
-	(void)hand;
-}
-
 /* Ends all copies in flight. */
-static bool finish(void *hand)
+static void finish(void)
 {
-	bool any = n_in || n_out;
-
-	(void)hand;
 	n_in = n_out = 0;
 	for (uint32_t i = 0; i < PIECES; i++)
 		if (places[i] == PLAN_MOVING)
 			put(i, coming[i] ? PLAN_DEVICE : PLAN_HOST);
-	return any;
-}
-
-static bool unmap_early(void *hand, uint32_t piece)
-{
-	(void)hand, (void)piece;
-	n_unmapped++;
-	return true;
-}
-
-static void nap(void *hand)
-{
-	(void)hand;
-	n_naps++;
 }
 
 static int setup(void **state)
@@ -178,11 +150,6 @@ static int setup(void **state)
 	    .tell_plan = tell_plan,
 	    .is_busy = is_busy,
 	    .is_in_use = is_busy,
-	    .is_dead = is_dead,
-	    .leave = leave,
-	    .finish = finish,
-	    .unmap_early = unmap_early,
-	    .nap = nap,
 	};
 
 	(void)state;
@@ -191,7 +158,7 @@ static int setup(void **state)
 	memset(busy, 0, sizeof(busy));
 	memset(aside, 0, sizeof(aside));
 	memset(there, 0, sizeof(there));
-	n_orders = n_ahead = n_in = n_out = n_naps = n_unmapped = 0;
+	n_orders = n_ahead = n_in = n_out = 0;
 	host_free = UINT64_C(1) << 40;
 	idle = refuses = false;
 	scheduler.ops = &ops;
@@ -242,7 +209,7 @@ static void a_piece_comes_and_room_is_made_behind_it(void **state)
 	unsigned before = n_orders;
 	assert_int_equal(want(19, 0), SCHEDULER_WAITS);
 	assert_int_equal(n_orders, before);
-	finish(NULL);
+	finish();
 	assert_int_equal(want(19, 0), SCHEDULER_RUNS);
 }
 
@@ -257,7 +224,7 @@ static void without_room_an_eviction_comes_first(void **state)
 	unsigned before = n_orders;
 	scheduler_ahead(&scheduler);
 	assert_int_equal(n_orders, before);
-	finish(NULL);
+	finish();
 	scheduler.starving = false;
 	before = n_orders;
 	assert_int_equal(want(20, 0), SCHEDULER_WAITS);
@@ -324,7 +291,7 @@ static void new_blocks_find_room_or_hear_that_there_is_none(void **state)
 	lay(20, 0);
 	assert_true(scheduler_for_new(&scheduler, 16 * MIB));
 	assert_true(n_out > 0);
-	finish(NULL);
+	finish();
 	memset(busy, true, sizeof(busy));
 	assert_true(scheduler_for_new(&scheduler, BUDGET));
 	idle = true;
@@ -356,13 +323,29 @@ static void what_is_foreseen_comes_as_far_as_the_limits_go(void **state)
 	/* With this much in flight no other begins, and no more than the limit ahead. */
 	assert_true((n_in - 1) * UNITS * PLAN_UNIT < move_limits_under_way(BUDGET, UNITS * PLAN_UNIT));
 	for (unsigned round = 0; round < 20; round++) {
-		finish(NULL);
+		finish();
 		scheduler_ahead(&scheduler);
 	}
 	assert_true(n_ahead * UNITS * PLAN_UNIT <= move_limits_ahead(BUDGET) + UNITS * PLAN_UNIT);
 }
 
 /* ---- gaps ---- */
+
+static void run_gap(void)
+{
+	while (scheduler_has_wishes(&scheduler)) {
+		scheduler_gap_round(&scheduler);
+		finish();
+	}
+}
+
+static void run_gap_for_new(uint64_t bytes)
+{
+	bool can = true;
+
+	while (scheduler_gap_round_for_new(&scheduler, bytes, &can))
+		finish();
+}
 
 static void a_gap_fetches_what_was_wished_for_in_order(void **state)
 {
@@ -373,8 +356,7 @@ static void a_gap_fetches_what_was_wished_for_in_order(void **state)
 	for (uint32_t i = 20; i < 24; i++)
 		scheduler_wish(&scheduler, i, plan_now(scheduler.plan));
 	assert_true(scheduler_gap_pays(&scheduler));
-	scheduler_gap_run(&scheduler);
-	finish(NULL);
+	run_gap();
 	scheduler_gap_end(&scheduler);
 	scheduler_forget_wishes(&scheduler);
 	for (unsigned i = 0; i < n_orders; i++)
@@ -398,7 +380,7 @@ static void a_gap_without_victims_is_not_worth_it(void **state)
 	scheduler_wish(&scheduler, 20, plan_now(scheduler.plan));
 	assert_false(scheduler_gap_pays(&scheduler));
 	/* Even so it ends, and the plan learns that the piece is still on the host. */
-	scheduler_gap_run(&scheduler);
+	run_gap();
 	scheduler_gap_end(&scheduler);
 	scheduler_forget_wishes(&scheduler);
 	assert_int_equal(n_orders, 0);
@@ -412,7 +394,7 @@ static void victims_refused_in_a_gap_may_be_chosen_in_the_next(void **state)
 	lay(20, 1);
 	refuses = true;
 	scheduler_wish(&scheduler, 20, plan_now(scheduler.plan));
-	scheduler_gap_run(&scheduler);
+	run_gap();
 	assert_int_equal(scheduler.n_refused, 20);
 	assert_int_equal(plan_units(scheduler.plan, PLAN_DEVICE), 0);
 	scheduler_gap_end(&scheduler);
@@ -425,13 +407,13 @@ static void a_gap_for_a_new_block_makes_room_for_more(void **state)
 	(void)state;
 	lay(20, 0);
 	assert_true(scheduler_gap_pays_for_new(&scheduler));
-	scheduler_gap_run_for_new(&scheduler, 16 * MIB);
+	run_gap_for_new(16 * MIB);
 	assert_true(device_free() >= 16 * MIB + move_limits_ahead(BUDGET));
 	assert_true(device_free() < 16 * MIB + move_limits_ahead(BUDGET) + UNITS * PLAN_UNIT);
 	assert_int_equal(n_out, 0);
 	memset(busy, true, sizeof(busy));
 	unsigned before = n_orders;
-	scheduler_gap_run_for_new(&scheduler, BUDGET);
+	run_gap_for_new(BUDGET);
 	assert_int_equal(n_orders, before);
 }
 

@@ -318,41 +318,6 @@ static bool hand_is_busy(void *hand, uint32_t piece)
 	return run->last[run->job->block_of[piece]] > run->done || hand_is_in_use(hand, piece);
 }
 
-static bool hand_is_dead(void *hand)
-{
-	(void)hand;
-	return false;
-}
-
-static void hand_leave(void *hand)
-{
-	(void)hand;
-}
-
-static bool hand_finish(void *hand)
-{
-	return move_see(hand, true) || map_rest(hand);
-}
-
-static bool hand_unmap_early(void *hand, uint32_t piece)
-{
-	move_unmap_host(hand, piece);
-	return true;
-}
-
-static void hand_nap(void *hand)
-{
-	struct run *run = hand;
-	double next = 1e300;
-
-	if (run->in.n)
-		next = run->in.at[run->in.head].end;
-	if (run->out.n && run->out.at[run->out.head].end < next)
-		next = run->out.at[run->out.head].end;
-	if (next != 1e300)
-		run->now = (next > run->now ? next : run->now) + run->costs->look_us;
-}
-
 void move_init(struct run *run)
 {
 	static const struct scheduler_ops ops = {
@@ -367,11 +332,6 @@ void move_init(struct run *run)
 	    .tell_plan = hand_tell_plan,
 	    .is_busy = hand_is_busy,
 	    .is_in_use = hand_is_in_use,
-	    .is_dead = hand_is_dead,
-	    .leave = hand_leave,
-	    .finish = hand_finish,
-	    .unmap_early = hand_unmap_early,
-	    .nap = hand_nap,
 	};
 
 	run->scheduler.ops = &ops;
@@ -481,13 +441,37 @@ static void gap_begin(struct run *run)
 	run->result->gaps += run->counts;
 }
 
+/* Passes the time until the next copy ends. */
+static void gap_nap(struct run *run)
+{
+	double next = 1e300;
+
+	if (run->in.n)
+		next = run->in.at[run->in.head].end;
+	if (run->out.n && run->out.at[run->out.head].end < next)
+		next = run->out.at[run->out.head].end;
+	if (next != 1e300)
+		run->now = (next > run->now ? next : run->now) + run->costs->look_us;
+}
+
+/* Unmaps a piece that will be fetched. Returns false if there is none. */
+static bool gap_unmap_early(struct run *run)
+{
+	uint32_t piece;
+
+	if (!scheduler_gap_early(&run->scheduler, &piece))
+		return false;
+	move_unmap_host(run, piece);
+	return true;
+}
+
 static void gap_end(struct run *run)
 {
 	const struct wishes *wishes = &run->scheduler.wishes;
 
 	while (run->in.n || run->out.n)
-		if (!hand_finish(run))
-			hand_nap(run);
+		if (!move_see(run, true) && !map_rest(run))
+			gap_nap(run);
 	/* Pieces that were unmapped and not fetched are mapped again. */
 	for (unsigned i = 0; i < wishes->early; i++)
 		if (run->spots[wishes->at[i].piece].where == PLAN_HOST && run->spots[wishes->at[i].piece].rests)
@@ -499,9 +483,13 @@ static void gap_end(struct run *run)
 
 static void gap_for_new(struct run *run)
 {
+	bool can = true;
+
 	if (scheduler_gap_pays_for_new(&run->scheduler)) {
 		gap_begin(run);
-		scheduler_gap_run_for_new(&run->scheduler, run->room * JOB_UNIT);
+		while (scheduler_gap_round_for_new(&run->scheduler, run->room * JOB_UNIT, &can))
+			if (!move_see(run, true) && !map_rest(run))
+				gap_nap(run);
 		gap_end(run);
 		run->cpu = run->now;
 	}
@@ -527,7 +515,11 @@ bool gap_round(struct run *run)
 	scheduler_wish_ahead(&run->scheduler);
 	if (scheduler_gap_pays(&run->scheduler)) {
 		gap_begin(run);
-		scheduler_gap_run(&run->scheduler);
+		while (scheduler_has_wishes(&run->scheduler)) {
+			scheduler_gap_round(&run->scheduler);
+			if (!move_see(run, true) && !map_rest(run) && !gap_unmap_early(run))
+				gap_nap(run);
+		}
 		gap_end(run);
 	}
 	scheduler_forget_wishes(&run->scheduler);
