@@ -117,12 +117,12 @@ static enum sw_status mover_obey(struct engine *engine, enum engine_order order,
 	case ORDER_RESUME:
 		*bytes = engine->quiesce.suspended ? engine->quiesce.suspended_bytes : 0;
 		/* Everything is on the host now, so earlier measurements of whether moving pays are void. */
-		trial_init(&engine->governor.trial);
+		move_governor_restart(&engine->governor);
 		return quiesce_resume(engine, false);
 	case ORDER_ROOM: {
 		enum sw_status status = quiesce_make_room(engine, *bytes);
 		*bytes = engine->stats.moved_out - before;
-		trial_init(&engine->governor.trial);
+		move_governor_restart(&engine->governor);
 		return status;
 	}
 	case ORDER_NEW:
@@ -231,65 +231,23 @@ static void get_ready(struct engine *engine)
 	}
 }
 
-/*
- * Returns the least time that a submission takes on average if nothing moves: the part of its names that lies on the
- * host crosses the link once. In ns; 0: not known.
- */
-static uint64_t least_ns_still(const struct engine *engine)
-{
-	double host = (double)plan_units(engine->plan, PLAN_HOST);
-	double all = host + (double)plan_units(engine->plan, PLAN_DEVICE);
-
-	if (!engine->intake.n_submissions || all == 0)
-		return 0;
-	return (uint64_t)((double)engine->intake.named_bytes / (double)engine->intake.n_submissions * host / all /
-			  HEAP_UNIT * (double)engine->moves.in.unit_ns);
-}
-
-/*
- * When a program first spills, its host memory is being pinned, which no rate accounts for, and it has no past that
- * could show what to move. Moving by recency then pins more and costs more than it gains. So nothing moves during that
- * time unless the future of most memory is known: a layer repeats itself many times before the step does. Measured
- * (GPT, 1.5, first step): 785 ms with nothing moved, 1203 with.
- */
-#define FIRST_NS 1000000000
-
-static bool is_too_early(struct engine *engine, uint64_t now)
-{
-	uint64_t units = 0;
-
-	if (!engine->governor.begun)
-		engine->governor.begun = now;
-	if (engine->governor.knows_most || now - engine->governor.begun >= FIRST_NS)
-		return false;
-	for (int place = PLAN_HOST; place < PLAN_PLACES; place++)
-		units += plan_units(engine->plan, (enum plan_place)place);
-	engine->governor.knows_most = 2 * plan_foreseen(engine->plan) > units;
-	return !engine->governor.knows_most;
-}
-
 static void mover_govern(struct engine *engine)
 {
 	uint64_t now = clock_now();
 
-	if (now - engine->governor.asked < GOVERN_NS)
+	if (now - engine->loop.governed < GOVERN_NS)
 		return;
-	engine->governor.asked = now;
+	engine->loop.governed = now;
 	piece_keep_follow(engine);
 	alive_count(engine);
-	bool allowed = engine->governor.allows;
-	if (is_too_early(engine, now)) {
-		engine->governor.allows = false;
-		return;
-	}
-	/* Both are updated all the time; which one decides depends on whether the future is known. */
-	bool by_rate = governor_moves(&engine->governor.by_rate, now, engine->progress.done,
-				      engine->stats.moved_in + engine->stats.moved_out, plan_knows(engine->plan));
-	uint64_t period = plan_span(engine->plan);
-	engine->governor.allows =
-	    period ? trial_moves(&engine->governor.trial, now, engine->progress.done, period, least_ns_still(engine))
-		   : by_rate;
-	if (allowed != engine->governor.allows)
+	struct move_work work = {
+	    .n_submissions = engine->intake.n_submissions,
+	    .named_bytes = engine->intake.named_bytes,
+	    .done = engine->progress.done,
+	    .moved_bytes = engine->stats.moved_in + engine->stats.moved_out,
+	    .unit_ns = engine->moves.in.unit_ns,
+	};
+	if (move_governor_update(&engine->governor, engine->plan, now, &work))
 		stats_add(STAT_governor_changes, 1);
 }
 
@@ -473,12 +431,10 @@ struct engine *mover_new(struct device *device, struct heap *heap, bool exact)
 	engine->travels = fault_report_new();
 	engine->plan = plan_new(way_of(heap, exact));
 	engine->intake.extents = tensor_extents_new();
-	engine->governor.allows = true;
 	engine->quiesce.patience = 50000000;
 	engine->stats.why_out = TRACE_WHY_ROOM;
-	governor_init(&engine->governor.by_rate);
+	move_governor_init(&engine->governor);
 	schedule_init(engine);
-	trial_init(&engine->governor.trial);
 	pte_contention_init(&engine->turns);
 	bool has_channel = channel_init(&engine->channel, engine->arena, device->ordinal);
 	if (!exact)

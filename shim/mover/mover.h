@@ -7,8 +7,6 @@
 #include "policy/policy.h"
 #include "shim/context/context.h"
 #include "shim/device/device.h"
-#include "shim/plan/governor.h"
-#include "shim/plan/trial.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -19,17 +17,8 @@ struct engine;
 struct loop {
 	pthread_t thread;
 	bool has_thread, ended;
-	uint64_t copied; /* ns: when copies were last in flight */
-};
-
-/* Whether moving pays (mover_govern() in mover.c). Only the mover's thread may touch it. */
-struct move_governor {
-	struct governor by_rate;
-	struct trial trial;
-	bool allows;     /* moving is allowed at present */
-	uint64_t begun;  /* ns: when it began to measure; 0: not yet */
-	bool knows_most; /* the next use of most memory has been known since `begun` */
-	uint64_t asked;  /* ns: when governor and trial were last asked */
+	uint64_t copied;   /* ns: when copies were last in flight */
+	uint64_t governed; /* ns: when the governor was last updated */
 };
 
 /* Whether everything that runs on the device is known. Only the mover's thread may touch it. */

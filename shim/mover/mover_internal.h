@@ -48,9 +48,8 @@
 #include "shim/mover/move_stats.h"
 #include "shim/mover/pte_contention.h"
 #include "shim/plan/tensor_extents.h"
-#include "shim/plan/governor.h"
+#include "shim/plan/move_governor.h"
 #include "shim/plan/plan.h"
-#include "shim/plan/trial.h"
 #include "shim/trace/trace.h"
 
 struct engine {

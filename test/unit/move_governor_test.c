@@ -1,0 +1,124 @@
+/*
+ * Which controller decides whether memory may move: none in the first second, the trial where the future is known, else
+ * the rate. Programs are made up; nothing here takes time.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "shim/plan/move_governor.h"
+
+#define MS UINT64_C(1000000)
+
+enum { PIECES = 20 };
+
+static struct move_governor governor;
+static struct move_work work;
+static struct plan *plan;
+static uint64_t now;
+
+static int setup(void **state)
+{
+	(void)state;
+	move_governor_init(&governor);
+	work = (struct move_work){0};
+	now = 5000 * MS;
+	plan = plan_new(PLAN_BESIDE_KERNELS);
+	for (uint32_t i = 0; i < PIECES; i++)
+		plan_set(plan, i, 1, i % 2 ? PLAN_DEVICE : PLAN_HOST);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	plan_free(plan);
+	return 0;
+}
+
+/* One submission, which takes so long. Returns whether moving was switched on or off. */
+static bool submit(uint64_t function, uint32_t piece, uint64_t ns)
+{
+	plan_note(plan, function, &piece, 1);
+	work.n_submissions++;
+	work.done++;
+	now += ns;
+	return move_governor_update(&governor, plan, now, &work);
+}
+
+/* Steps that name each piece once; a submission takes `with` ns with moving and `without` else. */
+static void repeat(unsigned steps, uint64_t with, uint64_t without)
+{
+	for (unsigned i = 0; i < steps * PIECES; i++)
+		submit(i % PIECES, i % PIECES, governor.allows ? with : without);
+}
+
+static void nothing_moves_in_the_first_second(void **state)
+{
+	uint32_t submissions = 0; /* no two alike */
+
+	(void)state;
+	assert_true(governor.allows); /* until it is asked */
+	for (; submissions < 200; submissions++) {
+		/* It is no cost that moving is switched off for. */
+		assert_false(submit(submissions, PIECES + submissions, 5 * MS));
+		assert_false(governor.allows);
+	}
+	/* Then by the rate, of which the one without moving is measured first. */
+	assert_int_equal(governor.by_rate.state, GOVERNOR_STAY);
+	for (; submissions < 600 && !governor.allows; submissions++)
+		submit(submissions, PIECES + submissions, 5 * MS);
+	assert_false(plan_knows(plan));
+	assert_int_equal(governor.by_rate.state, GOVERNOR_TRY);
+}
+
+static void once_most_is_foreseen_it_moves_before_that(void **state)
+{
+	uint64_t begun = now;
+
+	(void)state;
+	repeat(6, MS / 10, MS / 10);
+	assert_true(plan_knows(plan));
+	assert_true(governor.allows);
+	assert_true(now - begun < 1000 * MS);
+}
+
+static void a_known_period_that_loses_stays(void **state)
+{
+	(void)state;
+	repeat(200, 3 * MS, MS);
+	assert_false(governor.allows);
+	assert_true(governor.trial.state == TRIAL_STAY || governor.trial.state == TRIAL_ASK_MOVE);
+	/* Memory lies elsewhere: what was measured is void. */
+	move_governor_restart(&governor);
+	assert_true(submit(0, 0, MS));
+	assert_true(governor.allows);
+}
+
+static void what_names_much_on_the_host_is_asked_late(void **state)
+{
+	(void)state;
+	/* Each submission names 2 units, half of all lies on the host, and a unit takes 8 ms: at least 8 ms. */
+	work.unit_ns = 8 * MS;
+	for (unsigned i = 0; i < 12 * PIECES; i++) {
+		work.named_bytes += 2 * PLAN_UNIT;
+		submit(i % PIECES, i % PIECES, MS);
+	}
+	assert_in_range(governor.trial.still_ns, 7 * MS, 8 * MS);
+	assert_int_equal(governor.trial.wait, 32);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+	    TEST(nothing_moves_in_the_first_second),
+	    TEST(once_most_is_foreseen_it_moves_before_that),
+	    TEST(a_known_period_that_loses_stays),
+	    TEST(what_names_much_on_the_host_is_asked_late),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
