@@ -41,6 +41,7 @@ enum policy_set {
 	POLICY_SET_PDL,
 	POLICY_SET_CONTENTS,
 	POLICY_SET_REPORT,
+	POLICY_SET_SUMMARY, /* yes, no, full, and the spellings of BOOL */
 	POLICY_SET_FAULTS,
 	POLICY_SET_MOVABLE, /* yes, no, exact, and the spellings of BOOL */
 	POLICY_SET_VMM,     /* no, yes, move, and the spellings of BOOL; never 0 or 1 */

@@ -220,9 +220,9 @@ enum policy_contents policy_contents(const struct policy *policy)
 	return (enum policy_contents)policy->contents;
 }
 
-bool policy_summary(const struct policy *policy)
+enum policy_report policy_report(const struct policy *policy)
 {
-	return policy->summary != 0;
+	return (enum policy_report)policy->summary;
 }
 
 bool policy_control(const struct policy *policy)

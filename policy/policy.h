@@ -105,6 +105,14 @@ enum policy_pdl {
 	POLICY_PDL_COUNT, /* must be last */
 };
 
+/* What the library prints at the end of a run. */
+enum policy_report {
+	POLICY_REPORT_NONE,
+	POLICY_REPORT_SHORT,
+	POLICY_REPORT_FULL,
+	POLICY_REPORT_COUNT, /* must be last */
+};
+
 /* Which contents are kept when memory moves (shim/mover/alive.h). */
 enum policy_contents {
 	POLICY_CONTENTS_ALIVE,  /* what is alive, as far as is known */
@@ -338,7 +346,7 @@ enum policy_capacity policy_capacity(const struct policy *policy);
 enum policy_faults policy_faults(const struct policy *policy);
 enum policy_pdl policy_pdl(const struct policy *policy); /* KEEP if the policy only observes */
 enum policy_contents policy_contents(const struct policy *policy);
-bool policy_summary(const struct policy *policy); /* whether to print the summary at the end */
+enum policy_report policy_report(const struct policy *policy); /* what to print at the end */
 bool policy_control(const struct policy *policy); /* whether to open the control socket (control.h) */
 bool policy_ipc(const struct policy *policy);     /* whether to make all heap memory exportable (ipc.h) */
 bool policy_observe(const struct policy *policy); /* whether everything goes to the driver and is only counted */

@@ -38,7 +38,8 @@ static bool enum_parse(const struct policy_key *key, const char *text, int *ret_
 	else
 		snprintf(ret_why, POLICY_MAX_WHY, "%s is unknown; write ", policy_quote(text, quoted));
 	policy_values_list(key->set, ret_why);
-	if ((key->set == POLICY_SET_BOOL || key->set == POLICY_SET_VMM || key->set == POLICY_SET_MOVABLE) &&
+	if ((key->set == POLICY_SET_BOOL || key->set == POLICY_SET_VMM || key->set == POLICY_SET_MOVABLE ||
+	     key->set == POLICY_SET_SUMMARY) &&
 	    policy_is_digit(*text))
 		policy_why_append(ret_why, " (a number is not taken as yes or no)");
 	return false;

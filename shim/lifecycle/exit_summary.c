@@ -19,18 +19,22 @@
 void exit_summary_print(void)
 {
 	struct summary *const summary = &lifecycle_state.summary.text;
+	bool full = policy_report(process_policy()) == POLICY_REPORT_FULL;
 	char names[200];
 
 	/* At exit no lock may be waited for: the thread that held it may have ended. */
 	if (!lock_try(&lifecycle_state.summary.lock))
 		return;
 	sampler_sample();
-	summary_make(&stats, clock_now(), *trace_path() ? trace_path() : NULL, summary);
+	if (full)
+		summary_make(&stats, clock_now(), *trace_path() ? trace_path() : NULL, summary);
+	else
+		summary_make_short(&stats, clock_now(), summary);
 	for (unsigned i = 0; i < summary->n; i++)
 		log_line("%s", summary->line[i].text);
 	if (policy_observe(process_policy()))
 		alloc_decide_print();
-	if (stats_get(STAT_unknown_names))
+	if (full && stats_get(STAT_unknown_names))
 		log_line("  %llu entry points asked for that we do not know: %s",
 			 (unsigned long long)stats_get(STAT_unknown_names), stats_unknown_names(names, sizeof(names)));
 	lock_drop(&lifecycle_state.summary.lock);
@@ -38,7 +42,8 @@ void exit_summary_print(void)
 
 void exit_summary_end(void)
 {
-	if (!policy_summary(process_policy()) || stats_get(STAT_allocations) + stats_get(STAT_refused) == 0)
+	if (policy_report(process_policy()) == POLICY_REPORT_NONE ||
+	    stats_get(STAT_allocations) + stats_get(STAT_refused) == 0)
 		return;
 	log_patience(SUMMARY_MS);
 	exit_summary_print();

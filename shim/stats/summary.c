@@ -1,8 +1,8 @@
 /*
- * The summary: composes its lines from the statistics page. Every line states figures; one of the last names the site
- * that costs most, and the next gives one piece of advice with the figures that support it. The cheapest advice to
- * follow comes first: memory that is free but beyond the budget, a mode that does not migrate, a mode that stops the
- * GPU, then the group of allocations that moves most.
+ * The summary: composes its lines from the statistics page. The first three always come: what was spilled, what it cost
+ * as a share of the run, and one change, with the figures that support it. The cheapest change comes first: memory that
+ * is free but beyond the budget, a mode that does not migrate, a mode that stops the GPU, then the group of allocations
+ * that moves most. What the figures do not show is said to be not counted.
  */
 #include "shim/stats/summary.h"
 #include "shim/base/log.h"
@@ -24,8 +24,10 @@ struct totals {
 	/* need: bytes. waiting_us: time during which at least one submission waited. */
 	uint64_t device_total, budget, need, waiting_us, gap_us;
 	uint64_t cache, most_alive; /* bytes: what an allocator keeps that reports what is alive; the most that was */
+	uint64_t away;              /* bytes on the host and on other devices, at most */
 	uint64_t fault[FAULT_COUNT];
-	bool over; /* memory requested on the device was on the host */
+	bool over;  /* memory requested on the device was on the host */
+	bool moved; /* and came to the device */
 };
 
 __attribute__((format(printf, 3, 4))) static void add(struct summary *summary, unsigned rank, const char *format, ...)
@@ -77,7 +79,9 @@ static struct totals add_up(const struct stats_page *page, uint64_t now)
 	totals.need = summary_figure(&page->backend[0], FIGURE_peak);
 	totals.waiting_us = stats_page_get(page, STAT_waiting_us, now);
 	totals.gap_us = summary_get(page, STAT_gap_us);
+	totals.away = atomic_load(&page->peak[PLACE_HOST]) + atomic_load(&page->peak[PLACE_PEER]);
 	totals.over = summary_get(page, STAT_spilled_allocations) || summary_get(page, STAT_moves_out);
+	totals.moved = summary_get(page, STAT_moves_in) != 0;
 	return totals;
 }
 
@@ -103,8 +107,8 @@ static void say_who(const struct stats_page *page, const struct totals *totals, 
 	char devices[STATS_TEXT + 24];
 
 	name_devices(page, devices, sizeof(devices));
-	add(summary, 0, "summary of process %llu: %.1f s, policy %s (%s), spill %s, %s", (unsigned long long)page->pid,
-	    totals->run, page->policy, page->policy_hash, page->mode, devices);
+	add(summary, 1, "  %.1f s, policy %s (%s), spill %s, %s", totals->run, page->policy, page->policy_hash,
+	    page->mode, devices);
 }
 
 static void say_need(const struct stats_page *page, uint64_t now, const struct totals *totals, struct summary *summary)
@@ -305,6 +309,66 @@ static void say_costliest(const struct stats_page *page, const struct stats_site
 	    (double)summary_figure(&site->figures, FIGURE_wait_us) / 1e6);
 }
 
+/* ---- the first three lines ---- */
+
+static void say_spilled(const struct stats_page *page, const struct totals *totals, struct summary *summary)
+{
+	char away[TEXT], need[TEXT], budget[TEXT], refused[96] = "";
+	const char *where = !atomic_load(&page->peak[PLACE_PEER])   ? "on the host"
+			    : !atomic_load(&page->peak[PLACE_HOST]) ? "on other devices"
+								    : "on the host and on other devices";
+
+	if (summary_get(page, STAT_refused))
+		snprintf(refused, sizeof(refused), "; %llu request%s ended in out of memory",
+			 summary_get(page, STAT_refused), summary_get(page, STAT_refused) == 1 ? "" : "s");
+	if (totals->over)
+		add(summary, 0,
+		    "summary of process %llu: spilled: %s lay %s at most, of %s in all; the device budget is %s%s",
+		    (unsigned long long)page->pid, log_bytes(away, sizeof(away), totals->away), where,
+		    log_bytes(need, sizeof(need), totals->need), log_bytes(budget, sizeof(budget), totals->budget),
+		    refused);
+	else if (totals->need && totals->budget)
+		add(summary, 0,
+		    "summary of process %llu: nothing was spilled: the heap held %s at most; the device budget is %s%s",
+		    (unsigned long long)page->pid, log_bytes(need, sizeof(need), totals->need),
+		    log_bytes(budget, sizeof(budget), totals->budget), refused);
+	else
+		add(summary, 0, "summary of process %llu: nothing was spilled%s", (unsigned long long)page->pid,
+		    refused);
+}
+
+/* Seconds for which a submission waited or the GPU was stopped, whichever is more: the two overlap. */
+static double seconds_lost(const struct totals *totals)
+{
+	return (double)(totals->waiting_us > totals->gap_us ? totals->waiting_us : totals->gap_us) / 1e6;
+}
+
+/* Time that kernels take longer because they read over the link is counted nowhere. */
+static void say_cost(const struct stats_page *page, const struct totals *totals, struct summary *summary)
+{
+	double waited = (double)totals->waiting_us / 1e6, stopped = (double)totals->gap_us / 1e6;
+	char gaps[64] = "";
+
+	if (totals->gap_us)
+		snprintf(gaps, sizeof(gaps), ", the GPU was stopped for %.1f %%", summary_share(stopped, totals->run));
+	if (totals->over && !totals->moved)
+		add(summary, 0,
+		    "  cost: not known: nothing was moved to the device; kernels read it over the link, which nobody "
+		    "times");
+	else if (totals->over)
+		add(summary, 0,
+		    "  cost: %.1f %% of the run: for %.1f of %.1f s at least one submission waited for memory%s%s",
+		    summary_share(seconds_lost(totals), totals->run), waited, totals->run, gaps,
+		    summary_get(page, STAT_governor_changes)
+			? "; moving was switched off at times, what kernels read over the link then is not counted"
+			: "");
+	else if (atomic_load(&page->peak[PLACE_MANAGED]) || atomic_load(&page->peak[PLACE_SYSTEM]))
+		add(summary, 0,
+		    "  cost: no submission waited for memory; faulting pages cost time, which is not counted");
+	else
+		add(summary, 0, "  cost: no submission waited for memory");
+}
+
 /* Advises if most of the memory was created by the program's own cuMemCreate and the device was short. */
 static bool advise_vmm(const struct stats_page *page, const struct totals *totals, struct summary *summary)
 {
@@ -313,50 +377,58 @@ static bool advise_vmm(const struct stats_page *page, const struct totals *total
 
 	if (made <= totals->need || (!totals->over && !summary_get(page, STAT_refused)))
 		return false;
-	add(summary, 9, "  advice: %s is of the program's own cuMemCreate, which does not move; " SUMMARY_VMM_REMEDY,
+	add(summary, 0, "  change: %s is of the program's own cuMemCreate, which does not move; " SUMMARY_VMM_REMEDY,
 	    log_bytes(bytes, sizeof(bytes), made));
 	return true;
 }
 
-static void summary_advise(const struct stats_page *page, const struct totals *totals, const struct stats_site *site,
-			   struct summary *summary)
+static void say_change(const struct stats_page *page, const struct totals *totals, const struct stats_site *site,
+		       struct summary *summary)
 {
-	double lost = (double)(totals->waiting_us > totals->gap_us ? totals->waiting_us : totals->gap_us) / 1e6;
-	bool moved = summary_get(page, STAT_moves_in) != 0;
-	char need[TEXT], total[TEXT];
+	char need[TEXT], total[TEXT], what[200];
 
-	if (advise_vmm(page, totals, summary) || !totals->over || (moved && lost < WORTH_IT * totals->run))
+	if (advise_vmm(page, totals, summary))
 		return;
-	if (totals->device_total > DEVICE_RESERVE && totals->need < totals->device_total - DEVICE_RESERVE)
-		add(summary, 9,
-		    "  advice: the device has %s and the heap needed %s: without device.budget nothing would have been "
+	if (summary_get(page, STAT_refused) && !totals->over)
+		add(summary, 0,
+		    "  change: memory ran out; the first line that says \"out of memory\" names what to raise");
+	else if (!totals->over)
+		add(summary, 0, "  change: nothing");
+	else if (totals->moved && seconds_lost(totals) < WORTH_IT * totals->run)
+		add(summary, 0, "  change: nothing: it cost less than %.0f %% of the run", 100 * WORTH_IT);
+	else if (totals->device_total > DEVICE_RESERVE && totals->need < totals->device_total - DEVICE_RESERVE)
+		add(summary, 0,
+		    "  change: the device has %s and the heap needed %s: without device.budget nothing would have been "
 		    "spilled, if nobody else needs that memory",
 		    log_bytes(total, sizeof(total), totals->device_total), log_bytes(need, sizeof(need), totals->need));
 	else if (totals->cache > totals->most_alive && totals->need > totals->budget &&
 		 totals->need - (totals->cache - totals->most_alive) <= totals->budget)
-		add(summary, 9,
-		    "  advice: %s of PyTorch's cache were dead at any time; the rest would have fitted: try "
+		add(summary, 0,
+		    "  change: %s of PyTorch's cache were dead at any time; the rest would have fitted: try "
 		    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or torch.cuda.empty_cache() where it is full",
 		    log_bytes(need, sizeof(need), totals->cache - totals->most_alive));
-	else if (!moved && !strcmp(page->mode, "static"))
-		add(summary, 9,
-		    "  advice: spill.mode: exact moves memory to where it is used; with static kernels read %s over "
+	else if (!totals->moved && !strcmp(page->mode, "static"))
+		add(summary, 0,
+		    "  change: spill.mode: exact moves memory to where it is used; with static kernels read %s over "
 		    "the "
 		    "link, each time",
-		    log_bytes(need, sizeof(need),
-			      atomic_load(&page->peak[PLACE_HOST]) + atomic_load(&page->peak[PLACE_PEER])));
+		    log_bytes(need, sizeof(need), totals->away));
 	else if ((double)totals->gap_us / 1e6 > WORTH_IT * totals->run)
-		add(summary, 9,
-		    "  advice: the GPU stood still for %.0f %% of the run; spill.mode: fast copies beside kernels (see "
+		add(summary, 0,
+		    "  change: the GPU stood still for %.0f %% of the run; spill.mode: fast copies beside kernels (see "
 		    "its "
 		    "limits in spillway-policy(5))",
 		    summary_share((double)totals->gap_us / 1e6, totals->run));
 	else if (site && site->least_bytes &&
-		 2 * summary_figure(&site->figures, FIGURE_moved_in_bytes) > summary_get(page, STAT_moved_in_bytes))
-		add(summary, 9,
-		    "  advice: half of what moves is of these allocations: if a step uses them once, a rule for them "
-		    "with place: host, movable: no lets the rest stay; `spillway replay` of a trace says what it "
-		    "saves");
+		 2 * summary_figure(&site->figures, FIGURE_moved_in_bytes) > summary_get(page, STAT_moved_in_bytes)) {
+		summary_describe(page, site, what, sizeof(what));
+		add(summary, 0,
+		    "  change: half of what moves is %s: if a step uses them once, a rule for them with place: host, "
+		    "movable: no lets the rest stay; `spillway replay` of a trace says what it saves",
+		    what);
+	} else
+		add(summary, 0,
+		    "  change: nothing that the figures show; `spillway run --trace job.trace ...` records what moves");
 }
 
 static void say_more(const struct totals *totals, const char *trace, struct summary *summary)
@@ -382,12 +454,21 @@ static void summary_shorten(struct summary *summary)
 	}
 }
 
+void summary_make_short(const struct stats_page *page, uint64_t now, struct summary *ret_summary)
+{
+	struct totals totals = add_up(page, now);
+
+	ret_summary->n = 0;
+	say_spilled(page, &totals, ret_summary);
+	say_cost(page, &totals, ret_summary);
+	say_change(page, &totals, summary_costliest(page), ret_summary);
+}
+
 void summary_make(const struct stats_page *page, uint64_t now, const char *trace, struct summary *ret_summary)
 {
 	struct totals totals = add_up(page, now);
-	const struct stats_site *site = summary_costliest(page);
 
-	ret_summary->n = 0;
+	summary_make_short(page, now, ret_summary);
 	say_who(page, &totals, ret_summary);
 	say_need(page, now, &totals, ret_summary);
 	say_places(page, &totals, ret_summary);
@@ -396,8 +477,7 @@ void summary_make(const struct stats_page *page, uint64_t now, const char *trace
 	say_allocations(page, ret_summary);
 	say_moves(page, &totals, ret_summary);
 	say_faults(page, &totals, ret_summary);
-	say_costliest(page, site, ret_summary);
-	summary_advise(page, &totals, site, ret_summary);
+	say_costliest(page, summary_costliest(page), ret_summary);
 	say_more(&totals, trace, ret_summary);
 	summary_shorten(ret_summary);
 }

@@ -14,7 +14,10 @@ import harness
 from bars import Bar
 
 SUMMARY = """\
-spillway: summary of process 467, policy heap, spill exact
+spillway: summary of process 467: spilled: 1.5 GiB lay on the host at most, of 2.0 GiB in all; the device budget is 600.0 MiB
+spillway:   cost: 3.0 % of the run: for 0.1 of 3.3 s at least one submission waited for memory
+spillway:   change: nothing that the figures show
+spillway:   3.3 s, policy heap (0123456789abcdef), spill exact, Some GPU
 spillway:   device    600.0 MiB live at exit,   600.0 MiB at most, budget 600.0 MiB
 spillway:   host      580.0 MiB live at exit,   1.5 GiB at most, budget 62.4 GiB
 spillway:   moved 23.0 GiB to the device and 22.5 GiB to the host, in 9 pieces; 3 submissions waited, 0.1 s in all, link busy 500 ms
@@ -238,7 +241,7 @@ wrong = mode == "exact" and (app == "graph" or settings.get("contents") == "pois
 print("check loss", 2 if wrong else 1)
 print("need", 100 << 20)
 if mode:
-    print(f"spillway: summary of process 1, policy heap, spill {mode}")
+    print(f"spillway: summary of process 1: nothing was spilled\\nspillway:   1.0 s, policy heap, spill {mode}")
 if mode == "fast" and app in ("grouped", "threads"):
     print("spillway: an access to a block in transit; use spill.mode: exact")
     sys.exit(1)

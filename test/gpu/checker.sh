@@ -70,7 +70,7 @@ for mode in ${MODES:-static exact fast}; do
 		[ "$mode" != fast ] || kind=${FAST_KIND:-visible}
 		budget=$(awk -v need="$need" -v ratio="$ratio" 'BEGIN { print int(need / ratio) }')
 		run "$name" "LD_PRELOAD=${PRELOAD:-$build/libspillway.so}" SPILLWAY_POLICY=heap \
-			"SPILLWAY_SET=device.budget=${budget}MiB,host.budget=$host,spill.mode=$mode" -- \
+			"SPILLWAY_SET=device.budget=${budget}MiB,host.budget=$host,spill.mode=$mode,report.summary=full" -- \
 			"$mib" "$threads" "$rounds" "$seed" "$kind" "$each"
 		if ! grep -q "spill $mode" <<<"$output" && [ $status = 0 ]; then
 			row "$name" 'NOT SERVED' "$(grep -m 1 '^spillway:' <<<"$output")"

@@ -19,7 +19,7 @@ BUDGET = dict(s.split("=", 1) for s in os.environ.get("SPILLWAY_SET", "").split(
 STATE = os.environ["PRETENDED"]
 
 def summary():
-    os.write(2, f"spillway: summary of process 1, policy heap, spill {MODE}\\n"
+    os.write(2, f"spillway: summary of process 1: spilled: 64.0 MiB lay on the host at most\\n"
                 "spillway:   host  0 B live at exit, 64.0 MiB at most\\n"
                 "spillway:   moved 1.5 GiB to the device and 0.5 GiB to the host, in 5 pieces\\n".encode())
 
@@ -264,10 +264,10 @@ class Parts(unittest.TestCase):
                 others.targets_of("pretended_package.missing")
 
     def test_what_was_said(self):
-        said = others.said_of("spillway: summary of process 1\nspillway:   moved 1.0 GiB to the device, 512.0 MiB to the "
+        said = others.said_of("spillway: summary of process 1: nothing was spilled\nspillway:   moved 1.0 GiB to the device, 512.0 MiB to the "
                               "host and 512.0 MiB to other GPUs, in 3 pieces\n")
         self.assertEqual((said["summaries"], said["spilled"], said["moved"]), (1, True, 2 << 30))
-        self.assertFalse(others.said_of("spillway: summary of process 1\n")["spilled"])
+        self.assertFalse(others.said_of("spillway: summary of process 1: nothing was spilled\n")["spilled"])
 
 
 if __name__ == "__main__":

@@ -25,10 +25,11 @@ static void must(struct outcome outcome, int status, const char *out)
 	must_leave(outcome, status, out, 0);
 }
 
-/* The summary came, once, in at most twelve lines, each of them marked as ours. */
+/* The summary came, once, in three lines without the figures, and each line is marked as ours. */
 static void must_be_summed_up(const struct outcome *outcome)
 {
-	if (run_lines_with(outcome->err, "summary of process") != 1 || run_lines(outcome->err) > 12 ||
+	if (run_lines_with(outcome->err, "summary of process") != 1 || run_lines(outcome->err) != 4 ||
+	    run_lines_with(outcome->err, "  cost: ") != 1 || run_lines_with(outcome->err, "  change: ") != 1 ||
 	    run_lines_with(outcome->err, "spillway: ") != run_lines(outcome->err) ||
 	    run_lines_with(outcome->err, "SPILLING") != 1)
 		fail_msg("stderr is\n%s", outcome->err);
@@ -190,6 +191,17 @@ static void the_summary_can_be_switched_off(void **state)
 	run_free(&outcome);
 }
 
+static void the_figures_come_where_they_are_asked_for(void **state)
+{
+	struct outcome outcome = RUN(SET("SPILLWAY_SET=report=full"), ACTOR, "fills_up");
+
+	(void)state;
+	assert_int_equal(outcome.status, 0);
+	assert_int_equal(run_lines_with(outcome.err, "  change: "), 1);
+	assert_int_equal(run_lines_with(outcome.err, " live at exit, "), 2);
+	run_free(&outcome);
+}
+
 static void an_ipc_handle_of_heap_memory_is_refused_with_advice(void **state)
 {
 	struct outcome outcome = RUN(NULL, ACTOR, "asks_for_an_ipc_handle");
@@ -221,6 +233,7 @@ int main(void)
 	    cmocka_unit_test(a_child_forked_after_cuda_gets_the_drivers_answers),
 	    cmocka_unit_test(forks_while_threads_allocate_leave_no_lock_taken),
 	    cmocka_unit_test(the_summary_can_be_switched_off),
+	    cmocka_unit_test(the_figures_come_where_they_are_asked_for),
 	    cmocka_unit_test(an_ipc_handle_of_heap_memory_is_refused_with_advice),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

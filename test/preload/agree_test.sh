@@ -28,7 +28,7 @@ value() {
 
 run() {
 	LD_PRELOAD=$library SPILLWAY_TRACE=$here/$1.trace \
-		SPILLWAY_SET="device.budget=108MiB,host.budget=256MiB,spill.mode=$1" "$train" 16 $steps 64 1 >out.txt 2>err.txt
+		SPILLWAY_SET="device.budget=108MiB,host.budget=256MiB,spill.mode=$1,report.summary=full" "$train" 16 $steps 64 1 >out.txt 2>err.txt
 	is "$1: the job ends well" $? 0
 	summary=$(sed -n 's/.*the heap held \(.*\) at most, .*/\1/p' err.txt)
 }

@@ -95,7 +95,8 @@ static void every_failure_of_the_driver_is_survived(void **state)
 
 #define LEND(peers, devices)                                                                                           \
 	RUN(SET("SIM_MEMORY=128MiB", "SIM_DEVICES=3", "SIM_PEERS=" peers,                                              \
-		"SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB,spill.mode=static,spill.peers=" devices),          \
+		"SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB,spill.mode=static,report.summary=full,spill."      \
+		"peers=" devices),                                                                                     \
 	    ACTOR, "ends_from_main")
 
 /* Device 3 does not exist, device 1 is not within reach; device 2 lends. */

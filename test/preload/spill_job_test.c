@@ -37,7 +37,8 @@ static double at_most(const char *err)
 static int measure(void **state)
 {
 	struct outcome plain = RUN(SET("LD_PRELOAD=", "SIM_MEMORY=512MiB"), TRAIN_ARGUMENTS);
-	struct outcome ample = RUN(SET("SIM_MEMORY=512MiB", "SPILLWAY_SET=device.budget=500MiB"), TRAIN_ARGUMENTS);
+	struct outcome ample =
+	    RUN(SET("SIM_MEMORY=512MiB", "SPILLWAY_SET=device.budget=500MiB,report.summary=full"), TRAIN_ARGUMENTS);
 
 	(void)state;
 	if (plain.status || ample.status || run_lines(plain.out) < 3 || strcmp(plain.out, ample.out))
@@ -51,11 +52,12 @@ static int measure(void **state)
 
 static void finishes_alike(double ratio, const char *sim)
 {
-	char set[160];
+	char set[200];
 	struct outcome outcome;
 	size_t moved;
 
-	snprintf(set, sizeof(set), "SPILLWAY_SET=spill.mode=%s,device.budget=%.0fKiB,host.budget=768MiB", mode,
+	snprintf(set, sizeof(set),
+		 "SPILLWAY_SET=spill.mode=%s,device.budget=%.0fKiB,host.budget=768MiB,report.summary=full", mode,
 		 need * 1024 / ratio);
 	outcome = RUN(SET("SIM_MEMORY=512MiB", set, sim), TRAIN_ARGUMENTS);
 	if (outcome.status || strcmp(outcome.out, reference))
@@ -73,10 +75,11 @@ static void losses_are_the_same_where_a_peer_lends_memory(void **state)
 	char set[200];
 	(void)state;
 
-	snprintf(set, sizeof(set),
-		 "SPILLWAY_SET=spill.mode=%s,device.budget=%.0fKiB,host.budget=768MiB,spill.peers=1,"
-		 "spill.peer_budget=%.0fKiB",
-		 mode, need * 1024 / 1.5, need * 1024 / 5);
+	snprintf(
+	    set, sizeof(set),
+	    "SPILLWAY_SET=spill.mode=%s,device.budget=%.0fKiB,host.budget=768MiB,report.summary=full,spill.peers=1,"
+	    "spill.peer_budget=%.0fKiB",
+	    mode, need * 1024 / 1.5, need * 1024 / 5);
 	struct outcome outcome = RUN(SET("SIM_MEMORY=512MiB", "SIM_DEVICES=2", set), TRAIN_ARGUMENTS);
 	if (outcome.status || strcmp(outcome.out, reference) || run_lines_with(outcome.err, "spillway:   peer ") != 1 ||
 	    run_lines_with(outcome.err, "spillway:   host ") != 1)

@@ -33,9 +33,10 @@ static bool moves(void)
 /* Twice what fits, as in scene.h, but with the summary. policy: more settings of it. */
 static void run_with(const char *policy, const char *what, const char *argument, const char *more)
 {
-	char set[160];
+	char set[200];
 
-	snprintf(set, sizeof(set), "SPILLWAY_SET=spill.mode=%s,device.budget=16MiB,host.budget=96MiB%s", mode(),
+	snprintf(set, sizeof(set),
+		 "SPILLWAY_SET=spill.mode=%s,device.budget=16MiB,host.budget=96MiB,report.summary=full%s", mode(),
 		 policy);
 	outcome = RUN(SET(setting, set, "SIM_FILL=0", "SIM_MEMORY=256MiB", "SIM_HOST_MEMORY=512MiB", more), TRACER,
 		      what, argument);

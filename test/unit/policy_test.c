@@ -63,7 +63,7 @@ static void nested_and_dotted_keys_mean_the_same(void **state)
 		assert_int_equal(policy_host_budget(policy).value, 5000);
 		assert_int_equal(policy_spill_mode(policy), POLICY_SPILL_OFF);
 		assert_int_equal(policy_capacity(policy), POLICY_CAPACITY_DEVICE_HOST);
-		assert_false(policy_summary(policy));
+		assert_int_equal(policy_report(policy), POLICY_REPORT_NONE);
 		policy_free(policy);
 	}
 }
@@ -92,7 +92,7 @@ static void absent_keys_have_their_standard_values(void **state)
 	assert_int_equal(policy_host_share(policy), POLICY_SHARE_USER);
 	assert_int_equal(policy_spill_mode(policy), POLICY_SPILL_EXACT);
 	assert_int_equal(policy_capacity(policy), POLICY_CAPACITY_PHYSICAL);
-	assert_true(policy_summary(policy));
+	assert_int_equal(policy_report(policy), POLICY_REPORT_SHORT);
 	assert_true(policy_control(policy));
 	assert_int_equal(policy_decide(policy, &request).use, POLICY_USE_HEAP);
 	assert_int_equal(policy_decide(policy, &request).rule, -1);
@@ -173,9 +173,8 @@ static void all_errors_come_in_one_go_in_the_order_of_the_file(void **state)
 	    "p.yaml:4:16: error: device.budget: \"64\" has no unit; write 64MiB, 64GiB or 50%\n"
 	    "p.yaml:6:3: error: device.budget is given twice, first in line 4 column 1; remove one of them\n"
 	    "p.yaml:7:3: error: unknown key \"device.bugdet\"; did you mean \"budget\"?\n"
-	    "p.yaml:8:19: error: report.summary: \"1\" is unknown; write yes, no, true, false, on or off (a number is "
-	    "not "
-	    "taken as yes or no)\n"
+	    "p.yaml:8:19: error: report.summary: \"1\" is unknown; write yes, no, full, true, false, on or off (a "
+	    "number is not taken as yes or no)\n"
 	    "p.yaml:8:32: error: report.capacity: \"devicehost\" is unknown; did you mean device+host? Write physical, "
 	    "budget or device+host\n"
 	    "p.yaml:9:13: error: spill.mode: one value was expected, not a list; write spill.mode: exact\n"
@@ -430,16 +429,20 @@ static void booleans_are_words(void **state)
 {
 	static const struct {
 		const char *text;
-		bool value;
-	} rows[] = {{"report.summary=yes", true}, {"report.summary=true", true},   {"report.summary=on", true},
-		    {"report.summary=no", false}, {"report.summary=false", false}, {"report.summary=off", false},
-		    {"report=none", false},       {"report=summary", true}};
+		enum policy_report value;
+	} rows[] = {
+	    {"report.summary=yes", POLICY_REPORT_SHORT},  {"report.summary=true", POLICY_REPORT_SHORT},
+	    {"report.summary=on", POLICY_REPORT_SHORT},   {"report.summary=no", POLICY_REPORT_NONE},
+	    {"report.summary=false", POLICY_REPORT_NONE}, {"report.summary=off", POLICY_REPORT_NONE},
+	    {"report=none", POLICY_REPORT_NONE},          {"report=summary", POLICY_REPORT_SHORT},
+	    {"report=full", POLICY_REPORT_FULL},          {"report.summary=full", POLICY_REPORT_FULL},
+	};
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
 		struct policy *policy = good_policy_set("version: 1", rows[i].text);
 
-		assert_int_equal(policy_summary(policy), rows[i].value);
+		assert_int_equal(policy_report(policy), rows[i].value);
 		policy_free(policy);
 	}
 }
