@@ -139,6 +139,14 @@ const char *policy_name(const struct policy *policy)
 	return policy->name;
 }
 
+bool policy_is_builtin(const struct policy *policy)
+{
+	for (const char *const *name = policy_builtin_names(); *name; name++)
+		if (!strcmp(policy->name, *name))
+			return true;
+	return false;
+}
+
 const char *policy_rule_name(const struct policy *policy, int rule)
 {
 	return rule >= 0 && (size_t)rule < policy->n_rules ? policy->rules[rule].name : POLICY_NO_RULE;

@@ -105,7 +105,7 @@ enum policy_pdl {
 	POLICY_PDL_COUNT, /* must be last */
 };
 
-/* What the library prints at the end of a run. */
+/* What the library prints about a run: at the first allocation, and at the end. */
 enum policy_report {
 	POLICY_REPORT_NONE,
 	POLICY_REPORT_SHORT,
@@ -320,6 +320,7 @@ bool policy_explain(const struct policy *policy, int rule, const struct policy_r
 
 /* Settings of the policy; pointers are valid for its life. */
 const char *policy_name(const struct policy *policy); /* name of the built-in, or path */
+bool policy_is_builtin(const struct policy *policy);
 /*
  * 16 hexadecimal digits, equal for equal texts of all files and settings, to tell runs apart; not proof against
  * malice.
@@ -346,7 +347,7 @@ enum policy_capacity policy_capacity(const struct policy *policy);
 enum policy_faults policy_faults(const struct policy *policy);
 enum policy_pdl policy_pdl(const struct policy *policy); /* KEEP if the policy only observes */
 enum policy_contents policy_contents(const struct policy *policy);
-enum policy_report policy_report(const struct policy *policy); /* what to print at the end */
+enum policy_report policy_report(const struct policy *policy); /* what to print at the start and at the end */
 bool policy_control(const struct policy *policy); /* whether to open the control socket (control.h) */
 bool policy_ipc(const struct policy *policy);     /* whether to make all heap memory exportable (ipc.h) */
 bool policy_observe(const struct policy *policy); /* whether everything goes to the driver and is only counted */

@@ -10,6 +10,7 @@
 #include "shim/faults/faults.h"
 #include "shim/process/process.h"
 #include "shim/serve/control.h"
+#include "shim/serve/serve_state.h"
 #include "shim/stats/stats.h"
 #include "shim/serve/trace_alloc.h"
 
@@ -74,13 +75,40 @@ static bool backend_of(const struct ledger_row *row, enum policy_use *ret_use)
 	return !(row->kind & (LEDGER_PINNED | LEDGER_REGISTERED | LEDGER_MAPPING)) && !is_host_handle;
 }
 
+/*
+ * Says once what is in force, when the program gets the first memory of a device. Before the heap has any, its budget is
+ * not set: then the line comes with the first memory of the heap, unless the policy never uses the heap.
+ */
+static void say_first(const struct device *device, enum policy_use use)
+{
+	const struct policy *policy = process_policy();
+	const char *name = policy_name(policy), *built_in = policy_is_builtin(policy) ? " (built in)" : "";
+	bool known = device && (atomic_load(&device->heap) || atomic_load(&device->budget_known));
+	char budget[32], total[32];
+
+	if ((!known && policy_uses(policy, POLICY_USE_HEAP)) ||
+	    atomic_exchange(&serve_state.account.said_first, true) || policy_report(policy) == POLICY_REPORT_NONE)
+		return;
+	if (known)
+		log_line("device budget %s of %s, spill %s, policy %s%s",
+			 log_bytes(budget, sizeof(budget), atomic_load(&device->budget.limit)),
+			 log_bytes(total, sizeof(total), device->total), policy_spill_name(policy_spill_mode(policy)),
+			 name, built_in);
+	else
+		log_line("no device budget (memory is served by: %s), policy %s%s", policy_use_name(use), name,
+			 built_in);
+}
+
 void account_commit(struct ledger_row *row, enum policy_api api, const struct call_site *site)
 {
 	enum policy_use use;
 
 	row->counted = backend_of(row, &use);
 	if (row->counted) {
-		device_get(row->device); /* makes the device appear on the page */
+		const struct device *device = device_get(row->device); /* makes the device appear on the page */
+
+		if (!atomic_load_explicit(&serve_state.account.said_first, memory_order_relaxed))
+			say_first(device, use);
 		row->site = stats_site(row->device, use, row->rule, site, row->bytes);
 		stats_made(row->site, row->bytes, row->on_host_bytes);
 	}

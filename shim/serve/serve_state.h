@@ -22,6 +22,12 @@ struct ledger_row;
 struct rule_count; /* alloc_decide.c */
 struct taken;      /* ipc_take.c */
 
+/* ---- account.c ---- */
+
+struct account_state {
+	atomic_bool said_first; /* the line about the first device memory */
+};
+
 /* ---- alloc_decide.c ---- */
 
 /* Few programs have more callers than this; the others are looked up at each call. */
@@ -125,6 +131,7 @@ struct vmm_state {
 };
 
 struct serve_state {
+	struct account_state account;
 	struct alloc_decide_state alloc_decide;
 	struct async_state async;
 	struct control_state control;

@@ -60,7 +60,7 @@ static void finishes_alike(const char *const settings[], unsigned spilling)
 	if (outcome.status || strcmp(outcome.out, reference) || *outcome.files)
 		fail_msg("status %d, files \"%s\", stdout:\n%snot\n%sstderr:\n%s", outcome.status, outcome.files,
 			 outcome.out, reference, outcome.err);
-	if (run_lines_with(outcome.err, "SPILLING") != spilling || run_lines(outcome.err) != 3 + spilling ||
+	if (run_lines_with(outcome.err, "SPILLING") != spilling || run_lines(outcome.err) != 1 + 3 + spilling ||
 	    run_lines_with(outcome.err, "spillway: ") != run_lines(outcome.err) ||
 	    run_lines_with(outcome.err, "summary of process") != 1)
 		fail_msg("stderr is\n%s", outcome.err);

@@ -152,6 +152,41 @@ static void a_heap_without_any_memory_is_refused(void **state)
 	run_free(&outcome);
 }
 
+/* ---- the first line ---- */
+
+/* The policies with their first lines; nothing is said where nothing is to be reported. */
+static void the_first_memory_is_said_with_what_is_in_force(void **state)
+{
+	static const struct {
+		const char *policy, *set, *line;
+	} cases[] = {
+	    {"SPILLWAY_POLICY=", "SPILLWAY_SET=device.budget=25%,spill.mode=static",
+	     "spillway: device budget 32.0 MiB of 128.0 MiB, spill static, policy heap (built in)\n"},
+	    {"SPILLWAY_POLICY=managed", "SPILLWAY_SET=device.budget=32MiB",
+	     "spillway: device budget 32.0 MiB of 128.0 MiB, spill exact, policy managed (built in)\n"},
+	    {"SPILLWAY_POLICY=passthrough", "SPILLWAY_SET=device.budget=32MiB",
+	     "spillway: no device budget (memory is served by: driver), policy passthrough (built in)\n"},
+	    {"SPILLWAY_POLICY=" PIN_POLICY, "SPILLWAY_SET=device.budget=32MiB",
+	     "spillway: device budget 32.0 MiB of 128.0 MiB, spill exact, policy " PIN_POLICY "\n"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		char quiet[200];
+		struct outcome outcome =
+		    RUN(SET("SIM_MEMORY=128MiB", cases[i].policy, cases[i].set), ACTOR, "ends_from_main");
+
+		if (strncmp(outcome.err, cases[i].line, strlen(cases[i].line)) ||
+		    run_lines_with(outcome.err, "policy ") != 1)
+			fail_msg("stderr does not begin with %sbut is\n%s", cases[i].line, outcome.err);
+		run_free(&outcome);
+		snprintf(quiet, sizeof(quiet), "%s,report=none", cases[i].set);
+		outcome = RUN(SET("SIM_MEMORY=128MiB", cases[i].policy, quiet), ACTOR, "ends_from_main");
+		assert_int_equal(run_lines_with(outcome.err, "policy "), 0);
+		run_free(&outcome);
+	}
+}
+
 /* ---- budgets ---- */
 
 static void budgets_hold_to_the_block(void **state)
@@ -216,6 +251,7 @@ int main(void)
 	    cmocka_unit_test(a_bad_policy_fails_allocations_when_strict),
 	    cmocka_unit_test(a_warning_is_said_once_and_changes_nothing),
 	    cmocka_unit_test(a_heap_without_any_memory_is_refused),
+	    cmocka_unit_test(the_first_memory_is_said_with_what_is_in_force),
 	    cmocka_unit_test(budgets_hold_to_the_block),
 	    cmocka_unit_test(without_vmm_everything_goes_to_the_driver_and_it_is_said),
 	    cmocka_unit_test(without_host_vmm_nothing_spills_and_it_is_said),
