@@ -3,6 +3,8 @@
  * for the program or for the library, calls this; nothing here allocates program memory.
  */
 #include "shim/serve/account.h"
+#include "shim/accounting/quota.h"
+#include "shim/base/hostmem.h"
 #include "shim/base/log.h"
 #include "shim/context/context.h"
 #include "shim/device/pool.h"
@@ -213,10 +215,60 @@ static void say_shared(void)
 	char used[32], total[32];
 
 	if (ranks > 1)
-		log_once("host memory is shared by %llu processes of this user: %s of %s used by all; host.total sets "
-			 "how much there is",
-			 ranks, log_bytes(used, sizeof(used), atomic_load(&stats.share_used)),
+		log_line("  host memory is shared by %llu processes of this user: %s of %s used by all", ranks,
+			 log_bytes(used, sizeof(used), atomic_load(&stats.share_used)),
 			 log_bytes(total, sizeof(total), atomic_load(&stats.share_total)));
+}
+
+/* Says what limits a higher host budget. What the driver pins does not count against RLIMIT_MEMLOCK. */
+static void say_host_limits(void)
+{
+	struct hostmem memory = hostmem_read("");
+	char available[32], left[32], cgroup[80] = "no cgroup limits it";
+
+	if (!memory.total)
+		return;
+	if (memory.cgroup_headroom != UINT64_MAX)
+		snprintf(cgroup, sizeof(cgroup), "the limit of its cgroup leaves %s",
+			 log_bytes(left, sizeof(left), memory.cgroup_headroom));
+	log_line(
+	    "  what limits that: the machine has %s available, %s; `ulimit -l` does not limit what the driver pins",
+	    log_bytes(available, sizeof(available), memory.available), cgroup);
+}
+
+/* Returns the size, as a policy has it, that serves `bytes` beside what is used; in whole units of the heap. */
+static char *enough(uint64_t used, uint64_t bytes, char room[POLICY_SIZE_BYTES_TEXT])
+{
+	uint64_t sum = used > UINT64_MAX - bytes - HEAP_UNIT ? UINT64_MAX - HEAP_UNIT : used + bytes;
+
+	return policy_size_format((sum + HEAP_UNIT - 1) / HEAP_UNIT * HEAP_UNIT, room);
+}
+
+/* Says which keys would have served the request, and how high they had to be; nothing if no budget was in the way. */
+static void say_what_to_raise(const struct device *device, size_t bytes)
+{
+	const struct policy *policy = process_policy();
+	bool own = policy_host_budget(policy).kind != POLICY_SIZE_AUTO || !atomic_load(&host_budget.shared);
+	bool own_full = budget_left(&host_budget) < bytes;
+	bool all_full = quota_left() < bytes || (own_full && !own);
+	uint64_t all_used = atomic_load(&stats.share_used), used = atomic_load(&host_budget.used);
+	char budget[POLICY_SIZE_BYTES_TEXT], total[POLICY_SIZE_BYTES_TEXT];
+
+	if (policy_spill_mode(policy) == POLICY_SPILL_OFF) {
+		log_line(
+		    "  what to raise: device.budget to %s or more; or spill.mode: exact, which lets memory lie on the "
+		    "host",
+		    enough(atomic_load(&device->budget.used), bytes, budget));
+		return;
+	}
+	own_full = own_full && own;
+	if (!own_full && !all_full)
+		return;
+	log_line("  what to raise: %s%s%s%s%s%s", own_full ? "host.budget to " : "",
+		 own_full ? enough(used, bytes, budget) : "", own_full && all_full ? " or more, and " : "",
+		 all_full ? "host.total to " : "",
+		 all_full ? enough(all_used > used ? all_used : used, bytes, total) : "", " or more");
+	say_host_limits();
 }
 
 void account_refused(const struct device *device, size_t bytes, int rule, const struct call_site *site)
@@ -225,12 +277,15 @@ void account_refused(const struct device *device, size_t bytes, int rule, const 
 
 	stats_add(STAT_refused, 1);
 	stats_refused(stats_site(device->ordinal, POLICY_USE_DENY, rule, site, bytes));
-	log_once("out of memory: %s asked for; device budget %s of %s used, host %s of %s, spill %s, %s%s",
+	if (atomic_exchange(&serve_state.account.said_refused, true))
+		return;
+	log_line("out of memory: %s asked for; device budget %s of %s used, host %s of %s, spill %s, %s%s",
 		 log_bytes(want, sizeof(want), bytes), log_bytes(used, sizeof(used), atomic_load(&device->budget.used)),
 		 log_bytes(limit, sizeof(limit), atomic_load(&device->budget.limit)),
 		 log_bytes(host_used, sizeof(host_used), atomic_load(&host_budget.used)),
 		 log_bytes(host_limit, sizeof(host_limit), atomic_load(&host_budget.limit)),
 		 policy_spill_name(policy_spill_mode(process_policy())), rule < 0 ? "" : "rule ",
 		 policy_rule_name(process_policy(), rule));
+	say_what_to_raise(device, bytes);
 	say_shared();
 }

@@ -25,7 +25,8 @@ struct taken;      /* ipc_take.c */
 /* ---- account.c ---- */
 
 struct account_state {
-	atomic_bool said_first; /* the line about the first device memory */
+	atomic_bool said_first;   /* the line about the first device memory */
+	atomic_bool said_refused; /* the lines about the first request that was refused */
 };
 
 /* ---- alloc_decide.c ---- */

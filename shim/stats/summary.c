@@ -390,8 +390,7 @@ static void say_change(const struct stats_page *page, const struct totals *total
 	if (advise_vmm(page, totals, summary))
 		return;
 	if (summary_get(page, STAT_refused) && !totals->over)
-		add(summary, 0,
-		    "  change: memory ran out; the first line that says \"out of memory\" names what to raise");
+		add(summary, 0, "  change: memory ran out: see what to raise, where \"out of memory\" was said");
 	else if (!totals->over)
 		add(summary, 0, "  change: nothing");
 	else if (totals->moved && seconds_lost(totals) < WORTH_IT * totals->run)

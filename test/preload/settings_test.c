@@ -194,13 +194,20 @@ static void budgets_hold_to_the_block(void **state)
 	static const struct {
 		const char *set, *out;
 		unsigned spilling;
+		const char *raise; /* blocks have 8 MiB */
 	} cases[] = {
-	    {"SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB", "12 DDDDHHHHHHHH\n", 1},
-	    {"SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB,spill.mode=off", "4 DDDD\n", 0},
-	    {"SPILLWAY_SET=device.budget=64MiB,host.budget=4MiB", "8 DDDDDDDD\n", 0},
-	    {"SPILLWAY_SET=device.budget=4MiB,host.budget=16MiB", "2 DH\n", 1},
-	    {"SPILLWAY_SET=device.budget=25%,host.budget=16MiB", "6 DDDDHH\n", 1},
-	    {"SPILLWAY_SET=device.budget=1GiB,host.budget=16MiB", "18 DDDDDDDDDDDDDDDDHH\n", 1},
+	    {"SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB", "12 DDDDHHHHHHHH\n", 1,
+	     "host.budget to 72MiB or more\n"},
+	    {"SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB,spill.mode=off", "4 DDDD\n", 0,
+	     "device.budget to 40MiB or more; or spill.mode: exact"},
+	    {"SPILLWAY_SET=device.budget=64MiB,host.budget=4MiB", "8 DDDDDDDD\n", 0, "host.budget to 8MiB or more\n"},
+	    {"SPILLWAY_SET=device.budget=4MiB,host.budget=16MiB", "2 DH\n", 1, "host.budget to "},
+	    {"SPILLWAY_SET=device.budget=25%,host.budget=16MiB", "6 DDDDHH\n", 1, "host.budget to 24MiB or more\n"},
+	    {"SPILLWAY_SET=device.budget=1GiB,host.budget=16MiB", "18 DDDDDDDDDDDDDDDDHH\n", 1,
+	     "host.budget to 24MiB or more\n"},
+	    {"SPILLWAY_SET=device.budget=32MiB,host.total=16MiB", "6 DDDDHH\n", 1, "host.total to 24MiB or more\n"},
+	    {"SPILLWAY_SET=device.budget=32MiB,host.budget=20MiB,host.total=16MiB", "6 DDDDHH\n", 1,
+	     "host.budget to 24MiB or more, and host.total to 24MiB or more\n"},
 	};
 
 	(void)state;
@@ -208,7 +215,9 @@ static void budgets_hold_to_the_block(void **state)
 		struct outcome outcome = RUN(SET("SIM_MEMORY=128MiB", cases[i].set), ACTOR, "fills_up");
 
 		if (strcmp(outcome.out, cases[i].out) || run_lines_with(outcome.err, "SPILLING") != cases[i].spilling ||
-		    run_lines_with(outcome.err, "out of memory: ") != 1 || run_lines(outcome.err) > 14)
+		    run_lines_with(outcome.err, "out of memory: ") != 1 || run_lines(outcome.err) > 14 ||
+		    !strstr(outcome.err, cases[i].raise) || run_lines_with(outcome.err, "what to raise: ") != 1 ||
+		    run_lines_with(outcome.err, "what limits that: the machine has ") != !strstr(cases[i].set, "off"))
 			fail_msg("%s: stdout is %s, stderr is\n%s", cases[i].set, outcome.out, outcome.err);
 		must(&outcome, 0, cases[i].out);
 		run_free(&outcome);

@@ -280,7 +280,7 @@ static void what_the_program_makes_itself_matters_where_there_is_no_room(void **
 	    "summary of process 42: nothing was spilled: the heap held 12.0 GiB at most; the device budget is 8.0 "
 	    "GiB; 1 request ended in out of memory",
 	    "  cost: no submission waited for memory",
-	    "  change: memory ran out; the first line that says \"out of memory\" names what to raise");
+	    "  change: memory ran out: see what to raise, where \"out of memory\" was said");
 }
 
 static void what_costs_next_to_nothing_needs_no_advice(void **state)
