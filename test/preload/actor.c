@@ -118,6 +118,20 @@ static int is_terminated(void)
 	return 1;
 }
 
+static int is_interrupted(void)
+{
+	live();
+	raise(SIGINT);
+	return 1;
+}
+
+static int is_killed(void)
+{
+	live();
+	raise(SIGKILL);
+	return 1;
+}
+
 /* ---- silence ---- */
 
 static int does_nothing(void)
@@ -391,6 +405,8 @@ int main(int argc, char **argv)
 	    ACT(ends_at_once_but_says_so),
 	    ACT(aborts),
 	    ACT(is_terminated),
+	    ACT(is_interrupted),
+	    ACT(is_killed),
 	    ACT(does_nothing),
 	    ACT(only_asks),
 	    ACT(allocates_nothing_in_a_child),

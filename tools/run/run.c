@@ -15,6 +15,7 @@
 #include "tools/common/target.h"
 #include "tools/commands.h"
 #include "tools/common/tool.h"
+#include "tools/run/watcher.h"
 #include "tools/trace/trace_name.h"
 
 /* The command line. policy and set: NULL = as in the environment. set must be freed. */
@@ -90,18 +91,22 @@ static int request_read(int argc, char **argv, struct request *request)
 	return TOOL_BAD;
 }
 
-/*
- * Checks the policy that the program would get, and prints every problem; warnings do not stop a run. *ret_needs: what
- * its rules test (enum policy_need).
- */
-static bool policy_is_good(const char *name, const char *set, unsigned *ret_needs)
+/* What the tool has to know of the policy. */
+struct asked {
+	unsigned needs; /* what its rules test (enum policy_need) */
+	enum policy_report report;
+};
+
+/* Checks the policy that the program would get, and prints every problem; warnings do not stop a run. */
+static bool policy_is_good(const char *name, const char *set, struct asked *ret_asked)
 {
 	struct policy_errors errors;
 	struct policy *policy = policy_read(name, set, &errors);
 	bool good = policy != NULL;
 
 	tool_print_errors(&errors);
-	*ret_needs = policy ? policy_needs(policy) : 0;
+	if (policy)
+		*ret_asked = (struct asked){policy_needs(policy), policy_report(policy)};
 	/* The library prints the warnings of a policy only if they were not printed here. */
 	good = good && (errors.n ? setenv("SPILLWAY_WARNED", "1", 1) : unsetenv("SPILLWAY_WARNED")) == 0;
 	policy_free(policy);
@@ -206,18 +211,20 @@ static int prepare_and_start(const struct request *request)
 	const char *policy = request->policy ? request->policy : getenv("SPILLWAY_POLICY");
 	const char *set = request->set ? request->set : getenv("SPILLWAY_SET"), *off = getenv("SPILLWAY");
 	char library[PATH_MAX], audit[PATH_MAX] = "";
-	unsigned needs;
+	struct asked asked = {0};
 
-	if (!policy_is_good(policy, set, &needs) || !library_find(request->library, library))
+	if (!policy_is_good(policy, set, &asked) || !library_find(request->library, library))
 		return TOOL_BAD;
 	if (request->audit && !library_find_audit(library, audit))
 		return TOOL_BAD;
-	if (!set_environment(request, policy, library, audit, needs)) {
+	if (!set_environment(request, policy, library, audit, asked.needs)) {
 		tool_say("the environment could not be set");
 		return TOOL_BROKEN;
 	}
 	if (off && strcmp(off, "0") == 0)
 		tool_say("SPILLWAY=0 is set: this run passes through, nothing is changed or counted");
+	else if (asked.report != POLICY_REPORT_NONE)
+		watcher_start(asked.report == POLICY_REPORT_FULL);
 	return run_start(request->program);
 }
 

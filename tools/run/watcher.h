@@ -1,0 +1,22 @@
+/*
+ * watcher.h: prints the summary of a program that ended without printing it: by a signal, or by _exit().
+ *
+ * The library installs no signal handler: a program must not see one that it did not install, and a handler may do next
+ * to nothing. But the figures lie in a file that outlives the process (stats_page.h), so a process outside can print
+ * them. `spillway run` starts it before the program takes its place.
+ */
+#ifndef TOOLS_WATCHER_H
+#define TOOLS_WATCHER_H
+
+#include <stdbool.h>
+
+/*
+ * Starts a process that waits until this one, whatever program it has become by then, has ended. If that has used CUDA
+ * memory and left its figures, the process prints the summary to standard error; full: with all figures. It is no child
+ * of this process, is in a session of its own, and of its files it keeps standard error only. Nothing is started where
+ * the program would become its parent (process 1, a subreaper), or where the kernel cannot wait for a process that is no
+ * child (before Linux 5.3).
+ */
+void watcher_start(bool full);
+
+#endif
