@@ -195,7 +195,7 @@ void arena_extent(const struct arena *arena, CUdeviceptr address, CUdeviceptr *r
 	*ret_bytes = 1;
 	if (!word || word & ARENA_SLAB || !arena->lifetimes ||
 	    !atomic_load_explicit(&arena->states[word - 1].space_units, memory_order_relaxed) ||
-	    !reach_find(lifetimes_reach(arena->lifetimes), address - arena->base, &range))
+	    !crossings_find(lifetimes_crossings(arena->lifetimes), address - arena->base, &range))
 		return;
 	first = arena_reach(arena, word - 1, &units);
 	uint64_t begin = first * HEAP_UNIT, end = begin + units * HEAP_UNIT;

@@ -252,7 +252,7 @@ static bool is_bounded(struct heap *heap, struct block *block)
 	    !lifetimes_is_reported(arena->lifetimes, arena_address(arena, block->unit), block->units * HEAP_UNIT))
 		return false;
 	block_set_bounded(&heap->store, block, true);
-	return !reach_is_doubted(lifetimes_reach(arena->lifetimes),
+	return !crossings_is_doubted(lifetimes_crossings(arena->lifetimes),
 				 arena_reach(arena, block->unit, &units) * HEAP_UNIT);
 }
 

@@ -40,7 +40,7 @@ struct lifetimes {
 	uint64_t base, bytes;
 	int device;
 	struct live_map *map;
-	struct reach *reach;
+	struct crossings *crossings;
 	struct record *ring;
 	_Atomic bool any;                       /* a block was reported */
 	_Atomic bool placed;                    /* the program has placed one itself */
@@ -67,7 +67,7 @@ static void drop_memory(struct lifetimes *lifetimes)
 	lazy_memory_free(lifetimes->ring, RING * sizeof(lifetimes->ring[0]));
 	lazy_memory_free(lifetimes->its, its_bytes(lifetimes->bytes));
 	live_map_free(lifetimes->map);
-	reach_free(lifetimes->reach);
+	crossings_free(lifetimes->crossings);
 	free(lifetimes);
 }
 
@@ -99,10 +99,10 @@ struct lifetimes *lifetimes_new(int device, uint64_t base, uint64_t bytes)
 	lifetimes->base = base;
 	lifetimes->bytes = bytes;
 	lifetimes->map = live_map_new(bytes);
-	lifetimes->reach = reach_new(bytes);
+	lifetimes->crossings = crossings_new(bytes);
 	lifetimes->ring = lazy_memory_new(RING * sizeof(lifetimes->ring[0]));
 	lifetimes->its = lazy_memory_new(its_bytes(bytes));
-	if (lifetimes->map && lifetimes->reach && lifetimes->ring && lifetimes->its && add_heap(lifetimes))
+	if (lifetimes->map && lifetimes->crossings && lifetimes->ring && lifetimes->its && add_heap(lifetimes))
 		return lifetimes;
 	drop_memory(lifetimes);
 	return NULL;
@@ -352,7 +352,7 @@ void lifetimes_distrust(struct lifetimes *lifetimes, uint64_t named, uint64_t ad
 	if (!lifetimes)
 		return;
 	if (atomic_load_explicit(&lifetimes->placed, memory_order_relaxed))
-		reach_doubt(lifetimes->reach, address - lifetimes->base);
+		crossings_doubt(lifetimes->crossings, address - lifetimes->base);
 	if (!atomic_load_explicit(&lifetimes->any, memory_order_relaxed))
 		return;
 	/* A graph names a block once for each parameter. */
@@ -366,7 +366,7 @@ void lifetimes_distrust(struct lifetimes *lifetimes, uint64_t named, uint64_t ad
 void lifetimes_reserved(struct lifetimes *lifetimes, uint64_t address)
 {
 	if (lifetimes)
-		reach_renew(lifetimes->reach, address - lifetimes->base);
+		crossings_renew(lifetimes->crossings, address - lifetimes->base);
 }
 
 bool lifetimes_is_reported(const struct lifetimes *lifetimes, uint64_t address, uint64_t bytes)
@@ -379,9 +379,9 @@ bool lifetimes_is_reported(const struct lifetimes *lifetimes, uint64_t address, 
 	return true;
 }
 
-struct reach *lifetimes_reach(struct lifetimes *lifetimes)
+struct crossings *lifetimes_crossings(struct lifetimes *lifetimes)
 {
-	return lifetimes->reach;
+	return lifetimes->crossings;
 }
 
 void lifetimes_distrust_all(void)
@@ -411,7 +411,7 @@ static void compare_reserved(struct lifetimes *lifetimes, const struct lifetimes
 	uint64_t left = before > freed ? before - freed : 0;
 
 	if (report->reserved < left && atomic_load_explicit(&lifetimes->any, memory_order_relaxed)) {
-		reach_doubt_all(lifetimes->reach);
+		crossings_doubt_all(lifetimes->crossings);
 		write_range(lifetimes, LIFETIMES_DISTRUSTED_ALL, lifetimes->base, lifetimes->bytes, no_report);
 	}
 	if (!report->born || latest.lifetimes != lifetimes || lifetimes->device != report->device ||
@@ -443,7 +443,7 @@ void lifetimes_tell(const struct lifetimes_report *report)
 	if (!my_number)
 		begin_to_report();
 	if (report->born && atomic_load_explicit(&lifetimes->placed, memory_order_relaxed))
-		reach_born(lifetimes->reach, report->address - lifetimes->base,
+		crossings_born(lifetimes->crossings, report->address - lifetimes->base,
 			   report->address - lifetimes->base + report->bytes);
 	compare_reserved(lifetimes, report);
 	latest.lifetimes = NULL;

@@ -15,7 +15,7 @@
 #ifndef SPILLWAY_LIFETIMES_H
 #define SPILLWAY_LIFETIMES_H
 
-#include "shim/lifetimes/reach.h"
+#include "shim/lifetimes/crossings.h"
 #include "shim/plan/live_map.h"
 
 #include <stdbool.h>
@@ -79,7 +79,7 @@ void lifetimes_allocated(struct lifetimes *lifetimes, uint64_t address, uint64_t
 void lifetimes_freed(struct lifetimes *lifetimes, uint64_t address, uint64_t bytes);
 /*
  * The block that has the byte `named`, or the address space that it was placed in, is alive as a whole until it is
- * freed, and doubted (reach.h) until that is reserved anew. lifetimes may be NULL.
+ * freed, and doubted (crossings.h) until that is reserved anew. lifetimes may be NULL.
  */
 void lifetimes_distrust(struct lifetimes *lifetimes, uint64_t named, uint64_t address, uint64_t bytes);
 /* All blocks of all heaps that are reported so far are alive as a whole. */
@@ -92,7 +92,7 @@ void lifetimes_tell(const struct lifetimes_report *report);
 /* Returns whether all of this is the reporting allocator's now, and not distrusted. Locking: none. */
 bool lifetimes_is_reported(const struct lifetimes *lifetimes, uint64_t address, uint64_t bytes);
 /* How far pointers reach, for any thread. Kept from the first block on that the program has placed. */
-struct reach *lifetimes_reach(struct lifetimes *lifetimes);
+struct crossings *lifetimes_crossings(struct lifetimes *lifetimes);
 
 /* ---- the reader ---- */
 

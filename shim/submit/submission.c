@@ -232,12 +232,12 @@ static bool is_beyond(const struct submission *use, const struct arena *arena, C
 
 	if (!arena->lifetimes)
 		return false;
-	struct reach *reach = lifetimes_reach(arena->lifetimes);
+	struct crossings *reach = lifetimes_crossings(arena->lifetimes);
 	if (submission_is_graph(use)) {
 		/* First the doubt, then the count: heap_follow_reports() counts first. */
-		if (!reach_is_doubted(reach, space * HEAP_UNIT))
+		if (!crossings_is_doubted(reach, space * HEAP_UNIT))
 			lifetimes_distrust(arena->lifetimes, address, arena_address(arena, space), units * HEAP_UNIT);
-	} else if (!reach_is_all_doubted(reach)) {
+	} else if (!crossings_is_all_doubted(reach)) {
 		return false;
 	}
 	return atomic_load(&arena->states[space].n_bounded) != 0;

@@ -97,6 +97,7 @@ static int moving(void)
 		MUST(cu.cuStreamSynchronize(stream));
 	}
 	CHECK(!scene_moves() || torch_bytes_out() - out >= 8 * LARGE);
+	MUST(cu.cuStreamSynchronize(stream));
 	CHECK(tensor_holds(&first) && tensor_holds(&second));
 	return own_end();
 }

@@ -76,7 +76,7 @@ try() {
 	has 'rules look at threads of autograd' '^ *rule 2  *1  *4\.0 MiB' report.txt
 	rm -f lines.trace
 
-	MOVE=1 SPILLWAY_SET="device.budget=64MiB,host.budget=256MiB" job
+	MOVE=1 SPILLWAY_SET="device.budget=64MiB,host.budget=256MiB,report=full" job
 	has 'the summary' "costs most: .*asked for at job\.py:$(line moved) in " err.txt
 }
 

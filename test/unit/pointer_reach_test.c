@@ -9,18 +9,18 @@
 
 #include <stdbool.h>
 
-#include "shim/lifetimes/reach.h"
+#include "shim/lifetimes/crossings.h"
 #include "test/unit/seed.h"
 
 #define MIB   ((uint64_t)1 << 20)
 #define BYTES (UINT64_C(1) << 40)
 
-static struct reach *reach;
+static struct crossings *reach;
 
 static int begin(void **state)
 {
 	(void)state;
-	reach = reach_new(BYTES);
+	reach = crossings_new(BYTES);
 	assert_non_null(reach);
 	return 0;
 }
@@ -28,7 +28,7 @@ static int begin(void **state)
 static int end(void **state)
 {
 	(void)state;
-	reach_free(reach);
+	crossings_free(reach);
 	return 0;
 }
 
@@ -36,28 +36,28 @@ static bool is_found(uint64_t at, uint64_t first, uint64_t last)
 {
 	struct live_range range;
 
-	return reach_find(reach, at, &range) && range.begin == first && range.end == last;
+	return crossings_find(reach, at, &range) && range.begin == first && range.end == last;
 }
 
 static bool is_none(uint64_t at)
 {
 	struct live_range range;
 
-	return !reach_find(reach, at, &range);
+	return !crossings_find(reach, at, &range);
 }
 
 static void range_is_found_from_each_of_its_bytes(void **state)
 {
 	(void)state;
 	assert_true(is_none(0) && is_none(5 * MIB) && is_none(BYTES - 1) && is_none(BYTES) && is_none(UINT64_MAX));
-	reach_born(reach, 3 * MIB, 9 * MIB + 512);
+	crossings_born(reach, 3 * MIB, 9 * MIB + 512);
 	for (uint64_t at = 3 * MIB; at < 9 * MIB + 512; at += 512)
 		assert_true(is_found(at, 3 * MIB, 9 * MIB + 512));
 	assert_true(is_found(9 * MIB + 511, 3 * MIB, 9 * MIB + 512));
 	assert_true(is_none(3 * MIB - 1) && is_none(9 * MIB + 512));
 	/* Its neighbours share the first and the last unit. */
-	reach_born(reach, MIB, 3 * MIB);
-	reach_born(reach, 9 * MIB + 512, 30 * MIB);
+	crossings_born(reach, MIB, 3 * MIB);
+	crossings_born(reach, 9 * MIB + 512, 30 * MIB);
 	assert_true(is_found(3 * MIB - 1, MIB, 3 * MIB) && is_found(3 * MIB, 3 * MIB, 9 * MIB + 512));
 	assert_true(is_found(9 * MIB + 511, 3 * MIB, 9 * MIB + 512) &&
 		    is_found(9 * MIB + 512, 9 * MIB + 512, 30 * MIB));
@@ -66,17 +66,17 @@ static void range_is_found_from_each_of_its_bytes(void **state)
 static void what_begins_and_ends_with_units_reaches_no_further(void **state)
 {
 	(void)state;
-	reach_born(reach, 4 * MIB, 8 * MIB);
-	reach_born(reach, 8 * MIB, 12 * MIB);
-	reach_born(reach, 12 * MIB, 14 * MIB);
+	crossings_born(reach, 4 * MIB, 8 * MIB);
+	crossings_born(reach, 8 * MIB, 12 * MIB);
+	crossings_born(reach, 12 * MIB, 14 * MIB);
 	assert_true(is_found(8 * MIB - 1, 4 * MIB, 8 * MIB) && is_found(8 * MIB, 8 * MIB, 12 * MIB));
 	assert_true(is_none(12 * MIB) && is_none(14 * MIB) && is_none(4 * MIB - 1));
 	/* The last of the address space, and nonsense. */
-	reach_born(reach, BYTES - 3 * MIB, BYTES);
+	crossings_born(reach, BYTES - 3 * MIB, BYTES);
 	assert_true(is_found(BYTES - 1, BYTES - 3 * MIB, BYTES));
-	reach_born(reach, BYTES - 3 * MIB, BYTES + MIB);
-	reach_born(reach, 9 * MIB, 9 * MIB);
-	reach_born(reach, UINT64_MAX - MIB, 3 * MIB);
+	crossings_born(reach, BYTES - 3 * MIB, BYTES + MIB);
+	crossings_born(reach, 9 * MIB, 9 * MIB);
+	crossings_born(reach, UINT64_MAX - MIB, 3 * MIB);
 	assert_true(is_found(BYTES - 1, BYTES - 3 * MIB, BYTES) && is_found(9 * MIB, 8 * MIB, 12 * MIB));
 }
 
@@ -84,10 +84,10 @@ static void what_begins_and_ends_with_units_reaches_no_further(void **state)
 static void what_is_born_is_found_and_not_what_was_there(void **state)
 {
 	(void)state;
-	reach_born(reach, MIB, 30 * MIB);
-	reach_born(reach, 5 * MIB, 5 * MIB + 1024);
+	crossings_born(reach, MIB, 30 * MIB);
+	crossings_born(reach, 5 * MIB, 5 * MIB + 1024);
 	assert_true(is_none(5 * MIB) && is_none(5 * MIB + 1023));
-	reach_born(reach, 9 * MIB, 17 * MIB);
+	crossings_born(reach, 9 * MIB, 17 * MIB);
 	assert_true(is_found(9 * MIB, 9 * MIB, 17 * MIB) && is_found(17 * MIB - 1, 9 * MIB, 17 * MIB));
 	assert_true(is_found(29 * MIB, MIB, 30 * MIB));
 }
@@ -95,25 +95,25 @@ static void what_is_born_is_found_and_not_what_was_there(void **state)
 static void what_is_longer_than_can_be_kept_is_doubted(void **state)
 {
 	(void)state;
-	reach_born(reach, 0, (UINT64_C(256) << 30) - 512);
-	assert_true(is_found(MIB, 0, (UINT64_C(256) << 30) - 512) && !reach_is_all_doubted(reach));
-	reach_born(reach, 0, UINT64_C(256) << 30);
-	assert_true(reach_is_all_doubted(reach) && reach_is_doubted(reach, 64 * MIB));
+	crossings_born(reach, 0, (UINT64_C(256) << 30) - 512);
+	assert_true(is_found(MIB, 0, (UINT64_C(256) << 30) - 512) && !crossings_is_all_doubted(reach));
+	crossings_born(reach, 0, UINT64_C(256) << 30);
+	assert_true(crossings_is_all_doubted(reach) && crossings_is_doubted(reach, 64 * MIB));
 }
 
 static void doubt_lasts_until_the_space_is_reserved_anew(void **state)
 {
 	(void)state;
-	reach_doubt(reach, 64 * MIB);
-	assert_true(reach_is_doubted(reach, 64 * MIB) && !reach_is_doubted(reach, 66 * MIB));
-	reach_born(reach, 65 * MIB, 70 * MIB);
-	assert_true(reach_is_doubted(reach, 64 * MIB) && !reach_is_all_doubted(reach));
-	reach_renew(reach, 64 * MIB);
-	assert_false(reach_is_doubted(reach, 64 * MIB));
-	reach_doubt(reach, UINT64_MAX);
-	reach_doubt_all(reach);
-	reach_renew(reach, 64 * MIB);
-	assert_true(reach_is_doubted(reach, 64 * MIB));
+	crossings_doubt(reach, 64 * MIB);
+	assert_true(crossings_is_doubted(reach, 64 * MIB) && !crossings_is_doubted(reach, 66 * MIB));
+	crossings_born(reach, 65 * MIB, 70 * MIB);
+	assert_true(crossings_is_doubted(reach, 64 * MIB) && !crossings_is_all_doubted(reach));
+	crossings_renew(reach, 64 * MIB);
+	assert_false(crossings_is_doubted(reach, 64 * MIB));
+	crossings_doubt(reach, UINT64_MAX);
+	crossings_doubt_all(reach);
+	crossings_renew(reach, 64 * MIB);
+	assert_true(crossings_is_doubted(reach, 64 * MIB));
 }
 
 /* ---- against a list of what is alive ---- */
@@ -156,7 +156,7 @@ static void what_is_alive_is_found_whatever_was_there_before(void **state)
 		uint64_t first = any(SPACE / 512) * 512, length = (1 + any(any(3) ? 20 : 30000)) * 512;
 
 		if (n_alive < ALIVE && first + length <= SPACE && !meets(first, first + length)) {
-			reach_born(reach, first, first + length);
+			crossings_born(reach, first, first + length);
 			alive[n_alive++] = (struct live_range){first, first + length};
 		} else if (n_alive) {
 			alive[any(n_alive)] = alive[n_alive - 1];

@@ -228,13 +228,13 @@ warns() { # "promise" "keys, with commas between them" "the warning (a pattern)"
 }
 warns 'one process that may pin more than all together' host.budget=64GiB,host.total=32GiB '*host.budget of at most host.total*'
 warns 'so it is of shares' host.budget=60%,host.total=50% '*host.budget of at most host.total*'
-for mode in off static fast; do
+for mode in off static; do
 	warns "memory that $mode does not move" vmm.spill=move,spill.mode=$mode "*spill.mode: $mode; write vmm.spill: yes*exact*"
 done
 warns 'a heap without device memory' device.budget=0 '*device.budget: 0 *write auto, a SIZE or N%*'
 warns 'none of it' device.budget=0% '*device.budget: 0 *write auto, a SIZE or N%*'
 for set in host.budget=32GiB,host.total=32GiB host.budget=60%,host.total=1GiB host.budget=2GiB,host.total=1GiB,host.share=off \
-	vmm.spill=move,spill.mode=exact vmm.spill=yes,spill.mode=static device.budget=2MiB observe=yes,device.budget=0; do
+	vmm.spill=move,spill.mode=exact vmm.spill=move,spill.mode=fast vmm.spill=yes,spill.mode=static device.budget=2MiB observe=yes,device.budget=0; do
 	expect "nothing is wrong with $set" 1 '' '' run --set $set -- printenv SPILLWAY_WARNED
 done
 expect 'an earlier warning is not taken for one of this run' 1 '' '' env SPILLWAY_WARNED=1 "$tool" run --library "$library" -- printenv SPILLWAY_WARNED
@@ -269,7 +269,7 @@ for word in version --version -V; do
 	expect "$word prints the version" 0 'spillway [0-9]*.[0-9]*' '' "$tool" $word
 done
 expect 'help without a command prints the commands' 0 "$("$tool" --help | sed 's/\[/[[]/g')" '' "$tool" help
-for command in run check explain doctor list top report replay prom suspend resume help version; do
+for command in run demo check explain doctor list top report replay prom suspend resume help version; do
 	expect "help $command is $command --help" 0 "$("$tool" $command --help | sed 's/\[/[[]/g')" '' "$tool" help $command
 done
 expect 'help of what is no command says so' 2 '' '*unknown command "rum"; did you mean "run"?' "$tool" help rum

@@ -1,5 +1,5 @@
 /*
- * reach.h: how far a pointer reaches into memory that the program has mapped itself. The program decides how many of
+ * crossings.h: how far a pointer reaches into memory that the program has mapped itself. The program decides how many of
  * its handles a tensor covers, so the handle that a pointer lies in does not say which others are used with it. What
  * the program's allocator reports does: a pointer reaches over the range that was born around it.
  *
@@ -14,35 +14,35 @@
  * back. Offsets are in bytes from the beginning of the heap's address space. Locking: none; any thread may call any
  * function at any time.
  */
-#ifndef SPILLWAY_REACH_H
-#define SPILLWAY_REACH_H
+#ifndef SPILLWAY_CROSSINGS_H
+#define SPILLWAY_CROSSINGS_H
 
 #include "shim/plan/live_map.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-struct reach;
+struct crossings;
 
 /* For `bytes` of address space. Returns NULL if there is no memory. */
-struct reach *reach_new(uint64_t bytes);
-void reach_free(struct reach *reach);
+struct crossings *crossings_new(uint64_t bytes);
+void crossings_free(struct crossings *crossings);
 
 /* A range was born. If it cannot be kept, because it is longer than 256 GiB, everything is doubted. */
-void reach_born(struct reach *reach, uint64_t begin, uint64_t end);
+void crossings_born(struct crossings *crossings, uint64_t begin, uint64_t end);
 /* Finds the range of more than one unit that has this byte. Returns false if none is known. */
-bool reach_find(const struct reach *reach, uint64_t at, struct live_range *ret);
+bool crossings_find(const struct crossings *crossings, uint64_t at, struct live_range *ret);
 
 /*
  * Pointers into the address space that begins here may reach over all of it. A caller that afterwards reads what the
- * one who asks reach_is_doubted() has written before sees that, or is seen by it.
+ * one who asks crossings_is_doubted() has written before sees that, or is seen by it.
  */
-void reach_doubt(struct reach *reach, uint64_t space);
+void crossings_doubt(struct crossings *crossings, uint64_t space);
 /* The same for all address space, for good. */
-void reach_doubt_all(struct reach *reach);
+void crossings_doubt_all(struct crossings *crossings);
 /* The address space was reserved anew. */
-void reach_renew(struct reach *reach, uint64_t space);
-bool reach_is_doubted(const struct reach *reach, uint64_t space);
-bool reach_is_all_doubted(const struct reach *reach);
+void crossings_renew(struct crossings *crossings, uint64_t space);
+bool crossings_is_doubted(const struct crossings *crossings, uint64_t space);
+bool crossings_is_all_doubted(const struct crossings *crossings);
 
 #endif
