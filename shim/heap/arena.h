@@ -206,7 +206,7 @@ bool arena_bounds(const struct arena *arena, CUdeviceptr address, CUdeviceptr *r
 
 /*
  * Stores which bytes a pointer means for certain: its own, and, if the program has placed the block there, those of the
- * tensor that was born there, within the address space (reach.h). Locking: none.
+ * tensor that was born there, within the address space (crossings.h). Locking: none.
  */
 void arena_extent(const struct arena *arena, CUdeviceptr address, CUdeviceptr *ret_begin, uint64_t *ret_bytes);
 

@@ -253,7 +253,7 @@ static bool is_bounded(struct heap *heap, struct block *block)
 		return false;
 	block_set_bounded(&heap->store, block, true);
 	return !crossings_is_doubted(lifetimes_crossings(arena->lifetimes),
-				 arena_reach(arena, block->unit, &units) * HEAP_UNIT);
+				     arena_reach(arena, block->unit, &units) * HEAP_UNIT);
 }
 
 static void follow_reports(struct heap *heap, struct block *block)

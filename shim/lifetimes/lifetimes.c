@@ -444,7 +444,7 @@ void lifetimes_tell(const struct lifetimes_report *report)
 		begin_to_report();
 	if (report->born && atomic_load_explicit(&lifetimes->placed, memory_order_relaxed))
 		crossings_born(lifetimes->crossings, report->address - lifetimes->base,
-			   report->address - lifetimes->base + report->bytes);
+			       report->address - lifetimes->base + report->bytes);
 	compare_reserved(lifetimes, report);
 	latest.lifetimes = NULL;
 	if (!atomic_load_explicit(&lifetimes->any, memory_order_relaxed))

@@ -10,8 +10,8 @@
 #include <cuda.h>
 
 /*
- * cuMemAlloc and cuMemAllocPitch. Finds request->site. *ret_address and *ret_pitch (pitched only) are written on success
- * alone.
+ * cuMemAlloc and cuMemAllocPitch. Finds request->site. *ret_address and *ret_pitch (pitched only) are written on
+ * success alone.
  */
 CUresult serve_alloc(struct backend_request *request, CUdeviceptr *ret_address, size_t *ret_pitch);
 /* cuMemFree, of any address: ours, the driver's, or unknown. */
