@@ -307,21 +307,13 @@ static void segments_grow_and_shrink(void **state)
 
 static CUgraphExec capture(CUstream stream, unsigned pool, const struct tensor *in, struct tensor *ret_out)
 {
-	CUgraphExec exec;
-	CUgraph graph;
-
-	torch->use_pool(torch_cache, pool, true);
-	MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+	torch_capture(stream, pool);
 	struct tensor between = tensor_new(in->bytes, stream);
 	tensor_copy_late(&between, in, 5000, stream);
 	*ret_out = tensor_new(in->bytes, stream);
 	tensor_copy_late(ret_out, &between, 5000, stream);
 	tensor_free(&between);
-	MUST(cu.cuStreamEndCapture(stream, &graph));
-	torch->use_pool(torch_cache, 0, false);
-	MUST(cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
-	MUST(cu.cuGraphDestroy(graph));
-	return exec;
+	return torch_end_capture(stream);
 }
 
 /* A graph uses tensors that are dead. Where it keeps them has moved before: what the pool had was reported then. */

@@ -342,11 +342,7 @@ static void a_slab_that_the_allocator_uses_a_part_of_is_preserved(void **state)
 /* out = what `in` holds at the launch, by way of two tensors of the pool that are not needed in between. */
 static CUgraphExec capture(CUstream stream, unsigned pool, const struct tensor *in, struct tensor *ret_out)
 {
-	CUgraphExec exec;
-	CUgraph graph;
-
-	torch->use_pool(torch_cache, pool, true);
-	MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+	torch_capture(stream, pool);
 	struct tensor between = tensor_new(in->bytes, stream);
 	tensor_copy_late(&between, in, 0, stream);
 	struct tensor again = tensor_new(in->bytes, stream);
@@ -355,11 +351,7 @@ static CUgraphExec capture(CUstream stream, unsigned pool, const struct tensor *
 	*ret_out = tensor_new(in->bytes, stream);
 	tensor_copy_late(ret_out, &again, 0, stream);
 	tensor_free(&again);
-	MUST(cu.cuStreamEndCapture(stream, &graph));
-	torch->use_pool(torch_cache, 0, false);
-	MUST(cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
-	MUST(cu.cuGraphDestroy(graph));
-	return exec;
+	return torch_end_capture(stream);
 }
 
 static int replaying(void)
@@ -401,12 +393,12 @@ static void write_unannounced(CUstream stream, CUdeviceptr table, uint32_t salt,
 	unsigned pool = torch->new_pool(torch_cache, 0, 0);
 	struct tensor kept = tensor_new(MIB / 2, stream), named, dead;
 	CUgraphExec exec;
-	CUgraph graph;
 
 	for (int capturing = 0; capturing <= 1; capturing++) {
-		torch->use_pool(torch_cache, pool, capturing);
 		if (capturing)
-			MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+			torch_capture(stream, pool);
+		else
+			torch->use_pool(torch_cache, pool, false);
 		if (capturing != early) {
 			named = tensor_new(MIB / 2, stream);
 			dead = tensor_new(MIB / 2, stream);
@@ -415,10 +407,7 @@ static void write_unannounced(CUstream stream, CUdeviceptr table, uint32_t salt,
 	words_fill_hidden(table, salt, dead.bytes / 4, stream);
 	if (early)
 		words_fill(named.at, salt, 1, stream);
-	MUST(cu.cuStreamEndCapture(stream, &graph));
-	torch->use_pool(torch_cache, 0, false);
-	MUST(cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
-	MUST(cu.cuGraphDestroy(graph));
+	exec = torch_end_capture(stream);
 	MUST(cu.cuMemcpyHtoD_v2(table, &dead.at, sizeof(dead.at)));
 	if (scene_moves())
 		bring(&dead);

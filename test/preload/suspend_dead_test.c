@@ -524,16 +524,16 @@ static int replay(bool early)
 {
 	struct tensor inside, named;
 	CUgraphExec exec;
-	CUgraph graph;
 
 	torch_begin(false);
 	CUstream stream = child_stream();
 	CUdeviceptr table = child_alloc(4096);
 	unsigned pool = torch->new_pool(torch_cache, 0, 0);
 	for (int capturing = 0; capturing <= 1; capturing++) {
-		torch->use_pool(torch_cache, pool, capturing);
 		if (capturing)
-			MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+			torch_capture(stream, pool);
+		else
+			torch->use_pool(torch_cache, pool, false);
 		if (capturing == early)
 			continue;
 		inside = tensor_new(2 * MIB, stream);
@@ -543,10 +543,7 @@ static int replay(bool early)
 	words_fill(named.at, 8, 1, stream);
 	if (!early)
 		tensor_free(&inside);
-	MUST(cu.cuStreamEndCapture(stream, &graph));
-	torch->use_pool(torch_cache, 0, false);
-	MUST(cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
-	MUST(cu.cuGraphDestroy(graph));
+	exec = torch_end_capture(stream);
 	if (early)
 		tensor_free(&inside);
 	MUST(cu.cuMemcpyHtoD_v2(table, &inside.at, sizeof(inside.at)));

@@ -129,6 +129,26 @@ void tensor_copy_late(struct tensor *to, const struct tensor *from, unsigned us,
 	to->salt = from->salt;
 }
 
+/* ---- captures ---- */
+
+void torch_capture(CUstream stream, unsigned pool)
+{
+	torch->use_pool(torch_cache, pool, true);
+	MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+}
+
+CUgraphExec torch_end_capture(CUstream stream)
+{
+	CUgraphExec exec;
+	CUgraph graph;
+
+	MUST(cu.cuStreamEndCapture(stream, &graph));
+	torch->use_pool(torch_cache, 0, false);
+	MUST(cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
+	MUST(cu.cuGraphDestroy(graph));
+	return exec;
+}
+
 /* ---- the job beside ---- */
 
 void torch_run(int (*part)(void))

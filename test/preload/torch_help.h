@@ -42,6 +42,10 @@ size_t tensor_same(const struct tensor *tensor);
 /* Waits for `us`, then copies. The kernel names the beginnings of both. */
 void tensor_copy_late(struct tensor *to, const struct tensor *from, unsigned us, CUstream stream);
 
+/* Captures the stream; what is born until torch_end_capture() is in this pool. */
+void torch_capture(CUstream stream, unsigned pool);
+CUgraphExec torch_end_capture(CUstream stream);
+
 /* Contents by themselves: n words at an address. */
 void words_fill(CUdeviceptr at, uint32_t salt, size_t n, CUstream stream);
 /* The same by a kernel that finds the address in device memory: nothing announces what it writes to. */
