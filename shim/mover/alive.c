@@ -224,6 +224,8 @@ unsigned alive_ranges(struct engine *engine, const struct migration *transit, st
 	if (alive < bytes && may_be_more(engine, begin, begin + bytes))
 		return all_of_it(transit, ret);
 	stats_add(STAT_dead_bytes, bytes - alive);
+	if (transit->to == CHUNK_DEVICE)
+		stats_add(STAT_dead_in_bytes, bytes - alive);
 	return n;
 }
 

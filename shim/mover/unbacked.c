@@ -96,6 +96,7 @@ static bool give_device(struct engine *engine, struct migration *transit)
 	}
 	count_move(engine, transit, begun);
 	stats_add(STAT_dead_bytes, migration_bytes(transit));
+	stats_add(STAT_dead_in_bytes, migration_bytes(transit));
 	migration_exchange(engine->heap, transit);
 	piece_arrived(engine, transit, BLOCK_STATE_DEVICE, false);
 	return true;

@@ -191,6 +191,11 @@ uint64_t torch_dead_bytes(void)
 	return page_there()->counter[STAT_dead_bytes];
 }
 
+uint64_t torch_dead_in_bytes(void)
+{
+	return page_there()->counter[STAT_dead_in_bytes];
+}
+
 uint64_t torch_bytes_out(void)
 {
 	return page_there()->counter[STAT_moved_out_bytes];

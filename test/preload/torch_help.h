@@ -58,6 +58,8 @@ void torch_evict(void);
 void torch_leave(void);
 /* Bytes so far that moved, and did not have to be copied because nothing was alive there. */
 uint64_t torch_dead_bytes(void);
+/* Those that moved to the device. */
+uint64_t torch_dead_in_bytes(void);
 /* Bytes so far that moved to the host. */
 uint64_t torch_bytes_out(void);
 
