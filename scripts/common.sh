@@ -58,3 +58,26 @@ build_gpu_job() { # NVCC ROOT TARGET
 	mkdir -p "$(dirname "$3")"
 	"$1" -x cu -cudart static -O2 -I"$2" -o "$3" "$2/test/job/train.c"
 }
+
+# run_bars NAME ARGUMENT...: test/gpu/NAME_bars.py on this machine's GPU, with the ready build in BUILD (default ./build), logs
+# in OUT (default ./gpu-out), in TOTAL_SECONDS (530) at most. Returns 0 if all bars were reached, 1 if not, 2 if there is no
+# usable GPU or no build. root must be set.
+run_bars() {
+	local name=$1 build out=${OUT:-$root/gpu-out} bad=0
+	shift
+	build=$(cd "${BUILD:-$root/build}" 2>/dev/null && pwd) || {
+		echo "$name.sh: there is no build in ${BUILD:-$root/build}" >&2
+		return 2
+	}
+	if ! has_gpu; then
+		echo "$name.sh: no NVIDIA GPU with a driver was found here" >&2
+		return 2
+	fi
+	mkdir -p "$out"
+	echo "GPU: $(gpu_name); spillway: $build/libspillway.so, $(stat -c %y "$build/libspillway.so" | cut -d. -f1)"
+	rm -f "$out/$name.log" "$out/$name.log.json"
+	PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 python3 "$root/test/gpu/${name}_bars.py" --build "$build" \
+		--log "$out/$name.log" --seconds "${TOTAL_SECONDS:-530}" "$@" || bad=1
+	echo "$SECONDS s in all; logs in $out"
+	return $bad
+}

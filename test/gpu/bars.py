@@ -150,11 +150,23 @@ def host_peak(output):
 
 def settled_rate(samples, ms):
     """GB/s, both ways together, while the link was busy in the last steps of a run, which took ms each; None: not known.
-    samples: harness.watch()'s. The last step ends when the last memory has moved, within one sample."""
+    samples: harness.moved_samples()'s. The last step ends when the last memory has moved, within one sample."""
     last = next((i for i, sample in enumerate(samples) if sample[1] == samples[-1][1]), 0)
     begin = next((i for i, sample in enumerate(samples) if sample[0] >= samples[last][0] - sum(ms) / 1e3), last)
     busy = samples[last][2] - samples[begin][2] if samples else 0
     return (samples[last][1] - samples[begin][1]) / busy / 1e9 if busy > 0 else None
+
+
+def a_step(samples, ms):
+    """What each counter grew by in one of the last steps of a run, which took ms each; None: not known. samples:
+    harness.watch_counters()'s. The last step ends when the last memory has moved, within one sample."""
+    moved_in = [counters["moved_in_bytes"] for _, counters in samples]
+    last = next((i for i, moved in enumerate(moved_in) if moved == moved_in[-1]), 0)
+    begin = next((i for i, sample in enumerate(samples) if sample[0] >= samples[last][0] - sum(ms) / 1e3), last)
+    if begin >= last:
+        return None
+    steps = (samples[last][0] - samples[begin][0]) / statistics.mean(ms) * 1e3
+    return {name: (value - samples[begin][1].get(name, 0)) / steps for name, value in samples[last][1].items()}
 
 
 def moved(output):

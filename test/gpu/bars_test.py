@@ -50,13 +50,19 @@ class Parsing(unittest.TestCase):
         lines = [reading(0.5, 1, 1, pid=8)]
         lines += [reading(t, m * 10**9, b) for t, m, b in
                   ((1, 0, 0), (2, 1, 10**6), (3, 2, 2 * 10**6), (4, 42, 3 * 10**6), (5, 82, 4 * 10**6), (6, 82, 4 * 10**6))]
-        samples = harness.moved_samples([*lines, '{"time_ns": 7, "proc'])
-        self.assertEqual(len(samples), 6)
+        counted = harness.counter_samples([*lines, '{"time_ns": 7, "proc'])
+        self.assertEqual(len(counted), 6)
+        samples = harness.moved_samples(counted)
         self.assertAlmostEqual(bars.settled_rate(samples, [1000, 1000]), 80)
         self.assertAlmostEqual(bars.settled_rate(samples, [4000]), 164 / 4)
         self.assertIsNone(bars.settled_rate(samples, []))
         self.assertIsNone(bars.settled_rate([], [1000]))
-        self.assertEqual(harness.moved_samples([]), [])
+        self.assertEqual(harness.counter_samples([]), [])
+        step = bars.a_step(counted, [500, 500, 500, 500])
+        self.assertAlmostEqual(step["moved_in_bytes"], 20 * 10**9)
+        self.assertAlmostEqual(step["link_us"], 0.5 * 10**6)
+        self.assertIsNone(bars.a_step(counted, []))
+        self.assertIsNone(bars.a_step([], [500]))
 
     def test_lines_of_programs(self):
         self.assertEqual(bars.lines_of("a_64 50.8 50.1 51.0 GB/s\nother\n"), {"a_64": (50.8, 50.1, 51.0)})

@@ -110,9 +110,8 @@ def run(command, environment, seconds):
     return result
 
 
-def moved_samples(lines):
-    """Of what `spillway top --json` printed: [(seconds, bytes moved both ways, seconds the link was busy)] of the process
-    that moved most."""
+def counter_samples(lines):
+    """Of what `spillway top --json` printed: [(seconds, counters)] of the process that moved most."""
     found = {}
     for line in lines:
         try:
@@ -120,15 +119,17 @@ def moved_samples(lines):
         except ValueError:
             continue  # it was stopped in the middle
         for process in reading["processes"]:
-            counters = process["counters"]
-            found.setdefault(process["pid"], []).append((reading["time_ns"] / 1e9, counters["moved_in_bytes"] +
-                                                         counters["moved_out_bytes"], counters["link_us"] / 1e6))
-    return max(found.values(), key=lambda samples: samples[-1][1], default=[])
+            found.setdefault(process["pid"], []).append((reading["time_ns"] / 1e9, process["counters"]))
+    return max(found.values(), key=lambda samples: moved_bytes(samples[-1][1]), default=[])
+
+
+def moved_bytes(counters):
+    return counters["moved_in_bytes"] + counters["moved_out_bytes"]
 
 
 @contextlib.contextmanager
-def watch(build, interval=0.2):
-    """with watch(build) as samples: what moves while the body runs; samples is filled at its end."""
+def watch_counters(build, interval=0.2):
+    """with watch_counters(build) as samples: what is counted while the body runs; samples is filled at its end."""
     samples = []
     top = subprocess.Popen([os.path.join(build, "spillway"), "top", "--json", "--interval", str(interval)], text=True,
                            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
@@ -141,7 +142,12 @@ def watch(build, interval=0.2):
         top.terminate()
         reader.join()
         top.wait()
-        samples += moved_samples(lines)
+        samples += counter_samples(lines)
+
+
+def moved_samples(samples):
+    """[(seconds, bytes moved both ways, seconds the link was busy)] of watch_counters()'s."""
+    return [(when, moved_bytes(counters), counters["link_us"] / 1e6) for when, counters in samples]
 
 
 def number(text):

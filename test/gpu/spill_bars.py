@@ -106,7 +106,7 @@ class Bench(parts.Parts):
 
     def gpt_one(self, natives, ratio, mode):
         name = f"{mode} {ratio}"
-        with harness.watch(self.options.build) as samples:
+        with harness.watch_counters(self.options.build) as samples:
             result, steps = self.run(f"gpt {name}", self.gpt_command(), settings(mode, natives[0].need, ratio))
         if result.status != "ok" and len(steps.ms) < 6:
             self.failed(f"{name}: step / reference", MODE_BARS[mode], result)
@@ -125,7 +125,7 @@ class Bench(parts.Parts):
         lost = bars.lost_ms(steps.ms, natives[0].ms, first, median) / 1e3
         self.add(f"{name}: time lost until then", lost, 5 + pinned, f"5 s and {pinned:.1f} s pinning of {peak / (1 << 30):.1f} GiB",
                  unit=" s")
-        self.moving(name, result, steps, bars.settled_rate(samples, settled))
+        self.moving(name, result, steps, bars.settled_rate(harness.moved_samples(samples), settled))
 
     def moving(self, name, result, steps, settled):
         """settled: GB/s both ways in the steady state, without the pinning of host memory before it; None: not known."""
