@@ -10,6 +10,7 @@
 #include "tools/replay/replay_sweep.h"
 #include "tools/common/options.h"
 #include "tools/commands.h"
+#include "tools/common/new_file.h"
 #include "tools/common/tool.h"
 
 /* Returns whether --set names this key. Keys and values have the syntax of policy/set.c. */
@@ -186,7 +187,7 @@ int tool_replay(int argc, char **argv)
 
 	if (status != OPTIONS_GO_ON)
 		return status;
-	if (replay_is_taken(request.svg) || replay_is_taken(request.write))
+	if (new_file_is_taken(request.svg) || new_file_is_taken(request.write))
 		return TOOL_BROKEN;
 	if (replay_model_read(&model, request.path)) {
 		tool_say("%s: %s", policy_quote(request.path, quoted), model.problem);

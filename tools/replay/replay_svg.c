@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "policy/text.h"
+#include "tools/common/new_file.h"
 #include "tools/common/tool.h"
 
 #define WIDTH  720
@@ -182,9 +183,9 @@ int replay_svg(const struct replay_sweep *sweep)
 		tool_say("no curve is drawn: no time of a step is known");
 		return TOOL_BROKEN;
 	}
-	drawing.file = replay_create(path);
+	drawing.file = new_file_create(path);
 	if (!drawing.file)
 		return TOOL_BROKEN;
 	svg_draw(&drawing);
-	return replay_close(drawing.file, path, true);
+	return new_file_close(drawing.file, path, true);
 }

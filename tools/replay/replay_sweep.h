@@ -7,8 +7,6 @@
 
 #include "tools/replay/replay_run.h"
 
-#include <stdio.h>
-
 /* The options of the command. */
 struct replay_request {
 	const char *path, *policy_name, *set, *svg, *write; /* NULL: not given */
@@ -80,18 +78,6 @@ void replay_print_json(const struct replay_sweep *sweep);
 /*
  * ---- replay_svg.c, replay_write.c: write to a new file. Return TOOL_OK, or TOOL_BROKEN after printing an error. ----
  */
-/* Creates a file that must not exist yet. Returns NULL after printing an error. */
-FILE *replay_create(const char *path);
-/*
- * Closes that file and returns the exit status. If good is false or not everything could be written, the file is
- * removed, so that its name is free.
- */
-int replay_close(FILE *file, const char *path, bool good);
-/*
- * Returns true, after printing an error, if the file exists. It is called before the long work is done. path may be
- * NULL.
- */
-bool replay_is_taken(const char *path);
 int replay_svg(const struct replay_sweep *sweep);
 int replay_write_policy(const struct replay_sweep *sweep);
 

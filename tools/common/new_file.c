@@ -1,0 +1,62 @@
+/*
+ * Files that must not exist yet.
+ */
+#include "tools/common/new_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "policy/text.h"
+#include "tools/common/tool.h"
+
+static void say_taken(const char *path)
+{
+	char quoted[POLICY_QUOTED_BYTES];
+
+	tool_say("%s is there already, and is not overwritten; name another file", policy_quote(path, quoted));
+}
+
+bool new_file_is_taken(const char *path)
+{
+	struct stat there;
+
+	if (!path || lstat(path, &there))
+		return false;
+	say_taken(path);
+	return true;
+}
+
+FILE *new_file_create(const char *path)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
+	char quoted[POLICY_QUOTED_BYTES];
+
+	if (file)
+		return file;
+	if (fd < 0 && errno == EEXIST)
+		say_taken(path);
+	else
+		tool_say("%s cannot be made: %s", policy_quote(path, quoted), strerror(errno));
+	if (fd >= 0)
+		close(fd);
+	return NULL;
+}
+
+int new_file_close(FILE *file, const char *path, bool good)
+{
+	char quoted[POLICY_QUOTED_BYTES];
+
+	errno = 0;
+	good = fflush(file) == 0 && !ferror(file) && good;
+	int error = errno;
+	if (fclose(file) == 0 && good)
+		return TOOL_OK;
+	tool_say("%s could not be written%s%s", policy_quote(path, quoted), error ? ": " : "",
+		 error ? strerror(error) : "");
+	unlink(path);
+	return TOOL_BROKEN;
+}

@@ -1,0 +1,23 @@
+/*
+ * policy_file.h: parts of a policy file that a command writes.
+ */
+#ifndef TOOLS_POLICY_FILE_H
+#define TOOLS_POLICY_FILE_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+/* Writes the text in double quotes for YAML. Returns false if it contains characters that a policy cannot contain. */
+bool policy_file_put_quoted(FILE *file, const char *text);
+/*
+ * Writes a line that includes a policy: a built-in one, or a file, which is named by its full path. Returns false as
+ * policy_file_put_quoted() does.
+ */
+bool policy_file_put_include(FILE *file, const char *name);
+/*
+ * Reads the file that was written and prints its problems. Returns TOOL_OK, also if the name is not one that a policy
+ * can be read by; TOOL_BROKEN if the policy has an error.
+ */
+int policy_file_check(const char *path);
+
+#endif
