@@ -18,6 +18,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -130,10 +131,15 @@ static int put_in_place(int fd, char *from)
 	return at == MAP_FAILED ? -errno : 0;
 }
 
-static int open_new(const struct user_dir *folder)
+static void name_file(char room[sizeof(stats_state.file.name)])
 {
-	return openat(folder->fd, stats_state.file.name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
-		      S_IRUSR | S_IWUSR);
+	snprintf(room, sizeof(stats_state.file.name), "%llu-%llu" STATS_TAIL, (unsigned long long)stats.pid,
+		 (unsigned long long)stats.started);
+}
+
+static int open_new(const struct user_dir *folder, const char *name)
+{
+	return openat(folder->fd, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR);
 }
 
 static void know_place(int fd, const struct user_dir *folder)
@@ -162,16 +168,15 @@ static int make_file(void)
 	if (error)
 		return error;
 	user_dir_sweep_files(&folder, STATS_TAIL);
-	snprintf(stats_state.file.name, sizeof(stats_state.file.name), "%llu-%llu" STATS_TAIL,
-		 (unsigned long long)stats.pid, (unsigned long long)stats.started);
-	int fd = open_new(&folder);
+	name_file(stats_state.file.name);
+	int fd = open_new(&folder, stats_state.file.name);
 	if (fd < 0 && errno == EEXIST) {
 		/*
 		 * The file is this process's own from before an exec(), or that of a process in another PID
 		 * namespace, which is held and stays.
 		 */
 		user_dir_remove_left(&folder, stats_state.file.name);
-		fd = open_new(&folder);
+		fd = open_new(&folder, stats_state.file.name);
 	}
 	if (fd < 0 && errno == EEXIST) {
 		/*
@@ -181,7 +186,7 @@ static int make_file(void)
 		snprintf(stats_state.file.name, sizeof(stats_state.file.name), "%llu-%llu-%016llx" STATS_TAIL,
 			 (unsigned long long)stats.pid, (unsigned long long)stats.started,
 			 (unsigned long long)stats.identity);
-		fd = open_new(&folder);
+		fd = open_new(&folder, stats_state.file.name);
 	}
 	if (fd < 0) {
 		error = -errno;
@@ -233,9 +238,13 @@ static void say_unseen(int error)
 
 void stats_open(const struct stats_about *about, bool visible)
 {
+	const char *leave = secure_getenv("SPILLWAY_FIGURES");
 	int saved = errno;
 
 	say_who(about);
+	/* Kept now: the program may change its environment, or its folder. */
+	if (leave && *leave == '/' && strlen(leave) < sizeof(stats_state.file.leave))
+		strcpy(stats_state.file.leave, leave);
 	int error = visible ? make_file() : 0;
 	if (error)
 		say_unseen(-error);
@@ -345,6 +354,43 @@ void stats_find_again(void)
 	errno = saved;
 }
 
+static bool write_figures(int fd)
+{
+	const char *from = (const char *)&stats;
+
+	for (size_t done = 0; done < sizeof(stats);) {
+		ssize_t n = pwrite(fd, from + done, sizeof(stats) - done, (off_t)done);
+
+		if (n < 0 && errno != EINTR)
+			return false;
+		done += n > 0 ? (size_t)n : 0;
+	}
+	return true;
+}
+
+/*
+ * Leaves the last figures for the process that asked for them (SPILLWAY_FIGURES, `spillway run --fit`), in a folder
+ * that is as private as the user's own. Fails silently: it is that process's to say that it got none.
+ */
+static void leave_figures(void)
+{
+	struct user_dir folder;
+	struct rlimit limit;
+	char name[sizeof(stats_state.file.name)];
+
+	if (!*stats_state.file.leave || stats.pid != (uint64_t)getpid() ||
+	    user_dir_open_xdg(stats_state.file.leave, &folder) != 0)
+		return;
+	name_file(name);
+	bool room = getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur >= sizeof(stats);
+	int fd = room ? open_new(&folder, name) : -1;
+	if (fd >= 0 && !write_figures(fd))
+		unlinkat(folder.fd, name, 0);
+	if (fd >= 0)
+		close(fd);
+	user_dir_close(&folder, false);
+}
+
 uint64_t stats_close(void)
 {
 	uint64_t now = clock_now();
@@ -353,6 +399,7 @@ uint64_t stats_close(void)
 	atomic_store(&stats.end_clock, now);
 	if (stats_state.file.is_there && stats_state.file.owner == getpid())
 		user_dir_remove_own(stats_state.file.name, stats_state.file.device, stats_state.file.inode);
+	leave_figures();
 	stats_state.file.is_there = false;
 	return stats.start_clock ? now - stats.start_clock : 0;
 }

@@ -40,6 +40,7 @@ struct stats_file_state {
 	pid_t owner;
 	char name[64];
 	char path[300]; /* path of the file at its creation; empty: not known */
+	char leave[200]; /* SPILLWAY_FIGURES: where a copy is left at the end; empty: nowhere */
 	dev_t device;
 	ino_t inode;
 };

@@ -93,6 +93,72 @@ static void an_exit_leaves_nothing(void **state)
 	assert_int_equal(folder_files(STATS_TAIL, NULL), 0);
 }
 
+/* With the last figures in a folder of the test's, beside that of the figures of what runs. */
+static unsigned left_by(const char *more, struct stats_page *ret_page)
+{
+	char setting[128], path[128], name[256];
+	unsigned n = 0;
+
+	snprintf(setting, sizeof(setting), "SPILLWAY_FIGURES=%s%s", folder, more);
+	assert_int_equal(child_run((const char *const[]){"SIM_MEMORY=128MiB", runtime, setting,
+							 "SPILLWAY_SET=device.budget=32MiB,host.budget=128MiB,"
+							 "report.summary=no",
+							 NULL},
+				   exits),
+			 7);
+	snprintf(path, sizeof(path), "%s%s/spillway", folder, more);
+	DIR *dir = opendir(path);
+	for (struct dirent *entry; dir && (entry = readdir(dir));) {
+		if (*entry->d_name == '.')
+			continue;
+		n++;
+		snprintf(name, sizeof(name), "%s/%.100s", path, entry->d_name);
+		int fd = open(name, O_RDONLY | O_CLOEXEC);
+		assert_int_equal(read(fd, (void *)ret_page, sizeof(*ret_page)), (ssize_t)sizeof(*ret_page));
+		close(fd);
+		unlink(name);
+	}
+	if (dir)
+		closedir(dir);
+	rmdir(path);
+	snprintf(path, sizeof(path), "%s%s", folder, more);
+	rmdir(path);
+	return n;
+}
+
+static void make_inner(const char *more, mode_t mode)
+{
+	char path[128];
+
+	snprintf(path, sizeof(path), "%s%s", folder, more);
+	assert_true(mkdir(path, 0700) == 0 || errno == EEXIST);
+	snprintf(path, sizeof(path), "%s%s/spillway", folder, more);
+	assert_int_equal(mkdir(path, 0700), 0);
+	assert_int_equal(chmod(path, mode), 0);
+}
+
+static void the_last_figures_are_left_where_they_are_asked_for(void **state)
+{
+	static struct stats_page page;
+
+	(void)state;
+	make_inner("/asked", 0700);
+	assert_int_equal(left_by("/asked", &page), 1);
+	assert_int_equal(page.counter[STAT_allocations], N_BLOCKS);
+	assert_int_equal(page.state, STATS_ENDED);
+	assert_int_equal(folder_files(STATS_TAIL, NULL), 0);
+}
+
+static void but_not_in_a_folder_that_is_missing_or_open_to_others(void **state)
+{
+	static struct stats_page page;
+
+	(void)state;
+	assert_int_equal(left_by("/missing", &page), 0);
+	make_inner("/open", 0755);
+	assert_int_equal(left_by("/open", &page), 0);
+}
+
 static int forks(void)
 {
 	work();
@@ -360,6 +426,8 @@ int main(int argc, char **argv)
 	    TEST(the_last_figures_outlive_a_kill),
 	    TEST(the_figures_are_found_again_when_their_folder_was_removed),
 	    TEST(an_exit_leaves_nothing),
+	    TEST(the_last_figures_are_left_where_they_are_asked_for),
+	    TEST(but_not_in_a_folder_that_is_missing_or_open_to_others),
 	    TEST(a_forked_child_neither_counts_there_nor_removes_it),
 	    TEST(a_cloned_child_neither_counts_there_nor_ends_it),
 	    TEST(without_a_runtime_folder_they_are_in_memory),
