@@ -260,8 +260,7 @@ static void say_faults(const struct stats_page *page, const struct totals *total
 
 /* ---- what costs most ---- */
 
-/* "12 allocations of 64 MiB to 128 MiB under rule optim, asked for at train.py:57 in forward" */
-static void summary_describe(const struct stats_page *page, const struct stats_site *site, char *room, size_t bytes)
+void summary_describe(const struct stats_page *page, const struct stats_site *site, char *room, size_t bytes)
 {
 	char least[TEXT], most[TEXT];
 	int n;
@@ -280,7 +279,7 @@ static void summary_describe(const struct stats_page *page, const struct stats_s
 		snprintf(room + n, bytes - (size_t)n, ", asked for at %.63s", site->text);
 }
 
-static const struct stats_site *summary_costliest(const struct stats_page *page)
+const struct stats_site *summary_costliest(const struct stats_page *page)
 {
 	const struct stats_site *most = NULL;
 
@@ -369,65 +368,105 @@ static void say_cost(const struct stats_page *page, const struct totals *totals,
 		add(summary, 0, "  cost: no submission waited for memory");
 }
 
-/* Advises if most of the memory was created by the program's own cuMemCreate and the device was short. */
-static bool advise_vmm(const struct stats_page *page, const struct totals *totals, struct summary *summary)
-{
-	uint64_t made = summary_get(page, STAT_vmm_bytes);
-	char bytes[TEXT];
+/* ---- what to change ---- */
 
-	if (made <= totals->need || (!totals->over && !summary_get(page, STAT_refused)))
-		return false;
-	add(summary, 0, "  change: %s is of the program's own cuMemCreate, which does not move; " SUMMARY_VMM_REMEDY,
-	    log_bytes(bytes, sizeof(bytes), made));
-	return true;
+static enum summary_change choose_change(const struct stats_page *page, const struct totals *totals)
+{
+	const struct stats_site *site = summary_costliest(page);
+
+	if (summary_get(page, STAT_vmm_bytes) > totals->need && (totals->over || summary_get(page, STAT_refused)))
+		return SUMMARY_CHANGE_VMM;
+	if (!totals->over)
+		return summary_get(page, STAT_refused) ? SUMMARY_CHANGE_REFUSED : SUMMARY_CHANGE_NOTHING;
+	if (totals->moved && seconds_lost(totals) < WORTH_IT * totals->run)
+		return SUMMARY_CHANGE_CHEAP;
+	if (totals->device_total > DEVICE_RESERVE && totals->need < totals->device_total - DEVICE_RESERVE)
+		return SUMMARY_CHANGE_BUDGET;
+	if (totals->cache > totals->most_alive && totals->need > totals->budget &&
+	    totals->need - (totals->cache - totals->most_alive) <= totals->budget)
+		return SUMMARY_CHANGE_CACHE;
+	if (!totals->moved && !strcmp(page->mode, "static"))
+		return SUMMARY_CHANGE_MOVE;
+	if ((double)totals->gap_us / 1e6 > WORTH_IT * totals->run)
+		return SUMMARY_CHANGE_FAST;
+	if (site && site->least_bytes &&
+	    2 * summary_figure(&site->figures, FIGURE_moved_in_bytes) > summary_get(page, STAT_moved_in_bytes))
+		return SUMMARY_CHANGE_SITE;
+	return SUMMARY_CHANGE_UNKNOWN;
 }
 
-static void say_change(const struct stats_page *page, const struct totals *totals, const struct stats_site *site,
-		       struct summary *summary)
+static void say_change(const struct stats_page *page, const struct totals *totals, struct summary *summary)
 {
-	char need[TEXT], total[TEXT], what[200];
+	char bytes[TEXT], total[TEXT], what[200];
 
-	if (advise_vmm(page, totals, summary))
-		return;
-	if (summary_get(page, STAT_refused) && !totals->over)
+	switch (choose_change(page, totals)) {
+	case SUMMARY_CHANGE_VMM:
+		add(summary, 0,
+		    "  change: %s is of the program's own cuMemCreate, which does not move; " SUMMARY_VMM_REMEDY,
+		    log_bytes(bytes, sizeof(bytes), summary_get(page, STAT_vmm_bytes)));
+		break;
+	case SUMMARY_CHANGE_REFUSED:
 		add(summary, 0, "  change: memory ran out: see what to raise, where \"out of memory\" was said");
-	else if (!totals->over)
+		break;
+	case SUMMARY_CHANGE_NOTHING:
 		add(summary, 0, "  change: nothing");
-	else if (totals->moved && seconds_lost(totals) < WORTH_IT * totals->run)
+		break;
+	case SUMMARY_CHANGE_CHEAP:
 		add(summary, 0, "  change: nothing: it cost less than %.0f %% of the run", 100 * WORTH_IT);
-	else if (totals->device_total > DEVICE_RESERVE && totals->need < totals->device_total - DEVICE_RESERVE)
+		break;
+	case SUMMARY_CHANGE_BUDGET:
 		add(summary, 0,
 		    "  change: the device has %s and the heap needed %s: without device.budget nothing would have been "
 		    "spilled, if nobody else needs that memory",
-		    log_bytes(total, sizeof(total), totals->device_total), log_bytes(need, sizeof(need), totals->need));
-	else if (totals->cache > totals->most_alive && totals->need > totals->budget &&
-		 totals->need - (totals->cache - totals->most_alive) <= totals->budget)
+		    log_bytes(total, sizeof(total), totals->device_total),
+		    log_bytes(bytes, sizeof(bytes), totals->need));
+		break;
+	case SUMMARY_CHANGE_CACHE:
 		add(summary, 0,
 		    "  change: %s of PyTorch's cache were dead at any time; the rest would have fitted: try "
 		    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or torch.cuda.empty_cache() where it is full",
-		    log_bytes(need, sizeof(need), totals->cache - totals->most_alive));
-	else if (!totals->moved && !strcmp(page->mode, "static"))
+		    log_bytes(bytes, sizeof(bytes), totals->cache - totals->most_alive));
+		break;
+	case SUMMARY_CHANGE_MOVE:
 		add(summary, 0,
 		    "  change: spill.mode: exact moves memory to where it is used; with static kernels read %s over "
 		    "the "
 		    "link, each time",
-		    log_bytes(need, sizeof(need), totals->away));
-	else if ((double)totals->gap_us / 1e6 > WORTH_IT * totals->run)
+		    log_bytes(bytes, sizeof(bytes), totals->away));
+		break;
+	case SUMMARY_CHANGE_FAST:
 		add(summary, 0,
 		    "  change: the GPU stood still for %.0f %% of the run; spill.mode: fast copies beside kernels (see "
 		    "its "
 		    "limits in spillway-policy(5))",
 		    summary_share((double)totals->gap_us / 1e6, totals->run));
-	else if (site && site->least_bytes &&
-		 2 * summary_figure(&site->figures, FIGURE_moved_in_bytes) > summary_get(page, STAT_moved_in_bytes)) {
-		summary_describe(page, site, what, sizeof(what));
+		break;
+	case SUMMARY_CHANGE_SITE:
+		summary_describe(page, summary_costliest(page), what, sizeof(what));
 		add(summary, 0,
 		    "  change: half of what moves is %s: if a step uses them once, a rule for them with place: host, "
 		    "movable: no lets the rest stay; `spillway replay` of a trace says what it saves",
 		    what);
-	} else
+		break;
+	case SUMMARY_CHANGE_UNKNOWN:
 		add(summary, 0,
 		    "  change: nothing that the figures show; `spillway run --trace job.trace ...` records what moves");
+		break;
+	}
+}
+
+enum summary_change summary_change(const struct stats_page *page, uint64_t now)
+{
+	struct totals totals = add_up(page, now);
+
+	return choose_change(page, &totals);
+}
+
+double summary_lost(const struct stats_page *page, uint64_t now)
+{
+	struct totals totals = add_up(page, now);
+
+	return seconds_lost(&totals);
 }
 
 static void say_more(const struct totals *totals, const char *trace, struct summary *summary)
@@ -460,7 +499,7 @@ void summary_make_short(const struct stats_page *page, uint64_t now, struct summ
 	ret_summary->n = 0;
 	say_spilled(page, &totals, ret_summary);
 	say_cost(page, &totals, ret_summary);
-	say_change(page, &totals, summary_costliest(page), ret_summary);
+	say_change(page, &totals, ret_summary);
 }
 
 void summary_make(const struct stats_page *page, uint64_t now, const char *trace, struct summary *ret_summary)

@@ -8,6 +8,8 @@
 
 #include "shim/stats/stats_page.h"
 
+#include <stddef.h>
+
 #define SUMMARY_SHORT 3 /* lines that always come, first */
 /* Most lines with the figures; if there are more, the least important ones are left out. */
 #define SUMMARY_LINES 14
@@ -24,6 +26,30 @@ struct summary {
 		char text[SUMMARY_LINE];
 	} line[SUMMARY_LINES + 13];
 };
+
+/* What the third line says to change: the first of these that the figures support. */
+enum summary_change {
+	SUMMARY_CHANGE_VMM, /* vmm.spill: most memory is of the program's own cuMemCreate, and the device was short */
+	SUMMARY_CHANGE_REFUSED, /* memory ran out, and nothing was spilled */
+	SUMMARY_CHANGE_NOTHING, /* nothing was spilled */
+	SUMMARY_CHANGE_CHEAP,   /* what was spilled cost next to nothing */
+	SUMMARY_CHANGE_BUDGET,  /* device.budget: the device has room for all of it */
+	SUMMARY_CHANGE_CACHE,   /* the program's allocator keeps more than it uses */
+	SUMMARY_CHANGE_MOVE,    /* spill.mode, which is static */
+	SUMMARY_CHANGE_FAST,    /* spill.mode: the GPU stood still */
+	SUMMARY_CHANGE_SITE,    /* a rule for the site that moves most */
+	SUMMARY_CHANGE_UNKNOWN, /* the figures do not show what */
+};
+enum summary_change summary_change(const struct stats_page *page, uint64_t now);
+/*
+ * Returns the seconds for which a submission waited or the GPU was stopped, whichever is more: the cost of the run, as
+ * far as it is counted.
+ */
+double summary_lost(const struct stats_page *page, uint64_t now);
+/* Returns the site that submissions waited for longest; NULL if nothing of any site was moved to the device. */
+const struct stats_site *summary_costliest(const struct stats_page *page);
+/* Writes "12 allocations of 64 MiB to 128 MiB under rule optim, asked for at train.py:57 in forward". */
+void summary_describe(const struct stats_page *page, const struct stats_site *site, char *room, size_t bytes);
 
 /*
  * Makes the first three lines for a process with these figures at time `now` (CLOCK_MONOTONIC, ns). Has no side
