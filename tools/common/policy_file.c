@@ -1,5 +1,5 @@
 /*
- * Parts of a policy file that a command writes.
+ * Parts of a policy file that a command writes, and of the settings that --set has.
  */
 #include "tools/common/policy_file.h"
 
@@ -57,4 +57,18 @@ int policy_file_check(const char *path)
 	policy_errors_free(&errors);
 	policy_free(policy);
 	return policy ? TOOL_OK : TOOL_BROKEN;
+}
+
+/* Keys and values have the syntax of policy/set.c. */
+bool policy_set_names(const char *set, const char *key)
+{
+	size_t n = strlen(key);
+
+	for (; set && *set; set += strcspn(set, ","), set += *set == ',') {
+		const char *name = set + strspn(set, " ");
+
+		if (strncmp(name, key, n) == 0 && name[n + strspn(name + n, " ")] == '=')
+			return true;
+	}
+	return false;
 }

@@ -1,5 +1,5 @@
 /*
- * policy_file.h: parts of a policy file that a command writes.
+ * policy_file.h: parts of a policy file that a command writes, and of the settings that --set has.
  */
 #ifndef TOOLS_POLICY_FILE_H
 #define TOOLS_POLICY_FILE_H
@@ -19,5 +19,8 @@ bool policy_file_put_include(FILE *file, const char *name);
  * can be read by; TOOL_BROKEN if the policy has an error.
  */
 int policy_file_check(const char *path);
+
+/* Returns whether settings, "key=value,key=value" or NULL, name this key. */
+bool policy_set_names(const char *set, const char *key);
 
 #endif

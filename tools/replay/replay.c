@@ -11,21 +11,8 @@
 #include "tools/common/options.h"
 #include "tools/commands.h"
 #include "tools/common/new_file.h"
+#include "tools/common/policy_file.h"
 #include "tools/common/tool.h"
-
-/* Returns whether --set names this key. Keys and values have the syntax of policy/set.c. */
-static bool is_set(const char *set, const char *key)
-{
-	size_t n = strlen(key);
-
-	for (; set && *set; set += strcspn(set, ","), set += *set == ',') {
-		const char *name = set + strspn(set, " ");
-
-		if (strncmp(name, key, n) == 0 && name[n + strspn(name + n, " ")] == '=')
-			return true;
-	}
-	return false;
-}
 
 /*
  * Chooses the mode: that of --mode; otherwise that of the policy if --policy or --set names one; otherwise the mode
@@ -38,11 +25,11 @@ static void choose_mode(struct replay_request *request, const struct replay_mode
 
 	if (request->mode != POLICY_SPILL_COUNT) {
 		request->mode_source = "as asked for";
-	} else if (request->policy_name || is_set(request->set, "spill.mode") || !recorded) {
+	} else if (request->policy_name || policy_set_names(request->set, "spill.mode") || !recorded) {
 		request->mode = policy_spill_mode(policy);
-		request->mode_source = request->policy_name                 ? "as the policy says"
-				       : is_set(request->set, "spill.mode") ? "as --set says"
-									    : "assumed: nothing says which";
+		request->mode_source = request->policy_name                           ? "as the policy says"
+				       : policy_set_names(request->set, "spill.mode") ? "as --set says"
+										      : "assumed: nothing says which";
 		if (model->mode == POLICY_SPILL_OFF)
 			request->mode_source = "assumed: it was recorded in off, where nothing spills";
 	} else {
