@@ -59,6 +59,11 @@ static double summary_share(double part, double whole)
 	return whole > 0 ? 100 * part / whole : 0;
 }
 
+bool summary_is_over(const struct stats_page *page)
+{
+	return summary_get(page, STAT_spilled_allocations) || summary_get(page, STAT_moves_out);
+}
+
 static struct totals add_up(const struct stats_page *page, uint64_t now)
 {
 	struct totals totals = {.run = (double)(now - page->start_clock) / 1e9};
@@ -80,7 +85,7 @@ static struct totals add_up(const struct stats_page *page, uint64_t now)
 	totals.waiting_us = stats_page_get(page, STAT_waiting_us, now);
 	totals.gap_us = summary_get(page, STAT_gap_us);
 	totals.away = atomic_load(&page->peak[PLACE_HOST]) + atomic_load(&page->peak[PLACE_PEER]);
-	totals.over = summary_get(page, STAT_spilled_allocations) || summary_get(page, STAT_moves_out);
+	totals.over = summary_is_over(page);
 	totals.moved = summary_get(page, STAT_moves_in) != 0;
 	return totals;
 }

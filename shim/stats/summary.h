@@ -8,6 +8,7 @@
 
 #include "shim/stats/stats_page.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #define SUMMARY_SHORT 3 /* lines that always come, first */
@@ -46,6 +47,8 @@ enum summary_change summary_change(const struct stats_page *page, uint64_t now);
  * far as it is counted.
  */
 double summary_lost(const struct stats_page *page, uint64_t now);
+/* Returns whether memory that was asked for on the device lay elsewhere at any time. */
+bool summary_is_over(const struct stats_page *page);
 /* Returns the site that submissions waited for longest; NULL if nothing of any site was moved to the device. */
 const struct stats_site *summary_costliest(const struct stats_page *page);
 /* Writes "12 allocations of 64 MiB to 128 MiB under rule optim, asked for at train.py:57 in forward". */

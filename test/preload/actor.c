@@ -132,6 +132,15 @@ static int is_killed(void)
 	return 1;
 }
 
+/* Its figures can be looked at from outside until a line comes. */
+static int ends_when_told(void)
+{
+	live();
+	while (getchar() != '\n')
+		;
+	return 7;
+}
+
 /* ---- silence ---- */
 
 static int does_nothing(void)
@@ -407,6 +416,7 @@ int main(int argc, char **argv)
 	    ACT(is_terminated),
 	    ACT(is_interrupted),
 	    ACT(is_killed),
+	    ACT(ends_when_told),
 	    ACT(does_nothing),
 	    ACT(only_asks),
 	    ACT(allocates_nothing_in_a_child),

@@ -276,7 +276,7 @@ expect 'help of what is no command says so' 2 '' '*unknown command "rum"; did yo
 expect 'help of two commands is refused' 2 '' '*"check" is one argument too many*' "$tool" help run check
 expect 'version takes nothing' 2 '' '*"now" is one argument too many*' "$tool" version now
 expect 'options that are not there are refused' 2 '' '*unknown option "-x"*' "$tool" version -x
-expect 'help of run goes to stdout with an example' 0 'usage: *example:*' '' "$tool" run --help
+expect 'help of run goes to stdout with examples' 0 'usage: *examples:*' '' "$tool" run --help
 expect 'help of check goes to stdout with an example' 0 'usage: *example:*' '' "$tool" check --help
 expect 'output that cannot be written is an error' 1 '' '*could not be written: No space left on device' sh -c '"$1" --help >/dev/full' sh "$tool"
 # Of a tool with the thread sanitizer that cannot be seen: its runtime writes a file of its own, before main().

@@ -1,6 +1,7 @@
 /*
  * run.c: `spillway run`. Checks everything before it starts anything; then the program replaces the tool by exec, so
- * that it has the tool's process id, terminal and signals, and its exit status is passed on.
+ * that it has the tool's process id, terminal and signals, and its exit status is passed on. With --fit the tool stays
+ * its parent (fit.h).
  */
 #include <errno.h>
 #include <limits.h>
@@ -10,19 +11,22 @@
 #include <unistd.h>
 
 #include "tools/common/library.h"
+#include "tools/common/new_file.h"
 #include "tools/common/options.h"
 #include "tools/common/preload.h"
 #include "tools/common/target.h"
 #include "tools/commands.h"
 #include "tools/common/tool.h"
+#include "tools/run/fit.h"
+#include "tools/run/fit_policy.h"
 #include "tools/run/watcher.h"
 #include "tools/trace/trace_name.h"
 
-/* The command line. policy and set: NULL = as in the environment. set must be freed. */
+/* The command line. policy and set: NULL = as in the environment. set and given must be freed. */
 struct request {
-	const char *policy, *library, *trace;
-	char *set;
-	bool audit;
+	const char *policy, *library, *trace, *write;
+	char *set, *given; /* given: with --fit, what the user set, which is a part of set */
+	bool audit, fit;
 	char **program; /* the program and its arguments; ends with NULL */
 };
 
@@ -63,6 +67,11 @@ static const struct option_row rows[] = {
 		"the program, %r the rank; a name that is taken gets the process behind it"),
     OPTION_FLAG("audit", request, audit,
 		"also see libraries opened with RTLD_DEEPBIND, by dlmopen or with a driver of their own"),
+    OPTION_FLAG("fit", request, fit,
+		"choose what is safe, say once a minute on a terminal what is spilled and what it costs,\n"
+		"and end with the policy that the run speaks for"),
+    OPTION_TEXT("write-policy", "FILE", request, write,
+		"with --fit: write that policy into FILE, which must not be there yet"),
 };
 
 static const struct options options = {
@@ -75,7 +84,8 @@ static const struct options options = {
 	    "Runs PROGRAM with libspillway.so in front of its CUDA calls. The policy is read first; if it has an\n"
 	    "error, all are printed and nothing is started.\n",
     .tail = "Exit status: that of PROGRAM; 2 nothing was started, 126 PROGRAM cannot be run, 127 it is not found.\n\n"
-	    "example:\n"
+	    "examples:\n"
+	    "  spillway run --fit --write-policy job.yaml -- python train.py\n"
 	    "  spillway run --policy job.yaml --set device.budget=8GiB -- python train.py\n",
 };
 
@@ -206,10 +216,60 @@ static int run_start(char **program)
 	return error == ENOENT ? TOOL_NOT_FOUND : TOOL_NOT_EXECUTABLE;
 }
 
+/* Returns TOOL_OK if the options fit together. */
+static int request_check(const struct request *request)
+{
+	const char *policy = getenv("SPILLWAY_POLICY"), *off = getenv("SPILLWAY");
+
+	if (!request->fit && request->write) {
+		tool_say("--write-policy needs --fit: without it no policy is made");
+		return TOOL_BAD;
+	}
+	if (request->fit && (request->policy || (policy && *policy))) {
+		tool_say("--fit finds a policy, and %s names one; leave one of them out",
+			 request->policy ? "--policy" : "SPILLWAY_POLICY");
+		return TOOL_BAD;
+	}
+	if (request->fit && off && strcmp(off, "0") == 0) {
+		tool_say("--fit needs figures, and SPILLWAY=0 is set: nothing would be counted");
+		return TOOL_BAD;
+	}
+	return new_file_is_taken(request->write) ? TOOL_BAD : TOOL_OK;
+}
+
+/* Sets what --fit sets, beside what the user set. Returns false if memory runs out. */
+static bool add_fit(struct request *request)
+{
+	const char *set = request->set ? request->set : getenv("SPILLWAY_SET");
+
+	request->given = strdup(set ? set : "");
+	free(request->set);
+	request->set = request->given ? fit_set(request->given) : NULL;
+	return request->set != NULL;
+}
+
+static int start(const struct request *request, enum policy_report report)
+{
+	const struct fit_request fit = {.set = request->given,
+					.write = request->write,
+					.report = report,
+					.start = run_start,
+					.program = request->program};
+	const char *off = getenv("SPILLWAY");
+
+	if (request->fit)
+		return fit_run(&fit);
+	if (off && strcmp(off, "0") == 0)
+		tool_say("SPILLWAY=0 is set: this run passes through, nothing is changed or counted");
+	else if (report != POLICY_REPORT_NONE)
+		watcher_start(report == POLICY_REPORT_FULL);
+	return run_start(request->program);
+}
+
 static int prepare_and_start(const struct request *request)
 {
 	const char *policy = request->policy ? request->policy : getenv("SPILLWAY_POLICY");
-	const char *set = request->set ? request->set : getenv("SPILLWAY_SET"), *off = getenv("SPILLWAY");
+	const char *set = request->set ? request->set : getenv("SPILLWAY_SET");
 	char library[PATH_MAX], audit[PATH_MAX] = "";
 	struct asked asked = {0};
 
@@ -221,11 +281,7 @@ static int prepare_and_start(const struct request *request)
 		tool_say("the environment could not be set");
 		return TOOL_BROKEN;
 	}
-	if (off && strcmp(off, "0") == 0)
-		tool_say("SPILLWAY=0 is set: this run passes through, nothing is changed or counted");
-	else if (asked.report != POLICY_REPORT_NONE)
-		watcher_start(asked.report == POLICY_REPORT_FULL);
-	return run_start(request->program);
+	return start(request, asked.report);
 }
 
 int tool_run(int argc, char **argv)
@@ -238,8 +294,9 @@ int tool_run(int argc, char **argv)
 		status = TOOL_BAD;
 	if (request.trace)
 		request.trace = trace;
-	if (status == OPTIONS_GO_ON)
-		status = prepare_and_start(&request);
+	if (status == OPTIONS_GO_ON && (status = request_check(&request)) == TOOL_OK)
+		status = request.fit && !add_fit(&request) ? TOOL_BROKEN : prepare_and_start(&request);
 	free(request.set);
+	free(request.given);
 	return status;
 }

@@ -30,7 +30,7 @@ struct watched {
 	int fd;           /* pidfd */
 };
 
-static void print(const struct stats_page *page, uint64_t now, bool full)
+void watcher_print(const struct stats_page *page, uint64_t now, bool full)
 {
 	struct summary *summary = malloc(sizeof(*summary));
 
@@ -61,7 +61,7 @@ static void print_what_is_left(const struct watched *program, bool full)
 		    page->started != program->started || page->copy->state == STATS_ENDED)
 			continue;
 		if (page->copy->counter[STAT_allocations] + page->copy->counter[STAT_refused])
-			print(page->copy, (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec, full);
+			watcher_print(page->copy, (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec, full);
 	}
 	pages_free(&pages);
 }

@@ -8,6 +8,8 @@
 #ifndef TOOLS_WATCHER_H
 #define TOOLS_WATCHER_H
 
+#include "shim/stats/stats_page.h"
+
 #include <stdbool.h>
 
 /*
@@ -18,5 +20,8 @@
  * child (before Linux 5.3).
  */
 void watcher_start(bool full);
+
+/* Prints the summary of a process with these figures to standard error; waits for a slow reader, but not for long. */
+void watcher_print(const struct stats_page *page, uint64_t now, bool full);
 
 #endif

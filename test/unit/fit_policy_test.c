@@ -1,0 +1,334 @@
+/*
+ * fit_policy_test.c: the policy that a run speaks for, for runs of every kind; each is read back. And what is said once a
+ * minute.
+ */
+#include "test/unit/temporary.h"
+#include "tools/run/fit_policy.h"
+
+#include "policy/policy.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define MIB ((uint64_t)1 << 20)
+#define GIB ((uint64_t)1 << 30)
+#define END 100000000000 /* a run of 100 s */
+
+static struct stats_page page;
+static struct fit_facts facts;
+static char *text;
+
+/* A run that asked for 12 GiB on a device of 16 with a budget of 8, and has room for 32 on the host. */
+static int begin_anew(void **state)
+{
+	(void)state;
+	memset((void *)&page, 0, sizeof(page));
+	page.pid = 42;
+	strcpy(page.command, "python train.py");
+	strcpy(page.mode, "exact");
+	page.device[0].known = 1;
+	page.device[0].total = 16 * GIB;
+	page.device[0].budget = 8 * GIB;
+	page.device[0].figures.figure[FIGURE_peak] = 20 * GIB;
+	page.backend[0].figure[FIGURE_peak] = 20 * GIB;
+	page.share_total = page.host_budget = 32 * GIB;
+	page.counter[STAT_allocations] = 150;
+	facts = (struct fit_facts){.page = &page, .now = END, .n_processes = 1, .host_memory = 128 * GIB};
+	return 0;
+}
+
+static int end(void **state)
+{
+	(void)state;
+	free(text);
+	text = NULL;
+	return 0;
+}
+
+static void spill(double lost_s)
+{
+	page.peak[PLACE_HOST] = 12 * GIB;
+	page.share_most_used = 12 * GIB;
+	page.counter[STAT_spilled_allocations] = 50;
+	page.counter[STAT_moves_in] = page.counter[STAT_moves_out] = 6400;
+	page.counter[STAT_moved_in_bytes] = 400 * GIB;
+	page.counter[STAT_waiting_us] = (uint64_t)(lost_s * 1e6);
+}
+
+/* Returns what a reader of policies makes of it. The caller must free it. */
+static struct policy *make(void)
+{
+	struct policy_errors errors;
+	size_t bytes;
+
+	free(text);
+	FILE *file = open_memstream(&text, &bytes);
+	assert_true(fit_policy_put(file, &facts));
+	fclose(file);
+	temporary_save(text, bytes);
+	struct policy *policy = policy_read(temporary, NULL, &errors);
+	if (!policy || errors.n)
+		fail_msg("%s: %s", errors.n ? errors.kept[0].text : "", text);
+	policy_errors_free(&errors);
+	return policy;
+}
+
+static void must_say(const char *words)
+{
+	if (!strstr(text, words))
+		fail_msg("no \"%s\" in:\n%s", words, text);
+}
+
+static void must_not_say(const char *words)
+{
+	if (strstr(text, words))
+		fail_msg("\"%s\" in:\n%s", words, text);
+}
+
+static void what_fits_leaves_all_of_the_device(void **state)
+{
+	(void)state;
+	struct policy *policy = make();
+	assert_int_equal(policy_device_budget(policy).kind, POLICY_SIZE_AUTO);
+	assert_int_equal(policy_spill_mode(policy), POLICY_SPILL_EXACT);
+	assert_int_equal(policy_vmm_spill(policy), POLICY_VMM_MOVES);
+	must_say("# because it never stops a job, and costs nothing while everything fits\nspill.mode: exact\n");
+	must_say("# because all of it fitted: the heap held 20.0 GiB at most, and 8.0 GiB were free\n");
+	must_not_say("host.");
+	policy_free(policy);
+}
+
+static void what_was_spilled_keeps_the_budget_of_the_run(void **state)
+{
+	(void)state;
+	spill(25);
+	struct policy *policy = make();
+	assert_int_equal(policy_device_budget(policy).value, 8 * GIB);
+	must_say("moving memory cost 25.0 % of this run");
+	must_say("20.0 GiB were needed\ndevice.budget: 8GiB\n");
+	must_not_say("Not chosen");
+	must_not_say("host.");
+	policy_free(policy);
+	/* A part of a MiB is left out. */
+	page.device[0].budget = 8 * GIB + 5;
+	policy = make();
+	assert_int_equal(policy_device_budget(policy).value, 8 * GIB);
+	policy_free(policy);
+}
+
+static void a_device_with_room_for_all_has_no_budget(void **state)
+{
+	(void)state;
+	spill(25);
+	page.device[0].total = 80 * GIB;
+	struct policy *policy = make();
+	assert_int_equal(policy_device_budget(policy).kind, POLICY_SIZE_AUTO);
+	must_say("# because the device has 80.0 GiB and the heap needed 20.0 GiB");
+	policy_free(policy);
+}
+
+static void nor_have_several(void **state)
+{
+	(void)state;
+	spill(25);
+	page.device[0].total = 9 * GIB;
+	page.device[3] = page.device[0];
+	struct policy *policy = make();
+	assert_int_equal(policy_device_budget(policy).kind, POLICY_SIZE_AUTO);
+	must_say("16.0 GiB were free on 2 of them");
+	policy_free(policy);
+}
+
+static void a_gpu_that_stood_still_gets_a_word_about_fast_and_not_the_mode(void **state)
+{
+	(void)state;
+	spill(40);
+	page.counter[STAT_gaps] = 1000;
+	page.counter[STAT_gap_us] = 30000000;
+	struct policy *policy = make();
+	assert_int_equal(policy_spill_mode(policy), POLICY_SPILL_EXACT);
+	must_say(
+	    "# Not chosen: spill.mode: fast copies beside kernels, and the GPU stood still for 30.0 % of this run.");
+	policy_free(policy);
+}
+
+static void refuse(uint64_t class)
+{
+	spill(25);
+	page.counter[STAT_refused] = 3;
+	page.site[5].known = 2;
+	page.site[5].least_bytes = class;
+	page.site[5].figures.figure[FIGURE_refused] = 3;
+}
+
+static void host_memory_that_was_full_is_raised_by_what_was_refused(void **state)
+{
+	(void)state;
+	refuse(2 * GIB);
+	page.share_most_used = 31 * GIB;
+	struct policy *policy = make();
+	assert_int_equal(policy_host_total(policy).value, 35 * GIB);
+	must_say(
+	    "# because 3 requests ended in out of memory, the largest below 4.0 GiB, when 31.0 GiB of 32.0 GiB were "
+	    "taken\nhost.total: 35GiB\n");
+	policy_free(policy);
+}
+
+static void but_not_beyond_the_machine(void **state)
+{
+	(void)state;
+	refuse(2 * GIB);
+	page.share_most_used = 31 * GIB;
+	facts.host_memory = 34 * GIB;
+	struct policy *policy = make();
+	assert_int_equal(policy_host_total(policy).kind, POLICY_SIZE_AUTO);
+	must_say("# host.total would have to be 35.0 GiB or more, and the machine has 34.0 GiB: it does not fit here.");
+	policy_free(policy);
+}
+
+static void nor_where_it_was_not_full(void **state)
+{
+	(void)state;
+	refuse(2 * GIB);
+	struct policy *policy = make();
+	assert_int_equal(policy_host_total(policy).kind, POLICY_SIZE_AUTO);
+	must_not_say("host.");
+	policy_free(policy);
+}
+
+static void a_budget_of_the_process_alone_is_raised_instead(void **state)
+{
+	(void)state;
+	refuse(2 * GIB);
+	page.share_total = 0;
+	page.host_budget = 12 * GIB;
+	struct policy *policy = make();
+	assert_int_equal(policy_host_budget(policy).value, 16 * GIB);
+	policy_free(policy);
+	facts.set = "host.budget=12GiB";
+	policy = make();
+	assert_int_equal(policy_host_budget(policy).value, 12 * GIB);
+	must_say("# host.budget is as --set has it; it would have to be 16.0 GiB or more.");
+	policy_free(policy);
+}
+
+static void what_the_user_set_stays(void **state)
+{
+	(void)state;
+	spill(25);
+	facts.set = " spill.mode = static ,device.budget=50%,vmm.spill=no,heap.chunk=8MiB";
+	struct policy *policy = make();
+	assert_int_equal(policy_spill_mode(policy), POLICY_SPILL_STATIC);
+	assert_int_equal(policy_device_budget(policy).kind, POLICY_SIZE_PERCENT);
+	assert_int_equal(policy_vmm_spill(policy), POLICY_VMM_DRIVER);
+	assert_int_equal(policy_heap_chunk(policy).value, 8 * MIB);
+	policy_free(policy);
+	facts.set = "default=a\nb";
+	size_t bytes;
+	free(text);
+	FILE *file = open_memstream(&text, &bytes);
+	assert_false(fit_policy_put(file, &facts));
+	fclose(file);
+}
+
+static void the_costliest_line_is_named_and_no_rule_made_of_it(void **state)
+{
+	(void)state;
+	spill(25);
+	page.site[7].known = 2;
+	page.site[7].least_bytes = 64 * MIB;
+	strcpy(page.site[7].text, "train.py:57 in forward");
+	page.site[7].figures.figure[FIGURE_allocations] = 150;
+	page.site[7].figures.figure[FIGURE_moved_in_bytes] = 300 * GIB;
+	page.site[7].figures.figure[FIGURE_wait_us] = 20000000;
+	facts.n_processes = 3;
+	struct policy *policy = make();
+	assert_int_equal(policy_n_rules(policy), 0);
+	must_say(
+	    "# Costs most: 150 allocations of 64.0 MiB to 128.0 MiB, asked for at train.py:57 in forward: 300.0 GiB "
+	    "brought in, waited for 20.00 s.");
+	must_say("# Of 3 processes that used CUDA memory this is of 42, which lost most.");
+	policy_free(policy);
+}
+
+static void a_command_cannot_become_a_key(void **state)
+{
+	(void)state;
+	strcpy(page.command, "python -c\ndefault: deny");
+	struct policy *policy = make();
+	must_not_say("\ndefault");
+	policy_free(policy);
+}
+
+static void fit_sets_what_the_user_does_not(void **state)
+{
+	(void)state;
+	static const char *const cases[][2] = {
+	    {NULL, "spill.mode=exact,vmm.spill=move"},
+	    {"", "spill.mode=exact,vmm.spill=move"},
+	    {"device.budget=1GiB", "device.budget=1GiB,spill.mode=exact,vmm.spill=move"},
+	    {"spill.mode=static", "spill.mode=static,vmm.spill=move"},
+	    {"vmm.spill = no, spill.mode=fast", "vmm.spill = no, spill.mode=fast"},
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		char *set = fit_set(cases[i][0]);
+		assert_string_equal(set, cases[i][1]);
+		free(set);
+	}
+}
+
+static void a_minute_is_told_by_what_it_added(void **state)
+{
+	(void)state;
+	struct fit_moment before = {0}, now = {0};
+	char line[FIT_LINE];
+
+	fit_line(&now, &before, 60, line);
+	assert_string_equal(line, "no process of this run uses CUDA memory yet");
+	page.backend[0].figure[FIGURE_live] = 3 * GIB;
+	fit_moment_add(&now, &page, 50000000000);
+	fit_line(&now, &before, 60, line);
+	assert_string_equal(line, "nothing is spilled: 3.0 GiB of the device budget of 8.0 GiB are in use");
+	spill(9);
+	before = (struct fit_moment){0};
+	fit_moment_add(&before, &page, 50000000000);
+	spill(24);
+	page.live[PLACE_HOST] = GIB;
+	now = (struct fit_moment){0};
+	fit_moment_add(&now, &page, END);
+	fit_moment_add(&now, &page, END);
+	fit_line(&now, &before, 60, line);
+	assert_string_equal(
+	    line, "2.0 GiB of 6.0 GiB are spilled (the device budget is 16.0 GiB); moving memory cost 25 % of "
+		  "the last 60 s");
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, begin_anew, end)
+	const struct CMUnitTest tests[] = {
+	    TEST(what_fits_leaves_all_of_the_device),
+	    TEST(what_was_spilled_keeps_the_budget_of_the_run),
+	    TEST(a_device_with_room_for_all_has_no_budget),
+	    TEST(nor_have_several),
+	    TEST(a_gpu_that_stood_still_gets_a_word_about_fast_and_not_the_mode),
+	    TEST(host_memory_that_was_full_is_raised_by_what_was_refused),
+	    TEST(but_not_beyond_the_machine),
+	    TEST(nor_where_it_was_not_full),
+	    TEST(a_budget_of_the_process_alone_is_raised_instead),
+	    TEST(what_the_user_set_stays),
+	    TEST(the_costliest_line_is_named_and_no_rule_made_of_it),
+	    TEST(a_command_cannot_become_a_key),
+	    TEST(fit_sets_what_the_user_does_not),
+	    TEST(a_minute_is_told_by_what_it_added),
+	};
+
+	return cmocka_run_group_tests(tests, temporary_make, temporary_remove);
+}
