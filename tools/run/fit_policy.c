@@ -127,8 +127,11 @@ static void put_mode(FILE *file, const struct fit_run *run)
 
 	if (!policy_set_names(run->facts->set, "spill.mode")) {
 		if (summary_is_over(run->page))
-			fprintf(file, "# because it never stops a job; moving memory cost %.1f %% of this run\n",
-				run->seconds > 0 ? 100 * run->lost / run->seconds : 0);
+			fprintf(file, "# because it never stops a job; moving memory cost %.1f %% of this run%s\n",
+				run->seconds > 0 ? 100 * run->lost / run->seconds : 0,
+				counter(run->page, STAT_governor_changes)
+				    ? ", without what kernels read over the link while it was off"
+				    : "");
 		else
 			fprintf(file, "# because it never stops a job, and costs nothing while everything fits\n");
 		fprintf(file, "spill.mode: %s\n", policy_spill_name(POLICY_SPILL_EXACT));
