@@ -31,6 +31,7 @@ static const struct command {
     {"report", tool_report, "show what a trace says: what memory cost, where it was, what to change"},
     {"replay", tool_replay, "predict from a trace what a job would cost under other budgets"},
     {"prom", tool_prom, "write their figures to a file for Prometheus"},
+    {"kernel", tool_kernel, "make a kernel for Jupyter that runs under Spillway"},
     {"suspend", tool_suspend, "take the GPU's memory from running processes for a while"},
     {"resume", tool_resume, "let suspended processes go on"},
     {"help", tool_help, "say what there is, or what a command does"},
