@@ -1,5 +1,5 @@
 #!/bin/bash
-# fit_test.sh TOOL ACTOR SIM_DIR PRELOAD SOURCES QUICK_POLL: `spillway run --fit` is the program's parent and nothing of that
+# fit_test.sh TOOL ACTOR SIM_DIR LIBRARY SOURCES QUICK_POLL: `spillway run --fit` is the program's parent and nothing of that
 # shows: status, signals and standard output are the program's. It ends with a policy that check accepts and run takes.
 tool=$1 actor=$2 library=$4 sources=$5 quick=$6
 here=$(mktemp -d /tmp/fit_test.XXXXXX) || exit 1
@@ -7,8 +7,8 @@ here=$(cd "$here" && pwd -P)
 trap 'rm -rf "$here"' EXIT
 unset SPILLWAY SPILLWAY_POLICY SPILLWAY_TRACE SPILLWAY_SET LD_AUDIT
 export LD_LIBRARY_PATH=$3 XDG_RUNTIME_DIR=$here LC_ALL=C SIM_MEMORY=128MiB
-# A sanitizer in the tool wants to be first in LD_PRELOAD.
-export ASAN_OPTIONS="verify_asan_link_order=0:$ASAN_OPTIONS"
+# A sanitizer wants to be first in LD_PRELOAD, and would speak of what shells leak.
+export ASAN_OPTIONS="verify_asan_link_order=0:detect_leaks=0:$ASAN_OPTIONS"
 cd "$here" || exit 1
 failed=0
 n=0
@@ -59,11 +59,12 @@ expect 'the folder of the figures is closed to others, and gone at the end' 0 '*
 
 # ---- signals ----
 mkfifo ready
-# begin PROGRAM...: starts it under --fit, and waits until it has opened the pipe. No function, whose process would be another.
+exec 9<>ready
+# begin PROGRAM...: starts it under --fit, and waits until it has written to the pipe. No function, whose process would be another.
 begin() {
 	"$tool" run --library "$library" --fit -- "$@" >out.txt 2>err.txt &
 	pid=$!
-	read -r program <ready
+	read -r -t 60 -u 9 program || complain 'it has not begun'
 }
 # is_gone PID, is_stopped PID: waits for it.
 state() { awk '/^State/ { print $2 }' "/proc/$1/status" 2>/dev/null; }
