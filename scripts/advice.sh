@@ -1,6 +1,7 @@
 #!/bin/bash
-# advice.sh [--update | --record]: what the end of a run says to change, and the line that costs most, for the recorded jobs in
-# test/data/recorded, compared with the texts beside them. --update writes the texts anew; look at them with git diff.
+# advice.sh [--update | --record]: what the end of a run says to change, the line that costs most, and the policy that --fit
+# would write, for the recorded jobs in test/data/recorded, compared with the texts beside them. --update writes the texts
+# anew; look at them with git diff.
 # --record runs the jobs again, on the simulated GPU, and then updates. BUILD is the build folder (build).
 set -euo pipefail
 cd "$(dirname "$0")/.."

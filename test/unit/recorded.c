@@ -2,11 +2,13 @@
  * recorded.c: what the end of a run says, for the figures of a run that was recorded.
  *
  *   recorded write PAGE   prints a page of figures (stats_page.h) as text: a line "name value" for each that is not 0
- *   recorded say TEXT     reads such a text and prints the first three lines of the summary, and the line that costs most
+ *   recorded say TEXT     reads such a text and prints the first three lines of the summary, the line that costs most, and
+ *                         the policy that the run speaks for
  *
  * The text names figures as stats.def does, so that it stays good when the page gets others.
  */
 #include "shim/stats/summary.h"
+#include "tools/run/fit_policy.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -183,7 +185,9 @@ static int say(const char *path)
 	for (unsigned i = 0; i < summary.n; i++)
 		if (i < SUMMARY_SHORT || strstr(summary.line[i].text, "costs most: "))
 			puts(summary.line[i].text);
-	return 0;
+	putchar('\n');
+	return fit_policy_put(stdout, &(struct fit_facts){.page = &page, .now = page.end_clock, .n_processes = 1}) ? 0
+														   : 1;
 }
 
 int main(int argc, char **argv)

@@ -1,6 +1,7 @@
 #!/bin/bash
-# recorded_test.sh RECORDED SOURCE_DIR [--update]: what the end of a run says to change, and the line that costs most, for the
-# recorded jobs of test/data/recorded, compared to the letter. --update writes the texts anew, to be looked at with git diff.
+# recorded_test.sh RECORDED SOURCE_DIR [--update]: what the end of a run says to change, the line that costs most, and the policy
+# that --fit would write, for the recorded jobs of test/data/recorded, compared to the letter. --update writes the texts anew,
+# to be looked at with git diff.
 # scripts/advice.sh --record says how the jobs were recorded.
 recorded=$1 golden=$2/test/data/recorded update=$3
 failed=0

@@ -122,10 +122,15 @@ static void say_line(struct fit *fit, long now_ms)
  */
 static bool goes_on(struct fit *fit)
 {
+	int status;
 	pid_t pid;
 
-	while ((pid = waitpid(fit->program.pid, &fit->status, WNOHANG | WUNTRACED)) > 0) {
-		if (!WIFSTOPPED(fit->status))
+	while ((pid = waitpid(-1, &status, WNOHANG | WUNTRACED)) > 0) {
+		/* As process 1 of a container this one is the parent of all whose own has ended. */
+		if (pid != fit->program.pid)
+			continue;
+		fit->status = status;
+		if (!WIFSTOPPED(status))
 			return false;
 		raise(SIGSTOP);
 		kill(fit->program.pid, SIGCONT);

@@ -113,8 +113,9 @@ static void put_head(FILE *file, const struct fit_run *run)
 {
 	char command[NAME_ROOM];
 
-	fprintf(file, "# Written by `spillway run --fit` after a run of %.1f s: %s\n", run->seconds,
-		policy_printable(run->page->command, command, sizeof(command)));
+	policy_printable(run->page->command, command, sizeof(command));
+	fprintf(file, "# Written by `spillway run --fit` after a run of %.1f s%s%s\n", run->seconds,
+		*command ? ": " : "", command);
 	if (run->facts->n_processes > 1)
 		fprintf(file, "# Of %u processes that used CUDA memory this is of %" PRIu64 ", which lost most.\n",
 			run->facts->n_processes, run->page->pid);
