@@ -94,18 +94,12 @@ static void *map_over_page(int fd)
 #endif
 }
 
-/*
- * Fills the file with the present figures and maps it over the page. `from`: buffer for a copy. Returns 0 or a
- * negative errno.
- */
-static int put_in_place(int fd, char *from)
+/* Fills the file with the present figures. `from`: buffer for a copy. Returns 0 or a negative errno. */
+static int fill_file(int fd, char *from)
 {
 	size_t bytes = sizeof(stats), done = 0;
 	struct rlimit limit;
 
-	/* Some C libraries ignore the alignment that the linker requested. */
-	if ((uintptr_t)&stats % STATS_ALIGN || sysconf(_SC_PAGESIZE) > STATS_ALIGN)
-		return -ENOTSUP;
 	/* Writing beyond the limit raises a signal that ends the program. */
 	if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < bytes)
 		return -EFBIG;
@@ -120,6 +114,23 @@ static int put_in_place(int fd, char *from)
 			return -errno;
 		done += n > 0 ? (size_t)n : 0;
 	}
+	return 0;
+}
+
+/*
+ * Fills the file with the present figures and maps it over the page. `from`: buffer for a copy. Returns 0 or a
+ * negative errno.
+ */
+static int put_in_place(int fd, char *from)
+{
+	size_t bytes = sizeof(stats);
+
+	/* Some C libraries ignore the alignment that the linker requested. */
+	if ((uintptr_t)&stats % STATS_ALIGN || sysconf(_SC_PAGESIZE) > STATS_ALIGN)
+		return -ENOTSUP;
+	int error = fill_file(fd, from);
+	if (error)
+		return error;
 	/* Maps the old file's memory at a second address; the first time there is no old file. */
 	void *before = stats_state.file.is_there ? mremap(&stats, 0, bytes, MREMAP_MAYMOVE) : MAP_FAILED;
 	void *at = map_over_page(fd);
@@ -354,20 +365,6 @@ void stats_find_again(void)
 	errno = saved;
 }
 
-static bool write_figures(int fd)
-{
-	const char *from = (const char *)&stats;
-
-	for (size_t done = 0; done < sizeof(stats);) {
-		ssize_t n = pwrite(fd, from + done, sizeof(stats) - done, (off_t)done);
-
-		if (n < 0 && errno != EINTR)
-			return false;
-		done += n > 0 ? (size_t)n : 0;
-	}
-	return true;
-}
-
 /*
  * Leaves the last figures for the process that asked for them (SPILLWAY_FIGURES, `spillway run --fit`), in a folder
  * that is as private as the user's own. Fails silently: it is that process's to say that it got none.
@@ -375,17 +372,18 @@ static bool write_figures(int fd)
 static void leave_figures(void)
 {
 	struct user_dir folder;
-	struct rlimit limit;
 	char name[sizeof(stats_state.file.name)];
 
 	if (!*stats_state.file.leave || stats.pid != (uint64_t)getpid() ||
 	    user_dir_open_xdg(stats_state.file.leave, &folder) != 0)
 		return;
 	name_file(name);
-	bool room = getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur >= sizeof(stats);
-	int fd = room ? open_new(&folder, name) : -1;
-	if (fd >= 0 && !write_figures(fd))
+	int fd = open_new(&folder, name);
+	void *copy = mmap(NULL, sizeof(stats), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (fd >= 0 && (copy == MAP_FAILED || fill_file(fd, copy) != 0))
 		unlinkat(folder.fd, name, 0);
+	if (copy != MAP_FAILED)
+		munmap(copy, sizeof(stats));
 	if (fd >= 0)
 		close(fd);
 	user_dir_close(&folder, false);
