@@ -51,6 +51,7 @@ spillway: the policy that this run speaks for:*' \
 expect 'no core file of the tool' 134 '' '*' sh -c 'ulimit -c 0; "$@"' sh "$tool" run --library "$library" --fit -- "$actor" aborts
 expect 'a program that is not there is 127' 127 '' 'spillway: nosuch: no such program' fit -- nosuch
 expect 'a file that is no program is 126' 126 '' 'spillway: ./out.txt: Permission denied' fit -- ./out.txt
+expect 'the program is named without its arguments' 7 '' '*after a run of * s of actor' sh -c '"$@" 2>&1 >/dev/null | grep "Written by" >&2; exit 7' sh "$tool" run --library "$library" --fit -- "$actor" ends_from_main secret
 expect 'the figures of children count' 0 '' '*# Of 2 processes that used CUDA memory this is of *' \
 	fit -- sh -c "$actor ends_from_main; $actor ends_from_main; exit 0"
 expect 'the folder of the figures is closed to others, and gone at the end' 0 '*700' '*' \

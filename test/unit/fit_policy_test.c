@@ -30,7 +30,7 @@ static int begin_anew(void **state)
 	(void)state;
 	memset((void *)&page, 0, sizeof(page));
 	page.pid = 42;
-	strcpy(page.command, "python train.py");
+	strcpy(page.command, "python train.py --token abc");
 	strcpy(page.mode, "exact");
 	page.device[0].known = 1;
 	page.device[0].total = 16 * GIB;
@@ -260,12 +260,14 @@ static void the_costliest_line_is_named_and_no_rule_made_of_it(void **state)
 	policy_free(policy);
 }
 
-static void a_command_cannot_become_a_key(void **state)
+static void a_name_cannot_become_a_key(void **state)
 {
 	(void)state;
-	strcpy(page.command, "python -c\ndefault: deny");
+	facts.program = "python -c\ndefault: deny";
 	struct policy *policy = make();
 	must_not_say("\ndefault");
+	/* Arguments may hold secrets, and policies are passed on. */
+	must_not_say("abc");
 	policy_free(policy);
 }
 
@@ -328,7 +330,7 @@ int main(void)
 	    TEST(a_budget_of_the_process_alone_is_raised_instead),
 	    TEST(what_the_user_set_stays),
 	    TEST(the_costliest_line_is_named_and_no_rule_made_of_it),
-	    TEST(a_command_cannot_become_a_key),
+	    TEST(a_name_cannot_become_a_key),
 	    TEST(fit_sets_what_the_user_does_not),
 	    TEST(a_minute_is_told_by_what_it_added),
 	};

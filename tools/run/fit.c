@@ -199,7 +199,9 @@ static int write_text(const char *path, const char *text)
 /* Returns TOOL_OK, or TOOL_BROKEN if a policy was to be written and was not. */
 static int say_and_write(const struct fit_request *request, const struct fit_rest *rest)
 {
+	char program[PAGE_PROGRAM];
 	struct fit_facts facts = {.page = rest->page->copy,
+				  .program = page_program(rest->page, program),
 				  .now = rest->now,
 				  .set = request->set,
 				  .n_processes = rest->n,

@@ -111,11 +111,10 @@ static struct fit_run look(const struct fit_facts *facts)
 
 static void put_head(FILE *file, const struct fit_run *run)
 {
-	char command[NAME_ROOM];
+	char program[NAME_ROOM];
 
-	policy_printable(run->page->command, command, sizeof(command));
-	fprintf(file, "# Written by `spillway run --fit` after a run of %.1f s%s%s\n", run->seconds,
-		*command ? ": " : "", command);
+	policy_printable(run->facts->program ? run->facts->program : "a program", program, sizeof(program));
+	fprintf(file, "# Written by `spillway run --fit` after a run of %.1f s of %s\n", run->seconds, program);
 	if (run->facts->n_processes > 1)
 		fprintf(file, "# Of %u processes that used CUDA memory this is of %" PRIu64 ", which lost most.\n",
 			run->facts->n_processes, run->page->pid);

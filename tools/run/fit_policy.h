@@ -19,9 +19,10 @@ char *fit_set(const char *set);
 struct fit_facts {
 	const struct stats_page *page; /* of the process that lost most */
 	uint64_t now;                  /* CLOCK_MONOTONIC: its end, or the last time it was known to live */
-	const char *set;               /* what the user set, as --set has it; NULL: nothing */
-	unsigned n_processes;          /* that used CUDA memory in the run */
-	uint64_t host_memory;          /* of the machine, bytes; 0: not known */
+	const char *program;  /* its name, as page_program() makes it: without arguments, which may hold secrets */
+	const char *set;      /* what the user set, as --set has it; NULL: nothing */
+	unsigned n_processes; /* that used CUDA memory in the run */
+	uint64_t host_memory; /* of the machine, bytes; 0: not known */
 };
 
 /*
