@@ -6,7 +6,7 @@ CMAKE_FLAGS ?=
 .PHONY: all lib wheel setup demo test asan tsan gpu-test bench format install clean
 
 # Settings in addition to those of the command line.
-configure = cmake -G Ninja -S . -B $(BUILD) -DCUDA_INCLUDE_DIR="$$(scripts/setup.sh --toolkit)/include" $(1) $(CMAKE_FLAGS) > $(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
+configure = cmake -G Ninja -S . -B $(BUILD) -DCUDA_INCLUDE_DIR="$$(BUILD=$(BUILD) scripts/setup.sh --headers)" $(1) $(CMAKE_FLAGS) > $(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
 
 all: setup
 	@$(call configure,-DSPILLWAY_TESTS=ON)
@@ -15,7 +15,7 @@ all: setup
 # Builds what a user needs, without tests. A folder that was configured with tests keeps them, so that their objects
 # are not lost.
 lib:
-	@scripts/setup.sh --lib
+	@BUILD=$(BUILD) scripts/setup.sh --lib
 	@$(call configure,$(if $(wildcard $(BUILD)/build.ninja),,-DSPILLWAY_TESTS=OFF))
 	@cmake --build $(BUILD) --target lib
 
@@ -23,9 +23,9 @@ lib:
 wheel:
 	@scripts/wheel.sh
 
-# Installs missing packages with apt, and checks the CUDA Toolkit.
+# Installs missing packages with apt, and looks for CUDA's headers; fetches them into BUILD where there are none.
 setup:
-	@scripts/setup.sh
+	@BUILD=$(BUILD) scripts/setup.sh
 
 # Runs a training job larger than its memory, without and with Spillway, and compares the results. Of the test folder
 # only the job and the simulated GPU are built.

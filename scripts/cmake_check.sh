@@ -6,7 +6,6 @@ set -uo pipefail
 
 cd "$(dirname "$0")/.." || exit 2
 root=$PWD
-. scripts/common.sh
 oldest=$(sed -nE 's/^cmake_minimum_required\(VERSION ([0-9]+\.[0-9]+)\)$/\1/p' CMakeLists.txt)
 [ -n "$oldest" ] || {
 	echo 'cmake_check: CMakeLists.txt does not say which version it needs' >&2
@@ -24,7 +23,7 @@ cmake=$here/venv/bin/cmake
 read -ra flags <<<"${CMAKE_FLAGS:-}"
 start=$SECONDS
 {
-	"$cmake" -G Ninja -S "$root" -B "$here/build" -DCUDA_INCLUDE_DIR="$(toolkit_folder)/include" -DSPILLWAY_TESTS=ON \
+	"$cmake" -G Ninja -S "$root" -B "$here/build" -DSPILLWAY_TESTS=ON \
 		"${flags[@]}" &&
 		"$cmake" --build "$here/build" --target lib &&
 		"$cmake" -G Ninja -S "$root" -B "$here/build" -DSPILLWAY_TESTS=OFF &&

@@ -29,9 +29,10 @@ gpu_name() {
 		awk -F', ' 'NR == 1 { print $1 ", driver " $2 }'
 }
 
-# The CUDA Toolkit's folder: the one with include/cuda.h; fails when there is none.
+# The CUDA Toolkit's folder: the one with include/cuda.h; fails when there is none. CUDA_HOME=none: as if there were none.
 toolkit_folder() {
 	local folder nvcc
+	[ "${CUDA_HOME:-}" != none ] || return 1
 	nvcc=$(command -v nvcc || true)
 	for folder in "${CUDA_HOME:-}" "${CUDA_PATH:-}" /usr/local/cuda ${nvcc:+"$(dirname "$(dirname "$(readlink -f "$nvcc")")")"}; do
 		if [ -n "$folder" ] && [ -e "$folder/include/cuda.h" ]; then
@@ -40,6 +41,65 @@ toolkit_folder() {
 		fi
 	done
 	return 1
+}
+
+# The newest CUDA that the headers in a folder are of, e.g. 13000; fails when they are of none.
+headers_version() { # FOLDER
+	sed -nE 's/^#define CUDA_VERSION ([0-9]+)$/\1/p' "$1/cuda.h" 2>/dev/null | grep -m 1 .
+}
+
+# Folders in which headers of CUDA may lie, the best first, one a line: the Toolkit's, the system's, those that packages of
+# PyPI bring (nvidia-cuda-runtime 13, which PyTorch 2.11 depends on), in the active environment or where python3 looks; last
+# those that setup.sh fetched into BUILD.
+header_folders() { # [BUILD]
+	local folder python
+	if folder=$(toolkit_folder); then
+		echo "$folder/include"
+	fi
+	[ "${CUDA_HOME:-}" = none ] || printf '%s\n' /usr/local/include /usr/include
+	for python in ${VIRTUAL_ENV:+"$VIRTUAL_ENV/bin/python"} python3; do
+		"$python" -c 'if True:
+			import os, site, sys
+			for folder in [*filter(None, sys.path), site.getusersitepackages()]:
+				print(os.path.join(os.path.abspath(folder), "nvidia", "cu13", "include"))' 2>/dev/null || true
+	done
+	[ -z "${1:-}" ] || (cd "$1" 2>/dev/null && echo "$PWD/cuda/nvidia/cu13/include") || true
+}
+
+# Are these all that the tests and the simulated GPU include? The library and the tool include cuda.h alone.
+has_all_headers() { # FOLDER
+	[ -e "$1/cuda_runtime_api.h" ] && [ -e "$1/crt/host_defines.h" ] && [ -e "$1/cudaProfiler.h" ]
+}
+
+# Prints the folder with the headers of CUDA 13.0 or newer: one with all of them if there is one. Fails when there is none.
+cuda_headers() { # [BUILD]
+	local folder some='' version
+	while read -r folder; do
+		version=$(headers_version "$folder") && [ "$version" -ge 13000 ] || continue
+		if has_all_headers "$folder"; then
+			echo "$folder"
+			return 0
+		fi
+		some=${some:-$folder}
+	done < <(header_folders "${1:-}")
+	[ -n "$some" ] && echo "$some"
+}
+
+# What has the headers on PyPI; cuda.h and cuda_runtime_api.h, what they include, cudaProfiler.h.
+header_packages=(nvidia-cuda-runtime==13.0.96 nvidia-cuda-crt==13.0.88 nvidia-cuda-profiler-api==13.0.85)
+
+# Fetches the headers, some megabytes, to FOLDER/nvidia/cu13/include. They are the same for each architecture.
+fetch_headers() { # PYTHON FOLDER
+	local wheel
+	[ ! -e "$2/done" ] || return 0
+	rm -rf "$2"
+	"$1" -m pip download -q --disable-pip-version-check --no-deps --only-binary :all: -d "$2" \
+		--platform manylinux2014_x86_64 "${header_packages[@]}" >&2 || return 1
+	for wheel in "$2"/*.whl; do
+		"$1" -m zipfile -e "$wheel" "$2" || return 1
+		rm "$wheel"
+	done
+	touch "$2/done"
 }
 
 find_nvcc() {

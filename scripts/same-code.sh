@@ -8,7 +8,7 @@ set -euo pipefail
 
 old=${1:?usage: scripts/same-code.sh OLD NEW} new=${2:?usage: scripts/same-code.sh OLD NEW}
 cd "$(dirname "$0")/.."
-include=$(scripts/setup.sh --toolkit)/include
+include=$(scripts/setup.sh --headers)
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 

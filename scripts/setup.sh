@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # setup.sh: what the build needs and a fresh Debian 12 lacks. Installs missing packages when it can, says what to do when
-# it cannot, and is quiet when all is there. `setup.sh --lib` leaves out what only tests need; `setup.sh --toolkit` prints
-# the folder of the CUDA Toolkit and does no more.
+# it cannot, and is quiet when all is there. `setup.sh --lib` leaves out what only tests need; `setup.sh --headers` prints
+# the folder of CUDA's headers and does no more. BUILD: the build folder, into which it fetches those headers if it must.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 . "$root/scripts/common.sh"
+build=${BUILD:-$root/build}
 
 has_header() {
 	printf '#include <stdarg.h>\n#include <stddef.h>\n#include <stdint.h>\n#include <setjmp.h>\n#include <%s>\n' "$1" |
@@ -89,22 +90,51 @@ install_missing() {
 	}
 }
 
-check_toolkit() {
-	toolkit_folder >/dev/null && return 0
-	cat >&2 <<-'TEXT'
-		setup: the CUDA Toolkit was not found (looked in CUDA_HOME, CUDA_PATH, /usr/local/cuda and beside nvcc).
-		  The build needs its headers (cuda.h, cuda_runtime_api.h), version 13.0; a GPU is not needed. On Debian 12:
-		    get the package cuda-keyring from developer.download.nvidia.com/compute/cuda/repos/debian12/x86_64, dpkg -i it,
-		    apt-get update, apt-get install cuda-nvcc-13-0 cuda-cudart-dev-13-0 cuda-driver-dev-13-0
-		  or set CUDA_HOME to a Toolkit that is elsewhere.
+# Are the headers here that this build needs?
+has_headers() {
+	local folder
+	folder=$(cuda_headers "$build") && { [ $tests = no ] || has_all_headers "$folder"; }
+}
+
+say_headers() {
+	local folder version
+	while read -r folder; do
+		if version=$(headers_version "$folder") && [ "$version" -lt 13000 ]; then
+			echo "setup: the headers in $folder are too old: CUDA $((version / 1000)).$((version % 1000 / 10))"
+		fi
+	done < <(header_folders "$build")
+	cat <<-'TEXT'
+		setup: the headers of CUDA 13.0 or newer (cuda.h, cuda_runtime_api.h) were not found. A GPU or a Toolkit is not needed.
+		  Looked in CUDA_HOME, CUDA_PATH, /usr/local/cuda, beside nvcc, in /usr/include and in the site-packages of python3.
+		  Without root, in a virtual environment (setup.sh does the same where python3 has pip):
 	TEXT
+	echo "    pip install ${header_packages[*]}"
+	cat <<-'TEXT'
+		  As root: the packages cuda-cudart-dev-13-0, cuda-crt-13-0, cuda-driver-dev-13-0 and cuda-profiler-api-13-0 from
+		    developer.download.nvidia.com/compute/cuda/repos (Debian 12: first get cuda-keyring from debian12/x86_64 there,
+		    dpkg -i it, apt-get update). Or set CUDA_HOME to a Toolkit that is elsewhere.
+	TEXT
+}
+
+get_headers() {
+	has_headers && return 0
+	if python3 -m pip --version >/dev/null 2>&1; then
+		echo "setup: fetching the headers of CUDA from PyPI: ${header_packages[*]}"
+		mkdir -p "$build"
+		fetch_headers python3 "$build/cuda" || echo 'setup: PyPI does not give them' >&2
+		has_headers && return 0
+	fi
+	say_headers >&2
 	return 1
 }
 
 tests=yes
 case ${1:-} in
---toolkit)
-	toolkit_folder
+--headers)
+	cuda_headers "$build" || {
+		say_headers >&2
+		exit 1
+	}
 	exit
 	;;
 --lib) tests=no ;;
@@ -112,4 +142,4 @@ esac
 install_missing
 install_screen
 [ $tests = no ] || install_extras
-check_toolkit
+get_headers

@@ -10,7 +10,7 @@ set -euo pipefail
 
 commit=${1:?usage: scripts/walk.sh COMMIT [-l]} list=${2:-}
 cd "$(dirname "$0")/.."
-include=$(scripts/setup.sh --toolkit)/include
+include=$(scripts/setup.sh --headers)
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # wheel.sh [ARCHITECTURE...]: a wheel and a tarball of each architecture (x86_64 and aarch64), in dist/, that run where
 # glibc is 2.28 or newer. Needs no root, and beside CMake, Ninja and Python only what it fetches itself: the compiler
-# (ziglang), auditwheel and, where there is no CUDA Toolkit, its headers from PyPI; the static libraries that go into the
+# (ziglang), auditwheel and, where there are none, CUDA's headers from PyPI; the static libraries that go into the
 # tool and the library from Debian's archive, by apt-get, without installing them.
 # The wheels are checked: what they need of glibc, what the libraries export, and by auditwheel.
 set -euo pipefail
@@ -13,7 +13,6 @@ work=$root/${BUILD:-build}/wheel
 target=$root/${DIST:-dist}
 glibc=2.28
 python_packages=(ziglang==0.17.1 auditwheel==6.8.2 wheel==0.48.0)
-headers=(nvidia-cuda-runtime==13.0.96 nvidia-cuda-crt==13.0.88)
 version=$(sed -nE 's/^project\(spillway VERSION ([0-9.]+).*/\1/p' CMakeLists.txt)
 
 fail() {
@@ -26,19 +25,15 @@ get_python() {
 	"$work/venv/bin/pip" install -q --disable-pip-version-check "${python_packages[@]}" || fail 'PyPI does not answer'
 }
 
-# The folder with cuda.h: the Toolkit's, or headers from PyPI.
+# The folder with cuda.h: where the build finds it, or headers from PyPI.
 get_headers() {
-	local folder=$work/cuda
-	if toolkit_folder >/dev/null; then
-		echo "$(toolkit_folder)/include"
+	local folder
+	if folder=$(cuda_headers) && has_all_headers "$folder"; then
+		echo "$folder"
 		return
 	fi
-	if [ ! -e "$folder/nvidia/cu13/include/cuda.h" ]; then
-		"$work/venv/bin/pip" download -q --disable-pip-version-check --no-deps --only-binary :all: -d "$folder" \
-			--platform manylinux2014_x86_64 "${headers[@]}" || fail "PyPI has no ${headers[*]}"
-		(cd "$folder" && for wheel in *.whl; do python3 -m zipfile -e "$wheel" .; done)
-	fi
-	echo "$folder/nvidia/cu13/include"
+	fetch_headers "$work/venv/bin/python" "$work/cuda" || fail "PyPI has no ${header_packages[*]}"
+	echo "$work/cuda/nvidia/cu13/include"
 }
 
 # get_debian ARCHITECTURE: Debian's static libraries, unpacked. The lists of the archive are kept apart from the system's.
