@@ -67,10 +67,35 @@ install_extras() {
 		echo "setup: they cannot be had; those tests are skipped"
 }
 
+# What Fedora calls Debian's packages.
+fedora_packages() { # PACKAGE...
+	local package
+	for package; do
+		case $package in
+		libc6-dev) echo glibc-devel ;;
+		libyaml-dev) echo libyaml-devel ;;
+		libcmocka-dev) echo libcmocka-devel ;;
+		zlib1g-dev) echo zlib-devel ;;
+		*) echo "$package" ;;
+		esac
+	done
+}
+
 install_missing() {
 	local packages
 	mapfile -t packages < <(missing_packages)
 	[ ${#packages[@]} -gt 0 ] || return 0
+	if ! command -v apt-get >/dev/null && command -v dnf >/dev/null; then
+		mapfile -t packages < <(fedora_packages "${packages[@]}")
+		# The static libyaml is no package there. CMake, which is given its place, says where it comes from.
+		if has_header yaml.h && ! has_library libyaml.a && has_library libyaml.so; then
+			echo 'setup: only a shared libyaml was found; cmake says what to do unless it is given -DYAML_STATIC' >&2
+			mapfile -t packages < <(printf '%s\n' "${packages[@]}" | grep -vx libyaml-devel)
+			[ ${#packages[@]} -gt 0 ] || return 0
+		fi
+		echo "setup: missing: ${packages[*]}; run as root: dnf install ${packages[*]}" >&2
+		return 1
+	fi
 	if ! command -v apt-get >/dev/null; then
 		echo "setup: this system has no apt-get; please install by hand: ${packages[*]}" >&2
 		return 1
