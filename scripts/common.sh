@@ -1,6 +1,11 @@
 # shellcheck shell=bash
 # What several scripts need to know about the machine. Sourced, not run.
 
+# The version, which CMakeLists.txt has.
+spillway_version() { # ROOT
+	sed -nE 's/^project\(spillway VERSION ([0-9.]+).*/\1/p' "$1/CMakeLists.txt"
+}
+
 # ldconfig lives where a user's PATH often does not look.
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 

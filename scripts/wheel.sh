@@ -13,7 +13,7 @@ work=$root/${BUILD:-build}/wheel
 target=$root/${DIST:-dist}
 glibc=2.28
 python_packages=(ziglang==0.17.1 auditwheel==6.8.2 wheel==0.48.0)
-version=$(sed -nE 's/^project\(spillway VERSION ([0-9.]+).*/\1/p' CMakeLists.txt)
+version=$(spillway_version "$root")
 
 fail() {
 	echo "wheel: $*" >&2

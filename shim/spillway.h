@@ -54,7 +54,7 @@ SPILLWAY_API int spillway_suspend(void);
  */
 SPILLWAY_API int spillway_resume(void);
 
-/* The version of the library, "0.1.0"; constant, never NULL. */
+/* The version of the library, as `spillway --version` prints it; constant, never NULL. */
 SPILLWAY_API const char *spillway_version(void);
 
 /*

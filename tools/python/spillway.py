@@ -71,7 +71,7 @@ def is_active():
 
 
 def version():
-    """Returns the version of the library, like "0.2.0"; None if this process does not run under Spillway."""
+    """Returns the version of the library, as `spillway --version` prints it; None if the process has no Spillway."""
     return _version().decode() if _version else None
 
 
