@@ -3,7 +3,7 @@ BUILD  ?= build
 PREFIX ?= /usr/local
 CMAKE_FLAGS ?=
 
-.PHONY: all lib wheel setup demo test asan tsan gpu-test bench format install clean
+.PHONY: all lib wheel packages setup demo test asan tsan gpu-test bench format install clean
 
 # Settings in addition to those of the command line.
 configure = cmake -G Ninja -S . -B $(BUILD) -DCUDA_INCLUDE_DIR="$$(BUILD=$(BUILD) scripts/setup.sh --headers)" $(1) $(CMAKE_FLAGS) > $(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
@@ -22,6 +22,11 @@ lib:
 # Makes dist/: a wheel and a tarball for x86_64 and for aarch64 that run with glibc 2.28 or newer. Fetches what it needs.
 wheel:
 	@scripts/wheel.sh
+
+# Makes dist/: a .deb and a .rpm for this machine's architecture.
+packages:
+	@BUILD=$(BUILD) scripts/setup.sh --lib
+	@BUILD=$(BUILD) scripts/packages.sh
 
 # Installs missing packages with apt, and looks for CUDA's headers; fetches them into BUILD where there are none.
 setup:

@@ -284,7 +284,7 @@ night_tests() {
 night_checks() {
 	local check bad=0
 
-	for check in cmake_check; do
+	for check in cmake_check packages_check; do
 		"$(dirname "$0")/$check.sh" || (($? == 77)) || bad=1
 	done
 	return $bad
