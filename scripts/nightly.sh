@@ -280,15 +280,21 @@ night_tests() {
 	FAULT_ALL=1 ctest --test-dir "$build" --output-on-failure --parallel $((2 * jobs)) -R '^spill_fault_test_'
 }
 
-# What only holds where other things are installed than here: they are fetched. 77: they could not be had, which they say.
-night_checks() {
-	local check bad=0
-
+# What only holds where other things are installed than here: they are fetched. 77: they could not be had, which is said.
+night_checks() (
+	scripts=$(dirname "$0") bad=0
+	unset LD_LIBRARY_PATH
+	export BUILD=$build
 	for check in cmake_check packages_check; do
-		"$(dirname "$0")/$check.sh" || (($? == 77)) || bad=1
+		"$scripts/$check.sh" || (($? == 77)) || bad=1
 	done
-	return $bad
-}
+	if DIST=$folder/dist "$scripts/wheel.sh" x86_64; then
+		"$scripts/wheel_check.sh" "$folder"/dist/*.whl || bad=1
+	else
+		(($? == 77)) || bad=1
+	fi
+	exit $bad
+)
 
 night_status=0
 if [[ $night == yes ]]; then

@@ -4,13 +4,14 @@
 # (ziglang), auditwheel and, where there are none, CUDA's headers from PyPI; the static libraries that go into the
 # tool and the library from Debian's archive, by apt-get, without installing them.
 # The wheels are checked: what they need of glibc, what the libraries export, and by auditwheel.
+# Exit status: 0 all made and good, 1 not, 77 something could not be fetched.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
 root=$PWD
 . scripts/common.sh
-work=$root/${BUILD:-build}/wheel
-target=$root/${DIST:-dist}
+work=$(realpath -m "${BUILD:-build}")/wheel
+target=$(realpath -m "${DIST:-dist}")
 glibc=2.28
 python_packages=(ziglang==0.17.1 auditwheel==6.8.2 wheel==0.48.0)
 version=$(spillway_version "$root")
@@ -20,9 +21,14 @@ fail() {
 	exit 1
 }
 
+cannot_fetch() {
+	echo "wheel: $*" >&2
+	exit 77
+}
+
 get_python() {
 	[ -x "$work/venv/bin/python" ] || python3 -m venv "$work/venv" || fail 'python3 -m venv does not work (Debian: python3-venv)'
-	"$work/venv/bin/pip" install -q --disable-pip-version-check "${python_packages[@]}" || fail 'PyPI does not answer'
+	"$work/venv/bin/pip" install -q --disable-pip-version-check "${python_packages[@]}" || cannot_fetch 'PyPI does not answer'
 }
 
 # The folder with cuda.h: where the build finds it, or headers from PyPI.
@@ -32,7 +38,7 @@ get_headers() {
 		echo "$folder"
 		return
 	fi
-	fetch_headers "$work/venv/bin/python" "$work/cuda" || fail "PyPI has no ${header_packages[*]}"
+	fetch_headers "$work/venv/bin/python" "$work/cuda" || cannot_fetch "PyPI has no ${header_packages[*]}"
 	echo "$work/cuda/nvidia/cu13/include"
 }
 
@@ -45,7 +51,7 @@ get_debian() {
 	options=("-oAPT::Architecture=$1" "-oAPT::Architectures=$1" "-oDir::State::Lists=$folder/lists"
 		"-oDir::State::status=$folder/status" "-oDir::Cache=$folder/cache" -oAcquire::Languages=none -oDebug::NoLocking=1
 		-oAPT::Sandbox::User=)
-	apt-get "${options[@]}" -q update >/dev/null || fail "Debian's archive does not answer"
+	apt-get "${options[@]}" -q update >/dev/null || cannot_fetch "Debian's archive does not answer"
 	(cd "$folder/packages" && apt-get "${options[@]}" -q download libyaml-dev zlib1g-dev libncurses-dev >/dev/null) ||
 		fail "Debian's archive has not all of libyaml-dev, zlib1g-dev and libncurses-dev for $1"
 	for package in "$folder"/packages/*.deb; do

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # wheel_check.sh [WHEEL]: is a wheel of x86_64 (by default that of dist/) what it should be where nothing else is? In a bare
 # virtual environment: `pip install`, the demo, the module. Then with older C libraries, Debian 11's and Ubuntu 18.04's,
-# in a folder that is all the demo sees: their packages are fetched and unpacked, not installed. Prints one row each.
+# in a folder that is all the demo sees: their packages are fetched and unpacked, not installed. What is fetched runs here,
+# so its origin is checked: by the archive's signature or by a digest. Prints one row each.
 # Exit status: 0 all good, 1 not. What cannot be tried here is a row, too, and no failure.
+# shellcheck disable=SC2317 # with_glibc calls functions by their names
 set -uo pipefail
 
 cd "$(dirname "$0")/.." || exit 2
@@ -42,26 +44,67 @@ in_venv() {
 			"$(bare "$here/venv/bin/spillway" --version | cut -d' ' -f2)" ] && row 'import spillway' good || row 'import spillway' FAILED
 }
 
-# unpack NAME SOURCE: the C library of a release, by its line in sources.list.
-unpack() {
-	local folder=$here/$1 options
-	mkdir -p "$folder"/{lists/partial,cache/archives/partial,packages,root}
+# get_debian FOLDER RELEASE: the C library of a release of Debian, whose signature apt checks.
+get_debian() {
+	local folder=$1 options keys=/usr/share/keyrings/debian-archive-keyring.gpg
+	[ -e "$keys" ] || {
+		echo 'debian-archive-keyring is not installed'
+		return 77
+	}
+	command -v apt-get >/dev/null || {
+		echo 'there is no apt-get here'
+		return 77
+	}
+	mkdir -p "$folder"/{lists/partial,cache/archives/partial}
 	touch "$folder/status"
-	echo "$2" >"$folder/sources"
+	echo "deb [signed-by=$keys] http://deb.debian.org/debian $2 main" >"$folder/sources"
 	options=(-oAPT::Architecture=amd64 -oAPT::Architectures=amd64 "-oDir::State::Lists=$folder/lists"
 		"-oDir::State::status=$folder/status" "-oDir::Cache=$folder/cache" "-oDir::Etc::SourceList=$folder/sources"
 		-oDir::Etc::SourceParts=/dev/null -oAcquire::Languages=none -oDebug::NoLocking=1 -oAPT::Sandbox::User=)
 	apt-get "${options[@]}" -q update >"$folder/log" 2>&1 &&
-		(cd "$folder/packages" && apt-get "${options[@]}" -q download libc6 >>"$folder/log" 2>&1) &&
-		dpkg-deb -x "$folder"/packages/libc6_*.deb "$folder/root"
+		(cd "$folder" && apt-get "${options[@]}" -q download libc6 >>"$folder/log" 2>&1) || {
+		# With a signature that is wrong apt takes the archive for one that has no such package: it says why before.
+		if grep -qE 'NO_PUBKEY|BADSIG|not signed|EXPKEYSIG' "$folder/log"; then
+			grep -E 'NO_PUBKEY|BADSIG|not signed|EXPKEYSIG' "$folder/log" | tail -n 1
+			return 1
+		fi
+		echo 'its archive does not answer'
+		return 77
+	}
 }
 
-with_glibc() { # NAME SOURCE
-	local root=$here/$1/root version
-	if ! command -v apt-get >/dev/null || ! unpack "$1" "$2"; then
-		row "$1" 'not tried: its archive does not answer'
+# get_file FOLDER SHA256 ADDRESS: one package, which must have this digest.
+get_file() {
+	local file=$1/libc6_${3##*/libc6_}
+	python3 -c 'import sys, urllib.request; urllib.request.urlretrieve(*sys.argv[1:])' "$3" "$file" 2>/dev/null || {
+		echo 'its archive does not answer'
+		return 77
+	}
+	echo "$2  $file" | sha256sum -c --status || {
+		echo "$3 has another digest than it had"
+		return 1
+	}
+}
+
+with_glibc() { # NAME COMMAND ARGUMENT...: COMMAND FOLDER ARGUMENT... fetches; 77: it cannot, and prints why
+	local root=$here/$1/root version words
+	mkdir -p "$root"
+	words=$("$2" "$here/$1" "${@:3}")
+	case $? in
+	0) ;;
+	77)
+		row "$1" "not tried: $words"
 		return
-	fi
+		;;
+	*)
+		row "$1" "FAILED: $words"
+		return
+		;;
+	esac
+	dpkg-deb -x "$here/$1"/libc6_*.deb "$root" || {
+		row "$1" 'FAILED: the package cannot be unpacked'
+		return
+	}
 	mkdir -p "$root"/{proc,dev,tmp,opt}
 	[ -e "$root/lib64" ] || ln -s usr/lib64 "$root/lib64"
 	[ -e "$root/lib" ] || ln -s usr/lib "$root/lib"
@@ -90,6 +133,9 @@ PYTHON
 }
 
 in_venv
-with_glibc 'Debian 11' 'deb [trusted=yes] http://deb.debian.org/debian bullseye main'
-with_glibc 'Ubuntu 18.04' 'deb [trusted=yes] http://archive.ubuntu.com/ubuntu bionic main'
+with_glibc 'Debian 11' get_debian bullseye
+# Debian has no keys of Ubuntu. The digest is the one in Ubuntu's list of bionic, whose signature is that of Ubuntu's key of
+# 2012, 790B C727 7767 219C 42C8 6F93 3B4F E6AC C0B2 1F32; a released version does not change.
+with_glibc 'Ubuntu 18.04' get_file 1e1eb86fd646aa68f7144ec692b837b6b352d215880c6a2d0c92c19d36938427 \
+	http://archive.ubuntu.com/ubuntu/pool/main/g/glibc/libc6_2.27-3ubuntu1_amd64.deb
 exit $bad

@@ -55,5 +55,7 @@ promise 'RPM: the licence' cmp -s "$source/LICENSE" "$here/RPM/share/doc/spillwa
 promise 'RPM: nothing of Debian' test ! -e "$here/RPM/share/lintian"
 promise 'no package of a version that the changelog has not' \
 	fails "$source/scripts/package/finish.sh" "$here/RPM" DEB 9.9.9 'Some One <one@example.org>' 2>"$here/log"
+promise 'no script takes packages from an archive whose signature is not checked' \
+	fails grep -rnE 'trusted=yes|allow-insecure|AllowInsecure|AllowUnauthenticated|allow-unauthenticated' "$source/scripts"
 echo "$n promises, $failed failed"
 [ "$failed" = 0 ]
