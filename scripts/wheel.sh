@@ -42,17 +42,18 @@ get_headers() {
 	echo "$work/cuda/nvidia/cu13/include"
 }
 
-# get_debian ARCHITECTURE: Debian's static libraries, unpacked. The lists of the archive are kept apart from the system's.
+# get_debian ARCHITECTURE: Debian's static libraries, unpacked, and their notices: those of ncurses are in libtinfo6. The
+# lists of the archive are kept apart from the system's.
 get_debian() {
 	local folder=$work/debian-$1 options
-	[ ! -e "$folder/done" ] || return 0
+	[ ! -e "$folder/done" ] || [ ! -e "$folder/root/usr/share/doc/libtinfo6" ] || return 0
 	mkdir -p "$folder"/{lists/partial,cache/archives/partial,packages,root}
 	touch "$folder/status"
 	options=("-oAPT::Architecture=$1" "-oAPT::Architectures=$1" "-oDir::State::Lists=$folder/lists"
 		"-oDir::State::status=$folder/status" "-oDir::Cache=$folder/cache" -oAcquire::Languages=none -oDebug::NoLocking=1
 		-oAPT::Sandbox::User=)
 	apt-get "${options[@]}" -q update >/dev/null || cannot_fetch "Debian's archive does not answer"
-	(cd "$folder/packages" && apt-get "${options[@]}" -q download libyaml-dev zlib1g-dev libncurses-dev >/dev/null) ||
+	(cd "$folder/packages" && apt-get "${options[@]}" -q download libyaml-dev zlib1g-dev libncurses-dev libtinfo6 >/dev/null) ||
 		fail "Debian's archive has not all of libyaml-dev, zlib1g-dev and libncurses-dev for $1"
 	for package in "$folder"/packages/*.deb; do
 		dpkg-deb -x "$package" "$folder/root"
@@ -66,7 +67,7 @@ get_debian() {
 
 # build_for MACHINE DEBIAN: builds and installs into $work/stage-MACHINE.
 build_for() {
-	local machine=$1 debian=$work/debian-$2 build=$work/build-$1 libraries
+	local machine=$1 debian=$work/debian-$2 build=$work/build-$1 libraries notices
 	libraries=$debian/root/usr/lib/$machine-linux-gnu
 	printf '#!/bin/sh\nexec "%s" -m ziglang cc -target %s-linux-gnu.%s "$@"\n' "$work/venv/bin/python" "$machine" $glibc \
 		>"$work/cc-$machine"
@@ -85,6 +86,11 @@ build_for() {
 	rm -rf "$work/stage-$machine"
 	cmake --install "$build" --prefix "$work/stage-$machine" --strip >/dev/null 2>&1 ||
 		cmake --install "$build" --prefix "$work/stage-$machine" >/dev/null
+	notices=$work/stage-$machine/share/doc/spillway/notices
+	mkdir -p "$notices"
+	cp "$debian/root/usr/share/doc/libyaml-dev/copyright" "$notices/libyaml"
+	cp "$debian/root/usr/share/doc/zlib1g-dev/copyright" "$notices/zlib"
+	cp "$debian/root/usr/share/doc/libtinfo6/copyright" "$notices/ncurses"
 }
 
 # Returns the newest version of glibc that these files need.
@@ -92,14 +98,21 @@ needs() {
 	readelf --version-info -W "$@" | grep -oE 'GLIBC_[0-9.]+' | sed 's/GLIBC_//' | sort -Vu | tail -n 1
 }
 
+files_of() { # WHEEL: the names of its files, one a line
+	"$work/venv/bin/python" -c 'import sys, zipfile; print(*zipfile.ZipFile(sys.argv[1]).namelist(), sep="\n")' "$1"
+}
+
 check() { # MACHINE WHEEL
-	local stage=$work/stage-$1 needed
+	local stage=$work/stage-$1 needed notice
 	needed=$(needs "$stage"/bin/spillway "$stage"/lib/*.so "$stage"/lib/spillway/demo/*)
 	[ "$(printf '%s\n%s\n' "$needed" $glibc | sort -V | tail -n 1)" = $glibc ] || fail "$1 needs glibc $needed"
 	test/preload/symbols_test.sh "$stage/lib/libspillway.so" "$root/shim/driver/hooks.def" >&2 ||
 		fail "$1: the library does not export what it should"
 	"$work/venv/bin/auditwheel" show "$2" | tr '\n' ' ' | grep -q "manylinux_2_[0-9]*_$1" ||
 		{ "$work/venv/bin/auditwheel" show "$2" >&2; fail "auditwheel does not find it fit for manylinux"; }
+	for notice in libyaml zlib ncurses; do
+		files_of "$2" | grep "/share/doc/spillway/notices/$notice\$" >/dev/null || fail "$2 has no copyright notice of $notice, which is linked in"
+	done
 	echo "$1: needs glibc $needed"
 }
 
