@@ -9,6 +9,7 @@
 #include "shim/base/lazy_memory.h"
 #include "shim/base/log.h"
 #include "shim/lifetimes/lifetimes_state.h"
+#include "shim/trace/trace.h"
 
 #include <sched.h>
 #include <stdatomic.h>
@@ -246,6 +247,7 @@ static void write_record(struct lifetimes *lifetimes, struct lifetimes_event eve
 
 		if (sequence != free_at(head) && (int64_t)(sequence - head) <= 0) {
 			atomic_store(&lifetimes->lost, true);
+			trace_event(doubted, (uint64_t)lifetimes->device, 0, 0);
 			log_once("births and deaths of tensors are not read in time; all memory is taken to be alive "
 				 "from now on");
 			return;
@@ -298,11 +300,42 @@ static uint64_t whole_units(uint64_t bytes)
 	return (bytes + LIVE_MAP_UNIT - 1) / LIVE_MAP_UNIT * LIVE_MAP_UNIT;
 }
 
+/*
+ * Traces an event. The calling thread does so, and not the reader of the ring: before something spills, nobody reads it,
+ * and a trace of that time must have its births, too.
+ */
+static void write_trace(const struct lifetimes *lifetimes, enum lifetimes_kind kind, uint64_t address, uint64_t bytes)
+{
+	uint64_t device = (uint64_t)lifetimes->device;
+
+	switch (kind) {
+	case LIFETIMES_REPORTED:
+		trace_event(kept, device, address, bytes);
+		break;
+	case LIFETIMES_BORN:
+		trace_event(born, device, address, bytes);
+		break;
+	case LIFETIMES_DIED:
+		trace_event(died, device, address, bytes);
+		break;
+	case LIFETIMES_DISTRUSTED:
+		trace_event(doubted, device, address, bytes);
+		break;
+	case LIFETIMES_DISTRUSTED_ALL:
+		trace_event(doubted, device, 0, 0);
+		break;
+	case LIFETIMES_FREED: /* the trace has the end of the allocation */
+		break;
+	}
+}
+
 static void write_range(struct lifetimes *lifetimes, enum lifetimes_kind kind, uint64_t address, uint64_t bytes,
 			struct live_report report)
 {
 	uint64_t begin = address - lifetimes->base;
 
+	if (trace_is_on() && !atomic_load_explicit(&lifetimes->lost, memory_order_relaxed))
+		write_trace(lifetimes, kind, address, bytes);
 	write_record(lifetimes, (struct lifetimes_event){kind, begin, begin + bytes, report});
 }
 

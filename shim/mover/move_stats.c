@@ -47,7 +47,8 @@ void move_stats_end(struct engine *engine, const struct move *move, bool stayed)
 	if (!--engine->stats.n_told)
 		engine->stats.busy_rest = now - engine->stats.busy_since;
 	if (move->number)
-		trace_event_at(moved, now, move->number, stayed);
+		trace_event_at(moved, now, move->number, stayed,
+			       stayed ? 0 : migration_bytes(&move->transit) - move->copied);
 }
 
 /* A piece that is fetched sooner than this after its eviction was evicted in vain, or nearly so. */

@@ -78,10 +78,12 @@ static struct ring *old_ring(void)
  * Starts the drainer at the first event of the process, so that a process without events gets neither a thread nor a
  * file.
  *
- * Locking: takes TRACE_START.
+ * Locking: takes TRACE_START, unless the drainer runs already.
  */
 static bool has_thread(void)
 {
+	if (atomic_load(&trace_state.start.drainer_is) == DRAINER_STARTED)
+		return true;
 	lock_take(&trace_state.start.lock);
 	if (trace_state.start.drainer_is == DRAINER_NONE) {
 		trace_state.start.drainer_is =

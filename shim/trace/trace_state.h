@@ -25,8 +25,8 @@ struct trace_start_state {
 	const struct policy *policy;         /* as given to trace_start() */
 	const struct trace_sources *sources; /* the same */
 	struct lock lock;                    /* TRACE_START */
-	/* Under `lock`: whether the drainer runs; it is started at the first event. */
-	enum { DRAINER_NONE, DRAINER_STARTED, DRAINER_REFUSED } drainer_is;
+	/* Whether the drainer runs; it is started at the first event. Changed only under `lock`. */
+	_Atomic enum { DRAINER_NONE, DRAINER_STARTED, DRAINER_REFUSED } drainer_is;
 };
 
 /* The drainer and its file. Locking: from `writer` on, under `lock`, unless the field says otherwise. */
