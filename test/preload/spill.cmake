@@ -326,7 +326,7 @@ target_link_libraries(trace_test PRIVATE trace_reader)
 preload_program(torch_traced SOURCES torch_traced.c torch_help.c typed_alloc_help.c figures_help.c folder.c
                                      $<TARGET_OBJECTS:fake_torch_open> scene.c child.c)
 spill_watch_test(torch_trace_test torch_traced)
-target_link_libraries(torch_trace_test PRIVATE trace_reader)
+target_link_libraries(torch_trace_test PRIVATE spillway_replay)
 add_dependencies(torch_trace_test fake_torch)
 
 # ---- a night of it ---- cmake --build BUILD --target nightly; scripts/nightly.sh says what may be asked for

@@ -4,8 +4,15 @@
 #include "tools/common/belady.h"
 #include "tools/replay/replay_curve.h"
 
+/*
+ * The items are the pieces, or, where births were recorded, the tensors, and those pieces of which nobody reports what
+ * is alive (job.tensors).
+ */
 static struct belady_names names_of(const struct job *job, const struct job_event *event)
 {
+	if (job->model->n_births)
+		return (struct belady_names){event->n_tensors ? job->tensors + event->tensors : NULL, event->n_tensors,
+					     1};
 	/* A recording in which no launch names anything has no such list. */
 	const uint32_t *first = event->n ? &job->named[event->from].piece : NULL;
 
@@ -14,8 +21,12 @@ static struct belady_names names_of(const struct job *job, const struct job_even
 
 static void look_ahead(struct belady *b, const struct job *job)
 {
+	uint32_t each = job->model->n_births ? 2 : 1;
+
 	for (uint32_t piece = 0; piece < job->n_pieces; piece++)
-		b->bytes[piece] = job->units[piece] * JOB_UNIT;
+		b->bytes[each * piece] = job->units[piece] * JOB_UNIT;
+	for (size_t i = 0; i < job->n_tensors; i++)
+		b->bytes[2 * i + 1] = job->tensor_bytes[i];
 	for (size_t e = job->n_events; e-- > 0;)
 		if (job->events[e].kind == JOB_LAUNCH)
 			belady_look_ahead(b, names_of(job, &job->events[e]), (uint32_t)e);
@@ -23,6 +34,7 @@ static void look_ahead(struct belady *b, const struct job *job)
 
 static void curve_walk(struct belady *b, const struct job *job, const struct replay_steps *steps)
 {
+	uint32_t each = job->model->n_births ? 2 : 1;
 	uint64_t launches = 0;
 
 	for (size_t e = 0; e < job->n_events; e++) {
@@ -31,7 +43,9 @@ static void curve_walk(struct belady *b, const struct job *job, const struct rep
 		b->outside += event->kind == JOB_CHARGE ? event->bytes : 0;
 		b->outside -= event->kind == JOB_RELEASE ? event->bytes : 0;
 		for (uint32_t i = 0; event->kind == JOB_GONE && i < event->n; i++)
-			belady_forget(b, job->named[event->from + i].piece);
+			belady_forget(b, each * job->named[event->from + i].piece);
+		if (event->kind == JOB_DIED && event->tensor != REPLAY_NONE)
+			belady_forget(b, 2 * event->tensor + 1);
 		if (event->kind != JOB_LAUNCH)
 			continue;
 		b->counts = launches++ >= steps->from;
@@ -43,11 +57,11 @@ bool replay_belady(const struct job *job, uint64_t budget, const struct replay_s
 		   struct replay_point *ret_point)
 {
 	struct belady b;
-	size_t n = 0;
+	size_t n = 0, items = job->n_pieces > job->n_tensors ? job->n_pieces : job->n_tensors;
 
 	for (size_t e = 0; e < job->n_events; e++)
-		n += job->events[e].kind == JOB_LAUNCH ? job->events[e].n : 0;
-	bool ok = belady_start(&b, job->n_pieces, n);
+		n += job->events[e].kind == JOB_LAUNCH ? names_of(job, &job->events[e]).n : 0;
+	bool ok = belady_start(&b, job->model->n_births ? 2 * items : items, n);
 	if (ok) {
 		look_ahead(&b, job);
 		belady_rewind(&b, budget);

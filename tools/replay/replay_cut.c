@@ -59,15 +59,33 @@ static bool add_piece(struct building *b, uint32_t units)
 	if (job->n_pieces >= PLAN_PIECES)
 		return false;
 	if (job->n_pieces == room) {
-		size_t r1 = room, r2 = room;
+		size_t r1 = room, r2 = room, r3 = room;
 
 		if (!grow(&job->units, room, &r1, sizeof(*job->units)) ||
 		    !grow(&job->block_of, room, &r2, sizeof(*job->block_of)) ||
+		    !grow(&job->unit_of, room, &r3, sizeof(*job->unit_of)) ||
 		    !grow(&b->stamp, room, &b->room_pieces, sizeof(*b->stamp)))
 			return false;
 		memset(b->stamp + room, 0, (b->room_pieces - room) * sizeof(*b->stamp));
 	}
 	job->units[job->n_pieces++] = units;
+	return true;
+}
+
+/* Gives new pieces their address space, if there is any left. */
+static bool cut_take_space(struct building *b, uint32_t units, struct life *life)
+{
+	struct job *job = b->job;
+
+	life->unit = job->n_units + units <= PLAN_PIECES ? job->n_units : REPLAY_NONE;
+	for (uint32_t piece = life->first; piece < life->first + life->n; piece++) {
+		job->unit_of[piece] = life->unit == REPLAY_NONE ? REPLAY_NONE : job->n_units;
+		for (uint32_t i = 0; life->unit != REPLAY_NONE && i < job->units[piece]; i++) {
+			if (!grow(&job->piece_at, job->n_units, &b->room_units, sizeof(*job->piece_at)))
+				return false;
+			job->piece_at[job->n_units++] = piece;
+		}
+	}
 	return true;
 }
 
@@ -93,9 +111,8 @@ bool cut_take(struct building *b, uint32_t units, struct life *life)
 		if (!add_piece(b, left < most ? left : most))
 			return false;
 	life->n = job->n_pieces - life->first;
-	life->unit = b->n_units + units <= PLAN_PIECES ? b->n_units : REPLAY_NONE;
-	if (life->unit != REPLAY_NONE)
-		b->n_units += units;
+	if (!cut_take_space(b, units, life))
+		return false;
 taken:
 	life->units = units;
 	for (uint32_t i = 0; i < life->n; i++)

@@ -1,13 +1,16 @@
 /*
  * replay_cut.h: a job under construction. Internal to replay_job.c, which decides where allocations go and names
- * pieces, and replay_cut.c, which gives blocks their pieces and address space.
+ * pieces, replay_cut.c, which gives blocks their pieces and address space, and replay_parts.c, which follows what is
+ * alive.
  */
 #ifndef TOOLS_REPLAY_CUT_H
 #define TOOLS_REPLAY_CUT_H
 
 #include "tools/replay/replay_job.h"
 
+#include "shim/plan/live_map.h"
 #include "shim/plan/tensor_extents.h"
+#include "tools/common/number_map.h"
 
 /* Must equal SMALL_MOST of shim/heap/small.h. */
 #define SMALL_MOST ((uint64_t)1 << 20)
@@ -44,9 +47,13 @@ struct building {
 	struct slab *slabs;
 	size_t n_slabs, room_slabs;
 	uint32_t partial[CLASSES];
-	uint32_t n_units; /* of address space in use or freed */
+	struct live_map *map; /* what is alive; NULL: no births were recorded */
+	struct number_map
+	    tensor_from;        /* by the address where it begins: the number of a tensor that is alive, plus 1 */
+	uint64_t *tensor_stamp; /* by tensor: the last launch that named it, from 1 */
+	size_t room_tensors, room_tensor_stamps, room_tensors_named;
 	uint32_t n_lives; /* next number for block_of */
-	size_t room_events, room_named, room_pieces;
+	size_t room_events, room_named, room_pieces, room_units;
 	struct stamp {
 		uint64_t launch, place; /* the last launch that named it, from 1, and its index in named */
 	} * stamp;                      /* by piece */
@@ -74,5 +81,22 @@ bool cut_add_pieces(struct building *b, const struct life *life, const struct jo
 /* Takes a slot of a slab, after making a new slab if necessary. */
 bool cut_take_small(struct building *b, uint64_t bytes, struct life *life, const struct job_event *like);
 bool cut_give_small(struct building *b, const struct life *life, const struct job_event *like);
+
+/* ---- replay_parts.c ---- */
+/* Does nothing, as all below, if no births were recorded. */
+bool parts_begin(struct building *b);
+void parts_end(struct building *b);
+/* What an allocator reports; at: the number of the event in the model. */
+bool parts_event(struct building *b, const struct replay_event *reported, uint32_t at);
+/* The block's address space is given back. */
+bool parts_gone(struct building *b, const struct life *life, const struct job_event *like);
+/*
+ * A launch names this byte of a block, or these bytes. *ret_first: the range that the byte lies in, in bytes from the
+ * beginning of the block; only if it is known.
+ */
+bool parts_name(struct building *b, const struct life *life, uint64_t offset, uint64_t bytes, struct job_event *launch,
+		struct live_range *ret_first, bool *ret_known);
+/* Adds the launch's pieces of which nobody reports what is alive to its tensors, as one each. */
+bool parts_name_rest(struct building *b, struct job_event *launch);
 
 #endif

@@ -1,6 +1,7 @@
 /*
  * replay_internal.h: the state of a simulated run, shared by the files that simulate it:
  *
+ *   replay_live.c     what the mover hears of the program: submissions, births and deaths
  *   replay_program.c  the program, the GPU, allocations; the counts
  *   replay_move.c     the mover's work: the library's scheduler (shim/plan/scheduler.h) with simulated copies
  *   replay_run.c      the main loop
@@ -13,6 +14,7 @@
 
 #include "tools/replay/replay_run.h"
 
+#include "shim/plan/live_map.h"
 #include "shim/plan/scheduler.h"
 
 #define SIZES 129 /* lengths of pieces are below it, except for a piece of another length */
@@ -58,6 +60,14 @@ struct run {
 	uint32_t warm[SIZES]; /* by length: device memory that is created and free */
 	uint64_t unmade;      /* free units for which no device memory is created */
 	struct lane in, out;
+
+	/* What is alive, as the mover has heard. */
+	struct {
+		struct live_map *map; /* NULL: no births were recorded */
+		uint64_t number;      /* submissions that it has heard of ... */
+		uint64_t *own;        /* ... by thread */
+	} live;
+	bool spilled; /* something has been placed on the host */
 
 	/* State of the program. */
 	size_t next;    /* the next event */
@@ -109,6 +119,16 @@ void run_note_peaks(struct run *run);
  * after releasing other free memory if there is no room.
  */
 bool run_take_device(struct run *run, uint32_t units);
+
+/* ---- replay_live.c ---- */
+/* Puts the pieces that a submission names into run->named. Returns their number. */
+unsigned live_names(struct run *run, const struct job_event *event);
+/* The mover hears of all events so far, and tells the plan. */
+void live_listen(struct run *run);
+/* Something spills for the first time: nobody has seen what was named before. */
+void live_restart(struct run *run);
+/* Returns how many bytes of the piece must be copied if it moves now. */
+uint64_t live_bytes(const struct run *run, uint32_t piece, bool gap);
 
 /* ---- replay_move.c ---- */
 void move_init(struct run *run);

@@ -199,7 +199,7 @@ static bool job_freed(struct building *b, uint32_t which, uint32_t at)
 			return false;
 	} else if (life->use == POLICY_USE_HEAP) {
 		b->in_heap -= life->units * JOB_UNIT;
-		if (!cut_add_pieces(b, life, &event) || !cut_give(b, life))
+		if (!parts_gone(b, life, &event) || !cut_add_pieces(b, life, &event) || !cut_give(b, life))
 			return false;
 	} else if (life->use == POLICY_USE_DRIVER) {
 		counted = block->api != POLICY_API_MANAGED && block->api != POLICY_API_HOST;
@@ -246,34 +246,51 @@ static bool name_bytes(struct building *b, const struct life *life, uint64_t fro
 	return true;
 }
 
-static bool job_name(struct building *b, const struct replay_named *named)
+static bool job_name(struct building *b, const struct replay_named *named, struct job_event *launch)
 {
 	const struct replay_block *block = &b->job->model->blocks[named->block];
 	const struct life *life = &b->lives[named->block];
-	uint64_t all = life->units * JOB_UNIT, end, sure;
+	uint64_t all = life->units * JOB_UNIT, begin = named->offset, end, sure;
+	struct live_range alive;
+	bool known;
 
 	if (life->use != POLICY_USE_HEAP)
 		return true;
+	if (!parts_name(b, life, named->offset, named->bytes, launch, &alive, &known))
+		return false;
 	if (life->slab != REPLAY_NONE)
 		return name_bytes(b, life, 0, 1, block->bytes);
 	if (named->bytes)
 		end = sure = named->bytes < all - named->offset ? named->offset + named->bytes : all;
 	else if (life->unit == REPLAY_NONE)
 		end = sure = all;
-	else {
+	else if (known) {
+		/* As in shim/mover/intake.c: in `fast` a small block is named as a whole. */
+		bool whole = b->setting->fast && all <= tensor_extents_whole(b->setting->budget);
+
+		begin = whole ? 0 : b->setting->fast ? alive.begin : named->offset;
+		sure = alive.end;
+		end = whole ? all : sure;
+	} else {
 		sure = tensor_extents_end(b->extents, life->unit, named->offset);
 		end = all > tensor_extents_whole(b->setting->budget) ? sure : all;
 	}
-	return name_bytes(b, life, named->offset, end, sure < block->bytes ? sure : block->bytes);
+	return name_bytes(b, life, begin, end, sure < block->bytes ? sure : block->bytes);
 }
 
-static bool job_launched(struct building *b, uint32_t which, uint32_t at)
+static bool job_launched(struct building *b, const struct replay_event *launched, uint32_t at)
 {
+	uint32_t which = launched->which;
 	struct job *job = b->job;
 	const struct replay_submit *submit = &job->model->submits[which];
 	const struct replay_named *named = job->model->named + submit->first;
-	struct job_event event = {
-	    .kind = JOB_LAUNCH, .from = job->n_named, .function = submit->function, .block = REPLAY_NONE, .event = at};
+	struct job_event event = {.kind = JOB_LAUNCH,
+				  .from = job->n_named,
+				  .function = submit->function,
+				  .block = REPLAY_NONE,
+				  .event = at,
+				  .thread = launched->thread,
+				  .tensors = job->n_tensors_named};
 
 	b->launches++;
 	for (uint32_t i = 0; i < submit->n; i++) {
@@ -283,9 +300,11 @@ static bool job_launched(struct building *b, uint32_t which, uint32_t at)
 			tensor_extents_note(b->extents, life->unit, life->units * JOB_UNIT, named[i].offset);
 	}
 	for (uint32_t i = 0; i < submit->n; i++)
-		if (!job_name(b, &named[i]))
+		if (!job_name(b, &named[i], &event))
 			return false;
 	event.n = (uint32_t)(job->n_named - event.from);
+	if (!parts_name_rest(b, &event))
+		return false;
 	if (event.n)
 		tensor_extents_submitted(b->extents, TENSOR_EXTENTS_AGE);
 	/* Most submissions name the same as the last time, so that one list is shared. */
@@ -308,12 +327,15 @@ static bool job_build(struct building *b)
 
 	for (size_t i = 0; i < model->n_events; i++) {
 		const struct replay_event *event = &model->events[i];
-		bool ours = event->kind == REPLAY_SUBMIT || model->blocks[event->which].device == b->setting->device;
+		bool made = event->kind == REPLAY_MADE, freed = event->kind == REPLAY_FREED;
+		bool ours = (made || freed) && model->blocks[event->which].device == b->setting->device;
 		bool ok = true;
 
 		if (event->kind == REPLAY_SUBMIT)
-			ok = job_launched(b, event->which, (uint32_t)i);
-		else if (ours && event->kind == REPLAY_MADE)
+			ok = job_launched(b, event, (uint32_t)i);
+		else if (event->kind >= REPLAY_KEPT)
+			ok = parts_event(b, event, (uint32_t)i);
+		else if (ours && made)
 			ok = job_made(b, event->which, (uint32_t)i);
 		else if (ours)
 			ok = job_freed(b, event->which, (uint32_t)i);
@@ -349,14 +371,16 @@ struct job *job_new(const struct replay_model *model, const struct job_setting *
 			b.partial[i] = REPLAY_NONE;
 		for (size_t i = 0; i < model->n_blocks; i++)
 			b.lives[i].use = POLICY_USE_DENY;
-		ok = job_build(&b);
+		ok = parts_begin(&b) && job_build(&b);
 	}
+	parts_end(&b);
 	tensor_extents_free(b.extents);
 	free(b.lives);
 	free(b.holes);
 	free(b.hole_of);
 	free(b.slabs);
 	free(b.stamp);
+	free(b.tensor_stamp);
 	free(b.rule_live);
 	free(b.last);
 	free(b.library);
@@ -377,5 +401,9 @@ void job_free(struct job *job)
 	free(job->named);
 	free(job->units);
 	free(job->block_of);
+	free(job->unit_of);
+	free(job->piece_at);
+	free(job->tensors);
+	free(job->tensor_bytes);
 	free(job);
 }

@@ -21,12 +21,19 @@ enum job_kind {
 	JOB_RELEASE, /* device memory outside the heap shrinks by `bytes` */
 	JOB_LAUNCH,
 	JOB_DENIED, /* the policy refuses the allocation */
+	/* What the program's allocator reports, as live_map.h has it; addresses from `from` on, `bytes` long. */
+	JOB_KEPT,
+	JOB_BORN,
+	JOB_DIED,
+	JOB_REVIVED, /* the next launch names what is dead there */
+	JOB_DOUBTED,
+	JOB_ALL_DOUBTED,
 };
 
 struct job_event {
 	uint32_t kind;  /* enum job_kind */
 	uint32_t n;     /* number of pieces */
-	uint64_t from;  /* index of the first of them in job.named */
+	uint64_t from;  /* index of the first of them in job.named; from JOB_KEPT on: an address */
 	uint64_t bytes; /* charge, release: the change; denied: the bytes requested */
 	uint64_t function;
 	uint32_t block; /* of the model; launch: REPLAY_NONE */
@@ -34,6 +41,10 @@ struct job_event {
 	uint8_t place;  /* new: enum policy_place_of */
 	bool movable;   /* new */
 	int16_t rule;   /* -1: no rule */
+	uint16_t thread;    /* that submits or reports, from 1; 0: not known */
+	uint32_t tensor;    /* died: its number; REPLAY_NONE: none */
+	uint32_t n_tensors; /* launch: number of what it names, as tensors ... */
+	uint64_t tensors;   /* ... and the index of the first in job.tensors */
 };
 
 struct job_named {
@@ -47,6 +58,19 @@ struct job {
 	struct job_named *named;
 	uint32_t *units;    /* by piece: its length in JOB_UNIT */
 	uint32_t *block_of; /* by piece: the number of its block; a number stands for one life of a block */
+	/*
+	 * Addresses are bytes from the beginning of a space in which each block has its own units. unit_of: by piece, the
+	 * first one; REPLAY_NONE: there was no space left. piece_at: by unit.
+	 */
+	uint32_t *unit_of, *piece_at;
+	uint32_t n_units;
+	/*
+	 * Only if births were recorded: what launches name, each once. Twice the number of a piece, or twice that of a
+	 * tensor plus 1. tensor_bytes: by tensor; each birth is one of its own.
+	 */
+	uint32_t *tensors;
+	uint64_t *tensor_bytes;
+	size_t n_tensors, n_tensors_named;
 	size_t n_events, n_launches;
 	uint64_t n_named;
 	uint32_t n_pieces, n_lives; /* every block_of is below n_lives */

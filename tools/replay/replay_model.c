@@ -33,7 +33,8 @@ static bool add_event(struct replay_model *model, enum replay_kind kind, uint32_
 {
 	if (!model_more(model, &model->events, model->n_events, &model->room_events, sizeof(*model->events)))
 		return false;
-	model->events[model->n_events++] = (struct replay_event){.kind = kind, .which = which, .time = time};
+	model->events[model->n_events++] =
+	    (struct replay_event){.kind = (uint16_t)kind, .thread = model->thread, .which = which, .time = time};
 	return true;
 }
 
@@ -87,6 +88,16 @@ bool replay_add_launch(struct replay_model *model, uint32_t submit, uint64_t tim
 	return true;
 }
 
+bool replay_add_part(struct replay_model *model, enum replay_kind kind, const struct replay_part *part, uint64_t time)
+{
+	if (!model_more(model, &model->parts, model->n_parts, &model->room_parts, sizeof(*model->parts)) ||
+	    !add_event(model, kind, (uint32_t)model->n_parts, time))
+		return false;
+	model->parts[model->n_parts++] = *part;
+	model->n_births += kind == REPLAY_BORN;
+	return true;
+}
+
 bool replay_add_text(struct replay_model *model, const char *text, uint32_t *ret_text)
 {
 	char *copy;
@@ -118,6 +129,7 @@ void replay_model_free(struct replay_model *model)
 	free(model->events);
 	free(model->submits);
 	free(model->named);
+	free(model->parts);
 	*model = (struct replay_model){0};
 }
 
@@ -135,7 +147,7 @@ static void find_peaks(struct replay_model *model)
 	for (size_t i = 0; i < model->n_events; i++) {
 		const struct replay_event *event = &model->events[i];
 
-		if (event->kind == REPLAY_SUBMIT)
+		if (event->kind != REPLAY_MADE && event->kind != REPLAY_FREED)
 			continue;
 		const struct replay_block *block = &model->blocks[event->which];
 		bool made = event->kind == REPLAY_MADE;

@@ -1,7 +1,7 @@
 /*
  * replay_model.h: a recorded job in the form that replay needs, independent of the recording's format: allocations,
- * frees, and submissions with the memory that they name, in one order. A model belongs to its reader until it is
- * complete, and is constant afterwards.
+ * frees, what an allocator of the program reports as alive, and submissions with the memory that they name, in one
+ * order. A model belongs to its reader until it is complete, and is constant afterwards.
  *
  * Four kinds of file are read: a trace of the library (shim/trace/trace_code.h), the older text ("A id bytes", "F id",
  * "L function id:offset ..."), a log of RMM's logging resource (CSV), and the output of torch_snapshot.py for a memory
@@ -50,16 +50,28 @@ enum replay_kind {
 	REPLAY_MADE,
 	REPLAY_FREED,
 	REPLAY_SUBMIT,
+	/* What the program's allocator reports of a part of a block (shim/plan/live_map.h). */
+	REPLAY_KEPT,    /* it reports from now on */
+	REPLAY_BORN,    /* the part is alive */
+	REPLAY_DIED,    /* it is dead */
+	REPLAY_DOUBTED, /* reports of it do not count any more */
 };
 
 struct replay_event {
-	uint32_t kind;  /* enum replay_kind */
-	uint32_t which; /* the block or submission */
+	uint16_t kind;   /* enum replay_kind */
+	uint16_t thread; /* of the program, from 1; 0: not known */
+	uint32_t which;  /* the block, submission or part */
 	uint64_t time;  /* ns since the first event; 0 if the file has no times */
 };
 
 /* Memory that a submission names. bytes is 0 if the size must be guessed. */
 struct replay_named {
+	uint64_t offset, bytes;
+	uint32_t block;
+};
+
+/* A part of a block. block: REPLAY_NONE: all of the device whose number is `offset` (doubted). */
+struct replay_part {
 	uint64_t offset, bytes;
 	uint32_t block;
 };
@@ -75,9 +87,12 @@ struct replay_model {
 	struct replay_event *events;
 	struct replay_submit *submits; /* each once: several events may refer to one */
 	struct replay_named *named;
+	struct replay_part *parts;
 	char **texts;
-	size_t n_blocks, n_events, n_submits, n_named, n_texts;
-	size_t room_blocks, room_events, room_submits, room_named, room_texts;
+	size_t n_blocks, n_events, n_submits, n_named, n_parts, n_texts;
+	size_t room_blocks, room_events, room_submits, room_named, room_parts, room_texts;
+	uint16_t thread;     /* of the events that are added */
+	size_t n_births;     /* events that are births */
 	size_t n_launches;   /* events that are submissions */
 	uint64_t peak_bytes; /* maximum of bytes live at once, as requested; for a trace, that of trace_peaks() */
 	uint64_t peak_of[REPLAY_DEVICES]; /* the same, per device */
@@ -118,6 +133,8 @@ bool replay_add_named(struct replay_model *model, const struct replay_named *nam
  */
 bool replay_add_submit(struct replay_model *model, uint64_t function, uint32_t *ret_submit);
 bool replay_add_launch(struct replay_model *model, uint32_t submit, uint64_t time);
+/* Adds what an allocator reports: an event of the kinds from REPLAY_KEPT on. */
+bool replay_add_part(struct replay_model *model, enum replay_kind kind, const struct replay_part *part, uint64_t time);
 bool replay_add_text(struct replay_model *model, const char *text, uint32_t *ret_text);
 /* Counts an event that does not fit and is ignored. */
 void replay_strange(struct replay_model *model, uint64_t place);

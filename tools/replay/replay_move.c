@@ -7,38 +7,14 @@
  */
 #include "tools/replay/replay_internal.h"
 
-/* Duration, in us, of reading a submission: reading a record and informing the plan. */
-#define HEAR_US 0.7
-/* Maximum number of names of one submission that are remembered (predict.h). */
-#define HEARD_MOST 16384
+/* Bytes after each of which the link to the host loses breath_us in a gap. */
+#define BREATH ((uint64_t)16 << 20)
 
 static uint64_t move_free(const struct run *run)
 {
 	uint64_t taken = run->in_use + (run->outside + JOB_UNIT - 1) / JOB_UNIT;
 
 	return taken < run->device_units ? run->device_units - taken : 0;
-}
-
-/* Puts the pieces that a submission names into run->named. Returns their number. */
-static unsigned move_names(struct run *run, const struct job_event *event)
-{
-	for (uint32_t i = 0; i < event->n; i++)
-		run->named[i] = run->job->named[event->from + i].piece;
-	return event->n;
-}
-
-/* Passes new submissions to the plan. */
-static void move_listen(struct run *run)
-{
-	for (; run->heard < run->tried; run->heard++) {
-		const struct job_event *event = &run->job->events[run->heard];
-
-		if (event->kind != JOB_LAUNCH || !event->n)
-			continue;
-		unsigned n = move_names(run, event);
-		plan_note(run->plan, event->function, run->named, n < HEARD_MOST ? n : HEARD_MOST);
-		run->now += HEAR_US;
-	}
 }
 
 static double move_rate(const struct run *run)
@@ -48,12 +24,12 @@ static double move_rate(const struct run *run)
 	return run->costs->gb_per_s * share * 1e3; /* bytes per us */
 }
 
-static void move_start(struct run *run, struct lane *lane, uint32_t piece, double more_us)
+/* bytes: how many of the piece are copied. */
+static void move_start(struct run *run, struct lane *lane, uint32_t piece, uint64_t bytes, double more_us)
 {
-	double bytes = (double)(run->job->units[piece] * JOB_UNIT);
 	double begin = lane->free > run->now ? lane->free : run->now;
 
-	lane->free = begin + bytes / move_rate(run) + more_us;
+	lane->free = begin + (double)bytes / move_rate(run) + more_us;
 	lane->at[(lane->head + lane->n++) % MOVES] = (struct moving){piece, lane->free};
 	lane->units += run->job->units[piece];
 	run_place(run, piece, PLAN_MOVING);
@@ -86,6 +62,7 @@ static void move_begin_in(struct run *run, uint32_t piece, bool gap)
 {
 	struct spot *spot = &run->spots[piece];
 	uint32_t units = run->job->units[piece];
+	uint64_t bytes = live_bytes(run, piece, gap);
 
 	run->now += run->costs->begin_us;
 	if (!run_take_device(run, units)) {
@@ -98,9 +75,10 @@ static void move_begin_in(struct run *run, uint32_t piece, bool gap)
 	} else if (!spot->rests) {
 		run->now += run_map_us(run, run->costs->unmap_host, piece);
 	}
-	move_start(run, &run->in, piece, 0);
+	move_start(run, &run->in, piece, bytes, 0);
 	if (run->counts) {
-		run->result->bytes_in += (double)(units * JOB_UNIT);
+		run->result->bytes_in += (double)bytes;
+		run->result->dead_in += (double)(units * JOB_UNIT - bytes);
 		run->result->moves_in++;
 	}
 }
@@ -108,12 +86,15 @@ static void move_begin_in(struct run *run, uint32_t piece, bool gap)
 static void move_begin_out(struct run *run, uint32_t piece, bool gap)
 {
 	uint32_t units = run->job->units[piece];
+	uint64_t bytes = live_bytes(run, piece, gap);
+	double breath_us = run->costs->breath_us * (double)((bytes + BREATH - 1) / BREATH);
 
 	run->now += run->costs->begin_us + (gap ? 0 : run->costs->unmap_us);
 	run->on_host += units;
-	move_start(run, &run->out, piece, gap ? run->costs->breath_us * ((units + 7) / 8) : 0);
+	move_start(run, &run->out, piece, bytes, gap ? breath_us : 0);
 	if (run->counts) {
-		run->result->bytes_out += (double)(units * JOB_UNIT);
+		run->result->bytes_out += (double)bytes;
+		run->result->dead_out += (double)(units * JOB_UNIT - bytes);
 		run->result->moves_out++;
 	}
 }
@@ -381,7 +362,7 @@ static bool see_to_waiter(struct run *run)
 	run->scheduler.starving = false;
 	if (!waiter)
 		return false;
-	unsigned n = move_names(run, waiter);
+	unsigned n = live_names(run, waiter);
 	for (unsigned i = 0; i < n; i++)
 		run->spots[run->named[i]].comes = !run->scheduler.stalled;
 	if (!run->scheduler.stalled)
@@ -419,7 +400,7 @@ static bool look_ahead(struct run *run)
 
 bool move_round(struct run *run)
 {
-	move_listen(run);
+	live_listen(run);
 	see_progress(run);
 	bool any = move_see(run, false);
 
@@ -501,7 +482,7 @@ bool gap_round(struct run *run)
 {
 	const struct job_event *waiter;
 
-	move_listen(run);
+	live_listen(run);
 	if (run->room) {
 		gap_for_new(run);
 		return true;
@@ -509,7 +490,7 @@ bool gap_round(struct run *run)
 	waiter = run_waiter(run);
 	if (!waiter)
 		return false;
-	for (unsigned i = 0, n = move_names(run, waiter); i < n; i++)
+	for (unsigned i = 0, n = live_names(run, waiter); i < n; i++)
 		if (hand_where(run, run->named[i]) == PLAN_HOST)
 			scheduler_wish(&run->scheduler, run->named[i], plan_now(run->plan));
 	scheduler_wish_ahead(&run->scheduler);

@@ -43,6 +43,9 @@ static void print_head(const struct replay_sweep *sweep)
 		printf(", a step is %" PRIu64 " of them", sweep->steps.period);
 	else if (model->n_launches)
 		printf(", which do not repeat themselves: all of them are one step here");
+	if (model->n_births)
+		printf("\n%zu births of tensors: what is dead moves without a copy; in and out are what is copied",
+		       model->n_births);
 	printf("\npeak %s asked for", units_bytes(sweep->peak, size));
 	printf(", which takes %s of device memory", units_bytes(sweep->held, size));
 	if (sweep->outside)
@@ -194,9 +197,10 @@ static void print_verdict(const struct replay_sweep *sweep)
 	else
 		printf("No budget that was tried is within %.0f %% of full speed.\n", (REPLAY_GOOD - 1) * 100);
 	if (sweep->full_ms > 0)
-		printf(
-		    "The limit is the GPU's own time, or that of the least that must move by Belady's rule. How good\n"
-		    "predictions are: spillway-replay(1), PREDICTIONS.\n");
+		printf("The limit is the GPU's own time, or that of the least that must move by Belady's rule%s. How "
+		       "good\n"
+		       "predictions are: spillway-replay(1), PREDICTIONS.\n",
+		       sweep->model->n_births ? " on tensors" : "");
 }
 
 void replay_print(const struct replay_sweep *sweep)
@@ -227,6 +231,8 @@ static void put_answer(struct json *json, const struct replay_sweep *sweep, cons
 	put_real(json, "limit_ms", answer->limit_ms, timed);
 	put_real(json, "bytes_in", run->bytes_in, moved);
 	put_real(json, "bytes_out", run->bytes_out, moved);
+	put_real(json, "dead_bytes_in", run->dead_in, moved);
+	put_real(json, "dead_bytes_out", run->dead_out, moved);
 	put_real(json, "least_bytes_in", answer->least_in, moved);
 	put_real(json, "bytes_over_link", run->bytes_link, moved);
 	put_real(json, "gaps", run->gaps, moved);
@@ -249,6 +255,7 @@ void replay_print_json(const struct replay_sweep *sweep)
 	json_text(json, "kind", model->kind);
 	json_number(json, "allocations", model->n_blocks);
 	json_number(json, "submissions", model->n_launches);
+	json_number(json, "births", model->n_births);
 	json_number_or_null(json, "submissions_a_step", sweep->steps.period, sweep->steps.period != 0);
 	json_text(json, "mode", policy_spill_name(request->mode));
 	json_text(json, "mode_recorded",

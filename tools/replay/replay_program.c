@@ -108,6 +108,11 @@ static enum run_end place_piece(struct run *run, uint32_t piece, const struct jo
 		run_take_device(run, units);
 	else
 		run->on_host += units;
+	if (!device && !run->spilled && run->plan) {
+		run->spilled = true;
+		live_listen(run);
+		live_restart(run);
+	}
 	run_place(run, piece, device ? PLAN_DEVICE : PLAN_HOST);
 	return RUN_DONE;
 }
@@ -234,10 +239,16 @@ static bool step_memory(struct run *run, const struct job_event *event)
 		note_used(run);
 		program_fail(run, RUN_DENIED, event);
 		break;
-	default:
+	case JOB_CHARGE:
+	case JOB_RELEASE:
 		program_charge(run, event);
+		break;
+	default: /* what an allocator reports */
+		break;
 	}
 	run->next++;
+	if (run->tried < run->next)
+		run->tried = run->next;
 	return true;
 }
 

@@ -81,6 +81,8 @@ static void run_finish(struct run *run)
 		result->step_ms = (run->finish[run->submitted] - run->begin_us) / 1e3 / n;
 	result->bytes_in /= n;
 	result->bytes_out /= n;
+	result->dead_in /= n;
+	result->dead_out /= n;
 	result->bytes_link /= n;
 	result->moves_in /= n;
 	result->moves_out /= n;
@@ -111,7 +113,12 @@ void run_job(const struct job *job, const struct run_setting *setting, struct ru
 	*ret_result = (struct run_result){0};
 	if (run_moves(&run))
 		run.plan = plan_new(setting->mode == POLICY_SPILL_EXACT ? PLAN_IN_GAPS : PLAN_BESIDE_KERNELS);
-	if (!run.spots || !run.last || !run.finish || !run.maps || !run.named || !run.aside || !run.used ||
+	if (run.plan && job->model->n_births) {
+		run.live.map = live_map_new(job->n_units * JOB_UNIT);
+		run.live.own = calloc(UINT16_MAX + 1, sizeof(*run.live.own));
+	}
+	bool lives = !run.plan || !job->model->n_births || (run.live.map && run.live.own);
+	if (!lives || !run.spots || !run.last || !run.finish || !run.maps || !run.named || !run.aside || !run.used ||
 	    (run_moves(&run) && !run.plan)) {
 		ret_result->end = RUN_BROKEN;
 	} else {
@@ -131,4 +138,6 @@ void run_job(const struct job *job, const struct run_setting *setting, struct ru
 	free(run.named);
 	free(run.aside);
 	free(run.used);
+	free(run.live.own);
+	live_map_free(run.live.map);
 }

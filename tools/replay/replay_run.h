@@ -68,7 +68,8 @@ struct run_result {
 	uint64_t submitted;                       /* submissions before the end */
 	uint64_t device_used, host_used;          /* in use at the end */
 	uint64_t peak_device, peak_host;          /* bytes */
-	double bytes_in, bytes_out;               /* moved per step */
+	double bytes_in, bytes_out;               /* copied per step */
+	double dead_in, dead_out;                 /* moved per step without a copy, because nothing was alive there */
 	double bytes_link;                        /* read or written by kernels over the link, per step */
 	double step_ms;                           /* 0: there is no duration */
 	double moves_in, moves_out, gaps, remade; /* per step */

@@ -105,6 +105,37 @@ static bool take_submit(struct taking *taking, const struct trace_row *row, uint
 	return replay_add_launch(taking->model, taking->submit_of[which], time);
 }
 
+/*
+ * Splits what is reported into parts of blocks: a tensor may cover several handles that the program has mapped. What
+ * lies in no block ends it.
+ */
+static bool take_parts(struct taking *taking, enum replay_kind kind, const struct trace_event *event, uint64_t time)
+{
+	uint64_t at = event->born.address, left = event->born.bytes;
+	const struct replay_part all = {.offset = event->born.device, .block = REPLAY_NONE};
+
+	if (kind == REPLAY_DOUBTED && !left)
+		return replay_add_part(taking->model, kind, &all, time);
+	while (left) {
+		uint32_t from = trace_block_at(taking->trace, at, event->time);
+		uint32_t block = from == TRACE_NONE ? REPLAY_NONE : taking->block_of[from];
+
+		if (block == REPLAY_NONE || taking->model->blocks[block].freed)
+			return true;
+		struct replay_part part = {.offset = at - taking->trace->blocks[from].address, .block = block};
+		uint64_t room = taking->model->blocks[block].bytes;
+
+		if (part.offset >= room)
+			return true;
+		part.bytes = left < room - part.offset ? left : room - part.offset;
+		if (!replay_add_part(taking->model, kind, &part, time))
+			return false;
+		at += part.bytes;
+		left -= part.bytes;
+	}
+	return true;
+}
+
 /* Spans may overlap: a gap is contained in the waits of threads at the gate. */
 static void take_wait(struct taking *taking, uint64_t from, uint64_t ns)
 {
@@ -122,6 +153,8 @@ static bool take_row(struct taking *taking, const struct trace_row *row, uint64_
 	uint64_t now = event->time - taking->trace->first;
 	uint64_t time = now > taking->waited ? now - taking->waited : 0;
 
+	/* Numbers of other threads than the first 65534 do not fit. */
+	taking->model->thread = event->thread < UINT16_MAX ? (uint16_t)(event->thread + 1) : 0;
 	switch (event->kind) {
 	case TRACE_made:
 		return row->which >= taking->trace->n_blocks || take_made(taking, row, at, time);
@@ -136,6 +169,14 @@ static bool take_row(struct taking *taking, const struct trace_row *row, uint64_
 		taking->model->spilled = true;
 		taking->model->peers |= event->move.lender || event->move.left;
 		return true;
+	case TRACE_kept:
+		return take_parts(taking, REPLAY_KEPT, event, time);
+	case TRACE_born:
+		return take_parts(taking, REPLAY_BORN, event, time);
+	case TRACE_died:
+		return take_parts(taking, REPLAY_DIED, event, time);
+	case TRACE_doubted:
+		return take_parts(taking, REPLAY_DOUBTED, event, time);
 	case TRACE_wait:
 		take_wait(taking, event->time, event->wait.ns);
 		return true;

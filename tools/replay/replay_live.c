@@ -1,0 +1,155 @@
+/*
+ * What the mover hears of the program in a simulated run: submissions, and births and deaths. As in shim/mover/alive.c, the
+ * map of what is alive follows them in their order, the plan is told which pieces are dead, and only what is alive is
+ * copied.
+ */
+#include "tools/replay/replay_internal.h"
+
+/* Duration, in us, of reading a submission: reading a record and informing the plan. */
+#define HEAR_US 0.7
+/* Maximum number of names of one submission that are remembered (predict.h). */
+#define HEARD_MOST 16384
+
+/* Must equal GAP of shim/mover/alive.c and ALIVE_RANGES of alive.h. */
+#define GAP          ((uint64_t)256 << 10)
+#define ALIVE_RANGES 32
+
+static const struct live_now in_the_end = {.done = UINT64_MAX, .unfinished = true};
+
+/* Updates what the plan knows of the pieces that these bytes touch. */
+static void tell_plan(struct run *run, uint64_t begin, uint64_t end)
+{
+	const struct job *job = run->job;
+	uint64_t last = (end + JOB_UNIT - 1) / JOB_UNIT;
+
+	for (uint64_t unit = begin / JOB_UNIT; unit < last && unit < job->n_units;) {
+		uint32_t piece = job->piece_at[unit];
+		uint64_t from = job->unit_of[piece], to = from + job->units[piece];
+
+		if (run->spots[piece].where != PLAN_GONE)
+			plan_set_dead(run->plan, piece,
+				      live_map_is_dead(run->live.map, from * JOB_UNIT, to * JOB_UNIT, in_the_end));
+		unit = to;
+	}
+}
+
+static void forget(struct run *run, const struct job_event *event)
+{
+	const struct job *job = run->job;
+
+	for (uint32_t i = 0; i < event->n; i++) {
+		uint32_t piece = job->named[event->from + i].piece, unit = job->unit_of[piece];
+
+		if (unit != REPLAY_NONE)
+			live_map_forget(run->live.map, unit * JOB_UNIT,
+					(uint64_t)(unit + job->units[piece]) * JOB_UNIT);
+	}
+}
+
+/* What is known of a report, as a numbered submission would have it. */
+static struct live_report report_of(const struct run *run, const struct job_event *event)
+{
+	return (struct live_report){
+	    .number = run->live.number, .own = run->live.own[event->thread], .thread = event->thread};
+}
+
+static void live_hear(struct run *run, const struct job_event *event)
+{
+	uint64_t begin = event->from, end = begin + event->bytes;
+	struct live_range range;
+	bool revived;
+
+	if (!run->live.map)
+		return;
+	switch (event->kind) {
+	case JOB_LAUNCH:
+		run->live.number++;
+		run->live.own[event->thread]++;
+		return;
+	case JOB_GONE:
+		forget(run, event);
+		return;
+	case JOB_KEPT:
+		live_map_report(run->live.map, begin, end);
+		break;
+	case JOB_BORN:
+		live_map_birth(run->live.map, begin, end, report_of(run, event));
+		break;
+	case JOB_DIED:
+		live_map_death(run->live.map, begin, end, report_of(run, event));
+		break;
+	case JOB_REVIVED:
+		live_map_name(run->live.map, begin, &range, &revived);
+		break;
+	case JOB_DOUBTED:
+		live_map_distrust(run->live.map, begin, end);
+		break;
+	case JOB_ALL_DOUBTED:
+		live_map_distrust_reported(run->live.map);
+		end = run->job->n_units * JOB_UNIT;
+		break;
+	default:
+		return;
+	}
+	tell_plan(run, begin, end);
+}
+
+unsigned live_names(struct run *run, const struct job_event *event)
+{
+	for (uint32_t i = 0; i < event->n; i++)
+		run->named[i] = run->job->named[event->from + i].piece;
+	return event->n;
+}
+
+void live_listen(struct run *run)
+{
+	for (; run->heard < run->tried; run->heard++) {
+		const struct job_event *event = &run->job->events[run->heard];
+
+		live_hear(run, event);
+		if (event->kind != JOB_LAUNCH || !event->n)
+			continue;
+		unsigned n = live_names(run, event);
+		plan_note(run->plan, event->function, run->named, n < HEARD_MOST ? n : HEARD_MOST);
+		run->now += HEAR_US;
+	}
+}
+
+void live_restart(struct run *run)
+{
+	if (!run->live.map)
+		return;
+	live_map_restart(run->live.map);
+	tell_plan(run, 0, run->job->n_units * JOB_UNIT);
+}
+
+/* Returns whether an event that the mover has not heard of may bring something in these bytes to life. */
+static bool may_be_more(const struct run *run, uint32_t piece, uint64_t begin, uint64_t end)
+{
+	for (size_t at = run->heard; at < run->tried; at++) {
+		const struct job_event *event = &run->job->events[at];
+
+		if (event->kind >= JOB_KEPT && event->kind != JOB_DIED &&
+		    (event->kind == JOB_ALL_DOUBTED || (event->from < end && event->from + event->bytes > begin)))
+			return true;
+		for (uint32_t i = 0; event->kind == JOB_LAUNCH && i < event->n; i++)
+			if (run->job->named[event->from + i].piece == piece)
+				return true;
+	}
+	return false;
+}
+
+uint64_t live_bytes(const struct run *run, uint32_t piece, bool gap)
+{
+	uint64_t all = run->job->units[piece] * JOB_UNIT, begin = run->job->unit_of[piece] * JOB_UNIT, alive = 0;
+	bool idle = gap || run->done == run->submitted;
+	struct live_now now = {.done = gap ? UINT64_MAX : run->done, .idle = idle ? run->submitted : 0};
+	struct live_range parts[ALIVE_RANGES];
+
+	if (!run->live.map || run->job->unit_of[piece] == REPLAY_NONE || may_be_more(run, piece, begin, begin + all))
+		return all;
+	unsigned n = live_map_alive(run->live.map, begin, begin + all, now, GAP, parts, ALIVE_RANGES);
+	for (unsigned i = 0; i < n; i++)
+		alive += parts[i].end - parts[i].begin;
+	return alive;
+}
