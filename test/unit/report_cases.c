@@ -134,6 +134,34 @@ static void peers(void)
 	save(&file, "peers");
 }
 
+/*
+ * An allocator keeps 64 MiB, of which 8 MiB hold nothing yet. 40 MiB live for half of the time, 16 MiB all the time; in
+ * the middle a piece leaves in which nothing is alive, and comes back for a birth. At the end all of it is freed.
+ */
+static void tensors(void)
+{
+	struct trace_file file = file_new(HEAD);
+
+	file_frame(&file, 1, T0);
+	FILE_ADD(&file, made, T0, 1, AT, 64 * MIB, 0, 0, 0, 0, 0, 0);
+	FILE_ADD(&file, kept, T0, 0, AT, 64 * MIB);
+	FILE_ADD(&file, born, T0, 0, AT, 40 * MIB);
+	FILE_ADD(&file, born, T0, 0, AT + 40 * MIB, 16 * MIB);
+	/* Of nobody, and of a device that is not there. */
+	FILE_ADD(&file, born, T0, 0, AT + 1024 * MIB, 16 * MIB);
+	FILE_ADD(&file, born, T0, 3, AT, UINT64_MAX);
+	FILE_ADD(&file, died, T0 + S, 0, AT, 40 * MIB);
+	FILE_ADD(&file, move, T0 + S, 1, 0, AT, 32 * MIB, 1, TRACE_WHY_ROOM, 0, 0);
+	FILE_ADD(&file, moved, T0 + S + MS, 1, 0, 32 * MIB);
+	FILE_ADD(&file, born, T0 + 2 * S, 0, AT, 40 * MIB);
+	FILE_ADD(&file, move, T0 + 2 * S, 2, 0, AT, 32 * MIB, 0, TRACE_WHY_WAITED, 0, 0);
+	FILE_ADD(&file, moved, T0 + 2 * S + MS, 2, 0, 8 * MIB);
+	FILE_ADD(&file, died, T0 + 3 * S, 0, AT, 40 * MIB);
+	FILE_ADD(&file, freed, T0 + 4 * S, 1);
+	FILE_ADD(&file, end, T0 + 4 * S, 0);
+	save(&file, "tensors");
+}
+
 /* As files were before devices lent to each other: a move of six numbers, and no kind of its own for what is lent. */
 static void older(void)
 {
@@ -206,6 +234,16 @@ static void hostile(void)
 	FILE_ADD(&file, fault, T0 + S, 63, AT, 0, 0, 0, 0);
 	FILE_ADD(&file, step, T0 + S, 63, UINT64_MAX);
 	FILE_ADD(&file, state, T0 + S, 1);
+	FILE_ADD(&file, kept, T0 + S, 0, UINT64_MAX - 5, UINT64_MAX);
+	FILE_ADD(&file, kept, T0 + S, 0, AT, UINT64_C(1) << 44);
+	FILE_ADD(&file, kept, T0 + S, 0, 0, 1);
+	FILE_ADD(&file, kept, T0 + S, UINT64_MAX, AT, 4096);
+	FILE_ADD(&file, born, T0 + S, 0, AT + 1, UINT64_MAX);
+	FILE_ADD(&file, born, T0 + S, 0, AT + 1, 5);
+	FILE_ADD(&file, born, T0 + S, 0, AT + 3, 7);
+	FILE_ADD(&file, died, T0 + S, 0, AT + 2, 3);
+	FILE_ADD(&file, doubted, T0 + S, 0, AT + 3, 3);
+	FILE_ADD(&file, doubted, T0 + S, 0, UINT64_MAX, 0);
 	submit(&file, T0 + S, UINT64_MAX, AT, UINT64_MAX - 1);
 	FILE_ADD(&file, freed, T0 + S, 99);
 	FILE_ADD(&file, lost, T0 + S, 12);
@@ -230,6 +268,7 @@ int main(int argc, char **argv)
 	spilling("spilling", HEAD, true);
 	spilling("static", "version=1\nstart=1795291697000000000\nclock=100000000000\nmode=static\n", false);
 	peers();
+	tensors();
 	older();
 	fitting();
 	hostile();

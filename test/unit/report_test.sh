@@ -46,7 +46,7 @@ in_no_line() {
 "$cases" . || exit 1
 report() { "$tool" report "$@"; }
 
-for case in spilling static peers fitting empty; do
+for case in spilling static peers tensors fitting empty; do
 	expect "text of $case" 0 '*' '' report $case.trace
 	same $case.txt
 done
@@ -63,6 +63,14 @@ expect 'moves say which device lent' 0 '*' '' report --csv=moves peers.trace
 same peers_moves.csv
 expect 'and what was lent is in the view for Perfetto' 0 '*"from other GPUs 1"*"lender":1*"other GPUs":134217728}*"lent to other GPUs"*' '' \
 	report --perfetto peers.trace
+expect 'what is alive over time is in the view for Perfetto' 0 \
+	'*"not copied":33554432*allocator, bytes*"alive":58720256,"dead":0,"never used":8388608}*"alive":16777216,"dead":41943040,"never used":8388608}*"alive":0,"dead":0,"never used":0}*' '' \
+	report --perfetto tensors.trace
+expect 'and in JSON' 0 \
+	'*"cache": 67108864,*"cache_alive": 58720256,*"cache_dead": 41943040*"uncopied_bytes_in": 8388608,*"uncopied_bytes_out": 33554432,*"cache_alive": [[]58720256,*16777216,*58720256,*16777216[]]*' '' \
+	report --json tensors.trace
+expect 'of which nobody reports that is null, as is what an older trace does not say' 0 \
+	'*"cache_alive": null,*"uncopied_bytes_in": null,*"cache_alive": null,*' '' report --json older.trace
 expect '--csv alone is the allocations' 0 'id,device,*' '' report --csv spilling.trace
 expect 'an older trace does not tell, and that is said' 0 '*Links (this trace does not tell other GPUs from the host):*' '' \
 	report older.trace
@@ -84,7 +92,7 @@ expect 'links are there, with the host and between devices' 0 \
 expect 'the name of the GPU is there' 0 '*"name": "Some GPU",*"memory": 1073741824,*' '' report --json spilling.trace
 expect 'JSON of several is a list' 0 '[[]{*},{*}]' '' report --json spilling.trace static.trace
 if command -v python3 >/dev/null; then
-	for case in spilling static peers fitting hostile empty; do
+	for case in spilling static peers tensors fitting hostile empty; do
 		for option in --json --perfetto; do
 			expect "$option of $case is well formed" 0 '' '' \
 				sh -c '"$1" report '$option' '$case'.trace | python3 -c "import json, sys; json.load(sys.stdin)"' sh "$tool"
@@ -126,6 +134,7 @@ expect 'replay says that it leaves out what other GPUs lent' 0 '*"peers_left_out
 	'*(spill.peers) is left out, though the job had some when it was recorded: *' "$tool" replay --json peers.trace
 expect 'or would lend by the policy' 0 '*' '*(spill.peers) is left out: *' "$tool" replay --set spill.peers=1 spilling.trace
 expect 'and nothing of it where there is none' 0 '*"peers_left_out": false,*' '*1 allocations failed*prediction' "$tool" replay --json spilling.trace
+expect 'what strangers say of tensors does not stop replay' '0' '*' '*' sh -c '"$1" replay hostile.trace || [ $? -le 2 ]' sh "$tool"
 i=1
 while [ $i -lt "$(wc -c <hostile.trace)" ]; do
 	head -c $i hostile.trace >part.trace

@@ -143,6 +143,11 @@ static uint64_t device_of(const struct trace_event *event)
 		return event->faults.device;
 	case TRACE_lent:
 		return event->lent.device;
+	case TRACE_kept:
+	case TRACE_born:
+	case TRACE_died:
+	case TRACE_doubted:
+		return event->kept.device;
 	default:
 		return 0;
 	}
@@ -326,8 +331,8 @@ static bool digest_finish(struct pass *pass)
 	bool good;
 
 	digest_moves_blame(digest);
-	if (!digest_groups_end(digest, &pass->groups) || !digest_steps_find(digest) || !steps_measure(digest) ||
-	    !functions_count(digest))
+	if (!digest_groups_end(digest, &pass->groups) || !digest_alive_find(digest) || !digest_steps_find(digest) ||
+	    !steps_measure(digest) || !functions_count(digest))
 		return false;
 	for (unsigned i = 0; i < DIGEST_DEVICES; i++)
 		if (digest->devices[i].seen && (!digest->devices[i].bins || !digest_map_make(digest, i)))
@@ -386,6 +391,7 @@ void digest_free(struct digest *digest)
 	free(digest->block_wait_ns);
 	free(digest->moves);
 	free(digest->links);
+	free(digest->moments);
 	free(digest->steps);
 	free(digest->functions);
 	free(digest->idle_rules);

@@ -19,7 +19,8 @@ enum {
 	DIGEST_COLUMNS = 240,
 	DIGEST_COSTS = 4,
 	DIGEST_ADVICE = 3,
-	DIGEST_CURVE = 13, /* budgets from 100 % down to 40 %, 5 % apart */
+	DIGEST_MOMENTS = 50000, /* of what is alive, on each device */
+	DIGEST_CURVE = 13,      /* budgets from 100 % down to 40 %, 5 % apart */
 	DIGEST_TEXT = 320,
 };
 #define DIGEST_HOST TRACE_NONE /* may stand in place of a device's number */
@@ -62,6 +63,7 @@ struct digest_move {
 	 * or DIGEST_DEVICES for one beyond the limit.
 	 */
 	uint32_t lender, left;
+	uint64_t uncopied;    /* bytes that held no contents; 0 also if the trace does not say */
 	bool to_host, stayed; /* to_host: an eviction, to any place */
 };
 
@@ -90,6 +92,18 @@ struct digest_bin {
 	uint64_t peer_in, peer_out;   /* the part of bytes_in and bytes_out that came from or went to other devices */
 	uint64_t faults_gpu, faults_cpu, fault_in, fault_out;
 	uint64_t submits;
+	/* Of an allocator that reports what is alive, at the moment within the bin at which most was. */
+	uint64_t cache, cache_alive, cache_dead;
+};
+
+/*
+ * What an allocator of the program keeps on a device, what of it is alive, and what has died. What nothing was ever born
+ * in is neither.
+ */
+struct digest_alive {
+	uint64_t time;
+	uint32_t device;
+	uint64_t kept, alive, dead;
 };
 
 /*
@@ -117,6 +131,9 @@ struct digest_device {
 	uint64_t over_ns;           /* time in which a part was on the host */
 	uint64_t moves_in, moves_out, bytes_in, bytes_out; /* completed moves */
 	uint64_t peer_in, peer_out; /* the part of these bytes that came from or went to other devices */
+	uint64_t uncopied_in, uncopied_out;      /* the part of them that was not copied, because it held no contents */
+	bool tells_alive;                        /* an allocator reports what is alive */
+	uint64_t cache, cache_alive, cache_dead; /* what it keeps, each at its maximum */
 	uint64_t gaps, gaps_given_up, gap_ns, waits, wait_ns; /* wait_ns: summed over threads */
 	uint64_t waiting_ns;                                  /* time in which at least one submission waited */
 	bool faults_known;
@@ -174,6 +191,8 @@ struct digest {
 	struct digest_link *links; /* by device, the host's first */
 	size_t n_links;
 	uint64_t move_why[2][TRACE_WHYS]; /* bytes of completed moves, by reason: in, out */
+	struct digest_alive *moments;     /* in order of time; not all of them (DIGEST_MOMENTS) */
+	size_t n_moments;
 	struct digest_step *steps;
 	size_t n_steps;
 	struct digest_function *functions; /* those that waited or were submitted, the costliest first */

@@ -81,6 +81,7 @@ bool digest_moves_find(struct digest *digest)
 				continue;
 			digest->moves[slot->move - 1].end = digest_since(digest, event->time);
 			digest->moves[slot->move - 1].stayed = event->moved.stayed != 0;
+			digest->moves[slot->move - 1].uncopied = event->moved.uncopied;
 		}
 	}
 	free(slots);

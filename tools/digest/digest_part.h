@@ -54,6 +54,9 @@ void digest_series_moved(struct digest *digest, struct digest_places *places, co
 void digest_series_end(struct digest *digest, struct digest_places *places);
 void digest_series_free(struct digest_places *places);
 
+/* digest_alive.c: what is alive of what an allocator keeps. The bins must be there. */
+bool digest_alive_find(struct digest *digest);
+
 /* digest_map.c: addresses over time. */
 bool digest_map_make(struct digest *digest, unsigned device);
 

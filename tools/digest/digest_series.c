@@ -297,6 +297,7 @@ void digest_series_moved(struct digest *digest, struct digest_places *places, co
 	*(move->to_host ? &bin->bytes_out : &bin->bytes_in) += move->bytes;
 	*(move->to_host ? &device->bytes_out : &device->bytes_in) += move->bytes;
 	*(move->to_host ? &device->moves_out : &device->moves_in) += 1;
+	*(move->to_host ? &device->uncopied_out : &device->uncopied_in) += move->uncopied;
 	if (lent) {
 		*(move->to_host ? &bin->peer_out : &bin->peer_in) += move->bytes;
 		*(move->to_host ? &device->peer_out : &device->peer_in) += move->bytes;

@@ -134,6 +134,25 @@ static void put_peer_series(struct json *json, const struct digest *digest, cons
 			json_text(json, rows[i].name, NULL);
 }
 
+/* Of an allocator that reports what is alive. */
+static void put_cache_series(struct json *json, const struct digest *digest, const struct digest_device *device)
+{
+	static const struct {
+		const char *name;
+		size_t at;
+	} rows[] = {
+	    {"cache", offsetof(struct digest_bin, cache)},
+	    {"cache_alive", offsetof(struct digest_bin, cache_alive)},
+	    {"cache_dead", offsetof(struct digest_bin, cache_dead)},
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
+		if (device->tells_alive)
+			put_row(json, digest, device, rows[i].name, rows[i].at);
+		else
+			json_text(json, rows[i].name, NULL);
+}
+
 static void put_series(struct json *json, const struct digest *digest, const struct digest_device *device)
 {
 	static const struct {
@@ -163,6 +182,7 @@ static void put_series(struct json *json, const struct digest *digest, const str
 	for (size_t row = 0; row < sizeof(rows) / sizeof(*rows); row++)
 		put_row(json, digest, device, rows[row].name, rows[row].at);
 	put_peer_series(json, digest, device);
+	put_cache_series(json, digest, device);
 	json_close(json, '}');
 }
 
@@ -226,6 +246,9 @@ static void put_device(struct json *json, const struct digest *digest, unsigned 
 	json_number_or_null(json, "on_host_alone", device->host_alone, tells_peers);
 	json_number_or_null(json, "on_peers", device->peers, tells_peers);
 	json_number_or_null(json, "lent", device->lent, tells_peers && device->sampled);
+	json_number_or_null(json, "cache", device->cache, device->tells_alive);
+	json_number_or_null(json, "cache_alive", device->cache_alive, device->tells_alive);
+	json_number_or_null(json, "cache_dead", device->cache_dead, device->tells_alive);
 	json_close(json, '}');
 	json_number(json, "on_host_ns", device->over_ns);
 	json_number(json, "moves_in", device->moves_in);
@@ -234,6 +257,8 @@ static void put_device(struct json *json, const struct digest *digest, unsigned 
 	json_number(json, "bytes_out", device->bytes_out);
 	json_number_or_null(json, "peer_bytes_in", device->peer_in, tells_peers);
 	json_number_or_null(json, "peer_bytes_out", device->peer_out, tells_peers);
+	json_number_or_null(json, "uncopied_bytes_in", device->uncopied_in, digest->trace->tells_uncopied);
+	json_number_or_null(json, "uncopied_bytes_out", device->uncopied_out, digest->trace->tells_uncopied);
 	json_number(json, "gaps", device->gaps);
 	json_number(json, "gaps_given_up", device->gaps_given_up);
 	json_number(json, "gap_ns", device->gap_ns);

@@ -245,6 +245,35 @@
 		});
 	}
 
+	/* What the program's allocator keeps. */
+	function addAlive(device)
+	{
+		const series = device.series;
+		const box = chartBox("Kept by the program's allocator", [
+			[ "alive", "device", "≤ " + bytes(device.most.cache_alive) ],
+			[ "dead: moves without a copy", "empty", "≤ " + bytes(device.most.cache_dead) ],
+			[ "kept", null, "≤ " + bytes(device.most.cache) ]
+		]);
+		charts.add({
+			canvas : box.canvas,
+			height : 130,
+			draw(frame) {
+				const y = charts.axis(frame, mostOf(frame, series, i => series.cache[i]) * 1.06 || 1,
+						      axisBytes, true);
+				bars(frame, series, "driver", () => y(0), i => y(series.cache[i]));
+				bars(frame, series, "empty", () => y(0),
+				     i => y(series.cache_alive[i] + series.cache_dead[i]));
+				bars(frame, series, "device", () => y(0), i => y(series.cache_alive[i]));
+			},
+			say(t) {
+				const i = t === null ? -1 : binAt(series, t);
+				box.say(
+				    i < 0 ? null
+					  : [ "cache_alive", "cache_dead", "cache" ].map(key => bytes(series[key][i])));
+			},
+		});
+	}
+
 	/* Two figures, one up and one down from the middle. */
 	function addMoves(device) {
 		const series = device.series, rate = n => n * 1e9 / series.bin_ns, text = n => (rate(n) / 1e9).toFixed(1) + " GB/s";
@@ -421,6 +450,8 @@
 		charts.start(data.run_ns || 1, zoomed => { $("whole").hidden = !zoomed; });
 		$("whole").hidden = true;
 		addPlaces(device);
+		if (device.series.cache)
+			addAlive(device);
 		if (device.moves_in || device.moves_out)
 			addMoves(device);
 		if (device.waits || device.gaps)

@@ -221,6 +221,8 @@ static void put_move(const struct digest *digest, const struct digest_move *move
 	printf(",\"args\":{\"address\":\"0x%" PRIx64 "\",\"bytes\":%" PRIu64, move->address, move->bytes);
 	put_other("lender", move->lender);
 	put_other("left", move->left);
+	if (move->uncopied)
+		printf(",\"not copied\":%" PRIu64, move->uncopied);
 	if (move->end == UINT64_MAX)
 		printf(",\"end\":\"not in the trace\"");
 	if (move->block != TRACE_NONE) {
@@ -232,6 +234,15 @@ static void put_move(const struct digest *digest, const struct digest_move *move
 		json_quoted(rule, true);
 	}
 	printf("}}");
+}
+
+/* What is neither alive nor dead was never used. */
+static void put_alive(const struct digest *digest, const struct digest_alive *alive)
+{
+	perfetto_begin("C", VIEW_PID + alive->device, 0, "kept by the program's allocator, bytes");
+	perfetto_at(digest->trace, digest->trace->first + alive->time);
+	printf(",\"args\":{\"alive\":%" PRIu64 ",\"dead\":%" PRIu64 ",\"never used\":%" PRIu64 "}}", alive->alive,
+	       alive->dead, alive->kept - alive->alive - alive->dead);
 }
 
 static void put_devices(const struct digest *digest)
@@ -247,6 +258,8 @@ static void put_devices(const struct digest *digest)
 			if (digest->moves[k].device == i)
 				put_move(digest, &digest->moves[k], &lanes);
 	}
+	for (size_t i = 0; i < digest->n_moments; i++)
+		put_alive(digest, &digest->moments[i]);
 	for (size_t i = 0; i < digest->n_steps; i++) {
 		perfetto_begin("X", VIEW_PID + digest->steps[i].device, LANE_STEPS, "step");
 		perfetto_at(digest->trace, digest->trace->first + digest->steps[i].time);

@@ -108,6 +108,13 @@ static void print_device(const struct digest *digest, unsigned number)
 	if (device->peer_in || device->peer_out)
 		printf("  of that from other GPUs %s, to them %s\n", units_bytes(device->peer_in, a),
 		       units_bytes(device->peer_out, b));
+	if (device->uncopied_in || device->uncopied_out)
+		printf("  of that nothing was alive in %s in, %s out: those were not copied\n",
+		       units_bytes(device->uncopied_in, a), units_bytes(device->uncopied_out, b));
+	if (device->tells_alive)
+		printf("  an allocator kept %s, of which %s were alive at most, and %s dead at most\n",
+		       units_bytes(device->cache, a), units_bytes(device->cache_alive, b),
+		       units_bytes(device->cache_dead, c));
 	if (device->faults_known)
 		printf("  page faults: %s by the GPU, %s by the CPU; by them %s in, %s out\n",
 		       units_count(device->faults_gpu, a), units_count(device->faults_cpu, b),

@@ -171,6 +171,8 @@ static int read_head(struct reader *reader)
 	int error = read_shape(reader);
 	trace->tells_peers =
 	    !error && reader->shape.n > TRACE_lent && reader->shape.fields[TRACE_move] >= trace_n_fields(TRACE_move);
+	trace->tells_uncopied =
+	    !error && reader->shape.n > TRACE_moved && reader->shape.fields[TRACE_moved] >= trace_n_fields(TRACE_moved);
 	return error;
 }
 

@@ -52,6 +52,7 @@ struct trace {
 	uint64_t n_lost;   /* lost events, as the file counts them */
 	uint64_t bytes;    /* size of the file, uncompressed */
 	bool tells_peers;  /* records lending between devices; older versions count it as the host's */
+	bool tells_uncopied; /* a move says what was not copied */
 	bool ended;        /* the process ended by itself */
 	bool cut;          /* the last frame is incomplete and was dropped, as expected of a killed process */
 	bool damaged;      /* the middle of the file is damaged: what follows was not read */
