@@ -206,6 +206,9 @@ bool alive_is_none(struct engine *engine, uint32_t block_unit, uint32_t piece)
 unsigned alive_ranges(struct engine *engine, const struct migration *transit, struct live_range *ret)
 {
 	uint64_t bytes = migration_bytes(transit), begin = transit->piece * HEAP_UNIT, alive = 0;
+
+	/* Before the map is used; what has not been read by then is looked at after it (may_be_more). */
+	alive_hear(engine);
 	struct live_now now = now_of(engine);
 
 	if (piece_is_discarded(engine, transit->block_unit, transit->piece)) {

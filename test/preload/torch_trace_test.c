@@ -191,7 +191,7 @@ static double predicted_share(uint64_t budget, bool births)
 				  .host_budget = UINT64_MAX,
 				  .costs = run_costs_default(),
 				  .steps = replay_find_steps(job, REPLAY_STEPS)};
-	how.costs.launch_us = 30; /* the simulated GPU is fast: it often has nothing to do */
+	how.costs.launch_us = 300;
 	run_job(job, &how, &result);
 	assert_int_equal(result.end, RUN_DONE);
 	double dead = result.dead_in + result.dead_out, copied = result.bytes_in + result.bytes_out;
@@ -203,10 +203,14 @@ static double predicted_share(uint64_t budget, bool births)
 
 /*
  * How much moves in a step depends on when the library tries whether moving pays, for on the simulated GPU kernels read
- * the host as fast as the device. What of it is copied does not. The margin is a fifth of what moves. Seen: not copied were
- * 0.72 to 0.76 in `exact` and 0.37 to 0.45 in `fast`; replay has 0.67 and 0.46 to 0.50 for it.
+ * the host as fast as the device. What of it is copied does not. In `exact` nothing of it need be: all that moves has
+ * died, or is just born. In `fast` it also depends on how often the GPU has nothing to do, for then what is just born is
+ * not copied in: seen were 0.39 to 0.55, and replay, where it always has something to do, has 0.35.
  */
-#define MARGIN 0.2
+static double margin(void)
+{
+	return strcmp(mode(), "fast") ? 0.1 : 0.25;
+}
 
 static void replay_copies_what_the_library_copies(void **state)
 {
@@ -217,7 +221,7 @@ static void replay_copies_what_the_library_copies(void **state)
 		skip();
 	record("pass", 56, "60");
 	double seen = uncopied_share(), with = predicted_share(budget, true), without = predicted_share(budget, false);
-	if (with < seen - MARGIN || with > seen + MARGIN || without > seen - MARGIN || without != 0)
+	if (with < seen - margin() || with > seen + margin() || without > seen - margin() || without != 0)
 		fail_msg("not copied: %.2f; predicted %.2f, without births %.2f", seen, with, without);
 	print_message("not copied: %.2f; predicted %.2f, without births %.2f\n", seen, with, without);
 }

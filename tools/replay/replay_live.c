@@ -65,6 +65,7 @@ static void live_hear(struct run *run, const struct job_event *event)
 	case JOB_LAUNCH:
 		run->live.number++;
 		run->live.own[event->thread]++;
+		live_map_heard(run->live.map, report_of(run, event));
 		return;
 	case JOB_GONE:
 		forget(run, event);
