@@ -150,6 +150,23 @@ SPILLWAY_API int spillway_grow(const void *address, uint64_t new_bytes);
  */
 SPILLWAY_API int spillway_discard(const void *address, uint64_t bytes);
 
+/*
+ * For a program that cuts large blocks into parts itself, as PyTorch's allocator does (PyTorch need not call this):
+ * the part begins to be used, and holds nothing yet. With the first birth in a block the library follows what is in
+ * it: all of it has contents, until spillway_discard() is called for a part with the same address and bytes that was
+ * born. From then on the part is dead, wherever it begins and ends: it is not copied when something moves, as soon as
+ * the calling thread has submitted something and all that was given to the driver before is done. The program must
+ * not use it before it is born again; a submission that names an address in it keeps what is written, as a rule. What
+ * is born is not copied to the device for the first submission to use it, if nothing else runs.
+ *
+ * A part that overlaps others takes their place. It has no effect, and all keeps its contents, in blocks of up to 1
+ * MiB, in memory that the program maps itself, in blocks of which PyTorch reports, in those that a graph has named or
+ * in which a part was born or discarded while a stream capture was open, and after a graph that cannot be read.
+ *
+ *   -EINVAL  the bytes reach beyond the end of the block
+ */
+SPILLWAY_API int spillway_born(const void *address, uint64_t bytes);
+
 /* ---- allocators for frameworks ---- */
 
 /*

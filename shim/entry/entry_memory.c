@@ -7,7 +7,12 @@
 #include "shim/spillway.h"
 #include "shim/trace/trace.h"
 
+#include "shim/context/capture.h"
+#include "shim/heap/arena.h"
+#include "shim/heap/migration.h"
+#include "shim/lifetimes/lifetimes.h"
 #include "shim/process/enter.h"
+#include "shim/submit/completion.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/serve/serve.h"
 #include "shim/serve/vmm.h"
@@ -233,6 +238,44 @@ int spillway_grow(const void *address, uint64_t new_bytes)
 	return entry_memory_leave(&scope, status_errno(status));
 }
 
+/*
+ * Reports a birth or a death in a block of the heap that has addresses of its own. In slabs, small blocks of several
+ * owners share units of the map.
+ */
+static void declare(const struct ledger_row *row, CUdeviceptr address, uint64_t bytes, bool born)
+{
+	struct lifetimes_report report = {
+	    .device = row->device,
+	    .address = address,
+	    .bytes = bytes,
+	    .born = born,
+	    .number = completion_newest(),
+	    .own = completion_own(),
+	};
+
+	if (row->kind == LEDGER_MAPPING || arena_look(heap_arena(heap_of(row)), address) & ARENA_SLAB)
+		return;
+	if (capture_is_open()) {
+		report.block = row->key;
+		report.block_bytes = row->bytes;
+	}
+	lifetimes_declare(&report, row->key, row->bytes);
+}
+
+int spillway_born(const void *address, uint64_t bytes)
+{
+	struct enter_scope scope;
+	struct ledger_row row;
+	int result = entry_memory_begin(&scope, address, &row);
+
+	if (result)
+		return result;
+	if (bytes > row.bytes - (address_of(address) - row.key))
+		return entry_memory_leave(&scope, -EINVAL);
+	declare(&row, address_of(address), bytes, true);
+	return entry_memory_leave(&scope, 0);
+}
+
 int spillway_discard(const void *address, uint64_t bytes)
 {
 	struct enter_scope scope;
@@ -246,5 +289,6 @@ int spillway_discard(const void *address, uint64_t bytes)
 		return entry_memory_leave(&scope, -EINVAL);
 	/* A discard up to the end of the block includes the rest of its last piece, which belongs to no block. */
 	spill_discard(device_get(row.device), address_of(address), bytes == left ? UINT64_MAX : bytes);
+	declare(&row, address_of(address), bytes, false);
 	return entry_memory_leave(&scope, 0);
 }

@@ -33,8 +33,11 @@ enum reader { READER_NONE, READER_WRITER, READER_MOVER };
 /* Of a unit: whose block is there. */
 enum its {
 	NOT_ITS,
-	ITS,           /* the reporting allocator's */
-	ITS_DISTRUSTED /* and an event said that it is distrusted */
+	ITS,                 /* the reporting allocator's */
+	ITS_DISTRUSTED,      /* and an event said that it is distrusted */
+	PROGRAMS,            /* the program itself says what is alive in it */
+	PROGRAMS_DISTRUSTED, /* the same as ITS_DISTRUSTED */
+	GRAPHS,              /* nobody reports about it, and a graph has named it */
 };
 
 struct lifetimes {
@@ -44,6 +47,7 @@ struct lifetimes {
 	struct crossings *crossings;
 	struct record *ring;
 	_Atomic bool any;                       /* a block was reported */
+	_Atomic bool any_graph;                 /* a graph has named something */
 	_Atomic bool placed;                    /* the program has placed one itself */
 	_Atomic bool lost;                      /* an event found no place: none is written or read any more */
 	bool gave_up;                           /* everything was distrusted for it; only the reader touches it */
@@ -151,6 +155,11 @@ static void apply(struct lifetimes *lifetimes, const struct lifetimes_event *eve
 	switch (event->kind) {
 	case LIFETIMES_REPORTED:
 		live_map_report(lifetimes->map, event->begin, event->end);
+		break;
+	case LIFETIMES_ADOPTED:
+		/* If a graph has named it meanwhile, the birth is of units that are not reported, and ignored. */
+		live_map_report(lifetimes->map, event->begin, event->end);
+		live_map_birth(lifetimes->map, event->begin, event->end, event->report);
 		break;
 	case LIFETIMES_BORN:
 		live_map_birth(lifetimes->map, event->begin, event->end, event->report);
@@ -300,55 +309,30 @@ static uint64_t whole_units(uint64_t bytes)
 	return (bytes + LIVE_MAP_UNIT - 1) / LIVE_MAP_UNIT * LIVE_MAP_UNIT;
 }
 
-/*
- * Traces an event. The calling thread does so, and not the reader of the ring: before something spills, nobody reads it,
- * and a trace of that time must have its births, too.
- */
-static void write_trace(const struct lifetimes *lifetimes, enum lifetimes_kind kind, uint64_t address, uint64_t bytes)
-{
-	uint64_t device = (uint64_t)lifetimes->device;
-
-	switch (kind) {
-	case LIFETIMES_REPORTED:
-		trace_event(kept, device, address, bytes);
-		break;
-	case LIFETIMES_BORN:
-		trace_event(born, device, address, bytes);
-		break;
-	case LIFETIMES_DIED:
-		trace_event(died, device, address, bytes);
-		break;
-	case LIFETIMES_DISTRUSTED:
-		trace_event(doubted, device, address, bytes);
-		break;
-	case LIFETIMES_DISTRUSTED_ALL:
-		trace_event(doubted, device, 0, 0);
-		break;
-	case LIFETIMES_FREED: /* the trace has the end of the allocation */
-		break;
-	}
-}
-
 static void write_range(struct lifetimes *lifetimes, enum lifetimes_kind kind, uint64_t address, uint64_t bytes,
 			struct live_report report)
 {
 	uint64_t begin = address - lifetimes->base;
 
 	if (trace_is_on() && !atomic_load_explicit(&lifetimes->lost, memory_order_relaxed))
-		write_trace(lifetimes, kind, address, bytes);
+		lifetimes_trace(lifetimes->device, kind, address, bytes);
 	write_record(lifetimes, (struct lifetimes_event){kind, begin, begin + bytes, report});
 }
 
 static const struct live_report no_report;
 
-/* Sets whose these units are. Returns how many of the bytes were the allocator's. */
+/* Sets whose these units are. Returns how many of the bytes were the reporting allocator's. */
 static uint64_t set_its(struct lifetimes *lifetimes, uint64_t address, uint64_t bytes, enum its its)
 {
 	uint64_t begin = address - lifetimes->base, had = 0;
 
-	for (uint64_t at = begin; at < begin + bytes; at += LIVE_MAP_UNIT)
-		if (atomic_exchange_explicit(&lifetimes->its[at / LIVE_MAP_UNIT], (uint8_t)its, memory_order_relaxed))
+	for (uint64_t at = begin; at < begin + bytes; at += LIVE_MAP_UNIT) {
+		uint8_t was =
+		    atomic_exchange_explicit(&lifetimes->its[at / LIVE_MAP_UNIT], (uint8_t)its, memory_order_relaxed);
+
+		if (was == ITS || was == ITS_DISTRUSTED)
 			had += begin + bytes - at < LIVE_MAP_UNIT ? begin + bytes - at : LIVE_MAP_UNIT;
+	}
 	return had;
 }
 
@@ -358,24 +342,38 @@ void lifetimes_freed(struct lifetimes *lifetimes, uint64_t address, uint64_t byt
 		return;
 	if (latest.lifetimes == lifetimes && latest.begin < address + bytes && latest.end > address)
 		latest.lifetimes = NULL;
-	if (!atomic_load_explicit(&lifetimes->any, memory_order_relaxed))
+	bool any = atomic_load_explicit(&lifetimes->any, memory_order_relaxed);
+	if (!any && !atomic_load_explicit(&lifetimes->any_graph, memory_order_relaxed))
 		return;
 	atomic_fetch_add_explicit(&lifetimes->freed, set_its(lifetimes, address, bytes, NOT_ITS), memory_order_relaxed);
-	write_range(lifetimes, LIFETIMES_FREED, address, whole_units(bytes), no_report);
+	if (any)
+		write_range(lifetimes, LIFETIMES_FREED, address, whole_units(bytes), no_report);
 }
 
-/* Returns whether any of these units was the allocator's and not marked. */
+/* What a unit becomes that a graph names. */
+static const uint8_t named_by_graph[] = {
+    [NOT_ITS] = GRAPHS,
+    [ITS] = ITS_DISTRUSTED,
+    [ITS_DISTRUSTED] = ITS_DISTRUSTED,
+    [PROGRAMS] = PROGRAMS_DISTRUSTED,
+    [PROGRAMS_DISTRUSTED] = PROGRAMS_DISTRUSTED,
+    [GRAPHS] = GRAPHS,
+};
+
+/* Returns whether any of these units was reported and not marked. */
 static bool mark_distrusted(struct lifetimes *lifetimes, uint64_t address, uint64_t bytes)
 {
 	uint64_t begin = address - lifetimes->base;
 	bool any = false;
 
+	atomic_store_explicit(&lifetimes->any_graph, true, memory_order_relaxed);
 	for (uint64_t at = begin; at < begin + bytes; at += LIVE_MAP_UNIT) {
-		uint8_t its = ITS;
+		_Atomic uint8_t *its = &lifetimes->its[at / LIVE_MAP_UNIT];
+		uint8_t was = atomic_load(its);
 
-		any |=
-		    atomic_compare_exchange_strong_explicit(&lifetimes->its[at / LIVE_MAP_UNIT], &its, ITS_DISTRUSTED,
-							    memory_order_relaxed, memory_order_relaxed);
+		while (was != named_by_graph[was] && !atomic_compare_exchange_weak(its, &was, named_by_graph[was]))
+			;
+		any |= was == ITS || was == PROGRAMS;
 	}
 	return any;
 }
@@ -386,11 +384,10 @@ void lifetimes_distrust(struct lifetimes *lifetimes, uint64_t named, uint64_t ad
 		return;
 	if (atomic_load_explicit(&lifetimes->placed, memory_order_relaxed))
 		crossings_doubt(lifetimes->crossings, address - lifetimes->base);
-	if (!atomic_load_explicit(&lifetimes->any, memory_order_relaxed))
-		return;
 	/* A graph names a block once for each parameter. */
-	if (atomic_load_explicit(&lifetimes->its[(named - lifetimes->base) / LIVE_MAP_UNIT], memory_order_relaxed) ==
-	    ITS_DISTRUSTED)
+	uint8_t its =
+	    atomic_load_explicit(&lifetimes->its[(named - lifetimes->base) / LIVE_MAP_UNIT], memory_order_relaxed);
+	if (its == named_by_graph[its])
 		return;
 	if (mark_distrusted(lifetimes, address, bytes))
 		write_range(lifetimes, LIFETIMES_DISTRUSTED, address, whole_units(bytes), no_report);
@@ -421,6 +418,7 @@ void lifetimes_distrust_all(void)
 {
 	unsigned n = atomic_load_explicit(&lifetimes_state.n, memory_order_acquire);
 
+	atomic_store(&lifetimes_state.any_graph_unread, true);
 	for (unsigned i = 0; i < n; i++) {
 		struct lifetimes *one = atomic_load_explicit(&lifetimes_state.all[i], memory_order_acquire);
 
@@ -467,6 +465,16 @@ static void begin_to_report(void)
 	atomic_store_explicit(&reporter->stripe, my_stripe, memory_order_release);
 }
 
+/* empty: of a birth, as in live_map.h. */
+static void write_report(struct lifetimes *lifetimes, const struct lifetimes_report *report, bool empty)
+{
+	uint64_t own = my_stripe ? stats_submissions(my_stripe) : report->own;
+
+	write_range(lifetimes, report->born ? LIFETIMES_BORN : LIFETIMES_DIED, report->address, report->bytes,
+		    (struct live_report){report->number, own, my_number, empty});
+	atomic_thread_fence(memory_order_release); /* see lifetimes_hear() */
+}
+
 void lifetimes_tell(const struct lifetimes_report *report)
 {
 	struct lifetimes *lifetimes = lifetimes_of(report->address);
@@ -486,10 +494,53 @@ void lifetimes_tell(const struct lifetimes_report *report)
 		lifetimes_distrust(lifetimes, report->address, report->block, report->block_bytes);
 		return;
 	}
-	uint64_t own = my_stripe ? stats_submissions(my_stripe) : report->own;
-	write_range(lifetimes, report->born ? LIFETIMES_BORN : LIFETIMES_DIED, report->address, report->bytes,
-		    (struct live_report){report->number, own, my_number});
-	atomic_thread_fence(memory_order_release); /* see lifetimes_hear() */
+	write_report(lifetimes, report, false);
+}
+
+/* Returns whether all units of the block are in this state. */
+static bool is_all(const struct lifetimes *lifetimes, uint64_t begin, uint64_t bytes, enum its its)
+{
+	for (uint64_t at = begin; at < begin + bytes; at += LIVE_MAP_UNIT)
+		if (atomic_load(&lifetimes->its[at / LIVE_MAP_UNIT]) != its)
+			return false;
+	return true;
+}
+
+/*
+ * The program begins to say what is alive in a block. Returns false if it may not. Of several threads only one adopts
+ * it; a graph that names it meanwhile has marked a unit, or finds it and has it distrusted.
+ */
+static bool adopt(struct lifetimes *lifetimes, uint64_t block, uint64_t bytes)
+{
+	uint64_t begin = block - lifetimes->base, at = begin;
+
+	atomic_store_explicit(&lifetimes->any, true, memory_order_relaxed);
+	for (; at < begin + bytes; at += LIVE_MAP_UNIT) {
+		uint8_t nobodys = NOT_ITS;
+
+		if (!atomic_compare_exchange_strong(&lifetimes->its[at / LIVE_MAP_UNIT], &nobodys, PROGRAMS))
+			return false;
+	}
+	write_range(lifetimes, LIFETIMES_ADOPTED, block, whole_units(bytes), no_report);
+	return is_all(lifetimes, begin, bytes, PROGRAMS);
+}
+
+void lifetimes_declare(const struct lifetimes_report *report, uint64_t block, uint64_t block_bytes)
+{
+	struct lifetimes *lifetimes = lifetimes_of(block);
+
+	if (!lifetimes || !report->bytes || block % LIVE_MAP_UNIT)
+		return;
+	if (report->block_bytes || atomic_load(&lifetimes_state.any_graph_unread)) {
+		lifetimes_distrust(lifetimes, report->address, block, block_bytes);
+		return;
+	}
+	if (!my_number)
+		begin_to_report();
+	uint64_t begin = block - lifetimes->base;
+	if (is_all(lifetimes, begin, block_bytes, PROGRAMS) ||
+	    (report->born && is_all(lifetimes, begin, block_bytes, NOT_ITS) && adopt(lifetimes, block, block_bytes)))
+		write_report(lifetimes, report, report->born);
 }
 
 /* ---- the reader ---- */

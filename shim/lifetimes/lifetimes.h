@@ -46,6 +46,7 @@ struct lifetimes_report {
 
 enum lifetimes_kind {
 	LIFETIMES_REPORTED, /* a block of which the allocator reports */
+	LIFETIMES_ADOPTED,  /* the same, of one that the program has had already: all of it is alive */
 	LIFETIMES_BORN,
 	LIFETIMES_DIED,
 	LIFETIMES_DISTRUSTED,     /* a block of which reports do not count any more */
@@ -88,6 +89,14 @@ void lifetimes_distrust_all(void);
 void lifetimes_reserved(struct lifetimes *lifetimes, uint64_t address);
 /* An allocator reports. Calls for one device must come one after another: the allocator has a lock. */
 void lifetimes_tell(const struct lifetimes_report *report);
+
+/*
+ * The program itself says that a range of a block is born, or has died (spillway_born): `block`, at a multiple of
+ * LIVE_MAP_UNIT, has all of the range, and was not placed by the program. With the first birth in a block all else in
+ * it is alive, for what is there has its contents. Nothing of it counts in a block of the reporting allocator, in one
+ * that a graph has ever named, in a capture, and after a graph that could not be read. report->reserved is not used.
+ */
+void lifetimes_declare(const struct lifetimes_report *report, uint64_t block, uint64_t block_bytes);
 
 /* Returns whether all of this is the reporting allocator's now, and not distrusted. Locking: none. */
 bool lifetimes_is_reported(const struct lifetimes *lifetimes, uint64_t address, uint64_t bytes);

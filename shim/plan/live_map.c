@@ -443,7 +443,7 @@ bool live_map_birth(struct live_map *map, uint64_t begin, uint64_t end, struct l
 		return true;
 	}
 	/* Otherwise the contents may be meant to survive. */
-	if (is_born_empty(map, begin, end))
+	if (report.empty || is_born_empty(map, begin, end))
 		born.born = report.number;
 	node = node_before(map, begin);
 	if (node && map->nodes[node].begin == begin && map->nodes[node].end == end) {

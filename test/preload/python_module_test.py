@@ -42,6 +42,7 @@ class Without(unittest.TestCase):
         self.assertFalse(spillway.is_active())
         self.assertIsNone(spillway.version())
         self.assertFalse(spillway.discard((1 << 30, MIB)))
+        self.assertFalse(spillway.born((1 << 30, MIB)))
         self.assertFalse(spillway.prefer_host(Torch(1 << 30, MIB)))
         for call in spillway.suspend, spillway.resume, spillway.stats, lambda: spillway.pin((1, 1)):
             with self.assertRaisesRegex(RuntimeError, "spillway run"):
@@ -88,6 +89,10 @@ class Under(unittest.TestCase):
 
     def test_hints_of_each_kind_of_tensor(self):
         block = self.allocate(8 * MIB)
+        self.assertTrue(spillway.born(Torch(block, 4 * MIB)))
+        self.assertFalse(spillway.born((block, 0)))
+        with self.assertRaises(OSError):
+            spillway.born((block + MIB, 8 * MIB))
         self.assertTrue(spillway.discard(Torch(block, 4 * MIB)))
         self.assertTrue(spillway.discard(Array(block, (256, 1024))))
         self.assertTrue(spillway.discard((block, 8 * MIB)))

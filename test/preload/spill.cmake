@@ -157,6 +157,7 @@ target_compile_definitions(pin_test PRIVATE PIN_POLICY="${CMAKE_CURRENT_SOURCE_D
 # ---- what the program itself asks for ----
 spill_mode_test(typed_alloc_test typed_alloc_help.c)
 spill_mode_test(discard_test typed_alloc_help.c)
+spill_moving_test(born_test typed_alloc_help.c figures_help.c folder.c)
 
 # ---- what an allocator reports about its tensors ---- libraries with PyTorch's names, opened as Python opens them
 add_library(fake_c10 SHARED fake_c10.c)

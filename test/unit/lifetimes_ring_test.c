@@ -196,6 +196,69 @@ static void a_block_used_in_a_capture_is_distrusted(void **state)
 	assert_false(is_reported(0));
 }
 
+/* ---- what the program itself says ---- */
+
+static void declare(uint64_t at, uint64_t bytes, bool born, uint64_t block, uint64_t block_bytes)
+{
+	lifetimes_declare(&(struct lifetimes_report){.address = BASE + at, .bytes = bytes, .born = born, .number = 3},
+			  BASE + block, block_bytes);
+}
+
+static void of_a_block_the_program_may_say_what_is_in_it(void **state)
+{
+	struct live_map *map = lifetimes_map(lifetimes);
+
+	(void)state;
+	/* Not a death first. */
+	declare(5 * MIB, MIB, false, 4 * MIB, 20 * MIB);
+	assert_false(is_reported(4 * MIB));
+	declare(5 * MIB, MIB, true, 4 * MIB, 20 * MIB);
+	assert_true(is_reported(4 * MIB) && is_reported(23 * MIB));
+	assert_int_equal(live_map_sums(map).alive, 20 * MIB);
+	declare(5 * MIB, MIB, false, 4 * MIB, 20 * MIB);
+	read_all();
+	assert_int_equal(live_map_sums(map).dead, MIB);
+	/* What it frees is not what the allocator has given back. */
+	lifetimes_allocated(lifetimes, BASE + 64 * MIB, 20 * MIB, false);
+	tell(64 * MIB, MIB, true, 20 * MIB);
+	lifetimes_freed(lifetimes, BASE + 4 * MIB, 20 * MIB);
+	assert_true(!is_reported(4 * MIB) && is_reported(64 * MIB));
+	tell(65 * MIB, MIB, true, MIB); /* the allocator has given something away */
+	assert_false(is_reported(64 * MIB));
+}
+
+static void of_the_allocators_blocks_it_may_not(void **state)
+{
+	(void)state;
+	lifetimes_allocated(lifetimes, BASE, 20 * MIB, false);
+	tell(0, MIB, true, 20 * MIB);
+	tell(4 * MIB, MIB, true, 20 * MIB);
+	declare(0, MIB, false, 0, 20 * MIB);
+	declare(4 * MIB, 2 * MIB, true, 0, 20 * MIB);
+	read_all();
+	assert_int_equal(live_map_sums(lifetimes_map(lifetimes)).alive, 2 * MIB);
+}
+
+static void nor_of_those_that_a_graph_has_named(void **state)
+{
+	(void)state;
+	lifetimes_distrust(lifetimes, BASE + 3 * MIB, BASE + 2 * MIB, 20 * MIB);
+	declare(2 * MIB, MIB, true, 2 * MIB, 20 * MIB);
+	assert_false(is_reported(2 * MIB));
+	/* Until it is freed. */
+	lifetimes_freed(lifetimes, BASE + 2 * MIB, 20 * MIB);
+	declare(2 * MIB, MIB, true, 2 * MIB, 20 * MIB);
+	assert_true(is_reported(2 * MIB));
+	lifetimes_distrust(lifetimes, BASE + 9 * MIB, BASE + 2 * MIB, 20 * MIB);
+	assert_false(is_reported(2 * MIB));
+	declare(2 * MIB, MIB, true, 2 * MIB, 20 * MIB);
+	assert_false(is_reported(2 * MIB));
+	/* One that cannot be read may name any. */
+	lifetimes_distrust_all();
+	declare(100 * MIB, MIB, true, 100 * MIB, 20 * MIB);
+	assert_false(is_reported(100 * MIB));
+}
+
 /* ---- the order of events ---- */
 
 static void events_are_read_at_their_place_among_submissions(void **state)
@@ -391,6 +454,9 @@ int main(void)
 	    TEST(before_there_is_a_mover_the_ring_is_read_by_its_writers),
 	    TEST(if_an_event_is_lost_everything_is_alive_from_then_on),
 	    TEST(threads_may_report_while_the_mover_reads),
+	    TEST(of_a_block_the_program_may_say_what_is_in_it),
+	    TEST(of_the_allocators_blocks_it_may_not),
+	    TEST(nor_of_those_that_a_graph_has_named), /* the last: a graph that cannot be read stays unread */
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -132,6 +132,21 @@ static void a_range_that_is_reported_in_part_is_distrusted(void **state)
 	live_map_free(map);
 }
 
+/* Whatever was there: until something is submitted nobody can have written to it. */
+static void what_is_said_to_be_born_empty_is(void **state)
+{
+	struct live_map *map = one_block();
+	const struct live_now idle = {.done = 5, .idle = 5}, later = {.done = 6, .idle = 6}, runs = {.done = 5};
+
+	(void)state;
+	birth(map, 2 * MIB, 12 * MIB);
+	live_map_birth(map, 4 * MIB, 6 * MIB, (struct live_report){.number = 5, .own = 5, .thread = 1, .empty = true});
+	assert_true(live_map_is_dead(map, 4 * MIB, 6 * MIB, idle));
+	assert_false(live_map_is_dead(map, 4 * MIB, 6 * MIB, runs) || live_map_is_dead(map, 4 * MIB, 6 * MIB, later));
+	assert_false(live_map_is_dead(map, 2 * MIB, 4 * MIB, idle) || live_map_is_dead(map, 6 * MIB, 12 * MIB, idle));
+	live_map_free(map);
+}
+
 static void a_birth_of_the_same_range_undoes_a_death(void **state)
 {
 	struct live_map *map = one_block();
@@ -557,6 +572,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(what_nobody_reports_is_alive),
 	    cmocka_unit_test(a_death_counts_behind_what_was_submitted_before_and_before_what_its_thread_does_next),
+	    cmocka_unit_test(what_is_said_to_be_born_empty_is),
 	    cmocka_unit_test(everything_reported_is_alive_after_a_restart),
 	    cmocka_unit_test(a_range_that_is_reported_in_part_is_distrusted),
 	    cmocka_unit_test(a_birth_of_the_same_range_undoes_a_death),

@@ -1,8 +1,8 @@
 """What a Python program may ask of the Spillway library that it runs under (`spillway run -- python train.py`).
 
-Nothing here loads the library: it is in the process, or it is not (is_active()). Hints (discard, prefer_host) do nothing
-without it and return False, so that a program can give them always; the other functions raise RuntimeError then. What the
-library refuses raises OSError with its errno value; spillway-api(7) says which and why.
+Nothing here loads the library: it is in the process, or it is not (is_active()). Hints (born, discard, prefer_host) do
+nothing without it and return False, so that a program can give them always; the other functions raise RuntimeError then.
+What the library refuses raises OSError with its errno value; spillway-api(7) says which and why.
 
 A tensor is anything with data_ptr() and nbytes (PyTorch) or __cuda_array_interface__ (CuPy, Numba), contiguous; or a pair
 (address, bytes).
@@ -10,7 +10,7 @@ A tensor is anything with data_ptr() and nbytes (PyTorch) or __cuda_array_interf
 import ctypes
 import os
 
-__all__ = ["is_active", "version", "suspend", "resume", "discard", "prefer_host", "pin", "unpin", "stats"]
+__all__ = ["is_active", "version", "suspend", "resume", "born", "discard", "prefer_host", "pin", "unpin", "stats"]
 
 _process = ctypes.CDLL(None)  # calls release the interpreter's lock
 
@@ -28,6 +28,7 @@ def _find(name, *types):
 _suspend = _find("spillway_suspend")
 _resume = _find("spillway_resume")
 _discard = _find("spillway_discard", ctypes.c_void_p, ctypes.c_uint64)
+_born = _find("spillway_born", ctypes.c_void_p, ctypes.c_uint64)
 _prefer_host = _find("spillway_prefer_host", ctypes.c_void_p)
 _pin = _find("spillway_pin", ctypes.c_void_p)
 _unpin = _find("spillway_unpin", ctypes.c_void_p)
@@ -83,6 +84,17 @@ def suspend():
 def resume():
     """Lets submissions go on after suspend()."""
     _call(_resume)
+
+
+def born(tensor):
+    """A part of a block that the program cuts itself begins to be used and holds nothing yet. It is dead, and moves
+    without a copy, from discard() of the same part until it is born again; it must not be used meanwhile. PyTorch's own
+    tensors need neither. Returns whether the hint was given."""
+    address, size = _range(tensor)
+    if not _born or not size:
+        return False
+    _call(_born, address, size)
+    return True
 
 
 def discard(tensor):

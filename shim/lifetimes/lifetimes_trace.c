@@ -1,0 +1,35 @@
+/*
+ * Traces events. The thread that reports does so, and not the reader of the ring: before something spills, nobody reads
+ * it, and a trace of that time must have its births, too.
+ */
+#include "shim/lifetimes/lifetimes_state.h"
+#include "shim/trace/trace.h"
+
+void lifetimes_trace(int on, enum lifetimes_kind kind, uint64_t address, uint64_t bytes)
+{
+	uint64_t device = (uint64_t)on;
+
+	switch (kind) {
+	case LIFETIMES_REPORTED:
+		trace_event(kept, device, address, bytes);
+		break;
+	case LIFETIMES_ADOPTED:
+		trace_event(kept, device, address, bytes);
+		trace_event(born, device, address, bytes);
+		break;
+	case LIFETIMES_BORN:
+		trace_event(born, device, address, bytes);
+		break;
+	case LIFETIMES_DIED:
+		trace_event(died, device, address, bytes);
+		break;
+	case LIFETIMES_DISTRUSTED:
+		trace_event(doubted, device, address, bytes);
+		break;
+	case LIFETIMES_DISTRUSTED_ALL:
+		trace_event(doubted, device, 0, 0);
+		break;
+	case LIFETIMES_FREED: /* the trace has the end of the allocation */
+		break;
+	}
+}
