@@ -190,6 +190,33 @@ static void a_death_counts_once_its_thread_has_submitted_something(void **state)
 	assert_true(result.bytes_out > 0 && result.dead_out == 0 && result.dead_in == 0);
 }
 
+/* As where a program begins to report about a block that it has used (spillway_born). */
+static void a_birth_within_another_leaves_the_rest_alive(void **state)
+{
+	(void)state;
+	model.thread = 1;
+	uint32_t a = block(4 * TENSOR), b = block(4 * TENSOR);
+	report(REPLAY_KEPT, a, 0, 4 * TENSOR);
+	report(REPLAY_BORN, a, 0, 4 * TENSOR);
+	for (unsigned i = 0; i < 40; i++) {
+		report(REPLAY_BORN, a, TENSOR, TENSOR);
+		name(1, a, 0);
+		name(2, a, TENSOR);
+		name(3, a, 2 * TENSOR);
+		report(REPLAY_DIED, a, TENSOR, TENSOR);
+		launch(4, 1, &b);
+	}
+	struct run_result result = run(POLICY_SPILL_EXACT, 6 * TENSOR, UINT64_C(1) << 30, 3000);
+	assert_int_equal(result.end, RUN_DONE);
+	assert_true(result.bytes_in > 0 && result.dead_in + result.dead_out <= 2 * TENSOR);
+	/* What is before it, it, and what is behind it are a tensor each. */
+	for (size_t i = 0; i < job->n_tensors; i++)
+		assert_true(job->tensor_bytes[i] <= 2 * TENSOR || i == 0);
+	struct replay_point point = least(6 * TENSOR);
+	/* One of the seven does not fit; the pieces of the other block are of 12 MiB. */
+	assert_true(point.bytes_in > TENSOR / 2 && point.bytes_in < 3 * TENSOR);
+}
+
 static void what_is_freed_with_tensors_in_it_is_forgotten(void **state)
 {
 	(void)state;
@@ -226,6 +253,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(what_is_dead_moves_without_a_copy, setup, teardown),
 	    cmocka_unit_test_setup_teardown(the_least_is_that_of_tensors, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_death_counts_once_its_thread_has_submitted_something, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_birth_within_another_leaves_the_rest_alive, setup, teardown),
 	    cmocka_unit_test_setup_teardown(what_is_freed_with_tensors_in_it_is_forgotten, setup, teardown),
 	};
 

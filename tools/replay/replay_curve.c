@@ -44,7 +44,7 @@ static void curve_walk(struct belady *b, const struct job *job, const struct rep
 		b->outside -= event->kind == JOB_RELEASE ? event->bytes : 0;
 		for (uint32_t i = 0; event->kind == JOB_GONE && i < event->n; i++)
 			belady_forget(b, each * job->named[event->from + i].piece);
-		if (event->kind == JOB_DIED && event->tensor != REPLAY_NONE)
+		if ((event->kind == JOB_DIED || event->kind == JOB_ENDED) && event->tensor != REPLAY_NONE)
 			belady_forget(b, 2 * event->tensor + 1);
 		if (event->kind != JOB_LAUNCH)
 			continue;

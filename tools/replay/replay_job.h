@@ -25,6 +25,7 @@ enum job_kind {
 	JOB_KEPT,
 	JOB_BORN,
 	JOB_DIED,
+	JOB_ENDED,   /* a tensor is not one any more; what is alive does not change by that */
 	JOB_REVIVED, /* the next launch names what is dead there */
 	JOB_DOUBTED,
 	JOB_ALL_DOUBTED,
@@ -42,7 +43,7 @@ struct job_event {
 	bool movable;   /* new */
 	int16_t rule;   /* -1: no rule */
 	uint16_t thread;    /* that submits or reports, from 1; 0: not known */
-	uint32_t tensor;    /* died: its number; REPLAY_NONE: none */
+	uint32_t tensor;    /* died, ended: its number; REPLAY_NONE: none */
 	uint32_t n_tensors; /* launch: number of what it names, as tensors ... */
 	uint64_t tensors;   /* ... and the index of the first in job.tensors */
 };

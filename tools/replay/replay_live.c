@@ -130,7 +130,7 @@ static bool may_be_more(const struct run *run, uint32_t piece, uint64_t begin, u
 	for (size_t at = run->heard; at < run->tried; at++) {
 		const struct job_event *event = &run->job->events[at];
 
-		if (event->kind >= JOB_KEPT && event->kind != JOB_DIED &&
+		if (event->kind >= JOB_KEPT && event->kind != JOB_DIED && event->kind != JOB_ENDED &&
 		    (event->kind == JOB_ALL_DOUBTED || (event->from < end && event->from + event->bytes > begin)))
 			return true;
 		for (uint32_t i = 0; event->kind == JOB_LAUNCH && i < event->n; i++)

@@ -81,12 +81,12 @@ static bool tensor_name(struct building *b, struct live_range range, struct job_
 
 /* ---- what is reported ---- */
 
-/* All tensors in these bytes end: they are not an allocator's any more. */
+/* All tensors in these bytes end: others take their place, or they are not an allocator's any more. */
 static bool end_all(struct building *b, uint64_t begin, uint64_t end, struct job_event event)
 {
 	struct live_range range;
 
-	event.kind = JOB_DIED;
+	event.kind = JOB_ENDED;
 	for (uint64_t at = begin; at < end; at = range.end) {
 		if (!live_map_find(b->map, at, &range)) {
 			range.end = (at / JOB_UNIT + 1) * JOB_UNIT;
@@ -132,7 +132,7 @@ bool parts_event(struct building *b, const struct replay_event *reported, uint32
 	const struct life *life = &b->lives[part->block];
 	if (life->use != POLICY_USE_HEAP || life->slab != REPLAY_NONE || life->unit == REPLAY_NONE)
 		return true;
-	uint64_t begin = life->unit * JOB_UNIT + part->offset, end = begin + part->bytes, old;
+	uint64_t begin = life->unit * JOB_UNIT + part->offset, end = begin + part->bytes;
 
 	switch (event.kind) {
 	case JOB_KEPT:
@@ -147,8 +147,7 @@ bool parts_event(struct building *b, const struct replay_event *reported, uint32
 			live_map_distrust(b->map, begin, end);
 		break;
 	case JOB_BORN:
-		/* A death may be missing in the trace. */
-		if (number_map_get(&b->tensor_from, begin, &old) && old && !end_all(b, begin, begin + 1, event))
+		if (!end_all(b, begin, end, event))
 			return false;
 		if (!live_map_birth(b->map, begin, end, no_report))
 			return false;
