@@ -160,7 +160,8 @@ static void say_cache(const struct totals *totals, struct summary *summary)
 	if (!totals->cache)
 		return;
 	add(summary, 5,
-	    "  PyTorch's cache: %s, of which at most %s were alive at once; what is dead moves without a copy",
+	    "  kept by the program's allocator: %s, of which at most %s were alive at once; what is dead moves without "
+	    "a copy",
 	    log_bytes(cache, sizeof(cache), totals->cache), log_bytes(most, sizeof(most), totals->most_alive));
 }
 
