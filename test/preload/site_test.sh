@@ -39,6 +39,11 @@ job() {
 	cat err.txt
 }
 
+# A name that is too long for its column stands on a line of its own, its figures on the next.
+report() {
+	"$tool" report "$1" | awk '/^                    / { printf "%s", $0; next } { printf "%s%s", sep, $0; sep = "\n" } END { print "" }' >report.txt
+}
+
 line() {
 	grep -n "mark: $1" job.py | cut -d: -f1
 }
@@ -58,7 +63,7 @@ END
 try() {
 	rm -f job.trace top.json
 	TOP=$tool SPILLWAY_TRACE=$here/job.trace job
-	"$tool" report job.trace >report.txt
+	report job.trace
 	has 'a line of a function' "^ *job\.py:$(line forward) in forward  *1  *1\.0 MiB" report.txt
 	has 'what is installed is passed' "^ *job\.py:$call in step  *1  *2\.0 MiB" report.txt
 	has 'what is made at run time is passed' "^ *job\.py:$(line made) in <module>  *1  *3\.0 MiB" report.txt
@@ -71,7 +76,7 @@ try() {
 	has_not 'nothing is said about this Python' "is not known" err.txt
 
 	SPILLWAY_POLICY=$here/lines.yaml SPILLWAY_TRACE=$here/lines.trace job
-	"$tool" report lines.trace >report.txt
+	report lines.trace
 	has 'rules look at lines' '^ *rule 1  *1  *1\.0 MiB' report.txt
 	has 'rules look at threads of autograd' '^ *rule 2  *1  *4\.0 MiB' report.txt
 	rm -f lines.trace
@@ -88,7 +93,7 @@ for python in unknown wild garbage; do
 		failed=$((failed + 1))
 		echo "FAILED: $python: the program ended by it"
 	fi
-	"$tool" report hostile.trace >report.txt
+	report hostile.trace
 	[ $python = garbage ] || has 'native code' "^ *site_hostile:site_wanted\+0x[0-9a-f]*  *300 " report.txt
 	[ $python != unknown ] || has 'it is said' 'this Python 3\.15 is not known' err.txt
 done

@@ -80,6 +80,18 @@ expect 'n/a beside one that does' 0 '*on other GPUs at most *n/a *128.0 MiB*in f
 expect 'a view for Perfetto' 0 '*' '' report --perfetto spilling.trace
 same perfetto.json
 
+
+# 80 columns where standard output is no terminal.
+cut_columns() { LC_ALL=C tr -d '\200-\277'; }
+for case in spilling static peers fitting empty older hostile; do
+	report $case.trace 2>/dev/null | cut_columns >narrow.txt
+	in_no_line "no line of $case has more than 80 columns" '.\{81\}' narrow.txt
+	[ -s narrow.txt ] || complain 'nothing was printed'
+done
+report spilling.trace static.trace peers.trace older.trace hostile.trace | cut_columns >narrow.txt
+in_no_line 'nor has one of five runs beside each other' '.\{81\}' narrow.txt
+expect 'which are all there' 0 '5' '' awk '/^submissions/ { n += NF - 1 } END { print n }' narrow.txt
+
 # JSON, as far as a shell can look at it, and a parser where there is one.
 expect 'JSON' 0 '{*"schema": 1,*}' '' report --json spilling.trace
 grep -o '"[a-z_]*": ' out.txt | tr -d '": ' | sort -u >keys.txt

@@ -8,6 +8,7 @@
 #include "tools/common/number_map.h"
 #include "tools/common/options.h"
 #include "tools/common/tool.h"
+#include "tools/common/wrap.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -460,6 +461,59 @@ static void the_map_without_memory_keeps_what_it_has(void **state)
 	number_map_free(&map);
 }
 
+/* ---- lines of the screen ---- */
+
+static void words_are_wrapped_at_80_columns(void **state)
+{
+	char text[2000] = "", expected[4000];
+
+	(void)state;
+	assert_int_equal(wrap_width(), 80); /* the caught output is no terminal */
+	/* 8 words of 9 columns and the spaces between them are 79 columns; a ninth has no room. */
+	for (int i = 0; i < 9; i++)
+		strcat(text, i ? " ninechars" : "ninechars");
+	catch_begin();
+	wrap_print(text, 0, 4);
+	catch_end();
+	memset(expected, 0, sizeof(expected));
+	memcpy(expected, text, 79);
+	strcat(expected, "\n    ninechars\n");
+	assert_string_equal(out, expected);
+	/* What stands before it on the line counts. */
+	catch_begin();
+	wrap_print("ninechars more", 70, 2);
+	catch_end();
+	assert_string_equal(out, "ninechars\n  more\n");
+	catch_begin();
+	wrap_print("ninechars more", 72, 2);
+	catch_end();
+	assert_string_equal(out, "\n  ninechars more\n");
+}
+
+static void a_word_longer_than_a_line_is_cut(void **state)
+{
+	char text[200], expected[200];
+
+	(void)state;
+	memset(text, 'x', 170);
+	text[170] = 0;
+	snprintf(expected, sizeof(expected), "%.80s\n  %.78s\n  %.12s\n", text, text, text);
+	catch_begin();
+	wrap_print(text, 0, 2);
+	catch_end();
+	assert_string_equal(out, expected);
+	/* Characters count, not bytes, and none is cut. */
+	for (int i = 0; i < 81; i++)
+		memcpy(text + 2 * i, "\xc3\xa9", 2);
+	text[162] = 0;
+	snprintf(expected, sizeof(expected), "%.160s\n\xc3\xa9\n", text);
+	catch_begin();
+	wrap_print(text, 0, 0);
+	catch_end();
+	assert_string_equal(out, expected);
+	assert_int_equal(wrap_columns(text, 7), 4);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fail_no_more, fail_no_more)
@@ -471,6 +525,8 @@ int main(void)
 	    TEST(the_writer_keeps_account_of_commas),
 	    TEST(lines_are_broken_where_the_caller_says),
 	    TEST(texts_are_escaped),
+	    TEST(words_are_wrapped_at_80_columns),
+	    TEST(a_word_longer_than_a_line_is_cut),
 	    TEST(an_array_grows_and_keeps_what_is_in_it),
 	    TEST(an_array_without_memory_stays_as_it_was),
 	    TEST(the_map_finds_what_was_put_in),

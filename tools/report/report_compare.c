@@ -4,6 +4,7 @@
  */
 #include "tools/report/report.h"
 #include "tools/common/units.h"
+#include "tools/common/wrap.h"
 
 #include "policy/text.h"
 
@@ -197,27 +198,38 @@ static void print_change(const struct figure *figure, const struct digest *a, co
 		printf("    x %.1f", after / before);
 }
 
+/* Prints the figures of the runs from..to - 1 beside each other. */
+static void print_runs(const struct digest *digests, size_t from, size_t to, bool with_change)
+{
+	printf("\n%-26s", "");
+	for (size_t i = from; i < to; i++)
+		printf(" %14zu", i + 1);
+	printf("%s\n", with_change ? "     change" : "");
+	for (size_t k = 0; k < sizeof(figures) / sizeof(*figures); k++) {
+		printf("%-26s", figures[k].name);
+		for (size_t i = from; i < to; i++)
+			print_value(&figures[k], &digests[i]);
+		if (with_change)
+			print_change(&figures[k], &digests[0], &digests[1]);
+		printf("\n");
+	}
+}
+
 void report_compare_text(const struct digest *digests, size_t n)
 {
-	char path[120], verdict[UNITS_TEXT];
+	/* A line has a name of 26 columns and 15 for each run. */
+	const size_t beside = (size_t)(wrap_width() - 26) / 15;
+	char path[120], line[160];
 
 	for (size_t i = 0; i < n; i++) {
 		const struct trace *trace = digests[i].trace;
 
-		snprintf(verdict, sizeof(verdict), "%zu", i + 1);
-		printf("%s: %s%s\n   %s\n", verdict, policy_printable(trace->path, path, sizeof(path)),
-		       trace->damaged || trace->cut || trace->n_lost ? " (NOT COMPLETE)" : "", digests[i].verdict);
+		snprintf(line, sizeof(line), "%zu: %s%s", i + 1, policy_printable(trace->path, path, sizeof(path)),
+			 trace->damaged || trace->cut || trace->n_lost ? " (NOT COMPLETE)" : "");
+		wrap_print(line, 0, 3);
+		printf("   ");
+		wrap_print(digests[i].verdict, 3, 3);
 	}
-	printf("\n%-26s", "");
-	for (size_t i = 0; i < n; i++)
-		printf(" %14zu", i + 1);
-	printf("%s\n", n == 2 ? "     change" : "");
-	for (size_t k = 0; k < sizeof(figures) / sizeof(*figures); k++) {
-		printf("%-26s", figures[k].name);
-		for (size_t i = 0; i < n; i++)
-			print_value(&figures[k], &digests[i]);
-		if (n == 2)
-			print_change(&figures[k], &digests[0], &digests[1]);
-		printf("\n");
-	}
+	for (size_t from = 0; from < n; from += beside)
+		print_runs(digests, from, n - from < beside ? n : from + beside, n == 2);
 }

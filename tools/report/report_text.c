@@ -7,10 +7,67 @@
 
 #include "policy/text.h"
 
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAME_ROOM = 41, VALUE_ROOM = 201 };
+enum { NAME_ROOM = 201, VALUE_ROOM = 201, LINE_ROOM = 1024, CELLS_MOST = 8 };
+
+/* Prints a line that is indented by two columns; if it must be wrapped, further lines are by four. */
+__attribute__((format(printf, 1, 2))) static void text_line(const char *format, ...)
+{
+	char room[LINE_ROOM];
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(room, sizeof(room), format, arguments);
+	va_end(arguments);
+	printf("  ");
+	wrap_print(room, 2, 4);
+}
+
+/* ---- tables ---- */
+
+/* A name and figures. The first row is the heading. */
+struct text_row {
+	char name[NAME_ROOM], cells[CELLS_MOST][UNITS_TEXT];
+	char note[UNITS_TEXT + 16]; /* "" or a remark, on a line of its own */
+};
+
+/*
+ * Prints rows of n_cells figures. Columns are as wide as their widest figure, and the names get the rest of the line; a
+ * name that is longer gets a line of its own.
+ */
+static void print_rows(const struct text_row *rows, size_t n_rows, unsigned n_cells)
+{
+	int widths[CELLS_MOST] = {0}, left = wrap_width();
+
+	for (unsigned k = 0; k < n_cells; k++) {
+		for (size_t i = 0; i < n_rows; i++) {
+			int columns = wrap_columns(rows[i].cells[k], UNITS_TEXT);
+
+			widths[k] = columns > widths[k] ? columns : widths[k];
+		}
+		left -= widths[k] + 1;
+	}
+	for (size_t i = 0; i < n_rows; i++) {
+		int indent = i ? 2 : 0, columns = indent + wrap_columns(rows[i].name, NAME_ROOM);
+
+		printf("%*s", indent, "");
+		if (columns > left) {
+			wrap_print(rows[i].name, indent, 4);
+			columns = 0;
+		} else {
+			printf("%s", rows[i].name);
+		}
+		printf("%*s", left - columns, "");
+		for (unsigned k = 0; k < n_cells; k++)
+			printf(" %*s", widths[k], rows[i].cells[k]);
+		printf("\n");
+		if (*rows[i].note)
+			printf("    %s\n", rows[i].note);
+	}
+}
 
 uint64_t report_wall(const struct trace *trace, uint64_t time)
 {
@@ -36,28 +93,31 @@ static const char *text_head(const struct trace *trace, const char *key, char ro
 static void print_heading(const struct digest *digest)
 {
 	const struct trace *trace = digest->trace;
-	char path[VALUE_ROOM], room[VALUE_ROOM], time[UNITS_TEXT], n[UNITS_TEXT];
+	char path[VALUE_ROOM], room[VALUE_ROOM], line[LINE_ROOM / 2], time[UNITS_TEXT], n[UNITS_TEXT];
+	int n_line;
 
-	printf("%s: %s\n", policy_printable(trace->path, path, sizeof(path)), text_head(trace, "command", room));
-	printf("  process %s", text_head(trace, "pid", room));
-	printf(" on %s, ", text_head(trace, "host", room));
-	printf("began %s, ", units_date(trace->start, time));
-	printf("%s recorded, ", units_time(digest->run_ns, time));
-	printf("%s\n", trace->ended ? "ended by itself" : "did not end by itself, or still runs");
-	printf("  policy %s", text_head(trace, "policy", room));
-	printf(" (%s), ", text_head(trace, "policy_hash", room));
-	printf("spill.mode %s, ", text_head(trace, "mode", room));
-	printf("spillway %s\n", text_head(trace, "spillway", room));
+	snprintf(line, sizeof(line), "%s: %s", policy_printable(trace->path, path, sizeof(path)),
+		 text_head(trace, "command", room));
+	wrap_print(line, 0, 4);
+	n_line = snprintf(line, sizeof(line), "process %s", text_head(trace, "pid", room));
+	n_line += snprintf(line + n_line, sizeof(line) - (size_t)n_line, " on %s, ", text_head(trace, "host", room));
+	text_line("%sbegan %s, %s recorded, %s", line, units_date(trace->start, n), units_time(digest->run_ns, time),
+		  trace->ended ? "ended by itself" : "did not end by itself, or still runs");
+	n_line = snprintf(line, sizeof(line), "policy %s", text_head(trace, "policy", room));
+	n_line +=
+	    snprintf(line + n_line, sizeof(line) - (size_t)n_line, " (%s), ", text_head(trace, "policy_hash", room));
+	snprintf(line + n_line, sizeof(line) - (size_t)n_line, "spill.mode %s", text_head(trace, "mode", room));
+	text_line("%s, spillway %s", line, text_head(trace, "spillway", room));
 	if (digest->trace->n_lost)
-		printf("  NOT COMPLETE: %s events had no room and are missing\n", units_count(trace->n_lost, n));
+		text_line("NOT COMPLETE: %s events had no room and are missing", units_count(trace->n_lost, n));
 	if (trace->cut)
-		printf("  NOT COMPLETE: the end of the file is cut off, as a killed process leaves it\n");
+		text_line("NOT COMPLETE: the end of the file is cut off, as a killed process leaves it");
 	if (trace->damaged)
-		printf("  NOT COMPLETE: the file is damaged, what comes behind is not shown: %s\n",
-		       policy_printable(trace->problem, room, sizeof(room)));
+		text_line("NOT COMPLETE: the file is damaged, what comes behind is not shown: %s",
+			  policy_printable(trace->problem, room, sizeof(room)));
 	if (digest->n_strangers)
-		printf("  NOT COMPLETE: %s events are of devices beyond number %d\n",
-		       units_count(digest->n_strangers, n), DIGEST_DEVICES - 1);
+		text_line("NOT COMPLETE: %s events are of devices beyond number %d",
+			  units_count(digest->n_strangers, n), DIGEST_DEVICES - 1);
 }
 
 static void print_answer(const struct digest *digest)
@@ -85,51 +145,51 @@ static void print_answer(const struct digest *digest)
 static void print_device(const struct digest *digest, unsigned number)
 {
 	const struct digest_device *device = &digest->devices[number];
-	char a[UNITS_TEXT], b[UNITS_TEXT], c[UNITS_TEXT], d[UNITS_TEXT], e[UNITS_TEXT];
+	char a[UNITS_TEXT], b[UNITS_TEXT], c[UNITS_TEXT], d[UNITS_TEXT], e[UNITS_TEXT], peers[UNITS_TEXT + 24] = "";
 
 	printf("\nDevice %u, bytes at their most%s:\n", number,
 	       device->sampled ? "" : " (from the allocations; the trace has no samples)");
-	printf("  on the device %s, on the host %s, ", units_bytes(device->device, a),
-	       units_bytes(device->host_alone, b));
 	if (device->peers)
-		printf("on other GPUs %s, ", units_bytes(device->peers, a));
-	printf("managed %s, system %s, driver %s\n", units_bytes(device->managed, c), units_bytes(device->system, d),
-	       units_bytes(device->driver, e));
-	printf("  together %s, budget %s, the GPU has %s; something %s for %s of the run\n",
-	       units_bytes(device->need, a), device->budget ? units_bytes(device->budget, b) : "n/a",
-	       device->total ? units_bytes(device->total, c) : "n/a", digest_device_away(device),
-	       units_share((double)device->over_ns, (double)digest->run_ns, d));
+		snprintf(peers, sizeof(peers), "on other GPUs %s, ", units_bytes(device->peers, a));
+	text_line("on the device %s, on the host %s, %smanaged %s, system %s, driver %s",
+		  units_bytes(device->device, a), units_bytes(device->host_alone, b), peers,
+		  units_bytes(device->managed, c), units_bytes(device->system, d), units_bytes(device->driver, e));
+	text_line("together %s, budget %s, the GPU has %s; something %s for %s of the run",
+		  units_bytes(device->need, a), device->budget ? units_bytes(device->budget, b) : "n/a",
+		  device->total ? units_bytes(device->total, c) : "n/a", digest_device_away(device),
+		  units_share((double)device->over_ns, (double)digest->run_ns, d));
 	if (device->lent)
-		printf("  it lent %s to other GPUs\n", units_bytes(device->lent, a));
+		text_line("it lent %s to other GPUs", units_bytes(device->lent, a));
 	if (device->moves_in || device->moves_out)
-		printf("  moved in %s (%s pieces), out %s (%s pieces)\n", units_bytes(device->bytes_in, a),
-		       units_count(device->moves_in, b), units_bytes(device->bytes_out, c),
-		       units_count(device->moves_out, d));
+		text_line("moved in %s (%s pieces), out %s (%s pieces)", units_bytes(device->bytes_in, a),
+			  units_count(device->moves_in, b), units_bytes(device->bytes_out, c),
+			  units_count(device->moves_out, d));
 	if (device->peer_in || device->peer_out)
-		printf("  of that from other GPUs %s, to them %s\n", units_bytes(device->peer_in, a),
-		       units_bytes(device->peer_out, b));
+		text_line("of that from other GPUs %s, to them %s", units_bytes(device->peer_in, a),
+			  units_bytes(device->peer_out, b));
 	if (device->uncopied_in || device->uncopied_out)
-		printf("  of that nothing was alive in %s in, %s out: those were not copied\n",
-		       units_bytes(device->uncopied_in, a), units_bytes(device->uncopied_out, b));
+		text_line("of that nothing was alive in %s in, %s out: those were not copied",
+			  units_bytes(device->uncopied_in, a), units_bytes(device->uncopied_out, b));
 	if (device->tells_alive)
-		printf("  an allocator kept %s, of which %s were alive at most, and %s dead at most\n",
-		       units_bytes(device->cache, a), units_bytes(device->cache_alive, b),
-		       units_bytes(device->cache_dead, c));
+		text_line("an allocator kept %s, of which %s were alive at most, and %s dead at most",
+			  units_bytes(device->cache, a), units_bytes(device->cache_alive, b),
+			  units_bytes(device->cache_dead, c));
 	if (device->faults_known)
-		printf("  page faults: %s by the GPU, %s by the CPU; by them %s in, %s out\n",
-		       units_count(device->faults_gpu, a), units_count(device->faults_cpu, b),
-		       units_bytes(device->fault_in, c), units_bytes(device->fault_out, d));
+		text_line("page faults: %s by the GPU, %s by the CPU; by them %s in, %s out",
+			  units_count(device->faults_gpu, a), units_count(device->faults_cpu, b),
+			  units_bytes(device->fault_in, c), units_bytes(device->fault_out, d));
 	else
-		printf("  page faults: n/a (the trace has no figures of them)\n");
+		text_line("page faults: n/a (the trace has no figures of them)");
 	if (device->n_steps)
-		printf("  %s steps of %s (%s to %s)\n", units_count(device->n_steps, a),
-		       units_time(device->step_median, b), units_time(device->step_least, c),
-		       units_time(device->step_most, d));
+		text_line("%s steps of %s (%s to %s)", units_count(device->n_steps, a),
+			  units_time(device->step_median, b), units_time(device->step_least, c),
+			  units_time(device->step_most, d));
 }
 
 static void print_moves(const struct digest *digest)
 {
 	char a[UNITS_TEXT], b[UNITS_TEXT], c[UNITS_TEXT], d[UNITS_TEXT];
+	char line[LINE_ROOM];
 	uint64_t in = 0, out = 0;
 
 	if (!digest->n_moves)
@@ -138,71 +198,90 @@ static void print_moves(const struct digest *digest)
 		in += digest->move_why[0][why];
 		out += digest->move_why[1][why];
 	}
-	printf("\nMoves: link busy %s, %s of the run, at %s in and out together\n", units_time(digest->link_ns, a),
-	       units_share((double)digest->link_ns, (double)digest->run_ns, b),
-	       units_rate(in + out, digest->link_ns, c));
+	snprintf(line, sizeof(line), "Moves: link busy %s, %s of the run, at %s in and out together",
+		 units_time(digest->link_ns, a), units_share((double)digest->link_ns, (double)digest->run_ns, b),
+		 units_rate(in + out, digest->link_ns, c));
+	printf("\n");
+	wrap_print(line, 0, 4);
 	for (int why = 0; why < TRACE_WHYS; why++)
 		if (digest->move_why[0][why] || digest->move_why[1][why])
 			printf("  %-8s %10s in %10s out\n", digest_why_name((unsigned)why),
 			       units_bytes(digest->move_why[0][why], a), units_bytes(digest->move_why[1][why], b));
 	if (digest->moves_stayed || digest->moves_open)
-		printf("  %s stayed where they were, of %s the trace has no end\n",
-		       units_count(digest->moves_stayed, c), units_count(digest->moves_open, d));
+		text_line("%s stayed where they were, of %s the trace has no end", units_count(digest->moves_stayed, c),
+			  units_count(digest->moves_open, d));
 }
 
-static void print_way(uint64_t bytes, uint64_t ns)
+static void put_way(struct text_row *row, unsigned cell, uint64_t bytes, uint64_t ns)
 {
-	char size[UNITS_TEXT], rate[UNITS_TEXT];
-
-	printf(" %10s at %-9s", units_bytes(bytes, size), bytes && ns ? units_rate(bytes, ns, rate) : "n/a");
+	units_bytes(bytes, row->cells[cell]);
+	if (bytes && ns)
+		units_rate(bytes, ns, row->cells[cell + 1]);
+	else
+		strcpy(row->cells[cell + 1], "n/a");
 }
 
+/* If memory runs out, the links are left out. */
 static void print_links(const struct digest *digest)
 {
-	char name[48];
+	struct text_row *rows = calloc(digest->n_links + 1, sizeof(*rows));
 
-	if (digest->n_links)
-		printf("\nLinks%s:\n",
-		       digest->trace->tells_peers ? "" : " (this trace does not tell other GPUs from the host)");
+	if (!rows || !digest->n_links) {
+		free(rows);
+		return;
+	}
+	snprintf(rows->name, NAME_ROOM,
+		 "Links%s:", digest->trace->tells_peers ? "" : " (this trace does not tell other GPUs from the host)");
+	for (unsigned k = 0; k < 4; k++)
+		strcpy(rows->cells[k], k % 2 ? "at" : k ? "moved out" : "moved in");
 	for (size_t i = 0; i < digest->n_links; i++) {
 		const struct digest_link *link = &digest->links[i];
+		struct text_row *row = &rows[i + 1];
 
 		if (link->lender == DIGEST_HOST)
-			snprintf(name, sizeof(name), "device %u and the host", link->device);
+			snprintf(row->name, NAME_ROOM, "device %u and the host", link->device);
 		else
-			snprintf(name, sizeof(name), "device %u and device %u", link->device, link->lender);
-		printf("  %-24s", name);
-		print_way(link->bytes_in, link->in_ns);
-		printf(" in");
-		print_way(link->bytes_out, link->out_ns);
-		printf(" out\n");
+			snprintf(row->name, NAME_ROOM, "device %u and device %u", link->device, link->lender);
+		put_way(row, 0, link->bytes_in, link->in_ns);
+		put_way(row, 2, link->bytes_out, link->out_ns);
 	}
+	printf("\n");
+	print_rows(rows, digest->n_links + 1, 4);
+	free(rows);
 }
 
 static void print_table(const struct digest *digest, enum digest_by by)
 {
+	static const char *const columns[] = {"number", "at most", "moved in", "moved out", "submits", "waited"};
 	const struct digest_table *table = &digest->tables[by];
-	char name[NAME_ROOM], a[UNITS_TEXT], b[UNITS_TEXT], c[UNITS_TEXT], d[UNITS_TEXT], e[UNITS_TEXT], f[UNITS_TEXT];
 	size_t n = table->n < REPORT_LINES ? table->n : REPORT_LINES;
+	struct text_row rows[REPORT_LINES + 1] = {0};
+	char a[UNITS_TEXT];
 
 	if (!table->n)
 		return;
-	printf("\nAllocations by %-25s %9s %10s %10s %10s %10s %9s\n", digest_by_name(by), "number", "at most",
-	       "moved in", "moved out", "submits", "waited");
+	snprintf(rows[0].name, NAME_ROOM, "Allocations by %s", digest_by_name(by));
+	for (unsigned k = 0; k < 6; k++)
+		snprintf(rows[0].cells[k], UNITS_TEXT, "%s", columns[k]);
 	for (size_t i = 0; i < n; i++) {
 		const struct digest_group *group = &table->groups[i];
+		struct text_row *row = &rows[i + 1];
 
-		printf("  %-39s %9s %10s %10s %10s %10s %9s",
-		       report_name(digest, by, group->number, name, sizeof(name)), units_count(group->allocations, a),
-		       units_bytes(group->peak, b), units_bytes(group->bytes_in, c), units_bytes(group->bytes_out, d),
-		       units_count(group->submits, e), units_time(group->wait_ns, f));
+		report_name(digest, by, group->number, row->name, NAME_ROOM);
+		units_count(group->allocations, row->cells[0]);
+		units_bytes(group->peak, row->cells[1]);
+		units_bytes(group->bytes_in, row->cells[2]);
+		units_bytes(group->bytes_out, row->cells[3]);
+		units_count(group->submits, row->cells[4]);
+		units_time(group->wait_ns, row->cells[5]);
 		if (group->refused)
-			printf("  %s refused", units_count(group->refused, a));
-		printf("\n");
+			snprintf(row->note, sizeof(row->note), "and %s refused", units_count(group->refused, a));
 	}
+	printf("\n");
+	print_rows(rows, n + 1, 6);
 	if (n < table->n)
-		printf("  and %s more; --csv=%s has all\n", units_count(table->n - n, a),
-		       by == DIGEST_BY_RULE ? "rules" : "allocations");
+		text_line("and %s more; --csv=%s has all", units_count(table->n - n, a),
+			  by == DIGEST_BY_RULE ? "rules" : "allocations");
 }
 
 static void print_functions(const struct digest *digest)
@@ -215,9 +294,12 @@ static void print_functions(const struct digest *digest)
 	for (size_t i = 0; i < digest->n_functions && i < 5 && digest->functions[i].waits; i++) {
 		const struct digest_function *function = &digest->functions[i];
 
-		printf("  %9s in %s of %s submissions of %s\n", units_time(function->wait_ns, a),
-		       units_count(function->waits, b), units_count(function->submits, c),
-		       policy_printable(trace_text(digest->trace, TRACE_FUNCTIONS, function->number), name, 80));
+		int column = printf("  %9s in %s of %s submissions of ", units_time(function->wait_ns, a),
+				    units_count(function->waits, b), units_count(function->submits, c));
+
+		wrap_print(
+		    policy_printable(trace_text(digest->trace, TRACE_FUNCTIONS, function->number), name, sizeof(name)),
+		    column, 12);
 	}
 }
 
@@ -225,33 +307,34 @@ static void print_idle_rules(const struct digest *digest)
 {
 	char name[NAME_ROOM];
 
-	if (!digest->n_idle_rules)
-		return;
-	printf("\nRules that never matched:");
+	if (digest->n_idle_rules)
+		printf("\nRules that never matched:\n");
 	for (size_t i = 0; i < digest->n_idle_rules && i < REPORT_LIST; i++)
-		printf("%s %s", i ? "," : "",
-		       report_name(digest, DIGEST_BY_RULE, digest->idle_rules[i], name, sizeof(name)));
-	printf("\n");
+		text_line("%s", report_name(digest, DIGEST_BY_RULE, digest->idle_rules[i], name, sizeof(name)));
 }
 
 static void print_curve(const struct digest *digest)
 {
 	char a[UNITS_TEXT], b[UNITS_TEXT], c[UNITS_TEXT], d[UNITS_TEXT];
 	uint64_t each = digest->curve_steps ? digest->curve_steps : 1;
+	char line[LINE_ROOM];
 
 	if (!digest->n_curve)
 		return;
-	printf("\nWith less device memory at least this would have to move%s (Belady's rule on whole\n"
-	       "allocations, over the last %s submissions, %s):\n",
-	       digest->curve_steps ? " in a step" : "", units_count(digest->curve_submits, a),
-	       units_time(digest->curve_ns, b));
+	snprintf(line, sizeof(line),
+		 "With less device memory at least this would have to move%s (Belady's rule on whole allocations, over "
+		 "the last %s submissions, %s):",
+		 digest->curve_steps ? " in a step" : "", units_count(digest->curve_submits, a),
+		 units_time(digest->curve_ns, b));
+	printf("\n");
+	wrap_print(line, 0, 0);
 	for (unsigned i = 0; i < digest->n_curve; i += 2) {
 		const struct digest_point *point = &digest->curve[i];
 
 		printf("  %3u %% %10s %12s in %12s out", point->percent, units_bytes(point->budget, a),
 		       units_bytes(point->bytes_in / each, b), units_bytes(point->bytes_out / each, c));
 		if (point->over)
-			printf("; %s naming more than fits", units_number(point->over, "submission", d));
+			printf("\n%20s%s naming more than fits", "", units_number(point->over, "submission", d));
 		printf("\n");
 	}
 }
