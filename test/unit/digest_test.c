@@ -48,6 +48,7 @@ static void done(void)
 static void time_of_waits_that_overlap_counts_once(void **state)
 {
 	struct trace_file file = file_begin();
+	uint64_t lost = 0;
 
 	(void)state;
 	FILE_ADD(&file, wait, T0, 0, 10 * MS, 0);
@@ -60,6 +61,16 @@ static void time_of_waits_that_overlap_counts_once(void **state)
 	assert_int_equal(digest.devices[0].waiting_ns, 15 * MS);
 	assert_int_equal(digest.gap_ns, 6 * MS);
 	assert_int_equal(digest.lost_ns, 20 * MS);
+	assert_int_equal(digest.both_ns, 1 * MS);
+	assert_int_equal(digest.devices[0].lost_ns, 20 * MS);
+	for (size_t i = 0; i < digest.n_bins; i++) {
+		const struct digest_bin *bin = &digest.devices[0].bins[i];
+
+		assert_true(bin->lost_ns <= bin->waiting_ns + bin->gap_ns);
+		assert_true(bin->lost_ns >= bin->waiting_ns && bin->lost_ns >= bin->gap_ns);
+		lost += bin->lost_ns;
+	}
+	assert_int_equal(lost, 20 * MS);
 	done();
 }
 
@@ -122,6 +133,28 @@ static void a_wait_is_shared_out_by_bytes_to_what_arrived_for_it(void **state)
 	assert_int_equal(digest.block_wait_ns[2], 0);
 	assert_int_equal(digest.tables[DIGEST_BY_RULE].groups[0].number, 1);
 	assert_int_equal(digest.tables[DIGEST_BY_RULE].groups[0].wait_ns, 30 * MS);
+	done();
+}
+
+/* A piece of 64 MiB holds an allocation of 24, and while it is on its way one submission waits; another waits for nothing. */
+static void what_no_allocation_has_is_the_rest(void **state)
+{
+	struct trace_file file = file_begin();
+
+	(void)state;
+	FILE_ADD(&file, made, T0, 1, AT, 24 * MIB, 0, 0, 0, 0, 0, 24 * MIB);
+	FILE_ADD(&file, move, T0, 1, 0, AT, 64 * MIB, 0, TRACE_WHY_WAITED);
+	FILE_ADD(&file, wait, T0, 0, 20 * MS, 0);
+	FILE_ADD(&file, moved, T0 + 10 * MS, 1, 0);
+	FILE_ADD(&file, wait, T0 + 50 * MS, 0, 5 * MS, 0);
+	FILE_ADD(&file, end, T0 + 100 * MS, 0);
+	read_back(&file);
+	assert_int_equal(digest.devices[0].bytes_in, 64 * MIB);
+	assert_int_equal(digest.total.bytes_in, 24 * MIB);
+	assert_int_equal(digest.rest.bytes_in, 40 * MIB);
+	assert_int_equal(digest.rest.bytes_out, 0);
+	assert_int_equal(digest.total.wait_ns, 20 * MS);
+	assert_int_equal(digest.rest.wait_ns, 5 * MS);
 	done();
 }
 
@@ -414,6 +447,7 @@ int main(void)
 	    cmocka_unit_test(the_share_of_waiting_is_never_more_than_all),
 	    cmocka_unit_test(what_lasts_beyond_the_trace_ends_with_it),
 	    cmocka_unit_test(a_wait_is_shared_out_by_bytes_to_what_arrived_for_it),
+	    cmocka_unit_test(what_no_allocation_has_is_the_rest),
 	    cmocka_unit_test(without_samples_peers_come_from_allocations_and_moves),
 	    cmocka_unit_test(the_rate_of_a_link_is_of_the_time_in_which_it_was_busy),
 	    cmocka_unit_test(the_map_follows_a_block_to_the_host_and_back),

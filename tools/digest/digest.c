@@ -22,7 +22,7 @@ struct pass {
 	digest_progress *progress;
 	struct digest_groups groups;
 	struct digest_places places;
-	struct digest_cover waits, gaps, lost;
+	struct digest_cover waits, gaps, either, lost; /* either: waits and gaps; lost: and suspensions */
 	struct asker askers[ASKERS];
 	const struct digest_move **arrivals; /* sorted by their ends */
 	size_t n_arrivals, next_arrival;
@@ -120,6 +120,7 @@ static void take_times(struct pass *pass, const struct trace_event *event)
 	} else {
 		end = digest_end(digest, begin, event->kind == TRACE_gap ? event->gap.ns : event->wait.ns);
 		digest_cover_add(event->kind == TRACE_gap ? &pass->gaps : &pass->waits, begin, end);
+		digest_cover_add(&pass->either, begin, end);
 	}
 	digest_cover_add(&pass->lost, begin, end);
 }
@@ -189,6 +190,7 @@ static void take_all(struct pass *pass)
 	digest_series_end(pass->digest, &pass->places);
 	pass->digest->wait_ns = pass->waits.total;
 	pass->digest->gap_ns = pass->gaps.total;
+	pass->digest->both_ns = pass->waits.total + pass->gaps.total - pass->either.total;
 	pass->digest->lost_ns = pass->lost.total;
 }
 
@@ -314,6 +316,22 @@ static bool peaks_find(struct digest *digest)
 	return true;
 }
 
+/* What groups do not explain of the sums over devices. */
+static void rest_find(struct digest *digest)
+{
+	const struct digest_group *total = &digest->total;
+	uint64_t in = 0, out = 0, wait_ns = 0;
+
+	for (unsigned i = 0; i < DIGEST_DEVICES; i++) {
+		in += digest->devices[i].bytes_in;
+		out += digest->devices[i].bytes_out;
+		wait_ns += digest->devices[i].wait_ns;
+	}
+	digest->rest.bytes_in = in > total->bytes_in ? in - total->bytes_in : 0;
+	digest->rest.bytes_out = out > total->bytes_out ? out - total->bytes_out : 0;
+	digest->rest.wait_ns = wait_ns > total->wait_ns ? wait_ns - total->wait_ns : 0;
+}
+
 static bool digest_prepare(struct pass *pass)
 {
 	struct digest *digest = pass->digest;
@@ -334,6 +352,7 @@ static bool digest_finish(struct pass *pass)
 	if (!digest_groups_end(digest, &pass->groups) || !digest_alive_find(digest) || !digest_steps_find(digest) ||
 	    !steps_measure(digest) || !functions_count(digest))
 		return false;
+	rest_find(digest);
 	for (unsigned i = 0; i < DIGEST_DEVICES; i++)
 		if (digest->devices[i].seen && (!digest->devices[i].bins || !digest_map_make(digest, i)))
 			return false;

@@ -89,6 +89,7 @@ struct digest_bin {
 	uint64_t device, host, managed, system, driver, peers, lent, budget; /* lent: by this device, to others */
 	uint64_t bytes_in, bytes_out, gap_ns;
 	uint64_t wait_ns, waiting_ns; /* of submissions: summed over threads; time in which at least one waited */
+	uint64_t lost_ns;             /* time of at least one wait or quiesce: less than their sum where they overlap */
 	uint64_t peer_in, peer_out;   /* the part of bytes_in and bytes_out that came from or went to other devices */
 	uint64_t faults_gpu, faults_cpu, fault_in, fault_out;
 	uint64_t submits;
@@ -136,6 +137,7 @@ struct digest_device {
 	uint64_t cache, cache_alive, cache_dead; /* what it keeps, each at its maximum */
 	uint64_t gaps, gaps_given_up, gap_ns, waits, wait_ns; /* wait_ns: summed over threads */
 	uint64_t waiting_ns;                                  /* time in which at least one submission waited */
+	uint64_t lost_ns;                                     /* of at least one wait or quiesce */
 	bool faults_known;
 	uint64_t faults_gpu, faults_cpu, fault_in, fault_out;
 	uint64_t n_steps, step_median, step_least, step_most; /* of complete steps; 0: there is none */
@@ -183,6 +185,11 @@ struct digest {
 	uint64_t n_events[TRACE_KINDS];
 	uint64_t n_bins, bin_ns;
 	struct digest_group total;
+	/*
+	 * Only bytes_in, bytes_out and wait_ns: what total lacks of the sums over devices. It is of no allocation: room
+	 * in pieces that moved, and waits for pieces that no move explains.
+	 */
+	struct digest_group rest;
 	struct digest_table tables[DIGEST_TABLES];
 	uint64_t *block_wait_ns; /* by block */
 	struct digest_move *moves;
@@ -199,6 +206,7 @@ struct digest {
 	size_t n_functions;
 	/* Wall time in which at least one of the kind was under way. */
 	uint64_t wait_ns, gap_ns, suspended_ns;
+	uint64_t both_ns;     /* a submission waited and the GPU was quiesced: it is part of wait_ns and of gap_ns */
 	uint64_t link_ns;     /* at least one move was under way; summed over devices, as link_us of stats.def */
 	uint64_t ask_ns;      /* summed over threads */
 	uint64_t ask_host_ns; /* the part of it for allocations that were placed on the host, at least partly */

@@ -42,7 +42,7 @@ struct digest_places {
 	struct digest_bin now[DIGEST_DEVICES]; /* only its first eight fields are used */
 	uint64_t since[DIGEST_DEVICES];
 	uint64_t fault_base[DIGEST_DEVICES][4];
-	struct digest_cover waits[DIGEST_DEVICES];
+	struct digest_cover waits[DIGEST_DEVICES], lost[DIGEST_DEVICES];
 	uint64_t *on_host;  /* by block: the part of its bytes on the host */
 	uint64_t *on_peers; /* by block: the part of those on other devices */
 	uint64_t *bytes;    /* by block: its present size */

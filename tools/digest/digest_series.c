@@ -207,16 +207,18 @@ static void series_spread(struct digest *digest, struct digest_device *device, u
 	}
 }
 
-/* places: spans of waits of that device so far; time that they cover was already counted. */
+/* places: spans of waits, and of waits and gaps, of that device so far; time that they cover was already counted. */
 static void take_time(struct digest *digest, struct digest_places *places, const struct trace_event *event)
 {
 	bool gap = event->kind == TRACE_gap;
+	struct digest_cover *lost;
 	struct digest_device *device = digest_device(digest, gap ? event->gap.device : event->wait.device);
 	uint64_t begin = digest_since(digest, event->time);
 	uint64_t end = digest_end(digest, begin, gap ? event->gap.ns : event->wait.ns);
 
 	if (!device)
 		return;
+	lost = &places->lost[gap ? event->gap.device : event->wait.device];
 	if (gap) {
 		series_spread(digest, device, begin, end, offsetof(struct digest_bin, gap_ns));
 		device->gaps++;
@@ -233,6 +235,10 @@ static void take_time(struct digest *digest, struct digest_places *places, const
 		device->wait_ns += end - begin;
 		device->waiting_ns = waits->total;
 	}
+	series_spread(digest, device, begin > lost->until ? begin : lost->until, end,
+		      offsetof(struct digest_bin, lost_ns));
+	digest_cover_add(lost, begin, end);
+	device->lost_ns = lost->total;
 }
 
 void digest_series_event(struct digest *digest, struct digest_places *places, const struct trace_row *row)

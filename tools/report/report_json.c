@@ -68,6 +68,7 @@ static void put_answer(struct json *json, const struct digest *digest)
 	json_open(json, "time", '{');
 	json_number(json, "waiting_ns", digest->wait_ns);
 	json_number(json, "gaps_ns", digest->gap_ns);
+	json_number(json, "both_ns", digest->both_ns);
 	json_number(json, "suspended_ns", digest->suspended_ns);
 	json_number(json, "allocating_ns", digest->ask_ns);
 	json_number(json, "link_ns", digest->link_ns);
@@ -170,6 +171,7 @@ static void put_series(struct json *json, const struct digest *digest, const str
 	    {"gap_ns", offsetof(struct digest_bin, gap_ns)},
 	    {"wait_ns", offsetof(struct digest_bin, wait_ns)},
 	    {"waiting_ns", offsetof(struct digest_bin, waiting_ns)},
+	    {"lost_ns", offsetof(struct digest_bin, lost_ns)},
 	    {"submits", offsetof(struct digest_bin, submits)},
 	    {"faults_gpu", offsetof(struct digest_bin, faults_gpu)},
 	    {"faults_cpu", offsetof(struct digest_bin, faults_cpu)},
@@ -265,6 +267,7 @@ static void put_device(struct json *json, const struct digest *digest, unsigned 
 	json_number(json, "waits", device->waits);
 	json_number(json, "wait_ns", device->wait_ns);
 	json_number(json, "waiting_ns", device->waiting_ns);
+	json_number(json, "lost_ns", device->lost_ns);
 	put_faults(json, device);
 	put_step_times(json, device);
 	put_series(json, digest, device);
@@ -451,6 +454,11 @@ static void put_run(struct json *json, const struct digest *digest)
 	put_links(json, digest);
 	json_open(json, "total", '{');
 	put_sums(json, &digest->total);
+	json_close(json, '}');
+	json_open(json, "rest", '{');
+	json_number(json, "bytes_in", digest->rest.bytes_in);
+	json_number(json, "bytes_out", digest->rest.bytes_out);
+	json_number(json, "wait_ns", digest->rest.wait_ns);
 	json_close(json, '}');
 	for (int by = 0; by < DIGEST_TABLES; by++)
 		put_table(json, digest, tables[by], (enum digest_by)by);

@@ -136,6 +136,9 @@ static void print_answer(const struct digest *digest)
 
 		wrap_print(cost->evidence, column, 20);
 	}
+	if (digest->both_ns)
+		text_line("%s of this is in two of them: a submission waited while the GPU was stopped",
+			  units_time(digest->both_ns, time));
 	for (unsigned i = 0; i < digest->n_advice; i++) {
 		printf("%s", i ? "  - " : "\nAdvice:\n  - ");
 		wrap_print(digest->advice[i], 4, 4);
@@ -207,6 +210,9 @@ static void print_moves(const struct digest *digest)
 		if (digest->move_why[0][why] || digest->move_why[1][why])
 			printf("  %-8s %10s in %10s out\n", digest_why_name((unsigned)why),
 			       units_bytes(digest->move_why[0][why], a), units_bytes(digest->move_why[1][why], b));
+	if (digest->rest.bytes_in || digest->rest.bytes_out)
+		text_line("of no allocation, but room in pieces that moved: %s in, %s out",
+			  units_bytes(digest->rest.bytes_in, a), units_bytes(digest->rest.bytes_out, b));
 	if (digest->moves_stayed || digest->moves_open)
 		text_line("%s stayed where they were, of %s the trace has no end", units_count(digest->moves_stayed, c),
 			  units_count(digest->moves_open, d));
