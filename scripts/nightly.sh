@@ -277,7 +277,7 @@ fi
 # What `make test` leaves out, with its seconds on 2 cores (measured when its scenes were a third larger):
 #   spill_fault_test, all parts and modes, with the calls 3, 7 and 20 beside 1 and 2 (FAULT_ALL): 1100 s
 night_tests() {
-	FAULT_ALL=1 ctest --test-dir "$build" --output-on-failure --parallel $((2 * jobs)) -R '^spill_fault_test_'
+	FAULT_ALL=1 PAGES_ALL=1 ctest --test-dir "$build" --output-on-failure --parallel $((2 * jobs)) -R '^spill_fault_test_|^report_page_test$'
 }
 
 # What only holds where other things are installed than here: they are fetched. 77: they could not be had, which is said.

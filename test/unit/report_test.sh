@@ -165,9 +165,12 @@ expect 'no trace is wrong usage' 2 '' '*no trace given*' report
 expect 'an unknown option is wrong usage' 2 '' '*unknown option "--hmtl"*' report --hmtl spilling.trace
 expect 'an unknown table is wrong usage' 2 '' '*--csv has the tables*' report --csv=x spilling.trace
 expect 'two outputs are wrong usage' 2 '' '*only one of*' report --csv --html spilling.trace
-expect 'a page of two runs is wrong usage' 2 '' '*the other outputs take one*' report --html spilling.trace static.trace
-for option in --html --csv --perfetto; do
-	expect "and $option leaves no file of them" 2 '' '*the other outputs take one*' \
+expect 'a page of three runs is wrong usage' 2 '' '*3 traces are too many for a page*' \
+	report --html spilling.trace static.trace peers.trace
+expect 'a page of two runs has both' 0 '<!doctype html>*"path": "spilling.trace"*"path": "static.trace"*</html>' '' \
+	report --html spilling.trace static.trace
+for option in --csv --perfetto; do
+	expect "and $option leaves no file of them" 2 '' '*--csv and --perfetto take one*' \
 		report $option --output two.out spilling.trace static.trace
 	expect "none at all" 1 '' '' test -e two.out
 done

@@ -67,7 +67,8 @@ static bool take_file(void *argument, int code, const char *text, char *why)
 }
 
 static const struct option_row rows[] = {
-    OPTION_READ("html", NULL, take_output, OUTPUT_HTML, "one page for a browser, without anything from elsewhere"),
+    OPTION_READ("html", NULL, take_output, OUTPUT_HTML,
+		"one page for a browser, without anything from elsewhere; of two traces side by side"),
     OPTION_READ("json", NULL, take_output, OUTPUT_JSON, "everything, for programs"),
     OPTION_READ("csv", "[=TABLE]", take_output, OUTPUT_CSV, "one table: " REPORT_CSV_TABLES " (allocations)"),
     OPTION_READ("perfetto", NULL, take_output, OUTPUT_PERFETTO,
@@ -92,7 +93,8 @@ static const struct options options = {
 	"examples:\n"
 	"  spillway report run.trace\n"
 	"  spillway report --html --output run.html run.trace\n"
-	"  spillway report before.trace after.trace\n",
+	"  spillway report before.trace after.trace\n"
+	"  spillway report --html --output both.html before.trace after.trace\n",
 };
 
 static bool report_fits(const struct wish *wish, int n)
@@ -101,8 +103,12 @@ static bool report_fits(const struct wish *wish, int n)
 		tool_say("no trace given; write `spillway report TRACE`, and `spillway run --trace TRACE` to make one");
 	else if (n > RUNS_MOST)
 		tool_say("%d traces are too many to be put beside each other; the most are %d", n, RUNS_MOST);
-	else if (n > 1 && wish->output != OUTPUT_TEXT && wish->output != OUTPUT_JSON)
-		tool_say("several traces can be compared as text and with --json; the other outputs take one");
+	else if (n > 2 && wish->output == OUTPUT_HTML)
+		tool_say("%d traces are too many for a page, which shows one, or two side by side", n);
+	else if (n > 1 && (wish->output == OUTPUT_CSV || wish->output == OUTPUT_PERFETTO))
+		tool_say(
+		    "several traces can be compared as text, with --json and two with --html; --csv and --perfetto "
+		    "take one");
 	else if (!wish->file && isatty(STDOUT_FILENO) &&
 		 (wish->output == OUTPUT_HTML || wish->output == OUTPUT_PERFETTO))
 		tool_say("this is not for a terminal; add --output FILE");
@@ -249,7 +255,7 @@ static void report_show(const struct wish *wish, const struct digest *digests, s
 		report_csv(digests, wish->table);
 		break;
 	case OUTPUT_HTML:
-		report_html(digests);
+		report_html(digests, n);
 		break;
 	case OUTPUT_PERFETTO:
 		report_perfetto(digests);

@@ -9,7 +9,8 @@
 
 void report_text(const struct digest *digest);
 void report_json(const struct digest *digest);
-void report_html(const struct digest *digest);
+/* One run, or two side by side. */
+void report_html(const struct digest *digests, size_t n);
 void report_perfetto(const struct digest *digest);
 
 /* Returns whether `table` is a valid value of --csv. */

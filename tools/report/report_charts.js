@@ -1,16 +1,16 @@
 "use strict";
 /*
- * Charts on canvases that share one axis of time. Knows nothing of what a report is: a chart is given a function that
- * draws into a frame, and one that says what there is at a moment.
+ * makeCharts() makes a set of charts on canvases that share one axis of time. Knows nothing of what a report is: a chart is
+ * given a function that draws into a frame, and one that says what there is at a moment.
  */
-const charts = (() => {
+const makeCharts = () => {
 	const LEFT = 78, RIGHT = 14, TOP = 8, BOTTOM = 22, STEP = 1 / 200;
 	const all = [];
 	let view = null; /* {from, to, whole, cursor} in ns */
 
 	const colour = name => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
 
-	/* About n round numbers from 0 up to most; bytes go by 1024. */
+	/* About n round numbers from 0 up to most, and at least two above 0; bytes go by 1024. */
 	function ticks(most, n, bytes) {
 		if (!(most > 0))
 			return [0];
@@ -19,8 +19,12 @@ const charts = (() => {
 		const unit = Math.pow(base, power);
 		const steps = bytes ? [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
 				    : [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000];
-		const step = unit * (steps.find(s => s * unit >= most / n) || base);
+		let at = steps.findIndex(s => s * unit >= most / n), step = unit * steps[at];
+		for (; step * 2 > most; at--)
+			step = at > 0 ? unit * steps[at - 1] : step / 2;
 		const list = [];
+		if (bytes)
+			step = Math.max(step, 1);
 		for (let value = 0; value <= most * 1.0001; value += step)
 			list.push(value);
 		return list;
@@ -64,7 +68,9 @@ const charts = (() => {
 		c.textAlign = "right";
 		c.textBaseline = "middle";
 		c.lineWidth = 1;
-		for (const tick of ticks(most, Math.max(2, (bottom - top) / (low < 0 ? 70 : 38)), bytes))
+		/* Read by the test of the page: where the axis ends. */
+		c.canvas.dataset.axis = most;
+		for (const tick of ticks(most, Math.max(2, (bottom - top) / (low < 0 ? 60 : 34)), bytes))
 			for (const value of low < 0 && tick ? [tick, -tick] : [tick]) {
 				if (value < low)
 					continue;
@@ -198,7 +204,7 @@ const charts = (() => {
 	matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paintAll);
 
 	return {
-		colour, axis, frameOf, paintAll, ticks,
+		colour, axis, frameOf, paintAll,
 		start(whole, changed) {
 			view = {from: 0, to: whole, whole, cursor: null, changed};
 			all.length = 0;
@@ -212,4 +218,4 @@ const charts = (() => {
 			listen(chart);
 		},
 	};
-})();
+};
