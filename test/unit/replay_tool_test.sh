@@ -79,6 +79,10 @@ if command -v python3 >/dev/null; then
 	expect 'the drawing is XML' 0 '' '' python3 -c 'import xml.dom.minidom, sys; xml.dom.minidom.parse(sys.argv[1])' 'a<&>.svg'
 fi
 expect 'a policy is written' 0 '*' '' replay --mode fast --step-time 70 --svg c.svg --write-policy p.yaml "$gpt"
+expect 'its axes and lines are named' 0 '*>predicted<*>limit<*>full speed, 70.0 ms<*>smallest within 10 % of it: 13.2 GiB, *>ms a step<*' '' \
+	sh -c 'tr -d "\n" <c.svg'
+expect 'a budget stands at the axis with its part of the peak' 0 '*>8.0 GiB<*>55 %<*>device budget, and its part of the peak<*' '' \
+	sh -c 'tr -d "\n" <c.svg'
 expect 'which check takes' 0 'p.yaml: ok' '' "$tool" check p.yaml
 expect 'which says the budget and the mode' 0 '# Written by `spillway replay` *device.budget: 1[0-9][0-9][0-9][0-9]MiB
 spill.mode: fast' '' cat p.yaml

@@ -168,8 +168,8 @@ static void print_plot(const struct replay_sweep *sweep)
 	printf("%9s +", "");
 	for (int i = 0; i < PLOT_WIDTH; i++)
 		putchar('-');
-	printf("\n%11s%-*s%s\n", "", PLOT_WIDTH - 10, units_bytes((uint64_t)(plot.least + 0.5), least),
-	       units_bytes((uint64_t)(plot.most + 0.5), most));
+	printf("\n%11s%-*s%-*s%s\n", "", PLOT_WIDTH / 2 - 8, units_bytes((uint64_t)(plot.least + 0.5), least),
+	       PLOT_WIDTH / 2 - 2, "device budget", units_bytes((uint64_t)(plot.most + 0.5), most));
 }
 
 /* ---- the verdict ---- */
