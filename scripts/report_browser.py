@@ -159,21 +159,20 @@ setTimeout(() => {
 """
 
 
-def chromium(folder, *arguments):
+def chromium(folder, width, height, scheme, *arguments):
     command = [shutil.which("chromium"), "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--force-device-scale-factor=1",
                "--virtual-time-budget=20000", "--host-resolver-rules=MAP * ~NOTFOUND", "--enable-logging=stderr",
-               f"--user-data-dir={folder}/profile", *arguments]
+               f"--user-data-dir={folder}/profile", f"--window-size={width},{height}",
+               f"--blink-settings=preferredColorScheme={0 if scheme == 'dark' else 1}", *arguments]
     return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=120, check=True)
 
 
-def with_probe(text, kind, scheme, probe):
-    """The page with the probe in it, and with its colours set, which a headless browser has no switch for."""
+def with_probe(text, kind):
+    """The file with the probe in it."""
     if kind == ".svg":
-        text = f"<!doctype html><body style='margin:0; color-scheme: {scheme}'>{text}"
-        return text + f"<script>{PROBE_SVG}</script>" if probe else text
-    text = text.replace('<html lang="en">', f'<html lang="en" data-theme="{scheme}">', 1)
+        return f"<!doctype html><body style='margin:0'>{text}<script>{PROBE_SVG}</script>"
     at = text.rindex("<script>")  # before the page's own script, so that its errors are heard
-    return text[:at] + f"<script>const AXIS_MOST = {AXIS_MOST};{PROBE}</script>" + text[at:] if probe else text
+    return text[:at] + f"<script>const AXIS_MOST = {AXIS_MOST};{PROBE}</script>" + text[at:]
 
 
 def judge(path, pictures, folder, quick):
@@ -184,9 +183,8 @@ def judge(path, pictures, folder, quick):
             if quick and (scheme == "dark") != (width == WIDTHS[0]):
                 continue
             page = pathlib.Path(folder) / "page.html"
-            page.write_text(with_probe(text, path.suffix, scheme, True))
-            window = f"--window-size={width},900"
-            run = chromium(folder, window, "--dump-dom", page.as_uri())
+            page.write_text(with_probe(text, path.suffix))
+            run = chromium(folder, width, 900, scheme, "--dump-dom", page.as_uri())
             found = re.search(r'<pre id="probe"[^>]*>(.*?)</pre>', run.stdout, re.S)
             result = json.loads(html.unescape(found[1])) if found else {"wrong": ["the page was not drawn"], "looked": 0}
             said = re.findall(r"CONSOLE.*?\] \"(.*?)\", source", run.stderr)
@@ -196,9 +194,9 @@ def judge(path, pictures, folder, quick):
                 print("  FAILED: " + line)
             failed += len(wrong)
             if pictures:
-                page.write_text(with_probe(text, path.suffix, scheme, False))
-                chromium(folder, f"--window-size={width},{420 if path.suffix == '.svg' else 3600}", f"--screenshot={pictures / f'{path.stem}-{width}-{scheme}.png'}",
-                         page.as_uri())
+                height = round(width * .62) if path.suffix == ".svg" else 3600
+                picture = pictures / f"{path.stem}-{width}-{scheme}.png"
+                chromium(folder, width, height, scheme, f"--screenshot={picture}", path.resolve().as_uri())
     return failed
 
 
