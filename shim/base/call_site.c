@@ -22,6 +22,8 @@
 #define FRAMES_MOST 128      /* native frames that are looked at */
 #define SHARE       100      /* naming may take 1/SHARE of the time */
 #define GRACE_NS    20000000 /* and this, for the start, when everything is named for the first time */
+/* Sites with callers: half of the table, so that there is room for others. */
+#define WITH_CALLERS_MOST (CALL_SITE_SLOTS / 2)
 
 /* ---- plumbing ---- */
 
@@ -120,8 +122,8 @@ static const char *library_of(const void *caller)
 	return !strncmp(name, "libcudart", 9) || !strncmp(name, "libcuda.so", 10) ? "" : name;
 }
 
-/* text: "" makes the site of an address. */
-static struct call_site *make_site(const void *address, const char *text, uint32_t hash)
+/* text: "" makes the site of an address. callers: NULL if they are not known. */
+static struct call_site *make_site(const void *address, const char *text, const char *callers, uint32_t hash)
 {
 	const char *library = *text ? library_of(address) : "";
 	char room[320];
@@ -129,8 +131,8 @@ static struct call_site *make_site(const void *address, const char *text, uint32
 	if (!*text)
 		caller_name_text(address, room, sizeof(room));
 	const char *name = *text ? text : room;
-	size_t n = strlen(name) + 1, m = strlen(library) + 1;
-	struct call_site *site = malloc(sizeof(*site) + n + m);
+	size_t n = strlen(name) + 1, m = strlen(library) + 1, k = callers ? strlen(callers) + 1 : 0;
+	struct call_site *site = malloc(sizeof(*site) + n + m + k);
 	if (!site)
 		return NULL;
 	*site = (struct call_site){.address = address, .hash = hash, .is_named = *text != 0};
@@ -138,30 +140,38 @@ static struct call_site *make_site(const void *address, const char *text, uint32
 	memcpy(site->text, name, n);
 	memcpy(site->text + n, library, m);
 	site->library = *library ? site->text + n : NULL;
+	if (callers)
+		site->callers = memcpy(site->text + n + m, callers, k);
 	return site;
 }
 
-static bool is_it(const struct call_site *site, const void *address, const char *text, uint32_t hash)
+static bool is_it(const struct call_site *site, const void *address, const char *text, const char *callers,
+		  uint32_t hash)
 {
+	if (!site->callers != !callers || (callers && strcmp(site->callers, callers) != 0))
+		return false;
 	return site->hash == hash && site->address == address && site->is_named == (*text != 0) &&
 	       (!*text || !strcmp(site->text, text));
 }
 
-static const struct call_site *site_of(const void *address, const char *text)
+static const struct call_site *site_of(const void *address, const char *text, const char *callers)
 {
-	uint32_t hash = hash_of(address, text);
+	const uint32_t hash = hash_of(address, text), place = callers ? hash ^ hash_of(NULL, callers) : hash;
 	struct call_site *made = NULL;
 
 	for (unsigned i = 0; i < TRIES; i++) {
-		_Atomic(struct call_site *) *slot = &base_state.call_site.slot[(hash + i) % CALL_SITE_SLOTS];
+		_Atomic(struct call_site *) *slot = &base_state.call_site.slot[(place + i) % CALL_SITE_SLOTS];
 		struct call_site *there = atomic_load_explicit(slot, memory_order_acquire);
 
-		if (!there && !made && !(made = make_site(address, text, hash)))
+		if (!there && !made && !(made = make_site(address, text, callers, hash)))
 			return NULL;
-		if (!there && atomic_compare_exchange_strong(slot, &there, made))
+		if (!there && atomic_compare_exchange_strong(slot, &there, made)) {
+			atomic_fetch_add_explicit(&base_state.call_site.n_with_callers, callers != NULL,
+						  memory_order_relaxed);
 			return made;
+		}
 		/* It is there, or another thread was faster, with this site or another one. */
-		if (is_it(there, address, text, hash)) {
+		if (is_it(there, address, text, callers, hash)) {
 			free(made);
 			return there;
 		}
@@ -180,19 +190,50 @@ static bool is_backward(void)
 	return prctl(PR_GET_NAME, name) == 0 && !strncmp(name, "pt_autograd", 11);
 }
 
-/* plain: the site of the caller's address. */
-static const struct call_site *name_site(const struct call_site *plain)
+/* plain: the site of the caller's address; deep: its callers are wanted. */
+static const struct call_site *name_site(const struct call_site *plain, bool deep)
 {
 	const void *caller = plain->address;
-	char text[PYTHON_NAME];
+	char text[PYTHON_NAME], callers[PYTHON_CALLERS];
 
 	if (python_process_is_here()) {
-		if (python_process_name(text) >= PYTHON_OF_PACKAGE)
-			return site_of(caller, text);
+		enum python_found found = python_process_name(text, deep ? callers : NULL);
+
+		if (found == PYTHON_OF_USER && deep) {
+			const struct call_site *site = site_of(caller, text, callers);
+
+			if (site)
+				return site;
+		}
+		if (found >= PYTHON_OF_PACKAGE)
+			return site_of(caller, text, NULL);
 		if (is_backward())
-			return site_of(caller, "backward");
+			return site_of(caller, "backward", NULL);
 	}
-	return plain->is_plumbing ? site_of(native_caller(caller), "") : plain;
+	return plain->is_plumbing ? site_of(native_caller(caller), "", NULL) : plain;
+}
+
+static uint64_t spent(void)
+{
+	return atomic_load_explicit(&base_state.call_site.spent, memory_order_relaxed);
+}
+
+/* Returns what naming may have taken until now. */
+static uint64_t allowed(uint64_t now)
+{
+	uint64_t begin = atomic_load_explicit(&base_state.call_site.begin, memory_order_relaxed);
+
+	return GRACE_NS + (now > begin && begin ? now - begin : 0) / SHARE;
+}
+
+/* Returns true if callers are wanted, and naming has taken less than half of its share: names are worth more. */
+static bool may_go_deep(uint64_t now)
+{
+	const struct call_site_state *state = &base_state.call_site;
+
+	return atomic_load_explicit(&state->callers, memory_order_relaxed) &&
+	       atomic_load_explicit(&state->n_with_callers, memory_order_relaxed) < WITH_CALLERS_MOST &&
+	       spent() < allowed(now) / 2;
 }
 
 /* Returns true if naming has taken less than its share of the time. */
@@ -203,10 +244,9 @@ static bool may_spend(uint64_t now)
 
 	if (atomic_load_explicit(&state->always, memory_order_relaxed))
 		return true;
-	if (!begin && atomic_compare_exchange_strong(&state->begin, &none, now))
-		begin = now;
-	return atomic_load_explicit(&state->spent, memory_order_relaxed) <
-	       GRACE_NS + (now > begin && begin ? now - begin : 0) / SHARE;
+	if (!begin)
+		atomic_compare_exchange_strong(&state->begin, &none, now);
+	return spent() < allowed(now);
 }
 
 const struct call_site *call_site_find(const void *caller)
@@ -215,13 +255,13 @@ const struct call_site *call_site_find(const void *caller)
 
 	if (!caller)
 		return NULL;
-	const struct call_site *site = site_of(caller, "");
+	const struct call_site *site = site_of(caller, "", NULL);
 	/* Most programs need no more: no Python, and the caller is their own code. */
 	if (site && (site->is_plumbing || python_process_is_here())) {
 		uint64_t begin = clock_now();
 
 		if (may_spend(begin)) {
-			const struct call_site *named = name_site(site);
+			const struct call_site *named = name_site(site, may_go_deep(begin));
 
 			if (named)
 				site = named;
@@ -245,6 +285,11 @@ void call_site_bind(void)
 		atomic_store(&state->address_of, address[1]);
 		atomic_store(&state->backtrace, address[0]);
 	}
+}
+
+void call_site_callers(void)
+{
+	atomic_store(&base_state.call_site.callers, true);
 }
 
 void call_site_always(void)

@@ -14,6 +14,10 @@
  * the address that called, until there is time again; except that all are named if the policy asks
  * (call_site_always()).
  *
+ * Callers are frames of the user's files in Python, and only the trace asks for them (call_site_callers()): all frames
+ * of the thread must be gone through. Measured (CPython 3.11, x86-64, in a virtual machine): 3 us a frame of the user.
+ * Once naming has taken half of its time, names come without them.
+ *
  * Locking: takes no lock. With glibc before 2.35 the loader's is taken: the caller must hold no lock that can be taken
  * under it.
  */
@@ -31,11 +35,18 @@ struct call_site {
 	bool is_plumbing, is_named; /* is_named: text says more than the address */
 	/* File name of the library that called the driver, unless text names it or it is the runtime; else NULL. */
 	const char *library;
+	/*
+	 * The frames of the user's files that called the line of text, from the inside out (python_frames.h), "" if it
+	 * is the outermost; NULL: not known. Sites that differ in it alone have the same hash, address and text.
+	 */
+	const char *callers;
 	char text[]; /* "" if nothing is known */
 };
 
 /* Prepares call_site_find(). May be called repeatedly. Locking: the caller must hold no lock: the loader's is taken. */
 void call_site_bind(void);
+/* From now on callers are named, too, while naming takes less than half of its time: the trace writes them down. */
+void call_site_callers(void);
 /* From now on every request is named. */
 void call_site_always(void);
 /*

@@ -259,34 +259,52 @@ static bool first_frame(const struct python *python, uint64_t thread, uint64_t s
 	return true;
 }
 
-enum python_found python_frames_find(const struct python *python, uint64_t thread, uint64_t self, char *room)
+static void add_caller(char *callers, size_t *n, const char *name)
+{
+	*n += (size_t)snprintf(callers + *n, PYTHON_CALLERS - *n, "%s%s", *n ? PYTHON_CALLED_BY : "", name);
+}
+
+enum python_found python_frames_find(const struct python *python, uint64_t thread, uint64_t self, char *room,
+				     char *callers)
 {
 	enum python_found found = PYTHON_NO_FRAMES;
+	unsigned n_callers = 0, i = 0;
+	size_t n = 0;
 	char name[PYTHON_NAME];
 	uint64_t at;
 
 	room[0] = 0;
+	if (callers)
+		callers[0] = 0;
 	if (!first_frame(python, thread, self, &at))
 		return PYTHON_NO_FRAMES;
-	for (unsigned i = 0; at && i < FRAMES_MOST; i++) {
+	for (; at && i < FRAMES_MOST; i++) {
 		struct frame frame;
 
 		if (!read_frame(python, at, &frame))
 			break;
-		at = frame.back;
-		if (!frame.is_python)
-			continue;
-		enum python_found kind = name_frame(python, &frame, name);
-		if (kind == PYTHON_NO_FRAMES)
-			break;
-		/* The innermost of a kind; one of the user's ends the search. */
-		if (kind > found) {
-			found = kind;
-			memcpy(room, kind >= PYTHON_OF_PACKAGE ? name : "",
-			       kind >= PYTHON_OF_PACKAGE ? sizeof(name) : 1);
+		if (frame.is_python) {
+			enum python_found kind = name_frame(python, &frame, name);
+
+			if (kind == PYTHON_NO_FRAMES || (kind == PYTHON_OF_USER && n_callers == PYTHON_CALLERS_MOST))
+				break;
+			if (found == PYTHON_OF_USER && kind == PYTHON_OF_USER) {
+				add_caller(callers, &n, name);
+				n_callers++;
+			}
+			/* The innermost of a kind. */
+			if (kind > found) {
+				found = kind;
+				memcpy(room, kind >= PYTHON_OF_PACKAGE ? name : "",
+				       kind >= PYTHON_OF_PACKAGE ? sizeof(name) : 1);
+			}
+			if (found == PYTHON_OF_USER && !callers)
+				return found;
 		}
-		if (found == PYTHON_OF_USER)
-			break;
+		at = frame.back;
 	}
+	/* It did not come to the outermost frame. */
+	if (at && callers && found == PYTHON_OF_USER)
+		add_caller(callers, &n, PYTHON_FURTHER);
 	return found;
 }

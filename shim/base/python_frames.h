@@ -31,14 +31,24 @@ enum python_found {
 /* Room for a name. Of longer ones the end is cut off. */
 #define PYTHON_NAME 160
 
+/* What stands between the names of callers, their number at most, and room for them. */
+#define PYTHON_CALLED_BY    " < "
+#define PYTHON_CALLERS_MOST 7
+#define PYTHON_CALLERS      ((PYTHON_CALLERS_MOST + 1) * (PYTHON_NAME + sizeof(PYTHON_CALLED_BY)))
+#define PYTHON_FURTHER      "..." /* in place of those that are not known: more than that many, or not readable */
+
 /*
  * Writes the name of the innermost frame of the user's own files to room (PYTHON_NAME bytes), or "". A file is not the
  * user's if it is in site-packages or dist-packages, in the standard library, or made by torch.compile(), or if it is
  * no file at all ("<frozen runpy>"), except what was typed ("<stdin>", "<ipython-...>").
  *
+ * callers: NULL, or PYTHON_CALLERS bytes for the names of the next frames of the user's files, from the inside out: what
+ * called it; "" if there is none. Where they are not all there, PYTHON_FURTHER is the last.
+ *
  * thread: PyThreadState of the calling thread; self: its pthread_self(). A thread state of another thread has no
  * frames. 0 is no thread state.
  */
-enum python_found python_frames_find(const struct python *python, uint64_t thread, uint64_t self, char *room);
+enum python_found python_frames_find(const struct python *python, uint64_t thread, uint64_t self, char *room,
+				     char *callers);
 
 #endif

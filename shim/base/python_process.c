@@ -115,12 +115,14 @@ static void say_not_known(uint64_t version)
 			 minor, minor == 13 || minor == 14 ? " (without the GIL, or changed)" : "");
 }
 
-enum python_found python_process_name(char *room)
+enum python_found python_process_name(char *room, char *callers)
 {
 	const struct python_process_state *process = &base_state.python_process;
 	int state = atomic_load_explicit(&process->state, memory_order_acquire);
 
 	room[0] = 0;
+	if (callers)
+		callers[0] = 0;
 	if (state == STATE_NOT_KNOWN)
 		say_not_known(process->version);
 	else if (state == STATE_CLOSED)
@@ -132,5 +134,5 @@ enum python_found python_process_name(char *room)
 	void *thread = process->thread();
 	if (!thread)
 		return PYTHON_NO_FRAMES;
-	return python_frames_find(&process->python, (uintptr_t)thread, (uintptr_t)pthread_self(), room);
+	return python_frames_find(&process->python, (uintptr_t)thread, (uintptr_t)pthread_self(), room, callers);
 }

@@ -20,6 +20,6 @@ bool python_process_is_here(void);
  * Names where the calling thread is, as python_frames_find(). Takes neither a lock nor the GIL. Of an interpreter that
  * is not known, or where memory cannot be read, it says so, once.
  */
-enum python_found python_process_name(char *room);
+enum python_found python_process_name(char *room, char *callers);
 
 #endif

@@ -9,6 +9,7 @@
  * signal handler that interrupts this on the same thread is dropped and counted.
  */
 #include "policy/policy.h"
+#include "shim/base/call_site.h"
 #include "shim/base/lock.h"
 #include "shim/base/lazy_memory.h"
 #include "shim/process/process.h"
@@ -250,6 +251,7 @@ void trace_start(const struct policy *read, const struct trace_sources *from)
 {
 	if (!trace_pattern())
 		return;
+	call_site_callers();
 	trace_state.start.policy = read;
 	trace_state.rings.has_key = pthread_key_create(&trace_state.rings.at_end, trace_leave) == 0;
 	state_begin(from);

@@ -43,7 +43,8 @@ enum trace_list {
 	TRACE_RULES,
 	TRACE_THREADS,
 	TRACE_RANGES,
-	TRACE_LISTS, /* must be last */
+	TRACE_CALLERS, /* of the site of this number (call_site.h): "train.py:80 in step < train.py:97 in main" */
+	TRACE_LISTS,   /* must be last */
 };
 
 /* Field `why` of a `move` event. */

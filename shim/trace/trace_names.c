@@ -98,6 +98,12 @@ uint64_t trace_range(const char *name)
 	return number;
 }
 
+/* A name of a call site has its address as hash. */
+static const struct call_site *site_of(const struct trace_name *name)
+{
+	return (const struct call_site *)(uintptr_t)name->hash;
+}
+
 static void each_new(struct trace_names *table, enum trace_list list,
 		     void (*visit)(void *argument, enum trace_list list, uint64_t number, const char *text),
 		     void *argument)
@@ -112,6 +118,8 @@ static void each_new(struct trace_names *table, enum trace_list list,
 		table->told[i] = true;
 		table->n_told++;
 		visit(argument, list, i, name->text);
+		if (list == TRACE_SITES && site_of(name)->callers)
+			visit(argument, TRACE_CALLERS, i, site_of(name)->callers);
 	}
 }
 

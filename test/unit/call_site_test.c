@@ -31,6 +31,7 @@ static atomic_uint n_asking;
 
 static atomic_bool python_is_here;
 static const char *line;         /* what Python says; NULL: it has no frames */
+static const char *called_by;    /* and of its callers */
 static uint64_t python_takes;    /* ns */
 static const char *library_path; /* of all addresses */
 
@@ -64,11 +65,13 @@ bool __wrap_python_process_is_here(void)
 	return atomic_load(&python_is_here);
 }
 
-enum python_found __wrap_python_process_name(char *room);
-enum python_found __wrap_python_process_name(char *room)
+enum python_found __wrap_python_process_name(char *room, char *callers);
+enum python_found __wrap_python_process_name(char *room, char *callers)
 {
 	atomic_fetch_add(&now, python_takes);
 	snprintf(room, PYTHON_NAME, "%s", line ? line : "");
+	if (callers)
+		snprintf(callers, PYTHON_CALLERS, "%s", called_by);
 	return line ? PYTHON_OF_USER : PYTHON_NO_FRAMES;
 }
 
@@ -80,6 +83,7 @@ static int begin_anew(void **state)
 	memset(&base_state.call_site, 0, sizeof(base_state.call_site));
 	atomic_store(&python_is_here, false);
 	line = NULL;
+	called_by = "";
 	python_takes = 0;
 	library_path = "/bin/prog";
 	return 0;
@@ -175,6 +179,54 @@ static void *ask(void *argument)
 }
 
 /* Before glibc 2.35 the loader's lock is needed: a library that is being loaded holds it, and may allocate. */
+static void callers_make_a_site_only_if_they_are_wanted(void **state)
+{
+	(void)state;
+	atomic_store(&python_is_here, true);
+	line = "a.py:3 in f";
+	called_by = "a.py:9 in g";
+	const struct call_site *plain = call_site_find(at(1));
+	assert_null(plain->callers);
+	called_by = "a.py:8 in h";
+	assert_ptr_equal(call_site_find(at(1)), plain);
+	call_site_callers();
+	const struct call_site *of_h = call_site_find(at(1));
+	called_by = "a.py:9 in g";
+	const struct call_site *of_g = call_site_find(at(1));
+	called_by = "";
+	const struct call_site *outermost = call_site_find(at(1));
+	assert_string_equal(of_h->callers, "a.py:8 in h");
+	assert_string_equal(of_g->callers, "a.py:9 in g");
+	assert_string_equal(outermost->callers, "");
+	assert_true(of_h != of_g && of_h != plain && of_g != outermost && outermost != plain);
+	/* What is counted by site is counted by hash, address and text. */
+	assert_true(of_h->hash == plain->hash && of_g->hash == plain->hash);
+	assert_true(of_h->address == plain->address && !strcmp(of_h->text, plain->text));
+	called_by = "a.py:8 in h";
+	assert_ptr_equal(call_site_find(at(1)), of_h);
+}
+
+/* 20 ms and a hundredth of the time may be taken by names, and half of that by names with callers. */
+static void callers_take_half_of_the_time_of_names(void **state)
+{
+	unsigned n = 0, deep = 0;
+
+	(void)state;
+	atomic_store(&python_is_here, true);
+	call_site_callers();
+	line = "a.py:3 in f";
+	called_by = "a.py:9 in g";
+	python_takes = MS;
+	for (unsigned i = 0; i < 30; i++) {
+		const struct call_site *site = call_site_find(at(1));
+
+		n += site->is_named;
+		deep += site->callers != NULL;
+	}
+	assert_int_equal(n, 21);    /* the first 20 ms, and one for the time that they took */
+	assert_int_equal(deep, 11); /* the same of 10 ms */
+}
+
 static void nobody_waits_for_who_asks_the_loader(void **state)
 {
 	pthread_t thread;
@@ -241,6 +293,8 @@ int main(void)
 	    cmocka_unit_test_setup(a_line_of_python_is_a_site_of_its_own, begin_anew),
 	    cmocka_unit_test_setup(a_thread_of_autograd_is_backward, begin_anew),
 	    cmocka_unit_test_setup(naming_takes_a_hundredth_of_the_time, begin_anew),
+	    cmocka_unit_test_setup(callers_make_a_site_only_if_they_are_wanted, begin_anew),
+	    cmocka_unit_test_setup(callers_take_half_of_the_time_of_names, begin_anew),
 	    cmocka_unit_test_setup(nobody_waits_for_who_asks_the_loader, begin_anew),
 	    cmocka_unit_test_setup(a_full_table_knows_no_more, begin_anew),
 	    cmocka_unit_test_setup(threads_agree_on_what_a_site_is, begin_anew),

@@ -216,15 +216,15 @@ static void the_innermost_frame_of_the_user_is_named(void **state)
 		at = of_file(&layout, at, "/opt/lib/python3.12/site-packages/torch/nn/linear.py", "forward", 4);
 		at = of_file(&layout, at, "/usr/lib/python3.12/contextlib.py", "inner", 4);
 		set_thread(&layout, at);
-		assert_int_equal(python_frames_find(&python, THREAD, SELF, room), PYTHON_OF_USER);
+		assert_int_equal(python_frames_find(&python, THREAD, SELF, room, NULL), PYTHON_OF_USER);
 		assert_string_equal(room, "train.py:20 in forward");
 		/* The state of another thread, and none. */
-		assert_int_equal(python_frames_find(&python, THREAD, SELF + 1, room), PYTHON_NO_FRAMES);
+		assert_int_equal(python_frames_find(&python, THREAD, SELF + 1, room, NULL), PYTHON_NO_FRAMES);
 		assert_string_equal(room, "");
-		assert_int_equal(python_frames_find(&python, 0, SELF, room), PYTHON_NO_FRAMES);
+		assert_int_equal(python_frames_find(&python, 0, SELF, room, NULL), PYTHON_NO_FRAMES);
 		/* A thread that runs no Python. */
 		set_thread(&layout, 0);
-		assert_int_equal(python_frames_find(&python, THREAD, SELF, room), PYTHON_NO_FRAMES);
+		assert_int_equal(python_frames_find(&python, THREAD, SELF, room, NULL), PYTHON_NO_FRAMES);
 	}
 }
 
@@ -242,7 +242,7 @@ static void frames_that_are_not_of_python_are_passed(void **state)
 		at = make_frame(&layout, at, 0x123456789, 0);
 		set(at, layout.frame_owner, PYTHON_OWNER_NONE, 1);
 		set_thread(&layout, at);
-		assert_int_equal(python_frames_find(&python, THREAD, SELF, room), PYTHON_OF_USER);
+		assert_int_equal(python_frames_find(&python, THREAD, SELF, room, NULL), PYTHON_OF_USER);
 		assert_string_equal(room, "run.py:10 in <module>");
 	}
 }
@@ -254,7 +254,7 @@ static enum python_found found_in(const char *path, char *room)
 
 	start();
 	set_thread(&layout, of_file(&layout, 0, path, "f", 0));
-	return python_frames_find(&python, THREAD, SELF, room);
+	return python_frames_find(&python, THREAD, SELF, room, NULL);
 }
 
 static void whose_a_file_is_its_path_says(void **state)
@@ -301,12 +301,58 @@ static void texts_of_any_script_are_written_as_utf_8(void **state)
 		start();
 		uint64_t file = make_wide(&layout, 1, latin, 7), name = make_wide(&layout, 2, wide, 3);
 		set_thread(&layout, make_frame(&layout, 0, make_code(&layout, file, name), 0));
-		assert_int_equal(python_frames_find(&python, THREAD, SELF, room), PYTHON_OF_USER);
+		assert_int_equal(python_frames_find(&python, THREAD, SELF, room, NULL), PYTHON_OF_USER);
 		assert_string_equal(room, "\u00e4.py:10 in \u8bad\u7ec3?");
 		file = make_text(&layout, "/h/a.py"), name = make_wide(&layout, 4, widest, 2);
 		set_thread(&layout, make_frame(&layout, 0, make_code(&layout, file, name), 0));
-		assert_int_equal(python_frames_find(&python, THREAD, SELF, room), PYTHON_OF_USER);
+		assert_int_equal(python_frames_find(&python, THREAD, SELF, room, NULL), PYTHON_OF_USER);
 		assert_string_equal(room, "a.py:10 in \U0001f600x");
+	}
+}
+
+static void callers_are_named_from_the_inside_out(void **state)
+{
+	char room[PYTHON_NAME], callers[PYTHON_CALLERS];
+	const char *once = "m.py:10 in f";
+
+	(void)state;
+	for (unsigned minor = 9; minor <= 14; minor++) {
+		struct python_layout layout = layout_of(minor);
+		struct python python = python_of(&layout);
+
+		start();
+		uint64_t at = of_file(&layout, 0, "/h/run.py", "<module>", 0);
+		set_thread(&layout, at);
+		assert_int_equal(python_frames_find(&python, THREAD, SELF, room, callers), PYTHON_OF_USER);
+		assert_string_equal(room, "run.py:10 in <module>");
+		assert_string_equal(callers, "");
+		/* Frames of a framework stand between those of the user, and below the innermost. */
+		at = of_file(&layout, at, "/x/site-packages/torch/nn/module.py", "_call_impl", 0);
+		at = of_file(&layout, at, "/h/gpt.py", "forward", 0);
+		at = of_file(&layout, at, "/x/site-packages/torch/nn/linear.py", "forward", 0);
+		set_thread(&layout, at);
+		assert_int_equal(python_frames_find(&python, THREAD, SELF, room, callers), PYTHON_OF_USER);
+		assert_string_equal(room, "gpt.py:10 in forward");
+		assert_string_equal(callers, "run.py:10 in <module>");
+	}
+	/* Seven callers are all there; of an eighth it is said that there is one. */
+	for (unsigned most = PYTHON_CALLERS_MOST; most <= PYTHON_CALLERS_MOST + 1; most++) {
+		struct python_layout layout = layout_of(12);
+		struct python python = python_of(&layout);
+		char expected[PYTHON_CALLERS] = "";
+		uint64_t at = 0;
+
+		start();
+		for (unsigned i = 0; i <= most; i++)
+			at = of_file(&layout, at, "/h/m.py", "f", 0);
+		set_thread(&layout, at);
+		for (unsigned i = 0; i < PYTHON_CALLERS_MOST; i++)
+			snprintf(expected + strlen(expected), sizeof(expected) - strlen(expected), "%s%s",
+				 i ? PYTHON_CALLED_BY : "", once);
+		if (most > PYTHON_CALLERS_MOST)
+			strcat(expected, PYTHON_CALLED_BY PYTHON_FURTHER);
+		assert_int_equal(python_frames_find(&python, THREAD, SELF, room, callers), PYTHON_OF_USER);
+		assert_string_equal(callers, expected);
 	}
 }
 
@@ -321,12 +367,12 @@ static void long_texts_are_cut(void **state)
 	memset(text, 'n', 3000);
 	text[3000] = 0;
 	set_thread(&layout, of_file(&layout, 0, "/home/u/a.py", text, 0));
-	assert_int_equal(python_frames_find(&python, THREAD, SELF, room), PYTHON_OF_USER);
+	assert_int_equal(python_frames_find(&python, THREAD, SELF, room, NULL), PYTHON_OF_USER);
 	assert_memory_equal(room, "a.py:10 in nnnn", 15);
 	start();
 	text[0] = '/';
 	set_thread(&layout, of_file(&layout, 0, text, text, 0));
-	assert_int_equal(python_frames_find(&python, THREAD, SELF, room), PYTHON_OF_USER);
+	assert_int_equal(python_frames_find(&python, THREAD, SELF, room, NULL), PYTHON_OF_USER);
 	assert_int_equal(strlen(room), PYTHON_NAME - 1);
 }
 
@@ -341,7 +387,7 @@ static void frames_in_a_circle_end(void **state)
 	uint64_t frame = of_file(&layout, 0, "/usr/lib/python3.13/ast.py", "visit", 0);
 	set(frame, layout.frame_back, frame, 8);
 	set_thread(&layout, frame);
-	assert_int_equal(python_frames_find(&python, THREAD, SELF, room), PYTHON_NOT_NAMED);
+	assert_int_equal(python_frames_find(&python, THREAD, SELF, room, NULL), PYTHON_NOT_NAMED);
 }
 
 static void damaged_memory_leads_nowhere(void **state)
@@ -376,7 +422,7 @@ static void damaged_memory_leads_nowhere(void **state)
 					    8);
 			}
 			memset(room, 'x', sizeof(room));
-			python_frames_find(&python, THREAD, SELF, room);
+			python_frames_find(&python, THREAD, SELF, room, NULL);
 			assert_non_null(memchr(room, 0, sizeof(room)));
 		}
 	}
@@ -390,6 +436,7 @@ int main(void)
 	    cmocka_unit_test(frames_that_are_not_of_python_are_passed),
 	    cmocka_unit_test(whose_a_file_is_its_path_says),
 	    cmocka_unit_test(texts_of_any_script_are_written_as_utf_8),
+	    cmocka_unit_test(callers_are_named_from_the_inside_out),
 	    cmocka_unit_test(long_texts_are_cut),
 	    cmocka_unit_test(frames_in_a_circle_end),
 	    cmocka_unit_test(damaged_memory_leads_nowhere),

@@ -76,11 +76,38 @@ static void the_same_place_has_one_number(void **state)
 	assert_int_equal(trace_site(NULL), 0);
 }
 
+static const char *callers_told;
+
+static void tell_callers(void *argument, enum trace_list list, uint64_t number, const char *text)
+{
+	uint64_t *of = argument;
+
+	if (number == *of && list == TRACE_CALLERS)
+		callers_told = text;
+}
+
+static void callers_are_told_if_they_are_known(void **state)
+{
+	/* Known, outermost and not known. The text of each is the next one's first byte, 0. */
+	static const struct call_site sites[4] = {{.callers = "a.py:9 in g"}, {.callers = ""}};
+
+	(void)state;
+	for (int i = 0; i < 3; i++) {
+		uint64_t number = trace_site(&sites[i]);
+
+		callers_told = NULL;
+		names_each_new(tell_callers, &number);
+		assert_int_not_equal(number, 0);
+		assert_ptr_equal(callers_told, sites[i].callers);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_name_that_was_found_is_told),
 	    cmocka_unit_test(the_same_place_has_one_number),
+	    cmocka_unit_test(callers_are_told_if_they_are_known),
 	};
 	atomic_store(&trace_on, true);
 	return cmocka_run_group_tests(tests, NULL, NULL);
