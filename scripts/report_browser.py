@@ -45,6 +45,9 @@ const probe = () => {
 		["lib.so:ns::f(int)+0x1", ["lib.so", "ns::f(int)", "+0x1"]], ["backward", ["backward"]], ["(not known)", ["(not known)"]], ["?", ["?"]]])
 		must(flame.levels(name).join("|") === levels.join("|"), "levels of " + name + " are " + flame.levels(name).join("|"));
 
+	must(flame.chain("a.py:3 in f", ["b.py:4 in g", "b.py:9 in main", "..."]).join("|") === "(further callers)|b.py:9 in main|b.py:4 in g|a.py:3 in f", "a chain is not drawn from the outside in");
+	must(flame.chain("a.py:3 in f", []).join("|") === "a.py:3 in f" && flame.chain("a.py:3 in f", null).length === 3, "no callers are not drawn as such");
+
 	/* ---- widths ---- */
 	must(document.documentElement.scrollWidth <= innerWidth, "the page is " + document.documentElement.scrollWidth + " wide, of " + innerWidth);
 	for (const element of document.querySelectorAll("body *")) {

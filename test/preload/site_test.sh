@@ -73,6 +73,10 @@ try() {
 	has 'memory in stream order' "^ *job\.py:$(line async) in <module>  *1  *7\.0 MiB" report.txt
 	has 'a handle' "\"text\": \"job\.py:$(line create) in <module>\"" top.json
 	has_not 'no runtime' "libcudart" report.txt
+	"$tool" report --json job.trace | tr -d '\n' | sed 's/.*"calls": //' >calls.txt
+	has 'what called a line' "\"name\": \"job\.py:$call in step\", *\"callers\": \[ *\"job\.py:[0-9]+ in .u003cmodule.u003e\"\]" calls.txt
+	has 'that a line is the outermost' "\"name\": \"job\.py:$(line managed) in .u003cmodule.u003e\", *\"callers\": \[\]" calls.txt
+	has 'that callers are not known' "\"name\": \"backward\", *\"callers\": null" calls.txt
 	has_not 'nothing is said about this Python' "is not known" err.txt
 
 	SPILLWAY_POLICY=$here/lines.yaml SPILLWAY_TRACE=$here/lines.trace job

@@ -158,6 +158,48 @@ static void what_no_allocation_has_is_the_rest(void **state)
 	done();
 }
 
+/* Two numbers of one name, with other callers, are one site and two chains; a third site has no callers that are known. */
+static void sites_of_one_name_are_one(void **state)
+{
+	static const struct {
+		uint64_t list, number;
+		const char *text;
+	} names[] = {{TRACE_SITES, 1, "a.py:3 in f"},
+		     {TRACE_SITES, 2, "b.so+0x1"},
+		     {TRACE_SITES, 3, "a.py:3 in f"},
+		     {TRACE_CALLERS, 1, "a.py:9 in g"},
+		     {TRACE_CALLERS, 3, "a.py:8 in h"}};
+	const struct digest_table *sites = &digest.tables[DIGEST_BY_SITE], *calls = &digest.tables[DIGEST_BY_CALLS];
+	struct trace_file file = file_begin();
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+		file_name(&file, names[i].list, names[i].number, names[i].text, strlen(names[i].text));
+	for (uint64_t i = 0; i < 4; i++)
+		FILE_ADD(&file, made, T0, i + 1, AT + i * 64 * MIB, (i + 1) * MIB, 0, 0, 0, 0, i % 3 + 1, 0);
+	FILE_ADD(&file, refused, T0, MIB, 0, 0, 0, 3, 2);
+	FILE_ADD(&file, end, T0 + 100 * MS, 0);
+	read_back(&file);
+	/* Blocks 1 and 4 are of site 1, 2 of site 2, 3 of site 3. */
+	assert_int_equal(sites->n, 2);
+	assert_int_equal(sites->groups[0].number, 1);
+	assert_int_equal(sites->groups[0].allocations, 3);
+	assert_int_equal(sites->groups[0].bytes, 8 * MIB);
+	assert_int_equal(sites->groups[0].refused, 1);
+	assert_int_equal(sites->groups[1].number, 2);
+	assert_int_equal(calls->n, 3);
+	for (size_t i = 0; i < 3; i++) {
+		const struct digest_group *group = &calls->groups[i];
+
+		assert_int_equal(group->allocations, group->number == 1 ? 2 : 1);
+		assert_int_equal(group->refused, group->number == 3);
+	}
+	assert_string_equal(digest_callers(&digest, 1), "a.py:9 in g");
+	assert_string_equal(digest_callers(&digest, 3), "a.py:8 in h");
+	assert_null(digest_callers(&digest, 2));
+	done();
+}
+
 /* Two devices have allocations and only one a sample, so places come from allocations and moves. */
 static void without_samples_peers_come_from_allocations_and_moves(void **state)
 {
@@ -448,6 +490,7 @@ int main(void)
 	    cmocka_unit_test(what_lasts_beyond_the_trace_ends_with_it),
 	    cmocka_unit_test(a_wait_is_shared_out_by_bytes_to_what_arrived_for_it),
 	    cmocka_unit_test(what_no_allocation_has_is_the_rest),
+	    cmocka_unit_test(sites_of_one_name_are_one),
 	    cmocka_unit_test(without_samples_peers_come_from_allocations_and_moves),
 	    cmocka_unit_test(the_rate_of_a_link_is_of_the_time_in_which_it_was_busy),
 	    cmocka_unit_test(the_map_follows_a_block_to_the_host_and_back),

@@ -47,6 +47,7 @@ static void names(struct trace_file *file)
 	name(file, TRACE_RULES, 2, "optim");
 	name(file, TRACE_RULES, 3, "never");
 	name(file, TRACE_SITES, 1, "libtorch_cuda.so+0x10");
+	name(file, TRACE_CALLERS, 1, "train.py:80 in step < train.py:97 in main < ...");
 	name(file, TRACE_FUNCTIONS, 0, "gemm");
 	name(file, TRACE_FUNCTIONS, 1, "adam");
 	name(file, TRACE_THREADS, 1, "python");

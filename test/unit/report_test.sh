@@ -101,6 +101,8 @@ expect 'every key of JSON is in the manual page' 0 '' '' sh -c 'comm -23 keys.tx
 expect 'links are there, with the host and between devices' 0 \
 	'*"device": 0,*"lender": null,*"bytes_out": 250000000,*"in_ns": 250000000,*"device": 0,*"lender": 1,*"bytes_in": 125000000,*' '' \
 	report --json peers.trace
+expect 'so is what called a site, from the inside out' 0 \
+	'*"calls": [[]*"callers": [[]"train.py:80 in step","train.py:97 in main","..."[]]*' '' report --json spilling.trace
 expect 'the name of the GPU is there' 0 '*"name": "Some GPU",*"memory": 1073741824,*' '' report --json spilling.trace
 expect 'JSON of several is a list' 0 '[[]{*},{*}]' '' report --json spilling.trace static.trace
 if command -v python3 >/dev/null; then

@@ -408,6 +408,7 @@ void digest_free(struct digest *digest)
 		free(digest->devices[i].map.host);
 	}
 	free(digest->block_wait_ns);
+	free(digest->first_site);
 	free(digest->moves);
 	free(digest->links);
 	free(digest->moments);

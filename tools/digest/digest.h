@@ -39,10 +39,11 @@ struct digest_group {
 /* The keys of tables, with the meaning of digest_group.number. */
 enum digest_by {
 	DIGEST_BY_RULE,  /* the rule's number plus 1; 0: no rule */
-	DIGEST_BY_SITE,  /* the site's number; 0: not known */
+	DIGEST_BY_SITE,  /* the number of the first site of that name; 0: not known */
 	DIGEST_BY_SIZE,  /* index of a class */
 	DIGEST_BY_LIFE,  /* index of a class */
 	DIGEST_BY_MOVES, /* index of a class */
+	DIGEST_BY_CALLS, /* the site's number: of one name there is one for each chain of callers; 0: not known */
 	DIGEST_TABLES,   /* must be last */
 };
 
@@ -192,6 +193,7 @@ struct digest {
 	struct digest_group rest;
 	struct digest_table tables[DIGEST_TABLES];
 	uint64_t *block_wait_ns; /* by block */
+	uint32_t *first_site;    /* by number of a site: the first one of the same name */
 	struct digest_move *moves;
 	size_t n_moves;
 	uint64_t moves_stayed, moves_open;
@@ -238,6 +240,8 @@ void digest_free(struct digest *digest);
 /* Returns the name of a group, in the caller's buffer if it must be composed. */
 const char *digest_group_name(const struct digest *digest, enum digest_by by, uint64_t number, char *room,
 			      size_t bytes);
+/* Returns the callers of a group by calls, from the inside out, with " < " between them; NULL: not known. */
+const char *digest_callers(const struct digest *digest, uint64_t number);
 const char *digest_by_name(enum digest_by by);
 const char *digest_cost_name(enum digest_cost_kind kind);
 const char *digest_why_name(unsigned why);

@@ -55,6 +55,7 @@ static size_t size_of(const struct digest *digest, enum digest_by by)
 	case DIGEST_BY_RULE: /* one additional group for allocations without a rule (0) */
 		return digest->trace->n_names[TRACE_RULES] + 2;
 	case DIGEST_BY_SITE:
+	case DIGEST_BY_CALLS:
 		return digest->trace->n_names[TRACE_SITES] + 1;
 	case DIGEST_BY_SIZE:
 		return N_SIZES;
@@ -83,6 +84,8 @@ uint64_t digest_group_of(const struct digest *digest, enum digest_by by, const s
 	case DIGEST_BY_RULE:
 		return rule_within(digest, block->rule);
 	case DIGEST_BY_SITE:
+		return digest->first_site[site_within(digest, block->site)];
+	case DIGEST_BY_CALLS:
 		return site_within(digest, block->site);
 	case DIGEST_BY_SIZE:
 		return class_of(sizes, N_SIZES, block->bytes);
@@ -96,7 +99,7 @@ uint64_t digest_group_of(const struct digest *digest, enum digest_by by, const s
 
 const char *digest_by_name(enum digest_by by)
 {
-	static const char *const names[DIGEST_TABLES] = {"rule", "site", "size", "life", "moves"};
+	static const char *const names[DIGEST_TABLES] = {"rule", "site", "size", "life", "moves", "calls"};
 
 	return names[by];
 }
@@ -114,6 +117,7 @@ const char *digest_group_name(const struct digest *digest, enum digest_by by, ui
 		snprintf(room, bytes, "rule %" PRIu64, number);
 		return room;
 	case DIGEST_BY_SITE:
+	case DIGEST_BY_CALLS:
 		if (number < trace->n_names[TRACE_SITES] && trace->names[TRACE_SITES][number])
 			return trace->names[TRACE_SITES][number];
 		return "(not known)";
@@ -126,9 +130,54 @@ const char *digest_group_name(const struct digest *digest, enum digest_by by, ui
 	}
 }
 
+const char *digest_callers(const struct digest *digest, uint64_t number)
+{
+	const struct trace *trace = digest->trace;
+
+	return number < trace->n_names[TRACE_CALLERS] ? trace->names[TRACE_CALLERS][number] : NULL;
+}
+
+static const struct trace *sorted; /* the argument of the comparison, because qsort() passes none */
+
+static int by_name(const void *a, const void *b)
+{
+	uint32_t i = *(const uint32_t *)a, k = *(const uint32_t *)b;
+	int order = strcmp(trace_text(sorted, TRACE_SITES, i), trace_text(sorted, TRACE_SITES, k));
+
+	return order ? order : (i > k) - (i < k);
+}
+
+/* Sites that differ only in their callers have the same name. A number without a name stays what it is. */
+static bool first_sites_find(struct digest *digest)
+{
+	const struct trace *trace = digest->trace;
+	size_t n = trace->n_names[TRACE_SITES], n_named = 0;
+	uint32_t *order = digest_zeros(n, sizeof(*order));
+
+	digest->first_site = digest_zeros(n, sizeof(*digest->first_site));
+	if (!order || !digest->first_site) {
+		free(order);
+		return false;
+	}
+	for (size_t i = 0; i < n; i++) {
+		digest->first_site[i] = (uint32_t)i;
+		if (i && trace->names[TRACE_SITES][i])
+			order[n_named++] = (uint32_t)i;
+	}
+	sorted = trace;
+	qsort(order, n_named, sizeof(*order), by_name);
+	for (size_t i = 1; i < n_named; i++)
+		if (!strcmp(trace_text(trace, TRACE_SITES, order[i]), trace_text(trace, TRACE_SITES, order[i - 1])))
+			digest->first_site[order[i]] = digest->first_site[order[i - 1]];
+	free(order);
+	return true;
+}
+
 bool digest_groups_begin(struct digest *digest, struct digest_groups *groups)
 {
 	memset(groups, 0, sizeof(*groups));
+	if (!first_sites_find(digest))
+		return false;
 	groups->bytes = digest_zeros(digest->trace->n_blocks, sizeof(*groups->bytes));
 	groups->faults = digest_zeros(digest->trace->n_blocks, sizeof(*groups->faults));
 	for (int by = 0; by < DIGEST_TABLES; by++) {
@@ -165,6 +214,7 @@ void digest_groups_event(struct digest *digest, struct digest_groups *groups, co
 	const struct trace_event *event = &row->event;
 	bool known = row->which < digest->trace->n_blocks;
 	uint32_t block;
+	uint64_t site;
 
 	switch (event->kind) {
 	case TRACE_made:
@@ -182,7 +232,9 @@ void digest_groups_event(struct digest *digest, struct digest_groups *groups, co
 	case TRACE_refused:
 		digest->total.refused++;
 		groups->all[DIGEST_BY_RULE][rule_within(digest, event->refused.rule)].refused++;
-		groups->all[DIGEST_BY_SITE][site_within(digest, event->refused.site)].refused++;
+		site = site_within(digest, event->refused.site);
+		groups->all[DIGEST_BY_SITE][digest->first_site[site]].refused++;
+		groups->all[DIGEST_BY_CALLS][site].refused++;
 		break;
 	case TRACE_fault:
 		block = trace_block_at(digest->trace, event->fault.address, event->time);
@@ -253,7 +305,7 @@ bool digest_groups_end(struct digest *digest, struct digest_groups *groups)
 		for (size_t i = 0; i < groups->n[by]; i++)
 			if (table->groups[i].allocations || table->groups[i].refused)
 				table->groups[table->n++] = table->groups[i];
-		if (by == DIGEST_BY_RULE || by == DIGEST_BY_SITE)
+		if (by == DIGEST_BY_RULE || by == DIGEST_BY_SITE || by == DIGEST_BY_CALLS)
 			qsort(table->groups, table->n, sizeof(*table->groups), by_cost);
 	}
 	return true;

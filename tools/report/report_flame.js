@@ -6,9 +6,8 @@ const flame = (() => {
 	const LEAST = 1 / 400; /* of the width; smaller boxes are drawn as one */
 
 	/*
-	 * The levels of a place in the program, as call_site.h names it, from the outside in: file, function, line; or library,
-	 * symbol, offset. A trace has no callers, so a place has no more levels. "in gemm [libcublas.so]": the library called the
-	 * driver.
+	 * The levels of a place in the program whose callers are not known, as call_site.h names it, from the outside in: file,
+	 * function, line; or library, symbol, offset. "in gemm [libcublas.so]": the library called the driver.
 	 */
 	function levels(site) {
 		const by = /^(.*) (\[[^\]]*\])$/.exec(site), name = by ? by[1] : site, last = by ? [by[2]] : [];
@@ -19,6 +18,13 @@ const flame = (() => {
 		if (symbol)
 			return [symbol[1], ...symbol[2] ? [symbol[2]] : [], symbol[3], ...last];
 		return [name, ...last];
+	}
+
+	/* The levels of a place with the callers that are known: of lines, from the outside in. */
+	function chain(site, callers) {
+		if (!callers)
+			return levels(site);
+		return [...callers].reverse().map(name => name === "..." ? "(further callers)" : name).concat(site);
 	}
 
 	/* A tree of [levels, value], its branches by value, the largest first. */
@@ -79,5 +85,5 @@ const flame = (() => {
 		place.replaceChildren(...rows);
 	}
 
-	return {levels, tree, draw};
+	return {levels, chain, tree, draw};
 })();

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define CALLED_BY " < " /* between the callers of a site: spillway-trace(5) */
 enum { STEPS_SHOWN = 1000, VALUE_ROOM = 4096 };
 
 static void put_file(struct json *json, const struct trace *trace)
@@ -295,6 +296,28 @@ static void put_sums(struct json *json, const struct digest_group *group)
 	json_number(json, "wait_ns", group->wait_ns);
 }
 
+/* A chain of callers as a list; null if it is not known. */
+static void put_callers(struct json *json, const char *callers)
+{
+	char name[VALUE_ROOM];
+
+	if (!callers) {
+		json_text(json, "callers", NULL);
+		return;
+	}
+	json_open(json, "callers", '[');
+	for (const char *end; *callers; callers = end) {
+		size_t n;
+
+		end = strstr(callers, CALLED_BY);
+		n = end ? (size_t)(end - callers) : strlen(callers);
+		snprintf(name, sizeof(name), "%.*s", (int)(n < sizeof(name) ? n : sizeof(name) - 1), callers);
+		json_text(json, NULL, name);
+		end = end ? end + strlen(CALLED_BY) : callers + n;
+	}
+	json_close(json, ']');
+}
+
 static void put_table(struct json *json, const struct digest *digest, const char *name, enum digest_by by)
 {
 	const struct digest_table *table = &digest->tables[by];
@@ -304,6 +327,8 @@ static void put_table(struct json *json, const struct digest *digest, const char
 	for (size_t i = 0; i < table->n && i < REPORT_LIST; i++) {
 		json_open(json, NULL, '{');
 		json_text(json, "name", digest_group_name(digest, by, table->groups[i].number, made, sizeof(made)));
+		if (by == DIGEST_BY_CALLS)
+			put_callers(json, digest_callers(digest, table->groups[i].number));
 		put_sums(json, &table->groups[i]);
 		json_close(json, '}');
 	}
@@ -438,7 +463,7 @@ static void put_curve(struct json *json, const struct digest *digest)
 
 static void put_run(struct json *json, const struct digest *digest)
 {
-	static const char *const tables[DIGEST_TABLES] = {"rules", "sites", "sizes", "lives", "move_counts"};
+	static const char *const tables[DIGEST_TABLES] = {"rules", "sites", "sizes", "lives", "move_counts", "calls"};
 
 	json_open(json, NULL, '{');
 	json_number(json, "schema", 1);

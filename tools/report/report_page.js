@@ -158,14 +158,14 @@
 		];
 
 		function fillFlame() {
-			const seen = MEASURES.filter(([, , , , of, all]) => data.sites.some(of) || (all && all()));
+			const seen = MEASURES.filter(([, , , , of, all]) => data.calls.some(of) || (all && all()));
 			if (!seen.length) {
 				$("lines").hidden = true;
 				return;
 			}
 			tabs($("measures"), seen.map(([name]) => name), i => {
 				const [name, what, colour, format, of, all, rest] = seen[i];
-				const rows = data.sites.map(site => [flame.levels(site.name), of(site)]);
+				const rows = data.calls.map(site => [flame.chain(site.name, site.callers), of(site)]);
 				const listed = rows.reduce((sum, [, value]) => sum + value, 0), none = rest ? rest(data.rest) : 0;
 				if (none)
 					rows.push([["(of no allocation)"], none]);
@@ -176,12 +176,14 @@
 					flame.draw($("flame"), node, colour, format, share, other => paint(other === node ? root : other));
 					$("flame-whole").hidden = node === root;
 				};
-				$("flame-text").textContent = what + ", by the file, function and line that asked for the memory. " +
-					"A trace has the innermost line of the program, not what called it. Click on a box to look closer.";
+				const known = data.calls.some(site => site.callers && of(site)), unknown = data.calls.some(site => !site.callers && of(site));
+				$("flame-text").textContent = what + ", by " + [...known ? ["the lines of the program that asked for the memory, on those that called them"] : [],
+					...unknown ? [known ? "by file and function where callers are not known" : "the file, function and line that asked for the memory (its callers are not known)"] : []].join("; ") +
+					". Click on a box to look closer.";
 				$("flame").dataset.total = root.value;
 				$("flame-whole").onclick = () => paint(root);
 				paint(root);
-			}, Math.max(seen.findIndex(([, , , , of]) => data.sites.some(of)), 0));
+			}, Math.max(seen.findIndex(([, , , , of]) => data.calls.some(of)), 0));
 		}
 
 		/* ---- charts over time ---- */
