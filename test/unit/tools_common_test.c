@@ -10,11 +10,13 @@
 #include "tools/common/tool.h"
 #include "tools/common/wrap.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -490,6 +492,30 @@ static void words_are_wrapped_at_80_columns(void **state)
 	assert_string_equal(out, "\n  ninechars more\n");
 }
 
+static void a_wider_terminal_is_used(void **state)
+{
+	static const int widths[][2] = {{120, 120}, {60, 80}, {80, 80}, {400, 200}, {0, 80}};
+	int master = posix_openpt(O_RDWR | O_NOCTTY), old = dup(STDOUT_FILENO), terminal;
+
+	(void)state;
+	assert_true(master >= 0 && grantpt(master) == 0 && unlockpt(master) == 0);
+	terminal = open(ptsname(master), O_RDWR | O_NOCTTY);
+	assert_true(terminal >= 0 && old >= 0);
+	for (size_t i = 0; i < sizeof(widths) / sizeof(*widths); i++) {
+		struct winsize size = {.ws_row = 24, .ws_col = (unsigned short)widths[i][0]};
+
+		assert_int_equal(ioctl(master, TIOCSWINSZ, &size), 0);
+		fflush(stdout);
+		dup2(terminal, STDOUT_FILENO);
+		int width = wrap_width();
+		dup2(old, STDOUT_FILENO);
+		assert_int_equal(width, widths[i][1]);
+	}
+	close(old);
+	close(terminal);
+	close(master);
+}
+
 static void a_word_longer_than_a_line_is_cut(void **state)
 {
 	char text[200], expected[200];
@@ -526,6 +552,7 @@ int main(void)
 	    TEST(lines_are_broken_where_the_caller_says),
 	    TEST(texts_are_escaped),
 	    TEST(words_are_wrapped_at_80_columns),
+	    TEST(a_wider_terminal_is_used),
 	    TEST(a_word_longer_than_a_line_is_cut),
 	    TEST(an_array_grows_and_keeps_what_is_in_it),
 	    TEST(an_array_without_memory_stays_as_it_was),
