@@ -324,6 +324,26 @@
 			});
 		}
 
+		/* What the program's allocator keeps. */
+		function addAlive(device) {
+			const series = device.series, keys = ["cache_alive", "cache_dead", "cache"];
+			const box = chartBox("Kept by the program's allocator", [["alive", "device", "≤ " + bytes(device.most.cache_alive)],
+				["dead: moves without a copy", "empty", "≤ " + bytes(device.most.cache_dead)], ["kept", "driver", "≤ " + bytes(device.most.cache)]]);
+			charts.add({
+				canvas: box.canvas, height: 130, showTime: true, formatTime: clock,
+				draw(frame) {
+					const y = charts.axis(frame, mostOf(frame, device, (of, i) => of.cache[i]) || 1, axisBytes, true);
+					bars(frame, series, "driver", () => y(0), i => y(series.cache[i]));
+					bars(frame, series, "empty", () => y(0), i => y(series.cache_alive[i] + series.cache_dead[i]));
+					bars(frame, series, "device", () => y(0), i => y(series.cache_alive[i]));
+				},
+				say(t) {
+					const i = t === null ? -1 : binAt(series, t);
+					box.say(i < 0 ? null : keys.map(key => bytes(series[key][i])));
+				},
+			});
+		}
+
 		/* Two figures, one up and one down from the middle. */
 		function addMoves(device) {
 			const series = device.series, rate = (n, of = series) => n * 1e9 / of.bin_ns, text = n => (rate(n) / 1e9).toFixed(1) + " GB/s";
@@ -512,6 +532,8 @@
 			charts.start(Math.max(...runs.map(run => run.run_ns)) || 1, zoomed => { $("whole").hidden = !zoomed; });
 			$("whole").hidden = true;
 			addPlaces(device);
+			if (device.most.cache)
+				addAlive(device);
 			if (device.moves_in || device.moves_out)
 				addMoves(device);
 			if (device.waits || device.gaps)
