@@ -145,6 +145,11 @@ static bool limit_parse(const char *text, uint64_t *ret_bytes, char *ret_why)
 	return policy_size_bytes_parse(text, ret_bytes, ret_why);
 }
 
+bool policy_size_read(const char *text, struct policy_size *ret_size, char *ret_why)
+{
+	return policy_size_parse(text, ret_size, ret_why);
+}
+
 /* Reads "3" or "3 .. 5", with nothing behind. Blanks around the dots are ignored. */
 static bool numbers_read(const char *text, struct policy_range *ret_range)
 {

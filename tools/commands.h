@@ -11,6 +11,7 @@ int tool_explain(int argc, char **argv);
 int tool_doctor(int argc, char **argv);
 int tool_run(int argc, char **argv);
 int tool_suspend(int argc, char **argv);
+int tool_set(int argc, char **argv);
 int tool_resume(int argc, char **argv);
 int tool_list(int argc, char **argv);
 int tool_replay(int argc, char **argv);

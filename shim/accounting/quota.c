@@ -93,6 +93,13 @@ void quota_arrange(const struct quota_terms *given)
 	atomic_store(&accounting_state.quota.state, ARRANGED);
 }
 
+void quota_keep_limit(void)
+{
+	lock_take(&accounting_state.quota.taking);
+	accounting_state.quota.terms.limit = NULL;
+	lock_drop(&accounting_state.quota.taking);
+}
+
 /* ---- our own slot ---- */
 
 /* A copy: the seat may be replaced meanwhile. The descriptor is checked before it is used (quota_file.c). */

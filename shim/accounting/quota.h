@@ -71,6 +71,11 @@ struct quota_terms {
 /* Makes this process share on these terms from now on. Makes no file. Locking: called once, under START. */
 void quota_arrange(const struct quota_terms *terms);
 
+/*
+ * Leaves terms.limit as it is from now on, because the process gets a budget of its own. Locking: takes QUOTA_TAKE.
+ */
+void quota_keep_limit(void);
+
 /* Takes bytes of what is shared. Returns false if they do not fit; always true where nothing is shared. */
 bool quota_take(uint64_t bytes);
 void quota_give(uint64_t bytes);

@@ -182,6 +182,12 @@ static void set_lender(struct device *device, uint64_t most)
 								automatic < half ? automatic : half));
 }
 
+static struct policy_size chosen_budget(void)
+{
+	lock_assert_held(LOCK_START);
+	return device_state.devices.is_changed ? device_state.devices.budget : policy_device_budget(process_policy());
+}
+
 static void set_budget(struct device *device)
 {
 	size_t free = device->total, total = device->total;
@@ -203,10 +209,9 @@ static void set_budget(struct device *device)
 	if (mine > device->total)
 		mine = device->total;
 	uint64_t automatic = mine > 2 * DEFAULT_RESERVE ? mine - DEFAULT_RESERVE : mine / 2;
-	atomic_store(&device->budget.limit,
-		     device_resolve(policy_device_budget(process_policy()), device->total, automatic));
+	atomic_store(&device->budget.limit, device_resolve(chosen_budget(), device->total, automatic));
 	set_lender(device, automatic);
-	if (!atomic_load(&host_budget.limit))
+	if (!atomic_load(&host_budget.limit) && !device_state.devices.is_host_changed)
 		set_host_budget(process_policy());
 	atomic_store_explicit(&device->budget_known, known, memory_order_release);
 }
@@ -401,6 +406,34 @@ void device_known_budget(struct device *device)
 		return;
 	lock_take(&start_lock);
 	set_budget(device);
+	lock_drop(&start_lock);
+}
+
+static void change_budget(struct device *device, void *argument)
+{
+	(void)argument;
+	if (atomic_load(&device->budget_known))
+		atomic_store(&device->budget.limit,
+			     device_resolve(chosen_budget(), device->total, atomic_load(&device->budget.limit)));
+}
+
+void device_change_budget(struct policy_size size)
+{
+	lock_take(&start_lock);
+	device_state.devices.budget = size;
+	device_state.devices.is_changed = true;
+	device_each(change_budget, NULL);
+	lock_drop(&start_lock);
+}
+
+void device_change_host_budget(struct policy_size size)
+{
+	struct hostmem memory = hostmem_read("");
+
+	lock_take(&start_lock);
+	quota_keep_limit();
+	device_state.devices.is_host_changed = true;
+	atomic_store(&host_budget.limit, device_resolve(size, memory.total, atomic_load(&host_budget.limit)));
 	lock_drop(&start_lock);
 }
 

@@ -8,6 +8,7 @@
 #ifndef SPILLWAY_DEVICE_H
 #define SPILLWAY_DEVICE_H
 
+#include "policy/policy.h"
 #include "shim/accounting/budget.h"
 #include "shim/base/limits.h"
 #include "shim/heap/heap.h"
@@ -62,6 +63,16 @@ struct heap *device_heap_there(CUdevice ordinal);
  * takes START.
  */
 void device_known_budget(struct device *device);
+/*
+ * Changes the budget of every device, also of those that are used later. What is above it stays until the caller makes
+ * it leave (spill_make_room). What is lent to other devices does not change. Locking: takes START.
+ */
+void device_change_budget(struct policy_size size);
+/*
+ * Changes the host budget. What is shared with other processes (host.total) holds beside it, as if the policy had set
+ * both. Locking: takes START and QUOTA_TAKE.
+ */
+void device_change_host_budget(struct policy_size size);
 /* Returns the bytes that peers lend to its heap, or would lend if it had one. Locking: takes START. */
 uint64_t device_lent(struct device *device);
 /*

@@ -22,6 +22,8 @@
 struct device_devices {
 	_Atomic(struct device *) row[DEVICE_MOST]; /* by ordinal; written under START */
 	atomic_uint n;                             /* highest examined ordinal, plus 1 */
+	struct policy_size budget;                 /* set while the process runs, if is_changed; under START */
+	bool is_changed, is_host_changed;
 };
 
 /* ---- pool.c, pool_claim.c ---- */

@@ -1,9 +1,10 @@
 /*
- * Suspend, resume and status requests: parses a request line and writes the reply line.
+ * Suspend, resume, status and set requests: parses a request line and writes the reply line.
  *
  *   suspend   ok BYTES             device bytes given back
  *   resume    ok BYTES             device bytes that will come back as they are used
  *   status    ok BYTES STATE       running or suspended, and the bytes that are given back now
+ *   set KEY=VALUE                  changes a setting (settings.h)
  *   anything  error TEXT           nothing has changed
  *
  * A request may carry its version (control.h): `status version=1`. An ok reply then carries it, too.
@@ -14,6 +15,7 @@
  */
 #include "shim/lifecycle/control_request.h"
 #include "shim/lifecycle/lifecycle_state.h"
+#include "shim/lifecycle/settings.h"
 #include "shim/mover/spill.h"
 
 #include <stdatomic.h>
@@ -118,8 +120,10 @@ static void control_request_obey(const char *verb, char reply[CONTROL_MOST_REPLY
 	else if (!strcmp(verb, "status"))
 		snprintf(reply, CONTROL_MOST_REPLY, "ok %llu %s", (unsigned long long)atomic_load(&state->given_back),
 			 atomic_load(&state->suspended) ? "suspended" : "running");
+	else if (!strncmp(verb, "set ", 4))
+		settings_change(verb + 4, reply);
 	else
-		snprintf(reply, CONTROL_MOST_REPLY, "error unknown request; suspend, resume and status are known");
+		snprintf(reply, CONTROL_MOST_REPLY, "error unknown request; suspend, resume, status and set are known");
 }
 
 void control_request(const char *request, char reply[CONTROL_MOST_REPLY])

@@ -15,7 +15,7 @@
 #include <sys/socket.h>
 
 enum {
-	MOST_REQUEST = 64, /* bytes of a request, with its newline; the longest has 8 */
+	MOST_REQUEST = 64, /* bytes of a request, with its newline; a setting has up to 48 */
 	REQUEST_MS = 1000, /* a caller that has connected must send its request within this time */
 	MOST_LEFT = 16,    /* packets of a caller that are drained unread */
 };

@@ -1,5 +1,5 @@
 /*
- * control.h: the control socket: requests to a running process from outside: suspend, resume, status (`spillway
+ * control.h: the control socket: requests to a running process from outside: suspend, resume, status, set (`spillway
  * suspend PID`).
  *
  * A socket in the user's private folder (user_dir.h), for the owner alone, and one small thread that waits at it.

@@ -2,6 +2,7 @@
 #include "policy/policy.h"
 #include "shim/process/enter.h"
 #include "shim/lifecycle/control_request.h"
+#include "shim/lifecycle/settings.h"
 #include "shim/mover/spill.h"
 #include "test/unit/control_help.h"
 
@@ -28,6 +29,17 @@ enum sw_status spill_suspend(uint64_t *ret_bytes)
 enum sw_status spill_resume(uint64_t *ret_bytes)
 {
 	return fake(ret_bytes);
+}
+
+/* "device.budget=N": N bytes are above it, of `fake_bytes` that left. */
+void settings_change(const char *text, char reply[CONTROL_MOST_REPLY])
+{
+	unsigned long long above;
+
+	if (sscanf(text, "device.budget=%llu", &above) == 1)
+		snprintf(reply, CONTROL_MOST_REPLY, "ok %llu 310 %llu", (unsigned long long)fake_bytes, above);
+	else
+		snprintf(reply, CONTROL_MOST_REPLY, "error no such key");
 }
 
 const struct policy *process_policy(void)

@@ -60,6 +60,13 @@ expect 'the others are asked all the same' 1 "process $one: resumed, 3.0 MiB *" 
 	"$tool" resume "$two" "$one"
 expect 'list shows who goes on' 0 "*$one  running*" '' "$tool" list
 
+expect 'set says what came of it' 0 "process $one: device.budget=0, 3.0 MiB left in 0.31 s" '' \
+	"$tool" set "$one" device.budget=0
+expect 'set says what could not leave' 1 "process $one: device.budget=2097152, *" "*2.0 MiB are above it still*" \
+	"$tool" set "$one" device.budget=2097152
+expect 'set does the rest where a key is refused' 1 "process $one: device.budget=0, *" "*not changed: no such key*" \
+	"$tool" set "$one" spill.mode=off device.budget=0
+
 id_of() { # PID: the id that list shows of it
 	"$tool" list 2>/dev/null | sed -n "s/^ *$1  [a-z]*  *\([0-9a-f]*\)  .*/\1/p"
 }

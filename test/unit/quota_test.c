@@ -79,6 +79,34 @@ static void the_total_is_the_firsts_unless_a_policy_says_another(void **state)
 	rank_end(&e);
 }
 
+/* In a process of its own, which a quota is arranged for once. */
+static int keeps_a_limit(void)
+{
+	_Atomic uint64_t limit = 1;
+
+	arrange(ROOM, true);
+	quota_arrange(&(struct quota_terms){.total = ROOM, .given = true, .limit = &limit});
+	CHECK(quota_take(MIB) && limit == ROOM);
+	quota_keep_limit();
+	limit = 5;
+	quota_tick();
+	CHECK(quota_take(MIB) && limit == 5);
+	quota_leave();
+	return 0;
+}
+
+static void a_limit_that_was_changed_is_left_alone(void **state)
+{
+	pid_t child = fork();
+	int status;
+
+	(void)state;
+	if (child == 0)
+		_exit(keeps_a_limit());
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+}
+
 /* ---- two ---- */
 
 static void what_one_has_the_other_has_not(void **state)
@@ -383,6 +411,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    TEST(nothing_is_made_before_the_first_take_and_nothing_is_left_after_the_last),
 	    TEST(one_alone_has_all_of_it_and_no_more),
+	    TEST(a_limit_that_was_changed_is_left_alone),
 	    TEST(the_total_is_the_firsts_unless_a_policy_says_another),
 	    TEST(what_one_has_the_other_has_not),
 	    TEST(who_has_less_than_his_part_comes_first),

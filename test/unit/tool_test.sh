@@ -203,6 +203,13 @@ for verb in suspend resume; do
 *process $$ does not*" "$tool" $verb 2147483647 $$
 	expect "help of $verb goes to stdout with an example" 0 'usage: *example:*' '' "$tool" $verb --help
 done
+expect 'set without a process is wrong usage' 2 '' '*no process given*' "$tool" set
+expect 'set takes a process id first' 2 '' '*"4x" is no process id*' "$tool" set 4x device.budget=1GiB
+expect 'set without a setting is wrong usage' 2 '' '*nothing to change*' "$tool" set $$
+expect 'set looks at all settings first' 2 '' '*"20GiB" is not KEY=VALUE*' "$tool" set $$ device.budget=1GiB 20GiB
+expect 'set of a process without Spillway says so' 1 '' "*process $$ does not run under Spillway*" \
+	"$tool" set $$ device.budget=1GiB
+expect 'help of set goes to stdout with an example' 0 'usage: *example:*' '' "$tool" set --help
 if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
 	setpriv --reuid 1 --clear-groups sleep 100 &
 	until [ "$(awk '/^Uid/ {print $3}' /proc/$!/status)" = 1 ]; do :; done
@@ -269,7 +276,7 @@ for word in version --version -V; do
 	expect "$word prints the version" 0 'spillway [0-9]*.[0-9]*' '' "$tool" $word
 done
 expect 'help without a command prints the commands' 0 "$("$tool" --help | sed 's/\[/[[]/g')" '' "$tool" help
-for command in run demo check explain doctor list top report replay prom kernel suspend resume help version; do
+for command in run demo check explain doctor list top report replay prom kernel suspend resume set help version; do
 	expect "help $command is $command --help" 0 "$("$tool" $command --help | sed 's/\[/[[]/g')" '' "$tool" help $command
 done
 expect 'help of what is no command says so' 2 '' '*unknown command "rum"; did you mean "run"?' "$tool" help rum

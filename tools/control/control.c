@@ -1,6 +1,6 @@
 /*
- * control.c: `spillway suspend`, `spillway resume` and `spillway list`. control_request.c of the library defines the
- * requests and replies.
+ * control.c: `spillway suspend`, `spillway resume`, `spillway set` and `spillway list`. control_request.c of the library
+ * defines the requests and replies.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -61,53 +61,59 @@ static unsigned version_of(const char *reply)
 	return version;
 }
 
-/* Reports the reply of a process. Returns whether the process has done what was asked. */
-static bool report_reply(const struct verb *verb, const char *who, const char *reply)
+/* Says why a reply reports no success. */
+static void explain_reply(const struct verb *verb, const char *who, const char *reply)
 {
 	unsigned version = version_of(reply);
-	unsigned long long bytes;
-	char text[UNITS_TEXT];
 
-	if (version != CONTROL_VERSION) {
+	if (version != CONTROL_VERSION)
 		tool_say("process %s: its library answers in version %u, and this tool knows version %d: use the %s "
 			 "spillway; `spillway top` shows whether it is %s",
 			 who, version, CONTROL_VERSION, version < CONTROL_VERSION ? "older" : "newer", verb->done);
-		return false;
-	}
-	if (sscanf(reply, "ok %llu", &bytes) == 1) {
-		printf("process %s: %s, %s %s\n", who, verb->done, units_bytes(bytes, text), verb->moved);
-		return true;
-	}
-	if (strncmp(reply, "error ", 6) == 0)
+	else if (strncmp(reply, "error ", 6) == 0)
 		tool_say("process %s: not %s: %s", who, verb->done, reply + 6);
 	else
 		tool_say("process %s: its answer is not understood: %s", who, reply);
-	return false;
 }
 
-/* Returns whether the process has done what was asked. */
-static bool ask_one(const struct verb *verb, const struct process_name *name)
+/* Sends a request and waits for the reply. Returns false, having said why, if there is none. */
+static bool ask_process(const struct verb *verb, const char *request, const struct process_name *name,
+			char reply[PROCESS_REPLY])
 {
-	char reply[PROCESS_REPLY], who[PROCESS_NAME];
 	int fd = process_connect(name);
-	bool good = false;
+	char who[PROCESS_NAME];
 
 	process_show_name(name, who);
 	if (fd < 0) {
 		process_explain(name, verb->name);
 		return false;
 	}
-	int got = process_send(fd, verb->request) ? process_receive(fd, PATIENCE_MS, reply) : -1;
+	int got = process_send(fd, request) ? process_receive(fd, PATIENCE_MS, reply) : -1;
 	if (got == 0) {
 		tool_say("process %s is not done yet; waiting for it", who);
 		got = process_receive(fd, -1, reply);
 	}
-	if (got > 0)
-		good = report_reply(verb, who, reply);
-	else
+	if (got <= 0)
 		tool_say("process %s ended, or closed the connection, before it answered", who);
 	close(fd);
-	return good;
+	return got > 0;
+}
+
+/* Returns whether the process has done what was asked. */
+static bool ask_one(const struct verb *verb, const struct process_name *name)
+{
+	char reply[PROCESS_REPLY], who[PROCESS_NAME], text[UNITS_TEXT];
+	unsigned long long bytes;
+
+	if (!ask_process(verb, verb->request, name, reply))
+		return false;
+	process_show_name(name, who);
+	if (version_of(reply) != CONTROL_VERSION || sscanf(reply, "ok %llu", &bytes) != 1) {
+		explain_reply(verb, who, reply);
+		return false;
+	}
+	printf("process %s: %s, %s %s\n", who, verb->done, units_bytes(bytes, text), verb->moved);
+	return true;
 }
 
 static int ask_all(const struct verb *verb, int argc, char **argv)
@@ -144,6 +150,78 @@ int tool_suspend(int argc, char **argv)
 int tool_resume(int argc, char **argv)
 {
 	return ask_all(&resume_verb, argc, argv);
+}
+
+/* ---- set ---- */
+
+enum { MOST_SETTING = 48 }; /* bytes of KEY=VALUE: a request has 64 (serve/control.c) */
+
+static const struct verb set_verb = {.name = "set", .done = "changed"};
+
+static int print_set_help(void)
+{
+	printf(
+	    "usage: spillway set PID|ID KEY=VALUE...\n\n"
+	    "Changes budgets of a running process: device.budget and host.budget, to a size or a percentage. What is\n"
+	    "above a smaller device budget leaves the GPU before the command ends, and goes back to the driver for\n"
+	    "others to use; the process goes on. `spillway list` shows the processes.\n\n"
+	    "Exit status: 0 all is done, 1 something could not be changed, or some memory cannot leave; 2 wrong\n"
+	    "usage: nothing was done.\n\n"
+	    "example:\n"
+	    "  spillway set 4711 device.budget=20GiB\n");
+	return TOOL_OK;
+}
+
+/* Returns whether the process has changed the setting, and nothing is above it. */
+static bool set_one(const struct process_name *name, const char *setting)
+{
+	char reply[PROCESS_REPLY], who[PROCESS_NAME], text[UNITS_TEXT], request[MOST_SETTING + 8];
+	unsigned long long bytes, ms, above;
+
+	snprintf(request, sizeof(request), "set %s\n", setting);
+	if (!ask_process(&set_verb, request, name, reply))
+		return false;
+	process_show_name(name, who);
+	if (version_of(reply) != CONTROL_VERSION || sscanf(reply, "ok %llu %llu %llu", &bytes, &ms, &above) != 3) {
+		explain_reply(&set_verb, who, reply);
+		return false;
+	}
+	printf("process %s: %s, %s left in %.2f s\n", who, setting, units_bytes(bytes, text), (double)ms / 1e3);
+	if (above)
+		tool_say("process %s: %s are above it still: they cannot move, or no safe point came in time", who,
+			 units_bytes(above, text));
+	return !above;
+}
+
+int tool_set(int argc, char **argv)
+{
+	char quoted[POLICY_QUOTED_BYTES];
+	struct process_name name;
+	bool good = true;
+
+	if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
+		return print_set_help();
+	if (argc < 2) {
+		tool_say("no process given; write `spillway set PID KEY=VALUE`, `spillway list` shows them");
+		return TOOL_BAD;
+	}
+	if (!process_read_name(argv[1], &name)) {
+		tool_say("%s is no process id; `spillway list` shows them", policy_quote(argv[1], quoted));
+		return TOOL_BAD;
+	}
+	if (argc < 3) {
+		tool_say("nothing to change; write KEY=VALUE, as in device.budget=20GiB");
+		return TOOL_BAD;
+	}
+	for (int i = 2; i < argc; i++) {
+		if (!strchr(argv[i], '=') || strlen(argv[i]) > MOST_SETTING || strchr(argv[i], ' ')) {
+			tool_say("%s is not KEY=VALUE, as in device.budget=20GiB", policy_quote(argv[i], quoted));
+			return TOOL_BAD;
+		}
+	}
+	for (int i = 2; i < argc; i++)
+		good &= set_one(&name, argv[i]);
+	return good ? TOOL_OK : TOOL_BROKEN;
 }
 
 /* ---- list ---- */

@@ -1,0 +1,111 @@
+/*
+ * Changes budgets while the process runs. The limit is changed first: from then on nothing more is taken above it. What
+ * is above it already is idle memory, which goes back at once, and pieces in use, which the mover evicts in a gap.
+ */
+#include "shim/lifecycle/settings.h"
+#include "policy/policy.h"
+#include "shim/base/clock.h"
+#include "shim/device/device.h"
+#include "shim/mover/spill.h"
+#include "shim/process/process.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define TRIES 3 /* gaps without progress, after which what is above the budget stays */
+
+/* Moves what is above the budget off the device. */
+static void make_fit(struct device *device, void *argument)
+{
+	uint64_t *above = argument, over = budget_over(&device->budget);
+
+	if (over)
+		device_make_room(device);
+	for (unsigned tries = 0; tries < TRIES && (over = budget_over(&device->budget));) {
+		spill_make_room(device, over);
+		tries = budget_over(&device->budget) < over ? 0 : tries + 1;
+	}
+	*above += budget_over(&device->budget);
+}
+
+static void add_used(struct device *device, void *argument)
+{
+	*(uint64_t *)argument += atomic_load(&device->budget.used);
+}
+
+static uint64_t used_on_devices(void)
+{
+	uint64_t sum = 0;
+
+	device_each(add_used, &sum);
+	return sum;
+}
+
+static uint64_t change_device_budget(struct policy_size size)
+{
+	uint64_t above = 0;
+
+	device_change_budget(size);
+	device_each(make_fit, &above);
+	return above;
+}
+
+static uint64_t change_host_budget(struct policy_size size)
+{
+	device_change_host_budget(size);
+	if (budget_over(&host_budget))
+		device_make_host_room(NULL);
+	return budget_over(&host_budget);
+}
+
+static const struct setting {
+	const char *key;
+	uint64_t (*change)(struct policy_size size); /* returns the bytes that are above it afterwards */
+	uint64_t (*used)(void);
+} settings[] = {
+    {"device.budget", change_device_budget, used_on_devices},
+    {"host.budget", change_host_budget, NULL},
+};
+
+static uint64_t used_of(const struct setting *setting)
+{
+	return setting->used ? setting->used() : atomic_load(&host_budget.used);
+}
+
+static const struct setting *find_setting(const char *text, size_t length)
+{
+	for (size_t i = 0; i < sizeof(settings) / sizeof(*settings); i++)
+		if (strlen(settings[i].key) == length && !memcmp(settings[i].key, text, length))
+			return &settings[i];
+	return NULL;
+}
+
+void settings_change(const char *text, char reply[CONTROL_MOST_REPLY])
+{
+	const char *value = strchr(text, '=');
+	const struct setting *setting = value ? find_setting(text, (size_t)(value - text)) : NULL;
+	char why[POLICY_EXPLAIN_BYTES];
+	struct policy_size size;
+
+	if (!setting) {
+		snprintf(reply, CONTROL_MOST_REPLY,
+			 "error device.budget and host.budget can be changed while a process runs; write KEY=VALUE");
+		return;
+	}
+	if (!policy_size_read(value + 1, &size, why)) {
+		snprintf(reply, CONTROL_MOST_REPLY, "error %s: %.200s", setting->key, why);
+		return;
+	}
+	if (size.kind == POLICY_SIZE_AUTO) {
+		snprintf(reply, CONTROL_MOST_REPLY,
+			 "error %s: auto is what the process starts with; write a size or "
+			 "a percentage",
+			 setting->key);
+		return;
+	}
+	uint64_t before = used_of(setting), begun = clock_now();
+	uint64_t above = setting->change(size), after = used_of(setting);
+	snprintf(reply, CONTROL_MOST_REPLY, "ok %llu %llu %llu",
+		 (unsigned long long)(before > after ? before - after : 0),
+		 (unsigned long long)((clock_now() - begun) / 1000000), (unsigned long long)above);
+}

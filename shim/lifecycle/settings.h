@@ -1,0 +1,21 @@
+/*
+ * settings.h: settings of the policy that can be changed while the process runs (`spillway set`).
+ */
+#ifndef SPILLWAY_SETTINGS_H
+#define SPILLWAY_SETTINGS_H
+
+#include "shim/serve/control.h"
+
+/*
+ * Changes a setting. text: "device.budget=SIZE" or "host.budget=SIZE"; SIZE may be a percentage. What is above the new
+ * budget leaves before this returns, as far as it can. Writes the reply, a line without a newline:
+ *
+ *   ok MOVED MS ABOVE   bytes that left, how long that took, and bytes that are still above the budget
+ *   error TEXT          nothing has changed
+ *
+ * Waits for the devices, for a bounded time. Called on the control thread. Locking: takes START, SPILL and HEAP; the
+ * caller must hold no lock.
+ */
+void settings_change(const char *text, char reply[CONTROL_MOST_REPLY]);
+
+#endif

@@ -1,0 +1,223 @@
+/*
+ * Budgets of a running process are changed by `spillway set`, as from another terminal: what is above leaves before the
+ * tool returns, steps go on meanwhile, every byte is as it was, and memory comes back when the budget is larger again.
+ */
+#include "test/preload/suspend_help.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* As tool_says(), of `spillway set [this process] SETTING`. */
+static bool set_says(const char *setting, int status, const char *words)
+{
+	char command[256], line[512], text[2048] = "";
+	FILE *output;
+
+	snprintf(command, sizeof(command), "env -u LD_PRELOAD '%s' set %d '%s' 2>&1", TOOL, (int)getpid(), setting);
+	output = popen(command, "r");
+	CHECK(output);
+	while (fgets(line, sizeof(line), output))
+		strncat(text, line, sizeof(text) - strlen(text) - 1);
+	int ended = pclose(output);
+	if (WIFEXITED(ended) && WEXITSTATUS(ended) == status && strstr(text, words))
+		return true;
+	printf("set %s: status %d, not %d, and \"%s\" is not in: %s\n", setting, WEXITSTATUS(ended), status, words,
+	       text);
+	return false;
+}
+
+static size_t blocks_on_device(void)
+{
+	size_t n = 0;
+
+	for (unsigned i = 0; i < N_BLOCKS; i++)
+		n += sim_where(job_blocks[i]) == 'D';
+	return n;
+}
+
+/* A thread that fills all blocks again and again. */
+static struct stepper {
+	pthread_t thread;
+	CUcontext context;
+	_Atomic bool over;
+	_Atomic unsigned rounds;
+} stepper;
+
+static void *step(void *argument)
+{
+	(void)argument;
+	MUST(cu.cuCtxSetCurrent(stepper.context));
+	while (!stepper.over) {
+		for (unsigned i = 0; i < N_BLOCKS; i++)
+			MUST(driver_fill(NULL, job_blocks[i], 0x2000 + stepper.rounds + i, N_WORDS));
+		MUST(cu.cuCtxSynchronize());
+		stepper.rounds++;
+	}
+	return NULL;
+}
+
+static void steps_begin(void)
+{
+	stepper = (struct stepper){0};
+	MUST(cu.cuCtxGetCurrent(&stepper.context));
+	CHECK(pthread_create(&stepper.thread, NULL, step, NULL) == 0);
+}
+
+static void await_steps(unsigned more)
+{
+	for (unsigned until = stepper.rounds + more; stepper.rounds < until;)
+		usleep(1000);
+}
+
+static void steps_end(void)
+{
+	await_steps(1); /* one at least, after all that was done meanwhile */
+	stepper.over = true;
+	CHECK(pthread_join(stepper.thread, NULL) == 0);
+	job_check(0x2000 + stepper.rounds - 1);
+}
+
+static int sets_the_device_budget(void)
+{
+	size_t without;
+
+	driver_start(0);
+	without = sim_live().device_bytes;
+	job_start();
+	CHECK(set_says("device.budget=16MiB", 0, "device.budget=16MiB, "));
+	CHECK(sim_live().device_bytes - without <= 16 * MIB);
+	job_check(0x1000);
+	CHECK(set_says("device.budget=25%", 0, "device.budget=25%, 0 B left in 0."));
+	steps_begin();
+	await_steps(2);
+	for (unsigned round = 0; round < 3; round++) {
+		CHECK(set_says("device.budget=8MiB", 0, "left in"));
+		CHECK(sim_live().device_bytes - without <= 8 * MIB);
+		await_steps(2);
+		CHECK(set_says("device.budget=64MiB", 0, "0 B left in"));
+		await_steps(2);
+	}
+	steps_end();
+	/* 48 MiB fit by now. */
+	steps_begin();
+	for (unsigned tries = 0; tries < 2000 && blocks_on_device() < N_BLOCKS; tries++)
+		await_steps(1);
+	steps_end();
+	CHECK(blocks_on_device() == N_BLOCKS);
+	return 0;
+}
+
+static void what_is_above_a_smaller_device_budget_leaves_and_steps_go_on(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SETTINGS(",spill.mode=exact"), sets_the_device_budget), 0);
+	assert_int_equal(child_run(SETTINGS(",spill.mode=fast"), sets_the_device_budget), 0);
+}
+
+#define AMPLE(mode)                                                                                                    \
+	((const char *const[]){                                                                                        \
+	    "SIM_MEMORY=128MiB",                                                                                       \
+	    "SPILLWAY_SET=device.budget=64MiB,host.budget=128MiB,report.summary=no,spill.mode=" mode, NULL})
+
+/* Nothing has spilled before: the mover is started for it. */
+static int sets_before_anything_has_spilled(void)
+{
+	size_t without;
+
+	driver_start(0);
+	without = sim_live().device_bytes;
+	job_start();
+	CHECK(blocks_on_device() == N_BLOCKS);
+	CHECK(set_says("device.budget=20MiB", 0, "device.budget=20MiB, 28.0 MiB left in"));
+	CHECK(sim_live().device_bytes - without <= 20 * MIB);
+	job_check(0x1000);
+	return 0;
+}
+
+static void a_process_that_has_not_spilled_can_be_made_smaller(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(AMPLE("exact"), sets_before_anything_has_spilled), 0);
+	assert_int_equal(child_run(AMPLE("fast"), sets_before_anything_has_spilled), 0);
+}
+
+static int stays_above(void)
+{
+	CUdeviceptr more;
+
+	job_start();
+	size_t before = blocks_on_device();
+	CHECK(set_says("device.budget=4MiB", 1, "28.0 MiB are above it still"));
+	CHECK(blocks_on_device() == before);
+	more = child_alloc(BLOCK);
+	CHECK(sim_where(more) == 'H');
+	job_check(0x1000);
+	return 0;
+}
+
+static void what_cannot_move_stays_but_nothing_more_is_taken(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SETTINGS(",spill.mode=static"), stays_above), 0);
+}
+
+static int sets_the_host_budget(void)
+{
+	CUdeviceptr more = 0;
+
+	job_start();
+	CHECK(set_says("host.budget=16MiB", 0, "host.budget=16MiB, "));
+	/* 32 MiB on the device and 16 on the host are full. */
+	CHECK(cu.cuMemAlloc_v2(&more, 8 * MIB) == CUDA_ERROR_OUT_OF_MEMORY);
+	CHECK(set_says("host.budget=8MiB", 1, "8.0 MiB are above it still"));
+	CHECK(set_says("host.budget=64MiB", 0, "0 B left in"));
+	more = child_alloc(8 * MIB);
+	job_check(0x1000);
+	return 0;
+}
+
+static void the_host_budget_can_be_changed(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SETTINGS(",spill.mode=static"), sets_the_host_budget), 0);
+}
+
+static int refuses(void)
+{
+	job_start();
+	CHECK(set_says("device.budget=20", 1, "has no unit"));
+	CHECK(set_says("device.budget=auto", 1, "write a size"));
+	CHECK(set_says("spill.peers=1", 1, "device.budget and host.budget can be changed"));
+	CHECK(set_says("report.summary=no", 1, "device.budget and host.budget can be changed"));
+	job_check(0x1000);
+	return 0;
+}
+
+static void what_is_wrong_is_refused_and_nothing_changes(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SETTINGS(""), refuses), 0);
+}
+
+static int all(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(what_is_above_a_smaller_device_budget_leaves_and_steps_go_on),
+	    cmocka_unit_test(a_process_that_has_not_spilled_can_be_made_smaller),
+	    cmocka_unit_test(what_cannot_move_stays_but_nothing_more_is_taken),
+	    cmocka_unit_test(the_host_budget_can_be_changed),
+	    cmocka_unit_test(what_is_wrong_is_refused_and_nothing_changes),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+int main(void)
+{
+	return suspend_run(all);
+}
