@@ -7,6 +7,7 @@
 /* The type of a key's value; each type is read by one function in value.c. */
 enum policy_type {
 	POLICY_TYPE_SIZE,      /* struct policy_size: auto, bytes or a share */
+	POLICY_TYPE_BUDGET,    /* struct policy_size: start, auto, bytes or a share */
 	POLICY_TYPE_BYTES,     /* struct policy_size: auto or bytes */
 	POLICY_TYPE_CHUNK,     /* struct policy_size: auto, or bytes that a chunk can have */
 	POLICY_TYPE_LIMIT,     /* uint64_t: bytes, or POLICY_NO_CAP for none */
@@ -62,7 +63,7 @@ struct policy_keys {
 	const struct policy_key *keys;
 	size_t n;
 };
-enum { POLICY_MAX_KEYS = 32 }; /* in one table; checked at compile time */
+enum { POLICY_MAX_KEYS = 40 }; /* in one table; checked at compile time */
 extern const struct policy_keys policy_file_keys, policy_rule_keys;
 
 /* One named value. */

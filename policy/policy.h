@@ -138,9 +138,9 @@ enum policy_capacity {
 	POLICY_CAPACITY_COUNT,       /* must be last */
 };
 
-/* A number of bytes, a share of a total that is known later, or "auto". */
+/* A number of bytes, a share of a total that is known later, or "auto"; of the device budget also "start". */
 struct policy_size {
-	enum { POLICY_SIZE_AUTO, POLICY_SIZE_BYTES, POLICY_SIZE_PERCENT } kind;
+	enum { POLICY_SIZE_AUTO, POLICY_SIZE_BYTES, POLICY_SIZE_PERCENT, POLICY_SIZE_START } kind;
 	uint64_t value; /* bytes, or hundredths of a percent (12.5% = 1250) */
 };
 
@@ -336,6 +336,8 @@ const char *policy_rule_name(const struct policy *policy, int rule);
 size_t policy_n_rules(const struct policy *policy);
 bool policy_uses(const struct policy *policy, enum policy_use use); /* whether any request can be decided so */
 struct policy_size policy_device_budget(const struct policy *policy);
+/* Device memory that a budget which follows what is free leaves free: auto or bytes. */
+struct policy_size policy_device_reserve(const struct policy *policy);
 struct policy_size policy_host_budget(const struct policy *policy);
 /* Devices that lend memory, as bits; and how much each of them lends. */
 uint64_t policy_peers(const struct policy *policy);
@@ -376,7 +378,7 @@ const char *policy_advise_name(enum policy_advise advise);
  */
 bool policy_api_read(const char *text, enum policy_api *ret_api, char *ret_why);
 bool policy_bytes_read(const char *text, uint64_t *ret_bytes, char *ret_why);
-/* Reads auto, a size or a percentage, as policy_bytes_read() does. */
+/* Reads auto, a size or a percentage as policy_bytes_read() does. */
 bool policy_size_read(const char *text, struct policy_size *ret_size, char *ret_why);
 /*
  * Writes bytes as in a policy, with the largest unit that leaves a whole number. buffer needs POLICY_SIZE_BYTES_TEXT.

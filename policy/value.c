@@ -114,6 +114,14 @@ static bool bytes_parse(const char *text, struct policy_size *ret_size, char *re
 	return true;
 }
 
+static bool budget_parse(const char *text, struct policy_size *ret_size, char *ret_why)
+{
+	if (strcmp(text, "start") != 0)
+		return policy_size_parse(text, ret_size, ret_why);
+	*ret_size = (struct policy_size){.kind = POLICY_SIZE_START};
+	return true;
+}
+
 static bool chunk_parse(const char *text, struct policy_size *ret_size, char *ret_why)
 {
 	char quoted[POLICY_QUOTED_BYTES], next[POLICY_SIZE_BYTES_TEXT];
@@ -286,6 +294,8 @@ bool policy_value_add(const struct policy_key *key, const char *text, void *targ
 	switch (key->type) {
 	case POLICY_TYPE_SIZE:
 		return policy_size_parse(text, field, ret_why);
+	case POLICY_TYPE_BUDGET:
+		return budget_parse(text, field, ret_why);
 	case POLICY_TYPE_BYTES:
 		return bytes_parse(text, field, ret_why);
 	case POLICY_TYPE_CHUNK:

@@ -14,7 +14,9 @@ static bool is_less(struct policy_size a, struct policy_size b)
 
 static void check_budgets(const struct policy *policy, struct policy_errors *errors)
 {
-	bool nothing = policy->device_budget.kind != POLICY_SIZE_AUTO && policy->device_budget.value == 0;
+	bool given =
+	    policy->device_budget.kind == POLICY_SIZE_BYTES || policy->device_budget.kind == POLICY_SIZE_PERCENT;
+	bool nothing = given && policy->device_budget.value == 0;
 
 	if (is_less(policy->host_total, policy->host_budget) && policy->host_share != POLICY_SHARE_OFF)
 		policy_warning_add(errors, policy->name, whole,

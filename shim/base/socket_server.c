@@ -41,6 +41,7 @@ enum {
 	STOP_MS = 100,  /* longest delay of the program's exit */
 	PAUSE_MS = 200, /* delay before accept() is tried again if the process has no descriptor or memory left */
 	TICK_MS = 1000,
+	LOOK_MS = 100,
 	BACKLOG = 4,           /* callers that wait while one is served; further ones get EAGAIN */
 	TRIES = 4,             /* another process that exits may remove the folder between two steps */
 	STACK_BYTES = 1 << 20, /* driver calls are made on this thread; only touched pages use memory */
@@ -184,11 +185,19 @@ static void find_again(struct socket_server *server)
 static bool serve_next(struct socket_server *server)
 {
 	struct pollfd wait = {.fd = atomic_load(&server->listener.fd_and_1) - 1, .events = POLLIN};
-	long due = server->ticked + TICK_MS - now_ms();
+	long due = server->ticked + TICK_MS, look_due = server->looked + (server->looks_fast ? LOOK_MS : TICK_MS);
+
+	due = (server->look && look_due < due ? look_due : due) - now_ms();
 	int n = poll(&wait, 1, due > 0 ? (int)due : 0);
 
 	if (is_over(server))
 		return false;
+	if (server->look && now_ms() - server->looked >= (server->looks_fast ? LOOK_MS : TICK_MS)) {
+		server->looks_fast = server->look();
+		server->looked = now_ms();
+		if (is_over(server))
+			return false;
+	}
 	/* The tick runs even if callers follow one another without a pause. */
 	if (now_ms() - server->ticked >= TICK_MS) {
 		if (server->tick)
@@ -239,7 +248,7 @@ static void *socket_server_serve(void *argument)
 	struct socket_server *server = argument;
 
 	prctl(PR_SET_NAME, server->thread_name);
-	server->ticked = now_ms();
+	server->ticked = server->looked = now_ms();
 	user_dir_sweep(&server->folder, server->tail);
 	while (serve_next(server))
 		;

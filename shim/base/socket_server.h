@@ -35,7 +35,14 @@ struct socket_server {
 	/* Called about once a second, between two callers; may be NULL. */
 	void (*tick)(void);
 
+	/*
+	 * Called by the same thread, ten times a second as long as it returns true, else once a second; may be NULL.
+	 */
+	bool (*look)(void);
+
 	long ticked; /* time of the last tick, ms; only the thread uses it */
+	long looked; /* time of the last look, ms; and whether looks are to follow fast. Thread only */
+	bool looks_fast;
 	char path[200]; /* of the socket; empty: not known. Thread only, as device and inode */
 	dev_t device;   /* of the socket at `path` */
 	ino_t inode;

@@ -112,6 +112,12 @@ void context_await(CUcontext context, unsigned ms);
  */
 CUresult context_wait_idle(CUcontext context);
 
+/*
+ * Asks the driver how much memory the device has free, in a context of the device. Returns false if it has none, or if
+ * the driver does not answer. Waits for nothing; allowed during a capture. Locking: takes CONTEXTS.
+ */
+bool context_memory(CUdevice device, size_t *ret_free, size_t *ret_total);
+
 /* A query whether all work that had been submitted to the contexts of some devices when the query began is complete. */
 struct context_idle {
 	unsigned n, ends;

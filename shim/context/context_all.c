@@ -332,6 +332,24 @@ CUresult context_wait_idle(CUcontext context)
 	return context_is_gone(result) ? CUDA_SUCCESS : result;
 }
 
+bool context_memory(CUdevice device, size_t *ret_free, size_t *ret_total)
+{
+	CUcontext context = context_whole(context_any(device));
+	bool known = false, pushed;
+
+	if (!context || !context_all_visit(context))
+		return false;
+	if (context_enter(context, &pushed) == CUDA_SUCCESS) {
+		CUstreamCaptureMode mode = capture_relax();
+
+		known = REAL(cuMemGetInfo_v2)(ret_free, ret_total) == CUDA_SUCCESS;
+		capture_restore(mode);
+		context_leave(pushed);
+	}
+	visit_end(context);
+	return known;
+}
+
 /* ---- is a device idle? ---- */
 
 static bool is_among(CUdevice device, uint64_t devices)

@@ -14,6 +14,12 @@
 
 /* Left to the driver for contexts, libraries and arrays if the user sets no budget (docs/design.md, Budgets). */
 #define DEFAULT_RESERVE ((uint64_t)1 << 30)
+/*
+ * Left free by a budget that follows what is free: what a neighbour takes until it is seen and memory has left for it,
+ * 0.5 s at 4 GiB/s. Of a small device a 16th.
+ */
+#define LIVE_RESERVE ((uint64_t)2 << 30)
+#define LIVE_SHARE   16
 /* Free memory kept warm: a quarter of the budget, at most KEEP_MOST, because other processes need memory too. */
 #define KEEP_MOST  ((uint64_t)4 << 30)
 #define KEEP_SHARE 4
@@ -136,6 +142,14 @@ uint64_t device_headroom(const struct device *device)
 	return device->total / 8 < DEFAULT_RESERVE ? device->total / 8 : DEFAULT_RESERVE;
 }
 
+uint64_t device_reserve(const struct device *device)
+{
+	struct policy_size size = policy_device_reserve(process_policy());
+	uint64_t share = device->total / LIVE_SHARE;
+
+	return size.kind == POLICY_SIZE_BYTES ? size.value : share < LIVE_RESERVE ? share : LIVE_RESERVE;
+}
+
 /* Resolves a size of the policy: absolute, a percentage of `whole`, or `automatic`. */
 static uint64_t device_resolve(struct policy_size size, uint64_t whole, uint64_t automatic)
 {
@@ -209,7 +223,12 @@ static void set_budget(struct device *device)
 	if (mine > device->total)
 		mine = device->total;
 	uint64_t automatic = mine > 2 * DEFAULT_RESERVE ? mine - DEFAULT_RESERVE : mine / 2;
+	bool follows = chosen_budget().kind == POLICY_SIZE_AUTO;
+	uint64_t reserve = device_reserve(device);
+	if (follows)
+		automatic = mine > reserve ? mine - reserve : 0;
 	atomic_store(&device->budget.limit, device_resolve(chosen_budget(), device->total, automatic));
+	atomic_store(&device->follows, follows && known);
 	set_lender(device, automatic);
 	if (!atomic_load(&host_budget.limit) && !device_state.devices.is_host_changed)
 		set_host_budget(process_policy());
@@ -412,9 +431,11 @@ void device_known_budget(struct device *device)
 static void change_budget(struct device *device, void *argument)
 {
 	(void)argument;
-	if (atomic_load(&device->budget_known))
-		atomic_store(&device->budget.limit,
-			     device_resolve(chosen_budget(), device->total, atomic_load(&device->budget.limit)));
+	if (!atomic_load(&device->budget_known))
+		return;
+	atomic_store(&device->budget.limit,
+		     device_resolve(chosen_budget(), device->total, atomic_load(&device->budget.limit)));
+	atomic_store(&device->follows, chosen_budget().kind == POLICY_SIZE_AUTO);
 }
 
 void device_change_budget(struct policy_size size)

@@ -30,6 +30,7 @@ struct device {
 	uint64_t pools_charged;    /* bytes charged for its pools and graphs; under POOL */
 	_Atomic bool pools_closed; /* the heap serves all stream-ordered memory from now on (pool.h) */
 	uint64_t pools_trimmed;    /* ns: when pools last gave back unused memory; under POOL */
+	_Atomic bool follows;      /* the budget follows what is free (live_budget.h); written under START */
 	_Atomic bool budget_known; /* the policy's budget has been set; under START */
 	bool heap_refused;         /* creating the heap failed and is not tried again; under START */
 	/* NULL until the first heap allocation, and always if the device cannot have one */
@@ -51,6 +52,8 @@ struct device *device_current(CUresult *ret_result);
  * small devices.
  */
 uint64_t device_headroom(const struct device *device);
+/* Returns the bytes that a budget which follows what is free leaves free. */
+uint64_t device_reserve(const struct device *device);
 /*
  * Returns the heap, created on the first call, or NULL if this device cannot have one (logged once). The caller needs a
  * current context. Locking: takes START on the first call.

@@ -4,7 +4,9 @@
 #ifndef SPILLWAY_LIFECYCLE_STATE_H
 #define SPILLWAY_LIFECYCLE_STATE_H
 
+#include "shim/base/limits.h"
 #include "shim/base/lock.h"
+#include "shim/plan/live_budget.h"
 #include "shim/stats/summary.h"
 
 #include <stdatomic.h>
@@ -26,9 +28,19 @@ struct exit_summary_state {
 	struct summary text; /* under the lock. Large, and at exit the stack may be small. */
 };
 
+/* ---- follow.c ---- */
+
+/* Of one device. Only the control thread uses it. */
+struct follow_state {
+	struct live_budget budget;
+	bool begun;
+	uint64_t not_before; /* ns: after a try to evict that moved nothing, no other before this time */
+};
+
 struct lifecycle_state {
 	pid_t owner; /* the process that is running (lifecycle.c) */
 	struct suspension_state suspension;
+	struct follow_state follow[DEVICE_MOST];
 	struct exit_summary_state summary;
 	struct lock sampler_lock; /* SAMPLER: the thread that holds it takes the sample (sampler.c) */
 };

@@ -12,6 +12,7 @@
 #include "shim/faults/faults.h"
 #include "shim/lifecycle/control_request.h"
 #include "shim/lifecycle/exit_summary.h"
+#include "shim/lifecycle/follow.h"
 #include "shim/lifecycle/sampler.h"
 #include "shim/lifecycle/trace_sources.h"
 #include "shim/mover/spill.h"
@@ -48,7 +49,7 @@ static void start_stats(struct policy *read)
 static void start_control(struct policy *policy)
 {
 	(void)policy;
-	control_give(control_request, sampler_tick);
+	control_give(control_request, sampler_tick, follow_look);
 }
 
 static void start_trace(struct policy *policy)

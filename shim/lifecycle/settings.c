@@ -3,10 +3,10 @@
  * is above it already is idle memory, which goes back at once, and pieces in use, which the mover evicts in a gap.
  */
 #include "shim/lifecycle/settings.h"
+#include "shim/lifecycle/follow.h"
 #include "policy/policy.h"
 #include "shim/base/clock.h"
 #include "shim/device/device.h"
-#include "shim/mover/spill.h"
 #include "shim/process/process.h"
 
 #include <stdio.h>
@@ -17,14 +17,11 @@
 /* Moves what is above the budget off the device. */
 static void make_fit(struct device *device, void *argument)
 {
-	uint64_t *above = argument, over = budget_over(&device->budget);
+	uint64_t *above = argument;
 
-	if (over)
-		device_make_room(device);
-	for (unsigned tries = 0; tries < TRIES && (over = budget_over(&device->budget));) {
-		spill_make_room(device, over);
-		tries = budget_over(&device->budget) < over ? 0 : tries + 1;
-	}
+	follow_begin(device);
+	for (unsigned tries = 0; tries < TRIES && budget_over(&device->budget);)
+		tries = follow_make_fit(device) ? 0 : tries + 1;
 	*above += budget_over(&device->budget);
 }
 
@@ -96,7 +93,7 @@ void settings_change(const char *text, char reply[CONTROL_MOST_REPLY])
 		snprintf(reply, CONTROL_MOST_REPLY, "error %s: %.200s", setting->key, why);
 		return;
 	}
-	if (size.kind == POLICY_SIZE_AUTO) {
+	if (size.kind == POLICY_SIZE_AUTO && setting->change == change_host_budget) {
 		snprintf(reply, CONTROL_MOST_REPLY,
 			 "error %s: auto is what the process starts with; write a size or "
 			 "a percentage",

@@ -69,6 +69,9 @@ static uint64_t growth_step(const struct live_budget_figures *figures, uint64_t 
 
 	if (near > NEAR_STEP)
 		near = NEAR_STEP;
+	/* A smaller step would be of no use to the heap. */
+	if (near < figures->piece && figures->free >= reserve + margin + 2 * figures->piece)
+		near = figures->piece;
 	return far > near ? far : near;
 }
 

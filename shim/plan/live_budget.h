@@ -5,8 +5,8 @@
  * Rules, with F the free bytes of the device, R the reserve:
  *  - F below R: the limit falls at once to what the process uses less the missing bytes.
  *  - The limit never promises more than what is used and F - R.
- *  - Growth: by an eighth of what is free beyond 2 R at most, below that in small steps, and only to what is used plus
- *    the step; not within GROW_AFTER of a shrink, and then about once a second. Both times have jitter, so that
+ *  - Growth: by an eighth of what is free beyond 2 R at most, below that in small steps (a piece at least, if two fit),
+ *    and only to what is used plus the step; not within GROW_AFTER of a shrink, and then about once a second. Both times have jitter, so that
  *    processes that do not know of each other do not act at the same moment. Each of up to 8 of them takes a part of what
  *    is free that leaves enough for the others, so together they never go below R by growing.
  *  - A new process on the GPU shows as memory that others suddenly hold. R is doubled for a while then, because a process
@@ -23,6 +23,7 @@ struct live_budget_figures {
 	uint64_t total, free; /* bytes of the device, as the driver reports */
 	uint64_t used;        /* bytes that this process has under its budget */
 	uint64_t reserve;     /* bytes that are to stay free */
+	uint64_t piece;       /* bytes of the largest piece that the heap moves */
 };
 
 struct live_budget {

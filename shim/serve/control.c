@@ -71,13 +71,14 @@ static void serve_caller(struct socket_server *server, int fd)
 		;
 }
 
-void control_give(control_answer *answer, void (*tick)(void))
+void control_give(control_answer *answer, void (*tick)(void), bool (*look)(void))
 {
 	struct control_state *const control = &serve_state.control;
 
 	control->answer_with = answer;
 	control->server.serve = serve_caller;
 	control->server.tick = tick;
+	control->server.look = look;
 }
 
 void control_start(void)

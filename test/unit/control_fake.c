@@ -60,5 +60,5 @@ static void tick(void)
 /* As lifecycle_start() does. */
 __attribute__((constructor)) static void give(void)
 {
-	control_give(control_request, tick);
+	control_give(control_request, tick, NULL);
 }

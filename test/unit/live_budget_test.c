@@ -59,8 +59,12 @@ static uint64_t gpu_free(void)
 
 static struct live_budget_figures figures_of(const struct account *account)
 {
-	return (struct live_budget_figures){
-	    .now = gpu.now, .total = TOTAL, .free = gpu_free(), .used = account->used, .reserve = RESERVE};
+	return (struct live_budget_figures){.now = gpu.now,
+					    .total = TOTAL,
+					    .free = gpu_free(),
+					    .used = account->used,
+					    .reserve = RESERVE,
+					    .piece = 128 * MIB};
 }
 
 static uint64_t smaller(uint64_t a, uint64_t b)

@@ -86,7 +86,7 @@ static void absent_keys_have_their_standard_values(void **state)
 	struct policy_request request = {.bytes = MIB};
 
 	(void)state;
-	assert_true(policy_device_budget(policy).kind == POLICY_SIZE_AUTO);
+	assert_true(policy_device_budget(policy).kind == POLICY_SIZE_START);
 	assert_true(policy_host_budget(policy).kind == POLICY_SIZE_AUTO);
 	assert_true(policy_host_total(policy).kind == POLICY_SIZE_AUTO);
 	assert_int_equal(policy_host_share(policy), POLICY_SHARE_USER);
@@ -186,7 +186,7 @@ static void all_errors_come_in_one_go_in_the_order_of_the_file(void **state)
 	    "p.yaml:14:3: error: rule 3: a rule is a map; write - {match: {size: \">= 64MiB\"}, use: driver}\n"
 	    "SPILLWAY_SET:1:1: error: rules is a list and cannot be set here; write it in a policy file\n"
 	    "SPILLWAY_SET:1:10: error: unknown key \"devcie.budget\"; did you mean \"device.budget\"?\n"
-	    "SPILLWAY_SET:1:46: error: \"device\" is a group of keys; write one of them, as in device.budget=auto\n"
+	    "SPILLWAY_SET:1:46: error: \"device\" is a group of keys; write one of them, as in device.budget=start\n"
 	    "SPILLWAY_SET:1:55: error: nothing stands between two commas or at an end; remove one comma\n"
 	    "SPILLWAY_SET:1:56: error: report.summary is given twice, first in column 27; remove one of them\n"
 	    "SPILLWAY_SET:1:74: error: \"version\" has no \"=\"; write key=value, as in device.budget=4GiB\n");
@@ -209,8 +209,8 @@ static void odd_texts_are_refused_with_their_place(void **state)
 	    {"zzz: 1", "p.yaml:1:1: error: unknown key \"zzz\"; write one of: version, include, observe, device, host, "
 		       "heap, spill, contents, managed, system, async, vmm, submit, report, faults, control, ipc, "
 		       "default, rules\n"},
-	    {"device: 1GiB", "p.yaml:1:9: error: device is a group of keys, not a value; write device.budget: auto\n"},
-	    {"device: {}", "p.yaml:1:9: error: device is empty; remove it, or write device.budget: auto\n"},
+	    {"device: 1GiB", "p.yaml:1:9: error: device is a group of keys, not a value; write device.budget: start\n"},
+	    {"device: {}", "p.yaml:1:9: error: device is empty; remove it, or write device.budget: start\n"},
 	    {"[a]: b", "p.yaml:1:1: error: a key must be plain text, not a list or a map; write key: value\n"},
 	    {"rules: 3",
 	     "p.yaml:1:8: error: rules: a list was expected; write each rule on a line that begins with \"- \", "

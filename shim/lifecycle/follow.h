@@ -1,0 +1,26 @@
+/*
+ * follow.h: device budgets that follow what the driver has free (`device.budget: auto`; plan/live_budget.h decides).
+ * All functions are called on the control thread; without it (`control: no`) budgets stay as they were at the start.
+ */
+#ifndef SPILLWAY_FOLLOW_H
+#define SPILLWAY_FOLLOW_H
+
+#include <stdbool.h>
+
+struct device;
+
+/*
+ * Looks at each device whose budget follows what is free, and evicts what is above the budget then. Returns true if there
+ * is such a device: it should then be called again within a tenth of a second. May wait for a device, for a bounded time.
+ * Locking: takes CONTEXTS, SPILL and HEAP; the caller must hold no lock.
+ */
+bool follow_look(void);
+/* The device's budget has been changed from outside: if it follows what is free, it begins anew. */
+void follow_begin(struct device *device);
+/*
+ * Tries once to move what is above the device's budget off the device, and gives it back to the driver. Returns whether
+ * any has left. Waits for the device, for a bounded time. Locking: as follow_look().
+ */
+bool follow_make_fit(struct device *device);
+
+#endif

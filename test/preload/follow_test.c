@@ -1,0 +1,145 @@
+/*
+ * device.budget: auto on the simulated GPU: a neighbour takes memory while a job runs, and gives it back. The job's steps
+ * go on, every byte is as it was, and the neighbour has its memory and the reserve.
+ */
+#include "test/preload/suspend_help.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define RESERVE      (8 * MIB)
+#define JOB          (N_BLOCKS * BLOCK)
+#define WITH(budget) "SPILLWAY_SET=" budget ",device.reserve=8MiB,host.budget=256MiB,report.summary=no"
+#define TRIES        8000 /* steps, with a pause of 5 ms each: what has not happened by then never does */
+
+static unsigned rounds;
+
+/* One step: all blocks are filled anew. */
+static void step(void)
+{
+	rounds++;
+	for (unsigned i = 0; i < N_BLOCKS; i++)
+		MUST(driver_fill(NULL, job_blocks[i], 0x2000 + rounds + i, N_WORDS));
+	MUST(cu.cuCtxSynchronize());
+	usleep(5000);
+}
+
+static size_t held(void)
+{
+	return sim_live().device_bytes;
+}
+
+/* Steps until the job holds between least and most. Returns false if that never comes. */
+static bool comes_to_hold(size_t least, size_t most)
+{
+	for (unsigned tries = 0; tries < TRIES; tries++) {
+		if (held() >= least && held() <= most)
+			return true;
+		step();
+	}
+	printf("%zu bytes, not %zu to %zu\n", held(), least, most);
+	return false;
+}
+
+static void neighbour_takes(size_t bytes)
+{
+	sim_switch("MEMORY", 128 * MIB - bytes);
+}
+
+static int follows_what_is_free(void)
+{
+	job_start();
+	CHECK(held() >= JOB);
+	step();
+	/* 80 MiB are left to the job and the reserve while the first is there, then 40: there is no room for all of it. */
+	neighbour_takes(48 * MIB);
+	step();
+	CHECK(held() >= JOB);
+	neighbour_takes(88 * MIB);
+	CHECK(comes_to_hold(1, 40 * MIB - RESERVE));
+	neighbour_takes(108 * MIB);
+	CHECK(comes_to_hold(1, 20 * MIB - RESERVE));
+	job_check(0x2000 + rounds);
+	return 0;
+}
+
+static int comes_back(void)
+{
+	driver_start(0);
+	size_t without = held();
+	job_start();
+	neighbour_takes(96 * MIB);
+	CHECK(comes_to_hold(1, 32 * MIB - RESERVE));
+	neighbour_takes(56 * MIB);
+	/* All of it would fit, but not beside the reserve. */
+	CHECK(comes_to_hold(28 * MIB, 72 * MIB - RESERVE));
+	neighbour_takes(0);
+	CHECK(comes_to_hold(JOB, JOB + 8 * MIB + without));
+	job_check(0x2000 + rounds);
+	return 0;
+}
+
+static void the_budget_follows_what_the_driver_has_free(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(((const char *const[]){"SIM_MEMORY=128MiB", WITH("device.budget=auto"), NULL}),
+				   follows_what_is_free),
+			 0);
+	assert_int_equal(
+	    child_run(((const char *const[]){"SIM_MEMORY=128MiB", WITH("device.budget=auto,spill.mode=fast"), NULL}),
+		      follows_what_is_free),
+	    0);
+}
+
+static void memory_comes_back_when_a_neighbour_has_left(void **state)
+{
+	(void)state;
+	assert_int_equal(
+	    child_run(((const char *const[]){"SIM_MEMORY=128MiB", WITH("device.budget=auto"), NULL}), comes_back), 0);
+}
+
+/* The tool makes a budget follow that did not. */
+static int begins_to_follow(void)
+{
+	char command[256];
+
+	job_start();
+	snprintf(command, sizeof(command), "env -u LD_PRELOAD '%s' set %d device.budget=auto", TOOL, (int)getpid());
+	neighbour_takes(88 * MIB);
+	for (unsigned i = 0; i < 240; i++)
+		step();
+	CHECK(held() >= JOB);
+	CHECK(system(command) == 0);
+	CHECK(comes_to_hold(1, 40 * MIB - RESERVE));
+	job_check(0x2000 + rounds);
+	return 0;
+}
+
+static void a_budget_of_the_start_follows_nothing_until_it_is_told_to(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(((const char *const[]){"SIM_MEMORY=128MiB", WITH("device.budget=start"), NULL}),
+				   begins_to_follow),
+			 0);
+}
+
+static int all(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(the_budget_follows_what_the_driver_has_free),
+	    cmocka_unit_test(memory_comes_back_when_a_neighbour_has_left),
+	    cmocka_unit_test(a_budget_of_the_start_follows_nothing_until_it_is_told_to),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+int main(void)
+{
+	return suspend_run(all);
+}
