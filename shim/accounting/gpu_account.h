@@ -1,0 +1,82 @@
+/*
+ * gpu_account.h: the account of one GPU: what the processes of a user that share it (device.total) hold there, need and
+ * cannot move, and what each of them may have. There is no daemon: a small file for each GPU in the user's private folder
+ * (user_dir.h), gpu-UUID.account, has the total and a slot for each process.
+ *
+ * What is promised: the sum of what the processes may have is never more than the total, however many join, grow and die.
+ * A process raises what it may have only under a lock of the file, by what is left of the total; it publishes a smaller
+ * figure only after its memory has left. (A total that is lowered takes nothing away at once; nothing more is given until
+ * the sum is below it.)
+ *
+ * Each process holds a lock on a byte of the file as long as it lives, which the kernel drops however it ends: a slot
+ * without its lock is free, and what its process had can be given to others. A process that is stopped keeps what it has.
+ * A file that is removed or damaged while it is used is left by each process at its next look: it then enters the file of
+ * that time with what it has, which is not counted until then. A file that another version of this library uses is not touched: the process is alone.
+ *
+ * An account is used by one thread at a time; the caller ensures that. Nothing here waits: if another process just changes
+ * the file, the call fails and is to be made again later. Leaves errno as it is. Cost: some ten system calls.
+ */
+#ifndef SPILLWAY_GPU_ACCOUNT_H
+#define SPILLWAY_GPU_ACCOUNT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define GPU_ACCOUNT_MOST 64
+#define GPU_ACCOUNT_TAIL ".account"
+
+/* What a process publishes, in bytes. */
+struct gpu_account_member {
+	uint64_t pid;
+	uint64_t may_have; /* its budget, or what it holds if that is more */
+	uint64_t holds;    /* on the device */
+	uint64_t needs;    /* what its heap has, on the device and elsewhere */
+	uint64_t stuck;    /* what cannot leave the device */
+	uint64_t worked;   /* CLOCK_MONOTONIC, ns: when it was last seen to submit something */
+};
+
+struct gpu_account {
+	int fd; /* valid if joined */
+	bool joined;
+	unsigned slot;
+	dev_t device; /* of the file */
+	ino_t inode;
+	char name[64];
+};
+
+struct gpu_account_view {
+	uint64_t total;
+	unsigned n, self; /* members; the number of this process among them */
+	struct gpu_account_member members[GPU_ACCOUNT_MOST];
+};
+
+/*
+ * Enters the account of the GPU with that UUID (16 bytes). total: given by the policy; it replaces that of the file.
+ * member: as this process is now. Returns false if that is impossible now.
+ */
+bool gpu_account_join(struct gpu_account *account, const unsigned char uuid[16], uint64_t total,
+		      const struct gpu_account_member *member);
+/*
+ * Enters the account with `used` bytes, and raises what this process may have to `limit`, as far as the total allows.
+ * Returns what it may have then; `used` if the account cannot be entered now.
+ */
+uint64_t gpu_account_begin(struct gpu_account *account, const unsigned char uuid[16], uint64_t total, uint64_t used,
+			   uint64_t limit);
+/*
+ * Publishes all figures of this process; may_have must not be more than it was. Then reads those of all. Returns false,
+ * and leaves the account, if the file is lost.
+ */
+bool gpu_account_look(struct gpu_account *account, const struct gpu_account_member *member,
+		      struct gpu_account_view *ret_view);
+/*
+ * Raises what this process may have to `wanted`, or as far as the total allows. Returns what it may have then; `now` if
+ * nothing could be done.
+ */
+uint64_t gpu_account_raise(struct gpu_account *account, uint64_t now, uint64_t wanted);
+/* Gives up the slot; the last to leave removes the file. */
+void gpu_account_leave(struct gpu_account *account);
+/* In the child of a fork: the slot is the parent's. Async-signal-safe. */
+void gpu_account_child(struct gpu_account *account);
+
+#endif

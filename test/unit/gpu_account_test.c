@@ -1,0 +1,268 @@
+/* gpu_account.h by several processes: the sum of what they may have, their deaths, and files that are lost or foreign. */
+#include "shim/accounting/gpu_account.h"
+#include "test/check.h"
+#include "test/rank.h"
+#include "test/unit/quota_help.h"
+#include "test/unit/seed.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define TOTAL 64 /* MiB */
+
+static const unsigned char uuid[16] = {0xab, 1};
+static struct gpu_account account;
+static struct gpu_account_view view;
+static struct gpu_account_member mine;
+static char path[160];
+
+/* A process; 'j' N: join with a total of N MiB, 'r' N: raise to N MiB, 'd' N: down to N MiB, 'l': look, 'e': leave and end.
+ * Answers: MiB that it may have; of 'l' how many members there are; 's': the sum of all, 't': the total, 'f': fork a child
+ * that stays. */
+static uint64_t obey(char order, unsigned n)
+{
+	uint64_t sum = 0;
+
+	switch (order) {
+	case 'j':
+		return gpu_account_join(&account, uuid, n * MIB, &mine);
+	case 'r':
+		mine.may_have = gpu_account_raise(&account, mine.may_have, n * MIB);
+		return mine.may_have / MIB;
+	case 'd':
+		mine.may_have = n * MIB;
+		return gpu_account_look(&account, &mine, &view);
+	case 'l':
+		return gpu_account_look(&account, &mine, &view) ? view.n : 0;
+	case 's':
+		for (unsigned i = 0; i < view.n; i++)
+			sum += view.members[i].may_have;
+		return sum / MIB;
+	case 't':
+		return view.total / MIB;
+	case 'm':
+		return view.members[view.self].pid == (uint64_t)getpid();
+	case 'f':
+		if (fork() == 0) {
+			gpu_account_child(&account);
+			/* Until the file has gone with the last process. */
+			for (unsigned i = 0; i < 1000 && !access(path, F_OK); i++)
+				usleep(10000);
+			_exit(0);
+		}
+		return 1;
+	default:
+		gpu_account_leave(&account);
+		_exit(order == 'e' ? 0 : 2);
+	}
+}
+
+static void begin(const void *how)
+{
+	(void)how;
+	mine.pid = (uint64_t)getpid();
+}
+
+static struct rank process(void)
+{
+	static const struct rank_part part = {.begin = begin, .obey = obey};
+
+	return rank_start(&part, NULL);
+}
+
+static int make(void **state)
+{
+	int failed = make_folder(state);
+
+	snprintf(path, sizeof(path), "%s/spillway/gpu-ab01%028d.account", folder, 0);
+	return failed;
+}
+
+static int drop(void **state)
+{
+	unlink(path);
+	return drop_folder(state);
+}
+
+static void the_sum_is_never_more_than_the_total(void **state)
+{
+	struct rank a = process(), b = process();
+	struct stat status;
+
+	(void)state;
+	assert_true(rank_ask(&a, 'j', TOTAL));
+	assert_int_equal(stat(path, &status), 0);
+	assert_int_equal(status.st_mode & 0777, 0600);
+	assert_int_equal(rank_ask(&a, 'r', 100), TOTAL);
+	assert_true(rank_ask(&b, 'j', TOTAL));
+	assert_int_equal(rank_ask(&b, 'r', 10), 0);
+	assert_int_equal(rank_ask(&b, 'l', 0), 2);
+	assert_true(rank_ask(&b, 'm', 0));
+	assert_true(rank_ask(&a, 'd', 40));
+	assert_int_equal(rank_ask(&b, 'r', 30), 24);
+	assert_int_equal(rank_ask(&a, 'r', 41), 40);
+	assert_true(rank_ask(&a, 'l', 0) == 2 && rank_ask(&a, 's', 0) == TOTAL);
+	rank_end(&b);
+	assert_int_equal(rank_ask(&a, 'r', 60), 60);
+	assert_int_equal(access(path, F_OK), 0);
+	rank_end(&a);
+	assert_int_equal(access(path, F_OK), -1);
+}
+
+static void the_dead_have_nothing(void **state)
+{
+	struct rank a = process(), b = process();
+
+	(void)state;
+	assert_true(rank_ask(&a, 'j', TOTAL) && rank_ask(&b, 'j', TOTAL));
+	assert_int_equal(rank_ask(&a, 'r', 50), 50);
+	assert_int_equal(rank_ask(&b, 'r', 50), 14);
+	rank_kill(&a);
+	assert_int_equal(rank_ask(&b, 'r', 50), 50);
+	assert_int_equal(rank_ask(&b, 'l', 0), 1);
+	/* Its slot is free, too. */
+	struct rank c = process();
+	assert_true(rank_ask(&c, 'j', TOTAL));
+	assert_int_equal(rank_ask(&c, 'r', 64), 14);
+	rank_end(&c);
+	rank_end(&b);
+}
+
+static void a_child_of_a_fork_does_not_keep_its_parents_share(void **state)
+{
+	struct rank a = process(), b = process();
+
+	(void)state;
+	assert_true(rank_ask(&a, 'j', TOTAL) && rank_ask(&b, 'j', TOTAL));
+	assert_int_equal(rank_ask(&a, 'r', 50), 50);
+	assert_true(rank_ask(&a, 'f', 0));
+	rank_kill(&a);
+	/* The child closes the descriptor when it first runs. */
+	for (unsigned tries = 0; tries < 5000 && rank_ask(&b, 'r', 64) < 64; tries++)
+		usleep(1000);
+	assert_int_equal(rank_ask(&b, 'r', 64), 64);
+	rank_end(&b);
+}
+
+static void the_last_to_join_sets_the_total(void **state)
+{
+	struct rank a = process(), b = process();
+
+	(void)state;
+	assert_true(rank_ask(&a, 'j', TOTAL));
+	assert_int_equal(rank_ask(&a, 'r', 64), 64);
+	assert_true(rank_ask(&b, 'j', 32));
+	assert_true(rank_ask(&a, 'l', 0) == 2 && rank_ask(&a, 't', 0) == 32);
+	assert_int_equal(rank_ask(&b, 'r', 8), 0);
+	assert_true(rank_ask(&a, 'd', 16));
+	assert_int_equal(rank_ask(&b, 'r', 20), 16);
+	rank_end(&a);
+	rank_end(&b);
+}
+
+static void a_file_that_is_lost_is_made_again(void **state)
+{
+	struct rank a = process(), b = process();
+
+	(void)state;
+	assert_true(rank_ask(&a, 'j', TOTAL) && rank_ask(&b, 'j', TOTAL));
+	assert_int_equal(rank_ask(&a, 'r', 40), 40);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(rank_ask(&b, 'r', 20), 0);
+	assert_int_equal(rank_ask(&a, 'l', 0), 0);
+	assert_true(rank_ask(&a, 'j', TOTAL));
+	assert_int_equal(rank_ask(&b, 'l', 0), 0);
+	assert_true(rank_ask(&b, 'j', TOTAL));
+	assert_int_equal(rank_ask(&b, 'r', 64), 24);
+	/* And one that is cut off. */
+	assert_int_equal(truncate(path, 100), 0);
+	assert_int_equal(rank_ask(&a, 'l', 0), 0);
+	assert_int_equal(rank_ask(&b, 'l', 0), 0);
+	assert_true(rank_ask(&a, 'j', TOTAL) && rank_ask(&b, 'j', TOTAL));
+	assert_int_equal(rank_ask(&b, 'l', 0), 2);
+	assert_int_equal(rank_ask(&b, 's', 0), 64);
+	rank_end(&a);
+	rank_end(&b);
+}
+
+static void a_file_of_another_version_is_left_alone_while_it_is_used(void **state)
+{
+	struct rank a = process(), b = process();
+	uint64_t version = 99;
+
+	(void)state;
+	assert_true(rank_ask(&a, 'j', TOTAL));
+	int fd = open(path, O_WRONLY);
+	assert_int_equal(pwrite(fd, &version, sizeof(version), 8), sizeof(version));
+	close(fd);
+	assert_false(rank_ask(&b, 'j', TOTAL));
+	rank_kill(&a);
+	assert_true(rank_ask(&b, 'j', TOTAL));
+	assert_int_equal(rank_ask(&b, 'r', 64), 64);
+	rank_end(&b);
+}
+
+/* Processes that take, give, die and come, all at once. */
+static void many_at_once_never_have_more_than_the_total(void **state)
+{
+	enum { RANKS = 6, ROUNDS = 300 };
+	struct seed dice = seed_start("gpu_account_test");
+	struct rank ranks[RANKS];
+
+	(void)state;
+	for (unsigned i = 0; i < RANKS; i++) {
+		ranks[i] = process();
+		while (!rank_ask(&ranks[i], 'j', TOTAL))
+			;
+	}
+	for (unsigned round = 0; round < ROUNDS; round++) {
+		char order[RANKS];
+
+		for (unsigned i = 0; i < RANKS; i++) {
+			unsigned most = (unsigned)seed_below(&dice, TOTAL);
+
+			order[i] = seed_below(&dice, 3) ? 'r' : 'd';
+			/* Down, never up: half of nothing is nothing. */
+			rank_tell(&ranks[i], order[i], order[i] == 'd' ? 0 : most);
+		}
+		for (unsigned i = 0; i < RANKS; i++)
+			rank_hear(&ranks[i]);
+		unsigned victim = (unsigned)seed_below(&dice, RANKS);
+		if (round % 20 == 0) {
+			rank_kill(&ranks[victim]);
+			ranks[victim] = process();
+			assert_true(rank_ask(&ranks[victim], 'j', TOTAL));
+		}
+		assert_int_equal(rank_ask(&ranks[victim], 'l', 0), RANKS);
+		assert_true(rank_ask(&ranks[victim], 's', 0) <= TOTAL);
+	}
+	for (unsigned i = 0; i < RANKS; i++)
+		rank_end(&ranks[i]);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make, drop)
+	const struct CMUnitTest tests[] = {
+	    TEST(the_sum_is_never_more_than_the_total),
+	    TEST(the_dead_have_nothing),
+	    TEST(a_child_of_a_fork_does_not_keep_its_parents_share),
+	    TEST(the_last_to_join_sets_the_total),
+	    TEST(a_file_that_is_lost_is_made_again),
+	    TEST(a_file_of_another_version_is_left_alone_while_it_is_used),
+	    TEST(many_at_once_never_have_more_than_the_total),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
