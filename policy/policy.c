@@ -178,6 +178,11 @@ struct policy_size policy_device_budget(const struct policy *policy)
 	return policy->device_budget;
 }
 
+struct policy_size policy_device_total(const struct policy *policy)
+{
+	return policy->device_total;
+}
+
 struct policy_size policy_device_reserve(const struct policy *policy)
 {
 	return policy->device_reserve;

@@ -336,6 +336,8 @@ const char *policy_rule_name(const struct policy *policy, int rule);
 size_t policy_n_rules(const struct policy *policy);
 bool policy_uses(const struct policy *policy, enum policy_use use); /* whether any request can be decided so */
 struct policy_size policy_device_budget(const struct policy *policy);
+/* Device memory that the processes of the user may have together; auto: nothing is shared. */
+struct policy_size policy_device_total(const struct policy *policy);
 /* Device memory that a budget which follows what is free leaves free: auto or bytes. */
 struct policy_size policy_device_reserve(const struct policy *policy);
 struct policy_size policy_host_budget(const struct policy *policy);

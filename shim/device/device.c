@@ -11,6 +11,7 @@
 #include "shim/driver/real.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* Left to the driver for contexts, libraries and arrays if the user sets no budget (docs/design.md, Budgets). */
 #define DEFAULT_RESERVE ((uint64_t)1 << 30)
@@ -59,13 +60,14 @@ static void find_host_location(struct device *device)
 		device->host_vmm = false;
 }
 
-static void tell_stats(const struct device *device)
+static void tell_stats(struct device *device)
 {
 	char name[STATS_TEXT] = "";
 	CUuuid uuid = {{0}};
 
 	REAL(cuDeviceGetName)(name, sizeof(name), device->ordinal);
 	REAL(cuDeviceGetUuid)(&uuid, device->ordinal);
+	memcpy(device->uuid, uuid.bytes, sizeof(device->uuid));
 	stats_know_device(device->ordinal, name, (const unsigned char *)uuid.bytes, device->total);
 }
 
@@ -202,6 +204,25 @@ static struct policy_size chosen_budget(void)
 	return device_state.devices.is_changed ? device_state.devices.budget : policy_device_budget(process_policy());
 }
 
+/*
+ * If the policy shares the device: enters its account, and takes what is left of the total, up to `limit`. Returns the
+ * limit then. The control thread keeps the account up to date (lifecycle/follow.h).
+ */
+static uint64_t take_share(struct device *device, uint64_t limit)
+{
+	struct policy_size size = policy_device_total(process_policy());
+	uint64_t total = device_resolve(size, device->total, 0), used = atomic_load(&device->budget.used);
+
+	if (size.kind == POLICY_SIZE_AUTO)
+		return limit;
+	if (!policy_control(process_policy())) {
+		log_once("device.total needs control: yes; this process goes by its own budget");
+		return limit < total ? limit : total;
+	}
+	atomic_store(&device->shared_total, total);
+	return gpu_account_begin(&device->account, device->uuid, total, used, limit);
+}
+
 static void set_budget(struct device *device)
 {
 	size_t free = device->total, total = device->total;
@@ -227,7 +248,9 @@ static void set_budget(struct device *device)
 	uint64_t reserve = device_reserve(device);
 	if (follows)
 		automatic = mine > reserve ? mine - reserve : 0;
-	atomic_store(&device->budget.limit, device_resolve(chosen_budget(), device->total, automatic));
+	uint64_t limit = device_resolve(chosen_budget(), device->total, automatic);
+	atomic_store(&device->own_limit, limit);
+	atomic_store(&device->budget.limit, known ? take_share(device, limit) : limit);
 	atomic_store(&device->follows, follows && known);
 	set_lender(device, automatic);
 	if (!atomic_load(&host_budget.limit) && !device_state.devices.is_host_changed)
@@ -433,8 +456,11 @@ static void change_budget(struct device *device, void *argument)
 	(void)argument;
 	if (!atomic_load(&device->budget_known))
 		return;
-	atomic_store(&device->budget.limit,
-		     device_resolve(chosen_budget(), device->total, atomic_load(&device->budget.limit)));
+	uint64_t limit = device_resolve(chosen_budget(), device->total, atomic_load(&device->own_limit));
+	atomic_store(&device->own_limit, limit);
+	/* Of a device that is shared, the control thread takes what the others leave. */
+	if (!atomic_load(&device->shared_total) || limit < atomic_load(&device->budget.limit))
+		atomic_store(&device->budget.limit, limit);
 	atomic_store(&device->follows, chosen_budget().kind == POLICY_SIZE_AUTO);
 }
 

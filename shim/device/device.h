@@ -10,6 +10,7 @@
 
 #include "policy/policy.h"
 #include "shim/accounting/budget.h"
+#include "shim/accounting/gpu_account.h"
 #include "shim/base/limits.h"
 #include "shim/heap/heap.h"
 
@@ -32,6 +33,11 @@ struct device {
 	uint64_t pools_trimmed;    /* ns: when pools last gave back unused memory; under POOL */
 	_Atomic bool follows;      /* the budget follows what is free (live_budget.h); written under START */
 	_Atomic bool budget_known; /* the policy's budget has been set; under START */
+	_Atomic uint64_t own_limit; /* the budget by policy, or as changed since, whatever others have */
+	/* What the processes that share the device may have together (device.total); 0: it is not shared. */
+	_Atomic uint64_t shared_total;
+	struct gpu_account account; /* joined under START, then the control thread's */
+	unsigned char uuid[16];
 	bool heap_refused;         /* creating the heap failed and is not tried again; under START */
 	/* NULL until the first heap allocation, and always if the device cannot have one */
 	_Atomic(struct heap *) heap;

@@ -62,8 +62,10 @@ static bool entry_query_capacity(struct device *device, size_t *ret_free, size_t
 		left = device_left + host_left;
 		break;
 	default:
-		total = device->total;
-		left = device_left + host_left;
+		/* Of a device that is shared, the same whatever the others have (device.total). */
+		total = atomic_load(&device->shared_total);
+		left = total ? total : device_left + host_left;
+		total = total ? total : device->total;
 		break;
 	}
 	*ret_total = total;
@@ -120,9 +122,14 @@ static CUresult total_of(CUdevice dev, size_t *ret_total)
 	struct device *device = device_get(dev);
 
 	if (!device || !device->vmm || !policy_uses(process_policy(), POLICY_USE_HEAP) ||
-	    policy_capacity(process_policy()) == POLICY_CAPACITY_PHYSICAL)
+	    (policy_capacity(process_policy()) == POLICY_CAPACITY_PHYSICAL &&
+	     policy_device_total(process_policy()).kind == POLICY_SIZE_AUTO))
 		return REAL(cuDeviceTotalMem_v2)(ret_total, dev);
 	device_known_budget(device);
+	if (policy_capacity(process_policy()) == POLICY_CAPACITY_PHYSICAL) {
+		*ret_total = atomic_load(&device->shared_total);
+		return *ret_total ? CUDA_SUCCESS : REAL(cuDeviceTotalMem_v2)(ret_total, dev);
+	}
 	*ret_total = atomic_load(&device->budget.limit);
 	if (policy_capacity(process_policy()) != POLICY_CAPACITY_DEVICE_HOST)
 		return CUDA_SUCCESS;

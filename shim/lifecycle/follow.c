@@ -1,6 +1,6 @@
 /*
- * Device budgets that follow what the driver has free: ten times a second the driver is asked, the controller decides,
- * and what is above the new limit is evicted in a gap. Cost where no budget follows: a load for each device, once a second.
+ * Device budgets that follow what is free, or what other processes leave: ten times a second the driver is asked or the
+ * account is read, the controller decides, and what is above the new limit is evicted in a gap. Cost where no budget follows: a load for each device, once a second.
  */
 #include "shim/lifecycle/follow.h"
 #include "shim/base/clock.h"
@@ -10,11 +10,15 @@
 #include "shim/heap/migration.h"
 #include "shim/lifecycle/lifecycle_state.h"
 #include "shim/mover/spill.h"
+#include "shim/plan/gpu_share.h"
+#include "shim/process/process.h"
+#include "shim/stats/stats.h"
 
 #include <unistd.h>
 
 /* ns: a gap in which nothing could leave is not repeated at once, because each one stops the program for a moment. */
 #define AGAIN_NS 1000000000u
+#define REFUSED_MOST 20 /* tries to enter an account, 0.1 s apart; a file that changes hands is free long before */
 
 bool follow_make_fit(struct device *device)
 {
@@ -58,16 +62,19 @@ static void begin_with(struct device *device, const struct live_budget_figures *
 
 	live_budget_begin(&state->budget, figures, seed_of(device));
 	state->begun = true;
-	atomic_store(&device->budget.limit, state->budget.limit);
 }
 
 void follow_begin(struct device *device)
 {
+	struct follow_state *const state = &lifecycle_state.follow[device->ordinal];
 	struct live_budget_figures figures;
 
-	lifecycle_state.follow[device->ordinal] = (struct follow_state){.begun = false};
+	state->begun = false;
+	state->not_before = 0;
 	if (atomic_load(&device->follows) && get_figures(device, &figures))
 		begin_with(device, &figures);
+	if (state->begun && !atomic_load(&device->shared_total))
+		atomic_store(&device->budget.limit, state->budget.limit);
 }
 
 static void tell_shrink(const struct device *device, const struct live_budget_figures *figures)
@@ -79,24 +86,130 @@ static void tell_shrink(const struct device *device, const struct live_budget_fi
 		 log_bytes(limit, sizeof(limit), atomic_load(&device->budget.limit)));
 }
 
+/* ---- devices that are shared ---- */
+
+static uint64_t submissions(void)
+{
+	uint64_t sum = 0;
+
+	for (unsigned i = 1; i <= STATS_STRIPES; i++)
+		sum += stats_submissions(i);
+	return sum;
+}
+
+/* Returns the bytes that the program has in the heap of the device, wherever they are. */
+static uint64_t bytes_needed(const struct device *device)
+{
+	if (device->ordinal >= STATS_DEVICES)
+		return atomic_load(&device->budget.used);
+	const _Atomic uint64_t *live = stats.device[device->ordinal].live;
+
+	return atomic_load(&live[PLACE_DEVICE]) + atomic_load(&live[PLACE_HOST]) + atomic_load(&live[PLACE_PEER]);
+}
+
+static struct gpu_account_member member_of(struct device *device)
+{
+	struct follow_state *const state = &lifecycle_state.follow[device->ordinal];
+	uint64_t limit = atomic_load(&device->budget.limit), used = atomic_load(&device->budget.used);
+	uint64_t submitted = submissions();
+	bool moves = policy_spill_mode(process_policy()) >= POLICY_SPILL_EXACT;
+
+	if (submitted != state->submitted)
+		state->worked = clock_now();
+	state->submitted = submitted;
+	return (struct gpu_account_member){
+	    .pid = (uint64_t)getpid(),
+	    .may_have = limit > used ? limit : used,
+	    .holds = used,
+	    .needs = bytes_needed(device),
+	    .stuck = moves ? heap_pinned_device(atomic_load(&device->heap)) : used,
+	    .worked = state->worked,
+	};
+}
+
+/* Returns true if what is above a share must be given up: a member has less than its share, or all have too much. */
+static bool any_is_short(const struct gpu_account_view *view, const struct gpu_share_member *members)
+{
+	uint64_t sum = 0;
+
+	for (unsigned i = 0; i < view->n; i++) {
+		sum += view->members[i].may_have;
+		if (i != view->self && gpu_share_of(view->total, members, view->n, i) > view->members[i].may_have)
+			return true;
+	}
+	return sum > view->total;
+}
+
+/* Enters the account. Returns false if that is impossible; if it stays so, the process goes on without it. */
+static bool enter_account(struct device *device, const struct gpu_account_member *member)
+{
+	struct follow_state *const state = &lifecycle_state.follow[device->ordinal];
+
+	if (device->account.joined ||
+	    gpu_account_join(&device->account, device->uuid, atomic_load(&device->shared_total), member)) {
+		state->refused = 0;
+		return true;
+	}
+	if (state->refused < REFUSED_MOST && ++state->refused == REFUSED_MOST)
+		log_once("device.total: the account of device %d cannot be entered (its file is damaged, or of another "
+			 "version of Spillway, or there is no folder for it): this process goes by its own budget",
+			 device->ordinal);
+	return false;
+}
+
+/*
+ * Publishes what this process has, and returns its new limit: its share of the total, but at most `most`. A limit is
+ * raised in the account before it is used, and lowered there only after memory has left.
+ */
+static uint64_t share(struct device *device, uint64_t most)
+{
+	const struct follow_state *const state = &lifecycle_state.follow[device->ordinal];
+	struct gpu_share_member members[GPU_ACCOUNT_MOST];
+	struct gpu_account_member member = member_of(device);
+	uint64_t limit = atomic_load(&device->budget.limit);
+	struct gpu_account_view view;
+
+	if (!enter_account(device, &member)) {
+		uint64_t total = atomic_load(&device->shared_total), alone = total < most ? total : most;
+
+		return state->refused == REFUSED_MOST ? alone : limit < most ? limit : most;
+	}
+	if (!gpu_account_look(&device->account, &member, &view))
+		return limit < most ? limit : most;
+	atomic_store(&device->shared_total, view.total);
+	for (unsigned i = 0; i < view.n; i++)
+		members[i] = (struct gpu_share_member){.needs = view.members[i].needs, .stuck = view.members[i].stuck};
+	uint64_t mine = gpu_share_of(view.total, members, view.n, view.self);
+	if (mine > most)
+		mine = most;
+	if (mine > member.may_have)
+		return gpu_account_raise(&device->account, member.may_have, mine);
+	return mine > limit || any_is_short(&view, members) ? mine : limit < most ? limit : most;
+}
+
 static void look_at(struct device *device, void *argument)
 {
 	struct follow_state *const state = &lifecycle_state.follow[device->ordinal];
 	struct live_budget_figures figures;
 
-	if (!atomic_load(&device->follows))
+	bool follows = atomic_load(&device->follows), shares = atomic_load(&device->shared_total);
+	enum live_budget_change change = LIVE_BUDGET_KEEPS;
+
+	if (!follows && !shares)
 		return;
 	*(bool *)argument = true;
 	/* While the process is suspended it uses nothing, and must not take what others are to have. */
-	if (spill_is_suspended(device) || !get_figures(device, &figures))
+	if (!atomic_load(&device->heap) || spill_is_suspended(device) || (follows && !get_figures(device, &figures)))
 		return;
-	if (!state->begun)
+	if (follows && !state->begun)
 		begin_with(device, &figures);
-	enum live_budget_change change = live_budget_look(&state->budget, &figures);
-	atomic_store(&device->budget.limit, state->budget.limit);
+	if (follows)
+		change = live_budget_look(&state->budget, &figures);
+	uint64_t limit = follows ? state->budget.limit : atomic_load(&device->own_limit);
+	atomic_store(&device->budget.limit, shares ? share(device, limit) : limit);
 	if (change == LIVE_BUDGET_SHRINKS)
 		tell_shrink(device, &figures);
-	if (budget_over(&device->budget) && figures.now >= state->not_before && !follow_make_fit(device))
+	if (budget_over(&device->budget) && clock_now() >= state->not_before && !follow_make_fit(device))
 		state->not_before = clock_now() + AGAIN_NS;
 }
 
@@ -106,4 +219,26 @@ bool follow_look(void)
 
 	device_each(look_at, &any);
 	return any;
+}
+
+static void leave_account(struct device *device, void *argument)
+{
+	(void)argument;
+	gpu_account_leave(&device->account);
+}
+
+void follow_end(void)
+{
+	device_each(leave_account, NULL);
+}
+
+static void drop_account(struct device *device, void *argument)
+{
+	(void)argument;
+	gpu_account_child(&device->account);
+}
+
+void follow_child(void)
+{
+	device_each(drop_account, NULL);
 }

@@ -1,6 +1,7 @@
 /*
- * follow.h: device budgets that follow what the driver has free (`device.budget: auto`; plan/live_budget.h decides).
- * All functions are called on the control thread; without it (`control: no`) budgets stay as they were at the start.
+ * follow.h: device budgets that follow what the driver has free (`device.budget: auto`; plan/live_budget.h decides),
+ * or what the processes that share a device leave (`device.total`; accounting/gpu_account.h, plan/gpu_share.h).
+ * Functions are called on the control thread, unless they say otherwise; without it (`control: no`) budgets stay as they were at the start.
  */
 #ifndef SPILLWAY_FOLLOW_H
 #define SPILLWAY_FOLLOW_H
@@ -22,5 +23,9 @@ void follow_begin(struct device *device);
  * any has left. Waits for the device, for a bounded time. Locking: as follow_look().
  */
 bool follow_make_fit(struct device *device);
+/* At the end of the process: leaves the accounts of all devices. Called on any thread. */
+void follow_end(void);
+/* In the child of a fork: the accounts are the parent's. Async-signal-safe. */
+void follow_child(void);
 
 #endif

@@ -34,6 +34,8 @@ struct exit_summary_state {
 struct follow_state {
 	struct live_budget budget;
 	bool begun;
+	unsigned refused;           /* tries to enter the account of the device that failed, one after the other */
+	uint64_t submitted, worked; /* submissions at the last look; ns: when that number last changed */
 	uint64_t not_before; /* ns: after a try to evict that moved nothing, no other before this time */
 };
 

@@ -93,6 +93,7 @@ static const struct {
     /* doors   */ {.load = door_log_begin, .bind = door_log_scan},
     /* stats   */ {.start = start_stats, .child = stats_child}, /* before every module that counts */
     /* quota   */ {.child = quota_child},
+    /* follow  */ {.child = follow_child},
     /* spill   */ {.child = spill_child},
     /* control */ {.start = start_control, .child = control_child},
     /* faults  */ {.child = faults_child},
@@ -119,6 +120,7 @@ static const struct {
     {.end = end_stats, .if_running = true},
     {.end = exit_summary_end, .if_running = true},
     {.end = quota_leave},
+    {.end = follow_end},
     {.end = spill_end, .if_running = true, .late = true},
     {.end = trace_end, .late = true},
 };

@@ -1,0 +1,180 @@
+/*
+ * device.total: processes of one user share one GPU. Together they never have more of it than the total, each gets its
+ * share whichever came first, every byte stays as it was, and a killed process leaves its share to the others. A rank is a
+ * process of its own that does what it is told; its simulated GPU is its own, so only the account limits them.
+ */
+#include "test/preload/child.h"
+#include "test/preload/folder.h"
+#include "test/rank.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include <cmocka.h>
+
+#define TOTAL  64 /* MiB */
+#define SET(m) "SPILLWAY_SET=device.total=64MiB,host.budget=256MiB,report.summary=no,spill.mode=" m
+#define MOST   64
+#define TRIES  2000 /* looks, 5 ms apart: what has not happened by then never does */
+
+static CUdeviceptr blocks[MOST];
+static unsigned n_blocks, fills;
+static size_t without; /* bytes of the device that are not the heap's */
+
+/* MiB that the heap has on the device. */
+static uint64_t held(void)
+{
+	return (sim_live().device_bytes - without) / MIB;
+}
+
+/* All blocks anew, as in a step. */
+static uint64_t step(void)
+{
+	fills++;
+	for (unsigned i = 0; i < n_blocks; i++)
+		MUST(driver_fill(NULL, blocks[i], fills + i, 4 * MIB / 4));
+	MUST(cu.cuCtxSynchronize());
+	return 1;
+}
+
+/*
+ * 'd': begin; 'a' N: allocate N blocks of 4 MiB; 's': a step; 'h': MiB held; 'c': check all; 'e': end; 'i': the total that
+ * cuMemGetInfo says, in MiB; 'j': what it says is free.
+ */
+static uint64_t obey(char what, unsigned n)
+{
+	size_t free_bytes, total;
+
+	switch (what) {
+	case 'd':
+		driver_start(0);
+		without = sim_live().device_bytes;
+		return 1;
+	case 'a':
+		for (; n; n--)
+			blocks[n_blocks++] = child_alloc(4 * MIB);
+		return step();
+	case 's':
+		return step();
+	case 'h':
+		return held();
+	case 'c':
+		for (unsigned i = 0; i < n_blocks; i++)
+			CHECK(driver_holds(blocks[i], fills + i, 4 * MIB / 4));
+		return sim_broken_rules() == 0;
+	case 'i':
+		MUST(cu.cuMemGetInfo_v2(&free_bytes, &total));
+		return total / MIB;
+	case 'j':
+		MUST(cu.cuMemGetInfo_v2(&free_bytes, &total));
+		return free_bytes / MIB;
+	default:
+		exit(0);
+	}
+}
+
+static void set(const char *setting)
+{
+	char *copy = strdup(setting), *equals = strchr(copy, '=');
+
+	*equals = 0;
+	setenv(copy, equals + 1, 1);
+	free(copy);
+}
+
+static void begin(const void *settings)
+{
+	set("SIM_MEMORY=256MiB");
+	set(runtime);
+	set(settings);
+}
+
+static struct rank start(const char *settings)
+{
+	static const struct rank_part part = {.begin = begin, .obey = obey};
+	struct rank rank = rank_start(&part, settings);
+
+	assert_true(rank_ask(&rank, 'd', 0));
+	return rank;
+}
+
+/* Both step until they hold between least and most MiB each; they never hold more than the total together. */
+static bool come_to_hold(const struct rank *ranks, unsigned n, uint64_t least, uint64_t most)
+{
+	for (unsigned tries = 0; tries < TRIES; tries++) {
+		bool all = true;
+
+		for (unsigned i = 0; i < n; i++) {
+			assert_true(rank_ask(&ranks[i], 's', 0));
+			uint64_t holds = rank_ask(&ranks[i], 'h', 0);
+			all = all && holds >= least && holds <= most;
+		}
+		if (all)
+			return true;
+		usleep(5000);
+	}
+	return false;
+}
+
+static void share_with(const char *settings)
+{
+	struct rank ranks[2] = {start(settings)};
+
+	/* Alone it has all of it. */
+	assert_true(rank_ask(&ranks[0], 'a', 14));
+	assert_int_equal(rank_ask(&ranks[0], 'h', 0), 56);
+	assert_int_equal(rank_ask(&ranks[0], 'i', 0), TOTAL);
+	ranks[1] = start(settings);
+	assert_true(rank_ask(&ranks[1], 'a', 14));
+	assert_true(rank_ask(&ranks[0], 'h', 0) + rank_ask(&ranks[1], 'h', 0) <= TOTAL);
+	/* In the end both have a half, but for pieces that do not fit. */
+	assert_true(come_to_hold(ranks, 2, 20, 32));
+	assert_true(rank_ask(&ranks[0], 'c', 0) && rank_ask(&ranks[1], 'c', 0));
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(rank_ask(&ranks[i], 'i', 0), TOTAL);
+		assert_true(rank_ask(&ranks[i], 'j', 0) <= TOTAL - 56 + 4);
+	}
+	/* What a killed one had comes back to the other. */
+	rank_kill(&ranks[0]);
+	assert_true(come_to_hold(&ranks[1], 1, 56, 56));
+	assert_true(rank_ask(&ranks[1], 'c', 0));
+	rank_end(&ranks[1]);
+}
+
+static void processes_share_a_gpu_and_its_memory_goes_where_it_is_needed(void **state)
+{
+	(void)state;
+	share_with(SET("exact"));
+	share_with(SET("fast"));
+}
+
+/* Without device.total nothing changes. */
+static void who_does_not_share_has_what_it_had(void **state)
+{
+	static const char *const alone = "SPILLWAY_SET=device.budget=60MiB,host.budget=256MiB,report.summary=no";
+	struct rank ranks[2] = {start(alone), start(SET("exact"))};
+
+	(void)state;
+	for (unsigned i = 0; i < 2; i++)
+		assert_true(rank_ask(&ranks[i], 'a', 14));
+	for (unsigned i = 0; i < 2; i++)
+		assert_int_equal(rank_ask(&ranks[i], 'h', 0), 56);
+	assert_int_equal(rank_ask(&ranks[0], 'i', 0), 256);
+	rank_end(&ranks[0]);
+	rank_end(&ranks[1]);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_setup_teardown(processes_share_a_gpu_and_its_memory_goes_where_it_is_needed, folder_make,
+					    folder_remove),
+	    cmocka_unit_test_setup_teardown(who_does_not_share_has_what_it_had, folder_make, folder_remove),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
