@@ -4,7 +4,7 @@
  * The file is read and written by pread() and pwrite(), never mapped: truncating a mapped file ends the processes that
  * touch it. Byte 0 is locked by a process that changes what anybody may have, byte 1 + i by the process in slot i.
  */
-#include "shim/accounting/gpu_account.h"
+#include "shim/accounting/gpu_account_page.h"
 #include "shim/accounting/quota_slots.h"
 #include "shim/base/user_dir.h"
 
@@ -14,23 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define VERSION 1
-#define MAGIC   0x5753474143430a31u
 #define TRIES   3 /* the file may be removed by the last process that leaves */
-
-struct account_head {
-	uint64_t bytes, version, magic;
-	uint64_t total;
-} __attribute__((aligned(128)));
-
-struct account_slot {
-	struct gpu_account_member member;
-} __attribute__((aligned(64)));
-
-struct account_page {
-	struct account_head head;
-	struct account_slot slot[GPU_ACCOUNT_MOST];
-};
 
 static size_t slot_at(unsigned index)
 {
@@ -47,11 +31,6 @@ static bool write_member(const struct gpu_account *account, const struct gpu_acc
 	struct account_slot slot = {.member = *member};
 
 	return quota_file_write_at(account->fd, &slot, sizeof(slot), slot_at(account->slot));
-}
-
-static bool head_is_ours(const struct account_head *head)
-{
-	return head->bytes == sizeof(struct account_page) && head->version == VERSION && head->magic == MAGIC;
 }
 
 /* Returns true if the descriptor is still that of the file, and the file still has its name and its length. */
@@ -93,12 +72,14 @@ static bool prepare(const struct gpu_account *account, uint64_t total)
 
 	if (fstat(account->fd, &status) != 0 || !quota_file_is_private(&status) || !status.st_nlink)
 		return false;
-	bool ours = status.st_size == (off_t)sizeof(page) && read_page(account->fd, &page) && head_is_ours(&page.head);
+	bool ours =
+	    status.st_size == (off_t)sizeof(page) && read_page(account->fd, &page) && account_head_is_ours(&page.head);
 	if (!ours && quota_file_is_locked(account->fd, 1, GPU_ACCOUNT_MOST))
 		return false;
 	if (!ours) {
 		memset(&page, 0, sizeof(page));
-		page.head = (struct account_head){.bytes = sizeof(page), .version = VERSION, .magic = MAGIC};
+		page.head = (struct account_head){
+		    .bytes = sizeof(page), .version = GPU_ACCOUNT_VERSION, .magic = GPU_ACCOUNT_MAGIC};
 	}
 	page.head.total = total;
 	return ours ? quota_file_write_at(account->fd, &page.head, sizeof(page.head), 0)
@@ -174,7 +155,7 @@ bool gpu_account_look(struct gpu_account *account, const struct gpu_account_memb
 	struct account_page page;
 	int saved = errno;
 	bool good = is_whole(account) && write_member(account, member) && read_page(account->fd, &page) &&
-		    head_is_ours(&page.head);
+		    account_head_is_ours(&page.head);
 
 	*ret_view = (struct gpu_account_view){.total = good ? page.head.total : 0};
 	for (unsigned i = 0; good && i < GPU_ACCOUNT_MOST; i++) {
@@ -197,7 +178,7 @@ uint64_t gpu_account_raise(struct gpu_account *account, uint64_t now, uint64_t w
 	uint64_t may_have = now;
 
 	if (is_whole(account) && quota_file_try_lock(account->fd, 0)) {
-		if (read_page(account->fd, &page) && head_is_ours(&page.head)) {
+		if (read_page(account->fd, &page) && account_head_is_ours(&page.head)) {
 			uint64_t others = others_may_have(account, &page);
 			uint64_t left = page.head.total > others ? page.head.total - others : 0;
 			struct gpu_account_member member = page.slot[account->slot].member;

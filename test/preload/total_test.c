@@ -120,6 +120,29 @@ static bool come_to_hold(const struct rank *ranks, unsigned n, uint64_t least, u
 	return false;
 }
 
+/* `spillway list` names both, and the total. */
+static void shows_the_account(const struct rank *one, const struct rank *other)
+{
+	char command[256], line[256];
+	bool total = false, has_one = false, has_other = false;
+	long long pid;
+
+	snprintf(command, sizeof(command), "env -u LD_PRELOAD %s '%s' list", runtime, TOOL);
+	FILE *output = popen(command, "r");
+	assert_non_null(output);
+	while (fgets(line, sizeof(line), output)) {
+		total |= strstr(line, "shared: 64.0 MiB in all") != NULL;
+		if (!total || sscanf(line, "%lld", &pid) != 1)
+			continue;
+		/* What it needs, with a slab or without. */
+		bool needs = strstr(line, " 56.0 MiB ") || strstr(line, " 60.0 MiB ");
+		has_one |= pid == one->pid && needs;
+		has_other |= pid == other->pid && needs;
+	}
+	assert_int_equal(pclose(output), 0);
+	assert_true(total && has_one && has_other);
+}
+
 static void share_with(const char *settings)
 {
 	struct rank ranks[2] = {start(settings)};
@@ -138,6 +161,7 @@ static void share_with(const char *settings)
 		assert_int_equal(rank_ask(&ranks[i], 'i', 0), TOTAL);
 		assert_true(rank_ask(&ranks[i], 'j', 0) <= TOTAL - 56 + 4);
 	}
+	shows_the_account(&ranks[0], &ranks[1]);
 	/* What a killed one had comes back to the other. */
 	rank_kill(&ranks[0]);
 	assert_true(come_to_hold(&ranks[1], 1, 56, 56));

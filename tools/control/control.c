@@ -15,6 +15,7 @@
 #include "tools/common/process.h"
 #include "tools/common/grow.h"
 #include "tools/commands.h"
+#include "tools/control/accounts.h"
 #include "tools/common/tool.h"
 #include "tools/common/units.h"
 
@@ -313,7 +314,9 @@ static int print_list_help(void)
 	    "id and command. States: running; suspended; busy, it is being suspended or resumed, or is stopped;\n"
 	    "v2 and the like, its library answers in a version that this tool does not know. The id is unique on the\n"
 	    "machine. The process id is the one here: in a container a process has another one, and one that is not\n"
-	    "seen from here has none (-).\n\n"
+	    "seen from here has none (-).\n"
+	    "Of a GPU that processes share (device.total), a table follows: what each of them may have, holds on the\n"
+	    "GPU, needs, and cannot move, and since when it has submitted nothing.\n\n"
 	    "Exit status: 0, also when there is none; 2 wrong usage.\n\n"
 	    "example:\n"
 	    "  spillway list\n");
@@ -341,6 +344,8 @@ int tool_list(int argc, char **argv)
 		close(list.entry[i].fd);
 	}
 	free(list.entry);
+	if (any)
+		accounts_print();
 	if (!any)
 		tool_say("no process of this user runs under Spillway and has used GPU memory");
 	return TOOL_OK;

@@ -1,0 +1,30 @@
+/* gpu_account_page.h: the file of an account (gpu_account.h), for the library and for the tool, which reads it. */
+#ifndef SPILLWAY_GPU_ACCOUNT_PAGE_H
+#define SPILLWAY_GPU_ACCOUNT_PAGE_H
+
+#include "shim/accounting/gpu_account.h"
+
+#define GPU_ACCOUNT_VERSION 1
+#define GPU_ACCOUNT_MAGIC   0x5753474143430a31u
+
+struct account_head {
+	uint64_t bytes, version, magic;
+	uint64_t total;
+} __attribute__((aligned(128)));
+
+struct account_slot {
+	struct gpu_account_member member;
+} __attribute__((aligned(64)));
+
+struct account_page {
+	struct account_head head;
+	struct account_slot slot[GPU_ACCOUNT_MOST];
+};
+
+static inline bool account_head_is_ours(const struct account_head *head)
+{
+	return head->bytes == sizeof(struct account_page) && head->version == GPU_ACCOUNT_VERSION &&
+	       head->magic == GPU_ACCOUNT_MAGIC;
+}
+
+#endif
