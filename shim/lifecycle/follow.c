@@ -127,14 +127,19 @@ static struct gpu_account_member member_of(struct device *device)
 	};
 }
 
-/* Returns true if what is above a share must be given up: a member has less than its share, or all have too much. */
-static bool any_is_short(const struct gpu_account_view *view, const struct gpu_share_member *members)
+/*
+ * Returns true if what is above a share must be given up: a member has less than its share by more than `slack`, or all
+ * have too much. slack: a piece, because giving up less helps nobody, and each time takes a gap.
+ */
+static bool any_is_short(const struct gpu_account_view *view, const struct gpu_share_member *members, uint64_t slack)
 {
 	uint64_t sum = 0;
 
 	for (unsigned i = 0; i < view->n; i++) {
-		sum += view->members[i].may_have;
-		if (i != view->self && gpu_share_of(view->total, members, view->n, i) > view->members[i].may_have)
+		uint64_t has = view->members[i].may_have;
+
+		sum += has;
+		if (i != view->self && gpu_share_of(view->total, members, view->n, i) > has + slack)
 			return true;
 	}
 	return sum > view->total;
@@ -167,6 +172,7 @@ static uint64_t share(struct device *device, uint64_t most)
 	struct gpu_share_member members[GPU_ACCOUNT_MOST];
 	struct gpu_account_member member = member_of(device);
 	uint64_t limit = atomic_load(&device->budget.limit);
+	uint64_t slack = heap_largest_piece(atomic_load(&device->heap));
 	struct gpu_account_view view;
 
 	if (!enter_account(device, &member)) {
@@ -184,7 +190,7 @@ static uint64_t share(struct device *device, uint64_t most)
 		mine = most;
 	if (mine > member.may_have)
 		return gpu_account_raise(&device->account, member.may_have, mine);
-	return mine > limit || any_is_short(&view, members) ? mine : limit < most ? limit : most;
+	return mine > limit || any_is_short(&view, members, slack) ? mine : limit < most ? limit : most;
 }
 
 static void look_at(struct device *device, void *argument)
