@@ -169,6 +169,26 @@ def a_step(samples, ms):
     return {name: (value - samples[begin][1].get(name, 0)) / steps for name, value in samples[last][1].items()}
 
 
+def asked_by_line(source):
+    """{line: (part, bytes)} of the comments "asks PART MIB" in a job's source."""
+    found = {}
+    for number, line in enumerate(source.splitlines(), 1):
+        said = re.search(r"# asks (\w+) (\d+)$", line.rstrip())
+        if said:
+            found[number] = said[1], int(said[2]) << 20
+    return found
+
+
+def bytes_by_line(sites, name):
+    """Bytes by line of the file of that name, of the rows of a report by site; under None those of all other sites."""
+    found = {}
+    for site in sites:
+        said = re.match(re.escape(name) + r":(\d+) in ", site["name"])
+        line = int(said[1]) if said else None
+        found[line] = found.get(line, 0) + site["bytes"]
+    return found
+
+
 def moved(output):
     """(bytes in, bytes out, seconds with a copy on its way or None) by the shim's summary; None where it does not say:
     "spillway:   moved 12.3 GiB to the device and 12.0 GiB to the host, ..., link busy 1.23 s" (the last is optional), or

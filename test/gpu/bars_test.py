@@ -72,6 +72,13 @@ class Parsing(unittest.TestCase):
         self.assertEqual(bars.belady_of("", 1, [1.5]), {})
 
 
+    def test_lines_that_ask(self):
+        self.assertEqual(bars.asked_by_line("a\nb = f()  # asks forward 2\n# asks\n"), {2: ("forward", 2 << 20)})
+        sites = [{"name": "job.py:2 in f", "bytes": 5}, {"name": "job.py:2 in f [lib.so]", "bytes": 1},
+                 {"name": "my_job.py:2 in f", "bytes": 7}, {"name": "backward", "bytes": 11}]
+        self.assertEqual(bars.bytes_by_line(sites, "job.py"), {2: 6, None: 18})
+
+
 class Arithmetic(unittest.TestCase):
     def test_steady_begins_where_steps_stay_short(self):
         self.assertEqual(bars.steady([5000, 900, 300, 101, 100, 99, 100, 101]), (3, 100))
