@@ -1,7 +1,8 @@
 /*
  * follow.h: device budgets that follow what the driver has free (`device.budget: auto`; plan/live_budget.h decides),
  * or what the processes that share a device leave (`device.total`; accounting/gpu_account.h, plan/gpu_share.h).
- * Functions are called on the control thread, unless they say otherwise; without it (`control: no`) budgets stay as they were at the start.
+ * Functions are called on the control thread, unless they say otherwise; without it (`control: no`) budgets stay as they
+ * were at the start.
  */
 #ifndef SPILLWAY_FOLLOW_H
 #define SPILLWAY_FOLLOW_H

@@ -7,8 +7,8 @@
 #include "shim/serve/control.h"
 
 /*
- * Changes a setting. text: "device.budget=SIZE" or "host.budget=SIZE"; SIZE may be a percentage, and of the device auto. What is above the new
- * budget leaves before this returns, as far as it can. Writes the reply, a line without a newline:
+ * Changes a setting. text: "device.budget=SIZE" or "host.budget=SIZE"; SIZE may be a percentage, and of the device auto.
+ * What is above the new budget leaves before this returns, as far as it can. Writes the reply, a line without a newline:
  *
  *   ok MOVED MS ABOVE   bytes that left, how long that took, and bytes that are still above the budget
  *   error TEXT          nothing has changed
