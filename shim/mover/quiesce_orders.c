@@ -60,9 +60,10 @@ struct beside {
 };
 
 /*
- * In the gap of a suspension, while copies run: takes the memory away from one dead piece, or gives one free chunk back to
- * the driver. Each takes 20 to 40 us of this thread (docs/facts.md, Mapping), which would be added to the copies
- * otherwise: the dead half of 14 GiB and 450 chunks to release are 15 ms. Returns false if there is nothing to do.
+ * In the gap of a suspension, while copies run: takes the memory away from one dead piece, or gives one free chunk back
+ * to the driver. Each takes 20 to 40 us of this thread (docs/facts.md, Mapping), which would be added to the time of the
+ * copies otherwise. Measured (H200, GPT of 14.3 GiB of which half is dead): 148 ms in `exact` and 149 in `fast`; 165 and
+ * 180 when all of this came after the copies. Returns false if there is nothing to do.
  */
 static bool leave_beside(struct engine *engine, struct beside *beside)
 {
