@@ -1,0 +1,59 @@
+/*
+ * A program is suspended: what leaves without a copy does so while the rest is copied.
+ */
+#include "test/preload/torch_help.h"
+
+#include <errno.h>
+#include <pthread.h>
+
+static void *suspend_aside(void *argument)
+{
+	int status = -EBUSY;
+
+	/* A safe point may not come in time where many programs share a processor. */
+	for (int tries = 0; tries < 50 && status == -EBUSY; tries++)
+		status = spillway_suspend();
+	CHECK(status == 0);
+	return argument;
+}
+
+/* While nothing that was submitted ends, so no copy does: what takes no copy leaves all the same. */
+static int leaving_beside_copies(void)
+{
+	pthread_t thread;
+
+	torch_begin(false);
+	struct tensor alive = tensor_new(4 * MIB, NULL), dead = tensor_new(6 * MIB, NULL);
+	tensor_fill(&alive, NULL);
+	tensor_fill(&dead, NULL);
+	tensor_free(&dead);
+	tensor_fill(&alive, NULL); /* the death counts */
+	MUST(cu.cuCtxSynchronize());
+	CHECK(sim_live().device_bytes == 10 * MIB && torch_bytes_out() == 0);
+	sim_hold_at("cuMemcpyDtoDAsync_v2", 1);
+	CHECK(pthread_create(&thread, NULL, suspend_aside, NULL) == 0);
+	for (unsigned tries = 0; tries < 10000 && sim_live().device_bytes > 4 * MIB; tries++)
+		usleep(1000);
+	CHECK(sim_is_held() && sim_live().device_bytes == 4 * MIB);
+	sim_release();
+	CHECK(pthread_join(thread, NULL) == 0);
+	CHECK(sim_live().device_bytes == 0);
+	CHECK(spillway_resume() == 0);
+	CHECK(tensor_holds(&alive));
+	CHECK(sim_broken_rules() == 0);
+	return 0;
+}
+
+static void what_is_dead_leaves_while_the_rest_is_copied(void **state)
+{
+	(void)state;
+	torch_run(leaving_beside_copies);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_setup_teardown(what_is_dead_leaves_while_the_rest_is_copied, folder_make, folder_remove),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
