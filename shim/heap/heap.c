@@ -271,6 +271,18 @@ uint64_t heap_made_device(struct heap *heap)
 	return bytes;
 }
 
+uint64_t heap_block_bytes(struct heap *heap)
+{
+	uint64_t sum = 0;
+
+	heap_enter(heap);
+	for (enum chunk_place place = 0; place < CHUNK_PLACES; place++)
+		sum += heap->in_use[place];
+	sum -= heap->taken_bytes;
+	heap_leave(heap);
+	return sum;
+}
+
 static uint64_t heap_beyond(uint64_t bytes, uint64_t keep)
 {
 	return bytes > keep ? bytes - keep : 0;

@@ -267,6 +267,8 @@ void heap_give_back_lent(struct heap *heap);
 uint64_t heap_wanted(const struct heap *heap);
 /* Returns the bytes of the device and of peers that the heap holds, in use or free. */
 uint64_t heap_made_device(struct heap *heap);
+/* Returns the bytes of all blocks in use, wherever they are. A piece that is moving counts once. */
+uint64_t heap_block_bytes(struct heap *heap);
 /*
  * Gives free memory back to the driver until at most this much is kept. Returns the bytes, of the device and of peers,
  * that the driver refused to take.

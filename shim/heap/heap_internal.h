@@ -10,6 +10,7 @@ struct heap {
 	struct small small;
 	_Atomic bool no_peers;    /* evictions go to the host only (heap_lend) */
 	_Atomic bool is_stocking; /* host_reserve.c is pinning host memory */
+	uint64_t taken_bytes;     /* of spares that are not exchanged yet (migration.c) */
 	uint64_t keep[CHUNK_PLACES];
 	/* fields of heap_lock.c */
 	bool at_once[CHUNK_PLACES];          /* idle memory goes back at once, even if it was in use lately */

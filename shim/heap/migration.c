@@ -119,8 +119,10 @@ static CUdeviceptr migration_side(const struct migration *transit, const struct 
 	return in_place && chunk->place == CHUNK_DEVICE ? transit->address : chunk->alias;
 }
 
-static void fill_in(struct migration *transit, struct chunk *spare, bool in_place)
+/* Must be followed by drop_spare(); if it is not, because the spare is lost, it counts as taken for good. */
+static void fill_in(struct heap *heap, struct migration *transit, struct chunk *spare, bool in_place)
 {
+	heap->taken_bytes += chunk_bytes(transit->units);
 	transit->spare = spare;
 	transit->from = transit->chunk->place;
 	transit->to = spare->place;
@@ -135,6 +137,24 @@ static bool leaves_peer(const struct heap *heap, const struct chunk *chunk)
 {
 	return chunk->place == CHUNK_PEER &&
 	       (heap->no_peers || chunk->block->to_host || chunk_is_wanted(&heap->store.chunks, chunk));
+}
+
+/* The spare is not the migration's any more. */
+static void drop_spare(struct heap *heap, struct migration *transit)
+{
+	heap->taken_bytes -= chunk_bytes(transit->units);
+	transit->spare = NULL;
+}
+
+/* Puts the spare back into the store, if there is one. */
+static void put_spare(struct heap *heap, struct migration *transit)
+{
+	struct chunk *spare = transit->spare;
+
+	if (!spare)
+		return;
+	drop_spare(heap, transit);
+	chunk_put(&heap->store.chunks, spare);
 }
 
 static bool may_go(const struct heap *heap, const struct chunk *chunk, enum chunk_place to)
@@ -189,7 +209,7 @@ enum sw_status migration_begin(struct heap *heap, uint32_t piece, enum chunk_pla
 	if (!spare)
 		goto out;
 	*ret_transit = migration_pin_one(heap, piece, chunk);
-	fill_in(ret_transit, spare, in_place);
+	fill_in(heap, ret_transit, spare, in_place);
 	status = SW_OK;
 out:
 	heap_leave(heap);
@@ -208,7 +228,7 @@ enum sw_status migration_begin_unbacked(struct heap *heap, uint32_t piece, struc
 		status = chunk_make_unbacked(&heap->store.chunks, chunk->units, &spare);
 	if (status == SW_OK) {
 		*ret_transit = migration_pin_one(heap, piece, chunk);
-		fill_in(ret_transit, spare, true);
+		fill_in(heap, ret_transit, spare, true);
 	}
 	heap_leave(heap);
 	return status;
@@ -236,7 +256,7 @@ enum sw_status migration_turn(struct heap *heap, bool in_place, struct migration
 	bool pinned = block_keeps(transit->block, transit->chunk->place);
 	struct chunk *spare = pinned ? NULL : find_spare(heap, transit->block, to, transit->units, in_place);
 	if (spare)
-		fill_in(transit, spare, in_place);
+		fill_in(heap, transit, spare, in_place);
 	heap_leave(heap);
 	return spare ? SW_OK : pinned ? SW_INVALID : SW_NO_MEMORY;
 }
@@ -244,9 +264,7 @@ enum sw_status migration_turn(struct heap *heap, bool in_place, struct migration
 void heap_give_spare(struct heap *heap, struct migration *transit)
 {
 	heap_enter(heap);
-	if (transit->spare)
-		chunk_put(&heap->store.chunks, transit->spare);
-	transit->spare = NULL;
+	put_spare(heap, transit);
 	heap_leave(heap);
 }
 
@@ -279,11 +297,11 @@ static void migration_exchange_one(struct heap *heap, struct migration *transit,
 	block->bytes[chunk->place] += bytes;
 	if (block->slab)
 		small_after_move(&heap->small, block);
+	drop_spare(heap, transit);
 	if (!lost && chunk_is_wanted(&heap->store.chunks, spare))
 		chunk_drop(&heap->store.chunks, spare);
 	else if (!lost)
 		chunk_put(&heap->store.chunks, spare);
-	transit->spare = NULL;
 	transit->handle = chunk->handle;
 	transit->alias = chunk->alias;
 	heap_leave(heap);
@@ -339,8 +357,7 @@ void migration_end(struct heap *heap, struct migration *transit)
 	transit->chunk->moving = false;
 	if (block_keeps(block, transit->chunk->place))
 		arena_mark_where(&heap->store.arena, transit->block_unit, transit->piece, BLOCK_STATE_PINNED);
-	if (transit->spare)
-		chunk_put(&heap->store.chunks, transit->spare);
+	put_spare(heap, transit);
 	if (--block->n_moving == 0 && block->unreported)
 		block_set_bounded(&heap->store, block, false);
 	if (block->n_moving == 0 && block->given) {

@@ -97,20 +97,11 @@ static uint64_t submissions(void)
 	return sum;
 }
 
-/* Returns the bytes that the program has in the heap of the device, wherever they are. */
-static uint64_t bytes_needed(const struct device *device)
-{
-	if (device->ordinal >= STATS_DEVICES)
-		return atomic_load(&device->budget.used);
-	const _Atomic uint64_t *live = stats.device[device->ordinal].live;
-
-	return atomic_load(&live[PLACE_DEVICE]) + atomic_load(&live[PLACE_HOST]) + atomic_load(&live[PLACE_PEER]);
-}
-
 static struct gpu_account_member member_of(struct device *device)
 {
 	struct follow_state *const state = &lifecycle_state.follow[device->ordinal];
 	uint64_t limit = atomic_load(&device->budget.limit), used = atomic_load(&device->budget.used);
+	struct heap *heap = atomic_load(&device->heap);
 	uint64_t submitted = submissions();
 	bool moves = policy_spill_mode(process_policy()) >= POLICY_SPILL_EXACT;
 
@@ -121,8 +112,8 @@ static struct gpu_account_member member_of(struct device *device)
 	    .pid = (uint64_t)getpid(),
 	    .may_have = limit > used ? limit : used,
 	    .holds = used,
-	    .needs = bytes_needed(device),
-	    .stuck = moves ? heap_pinned_device(atomic_load(&device->heap)) : used,
+	    .needs = heap_block_bytes(heap),
+	    .stuck = moves ? heap_pinned_device(heap) : used,
 	    .worked = state->worked,
 	};
 }
