@@ -90,6 +90,10 @@ enum live_budget_change live_budget_look(struct live_budget *budget, const struc
 	}
 	uint64_t step = growth_step(figures, reserve);
 	uint64_t from = used < budget->limit ? used : budget->limit, to = (from + step) / UNIT * UNIT;
+	/* Who has next to nothing takes of the margin, which the others leave; they do not shrink for it. */
+	uint64_t least = figures->reserve / MARGIN_PART / UNIT * UNIT;
+	if (to < least)
+		to = least < most ? least : most;
 	if (figures->now < budget->grow_from || to <= budget->limit)
 		return LIVE_BUDGET_KEEPS;
 	budget->limit = to;

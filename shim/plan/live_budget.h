@@ -6,9 +6,12 @@
  *  - F below R: the limit falls at once to what the process uses less the missing bytes.
  *  - The limit never promises more than what is used and F - R.
  *  - Growth: by an eighth of what is free beyond 2 R at most, below that in small steps (a piece at least, if two fit),
- *    and only to what is used plus the step; not within GROW_AFTER of a shrink, and then about once a second. Both times have jitter, so that
- *    processes that do not know of each other do not act at the same moment. Each of up to 8 of them takes a part of what
- *    is free that leaves enough for the others, so together they never go below R by growing.
+ *    and only to what is used plus the step; not within GROW_AFTER of a shrink, and then about once a second. Both times
+ *    have jitter, so that processes that do not know of each other do not act at the same moment. Each of up to 8 of
+ *    them takes a part of what is free that leaves enough for the others, so together they never go below R by growing.
+ *  - Growth ends an eighth of R above R, but for who has less than that eighth: it takes it from there, or it could be
+ *    left with nothing for good. Simulated: without this rule one of four processes had less than 30 MiB, of 80 GiB, in
+ *    8 of 5,000 runs.
  *  - A new process on the GPU shows as memory that others suddenly hold. R is doubled for a while then, because a process
  *    that starts takes more than its context.
  */
