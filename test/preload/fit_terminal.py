@@ -1,5 +1,5 @@
-"""fit_terminal.py POLL_LIBRARY COMMAND...: runs the command on a terminal, lets it end by a line once it has said what is
-spilled, and prints what it said. Exit status: that of the command, or 99 if it ended without having said so."""
+"""fit_terminal.py POLL_LIBRARY WORDS COMMAND...: runs the command on a terminal, lets it end by a line once it has said
+WORDS, and prints what it said. Exit status: that of the command, or 99 if it ended without having said so."""
 import os
 import pty
 import sys
@@ -7,7 +7,7 @@ import sys
 child, terminal = pty.fork()
 if child == 0:
     os.environ["LD_PRELOAD"] = sys.argv[1]
-    os.execvp(sys.argv[2], sys.argv[2:])
+    os.execvp(sys.argv[3], sys.argv[3:])
 text, told = b"", False
 while True:
     try:
@@ -17,7 +17,7 @@ while True:
     if not part:
         break
     text += part
-    if not told and b"are spilled" in text:
+    if not told and sys.argv[2].encode() in text:
         told = True
         os.write(terminal, b"\n")
 status = os.waitpid(child, 0)[1]

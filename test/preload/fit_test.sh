@@ -128,7 +128,7 @@ SPILLWAY=0 expect 'switched off' 2 '' '*SPILLWAY=0 is set*' fit -- echo started
 # ---- a terminal ----
 if command -v python3 >/dev/null; then
 	expect 'a terminal is told once a minute, of what the program has started, too' 7 '*spillway: fit: 18.0 MiB of 48.0 MiB are spilled (the device budget is 32.0 MiB); moving memory cost *' '' \
-		python3 "$sources/fit_terminal.py" "$quick" "$tool" run --library "$library" --fit --set device.budget=32MiB -- sh -c "$actor ends_when_told; exit \$?"
+		python3 "$sources/fit_terminal.py" "$quick" '18.0 MiB of 48.0 MiB are spilled' "$tool" run --library "$library" --fit --set device.budget=32MiB -- sh -c "$actor ends_when_told; exit \$?"
 fi
 expect 'nobody else is' 7 '' '*' env LD_PRELOAD="$quick" "$tool" run --library "$library" --fit -- sh -c "sleep 0.3; $actor ends_from_main"
 grep -q 'spillway: fit: ' err.txt && complain 'it was said'
