@@ -2,6 +2,7 @@
 # fit_test.sh TOOL ACTOR SIM_DIR LIBRARY SOURCES QUICK_POLL: `spillway run --fit` is the program's parent and nothing of that
 # shows: status, signals and standard output are the program's. It ends with a policy that check accepts and run takes.
 tool=$1 actor=$2 library=$4 sources=$5 quick=$6
+. "${0%/*}/../expect.sh"
 here=$(mktemp -d /tmp/fit_test.XXXXXX) || exit 1
 here=$(cd "$here" && pwd -P)
 trap 'rm -rf "$here"' EXIT
@@ -10,26 +11,6 @@ export LD_LIBRARY_PATH=$3 XDG_RUNTIME_DIR=$here LC_ALL=C SIM_MEMORY=128MiB
 # A sanitizer wants to be first in LD_PRELOAD, and would speak of what shells leak.
 export ASAN_OPTIONS="verify_asan_link_order=0:detect_leaks=0:$ASAN_OPTIONS"
 cd "$here" || exit 1
-failed=0
-n=0
-
-complain() {
-	failed=$((failed + 1))
-	echo "FAILED: $promise: $1"
-	sed 's/^/  /' err.txt
-}
-
-# expect "promise" STATUS "stdout (a pattern)" "stderr (a pattern)" command...
-expect() {
-	promise=$1 status=$2 out=$3 err=$4
-	shift 4
-	n=$((n + 1))
-	"$@" >out.txt 2>err.txt
-	got=$?
-	[ "$got" = "$status" ] || complain "status $got, not $status"
-	case $(cat out.txt) in $out) ;; *) complain "stdout is $(cat out.txt)" ;; esac
-	case $(cat err.txt) in $err) ;; *) complain "stderr is not $err" ;; esac
-}
 
 fit() { "$tool" run --library "$library" --fit "$@"; }
 small() { fit --set device.budget=32MiB "$@"; }

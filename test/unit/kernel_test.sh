@@ -2,6 +2,7 @@
 # kernel_test.sh TOOL SOURCE_DIR SIM_DIR JSON_VALID: `spillway kernel install` writes what Jupyter reads, where it looks for it,
 # and over nothing. Where KERNEL_TEST_PYTHON, or python3, has jupyter_client and ipykernel, such a kernel is started.
 tool=$1 source=$2 sim=$3 valid=$4
+. "${0%/*}/../expect.sh"
 here=$(mktemp -d /tmp/kernel_test.XXXXXX) || exit 1
 here=$(cd "$here" && pwd -P)
 trap 'rm -rf "$here"' EXIT
@@ -10,28 +11,6 @@ python=${KERNEL_TEST_PYTHON:-$(command -v python3)}
 export HOME=$here/home
 mkdir "$here/home" "$here/work"
 cd "$here/work" || exit 1
-failed=0
-n=0
-
-# expect "promise" STATUS "stdout (a pattern)" "stderr (a pattern)" command...
-expect() {
-	promise=$1 status=$2 out=$3 err=$4
-	shift 4
-	n=$((n + 1))
-	"$@" >out.txt 2>err.txt
-	got=$?
-	[ "$got" = "$status" ] || complain "exit status $got, not $status"
-	case $(cat out.txt) in $out) ;; *) complain "stdout is not $out" ;; esac
-	case $(cat err.txt) in $err) ;; *) complain "stderr is not $err" ;; esac
-}
-
-complain() {
-	failed=$((failed + 1))
-	echo "FAILED: $promise: $1"
-	sed 's/^/  out: /' out.txt
-	sed 's/^/  err: /' err.txt
-}
-
 install() { "$tool" kernel install --python ./py "$@"; }
 printf '#!/bin/sh\n[ "$*" = "-c import ipykernel" ]\n' >py
 printf '#!/bin/sh\nexit 1\n' >bare

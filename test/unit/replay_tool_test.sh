@@ -2,31 +2,10 @@
 # replay_tool_test.sh TOOL SOURCE_DIR: what `spillway replay` promises, on the recorded GPT job and on small ones.
 tool=$1
 gpt=$2/test/data/gpt-h200.trace.gz
+. "${0%/*}/../expect.sh"
 here=$(mktemp -d /tmp/replay_tool_test.XXXXXX) || exit 1
 trap 'rm -rf "$here"' EXIT
 cd "$here" || exit 1
-failed=0
-n=0
-
-# expect "promise" STATUS "stdout (a pattern)" "stderr (a pattern)" command...
-expect() {
-	promise=$1 status=$2 out=$3 err=$4
-	shift 4
-	n=$((n + 1))
-	"$@" >out.txt 2>err.txt
-	got=$?
-	case $got in $status) ;; *) complain "exit status $got, not $status" ;; esac
-	case $(cat out.txt) in $out) ;; *) complain "stdout is not $out" ;; esac
-	case $(cat err.txt) in $err) ;; *) complain "stderr is not $err" ;; esac
-}
-
-complain() {
-	failed=$((failed + 1))
-	echo "FAILED: $promise: $1"
-	sed 's/^/  out: /' out.txt
-	sed 's/^/  err: /' err.txt
-}
-
 replay() { "$tool" replay "$@"; }
 
 # Twelve blocks of 64 MiB, named in turn.

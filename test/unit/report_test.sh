@@ -5,31 +5,10 @@ tool=$1
 cases=$2
 source=$3
 golden=$source/test/data/report
+. "${0%/*}/../expect.sh"
 here=$(mktemp -d /tmp/report_test.XXXXXX) || exit 1
 trap 'rm -rf "$here"' EXIT
 cd "$here" || exit 1
-failed=0
-n=0
-
-# expect "promise" STATUS "stdout (a pattern)" "stderr (a pattern)" command...
-expect() {
-	promise=$1 status=$2 out=$3 err=$4
-	shift 4
-	n=$((n + 1))
-	"$@" >out.txt 2>err.txt
-	got=$?
-	[ "$got" = "$status" ] || complain "exit status $got, not $status"
-	case $(cat out.txt) in $out) ;; *) complain "stdout is not $out" ;; esac
-	case $(cat err.txt) in $err) ;; *) complain "stderr is not $err" ;; esac
-}
-
-complain() {
-	failed=$((failed + 1))
-	echo "FAILED: $promise: $1"
-	head -c 2000 out.txt | sed 's/^/  out: /'
-	head -c 2000 err.txt | sed 's/^/  err: /'
-}
-
 # same NAME: what the last command printed is test/data/report/NAME
 same() {
 	[ -n "$UPDATE" ] && cp out.txt "$golden/$1"

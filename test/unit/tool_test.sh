@@ -7,32 +7,11 @@ sim=$3
 # A sanitizer in the tool wants to be first in LD_PRELOAD; these tests are about who is first.
 export ASAN_OPTIONS="verify_asan_link_order=0:$ASAN_OPTIONS"
 unset NVTX_INJECTION64_PATH SPILLWAY_TRACE SPILLWAY SPILLWAY_POLICY SPILLWAY_SET LD_PRELOAD
+. "${0%/*}/../expect.sh"
 here=$(mktemp -d /tmp/tool_test.XXXXXX) || exit 1
 here=$(cd "$here" && pwd -P)
 trap 'rm -rf "$here"' EXIT
 cd "$here" || exit 1
-failed=0
-n=0
-
-# expect "promise" STATUS "stdout (a pattern)" "stderr (a pattern)" command...
-expect() {
-	promise=$1 status=$2 out=$3 err=$4
-	shift 4
-	n=$((n + 1))
-	"$@" >out.txt 2>err.txt
-	got=$?
-	case $got in $status) ;; *) complain "exit status $got, not $status" ;; esac
-	case $(cat out.txt) in $out) ;; *) complain "stdout is not $out" ;; esac
-	case $(cat err.txt) in $err) ;; *) complain "stderr is not $err" ;; esac
-}
-
-complain() {
-	failed=$((failed + 1))
-	echo "FAILED: $promise: $1"
-	sed 's/^/  out: /' out.txt
-	sed 's/^/  err: /' err.txt
-}
-
 library=$here/nothing.so
 echo 'int spillway_version(void); int cuGetProcAddress_v2(void);
 int spillway_version(void) { return 0; } int cuGetProcAddress_v2(void) { return 0; }' >nothing.c

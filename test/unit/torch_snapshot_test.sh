@@ -4,31 +4,10 @@
 tool=$1
 script=$2/tools/torch_snapshot.py
 command -v python3 >/dev/null || exit 77
+. "${0%/*}/../expect.sh"
 here=$(mktemp -d /tmp/torch_snapshot_test.XXXXXX) || exit 1
 trap 'rm -rf "$here"' EXIT
 cd "$here" || exit 1
-failed=0
-n=0
-
-# expect "promise" STATUS "stdout (a pattern)" "stderr (a pattern)" command...
-expect() {
-	promise=$1 status=$2 out=$3 err=$4
-	shift 4
-	n=$((n + 1))
-	"$@" >out.txt 2>err.txt
-	got=$?
-	case $got in $status) ;; *) complain "exit status $got, not $status" ;; esac
-	case $(cat out.txt) in $out) ;; *) complain "stdout is not $out" ;; esac
-	case $(cat err.txt) in $err) ;; *) complain "stderr is not $err" ;; esac
-}
-
-complain() {
-	failed=$((failed + 1))
-	echo "FAILED: $promise: $1"
-	sed 's/^/  out: /' out.txt
-	sed 's/^/  err: /' err.txt
-}
-
 convert() { python3 "$script" "$@"; }
 
 python3 - <<'END' || exit 1
