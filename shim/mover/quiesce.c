@@ -281,17 +281,12 @@ static void wish_for_waiters(struct engine *engine)
 
 /* ---- moving ---- */
 
-void quiesce_finish_copies(struct engine *engine, bool maps)
-{
-	while ((engine->moves.out.n || engine->moves.in.n) && !atomic_load(&engine->channel.dead))
-		if (!migrate_finish(engine) && !(maps && deferred_map_map(engine)))
-			quiesce_nap(engine);
-}
-
 void quiesce_finish(struct engine *engine)
 {
 	deferred_map_give_up_early(engine);
-	quiesce_finish_copies(engine, true);
+	while ((engine->moves.out.n || engine->moves.in.n) && !atomic_load(&engine->channel.dead))
+		if (!migrate_finish(engine) && !deferred_map_map(engine))
+			quiesce_nap(engine);
 	while (deferred_map_map(engine))
 		;
 	scheduler_gap_end(&engine->scheduler);

@@ -53,10 +53,9 @@ void quiesce_keep_closed(struct engine *engine);
 enum sw_status quiesce_resume(struct engine *engine, bool by_force);
 /*
  * quiesce_nap() sleeps until a copy is expected to have ended. quiesce_finish() completes all moves in flight and maps
- * every piece; quiesce_finish_copies() only completes the moves. maps: it maps pieces while it waits for copies.
+ * every piece, also while it waits for copies.
  */
 void quiesce_nap(const struct engine *engine);
-void quiesce_finish_copies(struct engine *engine, bool maps);
 void quiesce_finish(struct engine *engine);
 
 /* ---- by order (quiesce_orders.c) ---- */

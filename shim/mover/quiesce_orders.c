@@ -78,6 +78,13 @@ static bool leave_beside(struct engine *engine, struct beside *beside)
 	       heap_idle_device(engine->heap) < idle;
 }
 
+/* Ends copies that are done; else does what can be done beside them; else waits a moment. beside: NULL: maps. */
+static void wait_for_copies(struct engine *engine, struct beside *beside)
+{
+	if (!migrate_finish(engine) && !(beside ? leave_beside(engine, beside) : deferred_map_map(engine)))
+		quiesce_nap(engine);
+}
+
 /*
  * Evicts pieces until `bytes` are free; also pieces on peers, if they no longer lend (heap_lend). Those go to the host
  * directly, because the device may have no room for them. If the process is about to be suspended, they are not mapped
@@ -113,16 +120,12 @@ static enum sw_status all_out(struct engine *engine, uint64_t bytes, bool but_de
 				break;
 			continue;
 		}
-		if (!migrate_finish(engine) && !(maps ? deferred_map_map(engine) : leave_beside(engine, &beside)))
-			quiesce_nap(engine);
+		wait_for_copies(engine, maps ? NULL : &beside);
 	}
-	while (!maps && engine->moves.out.n && !atomic_load(&engine->channel.dead) &&
-	       (migrate_finish(engine) || leave_beside(engine, &beside)))
-		;
+	while (!maps && (engine->moves.out.n || engine->moves.in.n) && !atomic_load(&engine->channel.dead))
+		wait_for_copies(engine, &beside);
 	if (maps)
 		quiesce_finish(engine);
-	else
-		quiesce_finish_copies(engine, false);
 	free(beside.dead.at);
 	free(list.at);
 	return atomic_load(&engine->channel.dead) ? SW_DRIVER : status;
