@@ -86,24 +86,26 @@ def resume():
     _call(_resume)
 
 
+def _hint(function, tensor):
+    """Calls it with the address and the bytes of the tensor, if there is such a function and the tensor is not empty. Returns
+    whether it was called."""
+    address, size = _range(tensor)
+    if not function or not size:
+        return False
+    _call(function, address, size)
+    return True
+
+
 def born(tensor):
     """A part of a block that the program cuts itself begins to be used and holds nothing yet. It is dead, and moves
     without a copy, from discard() of the same part until it is born again; it must not be used meanwhile. PyTorch's own
     tensors need neither. Returns whether the hint was given."""
-    address, size = _range(tensor)
-    if not _born or not size:
-        return False
-    _call(_born, address, size)
-    return True
+    return _hint(_born, tensor)
 
 
 def discard(tensor):
     """The contents are no longer needed and need not be copied. Returns whether the hint was given."""
-    address, size = _range(tensor)
-    if not _discard or not size:
-        return False
-    _call(_discard, address, size)
-    return True
+    return _hint(_discard, tensor)
 
 
 def prefer_host(tensor):
