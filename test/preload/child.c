@@ -17,7 +17,7 @@ const char *__tsan_default_options(void)
 }
 #endif
 
-static void set(const char *setting)
+void child_set(const char *setting)
 {
 	char *copy = strdup(setting), *equals = strchr(copy, '=');
 
@@ -35,7 +35,7 @@ int child_run(const char *const *settings, int (*run)(void))
 	if (!pid) {
 		alarm(WATCHDOG_SECONDS);
 		for (; *settings; settings++)
-			set(*settings);
+			child_set(*settings);
 		status = run();
 		fflush(NULL);
 		_exit(status);

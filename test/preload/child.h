@@ -8,7 +8,9 @@
 #include "test/check.h"
 #include "test/preload/driver.h"
 
-/* Settings ("NAME=value") end with NULL. Exit status of the child: what run() returns, or 128 + the signal. */
+/* Puts a setting, "NAME=value", into the environment. */
+void child_set(const char *setting);
+/* Settings end with NULL. Exit status of the child: what run() returns, or 128 + the signal. */
 int child_run(const char *const *settings, int (*run)(void));
 
 CUdeviceptr child_alloc(size_t bytes);

@@ -101,21 +101,12 @@ static uint64_t obey(char what, unsigned n)
 	}
 }
 
-static void set(const char *setting)
-{
-	char *copy = strdup(setting), *equals = strchr(copy, '=');
-
-	*equals = 0;
-	setenv(copy, equals + 1, 1);
-	free(copy);
-}
-
 static void begin(const void *settings)
 {
-	set("SIM_MEMORY=64MiB");
-	set("SIM_FILL=0");
-	set(runtime);
-	set(settings);
+	child_set("SIM_MEMORY=64MiB");
+	child_set("SIM_FILL=0");
+	child_set(runtime);
+	child_set(settings);
 }
 
 static struct rank start(const char *settings)

@@ -77,20 +77,11 @@ static uint64_t obey(char what, unsigned n)
 	}
 }
 
-static void set(const char *setting)
-{
-	char *copy = strdup(setting), *equals = strchr(copy, '=');
-
-	*equals = 0;
-	setenv(copy, equals + 1, 1);
-	free(copy);
-}
-
 static void begin(const void *settings)
 {
-	set("SIM_MEMORY=256MiB");
-	set(runtime);
-	set(settings);
+	child_set("SIM_MEMORY=256MiB");
+	child_set(runtime);
+	child_set(settings);
 }
 
 static struct rank start(const char *settings)
