@@ -16,6 +16,17 @@ expect() {
 	case $(cat err.txt) in $err) ;; *) complain "stderr is not $err" ;; esac
 }
 
+# promise "what" COMMAND...: COMMAND succeeds. For tests that do not look at what it prints.
+promise() {
+	what=$1
+	shift
+	n=$((n + 1))
+	"$@" || {
+		failed=$((failed + 1))
+		echo "FAILED: $what"
+	}
+}
+
 complain() {
 	failed=$((failed + 1))
 	echo "FAILED: $promise: $1"

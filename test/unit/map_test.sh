@@ -3,19 +3,7 @@
 # its glossary's symbols exist, the map in README.md names files and folders, and comments that cite a page of docs/ name
 # one of its headings.
 source=$1
-failed=0
-n=0
-
-# promise "what" COMMAND...: COMMAND succeeds.
-promise() {
-	what=$1
-	shift
-	n=$((n + 1))
-	"$@" || {
-		failed=$((failed + 1))
-		echo "FAILED: $what"
-	}
-}
+. "${0%/*}/../expect.sh"
 
 cd "$source" || exit 1
 

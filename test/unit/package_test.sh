@@ -8,19 +8,9 @@ build=$2
 	{ echo 'skipped: the system does not keep the notices of libyaml'; exit 77; }
 here=$(mktemp -d /tmp/package_test.XXXXXX) || exit 1
 trap 'rm -rf "$here"' EXIT
-n=0
-failed=0
+. "${0%/*}/../expect.sh"
 version=$(spillway_version "$source")
 
-promise() { # WHAT COMMAND...
-	local what=$1
-	shift
-	n=$((n + 1))
-	"$@" || {
-		failed=$((failed + 1))
-		echo "FAILED: $what"
-	}
-}
 fails() { ! "$@"; }
 none() { [ -z "$(cat)" ]; }
 

@@ -7,18 +7,7 @@ build=$2
 . "$source/scripts/common.sh"
 here=$(mktemp -d /tmp/release_test.XXXXXX) || exit 1
 trap 'rm -rf "$here"' EXIT
-n=0
-failed=0
-
-promise() { # WHAT COMMAND...
-	local what=$1
-	shift
-	n=$((n + 1))
-	"$@" || {
-		failed=$((failed + 1))
-		echo "FAILED: $what"
-	}
-}
+. "${0%/*}/../expect.sh"
 
 version=$(spillway_version "$source")
 promise "CMakeLists.txt has a version: $version" test -n "$version"
