@@ -230,6 +230,11 @@ static unsigned char class_of(const struct side *side, size_t bytes)
 	return found;
 }
 
+static bool is_on_host(unsigned char class)
+{
+	return class == CLASS_AWAY || class == CLASS_MIXED;
+}
+
 bool sim_copy_may_become(const struct sim_work *work, const struct sim_work *other)
 {
 	const CUDA_MEMCPY3D *a = &work->copy, *b = &other->copy, *was = &work->given, *is = &other->given;
@@ -247,6 +252,26 @@ bool sim_copy_may_become(const struct sim_work *work, const struct sim_work *oth
 		result = sim_why(CUDA_ERROR_INVALID_VALUE, "the memory is of class %d <- %d, not %d <- %d",
 				 other->dst_class, other->src_class, work->dst_class, work->src_class);
 	return result == CUDA_SUCCESS;
+}
+
+/*
+ * Between two devices of which neither has access to both sides, a handle with a location of the host on either side ends
+ * the process: SIGSEGV in the driver (two H200, driver 580.159.04; in captures not tried).
+ */
+void sim_copy_check_sides(const struct sim_work *work, const struct sim_sides *sides)
+{
+	const CUDA_MEMCPY3D *copy = &work->copy;
+	size_t src = copy->srcPitch * (copy->srcHeight * (copy->Depth - 1) + copy->Height - 1) + copy->WidthInBytes;
+	size_t dst = copy->dstPitch * (copy->dstHeight * (copy->Depth - 1) + copy->Height - 1) + copy->WidthInBytes;
+
+	if (!sides || sides->src->device == sides->dst->device ||
+	    (!is_on_host(work->src_class) && !is_on_host(work->dst_class)) ||
+	    sim_accessible(copy->srcDevice, src, sides->dst, false) ||
+	    sim_accessible(copy->dstDevice, dst, sides->src, true))
+		return;
+	sim_break_rule("a copy from device %d to device %d names memory on the host, which one of them has no access "
+		       "to: the process would end with SIGSEGV",
+		       sides->src->device, sides->dst->device);
 }
 
 CUresult sim_copy_work(struct sim_work **ret_work, const CUDA_MEMCPY3D *copy, struct sim_sides sides,

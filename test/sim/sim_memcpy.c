@@ -32,6 +32,8 @@ static CUresult copy_staged(const CUDA_MEMCPY3D *copy, const struct sim_sides *s
 			       async && !stream->capture ? stage : SIM_STAGE_NOTHING);
 	if (result)
 		return result;
+	if (!stream->capture)
+		sim_copy_check_sides(work, sides);
 	dst = work->copy.dstDevice;
 	src = work->copy.srcDevice;
 	if (!async)

@@ -178,6 +178,8 @@ struct sim_sides {
 };
 /* What of the source is read when the call is made, rather than when the copy's turn comes. */
 enum sim_stage { SIM_STAGE_NOTHING, SIM_STAGE_PAGEABLE, SIM_STAGE_ALL };
+/* Breaks a rule if the driver would end the process for this copy. sides: NULL, or two contexts. Takes no lock. */
+void sim_copy_check_sides(const struct sim_work *work, const struct sim_sides *sides);
 CUresult sim_copy_work(struct sim_work **ret_work, const CUDA_MEMCPY3D *copy, struct sim_sides sides,
 		       enum sim_stage stage);
 /* May a node of an instance that makes the one copy be changed so that it makes the other? */
