@@ -47,7 +47,10 @@ struct peer_map_state {
 
 /* ---- peer.c ---- */
 
-/* Access of one context to another, or (context and owner_context NULL) of a device to a pool. */
+/*
+ * Access of one context to another, or (context and owner_context NULL) of a device to a pool, or (pool 0, too) of a
+ * device whose copies need it.
+ */
 struct opening {
 	struct opening *next;
 	CUcontext context, owner_context;
@@ -75,6 +78,8 @@ struct peer_state {
 	_Atomic uint64_t usable[DEVICE_MOST];
 	/* By owner: devices that were ever in mapped_for, or are about to be. */
 	_Atomic uint64_t ever[DEVICE_MOST];
+	/* By device: other devices whose copies with it need no more to be looked at, and those that it cannot access. */
+	_Atomic uint64_t copies_open[DEVICE_MOST], copies_refused[DEVICE_MOST];
 	/* By owner: odd while the heap is shut; counts up each time. */
 	atomic_uint shuts[DEVICE_MOST];
 	atomic_uint n_holds; /* threads between peer_hold() and peer_let_go() */

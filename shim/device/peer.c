@@ -360,6 +360,34 @@ void peer_pool_closed(uint64_t pool, CUdevice device)
 		close_left_open();
 }
 
+/* ---- copies ---- */
+
+static bool can_access(CUdevice device, CUdevice owner)
+{
+	int can = 0;
+
+	return REAL(cuDeviceCanAccessPeer)(&can, device, owner) == CUDA_SUCCESS && can;
+}
+
+bool peer_open_for_copies(CUdevice one, CUdevice other)
+{
+	if (one == other)
+		return true;
+	if (one < 0 || one >= DEVICE_MOST || other < 0 || other >= DEVICE_MOST)
+		return false;
+	if (atomic_load(&device_state.peer.copies_open[one]) >> other & 1)
+		return true;
+	if (atomic_load(&device_state.peer.copies_refused[one]) >> other & 1)
+		return false;
+	bool open = can_access(one, other) && can_access(other, one) &&
+		    peer_add(&(struct opening){.device = one, .owner = other}) == CUDA_SUCCESS &&
+		    peer_add(&(struct opening){.device = other, .owner = one}) == CUDA_SUCCESS;
+	_Atomic uint64_t *bits = open ? device_state.peer.copies_open : device_state.peer.copies_refused;
+	atomic_fetch_or(&bits[one], UINT64_C(1) << other);
+	atomic_fetch_or(&bits[other], UINT64_C(1) << one);
+	return open;
+}
+
 /* ---- pointer queries ---- */
 
 static bool is_enabled(CUcontext context, CUcontext owner)

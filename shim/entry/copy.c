@@ -5,7 +5,9 @@
  * copies are made in another way. Each is counted, and tracked as a submission, under the name of the function that
  * it is replaced by (submit_copy.h):
  *
- *   between two GPUs             cuMemcpyPeer or cuMemcpy3DPeer, where each side is accessed in its own context
+ *   between two GPUs             cuMemcpyPeer or cuMemcpy3DPeer, where each side is accessed in its own context. The
+ *                                heaps of both are opened to each other before (peer_open_for_copies); where that is
+ *                                impossible the copy goes through other memory on both (copy_staged.c)
  *   between the host and a GPU   the same copy in the block's context. An asynchronous one goes to a new stream, which
  *                                waits for the program's stream and is waited for by it; a synchronous one is made
  *                                between two waits
@@ -108,6 +110,19 @@ static CUcontext context_for(const struct side *side)
 	return context ? context : side->by;
 }
 
+/*
+ * Of a copy between these contexts. Where one GPU cannot access the other, a capture can only record what the driver
+ * would do.
+ */
+static enum way way_between(CUcontext from, CUcontext to, enum way open, bool captured)
+{
+	CUdevice one, other;
+
+	if (!context_device(from, &one) || !context_device(to, &other) || peer_open_for_copies(one, other) || captured)
+		return open;
+	return WAY_STAGED;
+}
+
 enum way copy_find_way(struct job *job, CUcontext *ret_away)
 {
 	CUcontext here = job->sync ? context_current() : context_of_stream(job->stream, job->per_thread);
@@ -117,16 +132,19 @@ enum way copy_find_way(struct job *job, CUcontext *ret_away)
 		look_up(&src);
 		look_up(&dst);
 	}
-	if (!src.foreign && !dst.foreign)
-		return WAY_AS_IT_IS;
 	bool captured = !job->sync && async_is_capturing(job->stream, job->per_thread);
+	if (!src.foreign && !dst.foreign)
+		return job->is_peer && (src.is_heap || dst.is_heap) && src.type != CU_MEMORYTYPE_HOST &&
+			       dst.type != CU_MEMORYTYPE_HOST
+			   ? way_between(src.by, dst.by, WAY_AS_IT_IS, captured)
+			   : WAY_AS_IT_IS;
 	bool reached = src.reached && dst.reached;
 	if (reached && !captured)
 		return WAY_AS_IT_IS;
 	job->box.srcContext = context_for(&src);
 	job->box.dstContext = context_for(&dst);
 	if (job->box.srcContext && job->box.dstContext)
-		return WAY_PEER;
+		return way_between(job->box.srcContext, job->box.dstContext, WAY_PEER, captured);
 	*ret_away = job->box.srcContext ? job->box.srcContext : job->box.dstContext;
 	return !captured ? WAY_AWAY : reached ? WAY_AS_IT_IS : WAY_NONE;
 }
@@ -166,17 +184,6 @@ static CUresult go_as_peer(const struct job *job)
 	return (job->per_thread ? REAL(cuStreamSynchronize_ptsz) : REAL(cuStreamSynchronize))(job->stream);
 }
 
-static CUDA_MEMCPY3D without_contexts(const CUDA_MEMCPY3D_PEER *box)
-{
-#define SIDE(w)                                                                                                        \
-	.w##XInBytes = box->w##XInBytes, .w##Y = box->w##Y, .w##Z = box->w##Z, .w##LOD = box->w##LOD,                  \
-	.w##MemoryType = box->w##MemoryType, .w##Host = box->w##Host, .w##Device = box->w##Device,                     \
-	.w##Array = box->w##Array, .w##Pitch = box->w##Pitch, .w##Height = box->w##Height
-	return (CUDA_MEMCPY3D){SIDE(src), SIDE(dst), .WidthInBytes = box->WidthInBytes, .Height = box->Height,
-			       .Depth = box->Depth};
-#undef SIDE
-}
-
 /* Submits the copy unchanged in the current context; an asynchronous one on the given stream. */
 static CUresult go_here(const struct job *job, CUstream stream)
 {
@@ -186,7 +193,7 @@ static CUresult go_here(const struct job *job, CUstream stream)
 	if (job->as_list)
 		return job->as_list(job, stream);
 	if (!job->linear) {
-		CUDA_MEMCPY3D plain = without_contexts(box);
+		CUDA_MEMCPY3D plain = copy_without_contexts(box);
 
 		return job->sync ? SUBMIT(cuMemcpy3D_v2, _ptds)(&plain) : submit_cuMemcpy3DAsync_v2(&plain, stream);
 	}
@@ -302,6 +309,8 @@ void copy_count(enum way way)
 		if (way == WAY_AWAY)
 			log_once("copies between the host and heap memory of a GPU that is not the stream's, without "
 				 "peer access: each takes a detour by a stream of that GPU");
+		if (way == WAY_STAGED)
+			log_once("copies between GPUs that cannot access each other go through other memory on both");
 	}
 }
 
@@ -319,7 +328,9 @@ bool copy_make(struct job *job, CUresult *ret_result)
 	enter_leave(&scope, CUDA_SUCCESS);
 	if (way == WAY_PEER)
 		*ret_result = go_as_peer(job);
+	else if (way == WAY_STAGED)
+		*ret_result = copy_staged(job);
 	else if (way == WAY_AWAY)
 		*ret_result = go_away(job, away);
-	return way == WAY_PEER || way == WAY_AWAY;
+	return way == WAY_PEER || way == WAY_STAGED || way == WAY_AWAY;
 }

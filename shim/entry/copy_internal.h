@@ -25,13 +25,13 @@ struct job {
 };
 
 /*
- * How a copy is made: unchanged; as cuMemcpyPeer or cuMemcpy3DPeer; in the context of the other GPU; unchanged,
- * because no other way exists.
+ * How a copy is made: unchanged; as cuMemcpyPeer or cuMemcpy3DPeer; through memory on both GPUs that is not the heap's; in
+ * the context of the other GPU; unchanged, because no other way exists.
  */
-enum way { WAY_AS_IT_IS, WAY_PEER, WAY_AWAY, WAY_NONE };
+enum way { WAY_AS_IT_IS, WAY_PEER, WAY_STAGED, WAY_AWAY, WAY_NONE };
 
 /*
- * Returns how the copy is to be made. Fills in the contexts of job->box for WAY_PEER and *ret_away for WAY_AWAY. If
+ * Returns how the copy is to be made. Fills in the contexts of job->box for WAY_PEER and WAY_STAGED, and *ret_away for WAY_AWAY. If
  * one side is in another device's heap, holds peer access as it is (submit_hold_access): after another answer than
  * WAY_AS_IT_IS the caller must let it go (submit_let_go_access). The caller must be inside enter_serve().
  */
@@ -43,4 +43,18 @@ enum way copy_find_way(struct job *job, CUcontext *ret_away);
 void copy_count(enum way way);
 /* Makes the copy if it needs another way than the driver's. Returns false if the caller must submit it unchanged. */
 bool copy_make(struct job *job, CUresult *ret_result);
+
+/* copy_staged.c. Makes a copy between the contexts of job->box through memory on both GPUs that is not the heap's. */
+CUresult copy_staged(const struct job *job);
+
+static inline CUDA_MEMCPY3D copy_without_contexts(const CUDA_MEMCPY3D_PEER *box)
+{
+#define SIDE(w)                                                                                                        \
+	.w##XInBytes = box->w##XInBytes, .w##Y = box->w##Y, .w##Z = box->w##Z, .w##LOD = box->w##LOD,                  \
+	.w##MemoryType = box->w##MemoryType, .w##Host = box->w##Host, .w##Device = box->w##Device,                     \
+	.w##Array = box->w##Array, .w##Pitch = box->w##Pitch, .w##Height = box->w##Height
+	return (CUDA_MEMCPY3D){SIDE(src), SIDE(dst), .WidthInBytes = box->WidthInBytes, .Height = box->Height,
+			       .Depth = box->Depth};
+#undef SIDE
+}
 #endif

@@ -505,6 +505,50 @@ static void failures_on_the_way_leave_nothing_behind(void **state)
 		}
 }
 
+/*
+ * The driver would end the process for them (sim_copy_check_sides). More than the budget of device 1 has been asked for,
+ * so that what comes next is on the host.
+ */
+static void memory_on_the_host_is_copied_like_any_other(void **state)
+{
+	CUdeviceptr device_memory = gpus.block[1], more;
+	CUDA_MEMCPY3D_PEER there = box(CU_MEMORYTYPE_DEVICE, gpus.block[2], CU_MEMORYTYPE_DEVICE, 0);
+
+	(void)state;
+	gpus_be(1);
+	ok(cu.cuMemAlloc_v2(&more, (size_t)36 << 20));
+	ok(cu.cuMemAlloc_v2(&gpus.block[1], BYTES));
+	there.srcDevice = gpus.block[1];
+	there.srcContext = gpus.context[1];
+	there.dstContext = gpus.context[2];
+	for (int to = 0; to < DEVICES; to += 2)
+		for (int by = 0; by < DEVICES; by++) {
+			unsigned salt = 20000 + (unsigned)(to * DEVICES + by) * 4;
+
+			gpus_fill(1, salt);
+			gpus_be(by);
+			ok(cuMemcpyDtoD_v2(gpus.block[to], gpus.block[1], BYTES));
+			ok(cu.cuCtxSynchronize());
+			gpus_expect(to, salt, BYTES, "from the host's, plain", by);
+			gpus_fill(to, salt + 1);
+			gpus_be(by);
+			ok(cuMemcpyPeerAsync(gpus.block[1], gpus.context[1], gpus.block[to], gpus.context[to], BYTES,
+					     gpus.stream[by]));
+			ok(cuStreamSynchronize(gpus.stream[by]));
+			gpus_expect(1, salt + 1, BYTES, "into the host's, named", by);
+			gpus_fill(1, salt + 2);
+			gpus_be(by);
+			ok(cuMemcpy3DPeer(&there));
+			ok(cu.cuCtxSynchronize());
+			gpus_expect(2, salt + 2, BYTES, "from the host's, a box", by);
+		}
+	gpus_be(1);
+	ok(cu.cuMemFree_v2(gpus.block[1]));
+	ok(cu.cuMemFree_v2(more));
+	gpus.block[1] = device_memory;
+	assert_int_equal(sim_broken_rules(), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -518,6 +562,7 @@ int main(void)
 	    cmocka_unit_test(lists_read_host_memory_when_they_say),
 	    cmocka_unit_test(lists_have_read_device_memory_when_they_return),
 	    cmocka_unit_test(failures_on_the_way_leave_nothing_behind),
+	    cmocka_unit_test(memory_on_the_host_is_copied_like_any_other),
 	};
 	return cmocka_run_group_tests(tests, set_up, NULL);
 }

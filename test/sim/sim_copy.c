@@ -255,8 +255,8 @@ bool sim_copy_may_become(const struct sim_work *work, const struct sim_work *oth
 }
 
 /*
- * Between two devices of which neither has access to both sides, a handle with a location of the host on either side ends
- * the process: SIGSEGV in the driver (two H200, driver 580.159.04; in captures not tried).
+ * Between two devices of which neither has access to both sides, a handle with a location of the host on either side
+ * ends the process: SIGSEGV in the driver (two H200, driver 580.159.04; in captures not tried).
  */
 void sim_copy_check_sides(const struct sim_work *work, const struct sim_sides *sides)
 {
