@@ -1,306 +1,10 @@
 /*
  * The map of what is alive: disjoint ranges, each alive or dead. A reported byte in no range is fresh.
  *
- * Ranges are listed, in order, by the bucket of 64 KiB in which they begin. Three levels of bits say which buckets have
- * any, so that the range before a byte is found in a few steps, however long it is. Nodes come from a table that is
- * reserved address space, of which only what is used becomes memory: nothing is allocated by a birth.
- *
  * The usual birth takes the place of a range of the same bounds that has died, and the usual death ends just what was
  * born, so both only change a node's state.
  */
-#include "shim/plan/live_map.h"
-#include "shim/base/lazy_memory.h"
-
-#include <stdlib.h>
-
-#define BUCKET_SHIFT 16
-#define UNIT_SHIFT   21
-#define LEVELS       5
-#define NODES        (1u << 20)
-#define NONE         0u /* node 0 is not used */
-#define ALIVE        UINT64_MAX
-
-enum trust {
-	UNKNOWN, /* nobody reports anything */
-	REPORTED,
-	DISTRUSTED,
-};
-
-struct node {
-	uint64_t begin, end;
-	uint64_t born;   /* number of the latest submission when it was born in dead memory; 0: not known */
-	uint64_t died;   /* the same when it died; ALIVE: it has not */
-	uint64_t own;    /* and of the latest one of the thread that reported the death */
-	uint32_t thread; /* that thread */
-	uint32_t next;   /* in its bucket, or in the list of free nodes */
-};
-
-struct live_map {
-	uint64_t bytes;
-	uint32_t *bucket;       /* first node of each; NONE: none */
-	uint8_t *trust;         /* of each unit: enum trust */
-	uint64_t *bits[LEVELS]; /* of level 0: the bucket has a node; of the others: the word below is not 0 */
-	struct node *nodes;
-	uint32_t n_nodes, unused; /* nodes ever used; first free one */
-	uint64_t n_reported;      /* units */
-	uint64_t alive, dead;     /* bytes */
-	/* of each thread that reports: its latest submission that is known, and that it had made by its latest report */
-	uint64_t own[LIVE_MAP_THREADS + 1], reported_own[LIVE_MAP_THREADS + 1];
-};
-
-/* ---- memory ---- */
-
-static size_t n_buckets(uint64_t bytes)
-{
-	return (size_t)(bytes >> BUCKET_SHIFT) + 1;
-}
-
-static size_t n_units(uint64_t bytes)
-{
-	return (size_t)(bytes >> UNIT_SHIFT) + 1;
-}
-
-/* Returns how many words the bits of this level take. */
-static size_t n_words(uint64_t bytes, unsigned level)
-{
-	size_t n = n_buckets(bytes);
-
-	for (unsigned i = 0; i <= level; i++)
-		n = n / 64 + 1;
-	return n;
-}
-
-struct live_map *live_map_new(uint64_t bytes)
-{
-	struct live_map *map = calloc(1, sizeof(*map));
-	bool ok = map != NULL;
-
-	if (!ok)
-		return NULL;
-	map->bytes = bytes;
-	map->bucket = lazy_memory_new(n_buckets(bytes) * sizeof(map->bucket[0]));
-	map->trust = lazy_memory_new(n_units(bytes));
-	map->nodes = lazy_memory_new(NODES * sizeof(map->nodes[0]));
-	map->n_nodes = 1;
-	ok = map->bucket && map->trust && map->nodes;
-	for (unsigned level = 0; level < LEVELS; level++) {
-		map->bits[level] = lazy_memory_new(n_words(bytes, level) * sizeof(uint64_t));
-		ok = ok && map->bits[level];
-	}
-	if (ok)
-		return map;
-	live_map_free(map);
-	return NULL;
-}
-
-void live_map_free(struct live_map *map)
-{
-	if (!map)
-		return;
-	lazy_memory_free(map->bucket, n_buckets(map->bytes) * sizeof(map->bucket[0]));
-	lazy_memory_free(map->trust, n_units(map->bytes));
-	lazy_memory_free(map->nodes, NODES * sizeof(map->nodes[0]));
-	for (unsigned level = 0; level < LEVELS; level++)
-		lazy_memory_free(map->bits[level], n_words(map->bytes, level) * sizeof(uint64_t));
-	free(map);
-}
-
-/* ---- which buckets have ranges ---- */
-
-static void bits_set(struct live_map *map, size_t bucket)
-{
-	for (unsigned level = 0; level < LEVELS; level++, bucket /= 64) {
-		uint64_t *word = &map->bits[level][bucket / 64], before = *word;
-
-		*word |= UINT64_C(1) << bucket % 64;
-		if (before)
-			return;
-	}
-}
-
-static void bits_clear(struct live_map *map, size_t bucket)
-{
-	for (unsigned level = 0; level < LEVELS; level++, bucket /= 64) {
-		uint64_t *word = &map->bits[level][bucket / 64];
-
-		*word &= ~(UINT64_C(1) << bucket % 64);
-		if (*word)
-			return;
-	}
-}
-
-/* Goes down from a bit of this level to the last, or the first, bucket below it. */
-static size_t bits_down(const struct live_map *map, unsigned level, size_t at, bool last)
-{
-	while (level--) {
-		uint64_t word = map->bits[level][at];
-
-		at = at * 64 + (size_t)(last ? 63 - __builtin_clzll(word) : __builtin_ctzll(word));
-	}
-	return at;
-}
-
-/* Returns the last bucket before this one that has ranges; SIZE_MAX: none. */
-static size_t bucket_before(const struct live_map *map, size_t bucket)
-{
-	size_t at = bucket;
-
-	for (unsigned level = 0; level < LEVELS; level++, at /= 64) {
-		uint64_t word = map->bits[level][at / 64] & ((UINT64_C(1) << at % 64) - 1);
-
-		if (word)
-			return bits_down(map, level, at / 64 * 64 + (size_t)(63 - __builtin_clzll(word)), true);
-	}
-	return SIZE_MAX;
-}
-
-/* Returns the first bucket after this one that has ranges; SIZE_MAX: none. */
-static size_t bucket_after(const struct live_map *map, size_t bucket)
-{
-	size_t at = bucket;
-
-	for (unsigned level = 0; level < LEVELS; level++, at /= 64) {
-		uint64_t word = at % 64 == 63 ? 0 : map->bits[level][at / 64] >> (at % 64 + 1) << (at % 64 + 1);
-
-		if (word)
-			return bits_down(map, level, at / 64 * 64 + (size_t)__builtin_ctzll(word), false);
-	}
-	return SIZE_MAX;
-}
-
-/* ---- nodes ---- */
-
-static size_t bucket_of(uint64_t at)
-{
-	return (size_t)(at >> BUCKET_SHIFT);
-}
-
-/* Returns the last node that begins at or before this byte; NONE: none. */
-static uint32_t node_before(const struct live_map *map, uint64_t at)
-{
-	uint32_t found = NONE;
-	size_t bucket = bucket_of(at);
-
-	for (uint32_t i = map->bucket[bucket]; i && map->nodes[i].begin <= at; i = map->nodes[i].next)
-		found = i;
-	if (found)
-		return found;
-	bucket = bucket_before(map, bucket);
-	for (uint32_t i = bucket == SIZE_MAX ? NONE : map->bucket[bucket]; i; i = map->nodes[i].next)
-		found = i;
-	return found;
-}
-
-/* Returns the node that follows this one; NONE: it is the last. */
-static uint32_t node_after(const struct live_map *map, uint32_t node)
-{
-	if (map->nodes[node].next)
-		return map->nodes[node].next;
-	size_t bucket = bucket_after(map, bucket_of(map->nodes[node].begin));
-	return bucket == SIZE_MAX ? NONE : map->bucket[bucket];
-}
-
-/* Returns the first node that ends after this byte; NONE: none. */
-static uint32_t node_from(const struct live_map *map, uint64_t at)
-{
-	uint32_t node = node_before(map, at);
-
-	if (node && map->nodes[node].end > at)
-		return node;
-	if (node)
-		return node_after(map, node);
-	if (map->bucket[bucket_of(at)]) /* its nodes begin after the byte */
-		return map->bucket[bucket_of(at)];
-	size_t bucket = bucket_after(map, bucket_of(at));
-	return bucket == SIZE_MAX ? NONE : map->bucket[bucket];
-}
-
-/* Adds (sign 1) or takes away (sign -1) the bytes of a range to the sum that its state belongs to. */
-static void count_bytes(struct live_map *map, const struct node *node, int sign)
-{
-	uint64_t *sum = node->died == ALIVE ? &map->alive : &map->dead;
-
-	*sum += (uint64_t)sign * (node->end - node->begin);
-}
-
-/* Adds a range with these bounds and the state of `like`. Returns false if there is no memory. */
-static bool node_add(struct live_map *map, uint64_t begin, uint64_t end, struct node like)
-{
-	uint32_t node = map->unused;
-
-	if (node)
-		map->unused = map->nodes[node].next;
-	else if (map->n_nodes < NODES)
-		node = map->n_nodes++;
-	else
-		return false;
-	uint32_t *link = &map->bucket[bucket_of(begin)];
-	if (!*link)
-		bits_set(map, bucket_of(begin));
-	while (*link && map->nodes[*link].begin < begin)
-		link = &map->nodes[*link].next;
-	like.begin = begin;
-	like.end = end;
-	like.next = *link;
-	map->nodes[node] = like;
-	*link = node;
-	count_bytes(map, &map->nodes[node], 1);
-	return true;
-}
-
-static void node_remove(struct live_map *map, uint32_t node)
-{
-	size_t bucket = bucket_of(map->nodes[node].begin);
-	uint32_t *link = &map->bucket[bucket];
-
-	count_bytes(map, &map->nodes[node], -1);
-	while (*link != node)
-		link = &map->nodes[*link].next;
-	*link = map->nodes[node].next;
-	if (!map->bucket[bucket])
-		bits_clear(map, bucket);
-	map->nodes[node].next = map->unused;
-	map->unused = node;
-}
-
-static const struct node alive_node = {.died = ALIVE};
-
-static void set_died(struct live_map *map, uint32_t node, struct live_report report)
-{
-	count_bytes(map, &map->nodes[node], -1);
-	map->nodes[node].died = report.number;
-	map->nodes[node].own = report.own;
-	map->nodes[node].thread = report.thread;
-	count_bytes(map, &map->nodes[node], 1);
-}
-
-static void set_alive(struct live_map *map, uint32_t node, uint64_t born)
-{
-	set_died(map, node, (struct live_report){.number = ALIVE});
-	map->nodes[node].born = born;
-}
-
-/* Removes what any range has within these bounds. Returns false if there is no memory for what is left of one. */
-static bool cut_out(struct live_map *map, uint64_t begin, uint64_t end)
-{
-	uint32_t i;
-
-	while ((i = node_from(map, begin)) && map->nodes[i].begin < end) {
-		struct node cut = map->nodes[i];
-
-		node_remove(map, i);
-		if ((cut.begin < begin && !node_add(map, cut.begin, begin, cut)) ||
-		    (cut.end > end && !node_add(map, end, cut.end, cut)))
-			return false;
-	}
-	return true;
-}
-
-/* Threads beyond the limit are not known apart. */
-static bool is_thread(uint32_t thread)
-{
-	return thread && thread <= LIVE_MAP_THREADS;
-}
+#include "shim/plan/live_map_internal.h"
 
 /* ---- reported blocks ---- */
 
@@ -344,7 +48,7 @@ static void unreport(struct live_map *map, uint64_t begin, uint64_t end, enum tr
 		map->trust[unit] = (uint8_t)trust;
 	}
 	/* Without memory for what is left of a range that reaches out of these bounds, nothing is known. */
-	if (any && !cut_out(map, first << UNIT_SHIFT, last << UNIT_SHIFT))
+	if (any && !live_node_cut_out(map, first << UNIT_SHIFT, last << UNIT_SHIFT))
 		live_map_distrust(map, 0, map->bytes);
 }
 
@@ -383,8 +87,8 @@ void live_map_restart(struct live_map *map)
 
 	for (uint64_t unit = 0; map->n_reported && unit < last; unit = end + 1) {
 		end = reported_to(map, unit, last);
-		if (end > unit && (!cut_out(map, unit << UNIT_SHIFT, end << UNIT_SHIFT) ||
-				   !node_add(map, unit << UNIT_SHIFT, end << UNIT_SHIFT, alive_node)))
+		if (end > unit && (!live_node_cut_out(map, unit << UNIT_SHIFT, end << UNIT_SHIFT) ||
+				   !live_node_add(map, unit << UNIT_SHIFT, end << UNIT_SHIFT, live_node_new)))
 			live_map_distrust_reported(map);
 	}
 }
@@ -403,7 +107,7 @@ static void distrust_part(struct live_map *map, uint64_t first, uint64_t last)
 
 void live_map_heard(struct live_map *map, struct live_report report)
 {
-	if (is_thread(report.thread) && report.own > map->own[report.thread])
+	if (live_is_thread(report.thread) && report.own > map->own[report.thread])
 		map->own[report.thread] = report.own;
 }
 
@@ -411,7 +115,7 @@ void live_map_heard(struct live_map *map, struct live_report report)
 static void note_report(struct live_map *map, struct live_report report)
 {
 	live_map_heard(map, report);
-	if (is_thread(report.thread) && report.own > map->reported_own[report.thread])
+	if (live_is_thread(report.thread) && report.own > map->reported_own[report.thread])
 		map->reported_own[report.thread] = report.own;
 }
 
@@ -422,10 +126,11 @@ static void note_report(struct live_map *map, struct live_report report)
  */
 static bool is_born_empty(const struct live_map *map, uint64_t begin, uint64_t end)
 {
-	for (uint32_t i = node_from(map, begin); i && map->nodes[i].begin < end; i = node_after(map, i)) {
+	for (uint32_t i = live_node_from(map, begin); i && map->nodes[i].begin < end; i = live_node_after(map, i)) {
 		const struct node *node = &map->nodes[i];
 
-		if (node->died == ALIVE || !is_thread(node->thread) || map->reported_own[node->thread] <= node->own)
+		if (node->died == ALIVE || !live_is_thread(node->thread) ||
+		    map->reported_own[node->thread] <= node->own)
 			return false;
 	}
 	return true;
@@ -434,7 +139,7 @@ static bool is_born_empty(const struct live_map *map, uint64_t begin, uint64_t e
 bool live_map_birth(struct live_map *map, uint64_t begin, uint64_t end, struct live_report report)
 {
 	uint32_t node;
-	struct node born = alive_node;
+	struct node born = live_node_new;
 
 	note_report(map, report);
 	if (!is_all_reported(map, begin, end)) {
@@ -445,12 +150,12 @@ bool live_map_birth(struct live_map *map, uint64_t begin, uint64_t end, struct l
 	/* Otherwise the contents may be meant to survive. */
 	if (report.empty || is_born_empty(map, begin, end))
 		born.born = report.number;
-	node = node_before(map, begin);
+	node = live_node_before(map, begin);
 	if (node && map->nodes[node].begin == begin && map->nodes[node].end == end) {
-		set_alive(map, node, born.born);
+		live_node_alive(map, node, born.born);
 		return true;
 	}
-	if (cut_out(map, begin, end) && node_add(map, begin, end, born))
+	if (live_node_cut_out(map, begin, end) && live_node_add(map, begin, end, born))
 		return true;
 	live_map_distrust(map, 0, map->bytes);
 	return false;
@@ -458,25 +163,25 @@ bool live_map_birth(struct live_map *map, uint64_t begin, uint64_t end, struct l
 
 void live_map_death(struct live_map *map, uint64_t begin, uint64_t end, struct live_report report)
 {
-	uint32_t node = is_all_reported(map, begin, end) ? node_before(map, begin) : NONE;
+	uint32_t node = is_all_reported(map, begin, end) ? live_node_before(map, begin) : NONE;
 
 	note_report(map, report);
 	if (node && map->nodes[node].begin == begin && map->nodes[node].end == end && report.number != ALIVE)
-		set_died(map, node, report);
+		live_node_died(map, node, report);
 }
 
 bool live_map_find(const struct live_map *map, uint64_t at, struct live_range *ret)
 {
 	if (!live_map_is_reported(map, at))
 		return false;
-	uint32_t node = node_before(map, at), next = NONE;
+	uint32_t node = live_node_before(map, at), next = NONE;
 
 	if (node && map->nodes[node].end > at) {
 		*ret = (struct live_range){map->nodes[node].begin, map->nodes[node].end};
 		return true;
 	}
 	/* Fresh: as far as nothing was born, and the units around are reported. */
-	next = node ? node_after(map, node) : node_from(map, at);
+	next = node ? live_node_after(map, node) : live_node_from(map, at);
 	uint64_t begin = node ? map->nodes[node].end : 0, end = next ? map->nodes[next].begin : map->bytes;
 	uint64_t from = at >> UNIT_SHIFT, to = from + 1;
 	while (from << UNIT_SHIFT > begin && is_reported(map, from - 1))
@@ -491,14 +196,14 @@ bool live_map_find(const struct live_map *map, uint64_t at, struct live_range *r
 /* Brings a range that was found to life. Returns false if it is alive. */
 static bool revive(struct live_map *map, const struct live_range *range)
 {
-	uint32_t node = node_before(map, range->begin);
+	uint32_t node = live_node_before(map, range->begin);
 	bool is_node = node && map->nodes[node].end > range->begin;
 
 	if (is_node && map->nodes[node].died == ALIVE)
 		return false;
 	if (is_node)
-		set_alive(map, node, 0);
-	else if (!node_add(map, range->begin, range->end, alive_node))
+		live_node_alive(map, node, 0);
+	else if (!live_node_add(map, range->begin, range->end, live_node_new))
 		live_map_distrust(map, 0, map->bytes);
 	return true;
 }
@@ -528,7 +233,7 @@ static bool is_alive(const struct live_map *map, const struct node *node, struct
 		return !now.idle || node->born != now.idle;
 	if (node->died > now.done)
 		return true;
-	return !now.unfinished && (!is_thread(node->thread) || map->own[node->thread] <= node->own);
+	return !now.unfinished && (!live_is_thread(node->thread) || map->own[node->thread] <= node->own);
 }
 
 /* Adds a part, or joins it to the last one. */
@@ -543,7 +248,7 @@ static void add_part(struct live_range *parts, unsigned *n, unsigned most, uint6
 unsigned live_map_alive(const struct live_map *map, uint64_t begin, uint64_t end, struct live_now now, uint64_t gap,
 			struct live_range *ret, unsigned most)
 {
-	uint32_t node = node_from(map, begin);
+	uint32_t node = live_node_from(map, begin);
 	unsigned n = 0;
 
 	/* Unit by unit: those that are not reported are alive, and have no ranges. */
@@ -554,7 +259,7 @@ unsigned live_map_alive(const struct live_map *map, uint64_t begin, uint64_t end
 			add_part(ret, &n, most, at, next, gap);
 			continue;
 		}
-		for (; node && map->nodes[node].begin < next; node = node_after(map, node)) {
+		for (; node && map->nodes[node].begin < next; node = live_node_after(map, node)) {
 			const struct node *it = &map->nodes[node];
 			uint64_t from = it->begin > at ? it->begin : at, to = it->end < next ? it->end : next;
 
@@ -585,7 +290,7 @@ bool live_map_is_valid(const struct live_map *map)
 {
 	uint64_t alive = 0, dead = 0, last = 0, n_reported = 0;
 
-	for (uint32_t i = node_from(map, 0); i; i = node_after(map, i)) {
+	for (uint32_t i = live_node_from(map, 0); i; i = live_node_after(map, i)) {
 		const struct node *node = &map->nodes[i];
 
 		if (node->begin < last || node->end <= node->begin || !is_all_reported(map, node->begin, node->end))
