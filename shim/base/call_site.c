@@ -160,11 +160,14 @@ static const struct call_site *site_of(const void *address, const char *text, co
 	struct call_site *made = NULL;
 
 	for (unsigned i = 0; i < TRIES; i++) {
-		_Atomic(struct call_site *) *slot = &base_state.call_site.slot[(place + i) % CALL_SITE_SLOTS];
+		const uint32_t at = (place + i) % CALL_SITE_SLOTS;
+		_Atomic(struct call_site *) *slot = &base_state.call_site.slot[at];
 		struct call_site *there = atomic_load_explicit(slot, memory_order_acquire);
 
 		if (!there && !made && !(made = make_site(address, text, callers, hash)))
 			return NULL;
+		if (made)
+			made->number = (uint16_t)(at + 1);
 		if (!there && atomic_compare_exchange_strong(slot, &there, made)) {
 			atomic_fetch_add_explicit(&base_state.call_site.n_with_callers, callers != NULL,
 						  memory_order_relaxed);
@@ -190,27 +193,34 @@ static bool is_backward(void)
 	return prctl(PR_GET_NAME, name) == 0 && !strncmp(name, "pt_autograd", 11);
 }
 
+/*
+ * Names the place in Python that this thread is at, or the backward pass. Returns false if it is in neither; *ret_site
+ * is NULL without memory, or room. deep: callers are wanted.
+ */
+static bool name_in_python(const void *caller, bool deep, const struct call_site **ret_site)
+{
+	char text[PYTHON_NAME], callers[PYTHON_CALLERS];
+	enum python_found found = python_process_name(text, deep ? callers : NULL);
+
+	*ret_site = NULL;
+	if (found == PYTHON_OF_USER && deep)
+		*ret_site = site_of(caller, text, callers);
+	if (*ret_site)
+		return true;
+	if (found < PYTHON_OF_PACKAGE && !is_backward())
+		return false;
+	*ret_site = site_of(caller, found >= PYTHON_OF_PACKAGE ? text : "backward", NULL);
+	return true;
+}
+
 /* plain: the site of the caller's address; deep: its callers are wanted. */
 static const struct call_site *name_site(const struct call_site *plain, bool deep)
 {
-	const void *caller = plain->address;
-	char text[PYTHON_NAME], callers[PYTHON_CALLERS];
+	const struct call_site *site;
 
-	if (python_process_is_here()) {
-		enum python_found found = python_process_name(text, deep ? callers : NULL);
-
-		if (found == PYTHON_OF_USER && deep) {
-			const struct call_site *site = site_of(caller, text, callers);
-
-			if (site)
-				return site;
-		}
-		if (found >= PYTHON_OF_PACKAGE)
-			return site_of(caller, text, NULL);
-		if (is_backward())
-			return site_of(caller, "backward", NULL);
-	}
-	return plain->is_plumbing ? site_of(native_caller(caller), "", NULL) : plain;
+	if (python_process_is_here() && name_in_python(plain->address, deep, &site))
+		return site;
+	return plain->is_plumbing ? site_of(native_caller(plain->address), "", NULL) : plain;
 }
 
 static uint64_t spent(void)
@@ -226,14 +236,19 @@ static uint64_t allowed(uint64_t now)
 	return GRACE_NS + (now > begin && begin ? now - begin : 0) / SHARE;
 }
 
-/* Returns true if callers are wanted, and naming has taken less than half of its share: names are worth more. */
-static bool may_go_deep(uint64_t now)
+/* Returns true if callers are wanted, and there is room for them. */
+static bool wants_callers(void)
 {
 	const struct call_site_state *state = &base_state.call_site;
 
 	return atomic_load_explicit(&state->callers, memory_order_relaxed) &&
-	       atomic_load_explicit(&state->n_with_callers, memory_order_relaxed) < WITH_CALLERS_MOST &&
-	       spent() < allowed(now) / 2;
+	       atomic_load_explicit(&state->n_with_callers, memory_order_relaxed) < WITH_CALLERS_MOST;
+}
+
+/* Returns true if callers are wanted, and naming has taken less than half of its share: names are worth more. */
+static bool may_go_deep(uint64_t now)
+{
+	return wants_callers() && spent() < allowed(now) / 2;
 }
 
 /* Returns true if naming has taken less than its share of the time. */
@@ -271,6 +286,24 @@ const struct call_site *call_site_find(const void *caller)
 	}
 	errno = saved;
 	return site;
+}
+
+const struct call_site *call_site_of_tensor(bool deep)
+{
+	const struct call_site *site = NULL;
+	int saved = errno;
+
+	if (python_process_is_here())
+		name_in_python(NULL, deep && wants_callers(), &site);
+	errno = saved;
+	return site;
+}
+
+const struct call_site *call_site_numbered(unsigned number)
+{
+	if (!number || number > CALL_SITE_SLOTS)
+		return NULL;
+	return atomic_load_explicit(&base_state.call_site.slot[number - 1], memory_order_acquire);
 }
 
 void call_site_bind(void)

@@ -32,6 +32,7 @@
 struct call_site {
 	const void *address; /* code: that called the driver, or that is named */
 	uint32_t hash;
+	uint16_t number;            /* from 1: see call_site_numbered() */
 	bool is_plumbing, is_named; /* is_named: text says more than the address */
 	/* File name of the library that called the driver, unless text names it or it is the runtime; else NULL. */
 	const char *library;
@@ -54,5 +55,14 @@ void call_site_always(void);
  * if caller is NULL, or if there is no memory for a new site, or no room: there is for 4,096. Leaves errno as it is.
  */
 const struct call_site *call_site_find(const void *caller);
+/*
+ * Returns the line of Python that this thread is at, or "backward", as the site of a tensor that is born now: its address
+ * is NULL. Returns NULL if the thread is in neither, or without memory or room. deep: with callers, if they are wanted at
+ * all. Leaves errno as it is. The caller must limit how often it asks (time_share.h): what is measured above holds here.
+ * Locking: never the loader's.
+ */
+const struct call_site *call_site_of_tensor(bool deep);
+/* Returns the site of this number; NULL: there is none. */
+const struct call_site *call_site_numbered(unsigned number);
 
 #endif

@@ -148,6 +148,44 @@ static void a_thread_of_autograd_is_backward(void **state)
 	assert_string_equal(call_site_find(at(1))->text, "prog+0x10010");
 }
 
+static void a_tensor_is_born_at_a_line_or_in_the_backward_pass(void **state)
+{
+	char name[16];
+
+	(void)state;
+	assert_null(call_site_of_tensor(false)); /* no Python */
+	atomic_store(&python_is_here, true);
+	assert_null(call_site_of_tensor(false));
+	line = "a.py:3 in f";
+	errno = EBADF;
+	const struct call_site *three = call_site_of_tensor(false), *of_call = call_site_find(at(1));
+	assert_int_equal(errno, EBADF);
+	assert_string_equal(three->text, "a.py:3 in f");
+	assert_null(three->address);
+	assert_ptr_not_equal(three, of_call); /* what the driver was asked for there is another site */
+	assert_ptr_equal(call_site_of_tensor(false), three);
+	line = "a.py:4 in f";
+	const struct call_site *four = call_site_of_tensor(false);
+	assert_ptr_not_equal(four, three);
+	assert_ptr_equal(call_site_numbered(three->number), three);
+	assert_ptr_equal(call_site_numbered(four->number), four);
+	assert_ptr_equal(call_site_numbered(of_call->number), of_call);
+	assert_null(call_site_numbered(0));
+	assert_null(call_site_numbered(CALL_SITE_SLOTS + 1));
+	line = NULL;
+	prctl(PR_GET_NAME, name);
+	prctl(PR_SET_NAME, "pt_autograd_3");
+	assert_string_equal(call_site_of_tensor(false)->text, "backward");
+	prctl(PR_SET_NAME, name);
+	/* Callers come if the trace wants them, and the one who asks. */
+	line = "a.py:3 in f";
+	called_by = "a.py:9 in g";
+	assert_ptr_equal(call_site_of_tensor(true), three);
+	call_site_callers();
+	assert_string_equal(call_site_of_tensor(true)->callers, "a.py:9 in g");
+	assert_ptr_equal(call_site_of_tensor(false), three);
+}
+
 static unsigned named_of(unsigned n)
 {
 	unsigned named = 0;
@@ -292,6 +330,7 @@ int main(void)
 	    cmocka_unit_test_setup(an_address_has_one_site, begin_anew),
 	    cmocka_unit_test_setup(a_line_of_python_is_a_site_of_its_own, begin_anew),
 	    cmocka_unit_test_setup(a_thread_of_autograd_is_backward, begin_anew),
+	    cmocka_unit_test_setup(a_tensor_is_born_at_a_line_or_in_the_backward_pass, begin_anew),
 	    cmocka_unit_test_setup(naming_takes_a_hundredth_of_the_time, begin_anew),
 	    cmocka_unit_test_setup(callers_make_a_site_only_if_they_are_wanted, begin_anew),
 	    cmocka_unit_test_setup(callers_take_half_of_the_time_of_names, begin_anew),
