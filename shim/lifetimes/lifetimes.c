@@ -8,6 +8,7 @@
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/base/lazy_memory.h"
 #include "shim/base/log.h"
+#include "shim/lifetimes/birth_lines.h"
 #include "shim/lifetimes/lifetimes_state.h"
 #include "shim/trace/trace.h"
 
@@ -315,7 +316,7 @@ static void write_range(struct lifetimes *lifetimes, enum lifetimes_kind kind, u
 	uint64_t begin = address - lifetimes->base;
 
 	if (trace_is_on() && !atomic_load_explicit(&lifetimes->lost, memory_order_relaxed))
-		lifetimes_trace(lifetimes->device, kind, address, bytes);
+		lifetimes_trace(lifetimes->device, kind, address, bytes, report.site);
 	write_record(lifetimes, (struct lifetimes_event){kind, begin, begin + bytes, report});
 }
 
@@ -469,9 +470,10 @@ static void begin_to_report(void)
 static void write_report(struct lifetimes *lifetimes, const struct lifetimes_report *report, bool empty)
 {
 	uint64_t own = my_stripe ? stats_submissions(my_stripe) : report->own;
+	unsigned site = report->born ? birth_lines_name(report->address, report->bytes) : 0;
 
 	write_range(lifetimes, report->born ? LIFETIMES_BORN : LIFETIMES_DIED, report->address, report->bytes,
-		    (struct live_report){report->number, own, my_number, empty});
+		    (struct live_report){report->number, own, my_number, empty, (uint16_t)site});
 	atomic_thread_fence(memory_order_release); /* see lifetimes_hear() */
 }
 

@@ -15,16 +15,26 @@ struct lifetimes_reporter {
 	_Atomic unsigned stripe; /* 0: not known yet; written last */
 };
 
+/* At which lines tensors are born (birth_lines.c). */
+#define BIRTH_LINES_SLOTS (1u << 14) /* of births that are recognized: eleven steps of a GPT do not fill it */
+#define BIRTH_LINES_UNITS (1u << 16) /* 128 GiB, without a conflict in the address space of one heap */
+struct birth_lines_state {
+	_Atomic uint64_t paid; /* time_share.h */
+	_Atomic uint64_t recognized[BIRTH_LINES_SLOTS];
+	_Atomic uint32_t unit[BIRTH_LINES_UNITS];
+};
+
 struct lifetimes_state {
 	struct lifetimes *_Atomic all[LIFETIMES_HEAPS]; /* NULL: free */
 	_Atomic uint32_t n_threads;                     /* that have reported */
 	_Atomic unsigned n;                             /* those from here on were never used */
 	_Atomic bool any_graph_unread;                  /* a graph could not be read: it may name anything */
 	struct lifetimes_reporter reporters[STATS_STRIPES - STATS_SHARED];
+	struct birth_lines_state births;
 };
 
-/* Writes an event to the trace (lifetimes_trace.c). Locking: none. */
-void lifetimes_trace(int on, enum lifetimes_kind kind, uint64_t address, uint64_t bytes);
+/* Writes an event to the trace (lifetimes_trace.c). site: as in struct live_report. Locking: none. */
+void lifetimes_trace(int on, enum lifetimes_kind kind, uint64_t address, uint64_t bytes, unsigned site);
 
 extern struct lifetimes_state lifetimes_state __attribute__((visibility("hidden")));
 

@@ -2,10 +2,11 @@
  * Traces events. The thread that reports does so, and not the reader of the ring: before something spills, nobody reads
  * it, and a trace of that time must have its births, too.
  */
+#include "shim/base/call_site.h"
 #include "shim/lifetimes/lifetimes_state.h"
 #include "shim/trace/trace.h"
 
-void lifetimes_trace(int on, enum lifetimes_kind kind, uint64_t address, uint64_t bytes)
+void lifetimes_trace(int on, enum lifetimes_kind kind, uint64_t address, uint64_t bytes, unsigned site)
 {
 	uint64_t device = (uint64_t)on;
 
@@ -15,10 +16,10 @@ void lifetimes_trace(int on, enum lifetimes_kind kind, uint64_t address, uint64_
 		break;
 	case LIFETIMES_ADOPTED:
 		trace_event(kept, device, address, bytes);
-		trace_event(born, device, address, bytes);
+		trace_event(born, device, address, bytes, 0);
 		break;
 	case LIFETIMES_BORN:
-		trace_event(born, device, address, bytes);
+		trace_event(born, device, address, bytes, trace_site(call_site_numbered(site)));
 		break;
 	case LIFETIMES_DIED:
 		trace_event(died, device, address, bytes);

@@ -141,6 +141,7 @@ bool live_map_birth(struct live_map *map, uint64_t begin, uint64_t end, struct l
 	uint32_t node;
 	struct node born = live_node_new;
 
+	born.site = report.site;
 	note_report(map, report);
 	if (!is_all_reported(map, begin, end)) {
 		if (begin < end)
@@ -153,6 +154,7 @@ bool live_map_birth(struct live_map *map, uint64_t begin, uint64_t end, struct l
 	node = live_node_before(map, begin);
 	if (node && map->nodes[node].begin == begin && map->nodes[node].end == end) {
 		live_node_alive(map, node, born.born);
+		map->nodes[node].site = born.site;
 		return true;
 	}
 	if (live_node_cut_out(map, begin, end) && live_node_add(map, begin, end, born))
@@ -268,6 +270,28 @@ unsigned live_map_alive(const struct live_map *map, uint64_t begin, uint64_t end
 			if (it->end > next)
 				break;
 		}
+	}
+	return n;
+}
+
+unsigned live_map_sites(const struct live_map *map, uint64_t begin, uint64_t end, struct live_site *ret, unsigned most)
+{
+	unsigned n = 0;
+
+	for (uint32_t i = live_node_from(map, begin); i && map->nodes[i].begin < end; i = live_node_after(map, i)) {
+		const struct node *node = &map->nodes[i];
+		uint64_t from = node->begin > begin ? node->begin : begin, to = node->end < end ? node->end : end;
+		unsigned at = 0;
+
+		if (node->died != ALIVE || !node->site)
+			continue;
+		while (at < n && ret[at].site != node->site)
+			at++;
+		if (at == most)
+			continue;
+		if (at == n)
+			ret[n++] = (struct live_site){.site = node->site};
+		ret[at].bytes += to - from;
 	}
 	return n;
 }

@@ -58,6 +58,7 @@ struct live_report {
 	uint64_t own;         /* a number that grows with each submission of this thread; 0: none */
 	uint32_t thread;      /* from 1; 0, or more than LIVE_MAP_THREADS: deaths that it reports never count */
 	bool empty;           /* of a birth: whatever was there, no contents are meant to survive */
+	uint16_t site;        /* of a birth: any number, 0: none; see live_map_sites() */
 };
 #define LIVE_MAP_THREADS 4095
 
@@ -104,6 +105,17 @@ void live_map_distrust_reported(struct live_map *map);
 bool live_map_name(struct live_map *map, uint64_t at, struct live_range *ret, bool *ret_revived);
 /* Finds the range without recording anything. */
 bool live_map_find(const struct live_map *map, uint64_t at, struct live_range *ret);
+
+/* What is alive of a range, by the site that its births were reported with. */
+struct live_site {
+	uint64_t bytes;
+	uint16_t site; /* not 0 */
+};
+/*
+ * Stores each site of what has been born and not died in the range, once, and returns how many. What does not fit into
+ * `most`, and what has no site, is left out.
+ */
+unsigned live_map_sites(const struct live_map *map, uint64_t begin, uint64_t end, struct live_site *ret, unsigned most);
 
 /* Returns whether no byte of the range is alive. */
 bool live_map_is_dead(const struct live_map *map, uint64_t begin, uint64_t end, struct live_now now);

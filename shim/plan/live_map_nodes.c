@@ -224,7 +224,7 @@ void live_node_died(struct live_map *map, uint32_t node, struct live_report repo
 	count_bytes(map, &map->nodes[node], -1);
 	map->nodes[node].died = report.number;
 	map->nodes[node].own = report.own;
-	map->nodes[node].thread = report.thread;
+	map->nodes[node].thread = live_is_thread(report.thread) ? (uint16_t)report.thread : 0;
 	count_bytes(map, &map->nodes[node], 1);
 }
 

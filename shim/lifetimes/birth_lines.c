@@ -1,0 +1,143 @@
+/*
+ * Births that are recognized are in a table with open addressing, a word each, which any thread reads and writes: a
+ * word is whole, and one that is overwritten only costs a naming. Lines by unit are in another one.
+ */
+#include "shim/lifetimes/birth_lines.h"
+#include "shim/base/call_site.h"
+#include "shim/base/clock.h"
+#include "shim/base/python_process.h"
+#include "shim/base/time_share.h"
+#include "shim/lifetimes/lifetimes_state.h"
+
+#include <stdbool.h>
+
+static const struct time_share share = {.one_in = 125, .most = 20000000};
+
+enum {
+	TRIES = 4,       /* slots that are searched for a birth */
+	LOOK_AGAIN = 250 /* it is named again after so many births */
+};
+#define SMALL     (UINT64_C(1) << 20) /* PyTorch keeps tensors up to this size in segments of their own */
+#define HALF_FULL (share.most / 2)
+
+/*
+ * A word: hash of the birth, number of the site, and how often it was recognized since it was named, plus 1. Of a unit:
+ * the upper bits of the address, and the number.
+ */
+enum { USES_BITS = 8, NUMBER_BITS = 13, UNIT_BITS = 21 };
+#define USES_MOST   ((UINT64_C(1) << USES_BITS) - 1)
+#define NUMBER_MOST ((UINT64_C(1) << NUMBER_BITS) - 1)
+#define HASH_SHIFT  (USES_BITS + NUMBER_BITS)
+_Static_assert(LOOK_AGAIN < (1 << USES_BITS), "it can be counted");
+
+/* Of the last two births of this thread. */
+static __thread uint64_t before __attribute__((tls_model("initial-exec")));
+static __thread uint64_t long_before __attribute__((tls_model("initial-exec")));
+
+static uint64_t mix(uint64_t value)
+{
+	value = (value ^ value >> 32) * UINT64_C(0x9E3779B97F4A7C15);
+	return value ^ value >> 29;
+}
+
+/* Returns a hash of this birth, and of those before it. */
+static uint64_t key_of(uint64_t address, uint64_t bytes)
+{
+	uint64_t own = mix(mix(address) + bytes), key = mix(mix(mix(long_before) + before) + own);
+
+	long_before = before;
+	before = own;
+	return key;
+}
+
+/* Returns the slot that has this birth, or, with *ret_known false, where it may be written. */
+static _Atomic uint64_t *slot_of(uint64_t key, bool *ret_known)
+{
+	_Atomic uint64_t *all = lifetimes_state.births.recognized, *free = NULL;
+
+	for (unsigned i = 0; i < TRIES; i++) {
+		_Atomic uint64_t *slot = &all[(key + i) % BIRTH_LINES_SLOTS];
+		uint64_t word = atomic_load_explicit(slot, memory_order_relaxed);
+
+		*ret_known = word && word >> HASH_SHIFT == key >> HASH_SHIFT;
+		if (*ret_known)
+			return slot;
+		if (!word && !free)
+			free = slot;
+	}
+	return free ? free : &all[key % BIRTH_LINES_SLOTS];
+}
+
+static unsigned name_now(uint64_t begin, bool deep)
+{
+	const struct call_site *site = call_site_of_tensor(deep);
+	uint64_t end = clock_now();
+
+	time_share_spend(share, &lifetimes_state.births.paid, end, end - begin);
+	return site ? site->number : 0;
+}
+
+static unsigned line_of(uint64_t address, uint64_t bytes)
+{
+	bool known;
+	uint64_t key = key_of(address, bytes);
+	_Atomic uint64_t *slot = slot_of(key, &known);
+	uint64_t word = known ? atomic_load_explicit(slot, memory_order_relaxed) : 0, now, left;
+	unsigned number = (unsigned)(word >> USES_BITS & NUMBER_MOST);
+
+	if (known && (word & USES_MOST) < LOOK_AGAIN) {
+		atomic_store_explicit(slot, word + 1, memory_order_relaxed);
+		return number;
+	}
+	now = clock_now();
+	left = time_share_left(share, &lifetimes_state.births.paid, now);
+	if (!left || ((known || bytes < SMALL) && left < HALF_FULL))
+		return number;
+	number = name_now(now, left >= HALF_FULL);
+	atomic_store_explicit(slot, key >> HASH_SHIFT << HASH_SHIFT | (uint64_t)number << USES_BITS | 1,
+			      memory_order_relaxed);
+	return number;
+}
+
+/* ---- by unit ---- */
+
+static _Atomic uint32_t *unit_slot(uint64_t unit)
+{
+	return &lifetimes_state.births.unit[unit % BIRTH_LINES_UNITS];
+}
+
+static uint32_t unit_word(uint64_t unit, unsigned number)
+{
+	return (uint32_t)(unit / BIRTH_LINES_UNITS) << NUMBER_BITS | number;
+}
+
+/* A unit of which the end of a longer range covers the smaller part belongs to what begins there. */
+static void set_units(uint64_t begin, uint64_t end, unsigned number)
+{
+	uint64_t first = begin >> UNIT_BITS, last = (end - 1) >> UNIT_BITS;
+
+	if (last > first && end - (last << UNIT_BITS) <= (UINT64_C(1) << UNIT_BITS) / 2)
+		last--;
+	for (uint64_t unit = first; unit <= last; unit++)
+		atomic_store_explicit(unit_slot(unit), unit_word(unit, number), memory_order_relaxed);
+}
+
+unsigned birth_lines_at(uint64_t address)
+{
+	uint64_t unit = address >> UNIT_BITS;
+	uint32_t word = atomic_load_explicit(unit_slot(unit), memory_order_relaxed);
+	unsigned number = word & NUMBER_MOST;
+
+	return word == unit_word(unit, number) ? number : 0;
+}
+
+unsigned birth_lines_name(uint64_t address, uint64_t bytes)
+{
+	unsigned number;
+
+	if (!python_process_is_here() || !bytes)
+		return 0;
+	number = line_of(address, bytes);
+	set_units(address, address + bytes, number);
+	return number;
+}

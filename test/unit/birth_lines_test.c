@@ -1,0 +1,194 @@
+/*
+ * At which lines tensors are born: that a step that repeats is named once, that a range has another line when another line
+ * has made it, and that naming takes no more than its share of the time. Python and the clock are stood for here
+ * (-Wl,--wrap).
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "shim/base/call_site.h"
+#include "shim/base/python_process.h"
+#include "shim/lifetimes/birth_lines.h"
+#include "shim/lifetimes/lifetimes_state.h"
+
+#define MS   UINT64_C(1000000)
+#define MIB  ((uint64_t)1 << 20)
+#define BASE (UINT64_C(1) << 40)
+
+static uint64_t now;
+static bool python_is_here;
+static char line[PYTHON_NAME];
+static uint64_t python_takes; /* ns */
+static unsigned n_named;
+
+uint64_t __wrap_clock_now(void);
+uint64_t __wrap_clock_now(void)
+{
+	return now;
+}
+
+bool __wrap_python_process_is_here(void);
+bool __wrap_python_process_is_here(void)
+{
+	return python_is_here;
+}
+
+enum python_found __wrap_python_process_name(char *room, char *callers);
+enum python_found __wrap_python_process_name(char *room, char *callers)
+{
+	now += python_takes;
+	n_named++;
+	strcpy(room, line);
+	if (callers)
+		callers[0] = 0;
+	return *line ? PYTHON_OF_USER : PYTHON_NO_FRAMES;
+}
+
+static int begin_anew(void **state)
+{
+	(void)state;
+	memset(&lifetimes_state.births, 0, sizeof(lifetimes_state.births));
+	now = 60000 * MS;
+	python_is_here = true;
+	python_takes = 15000;
+	n_named = 0;
+	return 0;
+}
+
+/* A birth at line `at` of the program. Returns the text of the site that it has; NULL: none. */
+static const char *born(unsigned at, uint64_t offset, uint64_t bytes)
+{
+	snprintf(line, sizeof(line), "train.py:%u in forward", at);
+	const struct call_site *site = call_site_numbered(birth_lines_name(BASE + offset, bytes));
+
+	return site ? site->text : NULL;
+}
+
+/* Two activations and a gradient at the place of the first, of its size. */
+static void step(void)
+{
+	assert_string_equal(born(10, 0, 8 * MIB), "train.py:10 in forward");
+	assert_string_equal(born(11, 8 * MIB, 8 * MIB), "train.py:11 in forward");
+	assert_string_equal(born(20, 0, 8 * MIB), "train.py:20 in forward");
+	now += 100 * MS;
+}
+
+static void a_step_that_repeats_is_named_once(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < 200; i++)
+		step();
+	/* The first step knows no births before it, so its first two are named again in the second. */
+	assert_int_equal(n_named, 5);
+	for (unsigned i = 0; i < 100; i++)
+		step();
+	assert_int_equal(n_named, 8); /* it is looked again */
+}
+
+/* The second half of the run comes from other lines: after a while they have their names. */
+static void a_range_that_is_made_elsewhere_has_another_line(void **state)
+{
+	unsigned right = 0;
+
+	(void)state;
+	for (unsigned i = 0; i < 100; i++)
+		step();
+	for (unsigned i = 0; i < 300; i++) {
+		right += !strcmp(born(30, 0, 8 * MIB), "train.py:30 in forward");
+		born(31, 8 * MIB, 8 * MIB);
+		born(40, 0, 8 * MIB);
+		now += 100 * MS;
+	}
+	assert_true(right >= 100);
+	assert_string_equal(born(30, 0, 8 * MIB), "train.py:30 in forward");
+}
+
+/* Births that are never the same again, 12,000 a second, for a minute. */
+static void naming_takes_its_share_of_the_time_and_no_more(void **state)
+{
+	uint64_t begin = now, seed = 1;
+
+	(void)state;
+	while (now - begin < 60000 * MS) {
+		seed = seed * UINT64_C(6364136223846793005) + 1442695040888963407;
+		born(10, (seed >> 40) * 512, 8 * MIB);
+		now += 70000;
+	}
+	assert_true(n_named * python_takes <= 20 * MS + (now - begin) / 125 + python_takes);
+	assert_true(n_named * python_takes >= (now - begin) / 125);
+}
+
+static void large_tensors_are_named_first(void **state)
+{
+	(void)state;
+	python_takes = MS;
+	for (unsigned i = 0; i < 100; i++)
+		born(10, i * 512, 512);
+	assert_int_equal(n_named, 11); /* half of the 20 ms that are saved at first, and one more */
+	for (unsigned i = 0; i < 100; i++)
+		born(10, i * 8 * MIB, 8 * MIB);
+	assert_true(n_named >= 20 && n_named <= 22);
+	assert_null(born(10, 900 * MIB, 8 * MIB));
+	assert_int_equal(birth_lines_at(BASE + 900 * MIB), 0);
+	now += 1000 * MS;
+	assert_non_null(born(10, 900 * MIB, 8 * MIB));
+}
+
+static const char *at(uint64_t offset)
+{
+	const struct call_site *site = call_site_numbered(birth_lines_at(BASE + offset));
+
+	return site ? site->text : "";
+}
+
+static void a_unit_has_the_line_of_what_was_born_there_last(void **state)
+{
+	(void)state;
+	born(10, 0, 9 * MIB);
+	assert_string_equal(at(0), "train.py:10 in forward");
+	assert_string_equal(at(7 * MIB), "train.py:10 in forward");
+	assert_string_equal(at(9 * MIB), ""); /* the smaller part of a unit is not enough */
+	born(11, 9 * MIB, 7 * MIB);
+	assert_string_equal(at(9 * MIB), "train.py:11 in forward");
+	assert_string_equal(at(15 * MIB), "train.py:11 in forward");
+	assert_string_equal(at(16 * MIB), "");
+	born(12, 4 * MIB, 2 * MIB);
+	assert_string_equal(at(2 * MIB), "train.py:10 in forward");
+	assert_string_equal(at(5 * MIB), "train.py:12 in forward");
+	/* 128 GiB further lies another heap. */
+	assert_string_equal(at(4 * MIB + ((uint64_t)128 << 30)), "");
+	born(13, 4 * MIB + ((uint64_t)128 << 30), 2 * MIB);
+	assert_string_equal(at(4 * MIB), "");
+}
+
+static void without_python_there_is_no_line(void **state)
+{
+	(void)state;
+	python_is_here = false;
+	assert_null(born(10, 0, 8 * MIB));
+	python_is_here = true;
+	line[0] = 0;
+	assert_int_equal(birth_lines_name(BASE, 8 * MIB), 0);
+	assert_int_equal(birth_lines_at(BASE), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_setup(a_step_that_repeats_is_named_once, begin_anew),
+	    cmocka_unit_test_setup(a_range_that_is_made_elsewhere_has_another_line, begin_anew),
+	    cmocka_unit_test_setup(naming_takes_its_share_of_the_time_and_no_more, begin_anew),
+	    cmocka_unit_test_setup(large_tensors_are_named_first, begin_anew),
+	    cmocka_unit_test_setup(a_unit_has_the_line_of_what_was_born_there_last, begin_anew),
+	    cmocka_unit_test_setup(without_python_there_is_no_line, begin_anew),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
