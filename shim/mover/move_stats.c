@@ -1,6 +1,7 @@
 /*
  * Figures and trace events of moves. The link counts as busy while a move has begun and not ended.
  */
+#include "shim/mover/move_lines.h"
 #include "shim/mover/mover_internal.h"
 #include "shim/mover/mover_state.h"
 #include "shim/stats/stats.h"
@@ -67,7 +68,11 @@ void move_stats_moved(struct engine *engine, const struct move *move)
 		stats_moved_lent(engine->device->ordinal, lender, in, migration_bytes(transit));
 	if (!in && transit->from == CHUNK_PEER)
 		stats_add(STAT_peer_left_bytes, migration_bytes(transit));
-	stats_moved(arena_site(engine->arena, transit->block_unit), in, migration_bytes(transit), again);
+	unsigned site = arena_site(engine->arena, transit->block_unit);
+	struct stats_part parts[MOVE_LINES];
+	unsigned n = move_lines(engine, transit->piece, (uint32_t)(migration_bytes(transit) / HEAP_UNIT), site, parts);
+
+	stats_moved(site, in, migration_bytes(transit), again, parts, n);
 	stats_time(in ? HISTOGRAM_move_in_ns : HISTOGRAM_move_out_ns, move->begun);
 	*left = in ? 0 : now ? now : 1;
 }

@@ -83,6 +83,11 @@ uint64_t stats_peak(enum place place);
  * allocations share: it counts as STATS_SMALL only.
  */
 unsigned stats_site(int device, unsigned backend, int rule, const struct call_site *caller, uint64_t bytes);
+/*
+ * Returns the site of tensors that were born at this line in memory that is counted for `site`; `site` itself if line is
+ * NULL, or if its own place is 0.
+ */
+unsigned stats_site_of_tensors(unsigned site, const struct call_site *line);
 /* Returns the site's place in the page's table. */
 static inline unsigned stats_site_place(unsigned site)
 {
@@ -95,8 +100,17 @@ void stats_gone(unsigned site, uint64_t bytes);
 void stats_grown(unsigned site, uint64_t more);
 /* Counts a refused request. */
 void stats_refused(unsigned site);
-/* Counts a migrated piece. again: it is back on the device within 10 s. */
-void stats_moved(unsigned site, bool in, uint64_t bytes, bool again);
+/* A part of a piece, which counts for a site of its own (stats_site_of_tensors). */
+struct stats_part {
+	unsigned site;
+	uint64_t bytes;
+};
+/*
+ * Counts a migrated piece of memory of this site. again: it is back on the device within 10 s. parts: what of the bytes
+ * counts for other sites of the same device, backend and rule, each site once. The piece is one of the site that has
+ * most of it.
+ */
+void stats_moved(unsigned site, bool in, uint64_t bytes, bool again, const struct stats_part *parts, unsigned n_parts);
 /* Counts a piece that was fetched from, or evicted to, memory that another device lends. */
 void stats_moved_lent(int device, int lender, bool in, uint64_t bytes);
 /* Counts the wait of a submission for memory of the site. */

@@ -152,12 +152,19 @@ struct stats_rule {
 	struct stats_figures figures;
 };
 
-/* A site: where in the program memory was allocated, from which backend, under which rule, and of which size. */
+/*
+ * A site: where in the program memory was allocated, from which backend, under which rule, and of which size; or where
+ * tensors were born that lie in such memory (lifetimes.h).
+ */
 struct stats_site {
 	_Atomic uint64_t known;         /* 0: free; 1: being written; 2: complete */
 	uint64_t caller;                /* address of code (call_site.h), or 0 if it is not known */
 	uint64_t device, backend, rule; /* indices as in the tables of the page */
-	uint64_t least_bytes;  /* a power of two; the site has allocations from this size to below twice this size */
+	/*
+	 * A power of two: the site has allocations from this size to below twice this size. 0: it is a line at which
+	 * tensors were born, of any size; only what moved and was waited for is counted for it.
+	 */
+	uint64_t least_bytes;
 	char text[STATS_TEXT]; /* call_site.h: "train.py:57 in forward"; "" if it is not known */
 	struct stats_figures figures;
 };

@@ -4,6 +4,9 @@
  * sizes are rounded to powers of two, and programs allocate device memory in few places. An allocation that finds no
  * entry counts as site 0, "all others", but still for its device, backend and rule: a site's number contains these as
  * well as the index in the table.
+ *
+ * Lines at which tensors are born are sites, too, by the device, backend and rule of the memory that the tensors lie in.
+ * They have one entry for tensors of all sizes: a step makes many sizes in a line.
  */
 #include "shim/base/call_site.h"
 #include "shim/stats/stats.h"
@@ -54,14 +57,13 @@ static uint64_t rule_number(int rule)
 	return rule + 1 < STATS_RULES ? (uint64_t)rule + 1 : STATS_RULES - 1;
 }
 
-unsigned stats_site(int device, unsigned backend, int rule, const struct call_site *caller, uint64_t bytes)
+/* Finds or creates an entry of the table. Returns its place; 0: the table is full. least: as in struct stats_site. */
+static unsigned place_of(uint64_t device, unsigned backend, uint64_t rule, const struct call_site *caller,
+			 uint64_t least)
 {
-	uint64_t who = caller ? (uintptr_t)caller->address : 0, number = rule_number(rule);
-	uint64_t least = bytes ? 1ull << (63 - __builtin_clzll(bytes)) : 0;
-	uint64_t hash =
-	    ((caller ? caller->hash : 0) ^ (uint64_t)device << 56 ^ (uint64_t)backend << 52 ^ number << 44 ^ least) *
-	    0x9E3779B97F4A7C15u; /* 2^64 / golden ratio: spreads keys that differ in few bits */
-	unsigned others = number_of(device, backend, number);
+	uint64_t who = caller ? (uintptr_t)caller->address : 0;
+	uint64_t hash = ((caller ? caller->hash : 0) ^ device << 56 ^ (uint64_t)backend << 52 ^ rule << 44 ^ least) *
+			0x9E3779B97F4A7C15u; /* 2^64 / golden ratio: spreads keys that differ in few bits */
 	char text[STATS_TEXT] = "";
 
 	if (caller)
@@ -73,22 +75,39 @@ unsigned stats_site(int device, unsigned backend, int rule, const struct call_si
 
 		if (known == FREE && atomic_compare_exchange_strong(&site->known, &known, TAKEN)) {
 			site->caller = who;
-			site->device = (uint64_t)device;
+			site->device = device;
 			site->backend = backend;
-			site->rule = number;
+			site->rule = rule;
 			site->least_bytes = least;
 			memcpy(site->text, text, sizeof(text));
 			atomic_store_explicit(&site->known, WRITTEN, memory_order_release);
-			return others | at;
+			return at;
 		}
 		while (known == TAKEN) { /* lasts a moment, at most once for each site */
 			sched_yield();
 			known = atomic_load_explicit(&site->known, memory_order_acquire);
 		}
-		if (is_it(site, who, text, (uint64_t)device, backend, number, least))
-			return others | at;
+		if (is_it(site, who, text, device, backend, rule, least))
+			return at;
 	}
-	return others;
+	return 0;
+}
+
+unsigned stats_site(int device, unsigned backend, int rule, const struct call_site *caller, uint64_t bytes)
+{
+	uint64_t number = rule_number(rule), least = bytes ? 1ull << (63 - __builtin_clzll(bytes)) : 1;
+
+	return number_of(device, backend, number) | place_of((uint64_t)device, backend, number, caller, least);
+}
+
+unsigned stats_site_of_tensors(unsigned site, const struct call_site *line)
+{
+	const struct stats_site *its = &stats.site[stats_site_place(site)];
+
+	/* Of "all others" the table does not have the device, nor the rule. */
+	if (!line || !stats_site_place(site))
+		return site;
+	return (site & ~(STATS_SITES - 1u)) | place_of(its->device, (unsigned)its->backend, its->rule, line, 0);
 }
 
 /* ---- one count, four tables ---- */
@@ -168,13 +187,45 @@ void stats_refused(unsigned site)
 		stats_site_add(tables[i], FIGURE_refused, 1);
 }
 
-void stats_moved(unsigned site, bool in, uint64_t bytes, bool again)
+/* Returns the table of the site that has most of the piece. *ret_rest: bytes that no part has, which are `site`'s. */
+static struct stats_figures *most_of(unsigned site, uint64_t bytes, const struct stats_part *parts, unsigned n,
+				     uint64_t *ret_rest)
 {
 	struct stats_figures *tables[TABLES];
+	uint64_t most = 0;
+	unsigned whose = site;
 
-	for (unsigned n = tables_of(site, tables), i = 0; i < n; i++) {
-		stats_site_add(tables[i], in ? FIGURE_moves_in : FIGURE_moves_out, 1);
-		stats_site_add(tables[i], in ? FIGURE_moved_in_bytes : FIGURE_moved_out_bytes, bytes);
+	*ret_rest = bytes;
+	for (unsigned i = 0; i < n; i++) {
+		*ret_rest -= parts[i].bytes;
+		if (parts[i].bytes > most) {
+			most = parts[i].bytes;
+			whose = parts[i].site;
+		}
+	}
+	tables_of(*ret_rest >= most ? site : whose, tables);
+	return tables[0];
+}
+
+void stats_moved(unsigned site, bool in, uint64_t bytes, bool again, const struct stats_part *parts, unsigned n_parts)
+{
+	const enum figure moves = in ? FIGURE_moves_in : FIGURE_moves_out;
+	const enum figure moved = in ? FIGURE_moved_in_bytes : FIGURE_moved_out_bytes;
+	struct stats_figures *tables[TABLES], *part[TABLES];
+	unsigned n = tables_of(site, tables);
+	uint64_t rest;
+
+	for (unsigned i = 1; i < n; i++)
+		stats_site_add(tables[i], moved, bytes);
+	for (unsigned i = 0; i < n_parts; i++) {
+		tables_of(parts[i].site, part);
+		stats_site_add(part[0], moved, parts[i].bytes);
+	}
+	part[0] = tables[0];
+	tables[0] = most_of(site, bytes, parts, n_parts, &rest);
+	stats_site_add(part[0], moved, rest);
+	for (unsigned i = 0; i < n; i++) {
+		stats_site_add(tables[i], moves, 1);
 		if (again)
 			stats_site_add(tables[i], FIGURE_refetches, 1);
 	}

@@ -266,23 +266,32 @@ static void say_faults(const struct stats_page *page, const struct totals *total
 
 /* ---- what costs most ---- */
 
+static bool is_line_of_tensors(const struct stats_site *site)
+{
+	return !site->least_bytes && *site->text;
+}
+
 void summary_describe(const struct stats_page *page, const struct stats_site *site, char *room, size_t bytes)
 {
 	char least[TEXT], most[TEXT];
+	bool is_line = is_line_of_tensors(site);
 	int n;
 
 	if (site == &page->site[0] || site == &page->site[STATS_SMALL]) {
 		snprintf(room, bytes, site == page->site ? "further allocations" : STATS_SMALL_TEXT);
 		return;
 	}
-	n = snprintf(room, bytes, "%llu allocations of %s to %s",
-		     (unsigned long long)summary_figure(&site->figures, FIGURE_allocations),
-		     log_bytes(least, sizeof(least), site->least_bytes),
-		     log_bytes(most, sizeof(most), 2 * site->least_bytes));
+	if (is_line)
+		n = snprintf(room, bytes, "tensors");
+	else
+		n = snprintf(room, bytes, "%llu allocations of %s to %s",
+			     (unsigned long long)summary_figure(&site->figures, FIGURE_allocations),
+			     log_bytes(least, sizeof(least), site->least_bytes),
+			     log_bytes(most, sizeof(most), 2 * site->least_bytes));
 	if (site->rule && site->rule < STATS_RULES && n > 0 && (size_t)n < bytes)
 		n += snprintf(room + n, bytes - (size_t)n, " under rule %.63s", page->rule[site->rule].name);
 	if (*site->text && n > 0 && (size_t)n < bytes)
-		snprintf(room + n, bytes - (size_t)n, ", asked for at %.63s", site->text);
+		snprintf(room + n, bytes - (size_t)n, is_line ? " born at %.63s" : ", asked for at %.63s", site->text);
 }
 
 const struct stats_site *summary_costliest(const struct stats_page *page)
@@ -395,9 +404,9 @@ static enum summary_change choose_change(const struct stats_page *page, const st
 		return SUMMARY_CHANGE_MOVE;
 	if ((double)totals->gap_us / 1e6 > WORTH_IT * totals->run)
 		return SUMMARY_CHANGE_FAST;
-	if (site && site->least_bytes &&
+	if (site && (site->least_bytes || is_line_of_tensors(site)) &&
 	    2 * summary_figure(&site->figures, FIGURE_moved_in_bytes) > summary_get(page, STAT_moved_in_bytes))
-		return SUMMARY_CHANGE_SITE;
+		return site->least_bytes ? SUMMARY_CHANGE_SITE : SUMMARY_CHANGE_LINE;
 	return SUMMARY_CHANGE_UNKNOWN;
 }
 
@@ -452,6 +461,13 @@ static void say_change(const struct stats_page *page, const struct totals *total
 		add(summary, 0,
 		    "  change: half of what moves is %s: if a step uses them once, a rule for them with place: host, "
 		    "movable: no lets the rest stay; `spillway replay` of a trace says what it saves",
+		    what);
+		break;
+	case SUMMARY_CHANGE_LINE:
+		summary_describe(page, summary_costliest(page), what, sizeof(what));
+		add(summary, 0,
+		    "  change: half of what moves is %s: make them smaller, free them earlier, or compute them again "
+		    "(torch.utils.checkpoint); rules are about the larger blocks that they lie in",
 		    what);
 		break;
 	case SUMMARY_CHANGE_UNKNOWN:

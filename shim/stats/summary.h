@@ -39,6 +39,7 @@ enum summary_change {
 	SUMMARY_CHANGE_MOVE,    /* spill.mode, which is static */
 	SUMMARY_CHANGE_FAST,    /* spill.mode: the GPU stood still */
 	SUMMARY_CHANGE_SITE,    /* a rule for the site that moves most */
+	SUMMARY_CHANGE_LINE,    /* the tensors of the line that moves most */
 	SUMMARY_CHANGE_UNKNOWN, /* the figures do not show what */
 };
 enum summary_change summary_change(const struct stats_page *page, uint64_t now);
@@ -51,7 +52,10 @@ double summary_lost(const struct stats_page *page, uint64_t now);
 bool summary_is_over(const struct stats_page *page);
 /* Returns the site that submissions waited for longest; NULL if nothing of any site was moved to the device. */
 const struct stats_site *summary_costliest(const struct stats_page *page);
-/* Writes "12 allocations of 64 MiB to 128 MiB under rule optim, asked for at train.py:57 in forward". */
+/*
+ * Writes "12 allocations of 64 MiB to 128 MiB under rule optim, asked for at train.py:57 in forward", or "tensors under
+ * rule optim born at train.py:57 in forward".
+ */
 void summary_describe(const struct stats_page *page, const struct stats_site *site, char *room, size_t bytes);
 
 /*

@@ -3,7 +3,11 @@
  * for its answer.
  */
 #include "shim/submit/channel.h"
+#include "shim/base/call_site.h"
 #include "shim/base/lock.h"
+#include "shim/lifetimes/birth_lines.h"
+#include "shim/lifetimes/lifetimes.h"
+#include "shim/stats/stats.h"
 #include "shim/stats/waiting.h"
 #include "shim/submit/submission.h"
 
@@ -48,8 +52,18 @@ static void unlink_waiter(struct channel *channel, const struct waiter *waiter)
 	atomic_fetch_sub(&channel->n_waiters, 1);
 }
 
-/* Allocation sites whose memory a submission waits for, each once; further ones are not listed. */
+/* Sites whose memory a submission waits for, each once; further ones are not listed. */
 #define WAIT_SITES 16
+
+/* Returns the site of what is at an address of a block: the line of the tensor there, as far as that is known. */
+static unsigned site_at(const struct arena *arena, uint32_t block, CUdeviceptr address)
+{
+	unsigned site = arena_site(arena, block);
+
+	if (!arena->lifetimes || !lifetimes_is_reported(arena->lifetimes, address, 1))
+		return site;
+	return stats_site_of_tensors(site, call_site_numbered(birth_lines_at(address)));
+}
 
 static unsigned missing_sites(const struct channel *channel, const struct named *named, unsigned n,
 			      unsigned ret_sites[WAIT_SITES])
@@ -63,12 +77,12 @@ static unsigned missing_sites(const struct channel *channel, const struct named 
 		uint32_t word = arena_look(arena, named[i].address);
 		uint32_t block = !word || word & ARENA_SLAB ? arena_unit(arena, named[i].address) : word - 1;
 		const struct block_state *mark = &arena->marks[block];
-		unsigned site = arena_site(arena, block), seen = 0;
-
+		unsigned site, seen = 0;
 		bool away = named[i].bytes != NAMED_ASIDE && atomic_load(&mark->away);
 
 		if (!away && !atomic_load(&mark->unmapped))
 			continue;
+		site = site_at(arena, block, named[i].address);
 		while (seen < found && ret_sites[seen] != site)
 			seen++;
 		if (seen == found)

@@ -180,7 +180,7 @@ static void with_the_number_of_a_site_comes_what_it_says(void **state)
 	assert_int_equal(pthread_create(&thread, NULL, count_for_another, &block), 0);
 	while ((site = arena_site(arena, unit)) == before)
 		sched_yield();
-	stats_moved(site, true, MIB, false);
+	stats_moved(site, true, MIB, false, NULL, 0);
 	pthread_join(thread, NULL);
 	assert_int_equal(atomic_load(&stats.rule[8].figures.figure[FIGURE_moved_in_bytes]), MIB);
 	assert_ok(cuMemFree_v2(block));

@@ -131,8 +131,8 @@ static void a_site_counts_for_its_device_backend_and_rule(void **state)
 	stats_made(one, 3 * MIB, MIB);
 	stats_made(other, 5, 0);
 	stats_gone(other, 5);
-	stats_moved(one, true, 2 * MIB, true);
-	stats_moved(one, false, MIB, false);
+	stats_moved(one, true, 2 * MIB, true, NULL, 0);
+	stats_moved(one, false, MIB, false, NULL, 0);
 	stats_waited(one, 77);
 	stats_grown(one, MIB);
 	assert_int_equal(of(&stats.site[stats_site_place(one)].figures, FIGURE_live), 4 * MIB);
@@ -150,7 +150,7 @@ static void a_site_counts_for_its_device_backend_and_rule(void **state)
 	assert_int_equal(stats.counter[STAT_moved_out_bytes], MIB);
 }
 
-static const struct call_site *named(const char *text)
+static struct call_site *named(const char *text)
 {
 	struct call_site *caller = calloc(1, sizeof(*caller) + strlen(text) + 1);
 
@@ -158,6 +158,44 @@ static const struct call_site *named(const char *text)
 	caller->address = (void *)4096;
 	strcpy(caller->text, text);
 	return caller;
+}
+
+/* What moved and was waited for counts for the lines of tensors, and once for the device, the backend and the rule. */
+static void lines_of_tensors_are_sites(void **state)
+{
+	struct call_site *first = named("train.py:3 in f"), *second = named("train.py:4 in f");
+
+	(void)state;
+	first->address = second->address = NULL;
+	unsigned segment = stats_site(2, 0, 6, NULL, 20 * MIB);
+	unsigned one = stats_site_of_tensors(segment, first), two = stats_site_of_tensors(segment, second);
+	const struct stats_site *of_one = &stats.site[stats_site_place(one)],
+				*of_two = &stats.site[stats_site_place(two)];
+	const struct stats_site *of_segment = &stats.site[stats_site_place(segment)];
+
+	assert_true(one != two && one != segment && stats_site_of_tensors(segment, first) == one);
+	assert_true(of_one->device == 2 && of_one->rule == 7 && !of_one->least_bytes && of_segment->least_bytes);
+	assert_int_equal(stats_site_of_tensors(segment, NULL), segment);
+	assert_int_equal(stats_site_of_tensors(0, first), 0);
+	const struct stats_part parts[] = {{one, 5 * MIB}, {two, 12 * MIB}};
+	stats_moved(segment, true, 20 * MIB, true, parts, 2);
+	assert_int_equal(of(&of_one->figures, FIGURE_moved_in_bytes), 5 * MIB);
+	assert_int_equal(of(&of_two->figures, FIGURE_moved_in_bytes), 12 * MIB);
+	assert_int_equal(of(&of_segment->figures, FIGURE_moved_in_bytes), 3 * MIB);
+	/* The piece is a piece of the one who has most of it. */
+	assert_true(of(&of_two->figures, FIGURE_moves_in) == 1 && of(&of_two->figures, FIGURE_refetches) == 1);
+	assert_true(!of(&of_one->figures, FIGURE_moves_in) && !of(&of_segment->figures, FIGURE_moves_in));
+	assert_int_equal(of(&stats.device[2].figures, FIGURE_moved_in_bytes), 20 * MIB);
+	assert_int_equal(of(&stats.device[2].figures, FIGURE_moves_in), 1);
+	assert_int_equal(of(&stats.rule[7].figures, FIGURE_moved_in_bytes), 20 * MIB);
+	assert_int_equal(of(&stats.rule[7].figures, FIGURE_refetches), 1);
+	stats_moved(segment, false, 20 * MIB, false, parts, 1);
+	assert_int_equal(of(&of_segment->figures, FIGURE_moved_out_bytes), 15 * MIB);
+	assert_int_equal(of(&of_segment->figures, FIGURE_moves_out), 1);
+	stats_waited(one, 7);
+	assert_true(of(&of_one->figures, FIGURE_wait_us) == 7 && of(&stats.rule[7].figures, FIGURE_wait_us) == 7);
+	free(first);
+	free(second);
 }
 
 /* Lines of Python reach the driver by the same code. */
@@ -219,7 +257,7 @@ static void a_full_table_counts_the_rest_together(void **state)
 	assert_int_equal(of(&stats.device[0].figures, FIGURE_allocations), 2 * STATS_SITES);
 	assert_int_equal(of(&stats.backend[0], FIGURE_live), 2 * STATS_SITES * 64);
 	assert_int_equal(of(&stats.rule[0].figures, FIGURE_peak), 2 * STATS_SITES * 64);
-	stats_moved(0, true, 5, false);
+	stats_moved(0, true, 5, false, NULL, 0);
 	assert_int_equal(of(&stats.rule[0].figures, FIGURE_moves_in), 0);
 	/* What small allocations share has a place of its own, which no site takes. */
 	assert_int_equal(of(&stats.site[STATS_SMALL].figures, FIGURE_moves_in), 1);
@@ -342,6 +380,7 @@ int main(void)
 	    cmocka_unit_test_setup(places_count_by_device_and_for_the_process, begin_anew),
 	    cmocka_unit_test_setup(what_is_lent_counts_by_link_and_what_was_lent_most_is_kept, begin_anew),
 	    cmocka_unit_test_setup(a_site_counts_for_its_device_backend_and_rule, begin_anew),
+	    cmocka_unit_test_setup(lines_of_tensors_are_sites, begin_anew),
 	    cmocka_unit_test_setup(a_name_makes_another_site_of_one_address, begin_anew),
 	    cmocka_unit_test_setup(a_long_name_is_cut_off, begin_anew),
 	    cmocka_unit_test_setup(rules_beyond_the_table_count_as_one, begin_anew),

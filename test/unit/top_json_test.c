@@ -58,8 +58,10 @@ static const char *json_value(const char *c)
 		return json_list(c, ']', false);
 	if (*c == '"')
 		return json_string(c);
-	if (!strncmp(c, "null", 4))
+	if (!strncmp(c, "null", 4) || !strncmp(c, "true", 4))
 		return c + 4;
+	if (!strncmp(c, "false", 5))
+		return c + 5;
 	char *last;
 	strtod(c, &last);
 	assert_true(isdigit((unsigned char)*c) && last > c);

@@ -218,6 +218,7 @@ static void put_place_in_program(struct json *json, const struct stats_page *cop
 		  site->backend < POLICY_USE_COUNT ? policy_use_name((enum policy_use)site->backend) : NULL);
 	json_text(json, "rule", site->rule < STATS_RULES ? copy->rule[site->rule].name : NULL);
 	put_number(json, "least_bytes", site->least_bytes);
+	json_truth(json, "tensors", !site->least_bytes);
 }
 
 /* Writes all entries that were used, the costliest first. */

@@ -97,6 +97,10 @@ const char *top_entry_name(const struct top_entry *entry, char *room, size_t byt
 	}
 	if (site->caller)
 		snprintf(caller, sizeof(caller), "0x%" PRIx64, site->caller);
+	if (!site->least_bytes) {
+		snprintf(room, bytes, "%s tensors", site->text);
+		return room;
+	}
 	snprintf(room, bytes, "%s >=%s %s", *site->text ? site->text : caller,
 		 top_bytes((double)site->least_bytes, least),
 		 site->backend < POLICY_USE_COUNT ? policy_use_name((enum policy_use)site->backend) : "?");
