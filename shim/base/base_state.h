@@ -72,7 +72,8 @@ struct call_site_state {
 	_Atomic bool always;           /* every request is named, whatever it takes */
 	_Atomic bool callers;          /* callers are named, too, if there is time */
 	atomic_uint n_with_callers;    /* sites that have them */
-	_Atomic uint64_t begin, spent; /* ns: when the first request was named, and how long naming has taken */
+	_Atomic uint64_t begin,
+	    spent; /* ns: when the first request was named, and how long naming has taken, of the CPU */
 	/* _Unwind_Backtrace() and _Unwind_GetIP() of the program's libgcc_s; NULL: it has none */
 	_Atomic uintptr_t backtrace, address_of;
 };

@@ -273,14 +273,15 @@ const struct call_site *call_site_find(const void *caller)
 	const struct call_site *site = site_of(caller, "", NULL);
 	/* Most programs need no more: no Python, and the caller is their own code. */
 	if (site && (site->is_plumbing || python_process_is_here())) {
-		uint64_t begin = clock_now();
+		uint64_t now = clock_now();
 
-		if (may_spend(begin)) {
-			const struct call_site *named = name_site(site, may_go_deep(begin));
+		if (may_spend(now)) {
+			uint64_t begin = clock_thread();
+			const struct call_site *named = name_site(site, may_go_deep(now));
 
 			if (named)
 				site = named;
-			atomic_fetch_add_explicit(&base_state.call_site.spent, clock_now() - begin,
+			atomic_fetch_add_explicit(&base_state.call_site.spent, clock_thread() - begin,
 						  memory_order_relaxed);
 		}
 	}

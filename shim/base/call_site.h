@@ -9,7 +9,7 @@
  *                                       where that is not exported: "libmodel.so+0x4711"
  * Plumbing is the CUDA libraries, and libraries of frameworks and their allocators (call_site.c has the list).
  *
- * Naming may take 1 % of the time since it began, and 20 ms. Measured (CPython 3.10 and 3.12, x86-64): 5 us, and
+ * Naming may take 1 % of the time since it began, and 20 ms, in time of the CPU. Measured (CPython 3.10 and 3.12, x86-64): 5 us, and
  * 1.5 us for each frame of a library that is passed; 20 us behind ten of them. Once it has taken more, requests go by
  * the address that called, until there is time again; except that all are named if the policy asks
  * (call_site_always()).

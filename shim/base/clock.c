@@ -23,6 +23,11 @@ uint64_t clock_wall(void)
 	return read_clock(CLOCK_REALTIME);
 }
 
+uint64_t clock_thread(void)
+{
+	return read_clock(CLOCK_THREAD_CPUTIME_ID);
+}
+
 struct timespec clock_in(uint64_t ns)
 {
 	uint64_t then = clock_now() + ns;

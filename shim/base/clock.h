@@ -15,6 +15,8 @@
 uint64_t clock_now(void);
 /* CLOCK_REALTIME, ns since 1970. */
 uint64_t clock_wall(void);
+/* The CPU time of this thread, ns: time in which it could not run does not count. Takes a system call. */
+uint64_t clock_thread(void);
 /* Returns the CLOCK_MONOTONIC time `ns` from now, a deadline for clock_wait(). */
 struct timespec clock_in(uint64_t ns);
 /* Sleeps for `ns`, which must be less than a second; a signal ends the sleep early. A cancellation point. */

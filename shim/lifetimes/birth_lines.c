@@ -68,12 +68,12 @@ static _Atomic uint64_t *slot_of(uint64_t key, bool *ret_known)
 	return free ? free : &all[key % BIRTH_LINES_SLOTS];
 }
 
-static unsigned name_now(uint64_t begin, bool deep)
+static unsigned name_at(uint64_t now, bool deep)
 {
+	uint64_t begin = clock_thread();
 	const struct call_site *site = call_site_of_tensor(deep);
-	uint64_t end = clock_now();
 
-	time_share_spend(share, &lifetimes_state.births.paid, end, end - begin);
+	time_share_spend(share, &lifetimes_state.births.paid, now, clock_thread() - begin);
 	return site ? site->number : 0;
 }
 
@@ -93,7 +93,7 @@ static unsigned line_of(uint64_t address, uint64_t bytes)
 	left = time_share_left(share, &lifetimes_state.births.paid, now);
 	if (!left || ((known || bytes < SMALL) && left < HALF_FULL))
 		return number;
-	number = name_now(now, left >= HALF_FULL);
+	number = name_at(now, left >= HALF_FULL);
 	atomic_store_explicit(slot, key >> HASH_SHIFT << HASH_SHIFT | (uint64_t)number << USES_BITS | 1,
 			      memory_order_relaxed);
 	return number;

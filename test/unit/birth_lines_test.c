@@ -22,16 +22,22 @@
 #define MIB  ((uint64_t)1 << 20)
 #define BASE (UINT64_C(1) << 40)
 
-static uint64_t now;
+static uint64_t now, cpu;
 static bool python_is_here;
 static char line[PYTHON_NAME];
-static uint64_t python_takes; /* ns */
+static uint64_t python_takes, stopped_for; /* ns */
 static unsigned n_named;
 
 uint64_t __wrap_clock_now(void);
 uint64_t __wrap_clock_now(void)
 {
 	return now;
+}
+
+uint64_t __wrap_clock_thread(void);
+uint64_t __wrap_clock_thread(void)
+{
+	return cpu;
 }
 
 bool __wrap_python_process_is_here(void);
@@ -43,7 +49,8 @@ bool __wrap_python_process_is_here(void)
 enum python_found __wrap_python_process_name(char *room, char *callers);
 enum python_found __wrap_python_process_name(char *room, char *callers)
 {
-	now += python_takes;
+	now += python_takes + stopped_for;
+	cpu += python_takes;
 	n_named++;
 	strcpy(room, line);
 	if (callers)
@@ -58,6 +65,7 @@ static int begin_anew(void **state)
 	now = 60000 * MS;
 	python_is_here = true;
 	python_takes = 15000;
+	stopped_for = 0;
 	n_named = 0;
 	return 0;
 }
@@ -141,6 +149,15 @@ static void large_tensors_are_named_first(void **state)
 	assert_non_null(born(10, 900 * MIB, 8 * MIB));
 }
 
+/* On a machine that others keep busy. */
+static void time_in_which_the_thread_does_not_run_is_none_of_naming(void **state)
+{
+	(void)state;
+	stopped_for = 30 * MS;
+	for (unsigned i = 0; i < 100; i++)
+		assert_non_null(born(10, i * 8 * MIB, 8 * MIB));
+}
+
 static const char *at(uint64_t offset)
 {
 	const struct call_site *site = call_site_numbered(birth_lines_at(BASE + offset));
@@ -186,6 +203,7 @@ int main(void)
 	    cmocka_unit_test_setup(a_range_that_is_made_elsewhere_has_another_line, begin_anew),
 	    cmocka_unit_test_setup(naming_takes_its_share_of_the_time_and_no_more, begin_anew),
 	    cmocka_unit_test_setup(large_tensors_are_named_first, begin_anew),
+	    cmocka_unit_test_setup(time_in_which_the_thread_does_not_run_is_none_of_naming, begin_anew),
 	    cmocka_unit_test_setup(a_unit_has_the_line_of_what_was_born_there_last, begin_anew),
 	    cmocka_unit_test_setup(without_python_there_is_no_line, begin_anew),
 	};
