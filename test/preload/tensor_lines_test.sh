@@ -48,6 +48,23 @@ out = {name: line[0] for name, line in lines.items()}
 assert eval(sys.argv[2]), (sys.argv[2], lines, rest, all)
 END
 
+# The same of what left, by lines of the program, in a report of the last job.
+cat >judge_report.py <<'END'
+import json
+import sys
+
+MIB = 1 << 20
+out = {}
+for site in json.load(sys.stdin)["sites"]:
+    file, _, function = site["name"].partition(" in ")
+    out[file.split(":")[0], function] = out.get((file.split(":")[0], function), 0) + site["bytes_out"]
+assert eval(sys.argv[1]), (sys.argv[1], out)
+END
+
+report() {
+	"$tool" report --json job.trace | $python judge_report.py "$1"
+}
+
 failed=0 n=0
 check() { # check "promise" COMMAND...
 	local what=$1
@@ -60,7 +77,8 @@ check() { # check "promise" COMMAND...
 }
 
 job() { # job BUDGET SETTINGS
-	LD_PRELOAD=$library TOP=$tool SPILLWAY_SET="device.budget=$1,host.budget=256MiB,report=full,spill.mode=$mode$2" \
+	rm -f job.trace
+	LD_PRELOAD=$library TOP=$tool SPILLWAY_TRACE=$here/job.trace SPILLWAY_SET="device.budget=$1,host.budget=256MiB,report=full,spill.mode=$mode$2" \
 		$python job.py "$folder" "$c10" "$c10_cuda" 2>err.txt
 }
 
@@ -72,6 +90,7 @@ for mode in exact fast; do
 	check 'the job' job 128MiB ''
 	check 'two lines that share segments' $python judge.py before.json "$first"
 	check 'ranges that were born again elsewhere' $python judge.py after.json "$later"
+	check 'the report' report 'out["job.py", "second"] == 48 * MIB and out["job.py", "third"] == 48 * MIB == out["job.py", "first"] - 48 * MIB'
 	check 'the job that copies all' job 128MiB ',contents=all'
 	check 'lines by the latest birth of each unit' $python judge.py before.json "$first"
 	check 'the same when they were born again elsewhere' $python judge.py after.json "$later"

@@ -349,7 +349,7 @@ static bool digest_finish(struct pass *pass)
 	bool good;
 
 	digest_moves_blame(digest);
-	if (!digest_groups_end(digest, &pass->groups) || !digest_alive_find(digest) || !digest_steps_find(digest) ||
+	if (!digest_alive_find(digest) || !digest_groups_end(digest, &pass->groups) || !digest_steps_find(digest) ||
 	    !steps_measure(digest) || !functions_count(digest))
 		return false;
 	rest_find(digest);
@@ -410,6 +410,7 @@ void digest_free(struct digest *digest)
 	free(digest->block_wait_ns);
 	free(digest->first_site);
 	free(digest->moves);
+	free(digest->shares);
 	free(digest->links);
 	free(digest->moments);
 	free(digest->steps);

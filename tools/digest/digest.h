@@ -34,6 +34,8 @@ struct digest_group {
 	uint64_t moves_in, moves_out, bytes_in, bytes_out, refetches;
 	uint64_t submits, faults; /* submissions that named them; single faults, where those were recorded */
 	uint64_t wait_ns;         /* waits of submissions for their pieces */
+	uint64_t tensors,
+	    tensor_bytes; /* only of all, by site and by calls: born there, as an allocator reports; their bytes */
 };
 
 /* The keys of tables, with the meaning of digest_group.number. */
@@ -47,7 +49,11 @@ enum digest_by {
 	DIGEST_TABLES,   /* must be last */
 };
 
-/* Contains only groups in which something happened, the costliest first; classes are in their own order. */
+/*
+ * By site and by calls, what of a move was alive counts for the lines at which its tensors were born, as far as the trace
+ * has them, and the waits for it; the rest counts for the allocation's site. Contains only groups in which something
+ * happened, the costliest first; classes are in their own order.
+ */
 struct digest_table {
 	struct digest_group *groups;
 	size_t n;
@@ -65,7 +71,14 @@ struct digest_move {
 	 */
 	uint32_t lender, left;
 	uint64_t uncopied;    /* bytes that held no contents; 0 also if the trace does not say */
+	uint64_t wait_ns;     /* its part of the waits of submissions */
 	bool to_host, stayed; /* to_host: an eviction, to any place */
+};
+
+/* The part of a completed move in which tensors were alive that were born at this site. */
+struct digest_share {
+	uint32_t move, site;
+	uint64_t bytes;
 };
 
 /* Moves that completed between a device and the host, or another device that lends to it. */
@@ -196,6 +209,8 @@ struct digest {
 	uint32_t *first_site;    /* by number of a site: the first one of the same name */
 	struct digest_move *moves;
 	size_t n_moves;
+	struct digest_share *shares; /* in the order of moves */
+	size_t n_shares, shares_room;
 	uint64_t moves_stayed, moves_open;
 	struct digest_link *links; /* by device, the host's first */
 	size_t n_links;

@@ -1,11 +1,12 @@
 /*
  * What is alive of what the program's allocator keeps, over time: follows births and deaths (live_map.h). A death
  * counts at once here, whether or not the library may take it for one yet. A bin shows the moment at which most was
- * alive.
+ * alive. Of each move it says which lines the tensors were born at that were alive in the piece when it began.
  */
 #include "tools/digest/digest_part.h"
 
 #include "shim/plan/live_map.h"
+#include "tools/common/grow.h"
 
 #include <stdlib.h>
 
@@ -13,6 +14,8 @@
 #define SPAN_MOST (UINT64_C(16) << 40)
 
 static const struct live_report no_report;
+
+enum { SITES_MOST = 64 }; /* of a piece; further ones count for the allocation */
 
 /* Of one device. */
 struct follow {
@@ -146,7 +149,14 @@ static void note(struct digest *digest, struct follow *follow, unsigned number, 
 
 /* ---- events ---- */
 
-static void take_range(struct follow *follow, uint32_t kind, uint64_t begin, uint64_t end)
+static uint16_t site_of(const struct digest *digest, const struct trace_event *event)
+{
+	uint64_t site = event->kind == TRACE_born ? event->born.site : 0;
+
+	return site < digest->trace->n_names[TRACE_SITES] && site <= UINT16_MAX ? (uint16_t)site : 0;
+}
+
+static void take_range(struct follow *follow, uint32_t kind, uint64_t begin, uint64_t end, uint16_t site)
 {
 	if (!follow->map || begin < follow->low || end > follow->high)
 		return;
@@ -157,7 +167,7 @@ static void take_range(struct follow *follow, uint32_t kind, uint64_t begin, uin
 		live_map_report(follow->map, unit_down(begin), unit_up(end));
 		break;
 	case TRACE_born:
-		live_map_birth(follow->map, begin, end, no_report);
+		live_map_birth(follow->map, begin, end, (struct live_report){.site = site});
 		break;
 	case TRACE_died:
 		live_map_death(follow->map, begin, end, no_report);
@@ -181,7 +191,7 @@ static void alive_take(struct digest *digest, struct follow *follows, const stru
 		if (event->kind == TRACE_doubted && !event->doubted.bytes)
 			live_map_distrust_reported(follows[number].map);
 		else if (range_of(event, &begin, &end))
-			take_range(&follows[number], event->kind, begin, end);
+			take_range(&follows[number], event->kind, begin, end, site_of(digest, event));
 	} else {
 		const struct trace_block *block = &digest->trace->blocks[row->which];
 
@@ -190,9 +200,29 @@ static void alive_take(struct digest *digest, struct follow *follows, const stru
 		    block->address > UINT64_MAX - block->bytes - LIVE_MAP_UNIT ||
 		    unit_down(block->address) != block->address)
 			return;
-		take_range(&follows[number], TRACE_freed, block->address, block->address + block->bytes);
+		take_range(&follows[number], TRACE_freed, block->address, block->address + block->bytes, 0);
 	}
 	note(digest, &follows[number], (unsigned)number, digest_since(digest, event->time));
+}
+
+/* Returns false without memory. */
+static bool share_move(struct digest *digest, const struct follow *follows, uint32_t number)
+{
+	const struct digest_move *move = &digest->moves[number];
+	const struct follow *follow = move->device < DIGEST_DEVICES ? &follows[move->device] : NULL;
+	struct live_site sites[SITES_MOST];
+
+	if (!follow || !follow->map || move->end == UINT64_MAX || move->stayed || move->block == TRACE_NONE ||
+	    move->address < follow->low || move->address >= follow->high || move->bytes > follow->high - move->address)
+		return true;
+	uint64_t begin = move->address - follow->low;
+	unsigned n = live_map_sites(follow->map, begin, begin + move->bytes, sites, SITES_MOST);
+	for (unsigned i = 0; i < n; i++) {
+		if (!grow(&digest->shares, digest->n_shares, &digest->shares_room, sizeof(*digest->shares)))
+			return false;
+		digest->shares[digest->n_shares++] = (struct digest_share){number, sites[i].site, sites[i].bytes};
+	}
+	return true;
 }
 
 bool digest_alive_find(struct digest *digest)
@@ -201,6 +231,7 @@ bool digest_alive_find(struct digest *digest)
 	struct follow *follows = digest_zeros(DIGEST_DEVICES, sizeof(*follows));
 	bool good = follows && spans_find(digest, follows);
 	size_t devices = 0;
+	uint32_t n_moves = 0; /* digest->moves has them in the order of their events */
 
 	for (unsigned i = 0; good && i < DIGEST_DEVICES; i++) {
 		digest->devices[i].tells_alive = follows[i].map != NULL;
@@ -212,8 +243,10 @@ bool digest_alive_find(struct digest *digest)
 		good = digest->moments != NULL;
 	}
 	for (size_t i = 0; good && devices && i < trace->n_rows; i++)
-		if (is_of_allocator(trace->rows[i].event.kind) ||
-		    (trace->rows[i].event.kind == TRACE_freed && trace->rows[i].which < trace->n_blocks))
+		if (trace->rows[i].event.kind == TRACE_move)
+			good = share_move(digest, follows, n_moves++);
+		else if (is_of_allocator(trace->rows[i].event.kind) ||
+			 (trace->rows[i].event.kind == TRACE_freed && trace->rows[i].which < trace->n_blocks))
 			alive_take(digest, follows, &trace->rows[i]);
 	for (unsigned i = 0; follows && i < DIGEST_DEVICES; i++) {
 		if (good && follows[i].map) {

@@ -115,7 +115,11 @@ static void judge_waiting(struct judge *judge, const struct digest_device *sum)
 
 	*cost = (struct digest_cost){.known = true, .ns = digest->wait_ns};
 	at = snprintf(cost->evidence, sizeof(cost->evidence), "%s", units_number(sum->waits, "wait", n));
-	if (worst && worst->wait_ns)
+	if (worst && worst->wait_ns && worst->tensors)
+		snprintf(cost->evidence + at, sizeof(cost->evidence) - (size_t)at,
+			 "; %s of it for tensors of %s, of which %s were brought in", units_time(worst->wait_ns, time),
+			 costs_call(digest, by, worst->number, name), units_bytes(worst->bytes_in, bytes));
+	else if (worst && worst->wait_ns)
 		snprintf(cost->evidence + at, sizeof(cost->evidence) - (size_t)at,
 			 "; %s of it for blocks of %s, %s, brought in %s", units_time(worst->wait_ns, time),
 			 costs_call(digest, by, worst->number, name), units_bytes(worst->peak, bytes),
@@ -334,7 +338,9 @@ static void advise_host(struct judge *judge, const struct digest_device *sum)
 	double touches;
 	char *room, name[NAME_TEXT], bytes[UNITS_TEXT], share[UNITS_TEXT], saved[UNITS_TEXT];
 
-	if (!worst || by == DIGEST_BY_SIZE || !worst->allocations || !sum->bytes_in || steps < STEPS_LEAST)
+	/* A rule for a line places the blocks that the line asks for, and not the tensors that are born there. */
+	if (!worst || by == DIGEST_BY_SIZE || !worst->allocations || worst->tensors || !sum->bytes_in ||
+	    steps < STEPS_LEAST)
 		return;
 	touches = (double)worst->submits / (double)worst->allocations / (double)steps;
 	/* Moving all memory to the host is not useful advice. */
@@ -350,6 +356,23 @@ static void advise_host(struct judge *judge, const struct digest_device *sum)
 	    costs_call(digest, by, worst->number, name), units_bytes(worst->peak, bytes), touches,
 	    units_share((double)worst->bytes_in, (double)sum->bytes_in, share),
 	    units_time(worst->wait_ns / steps, saved));
+}
+
+static void advise_tensors(struct judge *judge, const struct digest_device *sum)
+{
+	struct digest *digest = judge->digest;
+	enum digest_by by = costs_telling(digest);
+	const struct digest_group *worst = worst_of(digest, by);
+	char *room, name[NAME_TEXT], share[UNITS_TEXT];
+
+	if (!worst || !worst->tensors || !worst->wait_ns || !sum->bytes_in ||
+	    (double)worst->bytes_in < HOST_SHARE * (double)sum->bytes_in || !(room = advice_room(digest)))
+		return;
+	snprintf(room, DIGEST_TEXT,
+		 "Tensors of %s cause %s of what is brought in: make them smaller, free them earlier, or compute them "
+		 "again (torch.utils.checkpoint).",
+		 costs_call(digest, by, worst->number, name),
+		 units_share((double)worst->bytes_in, (double)sum->bytes_in, share));
 }
 
 static void advise_mode(struct judge *judge, const struct digest_device *sum)
@@ -426,6 +449,7 @@ void digest_costs_make(struct digest *digest, const struct digest_uses *uses)
 	judge_verdict(&judge, &sum);
 	advise_refused(&judge);
 	advise_host(&judge, &sum);
+	advise_tensors(&judge, &sum);
 	advise_budget(&judge);
 	advise_mode(&judge, &sum);
 	advise_idle(&judge, &sum);

@@ -1,6 +1,7 @@
 /*
  * Sums allocations by rule, site, size, life and moves. Every block is in one group of each table. What is known only
- * at the end of a block (life, moves) is taken from the trace's table of blocks, which is complete in advance.
+ * at the end of a block (life, moves) is taken from the trace's table of blocks, which is complete in advance. What of a
+ * move belongs to tensors of other lines is then taken from the block's site and given to theirs.
  */
 #include "tools/digest/digest_part.h"
 
@@ -209,6 +210,12 @@ static void block_becomes(struct digest *digest, struct digest_groups *groups, u
 		group_live(&groups->all[by][digest_group_of(digest, by, &digest->trace->blocks[which])], before, bytes);
 }
 
+static void group_born(struct digest_group *group, uint64_t bytes)
+{
+	group->tensors++;
+	group->tensor_bytes += bytes;
+}
+
 void digest_groups_event(struct digest *digest, struct digest_groups *groups, const struct trace_row *row)
 {
 	const struct trace_event *event = &row->event;
@@ -236,6 +243,14 @@ void digest_groups_event(struct digest *digest, struct digest_groups *groups, co
 		groups->all[DIGEST_BY_SITE][digest->first_site[site]].refused++;
 		groups->all[DIGEST_BY_CALLS][site].refused++;
 		break;
+	case TRACE_born:
+		site = site_within(digest, event->born.site);
+		group_born(&digest->total, event->born.bytes);
+		if (site) {
+			group_born(&groups->all[DIGEST_BY_SITE][digest->first_site[site]], event->born.bytes);
+			group_born(&groups->all[DIGEST_BY_CALLS][site], event->born.bytes);
+		}
+		break;
 	case TRACE_fault:
 		block = trace_block_at(digest->trace, event->fault.address, event->time);
 		if (block < digest->trace->n_blocks && event->fault.kind <= TRACE_FAULT_OF_CPU)
@@ -257,6 +272,54 @@ static void group_add(struct digest_group *group, const struct trace_block *bloc
 	group->submits += block->submits;
 	group->faults += faults;
 	group->wait_ns += wait_ns;
+}
+
+/* Takes as much of this from one group as it has, and gives it to another. */
+static void give(uint64_t *from, uint64_t *to, uint64_t amount)
+{
+	amount = amount < *from ? amount : *from;
+	*from -= amount;
+	*to += amount;
+}
+
+/* Gives the shares of a move, n of them, to their sites. Nobody waits for the rest of it. */
+static void give_move(const struct digest *digest, struct digest_groups *groups, const struct digest_share *shares,
+		      size_t n, enum digest_by by)
+{
+	const struct digest_move *move = &digest->moves[shares->move];
+	struct digest_group *from = &groups->all[by][digest_group_of(digest, by, &digest->trace->blocks[move->block])];
+	struct digest_group *most = from;
+	uint64_t all = 0, best = 0;
+
+	for (size_t i = 0; i < n; i++)
+		all += shares[i].bytes;
+	best = move->bytes > all ? move->bytes - all : 0;
+	for (size_t i = 0; i < n; i++) {
+		uint32_t site = by == DIGEST_BY_SITE ? digest->first_site[shares[i].site] : shares[i].site;
+		struct digest_group *to = &groups->all[by][site];
+
+		if (move->to_host)
+			give(&from->bytes_out, &to->bytes_out, shares[i].bytes);
+		else
+			give(&from->bytes_in, &to->bytes_in, shares[i].bytes);
+		give(&from->wait_ns, &to->wait_ns,
+		     (uint64_t)((double)move->wait_ns * (double)shares[i].bytes / (double)all));
+		if (shares[i].bytes > best) {
+			best = shares[i].bytes;
+			most = to;
+		}
+	}
+	give(move->to_host ? &from->moves_out : &from->moves_in, move->to_host ? &most->moves_out : &most->moves_in, 1);
+}
+
+static void give_moves(const struct digest *digest, struct digest_groups *groups)
+{
+	for (size_t i = 0, n; i < digest->n_shares; i += n) {
+		for (n = 1; i + n < digest->n_shares && digest->shares[i + n].move == digest->shares[i].move; n++)
+			;
+		give_move(digest, groups, &digest->shares[i], n, DIGEST_BY_SITE);
+		give_move(digest, groups, &digest->shares[i], n, DIGEST_BY_CALLS);
+	}
 }
 
 static int by_cost(const void *a, const void *b)
@@ -295,6 +358,7 @@ bool digest_groups_end(struct digest *digest, struct digest_groups *groups)
 			group_add(&groups->all[by][digest_group_of(digest, by, &trace->blocks[i])], &trace->blocks[i],
 				  digest->block_wait_ns[i], groups->faults[i]);
 	}
+	give_moves(digest, groups);
 	if (!idle_rules_find(digest, groups->all[DIGEST_BY_RULE]))
 		return false;
 	for (int by = 0; by < DIGEST_TABLES; by++) {
@@ -303,7 +367,7 @@ bool digest_groups_end(struct digest *digest, struct digest_groups *groups)
 		table->groups = groups->all[by];
 		groups->all[by] = NULL;
 		for (size_t i = 0; i < groups->n[by]; i++)
-			if (table->groups[i].allocations || table->groups[i].refused)
+			if (table->groups[i].allocations || table->groups[i].refused || table->groups[i].tensors)
 				table->groups[table->n++] = table->groups[i];
 		if (by == DIGEST_BY_RULE || by == DIGEST_BY_SITE || by == DIGEST_BY_CALLS)
 			qsort(table->groups, table->n, sizeof(*table->groups), by_cost);

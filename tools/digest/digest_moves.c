@@ -101,7 +101,7 @@ static int by_end(const void *a, const void *b)
 }
 
 /* Returns the index of the first arrival at this time or later. */
-static size_t arrival_at(const struct digest_move *const *arrivals, size_t n, uint64_t time)
+static size_t arrival_at(struct digest_move *const *arrivals, size_t n, uint64_t time)
 {
 	size_t low = 0, high = n;
 
@@ -116,7 +116,7 @@ static size_t arrival_at(const struct digest_move *const *arrivals, size_t n, ui
 	return low;
 }
 
-static void share_out(struct digest *digest, const struct digest_move *const *arrivals, size_t n, uint32_t device,
+static void share_out(struct digest *digest, struct digest_move *const *arrivals, size_t n, uint32_t device,
 		      uint64_t begin, uint64_t end)
 {
 	size_t from = arrival_at(arrivals, n, begin), to = from;
@@ -128,12 +128,14 @@ static void share_out(struct digest *digest, const struct digest_move *const *ar
 			waited += arrivals[to]->why == TRACE_WHY_WAITED ? (double)arrivals[to]->bytes : 0;
 		}
 	for (size_t i = from; i < to; i++) {
-		const struct digest_move *move = arrivals[i];
+		struct digest_move *move = arrivals[i];
 
 		if (move->device != device || (waited > 0 && move->why != TRACE_WHY_WAITED) || !(any > 0))
 			continue;
-		digest->block_wait_ns[move->block] +=
-		    (uint64_t)((double)(end - begin) * (double)move->bytes / (waited > 0 ? waited : any));
+		uint64_t ns = (uint64_t)((double)(end - begin) * (double)move->bytes / (waited > 0 ? waited : any));
+
+		digest->block_wait_ns[move->block] += ns;
+		move->wait_ns += ns;
 	}
 }
 
@@ -141,7 +143,7 @@ static void share_out(struct digest *digest, const struct digest_move *const *ar
 void digest_moves_blame(struct digest *digest)
 {
 	const struct trace *trace = digest->trace;
-	const struct digest_move **arrivals = digest_zeros(digest->n_moves, sizeof(*arrivals));
+	struct digest_move **arrivals = digest_zeros(digest->n_moves, sizeof(*arrivals));
 	size_t n = 0;
 
 	if (!arrivals)

@@ -294,6 +294,8 @@ static void put_sums(struct json *json, const struct digest_group *group)
 	json_number(json, "submits", group->submits);
 	json_number(json, "faults", group->faults);
 	json_number(json, "wait_ns", group->wait_ns);
+	json_number(json, "tensors", group->tensors);
+	json_number(json, "tensor_bytes", group->tensor_bytes);
 }
 
 /* A chain of callers as a list; null if it is not known. */

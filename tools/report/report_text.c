@@ -282,6 +282,8 @@ static void print_table(const struct digest *digest, enum digest_by by)
 		units_time(group->wait_ns, row->cells[5]);
 		if (group->refused)
 			snprintf(row->note, sizeof(row->note), "and %s refused", units_count(group->refused, a));
+		else if (group->tensors)
+			snprintf(row->note, sizeof(row->note), "and %s", units_number(group->tensors, "tensor", a));
 	}
 	printf("\n");
 	print_rows(rows, n + 1, 6);
