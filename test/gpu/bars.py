@@ -179,13 +179,14 @@ def asked_by_line(source):
     return found
 
 
-def bytes_by_line(sites, name):
-    """Bytes by line of the file of that name, of the rows of a report by site; under None those of all other sites."""
+def bytes_by_line(sites, name, *figures):
+    """Bytes by line of the file of that name, of the rows of a report by site; under "backward" those of that site, and
+    under None those of all others. figures: what of a row is added, "bytes" if nothing is named."""
     found = {}
     for site in sites:
         said = re.match(re.escape(name) + r":(\d+) in ", site["name"])
-        line = int(said[1]) if said else None
-        found[line] = found.get(line, 0) + site["bytes"]
+        line = int(said[1]) if said else site["name"] if site["name"] == "backward" else None
+        found[line] = found.get(line, 0) + sum(site[figure] for figure in figures or ["bytes"])
     return found
 
 

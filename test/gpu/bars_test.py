@@ -76,7 +76,9 @@ class Parsing(unittest.TestCase):
         self.assertEqual(bars.asked_by_line("a\nb = f()  # asks forward 2\n# asks\n"), {2: ("forward", 2 << 20)})
         sites = [{"name": "job.py:2 in f", "bytes": 5}, {"name": "job.py:2 in f [lib.so]", "bytes": 1},
                  {"name": "my_job.py:2 in f", "bytes": 7}, {"name": "backward", "bytes": 11}]
-        self.assertEqual(bars.bytes_by_line(sites, "job.py"), {2: 6, None: 18})
+        self.assertEqual(bars.bytes_by_line(sites, "job.py"), {2: 6, "backward": 11, None: 7})
+        sites = [{"name": "job.py:2 in f", "bytes_in": 5, "bytes_out": 3}, {"name": "?", "bytes_in": 1, "bytes_out": 0}]
+        self.assertEqual(bars.bytes_by_line(sites, "job.py", "bytes_in", "bytes_out"), {2: 8, None: 1})
 
 
 class Arithmetic(unittest.TestCase):
