@@ -266,7 +266,7 @@ static void say_faults(const struct stats_page *page, const struct totals *total
 
 /* ---- what costs most ---- */
 
-static bool is_line_of_tensors(const struct stats_site *site)
+bool summary_is_of_tensors(const struct stats_site *site)
 {
 	return !site->least_bytes && *site->text;
 }
@@ -274,7 +274,7 @@ static bool is_line_of_tensors(const struct stats_site *site)
 void summary_describe(const struct stats_page *page, const struct stats_site *site, char *room, size_t bytes)
 {
 	char least[TEXT], most[TEXT];
-	bool is_line = is_line_of_tensors(site);
+	bool is_line = summary_is_of_tensors(site);
 	int n;
 
 	if (site == &page->site[0] || site == &page->site[STATS_SMALL]) {
@@ -404,7 +404,7 @@ static enum summary_change choose_change(const struct stats_page *page, const st
 		return SUMMARY_CHANGE_MOVE;
 	if ((double)totals->gap_us / 1e6 > WORTH_IT * totals->run)
 		return SUMMARY_CHANGE_FAST;
-	if (site && (site->least_bytes || is_line_of_tensors(site)) &&
+	if (site && (site->least_bytes || summary_is_of_tensors(site)) &&
 	    2 * summary_figure(&site->figures, FIGURE_moved_in_bytes) > summary_get(page, STAT_moved_in_bytes))
 		return site->least_bytes ? SUMMARY_CHANGE_SITE : SUMMARY_CHANGE_LINE;
 	return SUMMARY_CHANGE_UNKNOWN;

@@ -52,6 +52,8 @@ double summary_lost(const struct stats_page *page, uint64_t now);
 bool summary_is_over(const struct stats_page *page);
 /* Returns the site that submissions waited for longest; NULL if nothing of any site was moved to the device. */
 const struct stats_site *summary_costliest(const struct stats_page *page);
+/* Returns whether the site is a line at which tensors were born, about which no rule can be. */
+bool summary_is_of_tensors(const struct stats_site *site);
 /*
  * Writes "12 allocations of 64 MiB to 128 MiB under rule optim, asked for at train.py:57 in forward", or "tensors under
  * rule optim born at train.py:57 in forward".

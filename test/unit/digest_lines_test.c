@@ -103,6 +103,9 @@ static void what_moves_is_of_the_lines_of_its_tensors(void **state)
 	assert_int_equal(digest.total.bytes_in, 64 * MIB);
 	assert_true(digest.total.tensors == 3 && digest.total.tensor_bytes == 56 * MIB);
 	assert_int_equal(digest.tables[DIGEST_BY_SITE].groups[0].number, 2); /* it costs most */
+	assert_non_null(strstr(digest.costs[0].evidence,
+			       "40.0 ms of it for tensors of site \"job.py:4 in g\", of which 40.0 MiB were brought in"));
+	assert_non_null(strstr(digest.advice[0], "Tensors of site \"job.py:4 in g\" cause 62"));
 	done();
 }
 

@@ -256,7 +256,14 @@ static void the_costliest_line_is_named_and_no_rule_made_of_it(void **state)
 	must_say(
 	    "# Costs most: 150 allocations of 64.0 MiB to 128.0 MiB, asked for at train.py:57 in forward: 300.0 GiB "
 	    "brought in, waited for 20.00 s.");
+	must_say("# No rule is about it: what one would save takes a trace");
 	must_say("# Of 3 processes that used CUDA memory this is of 42, which lost most.");
+	policy_free(policy);
+	page.site[7].least_bytes = 0; /* tensors */
+	policy = make();
+	assert_int_equal(policy_n_rules(policy), 0);
+	must_say("# Costs most: tensors born at train.py:57 in forward: 300.0 GiB brought in, waited for 20.00 s.");
+	must_say("# No rule is about it: rules place the blocks that these tensors share with others.");
 	policy_free(policy);
 }
 

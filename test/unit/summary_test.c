@@ -250,6 +250,25 @@ static void else_a_rule_for_what_moves_most_is_advised(void **state)
 	must_say("change: nothing that the figures show; `spillway run --trace job.trace ...`");
 }
 
+/* Rules are about allocations. */
+static void of_tensors_no_rule_is_advised(void **state)
+{
+	(void)state;
+	need_more_than_there_is();
+	move(30, 0);
+	page.site[7].least_bytes = 0;
+	strcpy(page.site[7].text, "train.py:57 in forward");
+	make();
+	must_say("costs most: tensors under rule optim born at train.py:57 in forward: 400.0 GiB brought in");
+	must_say(
+	    "change: half of what moves is tensors under rule optim born at train.py:57 in forward: make them "
+	    "smaller, free them earlier, or compute them again (torch.utils.checkpoint); rules are about the larger "
+	    "blocks that they lie in");
+	page.site[7].text[0] = 0; /* none of a line */
+	make();
+	must_say("change: nothing that the figures show");
+}
+
 static void where_most_is_made_by_the_program_itself_that_is_the_first_advice(void **state)
 {
 	(void)state;
@@ -372,6 +391,7 @@ int main(void)
 	    cmocka_unit_test_setup(where_nothing_moves_moving_is_advised, begin_anew),
 	    cmocka_unit_test_setup(where_the_gpu_stands_still_fast_is_advised, begin_anew),
 	    cmocka_unit_test_setup(else_a_rule_for_what_moves_most_is_advised, begin_anew),
+	    cmocka_unit_test_setup(of_tensors_no_rule_is_advised, begin_anew),
 	    cmocka_unit_test_setup(where_most_is_made_by_the_program_itself_that_is_the_first_advice, begin_anew),
 	    cmocka_unit_test_setup(what_the_program_makes_itself_matters_where_there_is_no_room, begin_anew),
 	    cmocka_unit_test_setup(what_costs_next_to_nothing_needs_no_advice, begin_anew),

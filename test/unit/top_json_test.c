@@ -140,7 +140,7 @@ static void json_is_one_object_on_a_line_with_every_figure(void **state)
 	has(text, "{\"number\": 1, \"name\": \"optimizer\", \"figures\": {\"live\": 20971520, ");
 	has(text, "{\"number\": 9, \"caller\": \"0x1014\", \"text\": \"libtest.so+0x14\", \"device\": 0, \"backend\": "
 		  "\"heap\", "
-		  "\"rule\": \"optimizer\", \"least_bytes\": 20971520, ");
+		  "\"rule\": \"optimizer\", \"least_bytes\": 20971520, \"tensors\": false, ");
 }
 
 /* A name that is an item of a manual page, from this line on: a word of a line of Cm. */

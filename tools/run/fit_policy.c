@@ -240,12 +240,13 @@ static void put_costliest(FILE *file, const struct fit_run *run)
 	if (!site || !figure(&site->figures, FIGURE_wait_us))
 		return;
 	summary_describe(run->page, site, what, sizeof(what));
-	fprintf(file,
-		"# Costs most: %s: %s brought in, waited for %.2f s.\n"
-		"# No rule is about it: what one would save takes a trace (`spillway run --trace`) and `spillway "
-		"replay`.\n",
-		what, units_bytes(figure(&site->figures, FIGURE_moved_in_bytes), in),
-		(double)figure(&site->figures, FIGURE_wait_us) / 1e6);
+	fprintf(file, "# Costs most: %s: %s brought in, waited for %.2f s.\n%s", what,
+		units_bytes(figure(&site->figures, FIGURE_moved_in_bytes), in),
+		(double)figure(&site->figures, FIGURE_wait_us) / 1e6,
+		summary_is_of_tensors(site)
+		    ? "# No rule is about it: rules place the blocks that these tensors share with others.\n"
+		    : "# No rule is about it: what one would save takes a trace (`spillway run --trace`) and `spillway "
+		      "replay`.\n");
 }
 
 bool fit_policy_put(FILE *file, const struct fit_facts *facts)
