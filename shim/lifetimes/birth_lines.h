@@ -6,10 +6,12 @@
  * the line that was found when this was seen for the first time. The range alone does not tell: an activation and a
  * gradient of one step often have the same. Now and then it is looked again.
  *
- * Naming may take 1/125 of the time, and 20 ms that were saved, of the CPU, whatever the program does; births that are recognized
- * cost no time of it. Small tensors, of which hardly anything moves, are named while half of what may be saved is
- * there. A birth that is neither recognized nor named has no line. Measured (GPT of 16 layers, H200): 1,430 births a
- * step of 70 ms; of their bytes 0.2 % are of tensors below 4 MiB.
+ * Naming may take 1/125 of the time, and 20 ms that were saved, of the CPU, whatever the program does; births that are
+ * recognized cost no time of it. Small tensors, of which hardly anything moves, are named while half of what may be
+ * saved is there. A birth that is neither recognized nor named has no line.
+ *
+ * Measured (naming_bench.py, x86-64, in a virtual machine): 7 ns a birth that is recognized, 50 to 130 one that is left
+ * out. Measured (GPT of 16 layers, H200): 1,430 births a step of 70 ms; of their bytes 0.2 % are of tensors below 4 MiB.
  *
  * Locking: none, and none of the loader. No call of the driver. A line that is new takes memory (malloc), once.
  */
