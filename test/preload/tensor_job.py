@@ -2,7 +2,7 @@
 the lines by their marks. Arguments: folder of site_user and its runtime, libc10.so, libc10_cuda.so.
 
 What asks the driver for a segment is always the line `first`: it has the first 2 of 8 MiB of each. `second` has 4, and
-after half of the run `third` has these in its place.
+after half of the run `third` has these in its place. With EXPAND segments are expandable.
 """
 import ctypes
 import json
@@ -19,12 +19,14 @@ runtime.runtime_set.argtypes = [ctypes.c_ulonglong, ctypes.c_size_t]
 
 
 class Functions(ctypes.Structure):
-    """The first ones of struct fake_torch_functions."""
+    """struct fake_torch_functions, up to the last that is used."""
 
     _fields_ = [("open", ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int)),
                 ("allocate", ctypes.CFUNCTYPE(ctypes.c_ulonglong, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p,
                                               ctypes.c_void_p)),
-                ("release", ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_ulonglong))]
+                ("release", ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_ulonglong)),
+                ("between", ctypes.c_void_p * 7),
+                ("expand", ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t))]
 
 
 if user.site_start():
@@ -32,6 +34,8 @@ if user.site_start():
 ctypes.CDLL(c10)
 torch = Functions.in_dll(ctypes.CDLL(c10_cuda), "fake_torch_functions")
 cache = torch.open(0)
+if os.environ.get("EXPAND"):
+    torch.expand(cache, 2 * MIB)
 
 
 def first(n):

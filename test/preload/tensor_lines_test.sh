@@ -94,6 +94,10 @@ for mode in exact fast; do
 	check 'the job that copies all' job 128MiB ',contents=all'
 	check 'lines by the latest birth of each unit' $python judge.py before.json "$first"
 	check 'the same when they were born again elsewhere' $python judge.py after.json "$later"
+	if [ $mode = fast ]; then
+		EXPAND=1 check 'the job with expandable segments' job 128MiB ',vmm.spill=move'
+		check 'lines in memory that the program maps itself' $python judge.py after.json "$later"
+	fi
 	check 'the job that spills' job 48MiB ''
 	check 'the summary' grep -E 'costs most: tensors born at job\.py:[0-9]+ in (first|second|third): ' err.txt
 done
