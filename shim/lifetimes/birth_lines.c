@@ -30,9 +30,10 @@ enum { USES_BITS = 8, NUMBER_BITS = 13, UNIT_BITS = 21 };
 #define HASH_SHIFT  (USES_BITS + NUMBER_BITS)
 _Static_assert(LOOK_AGAIN < (1 << USES_BITS), "it can be counted");
 
-/* Of the last two births of this thread. */
+/* Of this thread: hashes of its last two births, and of the sizes of the last eight, a byte each. */
 static __thread uint64_t before __attribute__((tls_model("initial-exec")));
 static __thread uint64_t long_before __attribute__((tls_model("initial-exec")));
+static __thread uint64_t sizes __attribute__((tls_model("initial-exec")));
 
 static uint64_t mix(uint64_t value)
 {
@@ -40,13 +41,15 @@ static uint64_t mix(uint64_t value)
 	return value ^ value >> 29;
 }
 
-/* Returns a hash of this birth, and of those before it. */
-static uint64_t key_of(uint64_t address, uint64_t bytes)
+/* Returns a hash of this birth and of those before it. *ret_by_size: a hash of sizes alone, of more of them. */
+static uint64_t key_of(uint64_t address, uint64_t bytes, uint64_t *ret_by_size)
 {
 	uint64_t own = mix(mix(address) + bytes), key = mix(mix(mix(long_before) + before) + own);
 
 	long_before = before;
 	before = own;
+	sizes = sizes << 8 | (mix(bytes) & 255);
+	*ret_by_size = mix(mix(sizes) - bytes);
 	return key;
 }
 
@@ -77,25 +80,38 @@ static unsigned name_at(uint64_t now, bool deep)
 	return site ? site->number : 0;
 }
 
+static void write_word(_Atomic uint64_t *slot, uint64_t key, unsigned number)
+{
+	atomic_store_explicit(slot, key >> HASH_SHIFT << HASH_SHIFT | (uint64_t)number << USES_BITS | 1,
+			      memory_order_relaxed);
+}
+
+static unsigned number_in(uint64_t word)
+{
+	return (unsigned)(word >> USES_BITS & NUMBER_MOST);
+}
+
 static unsigned line_of(uint64_t address, uint64_t bytes)
 {
-	bool known;
-	uint64_t key = key_of(address, bytes);
-	_Atomic uint64_t *slot = slot_of(key, &known);
-	uint64_t word = known ? atomic_load_explicit(slot, memory_order_relaxed) : 0, now, left;
-	unsigned number = (unsigned)(word >> USES_BITS & NUMBER_MOST);
+	bool known, guessed;
+	uint64_t by_size, key = key_of(address, bytes, &by_size), now, left;
+	_Atomic uint64_t *slot = slot_of(key, &known), *likely;
+	uint64_t word = atomic_load_explicit(slot, memory_order_relaxed);
+	unsigned number;
 
 	if (known && (word & USES_MOST) < LOOK_AGAIN) {
 		atomic_store_explicit(slot, word + 1, memory_order_relaxed);
-		return number;
+		return number_in(word);
 	}
+	likely = slot_of(by_size, &guessed);
+	number = known ? number_in(word) : guessed ? number_in(atomic_load_explicit(likely, memory_order_relaxed)) : 0;
 	now = clock_now();
 	left = time_share_left(share, &lifetimes_state.births.paid, now);
-	if (!left || ((known || bytes < SMALL) && left < HALF_FULL))
+	if (!left || ((known || guessed || bytes < SMALL) && left < HALF_FULL))
 		return number;
 	number = name_at(now, left >= HALF_FULL);
-	atomic_store_explicit(slot, key >> HASH_SHIFT << HASH_SHIFT | (uint64_t)number << USES_BITS | 1,
-			      memory_order_relaxed);
+	write_word(slot, key, number);
+	write_word(likely, by_size, number);
 	return number;
 }
 

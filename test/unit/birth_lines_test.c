@@ -118,6 +118,41 @@ static void a_range_that_is_made_elsewhere_has_another_line(void **state)
 	assert_string_equal(born(30, 0, 8 * MIB), "train.py:30 in forward");
 }
 
+/* A step whose tensors have twelve sizes, at addresses that it has never had. All lines must be right. */
+static void step_elsewhere(unsigned which)
+{
+	for (unsigned i = 0; i < 12; i++) {
+		char text[32];
+
+		snprintf(text, sizeof(text), "train.py:%u in forward", 10 + i);
+		assert_string_equal(born(10 + i, (which * 12 + i) * 40 * MIB, (i + 2) * MIB), text);
+	}
+}
+
+static void a_step_at_other_addresses_is_known_by_its_sizes(void **state)
+{
+	(void)state;
+	python_takes = MS * 8 / 10;
+	step_elsewhere(0);
+	step_elsewhere(1); /* other births come before its first seven than before those of the first step */
+	assert_int_equal(n_named, 19);
+	step_elsewhere(2);
+	step_elsewhere(3);
+	assert_int_equal(n_named, 19);
+}
+
+/* The same sizes from other lines: that is noticed as soon as there is time, or else at the next birth at that place. */
+static void what_sizes_say_is_looked_at_when_there_is_time(void **state)
+{
+	(void)state;
+	python_takes = MS * 8 / 10;
+	for (unsigned i = 0; i < 4; i++)
+		step_elsewhere(i);
+	assert_string_equal(born(99, 5000 * MIB, 2 * MIB), "train.py:10 in forward");
+	now += 60000 * MS;
+	assert_string_equal(born(98, 6000 * MIB, 3 * MIB), "train.py:98 in forward");
+}
+
 /* Births that are never the same again, 12,000 a second, for a minute. */
 static void naming_takes_its_share_of_the_time_and_no_more(void **state)
 {
@@ -141,7 +176,7 @@ static void large_tensors_are_named_first(void **state)
 		born(10, i * 512, 512);
 	assert_int_equal(n_named, 11); /* half of the 20 ms that are saved at first, and one more */
 	for (unsigned i = 0; i < 100; i++)
-		born(10, i * 8 * MIB, 8 * MIB);
+		born(10, i * 16 * MIB, 9 * MIB + i * 512);
 	assert_true(n_named >= 20 && n_named <= 22);
 	assert_null(born(10, 900 * MIB, 8 * MIB));
 	assert_int_equal(birth_lines_at(BASE + 900 * MIB), 0);
@@ -201,6 +236,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup(a_step_that_repeats_is_named_once, begin_anew),
 	    cmocka_unit_test_setup(a_range_that_is_made_elsewhere_has_another_line, begin_anew),
+	    cmocka_unit_test_setup(a_step_at_other_addresses_is_known_by_its_sizes, begin_anew),
+	    cmocka_unit_test_setup(what_sizes_say_is_looked_at_when_there_is_time, begin_anew),
 	    cmocka_unit_test_setup(naming_takes_its_share_of_the_time_and_no_more, begin_anew),
 	    cmocka_unit_test_setup(large_tensors_are_named_first, begin_anew),
 	    cmocka_unit_test_setup(time_in_which_the_thread_does_not_run_is_none_of_naming, begin_anew),
