@@ -107,6 +107,28 @@ fetch_headers() { # PYTHON FOLDER
 	touch "$2/done"
 }
 
+# unpack_debian FOLDER ARCHITECTURE PACKAGE...: Debian's packages, unpacked below FOLDER/root without being installed, which
+# takes no root. The lists of the archive are kept apart from the system's. SUITE: another release of Debian than this
+# system's. Fails with 1 if the archive does not answer, with 2 if it has not all of them.
+unpack_debian() {
+	local folder=$1 architecture=$2 options package
+	shift 2
+	mkdir -p "$folder"/{lists/partial,cache/archives/partial,packages,root}
+	touch "$folder/status"
+	options=("-oAPT::Architecture=$architecture" "-oAPT::Architectures=$architecture" "-oDir::State::Lists=$folder/lists"
+		"-oDir::State::status=$folder/status" "-oDir::Cache=$folder/cache" -oAcquire::Languages=none -oDebug::NoLocking=1
+		-oAPT::Sandbox::User=)
+	if [ -n "${SUITE:-}" ]; then
+		echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian $SUITE main" >"$folder/sources.list"
+		options+=("-oDir::Etc::SourceList=$folder/sources.list" -oDir::Etc::SourceParts=/dev/null)
+	fi
+	apt-get "${options[@]}" -q update >/dev/null || return 1
+	(cd "$folder/packages" && apt-get "${options[@]}" -q download "$@" >/dev/null) || return 2
+	for package in "$folder"/packages/*.deb; do
+		dpkg-deb -x "$package" "$folder/root" || return 2
+	done
+}
+
 find_nvcc() {
 	local folder
 	if folder=$(toolkit_folder) && [ -x "$folder/bin/nvcc" ]; then

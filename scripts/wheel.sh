@@ -42,22 +42,16 @@ get_headers() {
 	echo "$work/cuda/nvidia/cu13/include"
 }
 
-# get_debian ARCHITECTURE: Debian's static libraries, unpacked, and their notices: those of ncurses are in libtinfo6. The
-# lists of the archive are kept apart from the system's.
+# get_debian ARCHITECTURE: Debian's static libraries, unpacked, and their notices: those of ncurses are in libtinfo6.
 get_debian() {
-	local folder=$work/debian-$1 options
+	local folder=$work/debian-$1 status=0
 	[ ! -e "$folder/done" ] || [ ! -e "$folder/root/usr/share/doc/libtinfo6" ] || return 0
-	mkdir -p "$folder"/{lists/partial,cache/archives/partial,packages,root}
-	touch "$folder/status"
-	options=("-oAPT::Architecture=$1" "-oAPT::Architectures=$1" "-oDir::State::Lists=$folder/lists"
-		"-oDir::State::status=$folder/status" "-oDir::Cache=$folder/cache" -oAcquire::Languages=none -oDebug::NoLocking=1
-		-oAPT::Sandbox::User=)
-	apt-get "${options[@]}" -q update >/dev/null || cannot_fetch "Debian's archive does not answer"
-	(cd "$folder/packages" && apt-get "${options[@]}" -q download libyaml-dev zlib1g-dev libncurses-dev libtinfo6 >/dev/null) ||
-		fail "Debian's archive has not all of libyaml-dev, zlib1g-dev and libncurses-dev for $1"
-	for package in "$folder"/packages/*.deb; do
-		dpkg-deb -x "$package" "$folder/root"
-	done
+	unpack_debian "$folder" "$1" libyaml-dev zlib1g-dev libncurses-dev libtinfo6 || status=$?
+	case $status in
+	0) ;;
+	1) cannot_fetch "Debian's archive does not answer" ;;
+	*) fail "Debian's archive has not all of libyaml-dev, zlib1g-dev and libncurses-dev for $1" ;;
+	esac
 	# Only these headers: the compiler brings those of the C library.
 	mkdir -p "$folder/include"
 	cp "$folder"/root/usr/include/{yaml,zlib,curses,ncurses_dll,unctrl,term}.h "$folder/include/"
