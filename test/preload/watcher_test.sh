@@ -48,6 +48,12 @@ expect 'what a program starts is ended as it would be' 0 0 run -- sh -c "trap 'e
 expect 'a signal that is ignored stays ignored' 0 0 run -- sh -c "trap '' TERM; kill -TERM \$\$; exit 0"
 expect 'without run nobody is there to print it' 143 0 env LD_PRELOAD="$library" "$actor" is_terminated
 
+# Who started the program without run can ask for it afterwards.
+sh -c 'echo $$ >killed.txt; exec env LD_PRELOAD="$1" "$2" is_killed' sh "$library" "$actor" 2>/dev/null
+expect 'a summary can be asked for' 0 1 "$tool" run --summary-of "$(cat killed.txt)"
+expect 'of a process that runs there is none' 0 0 "$tool" run --summary-of $$
+expect 'nor of one that is no process' 2 0 "$tool" run --summary-of 1x
+
 # The program has no child that it did not make, and standard output has no other writer.
 expect 'the program has no child' 0 0 run -- sh -c 'cat /proc/$$/task/$$/children >children.txt; kill -0 $$'
 [ "$(wc -w <children.txt)" -le 1 ] || complain "children: $(cat children.txt)"

@@ -24,7 +24,7 @@
 
 /* The command line. policy and set: NULL = as in the environment. set and given must be freed. */
 struct request {
-	const char *policy, *library, *trace, *write;
+	const char *policy, *library, *trace, *write, *ended;
 	char *set, *given; /* given: with --fit, what the user set, which is a part of set */
 	bool audit, fit;
 	char **program; /* the program and its arguments; ends with NULL */
@@ -70,6 +70,8 @@ static const struct option_row rows[] = {
     OPTION_FLAG("fit", request, fit,
 		"choose what is safe, say once a minute on a terminal what is spilled and what it costs,\n"
 		"and end with the policy that the run speaks for"),
+    OPTION_TEXT("summary-of", "PID", request, ended,
+		"print the summary of a process that was killed, and start nothing; for batch systems"),
     OPTION_TEXT("write-policy", "FILE", request, write,
 		"with --fit: write that policy into FILE, which must not be there yet"),
 };
@@ -95,7 +97,7 @@ static int request_read(int argc, char **argv, struct request *request)
 	int status = options_read(&options, argc, argv, request);
 
 	request->program = argv + optind;
-	if (status != OPTIONS_GO_ON || (request->program[0] && *request->program[0]))
+	if (status != OPTIONS_GO_ON || request->ended || (request->program[0] && *request->program[0]))
 		return status;
 	tool_say("no program given; write `spillway run -- PROGRAM [argument...]`");
 	return TOOL_BAD;
@@ -284,12 +286,29 @@ static int prepare_and_start(const struct request *request)
 	return start(request, asked.report);
 }
 
+static int summary_of(const char *text)
+{
+	char *end;
+	long pid = strtol(text, &end, 10);
+
+	if (*text < '0' || *text > '9' || *end || pid <= 0 || pid > INT_MAX) {
+		tool_say("--summary-of: '%s' is no process id", text);
+		return TOOL_BAD;
+	}
+	watcher_print_left((pid_t)pid);
+	return TOOL_OK;
+}
+
 int tool_run(int argc, char **argv)
 {
 	struct request request = {0};
 	char trace[PATH_MAX];
 	int status = request_read(argc, argv, &request);
 
+	if (status == OPTIONS_GO_ON && request.ended) {
+		free(request.set);
+		return summary_of(request.ended);
+	}
 	if (status == OPTIONS_GO_ON && request.trace && !trace_name_make(request.trace, trace))
 		status = TOOL_BAD;
 	if (request.trace)

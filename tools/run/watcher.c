@@ -26,7 +26,7 @@
 /* The program that is watched. */
 struct watched {
 	pid_t pid;
-	uint64_t started; /* ticks, as in /proc/PID/stat */
+	uint64_t started; /* ticks, as in /proc/PID/stat; 0: any that is gone */
 	int fd;           /* pidfd */
 };
 
@@ -58,12 +58,20 @@ static void print_what_is_left(const struct watched *program, bool full)
 		const struct page *page = pages.page[i];
 
 		if (!page->copy || page_is_strange(page) || page->own_pid != program->pid ||
-		    page->started != program->started || page->copy->state == STATS_ENDED)
+		    page->copy->state == STATS_ENDED)
+			continue;
+		if (program->started ? page->started != program->started
+				     : page->started == user_dir_process_started(program->pid))
 			continue;
 		if (page->copy->counter[STAT_allocations] + page->copy->counter[STAT_refused])
 			watcher_print(page->copy, (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec, full);
 	}
 	pages_free(&pages);
+}
+
+void watcher_print_left(pid_t pid)
+{
+	print_what_is_left(&(struct watched){.pid = pid}, false);
 }
 
 /* Nothing that the program or its starter holds stays open but standard error, whose reader gets the lines. */

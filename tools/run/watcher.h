@@ -11,6 +11,7 @@
 #include "shim/stats/stats_page.h"
 
 #include <stdbool.h>
+#include <sys/types.h>
 
 /*
  * Starts a process that waits until this one, whatever program it has become by then, has ended. If that has used CUDA
@@ -20,6 +21,9 @@
  * child (before Linux 5.3).
  */
 void watcher_start(bool full);
+
+/* Prints the summary of a process that has ended without printing it, if it has left figures. */
+void watcher_print_left(pid_t pid);
 
 /* Prints the summary of a process with these figures to standard error; waits for a slow reader, but not for long. */
 void watcher_print(const struct stats_page *page, uint64_t now, bool full);
