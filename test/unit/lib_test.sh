@@ -65,8 +65,8 @@ is_asked() { # TEXT: this, once, and nothing else
 	[ "$(cat "$asked")" = "$1" ]
 }
 
-is_what_is_installed() { # what the target lib is made of
-	[ "$(ninja -C "$here/build" -t query lib | grep -E '^ +(lib)?spillway' | sort | tr -d '\n')" = \
+is_what_is_installed() { # what the target lib is made of, but the plugin for Slurm, which is made where its header is
+	[ "$(ninja -C "$here/build" -t query lib | grep -E '^ +(lib)?spillway' | grep -v spillway_slurm | sort | tr -d '\n')" = \
 		'    libspillway-audit.so    libspillway.so    spillway' ]
 }
 
