@@ -348,7 +348,7 @@ static void where_files_may_not_be_large_there_is_none(void **state)
  * Readers of another version must see that it is another one. When this fails: has the layout changed since the last
  * release? Then raise STATS_VERSION, and in any case write the new number here.
  */
-#define LAYOUT 3180529230u
+#define LAYOUT 3823645598u
 
 static void the_layout_is_the_one_of_this_version(void **state)
 {
@@ -360,7 +360,9 @@ static void the_layout_is_the_one_of_this_version(void **state)
 #define LINK(NAME, name, unit, text)   #name " " #unit "\n"
 #include "shim/stats/stats.def"
 	    ;
-	uint32_t hash = 2166136261u ^ STATS_VERSION ^ (uint32_t)sizeof(struct stats_page); /* FNV-1a */
+	/* Without the padding behind the last member: pages of memory, which the size is made of, differ by processor. */
+	size_t bytes = offsetof(struct stats_page, site) + sizeof(((struct stats_page *)NULL)->site);
+	uint32_t hash = 2166136261u ^ STATS_VERSION ^ (uint32_t)bytes; /* FNV-1a */
 
 	(void)state;
 	for (const char *at = names; *at; at++)
