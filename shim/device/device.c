@@ -7,6 +7,7 @@
 #include "shim/base/hostmem.h"
 #include "shim/base/log.h"
 #include "shim/device/peer_map.h"
+#include "shim/device/sizes.h"
 #include "shim/accounting/quota.h"
 #include "shim/driver/real.h"
 
@@ -152,16 +153,6 @@ uint64_t device_reserve(const struct device *device)
 	return size.kind == POLICY_SIZE_BYTES ? size.value : share < LIVE_RESERVE ? share : LIVE_RESERVE;
 }
 
-/* Resolves a size of the policy: absolute, a percentage of `whole`, or `automatic`. */
-static uint64_t device_resolve(struct policy_size size, uint64_t whole, uint64_t automatic)
-{
-	if (size.kind == POLICY_SIZE_BYTES)
-		return size.value;
-	if (size.kind == POLICY_SIZE_PERCENT)
-		return (uint64_t)((unsigned __int128)whole * size.value / 10000);
-	return automatic;
-}
-
 /* A size set for each process is used alone, unless the policy also sets the total of all processes. */
 static void set_host_budget(const struct policy *policy)
 {
@@ -169,7 +160,7 @@ static void set_host_budget(const struct policy *policy)
 	struct policy_size own = policy_host_budget(policy), all = policy_host_total(policy);
 	bool has_own = own.kind != POLICY_SIZE_AUTO, given = all.kind != POLICY_SIZE_AUTO;
 	struct quota_terms terms = {
-	    .total = device_resolve(all, memory.total, hostmem_default_budget(&memory)),
+	    .total = sizes_resolve(all, memory.total, hostmem_default_budget(&memory)),
 	    .given = given,
 	    .domain = memory.domain,
 	    .limit = has_own ? NULL : &host_budget.limit,
@@ -181,7 +172,7 @@ static void set_host_budget(const struct policy *policy)
 		atomic_store(&host_budget.shared, true);
 	}
 	atomic_store(&host_budget.limit,
-		     device_resolve(own, memory.total, shared ? terms.total : hostmem_default_budget(&memory)));
+		     sizes_resolve(own, memory.total, shared ? terms.total : hostmem_default_budget(&memory)));
 }
 
 /*
@@ -194,8 +185,8 @@ static void set_lender(struct device *device, uint64_t most)
 	uint64_t half = device->total / 2, automatic = beyond + own / 2;
 
 	atomic_store(&device->lender.beyond.limit, beyond);
-	atomic_store(&device->lender.lent.limit, device_resolve(policy_peer_budget(process_policy()), device->total,
-								automatic < half ? automatic : half));
+	atomic_store(&device->lender.lent.limit, sizes_resolve(policy_peer_budget(process_policy()), device->total,
+							       automatic < half ? automatic : half));
 }
 
 static struct policy_size chosen_budget(void)
@@ -211,7 +202,7 @@ static struct policy_size chosen_budget(void)
 static uint64_t take_share(struct device *device, uint64_t limit)
 {
 	struct policy_size size = policy_device_total(process_policy());
-	uint64_t total = device_resolve(size, device->total, 0), used = atomic_load(&device->budget.used);
+	uint64_t total = sizes_resolve(size, device->total, 0), used = atomic_load(&device->budget.used);
 
 	if (size.kind == POLICY_SIZE_AUTO)
 		return limit;
@@ -248,7 +239,7 @@ static void set_budget(struct device *device)
 	uint64_t reserve = device_reserve(device);
 	if (follows)
 		automatic = mine > reserve ? mine - reserve : 0;
-	uint64_t limit = device_resolve(chosen_budget(), device->total, automatic);
+	uint64_t limit = sizes_resolve(chosen_budget(), device->total, automatic);
 	atomic_store(&device->own_limit, limit);
 	atomic_store(&device->budget.limit, known ? take_share(device, limit) : limit);
 	atomic_store(&device->follows, follows && known);
@@ -371,11 +362,11 @@ static struct heap *make_heap(struct device *device)
 	    .host_budget = &host_budget,
 	    .arena_hint = ARENA_HINT(device->ordinal),
 	    .arena_bytes = ARENA_TIMES * (device->total + host),
-	    .keep_device = device_resolve(policy_heap_release_threshold(process_policy()), device->total,
-					  keep_of(&device->budget)),
+	    .keep_device =
+		sizes_resolve(policy_heap_release_threshold(process_policy()), device->total, keep_of(&device->budget)),
 	    .keep_host = keep_of(&host_budget),
 	    .device_at_once = policy_heap_release_threshold(process_policy()).kind != POLICY_SIZE_AUTO,
-	    .piece_bytes = device_resolve(policy_heap_chunk(process_policy()), 0, 0),
+	    .piece_bytes = sizes_resolve(policy_heap_chunk(process_policy()), 0, 0),
 	    .piece_most = policy_spill_mode(process_policy()) == POLICY_SPILL_FAST ? FAST_PIECE : 0,
 	};
 	find_lenders(device, &config, true);
@@ -456,7 +447,7 @@ static void change_budget(struct device *device, void *argument)
 	(void)argument;
 	if (!atomic_load(&device->budget_known))
 		return;
-	uint64_t limit = device_resolve(chosen_budget(), device->total, atomic_load(&device->own_limit));
+	uint64_t limit = sizes_resolve(chosen_budget(), device->total, atomic_load(&device->own_limit));
 	atomic_store(&device->own_limit, limit);
 	/* Of a device that is shared, the control thread takes what the others leave. */
 	if (!atomic_load(&device->shared_total) || limit < atomic_load(&device->budget.limit))
@@ -480,7 +471,7 @@ void device_change_host_budget(struct policy_size size)
 	lock_take(&start_lock);
 	quota_keep_limit();
 	device_state.devices.is_host_changed = true;
-	atomic_store(&host_budget.limit, device_resolve(size, memory.total, atomic_load(&host_budget.limit)));
+	atomic_store(&host_budget.limit, sizes_resolve(size, memory.total, atomic_load(&host_budget.limit)));
 	lock_drop(&start_lock);
 }
 
