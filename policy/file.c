@@ -71,10 +71,19 @@ static char *read_all(int fd, size_t *ret_bytes, char *ret_why)
 	return text;
 }
 
-char *policy_file_read(const char *path, size_t *ret_bytes, char *ret_why)
+int policy_file_open(int folder, const char *path)
 {
 	/* O_NONBLOCK: opening a FIFO without a writer would hang the user's process in its first allocation. */
-	int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+	return openat(folder, path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+}
+
+char *policy_file_read(const char *path, size_t *ret_bytes, char *ret_why)
+{
+	return policy_file_read_open(policy_file_open(AT_FDCWD, path), ret_bytes, ret_why);
+}
+
+char *policy_file_read_open(int fd, size_t *ret_bytes, char *ret_why)
+{
 	struct stat status;
 	char *text = NULL;
 

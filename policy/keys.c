@@ -23,16 +23,25 @@ static const struct policy_key rule_keys[] = {
 #include "policy/keys.def"
 };
 
+#define POLICY_LIMIT_KEY(name, type, set, field, standard, help)                                                       \
+	{name, POLICY_TYPE_##type, POLICY_SET_##set, offsetof(struct policy, field), standard, help},
+static const struct policy_key limit_keys[] = {
+#include "policy/keys.def"
+};
+
 enum {
 	N_VALUES = sizeof(values) / sizeof(*values),
 	N_FILE_KEYS = sizeof(file_keys) / sizeof(*file_keys),
 	N_RULE_KEYS = sizeof(rule_keys) / sizeof(*rule_keys),
+	N_LIMIT_KEYS = sizeof(limit_keys) / sizeof(*limit_keys),
 };
 _Static_assert((int)N_FILE_KEYS <= (int)POLICY_MAX_KEYS && (int)N_RULE_KEYS <= (int)POLICY_MAX_KEYS,
 	       "raise POLICY_MAX_KEYS");
 
 const struct policy_keys policy_file_keys = {file_keys, N_FILE_KEYS};
 const struct policy_keys policy_rule_keys = {rule_keys, N_RULE_KEYS};
+_Static_assert((int)N_LIMIT_KEYS == (int)POLICY_N_LIMITED, "a limit for each of enum policy_limit, and the mode");
+const struct policy_keys policy_limit_keys = {limit_keys, N_LIMIT_KEYS};
 
 const struct policy_value *policy_value_next(enum policy_set set, const struct policy_value *before)
 {

@@ -8,6 +8,7 @@
 enum policy_type {
 	POLICY_TYPE_SIZE,      /* struct policy_size: auto, bytes or a share */
 	POLICY_TYPE_BUDGET,    /* struct policy_size: start, auto, bytes or a share */
+	POLICY_TYPE_MOST,      /* struct policy_size: none (stored as auto), bytes or a share */
 	POLICY_TYPE_BYTES,     /* struct policy_size: auto or bytes */
 	POLICY_TYPE_CHUNK,     /* struct policy_size: auto, or bytes that a chunk can have */
 	POLICY_TYPE_LIMIT,     /* uint64_t: bytes, or POLICY_NO_CAP for none */
@@ -23,6 +24,7 @@ enum policy_type {
 	POLICY_TYPE_PRESSURE,  /* struct policy_range, of bytes */
 	POLICY_TYPE_ORDER,     /* struct policy_range, of allocations */
 	POLICY_TYPE_RULES,     /* the list of rules: not a single value, see parse.c */
+	POLICY_TYPE_LIMITS,    /* the map of limits: likewise */
 	POLICY_TYPE_INCLUDE,   /* other files: not a value either, see include.c */
 };
 
@@ -58,13 +60,12 @@ struct policy_key {
 	const char *help;
 };
 
-/* A table of keys: those of a file (offsets into struct policy) or of a rule (struct policy_rule). */
+/* A table of keys: those of a file and of its limits (offsets into struct policy), or of a rule (struct policy_rule). */
 struct policy_keys {
 	const struct policy_key *keys;
 	size_t n;
 };
-enum { POLICY_MAX_KEYS = 40 }; /* in one table; checked at compile time */
-extern const struct policy_keys policy_file_keys, policy_rule_keys;
+extern const struct policy_keys policy_file_keys, policy_rule_keys, policy_limit_keys;
 
 /* One named value. */
 struct policy_value {
@@ -81,7 +82,7 @@ int policy_key_find(const struct policy_keys *keys, const char *name);
 /*
  * Reads text as the value of key and stores it in target, the struct that the table describes. Returns false if the
  * text is wrong: ret_why (POLICY_MAX_WHY bytes) says what is wrong and what to write instead, and nothing is stored,
- * except that a value that may be a list is then empty. Not for POLICY_TYPE_RULES and POLICY_TYPE_INCLUDE.
+ * except that a value that may be a list is then empty. Not for POLICY_TYPE_RULES, _LIMITS and _INCLUDE.
  */
 bool policy_value_parse(const struct policy_key *key, const char *text, void *target, char *ret_why);
 

@@ -6,6 +6,7 @@
 #ifndef POLICY_MODEL_H
 #define POLICY_MODEL_H
 
+#include "policy/error.h"
 #include "policy/policy.h"
 
 enum {
@@ -24,6 +25,7 @@ enum {
 	POLICY_MAX_RANKS = 1024,   /* ranges of ranks of one condition */
 	POLICY_MAX_INCLUDE = 8,    /* files that include one another, the first one not counted */
 	POLICY_MAX_FILES = 64,     /* files of one policy */
+	POLICY_MAX_KEYS = 40,      /* keys of one table of keys.h; checked at compile time */
 };
 
 /* A range, lo and hi included. Never empty in a policy that was read. */
@@ -125,6 +127,21 @@ struct policy_library {
 	uint64_t bits[]; /* bits by number in policy.libraries; bit 0 is always set */
 };
 
+/* Where the value of a key was written. */
+enum policy_from { POLICY_FROM_NOWHERE, POLICY_FROM_FILE, POLICY_FROM_SET };
+struct policy_origin {
+	enum policy_from from;
+	unsigned file; /* index in policy.files, if from a file */
+	struct policy_place place;
+};
+
+/* What the machine's policy limits: the sizes of enum policy_limit, and the mode. */
+enum { POLICY_N_LIMITED = POLICY_LIMIT_COUNT + 1 };
+struct policy_limits {
+	struct policy_size most[POLICY_LIMIT_COUNT]; /* auto: no limit */
+	int spill;                                   /* enum policy_spill: the last mode that may be used */
+};
+
 struct policy {
 	char *name;
 	uint64_t hash; /* hash of the texts read so far */
@@ -137,6 +154,11 @@ struct policy {
 	    heap_chunk, heap_release_threshold, async_release_threshold;
 	struct policy_managed managed;
 	struct policy_system system;
+	/* While a text is read: its limits. Afterwards: those of the machine, whichever text the policy is. */
+	struct policy_limits limits;
+	struct policy_origin origins[POLICY_MAX_KEYS]; /* by key of policy_file_keys */
+	/* By key of policy_limit_keys: the value as it was written, if a limit has cut it; "" otherwise. */
+	char before_cut[POLICY_N_LIMITED][POLICY_SETTING_BYTES];
 	struct policy_rule *rules;
 	struct policy_test *tests; /* packed from rules, one for each */
 	struct policy_range

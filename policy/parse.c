@@ -11,6 +11,7 @@
 
 #include "policy/cover.h"
 #include "policy/keys.h"
+#include "policy/machine.h"
 #include "policy/text.h"
 #include "policy/tree.h"
 
@@ -21,9 +22,11 @@ struct walk {
 	void *target;                              /* the struct that the table describes */
 	char who[32];                              /* prefix of a key in messages: "rule 3: " or "" */
 	struct policy_place seen[POLICY_MAX_KEYS]; /* by key: where it was seen; line 0: not yet */
+	struct policy_origin *origins;             /* by key, of the policy; NULL: of a rule */
 };
 
 static void rules_walk(struct walk *w, const struct policy_node *list);
+static void limits_walk(struct walk *w, const struct policy_node *map);
 
 /* Adds a problem at a place in the source. */
 #define PROBLEM(w, place, ...) policy_error_add((w)->source->errors, (w)->source->file, place, __VA_ARGS__)
@@ -45,7 +48,9 @@ static void value_walk(struct walk *w, const struct policy_key *key, const struc
 {
 	if (key->type == POLICY_TYPE_RULES && value->kind != POLICY_NODE_BAD)
 		rules_walk(w, value);
-	if (key->type == POLICY_TYPE_RULES || key->type == POLICY_TYPE_INCLUDE)
+	if (key->type == POLICY_TYPE_LIMITS && value->kind != POLICY_NODE_BAD)
+		limits_walk(w, value);
+	if (key->type == POLICY_TYPE_RULES || key->type == POLICY_TYPE_LIMITS || key->type == POLICY_TYPE_INCLUDE)
 		return;
 	/* A list replaces that of an included file, rather than extending it. */
 	policy_value_clear(key, w->target);
@@ -145,6 +150,8 @@ static void pair_walk(struct walk *w, const struct policy_node *map, const struc
 		report_twice(w, name, key->place, w->seen[index]);
 	} else {
 		w->seen[index] = key->place;
+		if (w->origins)
+			w->origins[index] = (struct policy_origin){POLICY_FROM_FILE, w->source->index, key->place};
 		value_walk(w, &w->keys->keys[index], key->next);
 	}
 }
@@ -288,6 +295,23 @@ static void rules_walk(struct walk *w, const struct policy_node *list)
 	policy->rules_bad |= w->source->errors->n_errors > n_before;
 }
 
+/* Limits that stand elsewhere than in the machine's policy are checked, so that a draft of it can be. */
+static void limits_walk(struct walk *outer, const struct policy_node *map)
+{
+	struct walk w = {
+	    .source = outer->source, .keys = &policy_limit_keys, .target = outer->source->policy, .who = "limits: "};
+
+	if (map->kind != POLICY_NODE_MAP || (map->complete && map->n == 0)) {
+		PROBLEM(outer, map->place,
+			"limits: a map was expected; write limits: {host.budget: 64GiB}, or remove it");
+		return;
+	}
+	map_walk(&w, map, "");
+	if (!policy_machine_is(w.source->file))
+		policy_warning_add(w.source->errors, w.source->file, map->place,
+				   "limits hold in %s alone; here they limit nothing", policy_machine_path);
+}
+
 /* Returns the value of include, or NULL. If it is given twice, the walk over all keys reports that. */
 static const struct policy_node *find_include(const struct policy_node *map)
 {
@@ -322,7 +346,8 @@ static void include_walk(const struct policy_source *source, const struct policy
 
 static void file_walk(const struct policy_source *source, const struct policy_node *map)
 {
-	struct walk w = {.source = source, .keys = &policy_file_keys, .target = source->policy};
+	struct walk w = {
+	    .source = source, .keys = &policy_file_keys, .target = source->policy, .origins = source->policy->origins};
 	const struct policy_node *include = find_include(map);
 
 	if (include)

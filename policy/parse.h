@@ -51,5 +51,14 @@ struct policy *policy_read_text(const char *name, const char *text, size_t bytes
  * frees, or NULL: then ret_why (POLICY_MAX_WHY bytes) says why.
  */
 char *policy_file_read(const char *path, size_t *ret_bytes, char *ret_why);
+/*
+ * The same in two steps: the first returns a descriptor, or -1 and errno; the second closes it. folder: where a relative
+ * path begins.
+ */
+int policy_file_open(int folder, const char *path);
+char *policy_file_read_open(int fd, size_t *ret_bytes, char *ret_why);
+
+/* Returns a policy with the standard values and nothing else, or NULL without memory. */
+struct policy *policy_new(const char *name);
 
 #endif

@@ -12,6 +12,7 @@
 #include "policy/bind.h"
 #include "policy/builtin.h"
 #include "policy/keys.h"
+#include "policy/machine.h"
 #include "policy/model.h"
 #include "policy/parse.h"
 #include "policy/text.h"
@@ -54,7 +55,7 @@ static void report_no_builtin(const char *name, struct policy_errors *errors)
 		    quoted, list);
 }
 
-static struct policy *policy_new(const char *name)
+struct policy *policy_new(const char *name)
 {
 	struct policy *policy = calloc(1, sizeof(*policy));
 
@@ -66,15 +67,16 @@ static struct policy *policy_new(const char *name)
 		return NULL;
 	}
 	policy_keys_standard(&policy_file_keys, policy);
+	policy_keys_standard(&policy_limit_keys, policy);
 	return policy;
 }
 
 /*
  * text may be NULL: then its problem is already in errors, and only set is checked. real_path: identifies the file
- * among those that it includes, or NULL.
+ * among those that it includes, or NULL. limits: of the machine; NULL if the text is the machine's policy.
  */
 static struct policy *read_text(const char *name, const char *real_path, const char *text, size_t bytes,
-				const char *set, struct policy_errors *errors)
+				const char *set, const struct policy_limits *limits, struct policy_errors *errors)
 {
 	struct policy *policy = policy_new(name);
 
@@ -89,6 +91,8 @@ static struct policy *read_text(const char *name, const char *real_path, const c
 		policy_set_parse(set, policy, errors);
 	}
 	if (errors->n_errors == 0)
+		policy_limits_apply(policy, limits ? limits : &policy->limits, errors);
+	if (errors->n_errors == 0)
 		policy_check_whole(policy, errors);
 	if (errors->n_errors == 0 && !policy_finish(policy))
 		policy_error_add(errors, name, (struct policy_place){0}, "out of memory while reading; try again");
@@ -102,31 +106,46 @@ struct policy *policy_read_text(const char *name, const char *text, size_t bytes
 				struct policy_errors *errors)
 {
 	*errors = (struct policy_errors){0};
-	return read_text(name, NULL, text, bytes, set, errors);
+	return read_text(name, NULL, text, bytes, set, &policy_no_limits, errors);
+}
+
+/* name: a path, or what was thought to be one. text: owned here; NULL if it could not be read. */
+static struct policy *read_file(const char *name, char *text, size_t bytes, const char *set,
+				const struct policy_limits *limits, struct policy_errors *errors)
+{
+	char *real_path = text ? realpath(name, NULL) : NULL;
+	struct policy *policy = read_text(name, real_path, text, bytes, set, limits, errors);
+
+	free(real_path);
+	free(text);
+	return policy;
 }
 
 struct policy *policy_read(const char *name, const char *set, struct policy_errors *errors)
 {
+	struct policy_limits limits = policy_no_limits;
 	const char *builtin;
-	struct policy *policy;
 	size_t bytes = 0;
-	char *text = NULL, *real_path, why[POLICY_MAX_WHY];
+	char *text, why[POLICY_MAX_WHY];
 
 	*errors = (struct policy_errors){0};
+	text = policy_machine_read(&bytes, errors);
+	if (text && (!name || !*name))
+		return read_file(policy_machine_path, text, bytes, set, NULL, errors);
+	if (text)
+		policy_machine_limits(text, bytes, &limits, errors);
+	free(text);
 	if (!name || !*name)
 		name = policy_builtin_names()[0];
 	builtin = policy_builtin_find(name, &bytes);
 	if (builtin)
-		return read_text(name, name, builtin, bytes, set, errors);
+		return read_text(name, name, builtin, bytes, set, &limits, errors);
+	text = NULL;
 	if (!is_path(name))
 		report_no_builtin(name, errors);
 	else if (!(text = policy_file_read(name, &bytes, why)))
 		policy_error_add(errors, name, (struct policy_place){0}, "%s", why);
-	real_path = text ? realpath(name, NULL) : NULL;
-	policy = read_text(name, real_path, text, bytes, set, errors);
-	free(real_path);
-	free(text);
-	return policy;
+	return read_file(name, text, bytes, set, &limits, errors);
 }
 
 const char *policy_hash(const struct policy *policy)
@@ -201,6 +220,11 @@ struct policy_size policy_peer_budget(const struct policy *policy)
 struct policy_size policy_host_budget(const struct policy *policy)
 {
 	return policy->host_budget;
+}
+
+struct policy_size policy_limit(const struct policy *policy, enum policy_limit limit)
+{
+	return policy->limits.most[limit];
 }
 
 enum policy_share policy_host_share(const struct policy *policy)

@@ -247,7 +247,8 @@ struct policy_errors {
 
 /*
  * Reads a policy. name: a built-in's name, or a path (a text that contains '/' or ends in .yaml or .yml); NULL or ""
- * means the built-in "heap". set: "key=value,key=value" applied on top, or NULL. errors must not be NULL; it is
+ * means the policy of the machine (policy_machine_path), or the built-in "heap" if there is none. Its limits hold for every
+ * policy. set: "key=value,key=value" applied on top, or NULL. errors must not be NULL; it is
  * initialised here and holds every error and warning on return, and the caller must free it with
  * policy_errors_free(). Returns NULL if there was an error. The caller owns the result and frees it with
  * policy_free(). Never prints, never exits.
@@ -373,6 +374,37 @@ const char *policy_place_name(enum policy_place_of place);
 const char *policy_movable_name(enum policy_movable movable);
 const char *policy_prefetch_name(enum policy_prefetch prefetch);
 const char *policy_advise_name(enum policy_advise advise);
+
+/*
+ * Limits of the machine's policy (machine.h), on the sizes of these settings. Whatever sets a size, the caller must
+ * take at most the limit; where both are bytes or both are shares, policy_read() has done that already.
+ */
+enum policy_limit {
+	POLICY_LIMIT_DEVICE_BUDGET,
+	POLICY_LIMIT_DEVICE_TOTAL,
+	POLICY_LIMIT_HOST_BUDGET,
+	POLICY_LIMIT_HOST_TOTAL,
+	POLICY_LIMIT_COUNT, /* must be last */
+};
+/* Returns bytes or a share; auto: no limit. */
+struct policy_size policy_limit(const struct policy *policy, enum policy_limit limit);
+
+/* One setting of the file, as it holds, and where it comes from. */
+#define POLICY_SETTING_BYTES 40
+struct policy_setting {
+	const char *key;
+	char value[POLICY_SETTING_BYTES]; /* as in a policy; "..." for a list */
+	const char *file; /* where it was written, "SPILLWAY_SET"; NULL: nowhere, it is the value when absent */
+	unsigned line;    /* from 1; 0 if it is in no file */
+	char limit[POLICY_SETTING_BYTES]; /* the machine's limit on it; "" if there is none */
+	char cut[POLICY_SETTING_BYTES];   /* the value as written, if the limit has cut it; "" otherwise */
+};
+/* Gets the setting with this number, from 0. Returns false if there are fewer. */
+bool policy_setting(const struct policy *policy, unsigned number, struct policy_setting *ret_setting);
+
+/* Path of the machine's policy, and whose the file must be: /etc/spillway/policy.yaml, root. Tests write others here. */
+extern const char *policy_machine_path;
+extern unsigned policy_machine_owner;
 
 /*
  * Reads one of their names, or a size as written in a policy ("1.5GiB"). Returns false if it is neither; ret_why has

@@ -122,6 +122,19 @@ static bool budget_parse(const char *text, struct policy_size *ret_size, char *r
 	return true;
 }
 
+static bool most_parse(const char *text, struct policy_size *ret_size, char *ret_why)
+{
+	struct policy_size size = {.kind = POLICY_SIZE_BYTES};
+
+	if (strcmp(text, "none") == 0)
+		size.kind = POLICY_SIZE_AUTO;
+	else if (strchr(text, '%') ? !policy_size_parse(text, &size, ret_why)
+				   : !policy_size_bytes_parse(text, &size.value, ret_why))
+		return false;
+	*ret_size = size;
+	return true;
+}
+
 static bool chunk_parse(const char *text, struct policy_size *ret_size, char *ret_why)
 {
 	char quoted[POLICY_QUOTED_BYTES], next[POLICY_SIZE_BYTES_TEXT];
@@ -296,6 +309,8 @@ bool policy_value_add(const struct policy_key *key, const char *text, void *targ
 		return policy_size_parse(text, field, ret_why);
 	case POLICY_TYPE_BUDGET:
 		return budget_parse(text, field, ret_why);
+	case POLICY_TYPE_MOST:
+		return most_parse(text, field, ret_why);
 	case POLICY_TYPE_BYTES:
 		return bytes_parse(text, field, ret_why);
 	case POLICY_TYPE_CHUNK:
@@ -325,6 +340,7 @@ bool policy_value_add(const struct policy_key *key, const char *text, void *targ
 	case POLICY_TYPE_ORDER:
 		return order_parse(text, field, ret_why);
 	case POLICY_TYPE_RULES:
+	case POLICY_TYPE_LIMITS:
 	case POLICY_TYPE_INCLUDE:
 		break;
 	}

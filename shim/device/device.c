@@ -153,26 +153,36 @@ uint64_t device_reserve(const struct device *device)
 	return size.kind == POLICY_SIZE_BYTES ? size.value : share < LIVE_RESERVE ? share : LIVE_RESERVE;
 }
 
-/* A size set for each process is used alone, unless the policy also sets the total of all processes. */
+uint64_t device_within_limit(const struct device *device, uint64_t bytes)
+{
+	return sizes_within(POLICY_LIMIT_DEVICE_BUDGET, bytes, device->total);
+}
+
+/*
+ * A size set for each process is used alone, unless the policy also sets the total of all processes. Where the machine
+ * limits that total, all count what they take.
+ */
 static void set_host_budget(const struct policy *policy)
 {
 	struct hostmem memory = hostmem_read("");
 	struct policy_size own = policy_host_budget(policy), all = policy_host_total(policy);
-	bool has_own = own.kind != POLICY_SIZE_AUTO, given = all.kind != POLICY_SIZE_AUTO;
+	bool all_limited = sizes_limited(POLICY_LIMIT_HOST_TOTAL);
+	bool has_own = own.kind != POLICY_SIZE_AUTO, given = all.kind != POLICY_SIZE_AUTO || all_limited;
 	struct quota_terms terms = {
-	    .total = sizes_resolve(all, memory.total, hostmem_default_budget(&memory)),
+	    .total = sizes_within(POLICY_LIMIT_HOST_TOTAL,
+				  sizes_resolve(all, memory.total, hostmem_default_budget(&memory)), memory.total),
 	    .given = given,
 	    .domain = memory.domain,
-	    .limit = has_own ? NULL : &host_budget.limit,
+	    .limit = has_own || sizes_limited(POLICY_LIMIT_HOST_BUDGET) ? NULL : &host_budget.limit,
 	};
-	bool shared = policy_host_share(policy) == POLICY_SHARE_USER && (given || !has_own);
+	bool shared = all_limited || (policy_host_share(policy) == POLICY_SHARE_USER && (given || !has_own));
 
 	if (shared) {
 		quota_arrange(&terms);
 		atomic_store(&host_budget.shared, true);
 	}
-	atomic_store(&host_budget.limit,
-		     sizes_resolve(own, memory.total, shared ? terms.total : hostmem_default_budget(&memory)));
+	uint64_t limit = sizes_resolve(own, memory.total, shared ? terms.total : hostmem_default_budget(&memory));
+	atomic_store(&host_budget.limit, sizes_within(POLICY_LIMIT_HOST_BUDGET, limit, memory.total));
 }
 
 /*
@@ -202,7 +212,8 @@ static struct policy_size chosen_budget(void)
 static uint64_t take_share(struct device *device, uint64_t limit)
 {
 	struct policy_size size = policy_device_total(process_policy());
-	uint64_t total = sizes_resolve(size, device->total, 0), used = atomic_load(&device->budget.used);
+	uint64_t used = atomic_load(&device->budget.used);
+	uint64_t total = sizes_within(POLICY_LIMIT_DEVICE_TOTAL, sizes_resolve(size, device->total, 0), device->total);
 
 	if (size.kind == POLICY_SIZE_AUTO)
 		return limit;
@@ -239,7 +250,8 @@ static void set_budget(struct device *device)
 	uint64_t reserve = device_reserve(device);
 	if (follows)
 		automatic = mine > reserve ? mine - reserve : 0;
-	uint64_t limit = sizes_resolve(chosen_budget(), device->total, automatic);
+	automatic = device_within_limit(device, automatic);
+	uint64_t limit = device_within_limit(device, sizes_resolve(chosen_budget(), device->total, automatic));
 	atomic_store(&device->own_limit, limit);
 	atomic_store(&device->budget.limit, known ? take_share(device, limit) : limit);
 	atomic_store(&device->follows, follows && known);
@@ -448,6 +460,7 @@ static void change_budget(struct device *device, void *argument)
 	if (!atomic_load(&device->budget_known))
 		return;
 	uint64_t limit = sizes_resolve(chosen_budget(), device->total, atomic_load(&device->own_limit));
+	limit = device_within_limit(device, limit);
 	atomic_store(&device->own_limit, limit);
 	/* Of a device that is shared, the control thread takes what the others leave. */
 	if (!atomic_load(&device->shared_total) || limit < atomic_load(&device->budget.limit))
@@ -471,7 +484,8 @@ void device_change_host_budget(struct policy_size size)
 	lock_take(&start_lock);
 	quota_keep_limit();
 	device_state.devices.is_host_changed = true;
-	atomic_store(&host_budget.limit, sizes_resolve(size, memory.total, atomic_load(&host_budget.limit)));
+	uint64_t limit = sizes_resolve(size, memory.total, atomic_load(&host_budget.limit));
+	atomic_store(&host_budget.limit, sizes_within(POLICY_LIMIT_HOST_BUDGET, limit, memory.total));
 	lock_drop(&start_lock);
 }
 

@@ -61,6 +61,11 @@ uint64_t device_headroom(const struct device *device);
 /* Returns the bytes that a budget which follows what is free leaves free. */
 uint64_t device_reserve(const struct device *device);
 /*
+ * Returns bytes, but at most what the machine's policy lets a process have of the device. Every budget must go through
+ * this.
+ */
+uint64_t device_within_limit(const struct device *device, uint64_t bytes);
+/*
  * Returns the heap, created on the first call, or NULL if this device cannot have one (logged once). The caller needs a
  * current context. Locking: takes START on the first call.
  */

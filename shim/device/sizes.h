@@ -9,4 +9,9 @@
 /* Resolves a size of the policy: absolute, a percentage of `whole`, or `automatic`. */
 uint64_t sizes_resolve(struct policy_size size, uint64_t whole, uint64_t automatic);
 
+/* Returns whether the machine's policy limits this. */
+bool sizes_limited(enum policy_limit limit);
+/* Returns bytes, but at most what the machine's policy allows. whole: what a share of the limit is a share of. */
+uint64_t sizes_within(enum policy_limit limit, uint64_t bytes, uint64_t whole);
+
 #endif

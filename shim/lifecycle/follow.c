@@ -74,7 +74,7 @@ void follow_begin(struct device *device)
 	if (atomic_load(&device->follows) && get_figures(device, &figures))
 		begin_with(device, &figures);
 	if (state->begun && !atomic_load(&device->shared_total))
-		atomic_store(&device->budget.limit, state->budget.limit);
+		atomic_store(&device->budget.limit, device_within_limit(device, state->budget.limit));
 }
 
 static void tell_shrink(const struct device *device, const struct live_budget_figures *figures)
@@ -202,7 +202,8 @@ static void look_at(struct device *device, void *argument)
 		begin_with(device, &figures);
 	if (follows)
 		change = live_budget_look(&state->budget, &figures);
-	uint64_t limit = follows ? state->budget.limit : atomic_load(&device->own_limit);
+	uint64_t own = follows ? state->budget.limit : atomic_load(&device->own_limit);
+	uint64_t limit = device_within_limit(device, own);
 	atomic_store(&device->budget.limit, shares ? share(device, limit) : limit);
 	if (change == LIVE_BUDGET_SHRINKS)
 		tell_shrink(device, &figures);

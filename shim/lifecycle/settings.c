@@ -59,9 +59,10 @@ static const struct setting {
 	const char *key;
 	uint64_t (*change)(struct policy_size size); /* returns the bytes that are above it afterwards */
 	uint64_t (*used)(void);
+	enum policy_limit limit;
 } settings[] = {
-    {"device.budget", change_device_budget, used_on_devices},
-    {"host.budget", change_host_budget, NULL},
+    {"device.budget", change_device_budget, used_on_devices, POLICY_LIMIT_DEVICE_BUDGET},
+    {"host.budget", change_host_budget, NULL, POLICY_LIMIT_HOST_BUDGET},
 };
 
 static uint64_t used_of(const struct setting *setting)
@@ -75,6 +76,17 @@ static const struct setting *find_setting(const char *text, size_t length)
 		if (strlen(settings[i].key) == length && !memcmp(settings[i].key, text, length))
 			return &settings[i];
 	return NULL;
+}
+
+/*
+ * Returns true if the machine's policy does not allow the size. A share and bytes cannot be compared here: the device
+ * takes the smaller one.
+ */
+static bool is_too_much(const struct setting *setting, struct policy_size size)
+{
+	struct policy_size most = policy_limit(process_policy(), setting->limit);
+
+	return size.kind == most.kind && size.kind != POLICY_SIZE_AUTO && size.value > most.value;
 }
 
 void settings_change(const char *text, char reply[CONTROL_MOST_REPLY])
@@ -98,6 +110,12 @@ void settings_change(const char *text, char reply[CONTROL_MOST_REPLY])
 			 "error %s: auto is what the process starts with; write a size or "
 			 "a percentage",
 			 setting->key);
+		return;
+	}
+	if (is_too_much(setting, size)) {
+		snprintf(reply, CONTROL_MOST_REPLY,
+			 "error %s: %.40s is more than this machine allows (limits of %.80s)", setting->key, value + 1,
+			 policy_machine_path);
 		return;
 	}
 	uint64_t before = used_of(setting), begun = clock_now();

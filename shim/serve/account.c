@@ -8,6 +8,7 @@
 #include "shim/base/log.h"
 #include "shim/context/context.h"
 #include "shim/device/pool.h"
+#include "shim/device/sizes.h"
 #include "shim/driver/real.h"
 #include "shim/faults/faults.h"
 #include "shim/process/process.h"
@@ -236,6 +237,17 @@ static void say_host_limits(void)
 	    log_bytes(available, sizeof(available), memory.available), cgroup);
 }
 
+/* Nothing can be raised beyond the limits of the machine. */
+static void say_machine_limits(void)
+{
+	for (int limit = 0; limit < POLICY_LIMIT_COUNT; limit++) {
+		if (!sizes_limited((enum policy_limit)limit))
+			continue;
+		log_line("  %s limits what a policy on this machine can have", policy_machine_path);
+		return;
+	}
+}
+
 /* Returns the size, as a policy has it, that serves `bytes` beside what is used; in whole units of the heap. */
 static char *enough(uint64_t used, uint64_t bytes, char room[POLICY_SIZE_BYTES_TEXT])
 {
@@ -248,7 +260,8 @@ static char *enough(uint64_t used, uint64_t bytes, char room[POLICY_SIZE_BYTES_T
 static void say_what_to_raise(const struct device *device, size_t bytes)
 {
 	const struct policy *policy = process_policy();
-	bool own = policy_host_budget(policy).kind != POLICY_SIZE_AUTO || !atomic_load(&host_budget.shared);
+	bool own = policy_host_budget(policy).kind != POLICY_SIZE_AUTO || !atomic_load(&host_budget.shared) ||
+		   sizes_limited(POLICY_LIMIT_HOST_BUDGET);
 	bool own_full = budget_left(&host_budget) < bytes;
 	bool all_full = quota_left() < bytes || (own_full && !own);
 	uint64_t all_used = atomic_load(&stats.share_used), used = atomic_load(&host_budget.used);
@@ -287,5 +300,6 @@ void account_refused(const struct device *device, size_t bytes, int rule, const 
 		 policy_spill_name(policy_spill_mode(process_policy())), rule < 0 ? "" : "rule ",
 		 policy_rule_name(process_policy(), rule));
 	say_what_to_raise(device, bytes);
+	say_machine_limits();
 	say_shared();
 }

@@ -108,7 +108,7 @@ static void problems_name_their_file_and_stay_together(void **state)
 	    "p.yaml",
 	    "p.yaml:1:1: error: unknown key \"foo\"; write one of: version, include, observe, device, host, heap, "
 	    "spill, "
-	    "contents, managed, system, async, vmm, submit, report, faults, control, ipc, default, rules\n"
+	    "contents, managed, system, async, vmm, submit, report, faults, control, ipc, limits, default, rules\n"
 	    "p.yaml:3:10: error: version: \"3\" is unknown; write 1\n"
 	    "p.yaml:4:13: error: an alias (*name) has no use in a policy; write the value in full, or in quotes if it "
 	    "begins with *\n"

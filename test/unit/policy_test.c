@@ -206,9 +206,10 @@ static void odd_texts_are_refused_with_their_place(void **state)
 	     "p.yaml:2:1: error: device is given twice, first in line 1 column 1; remove one of them\n"
 	     "p.yaml:2:10: error: device.budget is given twice, first in line 1 column 10; remove one of them\n"},
 	    {"budget: 4GiB", "p.yaml:1:1: error: unknown key \"budget\"; did you mean \"device.budget\"?\n"},
-	    {"zzz: 1", "p.yaml:1:1: error: unknown key \"zzz\"; write one of: version, include, observe, device, host, "
-		       "heap, spill, contents, managed, system, async, vmm, submit, report, faults, control, ipc, "
-		       "default, rules\n"},
+	    {"zzz: 1",
+	     "p.yaml:1:1: error: unknown key \"zzz\"; write one of: version, include, observe, device, host, "
+	     "heap, spill, contents, managed, system, async, vmm, submit, report, faults, control, ipc, limits, "
+	     "default, rules\n"},
 	    {"device: 1GiB", "p.yaml:1:9: error: device is a group of keys, not a value; write device.budget: start\n"},
 	    {"device: {}", "p.yaml:1:9: error: device is empty; remove it, or write device.budget: start\n"},
 	    {"[a]: b", "p.yaml:1:1: error: a key must be plain text, not a list or a map; write key: value\n"},

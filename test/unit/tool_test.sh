@@ -278,7 +278,7 @@ expect 'programs that are run end by that signal as ever' 0 '' '' \
 printf 'version: 1\n' >base.yaml
 printf 'include: base.yaml\nrules:\n- {name: "a\303\251", match: {size: "< 1MiB"}, use: driver}\n- {match: {api: [pitch]}, use: deny}\n- {match: {process: "py*"}, use: managed, fallback: [system], cap: 1GiB}\n' >rules.yaml
 expect 'check --json is a list with an object for each policy' 2 '[[]{"schema": 1, "policy": "bad.yaml", "ok": false, "errors": 2, "warnings": 0, "problems": [[]{"file": "bad.yaml", "line": 1, "column": 10, "severity": "error", "text": "version: \\"3\\" is unknown; write 1"}, *
- {"schema": 1, "policy": "good.yaml", "ok": true, "errors": 0, "warnings": 0, "problems": [[]]}]' '' "$tool" check --json bad.yaml good.yaml
+ {"schema": 1, "policy": "good.yaml", "ok": true, "errors": 0, "warnings": 0, "problems": [[]], "settings": [[]{"key": "version", "value": "1", "file": "good.yaml", "line": 1, "limit": null, "cut": null}*]}]' '' "$tool" check --json bad.yaml good.yaml
 expect 'check refuses a file of 10 MiB by its size' 2 '' '*larger than 1 MiB*' sh -c \
 	'truncate -s 10M large.yaml && "$1" check large.yaml' sh "$tool"
 expect 'explain says why not, and what would happen' 0 'rule 1 (aé): no, the size is 1536MiB, not < 1MiB
@@ -326,7 +326,7 @@ use: system, then managed, then heap
 expect 'explain of observe says that the driver serves' 0 '*note: observe: yes*' '' "$tool" explain observe
 expect 'explain leaves a communication library to the driver' 0 'rule 1 (communication libraries): yes
 use: driver' '' "$tool" explain --lib /usr/lib/libnccl.so.2 training
-expect 'explain --json' 0 '{"schema": 1, "policy": "rules.yaml", "passed_over": [[]{"rule": 1, "name": "aé", "why": "the size is 1MiB, not < 1MiB"}], "rule": 2, "name": "rule 2", "use": [[]"deny"], "place": "auto", "movable": true, "cap": null, "managed": {"advise": [[]], "prefetch": "none", "headroom": null}, "system": {"register": true, "huge_pages": true, "numa_node": null}, "note": null}' '' \
+expect 'explain --json' 0 '{"schema": 1, "policy": "rules.yaml", "passed_over": [[]{"rule": 1, "name": "aé", "why": "the size is 1MiB, not < 1MiB"}], "rule": 2, "name": "rule 2", "use": [[]"deny"], "place": "auto", "movable": true, "cap": null, "managed": {"advise": [[]], "prefetch": "none", "headroom": null}, "system": {"register": true, "huge_pages": true, "numa_node": null}, "settings": [[]*[]], "note": null}' '' \
 	"$tool" explain --json --api pitch rules.yaml
 expect 'explain takes every part of a request' 0 '*yes*' '' "$tool" explain --api vmm --device 3 --thread t --nvtx n \
 	--order 3 --live 1GiB --free 2GiB --args 'a b' --rank 3 --set default=driver --lib x --caller 'a.py:3 in f' observe
@@ -360,7 +360,7 @@ page=$source/tools/man/spillway-policy.5
 items() { # MACRO: the words behind ".It MACRO" and behind further MACROs of the line
 	sed -n "s/^\.It $1 //p" "$page" | sed "s/ , $1 /\n/g" | sort -u
 }
-sed -n 's/^POLICY_\(RULE_\)\{0,1\}KEY("\([^"]*\)".*/\2/p' "$source/policy/keys.def" | sort -u >keys.txt
+sed -n 's/^POLICY_\(RULE_\|LIMIT_\)\{0,1\}KEY("\([^"]*\)".*/\2/p' "$source/policy/keys.def" | sort -u >keys.txt
 sed -n 's/^POLICY_VALUE([A-Z]*, [^,]*, "\([^"]*\)".*/\1/p' "$source/policy/keys.def" | sort -u >values.txt
 items Cm >page_keys.txt
 items Li >page_values.txt

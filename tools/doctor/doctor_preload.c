@@ -76,6 +76,21 @@ static const char *first_error(const struct policy_errors *errors, char *line, s
 	return "it has errors";
 }
 
+/* A machine's policy that is refused is a warning to all who read a policy. */
+static void look_at_machine(const struct policy_errors *errors, struct doctor_finding *finding)
+{
+	for (size_t i = 0; i < errors->n_kept; i++) {
+		const struct policy_error *problem = &errors->kept[i];
+
+		if (strcmp(problem->file, policy_machine_path) != 0 || problem->line)
+			continue;
+		finding->status = DOCTOR_NOTE;
+		doctor_so(finding, "%s: %.400s", policy_machine_path, problem->text);
+		doctor_fix(finding, "chown -R root: /etc/spillway && chmod -R go-w /etc/spillway   # as root");
+		return;
+	}
+}
+
 static void preload_policy(const struct doctor *doctor, int device, struct doctor_finding *finding)
 {
 	const char *name = getenv("SPILLWAY_POLICY"), *set = getenv("SPILLWAY_SET");
@@ -86,8 +101,14 @@ static void preload_policy(const struct doctor *doctor, int device, struct docto
 	(void)doctor;
 	(void)device;
 	if (read) {
-		doctor_is(finding, DOCTOR_OK, "%.200s%s%.300s", name && *name ? name : "heap (no other is set)",
+		bool named = name && *name, is_heap = policy_is_builtin(read);
+
+		doctor_is(finding, DOCTOR_OK, "%.200s%s%s%.300s", policy_name(read),
+			  named     ? ""
+			  : is_heap ? " (no other is set)"
+				    : " (the machine's; no other is set)",
 			  set && *set ? " with " : "", set && *set ? set : "");
+		look_at_machine(&errors, finding);
 	} else {
 		doctor_is(finding, DOCTOR_PROBLEM, "%.500s", first_error(&errors, line, sizeof(line)));
 		doctor_so(finding,

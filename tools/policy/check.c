@@ -9,8 +9,14 @@
 #include "tools/common/gpu.h"
 #include "tools/common/json.h"
 #include "tools/common/options.h"
+#include "tools/common/setting.h"
 #include "tools/commands.h"
 #include "tools/common/tool.h"
+
+struct request {
+	const char *set;
+	bool json, settings;
+};
 
 static void print_values(enum policy_set set)
 {
@@ -46,9 +52,9 @@ static void put_problem(struct json *json, const struct policy_error *problem)
 }
 
 /* Reads a policy and includes warnings about what the devices of this machine, if any, cannot do. */
-static struct policy *read_here(const char *name, struct policy_errors *errors)
+static struct policy *read_here(const struct request *request, const char *name, struct policy_errors *errors)
 {
-	struct policy *policy = policy_read(name, NULL, errors);
+	struct policy *policy = policy_read(name, request->set, errors);
 	const struct policy_device *devices;
 	int n = policy ? gpu_devices(&devices) : 0;
 
@@ -57,10 +63,10 @@ static struct policy *read_here(const char *name, struct policy_errors *errors)
 	return policy;
 }
 
-static bool check_one_json(struct json *json, const char *name)
+static bool check_one_json(struct json *json, const struct request *request, const char *name)
 {
 	struct policy_errors errors;
-	struct policy *policy = read_here(name, &errors);
+	struct policy *policy = read_here(request, name, &errors);
 	bool good = policy != NULL;
 
 	json_open(json, NULL, '{');
@@ -73,6 +79,7 @@ static bool check_one_json(struct json *json, const char *name)
 	for (size_t i = 0; i < errors.n_kept; i++)
 		put_problem(json, &errors.kept[i]);
 	json_close(json, ']');
+	setting_put_all(json, policy);
 	json_close(json, '}');
 	policy_free(policy);
 	policy_errors_free(&errors);
@@ -80,10 +87,10 @@ static bool check_one_json(struct json *json, const char *name)
 }
 
 /* Returns whether the policy is valid. */
-static bool check_one(const char *name)
+static bool check_one(const struct request *request, const char *name)
 {
 	struct policy_errors errors;
-	struct policy *policy = read_here(name, &errors);
+	struct policy *policy = read_here(request, name, &errors);
 	bool good = policy != NULL;
 
 	tool_print_errors(&errors);
@@ -91,6 +98,8 @@ static bool check_one(const char *name)
 		printf("%s: ok, %zu warning%s\n", name, errors.n, errors.n == 1 ? "" : "s");
 	else if (good)
 		printf("%s: ok\n", name);
+	if (good && request->settings)
+		setting_print_all(policy, true);
 	policy_free(policy);
 	policy_errors_free(&errors);
 	return good;
@@ -105,15 +114,15 @@ static void print_lists(void)
 	print_keys(&policy_file_keys);
 	printf("\nkeys of a rule:\n");
 	print_keys(&policy_rule_keys);
+	printf("\nkeys of limits:\n");
+	print_keys(&policy_limit_keys);
 	printf("\nexample:\n"
 	       "  spillway check job.yaml\n");
 }
 
-struct request {
-	bool json;
-};
-
 static const struct option_row rows[] = {
+    OPTION_TEXT("set", "KEY=VALUE", request, set, "on top of each policy; several with commas between them"),
+    OPTION_FLAG("settings", request, settings, "print what is set, where, and what a limit of this machine has cut"),
     OPTION_FLAG("json", request, json, "print all of it as one JSON list to standard output"),
 };
 
@@ -151,7 +160,7 @@ int tool_check(int argc, char **argv)
 	for (int i = first; i < argc; i++) {
 		if (request.json && i > first)
 			json_break(&writer, "\n ");
-		good &= request.json ? check_one_json(&writer, argv[i]) : check_one(argv[i]);
+		good &= request.json ? check_one_json(&writer, &request, argv[i]) : check_one(&request, argv[i]);
 	}
 	printf(request.json ? "]\n" : "");
 	return good ? TOOL_OK : TOOL_BAD;

@@ -11,6 +11,7 @@
 #include "policy/text.h"
 #include "tools/common/json.h"
 #include "tools/common/options.h"
+#include "tools/common/setting.h"
 #include "tools/commands.h"
 #include "tools/common/tool.h"
 
@@ -18,7 +19,7 @@ struct question {
 	struct policy_request request;
 	const char *policy, *set, *process, *arguments;
 	int64_t rank;
-	bool json;
+	bool json, settings;
 };
 
 /* ---- the request ---- */
@@ -91,6 +92,8 @@ static const struct option_row rows[] = {
     OPTION_TEXT("args", "TEXT", question, arguments, "its arguments, blanks between them"),
     OPTION_READ("rank", "N", value_read, READ_RANK, "its rank in a job of several processes"),
     OPTION_TEXT("set", "KEY=VALUE", question, set, "on top of the policy; several with commas between them"),
+    OPTION_FLAG("settings", question, settings,
+		"print what is set, and where; without it only what this machine limits"),
     OPTION_FLAG("json", question, json, "print JSON"),
 };
 
@@ -221,9 +224,10 @@ static void print_settings(const struct policy_decision *decision)
 	}
 }
 
-static void print_text(const struct policy *policy, const struct policy_request *request,
+static void print_text(const struct policy *policy, const struct question *question,
 		       const struct policy_decision *decision)
 {
+	const struct policy_request *request = &question->request;
 	int n = decision->rule < 0 ? (int)policy_n_rules(policy) : decision->rule;
 	const char *note = not_so(policy, request, decision);
 	char why[POLICY_EXPLAIN_BYTES];
@@ -242,6 +246,7 @@ static void print_text(const struct policy *policy, const struct policy_request 
 	print_uses(decision, ", then ", false);
 	printf("\n");
 	print_settings(decision);
+	setting_print_all(policy, question->settings);
 	if (note)
 		printf("note: %s\n", note);
 }
@@ -293,6 +298,7 @@ static void print_json(const struct policy *policy, const struct policy_request 
 	json_integer_or_null(json, "numa_node", decision->system->numa_node,
 			     decision->system->numa_node != POLICY_NODE_AUTO);
 	json_close(json, '}');
+	setting_put_all(json, policy);
 	json_text(json, "note", not_so(policy, request, decision));
 	json_close(json, '}');
 	putchar('\n');
@@ -318,7 +324,7 @@ int tool_explain(int argc, char **argv)
 	if (question.json)
 		print_json(policy, &question.request, &decision);
 	else
-		print_text(policy, &question.request, &decision);
+		print_text(policy, &question, &decision);
 	policy_free(policy);
 	return TOOL_OK;
 }

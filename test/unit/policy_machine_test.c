@@ -1,0 +1,297 @@
+/*
+ * policy_machine_test.c: the machine's policy: it is the policy of who names none, its limits hold for every policy,
+ * and it is ignored if others can write it. The file is one of the test's, and the test's user stands in for root.
+ */
+#include "test/unit/policy_help.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char folder[] = "/tmp/policy_machine_test.XXXXXX", inside[64], path[128];
+
+static void write_file(const char *name, const char *text)
+{
+	FILE *file = fopen(name, "w");
+
+	assert_non_null(file);
+	assert_int_equal(fwrite(text, 1, strlen(text), file), strlen(text));
+	assert_int_equal(fclose(file), 0);
+}
+
+/* Writes the machine's policy; NULL: there is none. */
+static void machine(const char *text)
+{
+	unlink(path);
+	if (!text)
+		return;
+	write_file(path, text);
+	assert_int_equal(chmod(path, 0644), 0);
+}
+
+static int enter(void **state)
+{
+	(void)state;
+	assert_non_null(mkdtemp(folder));
+	assert_int_equal(chdir(folder), 0);
+	snprintf(inside, sizeof(inside), "%s/etc", folder);
+	snprintf(path, sizeof(path), "%s/policy.yaml", inside);
+	assert_int_equal(mkdir(inside, 0755), 0);
+	policy_machine_path = path;
+	policy_machine_owner = geteuid();
+	return 0;
+}
+
+static int leave(void **state)
+{
+	char command[128];
+
+	(void)state;
+	assert_int_equal(chdir("/"), 0);
+	snprintf(command, sizeof(command), "rm -r %s", folder);
+	return system(command);
+}
+
+/* Reads a policy that has no problem. */
+static struct policy *good_read(const char *name, const char *set)
+{
+	struct policy_errors errors;
+	struct policy *policy = policy_read(name, set, &errors);
+
+	return good_policy_of(policy, &errors);
+}
+
+/* All problems, with "MACHINE" for the path of the machine's policy. Frees both. */
+static const char *problems(const char *name, const char *set, bool is_good)
+{
+	static char all[4096];
+	struct policy_errors errors;
+	struct policy *policy = policy_read(name, set, &errors);
+	char line[700], *at;
+
+	all[0] = '\0';
+	for (size_t i = 0; i < errors.n_kept; i++) {
+		strcat(all, policy_error_format(&errors.kept[i], line, sizeof(line)));
+		strcat(all, "\n");
+	}
+	while ((at = strstr(all, path))) {
+		memcpy(at, "MACHINE", 7);
+		memmove(at + 7, at + strlen(path), strlen(at + strlen(path)) + 1);
+	}
+	assert_int_equal(policy != NULL, is_good);
+	policy_free(policy);
+	policy_errors_free(&errors);
+	return all;
+}
+
+static struct policy_setting setting_of(const struct policy *policy, const char *key)
+{
+	struct policy_setting setting;
+
+	for (unsigned i = 0; policy_setting(policy, i, &setting); i++)
+		if (!strcmp(setting.key, key))
+			return setting;
+	fail_msg("no setting %s", key);
+	return setting;
+}
+
+static void who_names_no_policy_gets_the_machines(void **state)
+{
+	struct policy *policy;
+
+	(void)state;
+	machine(NULL);
+	policy = good_read(NULL, NULL);
+	assert_string_equal(policy_name(policy), "heap");
+	policy_free(policy);
+	machine("include: other.yaml\nspill.mode: static\n");
+	write_file("etc/other.yaml", "device.budget: 3GiB\n");
+	for (int i = 0; i < 2; i++) {
+		policy = good_read(i ? "" : NULL, "host.budget=1GiB");
+		assert_string_equal(policy_name(policy), path);
+		assert_false(policy_is_builtin(policy));
+		assert_int_equal(policy_spill_mode(policy), POLICY_SPILL_STATIC);
+		assert_int_equal(policy_device_budget(policy).value, 3ull << 30);
+		assert_int_equal(policy_host_budget(policy).value, 1ull << 30);
+		policy_free(policy);
+	}
+	policy = good_read("heap", NULL);
+	assert_int_equal(policy_spill_mode(policy), POLICY_SPILL_EXACT);
+	policy_free(policy);
+}
+
+static void no_policy_and_no_setting_exceeds_a_limit(void **state)
+{
+	struct policy *policy;
+	struct policy_errors errors;
+
+	(void)state;
+	machine("limits:\n  device: {budget: 4GiB, total: 50%}\n  host.budget: 25%\n  host.total: 64GiB\n"
+		"  spill.mode: exact\n");
+	assert_string_equal(problems("heap", "spill.mode=fast,device.budget=5GiB,host.total=65GiB", true),
+			    "SPILLWAY_SET:1:1: warning: spill.mode: fast is more than this machine allows; exact holds "
+			    "(limits of MACHINE)\n"
+			    "SPILLWAY_SET:1:17: warning: device.budget: 5GiB is more than this machine allows; 4GiB "
+			    "holds (limits of MACHINE)\n"
+			    "SPILLWAY_SET:1:36: warning: host.total: 65GiB is more than this machine allows; 64GiB "
+			    "holds (limits of MACHINE)\n");
+	policy = policy_read("heap", "spill.mode=fast,device.budget=5GiB,host.total=65GiB", &errors);
+	assert_int_equal(policy_spill_mode(policy), POLICY_SPILL_EXACT);
+	assert_int_equal(policy_device_budget(policy).value, 4ull << 30);
+	assert_int_equal(policy_host_total(policy).value, 64ull << 30);
+	policy_errors_free(&errors);
+	policy_free(policy);
+	/* In a file the place is that of the key; a file that the policy includes is the one that is named. */
+	write_file("base.yaml", "version: 1\nhost.budget: 30%\n");
+	write_file("p.yaml", "include: base.yaml\n");
+	assert_string_equal(problems("./p.yaml", NULL, true),
+			    "./base.yaml:2:1: warning: host.budget: 30% is more than this machine allows; 25% holds "
+			    "(limits of MACHINE)\n");
+	/* What stays below, and what only the machine can compare, is left. A value that nobody wrote is cut silently. */
+	policy = good_read("training-fast", "device.budget=4GiB,host.budget=1GiB,spill.mode=static");
+	assert_int_equal(policy_spill_mode(policy), POLICY_SPILL_STATIC);
+	assert_int_equal(policy_host_budget(policy).value, 1ull << 30);
+	assert_int_equal(policy_limit(policy, POLICY_LIMIT_HOST_BUDGET).kind, POLICY_SIZE_PERCENT);
+	assert_int_equal(policy_limit(policy, POLICY_LIMIT_HOST_BUDGET).value, 2500);
+	/* The processes share the device, though the policy does not say so. */
+	assert_int_equal(policy_device_total(policy).kind, POLICY_SIZE_PERCENT);
+	assert_int_equal(policy_device_total(policy).value, 5000);
+	policy_free(policy);
+	machine("limits: {spill.mode: static}\n");
+	for (int i = 0; i < 2; i++) {
+		policy = good_read(i ? NULL : "heap", NULL); /* heap says exact, but nobody here has written that */
+		assert_int_equal(policy_spill_mode(policy), POLICY_SPILL_STATIC);
+		policy_free(policy);
+	}
+	policy = good_read(NULL, NULL);
+	assert_int_equal(policy_limit(policy, POLICY_LIMIT_DEVICE_BUDGET).kind, POLICY_SIZE_AUTO);
+	policy_free(policy);
+}
+
+static void a_setting_says_where_it_comes_from_and_what_cut_it(void **state)
+{
+	struct policy_errors errors;
+	struct policy_setting setting;
+	struct policy *policy;
+
+	(void)state;
+	machine("limits: {device.budget: 4GiB, host.budget: 12.5%}\n");
+	write_file("p.yaml", "version: 1\n\ndevice.budget: 5GiB\nmanaged.advise: [read-mostly]\n");
+	policy = policy_read("./p.yaml", "spill.mode=off", &errors);
+	assert_int_equal(errors.n, 1);
+	policy_errors_free(&errors);
+	setting = setting_of(policy, "device.budget");
+	assert_string_equal(setting.value, "4GiB");
+	assert_string_equal(setting.cut, "5GiB");
+	assert_string_equal(setting.limit, "4GiB");
+	assert_string_equal(setting.file, "./p.yaml");
+	assert_int_equal(setting.line, 3);
+	setting = setting_of(policy, "host.budget");
+	assert_string_equal(setting.value, "auto");
+	assert_string_equal(setting.limit, "12.50%");
+	assert_string_equal(setting.cut, "");
+	assert_null(setting.file);
+	setting = setting_of(policy, "spill.mode");
+	assert_string_equal(setting.value, "off");
+	assert_string_equal(setting.file, "SPILLWAY_SET");
+	assert_int_equal(setting.line, 0);
+	assert_string_equal(setting.limit, "");
+	assert_string_equal(setting_of(policy, "managed.advise").value, "...");
+	assert_string_equal(setting_of(policy, "system.numa_node").value, "auto");
+	assert_string_equal(setting_of(policy, "report.summary").value, "yes");
+	policy_free(policy);
+}
+
+static void it_is_ignored_if_others_can_write_it(void **state)
+{
+	static const char refused[] = "MACHINE: warning: the file and its folder must be root's, and nobody else may "
+				      "write there; it is ignored, and with it the limits of this machine\n";
+	static const char limits[] = "limits: {spill.mode: off}\n";
+	struct policy_errors errors;
+	struct policy *policy;
+
+	(void)state;
+	machine(limits);
+	assert_int_equal(chmod(path, 0646), 0);
+	assert_string_equal(problems("heap", NULL, true), refused);
+	policy = policy_read("heap", NULL, &errors);
+	assert_int_equal(policy_spill_mode(policy), POLICY_SPILL_EXACT);
+	policy_errors_free(&errors);
+	policy_free(policy);
+	assert_int_equal(chmod(path, 0644), 0);
+	assert_string_equal(problems("heap", NULL, true), "");
+	assert_int_equal(chmod(inside, 0777), 0);
+	assert_string_equal(problems(NULL, NULL, true), refused);
+	assert_int_equal(chmod(inside, 0755), 0);
+	policy_machine_owner = geteuid() + 1;
+	assert_string_equal(problems(NULL, NULL, true), refused);
+	policy_machine_owner = geteuid();
+	unlink(path);
+	assert_int_equal(mkfifo(path, 0644), 0);
+	assert_string_equal(problems(NULL, NULL, true),
+			    "MACHINE: warning: it is a pipe, not a regular file; write the path of a file; it is "
+			    "ignored, and with it the limits of this machine\n");
+	unlink(path);
+	assert_int_equal(symlink(path, path), 0);
+	assert_string_equal(problems(NULL, NULL, true), "MACHINE: warning: it cannot be opened by this user; allow "
+							"reading with chmod; it is ignored, and with it the limits of "
+							"this machine\n");
+}
+
+static void an_error_in_it_is_one_of_every_policy(void **state)
+{
+	(void)state;
+	machine("limits: {device.budget: auto, host.budget: 1, x: 1}\nspill.mode: fats\n");
+	assert_string_equal(problems("heap", NULL, false), problems(NULL, NULL, false));
+	assert_string_equal(
+	    problems("heap", NULL, false),
+	    "MACHINE:1:25: error: limits: device.budget: \"auto\" is not a size; write 64MiB\n"
+	    "MACHINE:1:44: error: limits: host.budget: \"1\" has no unit; write 1MiB or 1GiB\n"
+	    "MACHINE:1:47: error: limits: unknown key \"x\"; write one of: device, host, spill\n"
+	    "MACHINE:2:13: error: spill.mode: \"fats\" is unknown; did you mean fast? Write off, static, exact or "
+	    "fast\n");
+	/* Its warnings concern those who use it. */
+	machine("rules: [{use: driver}, {use: heap}]\nlimits: {host.budget: none}\n");
+	assert_string_equal(problems("heap", NULL, true), "");
+	assert_non_null(strstr(problems(NULL, NULL, true), "MACHINE:1:24: warning: rule 2 is unreachable"));
+}
+
+static void limits_elsewhere_limit_nothing(void **state)
+{
+	struct policy_errors errors;
+	struct policy *policy;
+
+	(void)state;
+	machine("limits: {host.budget: 2GiB}\n");
+	write_file("p.yaml", "host.budget: 3GiB\nlimits:\n  host.budget: 1GiB\n  device.budget: 1GiB\n");
+	assert_string_equal(problems("./p.yaml", NULL, true),
+			    "./p.yaml:1:1: warning: host.budget: 3GiB is more than this machine allows; 2GiB holds "
+			    "(limits of MACHINE)\n"
+			    "./p.yaml:3:3: warning: limits hold in MACHINE alone; here they limit nothing\n");
+	policy = policy_read("./p.yaml", NULL, &errors);
+	assert_int_equal(policy_host_budget(policy).value, 2ull << 30);
+	assert_int_equal(policy_limit(policy, POLICY_LIMIT_DEVICE_BUDGET).kind, POLICY_SIZE_AUTO);
+	policy_errors_free(&errors);
+	policy_free(policy);
+	expect_problems("limits: [1]\n", "p.yaml:1:9: error: limits: a map was expected; write limits: {host.budget: "
+					 "64GiB}, or remove it\n");
+	expect_problems_set("version: 1", "limits=1",
+			    "SPILLWAY_SET:1:1: error: limits is a map and cannot be set here; write it in a policy "
+			    "file\n");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(who_names_no_policy_gets_the_machines),
+	    cmocka_unit_test(no_policy_and_no_setting_exceeds_a_limit),
+	    cmocka_unit_test(a_setting_says_where_it_comes_from_and_what_cut_it),
+	    cmocka_unit_test(it_is_ignored_if_others_can_write_it),
+	    cmocka_unit_test(an_error_in_it_is_one_of_every_policy),
+	    cmocka_unit_test(limits_elsewhere_limit_nothing),
+	};
+
+	return cmocka_run_group_tests(tests, enter, leave);
+}
