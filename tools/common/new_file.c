@@ -60,3 +60,27 @@ int new_file_close(FILE *file, const char *path, bool good)
 	unlink(path);
 	return TOOL_BROKEN;
 }
+
+/* The writer of JSON prints to standard output, which is the file meanwhile. */
+static bool print_into(FILE *file, void (*print)(const void *what), const void *what)
+{
+	int before = dup(STDOUT_FILENO);
+	bool good = before >= 0 && fflush(stdout) == 0 && dup2(fileno(file), STDOUT_FILENO) >= 0;
+
+	if (good) {
+		print(what);
+		good = fflush(stdout) == 0 && !ferror(stdout);
+	}
+	if (before >= 0) {
+		dup2(before, STDOUT_FILENO);
+		close(before);
+	}
+	return good && fchmod(fileno(file), 0644) == 0;
+}
+
+int new_file_print(const char *path, void (*print)(const void *what), const void *what)
+{
+	FILE *file = new_file_create(path);
+
+	return file ? new_file_close(file, path, print_into(file, print, what)) : TOOL_BROKEN;
+}

@@ -19,5 +19,10 @@ FILE *new_file_create(const char *path);
  * could be written, the file is removed, so that its name is free.
  */
 int new_file_close(FILE *file, const char *path, bool good);
+/*
+ * Creates the file, which everybody may read, with what print(what) writes to standard output. Returns TOOL_OK, or
+ * TOOL_BROKEN after printing an error.
+ */
+int new_file_print(const char *path, void (*print)(const void *what), const void *what);
 
 #endif

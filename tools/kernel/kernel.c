@@ -273,8 +273,9 @@ static void put_argument(struct json *json, const char *option, const char *valu
 }
 
 /* Jupyter puts the name of a file in the place of {connection_file}. */
-static void print_spec(const struct kernel *kernel)
+static void print_spec(const void *what)
 {
+	const struct kernel *kernel = what;
 	static const char *const start[] = {"-m", "ipykernel_launcher", "-f", "{connection_file}"};
 	const struct kernel_request *request = kernel->request;
 	struct json json = JSON_WRITER;
@@ -300,28 +301,8 @@ static void print_spec(const struct kernel *kernel)
 	putchar('\n');
 }
 
-/* The writer of JSON prints to standard output, which is the file meanwhile. */
-static bool print_into(FILE *file, const struct kernel *kernel)
-{
-	int before = dup(STDOUT_FILENO);
-	bool good = before >= 0 && fflush(stdout) == 0 && dup2(fileno(file), STDOUT_FILENO) >= 0;
-
-	if (good) {
-		print_spec(kernel);
-		good = fflush(stdout) == 0 && !ferror(stdout);
-	}
-	if (before >= 0) {
-		dup2(before, STDOUT_FILENO);
-		close(before);
-	}
-	/* It holds no secret, and a kernel of --prefix is for others, too. */
-	return good && fchmod(fileno(file), 0644) == 0;
-}
-
 static int kernel_install(struct kernel *kernel)
 {
-	FILE *file;
-
 	if (!policy_is_good(kernel->request) || !name_policy(kernel) || !name_python(kernel))
 		return TOOL_BAD;
 	if (!realpath("/proc/self/exe", kernel->tool)) {
@@ -330,9 +311,8 @@ static int kernel_install(struct kernel *kernel)
 	}
 	if (!name_folder(kernel))
 		return TOOL_BAD;
-	if (is_taken(kernel) || !make_folders(kernel) || !(file = new_file_create(kernel->file)))
-		return TOOL_BROKEN;
-	if (new_file_close(file, kernel->file, print_into(file, kernel)) != TOOL_OK)
+	/* A spec of --prefix is for others, too; it holds no secret. */
+	if (is_taken(kernel) || !make_folders(kernel) || new_file_print(kernel->file, print_spec, kernel) != TOOL_OK)
 		return TOOL_BROKEN;
 	warn_of_python(kernel);
 	printf("%s\n", kernel->file);
