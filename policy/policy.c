@@ -166,6 +166,14 @@ bool policy_is_builtin(const struct policy *policy)
 	return false;
 }
 
+bool policy_includes_files(const struct policy *policy)
+{
+	for (unsigned i = 1; i < policy->n_files; i++)
+		if (policy->real_paths[i] && strchr(policy->real_paths[i], '/'))
+			return true;
+	return false;
+}
+
 const char *policy_rule_name(const struct policy *policy, int rule)
 {
 	return rule >= 0 && (size_t)rule < policy->n_rules ? policy->rules[rule].name : POLICY_NO_RULE;

@@ -18,6 +18,7 @@ int tool_replay(int argc, char **argv);
 int tool_report(int argc, char **argv);
 int tool_top(int argc, char **argv);
 int tool_prom(int argc, char **argv);
+int tool_cdi(int argc, char **argv);
 int tool_kernel(int argc, char **argv);
 
 #endif

@@ -31,6 +31,7 @@ static const struct command {
     {"report", tool_report, "show what a trace says: what memory cost, where it was, what to change"},
     {"replay", tool_replay, "predict from a trace what a job would cost under other budgets"},
     {"prom", tool_prom, "write their figures to a file for Prometheus"},
+    {"cdi", tool_cdi, "write a spec with which containers run under Spillway"},
     {"kernel", tool_kernel, "make a kernel for Jupyter that runs under Spillway"},
     {"suspend", tool_suspend, "take the GPU's memory from running processes for a while"},
     {"resume", tool_resume, "let suspended processes go on"},

@@ -255,7 +255,7 @@ for word in version --version -V; do
 	expect "$word prints the version" 0 'spillway [0-9]*.[0-9]*' '' "$tool" $word
 done
 expect 'help without a command prints the commands' 0 "$("$tool" --help | sed 's/\[/[[]/g')" '' "$tool" help
-for command in run demo check explain doctor list top report replay prom kernel suspend resume set help version; do
+for command in run demo check explain doctor list top report replay prom cdi kernel suspend resume set help version; do
 	expect "help $command is $command --help" 0 "$("$tool" $command --help | sed 's/\[/[[]/g')" '' "$tool" help $command
 done
 expect 'help of what is no command says so' 2 '' '*unknown command "rum"; did you mean "run"?' "$tool" help rum
