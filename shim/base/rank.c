@@ -4,15 +4,15 @@
 #include "shim/base/rank.h"
 #include "policy/policy.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-const char *rank_text(void)
+/* Returns the first of these variables that is a number. The list ends with NULL. */
+static const char *number_of(const char *const *variables)
 {
-	static const char *const variables[] = {"RANK", "LOCAL_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"};
-
-	for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++) {
-		const char *value = secure_getenv(variables[i]);
+	for (; *variables; variables++) {
+		const char *value = secure_getenv(*variables);
 
 		if (value && *value && strspn(value, "0123456789") == strlen(value) && strlen(value) < 12)
 			return value;
@@ -20,9 +20,67 @@ const char *rank_text(void)
 	return NULL;
 }
 
+const char *rank_text(void)
+{
+	static const char *const variables[] = {"RANK",         "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK",
+						"SLURM_PROCID", "LOCAL_RANK",           NULL};
+
+	return number_of(variables);
+}
+
 int64_t rank_number(void)
 {
 	const char *text = rank_text();
 
 	return text ? strtoll(text, NULL, 10) : POLICY_NO_RANK;
+}
+
+const char *rank_local(void)
+{
+	static const char *const variables[] = {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",
+						"SLURM_LOCALID", NULL};
+
+	return number_of(variables);
+}
+
+const char *rank_world(void)
+{
+	static const char *const variables[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS", NULL};
+
+	return number_of(variables);
+}
+
+/* torchrun without --rdzv-id calls every job "none". Names are shown and typed, so they have no blanks. */
+static bool is_job(const char *name)
+{
+	static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:@+";
+	size_t n = name ? strspn(name, letters) : 0;
+
+	return n && !name[n] && n < RANK_JOB_BYTES && strcmp(name, "none") != 0;
+}
+
+char *rank_job_of(rank_variable *get, void *argument, char job[RANK_JOB_BYTES])
+{
+	static const char *const variables[] = {"SPILLWAY_JOB", "SLURM_JOB_ID", "PMIX_NAMESPACE", "TORCHELASTIC_RUN_ID",
+						"RAY_JOB_ID"};
+
+	*job = '\0';
+	for (size_t i = 0; !*job && i < sizeof(variables) / sizeof(*variables); i++) {
+		const char *value = get(variables[i], argument);
+
+		if (is_job(value))
+			snprintf(job, RANK_JOB_BYTES, "%s", value);
+	}
+	return job;
+}
+
+static const char *own(const char *name, void *argument)
+{
+	(void)argument;
+	return secure_getenv(name);
+}
+
+char *rank_job(char job[RANK_JOB_BYTES])
+{
+	return rank_job_of(own, NULL, job);
 }

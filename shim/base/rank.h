@@ -1,16 +1,36 @@
 /*
- * rank.h: the rank of this process in a distributed job. The environment is read at each call: launchers set it before
- * the program starts, but programs that start ranks themselves set it later.
+ * rank.h: the rank of this process in a distributed job, as its launcher says it. The environment is read at each call:
+ * launchers set it before the program starts, but programs that start ranks themselves set it later.
  */
 #ifndef SPILLWAY_RANK_H
 #define SPILLWAY_RANK_H
 
 #include <stdint.h>
 
-/* Returns the first of RANK, LOCAL_RANK, SLURM_PROCID and OMPI_COMM_WORLD_RANK that is a number, or NULL. */
+#define RANK_JOB_BYTES 64
+
+/*
+ * Returns the first of RANK, OMPI_COMM_WORLD_RANK, PMIX_RANK, PMI_RANK, SLURM_PROCID and LOCAL_RANK that is a number, or
+ * NULL. In a batch script SLURM_PROCID is 0 for whatever another launcher starts there, so those of launchers go first.
+ */
 const char *rank_text(void);
 
 /* Returns the rank, or POLICY_NO_RANK if none is set. */
 int64_t rank_number(void);
+
+/* Returns the rank among those of the job on this machine, or NULL. */
+const char *rank_local(void);
+
+/* Returns the number of ranks of the job, or NULL. */
+const char *rank_world(void);
+
+/*
+ * Writes the name of the job: the first of SPILLWAY_JOB, SLURM_JOB_ID, PMIX_NAMESPACE, TORCHELASTIC_RUN_ID and RAY_JOB_ID
+ * that is one; "" if there is none. get: returns the value of a variable, or NULL. Returns job.
+ */
+typedef const char *rank_variable(const char *name, void *argument);
+char *rank_job_of(rank_variable *get, void *argument, char job[RANK_JOB_BYTES]);
+/* The same of this process. */
+char *rank_job(char job[RANK_JOB_BYTES]);
 
 #endif

@@ -11,6 +11,7 @@
 #include "shim/base/identity.h"
 #include "shim/base/clock.h"
 #include "shim/base/log.h"
+#include "shim/base/rank.h"
 #include "shim/base/user_dir.h"
 #include "shim/stats/stats.h"
 #include "shim/stats/stats_state.h"
@@ -52,6 +53,10 @@ static void say_who(const struct stats_about *about)
 	snprintf(stats.policy_hash, sizeof(stats.policy_hash), "%s", about->policy_hash);
 	snprintf(stats.mode, sizeof(stats.mode), "%s", about->mode);
 	snprintf(stats.spillway, sizeof(stats.spillway), "%s", about->spillway);
+	_Static_assert(sizeof(stats.job) == RANK_JOB_BYTES, "a job's name fits");
+	snprintf(stats.rank, sizeof(stats.rank), "%s", rank_text() ? rank_text() : "");
+	snprintf(stats.local_rank, sizeof(stats.local_rank), "%s", rank_local() ? rank_local() : "");
+	rank_job(stats.job);
 	for (unsigned i = 0; i < FAULT_COUNT; i++)
 		atomic_store(&stats.fault[i], STATS_NA);
 	for (unsigned device = 0; device < STATS_DEVICES; device++)

@@ -178,6 +178,7 @@ struct stats_page {
 	uint64_t identity, space;
 	uint64_t start_ns, start_clock; /* creation of the page, ns: since 1970, and CLOCK_MONOTONIC */
 	char command[256], policy[STATS_TEXT], policy_hash[STATS_TEXT], mode[16], spillway[16];
+	char rank[16], local_rank[16], job[64]; /* base/rank.h; "" if there is none */
 	/*
 	 * One line: what counts page faults, or why they are not counted. It may change; read it with
 	 * stats_page_line().

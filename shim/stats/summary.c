@@ -327,7 +327,7 @@ static void say_costliest(const struct stats_page *page, const struct stats_site
 
 static void say_spilled(const struct stats_page *page, const struct totals *totals, struct summary *summary)
 {
-	char away[TEXT], need[TEXT], budget[TEXT], refused[96] = "";
+	char away[TEXT], need[TEXT], budget[TEXT], refused[96] = "", rank[32] = "";
 	const char *where = !atomic_load(&page->peak[PLACE_PEER])   ? "on the host"
 			    : !atomic_load(&page->peak[PLACE_HOST]) ? "on other devices"
 								    : "on the host and on other devices";
@@ -335,19 +335,22 @@ static void say_spilled(const struct stats_page *page, const struct totals *tota
 	if (summary_get(page, STAT_refused))
 		snprintf(refused, sizeof(refused), "; %llu request%s ended in out of memory",
 			 summary_get(page, STAT_refused), summary_get(page, STAT_refused) == 1 ? "" : "s");
+	if (*page->rank)
+		snprintf(rank, sizeof(rank), " (rank %s)", page->rank);
 	if (totals->over)
 		add(summary, 0,
-		    "summary of process %llu: spilled: %s lay %s at most, of %s in all; the device budget is %s%s",
-		    (unsigned long long)page->pid, log_bytes(away, sizeof(away), totals->away), where,
+		    "summary of process %llu%s: spilled: %s lay %s at most, of %s in all; the device budget is %s%s",
+		    (unsigned long long)page->pid, rank, log_bytes(away, sizeof(away), totals->away), where,
 		    log_bytes(need, sizeof(need), totals->need), log_bytes(budget, sizeof(budget), totals->budget),
 		    refused);
 	else if (totals->need && totals->budget)
 		add(summary, 0,
-		    "summary of process %llu: nothing was spilled: the heap held %s at most; the device budget is %s%s",
-		    (unsigned long long)page->pid, log_bytes(need, sizeof(need), totals->need),
+		    "summary of process %llu%s: nothing was spilled: the heap held %s at most; the device budget is "
+		    "%s%s",
+		    (unsigned long long)page->pid, rank, log_bytes(need, sizeof(need), totals->need),
 		    log_bytes(budget, sizeof(budget), totals->budget), refused);
 	else
-		add(summary, 0, "summary of process %llu: nothing was spilled%s", (unsigned long long)page->pid,
+		add(summary, 0, "summary of process %llu%s: nothing was spilled%s", (unsigned long long)page->pid, rank,
 		    refused);
 }
 

@@ -214,7 +214,7 @@ static void add_name(const struct trace_source_device *device, void *argument)
 void file_head(const struct policy *policy, const struct trace_sources *sources, char *ret_text, size_t bytes)
 {
 	struct text text = {ret_text, bytes};
-	char host[256] = "";
+	char host[256] = "", job[RANK_JOB_BYTES];
 
 	gethostname(host, sizeof(host) - 1);
 	add(&text, "version=%d\nstart=%llu\nclock=%llu\n", TRACE_VERSION, (unsigned long long)clock_wall(),
@@ -222,6 +222,12 @@ void file_head(const struct policy *policy, const struct trace_sources *sources,
 	add(&text, "pid=%d\nhost=%s\n", (int)getpid(), host);
 	if (rank_text())
 		add(&text, "rank=%s\n", rank_text());
+	if (rank_local())
+		add(&text, "local_rank=%s\n", rank_local());
+	if (rank_world())
+		add(&text, "ranks=%s\n", rank_world());
+	if (*rank_job(job))
+		add(&text, "job=%s\n", job);
 	add_command(&text);
 	add(&text, "spillway=%s\n", SPILLWAY_VERSION);
 	if (policy)

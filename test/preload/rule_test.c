@@ -435,7 +435,8 @@ static void ranks_of_a_job_have_rules_of_their_own(void **state)
 	static const char text[] = "rules:\n- {match: {rank: 0, size: < 3MiB}, use: driver}\n"
 				   "- {match: {rank: '>= 1', size: == 4MiB}, use: deny}\n";
 	(void)state;
-	static const char *const variables[] = {"RANK", "LOCAL_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"};
+	static const char *const variables[] = {"RANK",     "OMPI_COMM_WORLD_RANK", "PMIX_RANK",
+						"PMI_RANK", "SLURM_PROCID",         "LOCAL_RANK"};
 	for (size_t i = 0; i < sizeof(variables) / sizeof(*variables); i++)
 		unsetenv(variables[i]);
 	assert_int_equal(under(text, is_no_rank), 0);

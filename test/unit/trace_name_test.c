@@ -22,6 +22,8 @@ static void forget_ranks(void)
 	unsetenv("LOCAL_RANK");
 	unsetenv("SLURM_PROCID");
 	unsetenv("OMPI_COMM_WORLD_RANK");
+	unsetenv("PMIX_RANK");
+	unsetenv("PMI_RANK");
 }
 
 static const char *expanded(const char *pattern)
@@ -51,12 +53,16 @@ static void the_rank_is_the_first_that_is_a_number(void **state)
 	forget_ranks();
 	assert_null(rank_text());
 	assert_int_equal(rank_number(), -1);
-	setenv("OMPI_COMM_WORLD_RANK", "4", 1);
+	setenv("LOCAL_RANK", "6", 1);
+	assert_string_equal(expanded("%r"), "6");
+	setenv("SLURM_PROCID", "5", 1);
+	assert_string_equal(expanded("%r"), "5");
+	setenv("PMI_RANK", "4", 1);
 	assert_string_equal(expanded("%r"), "4");
 	assert_int_equal(rank_number(), 4);
-	setenv("SLURM_PROCID", "3", 1);
+	setenv("OMPI_COMM_WORLD_RANK", "3", 1);
 	assert_string_equal(expanded("%r"), "3");
-	setenv("LOCAL_RANK", "../2", 1);
+	setenv("RANK", "../2", 1);
 	assert_string_equal(expanded("%r"), "3");
 	setenv("RANK", "1", 1);
 	assert_string_equal(expanded("%r"), "1");
@@ -64,6 +70,40 @@ static void the_rank_is_the_first_that_is_a_number(void **state)
 	assert_int_equal(rank_number(), 99999999999);
 	setenv("RANK", "", 1);
 	assert_string_equal(expanded("%r"), "3");
+	forget_ranks();
+}
+
+static void a_job_has_the_name_that_its_launcher_gives(void **state)
+{
+	char job[RANK_JOB_BYTES], large[200];
+
+	(void)state;
+	unsetenv("SPILLWAY_JOB");
+	unsetenv("SLURM_JOB_ID");
+	unsetenv("PMIX_NAMESPACE");
+	unsetenv("RAY_JOB_ID");
+	unsetenv("TORCHELASTIC_RUN_ID");
+	assert_string_equal(rank_job(job), "");
+	setenv("RAY_JOB_ID", "01000000", 1);
+	assert_string_equal(rank_job(job), "01000000");
+	setenv("TORCHELASTIC_RUN_ID", "none", 1);
+	assert_string_equal(rank_job(job), "01000000");
+	setenv("TORCHELASTIC_RUN_ID", "run-7", 1);
+	assert_string_equal(rank_job(job), "run-7");
+	setenv("SLURM_JOB_ID", "4711", 1);
+	assert_string_equal(rank_job(job), "4711");
+	setenv("SPILLWAY_JOB", "two words", 1);
+	assert_string_equal(rank_job(job), "4711");
+	memset(large, 'a', sizeof(large));
+	large[RANK_JOB_BYTES] = 0;
+	setenv("SPILLWAY_JOB", large, 1);
+	assert_string_equal(rank_job(job), "4711");
+	setenv("SPILLWAY_JOB", "mine", 1);
+	assert_string_equal(rank_job(job), "mine");
+	setenv("WORLD_SIZE", "8", 1);
+	assert_string_equal(rank_world(), "8");
+	setenv("LOCAL_RANK", "2", 1);
+	assert_string_equal(rank_local(), "2");
 	forget_ranks();
 }
 
@@ -162,6 +202,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_pattern_becomes_a_name),
 	    cmocka_unit_test(the_rank_is_the_first_that_is_a_number),
+	    cmocka_unit_test(a_job_has_the_name_that_its_launcher_gives),
 	    cmocka_unit_test(a_name_that_is_too_long_is_refused),
 	    cmocka_unit_test(a_name_that_is_taken_is_never_written_over),
 	    cmocka_unit_test(the_first_three_descriptors_are_the_programs),

@@ -108,6 +108,9 @@ static void clean_texts(struct stats_page *copy)
 	page_clean(copy->policy_hash, sizeof(copy->policy_hash));
 	page_clean(copy->mode, sizeof(copy->mode));
 	page_clean(copy->spillway, sizeof(copy->spillway));
+	page_clean(copy->rank, sizeof(copy->rank));
+	page_clean(copy->local_rank, sizeof(copy->local_rank));
+	page_clean(copy->job, sizeof(copy->job));
 	page_clean(copy->fault_source, sizeof(copy->fault_source));
 	for (unsigned i = 0; i < STATS_DEVICES; i++)
 		page_clean(copy->device[i].name, STATS_TEXT);

@@ -389,6 +389,9 @@ static void put_info(FILE *out, const struct figures *figures)
 		put_label(out, "policy_hash", page->copy->policy_hash);
 		put_label(out, "mode", page->copy->mode);
 		put_label(out, "version", page->copy->spillway);
+		put_label(out, "rank", page->copy->rank);
+		put_label(out, "local_rank", page->copy->local_rank);
+		put_label(out, "job", page->copy->job);
 		fputs("} 1\n", out);
 	}
 	put_states(out, figures);

@@ -31,8 +31,8 @@ static void put_file(struct json *json, const struct trace *trace)
 
 static void put_process(struct json *json, const struct trace *trace)
 {
-	static const char *const keys[] = {"pid",    "host",        "rank", "command",
-					   "policy", "policy_hash", "mode", "spillway"};
+	static const char *const keys[] = {"pid",     "host",   "rank",        "local_rank", "ranks",   "job",
+					   "command", "policy", "policy_hash", "mode",       "spillway"};
 	char *room = malloc(VALUE_ROOM), date[UNITS_TEXT];
 
 	json_open(json, "process", '{');

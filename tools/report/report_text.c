@@ -100,6 +100,9 @@ static void print_heading(const struct digest *digest)
 		 text_head(trace, "command", room));
 	wrap_print(line, 0, 4);
 	n_line = snprintf(line, sizeof(line), "process %s", text_head(trace, "pid", room));
+	trace_value(trace, "rank", room, VALUE_ROOM);
+	if (*room)
+		n_line += snprintf(line + n_line, sizeof(line) - (size_t)n_line, " (rank %.16s)", room);
 	n_line += snprintf(line + n_line, sizeof(line) - (size_t)n_line, " on %s, ", text_head(trace, "host", room));
 	text_line("%sbegan %s, %s recorded, %s", line, units_date(trace->start, n), units_time(digest->run_ns, time),
 		  trace->ended ? "ended by itself" : "did not end by itself, or still runs");

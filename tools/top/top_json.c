@@ -257,6 +257,9 @@ static void put_page(struct json *json, const struct figures_process *process)
 	json_text(json, "policy_hash", copy->policy_hash);
 	json_text(json, "mode", copy->mode);
 	json_text(json, "spillway", copy->spillway);
+	json_text(json, "rank", *copy->rank ? copy->rank : NULL);
+	json_text(json, "local_rank", *copy->local_rank ? copy->local_rank : NULL);
+	json_text(json, "job", *copy->job ? copy->job : NULL);
 	put_number(json, "start_ns", copy->start_ns);
 	put_real(json, "seconds", (double)page_age(process->page) / 1e9);
 	json_text(json, "fault_source", *copy->fault_source ? copy->fault_source : NULL);
