@@ -261,6 +261,15 @@ static void empty(void)
 	save(&file, "empty");
 }
 
+/* Three ranks of a job of five, one of which moves nothing, and one of another job. */
+static void ranks(void)
+{
+	spilling("rank0", HEAD "ranks=5\njob=4711\nrank=0\n", true);
+	spilling("rank1", HEAD "ranks=5\njob=4711\nrank=1\n", true);
+	spilling("rank2", HEAD "ranks=5\njob=4711\nrank=2\n", false);
+	spilling("other", HEAD "ranks=5\njob=4712\nrank=3\n", true);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc != 2)
@@ -274,5 +283,6 @@ int main(int argc, char **argv)
 	fitting();
 	hostile();
 	empty();
+	ranks();
 	return 0;
 }

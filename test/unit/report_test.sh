@@ -141,6 +141,20 @@ done
 printf 'no trace' >no.trace
 expect 'what is no trace is refused' 2 '' 'spillway: "no.trace": *' report no.trace
 expect 'a file that is not there, too' 2 '' 'spillway: "nowhere.trace": *' report nowhere.trace
+# A job: the order is that of the ranks. One of them was killed, one left nothing that is a trace, one left no file.
+head -c $(($(wc -c <rank1.trace) / 2)) rank1.trace >killed.trace
+printf 'nothing' >rank3.trace
+expect 'the traces of the ranks of a job are shown as one' 0 '*' '*killed.trace*rank3.trace*' report rank2.trace killed.trace rank3.trace rank0.trace
+same job.txt
+expect 'so they are for programs' 0 '{"schema": 1, "job": "4711", "hosts": 1, "spilling": 2, "slowest": 0, "imbalance": 1.000, *"missing": [[]3, 4], "ranks": [[]{"path": "rank0.trace", *"complete": true*{"path": "killed.trace", *"complete": false*{"path": "rank2.trace", *{"path": "rank3.trace", "problem": "*", "rank": null*]}' '*' \
+	report --json rank2.trace killed.trace rank3.trace rank0.trace
+expect 'they may be more than can be compared' 0 'job 4711: 2 ranks*' '*' report rank0.trace rank2.trace \
+	$(yes rank3.trace | head -20)
+expect 'one rank twice is no job' 0 '1: rank0.trace*' '' report rank0.trace rank0.trace
+expect 'nor are two jobs' 0 '1: rank0.trace*' '' report rank0.trace other.trace
+expect 'nor is one without a rank' 0 '1: rank0.trace*' '' report rank0.trace spilling.trace
+expect 'and then not so many' 2 '' '*17 traces are too many*not those of the ranks of one job*' report \
+	$(yes spilling.trace | head -17)
 expect 'one bad trace of two shows nothing' 2 '' '*no.trace*' report spilling.trace no.trace
 expect 'no trace is wrong usage' 2 '' '*no trace given*' report
 expect 'an unknown option is wrong usage' 2 '' '*unknown option "--hmtl"*' report --hmtl spilling.trace

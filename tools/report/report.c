@@ -3,6 +3,7 @@
  * several traces.
  */
 #include "tools/report/report.h"
+#include "tools/report/report_job.h"
 
 #include "policy/text.h"
 #include "tools/common/options.h"
@@ -20,7 +21,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { RUNS_MOST = 16 };
+enum { RUNS_MOST = 16, REPORT_PROBLEM = 200 };
 
 enum output {
 	OUTPUT_TEXT,
@@ -87,13 +88,14 @@ static const struct options options = {
     .column = 19,
     .head = "usage: spillway report [option...] TRACE...\n\n"
 	    "Shows what a trace says: what the run's memory cost, where it was, what moved, what to change. Several\n"
-	    "traces are put beside each other.\n",
+	    "traces are put beside each other; those of the ranks of one job are shown as one.\n",
     .tail =
 	"Exit status: 0 it was shown, 1 no memory or the output could not be written, 2 wrong usage or not a trace.\n\n"
 	"examples:\n"
 	"  spillway report run.trace\n"
 	"  spillway report --html --output run.html run.trace\n"
 	"  spillway report before.trace after.trace\n"
+	"  spillway report rank*.trace\n"
 	"  spillway report --html --output both.html before.trace after.trace\n",
 };
 
@@ -101,8 +103,6 @@ static bool report_fits(const struct wish *wish, int n)
 {
 	if (n < 1)
 		tool_say("no trace given; write `spillway report TRACE`, and `spillway run --trace TRACE` to make one");
-	else if (n > RUNS_MOST)
-		tool_say("%d traces are too many to be put beside each other; the most are %d", n, RUNS_MOST);
 	else if (n > 2 && wish->output == OUTPUT_HTML)
 		tool_say("%d traces are too many for a page, which shows one, or two side by side", n);
 	else if (n > 1 && (wish->output == OUTPUT_CSV || wish->output == OUTPUT_PERFETTO))
@@ -129,10 +129,10 @@ static void show_progress(const char *what, uint64_t part, uint64_t whole)
 	progress_at(part);
 }
 
-/* Reads a trace and computes its digest. Prints what is wrong with it. */
-static int run_read(const char *path, struct trace *trace, struct digest *digest)
+/* Reads a trace and computes its digest. Prints what is wrong with it; problem gets why it cannot be read. */
+static int run_read(const char *path, struct trace *trace, struct digest *digest, char problem[REPORT_PROBLEM])
 {
-	char quoted[POLICY_QUOTED_BYTES], problem[200];
+	char quoted[POLICY_QUOTED_BYTES];
 	int error;
 
 	progress_begin("reading", 0);
@@ -145,14 +145,14 @@ static int run_read(const char *path, struct trace *trace, struct digest *digest
 		tool_say("no memory for %s", policy_quote(path, quoted));
 	else if (error)
 		tool_say("%s: %s", policy_quote(path, quoted),
-			 policy_printable(trace->problem, problem, sizeof(problem)));
+			 policy_printable(trace->problem, problem, REPORT_PROBLEM));
 	if (error) {
 		trace_free(trace);
 		return error == -ENOMEM ? TOOL_BROKEN : TOOL_BAD;
 	}
 	if (trace->damaged)
 		tool_say("%s is damaged, and shown up to there: %s", policy_quote(path, quoted),
-			 policy_printable(trace->problem, problem, sizeof(problem)));
+			 policy_printable(trace->problem, problem, REPORT_PROBLEM));
 	else if (trace->cut)
 		tool_say("%s is cut off at its end; everything before it is shown", policy_quote(path, quoted));
 	return TOOL_OK;
@@ -278,14 +278,19 @@ static int report_lose(const struct destination *output, int error)
 	return TOOL_BROKEN;
 }
 
-/* Writes to the requested file; main() checks standard output. */
-static int show_in(const struct wish *wish, const struct digest *digests, size_t n)
+/* Writes to the requested file; main() checks standard output. job: what is shown instead of digests, or NULL. */
+static int show_in(const struct wish *wish, const struct digest *digests, size_t n, struct report_job *job)
 {
 	struct destination output;
 
 	if (wish->file && !report_redirect(wish->file, &output))
 		return TOOL_BROKEN;
-	report_show(wish, digests, n);
+	if (!job)
+		report_show(wish, digests, n);
+	else if (wish->output == OUTPUT_JSON)
+		report_job_json(job);
+	else
+		report_job_text(job);
 	if (!wish->file)
 		return TOOL_OK;
 	errno = 0;
@@ -296,12 +301,60 @@ static int show_in(const struct wish *wish, const struct digest *digests, size_t
 	return TOOL_OK;
 }
 
+/* The traces of the command line. Those beyond RUNS_MOST are kept as figures of ranks alone. */
+struct runs {
+	struct trace *traces;
+	struct digest *digests;
+	size_t n; /* that are kept */
+	struct report_job job;
+	int status; /* of the first that could not be read */
+};
+
+/* Returns TOOL_OK also if the trace cannot be read, because a killed rank of a job may leave none. */
+static int read_one(struct runs *runs, const char *path)
+{
+	struct trace *trace = &runs->traces[runs->n];
+	struct digest *digest = &runs->digests[runs->n];
+	char problem[REPORT_PROBLEM] = "";
+	int status = run_read(path, trace, digest, problem);
+
+	if (status == TOOL_BAD && runs->status == TOOL_OK)
+		runs->status = TOOL_BAD;
+	if (status == TOOL_BAD)
+		return report_job_add_unread(&runs->job, path, problem) ? TOOL_OK : TOOL_BROKEN;
+	if (status != TOOL_OK)
+		return status;
+	bool added = report_job_add(&runs->job, digest);
+	if (added && runs->n < RUNS_MOST) {
+		runs->n++;
+	} else {
+		digest_free(digest);
+		trace_free(trace);
+	}
+	return added ? TOOL_OK : TOOL_BROKEN;
+}
+
+static int show_runs(const struct wish *wish, struct runs *runs, int n)
+{
+	bool is_job = (wish->output == OUTPUT_TEXT || wish->output == OUTPUT_JSON) && report_job_is(&runs->job);
+
+	if (is_job)
+		return show_in(wish, runs->digests, runs->n, &runs->job);
+	if (runs->status != TOOL_OK)
+		return runs->status;
+	if (n <= RUNS_MOST)
+		return show_in(wish, runs->digests, runs->n, NULL);
+	tool_say("%d traces are too many to be put beside each other, and are not those of the ranks of one job; the "
+		 "most are %d",
+		 n, RUNS_MOST);
+	return TOOL_BAD;
+}
+
 int tool_report(int argc, char **argv)
 {
 	struct wish wish = {.table = "allocations"};
-	int status = options_read(&options, argc, argv, &wish), n = argc - optind, read = 0;
-	struct digest *digests;
-	struct trace *traces;
+	int status = options_read(&options, argc, argv, &wish), n = argc - optind;
+	struct runs runs = {.status = TOOL_OK};
 
 	if (status != OPTIONS_GO_ON)
 		return status;
@@ -310,24 +363,22 @@ int tool_report(int argc, char **argv)
 	status = TOOL_OK;
 	if (wish.file && is_trace(wish.file, argv + optind, n))
 		return TOOL_BAD;
-	traces = calloc((size_t)n, sizeof(*traces));
-	digests = calloc((size_t)n, sizeof(*digests));
-	if (!traces || !digests) {
+	runs.traces = calloc(RUNS_MOST + 1, sizeof(*runs.traces));
+	runs.digests = calloc(RUNS_MOST + 1, sizeof(*runs.digests));
+	if (!runs.traces || !runs.digests) {
 		tool_say("no memory");
 		status = TOOL_BROKEN;
 	}
-	for (; status == TOOL_OK && read < n; read++) {
-		status = run_read(argv[optind + read], &traces[read], &digests[read]);
-		if (status != TOOL_OK)
-			break;
-	}
+	for (int i = 0; status == TOOL_OK && i < n; i++)
+		status = read_one(&runs, argv[optind + i]);
 	if (status == TOOL_OK)
-		status = show_in(&wish, digests, (size_t)n);
-	for (int i = 0; i < read; i++) {
-		digest_free(&digests[i]);
-		trace_free(&traces[i]);
+		status = show_runs(&wish, &runs, n);
+	for (size_t i = 0; i < runs.n; i++) {
+		digest_free(&runs.digests[i]);
+		trace_free(&runs.traces[i]);
 	}
-	free(digests);
-	free(traces);
+	report_job_free(&runs.job);
+	free(runs.digests);
+	free(runs.traces);
 	return status;
 }
