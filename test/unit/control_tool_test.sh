@@ -101,6 +101,31 @@ n=$((n + 1))
 	echo "FAILED: a suspension that takes long is waited for, with a word: $(<"$here/slow.txt")"
 }
 
+# A job: all of its processes, or none.
+SPILLWAY_JOB=all.$$ start four
+SPILLWAY_JOB=all.$$ RAY_JOB_ID=1 start five
+SPILLWAY_JOB=some.$$ start six
+SPILLWAY_JOB=some.$$ start seven no
+expect 'a job is suspended as a whole' 0 "*process *: suspended, *job all.$$: 2 processes suspended" '' "$tool" suspend --job "all.$$"
+# shellcheck disable=SC2154 # start() made them
+expect 'both of it are' 0 "*$four  suspended*$five  suspended*$six  running*" '' "$tool" list
+expect 'list shows a job alone' 0 "*$four  suspended*$five  suspended*" '' "$tool" list --job "all.$$"
+n=$((n + 1))
+[[ $(<"$here/out.txt") != *"$one  "* ]] || { failed=$((failed + 1)); echo 'FAILED: and nobody else'; }
+expect 'it may be said again' 0 "*job all.$$: 2 processes suspended" '' "$tool" suspend --job "all.$$"
+expect 'a job goes on as a whole' 0 "*job all.$$: 2 processes resumed" '' "$tool" resume --job "all.$$"
+expect 'if one refuses, none is suspended' 1 "*process $six: suspended, *process $six: resumed, *" \
+	"*process $seven: not suspended: *job \"some.$$\": not suspended: of its 2 processes one could not be; the others are as they were" \
+	"$tool" suspend --job "some.$$"
+expect 'as the list says' 0 "*$six  running*$seven  running*" '' "$tool" list
+expect 'one that was suspended before stays so' 0 "process $six: suspended*" '' "$tool" suspend "$six"
+expect 'though the job as a whole is not' 1 "*" "*job \"some.$$\": not suspended*" "$tool" suspend --job "some.$$"
+expect 'which the list says, too' 0 "*$six  suspended*$seven  running*" '' "$tool" list
+expect 'a job that is not here is told' 1 '' "*no process of this user here is of the job \"none.$$\"*" "$tool" resume --job "none.$$"
+expect 'a job and a process are two things' 2 '' '*--job takes one name*' "$tool" suspend --job a 1
+eval "exec {four_in}>&- {five_in}>&- {six_in}>&- {seven_in}>&-"
+wait "$four" "$five" "$six" "$seven"
+
 kill -KILL "$two"
 wait "$two" 2>/dev/null
 expect 'a killed process is not listed' 0 "*$one *" '' "$tool" list

@@ -180,7 +180,7 @@ for verb in suspend resume; do
 	expect "$verb of a process without Spillway says so" 1 '' "*process $$ does not run under Spillway*" "$tool" $verb $$
 	expect "$verb goes on to the next process" 1 '' "*no process 2147483647
 *process $$ does not*" "$tool" $verb 2147483647 $$
-	expect "help of $verb goes to stdout with an example" 0 'usage: *example:*' '' "$tool" $verb --help
+	expect "help of $verb goes to stdout with an example" 0 'usage: *example*:*' '' "$tool" $verb --help
 done
 expect 'set without a process is wrong usage' 2 '' '*no process given*' "$tool" set
 expect 'set takes a process id first' 2 '' '*"4x" is no process id*' "$tool" set 4x device.budget=1GiB

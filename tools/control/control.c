@@ -16,6 +16,7 @@
 #include "tools/common/grow.h"
 #include "tools/commands.h"
 #include "tools/control/accounts.h"
+#include "tools/control/job.h"
 #include "tools/common/tool.h"
 #include "tools/common/units.h"
 
@@ -27,26 +28,41 @@ enum {
 
 struct verb {
 	const char *name, *request, *done, *moved, *help;
+	const char *state; /* of a process that has done it, as it says itself */
 };
 
 static const struct verb suspend_verb = {
-    "suspend", "suspend\n", "suspended", "of device memory given back",
+    "suspend",
+    "suspend\n",
+    "suspended",
+    "of device memory given back",
     "Takes the GPU's memory from running processes for a while: each stops submitting work, all of its\n"
     "memory that can move goes to the host, and device memory goes back to the driver. The processes do not\n"
     "end; `spillway resume` lets them go on where they were. They must run under Spillway, as this user, with\n"
-    "spill.mode exact (the default) or fast.\n"};
+    "spill.mode exact (the default) or fast.\n",
+    "suspended"};
 static const struct verb resume_verb = {
-    "resume", "resume\n", "resumed", "to come back as it is used",
-    "Lets processes go on that `spillway suspend` has stopped. Their memory comes back to the GPU as it is used.\n"};
+    "resume",
+    "resume\n",
+    "resumed",
+    "to come back as it is used",
+    "Lets processes go on that `spillway suspend` has stopped. Their memory comes back to the GPU as it is used.\n",
+    "running"};
 
 static int print_help(const struct verb *verb)
 {
-	printf("usage: spillway %s PID|ID...\n\n%s\n"
-	       "`spillway list` shows the processes that can be asked, with both.\n\n"
-	       "Exit status: 0 all are %s, 1 one could not be, 2 wrong usage: nothing was done.\n\n"
-	       "example:\n"
-	       "  spillway %s 4711\n",
-	       verb->name, verb->help, verb->done, verb->name);
+	printf(
+	    "usage: spillway %s PID|ID...\n"
+	    "       spillway %s --job NAME\n\n%s\n"
+	    "`spillway list` shows the processes that can be asked, with both.\n\n"
+	    "options:\n"
+	    "  --job NAME  all processes of this job on this machine, or none: if one cannot be %s, the others are as\n"
+	    "              they were. NAME is SPILLWAY_JOB, or the id that Slurm, MPI, torchrun or Ray give it\n\n"
+	    "Exit status: 0 all are %s, 1 one could not be, 2 wrong usage: nothing was done.\n\n"
+	    "examples:\n"
+	    "  spillway %s 4711\n"
+	    "  spillway %s --job 218305\n",
+	    verb->name, verb->name, verb->help, verb->done, verb->done, verb->name, verb->name);
 	return TOOL_OK;
 }
 
@@ -77,19 +93,13 @@ static void explain_reply(const struct verb *verb, const char *who, const char *
 		tool_say("process %s: its answer is not understood: %s", who, reply);
 }
 
-/* Sends a request and waits for the reply. Returns false, having said why, if there is none. */
-static bool ask_process(const struct verb *verb, const char *request, const struct process_name *name,
-			char reply[PROCESS_REPLY])
+/* Waits for the reply to what was sent, and closes fd. Returns false, having said why, if there is none. */
+static bool hear(const struct process_name *name, int fd, bool sent, char reply[PROCESS_REPLY])
 {
-	int fd = process_connect(name);
 	char who[PROCESS_NAME];
+	int got = sent ? process_receive(fd, PATIENCE_MS, reply) : -1;
 
 	process_show_name(name, who);
-	if (fd < 0) {
-		process_explain(name, verb->name);
-		return false;
-	}
-	int got = process_send(fd, request) ? process_receive(fd, PATIENCE_MS, reply) : -1;
 	if (got == 0) {
 		tool_say("process %s is not done yet; waiting for it", who);
 		got = process_receive(fd, -1, reply);
@@ -100,13 +110,25 @@ static bool ask_process(const struct verb *verb, const char *request, const stru
 	return got > 0;
 }
 
-/* Returns whether the process has done what was asked. */
-static bool ask_one(const struct verb *verb, const struct process_name *name)
+/* Sends a request and waits for the reply. Returns false, having said why, if there is none. */
+static bool ask_process(const struct verb *verb, const char *request, const struct process_name *name,
+			char reply[PROCESS_REPLY])
+{
+	int fd = process_connect(name);
+
+	if (fd >= 0)
+		return hear(name, fd, process_send(fd, request), reply);
+	process_explain(name, verb->name);
+	return false;
+}
+
+/* Returns whether a process that was asked has done it; closes fd. */
+static bool hear_one(const struct verb *verb, const struct process_name *name, int fd)
 {
 	char reply[PROCESS_REPLY], who[PROCESS_NAME], text[UNITS_TEXT];
 	unsigned long long bytes;
 
-	if (!ask_process(verb, verb->request, name, reply))
+	if (!hear(name, fd, true, reply))
 		return false;
 	process_show_name(name, who);
 	if (version_of(reply) != CONTROL_VERSION || sscanf(reply, "ok %llu", &bytes) != 1) {
@@ -117,7 +139,112 @@ static bool ask_one(const struct verb *verb, const struct process_name *name)
 	return true;
 }
 
-static int ask_all(const struct verb *verb, int argc, char **argv)
+/* Returns whether the process has done what was asked. */
+static bool ask_one(const struct verb *verb, const struct process_name *name)
+{
+	int fd = process_connect(name);
+
+	if (fd >= 0 && process_send(fd, verb->request))
+		return hear_one(verb, name, fd);
+	if (fd >= 0)
+		close(fd);
+	process_explain(name, verb->name);
+	return false;
+}
+
+/* A process of a job that is asked, and what came of it. */
+struct member {
+	struct process_name name;
+	int fd; /* -1: it cannot be reached */
+	bool already, done;
+};
+
+/* Returns true if the process says that it is in this state ("suspended", "running"). */
+static bool is_in_state(const struct process_name *name, const char *state)
+{
+	char reply[PROCESS_REPLY], found[16] = "";
+	int fd = process_connect(name);
+
+	if (fd < 0)
+		return false;
+	if (process_send(fd, "status\n") && process_receive(fd, LIST_MS, reply) == 1 &&
+	    version_of(reply) == CONTROL_VERSION)
+		sscanf(reply, "ok %*u %15s", found);
+	close(fd);
+	return !strcmp(found, state);
+}
+
+/* All are asked before the first answer is awaited: a rank whose GPU waits for one that stands still could not stop. */
+static bool ask_members(const struct verb *verb, struct member *member, size_t n)
+{
+	bool good = true;
+
+	for (size_t i = 0; i < n; i++) {
+		member[i].already = is_in_state(&member[i].name, verb->state);
+		member[i].fd = process_connect(&member[i].name);
+		if (member[i].fd < 0)
+			process_explain(&member[i].name, verb->name);
+	}
+	for (size_t i = 0; i < n; i++)
+		if (member[i].fd >= 0 && !process_send(member[i].fd, verb->request)) {
+			close(member[i].fd);
+			member[i].fd = -1;
+		}
+	for (size_t i = 0; i < n; i++) {
+		if (member[i].fd >= 0)
+			member[i].done = hear_one(verb, &member[i].name, member[i].fd);
+		good &= member[i].done;
+	}
+	return good;
+}
+
+static struct member *members_of(const struct job_list *list)
+{
+	struct member *member = calloc(list->n, sizeof(*member));
+
+	for (size_t i = 0; member && i < list->n; i++)
+		member[i].name = list->name[i];
+	return member;
+}
+
+/*
+ * All processes of the job do as asked, or none: if one refuses, those that have done so are asked to undo it. Between the
+ * first and the last they differ for as long as the copies take.
+ */
+static int ask_job(const struct verb *verb, const struct verb *back, const char *job)
+{
+	char quoted[POLICY_QUOTED_BYTES];
+	struct job_list list;
+	struct member *member = NULL;
+	bool found = job_find(job, &list), good;
+
+	if (found && list.n)
+		member = members_of(&list);
+	if (!found || (list.n && !member)) {
+		tool_say("no memory");
+		free(list.name);
+		return TOOL_BROKEN;
+	}
+	free(list.name);
+	if (!list.n) {
+		tool_say("no process of this user here is of the job %s and has used GPU memory under Spillway",
+			 policy_quote(job, quoted));
+		return TOOL_BROKEN;
+	}
+	good = ask_members(verb, member, list.n);
+	for (size_t i = 0; !good && i < list.n; i++)
+		if (member[i].done && !member[i].already)
+			ask_one(back, &member[i].name);
+	if (good)
+		printf("job %s: %zu process%s %s\n", job, list.n, list.n == 1 ? "" : "es", verb->done);
+	else
+		tool_say("job %s: not %s: of its %zu processes one could not be; the others are as they were",
+			 policy_quote(job, quoted), verb->done, list.n);
+	free(member);
+	return good ? TOOL_OK : TOOL_BROKEN;
+}
+
+static int ask_all(const struct verb *verb, const struct verb *back, int argc, char **argv)
 {
 	char quoted[POLICY_QUOTED_BYTES];
 	bool good = true;
@@ -126,6 +253,12 @@ static int ask_all(const struct verb *verb, int argc, char **argv)
 
 	if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
 		return print_help(verb);
+	if (argc > 1 && strcmp(argv[1], "--job") == 0) {
+		if (argc == 3 && *argv[2])
+			return ask_job(verb, back, argv[2]);
+		tool_say("--job takes one name, and nothing else; write `spillway %s --job NAME`", verb->name);
+		return TOOL_BAD;
+	}
 	if (argc > 1 && strcmp(argv[1], "--") == 0)
 		first = 2;
 	if (first >= argc) {
@@ -145,12 +278,12 @@ static int ask_all(const struct verb *verb, int argc, char **argv)
 
 int tool_suspend(int argc, char **argv)
 {
-	return ask_all(&suspend_verb, argc, argv);
+	return ask_all(&suspend_verb, &resume_verb, argc, argv);
 }
 
 int tool_resume(int argc, char **argv)
 {
-	return ask_all(&resume_verb, argc, argv);
+	return ask_all(&resume_verb, &suspend_verb, argc, argv);
 }
 
 /* ---- set ---- */
@@ -233,6 +366,7 @@ struct entry {
 };
 
 struct list {
+	const char *job; /* NULL: all processes */
 	struct entry *entry;
 	size_t n, room;
 };
@@ -248,6 +382,8 @@ static void control_add(const struct process_found *found, int fd, void *argumen
 {
 	struct list *list = argument;
 
+	if (list->job && !job_has(found->pid, list->job))
+		goto drop;
 	for (size_t i = 0; i < list->n; i++)
 		if (is_same(&list->entry[i].process, found))
 			goto drop;
@@ -309,7 +445,7 @@ static bool print_one(const struct entry *entry, long end, bool head)
 static int print_list_help(void)
 {
 	printf(
-	    "usage: spillway list\n\n"
+	    "usage: spillway list [--job NAME]\n\n"
 	    "Shows the processes of this user that run under Spillway and have used GPU memory: process id, state,\n"
 	    "id and command. States: running; suspended; busy, it is being suspended or resumed, or is stopped;\n"
 	    "v2 and the like, its library answers in a version that this tool does not know. The id is unique on the\n"
@@ -317,6 +453,8 @@ static int print_list_help(void)
 	    "seen from here has none (-).\n"
 	    "Of a GPU that processes share (device.total), a table follows: what each of them may have, holds on the\n"
 	    "GPU, needs, and cannot move, and since when it has submitted nothing.\n\n"
+	    "options:\n"
+	    "  --job NAME  those of this job alone, as for `spillway suspend`\n\n"
 	    "Exit status: 0, also when there is none; 2 wrong usage.\n\n"
 	    "example:\n"
 	    "  spillway list\n");
@@ -331,8 +469,11 @@ int tool_list(int argc, char **argv)
 
 	if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
 		return print_list_help();
-	if (argc > 1) {
-		tool_say("`spillway list` takes no argument, but was given %s", policy_quote(argv[1], quoted));
+	if (argc == 3 && strcmp(argv[1], "--job") == 0) {
+		list.job = argv[2];
+	} else if (argc > 1) {
+		tool_say("`spillway list` takes no argument but --job NAME, and was given %s",
+			 policy_quote(argv[1], quoted));
 		return TOOL_BAD;
 	}
 	process_each(control_add, &list);
@@ -344,9 +485,10 @@ int tool_list(int argc, char **argv)
 		close(list.entry[i].fd);
 	}
 	free(list.entry);
-	if (any)
+	if (any && !list.job)
 		accounts_print();
 	if (!any)
-		tool_say("no process of this user runs under Spillway and has used GPU memory");
+		tool_say("no process of this user %sruns under Spillway and has used GPU memory",
+			 list.job ? "and of that job " : "");
 	return TOOL_OK;
 }
