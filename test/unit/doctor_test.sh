@@ -263,6 +263,12 @@ put tmp/nvidia-mps/control </dev/null
 finds 'one at its usual place, too' 0 neighbour.mps "$note"
 mkdir -p "$root/proc/driver/nvidia/capabilities/gpu0/mig/gi1"
 finds 'MIG is told' 0 neighbour.mig '*note*1 GPU instance"*'
+finds 'without a vGPU nothing is said of one' 0 neighbour.vgpu ''
+put etc/nvidia/gridd.conf </dev/null
+finds 'a guest with a vGPU is told' 0 neighbour.vgpu '*note*gridd.conf*not been tried*'
+rm "$root/etc/nvidia/gridd.conf"
+finds 'without limits of others nothing is said of them' 0 neighbour.limits ''
+finds 'HAMi is told by its limits' 0 neighbour.limits '*note*CUDA_DEVICE_MEMORY_LIMIT_0=4g*not been tried together*' CUDA_DEVICE_MEMORY_LIMIT_0=4g
 
 # ---- odd machines ---- nothing of this may crash, hang, or be no JSON
 root=$here/empty

@@ -50,6 +50,41 @@ static void neighbour_mig(const struct doctor *doctor, int device, struct doctor
 	doctor_fix(finding, "nvidia-smi -L   # names the slices for CUDA_VISIBLE_DEVICES");
 }
 
+/* The driver of a guest with a vGPU brings the settings of its licence. */
+static void neighbour_vgpu(const struct doctor *doctor, int device, struct doctor_finding *finding)
+{
+	(void)device;
+	if (!doctor_exists(doctor, "/etc/nvidia/gridd.conf"))
+		return;
+	doctor_is(finding, DOCTOR_NOTE, "the driver of a guest with a vGPU is seen (/etc/nvidia/gridd.conf)");
+	doctor_so(
+	    finding,
+	    "a vGPU has a fixed part of the GPU's memory, and not each kind has virtual memory management, without "
+	    "which nothing can spill; Spillway has not been tried on one");
+	doctor_fix(finding, "spillway doctor   # says of each GPU whether it has virtual memory management");
+}
+
+/* HAMi and what is made of it: a library in front of the driver, with its limits in the environment. */
+static void neighbour_limits(const struct doctor *doctor, int device, struct doctor_finding *finding)
+{
+	static const char *const variables[] = {"CUDA_DEVICE_MEMORY_LIMIT", "CUDA_DEVICE_MEMORY_LIMIT_0",
+						"CUDA_DEVICE_SM_LIMIT"};
+	const char *found = NULL;
+
+	(void)doctor;
+	(void)device;
+	for (size_t i = 0; !found && i < sizeof(variables) / sizeof(*variables); i++)
+		found = getenv(variables[i]) ? variables[i] : NULL;
+	if (!found)
+		return;
+	doctor_is(finding, DOCTOR_NOTE, "%s=%.100s limits the GPU for HAMi or its kin", found, getenv(found));
+	doctor_so(
+	    finding,
+	    "its library stands in front of the driver as Spillway does, and counts what the driver is asked for; "
+	    "the two have not been tried together");
+	doctor_fix(finding, "spillway run --set device.budget=LIMIT ...   # with a LIMIT below that one");
+}
+
 /* Environment variables by which a tool injects its code into a program. */
 static const struct {
 	const char *variable, *who;
@@ -95,6 +130,8 @@ static void neighbour_cupti(const struct doctor *doctor, int device, struct doct
 static const struct doctor_check checks[] = {
     {"neighbour.mps", "MPS", neighbour_mps},
     {"neighbour.mig", "MIG", neighbour_mig},
+    {"neighbour.vgpu", "vGPU", neighbour_vgpu},
+    {"neighbour.limits", "limits of others", neighbour_limits},
     {"neighbour.profiler", "CUPTI subscribers", neighbour_cupti},
 };
 const struct doctor_subject doctor_neighbour = {"neighbours", false, checks, sizeof(checks) / sizeof(*checks)};
