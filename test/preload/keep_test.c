@@ -1,6 +1,7 @@
 /*
  * In `fast` small blocks do not leave the device: kernels reach the tables of libraries by addresses that no launch names,
  * from other memory or from constants. A job that needs twice its budget looks into such a table in each of its kernels.
+ * In `exact` slabs stay.
  */
 #include "test/preload/scene.h"
 
@@ -101,6 +102,8 @@ static int tables_that_nobody_names_stay(void)
 	hidden[0] = ~alloc_set(TABLE, 3);
 	hidden[1] = ~alloc_set(SLOT, 4);
 	work(hidden, 7);
+	/* Slabs stay in `exact`, too. */
+	CHECK(sim_where(~hidden[1]) == 'D');
 	return 0;
 }
 
