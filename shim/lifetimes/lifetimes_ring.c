@@ -1,0 +1,193 @@
+/*
+ * The ring of events and its reader.
+ *
+ * A writer reserves a place by advancing the head, fills it, and stores its sequence number last; the reader frees a
+ * place by storing the number that the writer of the next round waits for. One word says who reads: nobody, a writer
+ * that found the ring nearly full, or the mover, which keeps it for good.
+ */
+#include "shim/base/log.h"
+#include "shim/lifetimes/lifetimes_internal.h"
+#include "shim/lifetimes/lifetimes_state.h"
+#include "shim/trace/trace.h"
+
+#include <sched.h>
+#include <stdatomic.h>
+
+#define NEARLY_FULL (LIFETIMES_RING / 4 * 3)
+
+enum reader { READER_NONE, READER_WRITER, READER_MOVER };
+
+/* ---- the ring ---- */
+
+static struct lifetimes_record *record_at(const struct lifetimes *lifetimes, uint64_t at)
+{
+	return &lifetimes->ring[at % LIFETIMES_RING];
+}
+
+/* The sequence number of a place that a writer may fill: memory of the ring is zeroed at first. */
+static uint64_t free_at(uint64_t at)
+{
+	return at < LIFETIMES_RING ? 0 : at;
+}
+
+static void apply(struct lifetimes *lifetimes, const struct lifetimes_event *event)
+{
+	switch (event->kind) {
+	case LIFETIMES_REPORTED:
+		live_map_report(lifetimes->map, event->begin, event->end);
+		break;
+	case LIFETIMES_ADOPTED:
+		/* If a graph has named it meanwhile, the birth is of units that are not reported, and ignored. */
+		live_map_report(lifetimes->map, event->begin, event->end);
+		live_map_birth(lifetimes->map, event->begin, event->end, event->report);
+		break;
+	case LIFETIMES_BORN:
+		live_map_birth(lifetimes->map, event->begin, event->end, event->report);
+		break;
+	case LIFETIMES_DIED:
+		live_map_death(lifetimes->map, event->begin, event->end, event->report);
+		break;
+	case LIFETIMES_DISTRUSTED:
+		live_map_distrust(lifetimes->map, event->begin, event->end);
+		break;
+	case LIFETIMES_DISTRUSTED_ALL:
+		live_map_distrust_reported(lifetimes->map);
+		break;
+	case LIFETIMES_FREED:
+		live_map_forget(lifetimes->map, event->begin, event->end);
+		break;
+	}
+}
+
+bool lifetimes_read(struct lifetimes *lifetimes, size_t position, struct lifetimes_event *ret)
+{
+	struct lifetimes_record *record = record_at(lifetimes, lifetimes->tail);
+
+	if (atomic_load(&lifetimes->lost)) {
+		if (lifetimes->gave_up)
+			return false;
+		lifetimes->gave_up = true;
+		*ret = (struct lifetimes_event){.kind = LIFETIMES_DISTRUSTED_ALL, .end = lifetimes->bytes};
+		apply(lifetimes, ret);
+		return true;
+	}
+	if (atomic_load_explicit(&record->sequence, memory_order_acquire) != lifetimes->tail + 1 ||
+	    (ptrdiff_t)(record->position - position) > 0)
+		return false;
+	*ret = (struct lifetimes_event){record->kind, record->begin, record->end, record->report};
+	atomic_store_explicit(&record->sequence, lifetimes->tail + LIFETIMES_RING, memory_order_release);
+	lifetimes->tail++;
+	apply(lifetimes, ret);
+	return true;
+}
+
+bool lifetimes_is_being_written(const struct lifetimes *lifetimes)
+{
+	return !lifetimes->gave_up && lifetimes->tail != atomic_load_explicit(&lifetimes->head, memory_order_acquire) &&
+	       atomic_load_explicit(&record_at(lifetimes, lifetimes->tail)->sequence, memory_order_acquire) !=
+		   lifetimes->tail + 1;
+}
+
+bool lifetimes_is_unread(const struct lifetimes *lifetimes, uint64_t begin, uint64_t end)
+{
+	uint64_t head = atomic_load_explicit(&lifetimes->head, memory_order_acquire);
+
+	if (atomic_load(&lifetimes->lost))
+		return !lifetimes->gave_up;
+	for (uint64_t at = lifetimes->tail; at != head; at++) {
+		const struct lifetimes_record *record = record_at(lifetimes, at);
+
+		if (atomic_load_explicit(&record->sequence, memory_order_acquire) != at + 1)
+			return true;
+		if (record->kind != LIFETIMES_DIED && record->begin < end && record->end > begin)
+			return true;
+	}
+	return false;
+}
+
+/* A writer found the ring nearly full, and no mover reads it. */
+static void read_as_writer(struct lifetimes *lifetimes)
+{
+	struct lifetimes_event event;
+	int nobody = READER_NONE;
+
+	if (!atomic_compare_exchange_strong(&lifetimes->reader, &nobody, READER_WRITER))
+		return;
+	while (lifetimes_read(lifetimes, 0, &event))
+		;
+	atomic_store(&lifetimes->reader, READER_NONE);
+}
+
+void lifetimes_write(struct lifetimes *lifetimes, struct lifetimes_event event)
+{
+	const _Atomic size_t *position = atomic_load_explicit(&lifetimes->position, memory_order_acquire);
+	uint64_t head = atomic_load_explicit(&lifetimes->head, memory_order_relaxed);
+	size_t at;
+
+	if (atomic_load_explicit(&lifetimes->lost, memory_order_relaxed))
+		return;
+	do {
+		/*
+		 * Before the place is reserved: an event in a later place, and what was submitted after it, must not be
+		 * read before this one.
+		 */
+		at = position ? atomic_load_explicit(position, memory_order_relaxed) : 0;
+		uint64_t sequence = atomic_load_explicit(&record_at(lifetimes, head)->sequence, memory_order_acquire);
+
+		if (sequence != free_at(head) && (int64_t)(sequence - head) <= 0) {
+			atomic_store(&lifetimes->lost, true);
+			trace_event(doubted, (uint64_t)lifetimes->device, 0, 0);
+			log_once("births and deaths of tensors are not read in time; all memory is taken to be alive "
+				 "from now on");
+			return;
+		}
+	} while (!atomic_compare_exchange_weak_explicit(&lifetimes->head, &head, head + 1, memory_order_acq_rel,
+							memory_order_acquire));
+	struct lifetimes_record *record = record_at(lifetimes, head);
+	record->kind = event.kind;
+	record->begin = event.begin;
+	record->end = event.end;
+	record->report = event.report;
+	record->position = at;
+	atomic_store_explicit(&record->sequence, head + 1, memory_order_release);
+	if (head % NEARLY_FULL == NEARLY_FULL - 1 && !position)
+		read_as_writer(lifetimes);
+}
+
+/* ---- the reader ---- */
+
+/*
+ * If a submission of a thread is seen here, so is what the thread has reported before it, by whoever looks at the ring
+ * afterwards (stats_submissions).
+ */
+void lifetimes_hear(struct lifetimes *lifetimes)
+{
+	for (unsigned i = 0; i < STATS_STRIPES - STATS_SHARED; i++) {
+		const struct lifetimes_reporter *reporter = &lifetimes_state.reporters[i];
+		unsigned stripe = atomic_load_explicit(&reporter->stripe, memory_order_acquire);
+
+		if (stripe)
+			live_map_heard(lifetimes->map, (struct live_report){.own = stats_submissions(stripe),
+									    .thread = reporter->thread});
+	}
+	atomic_thread_fence(memory_order_acquire);
+}
+
+void lifetimes_take_over(struct lifetimes *lifetimes, const _Atomic size_t *position)
+{
+	struct lifetimes_event event;
+	int nobody = READER_NONE;
+
+	atomic_store_explicit(&lifetimes->position, position, memory_order_release);
+	while (!atomic_compare_exchange_weak(&lifetimes->reader, &nobody, READER_MOVER)) {
+		nobody = READER_NONE;
+		sched_yield();
+	}
+	while (lifetimes_read(lifetimes, atomic_load(position), &event))
+		;
+}
+
+struct live_map *lifetimes_map(struct lifetimes *lifetimes)
+{
+	return lifetimes->map;
+}
