@@ -9,6 +9,7 @@
 #include "shim/base/log.h"
 #include "shim/device/peer.h"
 #include "shim/serve/deferred_free.h"
+#include "shim/serve/segments.h"
 #include "shim/device/pool.h"
 #include "shim/serve/oom_retry.h"
 #include "shim/serve/account.h"
@@ -201,6 +202,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesT
 			used = 0;
 		used += pool_heap_bytes(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
 		deferred_free_reap(device->ordinal);
+		segments_give_up(device);
 		heap_trim(heap, minBytesToKeep > used ? minBytesToKeep - used : 0, heap_idle_host(heap));
 	}
 	return enter_leave(&scope, result);

@@ -8,6 +8,7 @@
 #include "shim/entry/hook.h"
 #include "shim/device/peer.h"
 #include "shim/serve/deferred_free.h"
+#include "shim/serve/segments.h"
 #include "shim/serve/oom_retry.h"
 #include "shim/serve/serve.h"
 #include "shim/submit/completion.h"
@@ -75,8 +76,10 @@ END_CAPTURE(cuStreamEndCapture_ptsz, cuStreamIsCapturing_ptsz, true)
 		stats_call(HOOK_##name);                                                                               \
 		if (process_counts())                                                                                  \
 			capture_forget(hStream);                                                                       \
-		if (process_counts())                                                                                  \
+		if (process_counts()) {                                                                                \
 			deferred_free_stream_ending(hStream);                                                          \
+			segments_stream_ending(hStream);                                                               \
+		}                                                                                                      \
 		if (process_counts() && completion_stream_ending(hStream))                                             \
 			return CUDA_SUCCESS;                                                                           \
 		return REAL(name)(hStream);                                                                            \

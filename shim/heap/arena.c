@@ -21,6 +21,8 @@ static void tables_free(struct arena *arena)
 {
 	if (arena->table)
 		munmap((void *)arena->table, arena->n_units * sizeof(arena->table[0]));
+	if (arena->part)
+		munmap((void *)arena->part, arena->n_units * sizeof(arena->part[0]));
 	if (arena->piece)
 		munmap((void *)arena->piece, arena->n_units * sizeof(arena->piece[0]));
 	if (arena->marks)
@@ -48,9 +50,10 @@ enum sw_status arena_init(struct arena *arena, CUdeviceptr hint, uint64_t bytes)
 	arena->n_units = (uint32_t)(bytes / HEAP_UNIT);
 	arena->table = table_new(arena, sizeof(arena->table[0]));
 	arena->piece = table_new(arena, sizeof(arena->piece[0]));
+	arena->part = table_new(arena, sizeof(arena->part[0]));
 	arena->marks = table_new(arena, sizeof(arena->marks[0]));
 	arena->states = table_new(arena, sizeof(arena->states[0]));
-	if (!arena->table || !arena->piece || !arena->marks || !arena->states)
+	if (!arena->table || !arena->piece || !arena->part || !arena->marks || !arena->states)
 		goto free_tables;
 	if (!range_init(&arena->free_units, arena->n_units))
 		goto free_tables;

@@ -97,6 +97,7 @@ struct unit_state {
 	_Atomic uint8_t where; /* enum block_state_where, of the piece */
 	_Atomic bool to_host;  /* the program wants the block on the host; written under HEAP */
 	_Atomic bool keep;     /* copy of block.keep; written under HEAP */
+	_Atomic bool divided;  /* the block is divided (divided.c); written under HEAP */
 	/* of the block: the site for which its migrations are counted (stats.h); see arena_site() */
 	_Atomic uint32_t site;
 	_Atomic uint32_t units; /* length of the block */
@@ -119,6 +120,7 @@ struct arena {
 	_Atomic uint32_t n_units_seen; /* no piece was ever mapped at or beyond this unit; written under HEAP */
 	_Atomic uint32_t *table;
 	_Atomic uint32_t *piece; /* first unit of the piece that covers a unit, plus 1; 0: none is mapped */
+	_Atomic uint32_t *part;  /* in a divided block: first unit of the part that covers a unit, plus 1; 0: none */
 	struct block_state *marks;
 	struct unit_state *states;
 	/* the program has placed a block, in `fast`: a pointer may mean several blocks (arena_extent) */
@@ -167,6 +169,16 @@ void arena_mark_where(struct arena *arena, uint32_t block_unit, uint32_t unit, e
 static inline CUdeviceptr arena_address(const struct arena *arena, uint32_t unit)
 {
 	return arena->base + (CUdeviceptr)unit * HEAP_UNIT;
+}
+
+/* Returns the length of the part of a divided block that begins at a unit, in units. Locking: the caller holds HEAP. */
+static inline uint32_t arena_part_units(const struct arena *arena, uint32_t unit)
+{
+	uint32_t end = unit;
+
+	while (end < arena->n_units && atomic_load_explicit(&arena->part[end], memory_order_relaxed) == unit + 1)
+		end++;
+	return end - unit;
 }
 
 static inline bool arena_contains(const struct arena *arena, CUdeviceptr address)

@@ -1,6 +1,6 @@
 /*
- * block.h: blocks. A block is a run of address space with chunks mapped all along it: one allocation of the program, or
- * one slab.
+ * block.h: blocks. A block is a run of address space with chunks mapped all along it: one allocation of the program, one
+ * slab, or one divided block (divided.c).
  *
  * A block is in use (by the program or as a slab), warm (free and still mapped, on the list of its length and on the
  * list by age), or stuck (the driver refused to unmap it; tried again at every trim). Chunks of a block in use may
@@ -39,6 +39,8 @@ struct block {
 	bool bounded;    /* loose, mapped in `fast`: counted in n_bounded (arena.h) */
 	bool keep;    /* a rule keeps it, or an allocation in it (a slab), on the device in `fast` mode (piece.c) */
 	bool to_host; /* the program wants it on the host: pieces there stay, the rest is to follow */
+	void *divider;                     /* who divides it into parts (divided.c), or NULL */
+	bool unused;                       /* divided: no part is in use, and the memory counts as idle */
 	struct asked_pin *asked;           /* pins that the program itself has made (pin.c) */
 	uint32_t n_moving;                 /* its chunks that are moving (migration.h) */
 	bool given;                        /* freed while chunks of it are moving */
@@ -58,6 +60,7 @@ struct block_store {
 	struct block *newest, *oldest;
 	struct block *stuck;
 	uint64_t warm_bytes[CHUNK_PLACES];
+	uint64_t unused_bytes[CHUNK_PLACES]; /* of unused divided blocks */
 	atomic_uint n_given;   /* freed blocks with moving pieces */
 	atomic_uint n_awaited; /* threads that wait for moving pieces to arrive */
 	/*

@@ -14,24 +14,46 @@ bool heap_is_one_chunk(struct heap *heap, CUdeviceptr address)
 {
 	heap_enter(heap);
 	const struct block *block = arena_block_at(&heap->store.arena, address);
-	bool one = block && !block->slab && block->chunks && !block->chunks->next;
+	bool one = block && !block->slab && !block->divider && block->chunks && !block->chunks->next;
 	heap_leave(heap);
 	return one;
+}
+
+/* Returns how many bytes two ranges have in common. */
+static uint64_t bytes_between(CUdeviceptr at, uint64_t length, CUdeviceptr address, uint64_t bytes)
+{
+	CUdeviceptr first = at > address ? at : address,
+		    last = at + length < address + bytes ? at + length : address + bytes;
+
+	return first < last ? last - first : 0;
+}
+
+/* Adds up, by place, the bytes of the range that are in the block; the first of them is. Returns their number. */
+static uint64_t spread_of(struct heap *heap, const struct block *block, CUdeviceptr address, size_t bytes,
+			  uint64_t sum[CHUNK_PLACES])
+{
+	CUdeviceptr at = block_address(&heap->store, block);
+	uint64_t found = 0;
+
+	for (const struct chunk *chunk = block->chunks; chunk; chunk = chunk->next) {
+		uint64_t here = bytes_between(at, chunk_bytes(chunk->units), address, bytes);
+
+		sum[chunk->place] += here;
+		found += here;
+		at += chunk_bytes(chunk->units);
+	}
+	return found;
 }
 
 enum sw_status heap_where(struct heap *heap, CUdeviceptr base, size_t bytes, uint64_t ret_bytes[CHUNK_PLACES],
 			  bool *ret_stays)
 {
-	uint64_t sum[CHUNK_PLACES] = {0}, left = bytes;
+	uint64_t sum[CHUNK_PLACES] = {0};
 
 	heap_enter(heap);
 	const struct block *block = arena_block_at(&heap->store.arena, base);
-	for (const struct chunk *chunk = block ? block->chunks : NULL; chunk; chunk = chunk->next) {
-		uint64_t here = chunk_bytes(chunk->units) < left ? chunk_bytes(chunk->units) : left;
-
-		sum[chunk->place] += here;
-		left -= here;
-	}
+	if (block)
+		spread_of(heap, block, base, bytes, sum);
 	if (block)
 		*ret_stays = block_is_pinned(block);
 	heap_leave(heap);
@@ -45,43 +67,22 @@ enum sw_status heap_where(struct heap *heap, CUdeviceptr base, size_t bytes, uin
 unsigned heap_loans(struct heap *heap, CUdeviceptr base, size_t bytes, struct heap_loan ret_loans[HEAP_LENDERS])
 {
 	const struct chunk_store *store = &heap->store.chunks;
-	uint64_t by_lender[HEAP_LENDERS] = {0}, left = bytes;
+	uint64_t by_lender[HEAP_LENDERS] = {0};
 	unsigned n = 0;
 
 	heap_enter(heap);
 	const struct block *block = arena_block_at(&heap->store.arena, base);
+	CUdeviceptr at = block ? block_address(&heap->store, block) : 0;
 	for (const struct chunk *chunk = block ? block->chunks : NULL; chunk; chunk = chunk->next) {
-		uint64_t here = chunk_bytes(chunk->units) < left ? chunk_bytes(chunk->units) : left;
-
 		if (chunk->place == CHUNK_PEER)
-			by_lender[chunk->lender] += here;
-		left -= here;
+			by_lender[chunk->lender] += bytes_between(at, chunk_bytes(chunk->units), base, bytes);
+		at += chunk_bytes(chunk->units);
 	}
 	heap_leave(heap);
 	for (unsigned i = 0; i < store->n_lenders; i++)
 		if (by_lender[i])
 			ret_loans[n++] = (struct heap_loan){store->lenders[i]->device, by_lender[i]};
 	return n;
-}
-
-/* Adds up, by place, the bytes of the range that are in the block; the first of them is. Returns their number. */
-static uint64_t spread_of(struct heap *heap, const struct block *block, CUdeviceptr address, size_t bytes,
-			  uint64_t sum[CHUNK_PLACES])
-{
-	CUdeviceptr at = block_address(&heap->store, block);
-	uint64_t found = 0;
-
-	for (const struct chunk *chunk = block->chunks; chunk; chunk = chunk->next) {
-		CUdeviceptr end = at + chunk_bytes(chunk->units);
-		CUdeviceptr first = at > address ? at : address, last = end < address + bytes ? end : address + bytes;
-
-		if (first < last) {
-			sum[chunk->place] += last - first;
-			found += last - first;
-		}
-		at = end;
-	}
-	return found;
 }
 
 bool heap_spread(struct heap *heap, CUdeviceptr address, size_t bytes, uint64_t ret_bytes[CHUNK_PLACES])
@@ -112,7 +113,7 @@ enum sw_status heap_to_host(struct heap *heap, CUdeviceptr base)
 
 	heap_enter(heap);
 	struct block *block = arena_block_at(&store->arena, base);
-	if (block && (block->slab || block->stays || !store->chunks.usable[CHUNK_HOST])) {
+	if (block && (block->slab || block->divider || block->stays || !store->chunks.usable[CHUNK_HOST])) {
 		status = SW_NOT_SUPPORTED;
 	} else if (block) {
 		block->to_host = true;
@@ -184,6 +185,8 @@ enum sw_status heap_grow(struct heap *heap, CUdeviceptr base, size_t bytes, enum
 		uint32_t word = arena_look(arena, base);
 
 		status = bytes <= small_class_bytes(word & ~ARENA_SLAB) ? SW_OK : SW_NO_MEMORY;
+	} else if (block && block->divider) {
+		status = units <= arena_part_units(arena, arena_unit(arena, base)) ? SW_OK : SW_NO_MEMORY;
 	} else if (block && units > arena->n_units - block->unit) {
 		status = SW_NO_MEMORY;
 	} else if (block) {

@@ -191,6 +191,8 @@ void heap_free(struct heap *heap, struct block *block, CUdeviceptr address)
 	if (block->slab) {
 		small_give(&heap->small, block, address);
 	} else {
+		if (block->divider)
+			heap_undivide(heap, block);
 		arena_unmark(&heap->store.arena, block->unit, block->units);
 		block_tell_all(&heap->store, block);
 		block_give(&heap->store, block);
@@ -217,6 +219,8 @@ size_t heap_room_of(struct heap *heap, const struct block *block, CUdeviceptr ad
 
 	if (block->slab)
 		room = small_class_bytes(arena_look(&heap->store.arena, address) & ~ARENA_SLAB);
+	if (block->divider)
+		room = arena_part_units(&heap->store.arena, arena_unit(&heap->store.arena, address)) * HEAP_UNIT;
 	lock_drop(&heap->lock);
 	return pinned || elsewhere ? 0 : room;
 }
@@ -245,6 +249,12 @@ bool heap_base_of(const struct heap *heap, CUdeviceptr address, CUdeviceptr *ret
 		size_t slot = small_class_bytes(word & ~ARENA_SLAB);
 
 		*ret_base = slab + (address - slab) / slot * slot;
+	} else if (atomic_load_explicit(&arena->states[word - 1].divided, memory_order_acquire)) {
+		uint32_t part = atomic_load_explicit(&arena->part[arena_unit(arena, address)], memory_order_acquire);
+
+		if (!part)
+			return false;
+		*ret_base = arena_address(arena, part - 1);
 	} else {
 		*ret_base = arena_address(arena, word - 1);
 	}

@@ -124,6 +124,26 @@ void heap_keep(struct heap *heap, struct block *block);
 void heap_free(struct heap *heap, struct block *block, CUdeviceptr address);
 
 /*
+ * Divided blocks (divided.c): large allocations that share a block, each a *part* of whole units, so that allocating and
+ * freeing changes no mapping. To submissions and to the mover it is one block. The heap knows where the parts are; which
+ * part is used for what is up to the caller, the divider.
+ *
+ * heap_divide() makes a block that was just allocated a divided one, without parts, and returns its length in units.
+ * heap_divider() returns the `divider` that the caller has passed to it; NULL: the block is not divided. It may be called
+ * while the block has parts, or while the divider keeps others from freeing it. Locking: none.
+ *
+ * heap_part_begin() makes units of it a part; returns false if its memory must not be used again (PIN_STAYS, PIN_LEFT).
+ * heap_part_end() ends the part that begins at an address, heap_part_bytes() returns its length. While the block is set unused, it counts as idle; it must have no parts
+ * then. heap_free() frees the whole block, with the address of its beginning.
+ */
+uint32_t heap_divide(struct heap *heap, struct block *block, void *divider);
+void *heap_divider(const struct block *block);
+bool heap_part_begin(struct heap *heap, struct block *block, uint32_t unit, uint32_t units);
+void heap_part_end(struct heap *heap, struct block *block, CUdeviceptr address);
+uint64_t heap_part_bytes(struct heap *heap, CUdeviceptr address);
+void heap_set_unused(struct heap *heap, struct block *block, bool unused);
+
+/*
  * Pins (pin.c). heap_pin() pins every block in use that these bytes touch, and waits until no piece of them is moving.
  * Returns false, with nothing pinned, if that took too long. For each success the caller must call heap_pin_end() once;
  * `end` says whether the blocks may move afterwards.

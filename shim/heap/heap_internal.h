@@ -22,6 +22,9 @@ struct heap {
 	_Atomic uint64_t idle[CHUNK_PLACES]; /* copy for readers without the lock, updated by each heap_leave() */
 };
 
+/* Ends the division of a block that is being freed. Locking: the caller holds HEAP. */
+void heap_undivide(struct heap *heap, struct block *block);
+
 /* Locking: takes HEAP. */
 void heap_enter(struct heap *heap);
 /* Updates the published figures of the heap: idle bytes, gauges of bytes in use, budgets. Locking: drops HEAP. */

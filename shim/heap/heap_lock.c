@@ -79,7 +79,8 @@ void heap_leave(struct heap *heap)
 	    [CHUNK_DEVICE] = PLACE_DEVICE, [CHUNK_HOST] = PLACE_HOST, [CHUNK_PEER] = PLACE_PEER};
 
 	for (enum chunk_place place = 0; place < CHUNK_PLACES; place++) {
-		uint64_t idle = block_idle(&heap->store, place) + heap->small.empty_bytes[place];
+		uint64_t idle =
+		    block_idle(&heap->store, place) + heap->small.empty_bytes[place] + heap->store.unused_bytes[place];
 		uint64_t in_use = heap->store.chunks.made_bytes[place] - idle;
 
 		atomic_store_explicit(&heap->idle[place], idle, memory_order_relaxed);

@@ -295,6 +295,10 @@ static void migration_exchange_one(struct heap *heap, struct migration *transit,
 	take_memory(spare, &was);
 	block->bytes[was.place] -= bytes;
 	block->bytes[chunk->place] += bytes;
+	if (block->unused) {
+		heap->store.unused_bytes[was.place] -= bytes;
+		heap->store.unused_bytes[chunk->place] += bytes;
+	}
 	if (block->slab)
 		small_after_move(&heap->small, block);
 	drop_spare(heap, transit);

@@ -19,6 +19,8 @@ enum its {
 	ITS_DISTRUSTED,      /* and an event said that it is distrusted */
 	PROGRAMS,            /* the program itself says what is alive in it */
 	PROGRAMS_DISTRUSTED, /* the same as ITS_DISTRUSTED */
+	OURS,                /* the library's own (lifetimes_own) */
+	OURS_DISTRUSTED,     /* the same as ITS_DISTRUSTED */
 	GRAPHS,              /* nobody reports about it, and a graph has named it */
 };
 
@@ -182,6 +184,8 @@ static const uint8_t named_by_graph[] = {
     [ITS_DISTRUSTED] = ITS_DISTRUSTED,
     [PROGRAMS] = PROGRAMS_DISTRUSTED,
     [PROGRAMS_DISTRUSTED] = PROGRAMS_DISTRUSTED,
+    [OURS] = OURS_DISTRUSTED,
+    [OURS_DISTRUSTED] = OURS_DISTRUSTED,
     [GRAPHS] = GRAPHS,
 };
 
@@ -198,7 +202,7 @@ static bool mark_distrusted(struct lifetimes *lifetimes, uint64_t address, uint6
 
 		while (was != named_by_graph[was] && !atomic_compare_exchange_weak(its, &was, named_by_graph[was]))
 			;
-		any |= was == ITS || was == PROGRAMS;
+		any |= was == ITS || was == PROGRAMS || was == OURS;
 	}
 	return any;
 }
@@ -367,4 +371,19 @@ void lifetimes_declare(const struct lifetimes_report *report, uint64_t block, ui
 	if (is_all(lifetimes, begin, block_bytes, PROGRAMS) ||
 	    (report->born && is_all(lifetimes, begin, block_bytes, NOT_ITS) && adopt(lifetimes, block, block_bytes)))
 		write_report(lifetimes, report, report->born);
+}
+
+void lifetimes_own(struct lifetimes *lifetimes, uint64_t address, uint64_t bytes)
+{
+	latest.lifetimes = NULL;
+	atomic_store_explicit(&lifetimes->any, true, memory_order_relaxed);
+	set_its(lifetimes, address, bytes, OURS);
+	write_range(lifetimes, LIFETIMES_REPORTED, address, bytes, no_report);
+}
+
+void lifetimes_own_tell(struct lifetimes *lifetimes, const struct lifetimes_report *report)
+{
+	if (!my_number)
+		begin_to_report();
+	write_report(lifetimes, report, false);
 }

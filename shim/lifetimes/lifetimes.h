@@ -98,6 +98,14 @@ void lifetimes_tell(const struct lifetimes_report *report);
  */
 void lifetimes_declare(const struct lifetimes_report *report, uint64_t block, uint64_t block_bytes);
 
+/*
+ * For memory that the library itself divides (serve/segments.c). lifetimes_own(): a block was allocated of which all
+ * births and deaths will be told with lifetimes_own_tell(), from now on until lifetimes_freed(). Of a report only
+ * address, bytes, born, number and own count; the range lies in one such block. lifetimes must not be NULL.
+ */
+void lifetimes_own(struct lifetimes *lifetimes, uint64_t address, uint64_t bytes);
+void lifetimes_own_tell(struct lifetimes *lifetimes, const struct lifetimes_report *report);
+
 /* Returns whether all of this is the reporting allocator's now, and not distrusted. Locking: none. */
 bool lifetimes_is_reported(const struct lifetimes *lifetimes, uint64_t address, uint64_t bytes);
 /* How far pointers reach, for any thread. Kept from the first block on that the program has placed. */

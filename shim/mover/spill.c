@@ -183,6 +183,13 @@ void spill_room_for_new(struct device *device, uint64_t bytes)
 		engine_wait_for_room(engine, bytes);
 }
 
+bool spill_moves_alive(const struct device *device)
+{
+	const struct engine *engine = engine_of(device);
+
+	return engine && !atomic_load(&engine->channel.dead) && engine->lifetimes;
+}
+
 bool spill_is_suspended(const struct device *device)
 {
 	struct engine *engine = engine_of(device);

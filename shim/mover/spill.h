@@ -30,6 +30,8 @@ uint64_t spill_room_ns(uint64_t bytes);
  */
 void spill_room_for_new(struct device *device, uint64_t bytes);
 
+/* Returns whether the device's memory moves, and what is dead moves without a copy. Locking: none. */
+bool spill_moves_alive(const struct device *device);
 /*
  * Returns whether the device's memory is given back, or about to be, until spill_resume(). New blocks should then start
  * on the host.

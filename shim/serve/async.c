@@ -14,6 +14,7 @@
 #include "shim/device/pool.h"
 #include "shim/driver/real.h"
 #include "shim/serve/account.h"
+#include "shim/serve/segments.h"
 #include "shim/serve/serve.h"
 #include "shim/serve/serve_state.h"
 #include "shim/serve/trace_alloc.h"
@@ -99,20 +100,62 @@ static bool take_pending(struct device *device, const struct async_request *requ
 	row->key = old->key;
 	row->heap.block = old->heap.block;
 	/* The memory has another user now, of which the former one's allocator knows nothing. */
-	lifetimes_freed(heap_arena(atomic_load(&device->heap))->lifetimes, old->key / LIVE_MAP_UNIT * LIVE_MAP_UNIT,
-			old->key % LIVE_MAP_UNIT + old->bytes);
+	/* A part of a segment stays alive until its next user has freed it. */
+	if (!segments_has(old))
+		lifetimes_freed(heap_arena(atomic_load(&device->heap))->lifetimes,
+				old->key / LIVE_MAP_UNIT * LIVE_MAP_UNIT, old->key % LIVE_MAP_UNIT + old->bytes);
 	pool_row_gone(old);
 	ledger_row_free(old);
 	stats_add(STAT_stream_reuses, 1);
 	return true;
 }
 
+/* Makes a new segment for the allocation. Returns false if there is no memory for it. */
+static bool make_segment(const struct segment_want *want, struct ledger_row *row)
+{
+	struct heap_grant grant;
+
+	if (backend_heap_take(want->device, segments_length(want->device, want->bytes), CHUNK_MOVABLE,
+			      HEAP_DEVICE_FIRST, heap_alloc, &grant) != SW_OK ||
+	    !segments_add(want, &grant, row))
+		return false;
+	row->on_host_bytes = grant.bytes_away;
+	return true;
+}
+
+/* Returns false if no segment serves the row: the caller must try other memory. */
+static bool take_segment(const struct segment_want *want, struct ledger_row *row)
+{
+	segments_reap();
+	return segments_take(want, is_short(want->device, want->bytes) && may_wait(row->heap.pool), row) ||
+	       make_segment(want, row);
+}
+
 static enum sw_status async_take(struct device *device, const struct async_request *request,
 				 const struct policy_decision *decision, CUcontext context, struct ledger_row *row)
 {
 	struct backend_request plain = {.bytes = request->bytes, .decision = decision};
+	bool segments = !row->fixed && !decision->keep && backend_heap_from(decision) == HEAP_DEVICE_FIRST &&
+			segments_are_for(device, request->bytes);
+	struct segment_want want = {
+	    .device = device,
+	    .bytes = request->bytes,
+	    .context = context,
+	    .order = order_of(request->stream, request->per_thread),
+	    .stream = request->stream,
+	    .per_thread = request->per_thread,
+	};
 
+	row->kind = LEDGER_HEAP;
+	row->home = &backend_heap;
+	/* The context is known already, unless the program has kept the handle of one that was reset. */
+	if (segments)
+		context_known(row->context, device->ordinal);
+	if (segments && segments_take(&want, false, row))
+		return SW_OK;
 	if (take_pending(device, request, backend_heap_from(decision), context, row))
+		return SW_OK;
+	if (segments && take_segment(&want, row))
 		return SW_OK;
 	return backend_heap.alloc(device, &plain, row, NULL);
 }
@@ -323,6 +366,8 @@ CUresult async_free(CUdeviceptr address, CUstream stream, bool per_thread)
 	int device = row->device;
 	stats_add(STAT_frees, 1);
 	stats_add(STAT_deferred_frees, 1);
+	if (segments_give(row, stream, per_thread))
+		return CUDA_SUCCESS;
 	deferred_free_add(row);
 	if (deferred_free_is_due())
 		deferred_free_reap(device);

@@ -10,6 +10,7 @@
 #include "shim/stats/stats.h"
 #include "shim/base/log.h"
 #include "shim/serve/deferred_free.h"
+#include "shim/serve/segments.h"
 #include "shim/device/pool.h"
 #include "shim/accounting/quota.h"
 #include "shim/driver/real.h"
@@ -138,6 +139,8 @@ enum sw_status backend_heap_take(struct device *device, size_t bytes, enum chunk
 	}
 	if (status == SW_NO_MEMORY)
 		status = alloc_patiently(&want, from, &grant);
+	if (status == SW_NO_MEMORY && segments_give_up(device))
+		status = alloc_patiently(&want, from, &grant);
 	if (status == SW_NO_MEMORY && pool_give_back(device))
 		status = backend_heap_ask(&want, from, &grant);
 	if (status != SW_OK)
@@ -186,7 +189,10 @@ static void backend_heap_release(struct ledger_row *row)
 	struct device *device = device_get(row->device);
 
 	pool_row_gone(row);
-	heap_free(atomic_load(&device->heap), row->heap.block, row->key);
+	if (segments_has(row))
+		segments_release(row);
+	else
+		heap_free(atomic_load(&device->heap), row->heap.block, row->key);
 	ledger_row_free(row);
 }
 

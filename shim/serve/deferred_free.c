@@ -5,6 +5,7 @@
 #include "shim/serve/deferred_free.h"
 #include "shim/serve/serve_state.h"
 #include "shim/serve/backend.h"
+#include "shim/serve/segments.h"
 #include "shim/context/capture.h"
 #include "shim/context/context.h"
 #include "shim/device/pool.h"
@@ -231,6 +232,7 @@ unsigned deferred_free_reap(int device)
 	struct look look = {0};
 	unsigned n = 0;
 
+	segments_reap();
 	if (!deferred_free_any())
 		return 0;
 	record_events();

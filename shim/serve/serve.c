@@ -13,6 +13,7 @@
 #include "shim/driver/real.h"
 #include "shim/serve/oom_retry.h"
 #include "shim/mover/spill.h"
+#include "shim/serve/segments.h"
 #include "shim/serve/trace_alloc.h"
 
 /* The backend of each use of a policy. NULL: none, which is out of memory. */
@@ -217,6 +218,7 @@ struct serve_ending serve_context_ending(CUcontext context)
 	bool busy = !spill_context_ending(context);
 
 	managed_prefetch_context_ending(context);
+	segments_context_ending(context);
 	return (struct serve_ending){
 	    .line = ledger_line(), .pending = deferred_free_take_context(context), .busy = busy};
 }
@@ -227,6 +229,7 @@ void serve_context_ended(CUcontext context, struct serve_ending ending, bool end
 	struct ledger_row *row, *next;
 
 	spill_context_ended(context, ended);
+	segments_context_ended(context, ended);
 	if (!ended) {
 		deferred_free_put_back(ending.pending);
 		return;

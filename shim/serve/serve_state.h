@@ -20,6 +20,7 @@
 
 struct ledger_row;
 struct rule_count; /* alloc_decide.c */
+struct segment;    /* segments.c */
 struct taken;      /* ipc_take.c */
 
 /* ---- account.c ---- */
@@ -120,6 +121,14 @@ struct oom_retry_state {
 	_Atomic uint64_t turns[DEVICE_MOST]; /* end of the turn (ns), by device; 0: no request has it */
 };
 
+/* ---- segments.c; Locking: DEFERRED_FREE ---- */
+
+struct segments_state {
+	struct segment *list;
+	atomic_uint n_waiting;   /* whose event is worth a query */
+	_Atomic uint64_t ticked; /* ns: time of the last tick, or of the first segment; 0: none yet */
+};
+
 /* ---- vmm.c ---- */
 
 struct vmm_state {
@@ -143,6 +152,7 @@ struct serve_state {
 	struct ipc_take_state ipc_take;
 	struct nvtx_state nvtx;
 	struct oom_retry_state oom_retry;
+	struct segments_state segments;
 	struct vmm_state vmm;
 };
 

@@ -400,8 +400,8 @@ static enum summary_change choose_change(const struct stats_page *page, const st
 		return SUMMARY_CHANGE_CHEAP;
 	if (totals->device_total > DEVICE_RESERVE && totals->need < totals->device_total - DEVICE_RESERVE)
 		return SUMMARY_CHANGE_BUDGET;
-	if (totals->cache > totals->most_alive && totals->need > totals->budget &&
-	    totals->need - (totals->cache - totals->most_alive) <= totals->budget)
+	if (totals->cache > totals->most_alive && !summary_get(page, STAT_stream_allocations) &&
+	    totals->need > totals->budget && totals->need - (totals->cache - totals->most_alive) <= totals->budget)
 		return SUMMARY_CHANGE_CACHE;
 	if (!totals->moved && !strcmp(page->mode, "static"))
 		return SUMMARY_CHANGE_MOVE;

@@ -3,6 +3,7 @@
 #include "shim/device/device.h"
 #include "shim/accounting/ledger.h"
 #include "shim/device/pool.h"
+#include "shim/serve/segments.h"
 
 #include <pthread.h>
 
@@ -83,6 +84,7 @@ int async_check(void **state)
 	core_drain();
 	assert_int_equal(ledger_n_rows(), 0);
 	if (heap) {
+		segments_give_up(device_get(0));
 		assert_true(heap_is_valid(heap));
 		heap_trim(heap, 0, 0);
 	}

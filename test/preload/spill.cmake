@@ -115,6 +115,9 @@ spill_mode_test(first_test typed_alloc_help.c)
 # ---- what is made while nothing is free ----
 spillway_preload_test(new_block_test SOURCES new_block_test.c scene.c child.c)
 
+# ---- large allocations in stream order share blocks ----
+spill_mode_test(segments_test figures_help.c folder.c)
+
 # ---- a device that others fill ----
 spill_mode_test(full_test)
 

@@ -1,0 +1,519 @@
+/*
+ * segments.c: the parts of segments: best fit, the lowest address among equal ones, so that equal sequences of
+ * allocations and frees give equal addresses. Freeing joins neighbours and needs no memory.
+ */
+#include "shim/serve/segments.h"
+#include "shim/base/clock.h"
+#include "shim/context/capture.h"
+#include "shim/context/context.h"
+#include "shim/device/pool.h"
+#include "shim/driver/real.h"
+#include "shim/heap/migration.h"
+#include "shim/lifetimes/lifetimes.h"
+#include "shim/mover/spill.h"
+#include "shim/serve/serve_state.h"
+#include "shim/stats/stats.h"
+#include "shim/submit/completion.h"
+
+#include <stdlib.h>
+
+/*
+ * Allocations of up to this many bytes, or up to this share of the device budget if that is less, have blocks of their
+ * own: they are little of what is needed, and in `fast` small blocks stay on the device (mover/piece.c), which parts of a
+ * segment do not.
+ */
+#define SMALL_PART  ((uint64_t)16 << 20)
+#define SMALL_SHARE 32
+/*
+ * Larger ones have blocks of their own, too. Submissions use a block as a whole (struct block_state): a segment of which
+ * some part is always in use never leaves the device in `fast`.
+ */
+#define LARGE_PART  ((uint64_t)512 << 20)
+#define LARGE_SHARE 4
+
+/* Ticks without use after which a segment is freed. */
+#define UNUSED_TICKS 2
+/* After so long without a tick, ticks have stopped (heap_lock.c): then what is unused is freed at once. */
+#define TICKING_NS 3000000000u
+/* A pass gives up after this many events that have not completed: later ones have hardly completed either. */
+#define MOST_WAITING 2
+
+/* A free part, in units from the beginning of the segment. */
+struct gap {
+	uint32_t unit, units;
+};
+
+struct segment {
+	struct segment *next;
+	struct device *device;
+	struct block *block;
+	CUdeviceptr base;
+	uint32_t units;
+	CUcontext context; /* of the order, and of the event */
+	uint64_t order;    /* 0: none any more */
+	CUevent event;     /* behind the latest free in the order; NULL: everything that was freed is done */
+	bool ending;       /* its context is about to end, and the event with it: not to be used */
+	bool held;         /* a stream is being made to wait for the event: not to be used */
+	bool stays;        /* its memory must not be used again */
+	bool counted;      /* in n_waiting */
+	bool unused;       /* as told to the heap */
+	unsigned ticks;
+	uint32_t n_parts, n_gaps, room; /* room >= n_parts + 1 >= n_gaps */
+	struct gap *gaps;               /* by unit */
+};
+
+static struct heap *heap_of(const struct device *device)
+{
+	return atomic_load(&device->heap);
+}
+
+bool segments_are_for(const struct device *device, size_t bytes)
+{
+	uint64_t budget = atomic_load(&device->budget.limit);
+	uint64_t least = budget / SMALL_SHARE < SMALL_PART ? budget / SMALL_SHARE : SMALL_PART;
+	uint64_t most = budget / LARGE_SHARE < LARGE_PART ? budget / LARGE_SHARE : LARGE_PART;
+
+	/* A part begins at a unit, which smaller blocks do not. */
+	return bytes > least && bytes <= most && heap_rounded(bytes) >= HEAP_UNIT && spill_moves_alive(device);
+}
+
+bool segments_has(const struct ledger_row *row)
+{
+	return row->kind == LEDGER_HEAP && heap_divider(row->heap.block) != NULL;
+}
+
+static uint32_t units_for(size_t bytes)
+{
+	return (uint32_t)(heap_rounded(bytes) / HEAP_UNIT);
+}
+
+/* ---- what others know of a segment ---- */
+
+/* Updates the count of segments whose event matters, and whether the heap counts the segment as idle. */
+static void note_locked(struct segment *segment)
+{
+	bool still = !segment->held && !segment->ending;
+	bool waits = segment->event && still && (!segment->n_parts || !segment->order);
+	bool unused = !segment->event && still && !segment->n_parts;
+
+	lock_assert_held(LOCK_DEFERRED_FREE);
+	if (waits != segment->counted)
+		atomic_fetch_add(&serve_state.segments.n_waiting, waits ? 1 : -1u);
+	segment->counted = waits;
+	if (unused != segment->unused)
+		heap_set_unused(heap_of(segment->device), segment->block, unused);
+	segment->unused = unused;
+	if (!unused)
+		segment->ticks = 0;
+}
+
+/* A part is born or dies behind submission `number`. Memory that a capture may have seen is alive as a whole, as it is for PyTorch's cache. */
+static void tell(const struct segment *segment, CUdeviceptr address, uint32_t units, bool born, uint64_t number)
+{
+	struct lifetimes *lifetimes = heap_arena(heap_of(segment->device))->lifetimes;
+	struct lifetimes_report report = {
+	    .address = address,
+	    .bytes = units * HEAP_UNIT,
+	    .born = born,
+	    .number = number,
+	    .own = completion_own(),
+	};
+
+	if (capture_is_open())
+		lifetimes_distrust(lifetimes, address, segment->base, segment->units * HEAP_UNIT);
+	else
+		lifetimes_own_tell(lifetimes, &report);
+}
+
+/* ---- parts ---- */
+
+/* Makes room for the gap that the free of one more part may leave. Returns false if there is no memory. */
+static bool has_room(struct segment *segment)
+{
+	if (segment->room >= segment->n_parts + 2)
+		return true;
+	uint32_t room = 2 * segment->room + 4;
+	struct gap *gaps = realloc(segment->gaps, room * sizeof(*gaps));
+	if (!gaps)
+		return false;
+	segment->gaps = gaps;
+	segment->room = room;
+	return true;
+}
+
+static void drop_gap(struct segment *segment, uint32_t at)
+{
+	for (segment->n_gaps--; at < segment->n_gaps; at++)
+		segment->gaps[at] = segment->gaps[at + 1];
+}
+
+/* Takes the beginning of a gap. Returns false if the memory must not be used again, or there is no memory. */
+static bool take_part(struct segment *segment, uint32_t at, uint32_t units, CUdeviceptr *ret_address)
+{
+	if (!has_room(segment))
+		return false;
+	struct gap *gap = &segment->gaps[at];
+	if (!heap_part_begin(heap_of(segment->device), segment->block, gap->unit, units)) {
+		segment->stays = true;
+		return false;
+	}
+	*ret_address = segment->base + gap->unit * HEAP_UNIT;
+	gap->unit += units;
+	gap->units -= units;
+	if (!gap->units)
+		drop_gap(segment, at);
+	segment->n_parts++;
+	return true;
+}
+
+/*
+ * Frees a part, which is used by nothing behind submission `number`. Its death is told first: afterwards something else
+ * may be born there.
+ */
+static void give_part(struct segment *segment, CUdeviceptr address, uint32_t units, uint64_t number)
+{
+	uint32_t unit = (uint32_t)((address - segment->base) / HEAP_UNIT), at = 0;
+	struct gap *gaps = segment->gaps;
+
+	tell(segment, address, units, false, number);
+	heap_part_end(heap_of(segment->device), segment->block, address);
+	while (at < segment->n_gaps && gaps[at].unit < unit)
+		at++;
+	bool before = at && gaps[at - 1].unit + gaps[at - 1].units == unit;
+	bool behind = at < segment->n_gaps && unit + units == gaps[at].unit;
+	if (before) {
+		gaps[at - 1].units += units + (behind ? gaps[at].units : 0);
+		if (behind)
+			drop_gap(segment, at);
+	} else if (behind) {
+		gaps[at].unit = unit;
+		gaps[at].units += units;
+	} else {
+		for (uint32_t i = segment->n_gaps++; i > at; i--)
+			gaps[i] = gaps[i - 1];
+		gaps[at] = (struct gap){unit, units};
+	}
+	segment->n_parts--;
+}
+
+/* Returns the units of the part at an address. */
+static uint32_t units_at(const struct segment *segment, CUdeviceptr address)
+{
+	return (uint32_t)(heap_part_bytes(heap_of(segment->device), address) / HEAP_UNIT);
+}
+
+/* ---- allocating ---- */
+
+static bool may_use(const struct segment *segment, const struct segment_want *want)
+{
+	if (segment->device != want->device || segment->held || segment->ending || segment->stays)
+		return false;
+	return segment->order ? segment->order == want->order && segment->context == want->context : !segment->event;
+}
+
+/* Finds the best gap for the order. Returns false if there is none. */
+static bool best_gap(const struct segment_want *want, uint32_t units, struct segment **ret_segment, uint32_t *ret_at)
+{
+	uint32_t least = UINT32_MAX;
+	CUdeviceptr lowest = 0;
+
+	for (struct segment *segment = serve_state.segments.list; segment; segment = segment->next) {
+		if (!may_use(segment, want))
+			continue;
+		for (uint32_t i = 0; i < segment->n_gaps; i++) {
+			CUdeviceptr address = segment->base + segment->gaps[i].unit * HEAP_UNIT;
+			uint32_t length = segment->gaps[i].units;
+
+			if (length < units || length > least || (length == least && address > lowest))
+				continue;
+			least = length;
+			lowest = address;
+			*ret_segment = segment;
+			*ret_at = i;
+		}
+	}
+	return least != UINT32_MAX;
+}
+
+/* Gives a part of the segment to the row. Returns false if that is not possible. */
+static bool take_at(const struct segment_want *want, struct segment *segment, uint32_t at, uint32_t units,
+		    struct ledger_row *row)
+{
+	CUdeviceptr address;
+
+	if (!take_part(segment, at, units, &address))
+		return false;
+	segment->order = want->order;
+	segment->context = want->context;
+	note_locked(segment);
+	tell(segment, address, units, true, completion_newest());
+	row->key = address;
+	row->heap.block = segment->block;
+	return true;
+}
+
+/* Returns the smallest unused segment that was freed in another order of this context, to which it is in use still. */
+static struct segment *unused_behind(const struct segment_want *want, uint32_t units)
+{
+	struct segment *best = NULL;
+
+	for (struct segment *segment = serve_state.segments.list; segment; segment = segment->next)
+		if (segment->device == want->device && !segment->held && !segment->ending && !segment->stays &&
+		    !segment->n_parts && segment->event && segment->context == want->context &&
+		    segment->units >= units && (!best || segment->units < best->units))
+			best = segment;
+	return best;
+}
+
+/* The stream is made to wait outside the lock: the call may wait for room in the driver's queues. */
+static bool take_behind(const struct segment_want *want, uint32_t units, struct ledger_row *row)
+{
+	struct lock *lock = &serve_state.deferred_free.lock;
+
+	lock_take(lock);
+	unsigned ends = atomic_load(&serve_state.deferred_free.n_ends);
+	struct segment *segment = unused_behind(want, units);
+	CUevent event = segment ? segment->event : NULL;
+	if (segment) {
+		segment->held = true;
+		segment->event = NULL;
+		note_locked(segment);
+	}
+	lock_drop(lock);
+	if (!segment)
+		return false;
+	bool waits = (want->per_thread ? REAL(cuStreamWaitEvent_ptsz) : REAL(cuStreamWaitEvent))(want->stream, event,
+												 0) == CUDA_SUCCESS;
+	lock_take(lock);
+	/* If a context has ended meanwhile, the event may have ended with it, and is forgotten. */
+	bool same = atomic_load(&serve_state.deferred_free.n_ends) == ends;
+	bool taken = waits && take_at(want, segment, 0, units, row);
+	if (taken && same)
+		context_event_give(want->context, event);
+	else if (same)
+		segment->event = event;
+	if (taken)
+		stats_add(STAT_stream_reuses, 1);
+	/* Without the event nobody knows when its frees are done: it is never used again. */
+	segment->held = !taken && !same;
+	note_locked(segment);
+	lock_drop(lock);
+	return taken;
+}
+
+bool segments_take(const struct segment_want *want, bool short_of_memory, struct ledger_row *row)
+{
+	struct lock *lock = &serve_state.deferred_free.lock;
+	uint32_t units = units_for(want->bytes), at;
+	struct segment *segment;
+	bool taken = false;
+
+	lock_take(lock);
+	/* A segment that cannot be used is not found again, unless there is no memory at all. */
+	for (unsigned tries = 0; !taken && tries < 64 && best_gap(want, units, &segment, &at); tries++) {
+		bool behind = segment->event;
+
+		taken = take_at(want, segment, at, units, row);
+		if (taken)
+			stats_add(behind ? STAT_stream_reuses : STAT_block_reuses, 1);
+	}
+	lock_drop(lock);
+	if (!taken && short_of_memory)
+		taken = take_behind(want, units, row);
+	return taken;
+}
+
+uint64_t segments_length(const struct device *device, size_t bytes)
+{
+	uint64_t piece = heap_largest_piece(heap_of(device));
+
+	return (heap_rounded(bytes) + piece - 1) / piece * piece;
+}
+
+bool segments_add(const struct segment_want *want, const struct heap_grant *grant, struct ledger_row *row)
+{
+	struct heap *heap = heap_of(want->device);
+	struct segment *segment = calloc(1, sizeof(*segment));
+
+	if (!segment || !has_room(segment)) {
+		free(segment);
+		heap_free(heap, grant->block, grant->address);
+		return false;
+	}
+	segment->device = want->device;
+	segment->block = grant->block;
+	segment->base = grant->address;
+	segment->units = heap_divide(heap, grant->block, segment);
+	segment->gaps[segment->n_gaps++] = (struct gap){0, segment->units};
+	lifetimes_own(heap_arena(heap)->lifetimes, segment->base, segment->units * HEAP_UNIT);
+	lock_take(&serve_state.deferred_free.lock);
+	bool taken = take_at(want, segment, 0, units_for(want->bytes), row);
+	segment->next = serve_state.segments.list;
+	serve_state.segments.list = segment;
+	note_locked(segment);
+	lock_drop(&serve_state.deferred_free.lock);
+	return taken;
+}
+
+/* ---- freeing ---- */
+
+/*
+ * The free counts as a submission, because the part is the program's until the stream reaches it, also where the stream
+ * waits for something that is none. The number is taken outside the lock: an event may be recorded, which may wait.
+ */
+bool segments_give(struct ledger_row *row, CUstream stream, bool per_thread)
+{
+	const struct completion_what what = {.id = HOOK_cuMemFreeAsync};
+
+	if (!segments_has(row))
+		return false;
+	uint64_t number = completion_submitted(stream, per_thread, &what, UINT64_C(1) << row->device, false);
+	lock_take(&serve_state.deferred_free.lock);
+	struct segment *segment = heap_divider(row->heap.block);
+	bool in_order = !segment->held && !segment->ending && segment->order == row->pending.order &&
+			segment->context == row->pending.context && row->pending.event;
+	if (in_order) {
+		if (segment->event)
+			context_event_give(segment->context, segment->event);
+		segment->event = row->pending.event;
+		row->pending.event = NULL;
+		give_part(segment, row->key, units_at(segment, row->key), number);
+		note_locked(segment);
+	}
+	lock_drop(&serve_state.deferred_free.lock);
+	if (!in_order)
+		return false;
+	pool_row_freed(row);
+	pool_row_gone(row);
+	ledger_row_free(row);
+	return true;
+}
+
+void segments_release(const struct ledger_row *row)
+{
+	lock_take(&serve_state.deferred_free.lock);
+	struct segment *segment = heap_divider(row->heap.block);
+	give_part(segment, row->key, units_at(segment, row->key), completion_newest());
+	note_locked(segment);
+	lock_drop(&serve_state.deferred_free.lock);
+}
+
+/* ---- events, and the end of segments ---- */
+
+static bool is_ticking(void)
+{
+	uint64_t ticked = atomic_load(&serve_state.segments.ticked);
+
+	return ticked && clock_now() - ticked < TICKING_NS;
+}
+
+/* Frees the unused segments of a device (NULL: any) that had no use for this many ticks. Returns whether there were any. */
+static bool free_unused(const struct device *device, unsigned ticks)
+{
+	struct segment *list = NULL, *next;
+
+	lock_take(&serve_state.deferred_free.lock);
+	for (struct segment **at = &serve_state.segments.list; *at;) {
+		struct segment *segment = *at;
+
+		if (!segment->unused || segment->ticks < ticks || (device && segment->device != device)) {
+			at = &segment->next;
+			continue;
+		}
+		*at = segment->next;
+		segment->next = list;
+		list = segment;
+	}
+	lock_drop(&serve_state.deferred_free.lock);
+	bool any = list != NULL;
+	for (; list; list = next) {
+		next = list->next;
+		heap_free(heap_of(list->device), list->block, list->base);
+		free(list->gaps);
+		free(list);
+	}
+	return any;
+}
+
+void segments_reap(void)
+{
+	unsigned n = 0;
+
+	if (!atomic_load_explicit(&serve_state.segments.n_waiting, memory_order_relaxed))
+		return;
+	CUstreamCaptureMode mode = capture_relax();
+	lock_take(&serve_state.deferred_free.lock);
+	for (struct segment *segment = serve_state.segments.list; segment && n < MOST_WAITING;
+	     segment = segment->next) {
+		if (!segment->counted)
+			continue;
+		if (REAL(cuEventQuery)(segment->event) != CUDA_SUCCESS) {
+			n++;
+			continue;
+		}
+		context_event_give(segment->context, segment->event);
+		segment->event = NULL;
+		if (!segment->n_parts)
+			segment->order = 0;
+		note_locked(segment);
+	}
+	lock_drop(&serve_state.deferred_free.lock);
+	capture_restore(mode);
+	if (!is_ticking())
+		free_unused(NULL, 0);
+}
+
+bool segments_give_up(const struct device *device)
+{
+	segments_reap();
+	return free_unused(device, 0);
+}
+
+void segments_tick(void)
+{
+	atomic_store(&serve_state.segments.ticked, clock_now());
+	segments_reap();
+	lock_take(&serve_state.deferred_free.lock);
+	for (struct segment *segment = serve_state.segments.list; segment; segment = segment->next)
+		segment->ticks += segment->unused;
+	lock_drop(&serve_state.deferred_free.lock);
+	free_unused(NULL, UNUSED_TICKS);
+}
+
+void segments_stream_ending(CUstream stream)
+{
+	lock_take(&serve_state.deferred_free.lock);
+	for (struct segment *segment = serve_state.segments.list; segment; segment = segment->next)
+		if (segment->order == (uintptr_t)stream) {
+			segment->order = 0;
+			note_locked(segment);
+		}
+	lock_drop(&serve_state.deferred_free.lock);
+}
+
+void segments_context_ending(CUcontext context)
+{
+	lock_take(&serve_state.deferred_free.lock);
+	for (struct segment *segment = serve_state.segments.list; segment; segment = segment->next)
+		if (segment->context == context) {
+			segment->ending = true;
+			note_locked(segment);
+		}
+	lock_drop(&serve_state.deferred_free.lock);
+}
+
+void segments_context_ended(CUcontext context, bool ended)
+{
+	lock_take(&serve_state.deferred_free.lock);
+	for (struct segment *segment = serve_state.segments.list; segment; segment = segment->next) {
+		if (segment->context != context || !segment->ending)
+			continue;
+		segment->ending = false;
+		if (ended) {
+			segment->event = NULL;
+			segment->order = 0;
+		}
+		note_locked(segment);
+	}
+	lock_drop(&serve_state.deferred_free.lock);
+}
