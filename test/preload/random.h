@@ -41,6 +41,7 @@ struct options {
 	unsigned long submissions;
 	unsigned threads;
 	bool hidden;  /* pointers that lie in device memory */
+	bool in_order; /* most blocks are allocated and freed in stream order */
 	size_t bytes; /* of all blocks together, about */
 	unsigned deadline;
 };

@@ -142,7 +142,10 @@ struct block *block_make(struct worker *worker, size_t bytes)
 		free(block);
 		return NULL;
 	}
-	block->pooled = bytes <= MIB && worker->pooled < 2 * MIB && random_one_in(worker, 8);
+	if (worker->options->in_order)
+		block->pooled = !random_one_in(worker, 4);
+	else
+		block->pooled = bytes <= MIB && worker->pooled < 2 * MIB && random_one_in(worker, 8);
 	if (block->pooled)
 		GO(cuMemAllocAsync(&block->at, bytes, worker->slot[slot].handle));
 	else
@@ -176,7 +179,7 @@ void block_free(struct worker *worker, unsigned index)
 	struct block *block = worker->block[index];
 	unsigned slot = random_below(worker, SLOTS);
 
-	if (random_one_in(worker, 4)) {
+	if (random_one_in(worker, 4) != worker->options->in_order) {
 		block_use(worker, slot, block, true, "the free");
 		GO(cuMemFreeAsync(block->at, worker->slot[slot].handle));
 		worker->slot[slot].n++;

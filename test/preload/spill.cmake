@@ -42,7 +42,7 @@ target_compile_definitions(spill_random PRIVATE __CUDA_API_VERSION_INTERNAL)
 # All modes in one test, for what the programs do without the library is found out once; each of its parts is a test.
 spill_watch_program(spill_random_test spill_random)
 list(JOIN SPILL_MODES " " ALL_MODES)
-foreach(part RANGE 1 6)
+foreach(part RANGE 1 7)
   add_test(NAME spill_random_test_${part} COMMAND spill_random_test)
   set_tests_properties(
     spill_random_test_${part} PROPERTIES LABELS preload TIMEOUT 600 ENVIRONMENT

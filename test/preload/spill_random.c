@@ -2,7 +2,7 @@
  * spill_random: a program made up from a seed that uses far more memory than the device budget, checks every byte and
  * prints what must be the same with and without Spillway (random.h).
  *
- *   spill_random [--seed N] [--submissions N] [--threads N] [--bytes MIB] [--no-hidden] [--deadline SECONDS]
+ *   spill_random [--seed N] [--submissions N] [--threads N] [--bytes MIB] [--no-hidden] [--in-order 0|1] [--deadline SECONDS]
  *                [--trouble KINDS]
  *
  * KINDS are those of trouble.h, which befall the process beside its work.
@@ -160,7 +160,7 @@ static void give(struct worker *worker)
 	unsigned index = any_loose(worker), slot = random_below(worker, SLOTS);
 	struct block *block = index ? worker->block[index] : NULL;
 
-	if (block && (block->addresses || block->pooled || worker->n_blocks < 6))
+	if (block && (block->addresses || (block->pooled && !worker->options->in_order) || worker->n_blocks < 6))
 		block = NULL;
 	if (block) {
 		block_use(worker, slot, block, true, "the giver");
@@ -422,10 +422,10 @@ static void share_blocks(void)
 
 static bool parse(int argc, char **argv)
 {
-	static const struct option all[] = {{"seed", 1, NULL, 's'},      {"submissions", 1, NULL, 'n'},
-					    {"threads", 1, NULL, 't'},   {"bytes", 1, NULL, 'b'},
-					    {"no-hidden", 0, NULL, 'h'}, {"deadline", 1, NULL, 'd'},
-					    {"trouble", 1, NULL, 'w'},   {NULL, 0, NULL, 0}};
+	static const struct option all[] = {
+	    {"seed", 1, NULL, 's'},    {"submissions", 1, NULL, 'n'}, {"threads", 1, NULL, 't'},
+	    {"bytes", 1, NULL, 'b'},   {"no-hidden", 0, NULL, 'h'},   {"deadline", 1, NULL, 'd'},
+	    {"trouble", 1, NULL, 'w'}, {"in-order", 1, NULL, 'o'},    {NULL, 0, NULL, 0}};
 	int which;
 
 	while ((which = getopt_long(argc, argv, "", all, NULL)) != -1) {
@@ -446,6 +446,9 @@ static bool parse(int argc, char **argv)
 			break;
 		case 'h':
 			options.hidden = false;
+			break;
+		case 'o':
+			options.in_order = value;
 			break;
 		case 'd':
 			options.deadline = (unsigned)value;

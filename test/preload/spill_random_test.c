@@ -33,6 +33,7 @@ struct trial {
 	const char *budget, *sim; /* a setting of the simulated GPU, or NULL */
 	unsigned share;           /* of the submissions, one in so many */
 	const char *lent;         /* by each of two other devices, or NULL */
+	const char *in_order;     /* most blocks are allocated in stream order: async.use; NULL: few are */
 };
 
 static struct outcome run_trial(const struct trial *trial, const char *preload, const char *set)
@@ -44,7 +45,7 @@ static struct outcome run_trial(const struct trial *trial, const char *preload, 
 	return RUN(SET("SIM_MEMORY=512MiB", "SIM_DEVICES=3", "SIM_FILL=0", set, trial->sim ? trial->sim : "SIM_SEED=0",
 		       preload),
 		   SPILL_RANDOM, "--seed", trial->seed, "--threads", trial->threads, "--submissions", n, "--deadline",
-		   deadline, trial->hidden ? NULL : "--no-hidden");
+		   deadline, "--in-order", trial->in_order ? "1" : "0", trial->hidden ? NULL : "--no-hidden");
 }
 
 /* Only `fast` may stop a job, only for an access that nothing announced, and then it says what to do about it. */
@@ -72,12 +73,13 @@ static const struct outcome *plainly(const struct trial *trial)
 static void passes(const struct trial *trial)
 {
 	const struct outcome *plain = plainly(trial);
-	char set[160], preload[512];
+	char set[200], preload[512];
 	struct outcome ours;
 
-	snprintf(set, sizeof(set), "SPILLWAY_SET=spill.mode=%s,device.budget=%s,host.budget=768MiB%s%s", mode,
+	snprintf(set, sizeof(set), "SPILLWAY_SET=spill.mode=%s,device.budget=%s,host.budget=768MiB%s%s%s%s", mode,
 		 trial->budget, trial->lent ? ",spill.peers=1 .. 2,spill.peer_budget=" : "",
-		 trial->lent ? trial->lent : "");
+		 trial->lent ? trial->lent : "", trial->in_order ? ",async.use=" : "",
+		 trial->in_order ? trial->in_order : "");
 	snprintf(preload, sizeof(preload), "LD_PRELOAD=%s", getenv("TEST_PRELOAD"));
 	ours = run_trial(trial, preload, set);
 	if (!is_the_defined_stop(trial, &ours) && (ours.status || strcmp(ours.out, plain->out)))
@@ -89,46 +91,55 @@ static void passes(const struct trial *trial)
 static void every_byte_is_right(void **state)
 {
 	(void)state;
-	passes(&(struct trial){"101", "1", true, "48MiB", NULL, 1, NULL});
-	passes(&(struct trial){"102", "2", true, "48MiB", NULL, 1, NULL});
-	passes(&(struct trial){"103", "4", true, "64MiB", NULL, 1, NULL});
+	passes(&(struct trial){"101", "1", true, "48MiB", NULL, 1, NULL, NULL});
+	passes(&(struct trial){"102", "2", true, "48MiB", NULL, 1, NULL, NULL});
+	passes(&(struct trial){"103", "4", true, "64MiB", NULL, 1, NULL, NULL});
 }
 
 static void every_byte_is_right_where_all_pointers_are_parameters(void **state)
 {
 	(void)state;
-	passes(&(struct trial){"201", "1", false, "48MiB", NULL, 1, NULL});
-	passes(&(struct trial){"202", "3", false, "64MiB", NULL, 1, NULL});
+	passes(&(struct trial){"201", "1", false, "48MiB", NULL, 1, NULL, NULL});
+	passes(&(struct trial){"202", "3", false, "64MiB", NULL, 1, NULL, NULL});
 }
 
 static void every_byte_is_right_with_hardly_any_device_memory(void **state)
 {
 	(void)state;
-	passes(&(struct trial){"301", "2", false, "16MiB", NULL, 2, NULL});
-	passes(&(struct trial){"302", "1", true, "16MiB", NULL, 2, NULL});
+	passes(&(struct trial){"301", "2", false, "16MiB", NULL, 2, NULL, NULL});
+	passes(&(struct trial){"302", "1", true, "16MiB", NULL, 2, NULL, NULL});
 }
 
 static void every_byte_is_right_when_work_comes_late(void **state)
 {
 	(void)state;
-	passes(&(struct trial){"401", "2", false, "48MiB", "SIM_DELAY_US=100", 8, NULL});
-	passes(&(struct trial){"402", "1", true, "48MiB", "SIM_DELAY_US=100", 8, NULL});
+	passes(&(struct trial){"401", "2", false, "48MiB", "SIM_DELAY_US=100", 8, NULL, NULL});
+	passes(&(struct trial){"402", "1", true, "48MiB", "SIM_DELAY_US=100", 8, NULL, NULL});
 }
 
 static void every_byte_is_right_on_other_devices(void **state)
 {
 	(void)state;
-	passes(&(struct trial){"501", "2", true, "48MiB", NULL, 2, "12MiB"});
-	passes(&(struct trial){"502", "3", false, "32MiB", NULL, 2, "256MiB"});
+	passes(&(struct trial){"501", "2", true, "48MiB", NULL, 2, "12MiB", NULL});
+	passes(&(struct trial){"502", "3", false, "32MiB", NULL, 2, "256MiB", NULL});
 }
 
 /* Of the calls with which memory is moved, not of the program's. */
 static void every_byte_is_right_where_one_call_in_so_many_fails(void **state)
 {
 	(void)state;
-	passes(&(struct trial){"601", "2", false, "48MiB", "SIM_FAIL_THREAD=spillway-mover:500", 2, NULL});
-	passes(&(struct trial){"602", "1", false, "48MiB", "SIM_FAIL_THREAD=spillway-mover:50", 4, NULL});
-	passes(&(struct trial){"606", "1", false, "48MiB", "SIM_FAIL_THREAD=spillway-mover:50", 4, "24MiB"});
+	passes(&(struct trial){"601", "2", false, "48MiB", "SIM_FAIL_THREAD=spillway-mover:500", 2, NULL, NULL});
+	passes(&(struct trial){"602", "1", false, "48MiB", "SIM_FAIL_THREAD=spillway-mover:50", 4, NULL, NULL});
+	passes(&(struct trial){"606", "1", false, "48MiB", "SIM_FAIL_THREAD=spillway-mover:50", 4, "24MiB", NULL});
+}
+
+static void every_byte_is_right_of_memory_in_stream_order(void **state)
+{
+	(void)state;
+	passes(&(struct trial){"701", "1", true, "48MiB", NULL, 1, NULL, "heap"});
+	passes(&(struct trial){"702", "3", false, "32MiB", NULL, 2, NULL, "heap"});
+	passes(&(struct trial){"703", "2", false, "48MiB", "SIM_DELAY_US=100", 8, NULL, "auto"});
+	passes(&(struct trial){"704", "2", false, "48MiB", "SIM_FAIL_THREAD=spillway-mover:50", 4, NULL, "heap"});
 }
 
 int main(void)
@@ -140,6 +151,7 @@ int main(void)
 	    cmocka_unit_test(every_byte_is_right_when_work_comes_late),
 	    cmocka_unit_test(every_byte_is_right_on_other_devices),
 	    cmocka_unit_test(every_byte_is_right_where_one_call_in_so_many_fails),
+	    cmocka_unit_test(every_byte_is_right_of_memory_in_stream_order),
 	};
 
 	enum { TESTS = sizeof(tests) / sizeof(tests[0]) };
