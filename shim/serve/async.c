@@ -356,6 +356,7 @@ CUresult async_free(CUdeviceptr address, CUstream stream, bool per_thread)
 	struct ledger_row *row = serve_take_ours(address);
 	if (!row)
 		return CUDA_ERROR_INVALID_VALUE;
+	unsigned mark = segments_mark(row);
 	CUresult result = context_record_stream(stream, per_thread, &row->pending.event, &row->pending.context);
 	if (result != CUDA_SUCCESS) {
 		ledger_commit(row);
@@ -366,7 +367,7 @@ CUresult async_free(CUdeviceptr address, CUstream stream, bool per_thread)
 	int device = row->device;
 	stats_add(STAT_frees, 1);
 	stats_add(STAT_deferred_frees, 1);
-	if (segments_give(row, stream, per_thread))
+	if (segments_give(row, stream, per_thread, mark))
 		return CUDA_SUCCESS;
 	deferred_free_add(row);
 	if (deferred_free_is_due())

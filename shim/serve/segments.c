@@ -52,6 +52,7 @@ struct segment {
 	CUcontext context; /* of the order, and of the event */
 	uint64_t order;    /* 0: none any more */
 	CUevent event;     /* behind the latest free in the order; NULL: everything that was freed is done */
+	atomic_uint n_given; /* frees that have set the event */
 	bool ending;       /* its context is about to end, and the event with it: not to be used */
 	bool held;         /* a stream is being made to wait for the event: not to be used */
 	bool stays;        /* its memory must not be used again */
@@ -357,11 +358,18 @@ bool segments_add(const struct segment_want *want, const struct heap_grant *gran
 
 /* ---- freeing ---- */
 
+unsigned segments_mark(const struct ledger_row *row)
+{
+	const struct segment *segment = segments_has(row) ? heap_divider(row->heap.block) : NULL;
+
+	return segment ? atomic_load(&segment->n_given) : 0;
+}
+
 /*
  * The free counts as a submission, because the part is the program's until the stream reaches it, also where the stream
  * waits for something that is none. The number is taken outside the lock: an event may be recorded, which may wait.
  */
-bool segments_give(struct ledger_row *row, CUstream stream, bool per_thread)
+bool segments_give(struct ledger_row *row, CUstream stream, bool per_thread, unsigned mark)
 {
 	const struct completion_what what = {.id = HOOK_cuMemFreeAsync};
 
@@ -371,8 +379,10 @@ bool segments_give(struct ledger_row *row, CUstream stream, bool per_thread)
 	lock_take(&serve_state.deferred_free.lock);
 	struct segment *segment = heap_divider(row->heap.block);
 	bool in_order = !segment->held && !segment->ending && segment->order == row->pending.order &&
-			segment->context == row->pending.context && row->pending.event;
+			segment->context == row->pending.context && row->pending.event &&
+			atomic_load(&segment->n_given) == mark;
 	if (in_order) {
+		atomic_fetch_add(&segment->n_given, 1);
 		if (segment->event)
 			context_event_give(segment->context, segment->event);
 		segment->event = row->pending.event;

@@ -62,10 +62,16 @@ bool segments_add(const struct segment_want *want, const struct heap_grant *gran
 /* Returns whether the row has a part of a segment. */
 bool segments_has(const struct ledger_row *row);
 /*
- * After a free behind this stream, with row->pending filled in. Returns false if that is not the order of the row's segment, or if it has
- * none. Otherwise the part is free for this order, and the row and its event are consumed.
+ * Returns how many frees have told the row's segment how far its order has come. The caller must ask before it records
+ * the event of a free: of two threads that free behind one stream, the one whose event is earlier may come later.
  */
-bool segments_give(struct ledger_row *row, CUstream stream, bool per_thread);
+unsigned segments_mark(const struct ledger_row *row);
+/*
+ * After a free behind this stream, with row->pending filled in; mark: from before its event was recorded. Returns false
+ * if that is not the order of the row's segment, if another free has told the segment of its event since, or if the row
+ * has no segment. Otherwise the part is free for this order, and the row and its event are consumed.
+ */
+bool segments_give(struct ledger_row *row, CUstream stream, bool per_thread, unsigned mark);
 /* The part of this row is not used by any work any more: frees it. Does not end the row. */
 void segments_release(const struct ledger_row *row);
 
