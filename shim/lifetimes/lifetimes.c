@@ -177,6 +177,15 @@ void lifetimes_freed(struct lifetimes *lifetimes, uint64_t address, uint64_t byt
 		write_range(lifetimes, LIFETIMES_FREED, address, whole_units(bytes), no_report);
 }
 
+/* Returns whether a byte of the address space lies in a block that the library itself divides. */
+static bool is_ours(const struct lifetimes *lifetimes, uint64_t address)
+{
+	uint8_t its =
+	    atomic_load_explicit(&lifetimes->its[(address - lifetimes->base) / LIVE_MAP_UNIT], memory_order_relaxed);
+
+	return its == OURS || its == OURS_DISTRUSTED;
+}
+
 /* What a unit becomes that a graph names. */
 static const uint8_t named_by_graph[] = {
     [NOT_ITS] = GRAPHS,
@@ -324,7 +333,9 @@ void lifetimes_tell(const struct lifetimes_report *report)
 		lifetimes_distrust(lifetimes, report->address, report->block, report->block_bytes);
 		return;
 	}
-	write_report(lifetimes, report, false);
+	/* What the program's allocator does inside an allocation of ours that it was given says nothing of who else does. */
+	if (!is_ours(lifetimes, report->address))
+		write_report(lifetimes, report, false);
 }
 
 /* Returns whether all units of the block are in this state. */

@@ -259,6 +259,22 @@ static void nor_of_those_that_a_graph_has_named(void **state)
 	assert_false(is_reported(100 * MIB));
 }
 
+/* A pool of somebody else, in memory that the library divides, of which the allocator was given a part. */
+static void what_the_allocator_does_in_blocks_of_the_librarys_own_does_not_count(void **state)
+{
+	const struct lifetimes_report part = {
+	    .address = BASE + 4 * MIB, .bytes = 8 * MIB, .born = true, .number = 1, .own = 1};
+
+	(void)state;
+	lifetimes_own(lifetimes, BASE, 20 * MIB);
+	lifetimes_own_tell(lifetimes, &part);
+	tell(6 * MIB, 2 * MIB, true, 2 * MIB);
+	tell(6 * MIB, 2 * MIB, false, 2 * MIB);
+	assert_true(is_reported(6 * MIB));
+	assert_false(live_map_is_dead(lifetimes_map(lifetimes), 6 * MIB, 8 * MIB, late));
+	assert_int_equal(live_map_sums(lifetimes_map(lifetimes)).alive, 8 * MIB);
+}
+
 /* ---- the order of events ---- */
 
 static void events_are_read_at_their_place_among_submissions(void **state)
@@ -448,6 +464,7 @@ int main(void)
 	    TEST(what_is_placed_where_something_was_unmapped_is_not_new),
 	    TEST(parts_that_follow_each_other_count_together),
 	    TEST(a_block_used_in_a_capture_is_distrusted),
+	    TEST(what_the_allocator_does_in_blocks_of_the_librarys_own_does_not_count),
 	    TEST(events_are_read_at_their_place_among_submissions),
 	    TEST(deaths_count_when_their_thread_has_submitted),
 	    TEST(submissions_of_other_threads_do_not_make_deaths_count),
