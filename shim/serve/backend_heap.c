@@ -139,7 +139,7 @@ enum sw_status backend_heap_take(struct device *device, size_t bytes, enum chunk
 	}
 	if (status == SW_NO_MEMORY)
 		status = alloc_patiently(&want, from, &grant);
-	if (status == SW_NO_MEMORY && segments_give_up(device))
+	while (status == SW_NO_MEMORY && segments_wait(device))
 		status = alloc_patiently(&want, from, &grant);
 	if (status == SW_NO_MEMORY && pool_give_back(device))
 		status = backend_heap_ask(&want, from, &grant);

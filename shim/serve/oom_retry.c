@@ -8,6 +8,7 @@
 #include "shim/device/device.h"
 #include "shim/process/enter.h"
 #include "shim/serve/deferred_free.h"
+#include "shim/serve/segments.h"
 #include "shim/mover/spill.h"
 #include "shim/stats/stats.h"
 
@@ -99,6 +100,8 @@ bool oom_retry_make(struct oom_retry *room, int ordinal, uint64_t bytes)
 	else if (clock_now() > room->until)
 		return false;
 	bool made = deferred_free_wait(device->ordinal);
+	/* Before idle memory goes back, because that is what an unused segment becomes. */
+	made |= segments_wait(device);
 	made |= device_make_room(device);
 	made = made || oom_retry_spill(room, device, bytes);
 	room->made |= made;

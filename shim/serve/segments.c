@@ -11,11 +11,14 @@
 #include "shim/heap/migration.h"
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/mover/spill.h"
+#include "shim/serve/deferred_free.h"
 #include "shim/serve/serve_state.h"
 #include "shim/stats/stats.h"
 #include "shim/submit/completion.h"
 
+#include <limits.h>
 #include <stdlib.h>
+#include <time.h>
 
 /*
  * Allocations of up to this many bytes, or up to this share of the device budget if that is less, have blocks of their
@@ -445,7 +448,8 @@ static bool free_unused(const struct device *device, unsigned ticks)
 	return any;
 }
 
-void segments_reap(void)
+/* Gives up after `most` events that have not completed. */
+static void look_at_events(unsigned most)
 {
 	unsigned n = 0;
 
@@ -453,8 +457,7 @@ void segments_reap(void)
 		return;
 	CUstreamCaptureMode mode = capture_relax();
 	lock_take(&serve_state.deferred_free.lock);
-	for (struct segment *segment = serve_state.segments.list; segment && n < MOST_WAITING;
-	     segment = segment->next) {
+	for (struct segment *segment = serve_state.segments.list; segment && n < most; segment = segment->next) {
 		if (!segment->counted)
 			continue;
 		if (REAL(cuEventQuery)(segment->event) != CUDA_SUCCESS) {
@@ -469,20 +472,44 @@ void segments_reap(void)
 	}
 	lock_drop(&serve_state.deferred_free.lock);
 	capture_restore(mode);
+}
+
+void segments_reap(void)
+{
+	if (!atomic_load_explicit(&serve_state.segments.n_waiting, memory_order_relaxed))
+		return;
+	look_at_events(MOST_WAITING);
 	if (!is_ticking())
 		free_unused(NULL, 0);
 }
 
 bool segments_give_up(const struct device *device)
 {
-	segments_reap();
+	look_at_events(UINT_MAX);
 	return free_unused(device, 0);
+}
+
+bool segments_wait(const struct device *device)
+{
+	const struct timespec step = {.tv_nsec = 50000};
+	bool any = segments_give_up(device);
+	int before;
+
+	/* As in deferred_free_wait(). */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+	for (unsigned i = 0; i < DEFERRED_FREE_PATIENCE_MS * 20 && !any && atomic_load(&serve_state.segments.n_waiting);
+	     i++) {
+		nanosleep(&step, NULL);
+		any = segments_give_up(device);
+	}
+	pthread_setcancelstate(before, NULL);
+	return any;
 }
 
 void segments_tick(void)
 {
 	atomic_store(&serve_state.segments.ticked, clock_now());
-	segments_reap();
+	look_at_events(UINT_MAX);
 	lock_take(&serve_state.deferred_free.lock);
 	for (struct segment *segment = serve_state.segments.list; segment; segment = segment->next)
 		segment->ticks += segment->unused;

@@ -79,6 +79,11 @@ void segments_release(const struct ledger_row *row);
 void segments_reap(void);
 /* Frees the unused segments of a device. Returns whether there were any. */
 bool segments_give_up(const struct device *device);
+/*
+ * The same, for a caller that finds no memory at all: waits until there are any, for DEFERRED_FREE_PATIENCE_MS at most,
+ * if streams have yet to reach the frees of some.
+ */
+bool segments_wait(const struct device *device);
 /* About once a second: frees what was unused for two ticks. */
 void segments_tick(void);
 

@@ -5,7 +5,9 @@
 
 #include "shim/device/device.h"
 #include "shim/device/pool.h"
+#include "shim/serve/oom_retry.h"
 #include "shim/serve/segments.h"
+#include "shim/stats/stats.h"
 
 #include <pthread.h>
 
@@ -102,6 +104,105 @@ static void the_event_of_a_segment_is_that_of_the_latest_free(void **state)
 	assert_ok(cuStreamDestroy_v2(other));
 }
 
+/* ---- who else may not have it yet ---- */
+
+/* A stream that has ended, but not its work; and a stream that has freed what another one has allocated. */
+static void a_part_is_nobodys_until_its_free_is_reached(void **state)
+{
+	CUstream stream = async_stream(), other = async_stream(), third = async_stream();
+	CUdeviceptr first = async_get(3 * PART_BYTES, stream), second = async_get(3 * PART_BYTES, third), new, newer;
+	struct gate gate, later;
+
+	(void)state;
+	assert_ok(cuMemsetD8Async(first, 1, PART_BYTES, stream));
+	async_hold(&gate, stream);
+	async_hold(&later, other);
+	assert_ok(cuMemFreeAsync(first, stream));
+	assert_ok(cuMemFreeAsync(second, other));
+	assert_ok(cuStreamDestroy_v2(stream));
+	segments_reap();
+	new = async_get(3 * PART_BYTES, third);
+	stream = async_stream();
+	newer = async_get(3 * PART_BYTES, stream);
+	assert_int_not_equal(new, first);
+	assert_int_not_equal(new, second);
+	assert_int_not_equal(newer, first);
+	assert_int_not_equal(newer, second);
+	sem_post(&gate.open);
+	async_let_go(&later);
+	assert_ok(cuMemFreeAsync(new, third));
+	assert_ok(cuMemFreeAsync(newer, third));
+	assert_int_equal(cuMemFreeAsync(newer, third), CUDA_ERROR_INVALID_VALUE);
+	assert_ok(cuCtxSynchronize());
+	assert_ok(cuStreamDestroy_v2(stream));
+	assert_ok(cuStreamDestroy_v2(other));
+	assert_ok(cuStreamDestroy_v2(third));
+}
+
+/* ---- what is unused serves others ---- */
+
+static __typeof__(&cuEventQuery) query;
+static struct gate held;
+static unsigned n_queries;
+
+/* The stream goes on when it was asked for often: the caller waits. */
+static CUresult query_and_let_go(CUevent event)
+{
+	if (++n_queries == 20) {
+		sem_post(&held.open);
+		assert_ok(cuStreamSynchronize(held.stream));
+	}
+	return query(event);
+}
+
+static void an_allocation_without_memory_waits_for_segments(void **state)
+{
+	CUstream stream = async_stream();
+	CUdeviceptr block[10], part, large;
+
+	(void)state;
+	part = async_get(4 * PART_BYTES, stream);
+	for (unsigned i = 0; i < 9; i++)
+		assert_ok(cuMemAlloc_v2(&block[i], 12 * MIB));
+	async_hold(&held, stream);
+	assert_ok(cuMemFreeAsync(part, stream));
+	query = REAL(cuEventQuery);
+	n_queries = 0;
+	real.cuEventQuery = query_and_let_go;
+	CUresult result = cuMemAlloc_v2(&large, 4 * PART_BYTES);
+	real.cuEventQuery = query;
+	sem_post(&held.open);
+	assert_ok(result);
+	assert_ok(cuMemFree_v2(large));
+	for (unsigned i = 0; i < 9; i++)
+		assert_ok(cuMemFree_v2(block[i]));
+	assert_ok(cuStreamDestroy_v2(stream));
+}
+
+static void the_driver_gets_unused_segments_before_anything_is_moved(void **state)
+{
+	struct heap *heap = atomic_load(&device_get(0)->heap);
+	CUstream stream = async_stream();
+	CUdeviceptr block, part;
+	struct oom_retry retry = {0};
+
+	(void)state;
+	segments_tick(); /* ticks run: unused segments stay for a while */
+	assert_ok(cuMemAlloc_v2(&block, 8 * MIB));
+	part = async_get(PART_BYTES, stream);
+	assert_ok(cuMemFreeAsync(part, stream));
+	assert_ok(cuStreamSynchronize(stream));
+	heap_trim(heap, 0, 0);
+	unsigned long live = sim_live().handles;
+	uint64_t moves = stats_get(STAT_moves_out);
+	assert_true(oom_retry_make(&retry, 0, PART_BYTES));
+	oom_retry_end(&retry, CUDA_SUCCESS);
+	assert_true(sim_live().handles < live);
+	assert_int_equal(stats_get(STAT_moves_out), moves);
+	assert_ok(cuMemFree_v2(block));
+	assert_ok(cuStreamDestroy_v2(stream));
+}
+
 static int check(void **state)
 {
 	core_drain();
@@ -116,6 +217,9 @@ int main(void)
 	    "SPILLWAY_SET=device.budget=64MiB,host.budget=64MiB,spill.mode=exact,report.summary=no", NULL};
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_teardown(the_event_of_a_segment_is_that_of_the_latest_free, check),
+	    cmocka_unit_test_teardown(a_part_is_nobodys_until_its_free_is_reached, check),
+	    cmocka_unit_test_teardown(an_allocation_without_memory_waits_for_segments, check),
+	    cmocka_unit_test_teardown(the_driver_gets_unused_segments_before_anything_is_moved, check),
 	};
 	core_start(settings);
 	return cmocka_run_group_tests(tests, NULL, NULL);
