@@ -44,6 +44,22 @@ static uint64_t number_of(struct engine *engine, struct block_state *block)
 	return state->last;
 }
 
+/*
+ * Returns the unit behind the block, or, in a divided block, behind the part that has the address: what follows belongs
+ * to others. The part stays where it is as long as the program may discard it.
+ */
+static uint32_t end_of(const struct arena *arena, uint32_t block, CUdeviceptr address)
+{
+	const struct unit_state *state = &arena->states[block];
+
+	if (!atomic_load_explicit(&state->divided, memory_order_acquire))
+		return block + atomic_load_explicit(&state->units, memory_order_relaxed);
+	uint32_t end = arena_unit(arena, address), part = atomic_load_explicit(&arena->part[end], memory_order_acquire);
+	while (part && end < arena->n_units && atomic_load_explicit(&arena->part[end], memory_order_acquire) == part)
+		end++;
+	return end;
+}
+
 void discard_bytes(struct engine *engine, CUdeviceptr address, uint64_t bytes)
 {
 	struct arena *arena = engine->arena;
@@ -56,9 +72,9 @@ void discard_bytes(struct engine *engine, CUdeviceptr address, uint64_t bytes)
 	uint64_t begin = address - arena->base, room = arena->bytes - begin;
 	uint64_t end = begin + (bytes < room ? bytes : room);
 	uint32_t unit = (uint32_t)((begin + HEAP_UNIT - 1) / HEAP_UNIT), last = (uint32_t)(end / HEAP_UNIT);
-	uint32_t of_block = word - 1 + atomic_load_explicit(&arena->states[word - 1].units, memory_order_relaxed);
-	if (last > of_block)
-		last = of_block;
+	uint32_t most = end_of(arena, word - 1, address);
+	if (last > most)
+		last = most;
 
 	lock_take(&mover_state.discard.lock);
 	uint64_t number = number_of(engine, block);

@@ -6,6 +6,9 @@
 #include "shim/accounting/ledger.h"
 #include "shim/device/device.h"
 #include "shim/device/pool.h"
+#include "shim/heap/arena.h"
+#include "shim/heap/migration.h"
+#include "shim/mover/spill.h"
 #include "shim/serve/oom_retry.h"
 #include "shim/serve/segments.h"
 #include "shim/stats/stats.h"
@@ -138,6 +141,43 @@ static void a_part_is_nobodys_until_its_free_is_reached(void **state)
 	assert_ok(cuStreamDestroy_v2(stream));
 	assert_ok(cuStreamDestroy_v2(other));
 	assert_ok(cuStreamDestroy_v2(third));
+}
+
+/* ---- a discard ---- */
+
+static bool is_discarded(CUdeviceptr address)
+{
+	const struct arena *arena = heap_arena(atomic_load(&device_get(0)->heap));
+
+	return atomic_load(&arena->states[arena_unit(arena, address)].discard) != 0;
+}
+
+/* Also one up to the end, which takes the rest of the last piece where that belongs to nobody. */
+static void a_discard_ends_with_its_part(void **state)
+{
+	CUstream stream = async_stream();
+	CUdeviceptr first = async_get(4 * PART_BYTES, stream), block[8], second, third;
+
+	(void)state;
+	assert_ok(cuMemFreeAsync(first, stream));
+	assert_int_equal(async_get(PART_BYTES, stream), first);
+	second = async_get(PART_BYTES, stream);
+	third = async_get(PART_BYTES, stream);
+	assert_int_equal(second, first + PART_BYTES);
+	assert_int_equal(third, second + PART_BYTES);
+	/* Discards count where submissions are tracked: where something is spilled. */
+	for (unsigned i = 0; i < 8; i++)
+		assert_ok(cuMemAlloc_v2(&block[i], 8 * MIB));
+	spill_discard(device_get(0), second, UINT64_MAX);
+	assert_true(is_discarded(second));
+	assert_false(is_discarded(first));
+	assert_false(is_discarded(third));
+	for (unsigned i = 0; i < 8; i++)
+		assert_ok(cuMemFree_v2(block[i]));
+	assert_ok(cuMemFreeAsync(first, stream));
+	assert_ok(cuMemFreeAsync(second, stream));
+	assert_ok(cuMemFreeAsync(third, stream));
+	assert_ok(cuStreamDestroy_v2(stream));
 }
 
 /* ---- threads that share their streams ---- */
@@ -300,6 +340,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_teardown(the_event_of_a_segment_is_that_of_the_latest_free, check),
 	    cmocka_unit_test_teardown(a_part_is_nobodys_until_its_free_is_reached, check),
+	    cmocka_unit_test_teardown(a_discard_ends_with_its_part, check),
 	    cmocka_unit_test_teardown(threads_may_share_streams, check),
 	    cmocka_unit_test_teardown(an_allocation_without_memory_waits_for_segments, check),
 	    cmocka_unit_test_teardown(the_driver_gets_unused_segments_before_anything_is_moved, check),
