@@ -12,6 +12,7 @@
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/mover/spill.h"
 #include "shim/serve/deferred_free.h"
+#include "shim/process/process.h"
 #include "shim/serve/serve_state.h"
 #include "shim/stats/stats.h"
 #include "shim/submit/completion.h"
@@ -21,8 +22,8 @@
 #include <time.h>
 
 /*
- * Allocations of up to this many bytes, or up to this share of the device budget if that is less, have blocks of their
- * own: they are little of what is needed, and in `fast` small blocks stay on the device (mover/piece.c), which parts of a
+ * In `fast`, allocations of up to this many bytes, or up to this share of the device budget if that is less, have blocks
+ * of their own: they are little of what is needed, and small blocks stay on the device (mover/piece.c), which parts of a
  * segment do not.
  */
 #define SMALL_PART  ((uint64_t)16 << 20)
@@ -77,6 +78,8 @@ bool segments_are_for(const struct device *device, size_t bytes)
 	uint64_t least = budget / SMALL_SHARE < SMALL_PART ? budget / SMALL_SHARE : SMALL_PART;
 	uint64_t most = budget / LARGE_SHARE < LARGE_PART ? budget / LARGE_SHARE : LARGE_PART;
 
+	if (policy_spill_mode(process_policy()) == POLICY_SPILL_EXACT)
+		least = 0;
 	/* A part begins at a unit, which smaller blocks do not. */
 	return bytes > least && bytes <= most && heap_rounded(bytes) >= HEAP_UNIT && spill_moves_alive(device);
 }
