@@ -2,8 +2,7 @@
  * segments.c: the parts of segments: best fit, the lowest address among equal ones, so that equal sequences of
  * allocations and frees give equal addresses. Freeing joins neighbours and needs no memory.
  */
-#include "shim/serve/segments.h"
-#include "shim/base/clock.h"
+#include "shim/serve/segments_internal.h"
 #include "shim/context/capture.h"
 #include "shim/context/context.h"
 #include "shim/device/pool.h"
@@ -11,15 +10,12 @@
 #include "shim/heap/migration.h"
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/mover/spill.h"
-#include "shim/serve/deferred_free.h"
 #include "shim/process/process.h"
 #include "shim/serve/serve_state.h"
 #include "shim/stats/stats.h"
 #include "shim/submit/completion.h"
 
-#include <limits.h>
 #include <stdlib.h>
-#include <time.h>
 
 /*
  * In `fast`, allocations of up to this many bytes, or up to this share of the device budget if that is less, have blocks
@@ -34,38 +30,6 @@
  */
 #define LARGE_PART  ((uint64_t)512 << 20)
 #define LARGE_SHARE 4
-
-/* Ticks without use after which a segment is freed. */
-#define UNUSED_TICKS 2
-/* After so long without a tick, ticks have stopped (heap_lock.c): then what is unused is freed at once. */
-#define TICKING_NS 3000000000u
-/* A pass gives up after this many events that have not completed: later ones have hardly completed either. */
-#define MOST_WAITING 2
-
-/* A free part, in units from the beginning of the segment. */
-struct gap {
-	uint32_t unit, units;
-};
-
-struct segment {
-	struct segment *next;
-	struct device *device;
-	struct block *block;
-	CUdeviceptr base;
-	uint32_t units;
-	CUcontext context; /* of the order, and of the event */
-	uint64_t order;    /* 0: none any more */
-	CUevent event;     /* behind the latest free in the order; NULL: everything that was freed is done */
-	atomic_uint n_given; /* frees that have set the event */
-	bool ending;       /* its context is about to end, and the event with it: not to be used */
-	bool held;         /* a stream is being made to wait for the event: not to be used */
-	bool stays;        /* its memory must not be used again */
-	bool counted;      /* in n_waiting */
-	bool unused;       /* as told to the heap */
-	unsigned ticks;
-	uint32_t n_parts, n_gaps, room; /* room >= n_parts + 1 >= n_gaps */
-	struct gap *gaps;               /* by unit */
-};
 
 static struct heap *heap_of(const struct device *device)
 {
@@ -96,28 +60,10 @@ static uint32_t units_for(size_t bytes)
 
 /* ---- what others know of a segment ---- */
 
-/* Updates the count of segments whose event matters, and whether the heap counts the segment as idle. */
-static void note_locked(struct segment *segment)
-{
-	bool still = !segment->held && !segment->ending;
-	bool waits = segment->event && still && (!segment->n_parts || !segment->order);
-	bool unused = !segment->event && still && !segment->n_parts;
-
-	lock_assert_held(LOCK_DEFERRED_FREE);
-	if (waits != segment->counted)
-		atomic_fetch_add(&serve_state.segments.n_waiting, waits ? 1 : -1u);
-	segment->counted = waits;
-	if (unused != segment->unused)
-		heap_set_unused(heap_of(segment->device), segment->block, unused);
-	segment->unused = unused;
-	if (!unused)
-		segment->ticks = 0;
-}
-
 /* A part is born or dies behind submission `number`. Memory that a capture may have seen is alive as a whole, as it is for PyTorch's cache. */
 static void tell(const struct segment *segment, CUdeviceptr address, uint32_t units, bool born, uint64_t number)
 {
-	struct lifetimes *lifetimes = heap_arena(heap_of(segment->device))->lifetimes;
+	struct lifetimes *lifetimes = heap_arena(segment_heap(segment))->lifetimes;
 	struct lifetimes_report report = {
 	    .address = address,
 	    .bytes = units * HEAP_UNIT,
@@ -134,41 +80,41 @@ static void tell(const struct segment *segment, CUdeviceptr address, uint32_t un
 
 /* ---- parts ---- */
 
-/* Makes room for the gap that the free of one more part may leave. Returns false if there is no memory. */
+/* Makes room for the hole that the free of one more part may leave. Returns false if there is no memory. */
 static bool has_room(struct segment *segment)
 {
 	if (segment->room >= segment->n_parts + 2)
 		return true;
 	uint32_t room = 2 * segment->room + 4;
-	struct gap *gaps = realloc(segment->gaps, room * sizeof(*gaps));
-	if (!gaps)
+	struct hole *holes = realloc(segment->holes, room * sizeof(*holes));
+	if (!holes)
 		return false;
-	segment->gaps = gaps;
+	segment->holes = holes;
 	segment->room = room;
 	return true;
 }
 
-static void drop_gap(struct segment *segment, uint32_t at)
+static void drop_hole(struct segment *segment, uint32_t at)
 {
-	for (segment->n_gaps--; at < segment->n_gaps; at++)
-		segment->gaps[at] = segment->gaps[at + 1];
+	for (segment->n_holes--; at < segment->n_holes; at++)
+		segment->holes[at] = segment->holes[at + 1];
 }
 
-/* Takes the beginning of a gap. Returns false if the memory must not be used again, or there is no memory. */
+/* Takes the beginning of a hole. Returns false if the memory must not be used again, or there is no memory. */
 static bool take_part(struct segment *segment, uint32_t at, uint32_t units, CUdeviceptr *ret_address)
 {
 	if (!has_room(segment))
 		return false;
-	struct gap *gap = &segment->gaps[at];
-	if (!heap_part_begin(heap_of(segment->device), segment->block, gap->unit, units)) {
+	struct hole *hole = &segment->holes[at];
+	if (!heap_part_begin(segment_heap(segment), segment->block, hole->unit, units)) {
 		segment->stays = true;
 		return false;
 	}
-	*ret_address = segment->base + gap->unit * HEAP_UNIT;
-	gap->unit += units;
-	gap->units -= units;
-	if (!gap->units)
-		drop_gap(segment, at);
+	*ret_address = segment->base + hole->unit * HEAP_UNIT;
+	hole->unit += units;
+	hole->units -= units;
+	if (!hole->units)
+		drop_hole(segment, at);
 	segment->n_parts++;
 	return true;
 }
@@ -180,25 +126,25 @@ static bool take_part(struct segment *segment, uint32_t at, uint32_t units, CUde
 static void give_part(struct segment *segment, CUdeviceptr address, uint32_t units, uint64_t number)
 {
 	uint32_t unit = (uint32_t)((address - segment->base) / HEAP_UNIT), at = 0;
-	struct gap *gaps = segment->gaps;
+	struct hole *holes = segment->holes;
 
 	tell(segment, address, units, false, number);
-	heap_part_end(heap_of(segment->device), segment->block, address);
-	while (at < segment->n_gaps && gaps[at].unit < unit)
+	heap_part_end(segment_heap(segment), segment->block, address);
+	while (at < segment->n_holes && holes[at].unit < unit)
 		at++;
-	bool before = at && gaps[at - 1].unit + gaps[at - 1].units == unit;
-	bool behind = at < segment->n_gaps && unit + units == gaps[at].unit;
+	bool before = at && holes[at - 1].unit + holes[at - 1].units == unit;
+	bool behind = at < segment->n_holes && unit + units == holes[at].unit;
 	if (before) {
-		gaps[at - 1].units += units + (behind ? gaps[at].units : 0);
+		holes[at - 1].units += units + (behind ? holes[at].units : 0);
 		if (behind)
-			drop_gap(segment, at);
+			drop_hole(segment, at);
 	} else if (behind) {
-		gaps[at].unit = unit;
-		gaps[at].units += units;
+		holes[at].unit = unit;
+		holes[at].units += units;
 	} else {
-		for (uint32_t i = segment->n_gaps++; i > at; i--)
-			gaps[i] = gaps[i - 1];
-		gaps[at] = (struct gap){unit, units};
+		for (uint32_t i = segment->n_holes++; i > at; i--)
+			holes[i] = holes[i - 1];
+		holes[at] = (struct hole){unit, units};
 	}
 	segment->n_parts--;
 }
@@ -206,7 +152,7 @@ static void give_part(struct segment *segment, CUdeviceptr address, uint32_t uni
 /* Returns the units of the part at an address. */
 static uint32_t units_at(const struct segment *segment, CUdeviceptr address)
 {
-	return (uint32_t)(heap_part_bytes(heap_of(segment->device), address) / HEAP_UNIT);
+	return (uint32_t)(heap_part_bytes(segment_heap(segment), address) / HEAP_UNIT);
 }
 
 /* ---- allocating ---- */
@@ -218,8 +164,8 @@ static bool may_use(const struct segment *segment, const struct segment_want *wa
 	return segment->order ? segment->order == want->order && segment->context == want->context : !segment->event;
 }
 
-/* Finds the best gap for the order. Returns false if there is none. */
-static bool best_gap(const struct segment_want *want, uint32_t units, struct segment **ret_segment, uint32_t *ret_at)
+/* Finds the best hole for the order. Returns false if there is none. */
+static bool best_hole(const struct segment_want *want, uint32_t units, struct segment **ret_segment, uint32_t *ret_at)
 {
 	uint32_t least = UINT32_MAX;
 	CUdeviceptr lowest = 0;
@@ -227,9 +173,9 @@ static bool best_gap(const struct segment_want *want, uint32_t units, struct seg
 	for (struct segment *segment = serve_state.segments.list; segment; segment = segment->next) {
 		if (!may_use(segment, want))
 			continue;
-		for (uint32_t i = 0; i < segment->n_gaps; i++) {
-			CUdeviceptr address = segment->base + segment->gaps[i].unit * HEAP_UNIT;
-			uint32_t length = segment->gaps[i].units;
+		for (uint32_t i = 0; i < segment->n_holes; i++) {
+			CUdeviceptr address = segment->base + segment->holes[i].unit * HEAP_UNIT;
+			uint32_t length = segment->holes[i].units;
 
 			if (length < units || length > least || (length == least && address > lowest))
 				continue;
@@ -252,7 +198,7 @@ static bool take_at(const struct segment_want *want, struct segment *segment, ui
 		return false;
 	segment->order = want->order;
 	segment->context = want->context;
-	note_locked(segment);
+	segment_note(segment);
 	tell(segment, address, units, true, completion_newest());
 	row->key = address;
 	row->heap.block = segment->block;
@@ -284,7 +230,7 @@ static bool take_behind(const struct segment_want *want, uint32_t units, struct 
 	if (segment) {
 		segment->held = true;
 		segment->event = NULL;
-		note_locked(segment);
+		segment_note(segment);
 	}
 	lock_drop(lock);
 	if (!segment)
@@ -303,7 +249,7 @@ static bool take_behind(const struct segment_want *want, uint32_t units, struct 
 		stats_add(STAT_stream_reuses, 1);
 	/* Without the event nobody knows when its frees are done: it is never used again. */
 	segment->held = !taken && !same;
-	note_locked(segment);
+	segment_note(segment);
 	lock_drop(lock);
 	return taken;
 }
@@ -317,7 +263,7 @@ bool segments_take(const struct segment_want *want, bool short_of_memory, struct
 
 	lock_take(lock);
 	/* A segment that cannot be used is not found again, unless there is no memory at all. */
-	for (unsigned tries = 0; !taken && tries < 64 && best_gap(want, units, &segment, &at); tries++) {
+	for (unsigned tries = 0; !taken && tries < 64 && best_hole(want, units, &segment, &at); tries++) {
 		bool behind = segment->event;
 
 		taken = take_at(want, segment, at, units, row);
@@ -351,13 +297,13 @@ bool segments_add(const struct segment_want *want, const struct heap_grant *gran
 	segment->block = grant->block;
 	segment->base = grant->address;
 	segment->units = heap_divide(heap, grant->block, segment);
-	segment->gaps[segment->n_gaps++] = (struct gap){0, segment->units};
+	segment->holes[segment->n_holes++] = (struct hole){0, segment->units};
 	lifetimes_own(heap_arena(heap)->lifetimes, segment->base, segment->units * HEAP_UNIT);
 	lock_take(&serve_state.deferred_free.lock);
 	bool taken = take_at(want, segment, 0, units_for(want->bytes), row);
 	segment->next = serve_state.segments.list;
 	serve_state.segments.list = segment;
-	note_locked(segment);
+	segment_note(segment);
 	lock_drop(&serve_state.deferred_free.lock);
 	return taken;
 }
@@ -394,7 +340,7 @@ bool segments_give(struct ledger_row *row, CUstream stream, bool per_thread, uns
 		segment->event = row->pending.event;
 		row->pending.event = NULL;
 		give_part(segment, row->key, units_at(segment, row->key), number);
-		note_locked(segment);
+		segment_note(segment);
 	}
 	lock_drop(&serve_state.deferred_free.lock);
 	if (!in_order)
@@ -410,150 +356,6 @@ void segments_release(const struct ledger_row *row)
 	lock_take(&serve_state.deferred_free.lock);
 	struct segment *segment = heap_divider(row->heap.block);
 	give_part(segment, row->key, units_at(segment, row->key), completion_newest());
-	note_locked(segment);
-	lock_drop(&serve_state.deferred_free.lock);
-}
-
-/* ---- events, and the end of segments ---- */
-
-static bool is_ticking(void)
-{
-	uint64_t ticked = atomic_load(&serve_state.segments.ticked);
-
-	return ticked && clock_now() - ticked < TICKING_NS;
-}
-
-/* Frees the unused segments of a device (NULL: any) that had no use for this many ticks. Returns whether there were any. */
-static bool free_unused(const struct device *device, unsigned ticks)
-{
-	struct segment *list = NULL, *next;
-
-	lock_take(&serve_state.deferred_free.lock);
-	for (struct segment **at = &serve_state.segments.list; *at;) {
-		struct segment *segment = *at;
-
-		if (!segment->unused || segment->ticks < ticks || (device && segment->device != device)) {
-			at = &segment->next;
-			continue;
-		}
-		*at = segment->next;
-		segment->next = list;
-		list = segment;
-	}
-	lock_drop(&serve_state.deferred_free.lock);
-	bool any = list != NULL;
-	for (; list; list = next) {
-		next = list->next;
-		heap_free(heap_of(list->device), list->block, list->base);
-		free(list->gaps);
-		free(list);
-	}
-	return any;
-}
-
-/* Gives up after `most` events that have not completed. */
-static void look_at_events(unsigned most)
-{
-	unsigned n = 0;
-
-	if (!atomic_load_explicit(&serve_state.segments.n_waiting, memory_order_relaxed))
-		return;
-	CUstreamCaptureMode mode = capture_relax();
-	lock_take(&serve_state.deferred_free.lock);
-	for (struct segment *segment = serve_state.segments.list; segment && n < most; segment = segment->next) {
-		if (!segment->counted)
-			continue;
-		if (REAL(cuEventQuery)(segment->event) != CUDA_SUCCESS) {
-			n++;
-			continue;
-		}
-		context_event_give(segment->context, segment->event);
-		segment->event = NULL;
-		if (!segment->n_parts)
-			segment->order = 0;
-		note_locked(segment);
-	}
-	lock_drop(&serve_state.deferred_free.lock);
-	capture_restore(mode);
-}
-
-void segments_reap(void)
-{
-	if (!atomic_load_explicit(&serve_state.segments.n_waiting, memory_order_relaxed))
-		return;
-	look_at_events(MOST_WAITING);
-	if (!is_ticking())
-		free_unused(NULL, 0);
-}
-
-bool segments_give_up(const struct device *device)
-{
-	look_at_events(UINT_MAX);
-	return free_unused(device, 0);
-}
-
-bool segments_wait(const struct device *device)
-{
-	const struct timespec step = {.tv_nsec = 50000};
-	bool any = segments_give_up(device);
-	int before;
-
-	/* As in deferred_free_wait(). */
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
-	for (unsigned i = 0; i < DEFERRED_FREE_PATIENCE_MS * 20 && !any && atomic_load(&serve_state.segments.n_waiting);
-	     i++) {
-		nanosleep(&step, NULL);
-		any = segments_give_up(device);
-	}
-	pthread_setcancelstate(before, NULL);
-	return any;
-}
-
-void segments_tick(void)
-{
-	atomic_store(&serve_state.segments.ticked, clock_now());
-	look_at_events(UINT_MAX);
-	lock_take(&serve_state.deferred_free.lock);
-	for (struct segment *segment = serve_state.segments.list; segment; segment = segment->next)
-		segment->ticks += segment->unused;
-	lock_drop(&serve_state.deferred_free.lock);
-	free_unused(NULL, UNUSED_TICKS);
-}
-
-void segments_stream_ending(CUstream stream)
-{
-	lock_take(&serve_state.deferred_free.lock);
-	for (struct segment *segment = serve_state.segments.list; segment; segment = segment->next)
-		if (segment->order == (uintptr_t)stream) {
-			segment->order = 0;
-			note_locked(segment);
-		}
-	lock_drop(&serve_state.deferred_free.lock);
-}
-
-void segments_context_ending(CUcontext context)
-{
-	lock_take(&serve_state.deferred_free.lock);
-	for (struct segment *segment = serve_state.segments.list; segment; segment = segment->next)
-		if (segment->context == context) {
-			segment->ending = true;
-			note_locked(segment);
-		}
-	lock_drop(&serve_state.deferred_free.lock);
-}
-
-void segments_context_ended(CUcontext context, bool ended)
-{
-	lock_take(&serve_state.deferred_free.lock);
-	for (struct segment *segment = serve_state.segments.list; segment; segment = segment->next) {
-		if (segment->context != context || !segment->ending)
-			continue;
-		segment->ending = false;
-		if (ended) {
-			segment->event = NULL;
-			segment->order = 0;
-		}
-		note_locked(segment);
-	}
+	segment_note(segment);
 	lock_drop(&serve_state.deferred_free.lock);
 }

@@ -1,0 +1,45 @@
+/* segments_internal.h: one segment, for the files that divide segments and end them. */
+#ifndef SPILLWAY_SEGMENTS_INTERNAL_H
+#define SPILLWAY_SEGMENTS_INTERNAL_H
+
+#include "shim/serve/segments.h"
+
+#include <stdatomic.h>
+
+/* A free part, in units from the beginning of the segment. */
+struct hole {
+	uint32_t unit, units;
+};
+
+struct segment {
+	struct segment *next;
+	struct device *device;
+	struct block *block;
+	CUdeviceptr base;
+	uint32_t units;
+	CUcontext context;   /* of the order, and of the event */
+	uint64_t order;      /* 0: none any more */
+	CUevent event;       /* behind the latest free in the order; NULL: everything that was freed is done */
+	atomic_uint n_given; /* frees that have set the event */
+	bool ending;         /* its context is about to end, and the event with it: not to be used */
+	bool held;           /* a stream is being made to wait for the event: not to be used */
+	bool stays;          /* its memory must not be used again */
+	bool counted;        /* in n_waiting */
+	bool unused;         /* as told to the heap */
+	unsigned ticks;
+	uint32_t n_parts, n_holes, room; /* room >= n_parts + 1 >= n_holes */
+	struct hole *holes;               /* by unit */
+};
+
+static inline struct heap *segment_heap(const struct segment *segment)
+{
+	return atomic_load(&segment->device->heap);
+}
+
+/*
+ * Updates the count of segments whose event matters, and whether the heap counts the segment as idle. Locking: the
+ * caller holds DEFERRED_FREE.
+ */
+void segment_note(struct segment *segment);
+
+#endif
