@@ -110,13 +110,14 @@ static bool take_pending(struct device *device, const struct async_request *requ
 	return true;
 }
 
-/* Makes a new segment for the allocation. Returns false if there is no memory for it. */
+/* Makes a new segment for the allocation. Returns false if there is no memory for it, or little is left. */
 static bool make_segment(const struct segment_want *want, struct ledger_row *row)
 {
+	uint64_t bytes = segments_length(want);
 	struct heap_grant grant;
 
-	if (backend_heap_take(want->device, segments_length(want->device, want->bytes), CHUNK_MOVABLE,
-			      HEAP_DEVICE_FIRST, heap_alloc, &grant) != SW_OK ||
+	if (!bytes ||
+	    backend_heap_take(want->device, bytes, CHUNK_MOVABLE, HEAP_DEVICE_FIRST, heap_alloc, &grant) != SW_OK ||
 	    !segments_add(want, &grant, row))
 		return false;
 	row->on_host_bytes = grant.bytes_away;
@@ -126,9 +127,11 @@ static bool make_segment(const struct segment_want *want, struct ledger_row *row
 /* Returns false if no segment serves the row: the caller must try other memory. */
 static bool take_segment(const struct segment_want *want, struct ledger_row *row)
 {
+	bool waits = is_short(want->device, want->bytes) && may_wait(row->heap.pool);
+
 	segments_reap();
-	return segments_take(want, is_short(want->device, want->bytes) && may_wait(row->heap.pool), row) ||
-	       make_segment(want, row);
+	return segments_take(want, waits ? SEGMENTS_UNUSED : SEGMENTS_OWN, row) || make_segment(want, row) ||
+	       segments_take(want, waits ? SEGMENTS_ANY : SEGMENTS_DONE, row);
 }
 
 static enum sw_status async_take(struct device *device, const struct async_request *request,
@@ -151,7 +154,7 @@ static enum sw_status async_take(struct device *device, const struct async_reque
 	/* The context is known already, unless the program has kept the handle of one that was reset. */
 	if (segments)
 		context_known(row->context, device->ordinal);
-	if (segments && segments_take(&want, false, row))
+	if (segments && segments_take(&want, SEGMENTS_OWN, row))
 		return SW_OK;
 	if (take_pending(device, request, backend_heap_from(decision), context, row))
 		return SW_OK;

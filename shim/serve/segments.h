@@ -44,15 +44,26 @@ struct segment_want {
 /* Returns whether this many bytes should come from a segment: memory of the device moves, and what is dead is known. */
 bool segments_are_for(const struct device *device, size_t bytes);
 /*
- * Takes a part of an existing segment for the row, which then has its key and block. short_of_memory: also of an unused
- * one whose latest free has not completed, behind which the stream is made to wait. Returns false if none has room.
+ * Whose segments serve an allocation. What was freed in another order and is in use there still can be had behind it: the
+ * stream is made to wait. The last two are for want of other memory: who frees something is then not always who has it
+ * again, so addresses do not repeat.
  */
-bool segments_take(const struct segment_want *want, bool short_of_memory, struct ledger_row *row);
+enum segments_whose {
+	SEGMENTS_OWN,    /* those of its order, and what is nobody's */
+	SEGMENTS_UNUSED, /* the same, then unused ones of other orders, behind their latest free */
+	SEGMENTS_DONE,   /* of any order, where all that was freed is done */
+	SEGMENTS_ANY,    /* the same, then of any order, behind its latest free */
+};
 /*
- * Returns how long a block should be that becomes a segment for this many bytes: a multiple of the largest piece, so that
- * all pieces have one size, and a piece that is evicted has the size of the one that is fetched.
+ * Takes a part of an existing segment for the row, which then has its key and block. Returns false if none has room.
  */
-uint64_t segments_length(const struct device *device, size_t bytes);
+bool segments_take(const struct segment_want *want, enum segments_whose whose, struct ledger_row *row);
+/*
+ * Returns how long a block should be that becomes a segment for this allocation: a multiple of the largest piece, so that
+ * all pieces have one size, and a piece that is evicted has the size of the one that is fetched; no longer than the
+ * allocation, if too much memory would be lost by that; or 0 if no segment should be made, because memory is short.
+ */
+uint64_t segments_length(const struct segment_want *want);
 /*
  * Makes a segment of a block that was just allocated, and takes its first part. Returns false if there is no memory for
  * that; the block is free then.
@@ -77,6 +88,8 @@ void segments_release(const struct ledger_row *row);
 
 /* Finds out which events have completed. Never waits for the GPU, harms no capture. */
 void segments_reap(void);
+/* The same for all events, also of segments that are in use. */
+void segments_settle(void);
 /* Frees the unused segments of a device. Returns whether there were any. */
 bool segments_give_up(const struct device *device);
 /*

@@ -74,17 +74,17 @@ static bool free_unused(const struct device *device, unsigned ticks)
 	return any;
 }
 
-/* Gives up after `most` events that have not completed. */
-static void look_at_events(unsigned most)
+/* Gives up after `most` events that have not completed. all: also those that matter to their own order only. */
+static void look_at_events(unsigned most, bool all)
 {
 	unsigned n = 0;
 
-	if (!atomic_load_explicit(&serve_state.segments.n_waiting, memory_order_relaxed))
+	if (!all && !atomic_load_explicit(&serve_state.segments.n_waiting, memory_order_relaxed))
 		return;
 	CUstreamCaptureMode mode = capture_relax();
 	lock_take(&serve_state.deferred_free.lock);
 	for (struct segment *segment = serve_state.segments.list; segment && n < most; segment = segment->next) {
-		if (!segment->counted)
+		if (!segment->counted && !(all && segment->event && !segment->held && !segment->ending))
 			continue;
 		if (REAL(cuEventQuery)(segment->event) != CUDA_SUCCESS) {
 			n++;
@@ -104,14 +104,19 @@ void segments_reap(void)
 {
 	if (!atomic_load_explicit(&serve_state.segments.n_waiting, memory_order_relaxed))
 		return;
-	look_at_events(MOST_WAITING);
+	look_at_events(MOST_WAITING, false);
 	if (!is_ticking())
 		free_unused(NULL, 0);
 }
 
+void segments_settle(void)
+{
+	look_at_events(UINT_MAX, true);
+}
+
 bool segments_give_up(const struct device *device)
 {
-	look_at_events(UINT_MAX);
+	look_at_events(UINT_MAX, false);
 	return free_unused(device, 0);
 }
 
@@ -135,7 +140,7 @@ bool segments_wait(const struct device *device)
 void segments_tick(void)
 {
 	atomic_store(&serve_state.segments.ticked, clock_now());
-	look_at_events(UINT_MAX);
+	look_at_events(UINT_MAX, false);
 	lock_take(&serve_state.deferred_free.lock);
 	for (struct segment *segment = serve_state.segments.list; segment; segment = segment->next)
 		segment->ticks += segment->unused;

@@ -322,6 +322,60 @@ static void the_driver_gets_unused_segments_before_anything_is_moved(void **stat
 	assert_ok(cuStreamDestroy_v2(stream));
 }
 
+enum { ALL = 64 };
+
+/* Allocates until there is no memory. Returns how many blocks that are. */
+static unsigned take_all(CUdeviceptr block[ALL])
+{
+	unsigned n = 0;
+
+	for (size_t bytes = 8 * MIB; bytes >= 2 * MIB; bytes /= 2)
+		while (n < ALL && cuMemAlloc_v2(&block[n], bytes) == CUDA_SUCCESS)
+			n++;
+	assert_true(n < ALL);
+	return n;
+}
+
+/* When that is done, or behind it. Its owner has what it has freed there at once, as before. */
+static void for_want_of_memory_a_stream_takes_what_another_has_freed(void **state)
+{
+	CUstream stream = async_stream(), other = async_stream();
+	CUdeviceptr block[ALL], part[4], none;
+	int no = 0, yes = 1;
+	struct gate gate;
+
+	(void)state;
+	part[0] = async_get(4 * PART_BYTES, stream);
+	assert_ok(cuMemFreeAsync(part[0], stream));
+	assert_int_equal(async_get(PART_BYTES, stream), part[0]);
+	assert_ok(cuStreamSynchronize(stream));
+	unsigned n = take_all(block);
+	part[1] = async_get(PART_BYTES, other);
+	assert_int_equal(part[1], part[0] + PART_BYTES);
+	part[2] = async_get(PART_BYTES, stream);
+	part[3] = async_get(PART_BYTES, stream);
+	async_hold(&gate, stream);
+	assert_ok(cuMemFreeAsync(part[2], stream));
+	assert_ok(cuMemFreeAsync(part[3], stream));
+	/* The owner is behind its frees. */
+	assert_int_equal(async_get(PART_BYTES, stream), part[2]);
+	assert_ok(cuMemPoolSetAttribute(async_default_pool(), CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, &no));
+	assert_int_equal(cuMemAllocAsync(&none, PART_BYTES, other), CUDA_ERROR_OUT_OF_MEMORY);
+	assert_ok(cuMemPoolSetAttribute(async_default_pool(), CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, &yes));
+	assert_ok(cuStreamQuery(other));
+	assert_int_equal(async_get(PART_BYTES, other), part[3]);
+	assert_int_equal(cuStreamQuery(other), CUDA_ERROR_NOT_READY);
+	async_let_go(&gate);
+	assert_ok(cuStreamSynchronize(other));
+	for (unsigned i = 0; i < 4; i++)
+		assert_ok(cuMemFreeAsync(part[i], i % 2 ? other : stream));
+	assert_ok(cuStreamSynchronize(other));
+	for (unsigned i = 0; i < n; i++)
+		assert_ok(cuMemFree_v2(block[i]));
+	assert_ok(cuStreamDestroy_v2(stream));
+	assert_ok(cuStreamDestroy_v2(other));
+}
+
 /* The mover keeps a word of pinned memory for itself; all else is given back. */
 static int check(void **state)
 {
@@ -352,6 +406,7 @@ int main(void)
 	    cmocka_unit_test_teardown(threads_may_share_streams, check),
 	    cmocka_unit_test_teardown(an_allocation_without_memory_waits_for_segments, check),
 	    cmocka_unit_test_teardown(the_driver_gets_unused_segments_before_anything_is_moved, check),
+	    cmocka_unit_test_teardown(for_want_of_memory_a_stream_takes_what_another_has_freed, check),
 	};
 	core_start(settings);
 	return cmocka_run_group_tests(tests, NULL, NULL);
