@@ -189,7 +189,7 @@ static bool may_use(const struct segment *segment, const struct segment_want *wa
 
 /* Finds the best hole for the order. Returns false if there is none. */
 static bool best_hole(const struct segment_want *want, uint32_t units, enum segments_whose whose,
-		     struct segment **ret_segment, uint32_t *ret_at)
+		      struct segment **ret_segment, uint32_t *ret_at)
 {
 	uint32_t least = UINT32_MAX;
 	CUdeviceptr lowest = 0;

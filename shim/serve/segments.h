@@ -16,7 +16,7 @@
  * through deferred_free.h.
  *
  * An unused segment counts as idle memory (heap_idle_device). It becomes an ordinary free block when an allocation finds
- * no memory, when the program trims its pool, and when nobody has used it for two ticks.
+ * no memory, when the program trims its pool, and when nobody has used it for 20 ticks.
  *
  * Locking: all functions take DEFERRED_FREE, and HEAP under it.
  */
@@ -97,7 +97,7 @@ bool segments_give_up(const struct device *device);
  * if streams have yet to reach the frees of some.
  */
 bool segments_wait(const struct device *device);
-/* About once a second: frees what was unused for two ticks. */
+/* About once a second: frees what was unused for 20 ticks, or at once if others need it. */
 void segments_tick(void);
 
 /* Before a stream is destroyed: its handle may be used again, for a stream that is behind nothing. */

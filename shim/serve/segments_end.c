@@ -2,10 +2,12 @@
  * segments_end.c: the events of segments, and their end: who finds out that a segment is unused, and when it becomes a
  * free block.
  */
+#include "shim/accounting/quota.h"
 #include "shim/base/clock.h"
 #include "shim/context/capture.h"
 #include "shim/context/context.h"
 #include "shim/driver/real.h"
+#include "shim/process/process.h"
 #include "shim/serve/deferred_free.h"
 #include "shim/serve/segments_internal.h"
 #include "shim/serve/serve_state.h"
@@ -15,8 +17,12 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* Ticks without use after which a segment is freed. */
-#define UNUSED_TICKS 2
+/*
+ * Ticks without use after which a segment is freed: as many as idle host memory stays (heap_lock.c). A program whose steps
+ * take less than this has the same addresses in each; meanwhile what is dead leaves the device first. If the user has said
+ * how much idle memory is kept, or other processes are short of host memory, unused segments go at once.
+ */
+#define UNUSED_TICKS 20
 /* After so long without a tick, ticks have stopped (heap_lock.c): then what is unused is freed at once. */
 #define TICKING_NS 3000000000u
 /* A pass gives up after this many events that have not completed: later ones have hardly completed either. */
@@ -145,7 +151,8 @@ void segments_tick(void)
 	for (struct segment *segment = serve_state.segments.list; segment; segment = segment->next)
 		segment->ticks += segment->unused;
 	lock_drop(&serve_state.deferred_free.lock);
-	free_unused(NULL, UNUSED_TICKS);
+	bool at_once = policy_heap_release_threshold(process_policy()).kind != POLICY_SIZE_AUTO || quota_is_asked();
+	free_unused(NULL, at_once ? 0 : UNUSED_TICKS);
 }
 
 void segments_stream_ending(CUstream stream)

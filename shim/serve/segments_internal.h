@@ -27,9 +27,9 @@ struct segment {
 	bool counted;        /* in n_waiting */
 	bool unused;         /* as told to the heap */
 	unsigned ticks;
-	uint32_t used, most_used;       /* units in parts: now, and the most that ever were */
+	uint32_t used, most_used;        /* units in parts: now, and the most that ever were */
 	uint32_t n_parts, n_holes, room; /* room >= n_parts + 1 >= n_holes */
-	struct hole *holes;               /* by unit */
+	struct hole *holes;              /* by unit */
 };
 
 static inline struct heap *segment_heap(const struct segment *segment)

@@ -322,6 +322,28 @@ static void the_driver_gets_unused_segments_before_anything_is_moved(void **stat
 	assert_ok(cuStreamDestroy_v2(stream));
 }
 
+/* A step may take some seconds, in which a segment has no use. */
+static void an_unused_segment_stays_for_some_ticks(void **state)
+{
+	CUstream stream = async_stream();
+	CUdeviceptr part = async_get(PART_BYTES, stream), again;
+
+	(void)state;
+	segments_tick();
+	assert_ok(cuMemFreeAsync(part, stream));
+	assert_ok(cuStreamSynchronize(stream));
+	for (unsigned i = 0; i < 10; i++)
+		segments_tick();
+	again = async_get(PART_BYTES, stream);
+	assert_int_equal(again, part);
+	assert_ok(cuMemFreeAsync(again, stream));
+	assert_ok(cuStreamSynchronize(stream));
+	for (unsigned i = 0; i < 22; i++)
+		segments_tick();
+	assert_false(segments_give_up(device_get(0)));
+	assert_ok(cuStreamDestroy_v2(stream));
+}
+
 enum { ALL = 64 };
 
 /* Allocates until there is no memory. Returns how many blocks that are. */
@@ -406,6 +428,7 @@ int main(void)
 	    cmocka_unit_test_teardown(threads_may_share_streams, check),
 	    cmocka_unit_test_teardown(an_allocation_without_memory_waits_for_segments, check),
 	    cmocka_unit_test_teardown(the_driver_gets_unused_segments_before_anything_is_moved, check),
+	    cmocka_unit_test_teardown(an_unused_segment_stays_for_some_ticks, check),
 	    cmocka_unit_test_teardown(for_want_of_memory_a_stream_takes_what_another_has_freed, check),
 	};
 	core_start(settings);

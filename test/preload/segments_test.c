@@ -166,8 +166,8 @@ static int repeats_its_steps(void)
 		scene_mode(), same, COUNTED * n_made, (unsigned long long)maps, (unsigned long long)moves,
 		(unsigned long long)unforeseen);
 	if (scene_moves()) {
-		/* On a busy machine a segment may have gone unused for two seconds. Without segments it is one in ten. */
-		CHECK(same > COUNTED * n_made / 4);
+		/* Without segments it is one in ten. */
+		CHECK(same == COUNTED * n_made);
 		/* Those of the moves. With blocks of their own it was 5.9 (exact) and 6.5 (fast) an allocation, now 2. */
 		CHECK(maps < 4 * COUNTED * n_made);
 	}
@@ -295,12 +295,19 @@ static int answers_for_each_part(void)
 enum { OWNERS = 24, BLOCKS = 200 };
 #define LEFT_BYTES (8 * MIB) /* a piece */
 
+/* What the mover has in hand may be free a moment later. */
 static unsigned take_all(CUdeviceptr block[BLOCKS])
 {
-	unsigned n = 0;
+	unsigned n = 0, failed = 0;
 
-	while (n < BLOCKS && cu.cuMemAlloc_v2(&block[n], LEFT_BYTES) == CUDA_SUCCESS)
-		n++;
+	while (n < BLOCKS && failed < 20)
+		if (cu.cuMemAlloc_v2(&block[n], LEFT_BYTES) == CUDA_SUCCESS) {
+			n++;
+			failed = 0;
+		} else {
+			failed++;
+			usleep(10000);
+		}
 	CHECK(n < BLOCKS);
 	return n;
 }
