@@ -98,7 +98,7 @@ struct unit_state {
 	_Atomic bool to_host;  /* the program wants the block on the host; written under HEAP */
 	_Atomic bool keep;     /* copy of block.keep; written under HEAP */
 	_Atomic bool divided;  /* the block is divided (divided.c); written under HEAP */
-	/* of the block: the site for which its migrations are counted (stats.h); see arena_site() */
+	/* of the block, or of the part of a divided one: the site for which it is counted (stats.h); see arena_site() */
 	_Atomic uint32_t site;
 	_Atomic uint32_t units; /* length of the block */
 	/* length of the piece; written under HEAP; the mover may read it of a piece that has just ended */
@@ -192,12 +192,17 @@ static inline uint32_t arena_unit(const struct arena *arena, CUdeviceptr address
 }
 
 /*
- * Returns the site for which the block that starts at the unit is counted. The allocating thread may have created the
- * site a moment ago; the acquire makes the site's contents visible with its number.
+ * Returns the site for which a unit of a block is counted; of a divided one, for which the part there is, or, where there
+ * is none, the part that was at the beginning of the block. The allocating thread may have created the site a moment ago;
+ * the acquire makes the site's contents visible with its number. Locking: none.
  */
-static inline unsigned arena_site(const struct arena *arena, uint32_t unit)
+static inline unsigned arena_site(const struct arena *arena, uint32_t block_unit, uint32_t unit)
 {
-	return atomic_load_explicit(&arena->states[unit].site, memory_order_acquire);
+	uint32_t part = atomic_load_explicit(&arena->states[block_unit].divided, memory_order_acquire)
+			    ? atomic_load_explicit(&arena->part[unit], memory_order_acquire)
+			    : 0;
+
+	return atomic_load_explicit(&arena->states[part ? part - 1 : block_unit].site, memory_order_acquire);
 }
 
 /* Returns the table's word for an address inside the arena. Locking: none. */

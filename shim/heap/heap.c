@@ -13,10 +13,13 @@
 void heap_set_site(struct heap *heap, CUdeviceptr address, unsigned site)
 {
 	struct arena *arena = &heap->store.arena;
-	uint32_t word = arena_look(arena, address);
+	uint32_t word = arena_look(arena, address), unit = word - 1;
 
-	if (word && !(word & ARENA_SLAB))
-		atomic_store_explicit(&arena->states[word - 1].site, site, memory_order_release);
+	if (!word || word & ARENA_SLAB)
+		return;
+	if (atomic_load_explicit(&arena->states[unit].divided, memory_order_acquire))
+		unit = arena_unit(arena, address);
+	atomic_store_explicit(&arena->states[unit].site, site, memory_order_release);
 }
 
 static bool reclaim_slab(void *owner)

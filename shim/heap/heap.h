@@ -111,7 +111,8 @@ void heap_destroy(struct heap *heap);
 enum sw_status heap_alloc(struct heap *heap, size_t bytes, enum chunk_kind kind, enum heap_from from,
 			  struct heap_grant *ret_grant);
 /*
- * Migrations of the block in use at this address are counted for `site` (stats.h). Has no effect on a small allocation.
+ * Migrations of the block, or the part, that begins at this address are counted for `site` (stats.h). Has no effect on a
+ * small allocation.
  * Locking: none.
  */
 void heap_set_site(struct heap *heap, CUdeviceptr address, unsigned site);

@@ -52,6 +52,20 @@ void move_stats_end(struct engine *engine, const struct move *move, bool stayed)
 			       stayed ? 0 : migration_bytes(&move->transit) - move->copied);
 }
 
+/* Returns the site for which a move of the piece is counted: in a divided block, that of the first part in it. */
+static unsigned site_of(const struct engine *engine, const struct migration *transit)
+{
+	const struct arena *arena = engine->arena;
+	uint32_t units = (uint32_t)(migration_bytes(transit) / HEAP_UNIT), unit = transit->piece;
+
+	for (uint32_t i = 0; i < units; i++)
+		if (atomic_load_explicit(&arena->part[transit->piece + i], memory_order_relaxed)) {
+			unit = transit->piece + i;
+			break;
+		}
+	return arena_site(arena, transit->block_unit, unit);
+}
+
 /* A piece that is fetched sooner than this after its eviction was evicted in vain, or nearly so. */
 #define REFETCH_MS 10000
 
@@ -68,7 +82,7 @@ void move_stats_moved(struct engine *engine, const struct move *move)
 		stats_moved_lent(engine->device->ordinal, lender, in, migration_bytes(transit));
 	if (!in && transit->from == CHUNK_PEER)
 		stats_add(STAT_peer_left_bytes, migration_bytes(transit));
-	unsigned site = arena_site(engine->arena, transit->block_unit);
+	unsigned site = site_of(engine, transit);
 	struct stats_part parts[MOVE_LINES];
 	unsigned n = move_lines(engine, transit->piece, (uint32_t)(migration_bytes(transit) / HEAP_UNIT), site, parts);
 

@@ -58,7 +58,7 @@ static void unlink_waiter(struct channel *channel, const struct waiter *waiter)
 /* Returns the site of what is at an address of a block: the line of the tensor there, as far as that is known. */
 static unsigned site_at(const struct arena *arena, uint32_t block, CUdeviceptr address)
 {
-	unsigned site = arena_site(arena, block);
+	unsigned site = arena_site(arena, block, arena_unit(arena, address));
 
 	if (!arena->lifetimes || !lifetimes_is_reported(arena->lifetimes, address, 1))
 		return site;

@@ -322,6 +322,36 @@ static void the_driver_gets_unused_segments_before_anything_is_moved(void **stat
 	assert_ok(cuStreamDestroy_v2(stream));
 }
 
+static unsigned site_at(CUdeviceptr address)
+{
+	const struct arena *arena = heap_arena(atomic_load(&device_get(0)->heap));
+
+	return arena_site(arena, arena_look(arena, address) - 1, arena_unit(arena, address));
+}
+
+/* Sizes of other classes make other sites. */
+static void each_part_is_counted_for_who_has_allocated_it(void **state)
+{
+	CUstream stream = async_stream();
+	CUdeviceptr first = async_get(4 * PART_BYTES, stream), second;
+	unsigned before = site_at(first);
+
+	(void)state;
+	assert_ok(cuMemFreeAsync(first, stream));
+	assert_int_equal(async_get(2 * MIB, stream), first);
+	second = async_get(3 * PART_BYTES, stream);
+	assert_int_equal(second, first + 2 * MIB);
+	assert_int_not_equal(site_at(first), 0);
+	assert_int_not_equal(site_at(first), before);
+	assert_int_not_equal(site_at(first), site_at(second));
+	assert_int_equal(site_at(second + 3 * PART_BYTES - 1), site_at(second));
+	/* The rest is counted for who has the beginning. */
+	assert_int_equal(site_at(second + 3 * PART_BYTES), site_at(first));
+	assert_ok(cuMemFreeAsync(first, stream));
+	assert_ok(cuMemFreeAsync(second, stream));
+	assert_ok(cuStreamDestroy_v2(stream));
+}
+
 /* A step may take some seconds, in which a segment has no use. */
 static void an_unused_segment_stays_for_some_ticks(void **state)
 {
@@ -428,6 +458,7 @@ int main(void)
 	    cmocka_unit_test_teardown(threads_may_share_streams, check),
 	    cmocka_unit_test_teardown(an_allocation_without_memory_waits_for_segments, check),
 	    cmocka_unit_test_teardown(the_driver_gets_unused_segments_before_anything_is_moved, check),
+	    cmocka_unit_test_teardown(each_part_is_counted_for_who_has_allocated_it, check),
 	    cmocka_unit_test_teardown(an_unused_segment_stays_for_some_ticks, check),
 	    cmocka_unit_test_teardown(for_want_of_memory_a_stream_takes_what_another_has_freed, check),
 	};

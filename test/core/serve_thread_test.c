@@ -176,9 +176,9 @@ static void with_the_number_of_a_site_comes_what_it_says(void **state)
 	const struct arena *arena = &atomic_load(&device_get(0)->heap)->store.arena;
 	uint32_t unit = arena_unit(arena, block);
 
-	before = arena_site(arena, unit);
+	before = arena_site(arena, unit, unit);
 	assert_int_equal(pthread_create(&thread, NULL, count_for_another, &block), 0);
-	while ((site = arena_site(arena, unit)) == before)
+	while ((site = arena_site(arena, unit, unit)) == before)
 		sched_yield();
 	stats_moved(site, true, MIB, false, NULL, 0);
 	pthread_join(thread, NULL);
