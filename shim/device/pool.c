@@ -322,6 +322,15 @@ uint64_t pool_heap_bytes(CUmemoryPool handle, CUmemPool_attribute attribute)
 	return bytes;
 }
 
+void pool_heap_waits(CUmemoryPool handle, uint64_t bytes)
+{
+	lock_take(&pool_lock);
+	struct pool *pool = pool_find_locked(handle);
+	if (pool && pool->held + bytes > pool->held_high)
+		pool->held_high = pool->held + bytes;
+	lock_drop(&pool_lock);
+}
+
 void pool_heap_reset(CUmemoryPool handle, CUmemPool_attribute attribute)
 {
 	lock_take(&pool_lock);

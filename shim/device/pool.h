@@ -103,6 +103,8 @@ void pool_row_gone(struct ledger_row *row);
  * Returns what heap memory adds to the driver's answer for one of the four attributes in bytes; 0 for other attributes.
  */
 uint64_t pool_heap_bytes(CUmemoryPool pool, CUmemPool_attribute attribute);
+/* The program asks for what is reserved: of freed memory of the heap so many bytes are, too, which no row has. */
+void pool_heap_waits(CUmemoryPool pool, uint64_t bytes);
 /* The program resets a high-water mark. */
 void pool_heap_reset(CUmemoryPool pool, CUmemPool_attribute attribute);
 /* Returns the device of a pool whose memory may be in the heap, or NULL. */

@@ -148,7 +148,12 @@ HOOK_EXPORT CUresult CUDAAPI cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_
 	if (result != CUDA_SUCCESS || !enter_serve(&scope))
 		return result;
 	deferred_free_reap(-1);
-	uint64_t more = pool_heap_bytes(pool, attr);
+	uint64_t waiting = 0, number = pool_number(pool);
+	if (number && (attr == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT || attr == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)) {
+		waiting = segments_waiting(number);
+		pool_heap_waits(pool, waiting);
+	}
+	uint64_t more = pool_heap_bytes(pool, attr) + (attr == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT ? waiting : 0);
 	if (more)
 		*(cuuint64_t *)value += more;
 	return enter_leave(&scope, result);

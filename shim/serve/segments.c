@@ -224,6 +224,7 @@ static bool take_at(const struct segment_want *want, struct segment *segment, ui
 	if (segment->n_parts == 1 || !segment->order) {
 		segment->order = want->order;
 		segment->context = want->context;
+		segment->pool_id = row->heap.pool_id;
 	}
 	segment_note(segment);
 	tell(segment, address, units, true, completion_newest());

@@ -90,6 +90,11 @@ void segments_release(const struct ledger_row *row);
 void segments_reap(void);
 /* The same for all events, also of segments that are in use. */
 void segments_settle(void);
+/*
+ * Returns how many bytes are free in the segments of this pool (pool.h) behind frees that a stream may not have reached.
+ * Harms no capture.
+ */
+uint64_t segments_waiting(uint64_t pool_id);
 /* Frees the unused segments of a device. Returns whether there were any. */
 bool segments_give_up(const struct device *device);
 /*

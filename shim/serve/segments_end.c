@@ -120,6 +120,19 @@ void segments_settle(void)
 	look_at_events(UINT_MAX, true);
 }
 
+uint64_t segments_waiting(uint64_t pool_id)
+{
+	uint64_t units = 0;
+
+	segments_settle();
+	lock_take(&serve_state.deferred_free.lock);
+	for (const struct segment *segment = serve_state.segments.list; segment; segment = segment->next)
+		if (segment->event && segment->pool_id == pool_id)
+			units += segment->units - segment->used;
+	lock_drop(&serve_state.deferred_free.lock);
+	return units * HEAP_UNIT;
+}
+
 bool segments_give_up(const struct device *device)
 {
 	look_at_events(UINT_MAX, false);

@@ -27,6 +27,7 @@ struct segment {
 	bool counted;        /* in n_waiting */
 	bool unused;         /* as told to the heap */
 	unsigned ticks;
+	uint64_t pool_id;                /* of the pool that has the first of its parts */
 	uint32_t used, most_used;        /* units in parts: now, and the most that ever were */
 	uint32_t n_parts, n_holes, room; /* room >= n_parts + 1 >= n_holes */
 	struct hole *holes;              /* by unit */

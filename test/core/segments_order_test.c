@@ -352,6 +352,34 @@ static void each_part_is_counted_for_who_has_allocated_it(void **state)
 	assert_ok(cuStreamDestroy_v2(stream));
 }
 
+static uint64_t reserved(CUmemPool_attribute attribute)
+{
+	cuuint64_t bytes;
+
+	CHECK(cuMemPoolGetAttribute(async_default_pool(), attribute, &bytes) == CUDA_SUCCESS);
+	return bytes;
+}
+
+static void what_a_stream_has_not_reached_is_reserved(void **state)
+{
+	CUstream stream = async_stream();
+	uint64_t before = reserved(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+	CUdeviceptr part[2] = {async_get(4 * PART_BYTES, stream), async_get(PART_BYTES, stream)};
+	struct gate gate;
+
+	(void)state;
+	assert_int_equal(reserved(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), before + 5 * PART_BYTES);
+	async_hold(&gate, stream);
+	assert_ok(cuMemFreeAsync(part[0], stream));
+	assert_int_equal(reserved(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), before + 5 * PART_BYTES);
+	assert_int_equal(reserved(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), before + PART_BYTES);
+	assert_true(reserved(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) >= before + 5 * PART_BYTES);
+	async_let_go(&gate);
+	assert_int_equal(reserved(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), before + PART_BYTES);
+	assert_ok(cuMemFreeAsync(part[1], stream));
+	assert_ok(cuStreamDestroy_v2(stream));
+}
+
 /* A step may take some seconds, in which a segment has no use. */
 static void an_unused_segment_stays_for_some_ticks(void **state)
 {
@@ -459,6 +487,7 @@ int main(void)
 	    cmocka_unit_test_teardown(an_allocation_without_memory_waits_for_segments, check),
 	    cmocka_unit_test_teardown(the_driver_gets_unused_segments_before_anything_is_moved, check),
 	    cmocka_unit_test_teardown(each_part_is_counted_for_who_has_allocated_it, check),
+	    cmocka_unit_test_teardown(what_a_stream_has_not_reached_is_reserved, check),
 	    cmocka_unit_test_teardown(an_unused_segment_stays_for_some_ticks, check),
 	    cmocka_unit_test_teardown(for_want_of_memory_a_stream_takes_what_another_has_freed, check),
 	};
