@@ -22,6 +22,7 @@
 #include "shim/serve/oom_retry.h"
 #include "shim/submit/pdl.h"
 #include "shim/stats/summary.h"
+#include "shim/serve/segments.h"
 #include "shim/serve/vmm.h"
 
 #include <stdlib.h>
@@ -40,6 +41,7 @@ static bool is_over_budget(struct device *device, size_t size)
 	pool_refresh(device);
 	if (budget_left(&device->budget) >= size)
 		return false;
+	segments_give_up(device);
 	device_make_room(device);
 	return budget_left(&device->budget) < size;
 }

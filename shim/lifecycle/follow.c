@@ -12,6 +12,7 @@
 #include "shim/mover/spill.h"
 #include "shim/plan/gpu_share.h"
 #include "shim/process/process.h"
+#include "shim/serve/segments.h"
 #include "shim/stats/stats.h"
 
 #include <unistd.h>
@@ -26,6 +27,7 @@ bool follow_make_fit(struct device *device)
 
 	if (!before)
 		return false;
+	segments_give_up(device);
 	device_make_room(device);
 	uint64_t over = budget_over(&device->budget);
 	if (over)

@@ -4,6 +4,7 @@
  * driver that was examined. The ledger has a row for it, with the block, and one for each of its mappings; a mapping
  * of heap memory has the block in its row, too.
  */
+#include "shim/serve/segments.h"
 #include "shim/serve/vmm.h"
 #include "shim/serve/serve_state.h"
 #include "shim/context/context.h"
@@ -219,7 +220,7 @@ static bool become_drivers(struct ledger_row *row)
 	if (heap_was_placed(heap, row->handle.block))
 		return false;
 	CUresult result = REAL(cuMemCreate)(&drivers, row->bytes, &prop, 0);
-	if (result == CUDA_ERROR_OUT_OF_MEMORY && device_make_room(device))
+	if (result == CUDA_ERROR_OUT_OF_MEMORY && (segments_give_up(device) | device_make_room(device)))
 		result = REAL(cuMemCreate)(&drivers, row->bytes, &prop, 0);
 	if (result != CUDA_SUCCESS)
 		return false;

@@ -8,6 +8,7 @@
 #include "shim/device/pool.h"
 #include "shim/heap/arena.h"
 #include "shim/heap/migration.h"
+#include "shim/lifecycle/follow.h"
 #include "shim/mover/spill.h"
 #include "shim/serve/oom_retry.h"
 #include "shim/serve/segments.h"
@@ -456,6 +457,31 @@ static void for_want_of_memory_a_stream_takes_what_another_has_freed(void **stat
 	assert_ok(cuStreamDestroy_v2(other));
 }
 
+/* A budget that shrinks takes what is unused before anything is moved. */
+static void a_smaller_budget_takes_unused_segments_first(void **state)
+{
+	struct device *device = device_get(0);
+	CUstream stream = async_stream();
+	CUdeviceptr block, part;
+	uint64_t limit = atomic_load(&device->budget.limit);
+
+	(void)state;
+	segments_tick();
+	heap_trim(atomic_load(&device->heap), 0, 0);
+	assert_ok(cuMemAlloc_v2(&block, 8 * MIB));
+	part = async_get(4 * PART_BYTES, stream);
+	assert_ok(cuMemFreeAsync(part, stream));
+	assert_ok(cuStreamSynchronize(stream));
+	uint64_t moves = stats_get(STAT_moves_out);
+	atomic_store(&device->budget.limit, 8 * MIB);
+	assert_true(follow_make_fit(device));
+	assert_int_equal(atomic_load(&device->budget.used), 8 * MIB);
+	assert_int_equal(stats_get(STAT_moves_out), moves);
+	atomic_store(&device->budget.limit, limit);
+	assert_ok(cuMemFree_v2(block));
+	assert_ok(cuStreamDestroy_v2(stream));
+}
+
 /* The mover keeps a word of pinned memory for itself; all else is given back. */
 static int check(void **state)
 {
@@ -489,6 +515,7 @@ int main(void)
 	    cmocka_unit_test_teardown(each_part_is_counted_for_who_has_allocated_it, check),
 	    cmocka_unit_test_teardown(what_a_stream_has_not_reached_is_reserved, check),
 	    cmocka_unit_test_teardown(an_unused_segment_stays_for_some_ticks, check),
+	    cmocka_unit_test_teardown(a_smaller_budget_takes_unused_segments_first, check),
 	    cmocka_unit_test_teardown(for_want_of_memory_a_stream_takes_what_another_has_freed, check),
 	};
 	core_start(settings);
