@@ -303,12 +303,21 @@ static void begin_to_report(void)
 	atomic_store_explicit(&reporter->stripe, my_stripe, memory_order_release);
 }
 
-/* empty: of a birth, as in live_map.h. */
-static void write_report(struct lifetimes *lifetimes, const struct lifetimes_report *report, bool empty)
+/* Returns how many submissions this thread has made, as far as it is known. */
+static uint64_t own_submissions(const struct lifetimes_report *report)
 {
-	uint64_t own = my_stripe ? stats_submissions(my_stripe) : report->own;
-	unsigned site = report->born ? birth_lines_name(report->address, report->bytes) : 0;
+	return my_stripe ? stats_submissions(my_stripe) : report->own;
+}
 
+static unsigned site_of(const struct lifetimes_report *report)
+{
+	return report->born ? birth_lines_name(report->address, report->bytes) : 0;
+}
+
+/* empty: of a birth, as in live_map.h. own: of the thread. site: of the tensor; 0: not known. */
+static void write_report(struct lifetimes *lifetimes, const struct lifetimes_report *report, uint64_t own, bool empty,
+			 unsigned site)
+{
 	write_range(lifetimes, report->born ? LIFETIMES_BORN : LIFETIMES_DIED, report->address, report->bytes,
 		    (struct live_report){report->number, own, my_number, empty, (uint16_t)site});
 	atomic_thread_fence(memory_order_release); /* see lifetimes_hear() */
@@ -335,7 +344,7 @@ void lifetimes_tell(const struct lifetimes_report *report)
 	}
 	/* What the program's allocator does inside an allocation of ours that it was given says nothing of who else does. */
 	if (!is_ours(lifetimes, report->address))
-		write_report(lifetimes, report, false);
+		write_report(lifetimes, report, own_submissions(report), false, site_of(report));
 }
 
 /* Returns whether all units of the block are in this state. */
@@ -381,7 +390,7 @@ void lifetimes_declare(const struct lifetimes_report *report, uint64_t block, ui
 	uint64_t begin = block - lifetimes->base;
 	if (is_all(lifetimes, begin, block_bytes, PROGRAMS) ||
 	    (report->born && is_all(lifetimes, begin, block_bytes, NOT_ITS) && adopt(lifetimes, block, block_bytes)))
-		write_report(lifetimes, report, report->born);
+		write_report(lifetimes, report, own_submissions(report), report->born, site_of(report));
 }
 
 void lifetimes_own(struct lifetimes *lifetimes, uint64_t address, uint64_t bytes)
@@ -396,5 +405,6 @@ void lifetimes_own_tell(struct lifetimes *lifetimes, const struct lifetimes_repo
 {
 	if (!my_number)
 		begin_to_report();
-	write_report(lifetimes, report, false);
+	/* A death before the first submission: it need not be known that the thread has submitted anything since. */
+	write_report(lifetimes, report, report->born ? own_submissions(report) : 0, report->born, 0);
 }

@@ -101,7 +101,9 @@ void lifetimes_declare(const struct lifetimes_report *report, uint64_t block, ui
 /*
  * For memory that the library itself divides (serve/segments.c). lifetimes_own(): a block was allocated of which all
  * births and deaths will be told with lifetimes_own_tell(), from now on until lifetimes_freed(). Of a report only
- * address, bytes, born, number and own count; the range lies in one such block. lifetimes must not be NULL.
+ * address, bytes, born, number and own count; the range lies in one such block. Nobody restores an older state of such
+ * memory: a death counts as soon as everything up to its number has completed, and what is born is empty whatever was
+ * there. lifetimes must not be NULL.
  */
 void lifetimes_own(struct lifetimes *lifetimes, uint64_t address, uint64_t bytes);
 void lifetimes_own_tell(struct lifetimes *lifetimes, const struct lifetimes_report *report);

@@ -334,6 +334,30 @@ static void deaths_count_when_their_thread_has_submitted(void **state)
 	assert_true(live_map_is_dead(lifetimes_map(lifetimes), 0, 4 * MIB, now));
 }
 
+/* Although the thread has submitted nothing since: an allocation never has the contents of an earlier one. */
+static void in_blocks_of_the_librarys_own_deaths_count_and_births_are_empty(void **state)
+{
+	struct lifetimes_report part = {
+	    .address = BASE + 4 * MIB, .bytes = 8 * MIB, .born = true, .number = 3, .own = 1};
+	struct live_map *map = lifetimes_map(lifetimes);
+
+	(void)state;
+	lifetimes_own(lifetimes, BASE, 20 * MIB);
+	launch();
+	lifetimes_own_tell(lifetimes, &part);
+	part.born = false;
+	lifetimes_own_tell(lifetimes, &part);
+	read_all();
+	assert_true(live_map_is_dead(map, 4 * MIB, 12 * MIB, (struct live_now){.done = 3}));
+	assert_false(live_map_is_dead(map, 4 * MIB, 12 * MIB, (struct live_now){.done = 2}));
+	part.born = true;
+	lifetimes_own_tell(lifetimes, &part);
+	read_all();
+	assert_true(live_map_is_dead(map, 4 * MIB, 12 * MIB, (struct live_now){.done = 3, .idle = 3}));
+	assert_false(live_map_is_dead(map, 4 * MIB, 12 * MIB, (struct live_now){.done = 3}));
+	assert_false(live_map_is_dead(map, 4 * MIB, 12 * MIB, (struct live_now){.done = 4, .idle = 4}));
+}
+
 /* More threads than have stripes of their own; whoever has none shares one with the launches of others. */
 #define MANY 40
 
@@ -465,6 +489,7 @@ int main(void)
 	    TEST(parts_that_follow_each_other_count_together),
 	    TEST(a_block_used_in_a_capture_is_distrusted),
 	    TEST(what_the_allocator_does_in_blocks_of_the_librarys_own_does_not_count),
+	    TEST(in_blocks_of_the_librarys_own_deaths_count_and_births_are_empty),
 	    TEST(events_are_read_at_their_place_among_submissions),
 	    TEST(deaths_count_when_their_thread_has_submitted),
 	    TEST(submissions_of_other_threads_do_not_make_deaths_count),
