@@ -5,6 +5,7 @@
  */
 #include "shim/heap/chunk.h"
 #include "shim/mover/mover_internal.h"
+#include "shim/mover/spill.h"
 
 #include <stdlib.h>
 
@@ -124,8 +125,8 @@ bool piece_is_discarded(const struct engine *engine, uint32_t block_unit, uint32
  * have tables of 2 to 7 MiB. There are two kinds, each with a share of the device budget; within a share, the first to
  * come is kept:
  *
- *   - small blocks, of up to SMALL_BLOCK bytes, regardless of who allocated them: that is little memory, so keeping it
- *     costs little. In `exact`, where such memory may leave, only slabs are kept: small allocations wander from slab to
+ *   - small blocks, of up to SPILL_SMALL_BLOCK bytes, regardless of who allocated them: that is little memory, so
+ *     keeping it costs little. In `exact`, where such memory may leave, only slabs are kept: small allocations wander from slab to
  *     slab, which nobody foresees, and each stop of the device for one takes milliseconds. Measured (H200, GPT on
  *     cudaMallocAsync at 1.5): 2 % of what was fetched was slabs, and 28 % of the time that submissions waited was for
  *     them;
@@ -136,7 +137,6 @@ bool piece_is_discarded(const struct engine *engine, uint32_t block_unit, uint32
  * If others fill the device later, the budget is what they leave. What exceeds its share then may be evicted again, the
  * highest addresses first.
  */
-#define SMALL_BLOCK ((uint64_t)16 << 20)
 #define SMALL_SHARE 16
 #define RULED_SHARE 4
 /*
@@ -186,7 +186,7 @@ static bool keep_piece(struct engine *engine, uint32_t piece, uint32_t units, ui
 {
 	const struct unit_state *state = &engine->arena->states[block_unit];
 	bool ruled = atomic_load(&state->keep);
-	bool small = atomic_load(&state->units) * (uint64_t)HEAP_UNIT <= SMALL_BLOCK;
+	bool small = atomic_load(&state->units) * (uint64_t)HEAP_UNIT <= SPILL_SMALL_BLOCK;
 
 	if (engine->exact) {
 		ruled = false;

@@ -30,6 +30,9 @@ uint64_t spill_room_ns(uint64_t bytes);
  */
 void spill_room_for_new(struct device *device, uint64_t bytes);
 
+/* Blocks of up to this many bytes stay on the device in `fast`, up to a share of the budget (piece.c). */
+#define SPILL_SMALL_BLOCK ((uint64_t)16 << 20)
+
 /* Returns whether the device's memory moves, and what is dead moves without a copy. Locking: none. */
 bool spill_moves_alive(const struct device *device);
 /*

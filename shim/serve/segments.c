@@ -18,12 +18,13 @@
 #include <stdlib.h>
 
 /*
- * In `fast`, allocations of up to this many bytes, or up to this share of the device budget if that is less, have blocks
- * of their own: they are little of what is needed, and small blocks stay on the device (mover/piece.c), which parts of a
- * segment do not.
+ * In `fast`, blocks of up to SPILL_SMALL_BLOCK bytes stay on the device, up to a share of the budget, because kernels may
+ * find what is in them by addresses that no launch names (mover/piece.c). So allocations of up to that size share segments
+ * that are no longer. Under a budget of less than SMALL_BUDGET that share would hold too few segments: there, such
+ * allocations have blocks of their own, as have those of up to a SMALL_SHARE of the budget, if that is less.
  */
-#define SMALL_PART  ((uint64_t)16 << 20)
-#define SMALL_SHARE 32
+#define SMALL_BUDGET ((uint64_t)1 << 30)
+#define SMALL_SHARE  32
 /*
  * Larger ones have blocks of their own, too. Submissions use a block as a whole (struct block_state): a segment of which
  * some part is always in use never leaves the device in `fast`.
@@ -53,10 +54,10 @@ static struct heap *heap_of(const struct device *device)
 bool segments_are_for(const struct device *device, size_t bytes)
 {
 	uint64_t budget = atomic_load(&device->budget.limit);
-	uint64_t least = budget / SMALL_SHARE < SMALL_PART ? budget / SMALL_SHARE : SMALL_PART;
+	uint64_t least = budget / SMALL_SHARE < SPILL_SMALL_BLOCK ? budget / SMALL_SHARE : SPILL_SMALL_BLOCK;
 	uint64_t most = budget / LARGE_SHARE < LARGE_PART ? budget / LARGE_SHARE : LARGE_PART;
 
-	if (policy_spill_mode(process_policy()) == POLICY_SPILL_EXACT)
+	if (policy_spill_mode(process_policy()) == POLICY_SPILL_EXACT || budget >= SMALL_BUDGET)
 		least = 0;
 	/* A part begins at a unit, which smaller blocks do not. */
 	return bytes > least && bytes <= most && heap_rounded(bytes) >= HEAP_UNIT && spill_moves_alive(device);
@@ -65,6 +66,13 @@ bool segments_are_for(const struct device *device, size_t bytes)
 bool segments_has(const struct ledger_row *row)
 {
 	return row->kind == LEDGER_HEAP && heap_divider(row->heap.block) != NULL;
+}
+
+/* Returns whether the allocation takes part of a small segment only, which others do not. */
+static bool is_small(const struct segment_want *want)
+{
+	return policy_spill_mode(process_policy()) == POLICY_SPILL_FAST && want->bytes <= SPILL_SMALL_BLOCK &&
+	       atomic_load(&want->device->budget.limit) >= SMALL_BUDGET;
 }
 
 static uint32_t units_for(size_t bytes)
@@ -175,6 +183,13 @@ static uint32_t units_at(const struct segment *segment, CUdeviceptr address)
 
 /* ---- allocating ---- */
 
+/* Returns whether the segment is of the right kind, and can be used at all. */
+static bool is_fit(const struct segment *segment, const struct segment_want *want)
+{
+	return segment->device == want->device && segment->small == is_small(want) && !segment->held &&
+	       !segment->ending && !segment->stays;
+}
+
 static bool is_of_order(const struct segment *segment, const struct segment_want *want)
 {
 	return segment->order == want->order && segment->context == want->context;
@@ -182,7 +197,7 @@ static bool is_of_order(const struct segment *segment, const struct segment_want
 
 static bool may_use(const struct segment *segment, const struct segment_want *want, enum segments_whose whose)
 {
-	if (segment->device != want->device || segment->held || segment->ending || segment->stays)
+	if (!is_fit(segment, want))
 		return false;
 	return is_of_order(segment, want) || (!segment->event && (!segment->order || whose >= SEGMENTS_DONE));
 }
@@ -254,9 +269,9 @@ static struct segment *segment_behind(const struct segment_want *want, uint32_t 
 	struct segment *best = NULL;
 
 	for (struct segment *segment = serve_state.segments.list; segment; segment = segment->next)
-		if (segment->device == want->device && !segment->held && !segment->ending && !segment->stays &&
-		    segment->event && segment->context == want->context && (!unused || !segment->n_parts) &&
-		    shortest_hole(segment, units) < segment->n_holes && (!best || segment->units < best->units))
+		if (is_fit(segment, want) && segment->event && segment->context == want->context &&
+		    (!unused || !segment->n_parts) && shortest_hole(segment, units) < segment->n_holes &&
+		    (!best || segment->units < best->units))
 			best = segment;
 	return best;
 }
@@ -357,6 +372,8 @@ static bool may_lose(const struct segment_want *want, uint32_t more, uint32_t un
 uint64_t segments_length(const struct segment_want *want)
 {
 	uint32_t piece = (uint32_t)(heap_largest_piece(heap_of(want->device)) / HEAP_UNIT);
+	if (is_small(want) && piece > SPILL_SMALL_BLOCK / HEAP_UNIT)
+		piece = SPILL_SMALL_BLOCK / HEAP_UNIT;
 	uint32_t units = units_for(want->bytes), rounded = (units + piece - 1) / piece * piece;
 
 	if (!has_plenty(want->device))
@@ -378,6 +395,7 @@ bool segments_add(const struct segment_want *want, const struct heap_grant *gran
 		return false;
 	}
 	segment->device = want->device;
+	segment->small = is_small(want);
 	segment->block = grant->block;
 	segment->base = grant->address;
 	segment->units = heap_divide(heap, grant->block, segment);
