@@ -98,7 +98,9 @@ struct unit_state {
 	_Atomic bool to_host;  /* the program wants the block on the host; written under HEAP */
 	_Atomic bool keep;     /* copy of block.keep; written under HEAP */
 	_Atomic bool divided;  /* the block is divided (divided.c); written under HEAP */
-	/* of the block, or of the part of a divided one: the site for which it is counted (stats.h); see arena_site() */
+	/*
+	 * of the block, or of the part of a divided one: the site for which it is counted (stats.h); see arena_site()
+	 */
 	_Atomic uint32_t site;
 	_Atomic uint32_t units; /* length of the block */
 	/* length of the piece; written under HEAP; the mover may read it of a piece that has just ended */
@@ -192,9 +194,9 @@ static inline uint32_t arena_unit(const struct arena *arena, CUdeviceptr address
 }
 
 /*
- * Returns the site for which a unit of a block is counted; of a divided one, for which the part there is, or, where there
- * is none, the part that was at the beginning of the block. The allocating thread may have created the site a moment ago;
- * the acquire makes the site's contents visible with its number. Locking: none.
+ * Returns the site for which a unit of a block is counted; of a divided one, for which the part there is, or, where
+ * there is none, the part that was at the beginning of the block. The allocating thread may have created the site a
+ * moment ago; the acquire makes the site's contents visible with its number. Locking: none.
  */
 static inline unsigned arena_site(const struct arena *arena, uint32_t block_unit, uint32_t unit)
 {
@@ -212,12 +214,13 @@ static inline uint32_t arena_look(const struct arena *arena, CUdeviceptr address
 }
 
 /*
- * Returns the first unit, and the length, of the block that begins at a unit; or, if the program has placed it in address
- * space that it reserved, of that whole range. Locking: none.
+ * Returns the first unit, and the length, of the block that begins at a unit; or, if the program has placed it in
+ * address space that it reserved, of that whole range. Locking: none.
  */
 uint32_t arena_reach(const struct arena *arena, uint32_t block_unit, uint32_t *ret_units);
 /*
- * Stores the same bounds of the block at an address, in bytes. Returns false if there is none, or a slab. Locking: none.
+ * Stores the same bounds of the block at an address, in bytes. Returns false if there is none, or a slab. Locking:
+ * none.
  */
 bool arena_bounds(const struct arena *arena, CUdeviceptr address, CUdeviceptr *ret_begin, uint64_t *ret_bytes);
 

@@ -1,6 +1,6 @@
 /*
- * block.h: blocks. A block is a run of address space with chunks mapped all along it: one allocation of the program, one
- * slab, or one divided block (divided.c).
+ * block.h: blocks. A block is a run of address space with chunks mapped all along it: one allocation of the program,
+ * one slab, or one divided block (divided.c).
  *
  * A block is in use (by the program or as a slab), warm (free and still mapped, on the list of its length and on the
  * list by age), or stuck (the driver refused to unmap it; tried again at every trim). Chunks of a block in use may

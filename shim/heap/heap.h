@@ -111,9 +111,8 @@ void heap_destroy(struct heap *heap);
 enum sw_status heap_alloc(struct heap *heap, size_t bytes, enum chunk_kind kind, enum heap_from from,
 			  struct heap_grant *ret_grant);
 /*
- * Migrations of the block, or the part, that begins at this address are counted for `site` (stats.h). Has no effect on a
- * small allocation.
- * Locking: none.
+ * Migrations of the block, or the part, that begins at this address are counted for `site` (stats.h). Has no effect on
+ * a small allocation. Locking: none.
  */
 void heap_set_site(struct heap *heap, CUdeviceptr address, unsigned site);
 /*
@@ -125,17 +124,18 @@ void heap_keep(struct heap *heap, struct block *block);
 void heap_free(struct heap *heap, struct block *block, CUdeviceptr address);
 
 /*
- * Divided blocks (divided.c): large allocations that share a block, each a *part* of whole units, so that allocating and
- * freeing changes no mapping. To submissions and to the mover it is one block. The heap knows where the parts are; which
- * part is used for what is up to the caller, the divider.
+ * Divided blocks (divided.c): large allocations that share a block, each a *part* of whole units, so that allocating
+ * and freeing changes no mapping. To submissions and to the mover it is one block. The heap knows where the parts are;
+ * which part is used for what is up to the caller, the divider.
  *
  * heap_divide() makes a block that was just allocated a divided one, without parts, and returns its length in units.
- * heap_divider() returns the `divider` that the caller has passed to it; NULL: the block is not divided. It may be called
- * while the block has parts, or while the divider keeps others from freeing it. Locking: none.
+ * heap_divider() returns the `divider` that the caller has passed to it; NULL: the block is not divided. It may be
+ * called while the block has parts, or while the divider keeps others from freeing it. Locking: none.
  *
  * heap_part_begin() makes units of it a part; returns false if its memory must not be used again (PIN_STAYS, PIN_LEFT).
- * heap_part_end() ends the part that begins at an address, heap_part_bytes() returns its length. While the block is set unused, it counts as idle; it must have no parts
- * then. heap_free() frees the whole block, with the address of its beginning.
+ * heap_part_end() ends the part that begins at an address, heap_part_bytes() returns its length. While the block is set
+ * unused, it counts as idle; it must have no parts then. heap_free() frees the whole block, with the address of its
+ * beginning.
  */
 uint32_t heap_divide(struct heap *heap, struct block *block, void *divider);
 void *heap_divider(const struct block *block);

@@ -1,6 +1,7 @@
 /*
  * Device budgets that follow what is free, or what other processes leave: ten times a second the driver is asked or the
- * account is read, the controller decides, and what is above the new limit is evicted in a gap. Cost where no budget follows: a load for each device, once a second.
+ * account is read, the controller decides, and what is above the new limit is evicted in a gap. Cost where no budget
+ * follows: a load for each device, once a second.
  */
 #include "shim/lifecycle/follow.h"
 #include "shim/base/clock.h"

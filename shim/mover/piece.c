@@ -119,17 +119,17 @@ bool piece_is_discarded(const struct engine *engine, uint32_t block_unit, uint32
 /* ---- what stays on the device ---- */
 
 /*
- * Blocks that are not evicted, most of them in `fast` only. Examples are tables of libraries, lists, counters and states:
- * memory that kernels find by addresses which no launch names, in other memory or in constants. To the plan such memory is
- * unused and the first to evict, and a kernel that accesses it in transit stops the job. Measured (H200): cuFFT and cuRAND
- * have tables of 2 to 7 MiB. There are two kinds, each with a share of the device budget; within a share, the first to
- * come is kept:
+ * Blocks that are not evicted, most of them in `fast` only. Examples are tables of libraries, lists, counters and
+ * states: memory that kernels find by addresses which no launch names, in other memory or in constants. To the plan
+ * such memory is unused and the first to evict, and a kernel that accesses it in transit stops the job. Measured
+ * (H200): cuFFT and cuRAND have tables of 2 to 7 MiB. There are two kinds, each with a share of the device budget;
+ * within a share, the first to come is kept:
  *
  *   - small blocks, of up to SPILL_SMALL_BLOCK bytes, regardless of who allocated them: that is little memory, so
- *     keeping it costs little. In `exact`, where such memory may leave, only slabs are kept: small allocations wander from slab to
- *     slab, which nobody foresees, and each stop of the device for one takes milliseconds. Measured (H200, GPT on
- *     cudaMallocAsync at 1.5): 2 % of what was fetched was slabs, and 28 % of the time that submissions waited was for
- *     them;
+ *     keeping it costs little. In `exact`, where such memory may leave, only slabs are kept: small allocations wander
+ *     from slab to slab, which nobody foresees, and each stop of the device for one takes milliseconds. Measured (H200,
+ *     GPT on cudaMallocAsync at 1.5): 2 % of what was fetched was slabs, and 28 % of the time that submissions waited
+ *     was for them;
  *   - blocks of any size with a rule `movable: exact`, which the shipped policies set for what math libraries allocate
  *     for themselves: this share is larger, and more of a small budget, because here the memory is known to be of that
  *     kind. Small ones beyond this share count as small blocks.

@@ -18,27 +18,27 @@
 #include <stdlib.h>
 
 /*
- * In `fast`, blocks of up to SPILL_SMALL_BLOCK bytes stay on the device, up to a share of the budget, because kernels may
- * find what is in them by addresses that no launch names (mover/piece.c). So allocations of up to that size share segments
- * that are no longer. Under a budget of less than SMALL_BUDGET that share would hold too few segments: there, such
- * allocations have blocks of their own, as have those of up to a SMALL_SHARE of the budget, if that is less.
+ * In `fast`, blocks of up to SPILL_SMALL_BLOCK bytes stay on the device, up to a share of the budget, because kernels
+ * may find what is in them by addresses that no launch names (mover/piece.c). So allocations of up to that size share
+ * segments that are no longer. Under a budget of less than SMALL_BUDGET that share would hold too few segments: there,
+ * such allocations have blocks of their own, as have those of up to a SMALL_SHARE of the budget, if that is less.
  */
 #define SMALL_BUDGET ((uint64_t)1 << 30)
 #define SMALL_SHARE  32
 /*
- * Larger ones have blocks of their own, too. Submissions use a block as a whole (struct block_state): a segment of which
- * some part is always in use never leaves the device in `fast`.
+ * Larger ones have blocks of their own, too. Submissions use a block as a whole (struct block_state): a segment of
+ * which some part is always in use never leaves the device in `fast`.
  */
 #define LARGE_PART  ((uint64_t)512 << 20)
 #define LARGE_SHARE 4
 
 /*
  * A segment has whole pieces of the largest size, as far as that loses little. What was never used of the length of the
- * segments of a device counts as lost: at most a LOST_SHARE of its budget; or a LOST_MOST, if the order has MANY_PIECES,
- * for then what is left of one segment serves smaller parts. In a model of a GPT's allocations (1.5 times the budget of
- * 9.4 GiB) these limits change nothing: a step fetches 368 pieces of up to 32 MiB (`fast`), or 104 of up to 128 MiB
- * (`exact`). With a LOST_SHARE alone they are 357 and 152, without whole pieces 401 and 285. A program of 32 streams with
- * a part of 17 MiB each would lose 448 MiB without limits.
+ * segments of a device counts as lost: at most a LOST_SHARE of its budget; or a LOST_MOST, if the order has
+ * MANY_PIECES, for then what is left of one segment serves smaller parts. In a model of a GPT's allocations (1.5 times
+ * the budget of 9.4 GiB) these limits change nothing: a step fetches 368 pieces of up to 32 MiB (`fast`), or 104 of up
+ * to 128 MiB (`exact`). With a LOST_SHARE alone they are 357 and 152, without whole pieces 401 and 285. A program of 32
+ * streams with a part of 17 MiB each would lose 448 MiB without limits.
  */
 #define LOST_SHARE  32
 #define LOST_MOST   8
@@ -82,7 +82,10 @@ static uint32_t units_for(size_t bytes)
 
 /* ---- what others know of a segment ---- */
 
-/* A part is born or dies behind submission `number`. Memory that a capture may have seen is alive as a whole, as it is for PyTorch's cache. */
+/*
+ * A part is born or dies behind submission `number`. Memory that a capture may have seen is alive as a whole, as it is
+ * for PyTorch's cache.
+ */
 static void tell(const struct segment *segment, CUdeviceptr address, uint32_t units, bool born, uint64_t number)
 {
 	struct lifetimes *lifetimes = heap_arena(segment_heap(segment))->lifetimes;

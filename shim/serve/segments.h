@@ -1,8 +1,8 @@
 /*
  * segments.h: segments: blocks of the heap that large stream-ordered allocations share, where memory moves. As in
- * PyTorch's caching allocator an allocation takes a part of a segment and a free gives it back: neither changes a mapping,
- * and a program that repeats its steps gets the same addresses in each, so that the predictor foresees their use. What is
- * free in a segment is dead (lifetimes.h): it moves without a copy, and is evicted first.
+ * PyTorch's caching allocator an allocation takes a part of a segment and a free gives it back: neither changes a
+ * mapping, and a program that repeats its steps gets the same addresses in each, so that the predictor foresees their
+ * use. What is free in a segment is dead (lifetimes.h): it moves without a copy, and is evicted first.
  *
  * Without segments each size has blocks of its own, and memory goes from one size to another by unmapping, releasing,
  * making and mapping chunks. Measured (H200, GPT on cudaMallocAsync at 1.5 times the budget, `fast`): 3443 changes of
@@ -10,13 +10,13 @@
  * quarter of the 3443 moves memory.
  *
  * A segment belongs to an order: a stream of one context. What is freed in that order is used again at once by an
- * allocation in the same order, which comes behind the free. An event behind the latest such free stands for all of them;
- * when it has completed and no part is in use, or the stream has ended, any stream may take the segment. A stream that
- * would find no memory takes an unused segment earlier, behind that event. A part that is freed in another order goes
- * through deferred_free.h.
+ * allocation in the same order, which comes behind the free. An event behind the latest such free stands for all of
+ * them; when it has completed and no part is in use, or the stream has ended, any stream may take the segment. A stream
+ * that would find no memory takes an unused segment earlier, behind that event. A part that is freed in another order
+ * goes through deferred_free.h.
  *
- * An unused segment counts as idle memory (heap_idle_device). It becomes an ordinary free block when an allocation finds
- * no memory, when the program trims its pool, and when nobody has used it for 20 ticks.
+ * An unused segment counts as idle memory (heap_idle_device). It becomes an ordinary free block when an allocation
+ * finds no memory, when the program trims its pool, and when nobody has used it for 20 ticks.
  *
  * Locking: all functions take DEFERRED_FREE, and HEAP under it.
  */
@@ -44,9 +44,9 @@ struct segment_want {
 /* Returns whether this many bytes should come from a segment: memory of the device moves, and what is dead is known. */
 bool segments_are_for(const struct device *device, size_t bytes);
 /*
- * Whose segments serve an allocation. What was freed in another order and is in use there still can be had behind it: the
- * stream is made to wait. The last two are for want of other memory: who frees something is then not always who has it
- * again, so addresses do not repeat.
+ * Whose segments serve an allocation. What was freed in another order and is in use there still can be had behind it:
+ * the stream is made to wait. The last two are for want of other memory: who frees something is then not always who has
+ * it again, so addresses do not repeat.
  */
 enum segments_whose {
 	SEGMENTS_OWN,    /* those of its order, and what is nobody's */
@@ -59,9 +59,9 @@ enum segments_whose {
  */
 bool segments_take(const struct segment_want *want, enum segments_whose whose, struct ledger_row *row);
 /*
- * Returns how long a block should be that becomes a segment for this allocation: a multiple of the largest piece, so that
- * all pieces have one size, and a piece that is evicted has the size of the one that is fetched; no longer than the
- * allocation, if too much memory would be lost by that; or 0 if no segment should be made, because memory is short.
+ * Returns how long a block should be that becomes a segment for this allocation: a multiple of the largest piece, so
+ * that all pieces have one size, and a piece that is evicted has the size of the one that is fetched; no longer than
+ * the allocation, if too much memory would be lost by that; or 0 if no segment should be made, because memory is short.
  */
 uint64_t segments_length(const struct segment_want *want);
 /*
@@ -91,8 +91,8 @@ void segments_reap(void);
 /* The same for all events, also of segments that are in use. */
 void segments_settle(void);
 /*
- * Returns how many bytes are free in the segments of this pool (pool.h) behind frees that a stream may not have reached.
- * Harms no capture.
+ * Returns how many bytes are free in the segments of this pool (pool.h) behind frees that a stream may not have
+ * reached. Harms no capture.
  */
 uint64_t segments_waiting(uint64_t pool_id);
 /* Frees the unused segments of a device. Returns whether there were any. */

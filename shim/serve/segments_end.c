@@ -18,9 +18,9 @@
 #include <time.h>
 
 /*
- * Ticks without use after which a segment is freed: as many as idle host memory stays (heap_lock.c). A program whose steps
- * take less than this has the same addresses in each; meanwhile what is dead leaves the device first. If the user has said
- * how much idle memory is kept, or other processes are short of host memory, unused segments go at once.
+ * Ticks without use after which a segment is freed: as many as idle host memory stays (heap_lock.c). A program whose
+ * steps take less than this has the same addresses in each; meanwhile what is dead leaves the device first. If the user
+ * has said how much idle memory is kept, or other processes are short of host memory, unused segments go at once.
  */
 #define UNUSED_TICKS 20
 /* After so long without a tick, ticks have stopped (heap_lock.c): then what is unused is freed at once. */
@@ -52,7 +52,10 @@ static bool is_ticking(void)
 	return ticked && clock_now() - ticked < TICKING_NS;
 }
 
-/* Frees the unused segments of a device (NULL: any) that had no use for this many ticks. Returns whether there were any. */
+/*
+ * Frees the unused segments of a device (NULL: any) that had no use for this many ticks. Returns whether there were
+ * any.
+ */
 static bool free_unused(const struct device *device, unsigned ticks)
 {
 	struct segment *list = NULL, *next;

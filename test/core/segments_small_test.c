@@ -1,6 +1,6 @@
 /*
- * segments_small_test.c: in `fast`, small allocations share segments that are small blocks, which stay on the device up to
- * a share of the budget (mover/piece.c), and no others.
+ * segments_small_test.c: in `fast`, small allocations share segments that are small blocks, which stay on the device up
+ * to a share of the budget (mover/piece.c), and no others.
  */
 #include "test/core/async_help.h"
 

@@ -1,7 +1,7 @@
 /*
- * In `fast` small blocks do not leave the device: kernels reach the tables of libraries by addresses that no launch names,
- * from other memory or from constants. A job that needs twice its budget looks into such a table in each of its kernels.
- * In `exact` slabs stay.
+ * In `fast` small blocks do not leave the device: kernels reach the tables of libraries by addresses that no launch
+ * names, from other memory or from constants. A job that needs twice its budget looks into such a table in each of its
+ * kernels. In `exact` slabs stay.
  */
 #include "test/preload/scene.h"
 
@@ -25,8 +25,8 @@
 #define N_LOOKED 4
 
 /*
- * Of a library: more than a 16th of the budget; one is larger than a small block. Three quarters of the quarter that may stay,
- * for the budget counts as smaller for a moment while the heap is full and less of it is used.
+ * Of a library: more than a 16th of the budget; one is larger than a small block. Three quarters of the quarter that
+ * may stay, for the budget counts as smaller for a moment while the heap is full and less of it is used.
  */
 #define N_TABLES 3
 static const size_t table_bytes[N_TABLES] = {SLOT, TABLE, 18 * MIB};

@@ -1,7 +1,8 @@
 /*
  * A job that allocates in stream order and repeats its steps, with 1.5 times its device budget: forward and backward of
- * layers, with memory of many sizes. Where memory moves, its large allocations share segments: they have the same addresses
- * in each step, and neither allocating nor freeing changes what is mapped. Every word stays what it was, in all modes.
+ * layers, with memory of many sizes. Where memory moves, its large allocations share segments: they have the same
+ * addresses in each step, and neither allocating nor freeing changes what is mapped. Every word stays what it was, in
+ * all modes.
  */
 #include "test/preload/figures_help.h"
 #include "test/preload/scene.h"
@@ -168,7 +169,9 @@ static int repeats_its_steps(void)
 	if (scene_moves()) {
 		/* Without segments it is one in ten. */
 		CHECK(same == COUNTED * n_made);
-		/* Those of the moves. With blocks of their own it was 5.9 (exact) and 6.5 (fast) an allocation, now 2. */
+		/*
+		 * Those of the moves. With blocks of their own it was 5.9 (exact) and 6.5 (fast) an allocation, now 2.
+		 */
 		CHECK(maps < 4 * COUNTED * n_made);
 	}
 	step(true);
@@ -222,8 +225,9 @@ static bool overlaps(CUdeviceptr one, CUdeviceptr other)
 }
 
 /*
- * While a stream has not reached a free, only allocations behind it get the memory: not those of another stream, nor those
- * of a stream that has the handle of the first, which was destroyed. In `static` each part has a block of its own.
+ * While a stream has not reached a free, only allocations behind it get the memory: not those of another stream, nor
+ * those of a stream that has the handle of the first, which was destroyed. In `static` each part has a block of its
+ * own.
  */
 static int keeps_what_a_stream_has_not_reached(void)
 {
