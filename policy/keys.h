@@ -60,7 +60,9 @@ struct policy_key {
 	const char *help;
 };
 
-/* A table of keys: those of a file and of its limits (offsets into struct policy), or of a rule (struct policy_rule). */
+/*
+ * A table of keys: those of a file and of its limits (offsets into struct policy), or of a rule (struct policy_rule).
+ */
 struct policy_keys {
 	const struct policy_key *keys;
 	size_t n;

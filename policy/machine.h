@@ -18,15 +18,15 @@ extern const struct policy_limits policy_no_limits;
 bool policy_machine_is(const char *file);
 
 /*
- * Reads the machine's policy. Returns its text, which the caller frees, or NULL if there is none; also if it is refused,
- * because it or its folder is not its owner's (policy_machine_owner) alone to write, or cannot be read: then a warning
- * is added to errors.
+ * Reads the machine's policy. Returns its text, which the caller frees, or NULL if there is none; also if it is
+ * refused, because it or its folder is not its owner's (policy_machine_owner) alone to write, or cannot be read: then a
+ * warning is added to errors.
  */
 char *policy_machine_read(size_t *ret_bytes, struct policy_errors *errors);
 
 /*
- * Gets the limits of the text of the machine's policy. Errors in it, wherever they are, are added to errors: a limit that
- * cannot be read must not be taken for none. Its warnings are not.
+ * Gets the limits of the text of the machine's policy. Errors in it, wherever they are, are added to errors: a limit
+ * that cannot be read must not be taken for none. Its warnings are not.
  */
 void policy_machine_limits(const char *text, size_t bytes, struct policy_limits *ret_limits,
 			   struct policy_errors *errors);

@@ -52,8 +52,8 @@ struct policy *policy_read_text(const char *name, const char *text, size_t bytes
  */
 char *policy_file_read(const char *path, size_t *ret_bytes, char *ret_why);
 /*
- * The same in two steps: the first returns a descriptor, or -1 and errno; the second closes it. folder: where a relative
- * path begins.
+ * The same in two steps: the first returns a descriptor, or -1 and errno; the second closes it. folder: where a
+ * relative path begins.
  */
 int policy_file_open(int folder, const char *path);
 char *policy_file_read_open(int fd, size_t *ret_bytes, char *ret_why);

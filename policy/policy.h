@@ -247,11 +247,10 @@ struct policy_errors {
 
 /*
  * Reads a policy. name: a built-in's name, or a path (a text that contains '/' or ends in .yaml or .yml); NULL or ""
- * means the policy of the machine (policy_machine_path), or the built-in "heap" if there is none. Its limits hold for every
- * policy. set: "key=value,key=value" applied on top, or NULL. errors must not be NULL; it is
- * initialised here and holds every error and warning on return, and the caller must free it with
- * policy_errors_free(). Returns NULL if there was an error. The caller owns the result and frees it with
- * policy_free(). Never prints, never exits.
+ * means the policy of the machine (policy_machine_path), or the built-in "heap" if there is none. Its limits hold for
+ * every policy. set: "key=value,key=value" applied on top, or NULL. errors must not be NULL; it is initialised here and
+ * holds every error and warning on return, and the caller must free it with policy_errors_free(). Returns NULL if there
+ * was an error. The caller owns the result and frees it with policy_free(). Never prints, never exits.
  */
 struct policy *policy_read(const char *name, const char *set, struct policy_errors *errors);
 void policy_free(struct policy *policy);
@@ -404,7 +403,9 @@ struct policy_setting {
 /* Gets the setting with this number, from 0. Returns false if there are fewer. */
 bool policy_setting(const struct policy *policy, unsigned number, struct policy_setting *ret_setting);
 
-/* Path of the machine's policy, and whose the file must be: /etc/spillway/policy.yaml, root. Tests write others here. */
+/*
+ * Path of the machine's policy, and whose the file must be: /etc/spillway/policy.yaml, root. Tests write others here.
+ */
 extern const char *policy_machine_path;
 extern unsigned policy_machine_owner;
 

@@ -10,8 +10,9 @@
 #define RANK_JOB_BYTES 64
 
 /*
- * Returns the first of RANK, OMPI_COMM_WORLD_RANK, PMIX_RANK, PMI_RANK, SLURM_PROCID and LOCAL_RANK that is a number, or
- * NULL. In a batch script SLURM_PROCID is 0 for whatever another launcher starts there, so those of launchers go first.
+ * Returns the first of RANK, OMPI_COMM_WORLD_RANK, PMIX_RANK, PMI_RANK, SLURM_PROCID and LOCAL_RANK that is a number,
+ * or NULL. In a batch script SLURM_PROCID is 0 for whatever another launcher starts there, so those of launchers go
+ * first.
  */
 const char *rank_text(void);
 
@@ -25,8 +26,8 @@ const char *rank_local(void);
 const char *rank_world(void);
 
 /*
- * Writes the name of the job: the first of SPILLWAY_JOB, SLURM_JOB_ID, PMIX_NAMESPACE, TORCHELASTIC_RUN_ID and RAY_JOB_ID
- * that is one; "" if there is none. get: returns the value of a variable, or NULL. Returns job.
+ * Writes the name of the job: the first of SPILLWAY_JOB, SLURM_JOB_ID, PMIX_NAMESPACE, TORCHELASTIC_RUN_ID and
+ * RAY_JOB_ID that is one; "" if there is none. get: returns the value of a variable, or NULL. Returns job.
  */
 typedef const char *rank_variable(const char *name, void *argument);
 char *rank_job_of(rank_variable *get, void *argument, char job[RANK_JOB_BYTES]);

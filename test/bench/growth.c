@@ -1,18 +1,18 @@
 /*
- * growth: what it takes to grow an array on the GPU, as a vector grows: from 1 MiB on it is made twice as long, again and
- * again, and keeps its contents.
+ * growth: what it takes to grow an array on the GPU, as a vector grows: from 1 MiB on it is made twice as long, again
+ * and again, and keeps its contents.
  *
  *   growth [ROUNDS [MOST_MIB]]
  *
  * "grow": spillway_grow(), where the program runs under Spillway. "vmm": as a program does it that maps memory itself:
  * addresses for all of it are reserved at first, and each growth makes one handle and maps it behind what is there.
- * "copy": as all others do it: cuMemAlloc of the new length, a copy on the device, cuMemFree of the old one; the copy is
- * waited for. Each result is a line "name median least most unit" over ROUNDS (9); growth_WAY_MIB is one growth to MIB
- * MiB, growth_WAY_all is all of them together up to MOST_MIB (8192; 64 on the simulated GPU), and growth_WAY_peak is the
- * device memory that was in use at once at most, MiB. The first block and the reservation are made before the clock
- * starts. Between two growths, a word at the beginning and at the end of each part is compared with what was written.
- * Freed memory is kept warm by the library's heap, so that its first round, which is not counted, is the slowest;
- * heap.release_threshold=0 makes all rounds alike.
+ * "copy": as all others do it: cuMemAlloc of the new length, a copy on the device, cuMemFree of the old one; the copy
+ * is waited for. Each result is a line "name median least most unit" over ROUNDS (9); growth_WAY_MIB is one growth to
+ * MIB MiB, growth_WAY_all is all of them together up to MOST_MIB (8192; 64 on the simulated GPU), and growth_WAY_peak
+ * is the device memory that was in use at once at most, MiB. The first block and the reservation are made before the
+ * clock starts. Between two growths, a word at the beginning and at the end of each part is compared with what was
+ * written. Freed memory is kept warm by the library's heap, so that its first round, which is not counted, is the
+ * slowest; heap.release_threshold=0 makes all rounds alike.
  */
 #define GPU_FUNCTIONS(F)                                                                                               \
 	F(cuMemGetInfo)                                                                                                \

@@ -1,6 +1,6 @@
 /*
- * cdi.c: `spillway cdi`. Writes a spec of the Container Device Interface: who starts a container with its device gets the
- * library in front of every program there. Engines read such specs from /etc/cdi and /var/run/cdi.
+ * cdi.c: `spillway cdi`. Writes a spec of the Container Device Interface: who starts a container with its device gets
+ * the library in front of every program there. Engines read such specs from /etc/cdi and /var/run/cdi.
  */
 #include <errno.h>
 #include <limits.h>

@@ -208,8 +208,8 @@ static struct member *members_of(const struct job_list *list)
 }
 
 /*
- * All processes of the job do as asked, or none: if one refuses, those that have done so are asked to undo it. Between the
- * first and the last they differ for as long as the copies take.
+ * All processes of the job do as asked, or none: if one refuses, those that have done so are asked to undo it. Between
+ * the first and the last they differ for as long as the copies take.
  */
 static int ask_job(const struct verb *verb, const struct verb *back, const char *job)
 {

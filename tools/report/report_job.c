@@ -168,8 +168,8 @@ static int by_value(const void *a, const void *b)
 }
 
 /*
- * Of an even number the lower one of the two in the middle. Values below 0 are not known. Returns 0 if none is known, or
- * if memory runs out.
+ * Of an even number the lower one of the two in the middle. Values below 0 are not known. Returns 0 if none is known,
+ * or if memory runs out.
  */
 static double middle(const struct report_job *job, size_t n, double (*value)(const struct job_rank *row))
 {

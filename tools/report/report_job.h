@@ -1,6 +1,6 @@
 /*
- * report_job.h: traces of the ranks of one job, shown as one. Only figures are kept of each, so that a job may have many
- * ranks.
+ * report_job.h: traces of the ranks of one job, shown as one. Only figures are kept of each, so that a job may have
+ * many ranks.
  */
 #ifndef TOOLS_REPORT_JOB_H
 #define TOOLS_REPORT_JOB_H
@@ -26,7 +26,9 @@ struct report_job {
 bool report_job_add(struct report_job *job, const struct digest *digest);
 /* Adds a trace that could not be read. Returns false if memory runs out. */
 bool report_job_add_unread(struct report_job *job, const char *path, const char *problem);
-/* Returns true if at least two traces were read, all of them have a rank, all another one, and none is of another job. */
+/*
+ * Returns true if at least two traces were read, all of them have a rank, all another one, and none is of another job.
+ */
 bool report_job_is(const struct report_job *job);
 /* Sorts by rank, and shows. report_job_is() must be true. */
 void report_job_text(struct report_job *job);
