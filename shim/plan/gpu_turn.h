@@ -1,0 +1,102 @@
+/*
+ * gpu_turn.h: turns: when the processes that share a GPU need much more of it than there is, one of them submits work at a
+ * time, with all the memory that the others can spare, and the others wait. Decides whether there are turns, whose turn
+ * it is, and how long it lasts. Pure: no clock, no CUDA; every process computes the same from the same figures, which
+ * they publish in the account of the GPU (accounting/gpu_account.h).
+ *
+ * Rules:
+ *  - There are turns if what all need does not fit, and either a process asks for turns (share: turns) or those that
+ *    spill lose much of their time by it (share: auto, GPU_TURN_LOSS).
+ *  - There are none if what cannot leave the device takes so much that a process would have less than half of what it
+ *    needs in its own turn (gpu_turn_in_the_way).
+ *  - A turn ends when its process has nothing to do while another waits, or after its quantum, if another has been
+ *    served less for its weight. So time is divided by weight, and who comes back after a pause has at most one quantum
+ *    in advance (gpu_turn_enter).
+ *  - Who needs short turns goes first, as long as it has been served less than the holder; and who has waited for longer
+ *    than its patience, as soon as the holder has had the shortest turn. Neither happens before the holder has run for
+ *    some times the cost of a switch, so switches never take more than a part of the time.
+ *  - Who has not published anything for GPU_TURN_SILENT (stopped by a signal) takes no part: it keeps its memory, and the
+ *    others go on in what is left.
+ */
+#ifndef SPILLWAY_GPU_TURN_H
+#define SPILLWAY_GPU_TURN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define GPU_TURN_NOBODY UINT32_MAX
+/* Per mille of its time that a process loses by spilling, above which turns are worth what they cost. */
+#define GPU_TURN_LOSS 150
+/* ns without a sign of life, after which a process takes no part; and the same while it moves its memory. */
+#define GPU_TURN_SILENT        UINT64_C(2000000000)
+#define GPU_TURN_SILENT_MOVING UINT64_C(60000000000)
+/* ns: a turn whose length the policy does not set (share.quantum: auto) is at least and at most so long. */
+#define GPU_TURN_QUANTUM_LEAST UINT64_C(500000000)
+#define GPU_TURN_QUANTUM_MOST  UINT64_C(30000000000)
+/* ns: the holder yields when it has had nothing to do for so long. */
+#define GPU_TURN_IDLE UINT64_C(20000000)
+
+enum gpu_turn_kind {
+	GPU_TURN_OFF, /* takes no part: it runs at any time, with what it may have */
+	GPU_TURN_AUTO,
+	GPU_TURN_ON,
+};
+
+/* What a process publishes about its turns. Times are ns of CLOCK_MONOTONIC, 0: none, unless they say otherwise. */
+struct gpu_turn_claim {
+	uint64_t kind;   /* enum gpu_turn_kind */
+	uint64_t weight; /* 1 to 100 */
+	uint64_t beat;   /* when it last published this */
+	uint64_t moving; /* 1: it moves its memory out or in, and may not publish anything for some time */
+	uint64_t waits;  /* since when a submission waits for its turn */
+	uint64_t idle;   /* of the holder: since when it has nothing to do; 0: it works */
+	uint64_t served; /* ns of turns that it has had, times 100 / weight, and more: see gpu_turn_enter() */
+	uint64_t got;    /* ns of turns that it has had */
+	uint64_t burst;  /* ns: how long its turns are that end because it has nothing to do; 0: not known, or longer */
+	uint64_t cost;   /* ns: how long its memory takes to leave and to come back; 0: not known */
+	uint64_t loss;   /* per mille of its time that it loses by spilling */
+	uint64_t quantum;  /* ns: by its policy; 0: auto */
+	uint64_t patience; /* ns: how long a submission should wait at most (share.wait.max) */
+	uint64_t n;        /* turns that it has had */
+};
+
+struct gpu_turn_member {
+	uint64_t needs, may_have, stuck; /* bytes, as in the account */
+	struct gpu_turn_claim claim;
+};
+
+struct gpu_turn_view {
+	uint64_t now, total;
+	const struct gpu_turn_member *members;
+	uint32_t n;
+	bool on; /* there are turns */
+	uint32_t
+	    holder; /* number of the member whose turn it is, or GPU_TURN_NOBODY: no process has it, or its process died */
+	uint64_t since; /* when the turn began */
+};
+
+/* Returns whether the member can take turns: it wants to, and has shown lately that it is alive. */
+bool gpu_turn_takes_part(const struct gpu_turn_view *view, uint32_t member);
+/* Returns whether there should be turns from now on. */
+bool gpu_turn_wanted(const struct gpu_turn_view *view);
+/*
+ * Returns the member whose memory leaves others too little room to take turns, or GPU_TURN_NOBODY if turns are possible.
+ */
+uint32_t gpu_turn_in_the_way(const struct gpu_turn_view *view);
+/* Returns the bytes that the member may have while it is its turn and all others have given up what they can. */
+uint64_t gpu_turn_room(const struct gpu_turn_view *view, uint32_t member);
+/* Returns how long the member's turns are if others wait, in ns. */
+uint64_t gpu_turn_quantum(const struct gpu_turn_view *view, uint32_t member);
+/* Returns whose turn it should be now: the holder's, that of another, or GPU_TURN_NOBODY if no process has anything to do. */
+uint32_t gpu_turn_next(const struct gpu_turn_view *view);
+/*
+ * To be called by a member that had nothing to do and begins to wait: returns what it counts as served from now on, so
+ * that it does not get all the time at once that it did not ask for.
+ */
+uint64_t gpu_turn_enter(const struct gpu_turn_view *view, uint32_t member);
+/* Adds the time of a turn, in ns, to what a member of that weight was served. */
+uint64_t gpu_turn_serve(uint64_t served, uint64_t weight, uint64_t ns);
+/* Returns the new `burst` after a turn of that length. yielded: it ended because there was nothing to do. */
+uint64_t gpu_turn_burst(uint64_t burst, uint64_t ns, bool yielded);
+
+#endif

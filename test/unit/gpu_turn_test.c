@@ -1,0 +1,397 @@
+/* gpu_turn.h on a GPU that is a few numbers, in virtual time: jobs that work without a pause, in bursts, and at random. */
+#include "shim/plan/gpu_turn.h"
+#include "test/check.h"
+#include "test/unit/seed.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define MIB    ((uint64_t)1 << 20)
+#define GIB    ((uint64_t)1 << 30)
+#define MS     UINT64_C(1000000)
+#define SECOND UINT64_C(1000000000)
+#define LOOK   (5 * MS)
+#define TOTAL  (16 * GIB)
+
+enum { MOST = 8, FIRST = 4 }; /* FIRST: a holder has so many switches before another goes first */
+
+/* Work arrives by itself: `work` ns of it every `period`, or without end if that is 0. */
+struct job {
+	uint64_t work, period, until;              /* until: ns: it ends then; 0: never */
+	uint64_t left, due;                        /* ns of work that has arrived; when the next arrives */
+	uint64_t waited_most, answered_most, came; /* came: when the work that is left arrived */
+	uint64_t left_before;                      /* of what arrived before */
+	bool away, was_waiting;
+};
+
+/* A GPU and those that share it. */
+static struct scene {
+	struct gpu_turn_member members[MOST];
+	struct job jobs[MOST];
+	struct gpu_turn_view view;
+	uint64_t cost; /* ns of a switch */
+	uint64_t idle; /* ns in which nobody ran though somebody had work */
+	unsigned switches;
+} scene;
+
+static void begin(uint64_t cost)
+{
+	memset(&scene, 0, sizeof(scene));
+	scene.cost = cost;
+	scene.view = (struct gpu_turn_view){
+	    .now = 1000 * SECOND, .total = TOTAL, .members = scene.members, .on = true, .holder = GPU_TURN_NOBODY};
+}
+
+static void add(uint64_t needs, uint64_t weight, uint64_t work, uint64_t period)
+{
+	uint32_t i = scene.view.n++;
+
+	scene.members[i] = (struct gpu_turn_member){
+	    .needs = needs,
+	    .claim = {.kind = GPU_TURN_ON, .weight = weight, .cost = scene.cost, .patience = 10 * SECOND}};
+	scene.jobs[i] = (struct job){
+	    .work = work, .period = period, .left = period ? 0 : UINT64_MAX, .due = scene.view.now, .away = true};
+}
+
+static void arrive(void)
+{
+	for (uint32_t i = 0; i < scene.view.n; i++) {
+		struct job *job = &scene.jobs[i];
+
+		if (!job->period || scene.view.now < job->due)
+			continue;
+		if (!job->left)
+			job->came = scene.view.now;
+		job->left += job->work;
+		job->due += job->period;
+	}
+}
+
+static void publish(void)
+{
+	for (uint32_t i = 0; i < scene.view.n; i++) {
+		struct job *job = &scene.jobs[i];
+		struct gpu_turn_claim *claim = &scene.members[i].claim;
+		bool has_work = job->left && (!job->until || scene.view.now < job->until);
+
+		claim->beat = scene.view.now;
+		if (i == scene.view.holder) {
+			claim->idle = has_work ? 0 : claim->idle ? claim->idle : scene.view.now;
+			claim->waits = 0;
+			job->was_waiting = false;
+			continue;
+		}
+		claim->waits = !has_work ? 0 : claim->waits ? claim->waits : scene.view.now;
+		if (has_work && !job->was_waiting)
+			claim->served = gpu_turn_enter(&scene.view, i);
+		job->was_waiting = has_work;
+		if (has_work && scene.view.now - claim->waits > job->waited_most)
+			job->waited_most = scene.view.now - claim->waits;
+	}
+}
+
+static void pass(uint32_t next)
+{
+	uint32_t holder = scene.view.holder;
+
+	if (holder != GPU_TURN_NOBODY) {
+		struct gpu_turn_claim *claim = &scene.members[holder].claim;
+		uint64_t ran = scene.view.now - scene.view.since;
+
+		claim->burst = gpu_turn_burst(claim->burst, ran - (claim->idle ? GPU_TURN_IDLE : 0), claim->idle);
+		claim->n++;
+	}
+	if (next == GPU_TURN_NOBODY)
+		return;
+	scene.view.holder = next;
+	scene.view.now += scene.cost;
+	scene.idle += scene.cost;
+	scene.view.since = scene.view.now;
+	scene.members[next].claim.idle = 0;
+	scene.switches++;
+}
+
+static void run_for(uint64_t ns)
+{
+	for (uint64_t end = scene.view.now + ns; scene.view.now < end; scene.view.now += LOOK) {
+		arrive();
+		publish();
+		uint32_t holder = scene.view.holder, next = gpu_turn_next(&scene.view);
+
+		if (next != holder)
+			pass(next);
+		if (scene.view.holder == GPU_TURN_NOBODY)
+			continue;
+		struct job *job = &scene.jobs[scene.view.holder];
+		struct gpu_turn_claim *claim = &scene.members[scene.view.holder].claim;
+
+		claim->got += LOOK;
+		claim->served = gpu_turn_serve(claim->served, claim->weight, LOOK);
+		if (!job->left || job->left == UINT64_MAX)
+			continue;
+		job->left = job->left > LOOK ? job->left - LOOK : 0;
+		uint64_t answer = scene.view.now - job->came;
+		if (!job->left && answer > job->answered_most)
+			job->answered_most = answer;
+	}
+}
+
+/* Jain's index of the time got by weight, of those that always have work; times 1000. */
+static uint64_t fairness(void)
+{
+	double sum = 0, squares = 0;
+	unsigned n = 0;
+
+	for (uint32_t i = 0; i < scene.view.n; i++) {
+		if (scene.jobs[i].period || scene.jobs[i].until)
+			continue;
+		double x = (double)scene.members[i].claim.got / (double)scene.members[i].claim.weight / 1e6;
+
+		sum += x;
+		squares += x * x;
+		n++;
+	}
+	return (uint64_t)(1000 * sum * sum / (n * squares));
+}
+
+static void time_is_divided_by_weight(void **state)
+{
+	static const uint64_t weights[][4] = {{1, 1}, {3, 1}, {1, 1, 1, 1}, {5, 2, 1}};
+
+	(void)state;
+	for (unsigned i = 0; i < 4; i++) {
+		begin(400 * MS);
+		uint64_t most = 0;
+
+		for (unsigned j = 0; j < 4 && weights[i][j]; j++) {
+			add(14 * GIB, weights[i][j], 0, 0);
+			most = weights[i][j] > most ? weights[i][j] : most;
+		}
+		/* Ten rounds. */
+		unsigned n = scene.view.n;
+		while (scene.members[n - 1].claim.n < 11)
+			run_for(SECOND);
+		run_for(SECOND);
+		assert_in_range(fairness(), 980, 1000);
+		for (uint32_t j = 0; j < n; j++)
+			assert_true(scene.jobs[j].waited_most <= 10 * SECOND + 4 * scene.cost * FIRST);
+	}
+}
+
+static void switches_cost_little(void **state)
+{
+	(void)state;
+	/* Patience allows long turns: 3 %. */
+	begin(100 * MS);
+	add(14 * GIB, 1, 0, 0);
+	add(14 * GIB, 1, 0, 0);
+	run_for(200 * SECOND);
+	assert_true(scene.switches > 40 && scene.idle * 100 <= 200 * SECOND * 4);
+	assert_in_range(gpu_turn_quantum(&scene.view, 0), 3 * SECOND, 4 * SECOND);
+	/* By patience, with four: each of them waits for three turns. */
+	add(14 * GIB, 1, 0, 0);
+	add(14 * GIB, 1, 0, 0);
+	publish();
+	for (unsigned i = 0; i < 4; i++)
+		scene.members[i].claim.cost = scene.cost = 400 * MS;
+	assert_in_range(gpu_turn_quantum(&scene.view, 0), 2800 * MS, 2801 * MS);
+	/* One weighs more, and its turns are as much longer. */
+	scene.members[0].claim.weight = 5;
+	assert_in_range(gpu_turn_quantum(&scene.view, 1), 8400 * MS / 7, 8401 * MS / 7);
+	scene.members[0].claim.weight = 1;
+	/* At least half a second, at most 30 s, and what the policy says. */
+	for (unsigned i = 0; i < 4; i++)
+		scene.members[i].claim.patience = SECOND;
+	assert_int_equal(gpu_turn_quantum(&scene.view, 0), SECOND / 2);
+	for (unsigned i = 0; i < 4; i++) {
+		scene.members[i].claim.patience = 1000 * SECOND;
+		scene.members[i].claim.cost = 5 * SECOND;
+	}
+	assert_int_equal(gpu_turn_quantum(&scene.view, 0), 30 * SECOND);
+	scene.members[0].claim.quantum = 20 * MS;
+	assert_int_equal(gpu_turn_quantum(&scene.view, 0), 20 * MS);
+}
+
+static void nobody_is_disturbed_who_is_alone_with_work(void **state)
+{
+	(void)state;
+	begin(400 * MS);
+	add(14 * GIB, 1, 0, 0);
+	add(14 * GIB, 1, 50 * MS, UINT64_MAX / 2);
+	run_for(60 * SECOND);
+	assert_true(scene.switches <= 4);
+	assert_true(scene.members[0].claim.got > 55 * SECOND);
+	/* Nobody has work: nobody's turn ends. */
+	begin(400 * MS);
+	add(14 * GIB, 1, 50 * MS, UINT64_MAX / 2);
+	add(14 * GIB, 1, 50 * MS, UINT64_MAX / 2);
+	run_for(60 * SECOND);
+	assert_int_equal(scene.switches, 2);
+}
+
+/* A burst of 50 ms every 2 s beside a job without a pause. */
+static void bursts_go_first(void **state)
+{
+	(void)state;
+	begin(150 * MS);
+	add(14 * GIB, 1, 0, 0);
+	add(6 * GIB, 1, 50 * MS, 2 * SECOND);
+	run_for(20 * SECOND); /* until it is known that its turns are short */
+	scene.jobs[1].answered_most = 0;
+	uint64_t before = scene.members[0].claim.got;
+	run_for(100 * SECOND);
+	assert_in_range(scene.jobs[1].answered_most, 100 * MS, 300 * MS);
+	assert_true(scene.members[0].claim.got - before >= 80 * SECOND);
+	/* Bursts that follow each other closely do not take more than a third, in turns and switches. */
+	begin(150 * MS);
+	add(14 * GIB, 1, 0, 0);
+	add(6 * GIB, 1, 50 * MS, 200 * MS);
+	run_for(100 * SECOND);
+	assert_true(scene.members[0].claim.got >= 45 * SECOND);
+}
+
+static void nobody_starves_among_random_jobs(void **state)
+{
+	struct seed dice = seed_start("gpu_turn_test");
+
+	(void)state;
+	for (unsigned round = 0; round < 60; round++) {
+		begin((1 + seed_below(&dice, 500)) * MS);
+		unsigned n = 2 + (unsigned)seed_below(&dice, MOST - 1);
+		uint64_t weights = 0;
+
+		for (unsigned i = 0; i < n; i++) {
+			bool bursts = seed_below(&dice, 2);
+
+			add((1 + seed_below(&dice, 16)) * GIB, 1 + seed_below(&dice, 4),
+			    bursts ? (1 + seed_below(&dice, 400)) * MS : 0,
+			    bursts ? (500 + seed_below(&dice, 5000)) * MS : 0);
+			weights += scene.members[i].claim.weight;
+		}
+		run_for(300 * SECOND);
+		/*
+		 * Each of the others may be overdue, too: they then have the shortest turns one after the other, each
+		 * at least FIRST times a switch.
+		 */
+		uint64_t turn = SECOND / 2 > FIRST * scene.cost ? SECOND / 2 : FIRST * scene.cost;
+		for (unsigned i = 0; i < n; i++)
+			assert_true(scene.jobs[i].waited_most <= 10 * SECOND + (n + 1) * (turn + 2 * scene.cost));
+		assert_true(weights && scene.switches > 10);
+	}
+}
+
+static void who_comes_back_has_a_turn_in_advance_and_no_more(void **state)
+{
+	(void)state;
+	begin(100 * MS);
+	add(14 * GIB, 1, 0, 0);
+	add(14 * GIB, 1, 0, 0);
+	scene.jobs[1].left = 0;
+	run_for(1000 * SECOND);
+	scene.jobs[1].left = UINT64_MAX;
+	uint64_t before = scene.members[0].claim.got;
+	run_for(60 * SECOND);
+	/* Half of the time, less one quantum. */
+	assert_in_range((scene.members[0].claim.got - before) / SECOND, 24, 31);
+}
+
+static void the_dead_and_the_silent_take_no_part(void **state)
+{
+	(void)state;
+	begin(100 * MS);
+	for (unsigned i = 0; i < 3; i++) {
+		add(14 * GIB, 1, 0, 0);
+		scene.members[i].may_have = 10 * MIB;
+	}
+	run_for(SECOND);
+	uint32_t holder = scene.view.holder, other = (holder + 1) % 3;
+	assert_true(holder < 3);
+	/* The account reports nobody where the holder's process has gone. */
+	scene.view.holder = GPU_TURN_NOBODY;
+	assert_in_range(gpu_turn_next(&scene.view), 0, 2);
+	scene.view.holder = holder;
+	assert_int_equal(gpu_turn_next(&scene.view), holder);
+	scene.members[holder].may_have = 6 * GIB;
+	scene.members[holder].stuck = GIB;
+	assert_int_equal(gpu_turn_room(&scene.view, other), 15 * GIB);
+	for (unsigned i = 0; i < 3; i++)
+		scene.members[i].claim.beat += i == holder ? 0 : GPU_TURN_SILENT + 1;
+	scene.view.now += GPU_TURN_SILENT + 1;
+	assert_int_not_equal(gpu_turn_next(&scene.view), holder);
+	assert_int_equal(gpu_turn_room(&scene.view, other), 10 * GIB);
+	/* One that moves its memory may be silent for longer. */
+	scene.members[holder].claim.moving = 1;
+	assert_int_equal(gpu_turn_next(&scene.view), holder);
+	/* A beat from the future: the clocks of two processors. */
+	scene.members[holder].claim.moving = 0;
+	scene.members[holder].claim.beat = scene.view.now + MS;
+	assert_true(gpu_turn_takes_part(&scene.view, holder));
+}
+
+static void there_are_turns_only_where_they_help(void **state)
+{
+	(void)state;
+	begin(100 * MS);
+	scene.view.on = false;
+	add(8 * GIB, 1, 0, 0);
+	add(8 * GIB, 1, 0, 0);
+	publish();
+	assert_false(gpu_turn_wanted(&scene.view));
+	scene.members[0].needs += 2 * MIB;
+	assert_true(gpu_turn_wanted(&scene.view));
+	/* auto: only if spilling costs much. */
+	for (unsigned i = 0; i < 2; i++)
+		scene.members[i].claim.kind = GPU_TURN_AUTO;
+	assert_false(gpu_turn_wanted(&scene.view));
+	for (unsigned i = 0; i < 2; i++)
+		scene.members[i].claim.loss = GPU_TURN_LOSS;
+	assert_true(gpu_turn_wanted(&scene.view));
+	/* They end when all fits, and something to spare. */
+	scene.view.on = true;
+	scene.members[0].needs = 8 * GIB;
+	assert_true(gpu_turn_wanted(&scene.view));
+	scene.members[0].needs = 7 * GIB;
+	assert_false(gpu_turn_wanted(&scene.view));
+	/* One alone has all of it. */
+	scene.members[0].needs = 100 * GIB;
+	scene.members[1].claim.kind = GPU_TURN_OFF;
+	assert_false(gpu_turn_wanted(&scene.view));
+}
+
+static void what_cannot_move_may_leave_no_room_for_turns(void **state)
+{
+	(void)state;
+	begin(100 * MS);
+	scene.view.on = false;
+	add(14 * GIB, 1, 0, 0);
+	add(14 * GIB, 1, 0, 0);
+	publish();
+	scene.members[1].stuck = 9 * GIB - 2 * MIB;
+	assert_int_equal(gpu_turn_in_the_way(&scene.view), GPU_TURN_NOBODY);
+	assert_int_equal(gpu_turn_room(&scene.view, 0), 7 * GIB + 2 * MIB);
+	assert_true(gpu_turn_wanted(&scene.view));
+	scene.members[1].stuck = 9 * GIB + 2 * MIB;
+	assert_int_equal(gpu_turn_in_the_way(&scene.view), 1);
+	assert_false(gpu_turn_wanted(&scene.view));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(time_is_divided_by_weight),
+	    cmocka_unit_test(switches_cost_little),
+	    cmocka_unit_test(nobody_is_disturbed_who_is_alone_with_work),
+	    cmocka_unit_test(bursts_go_first),
+	    cmocka_unit_test(nobody_starves_among_random_jobs),
+	    cmocka_unit_test(who_comes_back_has_a_turn_in_advance_and_no_more),
+	    cmocka_unit_test(the_dead_and_the_silent_take_no_part),
+	    cmocka_unit_test(there_are_turns_only_where_they_help),
+	    cmocka_unit_test(what_cannot_move_may_leave_no_room_for_turns),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
