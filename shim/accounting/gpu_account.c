@@ -14,16 +14,25 @@
 #include <string.h>
 #include <unistd.h>
 
-#define TRIES   3 /* the file may be removed by the last process that leaves */
+#define TRIES 3 /* the file may be removed by the last process that leaves */
 
 static size_t slot_at(unsigned index)
 {
 	return offsetof(struct account_page, slot) + index * sizeof(struct account_slot);
 }
 
-static bool read_page(int fd, struct account_page *ret_page)
+static bool read_head(int fd, struct account_head *ret_head)
 {
-	return quota_file_read_at(fd, ret_page, sizeof(*ret_page), 0);
+	return quota_file_read_at(fd, ret_head, sizeof(*ret_head), 0) && account_head_is_ours(ret_head);
+}
+
+/* Reads slots, SLOTS at a time from the first. A page of all of them would take too much of a stack. */
+#define SLOTS 8
+_Static_assert(GPU_ACCOUNT_MOST % SLOTS == 0, "the last read has as many slots as the others");
+
+static bool read_slots(int fd, unsigned first, struct account_slot ret_slots[SLOTS])
+{
+	return quota_file_read_at(fd, ret_slots, SLOTS * sizeof(*ret_slots), slot_at(first));
 }
 
 static bool write_member(const struct gpu_account *account, const struct gpu_account_member *member)
@@ -48,18 +57,23 @@ static bool is_alive(const struct gpu_account *account, unsigned slot)
 	return slot == account->slot || quota_file_is_locked(account->fd, 1 + slot, 1);
 }
 
-/* Returns what all others may have. */
-static uint64_t others_may_have(const struct gpu_account *account, const struct account_page *page)
+/* Stores what all others may have, and what this process has published. Returns false if the file cannot be read. */
+static bool read_others(const struct gpu_account *account, uint64_t *ret_sum, struct gpu_account_member *ret_own)
 {
-	uint64_t sum = 0;
+	struct account_slot slots[SLOTS];
 
+	*ret_sum = 0;
 	for (unsigned i = 0; i < GPU_ACCOUNT_MOST; i++) {
-		uint64_t may_have = page->slot[i].member.may_have;
+		const struct gpu_account_member *member = &slots[i % SLOTS].member;
 
-		if (i != account->slot && page->slot[i].member.pid && is_alive(account, i))
-			sum += may_have < QUOTA_MOST ? may_have : QUOTA_MOST;
+		if (i % SLOTS == 0 && !read_slots(account->fd, i, slots))
+			return false;
+		if (i == account->slot)
+			*ret_own = *member;
+		else if (member->pid && is_alive(account, i))
+			*ret_sum += member->may_have < QUOTA_MOST ? member->may_have : QUOTA_MOST;
 	}
-	return sum;
+	return true;
 }
 
 /* ---- joining ---- */
@@ -67,23 +81,37 @@ static uint64_t others_may_have(const struct gpu_account *account, const struct 
 /* Makes the file ours if nobody uses it. The caller holds byte 0. */
 static bool prepare(const struct gpu_account *account, uint64_t total)
 {
-	struct account_page page;
+	static const struct account_page empty; /* zeros, and large */
+	struct account_head head;
 	struct stat status;
 
 	if (fstat(account->fd, &status) != 0 || !quota_file_is_private(&status) || !status.st_nlink)
 		return false;
-	bool ours =
-	    status.st_size == (off_t)sizeof(page) && read_page(account->fd, &page) && account_head_is_ours(&page.head);
+	bool ours = status.st_size == (off_t)sizeof(empty) && read_head(account->fd, &head);
 	if (!ours && quota_file_is_locked(account->fd, 1, GPU_ACCOUNT_MOST))
 		return false;
 	if (!ours) {
-		memset(&page, 0, sizeof(page));
-		page.head = (struct account_head){
-		    .bytes = sizeof(page), .version = GPU_ACCOUNT_VERSION, .magic = GPU_ACCOUNT_MAGIC};
+		head = (struct account_head){
+		    .bytes = sizeof(empty), .version = GPU_ACCOUNT_VERSION, .magic = GPU_ACCOUNT_MAGIC};
+		if (ftruncate(account->fd, 0) != 0 || !quota_file_write_at(account->fd, &empty, sizeof(empty), 0))
+			return false;
 	}
-	page.head.total = total;
-	return ours ? quota_file_write_at(account->fd, &page.head, sizeof(page.head), 0)
-		    : ftruncate(account->fd, 0) == 0 && quota_file_write_at(account->fd, &page, sizeof(page), 0);
+	head.total = total;
+	return quota_file_write_at(account->fd, &head, sizeof(head), 0);
+}
+
+/* The turn of a process that had the slot before is not that of the next one. The caller holds byte 0. */
+static bool drop_turn_of_slot(const struct gpu_account *account)
+{
+	struct account_head head;
+
+	if (!read_head(account->fd, &head))
+		return false;
+	if (head.turn.holder != account->slot + 1)
+		return true;
+	head.turn.number++;
+	head.turn.holder = 0;
+	return quota_file_write_at(account->fd, &head, sizeof(head), 0);
 }
 
 /* Takes the first slot whose process is gone. The caller holds byte 0. */
@@ -91,7 +119,7 @@ static bool take_slot(struct gpu_account *account, const struct gpu_account_memb
 {
 	for (account->slot = 0; account->slot < GPU_ACCOUNT_MOST; account->slot++)
 		if (quota_file_try_lock(account->fd, 1 + account->slot))
-			return write_member(account, member);
+			return drop_turn_of_slot(account) && write_member(account, member);
 	return false;
 }
 
@@ -149,22 +177,39 @@ static void abandon(struct gpu_account *account)
 	account->joined = false;
 }
 
-bool gpu_account_look(struct gpu_account *account, const struct gpu_account_member *member,
-		      struct gpu_account_view *ret_view)
+/* Reads all members. Returns false if the file cannot be read. */
+static bool read_view(const struct gpu_account *account, struct gpu_account_view *ret_view)
 {
-	struct account_page page;
-	int saved = errno;
-	bool good = is_whole(account) && write_member(account, member) && read_page(account->fd, &page) &&
-		    account_head_is_ours(&page.head);
+	struct account_slot slots[SLOTS];
+	struct account_head head;
 
-	*ret_view = (struct gpu_account_view){.total = good ? page.head.total : 0};
-	for (unsigned i = 0; good && i < GPU_ACCOUNT_MOST; i++) {
-		if (!page.slot[i].member.pid || !is_alive(account, i))
+	if (!read_head(account->fd, &head))
+		return false;
+	ret_view->total = head.total;
+	ret_view->turn = (struct gpu_account_turn){
+	    .number = head.turn.number, .on = head.turn.on, .holder = GPU_TURN_NOBODY, .since = head.turn.since};
+	for (unsigned i = 0; i < GPU_ACCOUNT_MOST; i++) {
+		if (i % SLOTS == 0 && !read_slots(account->fd, i, slots))
+			return false;
+		if (!slots[i % SLOTS].member.pid || !is_alive(account, i))
 			continue;
 		if (i == account->slot)
 			ret_view->self = ret_view->n;
-		ret_view->members[ret_view->n++] = page.slot[i].member;
+		if (head.turn.holder == i + 1)
+			ret_view->turn.holder = ret_view->n;
+		ret_view->slots[ret_view->n] = (unsigned char)i;
+		ret_view->members[ret_view->n++] = slots[i % SLOTS].member;
 	}
+	return true;
+}
+
+bool gpu_account_look(struct gpu_account *account, const struct gpu_account_member *member,
+		      struct gpu_account_view *ret_view)
+{
+	int saved = errno;
+
+	ret_view->n = ret_view->self = 0;
+	bool good = is_whole(account) && write_member(account, member) && read_view(account, ret_view);
 	if (!good)
 		abandon(account);
 	errno = saved;
@@ -173,15 +218,16 @@ bool gpu_account_look(struct gpu_account *account, const struct gpu_account_memb
 
 uint64_t gpu_account_raise(struct gpu_account *account, uint64_t now, uint64_t wanted)
 {
-	struct account_page page;
 	int saved = errno;
 	uint64_t may_have = now;
 
 	if (is_whole(account) && quota_file_try_lock(account->fd, 0)) {
-		if (read_page(account->fd, &page) && account_head_is_ours(&page.head)) {
-			uint64_t others = others_may_have(account, &page);
-			uint64_t left = page.head.total > others ? page.head.total - others : 0;
-			struct gpu_account_member member = page.slot[account->slot].member;
+		struct gpu_account_member member;
+		struct account_head head;
+		uint64_t others;
+
+		if (read_head(account->fd, &head) && read_others(account, &others, &member)) {
+			uint64_t left = head.total > others ? head.total - others : 0;
 
 			member.may_have = wanted < left ? wanted : left;
 			if (member.may_have > now && write_member(account, &member))
@@ -191,6 +237,30 @@ uint64_t gpu_account_raise(struct gpu_account *account, uint64_t now, uint64_t w
 	}
 	errno = saved;
 	return may_have;
+}
+
+bool gpu_account_pass(struct gpu_account *account, const struct gpu_account_view *view, bool on, unsigned holder,
+		      uint64_t now)
+{
+	int saved = errno;
+	bool passed = false;
+
+	if (is_whole(account) && quota_file_try_lock(account->fd, 0)) {
+		struct account_head head;
+
+		if (read_head(account->fd, &head) && head.turn.number == view->turn.number) {
+			head.turn = (struct account_turn){
+			    .number = view->turn.number + 1,
+			    .on = on,
+			    .holder = holder < view->n ? view->slots[holder] + 1u : 0,
+			    .since = now,
+			};
+			passed = quota_file_write_at(account->fd, &head, sizeof(head), 0);
+		}
+		quota_file_lock_byte(account->fd, 0, F_UNLCK);
+	}
+	errno = saved;
+	return passed;
 }
 
 uint64_t gpu_account_begin(struct gpu_account *account, const unsigned char uuid[16], uint64_t total, uint64_t used,
@@ -205,11 +275,10 @@ uint64_t gpu_account_begin(struct gpu_account *account, const unsigned char uuid
 
 void gpu_account_leave(struct gpu_account *account)
 {
-	struct account_page page;
 	int saved = errno;
 
 	if (account->joined && is_whole(account) && quota_file_try_lock(account->fd, 0)) {
-		bool last = read_page(account->fd, &page);
+		bool last = true;
 
 		for (unsigned i = 0; i < GPU_ACCOUNT_MOST && last; i++)
 			last = i == account->slot || !is_alive(account, i);

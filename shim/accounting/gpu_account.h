@@ -10,14 +10,20 @@
  *
  * Each process holds a lock on a byte of the file as long as it lives, which the kernel drops however it ends: a slot
  * without its lock is free, and what its process had can be given to others. A process that is stopped keeps what it has.
+ * The turn (plan/gpu_turn.h) is in the file, too, and changes only under the same lock. It goes with its process: the turn
+ * of one that has died is that of none.
+ *
  * A file that is removed or damaged while it is used is left by each process at its next look: it then enters the file of
- * that time with what it has, which is not counted until then. A file that another version of this library uses is not touched: the process is alone.
+ * that time with what it has, which is not counted until then. A file that another version of this library uses is not
+ * touched: the process is alone.
  *
  * An account is used by one thread at a time; the caller ensures that. Nothing here waits: if another process just changes
  * the file, the call fails and is to be made again later. Leaves errno as it is. Cost: some ten system calls.
  */
 #ifndef SPILLWAY_GPU_ACCOUNT_H
 #define SPILLWAY_GPU_ACCOUNT_H
+
+#include "shim/plan/gpu_turn.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -34,6 +40,15 @@ struct gpu_account_member {
 	uint64_t needs;    /* what its heap has, on the device and elsewhere */
 	uint64_t stuck;    /* what cannot leave the device */
 	uint64_t worked;   /* CLOCK_MONOTONIC, ns: when it was last seen to submit something */
+	struct gpu_turn_claim claim;
+};
+
+/* Whose turn it is (plan/gpu_turn.h). The number grows with each change, so that two processes never make the same. */
+struct gpu_account_turn {
+	uint64_t number;
+	bool on;
+	unsigned holder; /* number of the member, or GPU_TURN_NOBODY; its process lives */
+	uint64_t since;  /* CLOCK_MONOTONIC, ns */
 };
 
 struct gpu_account {
@@ -48,7 +63,9 @@ struct gpu_account {
 struct gpu_account_view {
 	uint64_t total;
 	unsigned n, self; /* members; the number of this process among them */
+	struct gpu_account_turn turn;
 	struct gpu_account_member members[GPU_ACCOUNT_MOST];
+	unsigned char slots[GPU_ACCOUNT_MOST]; /* of the members, in the file */
 };
 
 /*
@@ -74,6 +91,13 @@ bool gpu_account_look(struct gpu_account *account, const struct gpu_account_memb
  * nothing could be done.
  */
 uint64_t gpu_account_raise(struct gpu_account *account, uint64_t now, uint64_t wanted);
+/*
+ * Gives the turn to a member of the view, or to none (GPU_TURN_NOBODY), and says whether there are turns. Returns false, and
+ * changes nothing, if the turn was changed since the view was read: of several processes that try, one succeeds. A process
+ * that has the turn must have published that its memory is away before it gives the turn to another.
+ */
+bool gpu_account_pass(struct gpu_account *account, const struct gpu_account_view *view, bool on, unsigned holder,
+		      uint64_t now);
 /* Gives up the slot; the last to leave removes the file. */
 void gpu_account_leave(struct gpu_account *account);
 /* In the child of a fork: the slot is the parent's. Async-signal-safe. */

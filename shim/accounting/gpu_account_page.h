@@ -4,12 +4,19 @@
 
 #include "shim/accounting/gpu_account.h"
 
-#define GPU_ACCOUNT_VERSION 1
+#define GPU_ACCOUNT_VERSION 2
 #define GPU_ACCOUNT_MAGIC   0x5753474143430a31u
 
 struct account_head {
 	uint64_t bytes, version, magic;
 	uint64_t total;
+	/* Written under the lock of byte 0, all of it at once. */
+	struct account_turn {
+		uint64_t number; /* grows with each change */
+		uint64_t on;
+		uint64_t holder; /* number of the slot, and 1; 0: no process has the turn */
+		uint64_t since;  /* CLOCK_MONOTONIC, ns */
+	} turn;
 } __attribute__((aligned(128)));
 
 struct account_slot {

@@ -163,28 +163,28 @@ static bool enter_account(struct device *device, const struct gpu_account_member
 static uint64_t share(struct device *device, uint64_t most)
 {
 	const struct follow_state *const state = &lifecycle_state.follow[device->ordinal];
-	struct gpu_share_member members[GPU_ACCOUNT_MOST];
+	struct gpu_share_member *const members = lifecycle_state.shared.members;
+	struct gpu_account_view *const view = &lifecycle_state.shared.view;
 	struct gpu_account_member member = member_of(device);
 	uint64_t limit = atomic_load(&device->budget.limit);
 	uint64_t slack = heap_largest_piece(atomic_load(&device->heap));
-	struct gpu_account_view view;
 
 	if (!enter_account(device, &member)) {
 		uint64_t total = atomic_load(&device->shared_total), alone = total < most ? total : most;
 
 		return state->refused == REFUSED_MOST ? alone : limit < most ? limit : most;
 	}
-	if (!gpu_account_look(&device->account, &member, &view))
+	if (!gpu_account_look(&device->account, &member, view))
 		return limit < most ? limit : most;
-	atomic_store(&device->shared_total, view.total);
-	for (unsigned i = 0; i < view.n; i++)
-		members[i] = (struct gpu_share_member){.needs = view.members[i].needs, .stuck = view.members[i].stuck};
-	uint64_t mine = gpu_share_of(view.total, members, view.n, view.self);
+	atomic_store(&device->shared_total, view->total);
+	for (unsigned i = 0; i < view->n; i++)
+		members[i] = (struct gpu_share_member){.needs = view->members[i].needs, .stuck = view->members[i].stuck};
+	uint64_t mine = gpu_share_of(view->total, members, view->n, view->self);
 	if (mine > most)
 		mine = most;
 	if (mine > member.may_have)
 		return gpu_account_raise(&device->account, member.may_have, mine);
-	return mine > limit || any_is_short(&view, members, slack) ? mine : limit < most ? limit : most;
+	return mine > limit || any_is_short(view, members, slack) ? mine : limit < most ? limit : most;
 }
 
 static void look_at(struct device *device, void *argument)

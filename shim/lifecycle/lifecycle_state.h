@@ -4,8 +4,10 @@
 #ifndef SPILLWAY_LIFECYCLE_STATE_H
 #define SPILLWAY_LIFECYCLE_STATE_H
 
+#include "shim/accounting/gpu_account.h"
 #include "shim/base/limits.h"
 #include "shim/base/lock.h"
+#include "shim/plan/gpu_share.h"
 #include "shim/plan/live_budget.h"
 #include "shim/stats/summary.h"
 
@@ -36,13 +38,20 @@ struct follow_state {
 	bool begun;
 	unsigned refused;           /* tries to enter the account of the device that failed, one after the other */
 	uint64_t submitted, worked; /* submissions at the last look; ns: when that number last changed */
-	uint64_t not_before; /* ns: after a try to evict that moved nothing, no other before this time */
+	uint64_t not_before;        /* ns: after a try to evict that moved nothing, no other before this time */
+};
+
+/* What was read of an account last; too large for a stack. Only the control thread uses it. */
+struct shared_state {
+	struct gpu_account_view view;
+	struct gpu_share_member members[GPU_ACCOUNT_MOST];
 };
 
 struct lifecycle_state {
 	pid_t owner; /* the process that is running (lifecycle.c) */
 	struct suspension_state suspension;
 	struct follow_state follow[DEVICE_MOST];
+	struct shared_state shared;
 	struct exit_summary_state summary;
 	struct lock sampler_lock; /* SAMPLER: the thread that holds it takes the sample (sampler.c) */
 };

@@ -29,7 +29,8 @@ static char path[160];
 
 /* A process; 'j' N: join with a total of N MiB, 'r' N: raise to N MiB, 'd' N: down to N MiB, 'l': look, 'e': leave and end.
  * Answers: MiB that it may have; of 'l' how many members there are; 's': the sum of all, 't': the total, 'f': fork a child
- * that stays. */
+ * that stays. 'w': whose turn it was at the last look (0: none, 1: its own, 2: of another); 'n': its number; 'p' N: gives it to
+ * itself (1), another (2) or none (0), if it is as it was then. */
 static uint64_t obey(char order, unsigned n)
 {
 	uint64_t sum = 0;
@@ -53,6 +54,13 @@ static uint64_t obey(char order, unsigned n)
 		return view.total / MIB;
 	case 'm':
 		return view.members[view.self].pid == (uint64_t)getpid();
+	case 'w':
+		return view.turn.holder == GPU_TURN_NOBODY ? 0 : view.turn.holder == view.self ? 1 : 2;
+	case 'n':
+		return view.turn.on ? view.turn.number : 0;
+	case 'p':
+		n = n == 0 ? GPU_TURN_NOBODY : n == 1 ? view.self : (view.self + 1) % view.n;
+		return gpu_account_pass(&account, &view, true, n, 1);
 	case 'f':
 		if (fork() == 0) {
 			gpu_account_child(&account);
@@ -213,6 +221,58 @@ static void a_file_of_another_version_is_left_alone_while_it_is_used(void **stat
 	rank_end(&b);
 }
 
+static void a_turn_is_given_once(void **state)
+{
+	struct rank a = process(), b = process();
+
+	(void)state;
+	assert_true(rank_ask(&a, 'j', TOTAL) && rank_ask(&b, 'j', TOTAL));
+	assert_true(rank_ask(&a, 'l', 0) == 2 && rank_ask(&b, 'l', 0) == 2);
+	assert_true(rank_ask(&a, 'w', 0) == 0 && rank_ask(&a, 'n', 0) == 0);
+	/* Both have seen that it is nobody's, and take it. */
+	assert_true(rank_ask(&a, 'p', 1));
+	assert_false(rank_ask(&b, 'p', 1));
+	assert_true(rank_ask(&a, 'l', 0) == 2 && rank_ask(&b, 'l', 0) == 2);
+	assert_true(rank_ask(&a, 'w', 0) == 1 && rank_ask(&b, 'w', 0) == 2 && rank_ask(&b, 'n', 0) == 1);
+	/* It goes on to the other, while a third one joins. */
+	struct rank c = process();
+	assert_true(rank_ask(&c, 'j', TOTAL));
+	assert_true(rank_ask(&a, 'p', 2));
+	assert_false(rank_ask(&a, 'p', 1));
+	assert_true(rank_ask(&b, 'l', 0) == 3 && rank_ask(&b, 'w', 0) == 1 && rank_ask(&b, 'n', 0) == 2);
+	rank_end(&c);
+	rank_end(&b);
+	rank_end(&a);
+}
+
+static void the_dead_have_no_turn(void **state)
+{
+	struct rank a = process(), b = process();
+
+	(void)state;
+	assert_true(rank_ask(&a, 'j', TOTAL) && rank_ask(&b, 'j', TOTAL));
+	assert_true(rank_ask(&a, 'l', 0) == 2 && rank_ask(&a, 'p', 1));
+	assert_true(rank_ask(&b, 'l', 0) == 2 && rank_ask(&b, 'w', 0) == 2);
+	rank_kill(&a);
+	assert_true(rank_ask(&b, 'l', 0) == 1 && rank_ask(&b, 'w', 0) == 0);
+	/* Not that of the process that comes into its slot either. */
+	struct rank c = process();
+	assert_true(rank_ask(&c, 'j', TOTAL));
+	assert_true(rank_ask(&c, 'l', 0) == 2 && rank_ask(&c, 'w', 0) == 0);
+	/* What the other saw before is out of date. */
+	assert_false(rank_ask(&b, 'p', 1));
+	assert_true(rank_ask(&b, 'l', 0) == 2 && rank_ask(&b, 'p', 1));
+	/* A file that is made again has no turn. */
+	assert_int_equal(truncate(path, 100), 0);
+	assert_false(rank_ask(&b, 'p', 1));
+	assert_int_equal(rank_ask(&b, 'l', 0), 0);
+	assert_int_equal(rank_ask(&c, 'l', 0), 0);
+	assert_true(rank_ask(&b, 'j', TOTAL));
+	assert_true(rank_ask(&b, 'l', 0) == 1 && rank_ask(&b, 'w', 0) == 0 && rank_ask(&b, 'n', 0) == 0);
+	rank_end(&c);
+	rank_end(&b);
+}
+
 /* Processes that take, give, die and come, all at once. */
 static void many_at_once_never_have_more_than_the_total(void **state)
 {
@@ -261,6 +321,8 @@ int main(void)
 	    TEST(the_last_to_join_sets_the_total),
 	    TEST(a_file_that_is_lost_is_made_again),
 	    TEST(a_file_of_another_version_is_left_alone_while_it_is_used),
+	    TEST(a_turn_is_given_once),
+	    TEST(the_dead_have_no_turn),
 	    TEST(many_at_once_never_have_more_than_the_total),
 	};
 
