@@ -11,6 +11,8 @@ enum policy_type {
 	POLICY_TYPE_MOST,      /* struct policy_size: none (stored as auto), bytes or a share */
 	POLICY_TYPE_BYTES,     /* struct policy_size: auto or bytes */
 	POLICY_TYPE_CHUNK,     /* struct policy_size: auto, or bytes that a chunk can have */
+	POLICY_TYPE_TIME,      /* uint64_t: ns, or 0 for auto */
+	POLICY_TYPE_WEIGHT,    /* int, 1 to POLICY_WEIGHT_MOST */
 	POLICY_TYPE_LIMIT,     /* uint64_t: bytes, or POLICY_NO_CAP for none */
 	POLICY_TYPE_ENUM,      /* int, one of the named values of the key's set */
 	POLICY_TYPE_FLAGS,     /* int, bits of the named values; one or a list */
@@ -41,6 +43,7 @@ enum policy_set {
 	POLICY_SET_SPILL,
 	POLICY_SET_CAPACITY,
 	POLICY_SET_SHARE,
+	POLICY_SET_TURNS,
 	POLICY_SET_PDL,
 	POLICY_SET_CONTENTS,
 	POLICY_SET_REPORT,

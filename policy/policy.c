@@ -210,6 +210,11 @@ struct policy_size policy_device_total(const struct policy *policy)
 	return policy->device_total;
 }
 
+const struct policy_turns *policy_turns(const struct policy *policy)
+{
+	return &policy->turns;
+}
+
 struct policy_size policy_device_reserve(const struct policy *policy)
 {
 	return policy->device_reserve;

@@ -166,6 +166,52 @@ static bool limit_parse(const char *text, uint64_t *ret_bytes, char *ret_why)
 	return policy_size_bytes_parse(text, ret_bytes, ret_why);
 }
 
+/* Reads "auto", or digits, an optional fraction of at most 3 digits, and a unit: ms, s or min. */
+static bool time_parse(const char *text, uint64_t *ret_ns, char *ret_why)
+{
+	static const struct {
+		const char *name;
+		uint64_t ns;
+	} units[] = {{"ms", 1000000}, {"s", 1000000000}, {"min", 60000000000}};
+	uint64_t most = 3600000000000, number, thousandths = 0, scale = 100;
+	char quoted[POLICY_QUOTED_BYTES];
+	const char *end;
+
+	if (strcmp(text, "auto") == 0) {
+		*ret_ns = 0;
+		return true;
+	}
+	bool good = policy_number_read(text, &number, &end) && number <= most / 1000000;
+	for (end += good && *end == '.'; good && policy_is_digit(*end) && scale; end++, scale /= 10)
+		thousandths += (uint64_t)(*end - '0') * scale;
+	for (size_t i = 0; good && i < sizeof(units) / sizeof(*units); i++) {
+		uint64_t ns = number * units[i].ns + thousandths * (units[i].ns / 1000);
+
+		if (strcmp(end, units[i].name) == 0 && ns >= 1000000 && ns <= most) {
+			*ret_ns = ns;
+			return true;
+		}
+	}
+	snprintf(ret_why, POLICY_MAX_WHY, "%s is no time; write auto or a time from 1ms to 60min, as in 500ms or 2.5s",
+		 policy_quote(text, quoted));
+	return false;
+}
+
+static bool weight_parse(const char *text, int *ret_weight, char *ret_why)
+{
+	char quoted[POLICY_QUOTED_BYTES];
+	const char *end;
+	uint64_t weight;
+
+	if (!policy_number_read(text, &weight, &end) || *end || weight < 1 || weight > POLICY_WEIGHT_MOST) {
+		snprintf(ret_why, POLICY_MAX_WHY, "%s is no weight; write a number from 1 to %d",
+			 policy_quote(text, quoted), POLICY_WEIGHT_MOST);
+		return false;
+	}
+	*ret_weight = (int)weight;
+	return true;
+}
+
 bool policy_size_read(const char *text, struct policy_size *ret_size, char *ret_why)
 {
 	return policy_size_parse(text, ret_size, ret_why);
@@ -315,6 +361,10 @@ bool policy_value_add(const struct policy_key *key, const char *text, void *targ
 		return bytes_parse(text, field, ret_why);
 	case POLICY_TYPE_CHUNK:
 		return chunk_parse(text, field, ret_why);
+	case POLICY_TYPE_TIME:
+		return time_parse(text, field, ret_why);
+	case POLICY_TYPE_WEIGHT:
+		return weight_parse(text, field, ret_why);
 	case POLICY_TYPE_LIMIT:
 		return limit_parse(text, field, ret_why);
 	case POLICY_TYPE_ENUM:

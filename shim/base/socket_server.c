@@ -41,7 +41,6 @@ enum {
 	STOP_MS = 100,  /* longest delay of the program's exit */
 	PAUSE_MS = 200, /* delay before accept() is tried again if the process has no descriptor or memory left */
 	TICK_MS = 1000,
-	LOOK_MS = 100,
 	BACKLOG = 4,           /* callers that wait while one is served; further ones get EAGAIN */
 	TRIES = 4,             /* another process that exits may remove the folder between two steps */
 	STACK_BYTES = 1 << 20, /* driver calls are made on this thread; only touched pages use memory */
@@ -185,15 +184,16 @@ static void find_again(struct socket_server *server)
 static bool serve_next(struct socket_server *server)
 {
 	struct pollfd wait = {.fd = atomic_load(&server->listener.fd_and_1) - 1, .events = POLLIN};
-	long due = server->ticked + TICK_MS, look_due = server->looked + (server->looks_fast ? LOOK_MS : TICK_MS);
+	long due = server->ticked + TICK_MS, look_ms = server->look_ms ? (long)server->look_ms : TICK_MS;
+	long look_due = server->looked + look_ms;
 
 	due = (server->look && look_due < due ? look_due : due) - now_ms();
 	int n = poll(&wait, 1, due > 0 ? (int)due : 0);
 
 	if (is_over(server))
 		return false;
-	if (server->look && now_ms() - server->looked >= (server->looks_fast ? LOOK_MS : TICK_MS)) {
-		server->looks_fast = server->look();
+	if (server->look && now_ms() - server->looked >= look_ms) {
+		server->look_ms = server->look();
 		server->looked = now_ms();
 		if (is_over(server))
 			return false;

@@ -36,13 +36,14 @@ struct socket_server {
 	void (*tick)(void);
 
 	/*
-	 * Called by the same thread, ten times a second as long as it returns true, else once a second; may be NULL.
+	 * Called by the same thread; returns after how many ms it is to be called again at the latest. At first, and where
+	 * it returns 0, it is called once a second. May be NULL.
 	 */
-	bool (*look)(void);
+	unsigned (*look)(void);
 
 	long ticked; /* time of the last tick, ms; only the thread uses it */
-	long looked; /* time of the last look, ms; and whether looks are to follow fast. Thread only */
-	bool looks_fast;
+	long looked; /* time of the last look, ms; and after how many the next one is due. Thread only */
+	unsigned look_ms;
 	char path[200]; /* of the socket; empty: not known. Thread only, as device and inode */
 	dev_t device;   /* of the socket at `path` */
 	ino_t inode;

@@ -64,8 +64,14 @@ static bool entry_query_capacity(struct device *device, size_t *ret_free, size_t
 	default:
 		/* Of a device that is shared, the same whatever the others have (device.total). */
 		total = atomic_load(&device->shared_total);
-		left = total ? total : device_left + host_left;
-		total = total ? total : device->total;
+		if (total) {
+			left = total;
+			/* What is charged counts memory twice that is just moving. */
+			in_use = heap_block_bytes(heap) + heap_others_bytes(heap);
+			break;
+		}
+		left = device_left + host_left;
+		total = device->total;
 		break;
 	}
 	*ret_total = total;

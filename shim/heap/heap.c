@@ -296,6 +296,16 @@ uint64_t heap_block_bytes(struct heap *heap)
 	return sum;
 }
 
+uint64_t heap_others_bytes(struct heap *heap)
+{
+	const struct chunk_store *store = &heap->store.chunks;
+
+	heap_enter(heap);
+	uint64_t used = atomic_load(&store->budget[CHUNK_DEVICE]->used), made = store->made_bytes[CHUNK_DEVICE];
+	heap_leave(heap);
+	return used > made ? used - made : 0;
+}
+
 static uint64_t heap_beyond(uint64_t bytes, uint64_t keep)
 {
 	return bytes > keep ? bytes - keep : 0;

@@ -291,11 +291,21 @@ uint64_t heap_made_device(struct heap *heap);
 /* Returns the bytes of all blocks in use, wherever they are. A piece that is moving counts once. */
 uint64_t heap_block_bytes(struct heap *heap);
 /*
+ * Returns what the device budget is charged with that is not this heap's: the driver's pools, what the program makes itself.
+ * Locking: takes HEAP, under which the heap charges what it makes.
+ */
+uint64_t heap_others_bytes(struct heap *heap);
+/*
  * Gives free memory back to the driver until at most this much is kept. Returns the bytes, of the device and of peers,
  * that the driver refused to take.
  */
 uint64_t heap_trim(struct heap *heap, uint64_t keep_device, uint64_t keep_host);
 
+/*
+ * From now on at least this much idle host memory is kept, because it will be needed again: pinning it anew takes much
+ * longer than to copy into it. What is owed to other processes of the user goes back in any case. Locking: takes HEAP.
+ */
+void heap_keep_host(struct heap *heap, uint64_t bytes);
 /*
  * Must be called about once a second. Idle memory beyond keep_device and keep_host goes back to the driver when it was
  * not needed for some seconds, so that a program that allocates in each of its steps finds it again. Without ticks it

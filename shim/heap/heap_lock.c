@@ -108,6 +108,14 @@ void heap_lock_init(struct heap *heap, const struct heap_config *config)
 	heap->at_once[CHUNK_PEER] = true; /* its owner may need it */
 }
 
+void heap_keep_host(struct heap *heap, uint64_t bytes)
+{
+	heap_enter(heap);
+	if (heap->keep[CHUNK_HOST] < bytes)
+		heap->keep[CHUNK_HOST] = bytes;
+	heap_leave(heap);
+}
+
 /* Returns how much of the idle host memory may stay, given what is owed to other processes of the user. */
 static uint64_t not_owed(uint64_t idle)
 {

@@ -3,7 +3,7 @@
  *
  *   suspend   ok BYTES             device bytes given back
  *   resume    ok BYTES             device bytes that will come back as they are used
- *   status    ok BYTES STATE       running or suspended, and the bytes that are given back now
+ *   status    ok BYTES STATE       running, suspended, or waiting for its turn, and the bytes that were given back on request
  *   set KEY=VALUE                  changes a setting (settings.h)
  *   anything  error TEXT           nothing has changed
  *
@@ -16,6 +16,7 @@
 #include "shim/lifecycle/control_request.h"
 #include "shim/lifecycle/lifecycle_state.h"
 #include "shim/lifecycle/settings.h"
+#include "shim/lifecycle/turn.h"
 #include "shim/mover/spill.h"
 
 #include <stdatomic.h>
@@ -44,8 +45,9 @@ enum sw_status control_suspend(uint64_t *ret_bytes)
 
 enum sw_status control_resume(uint64_t *ret_bytes)
 {
-	uint64_t bytes = 0;
-	enum sw_status status = spill_resume(&bytes);
+	uint64_t bytes = atomic_load(&lifecycle_state.suspension.given_back);
+	/* If it is not its turn, it goes on when it is (turn.c). */
+	enum sw_status status = turn_is_away() ? SW_OK : spill_resume(&bytes);
 
 	if (status != SW_OK)
 		return status;
@@ -119,7 +121,9 @@ static void control_request_obey(const char *verb, char reply[CONTROL_MOST_REPLY
 		control_request_act(control_resume, why_not_resumed, reply);
 	else if (!strcmp(verb, "status"))
 		snprintf(reply, CONTROL_MOST_REPLY, "ok %llu %s", (unsigned long long)atomic_load(&state->given_back),
-			 atomic_load(&state->suspended) ? "suspended" : "running");
+			 atomic_load(&state->suspended) ? "suspended"
+			 : turn_is_away()               ? "waiting"
+							: "running");
 	else if (!strncmp(verb, "set ", 4))
 		settings_change(verb + 4, reply);
 	else

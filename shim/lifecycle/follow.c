@@ -10,6 +10,7 @@
 #include "shim/device/device.h"
 #include "shim/heap/migration.h"
 #include "shim/lifecycle/lifecycle_state.h"
+#include "shim/lifecycle/turn.h"
 #include "shim/mover/spill.h"
 #include "shim/plan/gpu_share.h"
 #include "shim/process/process.h"
@@ -20,6 +21,7 @@
 
 /* ns: a gap in which nothing could leave is not repeated at once, because each one stops the program for a moment. */
 #define AGAIN_NS 1000000000u
+#define LOOK_MS      100 /* between two looks */
 #define REFUSED_MOST 20 /* tries to enter an account, 0.1 s apart; a file that changes hands is free long before */
 
 bool follow_make_fit(struct device *device)
@@ -100,13 +102,23 @@ static uint64_t submissions(void)
 	return sum;
 }
 
+/*
+ * Returns what the process has on the device that cannot leave it: what is not the heap's (the driver's pools, its own
+ * cuMemCreate), and what is pinned.
+ */
+static uint64_t stuck_of(struct heap *heap, uint64_t used)
+{
+	return policy_spill_mode(process_policy()) >= POLICY_SPILL_EXACT
+		   ? heap_pinned_device(heap) + heap_others_bytes(heap)
+		   : used;
+}
+
 static struct gpu_account_member member_of(struct device *device)
 {
 	struct follow_state *const state = &lifecycle_state.follow[device->ordinal];
 	uint64_t limit = atomic_load(&device->budget.limit), used = atomic_load(&device->budget.used);
 	struct heap *heap = atomic_load(&device->heap);
 	uint64_t submitted = submissions();
-	bool moves = policy_spill_mode(process_policy()) >= POLICY_SPILL_EXACT;
 
 	if (submitted != state->submitted)
 		state->worked = clock_now();
@@ -116,7 +128,7 @@ static struct gpu_account_member member_of(struct device *device)
 	    .may_have = limit > used ? limit : used,
 	    .holds = used,
 	    .needs = heap_block_bytes(heap),
-	    .stuck = moves ? heap_pinned_device(heap) : used,
+	    .stuck = stuck_of(heap, used),
 	    .worked = state->worked,
 	};
 }
@@ -166,17 +178,22 @@ static uint64_t share(struct device *device, uint64_t most)
 	struct gpu_share_member *const members = lifecycle_state.shared.members;
 	struct gpu_account_view *const view = &lifecycle_state.shared.view;
 	struct gpu_account_member member = member_of(device);
-	uint64_t limit = atomic_load(&device->budget.limit);
+	uint64_t limit = atomic_load(&device->budget.limit), turns_limit;
 	uint64_t slack = heap_largest_piece(atomic_load(&device->heap));
 
+	turn_claim(device, &member);
 	if (!enter_account(device, &member)) {
 		uint64_t total = atomic_load(&device->shared_total), alone = total < most ? total : most;
 
 		return state->refused == REFUSED_MOST ? alone : limit < most ? limit : most;
 	}
-	if (!gpu_account_look(&device->account, &member, view))
+	if (!gpu_account_look(&device->account, &member, view)) {
+		turn_lost();
 		return limit < most ? limit : most;
+	}
 	atomic_store(&device->shared_total, view->total);
+	if (turn_look(device, &member, view, &turns_limit))
+		return turns_limit < most ? turns_limit : most;
 	for (unsigned i = 0; i < view->n; i++)
 		members[i] = (struct gpu_share_member){.needs = view->members[i].needs, .stuck = view->members[i].stuck};
 	uint64_t mine = gpu_share_of(view->total, members, view->n, view->self);
@@ -185,6 +202,19 @@ static uint64_t share(struct device *device, uint64_t most)
 	if (mine > member.may_have)
 		return gpu_account_raise(&device->account, member.may_have, mine);
 	return mine > limit || any_is_short(view, members, slack) ? mine : limit < most ? limit : most;
+}
+
+/* The process is suspended from outside: what it gave back is for the others to have. */
+static void give_up_share(struct device *device)
+{
+	struct gpu_account_member member = member_of(device);
+
+	if (!device->account.joined)
+		return;
+	member.may_have = member.holds;
+	atomic_store(&device->budget.limit, member.holds);
+	turn_claim(device, &member);
+	gpu_account_look(&device->account, &member, &lifecycle_state.shared.view);
 }
 
 static void look_at(struct device *device, void *argument)
@@ -199,7 +229,10 @@ static void look_at(struct device *device, void *argument)
 		return;
 	*(bool *)argument = true;
 	/* While the process is suspended it uses nothing, and must not take what others are to have. */
-	if (!atomic_load(&device->heap) || spill_is_suspended(device) || (follows && !get_figures(device, &figures)))
+	bool suspended = spill_is_suspended(device) && !turn_is_away();
+	if (suspended && shares)
+		give_up_share(device);
+	if (!atomic_load(&device->heap) || suspended || (follows && !get_figures(device, &figures)))
 		return;
 	if (follows && !state->begun)
 		begin_with(device, &figures);
@@ -210,16 +243,21 @@ static void look_at(struct device *device, void *argument)
 	atomic_store(&device->budget.limit, shares ? share(device, limit) : limit);
 	if (change == LIVE_BUDGET_SHRINKS)
 		tell_shrink(device, &figures);
+	if (shares)
+		turn_act(device);
+	if (turn_is_away())
+		return;
 	if (budget_over(&device->budget) && clock_now() >= state->not_before && !follow_make_fit(device))
 		state->not_before = clock_now() + AGAIN_NS;
 }
 
-bool follow_look(void)
+unsigned follow_look(void)
 {
 	bool any = false;
 
 	device_each(look_at, &any);
-	return any;
+	unsigned ms = turn_look_ms();
+	return !any ? 0 : ms ? ms : LOOK_MS;
 }
 
 static void leave_account(struct device *device, void *argument)

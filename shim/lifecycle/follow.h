@@ -12,11 +12,11 @@
 struct device;
 
 /*
- * Looks at each device whose budget follows what is free, and evicts what is above the budget then. Returns true if there
- * is such a device: it should then be called again within a tenth of a second. May wait for a device, for a bounded time.
- * Locking: takes CONTEXTS, SPILL and HEAP; the caller must hold no lock.
+ * Looks at each device whose budget follows what is free or is shared, evicts what is above the budget then, and takes turns
+ * (turn.h). Returns after how many ms it should be called again at the latest; 0: there is no such device. May wait for a
+ * device, for a bounded time. Locking: takes CONTEXTS, SPILL and HEAP; the caller must hold no lock.
  */
-bool follow_look(void);
+unsigned follow_look(void);
 /* The device's budget has been changed from outside: if it follows what is free, it begins anew. */
 void follow_begin(struct device *device);
 /*

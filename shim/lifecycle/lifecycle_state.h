@@ -47,11 +47,35 @@ struct shared_state {
 	struct gpu_share_member members[GPU_ACCOUNT_MOST];
 };
 
+/* ---- turn.c ---- */
+
+enum turn_act { TURN_STAYS, TURN_GOES, TURN_COMES };
+
+/* Only the control thread uses it, but for `away`. Times are ns. */
+struct turn_state {
+	struct gpu_turn_member members[GPU_ACCOUNT_MOST]; /* as read last; too large for a stack */
+	struct gpu_account_member member;                 /* what this process published last */
+	struct gpu_turn_claim claim;
+	_Atomic bool away;         /* suspended, because it is not its turn */
+	bool holds;                /* its turn has begun */
+	enum turn_act act;         /* what turn_act() is to do */
+	unsigned look_ms;          /* turn_look_ms() */
+	uint64_t began, counted;   /* when the turn began; up to when it is counted in the claim */
+	uint64_t number, seen;     /* of the turn that was given to it last, and when it saw that */
+	uint64_t out_ns, in_ns;    /* how long its memory took to leave, and to come back */
+	unsigned failures;         /* tries to suspend it that failed, one after the other */
+	uint64_t not_before;       /* no other try before this time */
+	uint64_t lost_until;       /* the account was lost: nothing changes before this time */
+	uint64_t refuses_until;    /* it takes no part before this time */
+	uint64_t loss_since, lost; /* when the measurement of what spilling costs began, and what it had cost then */
+};
+
 struct lifecycle_state {
 	pid_t owner; /* the process that is running (lifecycle.c) */
 	struct suspension_state suspension;
 	struct follow_state follow[DEVICE_MOST];
 	struct shared_state shared;
+	struct turn_state turn;
 	struct exit_summary_state summary;
 	struct lock sampler_lock; /* SAMPLER: the thread that holds it takes the sample (sampler.c) */
 };

@@ -18,11 +18,12 @@ struct engine;
 enum engine_order {
 	ORDER_NONE,
 	ORDER_STOP,    /* end the thread */
-	ORDER_SUSPEND, /* move everything to the host and keep the gate closed */
+	ORDER_SUSPEND, /* move everything to the host and keep the gate closed; bytes: ns of patience, 0: as it is */
 	ORDER_RESUME,
-	ORDER_ROOM, /* give device memory back to the driver */
-	ORDER_NEW,  /* make room for a new block */
-	ORDER_PARK, /* the link's context is about to end: finish the copies in it and close the link */
+	ORDER_RETURN, /* the same, but move everything to the device first */
+	ORDER_ROOM,   /* give device memory back to the driver */
+	ORDER_NEW,    /* make room for a new block */
+	ORDER_PARK,   /* the link's context is about to end: finish the copies in it and close the link */
 };
 
 /*

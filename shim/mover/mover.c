@@ -108,12 +108,20 @@ static enum sw_status mover_obey(struct engine *engine, enum engine_order order,
 {
 	uint64_t before = engine->stats.moved_out;
 
+	/* What has left need not be mapped where it is now. */
+	if (order == ORDER_RETURN && engine->quiesce.suspended) {
+		*bytes = engine->quiesce.suspended_bytes;
+		move_governor_restart(&engine->governor);
+		return quiesce_return(engine);
+	}
 	/* These orders do not wait: the context or the whole process is to end, or the process is to go on. */
-	if (!mover_drain(engine) && order != ORDER_PARK && order != ORDER_STOP && order != ORDER_RESUME)
+	if (!mover_drain(engine) && order != ORDER_PARK && order != ORDER_STOP && order != ORDER_RESUME &&
+	    order != ORDER_RETURN)
 		return SW_BUSY;
 	switch (order) {
 	case ORDER_SUSPEND:
-		return quiesce_suspend(engine, bytes);
+		return quiesce_suspend(engine, *bytes, bytes);
+	case ORDER_RETURN:
 	case ORDER_RESUME:
 		*bytes = engine->quiesce.suspended ? engine->quiesce.suspended_bytes : 0;
 		/* Everything is on the host now, so earlier measurements of whether moving pays are void. */

@@ -52,6 +52,11 @@ void quiesce_keep_closed(struct engine *engine);
  */
 enum sw_status quiesce_resume(struct engine *engine, bool by_force);
 /*
+ * As quiesce_resume(), but first fetches what the device budget has room for, while the gate is closed: nothing runs that
+ * could use the link meanwhile, and no submission waits for its memory afterwards.
+ */
+enum sw_status quiesce_return(struct engine *engine);
+/*
  * quiesce_nap() sleeps until a copy is expected to have ended. quiesce_finish() completes all moves in flight and maps
  * every piece, also while it waits for copies.
  */
@@ -61,11 +66,12 @@ void quiesce_finish(struct engine *engine);
 /* ---- by order (quiesce_orders.c) ---- */
 
 /*
- * Evicts everything and keeps the gate closed. *ret_bytes: device memory given back. Returns SW_BUSY if no safe point
+ * Evicts everything and keeps the gate closed. patience: ns without progress of the device, after which it gives up; 0: as
+ * for other gaps. *ret_bytes: device memory given back. Returns SW_BUSY if no safe point
  * came, SW_NO_MEMORY or SW_NO_HOST_MEMORY if the host cannot hold it, SW_DRIVER if the driver refused; nothing is
  * suspended then, unless there is no memory any more for what is dead: then quiesce_resume() must succeed first.
  */
-enum sw_status quiesce_suspend(struct engine *engine, uint64_t *ret_bytes);
+enum sw_status quiesce_suspend(struct engine *engine, uint64_t patience, uint64_t *ret_bytes);
 /* Evicts `bytes`. Returns SW_BUSY if no safe point came, SW_NOT_SUPPORTED if nothing may move now. */
 enum sw_status quiesce_make_room(struct engine *engine, uint64_t bytes);
 /*

@@ -181,11 +181,13 @@ static void read_all(struct engine *engine)
  */
 #define TURNS 3
 
-enum sw_status quiesce_suspend(struct engine *engine, uint64_t *ret_bytes)
+enum sw_status quiesce_suspend(struct engine *engine, uint64_t patience, uint64_t *ret_bytes)
 {
 	*ret_bytes = engine->quiesce.suspended_bytes;
 	if (engine->quiesce.suspended)
 		return SW_OK;
+	if (patience)
+		engine->quiesce.patience = patience;
 	uint64_t before = heap_made_device(engine->heap);
 	if (capture_is_open() || !link_open(engine) || !quiesce_close(engine, true))
 		return SW_BUSY;
@@ -228,6 +230,55 @@ enum sw_status quiesce_suspend(struct engine *engine, uint64_t *ret_bytes)
 	say_what_stays(engine);
 	quiesce_keep_closed(engine);
 	return SW_OK;
+}
+
+/* Returns whether the piece left the device, and the program does not want it on the host. */
+static bool should_return(struct engine *engine, uint32_t piece)
+{
+	enum chunk_place place;
+	uint32_t units, block;
+
+	if (!heap_piece(engine->heap, piece, &units, &place, &block) || place != CHUNK_HOST ||
+	    atomic_load(&engine->arena->states[piece].where) == BLOCK_STATE_PINNED)
+		return false;
+	const struct block_state *state = piece_block_state(engine, piece);
+	return state && !piece_wants_host(engine, state);
+}
+
+/*
+ * Fetches what has left, until the budget is full. It need not be mapped on the host before, and nothing runs. A piece
+ * that does not move stays where it is, and is fetched as it is used.
+ */
+static void all_in(struct engine *engine)
+{
+	struct piece_list list = piece_list_all(engine, true);
+	bool room = true;
+
+	engine->link.in_gap = true;
+	for (unsigned i = 0; i < list.n && room && !atomic_load(&engine->channel.dead);) {
+		if (!should_return(engine, list.at[i])) {
+			i++;
+		} else if (engine->moves.in.n < MOVES_AT_ONCE) {
+			room = migrate_begin(engine, list.at[i++], CHUNK_DEVICE, true) != MIGRATE_NO_ROOM;
+		} else if (!migrate_finish(engine)) {
+			quiesce_nap(engine);
+		}
+	}
+	while (engine->moves.in.n && !atomic_load(&engine->channel.dead))
+		if (!migrate_finish(engine))
+			quiesce_nap(engine);
+	engine->link.in_gap = false;
+	free(list.at);
+}
+
+enum sw_status quiesce_return(struct engine *engine)
+{
+	/* The pieces without memory first: nothing can be copied from them. */
+	if (engine->quiesce.suspended && !unbacked_give(engine))
+		return SW_NO_MEMORY;
+	if (engine->quiesce.suspended && link_open(engine))
+		all_in(engine);
+	return quiesce_resume(engine, false);
 }
 
 enum sw_status quiesce_make_room(struct engine *engine, uint64_t bytes)

@@ -32,6 +32,7 @@ void schedule_progress(struct engine *engine)
 	if (done <= engine->progress.done)
 		return;
 	engine->progress.done = done;
+	atomic_store(&engine->progress.shown, done);
 	engine->progress.last = clock_now();
 	engine->scheduler.stalled = false;
 	for (unsigned i = 0; i < engine->progress.aside.n; i++)

@@ -13,6 +13,7 @@ struct engine;
 /* The progress of the GPU, and whether waiting for it is futile. Only the mover's thread may touch it. */
 struct progress {
 	uint64_t done;           /* submissions up to this one that can matter have completed (completion_poll) */
+	_Atomic uint64_t shown;  /* the same, for threads other than the mover's */
 	uint64_t last;           /* ns: when `done` last grew, or a gap began or ended */
 	struct piece_list aside; /* pieces that the plan must not choose until the GPU makes progress */
 };

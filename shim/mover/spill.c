@@ -288,7 +288,7 @@ void spill_child(void)
 
 /* ---- suspend and resume ---- */
 
-static enum sw_status ask_all(enum engine_order order, uint64_t *ret_bytes)
+static enum sw_status ask_all(enum engine_order order, uint64_t argument, uint64_t *ret_bytes)
 {
 	enum sw_status status = SW_NOT_SUPPORTED;
 	uint64_t sum = 0;
@@ -303,11 +303,11 @@ static enum sw_status ask_all(enum engine_order order, uint64_t *ret_bytes)
 		/* A dead engine answers only that it does nothing. */
 		enum sw_status one = atomic_load(&engine->channel.dead)
 					 ? SW_DRIVER
-					 : engine_ask(engine, order, NULL, 0, SUSPEND_MS, &bytes);
+					 : engine_ask(engine, order, NULL, argument, SUSPEND_MS, &bytes);
 		if (one != SW_OK && order == ORDER_SUSPEND)
 			return one;
 		/* If one engine stays suspended, the gate stays closed. */
-		stays |= one == SW_NO_MEMORY && order == ORDER_RESUME;
+		stays |= one == SW_NO_MEMORY && order != ORDER_SUSPEND;
 		status = status == SW_OK ? SW_OK : one;
 		sum += bytes;
 	}
@@ -326,34 +326,75 @@ static void start_if_running(struct device *device, void *argument)
 		start_if_none(device, true);
 }
 
+void spill_prepare(struct device *device)
+{
+	start_if_running(device, NULL);
+}
+
+/* One attempt. If it fails, nothing is suspended. */
+static enum sw_status try_to_suspend(uint64_t patience, uint64_t *ret_bytes)
+{
+	enum sw_status status = ask_all(ORDER_SUSPEND, patience, ret_bytes);
+
+	if (status == SW_OK) {
+		stats_set_state(STATS_SUSPENDED);
+		trace_event(state, 1);
+	} else {
+		ask_all(ORDER_RESUME, 0, NULL);
+	}
+	return status;
+}
+
+enum sw_status spill_suspend_once(uint64_t patience, uint64_t *ret_bytes)
+{
+	if (process_stage() != STAGE_RUNNING)
+		return SW_NOT_SUPPORTED;
+	device_each(start_if_running, NULL);
+	return try_to_suspend(patience, ret_bytes);
+}
+
 enum sw_status spill_suspend(uint64_t *ret_bytes)
 {
 	if (process_stage() != STAGE_RUNNING)
 		return SW_NOT_SUPPORTED;
 	device_each(start_if_running, NULL);
 	for (uint64_t until = clock_now() + SAFE_POINT_MS * 1000000ull;;) {
-		enum sw_status status = ask_all(ORDER_SUSPEND, ret_bytes);
+		enum sw_status status = try_to_suspend(0, ret_bytes);
 
-		if (status == SW_OK) {
-			stats_set_state(STATS_SUSPENDED);
-			trace_event(state, 1);
+		if (status == SW_OK)
 			return status;
-		}
-		ask_all(ORDER_RESUME, NULL);
 		if (status != SW_BUSY || clock_now() >= until)
 			return status;
 		nanosleep(&(struct timespec){.tv_nsec = BETWEEN_NS}, NULL);
 	}
 }
 
-enum sw_status spill_resume(uint64_t *ret_bytes)
+static enum sw_status end_suspension(enum engine_order order, uint64_t *ret_bytes)
 {
 	if (process_stage() != STAGE_RUNNING)
 		return SW_NOT_SUPPORTED;
-	enum sw_status status = ask_all(ORDER_RESUME, ret_bytes);
+	enum sw_status status = ask_all(order, 0, ret_bytes);
 	if (status == SW_OK) {
 		stats_set_state(STATS_RUNNING);
 		trace_event(state, 0);
 	}
 	return status;
+}
+
+enum sw_status spill_resume(uint64_t *ret_bytes)
+{
+	return end_suspension(ORDER_RESUME, ret_bytes);
+}
+
+enum sw_status spill_return(uint64_t *ret_bytes)
+{
+	return end_suspension(ORDER_RETURN, ret_bytes);
+}
+
+bool spill_is_idle(const struct device *device)
+{
+	const struct engine *engine = engine_of(device);
+
+	/* In this order: what completes after `shown` was read was not idle then. */
+	return engine && submission_is_quiet() && atomic_load(&engine->progress.shown) >= completion_newest();
 }

@@ -92,5 +92,16 @@ void spill_child(void);
  */
 enum sw_status spill_suspend(uint64_t *ret_bytes);
 enum sw_status spill_resume(uint64_t *ret_bytes);
+/*
+ * For turns (lifecycle/turn.h). spill_suspend_once() is one attempt, which gives up after `patience` ns without progress of
+ * the device; submissions then go on. spill_return() resumes, but first fetches everything that the device budget has room
+ * for. Results as above.
+ */
+enum sw_status spill_suspend_once(uint64_t patience, uint64_t *ret_bytes);
+enum sw_status spill_return(uint64_t *ret_bytes);
+/* Starts the engine of a device that is going to be suspended, if it has a heap. Locking: takes ENGINE_START. */
+void spill_prepare(struct device *device);
+/* Returns whether all that was submitted is known to have completed; false if the device has no engine. */
+bool spill_is_idle(const struct device *device);
 
 #endif

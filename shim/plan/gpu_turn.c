@@ -35,8 +35,10 @@ bool gpu_turn_takes_part(const struct gpu_turn_view *view, uint32_t member)
 static uint64_t keeps(const struct gpu_turn_view *view, uint32_t i)
 {
 	const struct gpu_turn_member *member = &view->members[i];
+	/* The holder's memory comes back before it says that it is not away any more. */
+	bool leaves = gpu_turn_takes_part(view, i) && (!member->claim.away || i == view->holder);
 
-	return gpu_turn_smaller(gpu_turn_takes_part(view, i) ? member->stuck : member->may_have, MOST);
+	return gpu_turn_smaller(leaves ? member->stuck : member->may_have, MOST);
 }
 
 uint64_t gpu_turn_room(const struct gpu_turn_view *view, uint32_t member)
@@ -51,10 +53,12 @@ uint64_t gpu_turn_room(const struct gpu_turn_view *view, uint32_t member)
 
 uint32_t gpu_turn_in_the_way(const struct gpu_turn_view *view)
 {
-	uint32_t worst = GPU_TURN_NOBODY;
+	uint32_t worst = GPU_TURN_NOBODY, parts = 0;
 	bool refused = false;
 
-	for (uint32_t i = 0; i < view->n && !refused; i++)
+	for (uint32_t i = 0; i < view->n; i++)
+		parts += gpu_turn_takes_part(view, i);
+	for (uint32_t i = 0; i < view->n && parts > 1 && !refused; i++)
 		refused = gpu_turn_takes_part(view, i) &&
 			  gpu_turn_room(view, i) < gpu_turn_smaller(view->members[i].needs, view->total) / 2;
 	for (uint32_t i = 0; i < view->n && refused; i++)

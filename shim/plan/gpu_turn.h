@@ -48,6 +48,7 @@ struct gpu_turn_claim {
 	uint64_t weight; /* 1 to 100 */
 	uint64_t beat;   /* when it last published this */
 	uint64_t moving; /* 1: it moves its memory out or in, and may not publish anything for some time */
+	uint64_t away;   /* 1: its memory has left: what it may have now is what it keeps */
 	uint64_t waits;  /* since when a submission waits for its turn */
 	uint64_t idle;   /* of the holder: since when it has nothing to do; 0: it works */
 	uint64_t served; /* ns of turns that it has had, times 100 / weight, and more: see gpu_turn_enter() */
@@ -80,7 +81,8 @@ bool gpu_turn_takes_part(const struct gpu_turn_view *view, uint32_t member);
 /* Returns whether there should be turns from now on. */
 bool gpu_turn_wanted(const struct gpu_turn_view *view);
 /*
- * Returns the member whose memory leaves others too little room to take turns, or GPU_TURN_NOBODY if turns are possible.
+ * Returns the member whose memory leaves others too little room to take turns, or GPU_TURN_NOBODY if turns are possible, or
+ * if fewer than two could take part.
  */
 uint32_t gpu_turn_in_the_way(const struct gpu_turn_view *view);
 /* Returns the bytes that the member may have while it is its turn and all others have given up what they can. */

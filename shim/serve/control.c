@@ -71,7 +71,7 @@ static void serve_caller(struct socket_server *server, int fd)
 		;
 }
 
-void control_give(control_answer *answer, void (*tick)(void), bool (*look)(void))
+void control_give(control_answer *answer, void (*tick)(void), unsigned (*look)(void))
 {
 	struct control_state *const control = &serve_state.control;
 

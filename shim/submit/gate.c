@@ -17,6 +17,7 @@ void gate_wait(void)
 
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
 	completion_flush();
+	atomic_fetch_add(&submit_state.gate.n_waiting, 1);
 	struct timespec until = clock_in(GATE_PATIENCE_MS * 1000000ull);
 	lock_take(&submit_state.gate.lock);
 	while (atomic_load(&submission_state) & (SUBMISSION_DRAINING | SUBMISSION_CLOSED)) {
@@ -31,7 +32,13 @@ void gate_wait(void)
 			clock_wake_all(&submit_state.gate.opened);
 	}
 	lock_drop(&submit_state.gate.lock);
+	atomic_fetch_sub(&submit_state.gate.n_waiting, 1);
 	pthread_setcancelstate(before, NULL);
+}
+
+unsigned gate_n_waiting(void)
+{
+	return atomic_load(&submit_state.gate.n_waiting);
 }
 
 static void clear_gate(uint32_t bits)

@@ -236,6 +236,8 @@ void gate_undrain(void);
  */
 void gate_wait(void);
 #define GATE_PATIENCE_MS 500
+/* Returns how many submissions wait at the gate now. */
+unsigned gate_n_waiting(void);
 
 /*
  * In the child of a fork and at the end of the process: every submission passes, and none waits. Locking: takes none.

@@ -109,6 +109,7 @@ struct recent_submissions_entry {
 
 struct gate_state {
 	_Atomic uint64_t devices; /* gate_for() */
+	_Atomic uint32_t n_waiting;
 	/* GATE. Waiting submissions sleep here; the gate is rarely closed. */
 	struct lock lock;
 	struct clock_cond opened;

@@ -3,12 +3,13 @@
 #include "shim/process/enter.h"
 #include "shim/lifecycle/control_request.h"
 #include "shim/lifecycle/settings.h"
+#include "shim/lifecycle/turn.h"
 #include "shim/mover/spill.h"
 #include "test/unit/control_help.h"
 
 _Atomic int fake_calls, fake_ticks, fake_status = SW_OK;
 _Atomic uint64_t fake_bytes = 1000;
-_Atomic bool fake_hold;
+_Atomic bool fake_hold, fake_away;
 const char *fake_set = "";
 
 static enum sw_status fake(uint64_t *ret_bytes)
@@ -29,6 +30,11 @@ enum sw_status spill_suspend(uint64_t *ret_bytes)
 enum sw_status spill_resume(uint64_t *ret_bytes)
 {
 	return fake(ret_bytes);
+}
+
+bool turn_is_away(void)
+{
+	return fake_away;
 }
 
 /* "device.budget=N": N bytes are above it, of `fake_bytes` that left. */

@@ -39,6 +39,13 @@ static int answers_each_request(void)
 	CHECK(says("resume\n", "ok 1000\n") && says("status\n", "ok 0 running\n"));
 	CHECK(control_suspend(NULL) == SW_OK && says("status\n", "ok 1000 suspended\n"));
 	CHECK(control_resume(NULL) == SW_OK && says("status\n", "ok 0 running\n"));
+	/* Whose turn it is not waits, and goes on when it is, not when it is resumed. */
+	atomic_store(&fake_away, true);
+	CHECK(says("status\n", "ok 0 waiting\n"));
+	CHECK(says("suspend\n", "ok 1000\n") && says("status\n", "ok 1000 suspended\n"));
+	int calls = fake_calls;
+	CHECK(says("resume\n", "ok 1000\n") && says("status\n", "ok 0 waiting\n") && fake_calls == calls);
+	atomic_store(&fake_away, false);
 	return 0;
 }
 

@@ -323,6 +323,14 @@ static void the_dead_and_the_silent_take_no_part(void **state)
 	scene.view.now += GPU_TURN_SILENT + 1;
 	assert_int_not_equal(gpu_turn_next(&scene.view), holder);
 	assert_int_equal(gpu_turn_room(&scene.view, other), 10 * GIB);
+	/* Who is away keeps what it may have; the holder may have it before its memory is back. */
+	scene.members[other].claim.away = scene.members[holder].claim.away = 1;
+	scene.members[holder].claim.beat = scene.view.now;
+	assert_int_equal(gpu_turn_room(&scene.view, (holder + 2) % 3), 15 * GIB - 10 * MIB);
+	scene.view.holder = GPU_TURN_NOBODY;
+	assert_int_equal(gpu_turn_room(&scene.view, (holder + 2) % 3), 10 * GIB - 10 * MIB);
+	scene.view.holder = holder;
+	scene.members[holder].claim.beat -= GPU_TURN_SILENT + 1;
 	/* One that moves its memory may be silent for longer. */
 	scene.members[holder].claim.moving = 1;
 	assert_int_equal(gpu_turn_next(&scene.view), holder);

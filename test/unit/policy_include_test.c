@@ -106,7 +106,8 @@ static void problems_name_their_file_and_stay_together(void **state)
 	write_file("p.yaml", "foo: 1\ninclude: base.yaml\nversion: 3\nspill.mode: *a\n");
 	expect_problems_of_file(
 	    "p.yaml",
-	    "p.yaml:1:1: error: unknown key \"foo\"; write one of: version, include, observe, device, host, heap, "
+	    "p.yaml:1:1: error: unknown key \"foo\"; write one of: version, include, observe, device, share, host, "
+	    "heap, "
 	    "spill, "
 	    "contents, managed, system, async, vmm, submit, report, faults, control, ipc, limits, default, rules\n"
 	    "p.yaml:3:10: error: version: \"3\" is unknown; write 1\n"

@@ -485,6 +485,29 @@ static void names_and_sizes_can_be_read_alone(void **state)
 	assert_string_equal(policy_use_name(POLICY_USE_COUNT), "?");
 }
 
+static void how_processes_take_turns(void **state)
+{
+	struct policy *standard = good_policy("control: no\n");
+	struct policy *policy =
+	    good_policy("share: turns\nshare.weight: 3\nshare.quantum: 2.5s\nshare.wait.max: 1min\n");
+	struct policy *nested = good_policy("share: {quantum: 20ms, wait: {max: auto}}\n");
+
+	(void)state;
+	assert_int_equal(policy_turns(standard)->mode, POLICY_TURNS_OFF);
+	assert_int_equal(policy_turns(standard)->weight, 1);
+	assert_int_equal(policy_turns(standard)->quantum, 0);
+	assert_int_equal(policy_turns(standard)->patience, UINT64_C(10000000000));
+	assert_int_equal(policy_turns(policy)->mode, POLICY_TURNS_ON);
+	assert_int_equal(policy_turns(policy)->weight, 3);
+	assert_int_equal(policy_turns(policy)->quantum, UINT64_C(2500000000));
+	assert_int_equal(policy_turns(policy)->patience, UINT64_C(60000000000));
+	assert_int_equal(policy_turns(nested)->quantum, 20000000);
+	assert_int_equal(policy_turns(nested)->patience, 0);
+	policy_free(standard);
+	policy_free(policy);
+	policy_free(nested);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -505,6 +528,7 @@ int main(void)
 	    cmocka_unit_test(keys_of_the_file_are_read),
 	    cmocka_unit_test(shipped_policies_send_to_the_heap_what_pools_cannot_serve),
 	    cmocka_unit_test(shipped_policies_leave_communication_libraries_to_the_driver),
+	    cmocka_unit_test(how_processes_take_turns),
 	    cmocka_unit_test(names_and_sizes_can_be_read_alone),
 	};
 

@@ -207,7 +207,7 @@ static void odd_texts_are_refused_with_their_place(void **state)
 	     "p.yaml:2:10: error: device.budget is given twice, first in line 1 column 10; remove one of them\n"},
 	    {"budget: 4GiB", "p.yaml:1:1: error: unknown key \"budget\"; did you mean \"device.budget\"?\n"},
 	    {"zzz: 1",
-	     "p.yaml:1:1: error: unknown key \"zzz\"; write one of: version, include, observe, device, host, "
+	     "p.yaml:1:1: error: unknown key \"zzz\"; write one of: version, include, observe, device, share, host, "
 	     "heap, spill, contents, managed, system, async, vmm, submit, report, faults, control, ipc, limits, "
 	     "default, rules\n"},
 	    {"device: 1GiB", "p.yaml:1:9: error: device is a group of keys, not a value; write device.budget: start\n"},
@@ -332,8 +332,9 @@ static void every_way_of_overlapping_kernels_has_its_word(void **state)
 		assert_int_equal(policy_pdl(policy), rows[i].pdl);
 		policy_free(policy);
 	}
-	expect_problems("submit.pdl: of\n",
-			"p.yaml:1:13: error: submit.pdl: \"of\" is unknown; did you mean off? Write auto, keep or off\n");
+	expect_problems(
+	    "submit.pdl: of\n",
+	    "p.yaml:1:13: error: submit.pdl: \"of\" is unknown; did you mean off? Write auto, keep or off\n");
 }
 
 static void what_is_kept_when_memory_moves_has_its_word(void **state)

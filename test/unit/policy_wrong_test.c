@@ -225,6 +225,23 @@ static void chunks_have_sizes_of_their_own(void **state)
 			"or a size from 2MiB to 128MiB\n");
 	expect_problems("heap.chunk: 130MiB\n", "p.yaml:1:13: error: heap.chunk: \"130MiB\" is no size of a chunk; "
 						"write auto or a size from 2MiB to 128MiB\n");
+	for (unsigned i = 0; i < 6; i++) {
+		static const char *const times[] = {"3", "0.5ms", "61min", "1.2345s", "2h", "99999999999999999999s"};
+		char text[64], problem[256];
+
+		snprintf(text, sizeof(text), "share.quantum: %s\n", times[i]);
+		snprintf(
+		    problem, sizeof(problem),
+		    "p.yaml:1:16: error: share.quantum: \"%s\" is no time; write auto or a time from 1ms to 60min, "
+		    "as in 500ms or 2.5s\n",
+		    times[i]);
+		expect_problems(text, problem);
+	}
+	expect_problems("share.weight: 0\n",
+			"p.yaml:1:15: error: share.weight: \"0\" is no weight; write a number from 1 to 100\n");
+	expect_problems("share.weight: 101\n",
+			"p.yaml:1:15: error: share.weight: \"101\" is no weight; write a number from 1 to 100\n");
+	expect_problems("share: on\n", "p.yaml:1:8: error: share: \"on\" is unknown; write off, auto or turns\n");
 	expect_problems("heap.chunk: 7MiB\n",
 			"p.yaml:1:13: error: heap.chunk: \"7MiB\" is no multiple of 2MiB; write 6MiB\n");
 	expect_problems("heap.chunk: 128MiB\n", "");

@@ -447,7 +447,8 @@ static int print_list_help(void)
 	printf(
 	    "usage: spillway list [--job NAME]\n\n"
 	    "Shows the processes of this user that run under Spillway and have used GPU memory: process id, state,\n"
-	    "id and command. States: running; suspended; busy, it is being suspended or resumed, or is stopped;\n"
+	    "id and command. States: running; waiting, it is not its turn; suspended; busy, it is being suspended\n"
+	    "or resumed, or is stopped;\n"
 	    "v2 and the like, its library answers in a version that this tool does not know. The id is unique on the\n"
 	    "machine. The process id is the one here: in a container a process has another one, and one that is not\n"
 	    "seen from here has none (-).\n"

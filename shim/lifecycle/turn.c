@@ -1,0 +1,421 @@
+/*
+ * Turns. See turn.h. A process looks at the account every few ms while there are turns: that is how soon it sees that
+ * another waits, that it has nothing to do, or that it is its turn.
+ */
+#include "shim/lifecycle/turn.h"
+#include "policy/policy.h"
+#include "shim/base/clock.h"
+#include "shim/base/log.h"
+#include "shim/device/device.h"
+#include "shim/driver/real.h"
+#include "shim/lifecycle/lifecycle_state.h"
+#include "shim/mover/spill.h"
+#include "shim/process/process.h"
+#include "shim/stats/stats.h"
+#include "shim/submit/kernel_params.h"
+#include "shim/submit/recent_submissions.h"
+#include "shim/submit/submission.h"
+
+/* ns: a process whose GPU makes no progress for so long is not stopped. */
+#define TURN_PATIENCE 200000000
+/* ns: the pause after a try that failed, which doubles each time; and after the last one. */
+#define TURN_PAUSE 250000000u
+#define TURN_REST  60000000000u
+#define TURN_TRIES 3
+/* ns: a turn begins after this time even if others have not given up their memory yet. */
+#define TURN_BEGIN 2000000000u
+/* ns: after the file of the account was lost, so that all have entered the new one before anybody gets more. */
+#define TURN_LOST 1000000000u
+/* ns: over which it is measured what spilling costs. */
+#define LOSS_NS 2000000000u
+/* ms between looks: while it waits for memory that is just leaving, for its turn, and otherwise. */
+#define LOOK_GRANT 1
+#define LOOK_WAITS 2
+#define LOOK_TURNS 5
+/* The account is locked by another process for some microseconds at a time. */
+#define PASS_TRIES 100
+#define PASS_NS    500000
+
+static bool is_suspended_by_user(void)
+{
+	return atomic_load(&lifecycle_state.suspension.suspended);
+}
+
+static void count_heaps(struct device *device, void *argument)
+{
+	*(unsigned *)argument += atomic_load(&device->heap) != NULL;
+}
+
+static enum gpu_turn_kind kind_now(uint64_t now)
+{
+	const struct policy *policy = process_policy();
+	int mode = policy_turns(policy)->mode;
+	unsigned heaps = 0;
+
+	device_each(count_heaps, &heaps);
+	if (mode == POLICY_TURNS_OFF || policy_spill_mode(policy) < POLICY_SPILL_EXACT || heaps != 1 ||
+	    is_suspended_by_user() || now < lifecycle_state.turn.refuses_until)
+		return GPU_TURN_OFF;
+	return mode == POLICY_TURNS_ON ? GPU_TURN_ON : GPU_TURN_AUTO;
+}
+
+static void measure_loss(struct turn_state *state, uint64_t now)
+{
+	uint64_t lost = (stats_get(STAT_waiting_us) + stats_get(STAT_gap_us)) * 1000;
+
+	if (state->loss_since && now - state->loss_since < LOSS_NS)
+		return;
+	if (state->loss_since) {
+		uint64_t loss = (lost - state->lost) * 1000 / (now - state->loss_since);
+
+		state->claim.loss = loss < 1000 ? loss : 1000;
+	}
+	state->loss_since = now;
+	state->lost = lost;
+}
+
+void turn_claim(struct device *device, struct gpu_account_member *member)
+{
+	struct turn_state *const state = &lifecycle_state.turn;
+	const struct policy_turns *turns = policy_turns(process_policy());
+	struct gpu_turn_claim *claim = &state->claim;
+	uint64_t now = clock_now();
+
+	claim->kind = kind_now(now);
+	claim->weight = (uint64_t)turns->weight;
+	claim->quantum = turns->quantum;
+	claim->patience = turns->patience;
+	claim->beat = now;
+	claim->moving = 0;
+	claim->away = state->away;
+	if (claim->kind == GPU_TURN_AUTO)
+		measure_loss(state, now);
+	if (state->holds) {
+		claim->served = gpu_turn_serve(claim->served, claim->weight, now - state->counted);
+		claim->got += now - state->counted;
+		state->counted = now;
+	}
+	if (!state->holds || gate_n_waiting() || !spill_is_idle(device))
+		claim->idle = 0;
+	else if (!claim->idle)
+		claim->idle = now;
+	if (!state->away || !gate_n_waiting())
+		claim->waits = 0;
+	member->claim = *claim;
+}
+
+static void make_view(const struct gpu_account_view *view, struct gpu_turn_view *ret_turns)
+{
+	struct turn_state *const state = &lifecycle_state.turn;
+
+	for (unsigned i = 0; i < view->n; i++)
+		state->members[i] = (struct gpu_turn_member){
+		    .needs = view->members[i].needs,
+		    .may_have = view->members[i].may_have,
+		    .stuck = view->members[i].stuck,
+		    .claim = view->members[i].claim,
+		};
+	*ret_turns = (struct gpu_turn_view){
+	    .now = clock_now(),
+	    .total = view->total,
+	    .members = state->members,
+	    .n = view->n,
+	    .on = view->turn.on,
+	    .holder = view->turn.holder,
+	    .since = state->holds ? state->began : view->turn.since,
+	};
+}
+
+/* ---- looking ---- */
+
+static void tell_refused(const struct gpu_account_view *view, const struct gpu_turn_view *turns)
+{
+	uint32_t who =
+	    view->n > 1 && gpu_turn_takes_part(turns, view->self) ? gpu_turn_in_the_way(turns) : GPU_TURN_NOBODY;
+	char bytes[32];
+
+	if (who != GPU_TURN_NOBODY)
+		log_once("share: there are no turns: %s of process %llu cannot leave the GPU, which leaves others too "
+			 "little of device.total",
+			 log_bytes(bytes, sizeof(bytes), view->members[who].stuck),
+			 (unsigned long long)view->members[who].pid);
+}
+
+static void tell_turns(const struct device *device, const struct gpu_account_view *view)
+{
+	char needs[32], total[32];
+	uint64_t sum = 0;
+
+	for (unsigned i = 0; i < view->n; i++)
+		sum += view->members[i].needs;
+	log_once("share: %u processes need %s of device %d, and have %s together (device.total): they take turns",
+		 view->n, log_bytes(needs, sizeof(needs), sum), device->ordinal,
+		 log_bytes(total, sizeof(total), view->total));
+}
+
+/* Returns whether all others that take turns have given up what they can. */
+static bool others_are_away(const struct gpu_turn_view *turns, uint32_t self)
+{
+	for (uint32_t i = 0; i < turns->n; i++)
+		if (i != self && gpu_turn_takes_part(turns, i) && !turns->members[i].claim.away)
+			return false;
+	return true;
+}
+
+static uint64_t raise(struct device *device, const struct gpu_account_member *member, uint64_t wanted)
+{
+	return wanted > member->may_have ? gpu_account_raise(&device->account, member->may_have, wanted)
+					 : member->may_have;
+}
+
+/* It is the turn of this process, or it may run beside turns. */
+static void look_as_holder(struct device *device, const struct gpu_account_member *member,
+			   const struct gpu_turn_view *turns, uint32_t self, uint64_t number, uint64_t *ret_limit)
+{
+	struct turn_state *const state = &lifecycle_state.turn;
+	uint64_t room = gpu_turn_room(turns, self);
+
+	if (state->number != number) {
+		state->number = number;
+		state->seen = turns->now;
+	}
+	*ret_limit = raise(device, member, room);
+	if (state->away) {
+		if (*ret_limit >= (member->needs < room ? member->needs : room) || others_are_away(turns, self) ||
+		    turns->now - state->seen >= TURN_BEGIN)
+			state->act = TURN_COMES;
+		state->look_ms = LOOK_GRANT;
+		return;
+	}
+	if (!state->holds) {
+		state->holds = true;
+		state->began = state->counted = turns->now;
+		state->claim.n++;
+	}
+	if (gpu_turn_next(turns) != self && turns->now >= state->not_before)
+		state->act = TURN_GOES;
+}
+
+/* Another has the turn, or none. */
+static void look_as_other(struct device *device, const struct gpu_account_view *view, struct gpu_turn_view *turns)
+{
+	struct turn_state *const state = &lifecycle_state.turn;
+	uint32_t self = view->self, holder = view->turn.holder;
+
+	state->holds = false;
+	if (!state->away) {
+		if (turns->now >= state->not_before)
+			state->act = TURN_GOES;
+		return;
+	}
+	if (gate_n_waiting() && !state->claim.waits) {
+		state->claim.waits = turns->now;
+		state->claim.served = gpu_turn_enter(turns, self);
+		state->members[self].claim.waits = state->claim.waits;
+		state->members[self].claim.served = state->claim.served;
+	}
+	if (state->claim.waits)
+		state->look_ms = LOOK_WAITS;
+	if (holder != GPU_TURN_NOBODY && gpu_turn_takes_part(turns, holder))
+		return;
+	/* Its process has gone, or is stopped, or does not take part any more. Whoever sees it first gives the turn on. */
+	uint32_t next = gpu_turn_next(turns);
+	if (next != holder && next != GPU_TURN_NOBODY)
+		gpu_account_pass(&device->account, view, true, next, turns->now);
+}
+
+void turn_lost(void)
+{
+	struct turn_state *const state = &lifecycle_state.turn;
+
+	if (state->away || state->holds)
+		state->lost_until = clock_now() + TURN_LOST;
+	state->holds = false;
+}
+
+bool turn_look(struct device *device, const struct gpu_account_member *member, const struct gpu_account_view *view,
+	       uint64_t *ret_limit)
+{
+	struct turn_state *const state = &lifecycle_state.turn;
+	struct gpu_turn_view turns;
+
+	state->act = TURN_STAYS;
+	state->look_ms = 0;
+	state->member = *member;
+	if (member->claim.kind == GPU_TURN_OFF && !state->away && !state->holds)
+		return false;
+	if (clock_now() < state->lost_until) {
+		state->look_ms = LOOK_TURNS;
+		*ret_limit = state->away ? member->holds : member->may_have;
+		return true;
+	}
+	make_view(view, &turns);
+	bool takes_part = gpu_turn_takes_part(&turns, view->self), wanted = gpu_turn_wanted(&turns);
+	if (takes_part && !wanted && !turns.on)
+		tell_refused(view, &turns);
+	if (takes_part && wanted != turns.on) {
+		/* The process that begins with it is running, so it has the first turn. */
+		gpu_account_pass(&device->account, view, wanted, wanted && !state->away ? view->self : GPU_TURN_NOBODY,
+				 turns.now);
+		state->look_ms = LOOK_WAITS;
+		*ret_limit = member->may_have;
+		return true;
+	}
+	if (!turns.on || !takes_part) {
+		state->holds = false;
+		state->act = state->away && !is_suspended_by_user() ? TURN_COMES : TURN_STAYS;
+		*ret_limit = member->may_have;
+		return is_suspended_by_user() || (turns.on && turns.now < state->refuses_until);
+	}
+	tell_turns(device, view);
+	spill_prepare(device);
+	state->look_ms = LOOK_TURNS;
+	*ret_limit = state->away ? member->holds : member->may_have;
+	if (view->turn.holder == view->self)
+		look_as_holder(device, member, &turns, view->self, view->turn.number, ret_limit);
+	else
+		look_as_other(device, view, &turns);
+	return true;
+}
+
+/* ---- acting ---- */
+
+/* Publishes what this process has now. Returns false if the account is lost, and left. */
+static bool publish(struct device *device, bool moving)
+{
+	struct turn_state *const state = &lifecycle_state.turn;
+	struct gpu_account_member *member = &state->member;
+	uint64_t used = atomic_load(&device->budget.used), limit = atomic_load(&device->budget.limit);
+
+	member->holds = used;
+	member->may_have = used > limit ? used : limit;
+	member->claim = state->claim;
+	member->claim.beat = clock_now();
+	member->claim.moving = moving;
+	member->claim.away = state->away;
+	return gpu_account_look(&device->account, member, &lifecycle_state.shared.view);
+}
+
+/* This process is away: gives the turn to the next one, if it still has it. */
+static void pass_on(struct device *device)
+{
+	const struct gpu_account_view *view = &lifecycle_state.shared.view;
+	struct gpu_turn_view turns;
+
+	for (unsigned tries = 0; tries < PASS_TRIES; tries++) {
+		if (!publish(device, false) || view->turn.holder != view->self)
+			return;
+		make_view(view, &turns);
+		/* The others come first, whatever has begun to wait here meanwhile. */
+		lifecycle_state.turn.members[view->self].claim.waits = 0;
+		turns.holder = GPU_TURN_NOBODY;
+		if (gpu_account_pass(&device->account, view, true, gpu_turn_next(&turns), turns.now))
+			return;
+		clock_sleep(PASS_NS);
+	}
+}
+
+/* Writes what was submitted last, for a message. */
+static const char *latest_work(char name[KERNEL_PARAMS_NAME])
+{
+	struct completion_what what;
+	unsigned row;
+
+	if (!recent_submissions_look(completion_newest(), &what, &row))
+		return "not known";
+	return kernel_params_name(what.function, name) ? name : real_name((int)what.id);
+}
+
+static void not_gone(enum sw_status status)
+{
+	struct turn_state *const state = &lifecycle_state.turn;
+	bool busy = status == SW_BUSY;
+	char name[KERNEL_PARAMS_NAME];
+
+	state->not_before = clock_now() + ((uint64_t)TURN_PAUSE << state->failures);
+	state->failures++;
+	if (busy)
+		log_once("share: the GPU does not come to an end with what this process has submitted (the latest: "
+			 "%s), or a "
+			 "stream capture is open: it keeps its turn, and is asked again",
+			 latest_work(name));
+	else
+		log_once("share: the memory of this process cannot leave the GPU (%s): it keeps its turn, and is asked "
+			 "again",
+			 status_text(status));
+	if (state->failures < TURN_TRIES)
+		return;
+	log_once("share: this process keeps its memory, and the others go on in what is left; it is asked again in a "
+		 "minute");
+	state->failures = 0;
+	state->refuses_until = clock_now() + TURN_REST;
+	/* Until the others have seen that it takes no part. */
+	state->claim.kind = GPU_TURN_OFF;
+}
+
+static void go(struct device *device)
+{
+	struct turn_state *const state = &lifecycle_state.turn;
+	uint64_t begun = clock_now(), ran = begun - state->began, bytes = 0;
+	bool held = state->holds, yielded = state->claim.idle != 0;
+
+	if (!publish(device, true))
+		return;
+	heap_keep_host(atomic_load(&device->heap), state->member.needs);
+	enum sw_status status = spill_suspend_once(TURN_PATIENCE, &bytes);
+	if (status != SW_OK) {
+		not_gone(status);
+		publish(device, false);
+		return;
+	}
+	state->failures = 0;
+	state->holds = false;
+	atomic_store(&state->away, true);
+	state->out_ns = clock_now() - begun;
+	state->claim.cost = state->in_ns ? state->in_ns + state->out_ns : 2 * state->out_ns;
+	if (held)
+		state->claim.burst = gpu_turn_burst(state->claim.burst, ran, yielded);
+	state->claim.idle = state->claim.waits = 0;
+	atomic_store(&device->budget.limit, atomic_load(&device->budget.used));
+	if (held)
+		pass_on(device);
+	else
+		publish(device, false);
+}
+
+static void come(struct device *device)
+{
+	struct turn_state *const state = &lifecycle_state.turn;
+	uint64_t begun = clock_now();
+
+	publish(device, true);
+	if (spill_return(NULL) != SW_OK)
+		return;
+	state->in_ns = clock_now() - begun;
+	state->claim.cost = state->in_ns + state->out_ns;
+	state->claim.waits = 0;
+	atomic_store(&state->away, false);
+	publish(device, false);
+}
+
+void turn_act(struct device *device)
+{
+	struct turn_state *const state = &lifecycle_state.turn;
+	enum turn_act act = state->act;
+
+	state->act = TURN_STAYS;
+	if (act == TURN_GOES)
+		go(device);
+	else if (act == TURN_COMES)
+		come(device);
+}
+
+unsigned turn_look_ms(void)
+{
+	return lifecycle_state.turn.look_ms;
+}
+
+bool turn_is_away(void)
+{
+	return atomic_load(&lifecycle_state.turn.away);
+}

@@ -1,0 +1,443 @@
+/*
+ * share: turns: processes that need much more of a GPU than there is take turns. Each gets to its end with every byte as it
+ * was, whatever becomes of the others, and together they never may have more than the total. A rank is a process of its own
+ * that does what it is told; its simulated GPU is its own, so only the account limits them. Turns are short, and what is
+ * waited for is a number of them, never a time.
+ */
+#include "shim/accounting/gpu_account_page.h"
+#include "test/preload/child.h"
+#include "test/preload/folder.h"
+#include "test/rank.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define TOTAL 32 /* MiB */
+#define SET(m)                                                                                                         \
+	"SPILLWAY_SET=device.total=32MiB,host.budget=256MiB,report.summary=no,share=turns,share.quantum=20ms,spill."   \
+	"mode=" m
+#define NEEDS  6 /* blocks of 4 MiB: more than half of the total */
+#define ROUNDS 3000
+#define MOST   4
+
+static CUdeviceptr blocks[NEEDS];
+static unsigned n_blocks, fills;
+static unsigned *hold;
+
+/* What cuMemGetInfo says is the same in all turns. */
+static void check_capacity(void)
+{
+	size_t free_bytes, total;
+
+	MUST(cu.cuMemGetInfo_v2(&free_bytes, &total));
+	CHECK(total == TOTAL * MIB);
+	/* A slab may be there beside the blocks. */
+	CHECK(free_bytes <= (TOTAL - 4ull * n_blocks) * MIB && free_bytes >= (TOTAL - 4ull * n_blocks - 8) * MIB);
+}
+
+/* All blocks anew, as in a step. */
+static void step(void)
+{
+	fills++;
+	for (unsigned i = 0; i < n_blocks; i++)
+		MUST(driver_fill(NULL, blocks[i], fills + i, 4 * MIB / 4));
+	MUST(cu.cuCtxSynchronize());
+	check_capacity();
+}
+
+/* 'd': begin; 'a' N: allocate N blocks; 's' N: N steps; 'c': check all; 'k': work that does not end; 'r': it ends; 'e': end. */
+static uint64_t obey(char what, unsigned n)
+{
+	switch (what) {
+	case 'd':
+		driver_start(0);
+		return 1;
+	case 'a':
+		for (; n; n--)
+			blocks[n_blocks++] = child_alloc(4 * MIB);
+		step();
+		return 1;
+	case 's':
+		for (; n; n--)
+			step();
+		return 1;
+	case 'c':
+		for (unsigned i = 0; i < n_blocks; i++)
+			CHECK(driver_holds(blocks[i], fills + i, 4 * MIB / 4));
+		return sim_broken_rules() == 0;
+	case 'k':
+		hold = child_hold(NULL);
+		MUST(driver_fill(NULL, blocks[0], fills, 1));
+		return 1;
+	case 'r':
+		child_release(hold);
+		MUST(cu.cuCtxSynchronize());
+		return 1;
+	default:
+		exit(0);
+	}
+}
+
+static void begin(const void *settings)
+{
+	child_set("SIM_MEMORY=256MiB");
+	child_set(runtime);
+	child_set(settings);
+}
+
+static struct rank start(const char *settings)
+{
+	static const struct rank_part part = {.begin = begin, .obey = obey};
+
+	struct rank rank = rank_start(&part, settings);
+	assert_true(rank_ask(&rank, 'd', 0));
+	return rank;
+}
+
+/* Prints what was logged if these words are not in it. */
+static bool log_says(const char *words)
+{
+	static char text[65536];
+	ssize_t n = pread(STDERR_FILENO, text, sizeof(text) - 1, 0);
+
+	text[n > 0 ? n : 0] = 0;
+	bool says = strstr(text, words);
+	if (!says || !*words)
+		printf("the log:\n%s\n", text);
+	return says;
+}
+
+/* The library writes to what was the standard error output when it was loaded: a file, for all ranks of a test. */
+static int begin_log(void **state)
+{
+	return ftruncate(STDERR_FILENO, 0) || folder_make(state);
+}
+
+static int again_with_log(char **argv)
+{
+	char path[] = "/tmp/turns_test-XXXXXX";
+	int fd = mkostemp(path, O_APPEND);
+
+	if (fd < 0 || unlink(path) || dup2(fd, STDERR_FILENO) < 0 || setenv("TURNS_TEST_LOG", "1", 1))
+		return 1;
+	close(fd);
+	execv("/proc/self/exe", argv);
+	return 1;
+}
+
+/* ---- the account ---- */
+
+static bool is_alive(int fd, unsigned slot)
+{
+	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 1 + slot, .l_len = 1};
+
+	return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+/* Reads it, without the slots of the dead. Returns false if it is not whole now. */
+static bool account(struct account_page *ret_page)
+{
+	char path[256];
+
+	if (folder_files(GPU_ACCOUNT_TAIL, path) != 1)
+		return false;
+	int fd = open(path, O_RDWR);
+	bool good = fd >= 0 && pread(fd, ret_page, sizeof(*ret_page), 0) == (ssize_t)sizeof(*ret_page) &&
+		    account_head_is_ours(&ret_page->head);
+	for (unsigned i = 0; good && i < GPU_ACCOUNT_MOST; i++)
+		if (!is_alive(fd, i))
+			ret_page->slot[i].member.pid = 0;
+	if (fd >= 0)
+		close(fd);
+	return good;
+}
+
+static uint64_t sum_of(const struct account_page *page)
+{
+	uint64_t sum = 0;
+
+	for (unsigned i = 0; i < GPU_ACCOUNT_MOST; i++)
+		if (page->slot[i].member.pid)
+			sum += page->slot[i].member.may_have;
+	return sum;
+}
+
+/* What is read while it changes may be of two moments; what is wrong stays wrong. */
+static void check_account(void)
+{
+	struct account_page page;
+
+	for (unsigned tries = 0; tries < 5; tries++)
+		if (!account(&page) || sum_of(&page) <= page.head.total)
+			return;
+	fail_msg("%llu bytes may be had", (unsigned long long)sum_of(&page));
+}
+
+static const struct gpu_account_member *member_of(const struct account_page *page, const struct rank *rank)
+{
+	for (unsigned i = 0; i < GPU_ACCOUNT_MOST; i++)
+		if (page->slot[i].member.pid == (uint64_t)rank->pid)
+			return &page->slot[i].member;
+	return NULL;
+}
+
+static uint64_t turns_of(const struct rank *rank)
+{
+	struct account_page page;
+	const struct gpu_account_member *member = account(&page) ? member_of(&page, rank) : NULL;
+
+	return member ? member->claim.n : 0;
+}
+
+/* Returns the number of the rank whose turn it is and who is not just moving, or n. */
+static unsigned holder(const struct rank *ranks, unsigned n)
+{
+	struct account_page page;
+
+	if (!account(&page) || !page.head.turn.on || !page.head.turn.holder)
+		return n;
+	const struct gpu_account_member *member = &page.slot[page.head.turn.holder - 1].member;
+	for (unsigned i = 0; i < n; i++)
+		if (member->pid == (uint64_t)ranks[i].pid && !member->claim.moving && !member->claim.away)
+			return i;
+	return n;
+}
+
+/* ---- the parts ---- */
+
+/* All of them make steps at the same time, until each has had so many turns more. */
+static void run_turns(const struct rank *ranks, unsigned n, uint64_t turns)
+{
+	uint64_t from[MOST];
+
+	for (unsigned i = 0; i < n; i++)
+		from[i] = turns_of(&ranks[i]);
+	for (unsigned round = 0; round < ROUNDS; round++) {
+		bool all = true;
+
+		for (unsigned i = 0; i < n; i++)
+			rank_tell(&ranks[i], 's', 5);
+		for (unsigned i = 0; i < n; i++)
+			assert_true(rank_hear(&ranks[i]));
+		check_account();
+		for (unsigned i = 0; i < n; i++)
+			all = all && turns_of(&ranks[i]) >= from[i] + turns;
+		if (all)
+			return;
+	}
+	fail_msg("they did not take turns");
+}
+
+static void start_all(struct rank *ranks, unsigned n, const char *settings)
+{
+	for (unsigned i = 0; i < n; i++) {
+		ranks[i] = start(settings);
+		assert_true(rank_ask(&ranks[i], 'a', NEEDS));
+	}
+}
+
+static void check_all(const struct rank *ranks, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		assert_true(rank_ask(&ranks[i], 'c', 0));
+}
+
+static void end_all(const struct rank *ranks, unsigned n)
+{
+	check_all(ranks, n);
+	check_account();
+	for (unsigned i = 0; i < n; i++)
+		rank_end(&ranks[i]);
+}
+
+static void take_turns(unsigned n, const char *settings)
+{
+	struct rank ranks[MOST];
+
+	start_all(ranks, n, settings);
+	run_turns(ranks, n, 4);
+	check_all(ranks, n);
+	run_turns(ranks, n, 3);
+	end_all(ranks, n);
+	assert_true(log_says("take turns"));
+}
+
+static void two_that_do_not_fit_take_turns(void **state)
+{
+	(void)state;
+	take_turns(2, SET("exact"));
+	take_turns(2, SET("fast"));
+}
+
+static void four_take_turns(void **state)
+{
+	(void)state;
+	take_turns(4, SET("fast"));
+}
+
+static unsigned wait_for_holder(const struct rank *ranks, unsigned n)
+{
+	unsigned found = n;
+
+	for (unsigned tries = 0; tries < ROUNDS && found == n; tries++) {
+		found = holder(ranks, n);
+		usleep(1000);
+	}
+	assert_true(found < n);
+	return found;
+}
+
+/* The holder dies in the midst of its steps, then one that waits. */
+static void the_others_go_on_when_one_is_killed(void **state)
+{
+	struct rank ranks[4];
+	unsigned n = 4;
+
+	(void)state;
+	start_all(ranks, n, SET("fast"));
+	run_turns(ranks, n, 1);
+	for (unsigned killed = 0; killed < 2; killed++) {
+		for (unsigned i = 0; i < n; i++)
+			rank_tell(&ranks[i], 's', 5);
+		unsigned victim = wait_for_holder(ranks, n);
+		if (killed)
+			victim = (victim + 1) % n;
+		rank_kill(&ranks[victim]);
+		for (unsigned i = 0; i < n; i++)
+			if (i != victim)
+				assert_true(rank_hear(&ranks[i]));
+		ranks[victim] = ranks[--n];
+		run_turns(ranks, n, 2);
+		check_all(ranks, n);
+	}
+	/* One that comes later has its turns, too. */
+	ranks[n] = start(SET("fast"));
+	assert_true(rank_ask(&ranks[n++], 'a', NEEDS));
+	run_turns(ranks, n, 2);
+	end_all(ranks, n);
+}
+
+static void the_others_go_on_when_the_holder_is_stopped(void **state)
+{
+	struct rank ranks[3];
+
+	(void)state;
+	start_all(ranks, 3, SET("fast"));
+	run_turns(ranks, 3, 1);
+	for (unsigned i = 0; i < 3; i++)
+		rank_tell(&ranks[i], 's', 60);
+	unsigned stopped = wait_for_holder(ranks, 3);
+	assert_int_equal(kill(ranks[stopped].pid, SIGSTOP), 0);
+	/* In what is left, which is less than they need. */
+	for (unsigned i = 0; i < 3; i++)
+		if (i != stopped)
+			assert_true(rank_hear(&ranks[i]));
+	check_account();
+	for (unsigned i = 0; i < 3; i++)
+		if (i != stopped)
+			assert_true(rank_ask(&ranks[i], 'c', 0));
+	assert_int_equal(kill(ranks[stopped].pid, SIGCONT), 0);
+	assert_true(rank_hear(&ranks[stopped]));
+	run_turns(ranks, 3, 2);
+	end_all(ranks, 3);
+}
+
+static void a_damaged_account_is_made_again(void **state)
+{
+	struct rank ranks[2];
+	struct account_page page;
+	char path[256];
+
+	(void)state;
+	start_all(ranks, 2, SET("fast"));
+	run_turns(ranks, 2, 1);
+	for (unsigned how = 0; how < 3; how++) {
+		static const uint64_t wrong[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+
+		for (unsigned i = 0; i < 2; i++)
+			rank_tell(&ranks[i], 's', 20);
+		assert_int_equal(folder_files(GPU_ACCOUNT_TAIL, path), 1);
+		if (how == 0) {
+			assert_int_equal(truncate(path, 100), 0);
+		} else if (how == 1) {
+			assert_int_equal(unlink(path), 0);
+		} else {
+			int fd = open(path, O_WRONLY);
+
+			assert_int_equal(pwrite(fd, wrong, sizeof(wrong), 0), sizeof(wrong));
+			close(fd);
+		}
+		for (unsigned i = 0; i < 2; i++)
+			assert_true(rank_hear(&ranks[i]));
+		check_all(ranks, 2);
+		/* What one has is not counted before it is in the new file. */
+		for (unsigned tries = 0; tries < ROUNDS && (!account(&page) || sum_of(&page) > page.head.total);
+		     tries++)
+			usleep(5000);
+		run_turns(ranks, 2, 2);
+	}
+	end_all(ranks, 2);
+}
+
+/* It keeps its turn, is named, and after some tries the other goes on beside it, in what is left. */
+static void work_that_does_not_end_keeps_its_turn(void **state)
+{
+	struct rank ranks[2];
+
+	(void)state;
+	start_all(ranks, 2, SET("fast"));
+	run_turns(ranks, 2, 1);
+	assert_true(rank_ask(&ranks[0], 'k', 0));
+	assert_true(rank_ask(&ranks[1], 's', 2));
+	assert_true(log_says("does not come to an end"));
+	assert_true(log_says("the others go on in what is left"));
+	check_account();
+	assert_true(rank_ask(&ranks[1], 'c', 0));
+	assert_true(rank_ask(&ranks[0], 'r', 0));
+	end_all(ranks, 2);
+}
+
+/* Where all fits, nobody waits. */
+static void there_are_no_turns_where_all_fits(void **state)
+{
+	struct rank ranks[2];
+
+	(void)state;
+	for (unsigned i = 0; i < 2; i++) {
+		ranks[i] = start(SET("fast"));
+		assert_true(rank_ask(&ranks[i], 'a', 3));
+	}
+	for (unsigned i = 0; i < 20; i++)
+		for (unsigned j = 0; j < 2; j++)
+			assert_true(rank_ask(&ranks[j], 's', 5));
+	assert_int_equal(turns_of(&ranks[0]) + turns_of(&ranks[1]), 0);
+	end_all(ranks, 2);
+}
+
+int main(int argc, char **argv)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, begin_log, folder_remove)
+	(void)argc;
+	if (!getenv("TURNS_TEST_LOG"))
+		return again_with_log(argv);
+	const struct CMUnitTest tests[] = {
+	    TEST(two_that_do_not_fit_take_turns),      TEST(four_take_turns),
+	    TEST(the_others_go_on_when_one_is_killed), TEST(the_others_go_on_when_the_holder_is_stopped),
+	    TEST(a_damaged_account_is_made_again),     TEST(work_that_does_not_end_keeps_its_turn),
+	    TEST(there_are_no_turns_where_all_fits),
+	};
+
+	int failed = cmocka_run_group_tests(tests, NULL, NULL);
+	if (failed)
+		log_says("");
+	return failed;
+}
