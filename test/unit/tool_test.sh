@@ -90,6 +90,14 @@ expect 'run joins several --set' 0 'spill.mode=off,default=driver' '' \
 	run --set spill.mode=off --set default=driver -- printenv SPILLWAY_SET
 expect 'run keeps the environment where no option is given' 0 'host.budget=0' '' \
 	with SPILLWAY_SET=host.budget=0 "$tool" run --library "$library" -- printenv SPILLWAY_SET
+expect 'run --share sets what it takes to share a GPU' 0 'share=auto,device.total=90%,vmm.spill=move' '' \
+	run --share -- printenv SPILLWAY_SET
+echo 'vmm.spill: yes' >stays.yaml
+expect 'but not what the user or the policy sets' 0 'device.total=8GiB,share=turns' '' \
+	run --share --policy stays.yaml --set device.total=8GiB,share=turns -- printenv SPILLWAY_SET
+expect 'nor what the environment does' 0 'share.weight=3,share=auto,device.total=90%,vmm.spill=move' '' \
+	with SPILLWAY_SET=share.weight=3 "$tool" run --share --library "$library" -- printenv SPILLWAY_SET
+expect 'run --share is not for --fit' 2 '' '*leave one of them out' run --share --fit -- echo started
 expect 'run starts nothing with a bad policy and prints all errors' 2 '' \
 	'bad.yaml:1:10: error: *bad.yaml:2:1: error: *--set:1:1: error: *' run --policy bad.yaml --set x=1 -- echo started
 expect 'keys of the variable are told by its name' 2 '' 'SPILLWAY_SET:1:1: error: *' \

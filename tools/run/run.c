@@ -13,6 +13,7 @@
 #include "tools/common/library.h"
 #include "tools/common/new_file.h"
 #include "tools/common/options.h"
+#include "tools/common/policy_file.h"
 #include "tools/common/preload.h"
 #include "tools/common/target.h"
 #include "tools/commands.h"
@@ -26,7 +27,7 @@
 struct request {
 	const char *policy, *library, *trace, *write, *ended;
 	char *set, *given; /* given: with --fit, what the user set, which is a part of set */
-	bool audit, fit;
+	bool audit, fit, share;
 	char **program; /* the program and its arguments; ends with NULL */
 };
 
@@ -70,6 +71,8 @@ static const struct option_row rows[] = {
     OPTION_FLAG("fit", request, fit,
 		"choose what is safe, say once a minute on a terminal what is spilled and what it costs,\n"
 		"and end with the policy that the run speaks for"),
+    OPTION_FLAG("share", request, share,
+		"share the GPU with the other programs that run so: they take turns where it is too small for all"),
     OPTION_TEXT("summary-of", "PID", request, ended,
 		"print the summary of a process that was killed, and start nothing; for batch systems"),
     OPTION_TEXT("write-policy", "FILE", request, write,
@@ -88,7 +91,8 @@ static const struct options options = {
     .tail = "Exit status: that of PROGRAM; 2 nothing was started, 126 PROGRAM cannot be run, 127 it is not found.\n\n"
 	    "examples:\n"
 	    "  spillway run --fit --write-policy job.yaml -- python train.py\n"
-	    "  spillway run --policy job.yaml --set device.budget=8GiB -- python train.py\n",
+	    "  spillway run --policy job.yaml --set device.budget=8GiB -- python train.py\n"
+	    "  spillway run --share -- python train.py\n",
 };
 
 /* Returns OPTIONS_GO_ON, or the exit status. */
@@ -236,6 +240,12 @@ static int request_check(const struct request *request)
 		tool_say("--fit needs figures, and SPILLWAY=0 is set: nothing would be counted");
 		return TOOL_BAD;
 	}
+	if (request->fit && request->share) {
+		tool_say("--fit looks for what a program needs alone, and --share lets it wait for others; leave one "
+			 "of them "
+			 "out");
+		return TOOL_BAD;
+	}
 	return new_file_is_taken(request->write) ? TOOL_BAD : TOOL_OK;
 }
 
@@ -248,6 +258,35 @@ static bool add_fit(struct request *request)
 	free(request->set);
 	request->set = request->given ? fit_set(request->given) : NULL;
 	return request->set != NULL;
+}
+
+/*
+ * Sets what --share sets, unless the policy or the user does. A tenth of the GPU is left for contexts and for what programs
+ * take beside the heap. An error of the policy is reported later. Returns false if memory runs out.
+ */
+static bool add_share(struct request *request)
+{
+	const char *name = request->policy ? request->policy : getenv("SPILLWAY_POLICY");
+	const char *given = request->set ? request->set : getenv("SPILLWAY_SET");
+	struct policy_errors errors;
+	struct policy *policy = policy_read(name, given, &errors);
+	char why[POLICY_EXPLAIN_BYTES];
+	bool done = true;
+
+	policy_errors_free(&errors);
+	if (!policy)
+		return true;
+	if (!request->set && given && *given)
+		done = (request->set = strdup(given)) != NULL;
+	given = given ? given : "";
+	bool turns = policy_turns(policy)->mode != POLICY_TURNS_OFF || policy_set_names(given, "share");
+	bool total = policy_device_total(policy).kind != POLICY_SIZE_AUTO || policy_set_names(given, "device.total");
+	bool vmm = policy_vmm_spill(policy) != POLICY_VMM_DRIVER || policy_set_names(given, "vmm.spill");
+	done = done && (turns || add_set(request, 0, "share=auto", why));
+	done = done && (total || add_set(request, 0, "device.total=90%", why));
+	done = done && (vmm || add_set(request, 0, "vmm.spill=move", why));
+	policy_free(policy);
+	return done;
 }
 
 static int start(const struct request *request, enum policy_report report)
@@ -314,7 +353,9 @@ int tool_run(int argc, char **argv)
 	if (request.trace)
 		request.trace = trace;
 	if (status == OPTIONS_GO_ON && (status = request_check(&request)) == TOOL_OK)
-		status = request.fit && !add_fit(&request) ? TOOL_BROKEN : prepare_and_start(&request);
+		status = (request.fit && !add_fit(&request)) || (request.share && !add_share(&request))
+			     ? TOOL_BROKEN
+			     : prepare_and_start(&request);
 	free(request.set);
 	free(request.given);
 	return status;
