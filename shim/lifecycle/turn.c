@@ -15,6 +15,7 @@
 #include "shim/submit/kernel_params.h"
 #include "shim/submit/recent_submissions.h"
 #include "shim/submit/submission.h"
+#include "shim/trace/trace.h"
 
 /* ns: a process whose GPU makes no progress for so long is not stopped. */
 #define TURN_PATIENCE 200000000
@@ -93,6 +94,7 @@ void turn_claim(struct device *device, struct gpu_account_member *member)
 	if (state->holds) {
 		claim->served = gpu_turn_serve(claim->served, claim->weight, now - state->counted);
 		claim->got += now - state->counted;
+		stats_add(STAT_turn_us, (now - state->counted) / 1000);
 		state->counted = now;
 	}
 	if (!state->holds || gate_n_waiting() || !spill_is_idle(device))
@@ -191,6 +193,7 @@ static void look_as_holder(struct device *device, const struct gpu_account_membe
 		state->holds = true;
 		state->began = state->counted = turns->now;
 		state->claim.n++;
+		stats_add(STAT_turns, 1);
 	}
 	if (gpu_turn_next(turns) != self && turns->now >= state->not_before)
 		state->act = TURN_GOES;
@@ -373,6 +376,9 @@ static void go(struct device *device)
 	atomic_store(&state->away, true);
 	state->out_ns = clock_now() - begun;
 	state->claim.cost = state->in_ns ? state->in_ns + state->out_ns : 2 * state->out_ns;
+	stats_add(STAT_turn_move_us, state->out_ns / 1000);
+	stats_add(STAT_turn_bytes, bytes);
+	trace_event(turn, (uint64_t)device->ordinal, 0, state->out_ns, bytes);
 	if (held)
 		state->claim.burst = gpu_turn_burst(state->claim.burst, ran, yielded);
 	state->claim.idle = state->claim.waits = 0;
@@ -386,12 +392,16 @@ static void go(struct device *device)
 static void come(struct device *device)
 {
 	struct turn_state *const state = &lifecycle_state.turn;
-	uint64_t begun = clock_now();
+	uint64_t begun = clock_now(), bytes = 0;
 
 	publish(device, true);
-	if (spill_return(NULL) != SW_OK)
+	if (spill_return(&bytes) != SW_OK)
 		return;
 	state->in_ns = clock_now() - begun;
+	stats_add(STAT_turn_move_us, state->in_ns / 1000);
+	if (state->claim.waits)
+		stats_add(STAT_turn_wait_us, (clock_now() - state->claim.waits) / 1000);
+	trace_event(turn, (uint64_t)device->ordinal, 1, state->in_ns, bytes);
 	state->claim.cost = state->in_ns + state->out_ns;
 	state->claim.waits = 0;
 	atomic_store(&state->away, false);

@@ -33,15 +33,39 @@ static double seconds_since(uint64_t ns)
 	return since > 0 ? since : 0;
 }
 
-static void print_member(const struct gpu_account_member *member)
+/* Writes whether it is the member's turn, or since when it waits for it. */
+static void write_turn(const struct account_turn *turn, unsigned slot, const struct gpu_account_member *member,
+		       char text[32])
 {
-	char may_have[UNITS_TEXT], holds[UNITS_TEXT], needs[UNITS_TEXT], stuck[UNITS_TEXT], idle[32] = "-";
+	const struct gpu_turn_claim *claim = &member->claim;
+
+	if (!turn->on || claim->kind == GPU_TURN_OFF)
+		snprintf(text, 32, "-");
+	else if (claim->moving)
+		snprintf(text, 32, "moves");
+	else if (turn->holder == slot + 1)
+		snprintf(text, 32, "has it");
+	else if (claim->waits)
+		snprintf(text, 32, "waits %.1f s", seconds_since(claim->waits));
+	else
+		snprintf(text, 32, "idle");
+}
+
+static void print_member(const struct account_turn *turn, unsigned slot, const struct gpu_account_member *member)
+{
+	char may_have[UNITS_TEXT], holds[UNITS_TEXT], needs[UNITS_TEXT], stuck[UNITS_TEXT], idle[32] = "-", its[32];
 
 	if (member->worked)
 		snprintf(idle, sizeof(idle), "%.1f s", seconds_since(member->worked));
-	printf("%7llu  %10s  %10s  %10s  %11s  %8s\n", (unsigned long long)member->pid,
+	write_turn(turn, slot, member, its);
+	printf("%7llu  %10s  %10s  %10s  %11s  %8s", (unsigned long long)member->pid,
 	       units_bytes(member->may_have, may_have), units_bytes(member->holds, holds),
 	       units_bytes(member->needs, needs), units_bytes(member->stuck, stuck), idle);
+	if (turn->on)
+		printf("  %-12s  %5llu  %8.1f s  %6llu  %6.2f s", its, (unsigned long long)member->claim.n,
+		       (double)member->claim.got / 1e9, (unsigned long long)member->claim.weight,
+		       (double)member->claim.cost / 1e9);
+	printf("\n");
 }
 
 static void print_account(const struct user_dir *folder, const char *name, void *argument)
@@ -59,11 +83,12 @@ static void print_account(const struct user_dir *folder, const char *name, void 
 		if (!page.slot[i].member.pid || !is_alive(fd, i))
 			continue;
 		if (!any)
-			printf("\nGPU %.8s, shared: %s in all\n%7s  %10s  %10s  %10s  %11s  %8s\n",
+			printf("\nGPU %.8s, shared: %s in all\n%7s  %10s  %10s  %10s  %11s  %8s%s\n",
 			       name + strlen("gpu-"), units_bytes(page.head.total, total), "PID", "MAY HAVE", "HOLDS",
-			       "NEEDS", "CANNOT MOVE", "IDLE");
+			       "NEEDS", "CANNOT MOVE", "IDLE",
+			       page.head.turn.on ? "  TURN          TURNS         GOT  WEIGHT    SWITCH" : "");
 		any = true;
-		print_member(&page.slot[i].member);
+		print_member(&page.head.turn, i, &page.slot[i].member);
 	}
 	close(fd);
 }
