@@ -49,7 +49,7 @@ struct shared_state {
 
 /* ---- turn.c ---- */
 
-enum turn_act { TURN_STAYS, TURN_GOES, TURN_COMES };
+enum turn_act { TURN_STAYS, TURN_GOES, TURN_LEAVES, TURN_COMES };
 
 /* Only the control thread uses it, but for `away`. Times are ns. */
 struct turn_state {
@@ -60,6 +60,7 @@ struct turn_state {
 	bool holds;                /* its turn has begun */
 	enum turn_act act;         /* what turn_act() is to do */
 	unsigned look_ms;          /* turn_look_ms() */
+	uint64_t keep;             /* bytes that may stay on the device while it waits */
 	uint64_t began, counted;   /* when the turn began; up to when it is counted in the claim */
 	uint64_t number, seen;     /* of the turn that was given to it last, and when it saw that */
 	uint64_t out_ns, in_ns;    /* how long its memory took to leave, and to come back */

@@ -17,8 +17,6 @@
 #include "shim/submit/submission.h"
 #include "shim/trace/trace.h"
 
-/* ns: a process whose GPU makes no progress for so long is not stopped. */
-#define TURN_PATIENCE 200000000
 /* ns: the pause after a try that failed, which doubles each time; and after the last one. */
 #define TURN_PAUSE 250000000u
 #define TURN_REST  60000000000u
@@ -29,6 +27,8 @@
 #define TURN_LOST 1000000000u
 /* ns: over which it is measured what spilling costs. */
 #define LOSS_NS 2000000000u
+/* Of the total: a process that waits does not give up less than this. */
+#define KEEP_PART 32
 /* ms between looks: while it waits for memory that is just leaving, for its turn, and otherwise. */
 #define LOOK_GRANT 1
 #define LOOK_WAITS 2
@@ -197,6 +197,7 @@ static void look_as_holder(struct device *device, const struct gpu_account_membe
 	}
 	if (gpu_turn_next(turns) != self && turns->now >= state->not_before)
 		state->act = TURN_GOES;
+	state->keep = gpu_turn_keep(turns, self);
 }
 
 /* Another has the turn, or none. */
@@ -209,6 +210,7 @@ static void look_as_other(struct device *device, const struct gpu_account_view *
 	if (!state->away) {
 		if (turns->now >= state->not_before)
 			state->act = TURN_GOES;
+		state->keep = gpu_turn_keep(turns, self);
 		return;
 	}
 	if (gate_n_waiting() && !state->claim.waits) {
@@ -219,6 +221,11 @@ static void look_as_other(struct device *device, const struct gpu_account_view *
 	}
 	if (state->claim.waits)
 		state->look_ms = LOOK_WAITS;
+	/* Another needs more than when this process left. */
+	state->keep = gpu_turn_keep(turns, self);
+	if (view->members[self].holds > state->keep + view->members[self].stuck + view->total / KEEP_PART &&
+	    turns->now >= state->not_before)
+		state->act = TURN_LEAVES;
 	if (holder != GPU_TURN_NOBODY && gpu_turn_takes_part(turns, holder))
 		return;
 	/* Its process has gone, or is stopped, or does not take part any more. Whoever sees it first gives the turn on. */
@@ -365,7 +372,7 @@ static void go(struct device *device)
 	if (!publish(device, true))
 		return;
 	heap_keep_host(atomic_load(&device->heap), state->member.needs);
-	enum sw_status status = spill_suspend_once(TURN_PATIENCE, &bytes);
+	enum sw_status status = spill_leave(state->keep, &bytes);
 	if (status != SW_OK) {
 		not_gone(status);
 		publish(device, false);
@@ -387,6 +394,19 @@ static void go(struct device *device)
 		pass_on(device);
 	else
 		publish(device, false);
+}
+
+/* It is away, and gives up more of what it keeps. If that fails, it is tried again later. */
+static void leave_more(struct device *device)
+{
+	struct turn_state *const state = &lifecycle_state.turn;
+
+	if (!publish(device, true))
+		return;
+	spill_leave_more(state->keep);
+	state->not_before = clock_now() + TURN_PAUSE;
+	atomic_store(&device->budget.limit, atomic_load(&device->budget.used));
+	publish(device, false);
 }
 
 static void come(struct device *device)
@@ -416,6 +436,8 @@ void turn_act(struct device *device)
 	state->act = TURN_STAYS;
 	if (act == TURN_GOES)
 		go(device);
+	else if (act == TURN_LEAVES)
+		leave_more(device);
 	else if (act == TURN_COMES)
 		come(device);
 }

@@ -1,11 +1,11 @@
 /*
  * turn.h: takes turns with the other processes that share a device (`share`; plan/gpu_turn.h decides, the turn is in the
  * account of the device, accounting/gpu_account.h). Where it is not its turn, a process is suspended (mover/spill.h): its
- * memory is on the host, and its submissions wait at the gate. All of its memory leaves, not only what another needs.
+ * memory is on the host, but for what no other needs in its turn, and its submissions wait at the gate.
  *
  * What is promised: a process resumes only when the account names it as the holder of the turn, or when there are no turns
  * any more, and uses no more device memory than the account lets it have; who ends its turn has published before that its
- * memory has left. A process that cannot be stopped (its GPU makes no progress for TURN_PATIENCE, or the host has no room)
+ * memory has left. A process that cannot be stopped (its GPU makes no progress for a fifth of a second, or the host has no room)
  * keeps its turn, and after some tries its memory, while the others go on in what is left.
  *
  * All functions are called on the control thread, unless they say otherwise. Cost where a process does not take turns: some

@@ -18,7 +18,8 @@ struct engine;
 enum engine_order {
 	ORDER_NONE,
 	ORDER_STOP,    /* end the thread */
-	ORDER_SUSPEND, /* move everything to the host and keep the gate closed; bytes: ns of patience, 0: as it is */
+	ORDER_SUSPEND, /* move everything to the host and keep the gate closed */
+	ORDER_LEAVE,   /* the same, but leave so many bytes on the device */
 	ORDER_RESUME,
 	ORDER_RETURN, /* the same, but move everything to the device first */
 	ORDER_ROOM,   /* give device memory back to the driver */

@@ -120,7 +120,9 @@ static enum sw_status mover_obey(struct engine *engine, enum engine_order order,
 		return SW_BUSY;
 	switch (order) {
 	case ORDER_SUSPEND:
-		return quiesce_suspend(engine, *bytes, bytes);
+		return quiesce_suspend(engine, bytes);
+	case ORDER_LEAVE:
+		return quiesce_leave(engine, *bytes, bytes);
 	case ORDER_RETURN:
 	case ORDER_RESUME:
 		*bytes = engine->quiesce.suspended ? engine->quiesce.suspended_bytes : 0;
@@ -207,7 +209,7 @@ static bool take_order(struct engine *engine)
 	clock_wake_all(&engine->channel.answered);
 	lock_drop(&engine->channel.lock);
 	/* The thread that gave the order got the answer that nothing is suspended. */
-	if (left && order == ORDER_SUSPEND && status == SW_OK)
+	if (left && (order == ORDER_SUSPEND || order == ORDER_LEAVE) && status == SW_OK)
 		quiesce_resume(engine, false);
 	return order == ORDER_STOP;
 }

@@ -66,12 +66,16 @@ void quiesce_finish(struct engine *engine);
 /* ---- by order (quiesce_orders.c) ---- */
 
 /*
- * Evicts everything and keeps the gate closed. patience: ns without progress of the device, after which it gives up; 0: as
- * for other gaps. *ret_bytes: device memory given back. Returns SW_BUSY if no safe point
+ * Evicts everything and keeps the gate closed. *ret_bytes: device memory given back. Returns SW_BUSY if no safe point
  * came, SW_NO_MEMORY or SW_NO_HOST_MEMORY if the host cannot hold it, SW_DRIVER if the driver refused; nothing is
  * suspended then, unless there is no memory any more for what is dead: then quiesce_resume() must succeed first.
  */
-enum sw_status quiesce_suspend(struct engine *engine, uint64_t patience, uint64_t *ret_bytes);
+enum sw_status quiesce_suspend(struct engine *engine, uint64_t *ret_bytes);
+/*
+ * As quiesce_suspend(), but gives up sooner if the device makes no progress, and leaves `keep` bytes of the heap's memory on
+ * the device. If it is suspended already: evicts what is above `keep`; it stays suspended, whatever this returns.
+ */
+enum sw_status quiesce_leave(struct engine *engine, uint64_t keep, uint64_t *ret_bytes);
 /* Evicts `bytes`. Returns SW_BUSY if no safe point came, SW_NOT_SUPPORTED if nothing may move now. */
 enum sw_status quiesce_make_room(struct engine *engine, uint64_t bytes);
 /*

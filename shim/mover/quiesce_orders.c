@@ -181,21 +181,11 @@ static void read_all(struct engine *engine)
  */
 #define TURNS 3
 
-enum sw_status quiesce_suspend(struct engine *engine, uint64_t patience, uint64_t *ret_bytes)
+/* Evicts everything. */
+static enum sw_status empty(struct engine *engine)
 {
-	*ret_bytes = engine->quiesce.suspended_bytes;
-	if (engine->quiesce.suspended)
-		return SW_OK;
-	if (patience)
-		engine->quiesce.patience = patience;
-	uint64_t before = heap_made_device(engine->heap);
-	if (capture_is_open() || !link_open(engine) || !quiesce_close(engine, true))
-		return SW_BUSY;
-	read_all(engine);
-	engine->stats.why_out = TRACE_WHY_SUSPEND;
-	heap_lend(engine->heap, false);
-	atomic_store(&engine->quiesce.is_away, true);
 	enum sw_status status = SW_OK;
+
 	for (unsigned turn = 0; turn < TURNS && status == SW_OK; turn++) {
 		status = all_out(engine, UINT64_MAX, !engine->poisons);
 		if (status == SW_OK)
@@ -205,8 +195,65 @@ enum sw_status quiesce_suspend(struct engine *engine, uint64_t patience, uint64_
 	if (status == SW_OK)
 		status = all_out(engine, UINT64_MAX, false);
 	engine->stats.why_out = TRACE_WHY_ROOM;
-	if (status == SW_OK)
-		status = give_to_driver(engine);
+	return status == SW_OK ? give_to_driver(engine) : status;
+}
+
+/*
+ * Evicts until the heap holds at most `keep` bytes of the device: free memory first, then what is dead, which takes no copy.
+ * What does not leave stays, and is the heap's as before.
+ */
+static enum sw_status shrink(struct engine *engine, uint64_t keep)
+{
+	enum sw_status status = SW_OK;
+
+	for (unsigned turn = 0; turn < TURNS && status == SW_OK; turn++) {
+		heap_trim(engine->heap, 0, heap_idle_host(engine->heap));
+		if (turn == 0 && heap_made_device(engine->heap) > keep) {
+			unbacked_take(engine);
+			heap_trim(engine->heap, 0, heap_idle_host(engine->heap));
+		}
+		uint64_t made = heap_made_device(engine->heap);
+		if (made <= keep)
+			break;
+		status = all_out(engine, made - keep, false);
+	}
+	engine->stats.why_out = TRACE_WHY_ROOM;
+	heap_trim(engine->heap, 0, heap_idle_host(engine->heap));
+	return status;
+}
+
+/* It is suspended: nothing runs, and no submission passes the gate. */
+static enum sw_status leave_more(struct engine *engine, uint64_t keep, uint64_t *ret_bytes)
+{
+	uint64_t before = heap_made_device(engine->heap);
+	enum sw_status status = SW_OK;
+
+	if (before > keep + heap_pinned_device(engine->heap)) {
+		if (!link_open(engine))
+			return SW_BUSY;
+		engine->link.in_gap = true;
+		engine->stats.why_out = TRACE_WHY_SUSPEND;
+		status = keep ? shrink(engine, keep) : empty(engine);
+		engine->link.in_gap = false;
+	}
+	uint64_t after = heap_made_device(engine->heap);
+	*ret_bytes = engine->quiesce.suspended_bytes += before > after ? before - after : 0;
+	return status;
+}
+
+static enum sw_status suspend(struct engine *engine, uint64_t keep, uint64_t *ret_bytes)
+{
+	if (engine->quiesce.suspended)
+		return leave_more(engine, keep, ret_bytes);
+	uint64_t before = heap_made_device(engine->heap);
+	*ret_bytes = engine->quiesce.suspended_bytes;
+	if (capture_is_open() || !link_open(engine) || !quiesce_close(engine, true))
+		return SW_BUSY;
+	read_all(engine);
+	engine->stats.why_out = TRACE_WHY_SUSPEND;
+	heap_lend(engine->heap, false);
+	atomic_store(&engine->quiesce.is_away, true);
+	enum sw_status status = keep ? shrink(engine, keep) : empty(engine);
 	if (status != SW_OK)
 		quiesce_finish(engine);
 	if (status != SW_OK && !unbacked_give(engine)) {
@@ -227,9 +274,24 @@ enum sw_status quiesce_suspend(struct engine *engine, uint64_t patience, uint64_
 	/* Memory that threads freed meanwhile has been given back with the rest. */
 	uint64_t after = heap_made_device(engine->heap);
 	*ret_bytes = engine->quiesce.suspended_bytes = before > after ? before - after : 0;
-	say_what_stays(engine);
+	if (!keep)
+		say_what_stays(engine);
 	quiesce_keep_closed(engine);
 	return SW_OK;
+}
+
+enum sw_status quiesce_suspend(struct engine *engine, uint64_t *ret_bytes)
+{
+	return suspend(engine, 0, ret_bytes);
+}
+
+/* ns: a process that does not end its turn lets others wait, and is asked again. */
+#define LEAVE_PATIENCE 200000000
+
+enum sw_status quiesce_leave(struct engine *engine, uint64_t keep, uint64_t *ret_bytes)
+{
+	engine->quiesce.patience = LEAVE_PATIENCE;
+	return suspend(engine, keep, ret_bytes);
 }
 
 /* Returns whether the piece left the device, and the program does not want it on the host. */

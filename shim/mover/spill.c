@@ -304,10 +304,10 @@ static enum sw_status ask_all(enum engine_order order, uint64_t argument, uint64
 		enum sw_status one = atomic_load(&engine->channel.dead)
 					 ? SW_DRIVER
 					 : engine_ask(engine, order, NULL, argument, SUSPEND_MS, &bytes);
-		if (one != SW_OK && order == ORDER_SUSPEND)
+		if (one != SW_OK && (order == ORDER_SUSPEND || order == ORDER_LEAVE))
 			return one;
 		/* If one engine stays suspended, the gate stays closed. */
-		stays |= one == SW_NO_MEMORY && order != ORDER_SUSPEND;
+		stays |= one == SW_NO_MEMORY && (order == ORDER_RESUME || order == ORDER_RETURN);
 		status = status == SW_OK ? SW_OK : one;
 		sum += bytes;
 	}
@@ -332,9 +332,9 @@ void spill_prepare(struct device *device)
 }
 
 /* One attempt. If it fails, nothing is suspended. */
-static enum sw_status try_to_suspend(uint64_t patience, uint64_t *ret_bytes)
+static enum sw_status try_to_suspend(enum engine_order order, uint64_t keep, uint64_t *ret_bytes)
 {
-	enum sw_status status = ask_all(ORDER_SUSPEND, patience, ret_bytes);
+	enum sw_status status = ask_all(order, keep, ret_bytes);
 
 	if (status == SW_OK) {
 		stats_set_state(STATS_SUSPENDED);
@@ -345,12 +345,17 @@ static enum sw_status try_to_suspend(uint64_t patience, uint64_t *ret_bytes)
 	return status;
 }
 
-enum sw_status spill_suspend_once(uint64_t patience, uint64_t *ret_bytes)
+enum sw_status spill_leave(uint64_t keep, uint64_t *ret_bytes)
 {
 	if (process_stage() != STAGE_RUNNING)
 		return SW_NOT_SUPPORTED;
 	device_each(start_if_running, NULL);
-	return try_to_suspend(patience, ret_bytes);
+	return try_to_suspend(ORDER_LEAVE, keep, ret_bytes);
+}
+
+enum sw_status spill_leave_more(uint64_t keep)
+{
+	return process_stage() == STAGE_RUNNING ? ask_all(ORDER_LEAVE, keep, NULL) : SW_NOT_SUPPORTED;
 }
 
 enum sw_status spill_suspend(uint64_t *ret_bytes)
@@ -359,7 +364,7 @@ enum sw_status spill_suspend(uint64_t *ret_bytes)
 		return SW_NOT_SUPPORTED;
 	device_each(start_if_running, NULL);
 	for (uint64_t until = clock_now() + SAFE_POINT_MS * 1000000ull;;) {
-		enum sw_status status = try_to_suspend(0, ret_bytes);
+		enum sw_status status = try_to_suspend(ORDER_SUSPEND, 0, ret_bytes);
 
 		if (status == SW_OK)
 			return status;

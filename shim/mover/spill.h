@@ -93,11 +93,13 @@ void spill_child(void);
 enum sw_status spill_suspend(uint64_t *ret_bytes);
 enum sw_status spill_resume(uint64_t *ret_bytes);
 /*
- * For turns (lifecycle/turn.h). spill_suspend_once() is one attempt, which gives up after `patience` ns without progress of
- * the device; submissions then go on. spill_return() resumes, but first fetches everything that the device budget has room
- * for. Results as above.
+ * For turns (lifecycle/turn.h). spill_leave() suspends, but makes one attempt only, which gives up after a fifth of a second
+ * without progress of the device, and leaves `keep` bytes on each device. spill_leave_more(), of a process that is suspended,
+ * evicts what is above `keep`; it stays suspended in any case. spill_return() resumes, but first fetches everything that the
+ * device budget has room for. Results as above.
  */
-enum sw_status spill_suspend_once(uint64_t patience, uint64_t *ret_bytes);
+enum sw_status spill_leave(uint64_t keep, uint64_t *ret_bytes);
+enum sw_status spill_leave_more(uint64_t keep);
 enum sw_status spill_return(uint64_t *ret_bytes);
 /* Starts the engine of a device that is going to be suspended, if it has a heap. Locking: takes ENGINE_START. */
 void spill_prepare(struct device *device);

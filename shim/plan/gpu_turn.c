@@ -1,6 +1,7 @@
 /* Whose turn it is on a GPU that several processes share. See gpu_turn.h. */
 #include "shim/plan/gpu_turn.h"
 
+#define UNIT ((uint64_t)2 << 20)
 #define MOST ((uint64_t)1 << 52) /* more bytes than any machine has: no sum of 64 of them overflows */
 #define COST_UNKNOWN                                                                                                   \
 	UINT64_C(400000000) /* ns. Measured (H200): 14.3 GiB out in 0.34 s, less where much of it is dead */
@@ -49,6 +50,25 @@ uint64_t gpu_turn_room(const struct gpu_turn_view *view, uint32_t member)
 		if (i != member)
 			kept += keeps(view, i);
 	return gpu_turn_beyond(view->total, kept);
+}
+
+uint64_t gpu_turn_keep(const struct gpu_turn_view *view, uint32_t member)
+{
+	uint64_t taken = view->total / SLACK_PART, most = 0, parts = 0;
+
+	for (uint32_t i = 0; i < view->n; i++) {
+		if (i == member)
+			continue;
+		if (!gpu_turn_takes_part(view, i)) {
+			taken += keeps(view, i);
+			continue;
+		}
+		parts++;
+		if (view->members[i].needs > most)
+			most = gpu_turn_smaller(view->members[i].needs, MOST);
+	}
+	uint64_t keep = gpu_turn_beyond(view->total, taken + most) / (parts ? parts : 1);
+	return keep < view->total / SLACK_PART ? 0 : keep / UNIT * UNIT;
 }
 
 uint32_t gpu_turn_in_the_way(const struct gpu_turn_view *view)

@@ -87,6 +87,11 @@ bool gpu_turn_wanted(const struct gpu_turn_view *view);
 uint32_t gpu_turn_in_the_way(const struct gpu_turn_view *view);
 /* Returns the bytes that the member may have while it is its turn and all others have given up what they can. */
 uint64_t gpu_turn_room(const struct gpu_turn_view *view, uint32_t member);
+/*
+ * Returns the bytes that the member may keep while another has the turn: what is left beside the one that needs most, divided
+ * among those that wait, less a part for what that one needs beside its heap. 0: too little to be of use.
+ */
+uint64_t gpu_turn_keep(const struct gpu_turn_view *view, uint32_t member);
 /* Returns how long the member's turns are if others wait, in ns. */
 uint64_t gpu_turn_quantum(const struct gpu_turn_view *view, uint32_t member);
 /* Returns whose turn it should be now: the holder's, that of another, or GPU_TURN_NOBODY if no process has anything to do. */

@@ -406,6 +406,42 @@ static void work_that_does_not_end_keeps_its_turn(void **state)
 	end_all(ranks, 2);
 }
 
+/* Returns the bytes that a rank has which waits, or 0 if it does not. */
+static uint64_t keeps(const struct rank *rank)
+{
+	struct account_page page;
+	const struct gpu_account_member *member = account(&page) ? member_of(&page, rank) : NULL;
+
+	return member && member->claim.away && !member->claim.moving ? member->may_have : 0;
+}
+
+/* Only as much leaves as the other needs; when that grows, more. */
+static void who_waits_keeps_what_the_other_does_not_need(void **state)
+{
+	struct rank ranks[2];
+
+	(void)state;
+	ranks[0] = start(SET("fast"));
+	assert_true(rank_ask(&ranks[0], 'a', NEEDS));
+	ranks[1] = start(SET("fast"));
+	assert_true(rank_ask(&ranks[1], 'a', 3));
+	run_turns(ranks, 2, 3);
+	/* Once this one has made a step and is idle, the other gets the turn for its own. */
+	for (unsigned i = 0; i < 2; i++) {
+		uint64_t kept = 0;
+
+		for (unsigned tries = 0; tries < ROUNDS && !kept; tries++) {
+			assert_true(rank_ask(&ranks[!i], 's', 1));
+			kept = keeps(&ranks[i]);
+		}
+		assert_in_range(kept, 4 * MIB, (i ? TOTAL - 24 : TOTAL - 12) * MIB);
+	}
+	check_all(ranks, 2);
+	assert_true(rank_ask(&ranks[1], 'a', 3));
+	run_turns(ranks, 2, 2);
+	end_all(ranks, 2);
+}
+
 /* Where all fits, nobody waits. */
 static void there_are_no_turns_where_all_fits(void **state)
 {
@@ -430,9 +466,13 @@ int main(int argc, char **argv)
 	if (!getenv("TURNS_TEST_LOG"))
 		return again_with_log(argv);
 	const struct CMUnitTest tests[] = {
-	    TEST(two_that_do_not_fit_take_turns),      TEST(four_take_turns),
-	    TEST(the_others_go_on_when_one_is_killed), TEST(the_others_go_on_when_the_holder_is_stopped),
-	    TEST(a_damaged_account_is_made_again),     TEST(work_that_does_not_end_keeps_its_turn),
+	    TEST(two_that_do_not_fit_take_turns),
+	    TEST(four_take_turns),
+	    TEST(the_others_go_on_when_one_is_killed),
+	    TEST(the_others_go_on_when_the_holder_is_stopped),
+	    TEST(a_damaged_account_is_made_again),
+	    TEST(work_that_does_not_end_keeps_its_turn),
+	    TEST(who_waits_keeps_what_the_other_does_not_need),
 	    TEST(there_are_no_turns_where_all_fits),
 	};
 

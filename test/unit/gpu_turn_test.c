@@ -370,6 +370,33 @@ static void there_are_turns_only_where_they_help(void **state)
 	assert_false(gpu_turn_wanted(&scene.view));
 }
 
+static void who_waits_keeps_what_the_others_do_not_need(void **state)
+{
+	(void)state;
+	begin(100 * MS);
+	add(14 * GIB, 1, 0, 0);
+	add(6 * GIB, 1, 0, 0);
+	publish();
+	/* All but half a GiB, which is for what they have beside their heaps. */
+	assert_int_equal(gpu_turn_keep(&scene.view, 0), 16 * GIB - 6 * GIB - GIB / 2);
+	assert_int_equal(gpu_turn_keep(&scene.view, 1), 16 * GIB - 14 * GIB - GIB / 2);
+	/* Two wait, whoever has the turn: then the room is divided, and the one that needs most is the one that counts. */
+	add(8 * GIB, 1, 0, 0);
+	publish();
+	assert_int_equal(gpu_turn_keep(&scene.view, 1), (16 * GIB - 14 * GIB - GIB / 2) / 2);
+	assert_int_equal(gpu_turn_keep(&scene.view, 0), (16 * GIB - 8 * GIB - GIB / 2) / 2);
+	/* Too little to be of use, and none at all. */
+	scene.members[0].needs = 15 * GIB;
+	assert_int_equal(gpu_turn_keep(&scene.view, 1), 0);
+	scene.members[0].needs = UINT64_MAX;
+	assert_int_equal(gpu_turn_keep(&scene.view, 1), 0);
+	/* What others have who take no part. */
+	scene.members[0].needs = 10 * GIB;
+	scene.members[2].claim.kind = GPU_TURN_OFF;
+	scene.members[2].may_have = 3 * GIB;
+	assert_int_equal(gpu_turn_keep(&scene.view, 1), 16 * GIB - 10 * GIB - GIB / 2 - 3 * GIB);
+}
+
 static void what_cannot_move_may_leave_no_room_for_turns(void **state)
 {
 	(void)state;
@@ -398,6 +425,7 @@ int main(void)
 	    cmocka_unit_test(who_comes_back_has_a_turn_in_advance_and_no_more),
 	    cmocka_unit_test(the_dead_and_the_silent_take_no_part),
 	    cmocka_unit_test(there_are_turns_only_where_they_help),
+	    cmocka_unit_test(who_waits_keeps_what_the_others_do_not_need),
 	    cmocka_unit_test(what_cannot_move_may_leave_no_room_for_turns),
 	};
 
