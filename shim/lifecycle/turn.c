@@ -91,6 +91,8 @@ void turn_claim(struct device *device, struct gpu_account_member *member)
 	claim->away = state->away;
 	if (claim->kind == GPU_TURN_AUTO)
 		measure_loss(state, now);
+	if (claim->kind == GPU_TURN_OFF)
+		state->holds = false;
 	if (state->holds) {
 		claim->served = gpu_turn_serve(claim->served, claim->weight, now - state->counted);
 		claim->got += now - state->counted;

@@ -8,6 +8,7 @@
 #include "test/preload/child.h"
 #include "test/preload/folder.h"
 #include "test/rank.h"
+#include "test/unit/seed.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -442,6 +443,58 @@ static void who_waits_keeps_what_the_other_does_not_need(void **state)
 	end_all(ranks, 2);
 }
 
+/* Beside each other they lose most of their time; then they take turns. */
+static void auto_takes_turns_where_spilling_costs_much(void **state)
+{
+	static const char *const settings =
+	    "SPILLWAY_SET=device.total=32MiB,host.budget=256MiB,report.summary=no,share=auto,share.quantum=20ms";
+	struct rank ranks[2];
+
+	(void)state;
+	start_all(ranks, 2, settings);
+	assert_int_equal(turns_of(&ranks[0]) + turns_of(&ranks[1]), 0);
+	run_turns(ranks, 2, 2);
+	end_all(ranks, 2);
+}
+
+/* Those that are there make steps, while one is killed and replaced, or stopped for a while, or the account is damaged. */
+static void whatever_happens_every_byte_is_right(void **state)
+{
+	struct seed dice = seed_start("turns_test");
+	struct rank ranks[MOST];
+	char path[256];
+
+	(void)state;
+	start_all(ranks, MOST, SET("fast"));
+	for (unsigned event = 0; event < 12; event++) {
+		unsigned victim = (unsigned)seed_below(&dice, MOST);
+		uint64_t what = seed_below(&dice, 4);
+
+		for (unsigned i = 0; i < MOST; i++)
+			rank_tell(&ranks[i], 's', 1 + (unsigned)seed_below(&dice, 8));
+		usleep((unsigned)seed_below(&dice, 50000));
+		if (what == 0)
+			rank_kill(&ranks[victim]);
+		else if (what == 1)
+			kill(ranks[victim].pid, SIGSTOP);
+		else if (what == 2 && folder_files(GPU_ACCOUNT_TAIL, path) == 1)
+			assert_int_equal(truncate(path, (off_t)seed_below(&dice, 5000)), 0);
+		for (unsigned i = 0; i < MOST; i++)
+			if (i != victim || what > 1)
+				assert_true(rank_hear(&ranks[i]));
+		if (what == 1) {
+			kill(ranks[victim].pid, SIGCONT);
+			assert_true(rank_hear(&ranks[victim]));
+		} else if (what == 0) {
+			ranks[victim] = start(SET("fast"));
+			assert_true(rank_ask(&ranks[victim], 'a', NEEDS - (unsigned)seed_below(&dice, 3)));
+		}
+		check_all(ranks, MOST);
+	}
+	for (unsigned i = 0; i < MOST; i++)
+		rank_end(&ranks[i]);
+}
+
 /* Where all fits, nobody waits. */
 static void there_are_no_turns_where_all_fits(void **state)
 {
@@ -465,18 +518,26 @@ int main(int argc, char **argv)
 	(void)argc;
 	if (!getenv("TURNS_TEST_LOG"))
 		return again_with_log(argv);
-	const struct CMUnitTest tests[] = {
+	const struct CMUnitTest turns[] = {
 	    TEST(two_that_do_not_fit_take_turns),
 	    TEST(four_take_turns),
+	    TEST(who_waits_keeps_what_the_other_does_not_need),
+	    TEST(auto_takes_turns_where_spilling_costs_much),
+	    TEST(there_are_no_turns_where_all_fits),
+	};
+	const struct CMUnitTest faults[] = {
 	    TEST(the_others_go_on_when_one_is_killed),
 	    TEST(the_others_go_on_when_the_holder_is_stopped),
 	    TEST(a_damaged_account_is_made_again),
 	    TEST(work_that_does_not_end_keeps_its_turn),
-	    TEST(who_waits_keeps_what_the_other_does_not_need),
-	    TEST(there_are_no_turns_where_all_fits),
 	};
-
-	int failed = cmocka_run_group_tests(tests, NULL, NULL);
+	const struct CMUnitTest random[] = {
+	    TEST(whatever_happens_every_byte_is_right),
+	};
+	const char *part = getenv("TURNS_TEST_PART");
+	int failed = !part                     ? cmocka_run_group_tests(turns, NULL, NULL)
+		     : !strcmp(part, "faults") ? cmocka_run_group_tests(faults, NULL, NULL)
+					       : cmocka_run_group_tests(random, NULL, NULL);
 	if (failed)
 		log_says("");
 	return failed;
