@@ -384,12 +384,11 @@ static void go(struct device *device)
 	state->holds = false;
 	atomic_store(&state->away, true);
 	state->out_ns = clock_now() - begun;
-	state->claim.cost = state->in_ns ? state->in_ns + state->out_ns : 2 * state->out_ns;
 	stats_add(STAT_turn_move_us, state->out_ns / 1000);
 	stats_add(STAT_turn_bytes, bytes);
 	trace_event(turn, (uint64_t)device->ordinal, 0, state->out_ns, bytes);
 	if (held)
-		state->claim.burst = gpu_turn_burst(state->claim.burst, ran, yielded);
+		state->claim.burst = gpu_turn_burst(ran, yielded);
 	state->claim.idle = state->claim.waits = 0;
 	atomic_store(&device->budget.limit, atomic_load(&device->budget.used));
 	if (held)
@@ -424,7 +423,7 @@ static void come(struct device *device)
 	if (state->claim.waits)
 		stats_add(STAT_turn_wait_us, (clock_now() - state->claim.waits) / 1000);
 	trace_event(turn, (uint64_t)device->ordinal, 1, state->in_ns, bytes);
-	state->claim.cost = state->in_ns + state->out_ns;
+	state->claim.cost = gpu_turn_cost(state->claim.cost, state->in_ns + state->out_ns);
 	state->claim.waits = 0;
 	atomic_store(&state->away, false);
 	publish(device, false);

@@ -14,7 +14,8 @@
  *    in advance (gpu_turn_enter).
  *  - Who needs short turns goes first, as long as it has been served less than the holder; and who has waited for longer
  *    than its patience, as soon as the holder has had the shortest turn. Neither happens before the holder has run for
- *    some times the cost of a switch, so switches never take more than a part of the time.
+ *    some times the cost of a switch, so switches never take more than a part of the time. Who has not had a turn yet counts as
+ *    one that needs a short one.
  *  - Who has not published anything for GPU_TURN_SILENT (stopped by a signal) takes no part: it keeps its memory, and the
  *    others go on in what is left.
  */
@@ -103,7 +104,16 @@ uint32_t gpu_turn_next(const struct gpu_turn_view *view);
 uint64_t gpu_turn_enter(const struct gpu_turn_view *view, uint32_t member);
 /* Adds the time of a turn, in ns, to what a member of that weight was served. */
 uint64_t gpu_turn_serve(uint64_t served, uint64_t weight, uint64_t ns);
-/* Returns the new `burst` after a turn of that length. yielded: it ended because there was nothing to do. */
-uint64_t gpu_turn_burst(uint64_t burst, uint64_t ns, bool yielded);
+/*
+ * Returns the new `burst` after a turn of that length. yielded: it ended because there was nothing to do. The last turn alone
+ * counts: a program that loads its data first needs one long turn, and should not wait for long afterwards. A wrong guess
+ * costs one turn that comes early.
+ */
+uint64_t gpu_turn_burst(uint64_t ns, bool yielded);
+/*
+ * Returns the new `cost` after memory took `ns` to leave and to come back. The first time counts as little as is usual, because
+ * host memory is pinned then, which takes ten times as long as the copies; later ones are averaged.
+ */
+uint64_t gpu_turn_cost(uint64_t cost, uint64_t ns);
 
 #endif

@@ -146,7 +146,7 @@ class Job:
 
 
 class Share(parts.Parts):
-    PARTS = {"two": 360, "unequal": 170, "four": 170, "burst": 100, "weights": 130}
+    PARTS = {"two": 380, "unequal": 170, "four": 170, "burst": 100, "weights": 130}
     DEFAULT = ["two", "burst"]
 
     def __init__(self, options):
@@ -226,6 +226,8 @@ class Share(parts.Parts):
 
     def two(self):
         self.against_alone("two", [False, False], 1.06)
+        if self.left() < 60:  # what is shown beside it must not cost the other parts their time
+            return
         half = self.environment(share="off", spill_mode="fast")
         self.against_alone("two, half of the memory each", [False, False], None, [half, half], self.options.short)
 
@@ -287,10 +289,10 @@ def main():
     arguments = parts.parser()
     arguments.add_argument("--gpt", nargs=3, default=["1536", "16", "8"])
     arguments.add_argument("--small", nargs=3, default=["1024", "12", "5"], help="of about 6 GiB")
-    arguments.add_argument("--steps", type=int, default=1200)
+    arguments.add_argument("--steps", type=int, default=1100)
     arguments.add_argument("--some", type=int, default=400, help="steps of each of unequal ones, and of those with weights")
     arguments.add_argument("--few", type=int, default=250, help="steps of each of four")
-    arguments.add_argument("--short", type=int, default=40, help="steps of each with half of the memory")
+    arguments.add_argument("--short", type=int, default=20, help="steps of each with half of the memory")
     arguments.add_argument("--mode", default="exact")
     arguments.add_argument("--set", type=lambda t: dict(w.split("=", 1) for w in t.split(",")), default={}, help="KEY=VALUE,...")
     parts.main(Share, arguments)
