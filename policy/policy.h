@@ -356,7 +356,7 @@ bool policy_uses(const struct policy *policy, enum policy_use use); /* whether a
 struct policy_size policy_device_budget(const struct policy *policy);
 /* Device memory that the processes of the user may have together; auto: nothing is shared. */
 struct policy_size policy_device_total(const struct policy *policy);
-const struct policy_turns *policy_turns(const struct policy *policy);
+const struct policy_turns *policy_turns(const struct policy *policy); /* how it shares a device */
 /* Device memory that a budget which follows what is free leaves free: auto or bytes. */
 struct policy_size policy_device_reserve(const struct policy *policy);
 struct policy_size policy_host_budget(const struct policy *policy);
@@ -371,8 +371,8 @@ enum policy_faults policy_faults(const struct policy *policy);
 enum policy_pdl policy_pdl(const struct policy *policy); /* KEEP if the policy only observes */
 enum policy_contents policy_contents(const struct policy *policy);
 enum policy_report policy_report(const struct policy *policy); /* what to print at the start and at the end */
-bool policy_control(const struct policy *policy);              /* whether to open the control socket (control.h) */
-bool policy_ipc(const struct policy *policy);                  /* whether to make all heap memory exportable (ipc.h) */
+bool policy_control(const struct policy *policy); /* whether to open the control socket (control.h) */
+bool policy_ipc(const struct policy *policy);     /* whether to make all heap memory exportable (ipc.h) */
 bool policy_observe(const struct policy *policy); /* whether everything goes to the driver and is only counted */
 uint64_t policy_rule_cap(const struct policy *policy, int rule);
 struct policy_size policy_heap_chunk(const struct policy *policy); /* auto or bytes; so are the next two */

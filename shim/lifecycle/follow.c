@@ -20,9 +20,9 @@
 #include <unistd.h>
 
 /* ns: a gap in which nothing could leave is not repeated at once, because each one stops the program for a moment. */
-#define AGAIN_NS 1000000000u
+#define AGAIN_NS     1000000000u
 #define LOOK_MS      100 /* between two looks */
-#define REFUSED_MOST 20 /* tries to enter an account, 0.1 s apart; a file that changes hands is free long before */
+#define REFUSED_MOST 20  /* tries to enter an account, 0.1 s apart; a file that changes hands is free long before */
 
 bool follow_make_fit(struct device *device)
 {
@@ -183,6 +183,8 @@ static uint64_t share(struct device *device, uint64_t most)
 
 	turn_claim(device, &member);
 	if (!enter_account(device, &member)) {
+		if (state->refused == REFUSED_MOST)
+			turn_alone();
 		uint64_t total = atomic_load(&device->shared_total), alone = total < most ? total : most;
 
 		return state->refused == REFUSED_MOST ? alone : limit < most ? limit : most;
@@ -195,7 +197,8 @@ static uint64_t share(struct device *device, uint64_t most)
 	if (turn_look(device, &member, view, &turns_limit))
 		return turns_limit < most ? turns_limit : most;
 	for (unsigned i = 0; i < view->n; i++)
-		members[i] = (struct gpu_share_member){.needs = view->members[i].needs, .stuck = view->members[i].stuck};
+		members[i] =
+		    (struct gpu_share_member){.needs = view->members[i].needs, .stuck = view->members[i].stuck};
 	uint64_t mine = gpu_share_of(view->total, members, view->n, view->self);
 	if (mine > most)
 		mine = most;

@@ -94,9 +94,12 @@ void turn_claim(struct device *device, struct gpu_account_member *member)
 	if (claim->kind == GPU_TURN_OFF)
 		state->holds = false;
 	if (state->holds) {
-		claim->served = gpu_turn_serve(claim->served, claim->weight, now - state->counted);
-		claim->got += now - state->counted;
-		stats_add(STAT_turn_us, (now - state->counted) / 1000);
+		/* A process that was stopped for longer had no turn meanwhile. */
+		uint64_t ns = now - state->counted < GPU_TURN_SILENT ? now - state->counted : GPU_TURN_SILENT;
+
+		claim->served = gpu_turn_serve(claim->served, claim->weight, ns);
+		claim->got += ns;
+		stats_add(STAT_turn_us, ns / 1000);
 		state->counted = now;
 	}
 	if (!state->holds || gate_n_waiting() || !spill_is_idle(device))
@@ -138,11 +141,13 @@ static void tell_refused(const struct gpu_account_view *view, const struct gpu_t
 	    view->n > 1 && gpu_turn_takes_part(turns, view->self) ? gpu_turn_in_the_way(turns) : GPU_TURN_NOBODY;
 	char bytes[32];
 
-	if (who != GPU_TURN_NOBODY)
-		log_once("share: there are no turns: %s of process %llu cannot leave the GPU, which leaves others too "
-			 "little of device.total",
-			 log_bytes(bytes, sizeof(bytes), view->members[who].stuck),
-			 (unsigned long long)view->members[who].pid);
+	if (who == GPU_TURN_NOBODY)
+		return;
+	const struct gpu_account_member *member = &view->members[who];
+	uint64_t stays = gpu_turn_takes_part(turns, who) ? member->stuck : member->may_have;
+	log_once("share: there are no turns: %s of process %llu cannot leave the GPU, which leaves others too "
+		 "little of device.total",
+		 log_bytes(bytes, sizeof(bytes), stays), (unsigned long long)member->pid);
 }
 
 static void tell_turns(const struct device *device, const struct gpu_account_view *view)
@@ -243,6 +248,15 @@ void turn_lost(void)
 	if (state->away || state->holds)
 		state->lost_until = clock_now() + TURN_LOST;
 	state->holds = false;
+}
+
+void turn_alone(void)
+{
+	struct turn_state *const state = &lifecycle_state.turn;
+
+	state->holds = false;
+	state->look_ms = 0;
+	state->act = state->away && !is_suspended_by_user() ? TURN_COMES : TURN_STAYS;
 }
 
 bool turn_look(struct device *device, const struct gpu_account_member *member, const struct gpu_account_view *view,
@@ -415,7 +429,8 @@ static void come(struct device *device)
 	struct turn_state *const state = &lifecycle_state.turn;
 	uint64_t begun = clock_now(), bytes = 0;
 
-	publish(device, true);
+	if (device->account.joined && !publish(device, true))
+		return;
 	if (spill_return(&bytes) != SW_OK)
 		return;
 	state->in_ns = clock_now() - begun;
@@ -426,7 +441,8 @@ static void come(struct device *device)
 	state->claim.cost = gpu_turn_cost(state->claim.cost, state->in_ns + state->out_ns);
 	state->claim.waits = 0;
 	atomic_store(&state->away, false);
-	publish(device, false);
+	if (device->account.joined)
+		publish(device, false);
 }
 
 void turn_act(struct device *device)

@@ -31,6 +31,8 @@ bool turn_look(struct device *device, const struct gpu_account_member *member, c
 	       uint64_t *ret_limit);
 /* The file of the account was lost. For some time nothing changes then, so that all processes are in the next one first. */
 void turn_lost(void);
+/* There is no account that the process can enter: it goes on without turns. */
+void turn_alone(void);
 /*
  * After the budget was set: suspends or resumes the process, as turn_look() has decided, and gives the turn on. Waits for the
  * device, for a bounded time, and for the copies. Locking: takes SPILL and HEAP; the caller must hold no lock.

@@ -389,6 +389,32 @@ static void a_damaged_account_is_made_again(void **state)
 	end_all(ranks, 2);
 }
 
+/* Nobody may touch it as long as somebody uses it: those that wait for a turn must not wait for ever. */
+static void who_finds_an_account_of_another_version_goes_on_alone(void **state)
+{
+	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 41, .l_len = 1};
+	static const uint64_t version = 99;
+	struct rank ranks[2];
+	char path[256];
+
+	(void)state;
+	start_all(ranks, 2, SET("fast"));
+	run_turns(ranks, 2, 1);
+	assert_int_equal(folder_files(GPU_ACCOUNT_TAIL, path), 1);
+	int fd = open(path, O_RDWR);
+	assert_int_equal(fcntl(fd, F_OFD_SETLK, &lock), 0);
+	assert_int_equal(pwrite(fd, &version, sizeof(version), 8), sizeof(version));
+	for (unsigned i = 0; i < 2; i++)
+		rank_tell(&ranks[i], 's', 20);
+	for (unsigned i = 0; i < 2; i++)
+		assert_true(rank_hear(&ranks[i]));
+	assert_true(log_says("this process goes by its own budget"));
+	check_all(ranks, 2);
+	close(fd);
+	for (unsigned i = 0; i < 2; i++)
+		rank_end(&ranks[i]);
+}
+
 /* It keeps its turn, is named, and after some tries the other goes on beside it, in what is left. */
 static void work_that_does_not_end_keeps_its_turn(void **state)
 {
@@ -526,9 +552,8 @@ int main(int argc, char **argv)
 	    TEST(there_are_no_turns_where_all_fits),
 	};
 	const struct CMUnitTest faults[] = {
-	    TEST(the_others_go_on_when_one_is_killed),
-	    TEST(the_others_go_on_when_the_holder_is_stopped),
-	    TEST(a_damaged_account_is_made_again),
+	    TEST(the_others_go_on_when_one_is_killed),   TEST(the_others_go_on_when_the_holder_is_stopped),
+	    TEST(a_damaged_account_is_made_again),       TEST(who_finds_an_account_of_another_version_goes_on_alone),
 	    TEST(work_that_does_not_end_keeps_its_turn),
 	};
 	const struct CMUnitTest random[] = {
