@@ -28,8 +28,10 @@ static uint64_t gpu_turn_beyond(uint64_t a, uint64_t b)
 bool gpu_turn_takes_part(const struct gpu_turn_view *view, uint32_t member)
 {
 	const struct gpu_turn_claim *claim = &view->members[member].claim;
-	uint64_t silent = claim->moving ? GPU_TURN_SILENT_MOVING : GPU_TURN_SILENT;
+	uint64_t silent = GPU_TURN_SILENT;
 
+	if (claim->moving)
+		silent += (gpu_turn_smaller(view->members[member].needs, MOST) >> 20) * GPU_TURN_SILENT_MIB;
 	return claim->kind != GPU_TURN_OFF && gpu_turn_beyond(view->now, claim->beat) <= silent;
 }
 

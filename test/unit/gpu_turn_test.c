@@ -361,6 +361,10 @@ static void the_dead_and_the_silent_take_no_part(void **state)
 	/* One that moves its memory may be silent for longer. */
 	scene.members[holder].claim.moving = 1;
 	assert_int_equal(gpu_turn_next(&scene.view), holder);
+	scene.members[holder].claim.beat -= 6 * SECOND;
+	assert_int_equal(gpu_turn_next(&scene.view), holder);
+	scene.members[holder].claim.beat -= 2 * SECOND;
+	assert_int_not_equal(gpu_turn_next(&scene.view), holder);
 	/* A beat from the future: the clocks of two processors. */
 	scene.members[holder].claim.moving = 0;
 	scene.members[holder].claim.beat = scene.view.now + MS;
