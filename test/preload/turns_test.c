@@ -389,6 +389,51 @@ static void a_damaged_account_is_made_again(void **state)
 	end_all(ranks, 2);
 }
 
+/* Runs the tool. Returns whether it succeeds, and says these words. */
+static bool tool_says(const char *what, const char *words)
+{
+	char command[256], line[256];
+	bool says = false;
+
+	snprintf(command, sizeof(command), "env -u LD_PRELOAD %s '%s' %s 2>&1", runtime, TOOL, what);
+	FILE *output = popen(command, "r");
+	assert_non_null(output);
+	while (fgets(line, sizeof(line), output))
+		says |= strstr(line, words) != NULL;
+	return pclose(output) == 0 && says;
+}
+
+/* Who is suspended by its user takes no turns; who is resumed waits for its turn. */
+static void one_that_is_suspended_leaves_its_turns_to_the_others(void **state)
+{
+	struct rank ranks[2];
+	char suspend[32], resume[32];
+
+	(void)state;
+	start_all(ranks, 2, SET("fast"));
+	run_turns(ranks, 2, 1);
+	assert_true(tool_says("list", "  TURN  "));
+	assert_true(tool_says("list", "has it"));
+	snprintf(suspend, sizeof(suspend), "suspend %d", (int)ranks[0].pid);
+	snprintf(resume, sizeof(resume), "resume %d", (int)ranks[0].pid);
+	for (unsigned round = 0; round < 3; round++) {
+		for (unsigned i = 0; i < 2; i++)
+			rank_tell(&ranks[i], 's', 20);
+		/* A capture or a kernel may be in the way for a moment, and the machine may be slow. */
+		bool suspended = false;
+		for (unsigned tries = 0; tries < 20 && !suspended; tries++)
+			suspended = tool_says(suspend, "suspended");
+		assert_true(suspended);
+		assert_true(rank_hear(&ranks[1]));
+		assert_true(rank_ask(&ranks[1], 's', 5) && rank_ask(&ranks[1], 'c', 0));
+		assert_true(tool_says(resume, "resumed"));
+		assert_true(rank_hear(&ranks[0]));
+		check_all(ranks, 2);
+	}
+	run_turns(ranks, 2, 2);
+	end_all(ranks, 2);
+}
+
 /* Nobody may touch it as long as somebody uses it: those that wait for a turn must not wait for ever. */
 static void who_finds_an_account_of_another_version_goes_on_alone(void **state)
 {
@@ -552,8 +597,11 @@ int main(int argc, char **argv)
 	    TEST(there_are_no_turns_where_all_fits),
 	};
 	const struct CMUnitTest faults[] = {
-	    TEST(the_others_go_on_when_one_is_killed),   TEST(the_others_go_on_when_the_holder_is_stopped),
-	    TEST(a_damaged_account_is_made_again),       TEST(who_finds_an_account_of_another_version_goes_on_alone),
+	    TEST(the_others_go_on_when_one_is_killed),
+	    TEST(the_others_go_on_when_the_holder_is_stopped),
+	    TEST(one_that_is_suspended_leaves_its_turns_to_the_others),
+	    TEST(a_damaged_account_is_made_again),
+	    TEST(who_finds_an_account_of_another_version_goes_on_alone),
 	    TEST(work_that_does_not_end_keeps_its_turn),
 	};
 	const struct CMUnitTest random[] = {
