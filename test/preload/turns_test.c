@@ -4,9 +4,9 @@
  * that does what it is told; its simulated GPU is its own, so only the account limits them. Turns are short, and what is
  * waited for is a number of them, never a time.
  */
-#include "shim/accounting/gpu_account_page.h"
 #include "test/preload/child.h"
 #include "test/preload/folder.h"
+#include "test/preload/turns_help.h"
 #include "test/rank.h"
 #include "test/unit/seed.h"
 
@@ -135,84 +135,6 @@ static int again_with_log(char **argv)
 	return 1;
 }
 
-/* ---- the account ---- */
-
-static bool is_alive(int fd, unsigned slot)
-{
-	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 1 + slot, .l_len = 1};
-
-	return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
-}
-
-/* Reads it, without the slots of the dead. Returns false if it is not whole now. */
-static bool account(struct account_page *ret_page)
-{
-	char path[256];
-
-	if (folder_files(GPU_ACCOUNT_TAIL, path) != 1)
-		return false;
-	int fd = open(path, O_RDWR);
-	bool good = fd >= 0 && pread(fd, ret_page, sizeof(*ret_page), 0) == (ssize_t)sizeof(*ret_page) &&
-		    account_head_is_ours(&ret_page->head);
-	for (unsigned i = 0; good && i < GPU_ACCOUNT_MOST; i++)
-		if (!is_alive(fd, i))
-			ret_page->slot[i].member.pid = 0;
-	if (fd >= 0)
-		close(fd);
-	return good;
-}
-
-static uint64_t sum_of(const struct account_page *page)
-{
-	uint64_t sum = 0;
-
-	for (unsigned i = 0; i < GPU_ACCOUNT_MOST; i++)
-		if (page->slot[i].member.pid)
-			sum += page->slot[i].member.may_have;
-	return sum;
-}
-
-/* What is read while it changes may be of two moments; what is wrong stays wrong. */
-static void check_account(void)
-{
-	struct account_page page;
-
-	for (unsigned tries = 0; tries < 5; tries++)
-		if (!account(&page) || sum_of(&page) <= page.head.total)
-			return;
-	fail_msg("%llu bytes may be had", (unsigned long long)sum_of(&page));
-}
-
-static const struct gpu_account_member *member_of(const struct account_page *page, const struct rank *rank)
-{
-	for (unsigned i = 0; i < GPU_ACCOUNT_MOST; i++)
-		if (page->slot[i].member.pid == (uint64_t)rank->pid)
-			return &page->slot[i].member;
-	return NULL;
-}
-
-static uint64_t turns_of(const struct rank *rank)
-{
-	struct account_page page;
-	const struct gpu_account_member *member = account(&page) ? member_of(&page, rank) : NULL;
-
-	return member ? member->claim.n : 0;
-}
-
-/* Returns the number of the rank whose turn it is and who is not just moving, or n. */
-static unsigned holder(const struct rank *ranks, unsigned n)
-{
-	struct account_page page;
-
-	if (!account(&page) || !page.head.turn.on || !page.head.turn.holder)
-		return n;
-	const struct gpu_account_member *member = &page.slot[page.head.turn.holder - 1].member;
-	for (unsigned i = 0; i < n; i++)
-		if (member->pid == (uint64_t)ranks[i].pid && !member->claim.moving && !member->claim.away)
-			return i;
-	return n;
-}
-
 /* ---- the parts ---- */
 
 /* All of them make steps at the same time, until each has had so many turns more. */
@@ -221,7 +143,7 @@ static void run_turns(const struct rank *ranks, unsigned n, uint64_t turns)
 	uint64_t from[MOST];
 
 	for (unsigned i = 0; i < n; i++)
-		from[i] = turns_of(&ranks[i]);
+		from[i] = account_turns(&ranks[i]);
 	for (unsigned round = 0; round < ROUNDS; round++) {
 		bool all = true;
 
@@ -229,9 +151,9 @@ static void run_turns(const struct rank *ranks, unsigned n, uint64_t turns)
 			rank_tell(&ranks[i], 's', 5);
 		for (unsigned i = 0; i < n; i++)
 			assert_true(rank_hear(&ranks[i]));
-		check_account();
+		account_check();
 		for (unsigned i = 0; i < n; i++)
-			all = all && turns_of(&ranks[i]) >= from[i] + turns;
+			all = all && account_turns(&ranks[i]) >= from[i] + turns;
 		if (all)
 			return;
 	}
@@ -255,7 +177,7 @@ static void check_all(const struct rank *ranks, unsigned n)
 static void end_all(const struct rank *ranks, unsigned n)
 {
 	check_all(ranks, n);
-	check_account();
+	account_check();
 	for (unsigned i = 0; i < n; i++)
 		rank_end(&ranks[i]);
 }
@@ -290,7 +212,7 @@ static unsigned wait_for_holder(const struct rank *ranks, unsigned n)
 	unsigned found = n;
 
 	for (unsigned tries = 0; tries < ROUNDS && found == n; tries++) {
-		found = holder(ranks, n);
+		found = account_holder(ranks, n);
 		usleep(1000);
 	}
 	assert_true(found < n);
@@ -342,7 +264,7 @@ static void the_others_go_on_when_the_holder_is_stopped(void **state)
 	for (unsigned i = 0; i < 3; i++)
 		if (i != stopped)
 			assert_true(rank_hear(&ranks[i]));
-	check_account();
+	account_check();
 	for (unsigned i = 0; i < 3; i++)
 		if (i != stopped)
 			assert_true(rank_ask(&ranks[i], 'c', 0));
@@ -381,8 +303,8 @@ static void a_damaged_account_is_made_again(void **state)
 			assert_true(rank_hear(&ranks[i]));
 		check_all(ranks, 2);
 		/* What one has is not counted before it is in the new file. */
-		for (unsigned tries = 0; tries < ROUNDS && (!account(&page) || sum_of(&page) > page.head.total);
-		     tries++)
+		for (unsigned tries = 0;
+		     tries < ROUNDS && (!account_read(&page) || account_sum(&page) > page.head.total); tries++)
 			usleep(5000);
 		run_turns(ranks, 2, 2);
 	}
@@ -472,7 +394,7 @@ static void work_that_does_not_end_keeps_its_turn(void **state)
 	assert_true(rank_ask(&ranks[1], 's', 2));
 	assert_true(log_says("does not come to an end"));
 	assert_true(log_says("the others go on in what is left"));
-	check_account();
+	account_check();
 	assert_true(rank_ask(&ranks[1], 'c', 0));
 	assert_true(rank_ask(&ranks[0], 'r', 0));
 	end_all(ranks, 2);
@@ -482,7 +404,7 @@ static void work_that_does_not_end_keeps_its_turn(void **state)
 static uint64_t keeps(const struct rank *rank)
 {
 	struct account_page page;
-	const struct gpu_account_member *member = account(&page) ? member_of(&page, rank) : NULL;
+	const struct gpu_account_member *member = account_read(&page) ? account_member(&page, rank) : NULL;
 
 	return member && member->claim.away && !member->claim.moving ? member->may_have : 0;
 }
@@ -523,7 +445,7 @@ static void auto_takes_turns_where_spilling_costs_much(void **state)
 
 	(void)state;
 	start_all(ranks, 2, settings);
-	assert_int_equal(turns_of(&ranks[0]) + turns_of(&ranks[1]), 0);
+	assert_int_equal(account_turns(&ranks[0]) + account_turns(&ranks[1]), 0);
 	run_turns(ranks, 2, 2);
 	end_all(ranks, 2);
 }
@@ -579,7 +501,7 @@ static void there_are_no_turns_where_all_fits(void **state)
 	for (unsigned i = 0; i < 20; i++)
 		for (unsigned j = 0; j < 2; j++)
 			assert_true(rank_ask(&ranks[j], 's', 5));
-	assert_int_equal(turns_of(&ranks[0]) + turns_of(&ranks[1]), 0);
+	assert_int_equal(account_turns(&ranks[0]) + account_turns(&ranks[1]), 0);
 	end_all(ranks, 2);
 }
 

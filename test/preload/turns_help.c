@@ -1,0 +1,84 @@
+#include "test/preload/turns_help.h"
+
+#include "test/preload/folder.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static bool is_alive(int fd, unsigned slot)
+{
+	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 1 + slot, .l_len = 1};
+
+	return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+bool account_read(struct account_page *ret_page)
+{
+	char path[256];
+
+	if (folder_files(GPU_ACCOUNT_TAIL, path) != 1)
+		return false;
+	int fd = open(path, O_RDWR);
+	bool good = fd >= 0 && pread(fd, ret_page, sizeof(*ret_page), 0) == (ssize_t)sizeof(*ret_page) &&
+		    account_head_is_ours(&ret_page->head);
+	for (unsigned i = 0; good && i < GPU_ACCOUNT_MOST; i++)
+		if (!is_alive(fd, i))
+			ret_page->slot[i].member.pid = 0;
+	if (fd >= 0)
+		close(fd);
+	return good;
+}
+
+uint64_t account_sum(const struct account_page *page)
+{
+	uint64_t sum = 0;
+
+	for (unsigned i = 0; i < GPU_ACCOUNT_MOST; i++)
+		if (page->slot[i].member.pid)
+			sum += page->slot[i].member.may_have;
+	return sum;
+}
+
+void account_check(void)
+{
+	struct account_page page;
+
+	for (unsigned tries = 0; tries < 5; tries++)
+		if (!account_read(&page) || account_sum(&page) <= page.head.total)
+			return;
+	fail_msg("%llu bytes may be had", (unsigned long long)account_sum(&page));
+}
+
+const struct gpu_account_member *account_member(const struct account_page *page, const struct rank *rank)
+{
+	for (unsigned i = 0; i < GPU_ACCOUNT_MOST; i++)
+		if (page->slot[i].member.pid == (uint64_t)rank->pid)
+			return &page->slot[i].member;
+	return NULL;
+}
+
+uint64_t account_turns(const struct rank *rank)
+{
+	struct account_page page;
+	const struct gpu_account_member *member = account_read(&page) ? account_member(&page, rank) : NULL;
+
+	return member ? member->claim.n : 0;
+}
+
+unsigned account_holder(const struct rank *ranks, unsigned n)
+{
+	struct account_page page;
+
+	if (!account_read(&page) || !page.head.turn.on || !page.head.turn.holder)
+		return n;
+	const struct gpu_account_member *member = &page.slot[page.head.turn.holder - 1].member;
+	for (unsigned i = 0; i < n; i++)
+		if (member->pid == (uint64_t)ranks[i].pid && !member->claim.moving && !member->claim.away)
+			return i;
+	return n;
+}

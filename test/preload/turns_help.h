@@ -1,0 +1,20 @@
+/*
+ * turns_help.h: what the account of a shared GPU says of ranks that take turns, read from its file as `spillway list` reads it.
+ */
+#ifndef PRELOAD_TURNS_HELP_H
+#define PRELOAD_TURNS_HELP_H
+
+#include "shim/accounting/gpu_account_page.h"
+#include "test/rank.h"
+
+/* Reads it, without the slots of the dead. Returns false if it is not whole now. */
+bool account_read(struct account_page *ret_page);
+uint64_t account_sum(const struct account_page *page);
+/* What is read while it changes may be of two moments; what is wrong stays wrong. */
+void account_check(void);
+const struct gpu_account_member *account_member(const struct account_page *page, const struct rank *rank);
+uint64_t account_turns(const struct rank *rank);
+/* Returns the number of the rank whose turn it is and who is not just moving, or n. */
+unsigned account_holder(const struct rank *ranks, unsigned n);
+
+#endif
