@@ -88,7 +88,7 @@ static void stage_close(struct stage *stage)
 		return;
 	if (stage->memory)
 		REAL(cuMemFreeAsync)(stage->memory, stage->stream);
-	REAL(cuStreamDestroy_v2)(stage->stream);
+	cuStreamDestroy_v2(stage->stream);
 	context_leave(pushed);
 }
 
