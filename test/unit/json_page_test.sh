@@ -40,6 +40,8 @@ printf 'version: 3\n' >bad.yaml
 for case in spilling static fitting; do
 	show report --json $case.trace
 done
+printf 'nothing' >rank3.trace
+show report --json rank0.trace rank1.trace rank3.trace
 keys report
 show replay --json --step-time 70 --budget 80%,50% "$source/test/data/gpt-h200.trace.gz"
 keys replay
