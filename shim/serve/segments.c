@@ -285,7 +285,6 @@ static bool take_behind(const struct segment_want *want, uint32_t units, bool un
 	struct lock *lock = &serve_state.deferred_free.lock;
 
 	lock_take(lock);
-	unsigned ends = atomic_load(&serve_state.deferred_free.n_ends);
 	struct segment *segment = segment_behind(want, units, unused);
 	CUevent event = segment ? segment->event : NULL;
 	if (segment) {
@@ -299,8 +298,8 @@ static bool take_behind(const struct segment_want *want, uint32_t units, bool un
 	bool waits = (want->per_thread ? REAL(cuStreamWaitEvent_ptsz) : REAL(cuStreamWaitEvent))(want->stream, event,
 												 0) == CUDA_SUCCESS;
 	lock_take(lock);
-	/* If a context has ended meanwhile, the event may have ended with it, and is forgotten. */
-	bool same = atomic_load(&serve_state.deferred_free.n_ends) == ends;
+	/* If its context has ended meanwhile, so has the event, and all that the context was given is done. */
+	bool same = !segment->lost;
 	/* Frees that are done may have changed the holes. */
 	uint32_t at = shortest_hole(segment, units);
 	bool taken = waits && at < segment->n_holes && take_at(want, segment, at, units, row);
@@ -309,8 +308,7 @@ static bool take_behind(const struct segment_want *want, uint32_t units, bool un
 		segment->event = event;
 	if (taken)
 		stats_add(STAT_stream_reuses, 1);
-	/* Without the event nobody knows when what is free there is done: it is never used again. */
-	segment->held = !same;
+	segment->held = segment->lost = false;
 	segment_note(segment);
 	lock_drop(lock);
 	return taken;

@@ -203,6 +203,7 @@ void segments_context_ended(CUcontext context, bool ended)
 		if (ended) {
 			segment->event = NULL;
 			segment->order = 0;
+			segment->lost = segment->held;
 		}
 		segment_note(segment);
 	}

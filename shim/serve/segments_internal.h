@@ -23,6 +23,7 @@ struct segment {
 	atomic_uint n_given; /* frees that have set the event */
 	bool ending;         /* its context is about to end, and the event with it: not to be used */
 	bool held;           /* a stream is being made to wait for the event: not to be used */
+	bool lost;           /* meanwhile its context has ended, and the event with it */
 	bool small;          /* not longer than small blocks, for small parts only */
 	bool stays;          /* its memory must not be used again */
 	bool counted;        /* in n_waiting */
