@@ -65,7 +65,7 @@ static void unit_add(const struct engine *engine, const struct live_map *map, ui
 	}
 	alive = named < HEAP_UNIT ? bytes_alive(map, begin, end) : 0;
 	latest = alive > named ? birth_lines_at(engine->arena->base + begin) : 0;
-	if (latest)
+	if (latest && lifetimes_is_reported(engine->arena->lifetimes, engine->arena->base + begin, HEAP_UNIT))
 		line_add(by_line, (uint16_t)latest, alive - named);
 }
 
