@@ -369,6 +369,17 @@ static bool can_access(CUdevice device, CUdevice owner)
 	return REAL(cuDeviceCanAccessPeer)(&can, device, owner) == CUDA_SUCCESS && can;
 }
 
+static CUresult open_for_copies(CUdevice device, CUdevice owner)
+{
+	bool known = false;
+
+	lock_take(&peer_lock);
+	for (const struct opening *at = device_state.peer.list; at && !known; at = at->next)
+		known = !at->context && !at->pool && at->device == device && at->owner == owner;
+	lock_drop(&peer_lock);
+	return known ? CUDA_SUCCESS : peer_add(&(struct opening){.device = device, .owner = owner});
+}
+
 bool peer_open_for_copies(CUdevice one, CUdevice other)
 {
 	if (one == other)
@@ -379,9 +390,14 @@ bool peer_open_for_copies(CUdevice one, CUdevice other)
 		return true;
 	if (atomic_load(&device_state.peer.copies_refused[one]) >> other & 1)
 		return false;
-	bool open = can_access(one, other) && can_access(other, one) &&
-		    peer_add(&(struct opening){.device = one, .owner = other}) == CUDA_SUCCESS &&
-		    peer_add(&(struct opening){.device = other, .owner = one}) == CUDA_SUCCESS;
+	CUresult result = can_access(one, other) && can_access(other, one) ? open_for_copies(one, other)
+									   : CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+	if (result == CUDA_SUCCESS)
+		result = open_for_copies(other, one);
+	/* What passes is asked for again by the next copy. */
+	if (result == CUDA_ERROR_NOT_READY || result == CUDA_ERROR_OUT_OF_MEMORY)
+		return false;
+	bool open = result == CUDA_SUCCESS;
 	_Atomic uint64_t *bits = open ? device_state.peer.copies_open : device_state.peer.copies_refused;
 	atomic_fetch_or(&bits[one], UINT64_C(1) << other);
 	atomic_fetch_or(&bits[other], UINT64_C(1) << one);
