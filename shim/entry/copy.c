@@ -29,6 +29,7 @@
 #include "shim/base/log.h"
 #include "shim/device/peer.h"
 #include "shim/serve/serve.h"
+#include "shim/serve/vmm.h"
 #include "shim/submit/submit_copy.h"
 
 struct side {
@@ -110,17 +111,27 @@ static CUcontext context_for(const struct side *side)
 	return context ? context : side->by;
 }
 
+/* Memory that the program maps itself is open to the devices that the program has chosen, and the heap opens it to none. */
+static bool is_mapped_by_program(const struct side *side)
+{
+	struct ledger_row row;
+
+	return side->is_heap && vmm_find(side->start, &row);
+}
+
 /*
  * Of a copy between these contexts. Where one GPU cannot access the other, a capture can only record what the driver
  * would do.
  */
-static enum way way_between(CUcontext from, CUcontext to, enum way open, bool captured)
+static enum way way_between(const struct side *src, const struct side *dst, CUcontext from, CUcontext to, enum way open,
+			    bool captured)
 {
 	CUdevice one, other;
 
-	if (!context_device(from, &one) || !context_device(to, &other) || peer_open_for_copies(one, other) || captured)
+	if (!context_device(from, &one) || !context_device(to, &other) || one == other)
 		return open;
-	return WAY_STAGED;
+	bool opened = peer_open_for_copies(one, other) && !is_mapped_by_program(src) && !is_mapped_by_program(dst);
+	return opened || captured ? open : WAY_STAGED;
 }
 
 enum way copy_find_way(struct job *job, CUcontext *ret_away)
@@ -136,7 +147,7 @@ enum way copy_find_way(struct job *job, CUcontext *ret_away)
 	if (!src.foreign && !dst.foreign)
 		return job->is_peer && (src.is_heap || dst.is_heap) && src.type != CU_MEMORYTYPE_HOST &&
 			       dst.type != CU_MEMORYTYPE_HOST
-			   ? way_between(src.by, dst.by, WAY_AS_IT_IS, captured)
+			   ? way_between(&src, &dst, src.by, dst.by, WAY_AS_IT_IS, captured)
 			   : WAY_AS_IT_IS;
 	bool reached = src.reached && dst.reached;
 	if (reached && !captured)
@@ -144,7 +155,7 @@ enum way copy_find_way(struct job *job, CUcontext *ret_away)
 	job->box.srcContext = context_for(&src);
 	job->box.dstContext = context_for(&dst);
 	if (job->box.srcContext && job->box.dstContext)
-		return way_between(job->box.srcContext, job->box.dstContext, WAY_PEER, captured);
+		return way_between(&src, &dst, job->box.srcContext, job->box.dstContext, WAY_PEER, captured);
 	*ret_away = job->box.srcContext ? job->box.srcContext : job->box.dstContext;
 	return !captured ? WAY_AWAY : reached ? WAY_AS_IT_IS : WAY_NONE;
 }

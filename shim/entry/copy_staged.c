@@ -8,6 +8,7 @@
 #include "shim/entry/copy_internal.h"
 #include "shim/context/context.h"
 #include "shim/driver/real.h"
+#include "shim/serve/oom_retry.h"
 #include "shim/submit/submit_copy.h"
 
 /* What lies between on each GPU, at most. */
@@ -62,7 +63,11 @@ struct staged {
 	struct stage from, to;
 };
 
-static CUresult stage_open(struct stage *stage, CUcontext context, size_t bytes)
+/*
+ * A synchronous copy comes behind what either GPU was given in its default stream. If the driver has no memory left, the
+ * heap makes room.
+ */
+static CUresult stage_open(const struct job *job, struct stage *stage, CUcontext context, size_t bytes)
 {
 	bool pushed;
 	CUresult result = context_enter(context, &pushed);
@@ -71,8 +76,10 @@ static CUresult stage_open(struct stage *stage, CUcontext context, size_t bytes)
 		return result;
 	stage->context = context;
 	result = REAL(cuStreamCreate)(&stage->stream, CU_STREAM_NON_BLOCKING);
+	if (result == CUDA_SUCCESS && job->sync)
+		result = job->per_thread ? REAL(cuStreamSynchronize_ptsz)(NULL) : REAL(cuStreamSynchronize)(NULL);
 	if (result == CUDA_SUCCESS)
-		result = REAL(cuMemAllocAsync)(&stage->memory, bytes, stage->stream);
+		OOM_RETRY_CALL(result, -1, REAL(cuMemAllocAsync)(&stage->memory, bytes, stage->stream));
 	context_leave(pushed);
 	return result;
 }
@@ -228,9 +235,9 @@ CUresult copy_staged(const struct job *job)
 	    context_record_stream(job->sync ? NULL : job->stream, job->per_thread, &staged.before, &staged.home);
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = stage_open(&staged.from, box->srcContext, bytes);
+	result = stage_open(job, &staged.from, box->srcContext, bytes);
 	if (result == CUDA_SUCCESS)
-		result = stage_open(&staged.to, box->dstContext, bytes);
+		result = stage_open(job, &staged.to, box->dstContext, bytes);
 	if (result == CUDA_SUCCESS)
 		result = go_on(&staged, copy_parts(&staged));
 	stage_close(&staged.from);

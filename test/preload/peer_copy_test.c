@@ -549,6 +549,27 @@ static void memory_on_the_host_is_copied_like_any_other(void **state)
 	assert_int_equal(sim_broken_rules(), 0);
 }
 
+/*
+ * Natively a synchronous copy between two GPUs comes behind what either was given in its default stream. Only those that
+ * the library makes in three steps are looked at: the simulated GPU has its own idea of the others.
+ */
+static void a_synchronous_copy_comes_behind_both_default_streams(void **state)
+{
+	(void)state;
+	if (strcmp(getenv("SIM_PEERS") ? getenv("SIM_PEERS") : "all", "none"))
+		skip();
+	gpus_fill(1, 31000);
+	gpus_be(1);
+	sim_switch("PIECE_US", 3000);
+	ok(cu.cuMemsetD8Async(gpus.block[1], 7, BYTES, NULL));
+	gpus_be(2);
+	ok(cuMemcpyPeer(gpus.block[2], gpus.context[2], gpus.block[1], gpus.context[1], BYTES));
+	sim_switch("PIECE_US", 0);
+	ok(cu.cuMemcpyDtoH_v2(gpus.seen, gpus.block[2], BYTES));
+	for (size_t i = 0; i < BYTES; i++)
+		assert_int_equal(gpus.seen[i], 7);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -563,6 +584,7 @@ int main(void)
 	    cmocka_unit_test(lists_have_read_device_memory_when_they_return),
 	    cmocka_unit_test(failures_on_the_way_leave_nothing_behind),
 	    cmocka_unit_test(memory_on_the_host_is_copied_like_any_other),
+	    cmocka_unit_test(a_synchronous_copy_comes_behind_both_default_streams),
 	};
 	return cmocka_run_group_tests(tests, set_up, NULL);
 }
