@@ -19,6 +19,11 @@ void *heap_divider(const struct block *block)
 	return block->divider;
 }
 
+void heap_reused(struct heap *heap, const struct block *block)
+{
+	atomic_store(&heap->store.arena.marks[block->unit].discarded, 0);
+}
+
 bool heap_part_begin(struct heap *heap, struct block *block, uint32_t unit, uint32_t units)
 {
 	struct arena *arena = &heap->store.arena;
@@ -28,9 +33,8 @@ bool heap_part_begin(struct heap *heap, struct block *block, uint32_t unit, uint
 	for (uint32_t i = 0; may && i < units; i++)
 		atomic_store_explicit(&arena->part[block->unit + unit + i], block->unit + unit + 1,
 				      memory_order_release);
-	/* What was discarded here before is of use again, also where no submission names it. */
 	if (may)
-		atomic_store(&arena->marks[block->unit].discarded, 0);
+		heap_reused(heap, block);
 	heap_leave(heap);
 	return may;
 }
