@@ -285,7 +285,7 @@ night_checks() (
 	scripts=$(dirname "$0") bad=0
 	unset LD_LIBRARY_PATH
 	export BUILD=$build
-	for check in cmake_check packages_check; do
+	for check in cmake_check packages_check slurm; do
 		"$scripts/$check.sh" || (($? == 77)) || bad=1
 	done
 	"$scripts/cluster.sh" "$build" || bad=1
