@@ -6,6 +6,9 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -81,4 +84,37 @@ unsigned account_holder(const struct rank *ranks, unsigned n)
 		if (member->pid == (uint64_t)ranks[i].pid && !member->claim.moving && !member->claim.away)
 			return i;
 	return n;
+}
+
+/* ---- the log ---- */
+
+/* Prints what was logged if these words are not in it. */
+bool log_says(const char *words)
+{
+	static char text[65536];
+	ssize_t n = pread(STDERR_FILENO, text, sizeof(text) - 1, 0);
+
+	text[n > 0 ? n : 0] = 0;
+	bool says = strstr(text, words);
+	if (!says || !*words)
+		printf("the log:\n%s\n", text);
+	return says;
+}
+
+/* The library writes to what was the standard error output when it was loaded: a file, for all ranks of a test. */
+int begin_log(void **state)
+{
+	return ftruncate(STDERR_FILENO, 0) || folder_make(state);
+}
+
+int again_with_log(char **argv)
+{
+	char path[] = "/tmp/turns_test-XXXXXX";
+	int fd = mkostemp(path, O_APPEND);
+
+	if (fd < 0 || unlink(path) || dup2(fd, STDERR_FILENO) < 0 || setenv("TURNS_TEST_LOG", "1", 1))
+		return 1;
+	close(fd);
+	execv("/proc/self/exe", argv);
+	return 1;
 }

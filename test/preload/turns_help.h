@@ -17,4 +17,14 @@ uint64_t account_turns(const struct rank *rank);
 /* Returns the number of the rank whose turn it is and who is not just moving, or n. */
 unsigned account_holder(const struct rank *ranks, unsigned n);
 
+/* Returns whether these words were logged since begin_log(). Prints what was logged if not. */
+bool log_says(const char *words);
+/* A test's setup: an empty log, and a folder (folder.h). */
+int begin_log(void **state);
+/*
+ * The library writes to what was the standard error output when it was loaded. Starts the test again with a file for that,
+ * for all ranks, and TURNS_TEST_LOG set. Returns only if that is impossible.
+ */
+int again_with_log(char **argv);
+
 #endif

@@ -104,37 +104,6 @@ static struct rank start(const char *settings)
 	return rank;
 }
 
-/* Prints what was logged if these words are not in it. */
-static bool log_says(const char *words)
-{
-	static char text[65536];
-	ssize_t n = pread(STDERR_FILENO, text, sizeof(text) - 1, 0);
-
-	text[n > 0 ? n : 0] = 0;
-	bool says = strstr(text, words);
-	if (!says || !*words)
-		printf("the log:\n%s\n", text);
-	return says;
-}
-
-/* The library writes to what was the standard error output when it was loaded: a file, for all ranks of a test. */
-static int begin_log(void **state)
-{
-	return ftruncate(STDERR_FILENO, 0) || folder_make(state);
-}
-
-static int again_with_log(char **argv)
-{
-	char path[] = "/tmp/turns_test-XXXXXX";
-	int fd = mkostemp(path, O_APPEND);
-
-	if (fd < 0 || unlink(path) || dup2(fd, STDERR_FILENO) < 0 || setenv("TURNS_TEST_LOG", "1", 1))
-		return 1;
-	close(fd);
-	execv("/proc/self/exe", argv);
-	return 1;
-}
-
 /* ---- the parts ---- */
 
 /* All of them make steps at the same time, until each has had so many turns more. */
