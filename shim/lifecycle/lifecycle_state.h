@@ -66,6 +66,7 @@ struct turn_state {
 	uint64_t out_ns, in_ns;    /* how long its memory took to leave, and to come back */
 	unsigned failures;         /* tries to suspend it that failed, one after the other */
 	uint64_t not_before;       /* no other try before this time */
+	uint64_t waits_after;      /* it could not come back: it asks for no other turn before this time */
 	uint64_t lost_until;       /* the account was lost: nothing changes before this time */
 	uint64_t refuses_until;    /* it takes no part before this time */
 	uint64_t loss_since, lost; /* when the measurement of what spilling costs began, and what it had cost then */

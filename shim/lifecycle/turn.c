@@ -82,6 +82,11 @@ void turn_claim(struct device *device, struct gpu_account_member *member)
 	struct gpu_turn_claim *claim = &state->claim;
 	uint64_t now = clock_now();
 
+	/* The mover has died, or a try to suspend it from outside has failed: it runs. */
+	if (state->away && !spill_any_suspended()) {
+		atomic_store(&state->away, false);
+		stats_set_state(STATS_RUNNING);
+	}
 	claim->kind = kind_now(now);
 	claim->weight = (uint64_t)turns->weight;
 	claim->quantum = turns->quantum;
@@ -220,7 +225,7 @@ static void look_as_other(struct device *device, const struct gpu_account_view *
 		state->keep = gpu_turn_keep(turns, self);
 		return;
 	}
-	if (gate_n_waiting() && !state->claim.waits) {
+	if (gate_n_waiting() && !state->claim.waits && turns->now >= state->waits_after) {
 		state->claim.waits = turns->now;
 		state->claim.served = gpu_turn_enter(turns, self);
 		state->members[self].claim.waits = state->claim.waits;
@@ -389,7 +394,8 @@ static void go(struct device *device)
 		return;
 	heap_keep_host(atomic_load(&device->heap), state->member.needs);
 	enum sw_status status = spill_leave(state->keep, &bytes);
-	if (status != SW_OK) {
+	/* If there is no memory any more for what was given back, it waits for its turn as one that has left. */
+	if (status != SW_OK && !spill_any_suspended()) {
 		not_gone(status);
 		publish(device, false);
 		return;
@@ -424,6 +430,18 @@ static void leave_more(struct device *device)
 	publish(device, false);
 }
 
+/* It stays away. The others must not wait for it: it gives the turn on, and asks for another one later. */
+static void not_come(struct device *device)
+{
+	struct turn_state *const state = &lifecycle_state.turn;
+
+	state->waits_after = clock_now() + TURN_PAUSE;
+	state->claim.waits = 0;
+	atomic_store(&device->budget.limit, atomic_load(&device->budget.used));
+	if (device->account.joined)
+		pass_on(device);
+}
+
 static void come(struct device *device)
 {
 	struct turn_state *const state = &lifecycle_state.turn;
@@ -431,8 +449,10 @@ static void come(struct device *device)
 
 	if (device->account.joined && !publish(device, true))
 		return;
-	if (spill_return(&bytes) != SW_OK)
+	if (spill_return(&bytes) != SW_OK) {
+		not_come(device);
 		return;
+	}
 	state->in_ns = clock_now() - begun;
 	stats_add(STAT_turn_move_us, state->in_ns / 1000);
 	if (state->claim.waits)

@@ -396,6 +396,17 @@ enum sw_status spill_return(uint64_t *ret_bytes)
 	return end_suspension(ORDER_RETURN, ret_bytes);
 }
 
+bool spill_any_suspended(void)
+{
+	for (unsigned i = 0; i < DEVICE_MOST; i++) {
+		const struct engine *engine = atomic_load(&mover_state.spill.engines[i]);
+
+		if (engine && atomic_load(&engine->quiesce.is_away))
+			return true;
+	}
+	return false;
+}
+
 bool spill_is_idle(const struct device *device)
 {
 	const struct engine *engine = engine_of(device);

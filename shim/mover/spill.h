@@ -101,6 +101,12 @@ enum sw_status spill_resume(uint64_t *ret_bytes);
 enum sw_status spill_leave(uint64_t keep, uint64_t *ret_bytes);
 enum sw_status spill_leave_more(uint64_t keep);
 enum sw_status spill_return(uint64_t *ret_bytes);
+/*
+ * Returns whether the memory of any device is given back, or about to be. After a failed spill_leave() or spill_return() it
+ * may be, or not be, whatever it was before: an engine that ends opens the gate, and one that has no memory any more for what
+ * is dead keeps it closed.
+ */
+bool spill_any_suspended(void);
 /* Starts the engine of a device that is going to be suspended, if it has a heap. Locking: takes ENGINE_START. */
 void spill_prepare(struct device *device);
 /* Returns whether all that was submitted is known to have completed; false if the device has no engine. */

@@ -1,0 +1,173 @@
+/*
+ * share: turns, where a process cannot do what its turn asks for. Nobody waits for ever, and every byte stays as it was. A
+ * rank is a process of its own, with a simulated GPU of its own, that does what it is told (turns_test.c).
+ */
+#include "shim/spillway.h"
+#include "test/preload/child.h"
+#include "test/preload/folder.h"
+#include "test/preload/turns_help.h"
+#include "test/rank.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define SETTINGS "SPILLWAY_SET=device.total=32MiB,host.budget=256MiB,report.summary=no,share=turns,share.quantum=20ms"
+#define NEEDS    6 /* blocks of 4 MiB: more than half of the total */
+#define ROUNDS   3000
+
+static CUdeviceptr blocks[NEEDS];
+static unsigned n_blocks, fills;
+
+static uint64_t step(unsigned n)
+{
+	for (; n; n--) {
+		fills++;
+		for (unsigned i = 0; i < n_blocks; i++)
+			MUST(driver_fill(NULL, blocks[i], fills + i, 4 * MIB / 4));
+		MUST(cu.cuCtxSynchronize());
+	}
+	return 1;
+}
+
+/* All calls of that entry point from now on, so many times; 0: no more of them. */
+static uint64_t refuse(const char *name, unsigned times)
+{
+	CUdevice device;
+
+	sim_fail_then("cuDeviceGet", 1, CUDA_ERROR_UNKNOWN, name, times);
+	CHECK(cu.cuDeviceGet(&device, 0) == CUDA_ERROR_UNKNOWN);
+	return 1;
+}
+
+/*
+ * 'd': begin; 'a' N: allocate N blocks; 's' N: N steps; 'c': check all; 'u': a suspension that fails; 'e': end.
+ */
+static uint64_t obey(char what, unsigned n)
+{
+	int status;
+
+	switch (what) {
+	case 'd':
+		driver_start(0);
+		return 1;
+	case 'a':
+		for (; n; n--)
+			blocks[n_blocks++] = child_alloc(4 * MIB);
+		return step(1);
+	case 's':
+		return step(n);
+	case 'c':
+		for (unsigned i = 0; i < n_blocks; i++)
+			CHECK(driver_holds(blocks[i], fills + i, 4 * MIB / 4));
+		return sim_broken_rules() == 0;
+	case 'u':
+		refuse("cuMemRelease", 1000000);
+		status = spillway_suspend();
+		refuse("cuMemRelease", 0);
+		return status != 0;
+	default:
+		exit(0);
+	}
+}
+
+static void begin(const void *unused)
+{
+	(void)unused;
+	child_set("SIM_MEMORY=256MiB");
+	child_set(runtime);
+	child_set(SETTINGS);
+}
+
+static struct rank start(unsigned n)
+{
+	static const struct rank_part part = {.begin = begin, .obey = obey};
+
+	struct rank rank = rank_start(&part, NULL);
+	assert_true(rank_ask(&rank, 'd', 0) && rank_ask(&rank, 'a', n));
+	return rank;
+}
+
+/* Both make steps at the same time, until each has had so many turns more. */
+static void run_turns(const struct rank ranks[2], uint64_t turns)
+{
+	uint64_t from[2] = {account_turns(&ranks[0]), account_turns(&ranks[1])};
+
+	for (unsigned round = 0; round < ROUNDS; round++) {
+		for (unsigned i = 0; i < 2; i++)
+			rank_tell(&ranks[i], 's', 5);
+		for (unsigned i = 0; i < 2; i++)
+			assert_true(rank_hear(&ranks[i]));
+		account_check();
+		if (account_turns(&ranks[0]) >= from[0] + turns && account_turns(&ranks[1]) >= from[1] + turns)
+			return;
+	}
+	fail_msg("they did not take turns");
+}
+
+/* The first has nothing to do, and the other makes steps until the first is away. */
+static void wait_until_away(const struct rank ranks[2])
+{
+	for (unsigned round = 0; round < ROUNDS; round++) {
+		struct account_page page;
+		const struct gpu_account_member *member = account_read(&page) ? account_member(&page, &ranks[0]) : NULL;
+
+		if (member && member->claim.away && !member->claim.moving)
+			return;
+		assert_true(rank_ask(&ranks[1], 's', 1));
+	}
+	fail_msg("it does not leave");
+}
+
+static void start_two(struct rank ranks[2], unsigned other_needs)
+{
+	ranks[0] = start(NEEDS);
+	ranks[1] = start(other_needs);
+	run_turns(ranks, 1);
+	wait_until_away(ranks);
+}
+
+static void end_two(const struct rank ranks[2])
+{
+	for (unsigned i = 0; i < 2; i++)
+		assert_true(rank_ask(&ranks[i], 'c', 0));
+	account_check();
+	for (unsigned i = 0; i < 2; i++)
+		rank_end(&ranks[i]);
+}
+
+/* ---- the parts ---- */
+
+/* What it keeps does not go back to the driver. The gate opens then, and it must take turns as before. */
+static void who_cannot_be_suspended_while_it_is_away_takes_turns_as_before(void **state)
+{
+	struct rank ranks[2];
+
+	(void)state;
+	start_two(ranks, 3);
+	assert_true(rank_ask(&ranks[0], 'u', 0));
+	run_turns(ranks, 2);
+	end_two(ranks);
+}
+
+int main(int argc, char **argv)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, begin_log, folder_remove)
+	(void)argc;
+	if (!getenv("TURNS_TEST_LOG"))
+		return again_with_log(argv);
+	const struct CMUnitTest tests[] = {
+	    TEST(who_cannot_be_suspended_while_it_is_away_takes_turns_as_before),
+	};
+	int failed = cmocka_run_group_tests(tests, NULL, NULL);
+
+	if (failed)
+		log_says("");
+	return failed;
+}
