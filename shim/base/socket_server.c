@@ -180,35 +180,50 @@ static void find_again(struct socket_server *server)
 
 /* ---- the thread ---- */
 
-/* Serves the next caller. Returns false if the thread has nothing more to wait for. */
+static long look_due(const struct socket_server *server)
+{
+	return server->looked + (server->look_ms ? (long)server->look_ms : TICK_MS);
+}
+
+/* Returns after how many ms there is something to do; 0: now. */
+static int until_due(const struct socket_server *server)
+{
+	long due = server->ticked + TICK_MS;
+
+	due = (server->look && look_due(server) < due ? look_due(server) : due) - now_ms();
+	return due > 0 ? (int)due : 0;
+}
+
+/* Looks and ticks if it is time. Returns whether it ticked. */
+static bool do_what_is_due(struct socket_server *server)
+{
+	if (server->look && now_ms() >= look_due(server)) {
+		server->look_ms = server->look();
+		server->looked = now_ms();
+	}
+	if (is_over(server) || now_ms() - server->ticked < TICK_MS)
+		return false;
+	if (server->tick)
+		server->tick();
+	find_again(server);
+	server->ticked = now_ms();
+	return true;
+}
+
+/* Serves the next caller. Returns false if the thread has no socket to wait for any more. */
 static bool serve_next(struct socket_server *server)
 {
 	struct pollfd wait = {.fd = atomic_load(&server->listener.fd_and_1) - 1, .events = POLLIN};
-	long due = server->ticked + TICK_MS, look_ms = server->look_ms ? (long)server->look_ms : TICK_MS;
-	long look_due = server->looked + look_ms;
-
-	due = (server->look && look_due < due ? look_due : due) - now_ms();
-	int n = poll(&wait, 1, due > 0 ? (int)due : 0);
+	int n = poll(&wait, 1, until_due(server)), error = errno;
 
 	if (is_over(server))
 		return false;
-	if (server->look && now_ms() - server->looked >= look_ms) {
-		server->look_ms = server->look();
-		server->looked = now_ms();
-		if (is_over(server))
-			return false;
-	}
 	/* The tick runs even if callers follow one another without a pause. */
-	if (now_ms() - server->ticked >= TICK_MS) {
-		if (server->tick)
-			server->tick();
-		find_again(server);
-		server->ticked = now_ms();
+	if (do_what_is_due(server) || is_over(server))
 		return !is_over(server);
-	}
 	if (n == 0)
 		return true;
-	if (n < 0 && errno == EINTR)
+	if (n < 0 && error == EINTR)
 		return true;
 	if (n < 0 || socket_server_still(&server->listener) < 0) {
 		log_once("the program closed our socket: %s process %d any more", server->cannot, (int)getpid());
@@ -243,6 +258,21 @@ static bool serve_next(struct socket_server *server)
 	}
 }
 
+/*
+ * There is no socket any more, but what is looked at must go on: submissions may be waiting for what a look decides. A stop
+ * cannot wake the thread; it waits STOP_MS for it.
+ */
+static void go_on_without(struct socket_server *server)
+{
+	while (!is_over(server)) {
+		int ms = until_due(server);
+
+		ms = ms < STOP_MS / 2 ? ms : STOP_MS / 2;
+		nanosleep(&(struct timespec){.tv_nsec = ms * 1000000L}, NULL);
+		do_what_is_due(server);
+	}
+}
+
 static void *socket_server_serve(void *argument)
 {
 	struct socket_server *server = argument;
@@ -252,6 +282,8 @@ static void *socket_server_serve(void *argument)
 	user_dir_sweep(&server->folder, server->tail);
 	while (serve_next(server))
 		;
+	if (server->look)
+		go_on_without(server);
 	return NULL;
 }
 

@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -46,8 +47,24 @@ static uint64_t refuse(const char *name, unsigned times)
 	return 1;
 }
 
+/* As a program does that becomes a daemon. Returns how many there were. */
+static unsigned close_listeners(void)
+{
+	unsigned n = 0;
+
+	for (int fd = 3; fd < 1024; fd++) {
+		int listens = 0;
+		socklen_t bytes = sizeof(listens);
+
+		if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &bytes) == 0 && listens && close(fd) == 0)
+			n++;
+	}
+	return n;
+}
+
 /*
- * 'd': begin; 'a' N: allocate N blocks; 's' N: N steps; 'c': check all; 'u': a suspension that fails; 'e': end.
+ * 'd': begin; 'a' N: allocate N blocks; 's' N: N steps; 'c': check all; 'u': a suspension that fails; 'x': close
+ * all sockets that listen; 'e': end.
  */
 static uint64_t obey(char what, unsigned n)
 {
@@ -72,6 +89,8 @@ static uint64_t obey(char what, unsigned n)
 		status = spillway_suspend();
 		refuse("cuMemRelease", 0);
 		return status != 0;
+	case 'x':
+		return close_listeners();
 	default:
 		exit(0);
 	}
@@ -156,6 +175,19 @@ static void who_cannot_be_suspended_while_it_is_away_takes_turns_as_before(void 
 	end_two(ranks);
 }
 
+/* Its control thread has no socket any more, but must still see when it is its turn. */
+static void who_closes_the_socket_of_its_control_thread_takes_turns_as_before(void **state)
+{
+	struct rank ranks[2];
+
+	(void)state;
+	start_two(ranks, NEEDS);
+	assert_true(rank_ask(&ranks[0], 'x', 0));
+	run_turns(ranks, 2);
+	assert_true(log_says("the program closed our socket"));
+	end_two(ranks);
+}
+
 int main(int argc, char **argv)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin_log, folder_remove)
@@ -164,6 +196,7 @@ int main(int argc, char **argv)
 		return again_with_log(argv);
 	const struct CMUnitTest tests[] = {
 	    TEST(who_cannot_be_suspended_while_it_is_away_takes_turns_as_before),
+	    TEST(who_closes_the_socket_of_its_control_thread_takes_turns_as_before),
 	};
 	int failed = cmocka_run_group_tests(tests, NULL, NULL);
 
