@@ -363,6 +363,8 @@ static void not_gone(enum sw_status status)
 	bool busy = status == SW_BUSY;
 	char name[KERNEL_PARAMS_NAME];
 
+	if (spill_is_ending())
+		return;
 	state->not_before = clock_now() + ((uint64_t)TURN_PAUSE << state->failures);
 	state->failures++;
 	if (busy)

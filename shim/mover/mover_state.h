@@ -44,6 +44,7 @@ struct spill_state {
 	struct lock lock;                              /* ENGINE_START: held over the start of an engine */
 	_Atomic(struct engine *) engines[DEVICE_MOST]; /* by device; NULL: not started */
 	bool registered;                               /* spill_end() runs at exit; under the lock */
+	_Atomic bool ending;                           /* the process ends: moves by order are broken off */
 };
 
 struct mover_state {

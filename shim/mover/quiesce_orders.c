@@ -5,8 +5,15 @@
 #include "shim/context/capture.h"
 #include "shim/base/log.h"
 #include "shim/mover/mover_internal.h"
+#include "shim/mover/mover_state.h"
 
 #include <stdlib.h>
+
+/* Returns whether to begin no other move: the engine has died, or the process ends, which waits for it. */
+static bool is_over(const struct engine *engine)
+{
+	return atomic_load(&engine->channel.dead) || atomic_load(&mover_state.spill.ending);
+}
 
 /*
  * Returns whether the piece should leave its place. Returns false if it is on the host, on a peer that goes on lending,
@@ -90,7 +97,7 @@ static void wait_for_copies(struct engine *engine, struct beside *beside)
  * directly, because the device may have no room for them. If the process is about to be suspended, they are not mapped
  * there: the party that waits for the device need not wait for that, and the mover has time for it afterwards.
  * but_dead: except those in which nothing is alive. Returns the obstacle: SW_NO_MEMORY for the host budget,
- * SW_NO_HOST_MEMORY for memory of the system or of the library, SW_DRIVER for the driver.
+ * SW_NO_HOST_MEMORY for memory of the system or of the library, SW_DRIVER for the driver, SW_BUSY for the end of the process.
  */
 static enum sw_status all_out(struct engine *engine, uint64_t bytes, bool but_dead)
 {
@@ -100,8 +107,8 @@ static enum sw_status all_out(struct engine *engine, uint64_t bytes, bool but_de
 	enum sw_status status = list.at ? SW_OK : SW_NO_HOST_MEMORY;
 	struct beside beside = {0};
 
-	for (unsigned i = 0; i < list.n && engine->stats.moved_out - before + engine->moves.out.bytes < bytes &&
-			     !atomic_load(&engine->channel.dead);) {
+	for (unsigned i = 0;
+	     i < list.n && engine->stats.moved_out - before + engine->moves.out.bytes < bytes && !is_over(engine);) {
 		if (!should_go(engine, list.at[i], but_dead)) {
 			if (but_dead && should_leave(engine, list.at[i]))
 				piece_list_add(&beside.dead, list.at[i]);
@@ -128,7 +135,9 @@ static enum sw_status all_out(struct engine *engine, uint64_t bytes, bool but_de
 		quiesce_finish(engine);
 	free(beside.dead.at);
 	free(list.at);
-	return atomic_load(&engine->channel.dead) ? SW_DRIVER : status;
+	if (atomic_load(&engine->channel.dead))
+		return SW_DRIVER;
+	return status == SW_OK && is_over(engine) ? SW_BUSY : status;
 }
 
 /* Returns the bytes of pieces that should have left: the copy is made, but the driver does not unmap the original. */
@@ -317,7 +326,7 @@ static void all_in(struct engine *engine)
 	bool room = true;
 
 	engine->link.in_gap = true;
-	for (unsigned i = 0; i < list.n && room && !atomic_load(&engine->channel.dead);) {
+	for (unsigned i = 0; i < list.n && room && !is_over(engine);) {
 		if (!should_return(engine, list.at[i])) {
 			i++;
 		} else if (engine->moves.in.n < MOVES_AT_ONCE) {

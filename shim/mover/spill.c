@@ -40,7 +40,9 @@
 #define BACK_NS      500000000 /* ns: for other heaps to begin giving back what they borrowed */
 #define BACK_LOOK_NS 200000
 #define NEW_MS       500
+/* ms: at the end of the process. A suspended engine is asked up to STOP_TRIES times: it may have to pin memory. */
 #define STOP_MS      500
+#define STOP_TRIES   20
 #define AWAIT_MS     1000
 #define TELL_MS      2000 /* ms: at the end of the process, for a report that is being written, on a loaded machine */
 
@@ -265,16 +267,34 @@ void spill_context_ended(CUcontext context, bool ended)
 	context_ended(context, ended);
 }
 
+/*
+ * Makes the engine end. What is suspended, or about to be, may have no address, and its mover may be in the driver for some
+ * time: neither may the gate open meanwhile, nor may the driver shut down.
+ */
+static void stop(struct engine *engine)
+{
+	bool away = false;
+
+	for (unsigned i = 0; i < STOP_TRIES && !atomic_load(&engine->channel.dead); i++) {
+		away |= atomic_load(&engine->quiesce.is_away);
+		engine_ask(engine, ORDER_STOP, NULL, 0, STOP_MS, NULL);
+		away |= atomic_load(&engine->quiesce.is_away);
+		if (!away)
+			return;
+	}
+}
+
 void spill_end(void)
 {
 	/* The child of a fork inherits the handlers, but has no mover. */
 	if (process_stage() == STAGE_FORKED)
 		return;
+	atomic_store(&mover_state.spill.ending, true);
 	for (unsigned i = 0; i < DEVICE_MOST; i++) {
 		struct engine *engine = atomic_load(&mover_state.spill.engines[i]);
 
-		if (engine && !atomic_load(&engine->channel.dead))
-			engine_ask(engine, ORDER_STOP, NULL, 0, STOP_MS, NULL);
+		if (engine)
+			stop(engine);
 		for (unsigned ms = 0; engine && ms < TELL_MS && atomic_load(&engine->health.telling); ms++)
 			nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 	}
@@ -287,6 +307,16 @@ void spill_child(void)
 }
 
 /* ---- suspend and resume ---- */
+
+bool spill_is_ending(void)
+{
+	return atomic_load(&mover_state.spill.ending);
+}
+
+static bool may_suspend(void)
+{
+	return process_stage() == STAGE_RUNNING && !spill_is_ending();
+}
 
 static enum sw_status ask_all(enum engine_order order, uint64_t argument, uint64_t *ret_bytes)
 {
@@ -347,7 +377,7 @@ static enum sw_status try_to_suspend(enum engine_order order, uint64_t keep, uin
 
 enum sw_status spill_leave(uint64_t keep, uint64_t *ret_bytes)
 {
-	if (process_stage() != STAGE_RUNNING)
+	if (!may_suspend())
 		return SW_NOT_SUPPORTED;
 	device_each(start_if_running, NULL);
 	return try_to_suspend(ORDER_LEAVE, keep, ret_bytes);
@@ -355,12 +385,12 @@ enum sw_status spill_leave(uint64_t keep, uint64_t *ret_bytes)
 
 enum sw_status spill_leave_more(uint64_t keep)
 {
-	return process_stage() == STAGE_RUNNING ? ask_all(ORDER_LEAVE, keep, NULL) : SW_NOT_SUPPORTED;
+	return may_suspend() ? ask_all(ORDER_LEAVE, keep, NULL) : SW_NOT_SUPPORTED;
 }
 
 enum sw_status spill_suspend(uint64_t *ret_bytes)
 {
-	if (process_stage() != STAGE_RUNNING)
+	if (!may_suspend())
 		return SW_NOT_SUPPORTED;
 	device_each(start_if_running, NULL);
 	for (uint64_t until = clock_now() + SAFE_POINT_MS * 1000000ull;;) {
@@ -376,7 +406,7 @@ enum sw_status spill_suspend(uint64_t *ret_bytes)
 
 static enum sw_status end_suspension(enum engine_order order, uint64_t *ret_bytes)
 {
-	if (process_stage() != STAGE_RUNNING)
+	if (!may_suspend())
 		return SW_NOT_SUPPORTED;
 	enum sw_status status = ask_all(order, 0, ret_bytes);
 	if (status == SW_OK) {

@@ -69,10 +69,14 @@ bool spill_context_ending(CUcontext context);
 void spill_context_ended(CUcontext context, bool ended);
 
 /*
- * To be called at the end of the process, and in the child of a fork: releases all waits, and nothing moves any more.
+ * To be called at the end of the process, and in the child of a fork: releases all waits, and nothing moves any more. A
+ * suspension or resumption that is under way is broken off. At the end of the process waits for the movers: for half a
+ * second, or 10 seconds where memory is given back.
  */
 void spill_end(void);
 void spill_child(void);
+/* Returns whether spill_end() was called: what a suspension answers then says nothing about the memory. */
+bool spill_is_ending(void);
 
 /*
  * Suspend: no submission passes any more, every movable chunk goes to the host, and device memory goes back to the

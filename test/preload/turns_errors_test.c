@@ -8,7 +8,7 @@
 #include "test/preload/turns_help.h"
 #include "test/rank.h"
 
-#include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -62,9 +62,34 @@ static unsigned close_listeners(void)
 	return n;
 }
 
+static void check_end(void)
+{
+	if (sim_stalled())
+		_exit(9);
+}
+
+static void *go_on_later(void *unused)
+{
+	(void)unused;
+	/* Longer than the end of a process waits for a mover that has nothing to do. */
+	usleep(1200000);
+	sim_go_on();
+	return NULL;
+}
+
+static _Noreturn void end_while_moving(void)
+{
+	pthread_t thread;
+
+	while (!sim_stalled())
+		usleep(1000);
+	CHECK(pthread_create(&thread, NULL, go_on_later, NULL) == 0);
+	exit(0);
+}
+
 /*
  * 'd': begin; 'a' N: allocate N blocks; 's' N: N steps; 'c': check all; 'u': a suspension that fails; 'x': close
- * all sockets that listen; 'e': end.
+ * all sockets that listen; 'q': the next copy stands still; 'w': end when it does; 'e': end.
  */
 static uint64_t obey(char what, unsigned n)
 {
@@ -72,6 +97,8 @@ static uint64_t obey(char what, unsigned n)
 
 	switch (what) {
 	case 'd':
+		/* Runs after the handler of the mover, as those of the driver. */
+		CHECK(atexit(check_end) == 0);
 		driver_start(0);
 		return 1;
 	case 'a':
@@ -89,6 +116,11 @@ static uint64_t obey(char what, unsigned n)
 		status = spillway_suspend();
 		refuse("cuMemRelease", 0);
 		return status != 0;
+	case 'q':
+		sim_stall_at("cuMemcpyDtoDAsync_v2", 1);
+		return 1;
+	case 'w':
+		end_while_moving();
 	case 'x':
 		return close_listeners();
 	default:
@@ -188,6 +220,22 @@ static void who_closes_the_socket_of_its_control_thread_takes_turns_as_before(vo
 	end_two(ranks);
 }
 
+/* The driver must not shut down before the mover has come out of it. */
+static void who_ends_while_its_memory_leaves_waits_for_the_mover(void **state)
+{
+	struct rank ranks[2];
+
+	(void)state;
+	start_two(ranks, NEEDS);
+	/* It has the turn, and nothing to do. */
+	assert_true(rank_ask(&ranks[0], 's', 1) && rank_ask(&ranks[0], 'q', 0));
+	rank_tell(&ranks[1], 's', 5);
+	rank_tell(&ranks[0], 'w', 0);
+	rank_gone(&ranks[0], 0);
+	assert_true(rank_hear(&ranks[1]) && rank_ask(&ranks[1], 'c', 0));
+	rank_end(&ranks[1]);
+}
+
 int main(int argc, char **argv)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin_log, folder_remove)
@@ -196,6 +244,7 @@ int main(int argc, char **argv)
 		return again_with_log(argv);
 	const struct CMUnitTest tests[] = {
 	    TEST(who_cannot_be_suspended_while_it_is_away_takes_turns_as_before),
+	    TEST(who_ends_while_its_memory_leaves_waits_for_the_mover),
 	    TEST(who_closes_the_socket_of_its_control_thread_takes_turns_as_before),
 	};
 	int failed = cmocka_run_group_tests(tests, NULL, NULL);
