@@ -225,6 +225,18 @@ static uint64_t take_share(struct device *device, uint64_t limit)
 	return gpu_account_begin(&device->account, device->uuid, total, used, limit);
 }
 
+/*
+ * Returns the budget of a shared device without what others leave. Where the policy does not set it, what was free at the start
+ * says nothing: another process may have had most of it, and gives it up when it is to.
+ */
+static uint64_t own_limit(const struct device *device, uint64_t limit)
+{
+	if (!atomic_load(&device->shared_total) || chosen_budget().kind != POLICY_SIZE_START ||
+	    device->total <= 2 * DEFAULT_RESERVE)
+		return limit;
+	return device_within_limit(device, device->total - DEFAULT_RESERVE);
+}
+
 static void set_budget(struct device *device)
 {
 	size_t free = device->total, total = device->total;
@@ -252,8 +264,8 @@ static void set_budget(struct device *device)
 		automatic = mine > reserve ? mine - reserve : 0;
 	automatic = device_within_limit(device, automatic);
 	uint64_t limit = device_within_limit(device, sizes_resolve(chosen_budget(), device->total, automatic));
-	atomic_store(&device->own_limit, limit);
 	atomic_store(&device->budget.limit, known ? take_share(device, limit) : limit);
+	atomic_store(&device->own_limit, own_limit(device, limit));
 	atomic_store(&device->follows, follows && known);
 	set_lender(device, automatic);
 	if (!atomic_load(&host_budget.limit) && !device_state.devices.is_host_changed)

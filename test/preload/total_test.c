@@ -43,11 +43,12 @@ static uint64_t step(void)
 
 /*
  * 'd': begin; 'a' N: allocate N blocks of 4 MiB; 's': a step; 'h': MiB held; 'c': check all; 'e': end; 'i': the total that
- * cuMemGetInfo says, in MiB; 'j': what it says is free.
+ * cuMemGetInfo says, in MiB; 'j': what it says is free; 'n' N: others leave N MiB of the device.
  */
 static uint64_t obey(char what, unsigned n)
 {
 	size_t free_bytes, total;
+	CUcontext context;
 
 	switch (what) {
 	case 'd':
@@ -69,6 +70,14 @@ static uint64_t obey(char what, unsigned n)
 	case 'i':
 		MUST(cu.cuMemGetInfo_v2(&free_bytes, &total));
 		return total / MIB;
+	case 'n':
+		/* The library asks for the size of the device once; without a context it does not see what is free. */
+		MUST(cu.cuCtxGetCurrent(&context));
+		MUST(cu.cuCtxSetCurrent(NULL));
+		MUST(cu.cuDeviceTotalMem_v2(&total, 0));
+		MUST(cu.cuCtxSetCurrent(context));
+		sim_switch("MEMORY", n * MIB);
+		return 1;
 	case 'j':
 		MUST(cu.cuMemGetInfo_v2(&free_bytes, &total));
 		return free_bytes / MIB;
@@ -80,6 +89,14 @@ static uint64_t obey(char what, unsigned n)
 static void begin(const void *settings)
 {
 	child_set("SIM_MEMORY=256MiB");
+	child_set(runtime);
+	child_set(settings);
+}
+
+static void begin_large(const void *settings)
+{
+	child_set("SIM_MEMORY=3GiB");
+	child_set("SIM_FILL=0");
 	child_set(runtime);
 	child_set(settings);
 }
@@ -183,12 +200,30 @@ static void who_does_not_share_has_what_it_had(void **state)
 	rank_end(&ranks[1]);
 }
 
+/* Others had most of the device when it started, and leave it to it then. */
+static void who_starts_beside_others_gets_its_share_when_they_leave_it(void **state)
+{
+	static const struct rank_part part = {.begin = begin_large, .obey = obey};
+	struct rank rank = rank_start(&part, SET("exact"));
+
+	(void)state;
+	assert_true(rank_ask(&rank, 'd', 0) && rank_ask(&rank, 'n', 40));
+	assert_true(rank_ask(&rank, 'a', 14));
+	assert_true(rank_ask(&rank, 'h', 0) <= 40);
+	assert_true(rank_ask(&rank, 'n', 3072));
+	assert_true(come_to_hold(&rank, 1, 56, 56));
+	assert_true(rank_ask(&rank, 'c', 0));
+	rank_end(&rank);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup_teardown(processes_share_a_gpu_and_its_memory_goes_where_it_is_needed, folder_make,
 					    folder_remove),
 	    cmocka_unit_test_setup_teardown(who_does_not_share_has_what_it_had, folder_make, folder_remove),
+	    cmocka_unit_test_setup_teardown(who_starts_beside_others_gets_its_share_when_they_leave_it, folder_make,
+					    folder_remove),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
