@@ -28,10 +28,11 @@ struct account_page {
 	struct account_slot slot[GPU_ACCOUNT_MOST];
 };
 
+/* A total of 0 cannot be the policy's: the file is damaged. */
 static inline bool account_head_is_ours(const struct account_head *head)
 {
 	return head->bytes == sizeof(struct account_page) && head->version == GPU_ACCOUNT_VERSION &&
-	       head->magic == GPU_ACCOUNT_MAGIC;
+	       head->magic == GPU_ACCOUNT_MAGIC && head->total;
 }
 
 #endif

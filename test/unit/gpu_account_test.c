@@ -1,5 +1,5 @@
 /* gpu_account.h by several processes: the sum of what they may have, their deaths, and files that are lost or foreign. */
-#include "shim/accounting/gpu_account.h"
+#include "shim/accounting/gpu_account_page.h"
 #include "test/check.h"
 #include "test/rank.h"
 #include "test/unit/quota_help.h"
@@ -200,6 +200,16 @@ static void a_file_that_is_lost_is_made_again(void **state)
 	assert_true(rank_ask(&a, 'j', TOTAL) && rank_ask(&b, 'j', TOTAL));
 	assert_int_equal(rank_ask(&b, 'l', 0), 2);
 	assert_int_equal(rank_ask(&b, 's', 0), 64);
+	/* And one without a total. */
+	uint64_t none = 0;
+	int fd = open(path, O_WRONLY);
+	assert_int_equal(pwrite(fd, &none, sizeof(none), offsetof(struct account_head, total)), sizeof(none));
+	close(fd);
+	assert_int_equal(rank_ask(&a, 'l', 0), 0);
+	assert_int_equal(rank_ask(&b, 'l', 0), 0);
+	assert_true(rank_ask(&a, 'j', TOTAL) && rank_ask(&b, 'j', TOTAL));
+	assert_int_equal(rank_ask(&b, 'l', 0), 2);
+	assert_int_equal(rank_ask(&b, 't', 0), TOTAL);
 	rank_end(&a);
 	rank_end(&b);
 }
