@@ -442,5 +442,6 @@ bool spill_is_idle(const struct device *device)
 	const struct engine *engine = engine_of(device);
 
 	/* In this order: what completes after `shown` was read was not idle then. */
-	return engine && submission_is_quiet() && atomic_load(&engine->progress.shown) >= completion_newest();
+	return engine && !atomic_load(&engine->channel.n_waiters) && submission_is_quiet() &&
+	       atomic_load(&engine->progress.shown) >= completion_newest();
 }

@@ -113,7 +113,10 @@ enum sw_status spill_return(uint64_t *ret_bytes);
 bool spill_any_suspended(void);
 /* Starts the engine of a device that is going to be suspended, if it has a heap. Locking: takes ENGINE_START. */
 void spill_prepare(struct device *device);
-/* Returns whether all that was submitted is known to have completed; false if the device has no engine. */
+/*
+ * Returns whether all that was submitted is known to have completed, and no submission waits for memory; false if the device
+ * has no engine.
+ */
 bool spill_is_idle(const struct device *device);
 
 #endif
