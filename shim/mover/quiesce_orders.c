@@ -299,8 +299,13 @@ enum sw_status quiesce_suspend(struct engine *engine, uint64_t *ret_bytes)
 
 enum sw_status quiesce_leave(struct engine *engine, uint64_t keep, uint64_t *ret_bytes)
 {
+	/* An attempt that is given up doubles it; other gaps go by what they have seen themselves. */
+	uint64_t before = engine->quiesce.patience;
+
 	engine->quiesce.patience = LEAVE_PATIENCE;
-	return suspend(engine, keep, ret_bytes);
+	enum sw_status status = suspend(engine, keep, ret_bytes);
+	engine->quiesce.patience = before;
+	return status;
 }
 
 /* Returns whether the piece left the device, and the program does not want it on the host. */
