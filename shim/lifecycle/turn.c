@@ -253,6 +253,8 @@ void turn_lost(void)
 	if (state->away || state->holds)
 		state->lost_until = clock_now() + TURN_LOST;
 	state->holds = false;
+	/* Tries to enter the next account are counted. */
+	state->look_ms = 0;
 }
 
 void turn_alone(void)
@@ -324,7 +326,10 @@ static bool publish(struct device *device, bool moving)
 	member->claim.beat = clock_now();
 	member->claim.moving = moving;
 	member->claim.away = state->away;
-	return gpu_account_look(&device->account, member, &lifecycle_state.shared.view);
+	bool good = gpu_account_look(&device->account, member, &lifecycle_state.shared.view);
+	if (!good)
+		turn_lost();
+	return good;
 }
 
 /* This process is away: gives the turn to the next one, if it still has it. */
