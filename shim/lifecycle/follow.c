@@ -194,7 +194,7 @@ static uint64_t share(struct device *device, uint64_t most)
 		return limit < most ? limit : most;
 	}
 	atomic_store(&device->shared_total, view->total);
-	if (turn_look(device, &member, view, &turns_limit))
+	if (turn_look(device, &member, view, most, &turns_limit))
 		return turns_limit < most ? turns_limit : most;
 	for (unsigned i = 0; i < view->n; i++)
 		members[i] =

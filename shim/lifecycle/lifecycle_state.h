@@ -60,6 +60,7 @@ struct turn_state {
 	bool holds;                /* its turn has begun */
 	enum turn_act act;         /* what turn_act() is to do */
 	unsigned look_ms;          /* turn_look_ms() */
+	uint64_t most;             /* bytes that it may have by its own budget */
 	uint64_t keep;             /* bytes that may stay on the device while it waits */
 	uint64_t began, counted;   /* when the turn began; up to when it is counted in the claim */
 	uint64_t number, seen;     /* of the turn that was given to it last, and when it saw that */

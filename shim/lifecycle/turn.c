@@ -189,6 +189,8 @@ static void look_as_holder(struct device *device, const struct gpu_account_membe
 	struct turn_state *const state = &lifecycle_state.turn;
 	uint64_t room = gpu_turn_room(turns, self);
 
+	if (room > state->most)
+		room = state->most;
 	if (state->number != number) {
 		state->number = number;
 		state->seen = turns->now;
@@ -267,11 +269,12 @@ void turn_alone(void)
 }
 
 bool turn_look(struct device *device, const struct gpu_account_member *member, const struct gpu_account_view *view,
-	       uint64_t *ret_limit)
+	       uint64_t most, uint64_t *ret_limit)
 {
 	struct turn_state *const state = &lifecycle_state.turn;
 	struct gpu_turn_view turns;
 
+	state->most = most;
 	state->act = TURN_STAYS;
 	state->look_ms = 0;
 	state->member = *member;

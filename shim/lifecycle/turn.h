@@ -25,10 +25,10 @@ struct device;
 void turn_claim(struct device *device, struct gpu_account_member *member);
 /*
  * After the account was read: decides whose turn it is, as far as that is for this process to say. Returns true if turns set
- * the budget of the device: *ret_limit, which is raised in the account first.
+ * the budget of the device: *ret_limit, which is raised in the account first, up to `most`.
  */
 bool turn_look(struct device *device, const struct gpu_account_member *member, const struct gpu_account_view *view,
-	       uint64_t *ret_limit);
+	       uint64_t most, uint64_t *ret_limit);
 /* The file of the account was lost. For some time nothing changes then, so that all processes are in the next one first. */
 void turn_lost(void);
 /* There is no account that the process can enter: it goes on without turns. */

@@ -128,19 +128,18 @@ static uint64_t obey(char what, unsigned n)
 	}
 }
 
-static void begin(const void *unused)
+static void begin(const void *settings)
 {
-	(void)unused;
 	child_set("SIM_MEMORY=256MiB");
 	child_set(runtime);
-	child_set(SETTINGS);
+	child_set(settings);
 }
 
-static struct rank start(unsigned n)
+static struct rank start(const char *settings, unsigned n)
 {
 	static const struct rank_part part = {.begin = begin, .obey = obey};
 
-	struct rank rank = rank_start(&part, NULL);
+	struct rank rank = rank_start(&part, settings);
 	assert_true(rank_ask(&rank, 'd', 0) && rank_ask(&rank, 'a', n));
 	return rank;
 }
@@ -178,8 +177,8 @@ static void wait_until_away(const struct rank ranks[2])
 
 static void start_two(struct rank ranks[2], unsigned other_needs)
 {
-	ranks[0] = start(NEEDS);
-	ranks[1] = start(other_needs);
+	ranks[0] = start(SETTINGS, NEEDS);
+	ranks[1] = start(SETTINGS, other_needs);
 	run_turns(ranks, 1);
 	wait_until_away(ranks);
 }
@@ -236,6 +235,23 @@ static void who_ends_while_its_memory_leaves_waits_for_the_mover(void **state)
 	rank_end(&ranks[1]);
 }
 
+/* Also in its turn: what it may not use is not taken from the account. */
+static void who_has_a_budget_of_its_own_takes_no_more_of_the_account(void **state)
+{
+	struct rank ranks[2];
+	struct account_page page;
+
+	(void)state;
+	for (unsigned i = 0; i < 2; i++)
+		ranks[i] = start(SETTINGS ",device.budget=20MiB", NEEDS);
+	for (unsigned round = 0; round < 20; round++) {
+		run_turns(ranks, 1);
+		for (unsigned i = 0; i < GPU_ACCOUNT_MOST && account_read(&page); i++)
+			assert_true(!page.slot[i].member.pid || page.slot[i].member.may_have <= 20 * MIB);
+	}
+	end_two(ranks);
+}
+
 int main(int argc, char **argv)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin_log, folder_remove)
@@ -245,6 +261,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 	    TEST(who_cannot_be_suspended_while_it_is_away_takes_turns_as_before),
 	    TEST(who_ends_while_its_memory_leaves_waits_for_the_mover),
+	    TEST(who_has_a_budget_of_its_own_takes_no_more_of_the_account),
 	    TEST(who_closes_the_socket_of_its_control_thread_takes_turns_as_before),
 	};
 	int failed = cmocka_run_group_tests(tests, NULL, NULL);
