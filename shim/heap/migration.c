@@ -321,22 +321,36 @@ void migration_exchange_lost(struct heap *heap, struct migration *transit)
 	migration_exchange_one(heap, transit, true);
 }
 
-enum sw_status migration_back(struct heap *heap, struct migration *transit)
+/* Gives an unbacked chunk warm host memory. Returns whether there was any. */
+static bool take_warm(struct heap *heap, struct chunk *chunk)
 {
-	struct chunk *chunk = transit->chunk, *warm = NULL;
-	enum sw_status status = chunk->unbacked ? chunk_back(&heap->store.chunks, chunk) : SW_OK;
-
 	heap_enter(heap);
-	if (status == SW_OK) {
-		chunk->unbacked = false;
-	} else if ((warm = warm_at(&heap->store.chunks, CHUNK_HOST, chunk->units, true))) {
+	struct chunk *warm = warm_at(&heap->store.chunks, CHUNK_HOST, chunk->units, true);
+	if (warm) {
 		struct chunk was = *chunk;
 
 		take_memory(chunk, warm);
 		take_memory(warm, &was);
 		chunk_put(&heap->store.chunks, warm);
-		status = SW_OK;
 	}
+	heap_leave(heap);
+	return warm != NULL;
+}
+
+enum sw_status migration_back(struct heap *heap, struct migration *transit)
+{
+	struct chunk *chunk = transit->chunk;
+	enum sw_status status = SW_OK;
+
+	if (chunk->unbacked && !take_warm(heap, chunk)) {
+		status = chunk_back(&heap->store.chunks, chunk);
+		/* Another thread may have freed some meanwhile. */
+		if (status != SW_OK && take_warm(heap, chunk))
+			status = SW_OK;
+	}
+	heap_enter(heap);
+	if (status == SW_OK)
+		chunk->unbacked = false;
 	transit->handle = chunk->handle;
 	transit->alias = chunk->alias;
 	heap_leave(heap);

@@ -63,7 +63,7 @@ enum sw_status migration_pin(struct heap *heap, uint32_t piece, struct migration
  */
 enum sw_status migration_begin_unbacked(struct heap *heap, uint32_t piece, struct migration *ret_transit);
 /*
- * Makes host memory for an unbacked piece; warm memory if the driver has none. The caller must map it as the old
+ * Gives an unbacked piece host memory: warm memory, or new, which has to be pinned. The caller must map it as the old
  * memory. Returns an error if there is none. Locking: takes HEAP, but not while memory is made.
  */
 enum sw_status migration_back(struct heap *heap, struct migration *transit);
