@@ -1,24 +1,24 @@
 /*
  * gpu_account.h: the account of one GPU: what the processes of a user that share it (device.total) hold there, need and
- * cannot move, and what each of them may have. There is no daemon: a small file for each GPU in the user's private folder
- * (user_dir.h), gpu-UUID.account, has the total and a slot for each process.
+ * cannot move, and what each of them may have. There is no daemon: a small file for each GPU in the user's private
+ * folder (user_dir.h), gpu-UUID.account, has the total and a slot for each process.
  *
- * What is promised: the sum of what the processes may have is never more than the total, however many join, grow and die.
- * A process raises what it may have only under a lock of the file, by what is left of the total; it publishes a smaller
- * figure only after its memory has left. (A total that is lowered takes nothing away at once; nothing more is given until
- * the sum is below it.)
+ * What is promised: the sum of what the processes may have is never more than the total, however many join, grow and
+ * die. A process raises what it may have only under a lock of the file, by what is left of the total; it publishes a
+ * smaller figure only after its memory has left. (A total that is lowered takes nothing away at once; nothing more is
+ * given until the sum is below it.)
  *
  * Each process holds a lock on a byte of the file as long as it lives, which the kernel drops however it ends: a slot
- * without its lock is free, and what its process had can be given to others. A process that is stopped keeps what it has.
- * The turn (plan/gpu_turn.h) is in the file, too, and changes only under the same lock. It goes with its process: the turn
- * of one that has died is that of none.
+ * without its lock is free, and what its process had can be given to others. A process that is stopped keeps what it
+ * has. The turn (plan/gpu_turn.h) is in the file, too, and changes only under the same lock. It goes with its process:
+ * the turn of one that has died is that of none.
  *
- * A file that is removed or damaged while it is used is left by each process at its next look: it then enters the file of
- * that time with what it has, which is not counted until then. A file that another version of this library uses is not
- * touched: the process is alone.
+ * A file that is removed or damaged while it is used is left by each process at its next look: it then enters the file
+ * of that time with what it has, which is not counted until then. A file that another version of this library uses is
+ * not touched: the process is alone.
  *
- * An account is used by one thread at a time; the caller ensures that. Nothing here waits: if another process just changes
- * the file, the call fails and is to be made again later. Leaves errno as it is. Cost: some ten system calls.
+ * An account is used by one thread at a time; the caller ensures that. Nothing here waits: if another process just
+ * changes the file, the call fails and is to be made again later. Leaves errno as it is. Cost: some ten system calls.
  */
 #ifndef SPILLWAY_GPU_ACCOUNT_H
 #define SPILLWAY_GPU_ACCOUNT_H
@@ -92,9 +92,10 @@ bool gpu_account_look(struct gpu_account *account, const struct gpu_account_memb
  */
 uint64_t gpu_account_raise(struct gpu_account *account, uint64_t now, uint64_t wanted);
 /*
- * Gives the turn to a member of the view, or to none (GPU_TURN_NOBODY), and says whether there are turns. Returns false, and
- * changes nothing, if the turn was changed since the view was read: of several processes that try, one succeeds. A process
- * that has the turn must have published that its memory is away before it gives the turn to another.
+ * Gives the turn to a member of the view, or to none (GPU_TURN_NOBODY), and says whether there are turns. Returns
+ * false, and changes nothing, if the turn was changed since the view was read: of several processes that try, one
+ * succeeds. A process that has the turn must have published that its memory is away before it gives the turn to
+ * another.
  */
 bool gpu_account_pass(struct gpu_account *account, const struct gpu_account_view *view, bool on, unsigned holder,
 		      uint64_t now);

@@ -9,9 +9,9 @@
  *                                       where that is not exported: "libmodel.so+0x4711"
  * Plumbing is the CUDA libraries, and libraries of frameworks and their allocators (call_site.c has the list).
  *
- * Naming may take 1 % of the time since it began, and 20 ms, in time of the CPU. Measured (CPython 3.10 and 3.12, x86-64): 5 us, and
- * 1.5 us for each frame of a library that is passed; 20 us behind ten of them. Once it has taken more, requests go by
- * the address that called, until there is time again; except that all are named if the policy asks
+ * Naming may take 1 % of the time since it began, and 20 ms, in time of the CPU. Measured (CPython 3.10 and 3.12,
+ * x86-64): 5 us, and 1.5 us for each frame of a library that is passed; 20 us behind ten of them. Once it has taken
+ * more, requests go by the address that called, until there is time again; except that all are named if the policy asks
  * (call_site_always()).
  *
  * Callers are frames of the user's files in Python, and only the trace asks for them (call_site_callers()): all frames
@@ -56,9 +56,10 @@ void call_site_always(void);
  */
 const struct call_site *call_site_find(const void *caller);
 /*
- * Returns the line of Python that this thread is at, or "backward", as the site of a tensor that is born now: its address
- * is NULL. Returns NULL if the thread is in neither, or without memory or room. deep: with callers, if they are wanted at
- * all. Leaves errno as it is. The caller must limit how often it asks (time_share.h): what is measured above holds here.
+ * Returns the line of Python that this thread is at, or "backward", as the site of a tensor that is born now: its
+ * address is NULL. Returns NULL if the thread is in neither, or without memory or room. deep: with callers, if they are
+ * wanted at all. Leaves errno as it is. The caller must limit how often it asks (time_share.h): what is measured above
+ * holds here.
  * Locking: never the loader's.
  */
 const struct call_site *call_site_of_tensor(bool deep);

@@ -4,8 +4,8 @@
  * members; the rest is 0 and private to socket_server.c.
  *
  * Once a second the thread checks that the socket still has its name. If it was removed, as the whole folder is at a
- * log-out, the thread creates it again under the same name, in the folder of that time (user_dir_make()). If the program
- * closes the socket's descriptor, there are no callers any more, but `look` and `tick` are called as before.
+ * log-out, the thread creates it again under the same name, in the folder of that time (user_dir_make()). If the
+ * program closes the socket's descriptor, there are no callers any more, but `look` and `tick` are called as before.
  *
  * Used for `spillway suspend`, `resume` and `status` (control.c) and for memory that other processes may map
  * (ipc_give.c).
@@ -37,8 +37,8 @@ struct socket_server {
 	void (*tick)(void);
 
 	/*
-	 * Called by the same thread; returns after how many ms it is to be called again at the latest. At first, and where
-	 * it returns 0, it is called once a second. May be NULL.
+	 * Called by the same thread; returns after how many ms it is to be called again at the latest. At first, and
+	 * where it returns 0, it is called once a second. May be NULL.
 	 */
 	unsigned (*look)(void);
 

@@ -25,15 +25,15 @@ struct job {
 };
 
 /*
- * How a copy is made: unchanged; as cuMemcpyPeer or cuMemcpy3DPeer; through memory on both GPUs that is not the heap's; in
- * the context of the other GPU; unchanged, because no other way exists.
+ * How a copy is made: unchanged; as cuMemcpyPeer or cuMemcpy3DPeer; through memory on both GPUs that is not the heap's;
+ * in the context of the other GPU; unchanged, because no other way exists.
  */
 enum way { WAY_AS_IT_IS, WAY_PEER, WAY_STAGED, WAY_AWAY, WAY_NONE };
 
 /*
- * Returns how the copy is to be made. Fills in the contexts of job->box for WAY_PEER and WAY_STAGED, and *ret_away for WAY_AWAY. If
- * one side is in another device's heap, holds peer access as it is (submit_hold_access): after another answer than
- * WAY_AS_IT_IS the caller must let it go (submit_let_go_access). The caller must be inside enter_serve().
+ * Returns how the copy is to be made. Fills in the contexts of job->box for WAY_PEER and WAY_STAGED, and *ret_away for
+ * WAY_AWAY. If one side is in another device's heap, holds peer access as it is (submit_hold_access): after another
+ * answer than WAY_AS_IT_IS the caller must let it go (submit_let_go_access). The caller must be inside enter_serve().
  */
 enum way copy_find_way(struct job *job, CUcontext *ret_away);
 /*

@@ -297,7 +297,8 @@ uint64_t heap_made_device(struct heap *heap);
 /* Returns the bytes of all blocks in use, wherever they are. A piece that is moving counts once. */
 uint64_t heap_block_bytes(struct heap *heap);
 /*
- * Returns what the device budget is charged with that is not this heap's: the driver's pools, what the program makes itself.
+ * Returns what the device budget is charged with that is not this heap's: the driver's pools, what the program makes
+ * itself.
  * Locking: takes HEAP, under which the heap charges what it makes.
  */
 uint64_t heap_others_bytes(struct heap *heap);

@@ -242,7 +242,9 @@ static void look_as_other(struct device *device, const struct gpu_account_view *
 		state->act = TURN_LEAVES;
 	if (holder != GPU_TURN_NOBODY && gpu_turn_takes_part(turns, holder))
 		return;
-	/* Its process has gone, or is stopped, or does not take part any more. Whoever sees it first gives the turn on. */
+	/*
+	 * Its process has gone, or is stopped, or does not take part any more. Whoever sees it first gives the turn on.
+	 */
 	uint32_t next = gpu_turn_next(turns);
 	if (next != holder && next != GPU_TURN_NOBODY)
 		gpu_account_pass(&device->account, view, true, next, turns->now);

@@ -1,15 +1,16 @@
 /*
- * turn.h: takes turns with the other processes that share a device (`share`; plan/gpu_turn.h decides, the turn is in the
- * account of the device, accounting/gpu_account.h). Where it is not its turn, a process is suspended (mover/spill.h): its
- * memory is on the host, but for what no other needs in its turn, and its submissions wait at the gate.
+ * turn.h: takes turns with the other processes that share a device (`share`; plan/gpu_turn.h decides, the turn is in
+ * the account of the device, accounting/gpu_account.h). Where it is not its turn, a process is suspended
+ * (mover/spill.h): its memory is on the host, but for what no other needs in its turn, and its submissions wait at the
+ * gate.
  *
- * What is promised: a process resumes only when the account names it as the holder of the turn, or when there are no turns
- * any more, and uses no more device memory than the account lets it have; who ends its turn has published before that its
- * memory has left. A process that cannot be stopped (its GPU makes no progress for a fifth of a second, or the host has no room)
- * keeps its turn, and after some tries its memory, while the others go on in what is left.
+ * What is promised: a process resumes only when the account names it as the holder of the turn, or when there are no
+ * turns any more, and uses no more device memory than the account lets it have; who ends its turn has published before
+ * that its memory has left. A process that cannot be stopped (its GPU makes no progress for a fifth of a second, or the
+ * host has no room) keeps its turn, and after some tries its memory, while the others go on in what is left.
  *
- * All functions are called on the control thread, unless they say otherwise. Cost where a process does not take turns: some
- * comparisons, ten times a second.
+ * All functions are called on the control thread, unless they say otherwise. Cost where a process does not take turns:
+ * some comparisons, ten times a second.
  */
 #ifndef SPILLWAY_TURN_H
 #define SPILLWAY_TURN_H
@@ -24,18 +25,21 @@ struct device;
 /* Sets what this process publishes about its turns. */
 void turn_claim(struct device *device, struct gpu_account_member *member);
 /*
- * After the account was read: decides whose turn it is, as far as that is for this process to say. Returns true if turns set
- * the budget of the device: *ret_limit, which is raised in the account first, up to `most`.
+ * After the account was read: decides whose turn it is, as far as that is for this process to say. Returns true if
+ * turns set the budget of the device: *ret_limit, which is raised in the account first, up to `most`.
  */
 bool turn_look(struct device *device, const struct gpu_account_member *member, const struct gpu_account_view *view,
 	       uint64_t most, uint64_t *ret_limit);
-/* The file of the account was lost. For some time nothing changes then, so that all processes are in the next one first. */
+/*
+ * The file of the account was lost. For some time nothing changes then, so that all processes are in the next one
+ * first.
+ */
 void turn_lost(void);
 /* There is no account that the process can enter: it goes on without turns. */
 void turn_alone(void);
 /*
- * After the budget was set: suspends or resumes the process, as turn_look() has decided, and gives the turn on. Waits for the
- * device, for a bounded time, and for the copies. Locking: takes SPILL and HEAP; the caller must hold no lock.
+ * After the budget was set: suspends or resumes the process, as turn_look() has decided, and gives the turn on. Waits
+ * for the device, for a bounded time, and for the copies. Locking: takes SPILL and HEAP; the caller must hold no lock.
  */
 void turn_act(struct device *device);
 /* Returns after how many ms to look again because of turns; 0: they do not matter now. */

@@ -68,9 +68,9 @@ struct beside {
 
 /*
  * In the gap of a suspension, while copies run: takes the memory away from one dead piece, or gives one free chunk back
- * to the driver. Each takes 20 to 40 us of this thread (docs/facts.md, Mapping), which would be added to the time of the
- * copies otherwise. Measured (H200, GPT of 14.3 GiB of which half is dead): 148 ms in `exact` and 149 in `fast`; 165 and
- * 180 when all of this came after the copies. Returns false if there is nothing to do.
+ * to the driver. Each takes 20 to 40 us of this thread (docs/facts.md, Mapping), which would be added to the time of
+ * the copies otherwise. Measured (H200, GPT of 14.3 GiB of which half is dead): 148 ms in `exact` and 149 in `fast`;
+ * 165 and 180 when all of this came after the copies. Returns false if there is nothing to do.
  */
 static bool leave_beside(struct engine *engine, struct beside *beside)
 {
@@ -97,7 +97,8 @@ static void wait_for_copies(struct engine *engine, struct beside *beside)
  * directly, because the device may have no room for them. If the process is about to be suspended, they are not mapped
  * there: the party that waits for the device need not wait for that, and the mover has time for it afterwards.
  * but_dead: except those in which nothing is alive. Returns the obstacle: SW_NO_MEMORY for the host budget,
- * SW_NO_HOST_MEMORY for memory of the system or of the library, SW_DRIVER for the driver, SW_BUSY for the end of the process.
+ * SW_NO_HOST_MEMORY for memory of the system or of the library, SW_DRIVER for the driver, SW_BUSY for the end of the
+ * process.
  */
 static enum sw_status all_out(struct engine *engine, uint64_t bytes, bool but_dead)
 {
@@ -208,8 +209,8 @@ static enum sw_status empty(struct engine *engine)
 }
 
 /*
- * Evicts until the heap holds at most `keep` bytes of the device: free memory first, then what is dead, which takes no copy.
- * What does not leave stays, and is the heap's as before.
+ * Evicts until the heap holds at most `keep` bytes of the device: free memory first, then what is dead, which takes no
+ * copy. What does not leave stays, and is the heap's as before.
  */
 static enum sw_status shrink(struct engine *engine, uint64_t keep)
 {

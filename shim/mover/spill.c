@@ -268,8 +268,8 @@ void spill_context_ended(CUcontext context, bool ended)
 }
 
 /*
- * Makes the engine end. What is suspended, or about to be, may have no address, and its mover may be in the driver for some
- * time: neither may the gate open meanwhile, nor may the driver shut down.
+ * Makes the engine end. What is suspended, or about to be, may have no address, and its mover may be in the driver for
+ * some time: neither may the gate open meanwhile, nor may the driver shut down.
  */
 static void stop(struct engine *engine)
 {

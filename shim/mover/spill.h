@@ -97,25 +97,25 @@ bool spill_is_ending(void);
 enum sw_status spill_suspend(uint64_t *ret_bytes);
 enum sw_status spill_resume(uint64_t *ret_bytes);
 /*
- * For turns (lifecycle/turn.h). spill_leave() suspends, but makes one attempt only, which gives up after a fifth of a second
- * without progress of the device, and leaves `keep` bytes on each device. spill_leave_more(), of a process that is suspended,
- * evicts what is above `keep`; it stays suspended in any case. spill_return() resumes, but first fetches everything that the
- * device budget has room for. Results as above.
+ * For turns (lifecycle/turn.h). spill_leave() suspends, but makes one attempt only, which gives up after a fifth of a
+ * second without progress of the device, and leaves `keep` bytes on each device. spill_leave_more(), of a process that
+ * is suspended, evicts what is above `keep`; it stays suspended in any case. spill_return() resumes, but first fetches
+ * everything that the device budget has room for. Results as above.
  */
 enum sw_status spill_leave(uint64_t keep, uint64_t *ret_bytes);
 enum sw_status spill_leave_more(uint64_t keep);
 enum sw_status spill_return(uint64_t *ret_bytes);
 /*
- * Returns whether the memory of any device is given back, or about to be. After a failed spill_leave() or spill_return() it
- * may be, or not be, whatever it was before: an engine that ends opens the gate, and one that has no memory any more for what
- * is dead keeps it closed.
+ * Returns whether the memory of any device is given back, or about to be. After a failed spill_leave() or
+ * spill_return() it may be, or not be, whatever it was before: an engine that ends opens the gate, and one that has no
+ * memory any more for what is dead keeps it closed.
  */
 bool spill_any_suspended(void);
 /* Starts the engine of a device that is going to be suspended, if it has a heap. Locking: takes ENGINE_START. */
 void spill_prepare(struct device *device);
 /*
- * Returns whether all that was submitted is known to have completed, and no submission waits for memory; false if the device
- * has no engine.
+ * Returns whether all that was submitted is known to have completed, and no submission waits for memory; false if the
+ * device has no engine.
  */
 bool spill_is_idle(const struct device *device);
 

@@ -7,9 +7,9 @@
 	UINT64_C(400000000) /* ns. Measured (H200): 14.3 GiB out in 0.34 s, less where much of it is dead */
 #define COST_PART 33        /* switches take a 33rd of a quantum, 3 %, where patience allows it */
 /*
- * Who goes first waits until the holder has had so many times the cost of a switch. Two switches take the holder off the
- * GPU and bring it back, so it keeps at least half of the time that bursts do not need. With 4, bursts every 2 s that cost 0.44 s
- * each way came ever later: 2.9 s after their time (H200).
+ * Who goes first waits until the holder has had so many times the cost of a switch. Two switches take the holder off
+ * the GPU and bring it back, so it keeps at least half of the time that bursts do not need. With 4, bursts every 2 s
+ * that cost 0.44 s each way came ever later: 2.9 s after their time (H200).
  */
 #define FIRST_AFTER 2
 #define BURST_PART  8  /* a burst is short if it takes this part of a quantum at most */
@@ -142,8 +142,8 @@ uint64_t gpu_turn_quantum(const struct gpu_turn_view *view, uint32_t member)
 			patience = gpu_turn_smaller(patience, view->members[i].claim.patience);
 	}
 	/*
-	 * While the lightest waits, each of the others has a turn, which is longer than a quantum by what it weighs more,
-	 * and there is a switch before each of them.
+	 * While the lightest waits, each of the others has a turn, which is longer than a quantum by what it weighs
+	 * more, and there is a switch before each of them.
 	 */
 	if (weights > lightest && patience != UINT64_MAX)
 		quantum = gpu_turn_smaller(quantum,
@@ -163,8 +163,8 @@ static bool is_overdue(const struct gpu_turn_view *view, uint32_t i)
 }
 
 /*
- * Returns whether the member needs only short turns, as far as is known, and has been served less than the holder. A process
- * that has not had a turn yet may need a short one.
+ * Returns whether the member needs only short turns, as far as is known, and has been served less than the holder. A
+ * process that has not had a turn yet may need a short one.
  */
 static bool is_short(const struct gpu_turn_view *view, uint32_t i)
 {

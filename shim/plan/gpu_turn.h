@@ -1,8 +1,8 @@
 /*
- * gpu_turn.h: turns: when the processes that share a GPU need much more of it than there is, one of them submits work at a
- * time, with all the memory that the others can spare, and the others wait. Decides whether there are turns, whose turn
- * it is, and how long it lasts. Pure: no clock, no CUDA; every process computes the same from the same figures, which
- * they publish in the account of the GPU (accounting/gpu_account.h).
+ * gpu_turn.h: turns: when the processes that share a GPU need much more of it than there is, one of them submits work
+ * at a time, with all the memory that the others can spare, and the others wait. Decides whether there are turns, whose
+ * turn it is, and how long it lasts. Pure: no clock, no CUDA; every process computes the same from the same figures,
+ * which they publish in the account of the GPU (accounting/gpu_account.h).
  *
  * Rules:
  *  - There are turns if what all need does not fit, and either a process asks for turns (share: turns) or those that
@@ -29,8 +29,8 @@
 /* Per mille of its time that a process loses by spilling, above which turns are worth what they cost. */
 #define GPU_TURN_LOSS 150
 /*
- * ns without a sign of life, after which a process takes no part; while it moves its memory, longer by so much for each MiB
- * that it needs. Measured: pinning takes 160 to 230 ms for each GiB, copying 20; this is twice as much.
+ * ns without a sign of life, after which a process takes no part; while it moves its memory, longer by so much for each
+ * MiB that it needs. Measured: pinning takes 160 to 230 ms for each GiB, copying 20; this is twice as much.
  */
 #define GPU_TURN_SILENT     UINT64_C(2000000000)
 #define GPU_TURN_SILENT_MIB UINT64_C(500000)
@@ -85,20 +85,23 @@ bool gpu_turn_takes_part(const struct gpu_turn_view *view, uint32_t member);
 /* Returns whether there should be turns from now on. */
 bool gpu_turn_wanted(const struct gpu_turn_view *view);
 /*
- * Returns the member whose memory leaves others too little room to take turns, or GPU_TURN_NOBODY if turns are possible, or
- * if fewer than two could take part.
+ * Returns the member whose memory leaves others too little room to take turns, or GPU_TURN_NOBODY if turns are
+ * possible, or if fewer than two could take part.
  */
 uint32_t gpu_turn_in_the_way(const struct gpu_turn_view *view);
 /* Returns the bytes that the member may have while it is its turn and all others have given up what they can. */
 uint64_t gpu_turn_room(const struct gpu_turn_view *view, uint32_t member);
 /*
- * Returns the bytes that the member may keep while another has the turn: what is left beside the one that needs most, divided
- * among those that wait, less a part for what that one needs beside its heap. 0: too little to be of use.
+ * Returns the bytes that the member may keep while another has the turn: what is left beside the one that needs most,
+ * divided among those that wait, less a part for what that one needs beside its heap. 0: too little to be of use.
  */
 uint64_t gpu_turn_keep(const struct gpu_turn_view *view, uint32_t member);
 /* Returns how long the member's turns are if others wait, in ns. */
 uint64_t gpu_turn_quantum(const struct gpu_turn_view *view, uint32_t member);
-/* Returns whose turn it should be now: the holder's, that of another, or GPU_TURN_NOBODY if no process has anything to do. */
+/*
+ * Returns whose turn it should be now: the holder's, that of another, or GPU_TURN_NOBODY if no process has anything to
+ * do.
+ */
 uint32_t gpu_turn_next(const struct gpu_turn_view *view);
 /*
  * To be called by a member that had nothing to do and begins to wait: returns what it counts as served from now on, so
@@ -108,14 +111,14 @@ uint64_t gpu_turn_enter(const struct gpu_turn_view *view, uint32_t member);
 /* Adds the time of a turn, in ns, to what a member of that weight was served. */
 uint64_t gpu_turn_serve(uint64_t served, uint64_t weight, uint64_t ns);
 /*
- * Returns the new `burst` after a turn of that length. yielded: it ended because there was nothing to do. The last turn alone
- * counts: a program that loads its data first needs one long turn, and should not wait for long afterwards. A wrong guess
- * costs one turn that comes early.
+ * Returns the new `burst` after a turn of that length. yielded: it ended because there was nothing to do. The last turn
+ * alone counts: a program that loads its data first needs one long turn, and should not wait for long afterwards. A
+ * wrong guess costs one turn that comes early.
  */
 uint64_t gpu_turn_burst(uint64_t ns, bool yielded);
 /*
- * Returns the new `cost` after memory took `ns` to leave and to come back. The first time counts as little as is usual, because
- * host memory is pinned then, which takes ten times as long as the copies; later ones are averaged.
+ * Returns the new `cost` after memory took `ns` to leave and to come back. The first time counts as little as is usual,
+ * because host memory is pinned then, which takes ten times as long as the copies; later ones are averaged.
  */
 uint64_t gpu_turn_cost(uint64_t cost, uint64_t ns);
 

@@ -1,8 +1,8 @@
 /*
- * share: turns: processes that need much more of a GPU than there is take turns. Each gets to its end with every byte as it
- * was, whatever becomes of the others, and together they never may have more than the total. A rank is a process of its own
- * that does what it is told; its simulated GPU is its own, so only the account limits them. Turns are short, and what is
- * waited for is a number of them, never a time.
+ * share: turns: processes that need much more of a GPU than there is take turns. Each gets to its end with every byte
+ * as it was, whatever becomes of the others, and together they never may have more than the total. A rank is a process
+ * of its own that does what it is told; its simulated GPU is its own, so only the account limits them. Turns are short,
+ * and what is waited for is a number of them, never a time.
  */
 #include "test/preload/child.h"
 #include "test/preload/folder.h"
@@ -55,7 +55,10 @@ static void step(void)
 	check_capacity();
 }
 
-/* 'd': begin; 'a' N: allocate N blocks; 's' N: N steps; 'c': check all; 'k': work that does not end; 'r': it ends; 'e': end. */
+/*
+ * 'd': begin; 'a' N: allocate N blocks; 's' N: N steps; 'c': check all; 'k': work that does not end; 'r': it ends; 'e':
+ * end.
+ */
 static uint64_t obey(char what, unsigned n)
 {
 	switch (what) {
@@ -419,7 +422,9 @@ static void auto_takes_turns_where_spilling_costs_much(void **state)
 	end_all(ranks, 2);
 }
 
-/* Those that are there make steps, while one is killed and replaced, or stopped for a while, or the account is damaged. */
+/*
+ * Those that are there make steps, while one is killed and replaced, or stopped for a while, or the account is damaged.
+ */
 static void whatever_happens_every_byte_is_right(void **state)
 {
 	struct seed dice = seed_start("turns_test");

@@ -1,4 +1,6 @@
-/* gpu_account.h by several processes: the sum of what they may have, their deaths, and files that are lost or foreign. */
+/*
+ * gpu_account.h by several processes: the sum of what they may have, their deaths, and files that are lost or foreign.
+ */
 #include "shim/accounting/gpu_account_page.h"
 #include "test/check.h"
 #include "test/rank.h"
@@ -28,9 +30,9 @@ static struct gpu_account_member mine;
 static char path[160];
 
 /* A process; 'j' N: join with a total of N MiB, 'r' N: raise to N MiB, 'd' N: down to N MiB, 'l': look, 'e': leave and end.
- * Answers: MiB that it may have; of 'l' how many members there are; 's': the sum of all, 't': the total, 'f': fork a child
- * that stays. 'w': whose turn it was at the last look (0: none, 1: its own, 2: of another); 'n': its number; 'p' N: gives it to
- * itself (1), another (2) or none (0), if it is as it was then. */
+ * Answers: MiB that it may have; of 'l' how many members there are; 's': the sum of all, 't': the total, 'f': fork a
+ * child that stays. 'w': whose turn it was at the last look (0: none, 1: its own, 2: of another); 'n': its number; 'p'
+ * N: gives it to itself (1), another (2) or none (0), if it is as it was then. */
 static uint64_t obey(char order, unsigned n)
 {
 	uint64_t sum = 0;

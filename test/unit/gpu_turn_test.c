@@ -1,4 +1,6 @@
-/* gpu_turn.h on a GPU that is a few numbers, in virtual time: jobs that work without a pause, in bursts, and at random. */
+/*
+ * gpu_turn.h on a GPU that is a few numbers, in virtual time: jobs that work without a pause, in bursts, and at random.
+ */
 #include "shim/plan/gpu_turn.h"
 #include "test/check.h"
 #include "test/unit/seed.h"
@@ -254,7 +256,10 @@ static void bursts_go_first(void **state)
 	scene.jobs[1].answered_most = 0;
 	run_for(100 * SECOND);
 	assert_in_range(scene.jobs[1].answered_most, 400 * MS, 700 * MS);
-	/* And soon after a beginning that takes longer: the first burst waits for what is left of the turn, no other does. */
+	/*
+	 * And soon after a beginning that takes longer: the first burst waits for what is left of the turn, no other
+	 * does.
+	 */
 	begin(150 * MS);
 	add(14 * GIB, 1, 0, 0);
 	add(6 * GIB, 1, 50 * MS, 2 * SECOND);
@@ -411,7 +416,9 @@ static void who_waits_keeps_what_the_others_do_not_need(void **state)
 	/* All but half a GiB, which is for what they have beside their heaps. */
 	assert_int_equal(gpu_turn_keep(&scene.view, 0), 16 * GIB - 6 * GIB - GIB / 2);
 	assert_int_equal(gpu_turn_keep(&scene.view, 1), 16 * GIB - 14 * GIB - GIB / 2);
-	/* Two wait, whoever has the turn: then the room is divided, and the one that needs most is the one that counts. */
+	/*
+	 * Two wait, whoever has the turn: then the room is divided, and the one that needs most is the one that counts.
+	 */
 	add(8 * GIB, 1, 0, 0);
 	publish();
 	assert_int_equal(gpu_turn_keep(&scene.view, 1), (16 * GIB - 14 * GIB - GIB / 2) / 2);
