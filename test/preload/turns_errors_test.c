@@ -84,6 +84,7 @@ static _Noreturn void end_while_moving(void)
 	while (!sim_stalled())
 		usleep(1000);
 	CHECK(pthread_create(&thread, NULL, go_on_later, NULL) == 0);
+	CHECK(pthread_detach(thread) == 0);
 	exit(0);
 }
 
