@@ -211,6 +211,19 @@ static bool peer_forget(bool (*fits)(const struct opening *opening, const struct
 	return lost;
 }
 
+/* Returns whether the list has a matching entry. */
+static bool peer_find(bool (*fits)(const struct opening *opening, const struct opening *pattern),
+		      const struct opening *pattern)
+{
+	bool found = false;
+
+	lock_take(&peer_lock);
+	for (const struct opening *at = device_state.peer.list; at && !found; at = at->next)
+		found = fits(at, pattern);
+	lock_drop(&peer_lock);
+	return found;
+}
+
 /* ---- granting ---- */
 
 uint64_t peer_may_reach(CUdevice owner)
@@ -343,13 +356,8 @@ static bool is_of_pool(const struct opening *opening, const struct opening *patt
 CUresult peer_pool_opened(uint64_t pool, CUdevice owner, CUdevice device)
 {
 	struct opening wish = {.pool = pool, .device = device, .owner = owner};
-	bool known = false;
 
-	lock_take(&peer_lock);
-	for (const struct opening *at = device_state.peer.list; at && !known; at = at->next)
-		known = is_of_pool(at, &wish);
-	lock_drop(&peer_lock);
-	return known ? CUDA_SUCCESS : peer_add(&wish);
+	return peer_find(is_of_pool, &wish) ? CUDA_SUCCESS : peer_add(&wish);
 }
 
 void peer_pool_closed(uint64_t pool, CUdevice device)
@@ -369,15 +377,17 @@ static bool can_access(CUdevice device, CUdevice owner)
 	return REAL(cuDeviceCanAccessPeer)(&can, device, owner) == CUDA_SUCCESS && can;
 }
 
+static bool is_for_copies(const struct opening *opening, const struct opening *pattern)
+{
+	return !opening->context && !opening->pool && opening->device == pattern->device &&
+	       opening->owner == pattern->owner;
+}
+
 static CUresult open_for_copies(CUdevice device, CUdevice owner)
 {
-	bool known = false;
+	struct opening wish = {.device = device, .owner = owner};
 
-	lock_take(&peer_lock);
-	for (const struct opening *at = device_state.peer.list; at && !known; at = at->next)
-		known = !at->context && !at->pool && at->device == device && at->owner == owner;
-	lock_drop(&peer_lock);
-	return known ? CUDA_SUCCESS : peer_add(&(struct opening){.device = device, .owner = owner});
+	return peer_find(is_for_copies, &wish) ? CUDA_SUCCESS : peer_add(&wish);
 }
 
 bool peer_open_for_copies(CUdevice one, CUdevice other)
@@ -409,13 +419,8 @@ bool peer_open_for_copies(CUdevice one, CUdevice other)
 static bool is_enabled(CUcontext context, CUcontext owner)
 {
 	struct opening pattern = {.context = context, .owner_context = owner};
-	bool found = false;
 
-	lock_take(&peer_lock);
-	for (const struct opening *at = device_state.peer.list; at && !found; at = at->next)
-		found = is_between(at, &pattern);
-	lock_drop(&peer_lock);
-	return found;
+	return peer_find(is_between, &pattern);
 }
 
 CUmemAccess_flags peer_access(CUcontext context, const struct ledger_row *row)
