@@ -253,21 +253,19 @@ static void who_has_a_budget_of_its_own_takes_no_more_of_the_account(void **stat
 	end_two(ranks);
 }
 
+static int run(void)
+{
+	const struct CMUnitTest tests[] = {
+	    TURNS_TEST(who_cannot_be_suspended_while_it_is_away_takes_turns_as_before),
+	    TURNS_TEST(who_ends_while_its_memory_leaves_waits_for_the_mover),
+	    TURNS_TEST(who_has_a_budget_of_its_own_takes_no_more_of_the_account),
+	    TURNS_TEST(who_closes_the_socket_of_its_control_thread_takes_turns_as_before),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
 int main(int argc, char **argv)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, begin_log, folder_remove)
 	(void)argc;
-	if (!getenv("TURNS_TEST_LOG"))
-		return again_with_log(argv);
-	const struct CMUnitTest tests[] = {
-	    TEST(who_cannot_be_suspended_while_it_is_away_takes_turns_as_before),
-	    TEST(who_ends_while_its_memory_leaves_waits_for_the_mover),
-	    TEST(who_has_a_budget_of_its_own_takes_no_more_of_the_account),
-	    TEST(who_closes_the_socket_of_its_control_thread_takes_turns_as_before),
-	};
-	int failed = cmocka_run_group_tests(tests, NULL, NULL);
-
-	if (failed)
-		log_says("");
-	return failed;
+	return turns_main(argv, run);
 }

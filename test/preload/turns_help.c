@@ -107,7 +107,7 @@ int begin_log(void **state)
 	return ftruncate(STDERR_FILENO, 0) || folder_make(state);
 }
 
-int again_with_log(char **argv)
+static int again_with_log(char **argv)
 {
 	char path[] = "/tmp/turns_test-XXXXXX";
 	int fd = mkostemp(path, O_APPEND);
@@ -117,4 +117,15 @@ int again_with_log(char **argv)
 	close(fd);
 	execv("/proc/self/exe", argv);
 	return 1;
+}
+
+int turns_main(char **argv, int (*run)(void))
+{
+	if (!getenv("TURNS_TEST_LOG"))
+		return again_with_log(argv);
+	int failed = run();
+
+	if (failed)
+		log_says("");
+	return failed;
 }

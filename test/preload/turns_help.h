@@ -1,5 +1,6 @@
 /*
- * turns_help.h: what the account of a shared GPU says of ranks that take turns, read from its file as `spillway list` reads it.
+ * turns_help.h: what the account of a shared GPU says of ranks that take turns, read from its file as `spillway list`
+ * reads it.
  */
 #ifndef PRELOAD_TURNS_HELP_H
 #define PRELOAD_TURNS_HELP_H
@@ -21,10 +22,12 @@ unsigned account_holder(const struct rank *ranks, unsigned n);
 bool log_says(const char *words);
 /* A test's setup: an empty log, and a folder (folder.h). */
 int begin_log(void **state);
+#define TURNS_TEST(name) cmocka_unit_test_setup_teardown(name, begin_log, folder_remove)
 /*
- * The library writes to what was the standard error output when it was loaded. Starts the test again with a file for that,
- * for all ranks, and TURNS_TEST_LOG set. Returns only if that is impossible.
+ * All of main() of such a test. The library writes to what was the standard error output when it was loaded: the test
+ * is started again with a file for that, for all ranks, and TURNS_TEST_LOG set, and calls run() then, which returns how
+ * many tests have failed. If any has, prints the log. Returns the exit status.
  */
-int again_with_log(char **argv);
+int turns_main(char **argv, int (*run)(void));
 
 #endif

@@ -479,35 +479,35 @@ static void there_are_no_turns_where_all_fits(void **state)
 	end_all(ranks, 2);
 }
 
-int main(int argc, char **argv)
+static int run(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, begin_log, folder_remove)
-	(void)argc;
-	if (!getenv("TURNS_TEST_LOG"))
-		return again_with_log(argv);
 	const struct CMUnitTest turns[] = {
-	    TEST(two_that_do_not_fit_take_turns),
-	    TEST(four_take_turns),
-	    TEST(who_waits_keeps_what_the_other_does_not_need),
-	    TEST(auto_takes_turns_where_spilling_costs_much),
-	    TEST(there_are_no_turns_where_all_fits),
+	    TURNS_TEST(two_that_do_not_fit_take_turns),
+	    TURNS_TEST(four_take_turns),
+	    TURNS_TEST(who_waits_keeps_what_the_other_does_not_need),
+	    TURNS_TEST(auto_takes_turns_where_spilling_costs_much),
+	    TURNS_TEST(there_are_no_turns_where_all_fits),
 	};
 	const struct CMUnitTest faults[] = {
-	    TEST(the_others_go_on_when_one_is_killed),
-	    TEST(the_others_go_on_when_the_holder_is_stopped),
-	    TEST(one_that_is_suspended_leaves_its_turns_to_the_others),
-	    TEST(a_damaged_account_is_made_again),
-	    TEST(who_finds_an_account_of_another_version_goes_on_alone),
-	    TEST(work_that_does_not_end_keeps_its_turn),
+	    TURNS_TEST(the_others_go_on_when_one_is_killed),
+	    TURNS_TEST(the_others_go_on_when_the_holder_is_stopped),
+	    TURNS_TEST(one_that_is_suspended_leaves_its_turns_to_the_others),
+	    TURNS_TEST(a_damaged_account_is_made_again),
+	    TURNS_TEST(who_finds_an_account_of_another_version_goes_on_alone),
+	    TURNS_TEST(work_that_does_not_end_keeps_its_turn),
 	};
 	const struct CMUnitTest random[] = {
-	    TEST(whatever_happens_every_byte_is_right),
+	    TURNS_TEST(whatever_happens_every_byte_is_right),
 	};
 	const char *part = getenv("TURNS_TEST_PART");
-	int failed = !part                     ? cmocka_run_group_tests(turns, NULL, NULL)
-		     : !strcmp(part, "faults") ? cmocka_run_group_tests(faults, NULL, NULL)
-					       : cmocka_run_group_tests(random, NULL, NULL);
-	if (failed)
-		log_says("");
-	return failed;
+
+	return !part                     ? cmocka_run_group_tests(turns, NULL, NULL)
+	       : !strcmp(part, "faults") ? cmocka_run_group_tests(faults, NULL, NULL)
+					 : cmocka_run_group_tests(random, NULL, NULL);
+}
+
+int main(int argc, char **argv)
+{
+	(void)argc;
+	return turns_main(argv, run);
 }
