@@ -62,6 +62,18 @@ struct python_process_state {
 	python_thread_function *thread;
 };
 
+/* ---- autograd.c ---- */
+
+struct autograd_reference;
+typedef uint64_t autograd_count_function(void);
+typedef struct autograd_reference autograd_node_function(void);
+
+struct autograd_state {
+	_Atomic int state; /* enum state of the file; the functions are constant once it says that they are there */
+	autograd_count_function *next_number, *own_thread;
+	autograd_node_function *current_node;
+};
+
 /* ---- call_site.c ---- */
 
 #define CALL_SITE_SLOTS 4096
@@ -89,6 +101,7 @@ struct base_state {
 	struct log_state log;
 	struct caller_name_state caller_name;
 	struct python_process_state python_process;
+	struct autograd_state autograd;
 	struct call_site_state call_site;
 	struct user_dir_state user_dir;
 };
