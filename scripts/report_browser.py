@@ -41,6 +41,7 @@ const probe = () => {
 	/* ---- names of places in the program ---- */
 	for (const [name, levels] of [["gpt.py:39 in forward", ["gpt.py", "forward", "line 39"]], ["a b.py in <module>", ["a b.py", "<module>"]],
 		["train.py:7 in step [libcublas.so.13]", ["train.py", "step", "line 7", "[libcublas.so.13]"]],
+		["train.py:7 in step [backward]", ["train.py", "step", "line 7", "[backward]"]],
 		["libmodel.so:load_weights+0x1c", ["libmodel.so", "load_weights", "+0x1c"]], ["libmodel.so+0x4711", ["libmodel.so", "+0x4711"]],
 		["lib.so:ns::f(int)+0x1", ["lib.so", "ns::f(int)", "+0x1"]], ["backward", ["backward"]], ["(not known)", ["(not known)"]], ["?", ["?"]]])
 		must(flame.levels(name).join("|") === levels.join("|"), "levels of " + name + " are " + flame.levels(name).join("|"));

@@ -86,6 +86,8 @@ struct call_site_state {
 	atomic_uint n_with_callers;    /* sites that have them */
 	_Atomic uint64_t begin,
 	    spent; /* ns: when the first request was named, and how long naming has taken, of the CPU */
+	/* By number of a site: that of the site of its backward pass (call_site_backward()); 0: not made yet */
+	_Atomic uint16_t backward[CALL_SITE_SLOTS];
 	/* _Unwind_Backtrace() and _Unwind_GetIP() of the program's libgcc_s; NULL: it has none */
 	_Atomic uintptr_t backtrace, address_of;
 };

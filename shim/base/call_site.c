@@ -22,6 +22,7 @@
 #define FRAMES_MOST 128      /* native frames that are looked at */
 #define SHARE       100      /* naming may take 1/SHARE of the time */
 #define GRACE_NS    20000000 /* and this, for the start, when everything is named for the first time */
+#define BACKWARD    "backward"
 /* Sites with callers: half of the table, so that there is room for others. */
 #define WITH_CALLERS_MOST (CALL_SITE_SLOTS / 2)
 
@@ -137,6 +138,7 @@ static struct call_site *make_site(const void *address, const char *text, const 
 		return NULL;
 	*site = (struct call_site){.address = address, .hash = hash, .is_named = *text != 0};
 	site->is_plumbing = !*text && is_plumbing(address);
+	site->is_backward = !strcmp(name, BACKWARD);
 	memcpy(site->text, name, n);
 	memcpy(site->text + n, library, m);
 	site->library = *library ? site->text + n : NULL;
@@ -209,7 +211,7 @@ static bool name_in_python(const void *caller, bool deep, const struct call_site
 		return true;
 	if (found < PYTHON_OF_PACKAGE && !is_backward())
 		return false;
-	*ret_site = site_of(caller, found >= PYTHON_OF_PACKAGE ? text : "backward", NULL);
+	*ret_site = site_of(caller, found >= PYTHON_OF_PACKAGE ? text : BACKWARD, NULL);
 	return true;
 }
 
@@ -296,6 +298,23 @@ const struct call_site *call_site_of_tensor(bool deep)
 
 	if (python_process_is_here())
 		name_in_python(NULL, deep && wants_callers(), &site);
+	errno = saved;
+	return site;
+}
+
+const struct call_site *call_site_backward(const struct call_site *line)
+{
+	_Atomic uint16_t *known = &base_state.call_site.backward[line->number - 1];
+	unsigned number = atomic_load_explicit(known, memory_order_acquire);
+	char text[PYTHON_NAME + sizeof(" [" BACKWARD "]")];
+	int saved = errno;
+
+	if (number)
+		return call_site_numbered(number);
+	snprintf(text, sizeof(text), "%.*s [" BACKWARD "]", PYTHON_NAME - 1, line->text);
+	const struct call_site *site = site_of(NULL, text, line->callers);
+	if (site)
+		atomic_store_explicit(known, site->number, memory_order_release);
 	errno = saved;
 	return site;
 }

@@ -2,9 +2,11 @@
  * call_site.h: what in the program asked for memory, with a name for people and for policies.
  *
  * The caller of the driver is rarely the answer: it is the CUDA runtime, and behind it the allocator of a framework.
- * Three kinds of names, the first that can be had:
+ * Kinds of names, the first that can be had:
  *   "train.py:57 in forward"            the innermost frame of the user's own files in Python (python_frames.h)
- *   "backward"                          a thread of PyTorch's autograd, which runs no Python of the user
+ *   "train.py:57 in forward [backward]" a thread of PyTorch's autograd, which runs no Python of the user: of its tensors,
+ *                                       where it is known for which line it makes them (node_lines.h)
+ *   "backward"                          such a thread otherwise
  *   "libmodel.so:load_weights+0x1c"     the innermost native caller that is no plumbing, without the function's name
  *                                       where that is not exported: "libmodel.so+0x4711"
  * Plumbing is the CUDA libraries, and libraries of frameworks and their allocators (call_site.c has the list).
@@ -34,6 +36,7 @@ struct call_site {
 	uint32_t hash;
 	uint16_t number;            /* from 1: see call_site_numbered() */
 	bool is_plumbing, is_named; /* is_named: text says more than the address */
+	bool is_backward;           /* a thread of PyTorch's autograd, of which no line is known */
 	/* File name of the library that called the driver, unless text names it or it is the runtime; else NULL. */
 	const char *library;
 	/*
@@ -63,6 +66,12 @@ const struct call_site *call_site_find(const void *caller);
  * Locking: never the loader's.
  */
 const struct call_site *call_site_of_tensor(bool deep);
+/*
+ * Returns the site of tensors that a thread of autograd makes for this line of the forward pass: "LINE [backward]",
+ * with the callers of the line. Returns NULL without memory or room. Leaves errno as it is. Locking: never the
+ * loader's.
+ */
+const struct call_site *call_site_backward(const struct call_site *line);
 /* Returns the site of this number; NULL: there is none. */
 const struct call_site *call_site_numbered(unsigned number);
 

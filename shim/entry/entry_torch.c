@@ -4,13 +4,14 @@
  * called in its place. It writes one record (lifetimes.h), and calls PyTorch's own.
  *
  * It runs under the lock of PyTorch's allocator, perhaps in a stream capture: it takes no lock of the library, and calls
- * no function of the driver. Only the first call asks the loader, for PyTorch's own function. RTLD_NEXT does not find
+ * no function of the driver. Only the first call asks the loader, for functions of PyTorch's. RTLD_NEXT does not find
  * it: Python opens PyTorch's libraries locally. If a trace is recorded, the first event of a thread makes the thread's
  * ring (trace.h); the drainer runs by then, since the trace has the block that is reported about.
  *
  * Measured (PyTorch 2.7.1, 2.11 and 2.15): the same name; in 2.11 13,094 births and 12,699 deaths in nine steps of a
  * GPT, also with expandable segments.
  */
+#include "shim/base/autograd.h"
 #include "shim/context/capture.h"
 #include "shim/device/device.h"
 #include "shim/driver/real.h"
@@ -56,6 +57,7 @@ static torch_report_function *torch_own(void)
 		if (library && c_dlsym)
 			found = (torch_report_function *)c_dlsym(library, NAME_OF(TORCH_REPORT));
 		dlerror(); /* the program must not find an error of ours */
+		autograd_bind();
 		if (!found)
 			found = TORCH_REPORT;
 		atomic_store_explicit(&own, found, memory_order_release);

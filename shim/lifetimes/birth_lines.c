@@ -8,6 +8,7 @@
 #include "shim/base/python_process.h"
 #include "shim/base/time_share.h"
 #include "shim/lifetimes/lifetimes_state.h"
+#include "shim/lifetimes/node_lines.h"
 
 #include <stdbool.h>
 
@@ -153,7 +154,7 @@ unsigned birth_lines_name(uint64_t address, uint64_t bytes)
 
 	if (!python_process_is_here() || !bytes)
 		return 0;
-	number = line_of(address, bytes);
+	number = node_lines_name(line_of(address, bytes));
 	set_units(address, address + bytes, number);
 	return number;
 }

@@ -8,6 +8,7 @@ const flame = (() => {
 	/*
 	 * The levels of a place in the program whose callers are not known, as call_site.h names it, from the outside in: file,
 	 * function, line; or library, symbol, offset. "in gemm [libcublas.so]": the library called the driver.
+	 * "in forward [backward]": the backward pass made it.
 	 */
 	function levels(site) {
 		const by = /^(.*) (\[[^\]]*\])$/.exec(site), name = by ? by[1] : site, last = by ? [by[2]] : [];
