@@ -173,17 +173,33 @@ def asked_by_line(source):
     """{line: (part, bytes)} of the comments "asks PART MIB" in a job's source."""
     found = {}
     for number, line in enumerate(source.splitlines(), 1):
-        said = re.search(r"# asks (\w+) (\d+)$", line.rstrip())
+        said = re.search(r"# asks (\w+) (\d+)(?:, backward \d+)?$", line.rstrip())
         if said:
             found[number] = said[1], int(said[2]) << 20
     return found
 
 
-def bytes_by_line(sites, name, *figures):
+def asked_in_backward(source):
+    """{line: bytes} of the comments "# ... backward MIB" in a job's source."""
+    found = {}
+    for number, line in enumerate(source.splitlines(), 1):
+        said = re.search(r"#.* backward (\d+)$", line.rstrip())
+        if said:
+            found[number] = int(said[1]) << 20
+    return found
+
+
+IN_BACKWARD = " [backward]"  # of a line of the forward pass, for which the backward pass made it
+
+
+def bytes_by_line(sites, name, *figures, backward=False):
     """Bytes by line of the file of that name, of the rows of a report by site; under "backward" those of that site, and
-    under None those of all others. figures: what of a row is added, "bytes" if nothing is named."""
+    under None those of all others. What the backward pass made for a line is left out, or with backward nothing else is
+    counted. figures: what of a row is added, "bytes" if nothing is named."""
     found = {}
     for site in sites:
+        if site["name"].endswith(IN_BACKWARD) != backward:
+            continue
         said = re.match(re.escape(name) + r":(\d+) in ", site["name"])
         line = int(said[1]) if said else site["name"] if site["name"] == "backward" else None
         found[line] = found.get(line, 0) + sum(site[figure] for figure in figures or ["bytes"])

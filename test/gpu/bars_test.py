@@ -73,10 +73,14 @@ class Parsing(unittest.TestCase):
 
 
     def test_lines_that_ask(self):
-        self.assertEqual(bars.asked_by_line("a\nb = f()  # asks forward 2\n# asks\n"), {2: ("forward", 2 << 20)})
+        source = "a\nb = f()  # asks forward 2\n# asks\nc = g()  # asks forward 1, backward 3\nh()  # backward 4\n"
+        self.assertEqual(bars.asked_by_line(source), {2: ("forward", 2 << 20), 4: ("forward", 1 << 20)})
+        self.assertEqual(bars.asked_in_backward(source), {4: 3 << 20, 5: 4 << 20})
         sites = [{"name": "job.py:2 in f", "bytes": 5}, {"name": "job.py:2 in f [lib.so]", "bytes": 1},
                  {"name": "my_job.py:2 in f", "bytes": 7}, {"name": "backward", "bytes": 11}]
-        self.assertEqual(bars.bytes_by_line(sites, "job.py"), {2: 6, "backward": 11, None: 7})
+        made = [{"name": "job.py:2 in f [backward]", "bytes": 13}, {"name": "my_job.py:2 in f [backward]", "bytes": 17}]
+        self.assertEqual(bars.bytes_by_line(sites + made, "job.py"), {2: 6, "backward": 11, None: 7})
+        self.assertEqual(bars.bytes_by_line(sites + made, "job.py", backward=True), {2: 13, None: 17})
         sites = [{"name": "job.py:2 in f", "bytes_in": 5, "bytes_out": 3}, {"name": "?", "bytes_in": 1, "bytes_out": 0}]
         self.assertEqual(bars.bytes_by_line(sites, "job.py", "bytes_in", "bytes_out"), {2: 8, None: 1})
 
