@@ -150,8 +150,8 @@ struct policy {
 	    pdl;
 	int contents;
 	uint64_t peers; /* bits by number of the device */
-	struct policy_size device_budget, device_reserve, device_total, host_budget, host_total, peer_budget,
-	    heap_chunk, heap_release_threshold, async_release_threshold;
+	struct policy_size device_budget, device_reserve, device_total, host_budget, host_pin_ahead, host_total,
+	    peer_budget, heap_chunk, heap_release_threshold, async_release_threshold;
 	struct policy_turns turns;
 	struct policy_managed managed;
 	struct policy_system system;

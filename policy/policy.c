@@ -235,6 +235,11 @@ struct policy_size policy_host_budget(const struct policy *policy)
 	return policy->host_budget;
 }
 
+struct policy_size policy_host_pin_ahead(const struct policy *policy)
+{
+	return policy->host_pin_ahead;
+}
+
 struct policy_size policy_limit(const struct policy *policy, enum policy_limit limit)
 {
 	return policy->limits.most[limit];

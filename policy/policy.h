@@ -360,6 +360,8 @@ const struct policy_turns *policy_turns(const struct policy *policy); /* how it 
 /* Device memory that a budget which follows what is free leaves free: auto or bytes. */
 struct policy_size policy_device_reserve(const struct policy *policy);
 struct policy_size policy_host_budget(const struct policy *policy);
+/* Host memory to be kept pinned for what lies on a device; auto: for all of it. */
+struct policy_size policy_host_pin_ahead(const struct policy *policy);
 /* Devices that lend memory, as bits; and how much each of them lends. */
 uint64_t policy_peers(const struct policy *policy);
 struct policy_size policy_peer_budget(const struct policy *policy);

@@ -1,4 +1,7 @@
-/* Checks combinations of values that are each valid: budgets, places of rules, and vmm.spill with the spill mode. */
+/*
+ * Checks combinations of values that are each valid: budgets, places of rules, vmm.spill and host.pin_ahead with the
+ * spill mode.
+ */
 #include "policy/whole.h"
 
 #include "policy/keys.h"
@@ -89,10 +92,30 @@ static void check_vmm(const struct policy *policy, struct policy_errors *errors)
 	}
 }
 
+/* Host memory is pinned ahead by the thread of the control socket, for memory that moves. */
+static void check_pin_ahead(const struct policy *policy, struct policy_errors *errors)
+{
+	bool moves = policy->spill == POLICY_SPILL_EXACT || policy->spill == POLICY_SPILL_FAST;
+	bool none = policy->host_pin_ahead.kind == POLICY_SIZE_BYTES && policy->host_pin_ahead.value == 0;
+
+	if (none || policy->observe)
+		return;
+	if (!moves)
+		policy_warning_add(errors, policy->name, whole,
+				   "host.pin_ahead pins nothing with spill.mode: %s, which moves nothing; write "
+				   "spill.mode: exact or fast, or host.pin_ahead: 0",
+				   policy_spill_name((enum policy_spill)policy->spill));
+	else if (!policy->control)
+		policy_warning_add(errors, policy->name, whole,
+				   "host.pin_ahead pins nothing with control: no, whose thread does it; write control: "
+				   "yes, or host.pin_ahead: 0");
+}
+
 void policy_check_whole(const struct policy *policy, struct policy_errors *errors)
 {
 	check_budgets(policy, errors);
 	check_vmm(policy, errors);
+	check_pin_ahead(policy, errors);
 	for (size_t i = 0; i < policy->n_rules; i++)
 		check_place(policy, &policy->rules[i], errors);
 }

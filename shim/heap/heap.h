@@ -218,8 +218,8 @@ bool heap_has_given(const struct heap *heap);
  */
 bool heap_is_full(const struct heap *heap);
 /*
- * Returns whether heap_fill_host_reserve() is pinning host memory now, which is charged and not yet free. Locking:
- * none.
+ * Returns whether host memory is being pinned ahead of its use now (host_reserve.c), which is charged and not yet free.
+ * Locking: none.
  */
 bool heap_is_filling_host_reserve(const struct heap *heap);
 

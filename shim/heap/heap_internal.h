@@ -9,9 +9,10 @@ struct heap {
 	struct block_store store;
 	struct small small;
 	_Atomic bool no_peers;    /* evictions go to the host only (heap_lend) */
-	_Atomic bool is_stocking; /* host_reserve.c is pinning host memory */
+	_Atomic unsigned n_stocking; /* threads that pin host memory for host_reserve.c */
 	uint64_t taken_bytes;     /* of spares that are not exchanged yet (migration.c) */
 	uint64_t keep[CHUNK_PLACES];
+	uint64_t ahead; /* host memory that is kept pinned for what lies on the device (host_reserve.c) */
 	/* fields of heap_lock.c */
 	bool at_once[CHUNK_PLACES];          /* idle memory goes back at once, even if it was in use lately */
 	uint64_t least[CHUNK_PLACES];        /* minimum of idle bytes in the present span of ticks */

@@ -98,6 +98,11 @@ void heap_leave(struct heap *heap)
 
 /* ---- what is kept ---- */
 
+static uint64_t kept(const struct heap *heap, enum chunk_place place)
+{
+	return place == CHUNK_HOST && heap->ahead > heap->keep[place] ? heap->ahead : heap->keep[place];
+}
+
 void heap_lock_init(struct heap *heap, const struct heap_config *config)
 {
 	lock_init(&heap->lock, LOCK_HEAP);
@@ -155,7 +160,7 @@ void heap_trim_to_keep(struct heap *heap)
 
 	lock_assert_held(LOCK_HEAP);
 	for (enum chunk_place place = 0; place < CHUNK_PLACES; place++)
-		keep[place] = ticking && !heap->at_once[place] ? UINT64_MAX : heap->keep[place];
+		keep[place] = ticking && !heap->at_once[place] ? UINT64_MAX : kept(heap, place);
 	heap_lock_trim(heap, keep);
 }
 
@@ -165,7 +170,7 @@ void heap_trim_to_keep(struct heap *heap)
  */
 static uint64_t heap_lock_unused(const struct heap *heap, enum chunk_place place)
 {
-	uint64_t least = heap->least[place], keep = place == CHUNK_PEER ? 0 : heap->keep[place];
+	uint64_t least = heap->least[place], keep = place == CHUNK_PEER ? 0 : kept(heap, place);
 
 	return least > keep ? least - keep : 0;
 }

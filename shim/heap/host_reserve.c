@@ -58,17 +58,11 @@ static uint64_t predict_score_of(const struct census *census, unsigned units, ui
 }
 
 /*
- * Limits the reserve to this multiple of `bytes`: with many sizes, one chunk of each would be much more than is
- * evicted.
+ * Returns the size, in units, of which most bytes are missing for a reserve of `bytes`, if that many more than `ready`
+ * are within `limit`; 0 if none is.
  */
-#define READY_TIMES 2
-
-/* Returns the size, in units, of which most bytes are missing; 0 if none is. */
-static unsigned most_missing(const struct census *census, uint64_t bytes)
+static unsigned most_missing(const struct census *census, uint64_t bytes, uint64_t ready, uint64_t limit)
 {
-	/* Idle memory beyond `keep` would go back to the driver when unused (heap_lock.c). */
-	uint64_t keep = census->heap->keep[CHUNK_HOST], twice = READY_TIMES * bytes,
-		 limit = twice < keep ? twice : keep;
 	uint64_t most = 0;
 	unsigned found = 0;
 
@@ -76,12 +70,27 @@ static unsigned most_missing(const struct census *census, uint64_t bytes)
 		uint64_t share = census->here[units] ? predict_score_of(census, units, bytes) : 0;
 		uint64_t missing = share > census->ready[units] ? (share - census->ready[units]) * units : 0;
 
-		if (missing > most && census->ready_bytes + chunk_bytes(units) <= limit) {
+		if (missing > most && ready + chunk_bytes(units) <= limit) {
 			most = missing;
 			found = units;
 		}
 	}
 	return found;
+}
+
+/*
+ * Limits the reserve to this multiple of `bytes`: with many sizes, one chunk of each would be much more than is
+ * evicted.
+ */
+#define READY_TIMES 2
+
+/* Returns how many bytes may be ready. */
+static uint64_t most_ready(const struct heap *heap, uint64_t bytes)
+{
+	/* Idle memory beyond `keep` would go back to the driver when unused (heap_lock.c). */
+	uint64_t keep = heap->keep[CHUNK_HOST], twice = READY_TIMES * bytes;
+
+	return twice < keep ? twice : keep;
 }
 
 /*
@@ -99,26 +108,24 @@ static bool is_wanted(const struct heap *heap, uint64_t bytes)
 
 bool heap_is_filling_host_reserve(const struct heap *heap)
 {
-	return atomic_load(&heap->is_stocking);
+	return atomic_load(&heap->n_stocking) != 0;
 }
 
-enum sw_status heap_fill_host_reserve(struct heap *heap, uint64_t bytes)
+static void take_census(struct heap *heap, struct census *census)
+{
+	heap_pieces(heap, count_here, census);
+	heap_enter(heap);
+	count_free(census, &heap->store);
+	heap_leave(heap);
+}
+
+/* No lock is held, because pinning takes long. */
+static enum sw_status pin_one(struct heap *heap, unsigned units)
 {
 	struct chunk_store *store = &heap->store.chunks;
-	struct census census = {.heap = heap};
 	struct chunk *chunk;
 
-	if (!bytes || !is_wanted(heap, bytes))
-		return SW_INVALID;
-	heap_pieces(heap, count_here, &census);
-	heap_enter(heap);
-	count_free(&census, &heap->store);
-	heap_leave(heap);
-	unsigned units = census.here_bytes ? most_missing(&census, bytes) : 0;
-	if (!units)
-		return SW_INVALID;
-	/* No lock is held, because pinning takes long. */
-	atomic_store(&heap->is_stocking, true);
+	atomic_fetch_add(&heap->n_stocking, 1);
 	enum sw_status status = chunk_make(store, CHUNK_MOVABLE, CHUNK_HOST, units, &chunk);
 	if (status == SW_OK) {
 		heap_enter(heap);
@@ -128,6 +135,77 @@ enum sw_status heap_fill_host_reserve(struct heap *heap, uint64_t bytes)
 		chunk_put(store, chunk);
 		heap_leave(heap);
 	}
-	atomic_store(&heap->is_stocking, false);
+	atomic_fetch_sub(&heap->n_stocking, 1);
 	return status;
+}
+
+enum sw_status heap_fill_host_reserve(struct heap *heap, uint64_t bytes)
+{
+	struct census census = {.heap = heap};
+
+	if (!bytes || !is_wanted(heap, bytes))
+		return SW_INVALID;
+	take_census(heap, &census);
+	unsigned units =
+	    census.here_bytes ? most_missing(&census, bytes, census.ready_bytes, most_ready(heap, bytes)) : 0;
+	return units ? pin_one(heap, units) : SW_INVALID;
+}
+
+/* ---- pinning ahead for all that may leave (the policy's host.pin_ahead) ---- */
+
+/* Returns the bytes that are ready and of a size of which more are not needed for a reserve of `bytes`. */
+static uint64_t count_useful(const struct census *census, uint64_t bytes)
+{
+	uint64_t useful = 0;
+
+	for (unsigned units = 1; units <= CHUNK_MOST; units++) {
+		uint64_t share = census->here[units] ? predict_score_of(census, units, bytes) : 0;
+		uint64_t ready = census->ready[units];
+
+		useful += (ready < share ? ready : share) * chunk_bytes(units);
+	}
+	return useful;
+}
+
+/*
+ * Gives one chunk back to the driver of which there are more than a reserve of `bytes` needs: the sizes on the device
+ * have changed. Returns false if the surplus is in free blocks only, or the driver refuses.
+ */
+static bool drop_surplus(struct heap *heap, const struct census *census, uint64_t bytes)
+{
+	struct chunk_store *store = &heap->store.chunks;
+	bool dropped = false;
+	struct chunk *chunk;
+
+	heap_enter(heap);
+	uint64_t before = store->made_bytes[CHUNK_HOST];
+	for (unsigned units = CHUNK_MOST; units && !dropped; units--) {
+		uint64_t share = census->here[units] ? predict_score_of(census, units, bytes) : 0;
+
+		if (census->ready[units] <= share || !store->warm[CHUNK_MOVABLE][CHUNK_HOST][units] ||
+		    chunk_get(store, CHUNK_MOVABLE, CHUNK_HOST, units, &chunk) != SW_OK)
+			continue;
+		chunk_drop(store, chunk);
+		dropped = store->made_bytes[CHUNK_HOST] < before;
+	}
+	heap_leave(heap);
+	return dropped;
+}
+
+enum sw_status heap_pin_ahead(struct heap *heap, uint64_t most)
+{
+	struct census census = {.heap = heap};
+
+	take_census(heap, &census);
+	uint64_t bytes = census.here_bytes < most ? census.here_bytes : most;
+	heap_enter(heap);
+	heap->ahead = bytes;
+	heap_leave(heap);
+	uint64_t useful = bytes ? count_useful(&census, bytes) : 0;
+	unsigned units = bytes ? most_missing(&census, bytes, useful, bytes) : 0;
+	if (!units || quota_is_asked())
+		return SW_INVALID;
+	if (census.ready_bytes + chunk_bytes(units) > bytes)
+		return drop_surplus(heap, &census, bytes) ? SW_OK : SW_INVALID;
+	return chunk_left(&heap->store.chunks, CHUNK_HOST) >= chunk_bytes(units) ? pin_one(heap, units) : SW_INVALID;
 }

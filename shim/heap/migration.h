@@ -120,6 +120,14 @@ enum sw_status heap_make_host_spare(struct heap *heap, unsigned units);
  */
 enum sw_status heap_fill_host_reserve(struct heap *heap, uint64_t bytes);
 /*
+ * Takes one step to have host memory pinned for everything that may leave the device, at most `most` bytes of it: pins
+ * one chunk, or gives one back of a size that is not needed any more. That much idle host memory is kept from now on,
+ * but what is owed to other processes of the user goes back in any case. Takes as long as pinning. Returns INVALID if
+ * nothing is missing, if the budget has no room, or if other processes are short of host memory; else the error if the
+ * driver has none. Locking: takes HEAP, but not while it pins.
+ */
+enum sw_status heap_pin_ahead(struct heap *heap, uint64_t most);
+/*
  * Sets whether evictions go to peers that lend memory. They do until the process is suspended; afterwards pieces on
  * peers may be evicted to the host.
  */

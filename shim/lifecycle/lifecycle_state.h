@@ -47,6 +47,18 @@ struct shared_state {
 	struct gpu_share_member members[GPU_ACCOUNT_MOST];
 };
 
+/* ---- modules.c: what the control thread looks at ---- */
+
+struct looks_state {
+	uint64_t follow_due; /* ns: when follow_look() is due. Only the control thread uses it. */
+};
+
+/* ---- pin_ahead.c ---- */
+
+struct pin_ahead_state {
+	uint64_t not_before; /* ns: no host memory is pinned ahead before this time. Only the control thread uses it. */
+};
+
 /* ---- turn.c ---- */
 
 enum turn_act { TURN_STAYS, TURN_GOES, TURN_LEAVES, TURN_COMES };
@@ -78,6 +90,8 @@ struct lifecycle_state {
 	struct suspension_state suspension;
 	struct follow_state follow[DEVICE_MOST];
 	struct shared_state shared;
+	struct looks_state looks;
+	struct pin_ahead_state pin_ahead;
 	struct turn_state turn;
 	struct exit_summary_state summary;
 	struct lock sampler_lock; /* SAMPLER: the thread that holds it takes the sample (sampler.c) */

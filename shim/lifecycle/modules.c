@@ -3,6 +3,7 @@
  */
 #include "shim/lifecycle/modules.h"
 #include "shim/accounting/quota.h"
+#include "shim/base/clock.h"
 #include "shim/base/lock.h"
 #include "shim/context/capture.h"
 #include "shim/device/peer.h"
@@ -13,6 +14,8 @@
 #include "shim/lifecycle/control_request.h"
 #include "shim/lifecycle/exit_summary.h"
 #include "shim/lifecycle/follow.h"
+#include "shim/lifecycle/lifecycle_state.h"
+#include "shim/lifecycle/pin_ahead.h"
 #include "shim/lifecycle/sampler.h"
 #include "shim/lifecycle/trace_sources.h"
 #include "shim/mover/spill.h"
@@ -46,10 +49,33 @@ static void start_stats(struct policy *read)
 		stats_know_rule(rule, policy_rule_name(read, rule));
 }
 
+#define MS_NS   1000000u
+#define LOOK_MS 1000 /* between two looks where nothing asks for another time */
+
+/*
+ * What the control thread looks at. follow_look() is called when it is due only: what it measures and tries counts its
+ * own looks.
+ */
+static unsigned look(void)
+{
+	struct looks_state *const state = &lifecycle_state.looks;
+
+	if (clock_now() + MS_NS > state->follow_due) {
+		unsigned ms = follow_look();
+
+		state->follow_due = clock_now() + (uint64_t)(ms ? ms : LOOK_MS) * MS_NS;
+	}
+	unsigned pin_ms = pin_ahead_look();
+	uint64_t now = clock_now();
+	unsigned follow_ms = now < state->follow_due ? (unsigned)((state->follow_due - now) / MS_NS) + 1 : 1;
+
+	return pin_ms && pin_ms < follow_ms ? pin_ms : follow_ms;
+}
+
 static void start_control(struct policy *policy)
 {
 	(void)policy;
-	control_give(control_request, sampler_tick, follow_look);
+	control_give(control_request, sampler_tick, look);
 }
 
 static void start_trace(struct policy *policy)

@@ -192,6 +192,130 @@ static void an_alias_that_cannot_be_had_nor_go_is_tried_again(void **state)
 	}
 }
 
+/* ---- pinned ahead for all that may leave ---- */
+
+/* How many chunks it makes, and gives back, until nothing is missing. */
+static unsigned long pin_ahead(uint64_t most, unsigned long *ret_released)
+{
+	unsigned long made = sim_calls("cuMemCreate"), released = sim_calls("cuMemRelease");
+
+	for (unsigned i = 0; heap_pin_ahead(own.heap, most) == SW_OK; i++)
+		assert_true(i < 1000);
+	assert_true(heap_is_valid(own.heap));
+	if (ret_released)
+		*ret_released = sim_calls("cuMemRelease") - released;
+	return sim_calls("cuMemCreate") - made;
+}
+
+/* 8 MiB are kept without it, and the budget has less than four times what is pinned. */
+static void all_that_may_leave_finds_memory_of_its_size(void **state)
+{
+	struct heap_grant grants[6];
+
+	(void)state;
+	core_heap_open(&own, 64 * MIB, 24 * MIB, 2 * PIECE);
+	for (unsigned i = 0; i < 6; i++)
+		grants[i] = get(i < 4 ? PIECE : PIECE / 2, HEAP_DEVICE);
+	assert_int_equal(pin_ahead(UINT64_MAX, NULL), 6);
+	assert_int_equal(heap_idle_host(own.heap), 5 * PIECE);
+	unsigned long made = sim_calls("cuMemCreate");
+	for (unsigned i = 0; i < 6; i++)
+		assert_true(core_leaves(&own, grants[i].address));
+	assert_int_equal(sim_calls("cuMemCreate"), made);
+	assert_int_equal(heap_idle_host(own.heap), 0);
+	assert_int_equal(pin_ahead(UINT64_MAX, NULL), 0);
+	for (unsigned i = 0; i < 6; i++)
+		give(&grants[i]);
+	core_heap_close(&own);
+}
+
+static void no_more_is_pinned_ahead_than_wanted_nor_than_the_budget_has(void **state)
+{
+	struct heap_grant grants[4];
+
+	(void)state;
+	core_heap_open(&own, 64 * MIB, 3 * PIECE, 256 * MIB);
+	for (unsigned i = 0; i < 4; i++)
+		grants[i] = get(PIECE, HEAP_DEVICE);
+	assert_int_equal(pin_ahead(0, NULL), 0);
+	assert_int_equal(pin_ahead(PIECE - 1, NULL), 0);
+	assert_int_equal(pin_ahead(2 * PIECE, NULL), 2);
+	assert_int_equal(pin_ahead(UINT64_MAX, NULL), 1);
+	/* It is as good as free for what the program asks for. */
+	struct heap_grant host = get(3 * PIECE, HEAP_HOST);
+	assert_int_equal(pin_ahead(UINT64_MAX, NULL), 0);
+	give(&host);
+	for (unsigned i = 0; i < 4; i++)
+		give(&grants[i]);
+	core_heap_close(&own);
+}
+
+static void what_is_pinned_ahead_follows_the_sizes_on_the_device(void **state)
+{
+	unsigned long released;
+
+	(void)state;
+	core_heap_open(&own, 64 * MIB, 256 * MIB, 256 * MIB);
+	struct heap_grant small[4], large = get(2 * PIECE, HEAP_DEVICE);
+	assert_int_equal(pin_ahead(UINT64_MAX, NULL), 2);
+	give(&large);
+	for (unsigned i = 0; i < 4; i++)
+		small[i] = get(PIECE / 2, HEAP_DEVICE);
+	assert_int_equal(pin_ahead(UINT64_MAX, &released), 4);
+	assert_int_equal(released, 2);
+	assert_int_equal(heap_idle_host(own.heap), 2 * PIECE);
+	/* The driver does not take it back: nothing more is pinned. */
+	for (unsigned i = 0; i < 4; i++)
+		give(&small[i]);
+	large = get(2 * PIECE, HEAP_DEVICE);
+	sim_fail("cuMemRelease", 1, CUDA_ERROR_UNKNOWN);
+	assert_int_equal(pin_ahead(UINT64_MAX, NULL), 0);
+	assert_false(sim_fail_pending());
+	assert_int_equal(heap_idle_host(own.heap), 2 * PIECE);
+	give(&large);
+	core_heap_close(&own);
+}
+
+/* Ticks in the span after which idle host memory goes back (heap_lock.c). */
+#define HOST_SPAN 20
+
+/* 4 MiB are kept without it. */
+static void what_is_pinned_ahead_is_kept_as_long_as_it_is_for_something(void **state)
+{
+	struct heap_grant grants[4];
+
+	(void)state;
+	core_heap_open(&own, 64 * MIB, 256 * MIB, PIECE);
+	for (unsigned i = 0; i < 4; i++)
+		grants[i] = get(PIECE, HEAP_DEVICE);
+	assert_int_equal(pin_ahead(UINT64_MAX, NULL), 4);
+	for (unsigned i = 0; i < 3 * HOST_SPAN; i++)
+		heap_tick(own.heap);
+	assert_int_equal(heap_idle_host(own.heap), 4 * PIECE);
+	for (unsigned i = 0; i < 2; i++)
+		give(&grants[i]);
+	assert_int_equal(pin_ahead(UINT64_MAX, NULL), 0);
+	for (unsigned i = 0; i < 3 * HOST_SPAN; i++)
+		heap_tick(own.heap);
+	assert_int_equal(heap_idle_host(own.heap), 2 * PIECE);
+	for (unsigned i = 2; i < 4; i++)
+		give(&grants[i]);
+	core_heap_close(&own);
+}
+
+static void what_cannot_be_had_is_not_pinned_ahead(void **state)
+{
+	(void)state;
+	core_heap_open(&own, 64 * MIB, 256 * MIB, 256 * MIB);
+	struct heap_grant device = get(PIECE, HEAP_DEVICE);
+	sim_fail("cuMemCreate", 1, CUDA_ERROR_OUT_OF_MEMORY);
+	assert_int_equal(heap_pin_ahead(own.heap, UINT64_MAX), SW_NO_MEMORY);
+	assert_false(heap_is_filling_host_reserve(own.heap));
+	assert_int_equal(pin_ahead(UINT64_MAX, NULL), 1);
+	give(&device);
+	core_heap_close(&own);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -204,6 +328,11 @@ int main(void)
 	    cmocka_unit_test(not_where_there_is_little_room_or_none_is_needed),
 	    cmocka_unit_test(what_cannot_be_had_is_not_stocked),
 	    cmocka_unit_test(an_alias_that_cannot_be_had_nor_go_is_tried_again),
+	    cmocka_unit_test(all_that_may_leave_finds_memory_of_its_size),
+	    cmocka_unit_test(no_more_is_pinned_ahead_than_wanted_nor_than_the_budget_has),
+	    cmocka_unit_test(what_is_pinned_ahead_follows_the_sizes_on_the_device),
+	    cmocka_unit_test(what_is_pinned_ahead_is_kept_as_long_as_it_is_for_something),
+	    cmocka_unit_test(what_cannot_be_had_is_not_pinned_ahead),
 	};
 
 	setenv("SIM_DEVICES", "2", 1);

@@ -485,6 +485,35 @@ static void names_and_sizes_can_be_read_alone(void **state)
 	assert_string_equal(policy_use_name(POLICY_USE_COUNT), "?");
 }
 
+static void host_memory_is_pinned_ahead_for_all_or_for_so_much(void **state)
+{
+	struct policy *policy = good_policy("host.pin_ahead: auto\n");
+
+	(void)state;
+	assert_true(policy_host_pin_ahead(policy).kind == POLICY_SIZE_AUTO);
+	policy_free(policy);
+	policy = good_policy("version: 1\n");
+	assert_true(policy_host_pin_ahead(policy).kind == POLICY_SIZE_BYTES);
+	assert_true(policy_host_pin_ahead(policy).value == 0);
+	policy_free(policy);
+	policy = good_policy("spill.mode: fast\nhost: {pin_ahead: 34GiB, budget: 40GiB}\n");
+	assert_true(policy_host_pin_ahead(policy).kind == POLICY_SIZE_BYTES);
+	assert_true(policy_host_pin_ahead(policy).value == 34816 * MIB);
+	policy_free(policy);
+	policy_free(good_policy("host.pin_ahead: 0\nspill.mode: off\n"));
+	policy_free(good_policy("host.pin_ahead: 1GiB\nspill.mode: static\nobserve: yes\n"));
+	expect_problems(
+	    "host.pin_ahead: 1GiB\nspill.mode: static\n",
+	    "p.yaml: warning: host.pin_ahead pins nothing with spill.mode: static, which moves nothing; write "
+	    "spill.mode: exact or fast, or host.pin_ahead: 0\n");
+	expect_problems(
+	    "host.pin_ahead: auto\ncontrol: no\n",
+	    "p.yaml: warning: host.pin_ahead pins nothing with control: no, whose thread does it; write control: "
+	    "yes, or host.pin_ahead: 0\n");
+	expect_problems("host.pin_ahead: 10%\n",
+			"p.yaml:1:17: error: host.pin_ahead: a share is not taken here; write bytes, as in 64MiB\n");
+}
+
 static void how_processes_take_turns(void **state)
 {
 	struct policy *standard = good_policy("control: no\n");
@@ -528,6 +557,7 @@ int main(void)
 	    cmocka_unit_test(keys_of_the_file_are_read),
 	    cmocka_unit_test(shipped_policies_send_to_the_heap_what_pools_cannot_serve),
 	    cmocka_unit_test(shipped_policies_leave_communication_libraries_to_the_driver),
+	    cmocka_unit_test(host_memory_is_pinned_ahead_for_all_or_for_so_much),
 	    cmocka_unit_test(how_processes_take_turns),
 	    cmocka_unit_test(names_and_sizes_can_be_read_alone),
 	};
