@@ -17,9 +17,9 @@ WAIT = 60  # seconds for anything
 class Job:
     """A program that runs beside us; every line that it prints is kept with the time it came."""
 
-    def __init__(self, command, environment):
+    def __init__(self, command, environment, stdin=subprocess.DEVNULL):
         self.child = subprocess.Popen(command, env={**os.environ, **environment}, text=True, errors="replace",
-                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=stdin,
                                       start_new_session=True)
         self.lines = []
         self.reader = threading.Thread(target=self.read, daemon=True)
