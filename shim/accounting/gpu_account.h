@@ -94,8 +94,7 @@ uint64_t gpu_account_raise(struct gpu_account *account, uint64_t now, uint64_t w
 /*
  * Gives the turn to a member of the view, or to none (GPU_TURN_NOBODY), and says whether there are turns. Returns
  * false, and changes nothing, if the turn was changed since the view was read: of several processes that try, one
- * succeeds. A process that has the turn must have published that its memory is away before it gives the turn to
- * another.
+ * succeeds. A process that has the turn must have stopped before it gives the turn to another.
  */
 bool gpu_account_pass(struct gpu_account *account, const struct gpu_account_view *view, bool on, unsigned holder,
 		      uint64_t now);

@@ -75,7 +75,7 @@ struct turn_state {
 	uint64_t most;             /* bytes that it may have by its own budget */
 	uint64_t keep;             /* bytes that may stay on the device while it waits */
 	uint64_t began, counted;   /* when the turn began; up to when it is counted in the claim */
-	uint64_t number, seen;     /* of the turn that was given to it last, and when it saw that */
+	uint64_t seen, others;     /* while it comes: when others last gave up much, and what they had then */
 	uint64_t out_ns, in_ns;    /* how long its memory took to leave, and to come back */
 	unsigned failures;         /* tries to suspend it that failed, one after the other */
 	uint64_t not_before;       /* no other try before this time */

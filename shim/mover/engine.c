@@ -29,8 +29,31 @@ bool engine_hears_all(struct engine *engine)
 	return inflight_hear(engine->claims);
 }
 
-enum sw_status engine_ask(struct engine *engine, enum engine_order order, CUcontext context, uint64_t bytes,
-			  unsigned patience_ms, uint64_t *ret_bytes)
+#define WATCH_NS 1000000
+
+/*
+ * Waits for the answer of the order in the slot, until the deadline at most. Locking: the caller must hold SPILL, which
+ * is dropped while the watch is called.
+ */
+static void wait_for_answer(struct engine *engine, const struct timespec *until, const struct order_watch *watch)
+{
+	uint64_t end = (uint64_t)until->tv_sec * 1000000000 + (uint64_t)until->tv_nsec;
+
+	while (!engine->orders.done && !atomic_load(&engine->channel.dead)) {
+		struct timespec soon = clock_in(WATCH_NS);
+
+		if (!lock_wait(&engine->channel.lock, &engine->channel.answered, watch ? &soon : until))
+			continue;
+		if (!watch || clock_now() >= end)
+			return;
+		lock_drop(&engine->channel.lock);
+		atomic_store(&engine->orders.room, watch->look(watch->argument));
+		lock_take(&engine->channel.lock);
+	}
+}
+
+static enum sw_status ask(struct engine *engine, enum engine_order order, CUcontext context, uint64_t bytes,
+			  unsigned patience_ms, const struct order_watch *watch, uint64_t *ret_bytes)
 {
 	enum sw_status status = SW_BUSY;
 	struct timespec until = clock_in(patience_ms * 1000000ull);
@@ -48,11 +71,11 @@ enum sw_status engine_ask(struct engine *engine, enum engine_order order, CUcont
 	engine->orders.context = context;
 	engine->orders.bytes = bytes;
 	engine->orders.done = false;
+	atomic_store(&engine->orders.room, watch ? ORDER_ROOM_COMES : ORDER_ROOM_IS_ALL);
 	atomic_store(&engine->orders.pending, true);
 	channel_wake(&engine->channel);
-	while (!engine->orders.done && !atomic_load(&engine->channel.dead))
-		if (lock_wait(&engine->channel.lock, &engine->channel.answered, &until))
-			break;
+	wait_for_answer(engine, &until, watch);
+	atomic_store(&engine->orders.room, ORDER_ROOM_IS_ALL);
 	if (engine->orders.done) {
 		status = engine->orders.status;
 		if (ret_bytes)
@@ -67,6 +90,18 @@ enum sw_status engine_ask(struct engine *engine, enum engine_order order, CUcont
 out:
 	lock_drop(&engine->channel.lock);
 	return status;
+}
+
+enum sw_status engine_ask(struct engine *engine, enum engine_order order, CUcontext context, uint64_t bytes,
+			  unsigned patience_ms, uint64_t *ret_bytes)
+{
+	return ask(engine, order, context, bytes, patience_ms, NULL, ret_bytes);
+}
+
+enum sw_status engine_ask_watched(struct engine *engine, enum engine_order order, uint64_t bytes, unsigned patience_ms,
+				  const struct order_watch *watch, uint64_t *ret_bytes)
+{
+	return ask(engine, order, NULL, bytes, patience_ms, watch, ret_bytes);
 }
 
 /* Copies of 50 MiB each way take 1 ms. A wait longer than NEW_PATIENCE_NS is for something else. */

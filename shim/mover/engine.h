@@ -6,6 +6,7 @@
 #define SPILLWAY_ENGINE_H
 
 #include "shim/base/status.h"
+#include "shim/mover/order_watch.h"
 #include "shim/submit/submission_log.h"
 
 #include <cuda.h>
@@ -29,7 +30,7 @@ enum engine_order {
 
 /*
  * The order slot of the mover; it holds one order at a time. Locking: SPILL (channel.lock) protects all fields except
- * `pending`, which any thread may read, and `context`, which does not change until the order is answered.
+ * `pending` and `room`, which any thread may read, and `context`, which does not change until the order is answered.
  */
 struct orders {
 	enum engine_order order;
@@ -38,6 +39,7 @@ struct orders {
 	enum sw_status status;
 	bool done, left;      /* done: carried out; left: the thread that gave it stopped waiting */
 	_Atomic bool pending; /* the mover has not taken the order yet */
+	_Atomic int room;     /* enum order_room, as the thread that waits for the order has said last */
 };
 
 /*
@@ -101,6 +103,9 @@ void engine_doubt(struct engine *engine, CUresult result);
  */
 enum sw_status engine_ask(struct engine *engine, enum engine_order order, CUcontext context, uint64_t bytes,
 			  unsigned patience_ms, uint64_t *ret_bytes);
+/* The same for an order of the process, while which the caller is called once a ms. watch: NULL: it is not. */
+enum sw_status engine_ask_watched(struct engine *engine, enum engine_order order, uint64_t bytes, unsigned patience_ms,
+				  const struct order_watch *watch, uint64_t *ret_bytes);
 
 /*
  * In `fast`: waits until `bytes` of the device are free, while the mover evicts what is not needed soon. Gives up when

@@ -208,8 +208,8 @@ static bool take_order(struct engine *engine)
 	}
 	clock_wake_all(&engine->channel.answered);
 	lock_drop(&engine->channel.lock);
-	/* The thread that gave the order got the answer that nothing is suspended. */
-	if (left && (order == ORDER_SUSPEND || order == ORDER_LEAVE) && status == SW_OK)
+	/* The thread that gave the order got the answer that nothing is suspended. After ORDER_LEAVE it may be in any case. */
+	if (left && ((order == ORDER_SUSPEND && status == SW_OK) || order == ORDER_LEAVE))
 		quiesce_resume(engine, false);
 	return order == ORDER_STOP;
 }

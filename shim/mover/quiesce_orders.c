@@ -251,7 +251,8 @@ static enum sw_status leave_more(struct engine *engine, uint64_t keep, uint64_t 
 	return status;
 }
 
-static enum sw_status suspend(struct engine *engine, uint64_t keep, uint64_t *ret_bytes)
+/* stays: once the gap has begun it stays suspended, also with what could not leave; unless the engine has died. */
+static enum sw_status suspend(struct engine *engine, uint64_t keep, bool stays, uint64_t *ret_bytes)
 {
 	if (engine->quiesce.suspended)
 		return leave_more(engine, keep, ret_bytes);
@@ -266,14 +267,15 @@ static enum sw_status suspend(struct engine *engine, uint64_t keep, uint64_t *re
 	enum sw_status status = keep ? shrink(engine, keep) : empty(engine);
 	if (status != SW_OK)
 		quiesce_finish(engine);
-	if (status != SW_OK && !unbacked_give(engine)) {
+	stays &= !atomic_load(&engine->channel.dead);
+	if (status != SW_OK && !stays && !unbacked_give(engine)) {
 		/* Others have taken what was given back: the gate must not open before there is memory again. */
 		log_line("what was given back is not there any more; work waits until it can be had (spillway resume)");
 		*ret_bytes = 0;
 		quiesce_keep_closed(engine);
 		return status;
 	}
-	if (status != SW_OK) {
+	if (status != SW_OK && !stays) {
 		/* Evicted memory is fetched again as it is used. */
 		atomic_store(&engine->quiesce.is_away, false);
 		heap_lend(engine->heap, true);
@@ -284,15 +286,15 @@ static enum sw_status suspend(struct engine *engine, uint64_t keep, uint64_t *re
 	/* Memory that threads freed meanwhile has been given back with the rest. */
 	uint64_t after = heap_made_device(engine->heap);
 	*ret_bytes = engine->quiesce.suspended_bytes = before > after ? before - after : 0;
-	if (!keep)
+	if (!keep && status == SW_OK)
 		say_what_stays(engine);
 	quiesce_keep_closed(engine);
-	return SW_OK;
+	return status;
 }
 
 enum sw_status quiesce_suspend(struct engine *engine, uint64_t *ret_bytes)
 {
-	return suspend(engine, 0, ret_bytes);
+	return suspend(engine, 0, false, ret_bytes);
 }
 
 /* ns: a process that does not end its turn lets others wait, and is asked again. */
@@ -304,7 +306,7 @@ enum sw_status quiesce_leave(struct engine *engine, uint64_t keep, uint64_t *ret
 	uint64_t before = engine->quiesce.patience;
 
 	engine->quiesce.patience = LEAVE_PATIENCE;
-	enum sw_status status = suspend(engine, keep, ret_bytes);
+	enum sw_status status = suspend(engine, keep, true, ret_bytes);
 	engine->quiesce.patience = before;
 	return status;
 }
@@ -322,24 +324,59 @@ static bool should_return(struct engine *engine, uint32_t piece)
 	return state && !piece_wants_host(engine, state);
 }
 
+static enum order_room room_now(const struct engine *engine)
+{
+	return is_over(engine) ? ORDER_ROOM_LOST : (enum order_room)atomic_load(&engine->orders.room);
+}
+
+/* ns: looks for room while none of it is taken by a copy in flight */
+#define ROOM_LOOK_NS 100000
+
+/* While copies run, or there is no room: gives memory to one piece that has none, or waits a moment. */
+static void return_beside(struct engine *engine)
+{
+	if (migrate_finish(engine) || unbacked_give_one(engine))
+		return;
+	/* A thread may wait for a piece without memory, or has freed one. */
+	unbacked_serve(engine);
+	if (engine->moves.in.n)
+		quiesce_nap(engine);
+	else
+		clock_sleep(ROOM_LOOK_NS);
+}
+
 /*
- * Fetches what has left, until the budget is full. It need not be mapped on the host before, and nothing runs. A piece
- * that does not move stays where it is, and is fetched as it is used.
+ * Fetches what has left, until the budget is full and will not grow. It need not be mapped on the host before, and
+ * nothing runs. A piece that does not move stays where it is, and is fetched as it is used.
  */
 static void all_in(struct engine *engine)
 {
 	struct piece_list list = piece_list_all(engine, true);
-	bool room = true;
+	bool full = false;
 
 	engine->link.in_gap = true;
-	for (unsigned i = 0; i < list.n && room && !is_over(engine);) {
-		if (!should_return(engine, list.at[i])) {
+	for (unsigned i = 0; (i < list.n || engine->unbacked.n) && !full;) {
+		enum order_room room = room_now(engine);
+		bool comes = room == ORDER_ROOM_COMES;
+
+		if (room == ORDER_ROOM_LOST || (i == list.n && !comes))
+			break;
+		if (i < list.n && !should_return(engine, list.at[i])) {
 			i++;
-		} else if (engine->moves.in.n < MOVES_AT_ONCE) {
-			room = migrate_begin(engine, list.at[i++], CHUNK_DEVICE, true) != MIGRATE_NO_ROOM;
-		} else if (!migrate_finish(engine)) {
-			quiesce_nap(engine);
+			continue;
 		}
+		uint64_t bytes = i < list.n ? engine->arena->states[list.at[i]].units_of_piece * HEAP_UNIT : UINT64_MAX;
+		if (i == list.n || engine->moves.in.n >= MOVES_AT_ONCE ||
+		    (comes && heap_free_bytes(engine->heap, CHUNK_DEVICE) < bytes)) {
+			return_beside(engine);
+			continue;
+		}
+		if (migrate_begin(engine, list.at[i], CHUNK_DEVICE, true) != MIGRATE_NO_ROOM)
+			i++;
+		else if (comes)
+			return_beside(engine);
+		else
+			full = true;
 	}
 	while (engine->moves.in.n && !atomic_load(&engine->channel.dead))
 		if (!migrate_finish(engine))
@@ -350,11 +387,18 @@ static void all_in(struct engine *engine)
 
 enum sw_status quiesce_return(struct engine *engine)
 {
-	/* The pieces without memory first: nothing can be copied from them. */
-	if (engine->quiesce.suspended && !unbacked_give(engine))
+	/*
+	 * Where no more room comes, the pieces without memory have what there is: the others have their contents on the
+	 * host, where they can be used.
+	 */
+	bool comes = atomic_load(&engine->orders.room) == ORDER_ROOM_COMES;
+
+	if (engine->quiesce.suspended && !comes && !unbacked_give(engine))
 		return SW_NO_MEMORY;
 	if (engine->quiesce.suspended && link_open(engine))
 		all_in(engine);
+	if (engine->quiesce.suspended && atomic_load(&engine->orders.room) == ORDER_ROOM_LOST)
+		return SW_BUSY;
 	return quiesce_resume(engine, false);
 }
 

@@ -318,7 +318,8 @@ static bool may_suspend(void)
 	return process_stage() == STAGE_RUNNING && !spill_is_ending();
 }
 
-static enum sw_status ask_all(enum engine_order order, uint64_t argument, uint64_t *ret_bytes)
+static enum sw_status ask_all(enum engine_order order, uint64_t argument, const struct order_watch *watch,
+			      uint64_t *ret_bytes)
 {
 	enum sw_status status = SW_NOT_SUPPORTED;
 	uint64_t sum = 0;
@@ -333,11 +334,13 @@ static enum sw_status ask_all(enum engine_order order, uint64_t argument, uint64
 		/* A dead engine answers only that it does nothing. */
 		enum sw_status one = atomic_load(&engine->channel.dead)
 					 ? SW_DRIVER
-					 : engine_ask(engine, order, NULL, argument, SUSPEND_MS, &bytes);
+					 : engine_ask_watched(engine, order, argument, SUSPEND_MS, watch, &bytes);
 		if (one != SW_OK && (order == ORDER_SUSPEND || order == ORDER_LEAVE))
 			return one;
 		/* If one engine stays suspended, the gate stays closed. */
 		stays |= one == SW_NO_MEMORY && (order == ORDER_RESUME || order == ORDER_RETURN);
+		if (one == SW_BUSY && order == ORDER_RETURN)
+			return one;
 		status = status == SW_OK ? SW_OK : one;
 		sum += bytes;
 	}
@@ -361,31 +364,40 @@ void spill_prepare(struct device *device)
 	start_if_running(device, NULL);
 }
 
-/* One attempt. If it fails, nothing is suspended. */
-static enum sw_status try_to_suspend(enum engine_order order, uint64_t keep, uint64_t *ret_bytes)
+static void show_suspended(void)
 {
-	enum sw_status status = ask_all(order, keep, ret_bytes);
+	stats_set_state(STATS_SUSPENDED);
+	trace_event(state, 1);
+}
 
-	if (status == SW_OK) {
-		stats_set_state(STATS_SUSPENDED);
-		trace_event(state, 1);
-	} else {
-		ask_all(ORDER_RESUME, 0, NULL);
-	}
+/* One attempt. If it fails, nothing is suspended. */
+static enum sw_status try_to_suspend(uint64_t *ret_bytes)
+{
+	enum sw_status status = ask_all(ORDER_SUSPEND, 0, NULL, ret_bytes);
+
+	if (status == SW_OK)
+		show_suspended();
+	else
+		ask_all(ORDER_RESUME, 0, NULL, NULL);
 	return status;
 }
 
-enum sw_status spill_leave(uint64_t keep, uint64_t *ret_bytes)
+enum sw_status spill_leave(uint64_t keep, const struct order_watch *watch, uint64_t *ret_bytes)
 {
 	if (!may_suspend())
 		return SW_NOT_SUPPORTED;
 	device_each(start_if_running, NULL);
-	return try_to_suspend(ORDER_LEAVE, keep, ret_bytes);
+	enum sw_status status = ask_all(ORDER_LEAVE, keep, watch, ret_bytes);
+	if (spill_has_stopped())
+		show_suspended();
+	else if (status != SW_OK)
+		ask_all(ORDER_RESUME, 0, NULL, NULL);
+	return status;
 }
 
 enum sw_status spill_leave_more(uint64_t keep)
 {
-	return may_suspend() ? ask_all(ORDER_LEAVE, keep, NULL) : SW_NOT_SUPPORTED;
+	return may_suspend() ? ask_all(ORDER_LEAVE, keep, NULL, NULL) : SW_NOT_SUPPORTED;
 }
 
 enum sw_status spill_suspend(uint64_t *ret_bytes)
@@ -394,7 +406,7 @@ enum sw_status spill_suspend(uint64_t *ret_bytes)
 		return SW_NOT_SUPPORTED;
 	device_each(start_if_running, NULL);
 	for (uint64_t until = clock_now() + SAFE_POINT_MS * 1000000ull;;) {
-		enum sw_status status = try_to_suspend(ORDER_SUSPEND, 0, ret_bytes);
+		enum sw_status status = try_to_suspend(ret_bytes);
 
 		if (status == SW_OK)
 			return status;
@@ -404,11 +416,11 @@ enum sw_status spill_suspend(uint64_t *ret_bytes)
 	}
 }
 
-static enum sw_status end_suspension(enum engine_order order, uint64_t *ret_bytes)
+static enum sw_status end_suspension(enum engine_order order, const struct order_watch *watch, uint64_t *ret_bytes)
 {
 	if (!may_suspend())
 		return SW_NOT_SUPPORTED;
-	enum sw_status status = ask_all(order, 0, ret_bytes);
+	enum sw_status status = ask_all(order, 0, watch, ret_bytes);
 	if (status == SW_OK) {
 		stats_set_state(STATS_RUNNING);
 		trace_event(state, 0);
@@ -418,12 +430,12 @@ static enum sw_status end_suspension(enum engine_order order, uint64_t *ret_byte
 
 enum sw_status spill_resume(uint64_t *ret_bytes)
 {
-	return end_suspension(ORDER_RESUME, ret_bytes);
+	return end_suspension(ORDER_RESUME, NULL, ret_bytes);
 }
 
-enum sw_status spill_return(uint64_t *ret_bytes)
+enum sw_status spill_return(const struct order_watch *watch, uint64_t *ret_bytes)
 {
-	return end_suspension(ORDER_RETURN, ret_bytes);
+	return end_suspension(ORDER_RETURN, watch, ret_bytes);
 }
 
 bool spill_any_suspended(void)
@@ -435,6 +447,20 @@ bool spill_any_suspended(void)
 			return true;
 	}
 	return false;
+}
+
+bool spill_has_stopped(void)
+{
+	bool any = false;
+
+	for (unsigned i = 0; i < DEVICE_MOST; i++) {
+		const struct engine *engine = atomic_load(&mover_state.spill.engines[i]);
+
+		if (engine && !atomic_load(&engine->quiesce.is_away))
+			return false;
+		any |= engine != NULL;
+	}
+	return any;
 }
 
 bool spill_is_idle(const struct device *device)

@@ -7,6 +7,7 @@
 #define SPILLWAY_SPILL_H
 
 #include "shim/device/device.h"
+#include "shim/mover/order_watch.h"
 
 /*
  * Reports that part of the device's heap lies on the host. Starts the device's engine if the policy's mode is `fast` or
@@ -98,13 +99,22 @@ enum sw_status spill_suspend(uint64_t *ret_bytes);
 enum sw_status spill_resume(uint64_t *ret_bytes);
 /*
  * For turns (lifecycle/turn.h). spill_leave() suspends, but makes one attempt only, which gives up after a fifth of a
- * second without progress of the device, and leaves `keep` bytes on each device. spill_leave_more(), of a process that
- * is suspended, evicts what is above `keep`; it stays suspended in any case. spill_return() resumes, but first fetches
- * everything that the device budget has room for. Results as above.
+ * second without progress of the device, and leaves `keep` bytes on each device. Once the process has stopped
+ * (spill_has_stopped), it stays suspended even if some of its memory cannot leave, and the result says why.
+ * spill_leave_more(), of a process that is suspended, evicts what is above `keep`; it stays suspended in any case.
+ * spill_return() resumes, but first fetches everything that the device budget has room for. Results as above.
+ *
+ * watch: called meanwhile (order_watch.h). That of spill_return() may raise the budget, and says whether to wait for room;
+ * after ORDER_ROOM_LOST the result is SW_BUSY, and the process stays suspended. NULL: the budget stays as it is.
  */
-enum sw_status spill_leave(uint64_t keep, uint64_t *ret_bytes);
+enum sw_status spill_leave(uint64_t keep, const struct order_watch *watch, uint64_t *ret_bytes);
 enum sw_status spill_leave_more(uint64_t keep);
-enum sw_status spill_return(uint64_t *ret_bytes);
+enum sw_status spill_return(const struct order_watch *watch, uint64_t *ret_bytes);
+/*
+ * Returns whether all devices have come to an end with what was submitted, and nothing else passes the gate: their memory
+ * is given back, or just leaving.
+ */
+bool spill_has_stopped(void);
 /*
  * Returns whether the memory of any device is given back, or about to be. After a failed spill_leave() or
  * spill_return() it may be, or not be, whatever it was before: an engine that ends opens the gate, and one that has no

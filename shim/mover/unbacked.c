@@ -143,6 +143,20 @@ static bool give_all(struct engine *engine, bool device, bool host)
 	return !kept;
 }
 
+bool unbacked_give_one(struct engine *engine)
+{
+	struct unbacked *list = &engine->unbacked;
+
+	if (!list->n)
+		return false;
+	struct migration *last = &list->at[list->n - 1];
+	if (!give_up(engine, last) &&
+	    (heap_free_bytes(engine->heap, CHUNK_DEVICE) < migration_bytes(last) || !give_device(engine, last)))
+		return false;
+	list->n--;
+	return true;
+}
+
 bool unbacked_give(struct engine *engine)
 {
 	return give_all(engine, true, false) || give_all(engine, false, true);

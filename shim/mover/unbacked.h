@@ -29,6 +29,8 @@ void unbacked_take_one(struct engine *engine, uint32_t piece);
  * either for some of them, which stay in the list. The gate must be closed. Locking: takes HEAP.
  */
 bool unbacked_give(struct engine *engine);
+/* Gives one of them memory of the device if there is room. Returns false if it did nothing. Copies may be in flight. */
+bool unbacked_give_one(struct engine *engine);
 /*
  * To be called regularly: gives up those whose blocks were freed, and gives all of them host memory if a thread waits
  * for one, to pin it. Locking: takes HEAP.

@@ -58,7 +58,7 @@ struct gpu_turn_claim {
 	uint64_t served; /* ns of turns that it has had, times 100 / weight, and more: see gpu_turn_enter() */
 	uint64_t got;    /* ns of turns that it has had */
 	uint64_t burst;  /* ns: how long its turns are that end because it has nothing to do; 0: not known, or longer */
-	uint64_t cost;   /* ns: how long its memory takes to leave and to come back; 0: not known */
+	uint64_t cost; /* ns: how long a switch to it takes, from the stop of another until it goes on; 0: not known */
 	uint64_t loss;   /* per mille of its time that it loses by spilling */
 	uint64_t quantum;  /* ns: by its policy; 0: auto */
 	uint64_t patience; /* ns: how long a submission should wait at most (share.wait.max) */
@@ -117,7 +117,7 @@ uint64_t gpu_turn_serve(uint64_t served, uint64_t weight, uint64_t ns);
  */
 uint64_t gpu_turn_burst(uint64_t ns, bool yielded);
 /*
- * Returns the new `cost` after memory took `ns` to leave and to come back. The first time counts as little as is usual,
+ * Returns the new `cost` after a switch that took `ns`. The first time counts as little as is usual,
  * because host memory is pinned then, which takes ten times as long as the copies; later ones are averaged.
  */
 uint64_t gpu_turn_cost(uint64_t cost, uint64_t ns);

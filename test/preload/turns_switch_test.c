@@ -1,0 +1,326 @@
+/*
+ * share: turns, in the middle of a switch: the memory of one process leaves, and that of the next comes. A rank is a process
+ * of its own, with a simulated GPU of its own, that does what it is told (turns_test.c). A call of the driver that stands
+ * still keeps a switch in its middle for as long as the test looks.
+ */
+#include "test/preload/child.h"
+#include "test/preload/folder.h"
+#include "test/preload/turns_help.h"
+#include "test/rank.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define SET      "SPILLWAY_SET=device.total=32MiB,report.summary=no,share=turns,share.quantum=20ms,host.budget="
+#define SETTINGS SET "256MiB"
+#define NEEDS    6 /* blocks of 4 MiB: more than half of the total */
+#define ROUNDS   3000
+
+static CUdeviceptr blocks[NEEDS];
+static unsigned n_blocks, fills;
+
+static uint64_t step(unsigned n)
+{
+	for (; n; n--) {
+		fills++;
+		for (unsigned i = 0; i < n_blocks; i++)
+			MUST(driver_fill(NULL, blocks[i], fills + i, 4 * MIB / 4));
+		MUST(cu.cuCtxSynchronize());
+	}
+	return 1;
+}
+
+/* While the thread that obeys is in a step. */
+static void *go_on_when_told(void *unused)
+{
+	sigset_t set;
+	int signal;
+
+	(void)unused;
+	sigemptyset(&set);
+	sigaddset(&set, SIGUSR1);
+	sigwait(&set, &signal);
+	sim_go_on();
+	return NULL;
+}
+
+static uint64_t stall(const char *name, unsigned n)
+{
+	pthread_t thread;
+
+	CHECK(pthread_create(&thread, NULL, go_on_when_told, NULL) == 0 && pthread_detach(thread) == 0);
+	sim_stall_at(name, n);
+	return 1;
+}
+
+/*
+ * 'd': begin; 'a' N: allocate N blocks; 's' N: N steps; 'c': check all; 'r' N: the Nth release of memory from now stands
+ * still, until SIGUSR1; 'm' N: the same for one that is made; 'e': end.
+ */
+static uint64_t obey(char what, unsigned n)
+{
+	switch (what) {
+	case 'd':
+		driver_start(0);
+		return 1;
+	case 'a':
+		for (; n; n--)
+			blocks[n_blocks++] = child_alloc(4 * MIB);
+		return step(1);
+	case 's':
+		return step(n);
+	case 'c':
+		for (unsigned i = 0; i < n_blocks; i++)
+			CHECK(driver_holds(blocks[i], fills + i, 4 * MIB / 4));
+		return sim_broken_rules() == 0;
+	case 'r':
+		return stall("cuMemRelease", n);
+	case 'm':
+		return stall("cuMemCreate", n);
+	default:
+		exit(0);
+	}
+}
+
+static void begin(const void *settings)
+{
+	sigset_t set;
+
+	/* In all threads. */
+	sigemptyset(&set);
+	sigaddset(&set, SIGUSR1);
+	CHECK(pthread_sigmask(SIG_BLOCK, &set, NULL) == 0);
+	child_set("SIM_MEMORY=256MiB");
+	child_set(runtime);
+	child_set(settings);
+}
+
+static struct rank start(const char *settings)
+{
+	static const struct rank_part part = {.begin = begin, .obey = obey};
+
+	struct rank rank = rank_start(&part, settings);
+	assert_true(rank_ask(&rank, 'd', 0) && rank_ask(&rank, 'a', NEEDS));
+	return rank;
+}
+
+/* Both make steps at the same time, until each has had so many turns more. */
+static void run_turns(const struct rank ranks[2], uint64_t turns)
+{
+	uint64_t from[2] = {account_turns(&ranks[0]), account_turns(&ranks[1])};
+
+	for (unsigned round = 0; round < ROUNDS; round++) {
+		for (unsigned i = 0; i < 2; i++)
+			rank_tell(&ranks[i], 's', 5);
+		for (unsigned i = 0; i < 2; i++)
+			assert_true(rank_hear(&ranks[i]));
+		account_check();
+		if (account_turns(&ranks[0]) >= from[0] + turns && account_turns(&ranks[1]) >= from[1] + turns)
+			return;
+	}
+	fail_msg("they did not take turns");
+}
+
+/* Reads what a rank has published. Returns false if that cannot be read now; *ret_holder: whether it has the turn. */
+static bool published(const struct rank *rank, struct gpu_account_member *ret, bool *ret_holder)
+{
+	struct account_page page;
+	const struct gpu_account_member *member = account_read(&page) ? account_member(&page, rank) : NULL;
+
+	if (!member)
+		return false;
+	*ret = *member;
+	*ret_holder = false;
+	for (unsigned i = 0; i < GPU_ACCOUNT_MOST; i++)
+		*ret_holder |= &page.slot[i].member == member && page.head.turn.holder == i + 1;
+	return true;
+}
+
+static void start_two(struct rank ranks[2], const char *first_settings)
+{
+	struct gpu_account_member first;
+	bool has_it;
+
+	for (unsigned i = 0; i < 2; i++)
+		ranks[i] = start(i ? SETTINGS : first_settings);
+	run_turns(ranks, 1);
+	/* The first has the turn and nothing to do, the other is away. */
+	for (unsigned round = 0; round < ROUNDS; round++) {
+		assert_true(rank_ask(&ranks[0], 's', 1));
+		if (published(&ranks[0], &first, &has_it) && has_it && !first.claim.moving && !first.claim.away)
+			return;
+	}
+	fail_msg("it has no turn");
+}
+
+static void let_go_on(const struct rank *rank)
+{
+	assert_int_equal(kill(rank->pid, SIGUSR1), 0);
+}
+
+static void end_two(const struct rank ranks[2])
+{
+	for (unsigned i = 0; i < 2; i++)
+		assert_true(rank_ask(&ranks[i], 'c', 0));
+	account_check();
+	for (unsigned i = 0; i < 2; i++)
+		rank_end(&ranks[i]);
+}
+
+/* The second makes steps while the memory of the first stands still in the middle of leaving. */
+static void stop_in_the_middle(const struct rank ranks[2])
+{
+	struct gpu_account_member first, second;
+	uint64_t before;
+	bool has_it;
+
+	assert_true(published(&ranks[1], &second, &has_it));
+	before = second.holds;
+	assert_true(rank_ask(&ranks[0], 'r', 3));
+	rank_tell(&ranks[1], 's', 1);
+	for (unsigned tries = 0; tries < ROUNDS; tries++) {
+		if (published(&ranks[0], &first, &has_it) && !has_it && first.claim.moving && !first.claim.away &&
+		    published(&ranks[1], &second, &has_it) && has_it && second.holds >= before + 4 * MIB) {
+			account_check();
+			return;
+		}
+		usleep(2000);
+	}
+	fail_msg("nothing came while memory was leaving");
+}
+
+/* ---- the parts ---- */
+
+/* The other has the turn, and memory of its own, while that of the first is still leaving. */
+static void memory_comes_while_that_of_another_leaves(void **state)
+{
+	struct rank ranks[2];
+
+	(void)state;
+	start_two(ranks, SETTINGS);
+	stop_in_the_middle(ranks);
+	let_go_on(&ranks[0]);
+	assert_true(rank_hear(&ranks[1]));
+	run_turns(ranks, 2);
+	end_two(ranks);
+}
+
+/* What it has not given up does not come; the other goes on with the rest, and with all of it once the slot is free. */
+static void one_that_is_killed_while_its_memory_leaves_is_not_waited_for(void **state)
+{
+	struct rank ranks[2];
+
+	(void)state;
+	start_two(ranks, SETTINGS);
+	stop_in_the_middle(ranks);
+	rank_kill(&ranks[0]);
+	assert_true(rank_hear(&ranks[1]) && rank_ask(&ranks[1], 's', 5) && rank_ask(&ranks[1], 'c', 0));
+	ranks[0] = start(SETTINGS);
+	run_turns(ranks, 2);
+	end_two(ranks);
+}
+
+/* A driver that does not take its memory back in time: the other begins with what there is. */
+static void memory_that_does_not_leave_in_time_is_not_waited_for(void **state)
+{
+	struct rank ranks[2];
+
+	(void)state;
+	start_two(ranks, SETTINGS);
+	stop_in_the_middle(ranks);
+	assert_true(rank_hear(&ranks[1]) && rank_ask(&ranks[1], 'c', 0));
+	account_check();
+	let_go_on(&ranks[0]);
+	run_turns(ranks, 2);
+	end_two(ranks);
+}
+
+/* Returns once the second has the turn, and its memory stands still in the middle of coming. */
+static void stop_the_second(const struct rank ranks[2])
+{
+	struct gpu_account_member second;
+	bool has_it = false;
+
+	assert_true(rank_ask(&ranks[1], 'm', 2));
+	rank_tell(&ranks[1], 's', 1);
+	/* The first leaves at once, as it has nothing to do, and is to have work when the other is gone. */
+	for (unsigned tries = 0; tries < ROUNDS && !has_it; tries++) {
+		bool known = published(&ranks[1], &second, &has_it);
+
+		has_it = known && has_it && second.claim.moving && second.claim.away;
+		usleep(2000);
+	}
+	assert_true(has_it);
+	rank_tell(&ranks[0], 's', 1);
+}
+
+static void the_other_goes_on_when_one_is_killed_while_its_memory_comes(void **state)
+{
+	struct rank ranks[2];
+
+	(void)state;
+	start_two(ranks, SETTINGS);
+	stop_the_second(ranks);
+	rank_kill(&ranks[1]);
+	assert_true(rank_hear(&ranks[0]) && rank_ask(&ranks[0], 'c', 0));
+	ranks[1] = start(SETTINGS);
+	run_turns(ranks, 2);
+	end_two(ranks);
+}
+
+/* Its turn is given to the other meanwhile; it waits for the next one. */
+static void one_that_is_stopped_while_its_memory_comes_loses_its_turn(void **state)
+{
+	struct rank ranks[2];
+
+	(void)state;
+	start_two(ranks, SETTINGS);
+	stop_the_second(ranks);
+	assert_int_equal(kill(ranks[1].pid, SIGSTOP), 0);
+	assert_true(rank_hear(&ranks[0]) && rank_ask(&ranks[0], 'c', 0));
+	account_check();
+	assert_int_equal(kill(ranks[1].pid, SIGCONT), 0);
+	let_go_on(&ranks[1]);
+	assert_true(rank_hear(&ranks[1]));
+	run_turns(ranks, 2);
+	end_two(ranks);
+}
+
+/* The host has no room for all of it: what stays is the part of the total that the other does not get. */
+static void one_that_cannot_put_all_away_takes_turns_nevertheless(void **state)
+{
+	struct rank ranks[2];
+
+	(void)state;
+	start_two(ranks, SET "12MiB");
+	run_turns(ranks, 3);
+	assert_true(log_says("some of the memory of this process cannot leave the GPU"));
+	end_two(ranks);
+}
+
+static int run(void)
+{
+	const struct CMUnitTest tests[] = {
+	    TURNS_TEST(memory_comes_while_that_of_another_leaves),
+	    TURNS_TEST(one_that_is_killed_while_its_memory_leaves_is_not_waited_for),
+	    TURNS_TEST(memory_that_does_not_leave_in_time_is_not_waited_for),
+	    TURNS_TEST(the_other_goes_on_when_one_is_killed_while_its_memory_comes),
+	    TURNS_TEST(one_that_is_stopped_while_its_memory_comes_loses_its_turn),
+	    TURNS_TEST(one_that_cannot_put_all_away_takes_turns_nevertheless),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+int main(int argc, char **argv)
+{
+	(void)argc;
+	return turns_main(argv, run);
+}
