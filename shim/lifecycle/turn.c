@@ -432,7 +432,8 @@ static void go(struct device *device)
 		return;
 	/* Anew if it does not succeed. */
 	if (state->holds)
-		state->claim.burst = gpu_turn_burst(begun - state->began, state->claim.idle != 0);
+		state->claim.burst =
+		    gpu_turn_burst(begun - state->began, state->claim.idle ? begun - state->claim.idle : 0);
 	heap_keep_host(atomic_load(&device->heap), state->member.needs);
 	enum sw_status status = spill_leave(state->keep, &watch, &bytes);
 	/* Once it has stopped, it waits for its turn as one that has left, even if some of its memory could not leave. */

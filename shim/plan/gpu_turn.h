@@ -14,8 +14,9 @@
  *    in advance (gpu_turn_enter).
  *  - Who needs short turns goes first, as long as it has been served less than the holder; and who has waited for longer
  *    than its patience, as soon as the holder has had the shortest turn. Neither happens before the holder has run for
- *    some times the cost of a switch, so switches never take more than a part of the time. Who has not had a turn yet counts as
- *    one that needs a short one.
+ *    some times the cost of a switch, so switches never take more than a part of the time. Who has not had a turn yet
+ *    counts as one that needs a short one, but for a holder that is in its own first one: of many that start together,
+ *    each has a whole one.
  *  - Who has not published anything for GPU_TURN_SILENT (stopped by a signal) takes no part: it keeps its memory, and the
  *    others go on in what is left.
  */
@@ -111,11 +112,12 @@ uint64_t gpu_turn_enter(const struct gpu_turn_view *view, uint32_t member);
 /* Adds the time of a turn, in ns, to what a member of that weight was served. */
 uint64_t gpu_turn_serve(uint64_t served, uint64_t weight, uint64_t ns);
 /*
- * Returns the new `burst` after a turn of that length. yielded: it ended because there was nothing to do. The last turn
+ * Returns the new `burst` after a turn of that length, at whose end there was nothing to do for `idle` ns. Only a turn that
+ * has ended for that counts (GPU_TURN_IDLE): any program has nothing to do for a moment between two steps. The last turn
  * alone counts: a program that loads its data first needs one long turn, and should not wait for long afterwards. A
  * wrong guess costs one turn that comes early.
  */
-uint64_t gpu_turn_burst(uint64_t ns, bool yielded);
+uint64_t gpu_turn_burst(uint64_t ns, uint64_t idle);
 /*
  * Returns the new `cost` after a switch that took `ns`. The first time counts as little as is usual,
  * because host memory is pinned then, which takes ten times as long as the copies; later ones are averaged.

@@ -8,6 +8,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -37,6 +38,7 @@ static struct scene {
 	struct gpu_turn_view view;
 	uint64_t cost; /* ns of a switch */
 	uint64_t idle; /* ns in which nobody ran though somebody had work */
+	uint64_t pause; /* ns: for so long a job that works has nothing to do at the moment at which its turn ends */
 	unsigned switches;
 } scene;
 
@@ -104,7 +106,7 @@ static void pass(uint32_t next)
 		struct gpu_turn_claim *claim = &scene.members[holder].claim;
 		uint64_t ran = scene.view.now - scene.view.since;
 
-		claim->burst = gpu_turn_burst(ran, claim->idle);
+		claim->burst = gpu_turn_burst(ran, claim->idle ? scene.view.now - claim->idle : scene.pause);
 		claim->n++;
 	}
 	if (next == GPU_TURN_NOBODY)
@@ -275,6 +277,71 @@ static void bursts_go_first(void **state)
 	add(6 * GIB, 1, 50 * MS, 200 * MS);
 	run_for(100 * SECOND);
 	assert_true(scene.members[0].claim.got >= 35 * SECOND);
+}
+
+/* Returns whether all have done their work; who has takes no part any more. */
+static bool is_all_done(void)
+{
+	bool all = true;
+
+	for (uint32_t i = 0; i < scene.view.n; i++) {
+		const struct job *job = &scene.jobs[i];
+		bool done = !job->left && job->due > scene.view.now;
+
+		all = all && done;
+		if (!done || scene.members[i].claim.kind == GPU_TURN_OFF)
+			continue;
+		scene.members[i].claim.kind = GPU_TURN_OFF;
+		if (scene.view.holder == i)
+			scene.view.holder = GPU_TURN_NOBODY;
+	}
+	return all;
+}
+
+/* They have that much work each, begin together, and end. Returns how many switches that takes. */
+static unsigned work_to_the_end(unsigned n, uint64_t work, uint64_t cost, uint64_t patience)
+{
+	uint64_t before;
+
+	begin(cost);
+	before = scene.view.now;
+	scene.pause = 5 * MS;
+	for (unsigned i = 0; i < n; i++) {
+		add(14 * GIB, 1, work, UINT64_MAX / 2);
+		scene.members[i].claim.patience = patience;
+		/* What a switch costs is known to those that have come by one. */
+		scene.members[i].claim.cost = 0;
+	}
+	run_for(LOOK);
+	while (!is_all_done()) {
+		uint32_t holder = scene.view.holder;
+
+		run_for(LOOK);
+		if (scene.view.holder != holder && scene.view.holder != GPU_TURN_NOBODY)
+			scene.members[scene.view.holder].claim.cost = cost;
+	}
+	printf("%u jobs of %.0f s, %.1f s a switch: %u switches, time / sum of work %.3f\n", n, (double)work / 1e9,
+	       (double)cost / 1e9, scene.switches, (double)(scene.view.now - before) / (double)(n * work));
+	return scene.switches;
+}
+
+static void those_that_start_together_have_whole_turns(void **state)
+{
+	(void)state;
+	/* A quantum of 9.2 s by patience: two turns each, and one short one of the first, which cannot know better. */
+	assert_in_range(work_to_the_end(4, 14 * SECOND, 600 * MS, 30 * SECOND), 8, 9);
+	assert_in_range(work_to_the_end(4, 14 * SECOND, 400 * MS, 30 * SECOND), 8, 9);
+	assert_in_range(work_to_the_end(4, 20 * SECOND, 400 * MS, 30 * SECOND), 12, 13);
+	assert_in_range(work_to_the_end(2, 90 * SECOND, 200 * MS, 10 * SECOND), 26, 30);
+}
+
+static void a_turn_that_ends_for_another_reason_was_no_burst(void **state)
+{
+	(void)state;
+	assert_int_equal(gpu_turn_burst(50 * MS, 0), 0);
+	assert_int_equal(gpu_turn_burst(50 * MS, GPU_TURN_IDLE - 1), 0);
+	assert_int_equal(gpu_turn_burst(50 * MS, GPU_TURN_IDLE), 50 * MS);
+	assert_int_equal(gpu_turn_burst(0, GPU_TURN_IDLE), 1);
 }
 
 static void nobody_starves_among_random_jobs(void **state)
@@ -459,6 +526,8 @@ int main(void)
 	    cmocka_unit_test(switches_cost_little),
 	    cmocka_unit_test(nobody_is_disturbed_who_is_alone_with_work),
 	    cmocka_unit_test(bursts_go_first),
+	    cmocka_unit_test(those_that_start_together_have_whole_turns),
+	    cmocka_unit_test(a_turn_that_ends_for_another_reason_was_no_burst),
 	    cmocka_unit_test(nobody_starves_among_random_jobs),
 	    cmocka_unit_test(the_first_switch_says_little_of_what_they_cost),
 	    cmocka_unit_test(who_comes_back_has_a_turn_in_advance_and_no_more),
