@@ -7,13 +7,11 @@
 #include "shim/base/clock.h"
 #include "shim/base/log.h"
 #include "shim/device/device.h"
-#include "shim/driver/real.h"
 #include "shim/lifecycle/lifecycle_state.h"
+#include "shim/lifecycle/turn_say.h"
 #include "shim/mover/spill.h"
 #include "shim/process/process.h"
 #include "shim/stats/stats.h"
-#include "shim/submit/kernel_params.h"
-#include "shim/submit/recent_submissions.h"
 #include "shim/submit/submission.h"
 #include "shim/trace/trace.h"
 
@@ -140,33 +138,6 @@ static void make_view(const struct gpu_account_view *view, struct gpu_turn_view 
 
 /* ---- looking ---- */
 
-static void tell_refused(const struct gpu_account_view *view, const struct gpu_turn_view *turns)
-{
-	uint32_t who =
-	    view->n > 1 && gpu_turn_takes_part(turns, view->self) ? gpu_turn_in_the_way(turns) : GPU_TURN_NOBODY;
-	char bytes[32];
-
-	if (who == GPU_TURN_NOBODY)
-		return;
-	const struct gpu_account_member *member = &view->members[who];
-	uint64_t stays = gpu_turn_takes_part(turns, who) ? member->stuck : member->may_have;
-	log_once("share: there are no turns: %s of process %llu cannot leave the GPU, which leaves others too "
-		 "little of device.total",
-		 log_bytes(bytes, sizeof(bytes), stays), (unsigned long long)member->pid);
-}
-
-static void tell_turns(const struct device *device, const struct gpu_account_view *view)
-{
-	char needs[32], total[32];
-	uint64_t sum = 0;
-
-	for (unsigned i = 0; i < view->n; i++)
-		sum += view->members[i].needs;
-	log_once("share: %u processes need %s of device %d, and have %s together (device.total): they take turns",
-		 view->n, log_bytes(needs, sizeof(needs), sum), device->ordinal,
-		 log_bytes(total, sizeof(total), view->total));
-}
-
 /* Returns whether all others that take turns have given up what they can. */
 static bool others_are_away(const struct gpu_turn_view *turns, uint32_t self)
 {
@@ -288,7 +259,7 @@ bool turn_look(struct device *device, const struct gpu_account_member *member, c
 	make_view(view, &turns);
 	bool takes_part = gpu_turn_takes_part(&turns, view->self), wanted = gpu_turn_wanted(&turns);
 	if (takes_part && !wanted && !turns.on)
-		tell_refused(view, &turns);
+		turn_say_refused(view, &turns);
 	if (takes_part && wanted != turns.on) {
 		/* The process that begins with it is running, so it has the first turn. */
 		gpu_account_pass(&device->account, view, wanted, wanted && !state->away ? view->self : GPU_TURN_NOBODY,
@@ -303,7 +274,7 @@ bool turn_look(struct device *device, const struct gpu_account_member *member, c
 		*ret_limit = member->may_have;
 		return is_suspended_by_user() || (turns.on && turns.now < state->refuses_until);
 	}
-	tell_turns(device, view);
+	turn_say_turns(device, view);
 	spill_prepare(device);
 	state->look_ms = LOOK_TURNS;
 	*ret_limit = state->away ? member->holds : member->may_have;
@@ -362,36 +333,15 @@ static void pass_on(struct device *device)
 		clock_sleep(PASS_NS);
 }
 
-/* Writes what was submitted last, for a message. */
-static const char *latest_work(char name[KERNEL_PARAMS_NAME])
-{
-	struct completion_what what;
-	unsigned row;
-
-	if (!recent_submissions_look(completion_newest(), &what, &row))
-		return "not known";
-	return kernel_params_name(what.function, name) ? name : real_name((int)what.id);
-}
-
 static void not_gone(enum sw_status status)
 {
 	struct turn_state *const state = &lifecycle_state.turn;
-	bool busy = status == SW_BUSY;
-	char name[KERNEL_PARAMS_NAME];
 
 	if (spill_is_ending())
 		return;
 	state->not_before = clock_now() + ((uint64_t)TURN_PAUSE << state->failures);
 	state->failures++;
-	if (busy)
-		log_once("share: the GPU does not come to an end with what this process has submitted (the latest: "
-			 "%s), or a "
-			 "stream capture is open: it keeps its turn, and is asked again",
-			 latest_work(name));
-	else
-		log_once("share: the memory of this process cannot leave the GPU (%s): it keeps its turn, and is asked "
-			 "again",
-			 status_text(status));
+	turn_say_not_gone(status);
 	if (state->failures < TURN_TRIES)
 		return;
 	log_once("share: this process keeps its memory, and the others go on in what is left; it is asked again in a "
