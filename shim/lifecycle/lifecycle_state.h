@@ -8,6 +8,7 @@
 #include "shim/base/limits.h"
 #include "shim/base/lock.h"
 #include "shim/plan/gpu_share.h"
+#include "shim/plan/leave_moment.h"
 #include "shim/plan/live_budget.h"
 #include "shim/stats/summary.h"
 
@@ -75,6 +76,7 @@ struct turn_state {
 	uint64_t most;             /* bytes that it may have by its own budget */
 	uint64_t keep;             /* bytes that may stay on the device while it waits */
 	uint64_t began, counted;   /* when the turn began; up to when it is counted in the claim */
+	struct leave_moment moment;
 	uint64_t seen, others;     /* while it comes: when others last gave up much, and what they had then */
 	uint64_t out_ns, in_ns;    /* how long its memory took to leave, and to come back */
 	unsigned failures;         /* tries to suspend it that failed, one after the other */

@@ -27,10 +27,10 @@
 #define LOSS_NS 2000000000u
 /* Of the total: a process that waits does not give up less than this. */
 #define KEEP_PART 32
-/* ms between looks: while it waits for memory that is just leaving, for its turn, and otherwise. */
-#define LOOK_GRANT 1
-#define LOOK_WAITS 2
-#define LOOK_TURNS 5
+/* ms between looks: while it waits until little is alive, for its turn, and otherwise. */
+#define LOOK_MOMENT 1
+#define LOOK_WAITS  2
+#define LOOK_TURNS  5
 /* The account is locked by another process for some microseconds at a time. */
 #define PASS_TRIES 100
 #define PASS_NS    500000
@@ -161,6 +161,31 @@ static uint64_t room_of_turn(const struct gpu_turn_view *turns, uint32_t self)
 	return room < lifecycle_state.turn.most ? room : lifecycle_state.turn.most;
 }
 
+/* Returns the bytes of the heap that would be copied if they left now, as far as the program's allocator has said. */
+static uint64_t alive_bytes(const struct device *device, const struct gpu_account_member *member)
+{
+	const struct stats_device *figures = &stats.device[device->ordinal];
+	uint64_t reported = atomic_load_explicit(&figures->cache, memory_order_relaxed);
+	uint64_t alive = atomic_load_explicit(&figures->cache_alive, memory_order_relaxed);
+	uint64_t dead = reported > alive ? reported - alive : 0;
+
+	return member->needs > dead ? member->needs - dead : 0;
+}
+
+/* Another is to have the turn of this process: decides whether it leaves now or goes on until little of it is alive. */
+static void look_for_moment(struct device *device, const struct gpu_account_member *member,
+			    const struct gpu_turn_view *turns)
+{
+	struct turn_state *const state = &lifecycle_state.turn;
+
+	if (turns->now < state->not_before)
+		return;
+	if (leave_moment_is_now(&state->moment, turns->now, alive_bytes(device, member), gpu_turn_may_wait(turns)))
+		state->act = TURN_GOES;
+	else
+		state->look_ms = LOOK_MOMENT;
+}
+
 /* It is the turn of this process, or it may run beside turns. */
 static void look_as_holder(struct device *device, const struct gpu_account_member *member,
 			   const struct gpu_turn_view *turns, uint32_t self, uint64_t *ret_limit)
@@ -178,8 +203,11 @@ static void look_as_holder(struct device *device, const struct gpu_account_membe
 		state->claim.n++;
 		stats_add(STAT_turns, 1);
 	}
-	if (gpu_turn_next(turns) != self && turns->now >= state->not_before)
-		state->act = TURN_GOES;
+	leave_moment_see(&state->moment, turns->now, alive_bytes(device, member));
+	if (gpu_turn_next(turns) != self)
+		look_for_moment(device, member, turns);
+	else
+		leave_moment_off(&state->moment);
 	state->keep = gpu_turn_keep(turns, self);
 }
 
@@ -397,6 +425,7 @@ static void go(struct device *device)
 			 "what is left while it waits",
 			 status_text(status));
 	state->failures = 0;
+	leave_moment_off(&state->moment);
 	atomic_store(&state->away, true);
 	state->out_ns = clock_now() - begun;
 	stats_add(STAT_turn_move_us, state->out_ns / 1000);

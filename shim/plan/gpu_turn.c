@@ -14,6 +14,13 @@
 #define FIRST_AFTER 2
 #define BURST_PART  8  /* a burst is short if it takes this part of a quantum at most */
 #define SLACK_PART  32 /* of the total: turns end only when all fit, and so much more */
+/*
+ * ns: a step of a training job takes less as a rule (GPT of 14.4 GiB: 80 ms, H200); some steps of a large one; and the part
+ * of a quantum that is waited at most, so that the times got stay as they should be.
+ */
+#define STEP      UINT64_C(100000000)
+#define STEPS     UINT64_C(1000000000)
+#define STEP_PART 8
 
 static uint64_t gpu_turn_smaller(uint64_t a, uint64_t b)
 {
@@ -216,6 +223,14 @@ static uint32_t first_waiting(const struct gpu_turn_view *view)
 	return first;
 }
 
+/* Returns whether the holder has had nothing to do for some time. */
+static bool is_idle(const struct gpu_turn_view *view)
+{
+	const struct gpu_turn_claim *claim = &view->members[view->holder].claim;
+
+	return claim->idle && gpu_turn_beyond(view->now, claim->idle) >= GPU_TURN_IDLE;
+}
+
 uint32_t gpu_turn_next(const struct gpu_turn_view *view)
 {
 	uint32_t first = first_waiting(view), holder = view->holder;
@@ -225,7 +240,7 @@ uint32_t gpu_turn_next(const struct gpu_turn_view *view)
 	const struct gpu_turn_claim *claim = &view->members[holder].claim;
 	if (first == GPU_TURN_NOBODY)
 		return holder;
-	if (claim->idle && gpu_turn_beyond(view->now, claim->idle) >= GPU_TURN_IDLE)
+	if (is_idle(view))
 		return first;
 	uint64_t ran = gpu_turn_beyond(view->now, view->since), quantum = gpu_turn_quantum(view, holder);
 	uint64_t cost = cost_of_switch(view), least = gpu_turn_smaller(quantum, GPU_TURN_QUANTUM_LEAST);
@@ -235,6 +250,16 @@ uint32_t gpu_turn_next(const struct gpu_turn_view *view)
 		return first;
 	/* Its own time counts now; the others have had theirs. */
 	return ran >= quantum && view->members[first].claim.served <= claim->served ? first : holder;
+}
+
+uint64_t gpu_turn_may_wait(const struct gpu_turn_view *view)
+{
+	uint32_t first = first_waiting(view);
+
+	if (first == GPU_TURN_NOBODY || view->holder == GPU_TURN_NOBODY || is_idle(view))
+		return 0;
+	bool hurries = is_overdue(view, first) || is_short(view, first);
+	return gpu_turn_smaller(hurries ? STEP : STEPS, gpu_turn_quantum(view, view->holder) / STEP_PART);
 }
 
 uint64_t gpu_turn_serve(uint64_t served, uint64_t weight, uint64_t ns)

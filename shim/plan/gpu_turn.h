@@ -105,6 +105,12 @@ uint64_t gpu_turn_quantum(const struct gpu_turn_view *view, uint32_t member);
  */
 uint32_t gpu_turn_next(const struct gpu_turn_view *view);
 /*
+ * Returns how long the holder may go on, in ns, when gpu_turn_next() says that another is to have the turn, until little of
+ * its memory is alive (leave_moment.h): not at all if it has nothing to do; about a step if the other should not wait; else
+ * some steps, which cost nobody more than a part of a quantum.
+ */
+uint64_t gpu_turn_may_wait(const struct gpu_turn_view *view);
+/*
  * To be called by a member that had nothing to do and begins to wait: returns what it counts as served from now on, so
  * that it does not get all the time at once that it did not ask for.
  */

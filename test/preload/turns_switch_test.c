@@ -3,6 +3,7 @@
  * of its own, with a simulated GPU of its own, that does what it is told (turns_test.c). A call of the driver that stands
  * still keeps a switch in its middle for as long as the test looks.
  */
+#include "shim/spillway.h"
 #include "test/preload/child.h"
 #include "test/preload/folder.h"
 #include "test/preload/turns_help.h"
@@ -12,9 +13,12 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -26,6 +30,7 @@
 
 static CUdeviceptr blocks[NEEDS];
 static unsigned n_blocks, fills;
+static _Atomic bool told; /* by SIGUSR1 */
 
 static uint64_t step(unsigned n)
 {
@@ -48,22 +53,78 @@ static void *go_on_when_told(void *unused)
 	sigemptyset(&set);
 	sigaddset(&set, SIGUSR1);
 	sigwait(&set, &signal);
+	atomic_store(&told, true);
 	sim_go_on();
 	return NULL;
 }
 
-static uint64_t stall(const char *name, unsigned n)
+static void listen_for_signal(void)
 {
 	pthread_t thread;
 
+	atomic_store(&told, false);
 	CHECK(pthread_create(&thread, NULL, go_on_when_told, NULL) == 0 && pthread_detach(thread) == 0);
+}
+
+static uint64_t stall(const char *name, unsigned n)
+{
+	listen_for_signal();
 	sim_stall_at(name, n);
 	return 1;
 }
 
+static uint64_t step_until_told(void)
+{
+	listen_for_signal();
+	while (!atomic_load(&told))
+		step(1);
+	return 1;
+}
+
+/* Makes blocks dead from the second on, or has them born and filled. */
+static void set_alive(bool all)
+{
+	for (unsigned i = 1; i < n_blocks; i++) {
+		void *block = (void *)(uintptr_t)blocks[i]; /* NOLINT(performance-no-int-to-ptr) */
+
+		CHECK((all ? spillway_born(block, 4 * MIB) : spillway_discard(block, 4 * MIB)) == 0);
+	}
+}
+
+static uint64_t now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+static void work_for(uint64_t ms, unsigned n)
+{
+	for (uint64_t end = now_ms() + ms; now_ms() < end;) {
+		fills++;
+		for (unsigned i = 0; i < n; i++)
+			MUST(driver_fill(NULL, blocks[i], fills + i, 4 * MIB / 4));
+		MUST(cu.cuCtxSynchronize());
+	}
+}
+
+/* Long steps: for a short time at their beginning little is alive, then everything. */
+static uint64_t long_steps(unsigned n)
+{
+	for (; n; n--) {
+		set_alive(false);
+		work_for(20, 1);
+		set_alive(true);
+		work_for(700, n_blocks);
+	}
+	return 1;
+}
+
 /*
- * 'd': begin; 'a' N: allocate N blocks; 's' N: N steps; 'c': check all; 'r' N: the Nth release of memory from now stands
- * still, until SIGUSR1; 'm' N: the same for one that is made; 'e': end.
+ * 'd': begin; 'a' N: allocate N blocks; 's' N: N steps; 'l' N: N long ones, of which little is alive at times; 'o': steps
+ * until SIGUSR1; 'c': check all; 'r' N: the Nth release of memory from now stands still, until SIGUSR1; 'm' N: the same for
+ * one that is made; 'e': end.
  */
 static uint64_t obey(char what, unsigned n)
 {
@@ -77,6 +138,10 @@ static uint64_t obey(char what, unsigned n)
 		return step(1);
 	case 's':
 		return step(n);
+	case 'l':
+		return long_steps(n);
+	case 'o':
+		return step_until_told();
 	case 'c':
 		for (unsigned i = 0; i < n_blocks; i++)
 			CHECK(driver_holds(blocks[i], fills + i, 4 * MIB / 4));
@@ -306,6 +371,46 @@ static void one_that_cannot_put_all_away_takes_turns_nevertheless(void **state)
 	end_two(ranks);
 }
 
+/*
+ * Little is alive for a moment before the turn is to end, so it goes on for an eighth of its quantum to wait for that again.
+ * That it lasts so long is shown by two of its turns, one after the other; others may end because the machine does not let
+ * it work, or last because it does not let the other ask.
+ */
+static void a_turn_goes_on_until_little_is_alive(void **state)
+{
+	static const char *const settings = "SPILLWAY_SET=device.total=32MiB,report.summary=no,share=turns,"
+					    "share.quantum=400ms,host.budget=256MiB";
+	uint64_t began = 0, n = 0;
+	unsigned in_a_row = 0;
+	struct rank ranks[2];
+
+	(void)state;
+	for (unsigned i = 0; i < 2; i++)
+		ranks[i] = start(settings);
+	rank_tell(&ranks[1], 'o', 0);
+	for (unsigned round = 0; round < 40 && in_a_row < 2; round++) {
+		struct gpu_account_member first;
+		bool has_it;
+
+		rank_tell(&ranks[0], 'l', 2);
+		for (unsigned looks = 0; looks < 500 && in_a_row < 2; looks++) {
+			if (published(&ranks[0], &first, &has_it) && first.claim.n != n) {
+				uint64_t ms = (first.claim.got - began) / 1000000;
+
+				in_a_row = n && ms >= 440 ? in_a_row + 1 : 0;
+				n = first.claim.n;
+				began = first.claim.got;
+			}
+			usleep(3000);
+		}
+		assert_true(rank_hear(&ranks[0]));
+	}
+	let_go_on(&ranks[1]);
+	assert_true(rank_hear(&ranks[1]));
+	assert_true(in_a_row >= 2);
+	end_two(ranks);
+}
+
 static int run(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -314,6 +419,7 @@ static int run(void)
 	    TURNS_TEST(memory_that_does_not_leave_in_time_is_not_waited_for),
 	    TURNS_TEST(the_other_goes_on_when_one_is_killed_while_its_memory_comes),
 	    TURNS_TEST(one_that_is_stopped_while_its_memory_comes_loses_its_turn),
+	    TURNS_TEST(a_turn_goes_on_until_little_is_alive),
 	    TURNS_TEST(one_that_cannot_put_all_away_takes_turns_nevertheless),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

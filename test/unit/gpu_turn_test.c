@@ -344,6 +344,38 @@ static void a_turn_that_ends_for_another_reason_was_no_burst(void **state)
 	assert_int_equal(gpu_turn_burst(0, GPU_TURN_IDLE), 1);
 }
 
+/* Until little of the holder's memory is alive. */
+static void the_holder_may_go_on_for_some_steps(void **state)
+{
+	struct gpu_turn_claim *holder = &scene.members[0].claim, *other = &scene.members[1].claim;
+
+	(void)state;
+	begin(400 * MS);
+	add(14 * GIB, 1, 0, 0);
+	add(14 * GIB, 1, 0, 0);
+	holder->n = other->n = 2;
+	publish();
+	scene.view.holder = 0;
+	other->waits = scene.view.now;
+	/* A quantum of 9.2 s. */
+	assert_int_equal(gpu_turn_may_wait(&scene.view), SECOND);
+	holder->quantum = 400 * MS;
+	assert_int_equal(gpu_turn_may_wait(&scene.view), 50 * MS);
+	holder->quantum = 0;
+	/* The other should not wait: it needs a short turn, or has waited for long. */
+	other->burst = 50 * MS;
+	assert_int_equal(gpu_turn_may_wait(&scene.view), 100 * MS);
+	other->burst = 0;
+	scene.view.now += other->patience;
+	publish();
+	assert_int_equal(gpu_turn_may_wait(&scene.view), 100 * MS);
+	/* There is nothing to wait for. */
+	holder->idle = scene.view.now - GPU_TURN_IDLE;
+	assert_int_equal(gpu_turn_may_wait(&scene.view), 0);
+	holder->idle = other->waits = 0;
+	assert_int_equal(gpu_turn_may_wait(&scene.view), 0);
+}
+
 static void nobody_starves_among_random_jobs(void **state)
 {
 	struct seed dice = seed_start("gpu_turn_test");
@@ -528,6 +560,7 @@ int main(void)
 	    cmocka_unit_test(bursts_go_first),
 	    cmocka_unit_test(those_that_start_together_have_whole_turns),
 	    cmocka_unit_test(a_turn_that_ends_for_another_reason_was_no_burst),
+	    cmocka_unit_test(the_holder_may_go_on_for_some_steps),
 	    cmocka_unit_test(nobody_starves_among_random_jobs),
 	    cmocka_unit_test(the_first_switch_says_little_of_what_they_cost),
 	    cmocka_unit_test(who_comes_back_has_a_turn_in_advance_and_no_more),

@@ -1,0 +1,116 @@
+/* leave_moment.h: steps of a job, as numbers. */
+#include "shim/plan/leave_moment.h"
+#include "test/check.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define MIB    ((uint64_t)1 << 20)
+#define MS     UINT64_C(1000000)
+#define SECOND UINT64_C(1000000000)
+#define STEP   (80 * MS)
+
+static struct leave_moment moment;
+static uint64_t now;
+
+/* A step: up to 13 GiB alive in its middle, 3600 MiB in its last quarter, and a little more just before its end. */
+static uint64_t alive(void)
+{
+	uint64_t at = now % STEP;
+
+	if (at >= STEP - STEP / 16)
+		return 3700 * MIB;
+	if (at >= STEP - STEP / 4)
+		return 3600 * MIB;
+	return 3600 * MIB + (at < STEP / 2 ? at : STEP - at) * 240 * MIB / MS;
+}
+
+static void work(uint64_t ns)
+{
+	for (uint64_t end = now + ns; now < end; now += 5 * MS)
+		leave_moment_see(&moment, now, alive());
+}
+
+static int begin(void **state)
+{
+	(void)state;
+	memset(&moment, 0, sizeof(moment));
+	now = 1000 * SECOND;
+	return 0;
+}
+
+/* Returns how long it waits if it is to leave from now on. */
+static uint64_t wait_for(uint64_t bound)
+{
+	uint64_t from = now;
+
+	while (!leave_moment_is_now(&moment, now, alive(), bound)) {
+		leave_moment_see(&moment, now, alive());
+		now += MS;
+	}
+	leave_moment_off(&moment);
+	return now - from;
+}
+
+static void it_leaves_at_the_end_of_a_step(void **state)
+{
+	(void)state;
+	work(SECOND);
+	for (unsigned i = 0; i < 100; i++) {
+		work(7 * MS * (1 + i % 11));
+		assert_true(wait_for(SECOND) <= STEP);
+		assert_true(alive() <= 3600 * MIB * 21 / 20);
+	}
+}
+
+static void it_waits_no_longer_than_it_may(void **state)
+{
+	(void)state;
+	work(SECOND);
+	now += STEP - now % STEP + 5 * MS;
+	assert_int_equal(wait_for(20 * MS), 20 * MS);
+	assert_int_equal(wait_for(0), 0);
+	/* Also if it never comes again: what is alive has grown. */
+	leave_moment_see(&moment, now, 100 * MIB);
+	assert_int_equal(wait_for(300 * MS), 300 * MS);
+}
+
+static void what_was_seen_long_ago_is_forgotten(void **state)
+{
+	(void)state;
+	work(SECOND);
+	leave_moment_see(&moment, now, 100 * MIB);
+	work(2 * LEAVE_MOMENT_WINDOW + SECOND);
+	assert_true(wait_for(SECOND) <= STEP);
+	/* Steps of half a window are seen whole. */
+	leave_moment_see(&moment, now, 100 * MIB);
+	work(LEAVE_MOMENT_WINDOW / 2);
+	assert_int_equal(wait_for(500 * MS), 500 * MS);
+}
+
+static void a_job_that_reports_nothing_leaves_at_once(void **state)
+{
+	(void)state;
+	/* Nothing was seen yet. */
+	assert_true(leave_moment_is_now(&moment, now, 6000 * MIB, SECOND));
+	leave_moment_off(&moment);
+	for (unsigned i = 0; i < 1000; i++, now += 5 * MS)
+		leave_moment_see(&moment, now, 6000 * MIB);
+	assert_true(leave_moment_is_now(&moment, now, 6000 * MIB, SECOND));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_setup(it_leaves_at_the_end_of_a_step, begin),
+	    cmocka_unit_test_setup(it_waits_no_longer_than_it_may, begin),
+	    cmocka_unit_test_setup(what_was_seen_long_ago_is_forgotten, begin),
+	    cmocka_unit_test_setup(a_job_that_reports_nothing_leaves_at_once, begin),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
