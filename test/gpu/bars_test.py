@@ -1,9 +1,11 @@
 """The bars' arithmetic and tables, with canned output and jobs that only pretend: python bars_test.py. No GPU is needed."""
+import argparse
 import json
 import os
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -11,6 +13,7 @@ sys.path.insert(0, HERE)
 
 import bars
 import harness
+import share_bars
 from bars import Bar
 
 SUMMARY = """\
@@ -22,6 +25,52 @@ spillway:   device    600.0 MiB live at exit,   600.0 MiB at most, budget 600.0 
 spillway:   host      580.0 MiB live at exit,   1.5 GiB at most, budget 62.4 GiB
 spillway:   moved 23.0 GiB to the device and 22.5 GiB to the host, in 9 pieces; 3 submissions waited, 0.1 s in all, link busy 500 ms
 """
+
+
+class Turns(unittest.TestCase):
+    """share_bars.py, with an account that only pretends."""
+
+    @staticmethod
+    def sample(time, number, holder, since, **members):
+        known = {pid: {"moving": moving, "away": away, "holds": holds << 30, "cost": 0, "got": 0, "weight": 1}
+                 for pid, (moving, away, holds) in members.items()}
+        return {"time": time, "number": number, "on": 1, "holder": holder, "since": since, "members": known}
+
+    def test_turns_are_read_from_samples(self):
+        account = share_bars.Account("nowhere")
+        account.samples = [
+            self.sample(10.0, 1, "a", 10.0, a=(0, 0, 14), b=(0, 1, 1)),
+            self.sample(20.0, 1, "a", 10.0, a=(1, 0, 14), b=(0, 1, 1)),
+            self.sample(20.2, 2, "b", 20.1, a=(1, 0, 8), b=(1, 1, 5)),
+            self.sample(20.4, 2, "b", 20.1, a=(0, 1, 1), b=(1, 1, 14)),
+            self.sample(20.5, 2, "b", 20.1, a=(0, 1, 1), b=(0, 0, 14)),
+            self.sample(29.0, 3, "a", 28.9, a=(1, 1, 4), b=(1, 0, 10)),
+            self.sample(29.3, 3, "a", 28.9, a=(0, 0, 14), b=(0, 1, 1)),
+            self.sample(40.0, 4, None, 39.5, b=(0, 1, 1)),
+        ]
+        turns = account.turns()
+        self.assertEqual([turn["who"] for turn in turns], ["a", "b", "a"])
+        self.assertEqual([turn["given"] for turn in turns], [10.0, 20.1, 28.9])
+        self.assertEqual([turn["began"] for turn in turns], [10.0, 20.5, 29.3])
+        self.assertEqual([turn["ended"] for turn in turns], [20.1, 28.9, 39.5])
+        self.assertEqual([turn["out"] for turn in turns], [10.0, 20.4, 29.3])
+        # The first turn of each does not count.
+        self.assertAlmostEqual(account.pauses()[0], 0.4)
+        self.assertEqual(len(account.pauses()), 1)
+        self.assertEqual(len(account.turn_lines()), 4)
+        self.assertIn("10.10    1", account.turn_lines()[2])
+
+    def test_a_job_alone_that_did_not_end_by_itself_is_no_measurement(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "gpt.py"), "w") as job:
+                job.write("import sys\nfor i in range(9):\n    print(f'each {i} 1.0 5.0', flush=True)\n"
+                          "print('gpt 8x1 batch 1: 1 ms/step, reserved 10 MiB')\nsys.exit(3)\n")
+            options = argparse.Namespace(gpt=["1", "1", "1"], small=["1", "1", "1"], steps=9, scripts=folder,
+                                         log=os.path.join(folder, "log"), seconds=60, build=folder)
+            share = share_bars.Share(options)
+            share.part, share.part_end = "two", time.monotonic() + 60
+            with self.assertRaisesRegex(RuntimeError, "ended with 3 after 9 steps"):
+                share.native()
 
 
 class Parsing(unittest.TestCase):

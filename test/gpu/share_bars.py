@@ -28,6 +28,7 @@ import harness
 import parts
 
 TOTAL = "16GiB"
+LOOK = 0.01  # s between looks into the account
 FIRST = 4  # a step: by then the job has its memory and its kernels
 # struct account_page (shim/accounting/gpu_account_page.h): a head, and slots of pid, may_have, holds, needs, stuck,
 # worked, and the claim
@@ -60,17 +61,19 @@ class Account:
                 page = file.read()
             words = struct.unpack_from("<8Q", page)
             slot = (words[0] - HEAD) // 64
-            members = {}
+            members, slots = {}, {}
             for i in range(64):
                 values = struct.unpack_from(f"<{MEMBER + CLAIM}Q", page, HEAD + i * slot)
                 if values[0]:
                     members[values[0]] = {"may_have": values[1], "holds": values[2],
                                           **dict(zip(FIELDS, values[MEMBER:]))}
-            return {"time": time.monotonic(), "number": words[4], "on": words[5], "members": members}
+                    slots[i + 1] = values[0]
+            return {"time": time.monotonic(), "number": words[4], "on": words[5], "holder": slots.get(words[6]),
+                    "since": words[7] / 1e9, "members": members}
         return None
 
     def watch(self):
-        while not self.stop.wait(0.05):
+        while not self.stop.wait(LOOK):
             try:
                 sample = self.read()
             except (OSError, struct.error):
@@ -78,8 +81,52 @@ class Account:
             if sample:
                 self.samples.append(sample)
 
+    def turns(self):
+        """Of each turn: who had it, when it was given, when it began and ended, and what was on the GPU of the others at its
+        beginning. Times in s of this clock, as exact as the looks; `given` is what the process has written that gave it."""
+        turns, number = [], None
+        for sample in self.samples:
+            who, member = sample["holder"], sample["members"].get(sample["holder"])
+            if sample["number"] != number:
+                number = sample["number"]
+                if turns and turns[-1]["ended"] is None:
+                    turns[-1]["ended"] = sample["since"]
+                if member:
+                    turns.append({"who": who, "given": sample["since"], "began": None, "ended": None, "others": None,
+                                  "out": None})
+            if not member or not turns:
+                continue
+            turn = turns[-1]
+            others = [other for pid, other in sample["members"].items() if pid != who]
+            if turn["out"] is None and not any(other["moving"] for other in others):
+                turn["out"] = sample["time"]
+            if turn["began"] is None and not member["moving"] and not member["away"]:
+                turn["began"], turn["others"] = sample["time"], sum(other["holds"] for other in others)
+        return turns
+
+    def turn_lines(self):
+        """The list of turns, for the log."""
+        turns = self.turns()
+        start = turns[0]["given"] if turns else 0
+        pids = list(dict.fromkeys(turn["who"] for turn in turns))
+
+        def after(turn, key):
+            return f"{turn[key] - turn['given']:6.2f}" if turn[key] is not None else "     -"
+        return ["  given  job  others out after  began after  lasted  of others there (s, GiB)"] + [
+            f"{turn['given'] - start:7.2f}  {pids.index(turn['who']):3}  {after(turn, 'out'):>16}  {after(turn, 'began'):>11}  "
+            f"{after(turn, 'ended')}  {(turn['others'] or 0) / 2**30:.2f}" for turn in turns]
+
+    def pauses(self):
+        """s, from the stop of one process until the next went on, without the first turn of each (pinning)."""
+        seen, found = set(), []
+        for turn in self.turns():
+            if turn["who"] in seen and turn["began"] is not None:
+                found.append(turn["began"] - turn["given"])
+            seen.add(turn["who"])
+        return found
+
     def costs(self):
-        """s, of a switch: out and in of one process, as each of them measured it, without the first ones (pinning)."""
+        """s, of a switch, out and in, as each process has measured it, without the first ones (pinning)."""
         found = []
         for pid in {pid for sample in self.samples for pid in sample["members"]}:
             seen = [sample["members"][pid]["cost"] for sample in self.samples if pid in sample["members"]]
@@ -146,7 +193,7 @@ class Job:
 
 
 class Share(parts.Parts):
-    PARTS = {"two": 380, "unequal": 170, "four": 170, "burst": 100, "weights": 130}
+    PARTS = {"two": 380, "unequal": 170, "four": 170, "burst": 100, "weights": 190}
     DEFAULT = ["two", "burst"]
 
     def __init__(self, options):
@@ -171,11 +218,12 @@ class Share(parts.Parts):
         key = (small, steps)
         if key not in self.alone:
             job = Job(self.gpt(small, steps), {})
-            job.wait(self.left())
-            self.log(f"alone {key}", job.output)
+            code = job.wait(self.left())
+            self.log(f"alone {key}: {code}", job.output)
             span = job.span()
-            if not span:
-                raise RuntimeError(f"the job alone ended with {job.child.returncode}")
+            # One that the limit of its part has ended is not a measurement: its losses are those of fewer steps.
+            if code or not span:
+                raise RuntimeError(f"the job alone ended with {code} after {len(job.losses())} steps")
             self.alone[key] = (span[1] - span[0], job.losses())
             need = bars.steps_of(job.output).need
             self.add(f"alone{', the small one' if small else ''}", self.alone[key][0], None,
@@ -192,6 +240,7 @@ class Share(parts.Parts):
             codes = [job.wait(self.left()) for job in jobs]
         for i, job in enumerate(jobs):
             self.log(f"{what}, number {i}: {codes[i]}", job.output)
+        self.log(f"{what}: turns", "\n".join(account.turn_lines()))
         good = all(code == 0 and job.span() for code, job in zip(codes, jobs))
         if not good:
             said = [line for job in jobs for line in job.output.splitlines() if line.startswith("spillway:")]
@@ -220,6 +269,10 @@ class Share(parts.Parts):
             if costs:
                 self.add(f"{what}: a switch, out and in", statistics.median(costs), 0.45,
                          f"{min(costs):.2f} .. {max(costs):.2f}", unit=" s")
+            pauses = account.pauses()
+            if pauses:
+                self.add(f"{what}: a switch at steps' ends, from stop to go", statistics.median(pauses), 0.18,
+                         f"{min(pauses):.2f} .. {max(pauses):.2f}, {sum(pauses):.1f} s in all", unit=" s")
             got = account.shares()
             self.add(f"{what}: Jain's index", jain(list(got.values())), 0.98,
                      " ".join(f"{value:.1f}" for value in got.values()), least=True)
@@ -268,6 +321,7 @@ class Share(parts.Parts):
             job.wait(5)
         self.log(f"bursts: {code}", bursts.output)
         self.log("bursts, the job beside them", job.output)
+        self.log("bursts: turns", "\n".join(account.turn_lines()))
         times = [(when, float(line.split()[1])) for when, line in bursts.lines if line.startswith("burst ")]
         if code or len(times) < 8:
             self.add("bursts", None, 0.3, f"status {code}")
@@ -290,7 +344,7 @@ def main():
     arguments.add_argument("--gpt", nargs=3, default=["1536", "16", "8"])
     arguments.add_argument("--small", nargs=3, default=["1024", "12", "5"], help="of about 6 GiB")
     arguments.add_argument("--steps", type=int, default=1100)
-    arguments.add_argument("--some", type=int, default=400, help="steps of each of unequal ones, and of those with weights")
+    arguments.add_argument("--some", type=int, default=300, help="steps of each of unequal ones, and of those with weights")
     arguments.add_argument("--few", type=int, default=250, help="steps of each of four")
     arguments.add_argument("--short", type=int, default=20, help="steps of each with half of the memory")
     arguments.add_argument("--mode", default="exact")
