@@ -84,15 +84,6 @@ static unsigned most_missing(const struct census *census, uint64_t bytes, uint64
  */
 #define READY_TIMES 2
 
-/* Returns how many bytes may be ready. */
-static uint64_t most_ready(const struct heap *heap, uint64_t bytes)
-{
-	/* Idle memory beyond `keep` would go back to the driver when unused (heap_lock.c). */
-	uint64_t keep = heap->keep[CHUNK_HOST], twice = READY_TIMES * bytes;
-
-	return twice < keep ? twice : keep;
-}
-
 /*
  * The host budget must have this multiple of `bytes` left: memory that is pinned now may be needed for other sizes, or
  * by other processes.
@@ -139,16 +130,25 @@ static enum sw_status pin_one(struct heap *heap, unsigned units)
 	return status;
 }
 
-enum sw_status heap_fill_host_reserve(struct heap *heap, uint64_t bytes)
+static enum sw_status fill(struct heap *heap, uint64_t bytes, uint64_t most_ready)
 {
+	/* Idle memory beyond `keep` would go back to the driver when unused (heap_lock.c). */
+	uint64_t keep = heap->keep[CHUNK_HOST], limit = most_ready < keep ? most_ready : keep;
 	struct census census = {.heap = heap};
 
-	if (!bytes || !is_wanted(heap, bytes))
-		return SW_INVALID;
 	take_census(heap, &census);
-	unsigned units =
-	    census.here_bytes ? most_missing(&census, bytes, census.ready_bytes, most_ready(heap, bytes)) : 0;
+	unsigned units = census.here_bytes ? most_missing(&census, bytes, census.ready_bytes, limit) : 0;
 	return units ? pin_one(heap, units) : SW_INVALID;
+}
+
+enum sw_status heap_fill_host_reserve(struct heap *heap, uint64_t bytes)
+{
+	return bytes && is_wanted(heap, bytes) ? fill(heap, bytes, READY_TIMES * bytes) : SW_INVALID;
+}
+
+enum sw_status heap_fill_host_ahead(struct heap *heap, uint64_t bytes)
+{
+	return bytes && !heap_peer_has(heap, bytes) && !quota_is_asked() ? fill(heap, bytes, bytes) : SW_INVALID;
 }
 
 /* ---- pinning ahead for all that may leave (the policy's host.pin_ahead) ---- */

@@ -120,6 +120,11 @@ enum sw_status heap_make_host_spare(struct heap *heap, unsigned units);
  */
 enum sw_status heap_fill_host_reserve(struct heap *heap, uint64_t bytes);
 /*
+ * The same for `bytes` that are all going to leave at once (lifecycle/turn.c): as long as no more than `bytes` are ready, and
+ * the host budget has room for what is missing.
+ */
+enum sw_status heap_fill_host_ahead(struct heap *heap, uint64_t bytes);
+/*
  * Takes one step to have host memory pinned for everything that may leave the device, at most `most` bytes of it: pins
  * one chunk, or gives one back of a size that is not needed any more. That much idle host memory is kept from now on,
  * but what is owed to other processes of the user goes back in any case. Takes as long as pinning. Returns INVALID if

@@ -186,6 +186,23 @@ static void look_for_moment(struct device *device, const struct gpu_account_memb
 		state->look_ms = LOOK_MOMENT;
 }
 
+/*
+ * Has host memory pinned for what is going to leave: what is alive at the end of a step, and more, because a piece of which a
+ * part is alive needs as much as a whole one.
+ */
+static void pin_ahead(struct device *device, const struct gpu_account_member *member)
+{
+	struct turn_state *const state = &lifecycle_state.turn;
+	uint64_t least = leave_moment_least(&state->moment);
+	uint64_t alive = least < member->needs - member->needs / 4 ? least + least / 4 : member->needs;
+
+	if (alive > member->needs)
+		alive = member->needs;
+	if (state->kept < member->needs)
+		heap_keep_host(atomic_load(&device->heap), state->kept = member->needs);
+	spill_leaves_soon(device, alive > state->keep ? alive - state->keep : 0);
+}
+
 /* It is the turn of this process, or it may run beside turns. */
 static void look_as_holder(struct device *device, const struct gpu_account_member *member,
 			   const struct gpu_turn_view *turns, uint32_t self, uint64_t *ret_limit)
@@ -203,12 +220,13 @@ static void look_as_holder(struct device *device, const struct gpu_account_membe
 		state->claim.n++;
 		stats_add(STAT_turns, 1);
 	}
+	state->keep = gpu_turn_keep(turns, self);
 	leave_moment_see(&state->moment, turns->now, alive_bytes(device, member));
+	pin_ahead(device, member);
 	if (gpu_turn_next(turns) != self)
 		look_for_moment(device, member, turns);
 	else
 		leave_moment_off(&state->moment);
-	state->keep = gpu_turn_keep(turns, self);
 }
 
 /* Another has the turn, or none. */
@@ -298,6 +316,7 @@ bool turn_look(struct device *device, const struct gpu_account_member *member, c
 	}
 	if (!turns.on || !takes_part) {
 		state->holds = false;
+		spill_leaves_soon(device, 0);
 		state->act = state->away && !is_suspended_by_user() ? TURN_COMES : TURN_STAYS;
 		*ret_limit = member->may_have;
 		return is_suspended_by_user() || (turns.on && turns.now < state->refuses_until);
@@ -408,11 +427,11 @@ static void go(struct device *device)
 
 	if (!publish(device, true))
 		return;
+	heap_keep_host(atomic_load(&device->heap), state->member.needs);
 	/* Anew if it does not succeed. */
 	if (state->holds)
 		state->claim.burst =
 		    gpu_turn_burst(begun - state->began, state->claim.idle ? begun - state->claim.idle : 0);
-	heap_keep_host(atomic_load(&device->heap), state->member.needs);
 	enum sw_status status = spill_leave(state->keep, &watch, &bytes);
 	/* Once it has stopped, it waits for its turn as one that has left, even if some of its memory could not leave. */
 	if (status != SW_OK && !spill_any_suspended()) {

@@ -360,6 +360,26 @@ static bool mover_stock(struct engine *engine)
 	return false;
 }
 
+/*
+ * In a turn of the process: host memory is pinned for what leaves at its end. The first leave of 14.3 GiB took 3.1 to 3.8 s
+ * without, later ones 0.35 (H200). One chunk at a time: an order waits no longer than that takes.
+ */
+#define LEAVING_NS 100000000
+
+static bool mover_stock_to_leave(struct engine *engine)
+{
+	uint64_t bytes = atomic_load_explicit(&engine->stock.leaving, memory_order_relaxed), now = clock_now();
+
+	/* What is on the host has its memory; nothing else should be pinned while submissions may wait for it. */
+	if (!bytes || engine->quiesce.suspended || now < engine->stock.leaving_after ||
+	    plan_units(engine->plan, PLAN_HOST))
+		return false;
+	enum sw_status status = heap_fill_host_ahead(engine->heap, bytes);
+	if (status != SW_OK)
+		engine->stock.leaving_after = now + (status == SW_INVALID ? LEAVING_NS : STOCK_REFUSED_NS);
+	return status == SW_OK;
+}
+
 /* Otherwise each event query would invalidate captures of other threads. */
 static void mover_relax(struct engine *engine)
 {
@@ -396,7 +416,7 @@ static void *mover_run(void *argument)
 		if (engine->moves.out.n || engine->moves.in.n || atomic_load(&engine->channel.n_waiters) ||
 		    atomic_load(&engine->new_blocks.wanted)) {
 			mover_nap(engine, link_nap_ns(engine, tries++), n_waiters);
-		} else if (!mover_stock(engine)) {
+		} else if (!mover_stock_to_leave(engine) && !mover_stock(engine)) {
 			mover_nap(engine, clock_now() - last < 100000000 ? IDLE_NS : QUIET_NS, 0);
 			tries = 0;
 		}

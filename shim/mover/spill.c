@@ -370,6 +370,14 @@ static void show_suspended(void)
 	trace_event(state, 1);
 }
 
+void spill_leaves_soon(const struct device *device, uint64_t bytes)
+{
+	struct engine *engine = engine_of(device);
+
+	if (engine)
+		atomic_store_explicit(&engine->stock.leaving, bytes, memory_order_relaxed);
+}
+
 /* One attempt. If it fails, nothing is suspended. */
 static enum sw_status try_to_suspend(uint64_t *ret_bytes)
 {

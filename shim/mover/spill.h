@@ -121,6 +121,11 @@ bool spill_has_stopped(void);
  * memory any more for what is dead keeps it closed.
  */
 bool spill_any_suspended(void);
+/*
+ * Says that `bytes` of the device will leave at once before long, so that host memory is pinned for them in the background; 0:
+ * nothing will. Does nothing if the device has no engine. Locking: none.
+ */
+void spill_leaves_soon(const struct device *device, uint64_t bytes);
 /* Starts the engine of a device that is going to be suspended, if it has a heap. Locking: takes ENGINE_START. */
 void spill_prepare(struct device *device);
 /*

@@ -81,6 +81,19 @@ static uint64_t step_until_told(void)
 	return 1;
 }
 
+/* Steps until all blocks are on the device, and host memory for what leaves is there. Returns whether that comes. */
+static uint64_t step_until_pinned(unsigned mib)
+{
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		struct sim_live live = sim_live();
+
+		if (live.device_bytes >= n_blocks * 4 * MIB && live.host_bytes >= mib * MIB)
+			return 1;
+		step(1);
+	}
+	return 0;
+}
+
 /* Makes blocks dead from the second on, or has them born and filled. */
 static void set_alive(bool all)
 {
@@ -122,7 +135,7 @@ static uint64_t long_steps(unsigned n)
 }
 
 /*
- * 'd': begin; 'a' N: allocate N blocks; 's' N: N steps; 'l' N: N long ones, of which little is alive at times; 'o': steps
+ * 'd': begin; 'a' N: allocate N blocks, 'A' N: without a step; 's' N: N steps; 'w' N: until N MiB are pinned; 'l' N: N long ones, of which little is alive at times; 'o': steps
  * until SIGUSR1; 'c': check all; 'r' N: the Nth release of memory from now stands still, until SIGUSR1; 'm' N: the same for
  * one that is made; 'e': end.
  */
@@ -138,6 +151,12 @@ static uint64_t obey(char what, unsigned n)
 		return step(1);
 	case 's':
 		return step(n);
+	case 'A':
+		for (; n; n--)
+			blocks[n_blocks++] = child_alloc(4 * MIB);
+		return 1;
+	case 'w':
+		return step_until_pinned(n);
 	case 'l':
 		return long_steps(n);
 	case 'o':
@@ -168,10 +187,10 @@ static void begin(const void *settings)
 	child_set(settings);
 }
 
+static const struct rank_part part = {.begin = begin, .obey = obey};
+
 static struct rank start(const char *settings)
 {
-	static const struct rank_part part = {.begin = begin, .obey = obey};
-
 	struct rank rank = rank_start(&part, settings);
 	assert_true(rank_ask(&rank, 'd', 0) && rank_ask(&rank, 'a', NEEDS));
 	return rank;
@@ -372,6 +391,48 @@ static void one_that_cannot_put_all_away_takes_turns_nevertheless(void **state)
 }
 
 /*
+ * In its first turn, before anything has left for another. It begins with turns because it needs more than there is, and has
+ * the first one, unless the other sees that before.
+ */
+static void host_memory_is_pinned_before_it_is_needed(void **state)
+{
+	bool is_first = false;
+
+	(void)state;
+	for (unsigned tries = 0; tries < 30 && !is_first; tries++) {
+		struct gpu_account_member member = {0};
+		struct rank ranks[2];
+		bool has_it = false;
+
+		for (unsigned i = 0; i < 2; i++)
+			ranks[i] = rank_start(&part, SETTINGS);
+		for (unsigned i = 0; i < 2; i++)
+			assert_true(rank_ask(&ranks[i], 'd', 0));
+		assert_true(rank_ask(&ranks[0], 'a', 4) && rank_ask(&ranks[1], 'A', 3));
+		for (unsigned looks = 0; looks < ROUNDS && member.needs < 12 * MIB; looks++) {
+			published(&ranks[1], &member, &has_it);
+			usleep(1000);
+		}
+		assert_true(rank_ask(&ranks[0], 'a', 2));
+		for (unsigned looks = 0; looks < ROUNDS && !member.claim.n; looks++) {
+			assert_true(rank_ask(&ranks[0], 's', 1));
+			published(&ranks[0], &member, &has_it);
+		}
+		/* What a switch costs is known to a process that has left. */
+		is_first = has_it && !member.claim.cost;
+		/* Of its 24 MiB it may keep 6 or 7 beside what the other needs now. */
+		assert_true(rank_ask(&ranks[1], 'A', 3));
+		if (is_first)
+			assert_true(rank_ask(&ranks[0], 'w', 16));
+		/* The second has written nothing. */
+		assert_true(rank_ask(&ranks[0], 'c', 0));
+		for (unsigned i = 0; i < 2; i++)
+			rank_end(&ranks[i]);
+	}
+	assert_true(is_first);
+}
+
+/*
  * Little is alive for a moment before the turn is to end, so it goes on for an eighth of its quantum to wait for that again.
  * That it lasts so long is shown by two of its turns, one after the other; others may end because the machine does not let
  * it work, or last because it does not let the other ask.
@@ -419,6 +480,7 @@ static int run(void)
 	    TURNS_TEST(memory_that_does_not_leave_in_time_is_not_waited_for),
 	    TURNS_TEST(the_other_goes_on_when_one_is_killed_while_its_memory_comes),
 	    TURNS_TEST(one_that_is_stopped_while_its_memory_comes_loses_its_turn),
+	    TURNS_TEST(host_memory_is_pinned_before_it_is_needed),
 	    TURNS_TEST(a_turn_goes_on_until_little_is_alive),
 	    TURNS_TEST(one_that_cannot_put_all_away_takes_turns_nevertheless),
 	};
