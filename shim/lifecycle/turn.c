@@ -80,7 +80,7 @@ void turn_claim(struct device *device, struct gpu_account_member *member)
 	struct gpu_turn_claim *claim = &state->claim;
 	uint64_t now = clock_now();
 
-	/* The mover has died, or a try to suspend it from outside has failed: it runs. */
+	/* The mover has died: it runs. */
 	if (state->away && !spill_any_suspended()) {
 		atomic_store(&state->away, false);
 		stats_set_state(STATS_RUNNING);

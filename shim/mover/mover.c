@@ -126,6 +126,9 @@ static enum sw_status mover_obey(struct engine *engine, enum engine_order order,
 	case ORDER_RETURN:
 	case ORDER_RESUME:
 		*bytes = engine->quiesce.suspended ? engine->quiesce.suspended_bytes : 0;
+		/* A suspension from outside has ended, or failed. It goes on when it is its turn. */
+		if (engine->quiesce.of_turn)
+			return SW_OK;
 		/* Everything is on the host now, so earlier measurements of whether moving pays are void. */
 		move_governor_restart(&engine->governor);
 		return quiesce_resume(engine, false);
@@ -193,6 +196,7 @@ static bool take_order(struct engine *engine)
 		return false;
 	if (order == ORDER_STOP)
 		look_at_context(engine);
+	bool was_suspended = engine->quiesce.suspended;
 	enum sw_status status = mover_obey(engine, order, &bytes);
 	/* At the end of the process the driver must not be called any more once this order is answered. */
 	if (order == ORDER_STOP)
@@ -208,8 +212,11 @@ static bool take_order(struct engine *engine)
 	}
 	clock_wake_all(&engine->channel.answered);
 	lock_drop(&engine->channel.lock);
-	/* The thread that gave the order got the answer that nothing is suspended. After ORDER_LEAVE it may be in any case. */
-	if (left && ((order == ORDER_SUSPEND && status == SW_OK) || order == ORDER_LEAVE))
+	/*
+	 * The thread that gave the order got the answer that nothing has changed. After ORDER_LEAVE it may be suspended in any
+	 * case.
+	 */
+	if (left && !was_suspended && ((order == ORDER_SUSPEND && status == SW_OK) || order == ORDER_LEAVE))
 		quiesce_resume(engine, false);
 	return order == ORDER_STOP;
 }

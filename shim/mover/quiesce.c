@@ -251,7 +251,7 @@ enum sw_status quiesce_resume(struct engine *engine, bool by_force)
 	}
 	lock_take(&mover_state.quiescing.lock);
 	if (engine->quiesce.suspended) {
-		engine->quiesce.suspended = false;
+		engine->quiesce.suspended = engine->quiesce.of_turn = false;
 		atomic_store(&engine->quiesce.is_away, false);
 		heap_lend(engine->heap, true);
 		mover_state.quiescing.n_suspended--;

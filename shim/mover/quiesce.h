@@ -27,6 +27,7 @@ struct quiesce {
 	uint64_t newest, done;
 	uint64_t patience, not_before, backoff; /* ns: bound of the wait; no gap before; present pause */
 	bool suspended;
+	bool of_turn;         /* suspended because it is not the process's turn: only quiesce_return() ends that */
 	_Atomic bool is_away; /* suspended, or about to be: new blocks start on the host */
 	uint64_t suspended_bytes;
 };
@@ -46,7 +47,7 @@ void quiesce_open(struct engine *engine);
  */
 void quiesce_keep_closed(struct engine *engine);
 /*
- * Ends the suspension of this engine, if it is suspended. Returns NO_MEMORY if there is no memory for all pieces that
+ * Ends the suspension of this engine, if it is suspended, whoever asked for it. Returns NO_MEMORY if there is no memory for all pieces that
  * have none; it stays suspended then. by_force: it ends in any case; what has no memory has no address any more.
  * Locking: takes and drops HEAP, then QUIESCE.
  */

@@ -308,6 +308,7 @@ enum sw_status quiesce_leave(struct engine *engine, uint64_t keep, uint64_t *ret
 	engine->quiesce.patience = LEAVE_PATIENCE;
 	enum sw_status status = suspend(engine, keep, true, ret_bytes);
 	engine->quiesce.patience = before;
+	engine->quiesce.of_turn |= engine->quiesce.suspended;
 	return status;
 }
 

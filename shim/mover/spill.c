@@ -378,7 +378,7 @@ void spill_leaves_soon(const struct device *device, uint64_t bytes)
 		atomic_store_explicit(&engine->stock.leaving, bytes, memory_order_relaxed);
 }
 
-/* One attempt. If it fails, nothing is suspended. */
+/* One attempt. If it fails, nothing is suspended, unless it was not the process's turn before. */
 static enum sw_status try_to_suspend(uint64_t *ret_bytes)
 {
 	enum sw_status status = ask_all(ORDER_SUSPEND, 0, NULL, ret_bytes);
@@ -399,7 +399,7 @@ enum sw_status spill_leave(uint64_t keep, const struct order_watch *watch, uint6
 	if (spill_has_stopped())
 		show_suspended();
 	else if (status != SW_OK)
-		ask_all(ORDER_RESUME, 0, NULL, NULL);
+		ask_all(ORDER_RETURN, 0, NULL, NULL);
 	return status;
 }
 

@@ -93,7 +93,8 @@ bool spill_is_ending(void);
  *   SW_NOT_SUPPORTED   not a running process, no heap, or the mode is `off` or `static`
  *   SW_BUSY            no safe point came in time (a capture is open, or the GPU does not become idle)
  *
- * If the result is not SW_OK, nothing is suspended.
+ * If the result is not SW_OK, nothing is suspended. A process that waits for its turn (below) goes on waiting, whatever is
+ * suspended or resumed.
  */
 enum sw_status spill_suspend(uint64_t *ret_bytes);
 enum sw_status spill_resume(uint64_t *ret_bytes);

@@ -62,6 +62,29 @@ static unsigned close_listeners(void)
 	return n;
 }
 
+static uint64_t turn_number(void)
+{
+	static struct account_page page;
+
+	while (!account_read(&page))
+		usleep(1000);
+	return page.head.turn.number;
+}
+
+/* A suspension that fails. Then it does not work before the turn has changed. */
+static uint64_t fail_to_suspend(void)
+{
+	uint64_t before = turn_number();
+
+	refuse("cuMemRelease", 1000000);
+	CHECK(spillway_suspend() != 0);
+	MUST(driver_fill(NULL, blocks[0], fills, 4 * MIB / 4));
+	MUST(cu.cuCtxSynchronize());
+	CHECK(turn_number() != before);
+	refuse("cuMemRelease", 0);
+	return 1;
+}
+
 static void check_end(void)
 {
 	if (sim_stalled())
@@ -94,8 +117,6 @@ static _Noreturn void end_while_moving(void)
  */
 static uint64_t obey(char what, unsigned n)
 {
-	int status;
-
 	switch (what) {
 	case 'd':
 		/* Runs after the handler of the mover, as those of the driver. */
@@ -113,10 +134,7 @@ static uint64_t obey(char what, unsigned n)
 			CHECK(driver_holds(blocks[i], fills + i, 4 * MIB / 4));
 		return sim_broken_rules() == 0;
 	case 'u':
-		refuse("cuMemRelease", 1000000);
-		status = spillway_suspend();
-		refuse("cuMemRelease", 0);
-		return status != 0;
+		return fail_to_suspend();
 	case 'q':
 		sim_stall_at("cuMemcpyDtoDAsync_v2", 1);
 		return 1;
@@ -195,7 +213,7 @@ static void end_two(const struct rank ranks[2])
 
 /* ---- the parts ---- */
 
-/* What it keeps does not go back to the driver. The gate opens then, and it must take turns as before. */
+/* What it keeps does not go back to the driver. It waits for its turn as before. */
 static void who_cannot_be_suspended_while_it_is_away_takes_turns_as_before(void **state)
 {
 	struct rank ranks[2];
