@@ -337,13 +337,13 @@ static bool take_warm(struct heap *heap, struct chunk *chunk)
 	return warm != NULL;
 }
 
-enum sw_status migration_back(struct heap *heap, struct migration *transit)
+enum sw_status migration_back(struct heap *heap, struct migration *transit, bool may_pin)
 {
 	struct chunk *chunk = transit->chunk;
 	enum sw_status status = SW_OK;
 
 	if (chunk->unbacked && !take_warm(heap, chunk)) {
-		status = chunk_back(&heap->store.chunks, chunk);
+		status = may_pin ? chunk_back(&heap->store.chunks, chunk) : SW_NO_MEMORY;
 		/* Another thread may have freed some meanwhile. */
 		if (status != SW_OK && take_warm(heap, chunk))
 			status = SW_OK;

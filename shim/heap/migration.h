@@ -63,10 +63,10 @@ enum sw_status migration_pin(struct heap *heap, uint32_t piece, struct migration
  */
 enum sw_status migration_begin_unbacked(struct heap *heap, uint32_t piece, struct migration *ret_transit);
 /*
- * Gives an unbacked piece host memory: warm memory, or new, which has to be pinned. The caller must map it as the old
+ * Gives an unbacked piece host memory: warm memory, or, if `may_pin`, new, which has to be pinned. The caller must map it as the old
  * memory. Returns an error if there is none. Locking: takes HEAP, but not while memory is made.
  */
-enum sw_status migration_back(struct heap *heap, struct migration *transit);
+enum sw_status migration_back(struct heap *heap, struct migration *transit, bool may_pin);
 /*
  * Returns whether the block of an unbacked piece was freed meanwhile. Then the caller must end the migration; what the
  * block still has goes back to the driver. Locking: takes HEAP.

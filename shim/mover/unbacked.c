@@ -6,10 +6,15 @@
  * from the host. The host budget is charged for it all the time, so that only the system itself can refuse that; then the
  * process stays suspended.
  *
+ * If the process ends meanwhile, such a piece gets memory only if the heap has idle host memory: pinning more takes 0.2 s
+ * a GiB, others have the device, and the driver frees all of it next. A thread that goes on until then, and uses what its
+ * allocator has given to nobody, or only since, meets an illegal address (spillway-limits(7)).
+ *
  * To the heap such a piece is moving: its block can be freed, and whoever wants to pin it waits.
  */
 #include "shim/base/log.h"
 #include "shim/mover/mover_internal.h"
+#include "shim/mover/mover_state.h"
 #include "shim/stats/stats.h"
 
 #include <stdlib.h>
@@ -81,6 +86,11 @@ void unbacked_take(struct engine *engine)
 
 /* ---- giving ---- */
 
+static bool is_ending(void)
+{
+	return atomic_load(&mover_state.spill.ending);
+}
+
 static bool turn(struct engine *engine, struct migration *transit)
 {
 	enum sw_status status = migration_turn(engine->heap, true, transit);
@@ -110,7 +120,7 @@ static bool give_device(struct engine *engine, struct migration *transit)
 
 static bool give_host(struct engine *engine, struct migration *transit)
 {
-	if (migration_back(engine->heap, transit) != SW_OK ||
+	if (migration_back(engine->heap, transit, !is_ending()) != SW_OK ||
 	    migration_map(engine->heap, transit, false) != CUDA_SUCCESS)
 		return false;
 	piece_arrived(engine, transit, BLOCK_STATE_HOST, false);
@@ -135,7 +145,7 @@ static bool give_all(struct engine *engine, bool device, bool host)
 	for (unsigned i = 0; i < list->n; i++) {
 		struct migration *transit = &list->at[i];
 
-		if (!give_up(engine, transit) && !(device && give_device(engine, transit)) &&
+		if (!give_up(engine, transit) && !(device && !is_ending() && give_device(engine, transit)) &&
 		    !(host && give_host(engine, transit)))
 			list->at[kept++] = *transit;
 	}
@@ -159,7 +169,7 @@ bool unbacked_give_one(struct engine *engine)
 
 bool unbacked_give(struct engine *engine)
 {
-	return give_all(engine, true, false) || give_all(engine, false, true);
+	return give_all(engine, true, false) || give_all(engine, false, true) || is_ending();
 }
 
 void unbacked_serve(struct engine *engine)

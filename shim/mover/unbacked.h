@@ -26,7 +26,8 @@ void unbacked_take(struct engine *engine);
 void unbacked_take_one(struct engine *engine, uint32_t piece);
 /*
  * Gives all of them memory again, of the device if it has any, else of the host. Returns false if there is none of
- * either for some of them, which stay in the list. The gate must be closed. Locking: takes HEAP.
+ * either for some of them, which stay in the list. At the end of the process (spill_is_ending) makes no memory, and
+ * returns true. The gate must be closed. Locking: takes HEAP.
  */
 bool unbacked_give(struct engine *engine);
 /* Gives one of them memory of the device if there is room. Returns false if it did nothing. Copies may be in flight. */
