@@ -2,10 +2,20 @@
  * The account of one GPU. See gpu_account.h.
  *
  * The file is read and written by pread() and pwrite(), never mapped: truncating a mapped file ends the processes that
- * touch it. Byte 0 is locked by a process that changes what anybody may have, byte 1 + i by the process in slot i.
+ * touch it. A process that changes what anybody may have, or the turn, holds the lock; the process in slot i holds that of
+ * byte 1 + i.
+ *
+ * The lock is held for some microseconds. A process that is stopped (SIGSTOP) meanwhile would keep all others from
+ * changing anything. So where it stays taken for LOCK_NS, the next one takes the lock of another byte, and says so in the head:
+ * whoever looks for the lock from then on looks there. The process that was stopped finds that when it goes on: who has
+ * changed what it may have looks at the head once more before it uses it, and takes it back if the lock is another one by
+ * then. That is so of any two processes that have taken locks of different bytes at the same time: either the first has
+ * written its change before the second has read what it changes, or it sees the second one's lock in the head. Of the turn the
+ * last one written holds; a mistake there costs time only.
  */
 #include "shim/accounting/gpu_account_page.h"
 #include "shim/accounting/quota_slots.h"
+#include "shim/base/clock.h"
 #include "shim/base/user_dir.h"
 
 #include <errno.h>
@@ -24,6 +34,82 @@ static size_t slot_at(unsigned index)
 static bool read_head(int fd, struct account_head *ret_head)
 {
 	return quota_file_read_at(fd, ret_head, sizeof(*ret_head), 0) && account_head_is_ours(ret_head);
+}
+
+/* ---- the lock ---- */
+
+/* ns, and tries: where it is taken for so long, its process is stopped. A wrong guess costs a try. */
+#define LOCK_NS    1000000000u
+#define LOCK_TRIES 4
+
+static unsigned lock_byte(uint64_t lock)
+{
+	return GPU_ACCOUNT_LOCK + (unsigned)(lock % GPU_ACCOUNT_LOCKS);
+}
+
+/* Returns which lock the file says. */
+static uint64_t lock_in_file(int fd)
+{
+	struct account_head head;
+
+	return read_head(fd, &head) ? head.lock : 0;
+}
+
+static void account_unlock(struct gpu_account *account)
+{
+	quota_file_lock_byte(account->fd, lock_byte(account->lock), F_UNLCK);
+}
+
+/* Takes the lock of that number, if the file says `now` then. */
+static bool try_to_lock(struct gpu_account *account, uint64_t lock, uint64_t now)
+{
+	if (!quota_file_try_lock(account->fd, lock_byte(lock)))
+		return false;
+	account->lock = lock;
+	if (lock_in_file(account->fd) == now)
+		return true;
+	account_unlock(account);
+	return false;
+}
+
+/* The holder is stopped: takes the next lock that nobody holds. */
+static bool take_other_lock(struct gpu_account *account, uint64_t now)
+{
+	struct account_head head;
+	unsigned i = 1;
+
+	while (i < GPU_ACCOUNT_LOCKS && !try_to_lock(account, now + i, now))
+		i++;
+	if (i == GPU_ACCOUNT_LOCKS)
+		return false;
+	bool told =
+	    read_head(account->fd, &head) && quota_file_write_at(account->fd, &account->lock, sizeof(account->lock),
+								 offsetof(struct account_head, lock));
+	if (!told)
+		account_unlock(account);
+	quota_file_fence();
+	return told;
+}
+
+static bool account_lock(struct gpu_account *account)
+{
+	uint64_t lock = lock_in_file(account->fd);
+	bool locked = try_to_lock(account, lock, lock);
+
+	if (!locked && !account->busy++)
+		account->busy_since = clock_now();
+	if (!locked && account->busy >= LOCK_TRIES && clock_now() - account->busy_since >= LOCK_NS)
+		locked = take_other_lock(account, lock);
+	if (locked)
+		account->busy = 0;
+	return locked;
+}
+
+/* Returns false if this process was stopped, and another has taken the lock meanwhile. The caller has the lock. */
+static bool is_still_locked(const struct gpu_account *account)
+{
+	quota_file_fence();
+	return lock_in_file(account->fd) == account->lock;
 }
 
 /* Reads slots, SLOTS at a time from the first. A page of all of them would take too much of a stack. */
@@ -78,7 +164,7 @@ static bool read_others(const struct gpu_account *account, uint64_t *ret_sum, st
 
 /* ---- joining ---- */
 
-/* Makes the file ours if nobody uses it. The caller holds byte 0. */
+/* Makes the file ours if nobody uses it. The caller has the lock. */
 static bool prepare(const struct gpu_account *account, uint64_t total)
 {
 	static const struct account_page empty; /* zeros, and large */
@@ -90,17 +176,23 @@ static bool prepare(const struct gpu_account *account, uint64_t total)
 	bool ours = status.st_size == (off_t)sizeof(empty) && read_head(account->fd, &head);
 	if (!ours && quota_file_is_locked(account->fd, 1, GPU_ACCOUNT_MOST))
 		return false;
-	if (!ours) {
-		head = (struct account_head){
-		    .bytes = sizeof(empty), .version = GPU_ACCOUNT_VERSION, .magic = GPU_ACCOUNT_MAGIC};
-		if (ftruncate(account->fd, 0) != 0 || !quota_file_write_at(account->fd, &empty, sizeof(empty), 0))
-			return false;
-	}
-	head.total = total;
-	return quota_file_write_at(account->fd, &head, sizeof(head), 0);
+	if (ours)
+		return quota_file_write_at(account->fd, &total, sizeof(total), offsetof(struct account_head, total));
+	head = (struct account_head){.bytes = sizeof(empty),
+				     .version = GPU_ACCOUNT_VERSION,
+				     .magic = GPU_ACCOUNT_MAGIC,
+				     .total = total,
+				     .lock = account->lock};
+	return ftruncate(account->fd, 0) == 0 && quota_file_write_at(account->fd, &empty, sizeof(empty), 0) &&
+	       quota_file_write_at(account->fd, &head, sizeof(head), 0);
 }
 
-/* The turn of a process that had the slot before is not that of the next one. The caller holds byte 0. */
+static bool write_turn(const struct gpu_account *account, const struct account_turn *turn)
+{
+	return quota_file_write_at(account->fd, turn, sizeof(*turn), offsetof(struct account_head, turn));
+}
+
+/* The turn of a process that had the slot before is not that of the next one. The caller has the lock. */
 static bool drop_turn_of_slot(const struct gpu_account *account)
 {
 	struct account_head head;
@@ -111,10 +203,10 @@ static bool drop_turn_of_slot(const struct gpu_account *account)
 		return true;
 	head.turn.number++;
 	head.turn.holder = 0;
-	return quota_file_write_at(account->fd, &head, sizeof(head), 0);
+	return write_turn(account, &head.turn);
 }
 
-/* Takes the first slot whose process is gone. The caller holds byte 0. */
+/* Takes the first slot whose process is gone. The caller has the lock. */
 static bool take_slot(struct gpu_account *account, const struct gpu_account_member *member)
 {
 	for (account->slot = 0; account->slot < GPU_ACCOUNT_MOST; account->slot++)
@@ -132,15 +224,15 @@ static bool enter(struct gpu_account *account, const struct user_dir *folder, ui
 			     S_IRUSR | S_IWUSR);
 	if (account->fd < 0)
 		return false;
-	bool locked = quota_file_try_lock(account->fd, 0);
-	bool entered =
-	    locked && prepare(account, total) && fstat(account->fd, &status) == 0 && take_slot(account, member);
+	bool locked = account_lock(account);
+	bool entered = locked && prepare(account, total) && fstat(account->fd, &status) == 0 &&
+		       take_slot(account, member) && is_still_locked(account);
 	if (entered) {
 		account->device = status.st_dev;
 		account->inode = status.st_ino;
 	}
 	if (locked)
-		quota_file_lock_byte(account->fd, 0, F_UNLCK);
+		account_unlock(account);
 	if (!entered)
 		close(account->fd);
 	return entered;
@@ -221,7 +313,7 @@ uint64_t gpu_account_raise(struct gpu_account *account, uint64_t now, uint64_t w
 	int saved = errno;
 	uint64_t may_have = now;
 
-	if (is_whole(account) && quota_file_try_lock(account->fd, 0)) {
+	if (is_whole(account) && account_lock(account)) {
 		struct gpu_account_member member;
 		struct account_head head;
 		uint64_t others;
@@ -231,9 +323,13 @@ uint64_t gpu_account_raise(struct gpu_account *account, uint64_t now, uint64_t w
 
 			member.may_have = wanted < left ? wanted : left;
 			if (member.may_have > now && write_member(account, &member))
-				may_have = member.may_have;
+				may_have = is_still_locked(account) ? member.may_have : now;
+			if (member.may_have > may_have) {
+				member.may_have = may_have;
+				write_member(account, &member);
+			}
 		}
-		quota_file_lock_byte(account->fd, 0, F_UNLCK);
+		account_unlock(account);
 	}
 	errno = saved;
 	return may_have;
@@ -245,19 +341,20 @@ bool gpu_account_pass(struct gpu_account *account, const struct gpu_account_view
 	int saved = errno;
 	bool passed = false;
 
-	if (is_whole(account) && quota_file_try_lock(account->fd, 0)) {
+	if (is_whole(account) && account_lock(account)) {
 		struct account_head head;
 
-		if (read_head(account->fd, &head) && head.turn.number == view->turn.number) {
+		if (read_head(account->fd, &head) && head.turn.number == view->turn.number &&
+		    head.lock == account->lock) {
 			head.turn = (struct account_turn){
 			    .number = view->turn.number + 1,
 			    .on = on,
 			    .holder = holder < view->n ? view->slots[holder] + 1u : 0,
 			    .since = now,
 			};
-			passed = quota_file_write_at(account->fd, &head, sizeof(head), 0);
+			passed = write_turn(account, &head.turn) && is_still_locked(account);
 		}
-		quota_file_lock_byte(account->fd, 0, F_UNLCK);
+		account_unlock(account);
 	}
 	errno = saved;
 	return passed;
@@ -277,14 +374,14 @@ void gpu_account_leave(struct gpu_account *account)
 {
 	int saved = errno;
 
-	if (account->joined && is_whole(account) && quota_file_try_lock(account->fd, 0)) {
+	if (account->joined && is_whole(account) && account_lock(account)) {
 		bool last = true;
 
 		for (unsigned i = 0; i < GPU_ACCOUNT_MOST && last; i++)
 			last = i == account->slot || !is_alive(account, i);
 		if (last)
 			user_dir_remove_own(account->name, account->device, account->inode);
-		quota_file_lock_byte(account->fd, 0, F_UNLCK);
+		account_unlock(account);
 	}
 	/* The lock of the slot stays with the descriptor until the process, and its device memory, have gone. */
 	errno = saved;

@@ -18,7 +18,8 @@
  * not touched: the process is alone.
  *
  * An account is used by one thread at a time; the caller ensures that. Nothing here waits: if another process just
- * changes the file, the call fails and is to be made again later. Leaves errno as it is. Cost: some ten system calls.
+ * changes the file, the call fails and is to be made again later. If that process is stopped (SIGSTOP) in the midst of it,
+ * calls fail for a second or two; when it goes on, it has changed nothing. Leaves errno as it is. Cost: some ten system calls.
  */
 #ifndef SPILLWAY_GPU_ACCOUNT_H
 #define SPILLWAY_GPU_ACCOUNT_H
@@ -57,6 +58,9 @@ struct gpu_account {
 	unsigned slot;
 	dev_t device; /* of the file */
 	ino_t inode;
+	uint64_t lock;       /* as in the file, while this process holds it */
+	unsigned busy;       /* tries to take the lock that failed, one after the other */
+	uint64_t busy_since; /* ns: the first of them */
 	char name[64];
 };
 

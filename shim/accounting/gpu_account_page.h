@@ -4,13 +4,20 @@
 
 #include "shim/accounting/gpu_account.h"
 
-#define GPU_ACCOUNT_VERSION 2
+#define GPU_ACCOUNT_VERSION 3
 #define GPU_ACCOUNT_MAGIC   0x5753474143430a31u
+
+/*
+ * The lock of what anybody may have, and of the turn: byte GPU_ACCOUNT_LOCK + lock % GPU_ACCOUNT_LOCKS of the file, behind
+ * those of the slots. `lock` grows if the process that holds it is stopped (gpu_account.c).
+ */
+#define GPU_ACCOUNT_LOCK  128
+#define GPU_ACCOUNT_LOCKS 128
 
 struct account_head {
 	uint64_t bytes, version, magic;
-	uint64_t total;
-	/* Written under the lock of byte 0, all of it at once. */
+	uint64_t total, lock;
+	/* Written under the lock, all of it at once. */
 	struct account_turn {
 		uint64_t number; /* grows with each change */
 		uint64_t on;

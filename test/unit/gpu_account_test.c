@@ -7,6 +7,7 @@
 #include "test/unit/quota_help.h"
 #include "test/unit/seed.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -16,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -28,11 +30,12 @@ static struct gpu_account account;
 static struct gpu_account_view view;
 static struct gpu_account_member mine;
 static char path[160];
+static bool stops_at_write;
 
 /* A process; 'j' N: join with a total of N MiB, 'r' N: raise to N MiB, 'd' N: down to N MiB, 'l': look, 'e': leave and end.
  * Answers: MiB that it may have; of 'l' how many members there are; 's': the sum of all, 't': the total, 'f': fork a
  * child that stays. 'w': whose turn it was at the last look (0: none, 1: its own, 2: of another); 'n': its number; 'p'
- * N: gives it to itself (1), another (2) or none (0), if it is as it was then. */
+ * N: gives it to itself (1), another (2) or none (0), if it is as it was then. 'S': the next write stops it. */
 static uint64_t obey(char order, unsigned n)
 {
 	uint64_t sum = 0;
@@ -63,6 +66,9 @@ static uint64_t obey(char order, unsigned n)
 	case 'p':
 		n = n == 0 ? GPU_TURN_NOBODY : n == 1 ? view.self : (view.self + 1) % view.n;
 		return gpu_account_pass(&account, &view, true, n, 1);
+	case 'S':
+		stops_at_write = true;
+		return 1;
 	case 'f':
 		if (fork() == 0) {
 			gpu_account_child(&account);
@@ -103,6 +109,94 @@ static int drop(void **state)
 {
 	unlink(path);
 	return drop_folder(state);
+}
+
+/* ---- a process that is stopped in the midst of a change ---- */
+
+/* The library's system calls: comes before the C library's. */
+long syscall(long number, ...)
+{
+	static long (*next)(long, ...);
+	long a[6];
+	va_list list;
+
+	va_start(list, number);
+	for (unsigned i = 0; i < 6; i++)
+		a[i] = va_arg(list, long);
+	va_end(list);
+	if (number == SYS_pwrite64 && stops_at_write) {
+		stops_at_write = false;
+		raise(SIGSTOP);
+	}
+	if (!next)
+		next = (long (*)(long, ...))dlsym(RTLD_NEXT, "syscall");
+	return next(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}
+
+static void wait_until_stopped(const struct rank *rank)
+{
+	siginfo_t info;
+
+	assert_int_equal(waitid(P_PID, (id_t)rank->pid, &info, WSTOPPED), 0);
+	assert_int_equal(info.si_code, CLD_STOPPED);
+}
+
+static uint64_t ask_until(const struct rank *rank, char order, unsigned n, uint64_t wanted)
+{
+	uint64_t answer = rank_ask(rank, order, n);
+
+	/* A process that is stopped is waited for for a second. */
+	for (unsigned tries = 0; tries < 1000 && answer != wanted; tries++) {
+		usleep(10000);
+		answer = rank_ask(rank, order, n);
+	}
+	return answer;
+}
+
+/* It holds the lock of the file, and has read what is left. It must not take that when it goes on. */
+static void who_is_stopped_while_it_changes_the_file_keeps_nobody_waiting(void **state)
+{
+	struct rank a = process(), b = process(), c = process();
+
+	(void)state;
+	assert_true(rank_ask(&a, 'j', TOTAL) && rank_ask(&b, 'j', TOTAL));
+	assert_int_equal(rank_ask(&a, 'r', 4), 4);
+	for (unsigned round = 0; round < 2; round++) {
+		rank_ask(&a, 'S', 0);
+		rank_tell(&a, 'r', 40);
+		wait_until_stopped(&a);
+		assert_int_equal(ask_until(&b, 'r', 50, 50), 50);
+		/* The lock is another one now: the next change waits for nobody. */
+		assert_int_equal(rank_ask(&b, 'r', 60), 60);
+		assert_int_equal(rank_ask(&b, 'l', 0), 2);
+		assert_true(rank_ask(&b, 'p', 1));
+		assert_int_equal(kill(a.pid, SIGCONT), 0);
+		assert_int_equal(rank_hear(&a), 4);
+		assert_int_equal(rank_ask(&a, 'l', 0), 2);
+		assert_int_equal(rank_ask(&a, 's', 0), TOTAL);
+		assert_int_equal(rank_ask(&a, 'w', 0), 2);
+		assert_int_equal(rank_ask(&b, 'd', 10), 1);
+		assert_int_equal(rank_ask(&a, 'r', 4), 4);
+	}
+	/* So does one that enters, and one that passes the turn. */
+	rank_ask(&c, 'S', 0);
+	rank_tell(&c, 'j', TOTAL);
+	wait_until_stopped(&c);
+	assert_int_equal(ask_until(&b, 'r', 60, 60), 60);
+	assert_int_equal(kill(c.pid, SIGCONT), 0);
+	rank_hear(&c);
+	assert_int_equal(ask_until(&c, 'j', TOTAL, 1), 1);
+	assert_int_equal(rank_ask(&c, 'l', 0), 3);
+	rank_ask(&c, 'S', 0);
+	rank_tell(&c, 'p', 1);
+	wait_until_stopped(&c);
+	assert_int_equal(rank_ask(&b, 'l', 0), 3);
+	assert_int_equal(ask_until(&b, 'p', 1, 1), 1);
+	assert_int_equal(kill(c.pid, SIGCONT), 0);
+	assert_int_equal(rank_hear(&c), 0);
+	rank_end(&a);
+	rank_end(&b);
+	rank_end(&c);
 }
 
 static void the_sum_is_never_more_than_the_total(void **state)
@@ -333,6 +427,7 @@ int main(void)
 	    TEST(the_last_to_join_sets_the_total),
 	    TEST(a_file_that_is_lost_is_made_again),
 	    TEST(a_file_of_another_version_is_left_alone_while_it_is_used),
+	    TEST(who_is_stopped_while_it_changes_the_file_keeps_nobody_waiting),
 	    TEST(a_turn_is_given_once),
 	    TEST(the_dead_have_no_turn),
 	    TEST(many_at_once_never_have_more_than_the_total),
