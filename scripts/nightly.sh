@@ -16,8 +16,8 @@
 #   -x  kinds of trouble that no seed stands for, separated by commas
 #   -k  failures are added to this file, a line each, as -r reads them
 #   -r  runs what such a file says, once each: test/preload/random.seeds has those that failed before a defect was mended
-# Before them run what takes too long for each commit or fetches from the network (night_tests and night_checks, below),
-# unless -p or -m is given.
+# Before them run what takes too long for each commit or fetches from the network (night_tests, night_soak and night_checks,
+# below), unless -p or -m is given.
 # PRELOAD in the environment: all of LD_PRELOAD, where the library alone is not enough (a sanitizer's runtime).
 # The last line counts. Exit status 1 when a program failed: all it takes to run it again is printed.
 set -uo pipefail
@@ -280,6 +280,11 @@ night_tests() {
 	FAULT_ALL=1 PAGES_ALL=1 ctest --test-dir "$build" --output-on-failure --parallel $((2 * jobs)) -R '^spill_fault_test_|^report_page_test$'
 }
 
+# Turns (turns_soak.c), for as long as each mode. `make test` has 12 seconds of it.
+night_soak() {
+	TEST_PRELOAD=$preload "$programs/turns_soak" --seconds "$limit" --jobs 8 --seed "$first"
+}
+
 # What only holds where other things are installed than here: they are fetched. 77: they could not be had, which is said.
 night_checks() (
 	scripts=$(dirname "$0") bad=0
@@ -300,6 +305,7 @@ night_checks() (
 night_status=0
 if [[ $night == yes ]]; then
 	night_tests || night_status=1
+	night_soak || night_status=1
 	night_checks || night_status=1
 fi
 
