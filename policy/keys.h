@@ -12,6 +12,7 @@ enum policy_type {
 	POLICY_TYPE_BYTES,     /* struct policy_size: auto or bytes */
 	POLICY_TYPE_CHUNK,     /* struct policy_size: auto, or bytes that a chunk can have */
 	POLICY_TYPE_TIME,      /* uint64_t: ns, or 0 for auto */
+	POLICY_TYPE_WAIT,      /* uint64_t: ns, 0 for no, POLICY_WAIT_ALWAYS for yes */
 	POLICY_TYPE_WEIGHT,    /* int, 1 to POLICY_WEIGHT_MOST */
 	POLICY_TYPE_LIMIT,     /* uint64_t: bytes, or POLICY_NO_CAP for none */
 	POLICY_TYPE_ENUM,      /* int, one of the named values of the key's set */

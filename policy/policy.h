@@ -107,8 +107,10 @@ struct policy_turns {
 	int weight;        /* 1 to POLICY_WEIGHT_MOST */
 	uint64_t quantum;  /* ns; 0: auto */
 	uint64_t patience; /* ns that a submission should wait at most; 0: no limit */
+	uint64_t queue; /* ns that the first allocation waits at most; 0: it does not; POLICY_WAIT_ALWAYS: no limit */
 };
 #define POLICY_WEIGHT_MOST 100
+#define POLICY_WAIT_ALWAYS UINT64_MAX
 
 /*
  * Programmatic dependent launch (shim/submit/pdl.h): whether a kernel may start before its predecessor in the stream

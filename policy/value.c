@@ -166,21 +166,15 @@ static bool limit_parse(const char *text, uint64_t *ret_bytes, char *ret_why)
 	return policy_size_bytes_parse(text, ret_bytes, ret_why);
 }
 
-/* Reads "auto", or digits, an optional fraction of at most 3 digits, and a unit: ms, s or min. */
-static bool time_parse(const char *text, uint64_t *ret_ns, char *ret_why)
+/* Reads digits, an optional fraction of at most 3 digits, and a unit: ms, s or min. */
+static bool time_read(const char *text, uint64_t *ret_ns)
 {
 	static const struct {
 		const char *name;
 		uint64_t ns;
 	} units[] = {{"ms", 1000000}, {"s", 1000000000}, {"min", 60000000000}};
 	uint64_t most = 3600000000000, number, thousandths = 0, scale = 100;
-	char quoted[POLICY_QUOTED_BYTES];
 	const char *end;
-
-	if (strcmp(text, "auto") == 0) {
-		*ret_ns = 0;
-		return true;
-	}
 	bool good = policy_number_read(text, &number, &end) && number <= most / 1000000;
 	for (end += good && *end == '.'; good && policy_is_digit(*end) && scale; end++, scale /= 10)
 		thousandths += (uint64_t)(*end - '0') * scale;
@@ -192,7 +186,40 @@ static bool time_parse(const char *text, uint64_t *ret_ns, char *ret_why)
 			return true;
 		}
 	}
+	return false;
+}
+
+/* Reads "auto" or a time. */
+static bool time_parse(const char *text, uint64_t *ret_ns, char *ret_why)
+{
+	char quoted[POLICY_QUOTED_BYTES];
+
+	if (strcmp(text, "auto") == 0) {
+		*ret_ns = 0;
+		return true;
+	}
+	if (time_read(text, ret_ns))
+		return true;
 	snprintf(ret_why, POLICY_MAX_WHY, "%s is no time; write auto or a time from 1ms to 60min, as in 500ms or 2.5s",
+		 policy_quote(text, quoted));
+	return false;
+}
+
+/* Reads "yes", "no", their other spellings, or a time. */
+static bool wait_parse(const char *text, uint64_t *ret_ns, char *ret_why)
+{
+	static const char *const names[2][3] = {{"no", "false", "off"}, {"yes", "true", "on"}};
+	char quoted[POLICY_QUOTED_BYTES];
+
+	for (unsigned i = 0; i < 6; i++)
+		if (strcmp(text, names[i / 3][i % 3]) == 0) {
+			*ret_ns = i / 3 ? POLICY_WAIT_ALWAYS : 0;
+			return true;
+		}
+	if (time_read(text, ret_ns))
+		return true;
+	snprintf(ret_why, POLICY_MAX_WHY,
+		 "%s is none of yes and no; write yes, no or a time from 1ms to 60min, as in 10min",
 		 policy_quote(text, quoted));
 	return false;
 }
@@ -363,6 +390,8 @@ bool policy_value_add(const struct policy_key *key, const char *text, void *targ
 		return chunk_parse(text, field, ret_why);
 	case POLICY_TYPE_TIME:
 		return time_parse(text, field, ret_why);
+	case POLICY_TYPE_WAIT:
+		return wait_parse(text, field, ret_why);
 	case POLICY_TYPE_WEIGHT:
 		return weight_parse(text, field, ret_why);
 	case POLICY_TYPE_LIMIT:

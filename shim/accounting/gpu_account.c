@@ -238,15 +238,22 @@ static bool enter(struct gpu_account *account, const struct user_dir *folder, ui
 	return entered;
 }
 
+static void write_name(char name[64], const unsigned char uuid[16])
+{
+	int at = snprintf(name, 64, "gpu-");
+
+	for (unsigned i = 0; i < 16; i++)
+		at += snprintf(name + at, 64 - (size_t)at, "%02x", uuid[i]);
+	snprintf(name + at, 64 - (size_t)at, GPU_ACCOUNT_TAIL);
+}
+
 bool gpu_account_join(struct gpu_account *account, const unsigned char uuid[16], uint64_t total,
 		      const struct gpu_account_member *member)
 {
-	int saved = errno, at = snprintf(account->name, sizeof(account->name), "gpu-");
+	int saved = errno;
 	struct user_dir folder;
 
-	for (unsigned i = 0; i < 16; i++)
-		at += snprintf(account->name + at, sizeof(account->name) - (size_t)at, "%02x", uuid[i]);
-	snprintf(account->name + at, sizeof(account->name) - (size_t)at, GPU_ACCOUNT_TAIL);
+	write_name(account->name, uuid);
 	for (unsigned i = 0; i < TRIES && !account->joined; i++) {
 		if (user_dir_make_mapped(&folder) != 0)
 			break;
@@ -391,4 +398,69 @@ void gpu_account_child(struct gpu_account *account)
 {
 	if (account->joined)
 		abandon(account);
+}
+
+/* ---- in the line before it ---- */
+
+static bool is_open_still(const struct gpu_account_queue *queue)
+{
+	struct stat status;
+
+	return queue->open && fstat(queue->fd, &status) == 0 && status.st_dev == queue->device &&
+	       status.st_ino == queue->inode;
+}
+
+void gpu_account_queue_end(struct gpu_account_queue *queue)
+{
+	int saved = errno;
+
+	if (is_open_still(queue))
+		close(queue->fd);
+	queue->open = false;
+	errno = saved;
+}
+
+static void queue_open(struct gpu_account_queue *queue, const unsigned char uuid[16])
+{
+	struct user_dir folder;
+	struct stat status;
+	char name[64];
+
+	write_name(name, uuid);
+	if (user_dir_make_mapped(&folder) != 0)
+		return;
+	queue->fd = openat(folder.fd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	user_dir_close(&folder, false);
+	if (queue->fd < 0)
+		return;
+	queue->open = fstat(queue->fd, &status) == 0 && quota_file_is_private(&status);
+	queue->device = status.st_dev;
+	queue->inode = status.st_ino;
+	if (!queue->open)
+		close(queue->fd);
+}
+
+enum gpu_account_place gpu_account_queue(struct gpu_account_queue *queue, const unsigned char uuid[16],
+					 struct gpu_account_view *ret_view)
+{
+	enum gpu_account_place place = GPU_ACCOUNT_EMPTY;
+	struct gpu_account account = {.slot = GPU_ACCOUNT_MOST};
+	int saved = errno;
+	struct stat status;
+
+	/* The file may have been removed, and made again. */
+	if (!is_open_still(queue) || fstat(queue->fd, &status) != 0 || !status.st_nlink)
+		gpu_account_queue_end(queue);
+	if (!queue->open)
+		queue_open(queue, uuid);
+	account.fd = queue->fd;
+	ret_view->n = 0;
+	if (queue->open && read_view(&account, ret_view) && ret_view->n)
+		place = quota_file_try_lock(queue->fd, GPU_ACCOUNT_QUEUE) ? GPU_ACCOUNT_FIRST : GPU_ACCOUNT_WAITS;
+	ret_view->self = GPU_ACCOUNT_MOST;
+	for (unsigned i = 0; i < ret_view->n; i++)
+		if (ret_view->members[i].pid == (uint64_t)getpid())
+			ret_view->self = i;
+	errno = saved;
+	return place;
 }

@@ -72,6 +72,27 @@ struct gpu_account_view {
 	unsigned char slots[GPU_ACCOUNT_MOST]; /* of the members, in the file */
 };
 
+/* The place in the line of a process that is not in the account yet. */
+struct gpu_account_queue {
+	int fd; /* valid if open */
+	bool open;
+	dev_t device; /* of the file */
+	ino_t inode;
+};
+enum gpu_account_place {
+	GPU_ACCOUNT_EMPTY, /* no process is in the account, or it cannot be read */
+	GPU_ACCOUNT_WAITS, /* another process is before this one */
+	GPU_ACCOUNT_FIRST, /* it is this one's turn to enter, until gpu_account_queue_end() */
+};
+/*
+ * Stands in the line of those that wait to enter the account of that GPU, and reads it; `self` of the view is the process's
+ * own number if it has entered already, else GPU_ACCOUNT_MOST. Who is next where the first leaves the line is not defined.
+ */
+enum gpu_account_place gpu_account_queue(struct gpu_account_queue *queue, const unsigned char uuid[16],
+					 struct gpu_account_view *ret_view);
+/* Leaves the line. */
+void gpu_account_queue_end(struct gpu_account_queue *queue);
+
 /*
  * Enters the account of the GPU with that UUID (16 bytes). total: given by the policy; it replaces that of the file.
  * member: as this process is now. Returns false if that is impossible now.

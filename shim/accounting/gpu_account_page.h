@@ -13,6 +13,8 @@
  */
 #define GPU_ACCOUNT_LOCK  128
 #define GPU_ACCOUNT_LOCKS 128
+/* The byte of the process that is the first of those that wait to enter (gpu_account_queue). */
+#define GPU_ACCOUNT_QUEUE 300
 
 struct account_head {
 	uint64_t bytes, version, magic;

@@ -165,17 +165,14 @@ uint64_t device_within_limit(const struct device *device, uint64_t bytes)
 static void set_host_budget(const struct policy *policy)
 {
 	struct hostmem memory = hostmem_read("");
-	struct policy_size own = policy_host_budget(policy), all = policy_host_total(policy);
-	bool all_limited = sizes_limited(POLICY_LIMIT_HOST_TOTAL);
-	bool has_own = own.kind != POLICY_SIZE_AUTO, given = all.kind != POLICY_SIZE_AUTO || all_limited;
+	struct policy_size own = policy_host_budget(policy);
+	bool has_own = own.kind != POLICY_SIZE_AUTO, shared = sizes_shares_host(policy);
 	struct quota_terms terms = {
-	    .total = sizes_within(POLICY_LIMIT_HOST_TOTAL,
-				  sizes_resolve(all, memory.total, hostmem_default_budget(&memory)), memory.total),
-	    .given = given,
+	    .total = sizes_host_total(policy, &memory),
+	    .given = sizes_gives_host_total(policy),
 	    .domain = memory.domain,
 	    .limit = has_own || sizes_limited(POLICY_LIMIT_HOST_BUDGET) ? NULL : &host_budget.limit,
 	};
-	bool shared = all_limited || (policy_host_share(policy) == POLICY_SHARE_USER && (given || !has_own));
 
 	if (shared) {
 		quota_arrange(&terms);

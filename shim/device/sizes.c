@@ -22,3 +22,24 @@ uint64_t sizes_within(enum policy_limit limit, uint64_t bytes, uint64_t whole)
 
 	return bytes < most ? bytes : most;
 }
+
+uint64_t sizes_host_total(const struct policy *policy, const struct hostmem *memory)
+{
+	uint64_t total = sizes_resolve(policy_host_total(policy), memory->total, hostmem_default_budget(memory));
+
+	return sizes_within(POLICY_LIMIT_HOST_TOTAL, total, memory->total);
+}
+
+bool sizes_gives_host_total(const struct policy *policy)
+{
+	return policy_host_total(policy).kind != POLICY_SIZE_AUTO || sizes_limited(POLICY_LIMIT_HOST_TOTAL);
+}
+
+/* A size set for each process is used alone, unless the policy also sets the total of all processes. */
+bool sizes_shares_host(const struct policy *policy)
+{
+	bool has_own = policy_host_budget(policy).kind != POLICY_SIZE_AUTO;
+
+	return sizes_limited(POLICY_LIMIT_HOST_TOTAL) ||
+	       (policy_host_share(policy) == POLICY_SHARE_USER && (sizes_gives_host_total(policy) || !has_own));
+}

@@ -7,6 +7,7 @@
 #include "shim/base/clock.h"
 #include "shim/base/log.h"
 #include "shim/context/context.h"
+#include "shim/device/admission.h"
 #include "shim/device/device.h"
 #include "shim/heap/migration.h"
 #include "shim/lifecycle/lifecycle_state.h"
@@ -226,6 +227,7 @@ static void look_at(struct device *device, void *argument)
 	struct live_budget_figures figures;
 
 	bool follows = atomic_load(&device->follows), shares = atomic_load(&device->shared_total);
+	admission_look(device);
 	enum live_budget_change change = LIVE_BUDGET_KEEPS;
 
 	if (!follows && !shares)
@@ -277,6 +279,7 @@ void follow_end(void)
 static void drop_account(struct device *device, void *argument)
 {
 	(void)argument;
+	admission_child(device);
 	gpu_account_child(&device->account);
 }
 

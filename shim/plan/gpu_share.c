@@ -52,3 +52,20 @@ uint64_t gpu_share_of(uint64_t total, const struct gpu_share_member *members, un
 	spare = sum < total ? (total - sum) / n : 0;
 	return (at_level(&members[self], least, low) + spare) / UNIT * UNIT;
 }
+
+bool gpu_share_admits(uint64_t total, const struct gpu_share_member *members, unsigned n, uint64_t host)
+{
+	uint64_t sum = 0, most = 0;
+
+	for (unsigned i = 0; i < n; i++) {
+		uint64_t needs = gpu_share_smaller(members[i].needs, MOST);
+
+		sum += needs;
+		most = needs > most ? needs : most;
+	}
+	/* As gpu_turn_keep() has it, which leaves a 32nd part free. */
+	uint64_t stays = total - total / 32, beside = stays > most ? stays - most : 0;
+
+	sum += most;
+	return sum <= total || sum - gpu_share_smaller(sum, beside) <= host;
+}

@@ -5,6 +5,7 @@
 #ifndef SPILLWAY_GPU_SHARE_H
 #define SPILLWAY_GPU_SHARE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct gpu_share_member {
@@ -19,5 +20,11 @@ struct gpu_share_member {
  * `total`, unless what cannot leave is more.
  */
 uint64_t gpu_share_of(uint64_t total, const struct gpu_share_member *members, unsigned n, unsigned self);
+/*
+ * Returns whether one more process can take turns with the members (gpu_turn.h): whether `host` bytes of host memory hold
+ * what is away while the turn changes, when one has left and the next has not come back. That is all but what fits beside
+ * the one that needs most. The new one counts as if it needed as much as that one, because nobody knows what it will need.
+ */
+bool gpu_share_admits(uint64_t total, const struct gpu_share_member *members, unsigned n, uint64_t host);
 
 #endif

@@ -11,6 +11,7 @@
 #include "shim/base/log.h"
 #include "shim/serve/deferred_free.h"
 #include "shim/serve/segments.h"
+#include "shim/device/admission.h"
 #include "shim/device/pool.h"
 #include "shim/accounting/quota.h"
 #include "shim/driver/real.h"
@@ -116,6 +117,7 @@ enum heap_from backend_heap_from(const struct policy_decision *decision)
 enum sw_status backend_heap_take(struct device *device, size_t bytes, enum chunk_kind kind, enum heap_from from,
 				 backend_heap_make make, struct heap_grant *ret_grant)
 {
+	admission_wait(device);
 	struct want want = {device_heap(device), device, bytes, kind, make};
 	struct heap_grant grant;
 

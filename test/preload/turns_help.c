@@ -88,16 +88,22 @@ unsigned account_holder(const struct rank *ranks, unsigned n)
 
 /* ---- the log ---- */
 
-/* Prints what was logged if these words are not in it. */
+static char log_text[65536];
+
+bool log_has(const char *words)
+{
+	ssize_t n = pread(STDERR_FILENO, log_text, sizeof(log_text) - 1, 0);
+
+	log_text[n > 0 ? n : 0] = 0;
+	return strstr(log_text, words);
+}
+
 bool log_says(const char *words)
 {
-	static char text[65536];
-	ssize_t n = pread(STDERR_FILENO, text, sizeof(text) - 1, 0);
+	bool says = log_has(words);
 
-	text[n > 0 ? n : 0] = 0;
-	bool says = strstr(text, words);
 	if (!says || !*words)
-		printf("the log:\n%s\n", text);
+		printf("the log:\n%s\n", log_text);
 	return says;
 }
 

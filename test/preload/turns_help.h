@@ -18,7 +18,8 @@ uint64_t account_turns(const struct rank *rank);
 /* Returns the number of the rank whose turn it is and who is not just moving, or n. */
 unsigned account_holder(const struct rank *ranks, unsigned n);
 
-/* Returns whether these words were logged since begin_log(). Prints what was logged if not. */
+/* Return whether these words were logged since begin_log(). The second prints what was logged if not. */
+bool log_has(const char *words);
 bool log_says(const char *words);
 /* A test's setup: an empty log, and a folder (folder.h). */
 int begin_log(void **state);

@@ -75,6 +75,27 @@ static void no_sum_is_more_than_the_total(void **state)
 	}
 }
 
+/* While the turn changes, all is on the host, but for what fits beside the one that needs most: 7 GiB of 32. */
+static void one_more_comes_where_the_host_holds_what_is_away(void **state)
+{
+	struct gpu_share_member members[3] = {{.needs = 24 * GIB}, {.needs = 10 * GIB}, {.needs = 6 * GIB}};
+
+	(void)state;
+	assert_true(gpu_share_admits(32 * GIB, members, 0, 0));
+	assert_false(gpu_share_admits(32 * GIB, members, 1, 41 * GIB - 1));
+	assert_true(gpu_share_admits(32 * GIB, members, 1, 41 * GIB));
+	assert_false(gpu_share_admits(32 * GIB, members, 3, 57 * GIB - 1));
+	assert_true(gpu_share_admits(32 * GIB, members, 3, 57 * GIB));
+	/* All fit. */
+	assert_true(gpu_share_admits(64 * GIB, members, 3, 0));
+	members[1].needs = 40 * GIB;
+	assert_false(gpu_share_admits(32 * GIB, members, 3, 110 * GIB - 1));
+	assert_true(gpu_share_admits(32 * GIB, members, 3, 110 * GIB));
+	members[1].needs = UINT64_MAX;
+	assert_false(gpu_share_admits(32 * GIB, members, 3, 1024 * GIB));
+	assert_true(gpu_share_admits(32 * GIB, members, 3, UINT64_MAX));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -83,6 +104,7 @@ int main(void)
 	    cmocka_unit_test(what_cannot_leave_counts_first),
 	    cmocka_unit_test(a_newcomer_has_something_to_begin_with),
 	    cmocka_unit_test(no_sum_is_more_than_the_total),
+	    cmocka_unit_test(one_more_comes_where_the_host_holds_what_is_away),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

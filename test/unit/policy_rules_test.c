@@ -519,7 +519,8 @@ static void how_processes_take_turns(void **state)
 	struct policy *standard = good_policy("control: no\n");
 	struct policy *policy =
 	    good_policy("share: turns\nshare.weight: 3\nshare.quantum: 2.5s\nshare.wait.max: 1min\n");
-	struct policy *nested = good_policy("share: {quantum: 20ms, wait: {max: auto}}\n");
+	struct policy *nested = good_policy("share: {quantum: 20ms, wait: {max: auto}, queue: yes}\n");
+	struct policy *queued = good_policy("share.queue: 10min\n");
 
 	(void)state;
 	assert_int_equal(policy_turns(standard)->mode, POLICY_TURNS_OFF);
@@ -532,6 +533,10 @@ static void how_processes_take_turns(void **state)
 	assert_int_equal(policy_turns(policy)->patience, UINT64_C(60000000000));
 	assert_int_equal(policy_turns(nested)->quantum, 20000000);
 	assert_int_equal(policy_turns(nested)->patience, 0);
+	assert_int_equal(policy_turns(standard)->queue, 0);
+	assert_true(policy_turns(nested)->queue == POLICY_WAIT_ALWAYS);
+	assert_int_equal(policy_turns(queued)->queue, UINT64_C(600000000000));
+	policy_free(queued);
 	policy_free(standard);
 	policy_free(policy);
 	policy_free(nested);

@@ -1,0 +1,142 @@
+/* Waiting before the first allocation on a device that is shared. See admission.h. */
+#include "shim/device/admission.h"
+#include "shim/base/clock.h"
+#include "shim/base/log.h"
+#include "shim/device/device.h"
+#include "shim/device/sizes.h"
+#include "shim/plan/gpu_share.h"
+#include "shim/process/process.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+/* ns between two looks. */
+#define QUEUE_LOOK_NS 50000000
+/*
+ * ns: who was admitted stays the first in the line until it has needed the same for so long, but at most for so long, so that
+ * the next one is not admitted before it is seen what this one needs. One that grows later may have to keep its memory.
+ */
+#define QUEUE_SETTLE_NS 2000000000u
+#define QUEUE_MOST_NS   30000000000u
+
+struct seen {
+	struct gpu_account_view view;
+	struct gpu_share_member members[GPU_ACCOUNT_MOST];
+};
+
+static bool admits(struct seen *seen, uint64_t host)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < seen->view.n; i++)
+		if (i != seen->view.self)
+			seen->members[n++] = (struct gpu_share_member){.needs = seen->view.members[i].needs};
+	return gpu_share_admits(seen->view.total, seen->members, n, host);
+}
+
+static bool is_over(uint64_t began, uint64_t most)
+{
+	return process_stage() != STAGE_RUNNING || (most != POLICY_WAIT_ALWAYS && clock_now() - began >= most);
+}
+
+static void tell(const struct device *device, const struct seen *seen, uint64_t host)
+{
+	char text[32];
+
+	log_once(
+	    "share.queue: this process waits at its first allocation: host.total (%s) does not hold what %u processes "
+	    "that share device %d, and this one, may need",
+	    log_bytes(text, sizeof(text), host), seen->view.n, device->ordinal);
+}
+
+static void wait_in_line(struct device *device, struct seen *seen, uint64_t most, uint64_t host)
+{
+	uint64_t began = clock_now();
+	bool waited = false;
+
+	for (;;) {
+		enum gpu_account_place place = gpu_account_queue(&device->admission.line, device->uuid, &seen->view);
+
+		if (place == GPU_ACCOUNT_EMPTY || (place == GPU_ACCOUNT_FIRST && admits(seen, host)))
+			break;
+		if (is_over(began, most)) {
+			log_once("share.queue: there is still no room in host.total: this process goes on. If its "
+				 "memory cannot leave the device, it keeps it, and the others go on in what is left");
+			break;
+		}
+		waited = true;
+		tell(device, seen, host);
+		clock_sleep(QUEUE_LOOK_NS);
+	}
+	if (waited)
+		log_once("share.queue: this process has waited for %llu s, and goes on",
+			 (unsigned long long)((clock_now() - began) / 1000000000));
+	device->admission.until = clock_now() + QUEUE_SETTLE_NS;
+	device->admission.most = clock_now() + QUEUE_MOST_NS;
+}
+
+/* Returns how long the process may wait, in ns; 0: it does not. */
+static uint64_t may_wait(const struct policy *policy)
+{
+	const struct policy_turns *turns = policy_turns(policy);
+
+	return turns->mode != POLICY_TURNS_OFF && policy_control(policy) &&
+		       policy_device_total(policy).kind != POLICY_SIZE_AUTO
+		   ? turns->queue
+		   : 0;
+}
+
+/* Without a total of all processes nobody knows what the others leave on the host. */
+static uint64_t host_total(const struct policy *policy)
+{
+	struct hostmem memory = hostmem_read("");
+
+	return sizes_host_total(policy, &memory);
+}
+
+static void admission_wait_long(struct device *device)
+{
+	const struct policy *policy = process_policy();
+	uint64_t most = sizes_shares_host(policy) ? may_wait(policy) : 0;
+	struct seen *seen = most ? calloc(1, sizeof(*seen)) : NULL;
+	int before;
+
+	/* clock_sleep() is a cancellation point. */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+	if (!seen) {
+		atomic_store(&device->admission.over, true);
+	} else if (!atomic_exchange(&device->admission.waits, true)) {
+		wait_in_line(device, seen, most, host_total(policy));
+		atomic_store(&device->admission.over, true);
+	}
+	while (!atomic_load(&device->admission.over) && process_stage() == STAGE_RUNNING)
+		clock_sleep(QUEUE_LOOK_NS);
+	pthread_setcancelstate(before, NULL);
+	free(seen);
+}
+
+void admission_wait(struct device *device)
+{
+	if (__builtin_expect(!atomic_load_explicit(&device->admission.over, memory_order_acquire), 0))
+		admission_wait_long(device);
+}
+
+void admission_look(struct device *device)
+{
+	struct heap *heap = atomic_load(&device->heap);
+	uint64_t now = clock_now(), needs;
+
+	if (!atomic_load(&device->admission.over) || !device->admission.line.open)
+		return;
+	needs = heap ? heap_block_bytes(heap) : 0;
+	if (needs != device->admission.needs)
+		device->admission.until = now + QUEUE_SETTLE_NS;
+	device->admission.needs = needs;
+	if (now >= device->admission.until || now >= device->admission.most)
+		gpu_account_queue_end(&device->admission.line);
+}
+
+void admission_child(struct device *device)
+{
+	gpu_account_queue_end(&device->admission.line);
+}

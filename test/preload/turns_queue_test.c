@@ -1,0 +1,186 @@
+/*
+ * share.queue: where host.total does not hold what one more process may give up for the turns of others, it waits at its
+ * first allocation. A rank is a process of its own, with a simulated GPU of its own, that does what it is told.
+ */
+#include "test/preload/child.h"
+#include "test/preload/folder.h"
+#include "test/preload/turns_help.h"
+#include "test/rank.h"
+
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* Of two that need 24 MiB each, and a slab, less than 56 MiB are away while the turn changes; of three much more. */
+#define SET(queue)                                                                                                     \
+	"SPILLWAY_SET=device.total=32MiB,host.total=56MiB,host.budget=56MiB,report.summary=no,share=turns,share."      \
+	"quantum=20ms,share.queue=" queue
+#define NEEDS 6 /* blocks of 4 MiB */
+
+static CUdeviceptr blocks[NEEDS];
+static unsigned n_blocks;
+
+/* 'd': begin; 'a' N: allocate N blocks, and use them; 'c': check them; 'e': end. */
+static uint64_t obey(char what, unsigned n)
+{
+	switch (what) {
+	case 'd':
+		driver_start(0);
+		return 1;
+	case 'a':
+		for (; n; n--, n_blocks++) {
+			blocks[n_blocks] = child_alloc(4 * MIB);
+			MUST(driver_fill(NULL, blocks[n_blocks], n_blocks, 4 * MIB / 4));
+		}
+		MUST(cu.cuCtxSynchronize());
+		return 1;
+	case 'c':
+		for (unsigned i = 0; i < n_blocks; i++)
+			CHECK(driver_holds(blocks[i], i, 4 * MIB / 4));
+		return sim_broken_rules() == 0;
+	default:
+		exit(0);
+	}
+}
+
+static void begin(const void *settings)
+{
+	child_set("SIM_MEMORY=256MiB");
+	child_set(runtime);
+	child_set(settings);
+}
+
+static struct rank start(const char *settings)
+{
+	static const struct rank_part part = {.begin = begin, .obey = obey};
+	struct rank rank = rank_start(&part, settings);
+
+	assert_true(rank_ask(&rank, 'd', 0));
+	return rank;
+}
+
+/* Until the others have seen what it needs. */
+static void allocate(const struct rank *rank)
+{
+	struct account_page page;
+	const struct gpu_account_member *member = NULL;
+
+	assert_true(rank_ask(rank, 'a', NEEDS));
+	for (unsigned tries = 0; tries < 1000 && !(member && member->needs >= 4 * NEEDS * MIB); tries++) {
+		usleep(5000);
+		member = account_read(&page) ? account_member(&page, rank) : NULL;
+	}
+	assert_true(member && member->needs >= 4 * NEEDS * MIB);
+}
+
+static bool has_answered(const struct rank *rank)
+{
+	struct pollfd answer = {.fd = rank->from, .events = POLLIN};
+
+	return poll(&answer, 1, 0) == 1;
+}
+
+static void wait_for_log(const char *words)
+{
+	for (unsigned tries = 0; tries < 1000 && !log_has(words); tries++)
+		usleep(5000);
+	assert_true(log_says(words));
+}
+
+static void end(const struct rank *rank)
+{
+	assert_true(rank_ask(rank, 'c', 0));
+	rank_end(rank);
+}
+
+static void who_does_not_fit_the_host_waits_until_another_ends(void **state)
+{
+	struct rank a = start(SET("yes")), b = start(SET("yes")), c;
+
+	(void)state;
+	allocate(&a);
+	allocate(&b);
+	assert_false(log_has("share.queue"));
+	c = start(SET("yes"));
+	rank_tell(&c, 'a', NEEDS);
+	wait_for_log("share.queue: this process waits at its first allocation");
+	assert_false(has_answered(&c));
+	rank_kill(&a);
+	assert_true(rank_hear(&c));
+	assert_true(log_says("share.queue: this process has waited"));
+	end(&c);
+	end(&b);
+}
+
+static void who_waits_for_a_time_goes_on_then(void **state)
+{
+	struct rank a = start(SET("no")), b = start(SET("no")), c = start(SET("100ms"));
+
+	(void)state;
+	allocate(&a);
+	allocate(&b);
+	rank_tell(&c, 'a', 1);
+	wait_for_log("share.queue: there is still no room in host.total");
+	/* What it has fits what is left, as long as it is so little. */
+	rank_end(&a);
+	assert_true(rank_hear(&c));
+	end(&c);
+	end(&b);
+}
+
+/* One waits for the other to show what it needs. */
+static void they_are_admitted_one_after_the_other(void **state)
+{
+	struct rank a = start(SET("yes")), b = start(SET("yes")), c = start(SET("yes"));
+
+	(void)state;
+	allocate(&a);
+	rank_tell(&b, 'a', NEEDS);
+	assert_true(rank_hear(&b));
+	rank_tell(&c, 'a', NEEDS);
+	wait_for_log("share.queue: this process waits at its first allocation");
+	assert_false(has_answered(&c));
+	end(&a);
+	assert_true(rank_hear(&c));
+	end(&b);
+	end(&c);
+}
+
+/* Nobody is kept from ending. */
+static void who_waits_can_end(void **state)
+{
+	struct rank a = start(SET("no")), b = start(SET("no")), c = start(SET("yes"));
+
+	(void)state;
+	allocate(&a);
+	allocate(&b);
+	rank_tell(&c, 'a', NEEDS);
+	wait_for_log("share.queue: this process waits at its first allocation");
+	assert_int_equal(kill(c.pid, SIGTERM), 0);
+	rank_gone(&c, SIGTERM);
+	end(&a);
+	end(&b);
+}
+
+static int run(void)
+{
+	const struct CMUnitTest tests[] = {
+	    TURNS_TEST(who_does_not_fit_the_host_waits_until_another_ends),
+	    TURNS_TEST(who_waits_for_a_time_goes_on_then),
+	    TURNS_TEST(they_are_admitted_one_after_the_other),
+	    TURNS_TEST(who_waits_can_end),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+int main(int argc, char **argv)
+{
+	(void)argc;
+	return turns_main(argv, run);
+}
