@@ -438,6 +438,8 @@ bool policy_api_read(const char *text, enum policy_api *ret_api, char *ret_why);
 bool policy_bytes_read(const char *text, uint64_t *ret_bytes, char *ret_why);
 /* Reads auto, a size or a percentage as policy_bytes_read() does. */
 bool policy_size_read(const char *text, struct policy_size *ret_size, char *ret_why);
+/* Reads a number from 1 to POLICY_WEIGHT_MOST; likewise. */
+bool policy_weight_read(const char *text, int *ret_weight, char *ret_why);
 /*
  * Writes bytes as in a policy, with the largest unit that leaves a whole number. buffer needs POLICY_SIZE_BYTES_TEXT.
  * Returns buffer.

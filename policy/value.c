@@ -244,6 +244,11 @@ bool policy_size_read(const char *text, struct policy_size *ret_size, char *ret_
 	return policy_size_parse(text, ret_size, ret_why);
 }
 
+bool policy_weight_read(const char *text, int *ret_weight, char *ret_why)
+{
+	return weight_parse(text, ret_weight, ret_why);
+}
+
 /* Reads "3" or "3 .. 5", with nothing behind. Blanks around the dots are ignored. */
 static bool numbers_read(const char *text, struct policy_range *ret_range)
 {

@@ -73,6 +73,7 @@ struct turn_state {
 	bool holds;                /* its turn has begun */
 	enum turn_act act;         /* what turn_act() is to do */
 	unsigned look_ms;          /* turn_look_ms() */
+	int weight;                /* as changed while the process runs; 0: the policy's */
 	uint64_t most;             /* bytes that it may have by its own budget */
 	uint64_t keep;             /* bytes that may stay on the device while it waits */
 	uint64_t kept;             /* bytes of host memory that the heap keeps for what leaves (heap_keep_host) */

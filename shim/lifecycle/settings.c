@@ -1,5 +1,5 @@
 /*
- * Changes budgets while the process runs. The limit is changed first: from then on nothing more is taken above it. What
+ * Changes budgets and the weight of turns while the process runs. The limit is changed first: from then on nothing more is taken above it. What
  * is above it already is idle memory, which goes back at once, and pieces in use, which the mover evicts in a gap.
  */
 #include "shim/lifecycle/settings.h"
@@ -7,6 +7,7 @@
 #include "policy/policy.h"
 #include "shim/base/clock.h"
 #include "shim/device/device.h"
+#include "shim/lifecycle/turn.h"
 #include "shim/process/process.h"
 
 #include <stdio.h>
@@ -89,8 +90,30 @@ static bool is_too_much(const struct setting *setting, struct policy_size size)
 	return size.kind == most.kind && size.kind != POLICY_SIZE_AUTO && size.value > most.value;
 }
 
+/* Returns false if the setting is not the weight. */
+static bool change_weight(const char *text, char reply[CONTROL_MOST_REPLY])
+{
+	static const char key[] = "share.weight=";
+	char why[POLICY_EXPLAIN_BYTES];
+	int weight;
+
+	if (strncmp(text, key, strlen(key)) != 0)
+		return false;
+	if (!policy_weight_read(text + strlen(key), &weight, why)) {
+		snprintf(reply, CONTROL_MOST_REPLY, "error share.weight: %.200s", why);
+	} else if (policy_turns(process_policy())->mode == POLICY_TURNS_OFF) {
+		snprintf(reply, CONTROL_MOST_REPLY, "error share.weight: this process takes no turns (share: off)");
+	} else {
+		turn_set_weight(weight);
+		snprintf(reply, CONTROL_MOST_REPLY, "ok 0 0 0");
+	}
+	return true;
+}
+
 void settings_change(const char *text, char reply[CONTROL_MOST_REPLY])
 {
+	if (change_weight(text, reply))
+		return;
 	const char *value = strchr(text, '=');
 	const struct setting *setting = value ? find_setting(text, (size_t)(value - text)) : NULL;
 	char why[POLICY_EXPLAIN_BYTES];
@@ -98,7 +121,8 @@ void settings_change(const char *text, char reply[CONTROL_MOST_REPLY])
 
 	if (!setting) {
 		snprintf(reply, CONTROL_MOST_REPLY,
-			 "error device.budget and host.budget can be changed while a process runs; write KEY=VALUE");
+			 "error device.budget, host.budget and share.weight can be changed while a process runs; write "
+			 "KEY=VALUE");
 		return;
 	}
 	if (!policy_size_read(value + 1, &size, why)) {

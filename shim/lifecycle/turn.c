@@ -73,6 +73,11 @@ static void measure_loss(struct turn_state *state, uint64_t now)
 	state->lost = lost;
 }
 
+void turn_set_weight(int weight)
+{
+	lifecycle_state.turn.weight = weight;
+}
+
 void turn_claim(struct device *device, struct gpu_account_member *member)
 {
 	struct turn_state *const state = &lifecycle_state.turn;
@@ -86,7 +91,7 @@ void turn_claim(struct device *device, struct gpu_account_member *member)
 		stats_set_state(STATS_RUNNING);
 	}
 	claim->kind = kind_now(now);
-	claim->weight = (uint64_t)turns->weight;
+	claim->weight = (uint64_t)(state->weight ? state->weight : turns->weight);
 	claim->quantum = turns->quantum;
 	claim->patience = turns->patience;
 	claim->beat = now;

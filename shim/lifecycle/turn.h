@@ -22,6 +22,8 @@
 
 struct device;
 
+/* From now on this is the weight of the process's turns, and not that of its policy. */
+void turn_set_weight(int weight);
 /* Sets what this process publishes about its turns. */
 void turn_claim(struct device *device, struct gpu_account_member *member);
 /*

@@ -328,6 +328,35 @@ static void one_that_is_suspended_leaves_its_turns_to_the_others(void **state)
 	end_all(ranks, 2);
 }
 
+static uint64_t account_weight(const struct rank *rank)
+{
+	struct account_page page;
+	const struct gpu_account_member *member = NULL;
+
+	for (unsigned tries = 0; tries < ROUNDS && !member; tries++)
+		member = account_read(&page) ? account_member(&page, rank) : NULL;
+	return member ? member->claim.weight : 0;
+}
+
+static void the_weight_of_a_running_process_can_be_changed(void **state)
+{
+	struct rank ranks[2];
+	char set[64];
+
+	(void)state;
+	start_all(ranks, 2, SET("exact"));
+	run_turns(ranks, 2, 1);
+	assert_int_equal(account_weight(&ranks[0]), 1);
+	snprintf(set, sizeof(set), "set %d share.weight=7", (int)ranks[0].pid);
+	assert_true(tool_says(set, "share.weight=7"));
+	snprintf(set, sizeof(set), "set %d share.weight=101", (int)ranks[1].pid);
+	assert_false(tool_says(set, "no weight"));
+	run_turns(ranks, 2, 2);
+	assert_int_equal(account_weight(&ranks[0]), 7);
+	assert_int_equal(account_weight(&ranks[1]), 1);
+	end_all(ranks, 2);
+}
+
 /* Nobody may touch it as long as somebody uses it: those that wait for a turn must not wait for ever. */
 static void who_finds_an_account_of_another_version_goes_on_alone(void **state)
 {
@@ -492,6 +521,7 @@ static int run(void)
 	    TURNS_TEST(the_others_go_on_when_one_is_killed),
 	    TURNS_TEST(the_others_go_on_when_the_holder_is_stopped),
 	    TURNS_TEST(one_that_is_suspended_leaves_its_turns_to_the_others),
+	    TURNS_TEST(the_weight_of_a_running_process_can_be_changed),
 	    TURNS_TEST(a_damaged_account_is_made_again),
 	    TURNS_TEST(who_finds_an_account_of_another_version_goes_on_alone),
 	    TURNS_TEST(work_that_does_not_end_keeps_its_turn),

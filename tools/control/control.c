@@ -298,7 +298,8 @@ static int print_set_help(void)
 	    "usage: spillway set PID|ID KEY=VALUE...\n\n"
 	    "Changes budgets of a running process: device.budget and host.budget, to a size or a percentage. What is\n"
 	    "above a smaller device budget leaves the GPU before the command ends, and goes back to the driver for\n"
-	    "others to use; the process goes on. `spillway list` shows the processes.\n\n"
+	    "others to use; the process goes on. Where processes take turns, share.weight changes the part of the\n"
+	    "time that it gets, from now on. `spillway list` shows the processes.\n\n"
 	    "Exit status: 0 all is done, 1 something could not be changed, or some memory cannot leave; 2 wrong\n"
 	    "usage: nothing was done.\n\n"
 	    "example:\n"
@@ -320,7 +321,10 @@ static bool set_one(const struct process_name *name, const char *setting)
 		explain_reply(&set_verb, who, reply);
 		return false;
 	}
-	printf("process %s: %s, %s left in %.2f s\n", who, setting, units_bytes(bytes, text), (double)ms / 1e3);
+	if (!strstr(setting, "budget"))
+		printf("process %s: %s\n", who, setting);
+	else
+		printf("process %s: %s, %s left in %.2f s\n", who, setting, units_bytes(bytes, text), (double)ms / 1e3);
 	if (above)
 		tool_say("process %s: %s are above it still: they cannot move, or no safe point came in time", who,
 			 units_bytes(above, text));
