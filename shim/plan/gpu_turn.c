@@ -13,6 +13,11 @@
  */
 #define FIRST_AFTER 2
 #define BURST_PART  8  /* a burst is short if it takes this part of a quantum at most */
+/*
+ * Quanta that a process may have had in advance of all others when it begins to wait: one, and what its last turn was
+ * longer than that. One that has more was suspended, or in another account, while others came that had had nothing yet.
+ */
+#define BEHIND      2
 #define SLACK_PART  32 /* of the total: turns end only when all fit, and so much more */
 /*
  * ns: a step of a training job takes less as a rule (GPT of 14.4 GiB: 80 ms, H200); some steps of a large one; and the part
@@ -270,15 +275,22 @@ uint64_t gpu_turn_serve(uint64_t served, uint64_t weight, uint64_t ns)
 uint64_t gpu_turn_enter(const struct gpu_turn_view *view, uint32_t member)
 {
 	const struct gpu_turn_claim *claim = &view->members[member].claim;
-	uint64_t least = UINT64_MAX;
+	uint64_t least = UINT64_MAX, most = 0;
 
-	for (uint32_t i = 0; i < view->n; i++)
-		if (i != member && gpu_turn_takes_part(view, i) && (i == view->holder || view->members[i].claim.waits))
-			least = gpu_turn_smaller(least, view->members[i].claim.served);
+	for (uint32_t i = 0; i < view->n; i++) {
+		uint64_t served = view->members[i].claim.served;
+
+		if (i == member || !gpu_turn_takes_part(view, i) ||
+		    !(i == view->holder || view->members[i].claim.waits))
+			continue;
+		least = gpu_turn_smaller(least, served);
+		most = served > most ? served : most;
+	}
 	if (least == UINT64_MAX)
 		return claim->served;
-	least = gpu_turn_beyond(least, gpu_turn_serve(0, claim->weight, gpu_turn_quantum(view, member)));
-	return claim->served > least ? claim->served : least;
+	uint64_t part = gpu_turn_serve(0, claim->weight, gpu_turn_quantum(view, member));
+	uint64_t low = gpu_turn_beyond(least, part), high = most + gpu_turn_smaller(BEHIND * part, UINT64_MAX - most);
+	return claim->served < low ? low : gpu_turn_smaller(claim->served, high);
 }
 
 uint64_t gpu_turn_burst(uint64_t ns, uint64_t idle)

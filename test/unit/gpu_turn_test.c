@@ -430,6 +430,24 @@ static void who_comes_back_has_a_turn_in_advance_and_no_more(void **state)
 	assert_in_range((scene.members[0].claim.got - before) / SECOND, 24, 31);
 }
 
+/* As one that was suspended for an hour, in which the others have ended and these have come. */
+static void who_has_had_much_before_the_others_came_does_not_wait_for_them(void **state)
+{
+	(void)state;
+	begin(100 * MS);
+	add(14 * GIB, 1, 0, 0);
+	add(14 * GIB, 1, 0, 0);
+	add(14 * GIB, 1, 0, 0);
+	scene.jobs[2].left = 0;
+	run_for(60 * SECOND);
+	scene.members[2].claim.served = gpu_turn_serve(0, 1, 3600 * SECOND);
+	scene.jobs[2].left = UINT64_MAX;
+	run_for(120 * SECOND);
+	/* A third of the time, less three quanta. */
+	assert_in_range(scene.members[2].claim.got / SECOND, 28, 41);
+	assert_true(scene.members[2].claim.served < gpu_turn_serve(0, 1, 200 * SECOND));
+}
+
 static void the_dead_and_the_silent_take_no_part(void **state)
 {
 	(void)state;
@@ -564,6 +582,7 @@ int main(void)
 	    cmocka_unit_test(nobody_starves_among_random_jobs),
 	    cmocka_unit_test(the_first_switch_says_little_of_what_they_cost),
 	    cmocka_unit_test(who_comes_back_has_a_turn_in_advance_and_no_more),
+	    cmocka_unit_test(who_has_had_much_before_the_others_came_does_not_wait_for_them),
 	    cmocka_unit_test(the_dead_and_the_silent_take_no_part),
 	    cmocka_unit_test(there_are_turns_only_where_they_help),
 	    cmocka_unit_test(who_waits_keeps_what_the_others_do_not_need),
