@@ -1,6 +1,7 @@
 #include "test/unit/page_make.h"
 
 #include "policy/policy.h"
+#include "shim/accounting/gpu_account_page.h"
 #include "shim/base/user_dir.h"
 
 #include <dirent.h>
@@ -18,6 +19,7 @@
 static char folder[64], inner[96];
 static pid_t processes[128];
 static unsigned n_processes;
+static int account = -1;
 
 static void must(bool good, const char *what)
 {
@@ -55,6 +57,9 @@ void page_make_end(void)
 		kill(processes[n_processes - 1], SIGKILL);
 		waitpid(processes[n_processes - 1], NULL, 0);
 	}
+	if (account >= 0)
+		close(account);
+	account = -1;
 	empty(inner);
 	empty(folder);
 	rmdir(folder);
@@ -216,4 +221,38 @@ pid_t page_make_process(void)
 	must(pid > 0 && n_processes < 128, "fork");
 	processes[n_processes++] = pid;
 	return pid;
+}
+
+void page_make_account(void)
+{
+	static struct account_page made;
+	uint64_t now = clock_now();
+	char path[192];
+
+	made.head = (struct account_head){.bytes = sizeof(made),
+					  .version = GPU_ACCOUNT_VERSION,
+					  .magic = GPU_ACCOUNT_MAGIC,
+					  .total = 32 * GIB,
+					  .turn = {.number = 7, .on = 1, .holder = 1, .since = now - 2000000000}};
+	for (unsigned i = 0; i < 4; i++)
+		made.slot[i].member = (struct gpu_account_member){
+		    .pid = 4000001 + i,
+		    .may_have = i ? 3 * GIB : 26 * GIB,
+		    .holds = i ? GIB : 20 * GIB,
+		    .needs = 24 * GIB,
+		    .claim = {.kind = i < 2 ? GPU_TURN_ON : GPU_TURN_OFF,
+			      .weight = i ? 1 : 3,
+			      .beat = now,
+			      .away = i == 1,
+			      .waits = i == 1 ? now - 5000000000 : 0,
+			      .got = i ? 20000000000 : 30000000000,
+			      .cost = 1500000000,
+			      .n = 11 + i},
+		};
+	snprintf(path, sizeof(path), "%s/gpu-abcdefabcdefabcdefabcdefabcdefab.account", inner);
+	account = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	must(account >= 0 && write(account, &made, sizeof(made)) == (ssize_t)sizeof(made), "account");
+	/* Those of the first three slots are alive. */
+	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 1, .l_len = 3};
+	must(fcntl(account, F_OFD_SETLK, &lock) == 0, "lock");
 }

@@ -178,6 +178,22 @@ static void what_a_device_lends_is_in_its_bar_and_links_have_lines(void **state)
 	must_end(0);
 }
 
+static void what_processes_share_is_on_the_screen(void **state)
+{
+	(void)state;
+	page_make_account();
+	start(40, 120, "xterm-256color");
+	must_show("Test GPU");
+	press("");
+	must_show("GPU abcdefab, shared: 32.0 GiB in all");
+	must_show("has it");
+	must_show("waits ");
+	must_show("60 of  75 %");
+	must_show("optimizer");
+	press("q");
+	must_end(0);
+}
+
 static void keys_do_what_the_help_says(void **state)
 {
 	(void)state;
@@ -296,6 +312,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    TEST(it_shows_the_process_and_ends_by_a_key),
 	    TEST(what_a_device_lends_is_in_its_bar_and_links_have_lines),
+	    TEST(what_processes_share_is_on_the_screen),
 	    TEST(keys_do_what_the_help_says),
 	    TEST(figures_go_on_while_it_runs),
 	    TEST(any_size_will_do),

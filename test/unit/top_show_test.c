@@ -2,6 +2,7 @@
  * top_show_test.c: the tables of `spillway top`: which rows there are, in which order, and what they say of given figures.
  */
 #include "test/unit/top_show_help.h"
+#include "tools/common/shared.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -54,6 +55,50 @@ static void the_table_is_as_documented(void **state)
 	has_line(text, "     PID    20M    20M   100M      0   1.0G    20s  optimizer");
 	has_line(text, "     PID    10M    10M      0      0    20M    10s  (no rule)");
 	has_line(text, "     PID    20M    20M      0      0    40M    20s  libtest.so+0x14 >=20M heap");
+}
+
+#define GPU "abcdefabcdefabcdefabcdefabcdefab"
+
+/* Every number is as it is there, also one with the digits of this process's id. */
+static char *tables_of(unsigned lines)
+{
+	char *tables;
+	size_t bytes;
+	FILE *out = open_memstream(&tables, &bytes);
+
+	assert_int_equal(shared_print(out), lines);
+	fclose(out);
+	return tables;
+}
+
+/* Whose turn it is, who waits for how long, what a switch costs, and what each has had for its weight. */
+static void gpus_that_are_shared_have_a_table(void **state)
+{
+	(void)state;
+	has_not(text_of(), "shared");
+	page_make_account();
+	read_it();
+	has_line(text_of(), "GPU abcdefab, shared: 32.0 GiB in all");
+	char *text = tables_of(6);
+	has_line(text,
+		 "    PID    MAY HAVE       HOLDS       NEEDS  CANNOT MOVE      IDLE  TURN          TURNS         "
+		 "GOT         SHARE  WEIGHT    SWITCH");
+	has_line(text, "4000001    26.0 GiB    20.0 GiB    24.0 GiB          0 B         -  has it           11      "
+		       "30.0 s   60 of  75 %       3    1.50 s");
+	has(text, "4000002     3.0 GiB     1.0 GiB    24.0 GiB          0 B         -  waits 5.");
+	has(text, "  12      20.0 s   40 of  25 %       1    1.50 s\n");
+	has_line(text, "4000003     3.0 GiB     1.0 GiB    24.0 GiB          0 B         -  -                13      "
+		       "20.0 s    0 of   0 %       1    1.50 s");
+	has_not(text, "4000004");
+	free(text);
+	has(prom_of(), "\nspillway_shared_total_bytes{gpu=\"" GPU "\"} 34359738368\n");
+	has(prom_of(), "\nspillway_shared_needs_bytes{gpu=\"" GPU "\",pid=\"4000003\"} 25769803776\n");
+	has(prom_of(), "\nspillway_turn_holder{gpu=\"" GPU "\",pid=\"4000001\"} 1\n");
+	has(prom_of(), "\nspillway_turn_holder{gpu=\"" GPU "\",pid=\"4000002\"} 0\n");
+	has(prom_of(), "\nspillway_turn_waiting_seconds{gpu=\"" GPU "\",pid=\"4000002\"} 5");
+	has(prom_of(), "\nspillway_turn_share_ratio{gpu=\"" GPU "\",pid=\"4000001\"} 0.6\n");
+	has(prom_of(), "\nspillway_turn_weight_ratio{gpu=\"" GPU "\",pid=\"4000001\"} 0.75\n");
+	has(prom_of(), "\nspillway_turn_switch_seconds{gpu=\"" GPU "\",pid=\"4000003\"} 1.5\n");
 }
 
 static void before_the_second_reading_rates_are_not_known(void **state)
@@ -267,6 +312,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    TEST(the_table_is_as_documented),
+	    TEST(gpus_that_are_shared_have_a_table),
 	    TEST(before_the_second_reading_rates_are_not_known),
 	    TEST(what_devices_lend_and_borrow_is_shown),
 	    TEST(details_have_every_figure),

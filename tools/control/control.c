@@ -12,10 +12,10 @@
 #include "policy/text.h"
 #include "shim/base/identity.h"
 #include "shim/serve/control.h"
+#include "tools/common/shared.h"
 #include "tools/common/process.h"
 #include "tools/common/grow.h"
 #include "tools/commands.h"
-#include "tools/control/accounts.h"
 #include "tools/control/job.h"
 #include "tools/common/tool.h"
 #include "tools/common/units.h"
@@ -491,7 +491,7 @@ int tool_list(int argc, char **argv)
 	}
 	free(list.entry);
 	if (any && !list.job)
-		accounts_print();
+		shared_print(stdout);
 	if (!any)
 		tool_say("no process of this user %sruns under Spillway and has used GPU memory",
 			 list.job ? "and of that job " : "");

@@ -1,5 +1,5 @@
 /*
- * Draws the main page, from top to bottom: the title; a bar for each GPU; flows; the table of processes; the costliest
+ * Draws the main page, from top to bottom: the title; a bar for each GPU; a table for each that is shared; flows; the table of processes; the costliest
  * rules and sites; the keys. If there is not enough room, parts are left out in this order: sites and rules, a GPU's
  * line of text, flows. The table always keeps some rows.
  */
@@ -13,6 +13,7 @@
 #define NCURSES_WIDECHAR 1
 #include <curses.h>
 
+#include "tools/common/shared.h"
 #include "tools/top/top_pen.h"
 
 enum {
@@ -170,6 +171,32 @@ static int draw_links(const struct draw *draw, int y, int end)
 			 top_bytes(figures_links_rate(figures, link, LINK_OUT), out));
 		pen_text(y++, 0, COLS, text, PEN_PLAIN);
 	}
+	return y;
+}
+
+/* The tables of the GPUs that are shared. */
+static int draw_shared(int y, int end)
+{
+	char *text = NULL, line[256];
+	size_t bytes;
+	FILE *out = open_memstream(&text, &bytes);
+
+	if (!out)
+		return y;
+	unsigned lines = shared_print(out);
+	if (fclose(out) != 0 || !lines) {
+		free(text);
+		return y;
+	}
+	/* The first line is empty. */
+	for (const char *at = text + 1; *at && y < end; y++) {
+		size_t length = strcspn(at, "\n");
+
+		snprintf(line, sizeof(line), "%.*s", (int)length, at);
+		pen_text(y, 0, COLS, line, strstr(line, " PID ") || !strncmp(line, "GPU ", 4) ? PEN_HEAD : PEN_PLAIN);
+		at += length + (at[length] == '\n');
+	}
+	free(text);
 	return y;
 }
 
@@ -343,6 +370,7 @@ void draw_main(struct draw *draw)
 
 		y = draw_devices(draw, y, before_table);
 		y = draw_links(draw, y, before_table);
+		y = draw_shared(y, before_table);
 		y = draw_flows(draw->figures->flow, why_no_faults(draw), y, before_table);
 		if (end - y > LEAST_ROWS + 6)
 			y++;

@@ -1,0 +1,180 @@
+/* Reads and shows the accounts of shared GPUs. See shared.h. */
+#include "tools/common/shared.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "shim/accounting/gpu_account_page.h"
+#include "shim/base/user_dir.h"
+#include "tools/common/units.h"
+
+enum { MOST_FILES = 64 };
+
+/* A process holds a lock on the byte of its slot as long as it lives. */
+static bool is_alive(int fd, unsigned slot)
+{
+	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 1 + slot, .l_len = 1};
+
+	return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+static double seconds_since(uint64_t ns)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	double since = (double)now.tv_sec + (double)now.tv_nsec / 1e9 - (double)ns / 1e9;
+	return since > 0 ? since : 0;
+}
+
+/* ---- reading ---- */
+
+struct visit {
+	void (*visit)(const struct shared_gpu *gpu, void *argument);
+	void *argument;
+};
+
+static void read_members(int fd, const struct account_page *page, struct shared_gpu *gpu)
+{
+	for (unsigned i = 0; i < GPU_ACCOUNT_MOST; i++) {
+		if (!page->slot[i].member.pid || !is_alive(fd, i))
+			continue;
+		if (page->head.turn.holder == i + 1)
+			gpu->holder = gpu->n;
+		gpu->member[gpu->n++] = page->slot[i].member;
+	}
+}
+
+static void read_account(const struct user_dir *folder, const char *name, void *argument)
+{
+	int fd = openat(folder->fd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	const struct visit *visit = argument;
+	struct account_page page;
+	struct shared_gpu gpu = {.holder = GPU_ACCOUNT_MOST};
+
+	if (fd < 0)
+		return;
+	if (pread(fd, &page, sizeof(page), 0) == (ssize_t)sizeof(page) && account_head_is_ours(&page.head))
+		read_members(fd, &page, &gpu);
+	close(fd);
+	if (!gpu.n)
+		return;
+	snprintf(gpu.uuid, sizeof(gpu.uuid), "%.32s", name + strlen("gpu-"));
+	gpu.total = page.head.total;
+	gpu.turns = page.head.turn.on;
+	gpu.since = seconds_since(page.head.turn.since);
+	if (gpu.holder == GPU_ACCOUNT_MOST)
+		gpu.holder = gpu.n;
+	visit->visit(&gpu, visit->argument);
+}
+
+void shared_each(void (*visit)(const struct shared_gpu *gpu, void *argument), void *argument)
+{
+	struct visit all = {visit, argument};
+	struct user_dir folder;
+
+	for (unsigned place = 0; place < USER_DIR_PLACES; place++) {
+		if (user_dir_open_place(place, &folder) != 0)
+			continue;
+		user_dir_each_file(&folder, GPU_ACCOUNT_TAIL, MOST_FILES, read_account, &all);
+		user_dir_close(&folder, false);
+	}
+}
+
+/* ---- what it says ---- */
+
+double shared_waits(const struct shared_gpu *gpu, unsigned member)
+{
+	uint64_t waits = gpu->member[member].claim.waits;
+
+	return waits && member != gpu->holder ? seconds_since(waits) : 0;
+}
+
+static bool takes_part(const struct gpu_account_member *member)
+{
+	return member->claim.kind != GPU_TURN_OFF;
+}
+
+double shared_got(const struct shared_gpu *gpu, unsigned member)
+{
+	double sum = 0;
+
+	for (unsigned i = 0; i < gpu->n; i++)
+		sum += takes_part(&gpu->member[i]) ? (double)gpu->member[i].claim.got : 0;
+	return sum > 0 && takes_part(&gpu->member[member]) ? (double)gpu->member[member].claim.got / sum : 0;
+}
+
+double shared_due(const struct shared_gpu *gpu, unsigned member)
+{
+	double sum = 0;
+
+	for (unsigned i = 0; i < gpu->n; i++)
+		sum += takes_part(&gpu->member[i]) ? (double)gpu->member[i].claim.weight : 0;
+	return sum > 0 && takes_part(&gpu->member[member]) ? (double)gpu->member[member].claim.weight / sum : 0;
+}
+
+/* ---- the table ---- */
+
+/* Writes whether it is the member's turn, or since when it waits for it. */
+static void write_turn(const struct shared_gpu *gpu, unsigned i, char text[32])
+{
+	const struct gpu_turn_claim *claim = &gpu->member[i].claim;
+
+	if (!gpu->turns || claim->kind == GPU_TURN_OFF)
+		snprintf(text, 32, "-");
+	else if (claim->moving)
+		snprintf(text, 32, "moves");
+	else if (i == gpu->holder)
+		snprintf(text, 32, "has it");
+	else if (claim->waits)
+		snprintf(text, 32, "waits %.1f s", shared_waits(gpu, i));
+	else
+		snprintf(text, 32, "idle");
+}
+
+static void print_member(FILE *out, const struct shared_gpu *gpu, unsigned i)
+{
+	char may_have[UNITS_TEXT], holds[UNITS_TEXT], needs[UNITS_TEXT], stuck[UNITS_TEXT], idle[32] = "-", its[32];
+	const struct gpu_account_member *member = &gpu->member[i];
+
+	if (member->worked)
+		snprintf(idle, sizeof(idle), "%.1f s", seconds_since(member->worked));
+	write_turn(gpu, i, its);
+	fprintf(out, "%7llu  %10s  %10s  %10s  %11s  %8s", (unsigned long long)member->pid,
+		units_bytes(member->may_have, may_have), units_bytes(member->holds, holds),
+		units_bytes(member->needs, needs), units_bytes(member->stuck, stuck), idle);
+	if (gpu->turns)
+		fprintf(out, "  %-12s  %5llu  %8.1f s  %3.0f of %3.0f %%  %6llu  %6.2f s", its,
+			(unsigned long long)member->claim.n, (double)member->claim.got / 1e9, 100 * shared_got(gpu, i),
+			100 * shared_due(gpu, i), (unsigned long long)member->claim.weight,
+			(double)member->claim.cost / 1e9);
+	fprintf(out, "\n");
+}
+
+struct table {
+	FILE *out;
+	unsigned lines;
+};
+
+static void print_gpu(const struct shared_gpu *gpu, void *argument)
+{
+	struct table *table = argument;
+	char total[UNITS_TEXT];
+
+	fprintf(table->out, "\nGPU %.8s, shared: %s in all\n%7s  %10s  %10s  %10s  %11s  %8s%s\n", gpu->uuid,
+		units_bytes(gpu->total, total), "PID", "MAY HAVE", "HOLDS", "NEEDS", "CANNOT MOVE", "IDLE",
+		gpu->turns ? "  TURN          TURNS         GOT         SHARE  WEIGHT    SWITCH" : "");
+	for (unsigned i = 0; i < gpu->n; i++)
+		print_member(table->out, gpu, i);
+	table->lines += 3 + gpu->n;
+}
+
+unsigned shared_print(FILE *out)
+{
+	struct table table = {.out = out};
+
+	shared_each(print_gpu, &table);
+	return table.lines;
+}

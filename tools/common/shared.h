@@ -1,0 +1,34 @@
+/*
+ * shared.h: the accounts of the GPUs that processes of this user share (shim/accounting/gpu_account.h), in the folders that
+ * the tool's own environment names. Those in other containers are not looked for. Nothing is changed there.
+ */
+#ifndef TOOLS_SHARED_H
+#define TOOLS_SHARED_H
+
+#include "shim/accounting/gpu_account.h"
+
+#include <stdio.h>
+
+struct shared_gpu {
+	char uuid[33]; /* digits */
+	uint64_t total;
+	bool turns;      /* they take turns */
+	unsigned holder; /* number of the member whose turn it is; n: none */
+	double since;    /* seconds since the turn began */
+	unsigned n;
+	struct gpu_account_member member[GPU_ACCOUNT_MOST];
+};
+
+/* Calls visit() for each GPU that is shared by running processes. */
+void shared_each(void (*visit)(const struct shared_gpu *gpu, void *argument), void *argument);
+
+/* Returns since when the member waits for its turn, in seconds; 0: it does not. */
+double shared_waits(const struct shared_gpu *gpu, unsigned member);
+/* Return the part of the time of all turns that the member has had, and that its weight stands for; 0 to 1. */
+double shared_got(const struct shared_gpu *gpu, unsigned member);
+double shared_due(const struct shared_gpu *gpu, unsigned member);
+
+/* Prints a table for each of them, with an empty line before it. Returns how many lines that are. */
+unsigned shared_print(FILE *out);
+
+#endif
