@@ -165,7 +165,7 @@ static bool read_others(const struct gpu_account *account, uint64_t *ret_sum, st
 /* ---- joining ---- */
 
 /* Makes the file ours if nobody uses it. The caller has the lock. */
-static bool prepare(const struct gpu_account *account, uint64_t total)
+static bool prepare(struct gpu_account *account, uint64_t total)
 {
 	static const struct account_page empty; /* zeros, and large */
 	struct account_head head;
@@ -176,6 +176,11 @@ static bool prepare(const struct gpu_account *account, uint64_t total)
 	bool ours = status.st_size == (off_t)sizeof(empty) && read_head(account->fd, &head);
 	if (!ours && quota_file_is_locked(account->fd, 1, GPU_ACCOUNT_MOST))
 		return false;
+	account->total = total;
+	if (ours && account->keeps_total && quota_file_is_locked(account->fd, 1, GPU_ACCOUNT_MOST)) {
+		account->total = head.total;
+		return true;
+	}
 	if (ours)
 		return quota_file_write_at(account->fd, &total, sizeof(total), offsetof(struct account_head, total));
 	head = (struct account_head){.bytes = sizeof(empty),

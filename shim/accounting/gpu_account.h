@@ -58,6 +58,8 @@ struct gpu_account {
 	unsigned slot;
 	dev_t device; /* of the file */
 	ino_t inode;
+	bool keeps_total;    /* set before it enters: the total of those that are there holds, if there are any */
+	uint64_t total;      /* as in the file when it entered */
 	uint64_t lock;       /* as in the file, while this process holds it */
 	unsigned busy;       /* tries to take the lock that failed, one after the other */
 	uint64_t busy_since; /* ns: the first of them */
@@ -94,7 +96,7 @@ enum gpu_account_place gpu_account_queue(struct gpu_account_queue *queue, const 
 void gpu_account_queue_end(struct gpu_account_queue *queue);
 
 /*
- * Enters the account of the GPU with that UUID (16 bytes). total: given by the policy; it replaces that of the file.
+ * Enters the account of the GPU with that UUID (16 bytes). total: it replaces that of the file, unless `keeps_total`.
  * member: as this process is now. Returns false if that is impossible now.
  */
 bool gpu_account_join(struct gpu_account *account, const unsigned char uuid[16], uint64_t total,

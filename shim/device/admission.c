@@ -80,10 +80,7 @@ static uint64_t may_wait(const struct policy *policy)
 {
 	const struct policy_turns *turns = policy_turns(policy);
 
-	return turns->mode != POLICY_TURNS_OFF && policy_control(policy) &&
-		       policy_device_total(policy).kind != POLICY_SIZE_AUTO
-		   ? turns->queue
-		   : 0;
+	return turns->mode != POLICY_TURNS_OFF && policy_control(policy) ? turns->queue : 0;
 }
 
 /* Without a total of all processes nobody knows what the others leave on the host. */

@@ -206,20 +206,21 @@ static struct policy_size chosen_budget(void)
  * If the policy shares the device: enters its account, and takes what is left of the total, up to `limit`. Returns the
  * limit then. The control thread keeps the account up to date (lifecycle/follow.h).
  */
-static uint64_t take_share(struct device *device, uint64_t limit)
+static uint64_t take_share(struct device *device, uint64_t mine, uint64_t limit)
 {
-	struct policy_size size = policy_device_total(process_policy());
 	uint64_t used = atomic_load(&device->budget.used);
-	uint64_t total = sizes_within(POLICY_LIMIT_DEVICE_TOTAL, sizes_resolve(size, device->total, 0), device->total);
+	uint64_t total = sizes_device_total(process_policy(), device->total, mine);
 
-	if (size.kind == POLICY_SIZE_AUTO)
+	if (!total)
 		return limit;
 	if (!policy_control(process_policy())) {
 		log_once("device.total needs control: yes; this process goes by its own budget");
 		return limit < total ? limit : total;
 	}
-	atomic_store(&device->shared_total, total);
-	return gpu_account_begin(&device->account, device->uuid, total, used, limit);
+	device->account.keeps_total = policy_device_total(process_policy()).kind == POLICY_SIZE_AUTO;
+	limit = gpu_account_begin(&device->account, device->uuid, total, used, limit);
+	atomic_store(&device->shared_total, device->account.joined ? device->account.total : total);
+	return limit;
 }
 
 /*
@@ -261,7 +262,7 @@ static void set_budget(struct device *device)
 		automatic = mine > reserve ? mine - reserve : 0;
 	automatic = device_within_limit(device, automatic);
 	uint64_t limit = device_within_limit(device, sizes_resolve(chosen_budget(), device->total, automatic));
-	atomic_store(&device->budget.limit, known ? take_share(device, limit) : limit);
+	atomic_store(&device->budget.limit, known ? take_share(device, mine, limit) : limit);
 	atomic_store(&device->own_limit, own_limit(device, limit));
 	atomic_store(&device->follows, follows && known);
 	set_lender(device, automatic);

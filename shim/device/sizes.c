@@ -43,3 +43,19 @@ bool sizes_shares_host(const struct policy *policy)
 	return sizes_limited(POLICY_LIMIT_HOST_TOTAL) ||
 	       (policy_host_share(policy) == POLICY_SHARE_USER && (sizes_gives_host_total(policy) || !has_own));
 }
+
+/* Of the device: what is left for contexts, libraries, and what programs take beside the heap. */
+#define TOTAL_SPARES 10
+
+uint64_t sizes_device_total(const struct policy *policy, uint64_t whole, uint64_t mine)
+{
+	struct policy_size size = policy_device_total(policy);
+	/* If others that share have the rest, the total of their account holds, which is not known here. */
+	uint64_t spare = whole / TOTAL_SPARES, automatic = mine > 2 * spare ? mine - spare : spare;
+
+	if (size.kind == POLICY_SIZE_AUTO &&
+	    (policy_turns(policy)->mode == POLICY_TURNS_OFF || !policy_control(policy) ||
+	     policy_spill_mode(policy) < POLICY_SPILL_EXACT))
+		return 0;
+	return sizes_within(POLICY_LIMIT_DEVICE_TOTAL, sizes_resolve(size, whole, automatic), whole);
+}

@@ -16,6 +16,12 @@ bool sizes_limited(enum policy_limit limit);
 uint64_t sizes_within(enum policy_limit limit, uint64_t bytes, uint64_t whole);
 
 /*
+ * Returns what the processes that share a device may have together in their heaps; 0: this process does not share it.
+ * whole: the device's memory; mine: what of it no other process had when this one started.
+ */
+uint64_t sizes_device_total(const struct policy *policy, uint64_t whole, uint64_t mine);
+
+/*
  * Return what the processes that share host memory may pin together, whether the policy or the machine's sets that, and
  * whether this process shares.
  */

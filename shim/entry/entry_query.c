@@ -11,6 +11,7 @@
 #include "shim/device/peer.h"
 #include "shim/serve/deferred_free.h"
 #include "shim/device/pool.h"
+#include "shim/device/sizes.h"
 #include "shim/serve/serve.h"
 #include "shim/serve/vmm.h"
 
@@ -129,7 +130,7 @@ static CUresult total_of(CUdevice dev, size_t *ret_total)
 
 	if (!device || !device->vmm || !policy_uses(process_policy(), POLICY_USE_HEAP) ||
 	    (policy_capacity(process_policy()) == POLICY_CAPACITY_PHYSICAL &&
-	     policy_device_total(process_policy()).kind == POLICY_SIZE_AUTO))
+	     !sizes_device_total(process_policy(), device->total, device->total)))
 		return REAL(cuDeviceTotalMem_v2)(ret_total, dev);
 	device_known_budget(device);
 	if (policy_capacity(process_policy()) == POLICY_CAPACITY_PHYSICAL) {

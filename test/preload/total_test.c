@@ -216,9 +216,53 @@ static void who_starts_beside_others_gets_its_share_when_they_leave_it(void **st
 	rank_end(&rank);
 }
 
+#define AUTO "SPILLWAY_SET=host.budget=256MiB,report.summary=no,share=turns"
+
+static struct rank start_large(const char *settings)
+{
+	static const struct rank_part part = {.begin = begin_large, .obey = obey};
+	struct rank rank = rank_start(&part, settings);
+
+	assert_true(rank_ask(&rank, 'd', 0));
+	return rank;
+}
+
+/*
+ * Who asks for turns shares the device without a total: what nobody else had of it when the first of them came, less a
+ * tenth. That holds for those who come later, whatever is free then.
+ */
+static void who_takes_turns_shares_what_the_device_has(void **state)
+{
+	struct rank one = start_large(AUTO), other = start_large(AUTO), third;
+	uint64_t all = 3072, total;
+
+	(void)state;
+	/* Others have a GiB, which counts, less what they have by the time that the second one comes. */
+	assert_true(rank_ask(&one, 'n', 2048) && rank_ask(&other, 'n', 512));
+	assert_true(rank_ask(&one, 'a', 2) && rank_ask(&other, 'a', 2));
+	total = rank_ask(&one, 'i', 0);
+	assert_in_range(total, 2048 - all / 10 - 1, 2048 - all / 10 + 1);
+	assert_int_equal(rank_ask(&other, 'i', 0), total);
+	/* Free is what the process does not have itself; a slab may be there beside the blocks. */
+	assert_in_range(rank_ask(&other, 'j', 0), total - 8 - 8, total - 8);
+	/* One without turns has the whole device. */
+	third = start_large("SPILLWAY_SET=host.budget=256MiB,report.summary=no");
+	assert_true(rank_ask(&third, 'a', 1));
+	assert_int_equal(rank_ask(&third, 'i', 0), all);
+	rank_end(&third);
+	rank_end(&one);
+	rank_end(&other);
+	/* The next one is the first again. */
+	third = start_large(AUTO);
+	assert_true(rank_ask(&third, 'a', 1));
+	assert_in_range(rank_ask(&third, 'i', 0), all - all / 10 - 1, all - all / 10 + 1);
+	rank_end(&third);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_setup_teardown(who_takes_turns_shares_what_the_device_has, folder_make, folder_remove),
 	    cmocka_unit_test_setup_teardown(processes_share_a_gpu_and_its_memory_goes_where_it_is_needed, folder_make,
 					    folder_remove),
 	    cmocka_unit_test_setup_teardown(who_does_not_share_has_what_it_had, folder_make, folder_remove),
