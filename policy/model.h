@@ -25,7 +25,7 @@ enum {
 	POLICY_MAX_RANKS = 1024,   /* ranges of ranks of one condition */
 	POLICY_MAX_INCLUDE = 8,    /* files that include one another, the first one not counted */
 	POLICY_MAX_FILES = 64,     /* files of one policy */
-	POLICY_MAX_KEYS = 40,      /* keys of one table of keys.h; checked at compile time */
+	POLICY_MAX_KEYS = 48,      /* keys of one table of keys.h; checked at compile time */
 };
 
 /* A range, lo and hi included. Never empty in a policy that was read. */
