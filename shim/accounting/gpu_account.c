@@ -384,16 +384,19 @@ uint64_t gpu_account_begin(struct gpu_account *account, const unsigned char uuid
 
 void gpu_account_leave(struct gpu_account *account)
 {
+	/* The control thread may be using the account still. */
+	struct gpu_account own = {
+	    .fd = account->fd, .slot = account->slot, .device = account->device, .inode = account->inode};
 	int saved = errno;
 
-	if (account->joined && is_whole(account) && account_lock(account)) {
+	if (account->joined && is_whole(&own) && account_lock(&own)) {
 		bool last = true;
 
 		for (unsigned i = 0; i < GPU_ACCOUNT_MOST && last; i++)
-			last = i == account->slot || !is_alive(account, i);
+			last = i == own.slot || !is_alive(&own, i);
 		if (last)
-			user_dir_remove_own(account->name, account->device, account->inode);
-		account_unlock(account);
+			user_dir_remove_own(account->name, own.device, own.inode);
+		account_unlock(&own);
 	}
 	/* The lock of the slot stays with the descriptor until the process, and its device memory, have gone. */
 	errno = saved;
