@@ -192,8 +192,8 @@ static void look_for_moment(struct device *device, const struct gpu_account_memb
 }
 
 /*
- * Has host memory pinned for what is going to leave: what is alive at the end of a step, and more, because a piece of which a
- * part is alive needs as much as a whole one.
+ * Has host memory pinned for what is going to leave: what is alive at the end of a step, and more, because a piece of
+ * which a part is alive needs as much as a whole one.
  */
 static void pin_ahead(struct device *device, const struct gpu_account_member *member)
 {
@@ -405,9 +405,9 @@ static void not_gone(enum sw_status status)
 }
 
 /*
- * While memory leaves. As soon as the process has stopped, the next one gets the turn, and fetches into what has gone back to
- * the driver: that is published as it shrinks. Measured (H200, 14.4 GiB out and in, bare copies): 352 ms, against 559 one
- * after the other (docs/facts.md, Two processes).
+ * While memory leaves. As soon as the process has stopped, the next one gets the turn, and fetches into what has gone
+ * back to the driver: that is published as it shrinks. Measured (H200, 14.4 GiB out and in, bare copies): 352 ms,
+ * against 559 one after the other (docs/facts.md, Two processes).
  */
 static enum order_room look_while_leaving(void *argument)
 {
@@ -438,7 +438,9 @@ static void go(struct device *device)
 		state->claim.burst =
 		    gpu_turn_burst(begun - state->began, state->claim.idle ? begun - state->claim.idle : 0);
 	enum sw_status status = spill_leave(state->keep, &watch, &bytes);
-	/* Once it has stopped, it waits for its turn as one that has left, even if some of its memory could not leave. */
+	/*
+	 * Once it has stopped, it waits for its turn as one that has left, even if some of its memory could not leave.
+	 */
 	if (status != SW_OK && !spill_any_suspended()) {
 		not_gone(status);
 		publish(device, false);
@@ -512,7 +514,10 @@ static enum order_room look_while_coming(void *argument)
 
 	if (!publish(device, true))
 		return ORDER_ROOM_LOST;
-	/* There are no turns any more; or others have given this one to another, because this process seemed to be dead. */
+	/*
+	 * There are no turns any more; or others have given this one to another, because this process seemed to be
+	 * dead.
+	 */
 	if (view->turn.holder != view->self)
 		return view->turn.on ? ORDER_ROOM_LOST : ORDER_ROOM_IS_ALL;
 	make_view(view, &turns);

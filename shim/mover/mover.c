@@ -213,10 +213,10 @@ static bool take_order(struct engine *engine)
 	clock_wake_all(&engine->channel.answered);
 	lock_drop(&engine->channel.lock);
 	/*
-	 * The thread that gave the order got the answer that nothing has changed. After ORDER_LEAVE it may be suspended in any
-	 * case.
+	 * The thread that gave the order got the answer that nothing has changed. After ORDER_LEAVE it may be suspended
+	 * in any case.
 	 */
-	if (left && !was_suspended && ((order == ORDER_SUSPEND && status == SW_OK) || order == ORDER_LEAVE))
+	if (left && !was_suspended && (order == ORDER_LEAVE || (order == ORDER_SUSPEND && status == SW_OK)))
 		quiesce_resume(engine, false);
 	return order == ORDER_STOP;
 }
@@ -368,8 +368,8 @@ static bool mover_stock(struct engine *engine)
 }
 
 /*
- * In a turn of the process: host memory is pinned for what leaves at its end. The first leave of 14.3 GiB took 3.1 to 3.8 s
- * without, later ones 0.35 (H200). One chunk at a time: an order waits no longer than that takes.
+ * In a turn of the process: host memory is pinned for what leaves at its end. The first leave of 14.3 GiB took 3.1 to
+ * 3.8 s without, later ones 0.35 (H200). One chunk at a time: an order waits no longer than that takes.
  */
 #define LEAVING_NS 100000000
 

@@ -53,10 +53,10 @@ void quiesce_keep_closed(struct engine *engine);
  */
 enum sw_status quiesce_resume(struct engine *engine, bool by_force);
 /*
- * As quiesce_resume(), but first fetches what the device budget has room for, while the gate is closed: nothing runs that
- * could use the link meanwhile, and no submission waits for its memory afterwards. As long as the thread that gave the
- * order says that room comes (order_watch.h), waits for it. Returns SW_BUSY if that thread has given it up: it stays
- * suspended then.
+ * As quiesce_resume(), but first fetches what the device budget has room for, while the gate is closed: nothing runs
+ * that could use the link meanwhile, and no submission waits for its memory afterwards. As long as the thread that gave
+ * the order says that room comes (order_watch.h), waits for it. Returns SW_BUSY if that thread has given it up: it
+ * stays suspended then.
  */
 enum sw_status quiesce_return(struct engine *engine);
 /*
@@ -75,9 +75,9 @@ void quiesce_finish(struct engine *engine);
  */
 enum sw_status quiesce_suspend(struct engine *engine, uint64_t *ret_bytes);
 /*
- * As quiesce_suspend(), but gives up sooner if the device makes no progress, and leaves `keep` bytes of the heap's memory on
- * the device. From the moment at which nothing runs any more (`is_away`) it stays suspended, whatever this returns, unless
- * the engine dies: others may count on that. If it is suspended already: evicts what is above `keep`.
+ * As quiesce_suspend(), but gives up sooner if the device makes no progress, and leaves `keep` bytes of the heap's
+ * memory on the device. From the moment at which nothing runs any more (`is_away`) it stays suspended, whatever this
+ * returns, unless the engine dies: others may count on that. If it is suspended already: evicts what is above `keep`.
  */
 enum sw_status quiesce_leave(struct engine *engine, uint64_t keep, uint64_t *ret_bytes);
 /* Evicts `bytes`. Returns SW_BUSY if no safe point came, SW_NOT_SUPPORTED if nothing may move now. */

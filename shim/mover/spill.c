@@ -40,7 +40,7 @@
 #define BACK_NS      500000000 /* ns: for other heaps to begin giving back what they borrowed */
 #define BACK_LOOK_NS 200000
 #define NEW_MS       500
-/* ms: at the end of the process. A suspended engine is asked up to STOP_TRIES times: it may just be pinning memory. */
+/* ms: at the end of the process. A suspended engine is asked up to STOP_TRIES times: it may have to pin memory. */
 #define STOP_MS      500
 #define STOP_TRIES   20
 #define AWAIT_MS     1000

@@ -20,8 +20,8 @@
 #define BEHIND      2
 #define SLACK_PART  32 /* of the total: turns end only when all fit, and so much more */
 /*
- * ns: a step of a training job takes less as a rule (GPT of 14.4 GiB: 80 ms, H200); some steps of a large one; and the part
- * of a quantum that is waited at most, so that the times got stay as they should be.
+ * ns: a step of a training job takes less as a rule (GPT of 14.4 GiB: 80 ms, H200); some steps of a large one; and the
+ * part of a quantum that is waited at most, so that the times got stay as they should be.
  */
 #define STEP      UINT64_C(100000000)
 #define STEPS     UINT64_C(1000000000)
@@ -185,8 +185,8 @@ static bool is_new(const struct gpu_turn_claim *claim)
 
 /*
  * Returns whether the member needs only short turns, as far as is known, and has been served less than the holder. A
- * process that has not had a turn yet may need a short one. But of four jobs that start together (30 s of patience, 0.6 s
- * a switch, 14 s of work each) every one would have a turn of 1.2 s first: 11 switches instead of 9 (gpu_turn_test).
+ * process that has not had a turn yet may need a short one. But of four jobs that start together (30 s of patience, 0.6
+ * s a switch, 14 s of work each) every one would have a turn of 1.2 s first: 11 switches instead of 9 (gpu_turn_test).
  */
 static bool is_short(const struct gpu_turn_view *view, uint32_t i)
 {

@@ -105,9 +105,9 @@ uint64_t gpu_turn_quantum(const struct gpu_turn_view *view, uint32_t member);
  */
 uint32_t gpu_turn_next(const struct gpu_turn_view *view);
 /*
- * Returns how long the holder may go on, in ns, when gpu_turn_next() says that another is to have the turn, until little of
- * its memory is alive (leave_moment.h): not at all if it has nothing to do; about a step if the other should not wait; else
- * some steps, which cost nobody more than a part of a quantum.
+ * Returns how long the holder may go on, in ns, when gpu_turn_next() says that another is to have the turn, until
+ * little of its memory is alive (leave_moment.h): not at all if it has nothing to do; about a step if the other should
+ * not wait; else some steps, which cost nobody more than a part of a quantum.
  */
 uint64_t gpu_turn_may_wait(const struct gpu_turn_view *view);
 /*
@@ -119,10 +119,10 @@ uint64_t gpu_turn_enter(const struct gpu_turn_view *view, uint32_t member);
 /* Adds the time of a turn, in ns, to what a member of that weight was served. */
 uint64_t gpu_turn_serve(uint64_t served, uint64_t weight, uint64_t ns);
 /*
- * Returns the new `burst` after a turn of that length, at whose end there was nothing to do for `idle` ns. Only a turn that
- * has ended for that counts (GPU_TURN_IDLE): any program has nothing to do for a moment between two steps. The last turn
- * alone counts: a program that loads its data first needs one long turn, and should not wait for long afterwards. A
- * wrong guess costs one turn that comes early.
+ * Returns the new `burst` after a turn of that length, at whose end there was nothing to do for `idle` ns. Only a turn
+ * that has ended for that counts (GPU_TURN_IDLE): any program has nothing to do for a moment between two steps. The
+ * last turn alone counts: a program that loads its data first needs one long turn, and should not wait for long
+ * afterwards. A wrong guess costs one turn that comes early.
  */
 uint64_t gpu_turn_burst(uint64_t ns, uint64_t idle);
 /*

@@ -1,7 +1,7 @@
 /*
- * share: turns, in the middle of a switch: the memory of one process leaves, and that of the next comes. A rank is a process
- * of its own, with a simulated GPU of its own, that does what it is told (turns_test.c). A call of the driver that stands
- * still keeps a switch in its middle for as long as the test looks.
+ * share: turns, in the middle of a switch: the memory of one process leaves, and that of the next comes. A rank is a
+ * process of its own, with a simulated GPU of its own, that does what it is told (turns_test.c). A call of the driver
+ * that stands still keeps a switch in its middle for as long as the test looks.
  */
 #include "shim/spillway.h"
 #include "test/preload/child.h"
@@ -135,9 +135,9 @@ static uint64_t long_steps(unsigned n)
 }
 
 /*
- * 'd': begin; 'a' N: allocate N blocks, 'A' N: without a step; 's' N: N steps; 'w' N: until N MiB are pinned; 'l' N: N long ones, of which little is alive at times; 'o': steps
- * until SIGUSR1; 'c': check all; 'r' N: the Nth release of memory from now stands still, until SIGUSR1; 'm' N: the same for
- * one that is made; 'e': end.
+ * 'd': begin; 'a' N: allocate N blocks, 'A' N: without a step; 's' N: N steps; 'w' N: until N MiB are pinned; 'l' N: N
+ * long ones, of which little is alive at times; 'o': steps until SIGUSR1; 'c': check all; 'r' N: the Nth release of
+ * memory from now stands still, until SIGUSR1; 'm' N: the same for one that is made; 'e': end.
  */
 static uint64_t obey(char what, unsigned n)
 {
@@ -391,8 +391,8 @@ static void one_that_cannot_put_all_away_takes_turns_nevertheless(void **state)
 }
 
 /*
- * In its first turn, before anything has left for another. It begins with turns because it needs more than there is, and has
- * the first one, unless the other sees that before.
+ * In its first turn, before anything has left for another. It begins with turns because it needs more than there is,
+ * and has the first one, unless the other sees that before.
  */
 static void host_memory_is_pinned_before_it_is_needed(void **state)
 {
@@ -433,9 +433,9 @@ static void host_memory_is_pinned_before_it_is_needed(void **state)
 }
 
 /*
- * Little is alive for a moment before the turn is to end, so it goes on for an eighth of its quantum to wait for that again.
- * That it lasts so long is shown by two of its turns, one after the other; others may end because the machine does not let
- * it work, or last because it does not let the other ask.
+ * Little is alive for a moment before the turn is to end, so it goes on for an eighth of its quantum to wait for that
+ * again. That it lasts so long is shown by two of its turns, one after the other; others may end because the machine
+ * does not let it work, or last because it does not let the other ask.
  */
 static void a_turn_goes_on_until_little_is_alive(void **state)
 {
