@@ -23,6 +23,8 @@ static void tables_free(struct arena *arena)
 		munmap((void *)arena->table, arena->n_units * sizeof(arena->table[0]));
 	if (arena->part)
 		munmap((void *)arena->part, arena->n_units * sizeof(arena->part[0]));
+	if (arena->on_use)
+		munmap((void *)arena->on_use, arena->n_units * sizeof(arena->on_use[0]));
 	if (arena->piece)
 		munmap((void *)arena->piece, arena->n_units * sizeof(arena->piece[0]));
 	if (arena->marks)
@@ -51,9 +53,10 @@ enum sw_status arena_init(struct arena *arena, CUdeviceptr hint, uint64_t bytes)
 	arena->table = table_new(arena, sizeof(arena->table[0]));
 	arena->piece = table_new(arena, sizeof(arena->piece[0]));
 	arena->part = table_new(arena, sizeof(arena->part[0]));
+	arena->on_use = table_new(arena, sizeof(arena->on_use[0]));
 	arena->marks = table_new(arena, sizeof(arena->marks[0]));
 	arena->states = table_new(arena, sizeof(arena->states[0]));
-	if (!arena->table || !arena->piece || !arena->part || !arena->marks || !arena->states)
+	if (!arena->table || !arena->piece || !arena->part || !arena->on_use || !arena->marks || !arena->states)
 		goto free_tables;
 	if (!range_init(&arena->free_units, arena->n_units))
 		goto free_tables;
@@ -178,10 +181,28 @@ uint32_t arena_reach(const struct arena *arena, uint32_t block_unit, uint32_t *r
 	return space_units ? atomic_load_explicit(&state->space, memory_order_relaxed) : block_unit;
 }
 
+static void whole_of(const struct arena *arena, uint32_t first, CUdeviceptr *ret_begin, uint64_t *ret_bytes)
+{
+	*ret_begin = arena_address(arena, first);
+	*ret_bytes = atomic_load_explicit(&arena->states[first].on_use_units, memory_order_relaxed) * HEAP_UNIT;
+}
+
+bool arena_on_use_extent(const struct arena *arena, uint32_t first, CUdeviceptr address, CUdeviceptr *ret_begin,
+			 uint64_t *ret_bytes)
+{
+	(void)address;
+	whole_of(arena, first, ret_begin, ret_bytes);
+	return false;
+}
+
 bool arena_bounds(const struct arena *arena, CUdeviceptr address, CUdeviceptr *ret_begin, uint64_t *ret_bytes)
 {
-	uint32_t word = arena_contains(arena, address) ? arena_look(arena, address) : 0, units;
+	uint32_t word = arena_contains(arena, address) ? arena_look(arena, address) : 0, units, first;
 
+	if (arena_contains(arena, address) && arena_is_on_use(arena, address, &first)) {
+		whole_of(arena, first, ret_begin, ret_bytes);
+		return true;
+	}
 	if (!word || word & ARENA_SLAB)
 		return false;
 	*ret_begin = arena_address(arena, arena_reach(arena, word - 1, &units));
@@ -194,6 +215,10 @@ void arena_extent(const struct arena *arena, CUdeviceptr address, CUdeviceptr *r
 	uint32_t word = arena_contains(arena, address) ? arena_look(arena, address) : 0, units, first;
 	struct live_range range;
 
+	if (arena_contains(arena, address) && arena_is_on_use(arena, address, &first)) {
+		(void)arena_on_use_extent(arena, first, address, ret_begin, ret_bytes);
+		return;
+	}
 	*ret_begin = address;
 	*ret_bytes = 1;
 	if (!word || word & ARENA_SLAB || !arena->lifetimes ||

@@ -113,6 +113,9 @@ struct unit_state {
 	/* of the piece: bits of the peers to which its mapping is open; valid while it is mapped */
 	_Atomic uint64_t peers;
 	_Atomic uint64_t discard; /* of the piece: it is discarded if this equals `discarded` of its block */
+	/* of an allocation that is backed on use and begins here (on_use.c): its length, and how much has no memory */
+	_Atomic uint32_t on_use_units, on_use_left;
+	struct on_use *on_use; /* the same; under HEAP */
 };
 
 struct arena {
@@ -123,10 +126,12 @@ struct arena {
 	_Atomic uint32_t *table;
 	_Atomic uint32_t *piece; /* first unit of the piece that covers a unit, plus 1; 0: none is mapped */
 	_Atomic uint32_t *part;  /* in a divided block: first unit of the part that covers a unit, plus 1; 0: none */
+	_Atomic uint32_t *on_use; /* first unit of the allocation backed on use that covers a unit, plus 1; 0: none */
 	struct block_state *marks;
 	struct unit_state *states;
 	/* the program has placed a block, in `fast`: a pointer may mean several blocks (arena_extent) */
 	_Atomic bool any_unreported;
+	_Atomic bool any_on_use; /* an allocation was backed on use */
 	struct range_set free_units;
 	struct lifetimes *lifetimes; /* what is alive in the blocks; NULL: not known. Locking: lifetimes.h */
 };
@@ -214,8 +219,28 @@ static inline uint32_t arena_look(const struct arena *arena, CUdeviceptr address
 }
 
 /*
+ * Returns whether an address lies in an allocation that is backed on use (on_use.c), whether or not it has memory
+ * there, and stores the first unit of the allocation. Locking: none.
+ */
+static inline bool arena_is_on_use(const struct arena *arena, CUdeviceptr address, uint32_t *ret_first)
+{
+	if (!atomic_load_explicit(&arena->any_on_use, memory_order_relaxed))
+		return false;
+	uint32_t word = atomic_load_explicit(&arena->on_use[arena_unit(arena, address)], memory_order_acquire);
+	*ret_first = word - 1;
+	return word != 0;
+}
+/*
+ * Stores the bytes that a pointer into such an allocation may mean. Returns false if that is not known; it is all of the
+ * allocation then. Locking: none.
+ */
+bool arena_on_use_extent(const struct arena *arena, uint32_t first, CUdeviceptr address, CUdeviceptr *ret_begin,
+			 uint64_t *ret_bytes);
+
+/*
  * Returns the first unit, and the length, of the block that begins at a unit; or, if the program has placed it in
- * address space that it reserved, of that whole range. Locking: none.
+ * address space that it reserved, of that whole range; or of the whole allocation, if the block is a part of one that
+ * is backed on use. Locking: none.
  */
 uint32_t arena_reach(const struct arena *arena, uint32_t block_unit, uint32_t *ret_units);
 /*
@@ -226,7 +251,8 @@ bool arena_bounds(const struct arena *arena, CUdeviceptr address, CUdeviceptr *r
 
 /*
  * Stores which bytes a pointer means for certain: its own, and, if the program has placed the block there, those of the
- * tensor that was born there, within the address space (crossings.h). Locking: none.
+ * tensor that was born there, within the address space (crossings.h); in an allocation that is backed on use all that
+ * it may mean. Locking: none.
  */
 void arena_extent(const struct arena *arena, CUdeviceptr address, CUdeviceptr *ret_begin, uint64_t *ret_bytes);
 

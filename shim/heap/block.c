@@ -114,7 +114,7 @@ void block_give(struct block_store *store, struct block *block)
 	block->given = block->n_moving != 0;
 	if (block->given)
 		atomic_fetch_add(&store->n_given, 1);
-	else if (block->left)
+	else if (block_is_for_once(block))
 		block_take_down(store, block);
 	else
 		block_warm_add(store, block);

@@ -26,6 +26,7 @@ struct block {
 	uint64_t bytes[CHUNK_PLACES]; /* physical bytes by place */
 	struct chunk *chunks;         /* in the order of their addresses */
 	struct slab *slab;            /* the slab in this block, or NULL */
+	struct on_use *on_use; /* the allocation backed on use that it is a part of, whose address space it has */
 	enum chunk_kind kind;         /* kind of all its chunks */
 	uint32_t n_pins;              /* heap_pin() calls that have not ended */
 	bool stays;                   /* pinned until it is freed; always set for fixed memory */
@@ -46,6 +47,16 @@ struct block {
 	bool given;                        /* freed while chunks of it are moving */
 	struct block *bin_next, *bin_prev; /* warm list of like length */
 	struct block *age_next, *age_prev; /* warm list by age, oldest last */
+};
+
+/* An allocation that is backed on use (on_use.c). Its parts are blocks, which have its address space. */
+struct on_use {
+	uint32_t unit, units;
+	uint32_t n_blocks; /* parts that are not taken down */
+	unsigned site;     /* that all of them count for */
+	bool fast, keep;   /* as heap_on_use_reserve() got them */
+	bool freed;
+	struct on_use *next, **link; /* in the list of those that are not freed */
 };
 
 #define BLOCK_BINS 513 /* one list for each length up to 512 units (1 GiB), the last for all longer blocks */
@@ -106,6 +117,15 @@ void block_trim(struct block_store *store, const uint64_t keep[CHUNK_PLACES]);
 enum sw_status block_build(struct block_store *store, uint32_t unit, uint32_t units, enum chunk_kind kind,
 			   enum heap_from from, struct block **ret_block);
 /*
+ * The same for a part of an allocation that is backed on use (on_use.c), which keeps the address space. The caller has
+ * counted the part (n_blocks), which is over when it was taken down, also on failure.
+ */
+enum sw_status block_build_part(struct block_store *store, struct on_use *on_use, uint32_t unit, uint32_t units,
+				enum heap_from from, struct block **ret_block);
+/* Takes back such a count, and ends the allocation if it was freed and has no parts any more; and the second alone. */
+void block_part_gone(struct block_store *store, struct on_use *on_use);
+void block_parts_end(struct block_store *store, struct on_use *on_use);
+/*
  * Builds a block without an address and without mappings (block_unmapped.h). whole: of one chunk only. On failure no
  * block exists.
  */
@@ -161,6 +181,11 @@ static inline bool block_keeps(const struct block *block, enum chunk_place place
 static inline uint64_t block_away(const struct block *block)
 {
 	return block->bytes[CHUNK_HOST] + block->bytes[CHUNK_PEER];
+}
+/* Returns whether the block does not become warm when it is freed. */
+static inline bool block_is_for_once(const struct block *block)
+{
+	return block->left || block->on_use;
 }
 /* Returns whether an allocation with this `from` may use the block where it is. */
 static inline bool block_suits(const struct block *block, enum heap_from from)

@@ -196,11 +196,23 @@ refused:
 	return status_of(result);
 }
 
+/* On failure the block has been taken down. */
+static enum sw_status fill(struct block_store *store, struct block *block, enum heap_from from)
+{
+	enum sw_status status =
+	    from == HEAP_STRIPE ? collect_striped(store, block) : block_build_collect(store, block, from);
+
+	if (status == SW_OK)
+		status = map_all(store, block);
+	if (status != SW_OK)
+		block_take_down(store, block);
+	return status;
+}
+
 enum sw_status block_build(struct block_store *store, uint32_t unit, uint32_t units, enum chunk_kind kind,
 			   enum heap_from from, struct block **ret_block)
 {
 	struct block *block = calloc(1, sizeof(*block));
-	enum sw_status status;
 
 	if (!block) {
 		arena_give(&store->arena, unit, units);
@@ -209,15 +221,29 @@ enum sw_status block_build(struct block_store *store, uint32_t unit, uint32_t un
 	block->unit = unit;
 	block->units = units;
 	block->kind = kind;
-	status = from == HEAP_STRIPE ? collect_striped(store, block) : block_build_collect(store, block, from);
+	enum sw_status status = fill(store, block, from);
 	if (status == SW_OK)
-		status = map_all(store, block);
-	if (status != SW_OK) {
-		block_take_down(store, block);
-		return status;
+		*ret_block = block;
+	return status;
+}
+
+enum sw_status block_build_part(struct block_store *store, struct on_use *on_use, uint32_t unit, uint32_t units,
+				enum heap_from from, struct block **ret_block)
+{
+	struct block *block = calloc(1, sizeof(*block));
+
+	if (!block) {
+		block_part_gone(store, on_use);
+		return SW_NO_HOST_MEMORY;
 	}
-	*ret_block = block;
-	return SW_OK;
+	block->unit = unit;
+	block->units = units;
+	block->kind = CHUNK_MOVABLE;
+	block->on_use = on_use;
+	enum sw_status status = fill(store, block, from);
+	if (status == SW_OK)
+		*ret_block = block;
+	return status;
 }
 
 enum sw_status block_make_unmapped(struct block_store *store, uint32_t units, bool whole, enum heap_from from,

@@ -93,10 +93,11 @@ bool heap_spread(struct heap *heap, CUdeviceptr address, size_t bytes, uint64_t 
 	const struct block *block = arena_block_at(&heap->store.arena, address);
 	while (block) {
 		bool loose = block->loose;
+		const struct on_use *on_use = block->on_use;
 
 		found += spread_of(heap, block, address + found, bytes - found, sum);
-		block = loose && found < bytes ? arena_block_at(&heap->store.arena, address + found) : NULL;
-		block = block && block->loose ? block : NULL;
+		block = (loose || on_use) && found < bytes ? arena_block_at(&heap->store.arena, address + found) : NULL;
+		block = block && block->loose == loose && block->on_use == on_use ? block : NULL;
 	}
 	heap_leave(heap);
 	if (!bytes || found != bytes)

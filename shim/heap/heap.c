@@ -242,8 +242,14 @@ bool heap_base_of(const struct heap *heap, CUdeviceptr address, CUdeviceptr *ret
 {
 	const struct arena *arena = &heap->store.arena;
 
+	uint32_t first;
+
 	if (!arena_contains(arena, address))
 		return false;
+	if (arena_is_on_use(arena, address, &first)) {
+		*ret_base = arena_address(arena, first);
+		return true;
+	}
 	uint32_t word = arena_look(arena, address);
 	if (!word)
 		return false;

@@ -8,6 +8,7 @@ struct heap {
 	struct lock lock;
 	struct block_store store;
 	struct small small;
+	struct on_use *on_use;    /* on_use.c */
 	_Atomic bool no_peers;    /* evictions go to the host only (heap_lend) */
 	_Atomic unsigned n_stocking; /* threads that pin host memory for host_reserve.c */
 	uint64_t taken_bytes;     /* of spares that are not exchanged yet (migration.c) */

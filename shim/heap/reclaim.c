@@ -114,6 +114,20 @@ struct block *block_warm_find(struct block_store *store, uint32_t units, enum ch
 
 /* ---- taking down, and making room ---- */
 
+void block_parts_end(struct block_store *store, struct on_use *on_use)
+{
+	if (!on_use->freed || on_use->n_blocks)
+		return;
+	arena_give(&store->arena, on_use->unit, on_use->units);
+	free(on_use);
+}
+
+void block_part_gone(struct block_store *store, struct on_use *on_use)
+{
+	on_use->n_blocks--;
+	block_parts_end(store, on_use);
+}
+
 /* Address space goes back at the end, in one range, as it was taken. */
 bool block_take_down(struct block_store *store, struct block *block)
 {
@@ -143,7 +157,9 @@ bool block_take_down(struct block_store *store, struct block *block)
 		else
 			chunk_put(&store->chunks, chunk);
 	}
-	if (!block->loose)
+	if (block->on_use)
+		block_part_gone(store, block->on_use);
+	else if (!block->loose)
 		arena_give(&store->arena, block->unit, block->units);
 	free(block);
 	return true;

@@ -84,7 +84,8 @@ uint64_t figures_live_all(const struct page *page)
 	uint64_t sum = 0;
 
 	for (unsigned i = 0; page->copy && i < PLACE_COUNT; i++)
-		sum += page->copy->live[i];
+		if (i != PLACE_UNUSED)
+			sum += page->copy->live[i];
 	return sum;
 }
 

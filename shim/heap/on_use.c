@@ -1,0 +1,313 @@
+/*
+ * Allocations that are backed on use (on_use.h). Their parts are blocks without address space of their own: it belongs
+ * to the allocation, and goes back as it was taken, in one range, when the allocation was freed and its last part was
+ * taken down. That may be later: a piece may be moving, or the driver may refuse to unmap.
+ */
+#include "shim/heap/on_use.h"
+#include "shim/heap/heap_internal.h"
+#include "shim/lifetimes/lifetimes.h"
+#include "shim/stats/stats.h"
+
+#include <stdlib.h>
+
+/*
+ * Memory is taken in multiples of the largest piece, but not of more than this, so that small uses neither make many
+ * blocks nor take much that is not used.
+ */
+#define GRAIN_MOST 16
+
+static uint32_t units_for(uint64_t bytes)
+{
+	return (uint32_t)((bytes + HEAP_UNIT - 1) / HEAP_UNIT);
+}
+
+/* Returns whether the budgets could hold it if nothing else were in use. */
+static bool could_hold(const struct chunk_store *chunks, uint64_t bytes, enum heap_from from)
+{
+	uint64_t most = atomic_load(&chunks->budget[CHUNK_DEVICE]->limit);
+
+	if (from == HEAP_DEVICE_FIRST && chunks->usable[CHUNK_HOST])
+		most += atomic_load(&chunks->budget[CHUNK_HOST]->limit);
+	for (unsigned i = 0; from == HEAP_DEVICE_FIRST && i < chunks->n_lenders; i++)
+		most += lender_left(chunks->lenders[i]);
+	return bytes <= most;
+}
+
+/* ---- the allocation ---- */
+
+static void mark(struct arena *arena, const struct on_use *on_use, uint32_t word)
+{
+	for (uint32_t i = 0; i < on_use->units; i++)
+		atomic_store_explicit(&arena->on_use[on_use->unit + i], word, memory_order_release);
+}
+
+enum sw_status heap_on_use_reserve(struct heap *heap, size_t bytes, enum heap_from from, bool fast, bool keep,
+				   CUdeviceptr *ret_address)
+{
+	struct arena *arena = &heap->store.arena;
+	struct on_use *on_use;
+
+	if (!bytes || bytes > arena->bytes || !could_hold(&heap->store.chunks, bytes, from))
+		return SW_NO_MEMORY;
+	on_use = calloc(1, sizeof(*on_use));
+	if (!on_use)
+		return SW_NO_HOST_MEMORY;
+	on_use->units = units_for(bytes);
+	on_use->fast = fast;
+	on_use->keep = keep;
+	heap_enter(heap);
+	bool taken = arena_take(arena, on_use->units, &on_use->unit);
+	if (taken) {
+		struct unit_state *state = &arena->states[on_use->unit];
+
+		on_use->next = heap->on_use;
+		on_use->link = &heap->on_use;
+		if (on_use->next)
+			on_use->next->link = &on_use->next;
+		heap->on_use = on_use;
+		state->on_use = on_use;
+		atomic_store(&state->n_bounded, 0);
+		atomic_store(&state->on_use_units, on_use->units);
+		atomic_store(&state->on_use_left, on_use->units);
+		atomic_store(&arena->any_on_use, true);
+		mark(arena, on_use, on_use->unit + 1);
+		*ret_address = arena_address(arena, on_use->unit);
+		stats_live_add(heap->store.chunks.device, PLACE_UNUSED, on_use->units * HEAP_UNIT);
+	}
+	heap_leave(heap);
+	if (!taken)
+		free(on_use);
+	return taken ? SW_OK : SW_NO_MEMORY;
+}
+
+/* Returns the allocation that has an address, or NULL. Locking: the caller holds HEAP. */
+static struct on_use *on_use_at(const struct arena *arena, CUdeviceptr address)
+{
+	uint32_t first;
+
+	return arena_contains(arena, address) && arena_is_on_use(arena, address, &first) ? arena->states[first].on_use
+											 : NULL;
+}
+
+/* Returns the part at a unit, or NULL; *ret_next: the unit behind it, or behind this one. */
+static struct block *part_at(const struct arena *arena, uint32_t unit, uint32_t *ret_next)
+{
+	struct block *block = arena_block_at(arena, arena_address(arena, unit));
+
+	*ret_next = block ? block->unit + block->units : unit + 1;
+	return block;
+}
+
+void heap_on_use_free(struct heap *heap, CUdeviceptr base)
+{
+	struct arena *arena = &heap->store.arena;
+	uint32_t next;
+
+	heap_enter(heap);
+	struct on_use *on_use = on_use_at(arena, base);
+	if (!on_use) {
+		heap_leave(heap);
+		return;
+	}
+	lifetimes_freed(arena->lifetimes, base, on_use->units * HEAP_UNIT);
+	mark(arena, on_use, 0);
+	stats_live_sub(heap->store.chunks.device, PLACE_UNUSED,
+		       atomic_exchange(&arena->states[on_use->unit].on_use_left, 0) * HEAP_UNIT);
+	arena->states[on_use->unit].on_use = NULL;
+	*on_use->link = on_use->next;
+	if (on_use->next)
+		on_use->next->link = on_use->link;
+	for (uint32_t unit = on_use->unit; unit < on_use->unit + on_use->units; unit = next) {
+		struct block *block = part_at(arena, unit, &next);
+
+		if (!block)
+			continue;
+		if (block->asked)
+			heap_forget_asked(heap, block, block_address(&heap->store, block));
+		arena_unmark(arena, block->unit, block->units);
+		block_tell_all(&heap->store, block);
+		block_give(&heap->store, block);
+	}
+	on_use->freed = true;
+	block_parts_end(&heap->store, on_use);
+	heap_trim_to_keep(heap);
+	heap_leave(heap);
+}
+
+/* ---- its memory ---- */
+
+static bool has_memory(const struct arena *arena, uint32_t unit)
+{
+	return atomic_load_explicit(&arena->table[unit], memory_order_acquire) != 0;
+}
+
+bool heap_on_use_missing(const struct heap *heap, bool round, CUdeviceptr *address, uint64_t *bytes)
+{
+	const struct arena *arena = &heap->store.arena;
+	unsigned grain =
+	    block_largest_piece(&heap->store) < GRAIN_MOST ? block_largest_piece(&heap->store) : GRAIN_MOST;
+	uint32_t first;
+
+	if (!*bytes || !arena_contains(arena, *address) || !arena_is_on_use(arena, *address, &first) ||
+	    !atomic_load_explicit(&arena->states[first].on_use_left, memory_order_relaxed))
+		return false;
+	uint32_t units = atomic_load_explicit(&arena->states[first].on_use_units, memory_order_relaxed);
+	uint64_t room = arena_address(arena, first) + units * HEAP_UNIT - *address;
+	uint32_t unit = arena_unit(arena, *address),
+		 end = arena_unit(arena, *address + (*bytes < room ? *bytes : room) - 1) + 1;
+	while (unit < end && has_memory(arena, unit))
+		unit++;
+	while (unit < end && has_memory(arena, end - 1))
+		end--;
+	if (unit == end)
+		return false;
+	if (round) {
+		unit = first + (unit - first) / grain * grain;
+		end = first + (end - first + grain - 1) / grain * grain;
+		end = end - first < units ? end : first + units;
+	}
+	*address = arena_address(arena, unit);
+	*bytes = (end - unit) * HEAP_UNIT;
+	return true;
+}
+
+bool heap_on_use_next(struct heap *heap, CUdeviceptr from, CUdeviceptr *ret_base, uint64_t *ret_bytes)
+{
+	const struct arena *arena = &heap->store.arena;
+	const struct on_use *found = NULL;
+
+	heap_enter(heap);
+	for (const struct on_use *one = heap->on_use; one; one = one->next)
+		if (arena_address(arena, one->unit) >= from && (!found || one->unit < found->unit) &&
+		    atomic_load(&arena->states[one->unit].on_use_left))
+			found = one;
+	if (found) {
+		*ret_base = arena_address(arena, found->unit);
+		*ret_bytes = found->units * HEAP_UNIT;
+	}
+	heap_leave(heap);
+	return found != NULL;
+}
+
+static bool device_has(const struct block_store *store, uint32_t units)
+{
+	return budget_left(store->chunks.budget[CHUNK_DEVICE]) + block_idle(store, CHUNK_DEVICE) >= units * HEAP_UNIT;
+}
+
+/* As block_take() where no warm block fits: all of it on the device if that has room for it. */
+static enum sw_status build(struct block_store *store, struct on_use *on_use, uint32_t unit, uint32_t units,
+			    enum heap_from from, struct block **ret_block)
+{
+	enum sw_status status = SW_NO_MEMORY;
+	bool device_first = from == HEAP_DEVICE_FIRST && device_has(store, units);
+
+	if (device_first) {
+		on_use->n_blocks++;
+		status = block_build_part(store, on_use, unit, units, HEAP_DEVICE, ret_block);
+	}
+	if (status == SW_NO_MEMORY) {
+		on_use->n_blocks++;
+		status = block_build_part(store, on_use, unit, units, from, ret_block);
+	}
+	return status;
+}
+
+static void take_run(struct heap *heap, struct on_use *on_use, struct block *block, struct heap_grant *grant)
+{
+	struct arena *arena = &heap->store.arena;
+
+	block_begin(&heap->store, block);
+	if (on_use->fast)
+		atomic_store(&arena->any_unreported, true);
+	arena_mark_placed(arena, block->unit, block->units, on_use->unit, on_use->units);
+	atomic_store_explicit(&arena->states[block->unit].site, on_use->site, memory_order_release);
+	if (on_use->keep)
+		block_set_keep(&heap->store, block, true);
+	block_tell_all(&heap->store, block);
+	atomic_fetch_sub(&arena->states[on_use->unit].on_use_left, block->units);
+	stats_live_sub(heap->store.chunks.device, PLACE_UNUSED, block->units * HEAP_UNIT);
+	grant->bytes_on_device += block->bytes[CHUNK_DEVICE];
+	grant->bytes_away += block_away(block);
+	grant->bytes_lent += block->bytes[CHUNK_PEER];
+}
+
+enum sw_status heap_on_use_take(struct heap *heap, size_t bytes, enum chunk_kind kind, enum heap_from from,
+				struct heap_grant *ret_grant)
+{
+	struct arena *arena = &heap->store.arena;
+	enum sw_status status = SW_INVALID;
+
+	(void)kind;
+	heap_enter(heap);
+	struct on_use *on_use = on_use_at(arena, ret_grant->address);
+	if (on_use) {
+		uint32_t unit = arena_unit(arena, ret_grant->address), last = on_use->unit + on_use->units;
+		uint64_t offset = (ret_grant->address - arena->base) % HEAP_UNIT;
+
+		if (bytes <= (last - unit) * HEAP_UNIT - offset)
+			last = unit + units_for(offset + bytes);
+		status = SW_OK;
+		while (unit < last && status == SW_OK) {
+			uint32_t run = unit;
+			struct block *block;
+
+			while (run < last && !has_memory(arena, run))
+				run++;
+			if (run > unit)
+				status = build(&heap->store, on_use, unit, run - unit, from, &block);
+			if (run > unit && status == SW_OK)
+				take_run(heap, on_use, block, ret_grant);
+			unit = run > unit ? run : unit + 1;
+		}
+	}
+	if (status != SW_OK)
+		heap_trim_to_keep(heap);
+	heap_leave(heap);
+	return status;
+}
+
+uint64_t heap_on_use_left(const struct heap *heap, CUdeviceptr base)
+{
+	const struct arena *arena = &heap->store.arena;
+	uint32_t first;
+
+	return arena_contains(arena, base) && arena_is_on_use(arena, base, &first)
+		   ? atomic_load_explicit(&arena->states[first].on_use_left, memory_order_relaxed) * HEAP_UNIT
+		   : 0;
+}
+
+enum sw_status heap_on_use_where(struct heap *heap, CUdeviceptr base, uint64_t ret_bytes[CHUNK_PLACES], bool *ret_stays)
+{
+	const struct arena *arena = &heap->store.arena;
+	uint32_t next;
+
+	for (int place = 0; place < CHUNK_PLACES; place++)
+		ret_bytes[place] = 0;
+	*ret_stays = false;
+	heap_enter(heap);
+	const struct on_use *on_use = on_use_at(arena, base);
+	for (uint32_t unit = on_use ? on_use->unit : 0; on_use && unit < on_use->unit + on_use->units; unit = next) {
+		const struct block *block = part_at(arena, unit, &next);
+
+		for (int place = 0; block && place < CHUNK_PLACES; place++)
+			ret_bytes[place] += block->bytes[place];
+		*ret_stays |= block && block_is_pinned(block);
+	}
+	heap_leave(heap);
+	return on_use ? SW_OK : SW_INVALID;
+}
+
+void heap_on_use_set_site(struct heap *heap, CUdeviceptr base, unsigned site)
+{
+	struct arena *arena = &heap->store.arena;
+	uint32_t next;
+
+	heap_enter(heap);
+	struct on_use *on_use = on_use_at(arena, base);
+	if (on_use)
+		on_use->site = site;
+	for (uint32_t unit = on_use ? on_use->unit : 0; on_use && unit < on_use->unit + on_use->units; unit = next)
+		if (part_at(arena, unit, &next))
+			atomic_store_explicit(&arena->states[unit].site, site, memory_order_release);
+	heap_leave(heap);
+}

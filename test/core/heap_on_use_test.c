@@ -1,0 +1,196 @@
+/*
+ * heap_on_use_test.c: allocations that are backed on use, as the heap has them: memory is taken for what is asked for and
+ * nothing else, from where there is room; what was taken is found, moves and goes back like that of any block, and the
+ * address space with it, also while a piece of it moves.
+ */
+#include "shim/heap/migration.h"
+#include "shim/heap/on_use.h"
+#include "test/core/core.h"
+
+#define BYTES (64 * MIB)
+#define UNIT  (2 * MIB)
+
+static struct core_heap own;
+static CUdeviceptr base;
+
+static void open_heap(uint64_t device, uint64_t host)
+{
+	core_heap_open(&own, device, host, 256 * MIB);
+	assert_ok(heap_on_use_reserve(own.heap, BYTES, HEAP_DEVICE_FIRST, false, false, &base));
+}
+
+static void close_heap(void)
+{
+	assert_true(heap_is_valid(own.heap));
+	core_heap_close(&own);
+}
+
+static enum sw_status take(uint64_t at, uint64_t bytes, enum heap_from from, struct heap_grant *grant)
+{
+	grant->address = base + at;
+	return heap_on_use_take(own.heap, bytes, CHUNK_MOVABLE, from, grant);
+}
+
+static void reserved_memory_costs_nothing(void **state)
+{
+	uint64_t bytes[CHUNK_PLACES];
+	CUdeviceptr found;
+	bool stays;
+
+	(void)state;
+	open_heap(32 * MIB, 64 * MIB);
+	assert_int_equal(heap_made_device(own.heap), 0);
+	assert_int_equal(heap_on_use_left(own.heap, base), BYTES);
+	assert_true(heap_base_of(own.heap, base + BYTES - 1, &found) && found == base);
+	assert_ok(heap_on_use_where(own.heap, base, bytes, &stays));
+	assert_int_equal(bytes[CHUNK_DEVICE] + bytes[CHUNK_HOST], 0);
+	/* More than the budgets can ever hold is refused, as is device memory alone for more than the device's. */
+	assert_int_equal(heap_on_use_reserve(own.heap, 97 * MIB, HEAP_DEVICE_FIRST, false, false, &found),
+			 SW_NO_MEMORY);
+	assert_int_equal(heap_on_use_reserve(own.heap, 33 * MIB, HEAP_DEVICE, false, false, &found), SW_NO_MEMORY);
+	assert_int_equal(heap_on_use_reserve(own.heap, UINT64_MAX, HEAP_DEVICE_FIRST, false, false, &found),
+			 SW_NO_MEMORY);
+	heap_on_use_free(own.heap, base);
+	assert_int_equal(heap_on_use_left(own.heap, base), 0);
+	assert_false(heap_base_of(own.heap, base, &found));
+	close_heap();
+}
+
+/* Two units in the middle, then all that is around them. */
+static void memory_is_taken_for_what_is_asked_for(void **state)
+{
+	uint64_t bytes[CHUNK_PLACES];
+	struct heap_grant grant = {0};
+	bool stays;
+
+	(void)state;
+	open_heap(128 * MIB, 64 * MIB);
+	assert_ok(take(3 * UNIT + 5, UNIT, HEAP_DEVICE_FIRST, &grant));
+	assert_int_equal(grant.bytes_on_device, 2 * UNIT);
+	assert_int_equal(heap_on_use_left(own.heap, base), BYTES - 2 * UNIT);
+	core_fill(base + 3 * UNIT, 2 * UNIT, 7);
+	/* Again: nothing is left to take. */
+	assert_ok(take(4 * UNIT, 1, HEAP_DEVICE_FIRST, &grant));
+	assert_int_equal(grant.bytes_on_device, 2 * UNIT);
+	assert_ok(take(0, UINT64_MAX, HEAP_DEVICE_FIRST, &grant));
+	assert_int_equal(grant.bytes_on_device, BYTES);
+	assert_int_equal(heap_on_use_left(own.heap, base), 0);
+	assert_true(core_is_filled(base + 3 * UNIT, 2 * UNIT, 7));
+	core_fill(base, BYTES, 9);
+	assert_true(core_is_filled(base, BYTES, 9));
+	assert_true(heap_spread(own.heap, base, BYTES, bytes));
+	assert_int_equal(bytes[CHUNK_DEVICE], BYTES);
+	assert_ok(heap_on_use_where(own.heap, base, bytes, &stays));
+	assert_int_equal(bytes[CHUNK_DEVICE], BYTES);
+	assert_false(stays);
+	heap_on_use_free(own.heap, base);
+	close_heap();
+}
+
+static void what_the_device_has_no_room_for_is_on_the_host(void **state)
+{
+	struct heap_grant grant = {0};
+
+	(void)state;
+	core_heap_open(&own, 16 * MIB, 32 * MIB, 256 * MIB);
+	assert_int_equal(heap_on_use_reserve(own.heap, BYTES, HEAP_DEVICE_FIRST, false, false, &base), SW_NO_MEMORY);
+	assert_ok(heap_on_use_reserve(own.heap, 48 * MIB, HEAP_DEVICE_FIRST, false, false, &base));
+	assert_ok(take(0, 8 * MIB, HEAP_DEVICE_FIRST, &grant));
+	assert_int_equal(grant.bytes_away, 0);
+	assert_ok(take(8 * MIB, 32 * MIB, HEAP_DEVICE_FIRST, &grant));
+	assert_int_equal(grant.bytes_on_device, 16 * MIB);
+	assert_int_equal(grant.bytes_away, 24 * MIB);
+	/* Another block takes the rest: then there is no memory, what was taken stays, and a later try goes on. */
+	struct heap_grant other = {0};
+	assert_ok(heap_alloc(own.heap, 8 * MIB, CHUNK_MOVABLE, HEAP_HOST, &other));
+	assert_int_equal(take(0, 48 * MIB, HEAP_DEVICE_FIRST, &grant), SW_NO_MEMORY);
+	assert_int_equal(heap_on_use_left(own.heap, base), 8 * MIB);
+	assert_true(heap_is_valid(own.heap));
+	heap_free(own.heap, other.block, other.address);
+	assert_ok(take(0, 48 * MIB, HEAP_DEVICE_FIRST, &grant));
+	assert_int_equal(heap_on_use_left(own.heap, base), 0);
+	core_fill(base, 48 * MIB, 1);
+	assert_true(core_is_filled(base, 48 * MIB, 1));
+	heap_on_use_free(own.heap, base);
+	close_heap();
+}
+
+/* Its address space is given once, when the piece has arrived. */
+static void a_free_while_a_piece_moves(void **state)
+{
+	struct heap_grant grant = {0};
+	struct migration transit;
+	CUdeviceptr again;
+
+	(void)state;
+	open_heap(64 * MIB, 64 * MIB);
+	assert_ok(take(0, 2 * MIB, HEAP_DEVICE_FIRST, &grant));
+	assert_ok(take(8 * MIB, 2 * MIB, HEAP_DEVICE_FIRST, &grant));
+	core_fill(base, 2 * MIB, 3);
+	assert_ok(heap_make_spare(own.heap, CHUNK_HOST, 1));
+	assert_ok(migration_begin(own.heap, arena_unit(heap_arena(own.heap), base), CHUNK_HOST, false, &transit));
+	heap_on_use_free(own.heap, base);
+	assert_true(heap_has_given(own.heap));
+	assert_ok(heap_on_use_reserve(own.heap, BYTES, HEAP_DEVICE_FIRST, false, false, &again));
+	assert_int_not_equal(again, base);
+	migration_end(own.heap, &transit);
+	heap_on_use_free(own.heap, again);
+	assert_ok(heap_on_use_reserve(own.heap, BYTES, HEAP_DEVICE_FIRST, false, false, &again));
+	assert_int_equal(again, base);
+	heap_on_use_free(own.heap, again);
+	close_heap();
+}
+
+/* Rounded: to 4 MiB, the largest piece of such a small budget, within the allocation. */
+static void what_is_missing_is_found(void **state)
+{
+	struct heap_grant grant = {0};
+	CUdeviceptr address, other, found;
+	uint64_t bytes = 1;
+
+	(void)state;
+	open_heap(64 * MIB, 64 * MIB);
+	address = base + 6 * MIB + 3;
+	assert_true(heap_on_use_missing(own.heap, false, &address, &bytes));
+	assert_int_equal(address, base + 6 * MIB);
+	assert_int_equal(bytes, 2 * MIB);
+	assert_true(heap_on_use_missing(own.heap, true, &address, &bytes));
+	assert_int_equal(address, base + 4 * MIB);
+	assert_int_equal(bytes, 4 * MIB);
+	assert_ok(take(4 * MIB, 4 * MIB, HEAP_DEVICE_FIRST, &grant));
+	assert_false(heap_on_use_missing(own.heap, true, &address, &bytes));
+	address = base + 5 * MIB;
+	bytes = UINT64_MAX;
+	assert_true(heap_on_use_missing(own.heap, false, &address, &bytes));
+	assert_int_equal(address, base + 8 * MIB);
+	assert_int_equal(bytes, BYTES - 8 * MIB);
+	/* The allocations that have not all their memory, by address. */
+	assert_ok(heap_on_use_reserve(own.heap, 3 * MIB, HEAP_DEVICE_FIRST, false, false, &other));
+	assert_true(heap_on_use_next(own.heap, 0, &found, &bytes) && found == base && bytes == BYTES);
+	assert_true(heap_on_use_next(own.heap, found + bytes, &found, &bytes) && found == other && bytes == 4 * MIB);
+	assert_false(heap_on_use_next(own.heap, found + bytes, &found, &bytes));
+	assert_ok(take(0, BYTES, HEAP_DEVICE_FIRST, &grant));
+	assert_true(heap_on_use_next(own.heap, 0, &found, &bytes) && found == other);
+	address = other + 3 * MIB;
+	bytes = 1;
+	assert_true(heap_on_use_missing(own.heap, true, &address, &bytes));
+	assert_true(address == other && bytes == 4 * MIB);
+	heap_on_use_free(own.heap, other);
+	assert_false(heap_on_use_next(own.heap, 0, &found, &bytes));
+	heap_on_use_free(own.heap, base);
+	close_heap();
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(reserved_memory_costs_nothing),
+	    cmocka_unit_test(memory_is_taken_for_what_is_asked_for),
+	    cmocka_unit_test(what_the_device_has_no_room_for_is_on_the_host),
+	    cmocka_unit_test(a_free_while_a_piece_moves),
+	    cmocka_unit_test(what_is_missing_is_found),
+	};
+
+	core_driver();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
