@@ -202,6 +202,12 @@ static void rule_check(struct walk *w, const struct policy_rule *rule)
 		else if (fallback->use[i] == POLICY_USE_DENY && i + 1 < fallback->n)
 			PROBLEM(w, place, "%sfallback: deny is the end; remove what stands behind it", w->who);
 	}
+	if (rule->place == POLICY_PLACE_ON_USE && rule->movable == POLICY_MOVABLE_NO)
+		PROBLEM(
+		    w, w->seen[policy_key_find(w->keys, "movable")],
+		    "%smovable: memory that never moves is made at once, and place: on-use makes none; remove one of "
+		    "them",
+		    w->who);
 	if (rule->use == POLICY_USE_DENY && fallback->n)
 		PROBLEM(w, place, "%sfallback: a rule that denies asks nobody else; remove it", w->who);
 }

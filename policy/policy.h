@@ -47,6 +47,7 @@ enum policy_place_of {
 	POLICY_PLACE_AUTO, /* the device while its budget has room */
 	POLICY_PLACE_DEVICE,
 	POLICY_PLACE_HOST,
+	POLICY_PLACE_ON_USE, /* as AUTO, part by part, when each is used */
 	POLICY_PLACE_STRIPE, /* the device and its peers in turn; the memory stays there for life */
 };
 

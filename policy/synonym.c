@@ -44,6 +44,7 @@ static const struct {
     {POLICY_SET_PLACE, "cpu", "host"},
     {POLICY_SET_PLACE, "ram", "host"},
     {POLICY_SET_PLACE, "pinned", "host"},
+    {POLICY_SET_PLACE, "lazy", "on-use"},
     {POLICY_SET_PLACE, "peers", "stripe"},
     {POLICY_SET_PLACE, "interleave", "stripe"},
     {POLICY_SET_SPILL, "no", "off"},

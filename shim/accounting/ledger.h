@@ -73,7 +73,8 @@ struct ledger_row {
 
 	union {
 		struct {
-			struct block *block;
+			struct block *block; /* NULL: on_use */
+			bool on_use;         /* it is backed on use (heap/on_use.h) */
 			CUmemoryPool pool; /* pool that the program thinks it is from, or NULL */
 			uint64_t pool_id;  /* number of our pool that counts it (pool.h); 0: none */
 			bool handed_back;  /* the program has freed it to the pool */

@@ -10,6 +10,7 @@
 #include "shim/context/capture.h"
 #include "shim/heap/arena.h"
 #include "shim/heap/migration.h"
+#include "shim/heap/on_use.h"
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/process/enter.h"
 #include "shim/submit/completion.h"
@@ -125,6 +126,11 @@ static struct heap *heap_of(const struct ledger_row *row)
 	return atomic_load_explicit(&device_get(row->device)->heap, memory_order_acquire);
 }
 
+static bool is_on_use(const struct ledger_row *row)
+{
+	return row->kind == LEDGER_HEAP && row->heap.on_use;
+}
+
 static bool place_of(const struct ledger_row *row, struct spillway_place *place)
 {
 	uint64_t bytes[CHUNK_PLACES];
@@ -132,7 +138,10 @@ static bool place_of(const struct ledger_row *row, struct spillway_place *place)
 
 	*place = (struct spillway_place){.backend = backend_of(row->kind), .bytes = row->bytes};
 	if (place->backend == SPILLWAY_HEAP) {
-		if (heap_where(heap_of(row), row->key, row->bytes, bytes, &stays) != SW_OK)
+		enum sw_status status = is_on_use(row) ? heap_on_use_where(heap_of(row), row->key, bytes, &stays)
+						       : heap_where(heap_of(row), row->key, row->bytes, bytes, &stays);
+
+		if (status != SW_OK)
 			return false;
 		place->bytes_on_device = bytes[CHUNK_DEVICE];
 		place->bytes_on_host = bytes[CHUNK_HOST] + bytes[CHUNK_PEER];
@@ -176,11 +185,19 @@ static int entry_memory_begin(struct enter_scope *scope, const void *address, st
 	return entry_memory_leave(scope, find_elsewhere(address_of(address), &other) ? -ENOTSUP : -ENOENT);
 }
 
+/* The same for what needs one block: an allocation with place: on-use is in several, and not all there. */
+static int begin_with_block(struct enter_scope *scope, const void *address, struct ledger_row *ret_row)
+{
+	int result = entry_memory_begin(scope, address, ret_row);
+
+	return !result && is_on_use(ret_row) ? entry_memory_leave(scope, -ENOTSUP) : result;
+}
+
 int spillway_pin(const void *address)
 {
 	struct enter_scope scope;
 	struct ledger_row row;
-	int result = entry_memory_begin(&scope, address, &row);
+	int result = begin_with_block(&scope, address, &row);
 
 	return result ? result : entry_memory_leave(&scope, status_errno(heap_pin_asked(heap_of(&row), row.key)));
 }
@@ -189,7 +206,7 @@ int spillway_unpin(const void *address)
 {
 	struct enter_scope scope;
 	struct ledger_row row;
-	int result = entry_memory_begin(&scope, address, &row);
+	int result = begin_with_block(&scope, address, &row);
 
 	return result ? result : entry_memory_leave(&scope, status_errno(heap_unpin_asked(heap_of(&row), row.key)));
 }
@@ -198,7 +215,7 @@ int spillway_prefer_host(const void *address)
 {
 	struct enter_scope scope;
 	struct ledger_row row;
-	int result = entry_memory_begin(&scope, address, &row);
+	int result = begin_with_block(&scope, address, &row);
 
 	if (result)
 		return result;
@@ -217,7 +234,7 @@ int spillway_grow(const void *address, uint64_t new_bytes)
 	struct enter_scope scope;
 	struct ledger_row row;
 	uint64_t on_host = 0;
-	int result = entry_memory_begin(&scope, address, &row);
+	int result = begin_with_block(&scope, address, &row);
 
 	if (result)
 		return result;

@@ -16,7 +16,9 @@
 #include "shim/base/log.h"
 #include "shim/heap/arena.h"
 #include "shim/heap/migration.h"
+#include "shim/serve/on_use.h"
 #include "shim/serve/serve.h"
+#include "shim/submit/submission.h"
 
 static struct heap *heap_of(CUdeviceptr address)
 {
@@ -84,12 +86,35 @@ static CUdeviceptr address_in_map(const CUtensorMap *map, const void *address)
 #define ADDRESS_cuTexRefSetAddress2D_v2     dptr
 #define ADDRESS_cuTexRefSetAddress2D_v3     dptr
 
+/*
+ * The driver may look at the memory of a texture when it is made. That of a tensor map is named by launches, if the
+ * address can be read there.
+ */
+#define BEFORE_cuTensorMapEncodeIm2col     0
+#define BEFORE_cuTensorMapEncodeIm2colWide 0
+#define BEFORE_cuTensorMapEncodeTiled      0
+#define BEFORE_cuTensorMapReplaceAddress   0
+#define BEFORE_cuTexObjectCreate           (pResDesc ? address_of_resource(pResDesc) : 0)
+#define BEFORE_cuTexRefSetAddress_v2       dptr
+#define BEFORE_cuTexRefSetAddress2D_v2     dptr
+#define BEFORE_cuTexRefSetAddress2D_v3     dptr
+
+/* Memory of an allocation with place: on-use is there from now on, whatever launches name. */
+static CUresult back(CUdeviceptr address)
+{
+	return address && submission_is_watched() ? on_use_take(address, 0, true) : CUDA_SUCCESS;
+}
+
 /* clang-format off */
 #define HOOK_PIN(name, params, args)                                                                                   \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
 	{                                                                                                              \
 		stats_call(HOOK_##name);                                                                               \
-		CUresult result = REAL(name) args;                                                                     \
+		CUresult result = back(BEFORE_##name);                                                                 \
+		if (result == CUDA_SUCCESS)                                                                            \
+			result = REAL(name) args;                                                                      \
+		if (result == CUDA_SUCCESS)                                                                            \
+			result = back(ADDRESS_##name);                                                                 \
 		if (result == CUDA_SUCCESS)                                                                            \
 			stay_in_fast(ADDRESS_##name);                                                                                                  \
 		return result;                                                                                         \

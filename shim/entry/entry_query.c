@@ -296,7 +296,7 @@ static CUresult pointer_answer(const struct ledger_row *row, CUpointer_attribute
 	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
 		return ANSWER(word, row->kind == LEDGER_SYSTEM && row->system.asked_managed);
 	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-		return ANSWER(word, row->kind == LEDGER_HEAP && policy_ipc(process_policy()));
+		return ANSWER(word, row->kind == LEDGER_HEAP && !row->heap.on_use && policy_ipc(process_policy()));
 	case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
 		return ANSWER(word, 0);
 	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:

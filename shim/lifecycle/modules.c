@@ -21,8 +21,10 @@
 #include "shim/mover/spill.h"
 #include "shim/serve/alloc_decide.h"
 #include "shim/serve/ipc.h"
+#include "shim/serve/on_use.h"
 #include "shim/stats/stats.h"
 #include "shim/submit/pdl.h"
+#include "shim/submit/submission.h"
 #include "shim/trace/trace.h"
 
 #include <pthread.h>
@@ -98,6 +100,12 @@ static void end_stats(void)
 	stats_close();
 }
 
+static void start_on_use(struct policy *policy)
+{
+	(void)policy;
+	submission_on_take(on_use_take);
+}
+
 /* ---- the tables ---- */
 
 /*
@@ -127,6 +135,7 @@ static const struct {
     /* trace   */ {.start = start_trace, .child = trace_child},
     /* sampler */ {.start = start_sampler}, /* after the trace, which receives the faults */
     /* pdl     */ {.start = start_pdl},
+    /* on use  */ {.start = start_on_use},
 };
 
 /*

@@ -11,6 +11,7 @@
 #include "shim/device/sizes.h"
 #include "shim/driver/real.h"
 #include "shim/faults/faults.h"
+#include "shim/heap/on_use.h"
 #include "shim/process/process.h"
 #include "shim/serve/control.h"
 #include "shim/serve/serve_state.h"
@@ -115,7 +116,9 @@ void account_commit(struct ledger_row *row, enum policy_api api, const struct ca
 		row->site = stats_site(row->device, use, row->rule, site, row->bytes);
 		stats_made(row->site, row->bytes, row->on_host_bytes);
 	}
-	if (row->kind == LEDGER_HEAP)
+	if (row->kind == LEDGER_HEAP && row->heap.on_use)
+		heap_on_use_set_site(atomic_load(&device_get(row->device)->heap), row->key, row->site);
+	else if (row->kind == LEDGER_HEAP)
 		heap_set_site(atomic_load(&device_get(row->device)->heap), row->key, row->site);
 	/* Memory whose faults are counted needs the periodic look of the control thread. */
 	if (row->kind & (LEDGER_MANAGED | LEDGER_SYSTEM))

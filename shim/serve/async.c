@@ -116,7 +116,7 @@ static bool take_pending(struct device *device, const struct async_request *requ
 static bool make_segment(const struct segment_want *want, struct ledger_row *row)
 {
 	uint64_t bytes = segments_length(want);
-	struct heap_grant grant;
+	struct heap_grant grant = {0};
 
 	if (!bytes ||
 	    backend_heap_take(want->device, bytes, CHUNK_MOVABLE, HEAP_DEVICE_FIRST, heap_alloc, &grant) != SW_OK ||

@@ -53,6 +53,7 @@ struct backend_request {
 	const struct call_site *site;  /* what asked, found by serve.c, async.c, typed_alloc.c; NULL = not known */
 	/* Set by serve.c for the backend. */
 	const struct policy_decision *decision;         /* NULL: placed as with auto */
+	bool on_use;                                    /* the heap may serve it by memory that is taken on use */
 	const struct backend_managed_settings *managed; /* NULL: no advice, no prefetch */
 	const struct backend_system_settings *system;   /* NULL: pageable memory or nothing, small pages, anywhere */
 };
@@ -83,7 +84,7 @@ extern const struct backend backend_system;  /* pages of the process; kind LEDGE
 enum heap_from backend_heap_from(const struct policy_decision *decision);
 
 /*
- * Takes memory of the device's heap, by heap_alloc() or a variant (`make`). Looks for memory that is about to become
+ * Takes memory of the device's heap, by heap_alloc() or a variant (`make`), which gets what is in *ret_grant. Looks for memory that is about to become
  * free first, and starts the mover if memory went to the host. Returns as backend.alloc.
  */
 typedef enum sw_status (*backend_heap_make)(struct heap *heap, size_t bytes, enum chunk_kind kind, enum heap_from from,

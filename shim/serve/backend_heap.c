@@ -10,6 +10,7 @@
 #include "shim/stats/stats.h"
 #include "shim/base/log.h"
 #include "shim/serve/deferred_free.h"
+#include "shim/heap/on_use.h"
 #include "shim/serve/segments.h"
 #include "shim/device/admission.h"
 #include "shim/device/pool.h"
@@ -17,6 +18,7 @@
 #include "shim/driver/real.h"
 #include "shim/mover/spill.h"
 #include "shim/submit/pdl.h"
+#include "shim/submit/submission.h"
 
 #include <time.h>
 
@@ -119,7 +121,7 @@ enum sw_status backend_heap_take(struct device *device, size_t bytes, enum chunk
 {
 	admission_wait(device);
 	struct want want = {device_heap(device), device, bytes, kind, make};
-	struct heap_grant grant;
+	struct heap_grant grant = *ret_grant;
 
 	if (!want.heap)
 		return SW_NOT_SUPPORTED;
@@ -162,14 +164,41 @@ enum sw_status backend_heap_take(struct device *device, size_t bytes, enum chunk
 	return SW_OK;
 }
 
+/* By address space alone; submissions take memory (serve/on_use.h). */
+static enum sw_status reserve(struct device *device, const struct backend_request *request, struct ledger_row *row)
+{
+	struct heap *heap = device_heap(device);
+	bool fast = policy_spill_mode(process_policy()) == POLICY_SPILL_FAST;
+	CUdeviceptr address;
+
+	if (!heap)
+		return SW_NOT_SUPPORTED;
+	enum sw_status status = heap_on_use_reserve(heap, request->bytes, backend_heap_from(request->decision), fast,
+						    request->decision->keep, &address);
+	if (status != SW_OK)
+		return status;
+	/* Before the program knows the address. */
+	submission_set_on_use();
+	row->key = address;
+	row->kind = LEDGER_HEAP;
+	row->home = &backend_heap;
+	row->heap.on_use = true;
+	return SW_OK;
+}
+
 static enum sw_status backend_heap_alloc(struct device *device, const struct backend_request *request,
 					 struct ledger_row *row, size_t *ret_pitch)
 {
 	enum chunk_kind kind = row->fixed ? CHUNK_FIXED : CHUNK_MOVABLE;
-	struct heap_grant grant;
+	struct heap_grant grant = {0};
 
 	/* Known already, unless the program has kept the handle of a context that was reset. */
 	context_known(row->context, device->ordinal);
+	if (request->on_use) {
+		if (request->height)
+			*ret_pitch = request->bytes / request->height;
+		return reserve(device, request, row);
+	}
 	enum sw_status status =
 	    backend_heap_take(device, request->bytes, kind, backend_heap_from(request->decision), heap_alloc, &grant);
 	if (status != SW_OK)
@@ -191,7 +220,9 @@ static void backend_heap_release(struct ledger_row *row)
 	struct device *device = device_get(row->device);
 
 	pool_row_gone(row);
-	if (segments_has(row))
+	if (row->heap.on_use)
+		heap_on_use_free(atomic_load(&device->heap), row->key);
+	else if (segments_has(row))
 		segments_release(row);
 	else
 		heap_free(atomic_load(&device->heap), row->heap.block, row->key);

@@ -274,7 +274,7 @@ bool deferred_free_wait(int device)
  */
 static size_t room_for(const struct deferred_free_want *want, const struct ledger_row *row, bool behind)
 {
-	if (row->kind != LEDGER_HEAP || !row->pending.event || row->device != want->device ||
+	if (row->kind != LEDGER_HEAP || !row->heap.block || !row->pending.event || row->device != want->device ||
 	    row->fixed != want->fixed || row->bytes > want->most || heap_rounded(row->bytes) / 8 * 9 < want->bytes ||
 	    row->pending.context != want->context || (row->pending.order == want->order) != behind)
 		return 0;

@@ -16,6 +16,7 @@
 #include "shim/serve/serve_state.h"
 #include "shim/context/context.h"
 #include "shim/process/enter.h"
+#include "shim/serve/on_use.h"
 #include "shim/serve/graph_scratch.h"
 #include "shim/accounting/ledger.h"
 #include "shim/base/log.h"
@@ -145,7 +146,7 @@ static bool graph_mend_pin(struct wanted *wanted)
 
 		if (!side->is_heap)
 			continue;
-		if (!heap_pin(heap, side->start, bytes)) {
+		if (on_use_take_whole(side->start) != CUDA_SUCCESS || !heap_pin(heap, side->start, bytes)) {
 			graph_mend_unpin(wanted, i);
 			return false;
 		}

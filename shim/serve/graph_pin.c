@@ -4,6 +4,7 @@
 #include "shim/serve/graph_pin.h"
 #include "shim/device/device.h"
 #include "shim/driver/real.h"
+#include "shim/serve/on_use.h"
 
 #include <stdlib.h>
 
@@ -37,7 +38,10 @@ static void graph_pin_add(struct graph_pin *hold, CUdeviceptr start, size_t byte
 
 	if (!device || !has_room(hold))
 		return;
-	if (heap_pin(atomic_load(&device->heap), start, bytes))
+	/* A graph uses it at each launch. */
+	if (on_use_take_whole(start) != CUDA_SUCCESS)
+		hold->late = true;
+	else if (heap_pin(atomic_load(&device->heap), start, bytes))
 		hold->at[hold->n++] = (struct graph_pinned){start, bytes};
 	else
 		hold->late = true;

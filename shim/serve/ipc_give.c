@@ -168,6 +168,10 @@ CUresult ipc_give(struct heap *heap, const struct ledger_row *row, CUipcMemHandl
 {
 	uint64_t offset;
 
+	if (row->heap.on_use) {
+		log_once("cuIpcGetMemHandle of an allocation with place: on-use, which can not be handed out: refused");
+		return CUDA_ERROR_INVALID_VALUE;
+	}
 	if (!heap_pin(heap, row->key, 1)) {
 		log_once("cuIpcGetMemHandle: the memory is on its way and does not arrive: refused");
 		return CUDA_ERROR_MAP_FAILED;

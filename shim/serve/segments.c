@@ -65,7 +65,7 @@ bool segments_are_for(const struct device *device, size_t bytes)
 
 bool segments_has(const struct ledger_row *row)
 {
-	return row->kind == LEDGER_HEAP && heap_divider(row->heap.block) != NULL;
+	return row->kind == LEDGER_HEAP && row->heap.block && heap_divider(row->heap.block) != NULL;
 }
 
 /* Returns whether the allocation takes part of a small segment only, which others do not. */

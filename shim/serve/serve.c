@@ -11,6 +11,7 @@
 #include "shim/faults/faults.h"
 #include "shim/serve/deferred_free.h"
 #include "shim/driver/real.h"
+#include "shim/serve/on_use.h"
 #include "shim/serve/oom_retry.h"
 #include "shim/mover/spill.h"
 #include "shim/serve/segments.h"
@@ -81,6 +82,7 @@ static enum sw_status serve_act(struct device *device, const struct backend_requ
 	request.decision = &decision;
 	request.managed = &managed;
 	request.system = &system;
+	request.on_use = decision.place == POLICY_PLACE_ON_USE && asked->bytes >= ON_USE_LEAST;
 	row->rule = decision.rule;
 	row->fixed = !decision.movable;
 	enum sw_status status = ask_first(&decision, device, &request, row, ret_pitch);

@@ -139,7 +139,7 @@ static void note_handle(struct ledger_row *row, size_t bytes, const CUmemAllocat
 bool vmm_create(CUmemGenericAllocationHandle *ret_handle, size_t bytes, const CUmemAllocationProp *prop,
 		unsigned long long flags, const struct account_claim *claim, CUresult *ret)
 {
-	struct heap_grant grant;
+	struct heap_grant grant = {0};
 
 	if (claim->spill != POLICY_VMM_MOVES || !is_plain(prop, bytes, flags))
 		return false;

@@ -394,6 +394,46 @@ static uint64_t admit_apart(const struct submission *use, uint32_t state)
 	return device < 0 ? 0 : ~(admit_owners(use) | UINT64_C(1) << device);
 }
 
+/* ---- allocations that are backed on use ---- */
+
+void submission_on_take(submission_take_function *take)
+{
+	atomic_store(&submit_state.submission.take, take);
+}
+
+/* A submission that ends before it is admitted; it counts in the trace, like one that the driver refuses. */
+static void drop(struct submission *use)
+{
+	if (use->traced)
+		trace_submit_commit(use->function, (uint32_t)use->id, use->device);
+	use->busy = false;
+}
+
+CUresult submission_back_slowly(struct submission *use)
+{
+	submission_take_function *take = atomic_load(&submit_state.submission.take);
+	/* What a graph uses, it uses at each launch, whatever is born there meanwhile. */
+	bool whole = submission_is_graph(use) || capture_is_open();
+	unsigned n = use->n_wanted;
+	CUresult result = CUDA_SUCCESS;
+	int saved = errno;
+
+	if (!take || (!n && !use->unknown && !use->wants_all))
+		return CUDA_SUCCESS;
+	if (use->unknown || use->wants_all)
+		result = take(0, 0, true);
+	for (unsigned i = 0; i < n && result == CUDA_SUCCESS; i++)
+		result = take(use->wanted[i].address, use->wanted[i].bytes, whole);
+	for (unsigned i = 0; i < n && result == CUDA_SUCCESS; i++)
+		submission_name_in_heaps(use, use->wanted[i].address, use->wanted[i].bytes);
+	if (result != CUDA_SUCCESS)
+		drop(use);
+	errno = saved;
+	return result;
+}
+
+/* ---- admission ---- */
+
 struct submission_stripe *admit(struct submission *use)
 {
 	uint32_t state;
@@ -414,7 +454,7 @@ struct submission_stripe *admit(struct submission *use)
 
 		if (__builtin_expect(!late && !stop && !loose, 1)) {
 			if (use)
-				use->only_traced = !n_marks(use) && !(state & ~SUBMISSION_TRACE);
+				use->only_traced = !n_marks(use) && !(state & ~(SUBMISSION_TRACE | SUBMISSION_ON_USE));
 			if (others)
 				atomic_store(&stripe->apart, others);
 			if (use && (use->tracked || use->traced))

@@ -54,7 +54,7 @@ void submission_set_tracking(bool on, bool beside)
 	if (on)
 		atomic_fetch_or(&submission_state, SUBMISSION_TRACKING | (beside ? SUBMISSION_TICKETS : 0));
 	else
-		clear_gate(~(SUBMISSION_AHEAD | SUBMISSION_TRACE));
+		clear_gate(~(SUBMISSION_AHEAD | SUBMISSION_TRACE | SUBMISSION_ON_USE));
 }
 
 bool submission_ask_to_pin(void)
@@ -80,6 +80,12 @@ void submission_set_ahead(void)
 {
 	if (!(atomic_load(&submission_state) & SUBMISSION_AHEAD))
 		atomic_fetch_or(&submission_state, SUBMISSION_AHEAD);
+}
+
+void submission_set_on_use(void)
+{
+	if (!(atomic_load(&submission_state) & SUBMISSION_ON_USE))
+		atomic_fetch_or(&submission_state, SUBMISSION_ON_USE);
 }
 
 void gate_for(uint64_t devices)

@@ -193,7 +193,7 @@ static void copy_sides(struct submission *use, const struct side *dst, const str
 	bool linear = name_side(use, dst, &extent, &to);
 
 	if (name_side(use, src, &extent, &from) && linear)
-		pointer_arrays_copied_box(&to, &from, &extent);
+		pointer_arrays_copied_box(use, &to, &from, &extent);
 }
 
 static uint64_t operands_volume(const struct copy_extent *extent)
@@ -223,7 +223,7 @@ static void operands_copy(struct submission *use, enum hook_id id, CUdeviceptr d
 	submission_function(use, operands_number(id, bytes));
 	operands_name(use, dst, bytes);
 	operands_name(use, src, bytes);
-	pointer_arrays_copied(dst, src, bytes);
+	pointer_arrays_copied(use, dst, src, bytes);
 }
 
 /* Names one address of known extent. */
@@ -267,7 +267,7 @@ static void copy_list(struct submission *use, enum hook_id id, const CUdeviceptr
 	for (size_t i = 0; dsts && srcs && sizes && i < n; i++) {
 		operands_name(use, dsts[i], sizes[i]);
 		operands_name(use, srcs[i], sizes[i]);
-		pointer_arrays_copied(dsts[i], srcs[i], sizes[i]);
+		pointer_arrays_copied(use, dsts[i], srcs[i], sizes[i]);
 		sum = sum * 31 + sizes[i];
 	}
 	submission_function(use, operands_number(id, sum));
@@ -320,7 +320,7 @@ static void copy_list_3d(struct submission *use, enum hook_id id, const CUDA_MEM
 		bool linear = name_operand(use, &ops[i].dst, extent, arrays ? 16 : 1, &to);
 
 		if (name_operand(use, &ops[i].src, extent, arrays ? 16 : 1, &from) && linear)
-			pointer_arrays_copied_box(&to, &from, &extent);
+			pointer_arrays_copied_box(use, &to, &from, &extent);
 		sum = sum * 31 + operands_volume(&extent);
 	}
 	submission_function(use, operands_number(id, sum));

@@ -270,13 +270,23 @@ static void pointer_arrays_remember(struct pointer_array *table)
 	atomic_store(&pointer_arrays_any, true);
 }
 
-void pointer_arrays_copied(CUdeviceptr dst, CUdeviceptr src, size_t bytes)
+static void tell_stored(struct submission *use, const struct pointer_array *table)
+{
+	if (table->n > MANY)
+		submission_stores(use, 0);
+	for (unsigned i = 0; i < table->n && table->n <= MANY; i++)
+		submission_stores(use, table->at[i]);
+}
+
+void pointer_arrays_copied(struct submission *use, CUdeviceptr dst, CUdeviceptr src, size_t bytes)
 {
 	int saved = errno;
 
 	if (bytes < sizeof(CUdeviceptr) || submission_is_heap(src))
 		return;
 	struct pointer_array *table = pointer_arrays_find(dst, src, bytes);
+	if (table)
+		tell_stored(use, table);
 	if (table || atomic_load(&pointer_arrays_any)) {
 		lock_take(&submit_state.pointer_arrays_lock);
 		/* The copy overwrites these arrays, or parts of them. */
@@ -318,24 +328,24 @@ static bool is_run(const struct pointer_arrays_side *side, const struct copy_ext
 	       copy_extent_range(side->base, &side->place, extent, ret_first, &bytes) && bytes == all;
 }
 
-static bool copied_run(const struct pointer_arrays_side *dst, const struct pointer_arrays_side *src,
-		       const struct copy_extent *extent)
+static bool copied_run(struct submission *use, const struct pointer_arrays_side *dst,
+		       const struct pointer_arrays_side *src, const struct copy_extent *extent)
 {
 	CUdeviceptr to, from;
 
 	if (!is_run(dst, extent, &to) || !is_run(src, extent, &from))
 		return false;
-	pointer_arrays_copied(to, from, extent->width * extent->height * extent->depth);
+	pointer_arrays_copied(use, to, from, extent->width * extent->height * extent->depth);
 	return true;
 }
 
-void pointer_arrays_copied_box(const struct pointer_arrays_side *dst, const struct pointer_arrays_side *src,
-			       const struct copy_extent *extent)
+void pointer_arrays_copied_box(struct submission *use, const struct pointer_arrays_side *dst,
+			       const struct pointer_arrays_side *src, const struct copy_extent *extent)
 {
 	struct pointer_arrays_side to = pointer_arrays_packed(dst, extent), from = pointer_arrays_packed(src, extent);
 	size_t rows;
 
-	if (extent->width < sizeof(CUdeviceptr) || copied_run(&to, &from, extent) ||
+	if (extent->width < sizeof(CUdeviceptr) || copied_run(use, &to, &from, extent) ||
 	    __builtin_mul_overflow(extent->height, extent->depth, &rows) || rows > ROWS_MOST)
 		return;
 	for (size_t z = 0; z < extent->depth; z++) {
@@ -346,7 +356,7 @@ void pointer_arrays_copied_box(const struct pointer_arrays_side *dst, const stru
 			to_row.place.z += z;
 			from_row.place.y += y;
 			from_row.place.z += z;
-			copied_run(&to_row, &from_row, &(struct copy_extent){extent->width, 1, 1});
+			copied_run(use, &to_row, &from_row, &(struct copy_extent){extent->width, 1, 1});
 		}
 	}
 }

@@ -33,16 +33,19 @@
 #include "shim/submit/copy_extent.h"
 #include "shim/submit/submission.h"
 
-/* Records that a copy is about to be submitted. dst and src may be any values, readable or not. */
-void pointer_arrays_copied(CUdeviceptr dst, CUdeviceptr src, size_t bytes);
+/*
+ * Records that a copy is about to be submitted, and tells its submission of the addresses that it copies
+ * (submission_stores). dst and src may be any values, readable or not.
+ */
+void pointer_arrays_copied(struct submission *use, CUdeviceptr dst, CUdeviceptr src, size_t bytes);
 
 /* As pointer_arrays_copied(), for a copy of up to three dimensions. */
 struct pointer_arrays_side {
 	CUdeviceptr base;
 	struct copy_extent_place place;
 };
-void pointer_arrays_copied_box(const struct pointer_arrays_side *dst, const struct pointer_arrays_side *src,
-			       const struct copy_extent *extent);
+void pointer_arrays_copied_box(struct submission *use, const struct pointer_arrays_side *dst,
+			       const struct pointer_arrays_side *src, const struct copy_extent *extent);
 
 /* Set when the first array is remembered, and never cleared. Hidden, so that its address is not loaded from the GOT. */
 extern _Atomic bool pointer_arrays_any __attribute__((visibility("hidden")));

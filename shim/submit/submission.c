@@ -45,6 +45,9 @@ static void submission_free(void *argument)
 	free(use->named);
 	free(use->held);
 	free(use->aside);
+	free(use->wanted);
+	use->wanted = NULL;
+	use->room_wanted = use->n_wanted = 0;
 	use->named = NULL;
 	use->held = use->aside = NULL;
 	use->room = use->n_named = use->n_held = use->n_aside = 0;
@@ -118,6 +121,8 @@ struct submission *submission_open(uint64_t id)
 	use->traced = state & SUBMISSION_TRACE && trace_submit_begin();
 	use->id = use->function = id;
 	use->n_launches = use->n_named = use->n_held = use->n_aside = use->n_all = use->n_ahead = 0;
+	use->n_wanted = 0;
+	use->wants_all = false;
 	return use;
 }
 
@@ -171,7 +176,10 @@ static void name_traced(struct submission *use, CUdeviceptr address, size_t byte
 {
 	const struct device *device = device_of(address);
 
-	if (!device || !arena_look(heap_arena(atomic_load(&device->heap)), address))
+	uint32_t first;
+
+	if (!device || (!arena_look(heap_arena(atomic_load(&device->heap)), address) &&
+			!arena_is_on_use(heap_arena(atomic_load(&device->heap)), address, &first)))
 		return;
 	if (use->device < 0)
 		use->device = device->ordinal;
@@ -180,12 +188,22 @@ static void name_traced(struct submission *use, CUdeviceptr address, size_t byte
 
 bool submission_is_heap(CUdeviceptr address)
 {
+	uint32_t first;
 	unsigned n = atomic_load_explicit(&submit_state.submission.n_arenas, memory_order_acquire);
 
 	for (unsigned i = 0; i < n; i++)
 		if (arena_contains(submit_state.submission.arenas[i].arena, address))
-			return arena_look(submit_state.submission.arenas[i].arena, address) != 0;
-	return false;
+			return arena_look(submit_state.submission.arenas[i].arena, address) != 0 ||
+			       arena_is_on_use(submit_state.submission.arenas[i].arena, address, &first);
+	return on_use_names_is(address);
+}
+
+static void extend_span(const struct arena *arena, CUdeviceptr *first, CUdeviceptr *end)
+{
+	if (arena->base < *first)
+		*first = arena->base;
+	if (arena->base + arena->bytes > *end)
+		*end = arena->base + arena->bytes;
 }
 
 void submission_heap_span(CUdeviceptr *ret_first, CUdeviceptr *ret_bytes)
@@ -193,16 +211,17 @@ void submission_heap_span(CUdeviceptr *ret_first, CUdeviceptr *ret_bytes)
 	unsigned n = atomic_load_explicit(&submit_state.submission.n_arenas, memory_order_acquire);
 	CUdeviceptr first = UINT64_MAX, end = 0;
 
-	for (unsigned i = 0; i < n; i++) {
-		const struct arena *arena = submit_state.submission.arenas[i].arena;
+	for (unsigned i = 0; i < n; i++)
+		extend_span(submit_state.submission.arenas[i].arena, &first, &end);
+	/* Also where nothing moves, and there is no channel. */
+	for (CUdevice i = 0; atomic_load(&submission_state) & SUBMISSION_ON_USE && i < DEVICE_MOST; i++) {
+		struct heap *heap = device_heap_there(i);
 
-		if (arena->base < first)
-			first = arena->base;
-		if (arena->base + arena->bytes > end)
-			end = arena->base + arena->bytes;
+		if (heap)
+			extend_span(heap_arena(heap), &first, &end);
 	}
 	*ret_first = first;
-	*ret_bytes = n ? end - first : 0;
+	*ret_bytes = end ? end - first : 0;
 }
 
 /* Adds a name, and the block that begins at a unit, or the slab there. Inlined, because it is most of a name's cost. */
@@ -292,10 +311,17 @@ static void name_range(struct submission *use, const struct submission_arena *in
 /* Names what a pointer means to this address, if it is in a block that the program has placed. */
 static void name_extent(struct submission *use, const struct submission_arena *in, CUdeviceptr address, bool aside)
 {
-	uint32_t word = arena_contains(in->arena, address) ? arena_look(in->arena, address) : 0;
+	uint32_t word = arena_contains(in->arena, address) ? arena_look(in->arena, address) : 0, first;
 	CUdeviceptr begin;
 	uint64_t length;
 
+	if (word && arena_is_on_use(in->arena, address, &first)) {
+		/* What is not known to be used need only be mapped. */
+		if (!arena_on_use_extent(in->arena, first, address, &begin, &length))
+			aside = true;
+		name_range(use, in, begin, length, aside);
+		return;
+	}
 	if (!word || word & ARENA_SLAB ||
 	    !atomic_load_explicit(&in->arena->states[word - 1].space_units, memory_order_relaxed))
 		return;
@@ -326,15 +352,10 @@ static __attribute__((noinline)) void name_others(struct submission *use, const 
 	name_extent(use, in, address + NEAR - 1, true);
 }
 
-void submission_name(struct submission *use, CUdeviceptr address, size_t bytes)
+void submission_name_in_heaps(struct submission *use, CUdeviceptr address, size_t bytes)
 {
 	unsigned n = atomic_load_explicit(&submit_state.submission.n_arenas, memory_order_acquire);
 
-	if (use->traced)
-		name_traced(use, address, bytes);
-
-	if (atomic_load_explicit(&submission_state, memory_order_relaxed) & SUBMISSION_AHEAD)
-		name_ahead(use, address);
 	for (unsigned i = 0; i < n; i++) {
 		const struct submission_arena *in = &submit_state.submission.arenas[i];
 
@@ -348,6 +369,19 @@ void submission_name(struct submission *use, CUdeviceptr address, size_t bytes)
 			name_others(use, in, address, bytes);
 		return;
 	}
+}
+
+void submission_name(struct submission *use, CUdeviceptr address, size_t bytes)
+{
+	uint32_t state = atomic_load_explicit(&submission_state, memory_order_relaxed);
+
+	if (use->traced)
+		name_traced(use, address, bytes);
+	if (state & SUBMISSION_AHEAD)
+		name_ahead(use, address);
+	if (__builtin_expect(state & SUBMISSION_ON_USE, 0))
+		on_use_names_add(use, address, bytes);
+	submission_name_in_heaps(use, address, bytes);
 }
 
 /* ---- called by the mover ---- */

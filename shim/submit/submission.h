@@ -8,6 +8,7 @@
  *   submission_open()    begins it
  *   submission_stream(), submission_function(), submission_name() ...
  *                        operands.h passes the stream, what is run, and every address that the call names
+ *   submission_back()    takes memory for what it names of allocations that are backed on use
  *   admit()              logs it for the mover; from here on the blocks that it names are not unmapped. It waits if one
  *                        of them is not mapped or is worth waiting for, and waits at the gate during a quiesce.
  *   the real call
@@ -27,8 +28,8 @@
  *
  * Every wait ends, except while the process is suspended: the mover answers within its patience (schedule.c), a
  * migration that makes no progress is undone by mapping the piece where it was, and a submission that has waited too
- * long reopens a gate that is only being closed. Nothing here can fail for the program: if there is no memory for its
- * names, a submission counts as one that may touch anything, and pins and waits as such.
+ * long reopens a gate that is only being closed. Nothing but submission_back() can fail for the program: if there is
+ * no memory for its names, a submission counts as one that may touch anything, and pins and waits as such.
  */
 #ifndef SPILLWAY_SUBMISSION_H
 #define SPILLWAY_SUBMISSION_H
@@ -68,6 +69,12 @@ uint64_t submission_what(const struct submission *use);
  */
 void submission_name(struct submission *use, CUdeviceptr address, size_t bytes);
 
+/*
+ * The submission writes a pointer to device memory, with this value (0: with many values). What reads it later names
+ * nothing, so memory is taken now for what it means in an allocation that is backed on use. Locking: takes no lock.
+ */
+void submission_stores(struct submission *use, CUdeviceptr address);
+
 /* Returns whether any 8-byte word is an address of live heap memory. Locking: takes no lock. */
 bool submission_is_heap(CUdeviceptr address);
 /* Returns a range outside which no heap lies. *ret_bytes is 0 if there is no heap. */
@@ -103,8 +110,8 @@ extern struct submission_stripe submission_stripes[SUBMISSION_STRIPES] __attribu
 extern __thread struct submission_stripe *submission_my_stripe __attribute__((tls_model("initial-exec")));
 
 /*
- * Bits of submission_state. At 0, submissions go straight to the driver. AHEAD and TRACE alone move nothing and let no
- * submission wait.
+ * Bits of submission_state. At 0, submissions go straight to the driver. AHEAD, TRACE and ON_USE alone move nothing and
+ * let no submission wait.
  */
 /* Submissions are tracked. */
 #define SUBMISSION_TRACKING 1u
@@ -120,6 +127,8 @@ extern __thread struct submission_stripe *submission_my_stripe __attribute__((tl
 #define SUBMISSION_PINNING 32u
 /* Memory moves beside submissions, so each has a ticket or pins its blocks; with TRACKING. */
 #define SUBMISSION_TICKETS 64u
+/* Names are read because allocations are backed on use (submission_back). */
+#define SUBMISSION_ON_USE 128u
 /* Hidden, so that its address is not loaded from the GOT. */
 extern _Atomic uint32_t submission_state __attribute__((visibility("hidden")));
 
@@ -157,8 +166,8 @@ static inline bool submission_is_watched(void)
 /* Returns whether tracking is on or the gate is in use: a mover is at work, so that a wait for it ends. */
 static inline bool submission_is_tracking(void)
 {
-	return (atomic_load(&submission_state) &
-		~(SUBMISSION_AHEAD | SUBMISSION_TRACE | SUBMISSION_PINNING | SUBMISSION_TICKETS)) != 0;
+	return (atomic_load(&submission_state) & ~(SUBMISSION_AHEAD | SUBMISSION_TRACE | SUBMISSION_PINNING |
+						   SUBMISSION_TICKETS | SUBMISSION_ON_USE)) != 0;
 }
 
 /*
@@ -166,6 +175,18 @@ static inline bool submission_is_tracking(void)
  * tracked call, or by the library; admit() and submission_close() accept NULL.
  */
 struct submission *submission_open(uint64_t id);
+/*
+ * Takes memory for what the submission names, or may touch, of allocations that are backed on use, and has none. If
+ * there is none, returns the error for the program; the submission has ended then. Preserves errno. Locking: takes what
+ * an allocation takes; the caller must hold nothing.
+ */
+CUresult submission_back_slowly(struct submission *use);
+static inline CUresult submission_back(struct submission *use)
+{
+	return use && atomic_load_explicit(&submission_state, memory_order_relaxed) & SUBMISSION_ON_USE
+		   ? submission_back_slowly(use)
+		   : CUDA_SUCCESS;
+}
 /*
  * Admits the submission; waits if it must. Returns the stripe, which the caller must pass to submission_close() after
  * the real call. Preserves errno. Locking: takes SPILL and higher ranks if it waits.
@@ -215,6 +236,21 @@ bool submission_ask_to_pin(void);
 void submission_set_ahead(void);
 /* Switches tracing of submissions on or off. */
 void submission_set_trace(bool on);
+
+/* ---- called for allocations that are backed on use (serve/on_use.h) ---- */
+
+/*
+ * Takes memory for what has none of these bytes; bytes 0: for all that the pointer may mean; whole: for all of the
+ * allocation; address 0: of all allocations.
+ */
+typedef CUresult submission_take_function(CUdeviceptr address, uint64_t bytes, bool whole);
+/* Sets what submission_back() calls. Must be called before submission_set_on_use(). */
+void submission_on_take(submission_take_function *take);
+/* Lets submission_back() work. It stays on, and costs what tracking costs. */
+void submission_set_on_use(void);
+
+/* ---- called by the mover ---- */
+
 /*
  * Sets the devices (bits) of the gate: submissions that may run on them or touch their heaps wait at it. Initially all.
  * The caller must set them before gate_drain(); afterwards it may only add devices.

@@ -33,7 +33,7 @@ struct submission {
 	bool holding; /* it will pin its blocks, so each is listed once, as far as that is cheap */
 	bool holds;   /* it pins its blocks */
 	bool has_ticket;
-	bool only_traced; /* it is not counted (completion.h) */
+	bool only_traced; /* it is not counted, as nothing moves (completion.h) */
 	int device;       /* device of the first heap address that it named, for the trace; -1: none */
 	CUstream stream;
 	uint64_t id, function;
@@ -41,6 +41,10 @@ struct submission {
 	unsigned n_launches;
 	struct inflight_ticket_place *place; /* the thread's place for tickets; NULL: none */
 	unsigned n_named, n_held, n_aside, room; /* room: of each list */
+	/* names in allocations that are backed on use, where some of what they may mean has no memory */
+	struct named *wanted;
+	unsigned n_wanted, room_wanted;
+	bool wants_all; /* there were too many, or they are not known */
 	unsigned n_ahead;
 	CUdeviceptr ahead[SUBMISSION_AHEAD_MOST]; /* managed memory to prefetch */
 	unsigned n_all;    /* the `everything` of the first n_all arenas is pinned, too */
@@ -49,6 +53,13 @@ struct submission {
 	struct held *held;  /* blocks of the names; pinned if `holds` */
 	struct held *aside; /* the same, of blocks that are not waited for while they are mapped (NAMED_ASIDE) */
 };
+
+/* The part of submission_name() that is about memory in heaps. */
+void submission_name_in_heaps(struct submission *use, CUdeviceptr address, size_t bytes);
+
+/* of on_use_names.c: lists a name, and returns whether an address is in an allocation that is backed on use */
+void on_use_names_add(struct submission *use, CUdeviceptr address, size_t bytes);
+bool on_use_names_is(CUdeviceptr address);
 
 static inline bool submission_is_graph(const struct submission *use)
 {

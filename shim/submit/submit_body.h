@@ -22,8 +22,11 @@
                                                                                                                        \
 		if (use)                                                                                               \
 			operands_##name(use, SUBMIT_UNPACK args);                                                      \
+		CUresult result = submission_back(use);                                                                \
+		if (__builtin_expect(result != CUDA_SUCCESS, 0))                                                       \
+			return result;                                                                                 \
 		struct submission_stripe *inside = admit(use);                                                            \
-		CUresult result = call;                                                                                \
+		result = call;                                                                                         \
 		submission_close(use, inside);                                                                                \
 		return result;                                                                                         \
 	}                                                                                                              \

@@ -29,6 +29,12 @@ void submission_function(struct submission *use, uint64_t function)
 	(void)function;
 }
 
+void submission_stores(struct submission *use, CUdeviceptr address)
+{
+	(void)use;
+	(void)address;
+}
+
 void submission_name(struct submission *use, CUdeviceptr address, size_t bytes)
 {
 	(void)use;

@@ -54,6 +54,12 @@ void submission_heap_span(CUdeviceptr *ret_first, CUdeviceptr *ret_bytes)
 	*ret_bytes = 0;
 }
 
+void submission_stores(struct submission *use, CUdeviceptr address)
+{
+	(void)use;
+	(void)address;
+}
+
 void submission_unknown(struct submission *use)
 {
 	(void)use;

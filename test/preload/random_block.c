@@ -156,7 +156,10 @@ struct block *block_make(struct worker *worker, size_t bytes)
 	block->shadow = malloc(bytes);
 	memset(block->shadow, byte, bytes);
 	block_use(worker, slot, block, true, "the first set");
-	GO(cuMemsetD8Async(block->at, byte, bytes, worker->slot[slot].handle));
+	/* A large one part by part, the last first: each may get memory of its own (place: on-use). */
+	for (size_t part = bytes < 4 * MIB ? 1 : 3, n = part, end = bytes; part-- > 0; end = bytes / n * part)
+		GO(cuMemsetD8Async(block->at + bytes / n * part, byte, end - bytes / n * part,
+				   worker->slot[slot].handle));
 	worker->slot[slot].n++;
 	op_submitted(worker);
 	worker->block[worker->n_blocks++] = block;

@@ -118,6 +118,10 @@ spillway_preload_test(new_block_test SOURCES new_block_test.c scene.c child.c)
 # ---- large allocations in stream order share blocks ----
 spill_mode_test(segments_test figures_help.c folder.c)
 
+# ---- memory that is taken when it is used ----
+spill_mode_test(on_use_test figures_help.c folder.c)
+target_compile_definitions(on_use_test PRIVATE ON_USE_POLICY="${CMAKE_CURRENT_SOURCE_DIR}/on_use.yaml")
+
 # ---- a device that others fill ----
 spill_mode_test(full_test)
 

@@ -28,7 +28,7 @@
 #define BYTES ((CUdeviceptr)1 << 40)
 
 static CUdeviceptr named[2048];
-static unsigned n_named, n_unknown, n_asked, n_said;
+static unsigned n_named, n_unknown, n_asked, n_said, n_stored, n_stored_many;
 
 bool submission_is_heap(CUdeviceptr address)
 {
@@ -47,6 +47,13 @@ void submission_name(struct submission *use, CUdeviceptr address, size_t bytes)
 	(void)use;
 	assert_int_equal(bytes, 0);
 	named[n_named++ % 2048] = address;
+}
+
+void submission_stores(struct submission *use, CUdeviceptr address)
+{
+	(void)use;
+	n_stored += address != 0;
+	n_stored_many += address == 0;
 }
 
 void submission_unknown(struct submission *use)
@@ -73,7 +80,7 @@ uint64_t submission_what(const struct submission *use)
 static void copy(CUdeviceptr dst, const CUdeviceptr *words, size_t n)
 {
 	errno = 4711;
-	pointer_arrays_copied(dst, (CUdeviceptr)(uintptr_t)words, n * sizeof(*words));
+	pointer_arrays_copied(NULL, dst, (CUdeviceptr)(uintptr_t)words, n * sizeof(*words));
 	assert_int_equal(errno, 4711);
 }
 
@@ -92,6 +99,7 @@ static void an_array_is_known_wherever_it_is_named(void **state)
 	(void)state;
 	assert_false(atomic_load(&pointer_arrays_any)); /* the first test: nothing is asked for */
 	copy(HEAP + 4096, words, 300);
+	assert_int_equal(n_stored, 2); /* the submission was told of them */
 	assert_int_equal(look(HEAP + 4096), 2);
 	assert_int_equal(named[0], HEAP + 5);
 	assert_int_equal(named[1], HEAP + BYTES - 1);
@@ -150,7 +158,7 @@ static void copy_box(CUdeviceptr dst, size_t dst_pitch, const CUdeviceptr *src, 
 	struct pointer_arrays_side to = {dst, {.pitch = dst_pitch}},
 				   from = {(CUdeviceptr)(uintptr_t)src, {.pitch = src_pitch}};
 
-	pointer_arrays_copied_box(&to, &from, &extent);
+	pointer_arrays_copied_box(NULL, &to, &from, &extent);
 }
 
 static void rows_are_looked_through_one_by_one(void **state)
@@ -168,7 +176,7 @@ static void rows_are_looked_through_one_by_one(void **state)
 	/* The same as slices of one row each, from the second word on. */
 	struct pointer_arrays_side to = {place, {.x = 8, .pitch = 64, .height = 64}};
 	struct pointer_arrays_side from = {(CUdeviceptr)(uintptr_t)words, {.x = 8, .pitch = 64, .height = 1}};
-	pointer_arrays_copied_box(&to, &from, &(struct copy_extent){8, 1, 2});
+	pointer_arrays_copied_box(NULL, &to, &from, &(struct copy_extent){8, 1, 2});
 	assert_int_equal(look(place + 8), 1);
 	assert_int_equal(named[0], HEAP + 2);
 	assert_int_equal(look(place + 4096 + 8), 0);
@@ -193,7 +201,7 @@ static void rows_without_gaps_are_one_array(void **state)
 	assert_int_equal(look(place), 2);
 	/* Of what is left out behind an offset nobody knows where it is: its first row, and no further. */
 	struct pointer_arrays_side to = {place + 8192, {.y = 1}}, from = {(CUdeviceptr)(uintptr_t)words, {.x = 0}};
-	pointer_arrays_copied_box(&to, &from, &(struct copy_extent){64, 100, 2});
+	pointer_arrays_copied_box(NULL, &to, &from, &(struct copy_extent){64, 100, 2});
 	assert_int_equal(look(place + 8192), 0);
 	/* Nonsense is the driver's to refuse. */
 	copy_box(place, SIZE_MAX / 2, words, SIZE_MAX, (struct copy_extent){SIZE_MAX, SIZE_MAX, SIZE_MAX});
@@ -209,9 +217,9 @@ static void what_is_no_array_is_not_remembered(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
 		words[i] = HEAP + i;
-	pointer_arrays_copied(HEAP + (1 << 20), HEAP + 64, 64); /* from a heap */
-	pointer_arrays_copied(HEAP + (1 << 20), 16, 64);        /* from nowhere */
-	pointer_arrays_copied(HEAP + (1 << 20), (CUdeviceptr)(uintptr_t)words, 7);
+	pointer_arrays_copied(NULL, HEAP + (1 << 20), HEAP + 64, 64); /* from a heap */
+	pointer_arrays_copied(NULL, HEAP + (1 << 20), 16, 64);        /* from nowhere */
+	pointer_arrays_copied(NULL, HEAP + (1 << 20), (CUdeviceptr)(uintptr_t)words, 7);
 	assert_int_equal(look(HEAP + (1 << 20)), 0);
 	/* Of too many, none is listed. */
 	copy(HEAP + (1 << 20), words, 1024);
@@ -329,7 +337,7 @@ static void what_cannot_be_read_may_reach_anything(void **state)
 	assert_int_equal(n_unknown, 0);
 	free(large);
 	/* Memory of a heap is no source of arrays. */
-	pointer_arrays_copied(place + (1 << 22), HEAP + 64, 64);
+	pointer_arrays_copied(NULL, place + (1 << 22), HEAP + 64, 64);
 	look(place + (1 << 22));
 	assert_int_equal(n_unknown, 0);
 	assert_int_equal(n_said, 1);

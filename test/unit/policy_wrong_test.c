@@ -96,8 +96,8 @@ static void wrong_decisions_say_what_to_write_instead(void **state)
 	    "p.yaml:4:15: error: rule 3: fallback: a rule that denies asks nobody else; remove it\n"
 	    "p.yaml:5:34: error: rule 4: fallback: \"driver\" is listed already; remove it\n"
 	    "p.yaml:5:48: error: rule 4: cap: \"5\" has no unit; write 5MiB or 5GiB\n"
-	    "p.yaml:6:22: error: rule 5: place: \"hsot\" is unknown; did you mean host? Write auto, device, host or "
-	    "stripe\n"
+	    "p.yaml:6:22: error: rule 5: place: \"hsot\" is unknown; did you mean host? Write auto, device, host, "
+	    "on-use or stripe\n"
 	    "p.yaml:6:33: error: rule 5: cap: a share is not taken here; write bytes, as in 64MiB\n"
 	    "p.yaml:7:18: error: rule 6: managed.advise: memory cannot prefer the device and the host; remove one of "
 	    "them\n"
@@ -115,6 +115,22 @@ static void wrong_decisions_say_what_to_write_instead(void **state)
 	    "p.yaml:10:13: error: heap.chunk: \"2\" has no unit; write 2MiB or 2GiB\n"
 	    "p.yaml:11:8: error: async is a group of keys, not a value; write async.use: driver\n"
 	    "p.yaml:12:1: error: managed.advise: memory cannot prefer the device and the host; remove one of them\n");
+}
+
+static void memory_that_is_taken_on_use_moves(void **state)
+{
+	(void)state;
+	expect_problems(
+	    "rules:\n"
+	    "- {use: heap, place: on-use, movable: exact}\n"
+	    "- {use: heap, place: lazy}\n",
+	    "p.yaml:3:22: error: rule 2: place: \"lazy\" is unknown; did you mean on-use? Write auto, device, "
+	    "host, on-use or stripe\n");
+	expect_problems(
+	    "rules:\n"
+	    "- {use: heap, place: on-use, movable: no}\n",
+	    "p.yaml:2:30: error: rule 1: movable: memory that never moves is made at once, and place: on-use "
+	    "makes none; remove one of them\n");
 }
 
 static void memory_of_a_kind_can_be_of_few_others(void **state)
@@ -330,6 +346,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(wrong_values_say_what_to_write_instead),
 	    cmocka_unit_test(wrong_decisions_say_what_to_write_instead),
+	    cmocka_unit_test(memory_that_is_taken_on_use_moves),
 	    cmocka_unit_test(memory_of_a_kind_can_be_of_few_others),
 	    cmocka_unit_test(rules_that_name_no_api_do_not_cover_those_that_name_memory_of_a_kind),
 	    cmocka_unit_test(chunks_have_sizes_of_their_own),
