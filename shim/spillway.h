@@ -85,7 +85,8 @@ SPILLWAY_API int spillway_budget(int device, uint64_t *device_bytes, uint64_t *h
  * An allocation of the program, named by any address in it. All of these answer
  *
  *   -ENOENT   nothing that is known lies at this address
- *   -ENOTSUP  Spillway is switched off; or, but for spillway_where(), the block is not in the heap
+ *   -ENOTSUP  Spillway is switched off; or, but for spillway_where(), the block is not in the heap; or, to pin, unpin,
+ *             prefer and grow, it has memory only where it was used (place: on-use)
  *
  * A block that is freed by another thread meanwhile may give either answer; no harm is done.
  */
@@ -106,7 +107,10 @@ struct spillway_place {
 	int movable; /* 1: it may move at any time, so the two figures above are of this moment */
 };
 
-/* Where does this memory live? *place is written on success alone. */
+/*
+ * Where does this memory live? *place is written on success alone. What is not used yet of an allocation with place:
+ * on-use lives nowhere.
+ */
 SPILLWAY_API int spillway_where(const void *address, struct spillway_place *place);
 
 /*
@@ -159,7 +163,11 @@ SPILLWAY_API int spillway_discard(const void *address, uint64_t bytes);
  * not use it before it is born again; a submission that names an address in it keeps what is written, as a rule. What
  * is born is not copied to the device for the first submission to use it, if nothing else runs.
  *
- * A part that overlaps others takes their place. It has no effect, and all keeps its contents, in blocks of up to 1
+ * In a block with place: on-use, which has memory only where it was used, a birth also says how far a pointer reaches: a
+ * kernel that gets one uses the part, in steps of 512 bytes, and no memory is taken for the rest of the block. A pointer
+ * where nothing is born may mean all of the block.
+ *
+ * A part that overlaps others takes their place. But for that, it has no effect, and all keeps its contents, in blocks of up to 1
  * MiB, in memory that the program maps itself, in blocks of which PyTorch reports, in those that a graph has named or
  * in which a part was born or discarded while a stream capture was open, and after a graph that cannot be read.
  *

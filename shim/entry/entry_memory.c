@@ -143,8 +143,11 @@ static bool place_of(const struct ledger_row *row, struct spillway_place *place)
 
 		if (status != SW_OK)
 			return false;
-		place->bytes_on_device = bytes[CHUNK_DEVICE];
+		/* Memory on use is in whole units, also at the end. */
+		place->bytes_on_device = bytes[CHUNK_DEVICE] < row->bytes ? bytes[CHUNK_DEVICE] : row->bytes;
 		place->bytes_on_host = bytes[CHUNK_HOST] + bytes[CHUNK_PEER];
+		if (place->bytes_on_host > row->bytes - place->bytes_on_device)
+			place->bytes_on_host = row->bytes - place->bytes_on_device;
 		place->movable = !stays && is_moved();
 	} else if (place->backend == SPILLWAY_PINNED || (row->kind == LEDGER_SYSTEM && row->system.registered)) {
 		place->bytes_on_host = row->bytes;

@@ -190,9 +190,16 @@ static void whole_of(const struct arena *arena, uint32_t first, CUdeviceptr *ret
 bool arena_on_use_extent(const struct arena *arena, uint32_t first, CUdeviceptr address, CUdeviceptr *ret_begin,
 			 uint64_t *ret_bytes)
 {
-	(void)address;
+	uint64_t begin, bytes;
+
 	whole_of(arena, first, ret_begin, ret_bytes);
-	return false;
+	if (!lifetimes_reach(arena->lifetimes, address, &begin, &bytes))
+		return false;
+	CUdeviceptr end = begin + bytes < *ret_begin + *ret_bytes ? begin + bytes : *ret_begin + *ret_bytes;
+	if (begin > *ret_begin)
+		*ret_begin = begin;
+	*ret_bytes = end - *ret_begin;
+	return true;
 }
 
 bool arena_bounds(const struct arena *arena, CUdeviceptr address, CUdeviceptr *ret_begin, uint64_t *ret_bytes)

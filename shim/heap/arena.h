@@ -231,8 +231,8 @@ static inline bool arena_is_on_use(const struct arena *arena, CUdeviceptr addres
 	return word != 0;
 }
 /*
- * Stores the bytes that a pointer into such an allocation may mean. Returns false if that is not known; it is all of the
- * allocation then. Locking: none.
+ * Stores the bytes that a pointer into such an allocation may mean: what was born there, or more. Returns false if that
+ * is not known; it is all of the allocation then. Locking: none.
  */
 bool arena_on_use_extent(const struct arena *arena, uint32_t first, CUdeviceptr address, CUdeviceptr *ret_begin,
 			 uint64_t *ret_bytes);

@@ -70,14 +70,18 @@ enum sw_status heap_on_use_reserve(struct heap *heap, size_t bytes, enum heap_fr
 		atomic_store(&state->on_use_units, on_use->units);
 		atomic_store(&state->on_use_left, on_use->units);
 		atomic_store(&arena->any_on_use, true);
+		lifetimes_on_use(arena->lifetimes, arena_address(arena, on_use->unit), bytes);
 		mark(arena, on_use, on_use->unit + 1);
 		*ret_address = arena_address(arena, on_use->unit);
 		stats_live_add(heap->store.chunks.device, PLACE_UNUSED, on_use->units * HEAP_UNIT);
 	}
 	heap_leave(heap);
-	if (!taken)
+	if (!taken) {
 		free(on_use);
-	return taken ? SW_OK : SW_NO_MEMORY;
+		return SW_NO_MEMORY;
+	}
+	lifetimes_allocated(arena->lifetimes, *ret_address, bytes, false);
+	return SW_OK;
 }
 
 /* Returns the allocation that has an address, or NULL. Locking: the caller holds HEAP. */

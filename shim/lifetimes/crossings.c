@@ -18,11 +18,25 @@ struct crossings {
 	_Atomic uint64_t *crossing; /* by unit; 0: nothing */
 	_Atomic bool *doubted;      /* by the first unit of address space */
 	_Atomic bool all_doubted;
+	/* of watched units, made for the first of them: a bit for each grain in which something that is alive was born */
+	_Atomic(_Atomic uint64_t *) born;
+	_Atomic bool *watched; /* by unit */
 };
+
+/* Of the words of `born`. */
+#define GRAINS         UINT64_C(64)
+#define WORD_BYTES     (GRAINS * GRAIN)
+#define WORDS_OF(unit) ((unit) * (LIVE_MAP_UNIT / WORD_BYTES))
+_Static_assert(LIVE_MAP_UNIT % WORD_BYTES == 0, "a unit has words of its own");
 
 static size_t n_units(uint64_t bytes)
 {
 	return (size_t)(bytes / LIVE_MAP_UNIT) + 2;
+}
+
+static size_t born_bytes(const struct crossings *crossings)
+{
+	return WORDS_OF(n_units(crossings->bytes)) * sizeof(uint64_t);
 }
 
 struct crossings *crossings_new(uint64_t bytes)
@@ -34,7 +48,8 @@ struct crossings *crossings_new(uint64_t bytes)
 	crossings->bytes = bytes;
 	crossings->crossing = lazy_memory_new(n_units(bytes) * sizeof(crossings->crossing[0]));
 	crossings->doubted = lazy_memory_new(n_units(bytes) * sizeof(crossings->doubted[0]));
-	if (crossings->crossing && crossings->doubted)
+	crossings->watched = lazy_memory_new(n_units(bytes) * sizeof(crossings->watched[0]));
+	if (crossings->crossing && crossings->doubted && crossings->watched)
 		return crossings;
 	crossings_free(crossings);
 	return NULL;
@@ -46,6 +61,8 @@ void crossings_free(struct crossings *crossings)
 		return;
 	lazy_memory_free((void *)crossings->crossing, n_units(crossings->bytes) * sizeof(crossings->crossing[0]));
 	lazy_memory_free((void *)crossings->doubted, n_units(crossings->bytes) * sizeof(crossings->doubted[0]));
+	lazy_memory_free((void *)crossings->watched, n_units(crossings->bytes) * sizeof(crossings->watched[0]));
+	lazy_memory_free((void *)atomic_load(&crossings->born), born_bytes(crossings));
 	free(crossings);
 }
 
@@ -68,10 +85,40 @@ static void forget_if_met(struct crossings *crossings, uint64_t unit, uint64_t b
 		atomic_store_explicit(&crossings->crossing[unit], 0, memory_order_relaxed);
 }
 
+/* Sets or clears the bits of the grains that a range touches in watched units. */
+static void mark_born(struct crossings *crossings, uint64_t begin, uint64_t end, bool born)
+{
+	_Atomic uint64_t *words = atomic_load_explicit(&crossings->born, memory_order_acquire);
+	uint64_t next;
+
+	for (uint64_t at = begin; words && at < end; at = next) {
+		uint64_t first = at % WORD_BYTES / GRAIN, unit = at / LIVE_MAP_UNIT, bits = UINT64_MAX << first;
+
+		if (!atomic_load_explicit(&crossings->watched[unit], memory_order_relaxed)) {
+			next = (unit + 1) * LIVE_MAP_UNIT;
+			continue;
+		}
+		next = (at / WORD_BYTES + 1) * WORD_BYTES;
+		if (end < next)
+			bits &= UINT64_MAX >> (GRAINS - 1 - (end - 1) % WORD_BYTES / GRAIN);
+		if (born)
+			atomic_fetch_or_explicit(&words[at / WORD_BYTES], bits, memory_order_relaxed);
+		else
+			atomic_fetch_and_explicit(&words[at / WORD_BYTES], ~bits, memory_order_relaxed);
+	}
+}
+
+void crossings_died(struct crossings *crossings, uint64_t begin, uint64_t end)
+{
+	if (begin < end && end <= crossings->bytes)
+		mark_born(crossings, begin, end, false);
+}
+
 void crossings_born(struct crossings *crossings, uint64_t begin, uint64_t end)
 {
 	if (begin >= end || end > crossings->bytes)
 		return;
+	mark_born(crossings, begin, end, true);
 	uint64_t first = begin / LIVE_MAP_UNIT, last = (end - 1) / LIVE_MAP_UNIT;
 	uint64_t from = begin / GRAIN, length = (end + GRAIN - 1) / GRAIN - from;
 	if (last > first && (from > BEGIN_MOST || length > LENGTH_MOST)) {
@@ -111,6 +158,46 @@ bool crossings_find(const struct crossings *crossings, uint64_t at, struct live_
 	if (below || above)
 		*ret = found;
 	return below || above;
+}
+
+/* ---- watched ranges ---- */
+
+static void watch(struct crossings *crossings, uint64_t begin, uint64_t end, bool on)
+{
+	for (uint64_t unit = begin / LIVE_MAP_UNIT; unit < end / LIVE_MAP_UNIT; unit++)
+		if (atomic_load_explicit(&crossings->watched[unit], memory_order_relaxed) != on)
+			atomic_store_explicit(&crossings->watched[unit], on, memory_order_relaxed);
+}
+
+bool crossings_watch(struct crossings *crossings, uint64_t begin, uint64_t end)
+{
+	if (!atomic_load(&crossings->born))
+		atomic_store_explicit(&crossings->born, lazy_memory_new(born_bytes(crossings)), memory_order_release);
+	if (!atomic_load(&crossings->born))
+		return false;
+	watch(crossings, begin, end, true);
+	mark_born(crossings, begin, end, false);
+	return true;
+}
+
+void crossings_unwatch(struct crossings *crossings, uint64_t begin, uint64_t end)
+{
+	watch(crossings, begin, end, false);
+}
+
+bool crossings_reach(const struct crossings *crossings, uint64_t at, struct live_range *ret)
+{
+	const _Atomic uint64_t *words = atomic_load_explicit(&crossings->born, memory_order_acquire);
+	uint64_t unit = at / LIVE_MAP_UNIT;
+
+	if (at >= crossings->bytes || !words || crossings_is_all_doubted(crossings) ||
+	    !atomic_load_explicit(&crossings->watched[unit], memory_order_relaxed) ||
+	    !(atomic_load_explicit(&words[at / WORD_BYTES], memory_order_relaxed) >> at % WORD_BYTES / GRAIN & 1))
+		return false;
+	/* What crosses no beginning of a unit is within this one. */
+	if (!crossings_find(crossings, at, ret))
+		*ret = (struct live_range){unit * LIVE_MAP_UNIT, (unit + 1) * LIVE_MAP_UNIT};
+	return true;
 }
 
 /* ---- doubts ---- */

@@ -10,6 +10,10 @@
  * Births are written by the thread that reports them, at once. Who may use a range knows its address, so its birth
  * happened before, and no later birth can meet the range while it is alive.
  *
+ * Of allocations that are backed on use (heap/on_use.h) more must be known: whether something that is alive was born at an
+ * address at all, also within a unit. While such a range is *watched*, a bit for each 512 bytes says so, which a death
+ * takes back; ranges count in whole such steps.
+ *
  * Graphs use memory without births, at each launch, so address space that a graph names is *doubted* until it is given
  * back. Offsets are in bytes from the beginning of the heap's address space. Locking: none; any thread may call any
  * function at any time.
@@ -32,6 +36,20 @@ void crossings_free(struct crossings *crossings);
 void crossings_born(struct crossings *crossings, uint64_t begin, uint64_t end);
 /* Finds the range of more than one unit that has this byte. Returns false if none is known. */
 bool crossings_find(const struct crossings *crossings, uint64_t at, struct live_range *ret);
+
+/*
+ * Watches a range of whole units, in which nothing is alive; and ends that. Returns false if there is no memory for it:
+ * nothing is known of the range then. The caller must not run two calls at once.
+ */
+bool crossings_watch(struct crossings *crossings, uint64_t begin, uint64_t end);
+void crossings_unwatch(struct crossings *crossings, uint64_t begin, uint64_t end);
+/* A range died. Matters only where it is watched. */
+void crossings_died(struct crossings *crossings, uint64_t begin, uint64_t end);
+/*
+ * Finds where the range ends at most that is alive at this byte, and was born while it was watched. Returns false if none
+ * is known.
+ */
+bool crossings_reach(const struct crossings *crossings, uint64_t at, struct live_range *ret);
 
 /*
  * Pointers into the address space that begins here may reach over all of it. A caller that afterwards reads what the

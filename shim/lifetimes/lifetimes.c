@@ -167,6 +167,8 @@ void lifetimes_freed(struct lifetimes *lifetimes, uint64_t address, uint64_t byt
 {
 	if (!lifetimes)
 		return;
+	if (atomic_load_explicit(&lifetimes->any_on_use, memory_order_relaxed))
+		crossings_unwatch(lifetimes->crossings, address - lifetimes->base, address - lifetimes->base + bytes);
 	if (latest.lifetimes == lifetimes && latest.begin < address + bytes && latest.end > address)
 		latest.lifetimes = NULL;
 	bool any = atomic_load_explicit(&lifetimes->any, memory_order_relaxed);
@@ -252,6 +254,38 @@ struct crossings *lifetimes_crossings(struct lifetimes *lifetimes)
 	return lifetimes->crossings;
 }
 
+void lifetimes_on_use(struct lifetimes *lifetimes, uint64_t address, uint64_t bytes)
+{
+	if (!lifetimes)
+		return;
+	atomic_store(&lifetimes->any_on_use, true);
+	crossings_watch(lifetimes->crossings, address - lifetimes->base,
+			address - lifetimes->base + whole_units(bytes));
+}
+
+bool lifetimes_reach(struct lifetimes *lifetimes, uint64_t address, uint64_t *ret_begin, uint64_t *ret_bytes)
+{
+	struct live_range range;
+
+	if (!lifetimes || !crossings_reach(lifetimes->crossings, address - lifetimes->base, &range))
+		return false;
+	*ret_begin = lifetimes->base + range.begin;
+	*ret_bytes = range.end - range.begin;
+	return true;
+}
+
+/* Keeps how far pointers reach, where somebody asks for it. */
+static void tell_crossings(struct lifetimes *lifetimes, const struct lifetimes_report *report)
+{
+	bool on_use = atomic_load_explicit(&lifetimes->any_on_use, memory_order_relaxed);
+	uint64_t begin = report->address - lifetimes->base;
+
+	if (report->born && (on_use || atomic_load_explicit(&lifetimes->placed, memory_order_relaxed)))
+		crossings_born(lifetimes->crossings, begin, begin + report->bytes);
+	else if (on_use)
+		crossings_died(lifetimes->crossings, begin, begin + report->bytes);
+}
+
 void lifetimes_distrust_all(void)
 {
 	unsigned n = atomic_load_explicit(&lifetimes_state.n, memory_order_acquire);
@@ -331,9 +365,7 @@ void lifetimes_tell(const struct lifetimes_report *report)
 		return;
 	if (!my_number)
 		begin_to_report();
-	if (report->born && atomic_load_explicit(&lifetimes->placed, memory_order_relaxed))
-		crossings_born(lifetimes->crossings, report->address - lifetimes->base,
-			       report->address - lifetimes->base + report->bytes);
+	tell_crossings(lifetimes, report);
 	compare_reserved(lifetimes, report);
 	latest.lifetimes = NULL;
 	if (!atomic_load_explicit(&lifetimes->any, memory_order_relaxed))
@@ -381,6 +413,8 @@ void lifetimes_declare(const struct lifetimes_report *report, uint64_t block, ui
 
 	if (!lifetimes || !report->bytes || block % LIVE_MAP_UNIT)
 		return;
+	if (atomic_load_explicit(&lifetimes->any_on_use, memory_order_relaxed))
+		tell_crossings(lifetimes, report);
 	if (report->block_bytes || atomic_load(&lifetimes_state.any_graph_unread)) {
 		lifetimes_distrust(lifetimes, report->address, block, block_bytes);
 		return;

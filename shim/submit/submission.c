@@ -316,10 +316,19 @@ static void name_extent(struct submission *use, const struct submission_arena *i
 	uint64_t length;
 
 	if (word && arena_is_on_use(in->arena, address, &first)) {
+		bool known = arena_on_use_extent(in->arena, first, address, &begin, &length);
+
+		if (!known && aside) {
+			/* Only near the pointer. */
+			begin = address;
+			length = 1;
+		} else if (submission_is_graph(use)) {
+			known = false;
+			begin = arena_address(in->arena, first);
+			length = atomic_load(&in->arena->states[first].on_use_units) * HEAP_UNIT;
+		}
 		/* What is not known to be used need only be mapped. */
-		if (!arena_on_use_extent(in->arena, first, address, &begin, &length))
-			aside = true;
-		name_range(use, in, begin, length, aside);
+		name_range(use, in, begin, length, aside || !known);
 		return;
 	}
 	if (!word || word & ARENA_SLAB ||

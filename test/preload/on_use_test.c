@@ -194,12 +194,81 @@ static void where_the_reach_is_unknown_all_is_taken(void **state)
 	assert_int_equal(run_part(launches), 0);
 }
 
+/* ---- births ---- */
+
+static void born(CUdeviceptr at, size_t bytes)
+{
+	CHECK(spillway_born((const void *)(uintptr_t)at, bytes) == 0);
+}
+
+static void discard(CUdeviceptr at, size_t bytes)
+{
+	CHECK(spillway_discard((const void *)(uintptr_t)at, bytes) == 0);
+}
+
+/*
+ * A pool of nine tenths of the device, which says what it hands out, and hands out a third in all: kernels get pointers
+ * to the beginning of parts, and into them. Half of the device is enough, and nothing spills.
+ */
+static int pools(void)
+{
+	driver_start(0);
+	CUdeviceptr block = child_alloc(RESERVED);
+	/* One is within a unit, the others cross many. */
+	const struct {
+		size_t at, bytes;
+	} part[] = {{0, 20 * MIB}, {45 * MIB + 512, MIB}, {60 * MIB, 30 * MIB + 1024}, {200 * MIB, 20 * MIB}};
+
+	for (unsigned i = 0; i < 4; i++)
+		born(block + part[i].at, part[i].bytes);
+	CHECK(live(PLACE_DEVICE) == 0);
+	for (unsigned i = 0; i < 4; i++)
+		MUST(driver_fill(NULL, block + part[i].at, 50 + i, part[i].bytes / 4));
+	for (unsigned i = 0; i < 4; i++)
+		MUST(driver_fill(NULL, block + part[i].at + part[i].bytes / 2, 60 + i, part[i].bytes / 8));
+	MUST(driver_copy(NULL, block + part[2].at, block + part[3].at, 5 * MIB / 4));
+	MUST(cu.cuCtxSynchronize());
+	for (unsigned i = 0; i < 4; i++) {
+		size_t half = part[i].bytes / 2, from = i == 2 ? 5 * MIB : 0;
+
+		CHECK(is(block + part[i].at + from, 50 + i, half - from));
+		CHECK(is(block + part[i].at + half, 60 + i, half / 4 * 4));
+	}
+	CHECK(is(block + part[2].at, 53, 5 * MIB));
+	CHECK(counted(STAT_on_use_whole) == 0 && counted(STAT_spilled_bytes) == 0);
+	CHECK(device_peak() <= 72 * MIB + 8 * GRAIN);
+	/* What died and is used again without a birth has an unknown reach. */
+	discard(block + part[0].at, part[0].bytes);
+	born(block + part[0].at, MIB);
+	MUST(driver_fill(NULL, block + part[0].at, 70, MIB / 4));
+	CHECK(is(block + part[0].at, 70, MIB));
+	CHECK(counted(STAT_on_use_whole) == 0);
+	MUST(driver_fill(NULL, block + part[0].at + MIB, 71, 120 * MIB / 4));
+	CHECK(is(block + part[0].at + MIB, 71, 120 * MIB));
+	CHECK(counted(STAT_on_use_whole) == 1 && live(PLACE_UNUSED) == 0);
+	CHECK(is(block + part[3].at, 53, part[3].bytes / 2));
+	MUST(cu.cuMemFree_v2(block));
+	/* The next allocation there has no births. */
+	block = child_alloc(RESERVED);
+	MUST(driver_fill(NULL, block, 1, 1));
+	CHECK(counted(STAT_on_use_whole) == 2);
+	MUST(cu.cuMemFree_v2(block));
+	return end();
+}
+
+static void a_pool_that_says_what_is_born_takes_no_more(void **state)
+{
+	(void)state;
+	assert_int_equal(run_part(pools), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup_teardown(what_is_not_used_takes_no_memory, folder_make, folder_remove),
 	    cmocka_unit_test_setup_teardown(copies_reach_what_they_name, folder_make, folder_remove),
 	    cmocka_unit_test_setup_teardown(where_the_reach_is_unknown_all_is_taken, folder_make, folder_remove),
+	    cmocka_unit_test_setup_teardown(a_pool_that_says_what_is_born_takes_no_more, folder_make, folder_remove),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -167,6 +167,108 @@ static void what_is_alive_is_found_whatever_was_there_before(void **state)
 	}
 }
 
+/* ---- where births are watched (place: on-use) ---- */
+
+static bool reaches(uint64_t at, uint64_t first, uint64_t last)
+{
+	struct live_range range;
+
+	return crossings_reach(reach, at, &range) && range.begin == first && range.end == last;
+}
+
+static bool is_unknown(uint64_t at)
+{
+	struct live_range range;
+
+	return !crossings_reach(reach, at, &range);
+}
+
+static void a_watched_range_knows_what_is_alive(void **state)
+{
+	(void)state;
+	crossings_born(reach, 11 * MIB, 12 * MIB);
+	assert_true(is_unknown(11 * MIB));
+	assert_true(crossings_watch(reach, 10 * MIB, 30 * MIB));
+	assert_true(is_unknown(11 * MIB)); /* it was born before */
+	/* Within a unit: the unit. Over several: the range. */
+	crossings_born(reach, 11 * MIB, 11 * MIB + 1536);
+	assert_true(is_unknown(11 * MIB - 1) && is_unknown(11 * MIB + 1536));
+	assert_true(reaches(11 * MIB, 10 * MIB, 12 * MIB) && reaches(11 * MIB + 1535, 10 * MIB, 12 * MIB));
+	crossings_born(reach, 13 * MIB, 19 * MIB);
+	assert_true(reaches(13 * MIB, 13 * MIB, 19 * MIB) && reaches(19 * MIB - 1, 13 * MIB, 19 * MIB));
+	assert_true(is_unknown(13 * MIB - 1) && is_unknown(19 * MIB));
+	/* What died is not known any more, its neighbours are. */
+	crossings_died(reach, 13 * MIB, 19 * MIB);
+	for (uint64_t at = 13 * MIB; at < 19 * MIB; at += 512)
+		assert_true(is_unknown(at));
+	assert_true(reaches(11 * MIB + 512, 10 * MIB, 12 * MIB));
+	/* A small one where a large one was reaches no further than its unit. */
+	crossings_born(reach, 14 * MIB, 15 * MIB);
+	assert_true(reaches(14 * MIB + 512, 14 * MIB, 16 * MIB) && is_unknown(15 * MIB));
+	/* Nothing outside is. */
+	crossings_born(reach, 29 * MIB, 33 * MIB);
+	assert_true(reaches(30 * MIB - 1, 29 * MIB, 33 * MIB) && is_unknown(30 * MIB) && is_unknown(32 * MIB));
+	crossings_unwatch(reach, 10 * MIB, 30 * MIB);
+	assert_true(is_unknown(14 * MIB));
+	assert_true(crossings_watch(reach, 10 * MIB, 30 * MIB));
+	assert_true(is_unknown(14 * MIB) && is_unknown(29 * MIB));
+	assert_true(is_unknown(BYTES) && is_unknown(UINT64_MAX));
+}
+
+enum { WATCHED_UNITS = 16, GRAINS_OF_UNIT = 4096 };
+
+/* Births and deaths by chance, against a byte for each 512 bytes: the number of the range that is alive there. */
+static void what_is_watched_is_known_as_long_as_it_is_alive(void **state)
+{
+	static uint16_t owner[WATCHED_UNITS * GRAINS_OF_UNIT];
+	struct {
+		uint64_t first, n;
+	} ranges[200] = {0};
+	uint64_t base = 64 * MIB;
+
+	(void)state;
+	seed = seed_start("pointer_reach_test, watched");
+	assert_true(crossings_watch(reach, base, base + WATCHED_UNITS * 2 * MIB));
+	for (unsigned step = 0; step < 3000; step++) {
+		unsigned which = 1 + (unsigned)any(199);
+		uint64_t n = ranges[which].n, first = ranges[which].first;
+
+		if (n) {
+			crossings_died(reach, base + first * 512, base + (first + n) * 512);
+			for (uint64_t i = 0; i < n; i++)
+				owner[first + i] = 0;
+			ranges[which].n = 0;
+			continue;
+		}
+		n = 1 + any(any(3) ? 3000 : 20000);
+		first = any(WATCHED_UNITS * GRAINS_OF_UNIT);
+		for (uint64_t i = 0; i < n; i++)
+			if (first + i >= WATCHED_UNITS * GRAINS_OF_UNIT || owner[first + i])
+				n = i;
+		if (!n)
+			continue;
+		crossings_born(reach, base + first * 512, base + (first + n) * 512);
+		ranges[which].first = first;
+		ranges[which].n = n;
+		for (uint64_t i = 0; i < n; i++)
+			owner[first + i] = (uint16_t)which;
+		for (unsigned look = 0; look < 200; look++) {
+			uint64_t grain = any(WATCHED_UNITS * GRAINS_OF_UNIT);
+			struct live_range range;
+
+			if (!owner[grain]) {
+				assert_true(is_unknown(base + grain * 512));
+				continue;
+			}
+			uint64_t begin = base + ranges[owner[grain]].first * 512,
+				 last = begin + ranges[owner[grain]].n * 512;
+			assert_true(crossings_reach(reach, base + grain * 512 + any(512), &range));
+			assert_true(range.begin <= begin && range.end >= last);
+			assert_true(range.end - range.begin <= (last - begin > 2 * MIB ? last - begin : 2 * MIB));
+		}
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -176,6 +278,8 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(what_is_longer_than_can_be_kept_is_doubted, begin, end),
 	    cmocka_unit_test_setup_teardown(doubt_lasts_until_the_space_is_reserved_anew, begin, end),
 	    cmocka_unit_test_setup_teardown(what_is_alive_is_found_whatever_was_there_before, begin, end),
+	    cmocka_unit_test_setup_teardown(a_watched_range_knows_what_is_alive, begin, end),
+	    cmocka_unit_test_setup_teardown(what_is_watched_is_known_as_long_as_it_is_alive, begin, end),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
