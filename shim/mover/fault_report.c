@@ -194,6 +194,11 @@ static void name_block(const struct engine *engine, uint32_t block_unit, char *t
 		snprintf(text, room, "small allocations at 0x%llx", address);
 		return;
 	}
+	uint32_t first;
+
+	/* A part of an allocation that is backed on use. */
+	if (arena_is_on_use(engine->arena, address, &first))
+		address = arena_address(engine->arena, first);
 	if (!ledger_get(LEDGER_HEAP, address, &row)) {
 		snprintf(text, room, "an allocation at 0x%llx, freed since", address);
 		return;

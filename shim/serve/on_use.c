@@ -56,7 +56,7 @@ static enum sw_status take_range(struct device *device, CUdeviceptr address, uin
 		stats_add(STAT_on_use_whole, 1);
 		stats_add(STAT_on_use_whole_bytes, taken);
 	}
-	if (status != SW_OK)
+	if (status == SW_NO_MEMORY || status == SW_NO_HOST_MEMORY)
 		refuse(device, address, length);
 	return status;
 }

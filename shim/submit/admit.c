@@ -5,6 +5,7 @@
 #include "shim/submit/managed_prefetch.h"
 #include "shim/context/capture.h"
 #include "shim/base/clock.h"
+#include "shim/base/log.h"
 #include "shim/process/process.h"
 #include "shim/driver/real.h"
 #include "shim/device/peer.h"
@@ -430,6 +431,20 @@ CUresult submission_back_slowly(struct submission *use)
 		drop(use);
 	errno = saved;
 	return result;
+}
+
+void submission_faulted(void)
+{
+	int saved = errno;
+	char text[32];
+
+	if (!stats_live(PLACE_UNUSED))
+		return;
+	stats_add(STAT_on_use_faults, 1);
+	log_once("AN ILLEGAL ACCESS: if it was to an allocation with place: on-use (%s have no memory), the GPU "
+		 "used an address that no call had named; a rule with place: auto for it avoids that",
+		 log_bytes(text, sizeof(text), stats_live(PLACE_UNUSED)));
+	errno = saved;
 }
 
 /* ---- admission ---- */

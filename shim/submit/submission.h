@@ -197,6 +197,12 @@ bool submission_pins(const struct submission *use);
 /* Counts the submission and gives up its pins or its ticket. Preserves errno. Locking: as completion_submitted(). */
 void submission_close(struct submission *use, struct submission_stripe *stripe);
 
+/*
+ * A call returned that the context died of an illegal access. Where allocations that are backed on use have no memory,
+ * that may be the cause: it is counted, and said once. Preserves errno.
+ */
+void submission_faulted(void);
+
 /* ---- called by the mover ---- */
 
 struct channel;

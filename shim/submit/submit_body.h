@@ -28,6 +28,8 @@
 		struct submission_stripe *inside = admit(use);                                                            \
 		result = call;                                                                                         \
 		submission_close(use, inside);                                                                                \
+		if (__builtin_expect(result == CUDA_ERROR_ILLEGAL_ADDRESS, 0))                                         \
+			submission_faulted();                                                                          \
 		return result;                                                                                         \
 	}                                                                                                              \
 	static inline CUresult track_##name params                                                                     \
