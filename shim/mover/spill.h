@@ -105,15 +105,15 @@ enum sw_status spill_resume(uint64_t *ret_bytes);
  * spill_leave_more(), of a process that is suspended, evicts what is above `keep`; it stays suspended in any case.
  * spill_return() resumes, but first fetches everything that the device budget has room for. Results as above.
  *
- * watch: called meanwhile (order_watch.h). That of spill_return() may raise the budget, and says whether to wait for room;
- * after ORDER_ROOM_LOST the result is SW_BUSY, and the process stays suspended. NULL: the budget stays as it is.
+ * watch: called meanwhile (order_watch.h). That of spill_return() may raise the budget, and says whether to wait for
+ * room; after ORDER_ROOM_LOST the result is SW_BUSY, and the process stays suspended. NULL: the budget stays as it is.
  */
 enum sw_status spill_leave(uint64_t keep, const struct order_watch *watch, uint64_t *ret_bytes);
 enum sw_status spill_leave_more(uint64_t keep);
 enum sw_status spill_return(const struct order_watch *watch, uint64_t *ret_bytes);
 /*
- * Returns whether all devices have come to an end with what was submitted, and nothing else passes the gate: their memory
- * is given back, or just leaving.
+ * Returns whether all devices have come to an end with what was submitted, and nothing else passes the gate: their
+ * memory is given back, or just leaving.
  */
 bool spill_has_stopped(void);
 /*
@@ -123,8 +123,8 @@ bool spill_has_stopped(void);
  */
 bool spill_any_suspended(void);
 /*
- * Says that `bytes` of the device will leave at once before long, so that host memory is pinned for them in the background; 0:
- * nothing will. Does nothing if the device has no engine. Locking: none.
+ * Says that `bytes` of the device will leave at once before long, so that host memory is pinned for them in the
+ * background; 0: nothing will. Does nothing if the device has no engine. Locking: none.
  */
 void spill_leaves_soon(const struct device *device, uint64_t bytes);
 /* Starts the engine of a device that is going to be suspended, if it has a heap. Locking: takes ENGINE_START. */

@@ -3,38 +3,11 @@
  * it: that part alone takes memory. Where nobody knows how far a submission reaches, all of the allocation is taken, and
  * that is counted. Each part in a process of its own.
  */
-#include "shim/spillway.h"
-#include "test/preload/figures_help.h"
+#include "test/preload/on_use_help.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include <errno.h>
+#include <pthread.h>
 #include <string.h>
-
-#include <cmocka.h>
-
-/* The device has 256 MiB, and the budget is half of it. */
-#define RESERVED (230 * MIB)
-#define USED     (76 * MIB)
-/* Memory is taken in such multiples: the largest piece, for this budget. */
-#define GRAIN (4 * MIB)
-
-static uint64_t counted(enum stats_counter counter)
-{
-	return page_there()->counter[counter];
-}
-
-static uint64_t live(enum place place)
-{
-	return page_there()->live[place];
-}
-
-static uint64_t device_peak(void)
-{
-	return page_there()->peak[PLACE_DEVICE];
-}
 
 static size_t free_bytes(void)
 {
@@ -44,51 +17,9 @@ static size_t free_bytes(void)
 	return bytes;
 }
 
-static void set(CUdeviceptr at, unsigned value, size_t bytes)
+static uint64_t device_peak(void)
 {
-	MUST(cu.cuMemsetD32_v2(at, value, bytes / 4));
-}
-
-/* By copies to the host, whose ranges are known. */
-static bool is(CUdeviceptr at, unsigned value, size_t bytes)
-{
-	uint32_t *words = malloc(bytes);
-	bool is = true;
-
-	CHECK(words);
-	MUST(cu.cuMemcpyDtoH_v2(words, at, bytes));
-	for (size_t i = 0; i < bytes / 4; i++)
-		is &= words[i] == value;
-	free(words);
-	return is;
-}
-
-static const char *mode(void)
-{
-	return getenv("SPILL_MODE");
-}
-
-static int run_with(const char *budgets, int (*part)(void))
-{
-	static char settings[256];
-
-	snprintf(settings, sizeof(settings), "SPILLWAY_SET=spill.mode=%s,%s,report.summary=no", mode(), budgets);
-	return child_run((const char *const[]){"SIM_MEMORY=256MiB", "SIM_HOST_MEMORY=512MiB", "SIM_FILL=0", runtime,
-					       "SPILLWAY_POLICY=" ON_USE_POLICY, settings, NULL},
-			 part);
-}
-
-static int run_part(int (*part)(void))
-{
-	return run_with("device.budget=50%,host.budget=384MiB", part);
-}
-
-/* Nothing is left of what the program has freed. */
-static int end(void)
-{
-	CHECK(live(PLACE_UNUSED) == 0);
-	CHECK(sim_broken_rules() == 0);
-	return 0;
+	return page_there()->peak[PLACE_DEVICE];
 }
 
 /* ---- copies and sets ---- */
@@ -103,33 +34,34 @@ static int uses_a_third(void)
 	unsigned i;
 
 	CHECK(free_bytes() == before);
-	CHECK(live(PLACE_UNUSED) >= RESERVED && live(PLACE_UNUSED) < RESERVED + 2 * MIB);
+	CHECK(on_use_live(PLACE_UNUSED) >= RESERVED && on_use_live(PLACE_UNUSED) < RESERVED + 2 * MIB);
 	CHECK(page_there()->live[PLACE_DEVICE] == 0);
 	MUST(cu.cuMemGetAddressRange_v2(&base, &bytes, block + RESERVED - 1));
 	CHECK(base == block && bytes == RESERVED);
 	for (i = 0, at = 0; i < USED / piece; i++, at += 36 * MIB)
-		set(block + at, 0x1000 + i, piece);
+		on_use_set(block + at, 0x1000 + i, piece);
 	for (i = 0, at = 0; i < USED / piece; i++, at += 36 * MIB)
-		CHECK(is(block + at, 0x1000 + i, piece));
+		CHECK(on_use_is(block + at, 0x1000 + i, piece));
 	/* What was never written may hold anything, and can be read. */
-	is(block + RESERVED - 4, 0, 4);
-	CHECK(counted(STAT_spilled_bytes) == 0 && counted(STAT_on_use_whole) == 0);
+	on_use_is(block + RESERVED - 4, 0, 4);
+	CHECK(on_use_counted(STAT_spilled_bytes) == 0 && on_use_counted(STAT_on_use_whole) == 0);
 	CHECK(device_peak() <= USED + GRAIN && device_peak() >= USED - piece);
-	CHECK(counted(STAT_on_use_bytes) == live(PLACE_DEVICE));
-	CHECK(before - free_bytes() == live(PLACE_DEVICE));
-	CHECK(live(PLACE_DEVICE) + live(PLACE_UNUSED) == (RESERVED + 2 * MIB - 1) / (2 * MIB) * (2 * MIB));
+	CHECK(on_use_counted(STAT_on_use_bytes) == on_use_live(PLACE_DEVICE));
+	CHECK(before - free_bytes() == on_use_live(PLACE_DEVICE));
+	CHECK(on_use_live(PLACE_DEVICE) + on_use_live(PLACE_UNUSED) ==
+	      (RESERVED + 2 * MIB - 1) / (2 * MIB) * (2 * MIB));
 	MUST(cu.cuMemFree_v2(block));
 	CHECK(free_bytes() == before);
 	/* Its addresses are nobody's. */
 	CHECK(cu.cuMemGetAddressRange_v2(&base, &bytes, block) != CUDA_SUCCESS);
 	CHECK(cu.cuMemFree_v2(block) == CUDA_ERROR_INVALID_VALUE);
-	return end();
+	return on_use_end();
 }
 
 static void what_is_not_used_takes_no_memory(void **state)
 {
 	(void)state;
-	assert_int_equal(run_part(uses_a_third), 0);
+	assert_int_equal(on_use_run(uses_a_third), 0);
 }
 
 /* A block that is copied into, out of, and within, across parts that have memory and parts that have none. */
@@ -142,23 +74,23 @@ static int copies_around(void)
 
 	for (size_t i = 0; i < sizeof(words) / 4; i++)
 		words[i] = (uint32_t)i;
-	set(block + 6 * MIB, 5, 2 * MIB);
+	on_use_set(block + 6 * MIB, 5, 2 * MIB);
 	MUST(cu.cuMemcpyHtoD_v2(block + 4 * MIB + 12, words, sizeof(words)));
 	MUST(cu.cuMemcpyDtoD_v2(other + 30 * MIB, block + 4 * MIB + 12, sizeof(words)));
 	memset(words, 0, sizeof(words));
 	MUST(cu.cuMemcpyDtoH_v2(words, other + 30 * MIB, sizeof(words)));
 	for (size_t i = 0; i < sizeof(words) / 4; i++)
 		CHECK(words[i] == (uint32_t)i);
-	CHECK(live(PLACE_DEVICE) <= 2 * (sizeof(words) + 2 * GRAIN));
+	CHECK(on_use_live(PLACE_DEVICE) <= 2 * (sizeof(words) + 2 * GRAIN));
 	MUST(cu.cuMemFree_v2(other));
 	MUST(cu.cuMemFree_v2(block));
-	return end();
+	return on_use_end();
 }
 
 static void copies_reach_what_they_name(void **state)
 {
 	(void)state;
-	assert_int_equal(run_part(copies_around), 0);
+	assert_int_equal(on_use_run(copies_around), 0);
 }
 
 /* ---- kernels ---- */
@@ -169,42 +101,33 @@ static int launches(void)
 	driver_start(0);
 	CUdeviceptr block = child_alloc(RESERVED);
 
-	set(block + 100 * MIB, 7, 4 * MIB);
-	CHECK(live(PLACE_DEVICE) <= 2 * GRAIN);
+	on_use_set(block + 100 * MIB, 7, 4 * MIB);
+	CHECK(on_use_live(PLACE_DEVICE) <= 2 * GRAIN);
 	MUST(driver_fill(NULL, block, 3, RESERVED / 4));
 	MUST(cu.cuCtxSynchronize());
-	CHECK(live(PLACE_UNUSED) == 0);
-	CHECK(counted(STAT_on_use_whole) == 1 && counted(STAT_on_use_whole_bytes) >= RESERVED - 2 * GRAIN);
-	CHECK(counted(STAT_spilled_bytes) > 0);
-	CHECK(is(block, 3, RESERVED));
+	CHECK(on_use_live(PLACE_UNUSED) == 0);
+	CHECK(on_use_counted(STAT_on_use_whole) == 1 &&
+	      on_use_counted(STAT_on_use_whole_bytes) >= RESERVED - 2 * GRAIN);
+	CHECK(on_use_counted(STAT_spilled_bytes) > 0);
+	CHECK(on_use_is(block, 3, RESERVED));
 	for (unsigned i = 0; i < 20; i++) {
 		MUST(driver_fill(NULL, block + i * 11 * MIB, 100 + i, 11 * MIB / 4));
-		CHECK(is(block + i * 11 * MIB, 100 + i, 11 * MIB));
+		CHECK(on_use_is(block + i * 11 * MIB, 100 + i, 11 * MIB));
 	}
 	for (unsigned i = 0; i < 20; i++)
-		CHECK(is(block + i * 11 * MIB, 100 + i, 11 * MIB));
-	CHECK(counted(STAT_on_use_whole) == 1);
+		CHECK(on_use_is(block + i * 11 * MIB, 100 + i, 11 * MIB));
+	CHECK(on_use_counted(STAT_on_use_whole) == 1);
 	MUST(cu.cuMemFree_v2(block));
-	return end();
+	return on_use_end();
 }
 
 static void where_the_reach_is_unknown_all_is_taken(void **state)
 {
 	(void)state;
-	assert_int_equal(run_part(launches), 0);
+	assert_int_equal(on_use_run(launches), 0);
 }
 
 /* ---- births ---- */
-
-static void born(CUdeviceptr at, size_t bytes)
-{
-	CHECK(spillway_born((const void *)(uintptr_t)at, bytes) == 0);
-}
-
-static void discard(CUdeviceptr at, size_t bytes)
-{
-	CHECK(spillway_discard((const void *)(uintptr_t)at, bytes) == 0);
-}
 
 /*
  * A pool of nine tenths of the device, which says what it hands out, and hands out a third in all: kernels get pointers
@@ -220,8 +143,8 @@ static int pools(void)
 	} part[] = {{0, 20 * MIB}, {45 * MIB + 512, MIB}, {60 * MIB, 30 * MIB + 1024}, {200 * MIB, 20 * MIB}};
 
 	for (unsigned i = 0; i < 4; i++)
-		born(block + part[i].at, part[i].bytes);
-	CHECK(live(PLACE_DEVICE) == 0);
+		on_use_born(block + part[i].at, part[i].bytes);
+	CHECK(on_use_live(PLACE_DEVICE) == 0);
 	for (unsigned i = 0; i < 4; i++)
 		MUST(driver_fill(NULL, block + part[i].at, 50 + i, part[i].bytes / 4));
 	for (unsigned i = 0; i < 4; i++)
@@ -231,35 +154,140 @@ static int pools(void)
 	for (unsigned i = 0; i < 4; i++) {
 		size_t half = part[i].bytes / 2, from = i == 2 ? 5 * MIB : 0;
 
-		CHECK(is(block + part[i].at + from, 50 + i, half - from));
-		CHECK(is(block + part[i].at + half, 60 + i, half / 4 * 4));
+		CHECK(on_use_is(block + part[i].at + from, 50 + i, half - from));
+		CHECK(on_use_is(block + part[i].at + half, 60 + i, half / 4 * 4));
 	}
-	CHECK(is(block + part[2].at, 53, 5 * MIB));
-	CHECK(counted(STAT_on_use_whole) == 0 && counted(STAT_spilled_bytes) == 0);
+	CHECK(on_use_is(block + part[2].at, 53, 5 * MIB));
+	CHECK(on_use_counted(STAT_on_use_whole) == 0 && on_use_counted(STAT_spilled_bytes) == 0);
 	CHECK(device_peak() <= 72 * MIB + 8 * GRAIN);
 	/* What died and is used again without a birth has an unknown reach. */
-	discard(block + part[0].at, part[0].bytes);
-	born(block + part[0].at, MIB);
+	on_use_discard(block + part[0].at, part[0].bytes);
+	on_use_born(block + part[0].at, MIB);
 	MUST(driver_fill(NULL, block + part[0].at, 70, MIB / 4));
-	CHECK(is(block + part[0].at, 70, MIB));
-	CHECK(counted(STAT_on_use_whole) == 0);
+	CHECK(on_use_is(block + part[0].at, 70, MIB));
+	CHECK(on_use_counted(STAT_on_use_whole) == 0);
 	MUST(driver_fill(NULL, block + part[0].at + MIB, 71, 120 * MIB / 4));
-	CHECK(is(block + part[0].at + MIB, 71, 120 * MIB));
-	CHECK(counted(STAT_on_use_whole) == 1 && live(PLACE_UNUSED) == 0);
-	CHECK(is(block + part[3].at, 53, part[3].bytes / 2));
+	CHECK(on_use_is(block + part[0].at + MIB, 71, 120 * MIB));
+	CHECK(on_use_counted(STAT_on_use_whole) == 1 && on_use_live(PLACE_UNUSED) == 0);
+	CHECK(on_use_is(block + part[3].at, 53, part[3].bytes / 2));
 	MUST(cu.cuMemFree_v2(block));
 	/* The next allocation there has no births. */
 	block = child_alloc(RESERVED);
 	MUST(driver_fill(NULL, block, 1, 1));
-	CHECK(counted(STAT_on_use_whole) == 2);
+	CHECK(on_use_counted(STAT_on_use_whole) == 2);
 	MUST(cu.cuMemFree_v2(block));
-	return end();
+	return on_use_end();
 }
 
 static void a_pool_that_says_what_is_born_takes_no_more(void **state)
 {
 	(void)state;
-	assert_int_equal(run_part(pools), 0);
+	assert_int_equal(on_use_run(pools), 0);
+}
+
+/* ---- several threads ---- */
+
+static CUdeviceptr shared;
+
+enum { THREADS = 4, TURNS = 24 };
+#define SHARE (40 * MIB)
+
+static void *use_a_share(void *argument)
+{
+	unsigned which = *(unsigned *)argument;
+	CUdeviceptr at = shared + which * SHARE;
+
+	driver_start(0);
+	CUstream stream = child_stream();
+	on_use_born(at, SHARE);
+	for (unsigned i = 0; i < TURNS; i++) {
+		size_t from = (i * 7 + which) % 10 * 4 * MIB;
+
+		MUST(driver_fill(stream, at + from, which * 100 + i, MIB));
+		MUST(cu.cuStreamSynchronize(stream));
+		CHECK(on_use_is(at + from, which * 100 + i, 4 * MIB));
+	}
+	MUST(cu.cuStreamDestroy_v2(stream));
+	return NULL;
+}
+
+/* They take parts of one allocation at the same time, of which not all fit. */
+static int threads(void)
+{
+	pthread_t thread[THREADS];
+	unsigned which[THREADS];
+
+	driver_start(0);
+	shared = child_alloc(THREADS * SHARE);
+	for (unsigned i = 0; i < THREADS; i++) {
+		which[i] = i;
+		CHECK(!pthread_create(&thread[i], NULL, use_a_share, &which[i]));
+	}
+	for (unsigned i = 0; i < THREADS; i++)
+		CHECK(!pthread_join(thread[i], NULL));
+	for (unsigned i = 0; i < THREADS; i++)
+		for (unsigned turn = TURNS - 10; turn < TURNS; turn++)
+			CHECK(on_use_is(shared + i * SHARE + (turn * 7 + i) % 10 * 4 * MIB, i * 100 + turn, 4 * MIB));
+	CHECK(on_use_counted(STAT_on_use_whole) == 0);
+	MUST(cu.cuMemFree_v2(shared));
+	return on_use_end();
+}
+
+static void threads_take_parts_of_one_allocation(void **state)
+{
+	(void)state;
+	assert_int_equal(on_use_run_as(on_use_mode(), "device.budget=64MiB,host.budget=256MiB", threads), 0);
+}
+
+/* ---- questions ---- */
+
+/* About what has memory and what has none the answers are the same; what needs one block is refused. */
+static int answers(void)
+{
+	struct spillway_place place;
+	CUipcMemHandle handle;
+
+	driver_start(0);
+	CUdeviceptr block = child_alloc(33 * MIB), at[2] = {block, block + 20 * MIB};
+	const void *pointer = (const void *)(uintptr_t)block;
+
+	on_use_set(block, 1, 4 * MIB);
+	for (unsigned i = 0; i < 2; i++) {
+		CUdeviceptr address = 0;
+		unsigned type = 0;
+		size_t bytes = 0;
+
+		MUST(cu.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at[i]));
+		CHECK(type == CU_MEMORYTYPE_DEVICE);
+		MUST(cu.cuPointerGetAttribute(&address, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, at[i]));
+		CHECK(address == at[i]);
+		MUST(cu.cuPointerGetAttribute(&bytes, CU_POINTER_ATTRIBUTE_RANGE_SIZE, at[i]));
+		CHECK(bytes == 33 * MIB);
+		MUST(cu.cuMemGetAddressRange_v2(&address, &bytes, at[i]));
+		CHECK(address == block && bytes == 33 * MIB);
+	}
+	CHECK(spillway_where(pointer, &place) == 0);
+	CHECK(place.backend == SPILLWAY_HEAP && place.bytes == 33 * MIB && place.bytes_on_device >= 4 * MIB &&
+	      place.bytes_on_device <= 4 * MIB + GRAIN && !place.bytes_on_host);
+	CHECK(spillway_pin(pointer) == -ENOTSUP && spillway_unpin(pointer) == -ENOTSUP);
+	CHECK(spillway_grow(pointer, 40 * MIB) == -ENOTSUP && spillway_prefer_host(pointer) == -ENOTSUP);
+	CHECK(cu.cuIpcGetMemHandle(&handle, block) != CUDA_SUCCESS);
+	CHECK(on_use_counted(STAT_on_use_bytes) <= 4 * MIB + GRAIN);
+	on_use_set(block, 2, 33 * MIB);
+	CHECK(spillway_where(pointer, &place) == 0 && place.bytes_on_device + place.bytes_on_host == 33 * MIB);
+	/* In stream order, too, and what is small is served at once. */
+	MUST(cu.cuMemFreeAsync(block, NULL));
+	MUST(cu.cuCtxSynchronize());
+	block = child_alloc(3 * MIB);
+	CHECK(on_use_live(PLACE_UNUSED) == 0 && on_use_live(PLACE_DEVICE) >= 3 * MIB);
+	MUST(cu.cuMemFree_v2(block));
+	return on_use_end();
+}
+
+static void questions_are_answered_for_all_of_it(void **state)
+{
+	(void)state;
+	assert_int_equal(on_use_run(answers), 0);
 }
 
 int main(void)
@@ -269,6 +297,8 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(copies_reach_what_they_name, folder_make, folder_remove),
 	    cmocka_unit_test_setup_teardown(where_the_reach_is_unknown_all_is_taken, folder_make, folder_remove),
 	    cmocka_unit_test_setup_teardown(a_pool_that_says_what_is_born_takes_no_more, folder_make, folder_remove),
+	    cmocka_unit_test_setup_teardown(threads_take_parts_of_one_allocation, folder_make, folder_remove),
+	    cmocka_unit_test_setup_teardown(questions_are_answered_for_all_of_it, folder_make, folder_remove),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -41,8 +41,9 @@ target_include_directories(spill_random PRIVATE ${CMAKE_SOURCE_DIR})
 target_compile_definitions(spill_random PRIVATE __CUDA_API_VERSION_INTERNAL)
 # All modes in one test, for what the programs do without the library is found out once; each of its parts is a test.
 spill_watch_program(spill_random_test spill_random)
+target_compile_definitions(spill_random_test PRIVATE ON_USE_POLICY="${CMAKE_CURRENT_SOURCE_DIR}/on_use.yaml")
 list(JOIN SPILL_MODES " " ALL_MODES)
-foreach(part RANGE 1 7)
+foreach(part RANGE 1 8)
   add_test(NAME spill_random_test_${part} COMMAND spill_random_test)
   set_tests_properties(
     spill_random_test_${part} PROPERTIES LABELS preload TIMEOUT 600 ENVIRONMENT
@@ -119,8 +120,10 @@ spillway_preload_test(new_block_test SOURCES new_block_test.c scene.c child.c)
 spill_mode_test(segments_test figures_help.c folder.c)
 
 # ---- memory that is taken when it is used ----
-spill_mode_test(on_use_test figures_help.c folder.c)
-target_compile_definitions(on_use_test PRIVATE ON_USE_POLICY="${CMAKE_CURRENT_SOURCE_DIR}/on_use.yaml")
+foreach(name on_use on_use_edge)
+  spill_mode_test(${name}_test on_use_help.c figures_help.c folder.c)
+endforeach()
+set_property(SOURCE on_use_help.c APPEND PROPERTY COMPILE_DEFINITIONS ON_USE_POLICY="${CMAKE_CURRENT_SOURCE_DIR}/on_use.yaml")
 
 # ---- a device that others fill ----
 spill_mode_test(full_test)

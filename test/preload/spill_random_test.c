@@ -34,6 +34,7 @@ struct trial {
 	unsigned share;           /* of the submissions, one in so many */
 	const char *lent;         /* by each of two other devices, or NULL */
 	const char *in_order;     /* most blocks are allocated in stream order: async.use; NULL: few are */
+	bool on_use;              /* what is large gets memory when it is used, part by part */
 };
 
 static struct outcome run_trial(const struct trial *trial, const char *preload, const char *set)
@@ -42,8 +43,9 @@ static struct outcome run_trial(const struct trial *trial, const char *preload, 
 
 	snprintf(n, sizeof(n), "%lu", strtoul(submissions, NULL, 0) / trial->share);
 	snprintf(deadline, sizeof(deadline), "%d", 100 * TEST_SLOWNESS);
-	return RUN(SET("SIM_MEMORY=512MiB", "SIM_DEVICES=3", "SIM_FILL=0", set, trial->sim ? trial->sim : "SIM_SEED=0",
-		       preload),
+	return RUN(SET("SIM_MEMORY=512MiB", "SIM_DEVICES=3", "SIM_FILL=0", set,
+		       trial->on_use ? "SPILLWAY_POLICY=" ON_USE_POLICY : "SPILLWAY_POLICY=",
+		       trial->sim ? trial->sim : "SIM_SEED=0", preload),
 		   SPILL_RANDOM, "--seed", trial->seed, "--threads", trial->threads, "--submissions", n, "--deadline",
 		   deadline, "--in-order", trial->in_order ? "1" : "0", trial->hidden ? NULL : "--no-hidden");
 }
@@ -91,55 +93,68 @@ static void passes(const struct trial *trial)
 static void every_byte_is_right(void **state)
 {
 	(void)state;
-	passes(&(struct trial){"101", "1", true, "48MiB", NULL, 1, NULL, NULL});
-	passes(&(struct trial){"102", "2", true, "48MiB", NULL, 1, NULL, NULL});
-	passes(&(struct trial){"103", "4", true, "64MiB", NULL, 1, NULL, NULL});
+	passes(&(struct trial){"101", "1", true, "48MiB", NULL, 1, NULL, NULL, false});
+	passes(&(struct trial){"102", "2", true, "48MiB", NULL, 1, NULL, NULL, false});
+	passes(&(struct trial){"103", "4", true, "64MiB", NULL, 1, NULL, NULL, false});
 }
 
 static void every_byte_is_right_where_all_pointers_are_parameters(void **state)
 {
 	(void)state;
-	passes(&(struct trial){"201", "1", false, "48MiB", NULL, 1, NULL, NULL});
-	passes(&(struct trial){"202", "3", false, "64MiB", NULL, 1, NULL, NULL});
+	passes(&(struct trial){"201", "1", false, "48MiB", NULL, 1, NULL, NULL, false});
+	passes(&(struct trial){"202", "3", false, "64MiB", NULL, 1, NULL, NULL, false});
 }
 
 static void every_byte_is_right_with_hardly_any_device_memory(void **state)
 {
 	(void)state;
-	passes(&(struct trial){"301", "2", false, "16MiB", NULL, 2, NULL, NULL});
-	passes(&(struct trial){"302", "1", true, "16MiB", NULL, 2, NULL, NULL});
+	passes(&(struct trial){"301", "2", false, "16MiB", NULL, 2, NULL, NULL, false});
+	passes(&(struct trial){"302", "1", true, "16MiB", NULL, 2, NULL, NULL, false});
 }
 
 static void every_byte_is_right_when_work_comes_late(void **state)
 {
 	(void)state;
-	passes(&(struct trial){"401", "2", false, "48MiB", "SIM_DELAY_US=100", 8, NULL, NULL});
-	passes(&(struct trial){"402", "1", true, "48MiB", "SIM_DELAY_US=100", 8, NULL, NULL});
+	passes(&(struct trial){"401", "2", false, "48MiB", "SIM_DELAY_US=100", 8, NULL, NULL, false});
+	passes(&(struct trial){"402", "1", true, "48MiB", "SIM_DELAY_US=100", 8, NULL, NULL, false});
 }
 
 static void every_byte_is_right_on_other_devices(void **state)
 {
 	(void)state;
-	passes(&(struct trial){"501", "2", true, "48MiB", NULL, 2, "12MiB", NULL});
-	passes(&(struct trial){"502", "3", false, "32MiB", NULL, 2, "256MiB", NULL});
+	passes(&(struct trial){"501", "2", true, "48MiB", NULL, 2, "12MiB", NULL, false});
+	passes(&(struct trial){"502", "3", false, "32MiB", NULL, 2, "256MiB", NULL, false});
 }
 
 /* Of the calls with which memory is moved, not of the program's. */
 static void every_byte_is_right_where_one_call_in_so_many_fails(void **state)
 {
 	(void)state;
-	passes(&(struct trial){"601", "2", false, "48MiB", "SIM_FAIL_THREAD=spillway-mover:500", 2, NULL, NULL});
-	passes(&(struct trial){"602", "1", false, "48MiB", "SIM_FAIL_THREAD=spillway-mover:50", 4, NULL, NULL});
-	passes(&(struct trial){"606", "1", false, "48MiB", "SIM_FAIL_THREAD=spillway-mover:50", 4, "24MiB", NULL});
+	passes(&(struct trial){"601", "2", false, "48MiB", "SIM_FAIL_THREAD=spillway-mover:500", 2, NULL, NULL, false});
+	passes(&(struct trial){"602", "1", false, "48MiB", "SIM_FAIL_THREAD=spillway-mover:50", 4, NULL, NULL, false});
+	passes(
+	    &(struct trial){"606", "1", false, "48MiB", "SIM_FAIL_THREAD=spillway-mover:50", 4, "24MiB", NULL, false});
 }
 
 static void every_byte_is_right_of_memory_in_stream_order(void **state)
 {
 	(void)state;
-	passes(&(struct trial){"701", "1", true, "48MiB", NULL, 1, NULL, "heap"});
-	passes(&(struct trial){"702", "3", false, "32MiB", NULL, 2, NULL, "heap"});
-	passes(&(struct trial){"703", "2", false, "48MiB", "SIM_DELAY_US=100", 8, NULL, "auto"});
-	passes(&(struct trial){"704", "2", false, "48MiB", "SIM_FAIL_THREAD=spillway-mover:50", 4, NULL, "heap"});
+	passes(&(struct trial){"701", "1", true, "48MiB", NULL, 1, NULL, "heap", false});
+	passes(&(struct trial){"702", "3", false, "32MiB", NULL, 2, NULL, "heap", false});
+	passes(&(struct trial){"703", "2", false, "48MiB", "SIM_DELAY_US=100", 8, NULL, "auto", false});
+	passes(
+	    &(struct trial){"704", "2", false, "48MiB", "SIM_FAIL_THREAD=spillway-mover:50", 4, NULL, "heap", false});
+}
+
+/* Its blocks are set in three parts when they are made, the last part first, and kernels then get pointers to all of them. */
+static void every_byte_is_right_of_memory_that_is_taken_on_use(void **state)
+{
+	(void)state;
+	passes(&(struct trial){"801", "1", true, "48MiB", NULL, 1, NULL, NULL, true});
+	passes(&(struct trial){"802", "3", false, "32MiB", NULL, 2, NULL, NULL, true});
+	passes(&(struct trial){"803", "2", false, "16MiB", NULL, 2, NULL, NULL, true});
+	passes(&(struct trial){"804", "2", false, "48MiB", "SIM_FAIL_THREAD=spillway-mover:50", 4, NULL, NULL, true});
+	passes(&(struct trial){"805", "2", false, "48MiB", NULL, 4, "12MiB", NULL, true});
 }
 
 int main(void)
@@ -152,6 +167,7 @@ int main(void)
 	    cmocka_unit_test(every_byte_is_right_on_other_devices),
 	    cmocka_unit_test(every_byte_is_right_where_one_call_in_so_many_fails),
 	    cmocka_unit_test(every_byte_is_right_of_memory_in_stream_order),
+	    cmocka_unit_test(every_byte_is_right_of_memory_that_is_taken_on_use),
 	};
 
 	enum { TESTS = sizeof(tests) / sizeof(tests[0]) };

@@ -1,0 +1,275 @@
+/*
+ * on_use_edge_test.c: allocations with place: on-use (on_use_test.c) where there is no memory, or the driver fails; in
+ * graphs, by pointers that lie in memory, and in a process that is suspended.
+ */
+#include "test/preload/on_use_help.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- no memory ---- */
+
+static bool nothing_spills;
+
+/* Of 32 MiB of the device and 32 of the host, or of the device alone where nothing spills. */
+static int finds_none(void)
+{
+	size_t all = nothing_spills ? 32 * MIB : 64 * MIB;
+
+	driver_start(0);
+	CUdeviceptr block = child_alloc(all), other = child_alloc(all), none;
+
+	CHECK(cu.cuMemAlloc_v2(&none, all + 1) == CUDA_ERROR_OUT_OF_MEMORY);
+	on_use_set(other, 1, all - 8 * MIB);
+	on_use_set(block, 2, 8 * MIB);
+	/* The call that names more than there is is refused, and so is the next one; others go on. */
+	for (unsigned i = 0; i < 2; i++)
+		CHECK(cu.cuMemsetD32_v2(block + 8 * MIB, 3, 8 * MIB / 4) == CUDA_ERROR_OUT_OF_MEMORY);
+	CHECK(on_use_counted(STAT_on_use_refused) == 2);
+	CHECK(driver_fill(NULL, block, 3, MIB / 4) == CUDA_ERROR_OUT_OF_MEMORY);
+	CHECK(on_use_counted(STAT_on_use_refused) >= 3);
+	CHECK(on_use_is(other, 1, all - 8 * MIB) && on_use_is(block, 2, 8 * MIB));
+	/* When there is memory again, it is taken. */
+	MUST(cu.cuMemFree_v2(other));
+	MUST(driver_fill(NULL, block, 3, all / 4));
+	CHECK(on_use_is(block, 3, all));
+	MUST(cu.cuMemFree_v2(block));
+	return on_use_end();
+}
+
+static void a_use_that_finds_no_memory_is_refused(void **state)
+{
+	(void)state;
+	assert_int_equal(on_use_run_as(on_use_mode(), "device.budget=32MiB,host.budget=32MiB", finds_none), 0);
+}
+
+static void where_nothing_spills_it_is_refused_earlier(void **state)
+{
+	(void)state;
+	nothing_spills = true;
+	assert_int_equal(on_use_run_as("off", "device.budget=32MiB,host.budget=32MiB", finds_none), 0);
+}
+
+/* The driver fails where memory is made or mapped: the call gets an error, or the memory from elsewhere; later it works. */
+static int driver_fails(void)
+{
+	static const char *const names[] = {"cuMemCreate", "cuMemMap", "cuMemSetAccess"};
+	static const CUresult errors[] = {CUDA_ERROR_UNKNOWN, CUDA_ERROR_OUT_OF_MEMORY};
+
+	driver_start(0);
+	for (unsigned i = 0; i < 6; i++) {
+		CUdeviceptr block = child_alloc(64 * MIB);
+		CUresult result;
+
+		on_use_set(block + 30 * MIB, 5, MIB);
+		sim_fail(names[i / 2], 1, errors[i % 2]);
+		result = cu.cuMemsetD32_v2(block + 10 * MIB, 6, 30 * MIB / 4);
+		CHECK(!sim_fail_pending());
+		CHECK(i % 2 ? result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY
+			    : result != CUDA_ERROR_OUT_OF_MEMORY);
+		CHECK(on_use_is(block + 30 * MIB, result == CUDA_SUCCESS ? 6 : 5, MIB));
+		on_use_set(block + 10 * MIB, 7, 30 * MIB);
+		CHECK(on_use_is(block + 10 * MIB, 7, 30 * MIB));
+		MUST(cu.cuMemFree_v2(block));
+		CHECK(on_use_live(PLACE_UNUSED) == 0);
+	}
+	return on_use_end();
+}
+
+static void where_the_driver_fails_a_later_use_succeeds(void **state)
+{
+	(void)state;
+	/* Nothing is kept that would do without the driver. */
+	assert_int_equal(
+	    on_use_run_as(on_use_mode(), "device.budget=50%,host.budget=384MiB,heap.release_threshold=0", driver_fails),
+	    0);
+}
+
+/* ---- graphs ---- */
+
+/* What a graph names is taken as a whole, whatever is known: it is used at each launch. */
+static int graphs(void)
+{
+	CUDA_MEMSET_NODE_PARAMS node = {.value = 8, .elementSize = 4, .width = MIB / 4, .height = 1};
+	CUgraphNode added;
+	CUgraphExec exec;
+	CUgraph graph;
+
+	driver_start(0);
+	CUstream stream = child_stream();
+	CUdeviceptr block = child_alloc(32 * MIB), other = child_alloc(32 * MIB);
+
+	on_use_born(block, MIB);
+	MUST(driver_fill(stream, block, 5, MIB / 4));
+	MUST(cu.cuStreamSynchronize(stream));
+	CHECK(on_use_counted(STAT_on_use_whole) == 0);
+	MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	MUST(driver_fill(stream, block, 6, MIB / 4));
+	CHECK(on_use_counted(STAT_on_use_whole) == 1);
+	MUST(cu.cuStreamEndCapture(stream, &graph));
+	MUST(cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
+	/* The part has another user, and the graph the same memory. */
+	on_use_discard(block, MIB);
+	on_use_born(block, 512);
+	MUST(cu.cuGraphLaunch(exec, stream));
+	MUST(cu.cuStreamSynchronize(stream));
+	CHECK(on_use_is(block, 6, MIB));
+	MUST(cu.cuGraphExecDestroy(exec));
+	/* A node by hand: the driver looks at its memory at once. */
+	node.dst = other + 20 * MIB;
+	MUST(cuGraphAddMemsetNode(&added, graph, NULL, 0, &node, child_context()));
+	CHECK(on_use_counted(STAT_on_use_whole) == 2);
+	MUST(cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
+	MUST(cu.cuGraphLaunch(exec, stream));
+	MUST(cu.cuStreamSynchronize(stream));
+	CHECK(on_use_is(other + 20 * MIB, 8, MIB) && on_use_is(block, 6, MIB));
+	MUST(cu.cuGraphExecDestroy(exec));
+	MUST(cu.cuGraphDestroy(graph));
+	MUST(cu.cuMemFree_v2(other));
+	MUST(cu.cuMemFree_v2(block));
+	return on_use_end();
+}
+
+static void what_a_graph_names_is_taken_as_a_whole(void **state)
+{
+	(void)state;
+	assert_int_equal(on_use_run(graphs), 0);
+}
+
+/* ---- pointers in memory ---- */
+
+static void through_body(const struct sim_launch *launch, void **args)
+{
+	CUdeviceptr **table = args[0];
+	uint32_t *value = args[1];
+
+	(void)launch;
+	for (unsigned i = 0; (*table)[i]; i++)
+		*(uint32_t *)sim_pointer((*table)[i]) = *value;
+}
+
+static const size_t through_bytes[] = {8, 4};
+static const struct sim_kernel kernels[] = {{"through", through_body, 2, through_bytes}};
+static const struct sim_module image = {SIM_MODULE_MAGIC, 1, kernels};
+
+/* A kernel finds pointers in a table, which the host has copied there before the table had its place. */
+static int follows(void)
+{
+	CUfunction function;
+	CUmodule module;
+	uint32_t value = 77;
+
+	driver_start(0);
+	MUST(cu.cuModuleLoadData(&module, &image));
+	MUST(cu.cuModuleGetFunction(&function, module, "through"));
+	CUdeviceptr block = child_alloc(64 * MIB), other = child_alloc(32 * MIB), far = child_alloc(32 * MIB);
+	CUdeviceptr words[] = {block + 40 * MIB, other + 12, block + 4, 0}, small = child_alloc(MIB);
+	CUdeviceptr table = child_alloc(MIB);
+
+	on_use_born(other, 2 * MIB);
+	MUST(cu.cuMemcpyHtoD_v2(small, words, sizeof(words)));
+	CHECK(on_use_counted(STAT_on_use_whole) == 1); /* of the first one; the second one's reach is known */
+	MUST(cu.cuMemcpyDtoD_v2(table, small, sizeof(words)));
+	void *args[] = {&table, &value};
+	MUST(cu.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, args, NULL));
+	MUST(cu.cuCtxSynchronize());
+	for (unsigned i = 0; words[i]; i++)
+		CHECK(on_use_is(words[i], 77, 4));
+	CHECK(on_use_live(PLACE_UNUSED) >= 60 * MIB - 2 * GRAIN); /* `far`, and most of `other` */
+	MUST(cu.cuMemFree_v2(far));
+	MUST(cu.cuMemFree_v2(other));
+	MUST(cu.cuMemFree_v2(block));
+	return on_use_end();
+}
+
+static void pointers_that_are_copied_count_as_named(void **state)
+{
+	(void)state;
+	assert_int_equal(on_use_run(follows), 0);
+}
+
+/* A kernel makes up an address: where no memory was taken, that is an illegal access, and the library says what it may be. */
+static int makes_up_an_address(void)
+{
+	CUfunction function;
+	CUmodule module;
+	uint32_t value = 77;
+
+	driver_start(0);
+	MUST(cu.cuModuleLoadData(&module, &image));
+	MUST(cu.cuModuleGetFunction(&function, module, "through"));
+	CUdeviceptr block = child_alloc(64 * MIB), table = child_alloc(MIB);
+
+	MUST(driver_fill(NULL, table, (unsigned)(block + 40 * MIB), 1));
+	MUST(driver_fill(NULL, table + 4, (unsigned)((block + 40 * MIB) >> 32), 1));
+	MUST(driver_fill(NULL, table + 8, 0, 2));
+	void *args[] = {&table, &value};
+	cu.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, args, NULL);
+	CHECK(cu.cuMemcpyDtoH_v2(&value, table, 4) == CUDA_ERROR_ILLEGAL_ADDRESS);
+	CHECK(on_use_counted(STAT_on_use_faults) > 0);
+	return 0;
+}
+
+static void an_address_that_was_never_named_is_told(void **state)
+{
+	(void)state;
+	assert_int_equal(on_use_run(makes_up_an_address), 0);
+}
+
+/* ---- suspension ---- */
+
+static CUdeviceptr waited_for;
+
+static void *use_it(void *argument)
+{
+	(void)argument;
+	driver_start(0);
+	on_use_set(waited_for + 40 * MIB, 9, 8 * MIB);
+	return NULL;
+}
+
+/* What has no memory needs none while the process is suspended; what is used then is taken from the host. */
+static int is_suspended(void)
+{
+	pthread_t thread;
+
+	driver_start(0);
+	waited_for = child_alloc(64 * MIB);
+	on_use_set(waited_for, 4, 20 * MIB);
+	CHECK(spillway_suspend() == 0);
+	CHECK(sim_live().device_bytes < 4 * MIB && on_use_live(PLACE_UNUSED) >= 36 * MIB);
+	CHECK(!pthread_create(&thread, NULL, use_it, NULL));
+	for (unsigned ms = 0; ms < 20000 && on_use_live(PLACE_UNUSED) > 36 * MIB; ms++)
+		usleep(1000);
+	CHECK(on_use_live(PLACE_UNUSED) <= 36 * MIB && sim_live().device_bytes < 4 * MIB);
+	CHECK(spillway_resume() == 0);
+	CHECK(!pthread_join(thread, NULL));
+	CHECK(on_use_is(waited_for, 4, 20 * MIB) && on_use_is(waited_for + 40 * MIB, 9, 8 * MIB));
+	CHECK(on_use_counted(STAT_on_use_whole) == 0);
+	MUST(cu.cuMemFree_v2(waited_for));
+	return on_use_end();
+}
+
+static void a_suspended_process_takes_nothing_of_the_device(void **state)
+{
+	(void)state;
+	if (strcmp(on_use_mode(), "static") != 0)
+		assert_int_equal(on_use_run(is_suspended), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_setup_teardown(a_use_that_finds_no_memory_is_refused, folder_make, folder_remove),
+	    cmocka_unit_test_setup_teardown(where_nothing_spills_it_is_refused_earlier, folder_make, folder_remove),
+	    cmocka_unit_test_setup_teardown(where_the_driver_fails_a_later_use_succeeds, folder_make, folder_remove),
+	    cmocka_unit_test_setup_teardown(what_a_graph_names_is_taken_as_a_whole, folder_make, folder_remove),
+	    cmocka_unit_test_setup_teardown(pointers_that_are_copied_count_as_named, folder_make, folder_remove),
+	    cmocka_unit_test_setup_teardown(an_address_that_was_never_named_is_told, folder_make, folder_remove),
+	    cmocka_unit_test_setup_teardown(a_suspended_process_takes_nothing_of_the_device, folder_make,
+					    folder_remove),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
