@@ -21,18 +21,6 @@ static uint32_t units_for(uint64_t bytes)
 	return (uint32_t)((bytes + HEAP_UNIT - 1) / HEAP_UNIT);
 }
 
-/* Returns whether the budgets could hold it if nothing else were in use. */
-static bool could_hold(const struct chunk_store *chunks, uint64_t bytes, enum heap_from from)
-{
-	uint64_t most = atomic_load(&chunks->budget[CHUNK_DEVICE]->limit);
-
-	if (from == HEAP_DEVICE_FIRST && chunks->usable[CHUNK_HOST])
-		most += atomic_load(&chunks->budget[CHUNK_HOST]->limit);
-	for (unsigned i = 0; from == HEAP_DEVICE_FIRST && i < chunks->n_lenders; i++)
-		most += lender_left(chunks->lenders[i]);
-	return bytes <= most;
-}
-
 /* ---- the allocation ---- */
 
 static void mark(struct arena *arena, const struct on_use *on_use, uint32_t word)
@@ -41,13 +29,12 @@ static void mark(struct arena *arena, const struct on_use *on_use, uint32_t word
 		atomic_store_explicit(&arena->on_use[on_use->unit + i], word, memory_order_release);
 }
 
-enum sw_status heap_on_use_reserve(struct heap *heap, size_t bytes, enum heap_from from, bool fast, bool keep,
-				   CUdeviceptr *ret_address)
+enum sw_status heap_on_use_reserve(struct heap *heap, size_t bytes, bool fast, bool keep, CUdeviceptr *ret_address)
 {
 	struct arena *arena = &heap->store.arena;
 	struct on_use *on_use;
 
-	if (!bytes || bytes > arena->bytes || !could_hold(&heap->store.chunks, bytes, from))
+	if (!bytes || bytes > arena->bytes)
 		return SW_NO_MEMORY;
 	on_use = calloc(1, sizeof(*on_use));
 	if (!on_use)

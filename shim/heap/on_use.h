@@ -12,12 +12,10 @@
 #include "shim/heap/heap.h"
 
 /*
- * Reserves address space for an allocation of `bytes`. Returns NO_MEMORY if the budgets that `from` may use could never
- * hold it, or if there is no address space. fast: of the memory that is taken, some may be unmapped while a submission
- * uses other parts. keep: as heap_keep(), for all parts.
+ * Reserves address space for an allocation of `bytes`. Returns NO_MEMORY if there is none. fast: of the memory that is
+ * taken, some may be unmapped while a submission uses other parts. keep: as heap_keep(), for all parts.
  */
-enum sw_status heap_on_use_reserve(struct heap *heap, size_t bytes, enum heap_from from, bool fast, bool keep,
-				   CUdeviceptr *ret_address);
+enum sw_status heap_on_use_reserve(struct heap *heap, size_t bytes, bool fast, bool keep, CUdeviceptr *ret_address);
 /*
  * Takes memory for what has none of the `bytes` bytes from ret_grant->address on, which may reach beyond the end of the
  * allocation. Adds what it took to the grant. Returns NO_MEMORY if some of it has none then; what was taken stays, and

@@ -164,6 +164,19 @@ enum sw_status backend_heap_take(struct device *device, size_t bytes, enum chunk
 	return SW_OK;
 }
 
+/*
+ * Returns whether such an allocation may be made: one that fits on the device natively, or into the budgets. More could
+ * never be used, and a program that asks for less and less until it gets it is to learn that.
+ */
+static bool may_reserve(const struct device *device, struct heap *heap, uint64_t bytes, enum heap_from from)
+{
+	uint64_t used, left, most = atomic_load(&device->budget.limit);
+
+	if (from == HEAP_DEVICE_FIRST)
+		most += heap_lent(heap, &used, &left) + (heap_has_host(heap) ? atomic_load(&host_budget.limit) : 0);
+	return bytes <= device->total || bytes <= most;
+}
+
 /* By address space alone; submissions take memory (serve/on_use.h). */
 static enum sw_status reserve(struct device *device, const struct backend_request *request, struct ledger_row *row)
 {
@@ -173,8 +186,9 @@ static enum sw_status reserve(struct device *device, const struct backend_reques
 
 	if (!heap)
 		return SW_NOT_SUPPORTED;
-	enum sw_status status = heap_on_use_reserve(heap, request->bytes, backend_heap_from(request->decision), fast,
-						    request->decision->keep, &address);
+	if (!may_reserve(device, heap, request->bytes, backend_heap_from(request->decision)))
+		return SW_NO_MEMORY;
+	enum sw_status status = heap_on_use_reserve(heap, request->bytes, fast, request->decision->keep, &address);
 	if (status != SW_OK)
 		return status;
 	/* Before the program knows the address. */

@@ -20,7 +20,8 @@ static int finds_none(void)
 	driver_start(0);
 	CUdeviceptr block = child_alloc(all), other = child_alloc(all), none;
 
-	CHECK(cu.cuMemAlloc_v2(&none, all + 1) == CUDA_ERROR_OUT_OF_MEMORY);
+	/* More than the device has, and than the budgets. */
+	CHECK(cu.cuMemAlloc_v2(&none, 257 * MIB) == CUDA_ERROR_OUT_OF_MEMORY);
 	on_use_set(other, 1, all - 8 * MIB);
 	on_use_set(block, 2, 8 * MIB);
 	/* The call that names more than there is is refused, and so is the next one; others go on. */
