@@ -7,6 +7,8 @@
   vmm      virtual memory management of the program's own, vmm.spill: move: a GPT job of PyTorch with expandable_segments,
            step / native, fitting and at 1.5 times the budget; JAX with its pool at 1.5: losses
   async    a GPT job on cudaMallocAsync, with async.use auto and heap: step / native, fitting and at 1.5 times the budget
+  onuse    a program reserves nine tenths of the device with place: on-use, and uses a third, with half of it as the budget:
+           nothing spills; and once more with a pointer of unknown reach, which takes all
   llm      a language model generates; need 1.5 times the budget, policy inference: tokens a second / static
   tools    compute-sanitizer, nsys and cuda-gdb with Spillway in front of a program
 
@@ -30,7 +32,7 @@ ASYNC = {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}
 
 
 class Memory(parts.Parts):
-    PARTS = {"off": 40, "plugs": 100, "view": 60, "managed": 150, "vmm": 200, "async": 300, "llm": 250, "tools": 120}
+    PARTS = {"off": 40, "plugs": 100, "view": 60, "managed": 150, "vmm": 200, "async": 300, "onuse": 120, "llm": 250, "tools": 120}
     DEFAULT = list(PARTS)
 
     def good(self, what, good, text=""):
@@ -165,6 +167,23 @@ class Memory(parts.Parts):
             base = base or own
             self.add(f"{name} 1.5: tokens a second / static", base / own, None if name == "static" else 2,
                      f"{own:.0f} ms a token, spilled {result.spilled}", least=True)
+
+    # ---- memory that is taken on use ----
+
+    def onuse(self):
+        policy = os.path.join(self.folder.name, "onuse.yaml")
+        with open(policy, "w") as file:
+            file.write('version: 1\nrules:\n- {match: {size: ">= 64MiB"}, use: heap, place: on-use}\n')
+        for mode, arguments in (("exact", []), ("fast", []), ("exact", ["--whole"])):
+            name = " ".join(["onuse_job.py", mode, *arguments])
+            result, _ = self.run(name, self.python("onuse_job.py", *arguments), {"device.budget": "50%", "spill.mode": mode},
+                                 {"SPILLWAY_POLICY": policy})
+            wrong = [check for check, text in result.checks.items() if text != "equal"]
+            used = re.search(r"^used (\d+)", result.output, re.M)
+            self.good(f"{name}: contents and free memory are right", result.status == "ok" and not wrong and len(result.checks) >= 4,
+                      f"{result.status} {' '.join(wrong)}" + (f", used {int(used[1]) >> 20} MiB" if used else ""))
+            spilled = "SPILLING BEGINS" in result.output
+            self.good(f"{name}: " + ("what does not fit spills" if arguments else "nothing spills"), spilled == bool(arguments))
 
     # ---- tools of others ----
 
