@@ -82,7 +82,7 @@ void ledger_row_free(struct ledger_row *row)
 	if (row->cap)
 		budget_give(row->cap, row->bytes);
 	if (row->counted)
-		stats_gone(row->site, row->bytes);
+		stats_gone(row->site, row->kind == LEDGER_HEAP && row->heap.on_use ? row->heap.had : row->bytes);
 	lock_take(&ledger->lock);
 	ledger->n_spanning -= row->spans;
 	if (ledger->n_idle < MOST_IDLE) {

@@ -75,6 +75,7 @@ struct ledger_row {
 		struct {
 			struct block *block; /* NULL: on_use */
 			bool on_use;         /* it is backed on use (heap/on_use.h) */
+			uint64_t had;        /* with on_use: bytes of memory that it had when it was freed */
 			CUmemoryPool pool; /* pool that the program thinks it is from, or NULL */
 			uint64_t pool_id;  /* number of our pool that counts it (pool.h); 0: none */
 			bool handed_back;  /* the program has freed it to the pool */

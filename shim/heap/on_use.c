@@ -89,16 +89,17 @@ static struct block *part_at(const struct arena *arena, uint32_t unit, uint32_t 
 	return block;
 }
 
-void heap_on_use_free(struct heap *heap, CUdeviceptr base)
+uint64_t heap_on_use_free(struct heap *heap, CUdeviceptr base)
 {
 	struct arena *arena = &heap->store.arena;
+	uint64_t had = 0;
 	uint32_t next;
 
 	heap_enter(heap);
 	struct on_use *on_use = on_use_at(arena, base);
 	if (!on_use) {
 		heap_leave(heap);
-		return;
+		return 0;
 	}
 	lifetimes_freed(arena->lifetimes, base, on_use->units * HEAP_UNIT);
 	mark(arena, on_use, 0);
@@ -113,6 +114,7 @@ void heap_on_use_free(struct heap *heap, CUdeviceptr base)
 
 		if (!block)
 			continue;
+		had += block->units * HEAP_UNIT;
 		if (block->asked)
 			heap_forget_asked(heap, block, block_address(&heap->store, block));
 		arena_unmark(arena, block->unit, block->units);
@@ -123,6 +125,7 @@ void heap_on_use_free(struct heap *heap, CUdeviceptr base)
 	block_parts_end(&heap->store, on_use);
 	heap_trim_to_keep(heap);
 	heap_leave(heap);
+	return had;
 }
 
 /* ---- its memory ---- */
@@ -217,6 +220,7 @@ static void take_run(struct heap *heap, struct on_use *on_use, struct block *blo
 	block_tell_all(&heap->store, block);
 	atomic_fetch_sub(&arena->states[on_use->unit].on_use_left, block->units);
 	stats_live_sub(heap->store.chunks.device, PLACE_UNUSED, block->units * HEAP_UNIT);
+	stats_grown(on_use->site, block->units * HEAP_UNIT);
 	grant->bytes_on_device += block->bytes[CHUNK_DEVICE];
 	grant->bytes_away += block_away(block);
 	grant->bytes_lent += block->bytes[CHUNK_PEER];

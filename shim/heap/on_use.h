@@ -42,7 +42,7 @@ enum sw_status heap_on_use_where(struct heap *heap, CUdeviceptr base, uint64_t r
 				 bool *ret_stays);
 /* Counts moves of all its parts, also of those to come, for a site. Locking: takes HEAP. */
 void heap_on_use_set_site(struct heap *heap, CUdeviceptr base, unsigned site);
-/* Frees the allocation that begins there. Cannot fail. */
-void heap_on_use_free(struct heap *heap, CUdeviceptr base);
+/* Frees the allocation that begins there, and returns how many bytes of memory it had. Cannot fail. */
+uint64_t heap_on_use_free(struct heap *heap, CUdeviceptr base);
 
 #endif

@@ -114,7 +114,10 @@ void account_commit(struct ledger_row *row, enum policy_api api, const struct ca
 		if (!atomic_load_explicit(&serve_state.account.said_first, memory_order_relaxed))
 			say_first(device, use);
 		row->site = stats_site(row->device, use, row->rule, site, row->bytes);
-		stats_made(row->site, row->bytes, row->on_host_bytes);
+		if (row->kind == LEDGER_HEAP && row->heap.on_use)
+			stats_reserved(row->site, row->bytes);
+		else
+			stats_made(row->site, row->bytes, row->on_host_bytes);
 	}
 	if (row->kind == LEDGER_HEAP && row->heap.on_use)
 		heap_on_use_set_site(atomic_load(&device_get(row->device)->heap), row->key, row->site);

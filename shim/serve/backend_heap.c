@@ -235,7 +235,7 @@ static void backend_heap_release(struct ledger_row *row)
 
 	pool_row_gone(row);
 	if (row->heap.on_use)
-		heap_on_use_free(atomic_load(&device->heap), row->key);
+		row->heap.had = heap_on_use_free(atomic_load(&device->heap), row->key);
 	else if (segments_has(row))
 		segments_release(row);
 	else

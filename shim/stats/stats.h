@@ -96,6 +96,8 @@ static inline unsigned stats_site_place(unsigned site)
 /* Count an allocation of `bytes`, of which `on_host` were placed on the host, and a free. */
 void stats_made(unsigned site, uint64_t bytes, uint64_t on_host);
 void stats_gone(unsigned site, uint64_t bytes);
+/* Counts an allocation that has no memory yet; stats_grown() counts what it gets. */
+void stats_reserved(unsigned site, uint64_t bytes);
 /* Counts an allocation that grew in place. */
 void stats_grown(unsigned site, uint64_t more);
 /* Counts a refused request. */

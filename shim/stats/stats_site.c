@@ -169,6 +169,16 @@ void stats_grown(unsigned site, uint64_t more)
 		add_live(tables[i], more);
 }
 
+void stats_reserved(unsigned site, uint64_t bytes)
+{
+	struct stats_figures *tables[TABLES];
+
+	for (unsigned n = tables_of(site, tables), i = 0; i < n; i++) {
+		stats_site_add(tables[i], FIGURE_allocations, 1);
+		stats_site_add(tables[i], FIGURE_allocated_bytes, bytes);
+	}
+}
+
 void stats_gone(unsigned site, uint64_t bytes)
 {
 	struct stats_figures *tables[TABLES];

@@ -50,7 +50,11 @@ static int uses_a_third(void)
 	CHECK(before - free_bytes() == on_use_live(PLACE_DEVICE));
 	CHECK(on_use_live(PLACE_DEVICE) + on_use_live(PLACE_UNUSED) ==
 	      (RESERVED + 2 * MIB - 1) / (2 * MIB) * (2 * MIB));
+	/* What the program needed is what it used. */
+	CHECK(page_there()->backend[0].figure[FIGURE_live] == on_use_live(PLACE_DEVICE));
+	CHECK(page_there()->backend[0].figure[FIGURE_peak] <= device_peak());
 	MUST(cu.cuMemFree_v2(block));
+	CHECK(page_there()->backend[0].figure[FIGURE_live] == 0);
 	CHECK(free_bytes() == before);
 	/* Its addresses are nobody's. */
 	CHECK(cu.cuMemGetAddressRange_v2(&base, &bytes, block) != CUDA_SUCCESS);
