@@ -183,6 +183,25 @@ static void say_share(const struct stats_page *page, struct summary *summary)
 	    log_bytes(total, sizeof(total), atomic_load(&page->share_total)), full);
 }
 
+/* Skips the line if no allocation was backed on use. */
+static void say_on_use(const struct stats_page *page, struct summary *summary)
+{
+	unsigned long long whole = summary_get(page, STAT_on_use_whole),
+			   refused = summary_get(page, STAT_on_use_refused);
+	char taken[TEXT], unused[TEXT], bytes[TEXT], all[128] = "", full[80] = "";
+
+	if (!atomic_load(&page->peak[PLACE_UNUSED]))
+		return;
+	if (whole)
+		snprintf(all, sizeof(all), "; %llu times all that was missing (%s), as the reach was not known", whole,
+			 log_bytes(bytes, sizeof(bytes), summary_get(page, STAT_on_use_whole_bytes)));
+	if (refused)
+		snprintf(full, sizeof(full), "; %llu submissions found no memory", refused);
+	add(summary, refused || whole ? 3 : 7, "  place: on-use: %s taken, %s unused at most%s%s",
+	    log_bytes(taken, sizeof(taken), summary_get(page, STAT_on_use_bytes)),
+	    log_bytes(unused, sizeof(unused), atomic_load(&page->peak[PLACE_UNUSED])), all, full);
+}
+
 static void say_allocations(const struct stats_page *page, struct summary *summary)
 {
 	char spilled[TEXT];
@@ -536,6 +555,7 @@ void summary_make(const struct stats_page *page, uint64_t now, const char *trace
 	say_need(page, now, &totals, ret_summary);
 	say_places(page, &totals, ret_summary);
 	say_share(page, ret_summary);
+	say_on_use(page, ret_summary);
 	say_cache(&totals, ret_summary);
 	say_allocations(page, ret_summary);
 	say_moves(page, &totals, ret_summary);

@@ -25,7 +25,7 @@ struct summary {
 	struct summary_line {
 		unsigned rank; /* lines with the largest rank are left out first */
 		char text[SUMMARY_LINE];
-	} line[SUMMARY_LINES + 13];
+	} line[SUMMARY_LINES + 15];
 };
 
 /* What the third line says to change: the first of these that the figures support. */

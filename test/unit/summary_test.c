@@ -333,6 +333,25 @@ static void what_processes_share_is_told_where_several_do_or_it_was_not_enough(v
 	must_say("host.total: 48.0 GiB of 64.0 GiB taken at most; there was no room for more 3 times");
 }
 
+static void what_is_taken_on_use_is_told(void **state)
+{
+	(void)state;
+	spill();
+	make();
+	assert_false(says("on-use"));
+	page.peak[PLACE_UNUSED] = 9 * GIB;
+	page.counter[STAT_on_use_bytes] = 2 * GIB;
+	make();
+	must_say("place: on-use: 2.0 GiB taken, 9.0 GiB unused at most");
+	assert_false(says("was missing"));
+	page.counter[STAT_on_use_whole] = 3;
+	page.counter[STAT_on_use_whole_bytes] = GIB;
+	page.counter[STAT_on_use_refused] = 4;
+	make();
+	must_say("9.0 GiB unused at most; 3 times all that was missing (1.0 GiB), as the reach was not known; 4 "
+		 "submissions found no memory");
+}
+
 static void faults_that_nobody_counts_are_not_zero(void **state)
 {
 	(void)state;
@@ -396,6 +415,7 @@ int main(void)
 	    cmocka_unit_test_setup(what_the_program_makes_itself_matters_where_there_is_no_room, begin_anew),
 	    cmocka_unit_test_setup(what_costs_next_to_nothing_needs_no_advice, begin_anew),
 	    cmocka_unit_test_setup(what_processes_share_is_told_where_several_do_or_it_was_not_enough, begin_anew),
+	    cmocka_unit_test_setup(what_is_taken_on_use_is_told, begin_anew),
 	    cmocka_unit_test_setup(faults_that_nobody_counts_are_not_zero, begin_anew),
 	    cmocka_unit_test_setup(fourteen_lines_are_enough, begin_anew),
 	    cmocka_unit_test_setup(the_trace_is_named, begin_anew),
