@@ -223,6 +223,12 @@ foreach(seed 1 2) # with budgets that most of what the allocator keeps does not 
                       "SPILLWAY_SET=device.budget=${budget}MiB,host.budget=256MiB,spill.mode=${mode},report.summary=no")
   endforeach()
 endforeach()
+# The same where segments get memory as tensors in them are used: the smallest ones are 2 MiB, and have it at once.
+foreach(mode ${SPILL_MODES})
+  torch_random_test(torch_on_use_${mode} 1 "LD_PRELOAD=${PRELOAD}"
+                    "SPILLWAY_POLICY=${CMAKE_CURRENT_SOURCE_DIR}/on_use.yaml"
+                    "SPILLWAY_SET=device.budget=24MiB,host.budget=256MiB,spill.mode=${mode},report.summary=no")
+endforeach()
 # The same with expandable segments, whose handles the library serves.
 foreach(seed 1 2)
   math(EXPR budget "40 * ${seed} - 16")
