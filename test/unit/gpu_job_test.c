@@ -1,0 +1,432 @@
+/*
+ * gpu_job.h with jobs on GPUs that are a few numbers, in virtual time. Each process looks when chance lets it, at what the
+ * others have published by then, and takes some time for each step.
+ */
+#include "shim/plan/gpu_job.h"
+#include "test/check.h"
+#include "test/unit/seed.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define MS      UINT64_C(1000000)
+#define GIB     ((uint64_t)1 << 30)
+#define QUANTUM (20 * MS)
+
+enum { MOST = 12, DEVICES = 3 };
+
+struct process {
+	bool alive, busy; /* busy: in a step until `until` */
+	uint32_t device, job;
+	enum gpu_job_step step;
+	uint64_t until;
+	struct gpu_job_lead lead;
+	struct gpu_job_claim claim; /* its own; what the others see is in the seat */
+	uint64_t served, n, worked;
+};
+
+/* GPUs, and what is published about them. */
+static struct scene {
+	uint64_t now;
+	unsigned n;
+	uint32_t fails; /* one of so many tries to stop or to return fails; 0: none */
+	struct process processes[MOST];
+	struct gpu_job_view view; /* all seats: what is published */
+	struct gpu_turn_member members[MOST];
+} scene;
+
+static uint32_t seat_of(unsigned process)
+{
+	/* Seats are ordered by device; the slot is the number of the process. */
+	for (uint32_t i = 0; i < scene.view.n; i++)
+		if (scene.view.seats[i].slot == process)
+			return i;
+	return 0;
+}
+
+static void begin(void)
+{
+	memset(&scene, 0, sizeof(scene));
+	scene.now = 1000 * MS;
+	for (unsigned i = 0; i < GPU_JOB_DEVICES; i++)
+		scene.view.turns[i] = (struct gpu_job_turn){.on = true, .number = 1, .holder = GPU_TURN_NOBODY};
+}
+
+/* job: its name. */
+static void add(uint32_t device, uint32_t job)
+{
+	struct process *process = &scene.processes[scene.n];
+
+	*process = (struct process){.alive = true, .device = device, .job = job};
+	process->claim = (struct gpu_job_claim){
+	    .process = 1000 + scene.n, .name = job, .phase = GPU_JOB_LEAVE, .state = GPU_JOB_AWAY, .wants = scene.now};
+	uint32_t at = scene.view.n++;
+
+	for (; at && scene.view.seats[at - 1].device > device; at--)
+		scene.view.seats[at] = scene.view.seats[at - 1];
+	scene.view.seats[at] =
+	    (struct gpu_job_seat){.device = device, .slot = scene.n, .takes_part = true, .claim = process->claim};
+	scene.n++;
+}
+
+/* ---- what a process does: as lifecycle/turn.c ---- */
+
+/* The members of its device, folded. Stores the unit of the process and which process stands for each unit. */
+static struct gpu_turn_view fold(struct gpu_job_view *view, struct gpu_turn_member units[MOST], uint32_t *ret_self,
+				 uint32_t first[MOST])
+{
+	const uint32_t me = view->self;
+	const struct gpu_job_seat *self = &view->seats[me];
+	uint32_t n = 0, numbers[MOST], unit[MOST], who[MOST], holder = GPU_TURN_NOBODY;
+	struct gpu_turn_view turns = {.now = scene.now, .total = 16 * GIB, .members = scene.members, .on = true};
+
+	for (uint32_t i = 0; i < view->n; i++) {
+		const struct gpu_job_seat *seat = &view->seats[i];
+		const struct process *process = &scene.processes[seat->slot];
+
+		if (seat->device != self->device)
+			continue;
+		scene.members[n] =
+		    (struct gpu_turn_member){.needs = 10 * GIB,
+					     .claim = {.kind = seat->takes_part ? GPU_TURN_ON : GPU_TURN_OFF,
+						       .weight = 1,
+						       .beat = scene.now,
+						       .quantum = QUANTUM,
+						       .patience = 1000 * MS,
+						       .served = process->served,
+						       .n = process->n}};
+		view->self = i;
+		scene.members[n].claim.waits = gpu_job_waits(view);
+		who[n] = seat->slot;
+		numbers[n++] = seat->job;
+	}
+	view->self = me;
+	turns.n = n;
+	turns.n = gpu_job_fold(&turns, numbers, units, unit);
+	for (uint32_t i = n; i-- > 0;) {
+		if (who[i] == self->slot)
+			*ret_self = unit[i];
+		if (who[i] == view->turns[self->device].holder)
+			holder = unit[i];
+		first[unit[i]] = who[i];
+	}
+	turns.members = units;
+	turns.holder = holder;
+	turns.since = scene.processes[self->slot].worked;
+	return turns;
+}
+
+static void pass(uint32_t device, uint32_t to)
+{
+	scene.view.turns[device].number++;
+	scene.view.turns[device].holder = to;
+}
+
+static void publish(unsigned i)
+{
+	scene.view.seats[seat_of(i)].claim = scene.processes[i].claim;
+}
+
+static void look(struct seed *dice, unsigned i)
+{
+	struct process *process = &scene.processes[i];
+	struct gpu_turn_member units[MOST];
+	static struct gpu_job_view view; /* large */
+	uint32_t self = 0, first[MOST];
+
+	publish(i);
+	view = scene.view;
+	view.now = scene.now;
+	view.self = seat_of(i);
+	gpu_job_find(&view);
+	struct gpu_turn_view turns = fold(&view, units, &self, first);
+
+	process->claim.over = 0;
+	if (turns.holder == GPU_TURN_NOBODY) {
+		uint32_t next = gpu_turn_next(&turns);
+
+		if (next != GPU_TURN_NOBODY)
+			pass(process->device, first[next]);
+	} else if (gpu_job_speaks(&view) && gpu_job_is_done(&view)) {
+		turns.holder = GPU_TURN_NOBODY;
+		units[self].claim.waits = 0;
+		uint32_t next = gpu_turn_next(&turns);
+
+		pass(process->device, next == GPU_TURN_NOBODY ? next : first[next]);
+	} else if (gpu_job_speaks(&view) && gpu_job_holds(&view) && process->claim.state == GPU_JOB_RUNS) {
+		process->claim.over = gpu_turn_next(&turns) != self;
+	}
+	if (gpu_job_leads(&view))
+		gpu_job_choose(&view, &process->lead, &process->claim);
+	else
+		gpu_job_follow(&view, &process->claim);
+	process->step = gpu_job_next(&view, &process->claim);
+	process->busy = process->step != GPU_JOB_STAYS;
+	process->until = scene.now + seed_below(dice, 8) * MS;
+	/* No memory moves while any of the job runs. */
+	if (process->step == GPU_JOB_LEAVES || process->step == GPU_JOB_RETURNS)
+		for (unsigned j = 0; j < scene.n; j++)
+			assert_false(scene.processes[j].alive && scene.processes[j].job == process->job &&
+				     scene.processes[j].claim.state == GPU_JOB_RUNS);
+	if (process->step == GPU_JOB_OPENS && process->claim.state == GPU_JOB_BACK)
+		for (unsigned j = 0; j < scene.n; j++)
+			assert_false(scene.processes[j].alive && scene.processes[j].job == process->job &&
+				     scene.processes[j].claim.state == GPU_JOB_AWAY);
+	publish(i);
+}
+
+static void finish(struct seed *dice, unsigned i)
+{
+	struct process *process = &scene.processes[i];
+	bool fails = scene.fails && !seed_below(dice, scene.fails);
+
+	process->busy = false;
+	if (process->step == GPU_JOB_RETURNS || process->step == GPU_JOB_OPENS)
+		process->claim.ran = scene.view.turns[process->device].number;
+	if (fails && (process->step == GPU_JOB_STOPS || process->step == GPU_JOB_RETURNS))
+		process->claim.failed = process->claim.attempt;
+	else if (process->step == GPU_JOB_STOPS)
+		process->claim.state = GPU_JOB_STOPPED;
+	else if (process->step == GPU_JOB_LEAVES)
+		process->claim.state = GPU_JOB_AWAY;
+	else if (process->step == GPU_JOB_RETURNS)
+		process->claim.state = GPU_JOB_BACK;
+	if (process->step == GPU_JOB_OPENS) {
+		if (process->claim.state == GPU_JOB_BACK)
+			process->n++, process->worked = scene.now;
+		process->claim.state = GPU_JOB_RUNS;
+	}
+	process->claim.wants = process->claim.state == GPU_JOB_AWAY ? scene.now : 0;
+	publish(i);
+}
+
+/* Of each GPU, at most one job runs. */
+static void check(void)
+{
+	for (unsigned i = 0; i < scene.n; i++)
+		for (unsigned j = 0; j < i; j++) {
+			const struct process *a = &scene.processes[i], *b = &scene.processes[j];
+
+			assert_false(a->alive && b->alive && a->device == b->device && a->job != b->job &&
+				     a->claim.state == GPU_JOB_RUNS && b->claim.state == GPU_JOB_RUNS);
+		}
+}
+
+static void run_for(struct seed *dice, uint64_t ns)
+{
+	for (uint64_t end = scene.now + ns; scene.now < end; scene.now += MS / 2) {
+		for (unsigned i = 0; i < scene.n; i++) {
+			struct process *process = &scene.processes[i];
+
+			if (!process->alive)
+				continue;
+			if (process->claim.state == GPU_JOB_RUNS)
+				process->served += MS / 2 * 100;
+			if (process->busy && scene.now >= process->until)
+				finish(dice, i);
+			else if (!process->busy && !seed_below(dice, 6))
+				look(dice, i);
+		}
+		check();
+	}
+}
+
+static void kill_one(unsigned i)
+{
+	uint32_t seat = seat_of(i), *holder = &scene.view.turns[scene.processes[i].device].holder;
+
+	scene.processes[i].alive = false;
+	/* The account gives its turn to another process of the job. */
+	bool held = *holder == i;
+
+	if (held)
+		*holder = GPU_TURN_NOBODY;
+	for (unsigned j = 0; j < scene.n && held && *holder == GPU_TURN_NOBODY; j++)
+		if (scene.processes[j].alive && scene.processes[j].device == scene.processes[i].device &&
+		    gpu_job_share(&scene.processes[j].claim, &scene.processes[i].claim))
+			*holder = j;
+	scene.view.n--;
+	for (; seat < scene.view.n; seat++)
+		scene.view.seats[seat] = scene.view.seats[seat + 1];
+}
+
+/* Each process that lives gets so many turns in that time, or runs for as long as they take: it may be alone. */
+static void all_get_turns(struct seed *dice, uint64_t ns, uint64_t turns)
+{
+	uint64_t from[MOST], served[MOST];
+
+	for (unsigned i = 0; i < scene.n; i++) {
+		from[i] = scene.processes[i].n;
+		served[i] = scene.processes[i].served;
+	}
+	run_for(dice, ns);
+	for (unsigned i = 0; i < scene.n; i++)
+		assert_true(!scene.processes[i].alive || scene.processes[i].n >= from[i] + turns ||
+			    scene.processes[i].served >= served[i] + turns * QUANTUM * 100);
+}
+
+static void crossed_jobs_do_not_wait_for_each_other(void **state)
+{
+	struct seed dice = seed_start("gpu_job_test");
+
+	(void)state;
+	/* Both on both GPUs. */
+	begin();
+	for (uint32_t i = 0; i < 4; i++)
+		add(i % 2, 1 + i / 2);
+	all_get_turns(&dice, 5000 * MS, 10);
+	/* Three, in a circle of pairs of GPUs, each with two processes on one of them, and one alone on each. */
+	begin();
+	for (uint32_t i = 0; i < 3; i++) {
+		add(i, 1 + i);
+		add(i, 1 + i);
+		add((i + 1) % 3, 1 + i);
+		add(i, 10 + i);
+	}
+	all_get_turns(&dice, 10000 * MS, 5);
+}
+
+static void all_of_a_job_run_or_none(void **state)
+{
+	struct seed dice = seed_start("gpu_job_test");
+
+	(void)state;
+	begin();
+	for (uint32_t i = 0; i < 3; i++)
+		add(0, 1);
+	for (uint32_t i = 0; i < 3; i++)
+		add(0, 2 + i);
+	all_get_turns(&dice, 5000 * MS, 10);
+	/* A job's time counts once. */
+	uint64_t job = scene.processes[0].served, other = scene.processes[3].served;
+	assert_true(job > other / 2 && job < other * 2);
+}
+
+static void random_jobs_with_deaths_and_failures_go_on(void **state)
+{
+	struct seed dice = seed_start("gpu_job_test");
+
+	(void)state;
+	for (unsigned round = 0; round < 20; round++) {
+		begin();
+		scene.fails = (uint32_t)seed_below(&dice, 2) * 20;
+		unsigned n = 4 + (unsigned)seed_below(&dice, MOST - 3), jobs = 2 + (unsigned)seed_below(&dice, 4);
+
+		for (unsigned i = 0; i < n; i++)
+			add((uint32_t)seed_below(&dice, DEVICES), 1 + (uint32_t)seed_below(&dice, jobs));
+		for (unsigned i = 0; i < n / 2; i++) {
+			unsigned dies = (unsigned)seed_below(&dice, n);
+
+			run_for(&dice, seed_below(&dice, 1000) * MS);
+			if (scene.processes[dies].alive)
+				kill_one(dies);
+		}
+		all_get_turns(&dice, 8000 * MS, 2);
+	}
+}
+
+/* ---- who is of one job ---- */
+
+static struct gpu_job_claim of(uint64_t process, uint64_t name)
+{
+	return (struct gpu_job_claim){.process = process, .name = name};
+}
+
+static void jobs_are_found_by_names_and_links(void **state)
+{
+	static struct gpu_job_view view;
+
+	(void)state;
+	view = (struct gpu_job_view){.n = 7};
+	for (uint32_t i = 0; i < view.n; i++)
+		view.seats[i] =
+		    (struct gpu_job_seat){.takes_part = true, .claim = of(100 + i, i == 2 || i == 4 ? 7 : 0)};
+	/* 0 and 3 by a link, 5 to both that and the name of 2 and 4; 1 and 6 are alone. */
+	assert_true(gpu_job_link(&view.seats[3].claim, 100));
+	gpu_job_find(&view);
+	static const uint32_t before[] = {0, 1, 2, 0, 2, 5, 6};
+	for (uint32_t i = 0; i < view.n; i++)
+		assert_int_equal(view.seats[i].job, before[i]);
+	assert_true(gpu_job_link(&view.seats[5].claim, 103));
+	assert_true(gpu_job_link(&view.seats[5].claim, 104));
+	gpu_job_find(&view);
+	static const uint32_t after[] = {0, 1, 0, 0, 0, 0, 6};
+	for (uint32_t i = 0; i < view.n; i++)
+		assert_int_equal(view.seats[i].job, after[i]);
+	view.self = 1;
+	assert_false(gpu_job_is_many(&view));
+	view.self = 5;
+	assert_true(gpu_job_is_many(&view));
+	/* A rest counts for all of the job. */
+	view.seats[2].claim.rests = 5;
+	assert_int_equal(gpu_job_rests(&view), 5);
+	view.self = 6;
+	assert_int_equal(gpu_job_rests(&view), 0);
+	/* Nobody is of a job by an id that is not there, and links are known once. */
+	struct gpu_job_claim a = of(0, 0), b = of(0, 0);
+	assert_false(gpu_job_share(&a, &b));
+	for (uint64_t i = 1; i <= GPU_JOB_LINKS; i++)
+		assert_true(gpu_job_link(&a, i) && gpu_job_link(&a, i));
+	assert_true(gpu_job_link(&a, 3));
+	assert_false(gpu_job_link(&a, 99));
+	b = of(GPU_JOB_LINKS, 0);
+	assert_true(gpu_job_share(&a, &b) && gpu_job_share(&b, &a));
+	b = of(99, 0);
+	assert_false(gpu_job_share(&a, &b));
+}
+
+static void a_job_is_one_member_of_turns(void **state)
+{
+	struct gpu_turn_member members[5], units[5];
+	uint32_t numbers[] = {3, 1, 3, 1, 3}, unit[5];
+	struct gpu_turn_view view = {.now = 1000 * MS, .total = 16 * GIB, .members = members, .n = 5};
+
+	(void)state;
+	for (uint32_t i = 0; i < 5; i++)
+		members[i] = (struct gpu_turn_member){.needs = (1 + i) * GIB,
+						      .may_have = GIB,
+						      .stuck = i,
+						      .claim = {.kind = i == 4   ? GPU_TURN_OFF
+									: i == 2 ? GPU_TURN_ON
+										 : GPU_TURN_AUTO,
+								.weight = 1 + i,
+								.beat = view.now - i,
+								.away = i != 3,
+								.waits = i * MS,
+								.idle = i == 1 ? 0 : 5 + i}};
+	assert_int_equal(gpu_job_fold(&view, numbers, units, unit), 3);
+	static const uint32_t expected[] = {0, 1, 0, 1, 2};
+	assert_memory_equal(unit, expected, sizeof(expected));
+	assert_int_equal(units[0].needs, 4 * GIB);
+	assert_int_equal(units[0].may_have, 2 * GIB);
+	assert_int_equal(units[0].stuck, 2);
+	assert_int_equal(units[0].claim.kind, GPU_TURN_ON);
+	assert_int_equal(units[0].claim.weight, 3);
+	assert_int_equal(units[0].claim.beat, view.now);
+	assert_int_equal(units[0].claim.waits, 2 * MS);
+	assert_int_equal(units[0].claim.idle, 7);
+	assert_int_equal(units[0].claim.away, 1);
+	assert_int_equal(units[1].claim.kind, GPU_TURN_AUTO);
+	assert_int_equal(units[1].claim.away, 0);
+	assert_int_equal(units[1].claim.idle, 0);
+	assert_int_equal(units[1].claim.waits, MS);
+	assert_int_equal(units[2].claim.kind, GPU_TURN_OFF);
+	assert_int_equal(units[2].needs, 5 * GIB);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(jobs_are_found_by_names_and_links),
+	    cmocka_unit_test(a_job_is_one_member_of_turns),
+	    cmocka_unit_test(all_of_a_job_run_or_none),
+	    cmocka_unit_test(crossed_jobs_do_not_wait_for_each_other),
+	    cmocka_unit_test(random_jobs_with_deaths_and_failures_go_on),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
