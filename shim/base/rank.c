@@ -84,3 +84,54 @@ char *rank_job(char job[RANK_JOB_BYTES])
 {
 	return rank_job_of(own, NULL, job);
 }
+
+uint64_t rank_hash(uint64_t number, const char *text)
+{
+	uint64_t hash = number ? number : UINT64_C(0xcbf29ce484222325);
+
+	/* With the 0 at its end, so that "ab" and "c" are not "a" and "bc". */
+	do
+		hash = (hash ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
+	while (*text++);
+	return hash ? hash : 1;
+}
+
+uint64_t rank_together(void)
+{
+	/* Ranks that differ in one of them were not started together. The first ones name what was started. */
+	static const char *const variables[] = {"TORCHELASTIC_RUN_ID", "PMIX_NAMESPACE", "SLURM_STEP_ID",
+						"MASTER_PORT",         "MASTER_ADDR",    "SLURM_JOB_ID"};
+	enum { NAMES = 4, ALL = sizeof(variables) / sizeof(*variables) };
+	const char *world = rank_world();
+	uint64_t hash = 0;
+	bool named = false;
+
+	if (!rank_text() || !world || strtoull(world, NULL, 10) < 2)
+		return 0;
+	for (size_t i = 0; i < ALL; i++) {
+		const char *value = secure_getenv(variables[i]);
+
+		/* torchrun without --rdzv-id: its port names it. */
+		named |= i < NAMES && value && *value && (i || strcmp(value, "none") != 0);
+		hash = rank_hash(hash, value ? value : "");
+	}
+	return named ? hash : 0;
+}
+
+bool rank_is_spread(void)
+{
+	/* The number of ranks here, and of all; the number of machines. */
+	static const char *const counts[][2] = {{"LOCAL_WORLD_SIZE", "WORLD_SIZE"},
+						{"OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE"}};
+	static const char *const machines[] = {"SLURM_STEP_NUM_NODES", NULL};
+
+	for (size_t i = 0; i < sizeof(counts) / sizeof(*counts); i++) {
+		const char *here = number_of((const char *const[]){counts[i][0], NULL});
+		const char *all = number_of((const char *const[]){counts[i][1], NULL});
+
+		if (here && all)
+			return strtoull(here, NULL, 10) < strtoull(all, NULL, 10);
+	}
+	const char *n = number_of(machines);
+	return n && strtoull(n, NULL, 10) > 1 && rank_together();
+}

@@ -5,6 +5,7 @@
 #ifndef SPILLWAY_RANK_H
 #define SPILLWAY_RANK_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define RANK_JOB_BYTES 64
@@ -33,5 +34,18 @@ typedef const char *rank_variable(const char *name, void *argument);
 char *rank_job_of(rank_variable *get, void *argument, char job[RANK_JOB_BYTES]);
 /* The same of this process. */
 char *rank_job(char job[RANK_JOB_BYTES]);
+
+/*
+ * Returns a number of the ranks that were started together, of which this process is one: the same for all of them, and
+ * another for all other processes; 0 if it is no such rank. A process is one if it has a rank, there are several, and
+ * the launcher names what it has started: by TORCHELASTIC_RUN_ID, PMIX_NAMESPACE, SLURM_STEP_ID, or MASTER_ADDR and
+ * MASTER_PORT. SLURM_JOB_ID does not suffice: a batch script may start several programs that have nothing to do with each
+ * other.
+ */
+uint64_t rank_together(void);
+/* Returns whether ranks of its job run on other machines, as far as the launcher says. */
+bool rank_is_spread(void);
+/* Returns a number, not 0, for a text that goes on what `number` was made for (0: nothing); FNV-1a, 64 bits. */
+uint64_t rank_hash(uint64_t number, const char *text);
 
 #endif

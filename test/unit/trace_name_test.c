@@ -107,6 +107,82 @@ static void a_job_has_the_name_that_its_launcher_gives(void **state)
 	forget_ranks();
 }
 
+/* Ranks that were started together have one number, and no others have it. */
+static void ranks_that_were_started_together_are_known(void **state)
+{
+	static const char *const all[] = {
+	    "WORLD_SIZE",     "OMPI_COMM_WORLD_SIZE", "PMI_SIZE",    "SLURM_NTASKS", "SLURM_JOB_ID", "SLURM_STEP_ID",
+	    "PMIX_NAMESPACE", "TORCHELASTIC_RUN_ID",  "MASTER_ADDR", "MASTER_PORT"};
+
+	(void)state;
+	forget_ranks();
+	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
+		unsetenv(all[i]);
+	assert_int_equal(rank_together(), 0);
+	/* A batch script of Slurm starts programs that have nothing to do with each other. */
+	setenv("SLURM_JOB_ID", "4711", 1);
+	setenv("SLURM_PROCID", "0", 1);
+	setenv("SLURM_NTASKS", "2", 1);
+	assert_int_equal(rank_together(), 0);
+	setenv("SLURM_STEP_ID", "0", 1);
+	uint64_t step = rank_together();
+	assert_true(step);
+	setenv("SLURM_PROCID", "1", 1);
+	assert_true(rank_together() == step);
+	setenv("SLURM_STEP_ID", "1", 1);
+	assert_true(rank_together() && rank_together() != step);
+	setenv("SLURM_NTASKS", "1", 1);
+	assert_int_equal(rank_together(), 0);
+	forget_ranks();
+	unsetenv("SLURM_STEP_ID");
+	/* torchrun: by its id, or by where its ranks meet. */
+	setenv("RANK", "3", 1);
+	setenv("WORLD_SIZE", "4", 1);
+	setenv("TORCHELASTIC_RUN_ID", "none", 1);
+	assert_int_equal(rank_together(), 0);
+	setenv("MASTER_ADDR", "localhost", 1);
+	setenv("MASTER_PORT", "29500", 1);
+	uint64_t meets = rank_together();
+	assert_true(meets);
+	setenv("RANK", "0", 1);
+	assert_true(rank_together() == meets);
+	setenv("MASTER_PORT", "29501", 1);
+	assert_true(rank_together() != meets);
+	unsetenv("MASTER_PORT");
+	setenv("TORCHELASTIC_RUN_ID", "mine", 1);
+	assert_true(rank_together() && rank_together() != meets);
+	unsetenv("RANK");
+	assert_int_equal(rank_together(), 0);
+	/* MPI. */
+	setenv("OMPI_COMM_WORLD_RANK", "0", 1);
+	unsetenv("TORCHELASTIC_RUN_ID");
+	setenv("PMIX_NAMESPACE", "prterun-1@1", 1);
+	assert_true(rank_together() && rank_together() != meets);
+	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
+		unsetenv(all[i]);
+	forget_ranks();
+	/* Over several machines. */
+	assert_false(rank_is_spread());
+	setenv("WORLD_SIZE", "8", 1);
+	setenv("LOCAL_WORLD_SIZE", "8", 1);
+	assert_false(rank_is_spread());
+	setenv("LOCAL_WORLD_SIZE", "4", 1);
+	assert_true(rank_is_spread());
+	unsetenv("LOCAL_WORLD_SIZE");
+	setenv("SLURM_PROCID", "1", 1);
+	setenv("SLURM_STEP_ID", "1", 1);
+	setenv("SLURM_STEP_NUM_NODES", "1", 1);
+	assert_false(rank_is_spread());
+	setenv("SLURM_STEP_NUM_NODES", "2", 1);
+	assert_true(rank_is_spread());
+	unsetenv("SLURM_STEP_NUM_NODES");
+	unsetenv("SLURM_STEP_ID");
+	unsetenv("WORLD_SIZE");
+	forget_ranks();
+	/* Texts one after the other are not the same as others that read alike. */
+	assert_true(rank_hash(rank_hash(0, "ab"), "c") != rank_hash(rank_hash(0, "a"), "bc"));
+}
+
 static void a_name_that_is_too_long_is_refused(void **state)
 {
 	char name[8];
@@ -203,6 +279,7 @@ int main(void)
 	    cmocka_unit_test(a_pattern_becomes_a_name),
 	    cmocka_unit_test(the_rank_is_the_first_that_is_a_number),
 	    cmocka_unit_test(a_job_has_the_name_that_its_launcher_gives),
+	    cmocka_unit_test(ranks_that_were_started_together_are_known),
 	    cmocka_unit_test(a_name_that_is_too_long_is_refused),
 	    cmocka_unit_test(a_name_that_is_taken_is_never_written_over),
 	    cmocka_unit_test(the_first_three_descriptors_are_the_programs),
