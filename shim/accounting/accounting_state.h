@@ -7,6 +7,7 @@
 
 #include "shim/accounting/quota_internal.h"
 #include "shim/base/lock.h"
+#include "shim/plan/gpu_job.h"
 
 #include <stdatomic.h>
 #include <stddef.h>
@@ -75,6 +76,7 @@ struct accounting_state {
 	struct ledger_state ledger;
 	struct va_ranges_state va_ranges;
 	struct quota_state quota;
+	_Atomic uint64_t links[GPU_JOB_LINKS]; /* job_links.c */
 };
 
 /* Hidden, so that its address is not loaded from the GOT. */

@@ -281,9 +281,13 @@ static void abandon(struct gpu_account *account)
 	account->joined = false;
 }
 
-/* Reads all members. Returns false if the file cannot be read. */
+/*
+ * Reads all members. Returns false if the file cannot be read. A turn whose process has died is that of the first living
+ * one of its job, as long as no other has taken its slot.
+ */
 static bool read_view(const struct gpu_account *account, struct gpu_account_view *ret_view)
 {
+	struct gpu_job_claim dead = {0};
 	struct account_slot slots[SLOTS];
 	struct account_head head;
 
@@ -295,15 +299,24 @@ static bool read_view(const struct gpu_account *account, struct gpu_account_view
 	for (unsigned i = 0; i < GPU_ACCOUNT_MOST; i++) {
 		if (i % SLOTS == 0 && !read_slots(account->fd, i, slots))
 			return false;
-		if (!slots[i % SLOTS].member.pid || !is_alive(account, i))
+		const struct gpu_account_member *member = &slots[i % SLOTS].member;
+		bool holds = head.turn.holder == i + 1;
+
+		if (!member->pid || !is_alive(account, i)) {
+			if (holds)
+				dead = member->job;
 			continue;
+		}
 		if (i == account->slot)
 			ret_view->self = ret_view->n;
-		if (head.turn.holder == i + 1)
+		if (holds)
 			ret_view->turn.holder = ret_view->n;
 		ret_view->slots[ret_view->n] = (unsigned char)i;
-		ret_view->members[ret_view->n++] = slots[i % SLOTS].member;
+		ret_view->members[ret_view->n++] = *member;
 	}
+	for (unsigned i = 0; i < ret_view->n && ret_view->turn.holder == GPU_TURN_NOBODY; i++)
+		if (gpu_job_share(&dead, &ret_view->members[i].job))
+			ret_view->turn.holder = i;
 	return true;
 }
 

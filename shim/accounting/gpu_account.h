@@ -11,7 +11,7 @@
  * Each process holds a lock on a byte of the file as long as it lives, which the kernel drops however it ends: a slot
  * without its lock is free, and what its process had can be given to others. A process that is stopped keeps what it
  * has. The turn (plan/gpu_turn.h) is in the file, too, and changes only under the same lock. It goes with its process:
- * the turn of one that has died is that of none.
+ * the turn of one that has died is that of another of its job (plan/gpu_job.h), or of none.
  *
  * A file that is removed or damaged while it is used is left by each process at its next look: it then enters the file
  * of that time with what it has, which is not counted until then. A file that another version of this library uses is
@@ -24,6 +24,7 @@
 #ifndef SPILLWAY_GPU_ACCOUNT_H
 #define SPILLWAY_GPU_ACCOUNT_H
 
+#include "shim/plan/gpu_job.h"
 #include "shim/plan/gpu_turn.h"
 
 #include <stdbool.h>
@@ -42,6 +43,7 @@ struct gpu_account_member {
 	uint64_t stuck;    /* what cannot leave the device */
 	uint64_t worked;   /* CLOCK_MONOTONIC, ns: when it was last seen to submit something */
 	struct gpu_turn_claim claim;
+	struct gpu_job_claim job;
 };
 
 /* Whose turn it is (plan/gpu_turn.h). The number grows with each change, so that two processes never make the same. */
@@ -125,6 +127,12 @@ uint64_t gpu_account_raise(struct gpu_account *account, uint64_t now, uint64_t w
  */
 bool gpu_account_pass(struct gpu_account *account, const struct gpu_account_view *view, bool on, unsigned holder,
 		      uint64_t now);
+/*
+ * Reads the accounts of all GPUs that processes of this user share, in the order of their names: the seats of their living
+ * processes, and their turns. Those that there is no room for in the view are left out. Stores the seat of `account`,
+ * which must be joined, in ret_view->self. Returns false if that is not among them.
+ */
+bool gpu_account_all(const struct gpu_account *account, uint64_t now, struct gpu_job_view *ret_view);
 /* Gives up the slot; the last to leave removes the file. */
 void gpu_account_leave(struct gpu_account *account);
 /* In the child of a fork: the slot is the parent's. Async-signal-safe. */

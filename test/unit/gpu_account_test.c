@@ -25,17 +25,20 @@
 
 #define TOTAL 64 /* MiB */
 
-static const unsigned char uuid[16] = {0xab, 1};
+static unsigned char uuid[16] = {0xab, 1};
 static struct gpu_account account;
 static struct gpu_account_view view;
 static struct gpu_account_member mine;
+static struct gpu_job_view all;
 static char path[160];
 static bool stops_at_write;
 
 /* A process; 'j' N: join with a total of N MiB, 'r' N: raise to N MiB, 'd' N: down to N MiB, 'l': look, 'e': leave and end.
  * Answers: MiB that it may have; of 'l' how many members there are; 's': the sum of all, 't': the total, 'f': fork a
  * child that stays. 'w': whose turn it was at the last look (0: none, 1: its own, 2: of another); 'n': its number; 'p'
- * N: gives it to itself (1), another (2) or none (0), if it is as it was then. 'S': the next write stops it. */
+ * N: gives it to itself (1), another (2) or none (0), if it is as it was then. 'J' N: is of the job N from its next look
+ * on; 'u' N: joins the account of GPU N; 'A': all accounts: 100 times the seats, 10 times the number of its own account,
+ * and 1 if it has the turn there. 'S': the next write stops it. */
 static uint64_t obey(char order, unsigned n)
 {
 	uint64_t sum = 0;
@@ -69,6 +72,17 @@ static uint64_t obey(char order, unsigned n)
 	case 'S':
 		stops_at_write = true;
 		return 1;
+	case 'J':
+		mine.job = (struct gpu_job_claim){.process = (uint64_t)getpid(), .name = n};
+		return 1;
+	case 'u':
+		uuid[0] = (unsigned char)n;
+		return 1;
+	case 'A':
+		return gpu_account_all(&account, 1, &all)
+			   ? 100 * all.n + 10 * all.seats[all.self].device +
+				 (all.turns[all.seats[all.self].device].holder == all.seats[all.self].slot)
+			   : 0;
 	case 'f':
 		if (fork() == 0) {
 			gpu_account_child(&account);
@@ -275,6 +289,51 @@ static void the_last_to_join_sets_the_total(void **state)
 	rank_end(&b);
 }
 
+static void the_turn_of_a_dead_process_is_that_of_its_job(void **state)
+{
+	struct rank a = process(), b = process(), c = process();
+
+	(void)state;
+	assert_true(rank_ask(&a, 'J', 7) && rank_ask(&b, 'J', 8) && rank_ask(&c, 'J', 7));
+	assert_true(rank_ask(&a, 'j', TOTAL) && rank_ask(&b, 'j', TOTAL) && rank_ask(&c, 'j', TOTAL));
+	assert_true(rank_ask(&a, 'l', 0) && rank_ask(&a, 'p', 1));
+	rank_kill(&a);
+	assert_true(rank_ask(&b, 'l', 0) == 2 && rank_ask(&c, 'l', 0) == 2);
+	assert_int_equal(rank_ask(&b, 'w', 0), 2);
+	assert_int_equal(rank_ask(&c, 'w', 0), 1);
+	assert_int_equal(rank_ask(&b, 'A', 0), 200);
+	assert_int_equal(rank_ask(&c, 'A', 0), 201);
+	/* Of a job without another process it is nobody's. */
+	assert_true(rank_ask(&c, 'p', 2));
+	rank_kill(&b);
+	assert_true(rank_ask(&c, 'l', 0) == 1);
+	assert_int_equal(rank_ask(&c, 'w', 0), 0);
+	assert_int_equal(rank_ask(&c, 'A', 0), 100);
+	rank_end(&c);
+}
+
+static void all_accounts_are_in_one_order(void **state)
+{
+	struct rank a = process(), b = process(), c = process();
+
+	(void)state;
+	/* c is of the second GPU, and has the turn there. */
+	assert_true(rank_ask(&a, 'u', 0x11) && rank_ask(&b, 'u', 0x11));
+	assert_true(rank_ask(&c, 'j', TOTAL) && rank_ask(&a, 'j', TOTAL) && rank_ask(&b, 'j', TOTAL));
+	assert_true(rank_ask(&c, 'l', 0) && rank_ask(&c, 'p', 1));
+	assert_int_equal(rank_ask(&a, 'A', 0), 300);
+	assert_int_equal(rank_ask(&b, 'A', 0), 300);
+	assert_int_equal(rank_ask(&c, 'A', 0), 311);
+	/* An account that is lost is not there, and neither is one that is damaged. */
+	assert_int_equal(truncate(path, 100), 0);
+	assert_int_equal(rank_ask(&a, 'A', 0), 200);
+	assert_int_equal(rank_ask(&c, 'A', 0), 0);
+	rank_end(&a);
+	assert_int_equal(rank_ask(&b, 'A', 0), 100);
+	rank_end(&b);
+	rank_end(&c);
+}
+
 static void a_file_that_is_lost_is_made_again(void **state)
 {
 	struct rank a = process(), b = process();
@@ -430,6 +489,8 @@ int main(void)
 	    TEST(who_is_stopped_while_it_changes_the_file_keeps_nobody_waiting),
 	    TEST(a_turn_is_given_once),
 	    TEST(the_dead_have_no_turn),
+	    TEST(the_turn_of_a_dead_process_is_that_of_its_job),
+	    TEST(all_accounts_are_in_one_order),
 	    TEST(many_at_once_never_have_more_than_the_total),
 	};
 

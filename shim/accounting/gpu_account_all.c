@@ -1,0 +1,124 @@
+/* The accounts of all GPUs, for jobs on several of them. See gpu_account.h. */
+#include "shim/accounting/gpu_account_page.h"
+#include "shim/accounting/quota_slots.h"
+#include "shim/base/user_dir.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+struct names {
+	unsigned n;
+	char at[GPU_JOB_DEVICES][sizeof(((struct gpu_account *)0)->name)];
+};
+
+/* Files are found in any order; they are to be in one that is the same for all. */
+static void add_name(const struct user_dir *folder, const char *name, void *argument)
+{
+	struct names *names = argument;
+	unsigned i = names->n;
+
+	(void)folder;
+	if (strlen(name) >= sizeof(names->at[0]) || names->n == GPU_JOB_DEVICES)
+		return;
+	for (; i && strcmp(names->at[i - 1], name) > 0; i--)
+		memcpy(names->at[i], names->at[i - 1], sizeof(names->at[0]));
+	snprintf(names->at[i], sizeof(names->at[0]), "%s", name);
+	names->n++;
+}
+
+static bool takes_part(const struct gpu_account_member *member, uint64_t now)
+{
+	struct gpu_turn_member one = {
+	    .needs = member->needs, .may_have = member->may_have, .stuck = member->stuck, .claim = member->claim};
+	struct gpu_turn_view view = {.now = now, .members = &one, .n = 1, .holder = GPU_TURN_NOBODY};
+
+	return gpu_turn_takes_part(&view, 0);
+}
+
+/* Returns the slot that has the turn: that of a living process, or of one of the job of a dead one. */
+static uint32_t holder_of(const struct gpu_job_view *view, uint32_t first, const struct gpu_job_claim *dead,
+			  uint32_t holder)
+{
+	for (uint32_t i = first; i < view->n; i++)
+		if (view->seats[i].slot == holder)
+			return holder;
+	for (uint32_t i = first; i < view->n; i++)
+		if (gpu_job_share(dead, &view->seats[i].claim))
+			return view->seats[i].slot;
+	return GPU_TURN_NOBODY;
+}
+
+static void add_account(int fd, uint32_t device, uint64_t now, struct gpu_job_view *view)
+{
+	struct gpu_job_claim dead = {0};
+	struct account_head head;
+	struct account_slot slot;
+	uint32_t first = view->n;
+
+	if (!quota_file_read_at(fd, &head, sizeof(head), 0) || !account_head_is_ours(&head))
+		return;
+	for (uint32_t i = 0; i < GPU_ACCOUNT_MOST; i++) {
+		if (!quota_file_read_at(fd, &slot, sizeof(slot),
+					offsetof(struct account_page, slot) + i * sizeof(slot)))
+			return;
+		if (!slot.member.pid || !quota_file_is_locked(fd, 1 + i, 1)) {
+			if (head.turn.holder == i + 1)
+				dead = slot.member.job;
+			continue;
+		}
+		if (view->n < GPU_JOB_SEATS)
+			view->seats[view->n++] = (struct gpu_job_seat){
+			    .device = device,
+			    .slot = i,
+			    .takes_part = takes_part(&slot.member, now),
+			    .idle = slot.member.claim.idle,
+			    .claim = slot.member.job,
+			};
+	}
+	view->turns[device] = (struct gpu_job_turn){
+	    .on = head.turn.on,
+	    .number = head.turn.number,
+	    .holder =
+		holder_of(view, first, &dead, head.turn.holder ? (uint32_t)head.turn.holder - 1 : GPU_TURN_NOBODY),
+	};
+}
+
+bool gpu_account_all(const struct gpu_account *account, uint64_t now, struct gpu_job_view *ret_view)
+{
+	int saved = errno;
+	struct names names = {0};
+	struct user_dir folder;
+	bool found = false;
+
+	ret_view->now = now;
+	ret_view->n = 0;
+	memset(ret_view->turns, 0, sizeof(ret_view->turns));
+	if (user_dir_make_mapped(&folder) != 0) {
+		errno = saved;
+		return false;
+	}
+	user_dir_each_file(&folder, GPU_ACCOUNT_TAIL, GPU_JOB_DEVICES, add_name, &names);
+	for (unsigned i = 0; i < names.n; i++) {
+		int fd = openat(folder.fd, names.at[i], O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+		struct stat status;
+
+		if (fd < 0)
+			continue;
+		if (fstat(fd, &status) == 0 && quota_file_is_private(&status) &&
+		    status.st_size == (off_t)sizeof(struct account_page))
+			add_account(fd, i, now, ret_view);
+		bool own = status.st_dev == account->device && status.st_ino == account->inode;
+		close(fd);
+		for (uint32_t j = 0; own && j < ret_view->n; j++)
+			if (ret_view->seats[j].device == i && ret_view->seats[j].slot == account->slot) {
+				ret_view->self = j;
+				found = true;
+			}
+	}
+	user_dir_close(&folder, false);
+	errno = saved;
+	return found;
+}
