@@ -38,6 +38,8 @@ enum {
 _Static_assert((int)N_FILE_KEYS <= (int)POLICY_MAX_KEYS && (int)N_RULE_KEYS <= (int)POLICY_MAX_KEYS,
 	       "raise POLICY_MAX_KEYS");
 
+_Static_assert((int)POLICY_JOB_BYTES == (int)POLICY_MAX_NAME + 1, "a text");
+
 const struct policy_keys policy_file_keys = {file_keys, N_FILE_KEYS};
 const struct policy_keys policy_rule_keys = {rule_keys, N_RULE_KEYS};
 _Static_assert((int)N_LIMIT_KEYS == (int)POLICY_N_LIMITED, "a limit for each of enum policy_limit, and the mode");

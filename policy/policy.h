@@ -102,6 +102,7 @@ enum policy_turns_mode {
 	POLICY_TURNS_ON,
 };
 
+#define POLICY_JOB_BYTES 65 /* of the name of a job */
 /* How a process takes turns; constant, inside the policy. */
 struct policy_turns {
 	int mode;          /* enum policy_turns_mode */
@@ -109,6 +110,7 @@ struct policy_turns {
 	uint64_t quantum;  /* ns; 0: auto */
 	uint64_t patience; /* ns that a submission should wait at most; 0: no limit */
 	uint64_t queue; /* ns that the first allocation waits at most; 0: it does not; POLICY_WAIT_ALWAYS: no limit */
+	char job[POLICY_JOB_BYTES]; /* the name of its job; "": the launcher says it (shim/base/rank.h) */
 };
 #define POLICY_WEIGHT_MOST 100
 #define POLICY_WAIT_ALWAYS UINT64_MAX

@@ -66,7 +66,7 @@ enum turn_act { TURN_STAYS, TURN_GOES, TURN_LEAVES, TURN_COMES };
 
 /* Only the control thread uses it, but for `away`. Times are ns. */
 struct turn_state {
-	struct gpu_turn_member members[GPU_ACCOUNT_MOST]; /* as read last; too large for a stack */
+	struct gpu_turn_member members[GPU_ACCOUNT_MOST]; /* units (turn_account.h), as read last; large */
 	struct gpu_account_member member;                 /* what this process published last */
 	struct gpu_turn_claim claim;
 	_Atomic bool away;         /* suspended, because it is not its turn */
@@ -80,6 +80,8 @@ struct turn_state {
 	uint64_t began, counted;   /* when the turn began; up to when it is counted in the claim */
 	struct leave_moment moment;
 	uint64_t seen, others;     /* while it comes: when others last gave up much, and what they had then */
+	uint64_t number;           /* of a job: of the turn that was given to it last */
+	uint64_t out_began;        /* of a job: when it was stopped, to leave */
 	uint64_t out_ns, in_ns;    /* how long its memory took to leave, and to come back */
 	unsigned failures;         /* tries to suspend it that failed, one after the other */
 	uint64_t not_before;       /* no other try before this time */
@@ -87,6 +89,23 @@ struct turn_state {
 	uint64_t lost_until;       /* the account was lost: nothing changes before this time */
 	uint64_t refuses_until;    /* it takes no part before this time */
 	uint64_t loss_since, lost; /* when the measurement of what spilling costs began, and what it had cost then */
+};
+
+/* ---- turn_account.c, turn_job.c ---- */
+
+/* Only the control thread uses it. */
+struct jobs_state {
+	struct gpu_job_claim claim; /* what this process publishes about its job */
+	struct gpu_job_lead lead;
+	struct gpu_job_view view; /* as read last; large */
+	struct gpu_turn_member members[GPU_ACCOUNT_MOST];
+	uint32_t units[GPU_ACCOUNT_MOST], n; /* of each member of the account, and how many there are */
+	bool is_spread;                      /* over several machines */
+	bool many;                           /* its job has other processes */
+	bool has_room;                       /* its memory can come back */
+	enum gpu_job_step step;              /* what turn_job_act() is to do */
+	uint64_t number;                     /* of the turn at the last look */
+	uint64_t looked;                     /* ns: when the accounts of all devices were read */
 };
 
 struct lifecycle_state {
@@ -97,6 +116,7 @@ struct lifecycle_state {
 	struct looks_state looks;
 	struct pin_ahead_state pin_ahead;
 	struct turn_state turn;
+	struct jobs_state jobs;
 	struct exit_summary_state summary;
 	struct lock sampler_lock; /* SAMPLER: the thread that holds it takes the sample (sampler.c) */
 };

@@ -8,6 +8,8 @@
 #include "shim/base/log.h"
 #include "shim/device/device.h"
 #include "shim/lifecycle/lifecycle_state.h"
+#include "shim/lifecycle/turn_account.h"
+#include "shim/lifecycle/turn_job.h"
 #include "shim/lifecycle/turn_say.h"
 #include "shim/mover/spill.h"
 #include "shim/process/process.h"
@@ -15,14 +17,10 @@
 #include "shim/submit/submission.h"
 #include "shim/trace/trace.h"
 
-/* ns: the pause after a try that failed, which doubles each time; and after the last one. */
+/* ns: the pause after a try that failed, which doubles each time. */
 #define TURN_PAUSE 250000000u
-#define TURN_REST  60000000000u
-#define TURN_TRIES 3
 /* ns: a turn begins after this time even if others have not given up their memory yet. */
 #define TURN_BEGIN 2000000000u
-/* ns: after the file of the account was lost, so that all have entered the new one before anybody gets more. */
-#define TURN_LOST 1000000000u
 /* ns: over which it is measured what spilling costs. */
 #define LOSS_NS 2000000000u
 /* Of the total: a process that waits does not give up less than this. */
@@ -53,7 +51,7 @@ static enum gpu_turn_kind kind_now(uint64_t now)
 
 	device_each(count_heaps, &heaps);
 	if (mode == POLICY_TURNS_OFF || policy_spill_mode(policy) < POLICY_SPILL_EXACT || heaps != 1 ||
-	    is_suspended_by_user() || now < lifecycle_state.turn.refuses_until)
+	    is_suspended_by_user() || lifecycle_state.jobs.is_spread || now < lifecycle_state.turn.refuses_until)
 		return GPU_TURN_OFF;
 	return mode == POLICY_TURNS_ON ? GPU_TURN_ON : GPU_TURN_AUTO;
 }
@@ -88,6 +86,7 @@ void turn_claim(struct device *device, struct gpu_account_member *member)
 	/* The mover has died: it runs. */
 	if (state->away && !spill_any_suspended()) {
 		atomic_store(&state->away, false);
+		turn_job_alone(false);
 		stats_set_state(STATS_RUNNING);
 	}
 	claim->kind = kind_now(now);
@@ -96,7 +95,7 @@ void turn_claim(struct device *device, struct gpu_account_member *member)
 	claim->patience = turns->patience;
 	claim->beat = now;
 	claim->moving = 0;
-	claim->away = state->away;
+	claim->away = state->away && lifecycle_state.jobs.claim.state != GPU_JOB_STOPPED;
 	if (claim->kind == GPU_TURN_AUTO)
 		measure_loss(state, now);
 	if (claim->kind == GPU_TURN_OFF)
@@ -114,31 +113,11 @@ void turn_claim(struct device *device, struct gpu_account_member *member)
 		claim->idle = 0;
 	else if (!claim->idle)
 		claim->idle = now;
-	if (!state->away || !gate_n_waiting())
+	/* A job waits together. */
+	if (!state->away || (!gate_n_waiting() && !lifecycle_state.jobs.many))
 		claim->waits = 0;
 	member->claim = *claim;
-}
-
-static void make_view(const struct gpu_account_view *view, struct gpu_turn_view *ret_turns)
-{
-	struct turn_state *const state = &lifecycle_state.turn;
-
-	for (unsigned i = 0; i < view->n; i++)
-		state->members[i] = (struct gpu_turn_member){
-		    .needs = view->members[i].needs,
-		    .may_have = view->members[i].may_have,
-		    .stuck = view->members[i].stuck,
-		    .claim = view->members[i].claim,
-		};
-	*ret_turns = (struct gpu_turn_view){
-	    .now = clock_now(),
-	    .total = view->total,
-	    .members = state->members,
-	    .n = view->n,
-	    .on = view->turn.on,
-	    .holder = view->turn.holder,
-	    .since = state->holds ? state->began : view->turn.since,
-	};
+	turn_account_claim(member, now);
 }
 
 /* ---- looking ---- */
@@ -235,10 +214,11 @@ static void look_as_holder(struct device *device, const struct gpu_account_membe
 }
 
 /* Another has the turn, or none. */
-static void look_as_other(struct device *device, const struct gpu_account_view *view, struct gpu_turn_view *turns)
+static void look_as_other(struct device *device, const struct gpu_account_view *view, struct gpu_turn_view *turns,
+			  uint32_t self)
 {
 	struct turn_state *const state = &lifecycle_state.turn;
-	uint32_t self = view->self, holder = view->turn.holder;
+	uint32_t holder = turns->holder;
 
 	state->holds = false;
 	if (!state->away) {
@@ -267,18 +247,12 @@ static void look_as_other(struct device *device, const struct gpu_account_view *
 	 */
 	uint32_t next = gpu_turn_next(turns);
 	if (next != holder && next != GPU_TURN_NOBODY)
-		gpu_account_pass(&device->account, view, true, next, turns->now);
+		gpu_account_pass(&device->account, view, true, turn_account_member(next), turns->now);
 }
 
 void turn_lost(void)
 {
-	struct turn_state *const state = &lifecycle_state.turn;
-
-	if (state->away || state->holds)
-		state->lost_until = clock_now() + TURN_LOST;
-	state->holds = false;
-	/* Tries to enter the next account are counted. */
-	state->look_ms = 0;
+	turn_account_lost();
 }
 
 void turn_alone(void)
@@ -288,6 +262,8 @@ void turn_alone(void)
 	state->holds = false;
 	state->look_ms = 0;
 	state->act = state->away && !is_suspended_by_user() ? TURN_COMES : TURN_STAYS;
+	lifecycle_state.jobs.many = false;
+	turn_job_alone(state->away);
 }
 
 bool turn_look(struct device *device, const struct gpu_account_member *member, const struct gpu_account_view *view,
@@ -307,8 +283,8 @@ bool turn_look(struct device *device, const struct gpu_account_member *member, c
 		*ret_limit = state->away ? member->holds : member->may_have;
 		return true;
 	}
-	make_view(view, &turns);
-	bool takes_part = gpu_turn_takes_part(&turns, view->self), wanted = gpu_turn_wanted(&turns);
+	uint32_t self = turn_account_units(device, view, &turns);
+	bool takes_part = gpu_turn_takes_part(&turns, self), wanted = gpu_turn_wanted(&turns);
 	if (takes_part && !wanted && !turns.on)
 		turn_say_refused(view, &turns);
 	if (takes_part && wanted != turns.on) {
@@ -319,7 +295,10 @@ bool turn_look(struct device *device, const struct gpu_account_member *member, c
 		*ret_limit = member->may_have;
 		return true;
 	}
-	if (!turns.on || !takes_part) {
+	bool together = lifecycle_state.jobs.many && takes_part && turn_job_is_on();
+	if (!together)
+		turn_job_alone(state->away);
+	if (!takes_part || (!turns.on && !together)) {
 		state->holds = false;
 		spill_leaves_soon(device, 0);
 		state->act = state->away && !is_suspended_by_user() ? TURN_COMES : TURN_STAYS;
@@ -328,37 +307,18 @@ bool turn_look(struct device *device, const struct gpu_account_member *member, c
 	}
 	turn_say_turns(device, view);
 	spill_prepare(device);
+	if (together)
+		return turn_job_look(device, member, view, &turns, self, ret_limit);
 	state->look_ms = LOOK_TURNS;
 	*ret_limit = state->away ? member->holds : member->may_have;
-	if (view->turn.holder == view->self)
-		look_as_holder(device, member, &turns, view->self, ret_limit);
+	if (turns.holder == self)
+		look_as_holder(device, member, &turns, self, ret_limit);
 	else
-		look_as_other(device, view, &turns);
+		look_as_other(device, view, &turns, self);
 	return true;
 }
 
 /* ---- acting ---- */
-
-/* Publishes what this process has now. Returns false if it is not in the account, or that is lost, and left. */
-static bool publish(struct device *device, bool moving)
-{
-	struct turn_state *const state = &lifecycle_state.turn;
-	struct gpu_account_member *member = &state->member;
-	uint64_t used = atomic_load(&device->budget.used), limit = atomic_load(&device->budget.limit);
-
-	if (!device->account.joined)
-		return false;
-	member->holds = used;
-	member->may_have = used > limit ? used : limit;
-	member->claim = state->claim;
-	member->claim.beat = clock_now();
-	member->claim.moving = moving;
-	member->claim.away = state->away;
-	bool good = gpu_account_look(&device->account, member, &lifecycle_state.shared.view);
-	if (!good)
-		turn_lost();
-	return good;
-}
 
 /*
  * This process is stopped, and has published that: gives the turn to the next one, if it still has it. Returns false if
@@ -371,17 +331,19 @@ static bool pass_once(struct device *device)
 
 	if (view->turn.holder != view->self)
 		return true;
-	make_view(view, &turns);
+	uint32_t self = turn_account_units(device, view, &turns);
 	/* The others come first, whatever has begun to wait here meanwhile. */
-	lifecycle_state.turn.members[view->self].claim.waits = 0;
+	lifecycle_state.turn.members[self].claim.waits = 0;
 	turns.holder = GPU_TURN_NOBODY;
-	return gpu_account_pass(&device->account, view, true, gpu_turn_next(&turns), turns.now);
+	uint32_t next = gpu_turn_next(&turns);
+	return gpu_account_pass(&device->account, view, true,
+				next == GPU_TURN_NOBODY ? next : turn_account_member(next), turns.now);
 }
 
 /* This process is away: gives the turn to the next one. */
 static void pass_on(struct device *device)
 {
-	for (unsigned tries = 0; tries < PASS_TRIES && publish(device, false) && !pass_once(device); tries++)
+	for (unsigned tries = 0; tries < PASS_TRIES && turn_account_publish(device, false) && !pass_once(device); tries++)
 		clock_sleep(PASS_NS);
 }
 
@@ -419,7 +381,7 @@ static enum order_room look_while_leaving(void *argument)
 		return ORDER_ROOM_COMES;
 	if (used < atomic_load(&device->budget.limit))
 		atomic_store(&device->budget.limit, used);
-	if (publish(device, true) && state->holds)
+	if (turn_account_publish(device, true) && state->holds)
 		state->holds = !pass_once(device);
 	return ORDER_ROOM_COMES;
 }
@@ -430,7 +392,7 @@ static void go(struct device *device)
 	const struct order_watch watch = {look_while_leaving, device};
 	uint64_t begun = clock_now(), bytes = 0;
 
-	if (!publish(device, true))
+	if (!turn_account_publish(device, true))
 		return;
 	heap_keep_host(atomic_load(&device->heap), state->member.needs);
 	/* Anew if it does not succeed. */
@@ -443,7 +405,7 @@ static void go(struct device *device)
 	 */
 	if (status != SW_OK && !spill_any_suspended()) {
 		not_gone(status);
-		publish(device, false);
+		turn_account_publish(device, false);
 		return;
 	}
 	if (status != SW_OK)
@@ -453,6 +415,7 @@ static void go(struct device *device)
 	state->failures = 0;
 	leave_moment_off(&state->moment);
 	atomic_store(&state->away, true);
+	turn_job_alone(true);
 	state->out_ns = clock_now() - begun;
 	stats_add(STAT_turn_move_us, state->out_ns / 1000);
 	stats_add(STAT_turn_bytes, bytes);
@@ -469,12 +432,12 @@ static void leave_more(struct device *device)
 {
 	struct turn_state *const state = &lifecycle_state.turn;
 
-	if (!publish(device, true))
+	if (!turn_account_publish(device, true))
 		return;
 	spill_leave_more(state->keep);
 	state->not_before = clock_now() + TURN_PAUSE;
 	atomic_store(&device->budget.limit, atomic_load(&device->budget.used));
-	publish(device, false);
+	turn_account_publish(device, false);
 }
 
 /* It stays away. The others must not wait for it: it gives the turn on, and asks for another one later. */
@@ -512,7 +475,7 @@ static enum order_room look_while_coming(void *argument)
 	struct device *device = argument;
 	struct gpu_turn_view turns;
 
-	if (!publish(device, true))
+	if (!turn_account_publish(device, true))
 		return ORDER_ROOM_LOST;
 	/*
 	 * There are no turns any more; or others have given this one to another, because this process seemed to be
@@ -520,11 +483,11 @@ static enum order_room look_while_coming(void *argument)
 	 */
 	if (view->turn.holder != view->self)
 		return view->turn.on ? ORDER_ROOM_LOST : ORDER_ROOM_IS_ALL;
-	make_view(view, &turns);
-	uint64_t limit = raise(device, &lifecycle_state.turn.member, room_of_turn(&turns, view->self));
+	uint32_t self = turn_account_units(device, view, &turns);
+	uint64_t limit = raise(device, &lifecycle_state.turn.member, room_of_turn(&turns, self));
 	if (limit > atomic_load(&device->budget.limit))
 		atomic_store(&device->budget.limit, limit);
-	return is_room_all(&turns, view->self, limit) ? ORDER_ROOM_IS_ALL : ORDER_ROOM_COMES;
+	return is_room_all(&turns, self, limit) ? ORDER_ROOM_IS_ALL : ORDER_ROOM_COMES;
 }
 
 static void come(struct device *device)
@@ -534,7 +497,7 @@ static void come(struct device *device)
 	const struct order_watch watch = {look_while_coming, device};
 	uint64_t begun = clock_now(), bytes = 0;
 
-	if (device->account.joined && !publish(device, true))
+	if (device->account.joined && !turn_account_publish(device, true))
 		return;
 	/* If there are no turns any more, or no account, it has what it may have. */
 	bool in_turn = device->account.joined && view->turn.on && view->turn.holder == view->self;
@@ -553,7 +516,8 @@ static void come(struct device *device)
 	state->claim.cost = gpu_turn_cost(state->claim.cost, clock_now() - begun);
 	state->claim.waits = 0;
 	atomic_store(&state->away, false);
-	publish(device, false);
+	turn_job_alone(false);
+	turn_account_publish(device, false);
 }
 
 void turn_act(struct device *device)
@@ -562,6 +526,8 @@ void turn_act(struct device *device)
 	enum turn_act act = state->act;
 
 	state->act = TURN_STAYS;
+	if (turn_job_act(device))
+		return;
 	if (act == TURN_GOES)
 		go(device);
 	else if (act == TURN_LEAVES)

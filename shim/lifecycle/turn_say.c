@@ -3,20 +3,20 @@
 #include "shim/base/log.h"
 #include "shim/device/device.h"
 #include "shim/driver/real.h"
+#include "shim/lifecycle/turn_account.h"
 #include "shim/submit/completion.h"
 #include "shim/submit/kernel_params.h"
 #include "shim/submit/recent_submissions.h"
 
 void turn_say_refused(const struct gpu_account_view *view, const struct gpu_turn_view *turns)
 {
-	uint32_t who =
-	    view->n > 1 && gpu_turn_takes_part(turns, view->self) ? gpu_turn_in_the_way(turns) : GPU_TURN_NOBODY;
+	uint32_t who = view->n > 1 ? gpu_turn_in_the_way(turns) : GPU_TURN_NOBODY;
 	char bytes[32];
 
 	if (who == GPU_TURN_NOBODY)
 		return;
-	const struct gpu_account_member *member = &view->members[who];
-	uint64_t stays = gpu_turn_takes_part(turns, who) ? member->stuck : member->may_have;
+	const struct gpu_account_member *member = &view->members[turn_account_member(who)];
+	uint64_t stays = gpu_turn_takes_part(turns, who) ? turns->members[who].stuck : turns->members[who].may_have;
 	log_once("share: there are no turns: %s of process %llu cannot leave the GPU, which leaves others too "
 		 "little of device.total",
 		 log_bytes(bytes, sizeof(bytes), stays), (unsigned long long)member->pid);

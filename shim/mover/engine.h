@@ -23,6 +23,7 @@ enum engine_order {
 	ORDER_LEAVE,   /* the same, but leave so many bytes on the device */
 	ORDER_RESUME,
 	ORDER_RETURN, /* the same, but move everything to the device first */
+	ORDER_FETCH,  /* move everything to the device, and keep the gate closed */
 	ORDER_ROOM,   /* give device memory back to the driver */
 	ORDER_NEW,    /* make room for a new block */
 	ORDER_PARK,   /* the link's context is about to end: finish the copies in it and close the link */

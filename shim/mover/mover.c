@@ -114,6 +114,8 @@ static enum sw_status mover_obey(struct engine *engine, enum engine_order order,
 		move_governor_restart(&engine->governor);
 		return quiesce_return(engine);
 	}
+	if (order == ORDER_FETCH)
+		return quiesce_fetch(engine);
 	/* These orders do not wait: the context or the whole process is to end, or the process is to go on. */
 	if (!mover_drain(engine) && order != ORDER_PARK && order != ORDER_STOP && order != ORDER_RESUME &&
 	    order != ORDER_RETURN)

@@ -59,6 +59,8 @@ enum sw_status quiesce_resume(struct engine *engine, bool by_force);
  * stays suspended then.
  */
 enum sw_status quiesce_return(struct engine *engine);
+/* That fetching alone: it stays suspended. Returns SW_NO_MEMORY as quiesce_resume(). */
+enum sw_status quiesce_fetch(struct engine *engine);
 /*
  * quiesce_nap() sleeps until a copy is expected to have ended. quiesce_finish() completes all moves in flight and maps
  * every piece, also while it waits for copies.

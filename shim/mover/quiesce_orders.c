@@ -386,7 +386,7 @@ static void all_in(struct engine *engine)
 	free(list.at);
 }
 
-enum sw_status quiesce_return(struct engine *engine)
+enum sw_status quiesce_fetch(struct engine *engine)
 {
 	/*
 	 * Where no more room comes, the pieces without memory have what there is: the others have their contents on the
@@ -398,9 +398,14 @@ enum sw_status quiesce_return(struct engine *engine)
 		return SW_NO_MEMORY;
 	if (engine->quiesce.suspended && link_open(engine))
 		all_in(engine);
-	if (engine->quiesce.suspended && atomic_load(&engine->orders.room) == ORDER_ROOM_LOST)
-		return SW_BUSY;
-	return quiesce_resume(engine, false);
+	return engine->quiesce.suspended && atomic_load(&engine->orders.room) == ORDER_ROOM_LOST ? SW_BUSY : SW_OK;
+}
+
+enum sw_status quiesce_return(struct engine *engine)
+{
+	enum sw_status status = quiesce_fetch(engine);
+
+	return status == SW_OK ? quiesce_resume(engine, false) : status;
 }
 
 enum sw_status quiesce_make_room(struct engine *engine, uint64_t bytes)

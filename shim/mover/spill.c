@@ -338,7 +338,8 @@ static enum sw_status ask_all(enum engine_order order, uint64_t argument, const 
 		if (one != SW_OK && (order == ORDER_SUSPEND || order == ORDER_LEAVE))
 			return one;
 		/* If one engine stays suspended, the gate stays closed. */
-		stays |= one == SW_NO_MEMORY && (order == ORDER_RESUME || order == ORDER_RETURN);
+		stays |=
+		    one == SW_NO_MEMORY && (order == ORDER_RESUME || order == ORDER_RETURN || order == ORDER_FETCH);
 		if (one == SW_BUSY && order == ORDER_RETURN)
 			return one;
 		status = status == SW_OK ? SW_OK : one;
@@ -444,6 +445,16 @@ enum sw_status spill_resume(uint64_t *ret_bytes)
 enum sw_status spill_return(const struct order_watch *watch, uint64_t *ret_bytes)
 {
 	return end_suspension(ORDER_RETURN, watch, ret_bytes);
+}
+
+enum sw_status spill_stop(void)
+{
+	return spill_leave(UINT64_MAX, NULL, NULL);
+}
+
+enum sw_status spill_fetch(void)
+{
+	return may_suspend() ? ask_all(ORDER_FETCH, 0, NULL, NULL) : SW_NOT_SUPPORTED;
 }
 
 bool spill_any_suspended(void)

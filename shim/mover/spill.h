@@ -117,6 +117,13 @@ enum sw_status spill_return(const struct order_watch *watch, uint64_t *ret_bytes
  */
 bool spill_has_stopped(void);
 /*
+ * The same in two steps, for processes that stop and go on together (plan/gpu_job.h): spill_stop() is spill_leave() that
+ * moves nothing, after which spill_leave_more() evicts; spill_fetch() is spill_return() without the end of the
+ * suspension, which spill_return() then is.
+ */
+enum sw_status spill_stop(void);
+enum sw_status spill_fetch(void);
+/*
  * Returns whether the memory of any device is given back, or about to be. After a failed spill_leave() or
  * spill_return() it may be, or not be, whatever it was before: an engine that ends opens the gate, and one that has no
  * memory any more for what is dead keeps it closed.

@@ -22,9 +22,14 @@ static bool is_alive(int fd, unsigned slot)
 
 bool account_read(struct account_page *ret_page)
 {
+	return account_read_of(GPU_ACCOUNT_TAIL, ret_page);
+}
+
+bool account_read_of(const char *part, struct account_page *ret_page)
+{
 	char path[256];
 
-	if (folder_files(GPU_ACCOUNT_TAIL, path) != 1)
+	if (folder_files(part, path) != 1)
 		return false;
 	int fd = open(path, O_RDWR);
 	bool good = fd >= 0 && pread(fd, ret_page, sizeof(*ret_page), 0) == (ssize_t)sizeof(*ret_page) &&

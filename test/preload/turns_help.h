@@ -10,6 +10,8 @@
 
 /* Reads it, without the slots of the dead. Returns false if it is not whole now. */
 bool account_read(struct account_page *ret_page);
+/* The same of one of several: this part of its name is that of no other. */
+bool account_read_of(const char *part, struct account_page *ret_page);
 uint64_t account_sum(const struct account_page *page);
 /* What is read while it changes may be of two moments; what is wrong stays wrong. */
 void account_check(void);

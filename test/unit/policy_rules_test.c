@@ -518,13 +518,16 @@ static void how_processes_take_turns(void **state)
 {
 	struct policy *standard = good_policy("control: no\n");
 	struct policy *policy =
-	    good_policy("share: turns\nshare.weight: 3\nshare.quantum: 2.5s\nshare.wait.max: 1min\n");
+	    good_policy("share: turns\nshare.weight: 3\nshare.quantum: 2.5s\nshare.wait.max: 1min\nshare.job: "
+			"train\n");
 	struct policy *nested = good_policy("share: {quantum: 20ms, wait: {max: auto}, queue: yes}\n");
 	struct policy *queued = good_policy("share.queue: 10min\n");
 
 	(void)state;
 	assert_int_equal(policy_turns(standard)->mode, POLICY_TURNS_OFF);
 	assert_int_equal(policy_turns(standard)->weight, 1);
+	assert_string_equal(policy_turns(standard)->job, "");
+	assert_string_equal(policy_turns(policy)->job, "train");
 	assert_int_equal(policy_turns(standard)->quantum, 0);
 	assert_int_equal(policy_turns(standard)->patience, UINT64_C(10000000000));
 	assert_int_equal(policy_turns(policy)->mode, POLICY_TURNS_ON);

@@ -81,14 +81,14 @@ static void gpus_that_are_shared_have_a_table(void **state)
 	has_line(text_of(), "GPU abcdefab, shared: 32.0 GiB in all");
 	char *text = tables_of(6);
 	has_line(text,
-		 "    PID    MAY HAVE       HOLDS       NEEDS  CANNOT MOVE      IDLE  TURN          TURNS         "
-		 "GOT         SHARE  WEIGHT    SWITCH");
-	has_line(text, "4000001    26.0 GiB    20.0 GiB    24.0 GiB          0 B         -  has it           11      "
-		       "30.0 s   60 of  75 %       3    1.50 s");
-	has(text, "4000002     3.0 GiB     1.0 GiB    24.0 GiB          0 B         -  waits 5.");
+		 "    PID    MAY HAVE       HOLDS       NEEDS  CANNOT MOVE      IDLE  JOB  TURN          TURNS  "
+		 "       GOT         SHARE  WEIGHT    SWITCH");
+	has_line(text, "4000001    26.0 GiB    20.0 GiB    24.0 GiB          0 B         -    -  has it           "
+		       "11      30.0 s   60 of  75 %       3    1.50 s");
+	has(text, "4000002     3.0 GiB     1.0 GiB    24.0 GiB          0 B         -    -  waits 5.");
 	has(text, "  12      20.0 s   40 of  25 %       1    1.50 s\n");
-	has_line(text, "4000003     3.0 GiB     1.0 GiB    24.0 GiB          0 B         -  -                13      "
-		       "20.0 s    0 of   0 %       1    1.50 s");
+	has_line(text, "4000003     3.0 GiB     1.0 GiB    24.0 GiB          0 B         -    -  -                "
+		       "13      20.0 s    0 of   0 %       1    1.50 s");
 	has_not(text, "4000004");
 	free(text);
 	has(prom_of(), "\nspillway_shared_total_bytes{gpu=\"" GPU "\"} 34359738368\n");

@@ -8,6 +8,7 @@
 
 #include "shim/accounting/gpu_account_page.h"
 #include "shim/base/user_dir.h"
+#include "shim/plan/gpu_job.h"
 #include "tools/common/units.h"
 
 enum { MOST_FILES = 64 };
@@ -31,34 +32,84 @@ static double seconds_since(uint64_t ns)
 
 /* ---- reading ---- */
 
+/* The seats of all accounts of a folder, in the order in which they are read, and the name of each account. Large. */
+static struct gpu_job_view jobs;
+static char names[GPU_JOB_DEVICES][64];
+static unsigned n_names;
+
+/* Reads an account. Returns false if it is not whole; slots of the dead are empty afterwards. */
+static bool read_page(const struct user_dir *folder, const char *name, struct account_page *ret_page)
+{
+	int fd = openat(folder->fd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+
+	if (fd < 0)
+		return false;
+	bool good = pread(fd, ret_page, sizeof(*ret_page), 0) == (ssize_t)sizeof(*ret_page) &&
+		    account_head_is_ours(&ret_page->head);
+	for (unsigned i = 0; good && i < GPU_ACCOUNT_MOST; i++)
+		if (!is_alive(fd, i))
+			ret_page->slot[i].member.pid = 0;
+	close(fd);
+	return good;
+}
+
+static void add_seats(const struct user_dir *folder, const char *name, void *argument)
+{
+	struct account_page page;
+
+	(void)argument;
+	if (n_names == GPU_JOB_DEVICES || !read_page(folder, name, &page))
+		return;
+	snprintf(names[n_names], sizeof(names[0]), "%s", name);
+	for (unsigned i = 0; i < GPU_ACCOUNT_MOST; i++)
+		if (page.slot[i].member.pid && jobs.n < GPU_JOB_SEATS)
+			jobs.seats[jobs.n++] = (struct gpu_job_seat){
+			    .device = n_names, .slot = i, .takes_part = true, .claim = page.slot[i].member.job};
+	n_names++;
+}
+
+/* Returns the number of the member's job, from 1 on; 0: its process is alone. Jobs that have several are counted. */
+static unsigned job_of(const char *name, unsigned slot)
+{
+	uint32_t job = UINT32_MAX;
+	unsigned number = 0;
+
+	for (uint32_t i = 0; i < jobs.n; i++)
+		if (!strcmp(names[jobs.seats[i].device], name) && jobs.seats[i].slot == slot)
+			job = jobs.seats[i].job;
+	for (uint32_t i = 0; i < jobs.n && job != UINT32_MAX; i++) {
+		bool others = false;
+
+		for (uint32_t j = i + 1; j < jobs.n; j++)
+			others |= jobs.seats[j].job == i && jobs.seats[j].claim.process != jobs.seats[i].claim.process;
+		number += others;
+		if (jobs.seats[i].job == job)
+			return others ? number : 0;
+	}
+	return 0;
+}
+
 struct visit {
 	void (*visit)(const struct shared_gpu *gpu, void *argument);
 	void *argument;
 };
 
-static void read_members(int fd, const struct account_page *page, struct shared_gpu *gpu)
-{
-	for (unsigned i = 0; i < GPU_ACCOUNT_MOST; i++) {
-		if (!page->slot[i].member.pid || !is_alive(fd, i))
-			continue;
-		if (page->head.turn.holder == i + 1)
-			gpu->holder = gpu->n;
-		gpu->member[gpu->n++] = page->slot[i].member;
-	}
-}
-
 static void read_account(const struct user_dir *folder, const char *name, void *argument)
 {
-	int fd = openat(folder->fd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
 	const struct visit *visit = argument;
 	struct account_page page;
 	struct shared_gpu gpu = {.holder = GPU_ACCOUNT_MOST};
 
-	if (fd < 0)
+	if (!read_page(folder, name, &page))
 		return;
-	if (pread(fd, &page, sizeof(page), 0) == (ssize_t)sizeof(page) && account_head_is_ours(&page.head))
-		read_members(fd, &page, &gpu);
-	close(fd);
+	for (unsigned i = 0; i < GPU_ACCOUNT_MOST; i++) {
+		if (!page.slot[i].member.pid)
+			continue;
+		if (page.head.turn.holder == i + 1)
+			gpu.holder = gpu.n;
+		gpu.job[gpu.n] = job_of(name, i);
+		gpu.member[gpu.n++] = page.slot[i].member;
+	}
 	if (!gpu.n)
 		return;
 	snprintf(gpu.uuid, sizeof(gpu.uuid), "%.32s", name + strlen("gpu-"));
@@ -78,6 +129,9 @@ void shared_each(void (*visit)(const struct shared_gpu *gpu, void *argument), vo
 	for (unsigned place = 0; place < USER_DIR_PLACES; place++) {
 		if (user_dir_open_place(place, &folder) != 0)
 			continue;
+		jobs.n = n_names = 0;
+		user_dir_each_file(&folder, GPU_ACCOUNT_TAIL, MOST_FILES, add_seats, NULL);
+		gpu_job_find(&jobs);
 		user_dir_each_file(&folder, GPU_ACCOUNT_TAIL, MOST_FILES, read_account, &all);
 		user_dir_close(&folder, false);
 	}
@@ -121,12 +175,15 @@ double shared_due(const struct shared_gpu *gpu, unsigned member)
 static void write_turn(const struct shared_gpu *gpu, unsigned i, char text[32])
 {
 	const struct gpu_turn_claim *claim = &gpu->member[i].claim;
+	uint64_t state = gpu->member[i].job.state;
 
 	if (!gpu->turns || claim->kind == GPU_TURN_OFF)
 		snprintf(text, 32, "-");
 	else if (claim->moving)
 		snprintf(text, 32, "moves");
-	else if (i == gpu->holder)
+	else if (gpu->job[i] && (state == GPU_JOB_STOPPED || state == GPU_JOB_BACK))
+		snprintf(text, 32, "stopped");
+	else if (gpu->job[i] ? state == GPU_JOB_RUNS : i == gpu->holder)
 		snprintf(text, 32, "has it");
 	else if (claim->waits)
 		snprintf(text, 32, "waits %.1f s", shared_waits(gpu, i));
@@ -137,16 +194,19 @@ static void write_turn(const struct shared_gpu *gpu, unsigned i, char text[32])
 static void print_member(FILE *out, const struct shared_gpu *gpu, unsigned i)
 {
 	char may_have[UNITS_TEXT], holds[UNITS_TEXT], needs[UNITS_TEXT], stuck[UNITS_TEXT], idle[32] = "-", its[32];
+	char job[16] = "-";
 	const struct gpu_account_member *member = &gpu->member[i];
 
 	if (member->worked)
 		snprintf(idle, sizeof(idle), "%.1f s", seconds_since(member->worked));
 	write_turn(gpu, i, its);
+	if (gpu->job[i])
+		snprintf(job, sizeof(job), "%u", gpu->job[i]);
 	fprintf(out, "%7llu  %10s  %10s  %10s  %11s  %8s", (unsigned long long)member->pid,
 		units_bytes(member->may_have, may_have), units_bytes(member->holds, holds),
 		units_bytes(member->needs, needs), units_bytes(member->stuck, stuck), idle);
 	if (gpu->turns)
-		fprintf(out, "  %-12s  %5llu  %8.1f s  %3.0f of %3.0f %%  %6llu  %6.2f s", its,
+		fprintf(out, "  %3s  %-12s  %5llu  %8.1f s  %3.0f of %3.0f %%  %6llu  %6.2f s", job, its,
 			(unsigned long long)member->claim.n, (double)member->claim.got / 1e9, 100 * shared_got(gpu, i),
 			100 * shared_due(gpu, i), (unsigned long long)member->claim.weight,
 			(double)member->claim.cost / 1e9);
@@ -165,7 +225,7 @@ static void print_gpu(const struct shared_gpu *gpu, void *argument)
 
 	fprintf(table->out, "\nGPU %.8s, shared: %s in all\n%7s  %10s  %10s  %10s  %11s  %8s%s\n", gpu->uuid,
 		units_bytes(gpu->total, total), "PID", "MAY HAVE", "HOLDS", "NEEDS", "CANNOT MOVE", "IDLE",
-		gpu->turns ? "  TURN          TURNS         GOT         SHARE  WEIGHT    SWITCH" : "");
+		gpu->turns ? "  JOB  TURN          TURNS         GOT         SHARE  WEIGHT    SWITCH" : "");
 	for (unsigned i = 0; i < gpu->n; i++)
 		print_member(table->out, gpu, i);
 	table->lines += 3 + gpu->n;

@@ -1,0 +1,33 @@
+/*
+ * turn_account.h: what turns (turn.h) read of the account of a device, and publish there. Processes of one job are one
+ * member of turns: a *unit* is such a job, or a process that is none (plan/gpu_job.h). Functions are called on the control
+ * thread.
+ */
+#ifndef SPILLWAY_TURN_ACCOUNT_H
+#define SPILLWAY_TURN_ACCOUNT_H
+
+#include "shim/accounting/gpu_account.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct device;
+
+/* Sets what this process publishes about its job, but for its phase and its state. */
+void turn_account_claim(struct gpu_account_member *member, uint64_t now);
+/*
+ * Makes the units of an account that was read. Reads those of the other devices, too, where there may be jobs. Returns
+ * the number of the unit of this process.
+ */
+uint32_t turn_account_units(struct device *device, const struct gpu_account_view *view,
+			    struct gpu_turn_view *ret_turns);
+/* Returns the number of a member that stands for the unit, for gpu_account_pass(). */
+uint32_t turn_account_member(uint32_t unit);
+/* Returns the part of so many bytes of the unit of this process that is for this process, by what each needs. */
+uint64_t turn_account_part(const struct gpu_account_view *view, uint64_t bytes);
+/* Publishes what this process has now. Returns false if it is not in the account, or that is lost, and left. */
+bool turn_account_publish(struct device *device, bool moving);
+/* The account was lost (turn.h, turn_lost()). */
+void turn_account_lost(void);
+
+#endif

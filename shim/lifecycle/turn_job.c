@@ -1,0 +1,287 @@
+/*
+ * Turns of jobs. See turn_job.h. A step of the job takes some looks of all its processes, so they look often while there
+ * are steps.
+ */
+#include "shim/lifecycle/turn_job.h"
+#include "shim/base/clock.h"
+#include "shim/base/log.h"
+#include "shim/device/device.h"
+#include "shim/lifecycle/lifecycle_state.h"
+#include "shim/lifecycle/turn_account.h"
+#include "shim/mover/spill.h"
+#include "shim/stats/stats.h"
+#include "shim/trace/trace.h"
+
+/* ms between looks: while the job is in steps, while it waits, and while it runs. */
+#define LOOK_STEPS 1
+#define LOOK_WAITS 2
+#define LOOK_RUNS  5
+/* ns: memory comes back after this time even if others have not given up theirs yet. */
+#define TURN_BEGIN 2000000000u
+/* ns: it could not come back, and asks for no other turn before this time. */
+#define TURN_PAUSE 250000000u
+
+bool turn_job_is_on(void)
+{
+	const struct gpu_job_view *view = &lifecycle_state.jobs.view;
+
+	for (uint32_t i = 0; i < view->n; i++)
+		if (view->seats[i].takes_part && view->seats[i].job == view->seats[view->self].job &&
+		    view->turns[view->seats[i].device].on)
+			return true;
+	return false;
+}
+
+void turn_job_alone(bool away)
+{
+	struct gpu_job_claim *claim = &lifecycle_state.jobs.claim;
+
+	claim->phase = away ? GPU_JOB_LEAVE : GPU_JOB_RUN;
+	claim->state = away ? GPU_JOB_AWAY : GPU_JOB_RUNS;
+	claim->over = 0;
+	lifecycle_state.jobs.step = GPU_JOB_STAYS;
+}
+
+/* ---- looking ---- */
+
+/* The turn of this device: gives it on where nobody has it, or the job is done with it, and says when it is over. */
+static void look_at_turn(struct device *device, const struct gpu_account_view *view, struct gpu_turn_view *turns,
+			 uint32_t self)
+{
+	struct jobs_state *const state = &lifecycle_state.jobs;
+	struct gpu_job_claim *claim = &state->claim;
+	uint32_t holder = turns->holder, next;
+
+	claim->over = 0;
+	if (!turns->on)
+		return;
+	if (holder == GPU_TURN_NOBODY || !gpu_turn_takes_part(turns, holder)) {
+		next = gpu_turn_next(turns);
+		if (next != holder && next != GPU_TURN_NOBODY)
+			gpu_account_pass(&device->account, view, true, turn_account_member(next), turns->now);
+	} else if (holder == self && gpu_job_speaks(&state->view) && gpu_job_is_done(&state->view)) {
+		/* The others come first, whatever has begun to wait here meanwhile. */
+		lifecycle_state.turn.members[self].claim.waits = 0;
+		turns->holder = GPU_TURN_NOBODY;
+		next = gpu_turn_next(turns);
+		gpu_account_pass(&device->account, view, true,
+				 next == GPU_TURN_NOBODY ? next : turn_account_member(next), turns->now);
+	} else if (holder == self && gpu_job_speaks(&state->view) && claim->state == GPU_JOB_RUNS) {
+		claim->over = gpu_turn_next(turns) != self;
+	}
+}
+
+/* Chooses the phase, or takes that of the one that leads. */
+static void look_at_phase(void)
+{
+	struct turn_state *const turn = &lifecycle_state.turn;
+	struct jobs_state *const state = &lifecycle_state.jobs;
+
+	if (!gpu_job_leads(&state->view)) {
+		gpu_job_follow(&state->view, &state->claim);
+		return;
+	}
+	uint64_t before = state->claim.phase;
+	if (gpu_job_choose(&state->view, &state->lead, &state->claim)) {
+		log_once(
+		    "share: a process of the job of this one cannot be stopped: the job keeps its turn, and is asked "
+		    "again");
+		if (++turn->failures >= TURN_TRIES) {
+			log_once(
+			    "share: the job of this process keeps its memory, and the others go on in what is left; "
+			    "it is asked again in a minute");
+			turn->failures = 0;
+			turn->refuses_until = state->view.now + TURN_REST;
+		}
+	} else if (before == GPU_JOB_STOP_ALL && state->claim.phase == GPU_JOB_LEAVE) {
+		turn->failures = 0;
+	}
+}
+
+/* The job has the turn, and the process is to come back, or runs: its budget. */
+static uint64_t raise(struct device *device, const struct gpu_account_member *member,
+		      const struct gpu_account_view *view, const struct gpu_turn_view *turns, uint32_t self)
+{
+	struct turn_state *const turn = &lifecycle_state.turn;
+	uint64_t room = turn_account_part(view, gpu_turn_room(turns, self));
+
+	if (room > turn->most)
+		room = turn->most;
+	uint64_t limit =
+	    room > member->may_have ? gpu_account_raise(&device->account, member->may_have, room) : member->may_have;
+	bool others_left = true;
+
+	for (uint32_t i = 0; i < turns->n; i++)
+		others_left &= i == self || !gpu_turn_takes_part(turns, i) || turns->members[i].claim.away;
+	if (turn->number != view->turn.number) {
+		turn->number = view->turn.number;
+		turn->seen = turns->now;
+	}
+	lifecycle_state.jobs.has_room = limit >= (member->needs < room ? member->needs : room) || others_left ||
+					turns->now - turn->seen >= TURN_BEGIN;
+	return limit;
+}
+
+/* The time of a turn counts while the process runs in one. */
+static void count_turn(const struct gpu_turn_view *turns, bool runs)
+{
+	struct turn_state *const turn = &lifecycle_state.turn;
+
+	if (runs && !turn->holds) {
+		turn->began = turn->counted = turns->now;
+		turn->claim.n++;
+		stats_add(STAT_turns, 1);
+	}
+	turn->holds = runs;
+}
+
+static void look_at_waits(const struct gpu_turn_view *turns, uint32_t self)
+{
+	struct gpu_turn_claim *claim = &lifecycle_state.turn.claim;
+	uint64_t since = gpu_job_waits(&lifecycle_state.jobs.view);
+
+	if (since && !claim->waits)
+		claim->served = gpu_turn_enter(turns, self);
+	claim->waits = since;
+}
+
+bool turn_job_look(struct device *device, const struct gpu_account_member *member, const struct gpu_account_view *view,
+		   struct gpu_turn_view *turns, uint32_t self, uint64_t *ret_limit)
+{
+	struct turn_state *const turn = &lifecycle_state.turn;
+	struct jobs_state *const state = &lifecycle_state.jobs;
+	uint64_t rests = gpu_job_rests(&state->view);
+
+	log_once("share: this process takes turns together with the others of its job");
+	if (rests > turn->refuses_until)
+		turn->refuses_until = rests;
+	look_at_turn(device, view, turns, self);
+	look_at_phase();
+	bool holds = gpu_job_holds(&state->view),
+	     comes = state->claim.phase == GPU_JOB_RUN || state->claim.phase == GPU_JOB_RETURN;
+	count_turn(turns, turns->on && holds && state->claim.state == GPU_JOB_RUNS);
+	look_at_waits(turns, self);
+	state->number = view->turn.number;
+	state->has_room = true;
+	turn->keep = turn_account_part(view, gpu_turn_keep(turns, self));
+	*ret_limit = turn->away ? member->holds : member->may_have;
+	if (turns->on && holds && comes)
+		*ret_limit = raise(device, member, view, turns, self);
+	state->step = gpu_job_next(&state->view, &state->claim);
+	if (state->step == GPU_JOB_RETURNS && !state->has_room)
+		state->step = GPU_JOB_STAYS;
+	turn->look_ms = state->claim.phase != GPU_JOB_RUN && (state->claim.state != GPU_JOB_AWAY || holds) ? LOOK_STEPS
+			: state->claim.state == GPU_JOB_AWAY                                               ? LOOK_WAITS
+													   : LOOK_RUNS;
+	/* Where there are no turns, the share of the device is that of all. */
+	return turns->on || (turn->away && !comes);
+}
+
+/* ---- acting ---- */
+
+static void failed(struct device *device)
+{
+	lifecycle_state.jobs.claim.failed = lifecycle_state.jobs.claim.attempt;
+	if (device->account.joined)
+		turn_account_publish(device, false);
+}
+
+static void stop(struct device *device)
+{
+	struct turn_state *const turn = &lifecycle_state.turn;
+	struct jobs_state *const state = &lifecycle_state.jobs;
+	uint64_t ran = clock_now() - turn->began;
+	uint64_t idle = gpu_job_idle(&state->view);
+	bool held = turn->holds;
+
+	turn->out_began = clock_now();
+	if (spill_stop() != SW_OK && !spill_any_suspended()) {
+		failed(device);
+		return;
+	}
+	turn->holds = false;
+	if (held)
+		turn->claim.burst = gpu_turn_burst(ran, idle ? clock_now() - idle : 0);
+	turn->claim.idle = turn->claim.waits = 0;
+	state->claim.state = GPU_JOB_STOPPED;
+	atomic_store(&turn->away, true);
+	turn_account_publish(device, false);
+}
+
+static void leave(struct device *device)
+{
+	struct turn_state *const turn = &lifecycle_state.turn;
+	uint64_t used = atomic_load(&device->budget.used);
+
+	if (!turn_account_publish(device, true))
+		return;
+	heap_keep_host(atomic_load(&device->heap), turn->member.needs);
+	/* What does not leave stays the process's, and the others go on in what is left. */
+	spill_leave_more(turn->keep);
+	uint64_t stays = atomic_load(&device->budget.used), bytes = used > stays ? used - stays : 0;
+	turn->out_ns = clock_now() - turn->out_began;
+	stats_add(STAT_turn_move_us, turn->out_ns / 1000);
+	stats_add(STAT_turn_bytes, bytes);
+	trace_event(turn, (uint64_t)device->ordinal, 0, turn->out_ns, bytes);
+	lifecycle_state.jobs.claim.state = GPU_JOB_AWAY;
+	atomic_store(&device->budget.limit, stays);
+	turn_account_publish(device, false);
+}
+
+static void come_back(struct device *device)
+{
+	struct turn_state *const turn = &lifecycle_state.turn;
+	struct jobs_state *const state = &lifecycle_state.jobs;
+	uint64_t begun = clock_now(), used = atomic_load(&device->budget.used);
+
+	if (!turn_account_publish(device, true))
+		return;
+	bool good = spill_fetch() == SW_OK;
+	state->claim.ran = state->number;
+	if (!good) {
+		turn->waits_after = clock_now() + TURN_PAUSE;
+		state->claim.wants = turn->claim.waits = 0;
+		atomic_store(&device->budget.limit, atomic_load(&device->budget.used));
+		failed(device);
+		return;
+	}
+	uint64_t now_used = atomic_load(&device->budget.used);
+	turn->in_ns = clock_now() - begun;
+	stats_add(STAT_turn_move_us, turn->in_ns / 1000);
+	trace_event(turn, (uint64_t)device->ordinal, 1, turn->in_ns, now_used > used ? now_used - used : 0);
+	turn->claim.cost = gpu_turn_cost(turn->claim.cost, turn->in_ns + turn->out_ns);
+	state->claim.state = GPU_JOB_BACK;
+	turn_account_publish(device, false);
+}
+
+static void go_on(struct device *device)
+{
+	struct turn_state *const turn = &lifecycle_state.turn;
+	struct jobs_state *const state = &lifecycle_state.jobs;
+
+	if (spill_return(NULL, NULL) != SW_OK)
+		return;
+	if (state->claim.wants)
+		stats_add(STAT_turn_wait_us, (clock_now() - state->claim.wants) / 1000);
+	state->claim.state = GPU_JOB_RUNS;
+	state->claim.ran = state->number;
+	turn->claim.waits = 0;
+	atomic_store(&turn->away, false);
+	turn_account_publish(device, false);
+}
+
+bool turn_job_act(struct device *device)
+{
+	enum gpu_job_step step = lifecycle_state.jobs.step;
+
+	lifecycle_state.jobs.step = GPU_JOB_STAYS;
+	if (step == GPU_JOB_STOPS)
+		stop(device);
+	else if (step == GPU_JOB_LEAVES)
+		leave(device);
+	else if (step == GPU_JOB_RETURNS)
+		come_back(device);
+	else if (step == GPU_JOB_OPENS)
+		go_on(device);
+	return step != GPU_JOB_STAYS;
+}

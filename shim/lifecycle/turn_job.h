@@ -1,0 +1,35 @@
+/*
+ * turn_job.h: turns of a process whose job has other processes, on this device or on others: they stop, leave, come back
+ * and run together, as plan/gpu_job.h says. Functions are called on the control thread, by turn.c.
+ */
+#ifndef SPILLWAY_TURN_JOB_H
+#define SPILLWAY_TURN_JOB_H
+
+#include "shim/accounting/gpu_account.h"
+#include "shim/base/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct device;
+
+/* The job cannot be stopped, and takes no part for a minute. */
+#define TURN_REST 60000000000u
+/* Tries to stop it before that. */
+#define TURN_TRIES 3
+
+/* Returns whether there are turns on any device of the job. */
+bool turn_job_is_on(void);
+/*
+ * After the account was read and its units were made, of which `self` is that of this process: decides what this process
+ * does next (turn_job_act()). Returns false if its share of the device is for the caller to find; otherwise
+ * *ret_limit is set.
+ */
+bool turn_job_look(struct device *device, const struct gpu_account_member *member, const struct gpu_account_view *view,
+		   struct gpu_turn_view *turns, uint32_t self, uint64_t *ret_limit);
+/* Does it. Returns false if there was nothing to do. Waits and locks as turn_act(). */
+bool turn_job_act(struct device *device);
+/* The process is alone again, and is away or runs. */
+void turn_job_alone(bool away);
+
+#endif

@@ -1,0 +1,362 @@
+/*
+ * share: turns, by jobs of several processes. All of a job run, or none; they meet after each step, as distributed
+ * programs do, and each adds what the others have found to its loss: whoever ran without the others would stand still.
+ * Each rank has a simulated GPU of its own; what they share is the account of a GPU with that number.
+ */
+#include "test/preload/child.h"
+#include "test/preload/folder.h"
+#include "test/preload/turns_help.h"
+#include "test/rank.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define SET                                                                                                            \
+	"SPILLWAY_SET=device.total=32MiB,host.budget=256MiB,report.summary=no,share=turns,share.quantum=20ms,"         \
+	"spill.mode=fast"
+enum { MOST = 8, JOBS = 4, DEVICES = 2, BLOCKS = 6, ROUNDS = 600 };
+
+/* What a rank is, and where the ranks of a job meet. */
+struct part {
+	unsigned number, job, device, size; /* size: ranks of its job */
+	unsigned n;                         /* blocks of 4 MiB */
+	const char *setting;                /* by which it is of its job; NULL: by its name */
+};
+
+static struct meeting {
+	_Atomic unsigned came[JOBS];
+	_Atomic uint64_t found[JOBS][3]; /* by all ranks of the job, in this step and those beside it */
+} * meeting;
+
+static const struct part *own;
+static CUdeviceptr blocks[BLOCKS];
+static unsigned fills;
+static uint64_t loss;
+
+/* What a rank finds in a step: the first words of its blocks. */
+static uint64_t finds(const struct part *part, unsigned step)
+{
+	return part->n * (uint64_t)(step * 16 + part->number) + part->n * (part->n - 1) / 2;
+}
+
+/* Waits until all ranks of the job have come, without work on the GPU. Returns false if one does not come. */
+static bool meet(unsigned step)
+{
+	atomic_fetch_add(&meeting->came[own->job], 1);
+	for (unsigned ms = 0; atomic_load(&meeting->came[own->job]) < step * own->size; ms++) {
+		if (ms > 60000)
+			return false;
+		usleep(1000);
+	}
+	return true;
+}
+
+static bool step(void)
+{
+	uint64_t found = 0;
+
+	fills++;
+	for (unsigned i = 0; i < own->n; i++)
+		MUST(driver_fill(NULL, blocks[i], fills * 16 + own->number + i, 4 * MIB / 4));
+	for (unsigned i = 0; i < own->n; i++) {
+		unsigned word;
+
+		MUST(cu.cuMemcpyDtoH_v2(&word, blocks[i], sizeof(word)));
+		found += word;
+	}
+	if (!meet(2 * fills - 1))
+		return false;
+	atomic_store(&meeting->found[own->job][(fills + 1) % 3], 0);
+	atomic_fetch_add(&meeting->found[own->job][fills % 3], found);
+	if (!meet(2 * fills))
+		return false;
+	loss += atomic_load(&meeting->found[own->job][fills % 3]);
+	return true;
+}
+
+/* 's' N: N steps; 'c': check all; 'l': the loss; 'e': end. */
+static uint64_t obey(char what, unsigned n)
+{
+	switch (what) {
+	case 's':
+		for (; n; n--)
+			if (!step())
+				return 0;
+		return 1;
+	case 'c':
+		for (unsigned i = 0; i < own->n; i++)
+			CHECK(driver_holds(blocks[i], fills * 16 + own->number + i, 4 * MIB / 4));
+		return sim_broken_rules() == 0;
+	case 'l':
+		return loss;
+	default:
+		exit(0);
+	}
+}
+
+static void begin(const void *how)
+{
+	char name[300], rank[32];
+
+	own = how;
+	child_set("SIM_MEMORY=256MiB");
+	child_set("SIM_DEVICES=2");
+	child_set(runtime);
+	if (own->setting) {
+		child_set(SET);
+		child_set(own->setting);
+		child_set("WORLD_SIZE=2");
+		child_set("MASTER_ADDR=localhost");
+		snprintf(rank, sizeof(rank), "RANK=%u", own->number);
+		child_set(strdup(rank));
+	} else {
+		snprintf(name, sizeof(name), SET ",share.job=job-%u", own->job);
+		child_set(strdup(name));
+	}
+	driver_start((int)own->device);
+	for (unsigned i = 0; i < own->n; i++)
+		blocks[i] = child_alloc(4 * MIB);
+}
+
+static struct rank start(const struct part *part)
+{
+	static const struct rank_part what = {.begin = begin, .obey = obey};
+
+	return rank_start(&what, part);
+}
+
+/* ---- what the accounts say ---- */
+
+static bool read_device(unsigned device, struct account_page *ret_page)
+{
+	/* The simulated GPU's UUID ends in "-0" or "-1". */
+	return account_read_of(device ? "2d3100" GPU_ACCOUNT_TAIL : "2d3000" GPU_ACCOUNT_TAIL, ret_page);
+}
+
+static const struct gpu_account_member *find(const struct account_page pages[DEVICES], const struct rank *rank)
+{
+	for (unsigned i = 0; i < DEVICES; i++) {
+		const struct gpu_account_member *member = account_member(&pages[i], rank);
+
+		if (member)
+			return member;
+	}
+	return NULL;
+}
+
+static void read_all(struct account_page pages[DEVICES])
+{
+	memset(pages, 0, DEVICES * sizeof(*pages));
+	for (unsigned i = 0; i < DEVICES; i++)
+		read_device(i, &pages[i]);
+}
+
+/* Returns whether two of one job are where they must not be, or two jobs run on one device that has turns. */
+static bool is_wrong(const struct part *parts, const struct rank *ranks, unsigned n)
+{
+	static struct account_page pages[DEVICES];
+	bool wrong = false;
+
+	read_all(pages);
+	for (unsigned i = 0; i < n; i++)
+		for (unsigned j = 0; j < n; j++) {
+			const struct gpu_account_member *a = find(pages, &ranks[i]), *b = find(pages, &ranks[j]);
+
+			if (!a || !b || a->claim.n < 2 || b->claim.n < 2 || a->job.state != GPU_JOB_RUNS)
+				continue;
+			wrong |= parts[i].job == parts[j].job && b->job.state == GPU_JOB_AWAY;
+			wrong |= parts[i].job != parts[j].job && parts[i].device == parts[j].device &&
+				 b->job.state == GPU_JOB_RUNS && pages[parts[i].device].head.turn.on;
+		}
+	return wrong;
+}
+
+/* What is read while it changes may be of two moments; what is wrong stays wrong. */
+static void check_together(const struct part *parts, const struct rank *ranks, unsigned n)
+{
+	for (unsigned tries = 0; tries < 5; tries++)
+		if (!is_wrong(parts, ranks, n))
+			return;
+	fail_msg("a job does not run together, or two run on one GPU");
+}
+
+static uint64_t turns_of(const struct rank *rank)
+{
+	static struct account_page pages[DEVICES];
+
+	read_all(pages);
+	const struct gpu_account_member *member = find(pages, rank);
+	return member ? member->claim.n : 0;
+}
+
+/* ---- the parts ---- */
+
+static void start_all(const struct part *parts, struct rank *ranks, unsigned n)
+{
+	memset(meeting, 0, sizeof(*meeting));
+	for (unsigned i = 0; i < n; i++)
+		ranks[i] = start(&parts[i]);
+}
+
+/* All make steps at the same time, until each has had so many turns more. Returns the number of steps. */
+static unsigned run_turns(const struct part *parts, const struct rank *ranks, unsigned n, uint64_t turns)
+{
+	uint64_t from[MOST];
+	unsigned steps = 0;
+
+	for (unsigned i = 0; i < n; i++)
+		from[i] = turns_of(&ranks[i]);
+	for (unsigned round = 0; round < ROUNDS; round++) {
+		bool all = true;
+
+		for (unsigned i = 0; i < n; i++)
+			rank_tell(&ranks[i], 's', 4);
+		for (unsigned i = 0; i < n; i++) {
+			assert_true(rank_hear(&ranks[i]));
+			check_together(parts, ranks, n);
+		}
+		steps += 4;
+		for (unsigned i = 0; i < n; i++)
+			all = all && turns_of(&ranks[i]) >= from[i] + turns;
+		if (all)
+			return steps;
+	}
+	fail_msg("they did not take turns");
+	return 0;
+}
+
+/* The loss is what the ranks of the job have found together in all steps. */
+static void check_all(const struct part *parts, const struct rank *ranks, unsigned n, unsigned steps)
+{
+	for (unsigned i = 0; i < n; i++) {
+		uint64_t expected = 0;
+
+		for (unsigned at = 1; at <= steps; at++)
+			for (unsigned j = 0; j < n; j++)
+				expected += parts[j].job == parts[i].job ? finds(&parts[j], at) : 0;
+		assert_true(rank_ask(&ranks[i], 'c', 0));
+		assert_int_equal(rank_ask(&ranks[i], 'l', 0), expected);
+	}
+}
+
+/* How many processes `spillway list` shows as of the first job that has several. */
+static unsigned listed(void)
+{
+	char command[256], line[256];
+	unsigned n = 0;
+
+	snprintf(command, sizeof(command), "env -u LD_PRELOAD %s '%s' list 2>&1", runtime, TOOL);
+	FILE *output = popen(command, "r");
+	assert_non_null(output);
+	while (fgets(line, sizeof(line), output))
+		n += strstr(line, "s    1  ") != NULL; /* behind IDLE */
+	return pclose(output) == 0 ? n : 0;
+}
+
+static void take_turns(const struct part *parts, unsigned n, uint64_t turns)
+{
+	struct rank ranks[MOST];
+
+	start_all(parts, ranks, n);
+	unsigned steps = run_turns(parts, ranks, n, turns);
+	check_all(parts, ranks, n, steps);
+	assert_int_equal(listed(), 2);
+	for (unsigned i = 0; i < n; i++)
+		rank_end(&ranks[i]);
+	assert_true(log_says("takes turns together with the others of its job"));
+}
+
+static void two_of_a_job_run_together_beside_another(void **state)
+{
+	static const struct part parts[] = {{0, 0, 0, 2, 3, NULL}, {1, 0, 0, 2, 4, NULL}, {2, 1, 0, 1, 6, NULL}};
+
+	(void)state;
+	take_turns(parts, 3, 5);
+}
+
+/* Those of a launcher, by its variables; two that it did not start together are two jobs. */
+static void ranks_of_a_launcher_are_a_job(void **state)
+{
+	static const struct part parts[] = {{0, 0, 0, 2, 3, "MASTER_PORT=29500"},
+					    {1, 0, 0, 2, 4, "MASTER_PORT=29500"},
+					    {2, 1, 0, 1, 6, "MASTER_PORT=29501"}};
+
+	(void)state;
+	take_turns(parts, 3, 3);
+}
+
+/* The job of three loses the one that leads, or another, in the midst of its steps; what is left goes on as a job. */
+static void a_job_goes_on_when_one_of_it_is_killed(void **state)
+{
+	static const struct part parts[] = {{0, 0, 0, 1, 3, NULL},
+					    {1, 0, 0, 1, 3, NULL},
+					    {2, 0, 1, 1, 5, NULL},
+					    {3, 1, 0, 1, 6, NULL},
+					    {4, 2, 1, 1, 5, NULL}};
+	enum { N = 5 };
+
+	(void)state;
+	for (unsigned victim = 0; victim < 2; victim++) {
+		struct rank ranks[N];
+		struct part left[N];
+
+		start_all(parts, ranks, N);
+		memcpy(left, parts, sizeof(left));
+		run_turns(left, ranks, N, 2);
+		for (unsigned i = 0; i < N; i++)
+			rank_tell(&ranks[i], 's', 8);
+		usleep(victim * 20000);
+		rank_kill(&ranks[victim]);
+		for (unsigned i = 0; i < N; i++)
+			assert_true(i == victim || rank_hear(&ranks[i]));
+		ranks[victim] = ranks[N - 1];
+		left[victim] = left[N - 1];
+		run_turns(left, ranks, N - 1, 2);
+		for (unsigned i = 0; i < N - 1; i++) {
+			assert_true(rank_ask(&ranks[i], 'c', 0));
+			rank_end(&ranks[i]);
+		}
+	}
+}
+
+static void two_jobs_that_cross_on_two_devices_both_end(void **state)
+{
+	static const struct part parts[] = {
+	    {0, 0, 0, 2, 5, NULL}, {1, 0, 1, 2, 5, NULL}, {2, 1, 1, 2, 5, NULL}, {3, 1, 0, 2, 5, NULL}};
+	static const struct part more[] = {{0, 0, 0, 2, 5, NULL}, {1, 0, 1, 2, 5, NULL}, {2, 1, 0, 2, 5, NULL},
+					   {3, 1, 1, 2, 5, NULL}, {4, 2, 1, 1, 5, NULL}, {5, 3, 0, 1, 5, NULL}};
+
+	(void)state;
+	take_turns(parts, 4, 5);
+	take_turns(more, 6, 3);
+}
+
+static int run(void)
+{
+	const struct CMUnitTest tests[] = {
+	    TURNS_TEST(two_of_a_job_run_together_beside_another),
+	    TURNS_TEST(ranks_of_a_launcher_are_a_job),
+	    TURNS_TEST(a_job_goes_on_when_one_of_it_is_killed),
+	    TURNS_TEST(two_jobs_that_cross_on_two_devices_both_end),
+	};
+
+	meeting = mmap(NULL, sizeof(*meeting), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	return meeting == MAP_FAILED ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+int main(int argc, char **argv)
+{
+	(void)argc;
+	return turns_main(argv, run);
+}
