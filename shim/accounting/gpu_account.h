@@ -44,6 +44,7 @@ struct gpu_account_member {
 	uint64_t worked;   /* CLOCK_MONOTONIC, ns: when it was last seen to submit something */
 	struct gpu_turn_claim claim;
 	struct gpu_job_claim job;
+	uint64_t given[GPU_JOB_GIVEN]; /* numbers of handles that it has given out (job_links.h) */
 };
 
 /* Whose turn it is (plan/gpu_turn.h). The number grows with each change, so that two processes never make the same. */
@@ -133,6 +134,11 @@ bool gpu_account_pass(struct gpu_account *account, const struct gpu_account_view
  * which must be joined, in ret_view->self. Returns false if that is not among them.
  */
 bool gpu_account_all(const struct gpu_account *account, uint64_t now, struct gpu_job_view *ret_view);
+/*
+ * Finds who has given out handles with these numbers (0: none) among all processes that share a GPU. Stores the numbers of
+ * the processes (struct gpu_job_claim), 0 where it is not known.
+ */
+void gpu_account_givers(const uint64_t *handles, unsigned n, uint64_t *ret_processes);
 /* Gives up the slot; the last to leave removes the file. */
 void gpu_account_leave(struct gpu_account *account);
 /* In the child of a fork: the slot is the parent's. Async-signal-safe. */

@@ -9,6 +9,11 @@
 #include <string.h>
 #include <unistd.h>
 
+static size_t slot_at(uint32_t index)
+{
+	return offsetof(struct account_page, slot) + index * sizeof(struct account_slot);
+}
+
 struct names {
 	unsigned n;
 	char at[GPU_JOB_DEVICES][sizeof(((struct gpu_account *)0)->name)];
@@ -61,8 +66,7 @@ static void add_account(int fd, uint32_t device, uint64_t now, struct gpu_job_vi
 	if (!quota_file_read_at(fd, &head, sizeof(head), 0) || !account_head_is_ours(&head))
 		return;
 	for (uint32_t i = 0; i < GPU_ACCOUNT_MOST; i++) {
-		if (!quota_file_read_at(fd, &slot, sizeof(slot),
-					offsetof(struct account_page, slot) + i * sizeof(slot)))
+		if (!quota_file_read_at(fd, &slot, sizeof(slot), slot_at(i)))
 			return;
 		if (!slot.member.pid || !quota_file_is_locked(fd, 1 + i, 1)) {
 			if (head.turn.holder == i + 1)
@@ -86,6 +90,18 @@ static void add_account(int fd, uint32_t device, uint64_t now, struct gpu_job_vi
 	};
 }
 
+/* Opens the file of that name, if it is an account. Returns a descriptor, or -1. */
+static int open_account(const struct user_dir *folder, const char *name, struct stat *ret_status)
+{
+	int fd = openat(folder->fd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+
+	if (fd < 0 || (fstat(fd, ret_status) == 0 && quota_file_is_private(ret_status) &&
+		       ret_status->st_size == (off_t)sizeof(struct account_page)))
+		return fd;
+	close(fd);
+	return -1;
+}
+
 bool gpu_account_all(const struct gpu_account *account, uint64_t now, struct gpu_job_view *ret_view)
 {
 	int saved = errno;
@@ -102,14 +118,12 @@ bool gpu_account_all(const struct gpu_account *account, uint64_t now, struct gpu
 	}
 	user_dir_each_file(&folder, GPU_ACCOUNT_TAIL, GPU_JOB_DEVICES, add_name, &names);
 	for (unsigned i = 0; i < names.n; i++) {
-		int fd = openat(folder.fd, names.at[i], O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
 		struct stat status;
+		int fd = open_account(&folder, names.at[i], &status);
 
 		if (fd < 0)
 			continue;
-		if (fstat(fd, &status) == 0 && quota_file_is_private(&status) &&
-		    status.st_size == (off_t)sizeof(struct account_page))
-			add_account(fd, i, now, ret_view);
+		add_account(fd, i, now, ret_view);
 		bool own = status.st_dev == account->device && status.st_ino == account->inode;
 		close(fd);
 		for (uint32_t j = 0; own && j < ret_view->n; j++)
@@ -121,4 +135,47 @@ bool gpu_account_all(const struct gpu_account *account, uint64_t now, struct gpu
 	user_dir_close(&folder, false);
 	errno = saved;
 	return found;
+}
+
+struct givers {
+	const uint64_t *handles;
+	unsigned n;
+	uint64_t *processes;
+};
+
+static void look_into(const struct user_dir *folder, const char *name, void *argument)
+{
+	const struct givers *givers = argument;
+	struct account_head head;
+	struct account_slot slot;
+	struct stat status;
+	int fd = open_account(folder, name, &status);
+
+	if (fd < 0)
+		return;
+	bool good = quota_file_read_at(fd, &head, sizeof(head), 0) && account_head_is_ours(&head);
+	for (unsigned i = 0; i < GPU_ACCOUNT_MOST && good; i++) {
+		good = quota_file_read_at(fd, &slot, sizeof(slot), slot_at(i));
+		if (!good || !slot.member.pid || !quota_file_is_locked(fd, 1 + i, 1))
+			continue;
+		for (unsigned j = 0; j < GPU_JOB_GIVEN * givers->n; j++)
+			if (slot.member.given[j % GPU_JOB_GIVEN] &&
+			    slot.member.given[j % GPU_JOB_GIVEN] == givers->handles[j / GPU_JOB_GIVEN])
+				givers->processes[j / GPU_JOB_GIVEN] = slot.member.job.process;
+	}
+	close(fd);
+}
+
+void gpu_account_givers(const uint64_t *handles, unsigned n, uint64_t *ret_processes)
+{
+	struct givers givers = {handles, n, ret_processes};
+	int saved = errno;
+	struct user_dir folder;
+
+	memset(ret_processes, 0, n * sizeof(*ret_processes));
+	if (user_dir_make_mapped(&folder) == 0) {
+		user_dir_each_file(&folder, GPU_ACCOUNT_TAIL, GPU_JOB_DEVICES, look_into, &givers);
+		user_dir_close(&folder, false);
+	}
+	errno = saved;
 }

@@ -1,12 +1,15 @@
 /*
- * job_links.h: the processes of this machine whose memory this one has opened, by cuIpcOpenMemHandle and its kin: they
- * are of one job with it (plan/gpu_job.h). Any thread may call these functions. Locking: none.
+ * job_links.h: which other processes are of one job with this one (plan/gpu_job.h), because it has opened memory or an
+ * event of theirs. Handles are opaque: who has given one out publishes its number in the accounts of its GPUs
+ * (gpu_account.h), where who has opened it finds whose it is. Nothing of it happens on the threads of the program. Locking:
+ * none.
  */
 #ifndef SPILLWAY_JOB_LINKS_H
 #define SPILLWAY_JOB_LINKS_H
 
 #include "shim/plan/gpu_job.h"
 
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -15,11 +18,21 @@
  * Processes of other namespaces have other numbers, whatever their pids are.
  */
 uint64_t job_links_number(pid_t pid, uint64_t start);
-/* Remembers that this process has opened memory of that one. Logs once if there is no room for it. */
-void job_links_add(pid_t pid, uint64_t start);
-/* Adds those that are remembered to the claim. */
+
+/* This process has given out, or opened, a handle of so many bytes. Any thread may call these. */
+void job_links_gave(const void *handle, size_t bytes);
+void job_links_took(const void *handle, size_t bytes);
+
+/* ---- on the control thread ---- */
+
+/* Finds whose the handles are that were opened, for 10 seconds each. own: the number of this process. */
+void job_links_find(uint64_t own, uint64_t now);
+/* Adds the numbers that were found to the claim. */
 void job_links_put(struct gpu_job_claim *claim);
-/* In the child of a fork: it has opened nothing. Async-signal-safe. */
+/* Stores the handles that were given out last. */
+void job_links_given(uint64_t ret_given[GPU_JOB_GIVEN]);
+
+/* In the child of a fork: it has opened and given out nothing. Async-signal-safe. */
 void job_links_child(void);
 
 #endif

@@ -1,7 +1,8 @@
 /*
- * Bodies of legacy IPC of memory (ipc.h). Calls on memory and handles of the driver go to the driver. Handles of
- * events are not hooked.
+ * Bodies of legacy IPC of memory (ipc.h) and of events. Calls on memory and handles of the driver go to the driver. Who
+ * opens a handle is of one job with who has given it out (job_links.h).
  */
+#include "shim/accounting/job_links.h"
 #include "shim/process/enter.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/entry/hook.h"
@@ -9,30 +10,68 @@
 #include "shim/base/log.h"
 #include "shim/serve/serve.h"
 
+static CUresult get_handle(CUipcMemHandle *ret_handle, CUdeviceptr address)
+{
+	struct ledger_row row;
+
+	if (!serve_is_ours(address))
+		return REAL(cuIpcGetMemHandle)(ret_handle, address);
+	struct device *device = device_of(address);
+	if (device && ret_handle && serve_find(address, &row))
+		return ipc_give(atomic_load(&device->heap), &row, ret_handle);
+	if (!device)
+		log_once("cuIpcGetMemHandle on managed or system memory is not possible: give such allocations to the "
+			 "driver with a rule (use: driver)");
+	return CUDA_ERROR_INVALID_VALUE;
+}
+
 HOOK_EXPORT CUresult CUDAAPI cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
 {
 	struct enter_scope scope;
-	struct ledger_row row;
 
 	stats_call(HOOK_cuIpcGetMemHandle);
 	if (!enter_serve(&scope))
 		return REAL(cuIpcGetMemHandle)(pHandle, dptr);
-	if (!serve_is_ours(dptr))
-		return enter_leave(&scope, REAL(cuIpcGetMemHandle)(pHandle, dptr));
-	struct device *device = device_of(dptr);
-	if (device && pHandle && serve_find(dptr, &row))
-		return enter_leave(&scope, ipc_give(atomic_load(&device->heap), &row, pHandle));
-	if (!device)
-		log_once("cuIpcGetMemHandle on managed or system memory is not possible: give such allocations to the "
-			 "driver with a rule (use: driver)");
-	return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
+	CUresult result = get_handle(pHandle, dptr);
+	if (result == CUDA_SUCCESS)
+		job_links_gave(pHandle, sizeof(*pHandle));
+	return enter_leave(&scope, result);
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuIpcGetEventHandle(CUipcEventHandle *pHandle, CUevent event)
+{
+	stats_call(HOOK_cuIpcGetEventHandle);
+	CUresult result = REAL(cuIpcGetEventHandle)(pHandle, event);
+	if (result == CUDA_SUCCESS)
+		job_links_gave(pHandle, sizeof(*pHandle));
+	return result;
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuIpcOpenEventHandle(CUevent *phEvent, CUipcEventHandle handle)
+{
+	stats_call(HOOK_cuIpcOpenEventHandle);
+	CUresult result = REAL(cuIpcOpenEventHandle)(phEvent, handle);
+	if (result == CUDA_SUCCESS)
+		job_links_took(&handle, sizeof(handle));
+	return result;
 }
 
 static CUresult open_handle(CUdeviceptr *ret_address, const CUipcMemHandle *handle, unsigned flags)
 {
 	if (flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)
 		return CUDA_ERROR_INVALID_VALUE;
-	return ipc_open(handle, ret_address);
+	CUresult result = ipc_open(handle, ret_address);
+	if (result == CUDA_SUCCESS)
+		job_links_took(handle, sizeof(*handle));
+	return result;
+}
+
+/* A handle of the driver's. */
+static CUresult opened(CUresult result, const CUipcMemHandle *handle)
+{
+	if (result == CUDA_SUCCESS)
+		job_links_took(handle, sizeof(*handle));
+	return result;
 }
 
 #define OPEN(name)                                                                                                     \
@@ -42,7 +81,7 @@ static CUresult open_handle(CUdeviceptr *ret_address, const CUipcMemHandle *hand
                                                                                                                        \
 		stats_call(HOOK_##name);                                                                               \
 		if (!ipc_is_ours(&handle) || !lifecycle_enter(&scope))                                                 \
-			return REAL(name)(pdptr, handle, Flags);                                                       \
+			return opened(REAL(name)(pdptr, handle, Flags), &handle);                                      \
 		return enter_leave(&scope, open_handle(pdptr, &handle, Flags));                                        \
 	}
 OPEN(cuIpcOpenMemHandle)

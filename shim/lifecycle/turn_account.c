@@ -46,6 +46,7 @@ void turn_account_claim(struct gpu_account_member *member, uint64_t now)
 		claim->wants = now;
 	claim->rests = now < turn->refuses_until ? turn->refuses_until : 0;
 	member->job = *claim;
+	job_links_given(member->given);
 }
 
 /* ---- units ---- */
@@ -84,6 +85,7 @@ static void read_jobs(const struct device *device, const struct gpu_account_view
 	struct jobs_state *const state = &lifecycle_state.jobs;
 	bool all = state->many || any_names_a_job(view) || turns->now - state->looked >= JOBS_SELDOM;
 
+	job_links_find(state->claim.process, turns->now);
 	if (all)
 		state->looked = turns->now;
 	if (!all || !gpu_account_all(&device->account, turns->now, &state->view))

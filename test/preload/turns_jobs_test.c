@@ -22,9 +22,9 @@
 
 #include <cmocka.h>
 
-#define SET                                                                                                            \
-	"SPILLWAY_SET=device.total=32MiB,host.budget=256MiB,report.summary=no,share=turns,share.quantum=20ms,"         \
-	"spill.mode=fast"
+#define SETTINGS                                                                                                       \
+	"device.total=32MiB,host.budget=256MiB,report.summary=no,share=turns,share.quantum=20ms,spill.mode=fast"
+#define SET "SPILLWAY_SET=" SETTINGS
 enum { MOST = 8, JOBS = 4, DEVICES = 2, BLOCKS = 6, ROUNDS = 600 };
 
 /* What a rank is, and where the ranks of a job meet. */
@@ -37,6 +37,8 @@ struct part {
 static struct meeting {
 	_Atomic unsigned came[JOBS];
 	_Atomic uint64_t found[JOBS][3]; /* by all ranks of the job, in this step and those beside it */
+	CUipcEventHandle event;          /* what one gives to others */
+	CUipcMemHandle memory;
 } * meeting;
 
 static const struct part *own;
@@ -85,10 +87,34 @@ static bool step(void)
 	return true;
 }
 
-/* 's' N: N steps; 'c': check all; 'l': the loss; 'e': end. */
+/* An event for others, and memory that was made for them. */
+static bool give(void)
+{
+	CUevent event;
+
+	MUST(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS));
+	MUST(cuIpcGetEventHandle(&meeting->event, event));
+	return cuIpcGetMemHandle(&meeting->memory, blocks[0]) == CUDA_SUCCESS;
+}
+
+static bool take(bool memory)
+{
+	CUdeviceptr address;
+	CUevent event;
+
+	return memory ? cuIpcOpenMemHandle_v2(&address, meeting->memory, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) ==
+			    CUDA_SUCCESS
+		      : cuIpcOpenEventHandle(&event, meeting->event) == CUDA_SUCCESS;
+}
+
+/* 's' N: N steps; 'c': check all; 'l': the loss; 'g': give handles; 't' N: take the event, or the memory (1); 'e': end. */
 static uint64_t obey(char what, unsigned n)
 {
 	switch (what) {
+	case 'g':
+		return give();
+	case 't':
+		return take(n);
 	case 's':
 		for (; n; n--)
 			if (!step())
@@ -330,6 +356,41 @@ static void a_job_goes_on_when_one_of_it_is_killed(void **state)
 	}
 }
 
+/* Who opens an event or memory of another is of its job, and of that of all whose it is. */
+static void who_opens_what_another_gave_is_of_its_job(void **state)
+{
+	/* They meet nobody; by their settings each is a job of its own. */
+	static const struct part parts[] = {{0, 0, 0, 1, 3, "SPILLWAY_SET=" SETTINGS ",ipc=yes"},
+					    {1, 1, 0, 1, 3, "SPILLWAY_SET=" SETTINGS},
+					    {2, 2, 0, 1, 4, "SPILLWAY_SET=" SETTINGS}};
+	struct rank ranks[3];
+
+	(void)state;
+	start_all(parts, ranks, 3);
+	run_turns(parts, ranks, 3, 2);
+	assert_int_equal(listed(), 0);
+	assert_true(rank_ask(&ranks[0], 'g', 0));
+	assert_true(rank_ask(&ranks[1], 't', 0));
+	for (unsigned tries = 0; tries < ROUNDS && listed() != 2; tries++)
+		usleep(5000);
+	assert_int_equal(listed(), 2);
+	/* Two of them are one job now. */
+	struct part joined[3];
+	memcpy(joined, parts, sizeof(parts));
+	joined[1].job = 0;
+	run_turns(joined, ranks, 3, 3);
+	assert_true(rank_ask(&ranks[2], 't', 1));
+	/* There is one job left, which needs no turns. */
+	static struct account_page page;
+	for (unsigned tries = 0; tries < ROUNDS && (!read_device(0, &page) || page.head.turn.on); tries++)
+		usleep(5000);
+	assert_false(page.head.turn.on);
+	for (unsigned i = 0; i < 3; i++) {
+		assert_true(rank_ask(&ranks[i], 's', 5) && rank_ask(&ranks[i], 'c', 0));
+		rank_end(&ranks[i]);
+	}
+}
+
 static void two_jobs_that_cross_on_two_devices_both_end(void **state)
 {
 	static const struct part parts[] = {
@@ -348,6 +409,7 @@ static int run(void)
 	    TURNS_TEST(two_of_a_job_run_together_beside_another),
 	    TURNS_TEST(ranks_of_a_launcher_are_a_job),
 	    TURNS_TEST(a_job_goes_on_when_one_of_it_is_killed),
+	    TURNS_TEST(who_opens_what_another_gave_is_of_its_job),
 	    TURNS_TEST(two_jobs_that_cross_on_two_devices_both_end),
 	};
 
