@@ -194,7 +194,12 @@ static void stop(struct device *device)
 	uint64_t idle = gpu_job_idle(&state->view);
 	bool held = turn->holds;
 
+	/* The others must see the order of the one that leads before it waits for its own device. */
+	if (!turn_account_publish(device, false))
+		return;
 	turn->out_began = clock_now();
+	if (state->claim.stop_at > turn->out_began && state->claim.stop_at - turn->out_began <= GPU_JOB_NOTICE)
+		clock_sleep(state->claim.stop_at - turn->out_began);
 	if (spill_stop() != SW_OK && !spill_any_suspended()) {
 		failed(device);
 		return;

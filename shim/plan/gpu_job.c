@@ -272,6 +272,12 @@ static void order(struct gpu_job_claim *claim, enum gpu_job_phase phase)
 	claim->attempt++;
 }
 
+static void stop_all(const struct gpu_job_view *view, struct gpu_job_claim *claim)
+{
+	order(claim, GPU_JOB_STOP_ALL);
+	claim->stop_at = view->now + GPU_JOB_NOTICE;
+}
+
 bool gpu_job_choose(const struct gpu_job_view *view, struct gpu_job_lead *lead, struct gpu_job_claim *claim)
 {
 	bool runs = any_is(view, GPU_JOB_RUNS), away = any_is(view, GPU_JOB_AWAY);
@@ -282,7 +288,7 @@ bool gpu_job_choose(const struct gpu_job_view *view, struct gpu_job_lead *lead, 
 		if (all_are(view, GPU_JOB_AWAY))
 			claim->phase = GPU_JOB_LEAVE;
 		else if (is_over(view) && view->now >= lead->not_before)
-			order(claim, GPU_JOB_STOP_ALL);
+			stop_all(view, claim);
 		else if (away && has_all)
 			order(claim, GPU_JOB_RETURN);
 		return false;
@@ -301,7 +307,7 @@ bool gpu_job_choose(const struct gpu_job_view *view, struct gpu_job_lead *lead, 
 	case GPU_JOB_LEAVE:
 		/* One has just joined. */
 		if (runs)
-			order(claim, GPU_JOB_STOP_ALL);
+			stop_all(view, claim);
 		else if (all_are(view, GPU_JOB_AWAY) && has_all && !has_had_any(view))
 			order(claim, GPU_JOB_RETURN);
 		return false;
@@ -322,6 +328,7 @@ void gpu_job_follow(const struct gpu_job_view *view, struct gpu_job_claim *claim
 		return;
 	claim->phase = view->seats[leader].claim.phase;
 	claim->attempt = view->seats[leader].claim.attempt;
+	claim->stop_at = view->seats[leader].claim.stop_at;
 }
 
 enum gpu_job_step gpu_job_next(const struct gpu_job_view *view, const struct gpu_job_claim *claim)

@@ -39,6 +39,12 @@
  */
 #define GPU_JOB_STOP UINT64_C(1000000000)
 
+/*
+ * ns: all processes of a job are stopped at the same time, so long after the order: then the least work is on its way that
+ * waits for what another has not submitted yet. Each of them looks every 5 ms.
+ */
+#define GPU_JOB_NOTICE UINT64_C(12000000)
+
 enum gpu_job_phase {
 	GPU_JOB_RUN,
 	GPU_JOB_STOP_ALL,
@@ -70,6 +76,7 @@ struct gpu_job_claim {
 	uint64_t rests;                /* until when the job takes no part, because it could not be stopped */
 	uint64_t phase;   /* enum gpu_job_phase: of the job, as this process leads it or has last followed */
 	uint64_t attempt; /* to stop it; grows */
+	uint64_t stop_at; /* when all are to stop, in that attempt */
 	uint64_t failed;  /* the attempt at which this process could not be stopped, or not come back */
 	uint64_t state;   /* enum gpu_job_state */
 	uint64_t over;    /* 1: the turn of this GPU should go to another */

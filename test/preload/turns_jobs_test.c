@@ -37,6 +37,7 @@ struct part {
 static struct meeting {
 	_Atomic unsigned came[JOBS];
 	_Atomic uint64_t found[JOBS][3]; /* by all ranks of the job, in this step and those beside it */
+	unsigned words[MOST];            /* steps that the GPU of each rank has got to */
 	CUipcEventHandle event;          /* what one gives to others */
 	CUipcMemHandle memory;
 } * meeting;
@@ -87,6 +88,31 @@ static bool step(void)
 	return true;
 }
 
+/*
+ * As with NCCL: the GPU of each rank waits until those of all others have got to the same step, and the program submits that
+ * without waiting, in some steps.
+ */
+static bool step_by_gpu(void)
+{
+	static CUdeviceptr words;
+
+	if (!words) {
+		MUST(cuMemHostRegister(meeting, sizeof(*meeting), CU_MEMHOSTREGISTER_DEVICEMAP));
+		words = (CUdeviceptr)meeting->words;
+	}
+	fills++;
+	for (unsigned i = 0; i < own->n; i++)
+		MUST(driver_fill(NULL, blocks[i], fills * 16 + own->number + i, 4 * MIB / 4));
+	MUST(cuStreamWriteValue32_v2(NULL, words + 4 * own->number, fills, 0));
+	/* Ranks of a job have consecutive numbers. */
+	unsigned first = own->number / own->size * own->size;
+	for (unsigned i = first; i < first + own->size; i++)
+		MUST(cuStreamWaitValue32_v2(NULL, words + 4 * i, fills, CU_STREAM_WAIT_VALUE_GEQ));
+	if (fills % 4 == 0)
+		MUST(cu.cuCtxSynchronize());
+	return true;
+}
+
 /* An event for others, and memory that was made for them. */
 static bool give(void)
 {
@@ -107,10 +133,14 @@ static bool take(bool memory)
 		      : cuIpcOpenEventHandle(&event, meeting->event) == CUDA_SUCCESS;
 }
 
-/* 's' N: N steps; 'c': check all; 'l': the loss; 'g': give handles; 't' N: take the event, or the memory (1); 'e': end. */
+/* 's' N: N steps; 'x' N: by what their GPUs wait for; 'c': check all; 'l': the loss; 'g': give handles; 't' N: take the event, or the memory (1); 'e': end. */
 static uint64_t obey(char what, unsigned n)
 {
 	switch (what) {
+	case 'x':
+		for (; n; n--)
+			step_by_gpu();
+		return 1;
 	case 'g':
 		return give();
 	case 't':
@@ -199,7 +229,8 @@ static bool is_wrong(const struct part *parts, const struct rank *ranks, unsigne
 		for (unsigned j = 0; j < n; j++) {
 			const struct gpu_account_member *a = find(pages, &ranks[i]), *b = find(pages, &ranks[j]);
 
-			if (!a || !b || a->claim.n < 2 || b->claim.n < 2 || a->job.state != GPU_JOB_RUNS)
+			if (!a || !b || a->claim.n < 2 || b->claim.n < 2 || a->job.state != GPU_JOB_RUNS ||
+			    a->claim.kind == GPU_TURN_OFF || b->claim.kind == GPU_TURN_OFF)
 				continue;
 			wrong |= parts[i].job == parts[j].job && b->job.state == GPU_JOB_AWAY;
 			wrong |= parts[i].job != parts[j].job && parts[i].device == parts[j].device &&
@@ -236,7 +267,7 @@ static void start_all(const struct part *parts, struct rank *ranks, unsigned n)
 }
 
 /* All make steps at the same time, until each has had so many turns more. Returns the number of steps. */
-static unsigned run_turns(const struct part *parts, const struct rank *ranks, unsigned n, uint64_t turns)
+static unsigned run_turns_of(const struct part *parts, const struct rank *ranks, unsigned n, uint64_t turns, char what)
 {
 	uint64_t from[MOST];
 	unsigned steps = 0;
@@ -247,7 +278,7 @@ static unsigned run_turns(const struct part *parts, const struct rank *ranks, un
 		bool all = true;
 
 		for (unsigned i = 0; i < n; i++)
-			rank_tell(&ranks[i], 's', 4);
+			rank_tell(&ranks[i], what, what == 'x' ? 40 : 4);
 		for (unsigned i = 0; i < n; i++) {
 			assert_true(rank_hear(&ranks[i]));
 			check_together(parts, ranks, n);
@@ -260,6 +291,11 @@ static unsigned run_turns(const struct part *parts, const struct rank *ranks, un
 	}
 	fail_msg("they did not take turns");
 	return 0;
+}
+
+static unsigned run_turns(const struct part *parts, const struct rank *ranks, unsigned n, uint64_t turns)
+{
+	return run_turns_of(parts, ranks, n, turns, 's');
 }
 
 /* The loss is what the ranks of the job have found together in all steps. */
@@ -391,6 +427,21 @@ static void who_opens_what_another_gave_is_of_its_job(void **state)
 	}
 }
 
+static void jobs_whose_gpus_wait_for_each_other_take_turns(void **state)
+{
+	static const struct part parts[] = {
+	    {0, 0, 0, 2, 5, NULL}, {1, 0, 1, 2, 5, NULL}, {2, 1, 1, 2, 5, NULL}, {3, 1, 0, 2, 5, NULL}};
+	struct rank ranks[4];
+
+	(void)state;
+	start_all(parts, ranks, 4);
+	run_turns_of(parts, ranks, 4, 3, 'x');
+	for (unsigned i = 0; i < 4; i++) {
+		assert_true(rank_ask(&ranks[i], 'c', 0));
+		rank_end(&ranks[i]);
+	}
+}
+
 static void two_jobs_that_cross_on_two_devices_both_end(void **state)
 {
 	static const struct part parts[] = {
@@ -410,6 +461,7 @@ static int run(void)
 	    TURNS_TEST(ranks_of_a_launcher_are_a_job),
 	    TURNS_TEST(a_job_goes_on_when_one_of_it_is_killed),
 	    TURNS_TEST(who_opens_what_another_gave_is_of_its_job),
+	    TURNS_TEST(jobs_whose_gpus_wait_for_each_other_take_turns),
 	    TURNS_TEST(two_jobs_that_cross_on_two_devices_both_end),
 	};
 
