@@ -2,6 +2,7 @@
 import argparse
 import json
 import os
+import struct
 import subprocess
 import sys
 import tempfile
@@ -71,6 +72,24 @@ class Turns(unittest.TestCase):
             share.part, share.part_end = "two", time.monotonic() + 60
             with self.assertRaisesRegex(RuntimeError, "ended with 3 after 9 steps"):
                 share.native()
+
+
+class Layout(unittest.TestCase):
+    """share_bars.py reads the account as the library lays it out."""
+
+    def test_version(self):
+        header = os.path.join(os.path.dirname(__file__), "../../shim/accounting/gpu_account_page.h")
+        with open(header, encoding="utf-8") as file:
+            self.assertIn(f"#define GPU_ACCOUNT_VERSION {share_bars.VERSION}\n", file.read())
+
+    def test_another_version_is_an_error(self):
+        with tempfile.TemporaryDirectory() as folder:
+            os.mkdir(os.path.join(folder, "spillway"))
+            with open(os.path.join(folder, "spillway", "gpu-0.account"), "wb") as file:
+                file.write(struct.pack("<9Q", 4096, share_bars.VERSION + 1, *[0] * 7))
+            with self.assertRaisesRegex(RuntimeError, "version"):
+                with share_bars.Account(folder) as account:
+                    account.thread.join()
 
 
 class Parsing(unittest.TestCase):

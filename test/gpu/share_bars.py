@@ -32,7 +32,7 @@ LOOK = 0.01  # s between looks into the account
 FIRST = 4  # a step: by then the job has its memory and its kernels
 # struct account_page (shim/accounting/gpu_account_page.h): a head, and slots of pid, may_have, holds, needs, stuck,
 # worked, and the claim
-HEAD, MEMBER, CLAIM = 128, 6, 15
+VERSION, HEAD, MEMBER, CLAIM = 3, 128, 6, 15
 FIELDS = ("kind", "weight", "beat", "moving", "away", "waits", "idle", "served", "got", "burst", "cost", "loss", "quantum",
           "patience", "n")
 
@@ -41,7 +41,7 @@ class Account:
     """Reads the account of the GPU some times a second while jobs run."""
 
     def __init__(self, folder):
-        self.folder, self.samples, self.stop = folder, [], threading.Event()
+        self.folder, self.samples, self.stop, self.wrong = folder, [], threading.Event(), None
         self.thread = threading.Thread(target=self.watch)
 
     def __enter__(self):
@@ -51,6 +51,8 @@ class Account:
     def __exit__(self, *_):
         self.stop.set()
         self.thread.join()
+        if self.wrong:
+            raise self.wrong
 
     def read(self):
         place = os.path.join(self.folder, "spillway")
@@ -59,7 +61,9 @@ class Account:
                 continue
             with open(os.path.join(place, name), "rb") as file:
                 page = file.read()
-            words = struct.unpack_from("<8Q", page)
+            words = struct.unpack_from("<9Q", page)
+            if words[1] != VERSION:
+                raise RuntimeError(f"{name} is of version {words[1]}; this script reads {VERSION}")
             slot = (words[0] - HEAD) // 64
             members, slots = {}, {}
             for i in range(64):
@@ -68,8 +72,8 @@ class Account:
                     members[values[0]] = {"may_have": values[1], "holds": values[2],
                                           **dict(zip(FIELDS, values[MEMBER:]))}
                     slots[i + 1] = values[0]
-            return {"time": time.monotonic(), "number": words[4], "on": words[5], "holder": slots.get(words[6]),
-                    "since": words[7] / 1e9, "members": members}
+            return {"time": time.monotonic(), "number": words[5], "on": words[6], "holder": slots.get(words[7]),
+                    "since": words[8] / 1e9, "members": members}
         return None
 
     def watch(self):
@@ -78,6 +82,9 @@ class Account:
                 sample = self.read()
             except (OSError, struct.error):
                 continue
+            except RuntimeError as error:
+                self.wrong = error
+                return
             if sample:
                 self.samples.append(sample)
 
