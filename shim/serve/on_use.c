@@ -51,6 +51,9 @@ static enum sw_status take_range(struct device *device, CUdeviceptr address, uin
 		length = bytes;
 		status = heap_on_use_missing(heap, false, &at, &length) ? try(device, at, length, &taken) : SW_OK;
 	}
+	/* Another thread has freed the allocation meanwhile: the submission does not use it. */
+	if (status == SW_INVALID && !heap_on_use_missing(heap, false, &at, &length))
+		status = SW_OK;
 	stats_add(STAT_on_use_bytes, taken);
 	if (whole && taken) {
 		stats_add(STAT_on_use_whole, 1);
