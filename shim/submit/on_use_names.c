@@ -9,7 +9,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* Limit of the list; beyond it, memory is taken for all such allocations. */
+/* Limit of the list; beyond it, the submission counts as one that may touch anything. */
 #define WANTED_MOST (1u << 16)
 
 /* Stores where it is. Returns false if the address is in no such allocation. */
@@ -56,8 +56,9 @@ void on_use_names_add(struct submission *use, CUdeviceptr address, size_t bytes)
 	    !atomic_load_explicit(&arena->states[first].on_use_left, memory_order_relaxed) ||
 	    (last && last->address == address && last->bytes == bytes))
 		return;
+	/* What has no memory yet has no block that could be named, so the submission may touch anything. */
 	if (use->n_wanted == use->room_wanted && !make_room(use))
-		use->wants_all = true;
+		use->unknown = true;
 	else
 		use->wanted[use->n_wanted++] = (struct named){address, bytes};
 }

@@ -44,7 +44,7 @@ struct submission {
 	/* names in allocations that are backed on use, where some of what they may mean has no memory */
 	struct named *wanted;
 	unsigned n_wanted, room_wanted;
-	bool wants_all; /* there were too many, or they are not known */
+	bool wants_all; /* it stores pointers that are not listed */
 	unsigned n_ahead;
 	CUdeviceptr ahead[SUBMISSION_AHEAD_MOST]; /* managed memory to prefetch */
 	unsigned n_all;    /* the `everything` of the first n_all arenas is pinned, too */
