@@ -38,12 +38,14 @@ static bool make_room(struct submission *use)
 	int saved = errno;
 	struct named *more = use->room_wanted < WANTED_MOST ? realloc(use->wanted, room * sizeof(*more)) : NULL;
 
+	if (more) {
+		use->wanted = more;
+		use->room_wanted = room;
+		/* Where nothing moves, no other list is made. */
+		submission_free_at_end(use);
+	}
 	errno = saved;
-	if (!more)
-		return false;
-	use->wanted = more;
-	use->room_wanted = room;
-	return true;
+	return more != NULL;
 }
 
 void on_use_names_add(struct submission *use, CUdeviceptr address, size_t bytes)

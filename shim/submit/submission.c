@@ -64,6 +64,14 @@ static void make_key(void)
 	submit_state.submission.has_key = pthread_key_create(&submit_state.submission.key, submission_free) == 0;
 }
 
+void submission_free_at_end(struct submission *use)
+{
+	if (use->has_key)
+		return;
+	pthread_once(&submit_state.submission.key_once, make_key);
+	use->has_key = submit_state.submission.has_key && pthread_setspecific(submit_state.submission.key, use) == 0;
+}
+
 /*
  * Returns false, with the size unchanged, if memory is short or the limit is reached. Without a key, the lists of a
  * thread that ends are leaked.
@@ -86,11 +94,8 @@ static bool make_room(struct submission *use)
 		use->aside = aside;
 		use->room = room;
 	}
-	if (aside && !use->has_key) {
-		pthread_once(&submit_state.submission.key_once, make_key);
-		use->has_key =
-		    submit_state.submission.has_key && pthread_setspecific(submit_state.submission.key, use) == 0;
-	}
+	if (aside)
+		submission_free_at_end(use);
 	/* Without a key, the place would not be given back when the thread ends. */
 	if (use->has_key && !use->place)
 		use->place = inflight_ticket_take_place();
