@@ -105,16 +105,22 @@ static unsigned pieces_of(struct engine *engine, const struct named *named, unsi
 {
 	struct arena *arena = engine->arena;
 	struct piece_list *pieces = &engine->intake.pieces;
-	uint32_t first, end;
+	uint32_t first, end, own;
 
 	pieces->n = 0;
 	engine->by_piece.stamp++;
 	for (unsigned i = 0; i < n_named; i++) {
 		if (!range_of(engine, &named[i], note, &first, &end))
 			continue;
+		own = arena_unit(arena, named[i].address);
 		while (first < end) {
 			uint32_t word = atomic_load_explicit(&arena->piece[first], memory_order_acquire);
 
+			/* What lies before the pointer may have no memory, or no handle (on_use.h, block_unmapped.h). */
+			if (!word && first < own) {
+				first++;
+				continue;
+			}
 			if (!word)
 				break;
 			uint32_t piece = word - 1, next = piece + arena->states[piece].units_of_piece;
