@@ -147,8 +147,8 @@ enum sw_status backend_heap_take(struct device *device, size_t bytes, enum chunk
 		status = alloc_patiently(&want, from, &grant);
 	if (status == SW_NO_MEMORY && pool_give_back(device))
 		status = backend_heap_ask(&want, from, &grant);
-	if (status != SW_OK)
-		return status;
+	/* heap_on_use_take() keeps what it took before it failed. */
+	*ret_grant = grant;
 	if (grant.bytes_away) {
 		pdl_spilled();
 		if (from == HEAP_DEVICE_FIRST && !spill_is_suspended(device))
@@ -157,10 +157,11 @@ enum sw_status backend_heap_take(struct device *device, size_t bytes, enum chunk
 		if (kind == CHUNK_MOVABLE)
 			spill_pressure(device);
 	}
+	if (status != SW_OK)
+		return status;
 	control_start();
 	if (grant.reused)
 		stats_add(STAT_block_reuses, 1);
-	*ret_grant = grant;
 	return SW_OK;
 }
 
