@@ -146,6 +146,9 @@ bool heap_on_use_missing(const struct heap *heap, bool round, CUdeviceptr *addre
 	    !atomic_load_explicit(&arena->states[first].on_use_left, memory_order_relaxed))
 		return false;
 	uint32_t units = atomic_load_explicit(&arena->states[first].on_use_units, memory_order_relaxed);
+	/* It may have been freed meanwhile, and a shorter one be there. */
+	if (*address - arena_address(arena, first) >= units * HEAP_UNIT)
+		return false;
 	uint64_t room = arena_address(arena, first) + units * HEAP_UNIT - *address;
 	uint32_t unit = arena_unit(arena, *address),
 		 end = arena_unit(arena, *address + (*bytes < room ? *bytes : room) - 1) + 1;
