@@ -305,10 +305,16 @@ void heap_on_use_set_site(struct heap *heap, CUdeviceptr base, unsigned site)
 
 	heap_enter(heap);
 	struct on_use *on_use = on_use_at(arena, base);
+	for (uint32_t unit = on_use ? on_use->unit : 0; on_use && unit < on_use->unit + on_use->units; unit = next) {
+		const struct block *block = part_at(arena, unit, &next);
+
+		if (!block)
+			continue;
+		atomic_store_explicit(&arena->states[unit].site, site, memory_order_release);
+		stats_grown(on_use->site, -(block->units * HEAP_UNIT));
+		stats_grown(site, block->units * HEAP_UNIT);
+	}
 	if (on_use)
 		on_use->site = site;
-	for (uint32_t unit = on_use ? on_use->unit : 0; on_use && unit < on_use->unit + on_use->units; unit = next)
-		if (part_at(arena, unit, &next))
-			atomic_store_explicit(&arena->states[unit].site, site, memory_order_release);
 	heap_leave(heap);
 }
