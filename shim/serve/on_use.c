@@ -98,6 +98,20 @@ static void take_all_of(struct device *device, void *argument)
 	}
 }
 
+/*
+ * When the process ends, nothing takes memory any more. A call that uses what has none is refused: in the driver it would
+ * be an illegal access, and what other late calls want to save would be lost with the context.
+ */
+static CUresult take_none(CUdeviceptr address, uint64_t bytes)
+{
+	const struct device *device = address && process_stage() == STAGE_ENDING ? device_of(address) : NULL;
+
+	bytes = bytes ? bytes : 1;
+	return device && heap_on_use_missing(atomic_load(&device->heap), false, &address, &bytes)
+		   ? CUDA_ERROR_DEINITIALIZED
+		   : CUDA_SUCCESS;
+}
+
 CUresult on_use_take(CUdeviceptr address, uint64_t bytes, bool whole)
 {
 	struct device *device = address ? device_of(address) : NULL;
@@ -105,7 +119,7 @@ CUresult on_use_take(CUdeviceptr address, uint64_t bytes, bool whole)
 	struct enter_scope scope;
 
 	if (!enter_serve(&scope))
-		return CUDA_SUCCESS;
+		return take_none(address, bytes);
 	if (!address)
 		device_each(take_all_of, &status);
 	else if (device)
