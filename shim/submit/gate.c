@@ -122,6 +122,6 @@ void gate_undrain(void)
 void submission_stop(void)
 {
 	/* Without the lock, which another thread may have held at the fork. Sleepers look again within a second. */
-	atomic_store(&submission_state, 0);
+	atomic_fetch_and(&submission_state, SUBMISSION_ON_USE);
 	clock_wake_all(&submit_state.gate.opened);
 }

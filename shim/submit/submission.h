@@ -282,7 +282,8 @@ void gate_wait(void);
 unsigned gate_n_waiting(void);
 
 /*
- * In the child of a fork and at the end of the process: every submission passes, and none waits. Locking: takes none.
+ * At the end of the process: every submission passes, and none waits; submission_back() still sees what has no memory.
+ * Locking: takes none.
  */
 void submission_stop(void);
 
