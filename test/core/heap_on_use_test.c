@@ -5,6 +5,7 @@
  */
 #include "shim/heap/migration.h"
 #include "shim/heap/on_use.h"
+#include "shim/stats/stats.h"
 #include "test/core/core.h"
 
 #define BYTES (64 * MIB)
@@ -176,6 +177,48 @@ static void what_is_missing_is_found(void **state)
 	close_heap();
 }
 
+/* The driver refuses access to a part that is mapped, then to unmap it. The next try takes it down first. */
+static void a_part_that_got_stuck_is_taken_again(void **state)
+{
+	struct heap_grant grant = {0};
+
+	(void)state;
+	open_heap(64 * MIB, 64 * MIB);
+	sim_fail_then("cuMemSetAccess", 1, CUDA_ERROR_UNKNOWN, "cuMemUnmap", 1);
+	assert_int_not_equal(take(4 * MIB, 4 * MIB, HEAP_DEVICE, &grant), 0);
+	assert_false(sim_fail_pending());
+	assert_ok(take(4 * MIB, 4 * MIB, HEAP_DEVICE, &grant));
+	core_fill(base + 4 * MIB, 4 * MIB, 3);
+	assert_true(core_is_filled(base + 4 * MIB, 4 * MIB, 3));
+	heap_on_use_free(own.heap, base);
+	close_heap();
+}
+
+static uint64_t live_of(unsigned site)
+{
+	return atomic_load(&stats.site[stats_site_place(site)].figures.figure[FIGURE_live]);
+}
+
+/* Another thread may have taken memory for all such allocations before this one has its site. */
+static void what_was_taken_before_the_site_is_known_counts_for_it(void **state)
+{
+	uint64_t before = atomic_load(&stats.site[STATS_SMALL].figures.figure[FIGURE_live]);
+	unsigned site = stats_site(0, 0, 0, NULL, BYTES);
+	struct heap_grant grant = {0};
+
+	(void)state;
+	open_heap(64 * MIB, 64 * MIB);
+	assert_ok(take(0, 4 * MIB, HEAP_DEVICE_FIRST, &grant));
+	heap_on_use_set_site(own.heap, base, site);
+	assert_int_equal(live_of(site), 4 * MIB);
+	assert_int_equal(atomic_load(&stats.site[STATS_SMALL].figures.figure[FIGURE_live]), before);
+	assert_ok(take(0, BYTES, HEAP_DEVICE_FIRST, &grant));
+	assert_int_equal(live_of(site), BYTES);
+	stats_gone(site, heap_on_use_free(own.heap, base));
+	assert_int_equal(live_of(site), 0);
+	close_heap();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -184,6 +227,8 @@ int main(void)
 	    cmocka_unit_test(what_the_device_has_no_room_for_is_on_the_host),
 	    cmocka_unit_test(a_free_while_a_piece_moves),
 	    cmocka_unit_test(what_is_missing_is_found),
+	    cmocka_unit_test(a_part_that_got_stuck_is_taken_again),
+	    cmocka_unit_test(what_was_taken_before_the_site_is_known_counts_for_it),
 	};
 
 	core_driver();
