@@ -153,16 +153,20 @@ bool autograd_is_here(void)
 void autograd_bind(void)
 {
 	struct autograd_state *autograd = &base_state.autograd;
-	int expected = STATE_NEW, found = STATE_NONE;
+	int expected = STATE_NEW, found = STATE_NONE, saved = errno;
 	uintptr_t address[NAMES] = {0};
+	char byte;
 
 	if (!atomic_compare_exchange_strong(&autograd->state, &expected, STATE_LOOKING))
 		return;
-	if (elf_symbols_find("libtorch_cpu.so", names, NAMES, address) && address[THREAD] && address[CURRENT_NODE]) {
+	/* Without reading, the first node could not be given back. */
+	if (elf_symbols_find("libtorch_cpu.so", names, NAMES, address) && address[THREAD] && address[CURRENT_NODE] &&
+	    read_own((uintptr_t)&byte, &byte, 1)) {
 		autograd->next_number = (autograd_count_function *)address[NEXT_NUMBER];
 		autograd->own_thread = (autograd_count_function *)address[THREAD];
 		autograd->current_node = (autograd_node_function *)address[CURRENT_NODE];
 		found = STATE_NOT_SEEN;
 	}
+	errno = saved;
 	atomic_store_explicit(&autograd->state, found, memory_order_release);
 }

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "shim/base/autograd.h"
@@ -29,6 +30,7 @@ static _Atomic uint32_t *count;  /* that a new reference adds one to; NULL: none
 static unsigned n_asked;
 static unsigned missing; /* which function PyTorch lacks; 3: none */
 static const char *looked_in;
+static bool is_closed; /* the process may not read its own memory */
 
 static uint64_t words[16]; /* a node */
 static struct {
@@ -71,6 +73,19 @@ bool __wrap_elf_symbols_find(const char *object, const char *const names[], unsi
 	return missing != 0;
 }
 
+ssize_t __real_process_vm_readv(pid_t pid, const struct iovec *to, unsigned long n_to, const struct iovec *from,
+				unsigned long n_from, unsigned long flags);
+ssize_t __wrap_process_vm_readv(pid_t pid, const struct iovec *to, unsigned long n_to, const struct iovec *from,
+				unsigned long n_from, unsigned long flags);
+ssize_t __wrap_process_vm_readv(pid_t pid, const struct iovec *to, unsigned long n_to, const struct iovec *from,
+				unsigned long n_from, unsigned long flags)
+{
+	if (!is_closed)
+		return __real_process_vm_readv(pid, to, n_to, from, n_from, flags);
+	errno = EPERM;
+	return -1;
+}
+
 static int begin_anew(void **state)
 {
 	(void)state;
@@ -78,6 +93,7 @@ static int begin_anew(void **state)
 	memset(words, 0x5a, sizeof(words));
 	n_asked = 0;
 	missing = 3;
+	is_closed = false;
 	current = (struct reference){0};
 	count = NULL;
 	return 0;
@@ -234,6 +250,20 @@ static void a_pytorch_that_lacks_a_function_is_not_asked(void **state)
 	}
 }
 
+/* A node that cannot be looked at could not be given back: with it, all that it leads to would live for ever. */
+static void a_process_that_may_not_read_itself_asks_for_no_node(void **state)
+{
+	(void)state;
+	is_closed = true;
+	make_shared(40, 3, 2);
+	errno = EBADF;
+	autograd_bind();
+	assert_int_equal(errno, EBADF);
+	assert_false(autograd_is_here());
+	assert_int_equal(n_asked, 0);
+	assert_int_equal(control.uses, 2);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -242,6 +272,7 @@ int main(void)
 	    cmocka_unit_test_setup(the_last_reference_is_not_given_back, begin_anew),
 	    cmocka_unit_test_setup(a_layout_that_is_not_known_is_left_alone, begin_anew),
 	    cmocka_unit_test_setup(a_pytorch_that_lacks_a_function_is_not_asked, begin_anew),
+	    cmocka_unit_test_setup(a_process_that_may_not_read_itself_asks_for_no_node, begin_anew),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
