@@ -12,6 +12,12 @@
 #include "shim/heap/heap.h"
 
 /*
+ * A kernel may be given where its memory ends, and go backwards, or a little before where it begins (submission.c): what
+ * lies this close to what a pointer of known reach means is taken as well.
+ */
+#define ON_USE_NEAR 512
+
+/*
  * Reserves address space for an allocation of `bytes`. Returns NO_MEMORY if there is none. fast: of the memory that is
  * taken, some may be unmapped while a submission uses other parts. keep: as heap_keep(), for all parts.
  */

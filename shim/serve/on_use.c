@@ -8,12 +8,6 @@
 #include "shim/serve/account.h"
 #include "shim/serve/serve.h"
 
-/*
- * A kernel may be given where its memory ends, and go backwards, or a little before where it begins (submission.c): what
- * lies this close to a pointer of known reach is taken as well.
- */
-#define NEAR 512
-
 static void refuse(const struct device *device, CUdeviceptr address, uint64_t bytes)
 {
 	struct ledger_row row;
@@ -80,8 +74,8 @@ static enum sw_status take_named(struct device *device, CUdeviceptr address, uin
 	if (whole || !arena_on_use_extent(arena, unit, address, &begin, &length))
 		return take_range(device, first, all, true);
 	/* Near its ends, too, within the allocation. */
-	CUdeviceptr end = begin + length + NEAR < first + all ? begin + length + NEAR : first + all;
-	begin = begin - first > NEAR ? begin - NEAR : first;
+	CUdeviceptr end = begin + length + ON_USE_NEAR < first + all ? begin + length + ON_USE_NEAR : first + all;
+	begin = begin - first > ON_USE_NEAR ? begin - ON_USE_NEAR : first;
 	return take_range(device, begin, end - begin, false);
 }
 

@@ -3,7 +3,9 @@
  * for locks may be held then; submission_back() has memory taken for it before the submission is admitted, and then
  * names it anew, because blocks are there now.
  */
+#include "shim/context/capture.h"
 #include "shim/heap/migration.h"
+#include "shim/heap/on_use.h"
 #include "shim/submit/submission_internal.h"
 
 #include <errno.h>
@@ -13,23 +15,47 @@
 #define WANTED_MOST (1u << 16)
 
 /* Stores where it is. Returns false if the address is in no such allocation. */
-static bool find(CUdeviceptr address, const struct arena **ret_arena, uint32_t *ret_first)
+static bool find(CUdeviceptr address, struct heap **ret_heap, uint32_t *ret_first)
 {
 	const struct device *device = device_of(address);
 
 	if (!device)
 		return false;
-	*ret_arena = heap_arena(atomic_load_explicit(&device->heap, memory_order_acquire));
-	return arena_is_on_use(*ret_arena, address, ret_first);
+	*ret_heap = atomic_load_explicit(&device->heap, memory_order_acquire);
+	return arena_is_on_use(heap_arena(*ret_heap), address, ret_first);
 }
 
 bool on_use_names_is(CUdeviceptr address)
 {
-	const struct arena *arena;
+	struct heap *heap;
 	uint32_t first;
 
 	return atomic_load_explicit(&submission_state, memory_order_relaxed) & SUBMISSION_ON_USE &&
-	       find(address, &arena, &first);
+	       find(address, &heap, &first);
+}
+
+/*
+ * Returns whether some of what a name means may have no memory. If all has, which stays so while the allocation lives,
+ * its blocks are named now, and it need not be listed: what is listed counts for the mover as named twice.
+ */
+static bool may_be_missing(const struct submission *use, struct heap *heap, uint32_t first, CUdeviceptr address,
+			   uint64_t bytes)
+{
+	const struct arena *arena = heap_arena(heap);
+	CUdeviceptr low = arena_address(arena, first), begin = address;
+
+	if (!atomic_load_explicit(&arena->states[first].on_use_left, memory_order_relaxed))
+		return false;
+	if (submission_is_graph(use) || capture_is_open())
+		return true;
+	if (!bytes) {
+		if (!arena_on_use_extent(arena, first, address, &begin, &bytes))
+			return true;
+		uint64_t before = begin - low < ON_USE_NEAR ? begin - low : ON_USE_NEAR;
+		begin -= before;
+		bytes += before + ON_USE_NEAR;
+	}
+	return heap_on_use_missing(heap, false, &begin, &bytes);
 }
 
 static bool make_room(struct submission *use)
@@ -51,12 +77,11 @@ static bool make_room(struct submission *use)
 void on_use_names_add(struct submission *use, CUdeviceptr address, size_t bytes)
 {
 	const struct named *last = use->n_wanted ? &use->wanted[use->n_wanted - 1] : NULL;
-	const struct arena *arena;
+	struct heap *heap;
 	uint32_t first;
 
-	if (!find(address, &arena, &first) ||
-	    !atomic_load_explicit(&arena->states[first].on_use_left, memory_order_relaxed) ||
-	    (last && last->address == address && last->bytes == bytes))
+	if (!find(address, &heap, &first) || (last && last->address == address && last->bytes == bytes) ||
+	    !may_be_missing(use, heap, first, address, bytes))
 		return;
 	/* What has no memory yet has no block that could be named, so the submission may touch anything. */
 	if (use->n_wanted == use->room_wanted && !make_room(use))
