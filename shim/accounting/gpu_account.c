@@ -282,7 +282,7 @@ static void abandon(struct gpu_account *account)
 }
 
 /*
- * Reads all members. Returns false if the file cannot be read. A turn whose process has died is that of the first living
+ * Reads all members. Returns false if the file cannot be read, or this process is not in it. A turn whose process has died is that of the first living
  * one of its job, as long as no other has taken its slot.
  */
 static bool read_view(const struct gpu_account *account, struct gpu_account_view *ret_view)
@@ -317,7 +317,8 @@ static bool read_view(const struct gpu_account *account, struct gpu_account_view
 	for (unsigned i = 0; i < ret_view->n && ret_view->turn.holder == GPU_TURN_NOBODY; i++)
 		if (gpu_job_share(&dead, &ret_view->members[i].job))
 			ret_view->turn.holder = i;
-	return true;
+	/* Who is in the account is in the view. If something else has been written over its slot, the file is damaged. */
+	return account->slot == GPU_ACCOUNT_MOST || (ret_view->n && ret_view->slots[ret_view->self] == account->slot);
 }
 
 bool gpu_account_look(struct gpu_account *account, const struct gpu_account_member *member,

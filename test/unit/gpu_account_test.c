@@ -38,7 +38,7 @@ static bool stops_at_write;
  * child that stays. 'w': whose turn it was at the last look (0: none, 1: its own, 2: of another); 'n': its number; 'p'
  * N: gives it to itself (1), another (2) or none (0), if it is as it was then. 'J' N: is of the job N from its next look
  * on; 'u' N: joins the account of GPU N; 'A': all accounts: 100 times the seats, 10 times the number of its own account,
- * and 1 if it has the turn there. 'S': the next write stops it. */
+ * and 1 if it has the turn there. 'S': the next write stops it. 'P' N: its slot is empty (0), or not, from its next look on. */
 static uint64_t obey(char order, unsigned n)
 {
 	uint64_t sum = 0;
@@ -74,6 +74,9 @@ static uint64_t obey(char order, unsigned n)
 		return 1;
 	case 'J':
 		mine.job = (struct gpu_job_claim){.process = (uint64_t)getpid(), .name = n};
+		return 1;
+	case 'P':
+		mine.pid = n ? (uint64_t)getpid() : 0;
 		return 1;
 	case 'u':
 		uuid[0] = (unsigned char)n;
@@ -386,6 +389,26 @@ static void a_file_of_another_version_is_left_alone_while_it_is_used(void **stat
 	rank_end(&b);
 }
 
+/* Nothing may divide by the number of members, or take another one for itself. */
+static void who_is_not_in_the_file_any_more_leaves_it(void **state)
+{
+	struct rank a = process(), b = process();
+
+	(void)state;
+	for (unsigned alone = 0; alone < 2; alone++) {
+		assert_true(rank_ask(&a, 'P', 1) && rank_ask(&a, 'j', TOTAL) && rank_ask(&a, 'l', 0));
+		if (alone)
+			rank_end(&b);
+		else
+			assert_true(rank_ask(&b, 'j', TOTAL));
+		assert_true(rank_ask(&a, 'P', 0));
+		assert_int_equal(rank_ask(&a, 'l', 0), 0);
+		assert_true(rank_ask(&a, 'P', 1) && rank_ask(&a, 'j', TOTAL));
+		assert_int_equal(rank_ask(&a, 'l', 0), alone ? 1 : 2);
+	}
+	rank_end(&a);
+}
+
 static void a_turn_is_given_once(void **state)
 {
 	struct rank a = process(), b = process();
@@ -487,6 +510,7 @@ int main(void)
 	    TEST(a_file_that_is_lost_is_made_again),
 	    TEST(a_file_of_another_version_is_left_alone_while_it_is_used),
 	    TEST(who_is_stopped_while_it_changes_the_file_keeps_nobody_waiting),
+	    TEST(who_is_not_in_the_file_any_more_leaves_it),
 	    TEST(a_turn_is_given_once),
 	    TEST(the_dead_have_no_turn),
 	    TEST(the_turn_of_a_dead_process_is_that_of_its_job),
