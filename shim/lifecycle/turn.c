@@ -499,8 +499,11 @@ static void come(struct device *device)
 
 	if (device->account.joined && !turn_account_publish(device, true))
 		return;
-	/* If there are no turns any more, or no account, it has what it may have. */
+	/* If there are no turns any more, or no account, or it takes no part in them, it has what it may have. */
 	bool in_turn = device->account.joined && view->turn.on && view->turn.holder == view->self;
+	/* The process was stopped since it looked, and others have given its turn to another: it stays away. */
+	if (!in_turn && device->account.joined && view->turn.on && state->claim.kind != GPU_TURN_OFF)
+		return;
 	state->others = 0;
 	if (spill_return(in_turn ? &watch : NULL, &bytes) != SW_OK) {
 		not_come(device);
