@@ -26,6 +26,11 @@ uint64_t job_links_number(pid_t pid, uint64_t start)
 	return rank_hash(0, text);
 }
 
+uint64_t job_links_name(const char *name)
+{
+	return *name ? rank_hash(rank_hash(0, "share.job"), name) : rank_together();
+}
+
 /* ---- on the threads of the program ---- */
 
 static uint64_t number_of(const void *handle, size_t bytes)

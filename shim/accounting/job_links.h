@@ -19,6 +19,12 @@
  */
 uint64_t job_links_number(pid_t pid, uint64_t start);
 
+/*
+ * Returns the number of the job of that name, or, if it is empty, of the job that a launcher says this process is of; 0:
+ * none. The number of a policy's name is not that of a launcher's ranks.
+ */
+uint64_t job_links_name(const char *name);
+
 /* This process has given out, or opened, a handle of so many bytes. Any thread may call these. */
 void job_links_gave(const void *handle, size_t bytes);
 void job_links_took(const void *handle, size_t bytes);

@@ -19,14 +19,6 @@
 /* ns: between two looks at the accounts of other devices while no process names a job. */
 #define JOBS_SELDOM 100000000u
 
-/* The number of a policy's name is not that of a launcher's ranks. */
-static uint64_t name_of_job(void)
-{
-	const char *name = policy_turns(process_policy())->job;
-
-	return *name ? rank_hash(rank_hash(0, "share.job"), name) : rank_together();
-}
-
 void turn_account_claim(struct gpu_account_member *member, uint64_t now)
 {
 	struct turn_state *const turn = &lifecycle_state.turn;
@@ -34,7 +26,7 @@ void turn_account_claim(struct gpu_account_member *member, uint64_t now)
 
 	if (!claim->process) {
 		claim->process = job_links_number(getpid(), user_dir_process_started(getpid()));
-		claim->name = name_of_job();
+		claim->name = job_links_name(policy_turns(process_policy())->job);
 		lifecycle_state.jobs.is_spread = rank_is_spread();
 		if (lifecycle_state.jobs.is_spread && policy_turns(process_policy())->mode != POLICY_TURNS_OFF)
 			log_once("share: this job runs on several machines, and takes no turns");
