@@ -139,6 +139,8 @@ bool gpu_account_all(const struct gpu_account *account, uint64_t now, struct gpu
  * the processes (struct gpu_job_claim), 0 where it is not known.
  */
 void gpu_account_givers(const uint64_t *handles, unsigned n, uint64_t *ret_processes);
+/* Returns whether a living process of the job of that name (struct gpu_job_claim) is in any of the accounts. */
+bool gpu_account_has_job(uint64_t name);
 /* Gives up the slot; the last to leave removes the file. */
 void gpu_account_leave(struct gpu_account *account);
 /* In the child of a fork: the slot is the parent's. Async-signal-safe. */

@@ -179,3 +179,41 @@ void gpu_account_givers(const uint64_t *handles, unsigned n, uint64_t *ret_proce
 	}
 	errno = saved;
 }
+
+struct job_search {
+	uint64_t name;
+	bool found;
+};
+
+static void look_for_job(const struct user_dir *folder, const char *name, void *argument)
+{
+	struct job_search *search = argument;
+	struct account_head head;
+	struct account_slot slot;
+	struct stat status;
+	int fd = search->found ? -1 : open_account(folder, name, &status);
+
+	if (fd < 0)
+		return;
+	bool good = quota_file_read_at(fd, &head, sizeof(head), 0) && account_head_is_ours(&head);
+	for (unsigned i = 0; i < GPU_ACCOUNT_MOST && good && !search->found; i++) {
+		good = quota_file_read_at(fd, &slot, sizeof(slot), slot_at(i));
+		search->found = good && slot.member.pid && slot.member.job.name == search->name &&
+				quota_file_is_locked(fd, 1 + i, 1);
+	}
+	close(fd);
+}
+
+bool gpu_account_has_job(uint64_t name)
+{
+	struct job_search search = {.name = name};
+	int saved = errno;
+	struct user_dir folder;
+
+	if (name && user_dir_make_mapped(&folder) == 0) {
+		user_dir_each_file(&folder, GPU_ACCOUNT_TAIL, GPU_JOB_DEVICES, look_for_job, &search);
+		user_dir_close(&folder, false);
+	}
+	errno = saved;
+	return search.found;
+}

@@ -1,5 +1,6 @@
 /* Waiting before the first allocation on a device that is shared. See admission.h. */
 #include "shim/device/admission.h"
+#include "shim/accounting/job_links.h"
 #include "shim/base/clock.h"
 #include "shim/base/log.h"
 #include "shim/device/device.h"
@@ -51,13 +52,16 @@ static void tell(const struct device *device, const struct seen *seen, uint64_t 
 
 static void wait_in_line(struct device *device, struct seen *seen, uint64_t most, uint64_t host)
 {
-	uint64_t began = clock_now();
+	uint64_t began = clock_now(), job = job_links_name(policy_turns(process_policy())->job);
 	bool waited = false;
 
 	for (;;) {
 		enum gpu_account_place place = gpu_account_queue(&device->admission.line, device->uuid, &seen->view);
 
 		if (place == GPU_ACCOUNT_EMPTY || (place == GPU_ACCOUNT_FIRST && admits(seen, host)))
+			break;
+		/* The others of its job may wait for this process, on any GPU, and keep what it would wait for. */
+		if (gpu_account_has_job(job))
 			break;
 		if (is_over(began, most)) {
 			log_once("share.queue: there is still no room in host.total: this process goes on. If its "

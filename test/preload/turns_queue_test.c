@@ -152,6 +152,24 @@ static void they_are_admitted_one_after_the_other(void **state)
 	end(&c);
 }
 
+/* It would wait for one that waits for it. */
+static void who_is_of_the_job_of_another_does_not_wait(void **state)
+{
+	struct rank a = start(SET("no") ",share.job=x"), b = start(SET("no")), c = start(SET("yes") ",share.job=x");
+
+	(void)state;
+	allocate(&a);
+	allocate(&b);
+	rank_tell(&c, 'a', 1);
+	for (unsigned tries = 0; tries < 1000 && !has_answered(&c); tries++)
+		usleep(5000);
+	assert_true(has_answered(&c));
+	assert_true(rank_hear(&c));
+	end(&c);
+	end(&b);
+	end(&a);
+}
+
 /* Nobody is kept from ending. */
 static void who_waits_can_end(void **state)
 {
@@ -174,6 +192,7 @@ static int run(void)
 	    TURNS_TEST(who_does_not_fit_the_host_waits_until_another_ends),
 	    TURNS_TEST(who_waits_for_a_time_goes_on_then),
 	    TURNS_TEST(they_are_admitted_one_after_the_other),
+	    TURNS_TEST(who_is_of_the_job_of_another_does_not_wait),
 	    TURNS_TEST(who_waits_can_end),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
