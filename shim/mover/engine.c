@@ -75,7 +75,8 @@ static enum sw_status ask(struct engine *engine, enum engine_order order, CUcont
 	atomic_store(&engine->orders.pending, true);
 	channel_wake(&engine->channel);
 	wait_for_answer(engine, &until, watch);
-	atomic_store(&engine->orders.room, ORDER_ROOM_IS_ALL);
+	/* Who waited no longer goes by the answer that the order has failed. */
+	atomic_store(&engine->orders.room, watch && !engine->orders.done ? ORDER_ROOM_LOST : ORDER_ROOM_IS_ALL);
 	if (engine->orders.done) {
 		status = engine->orders.status;
 		if (ret_bytes)
@@ -86,6 +87,7 @@ static enum sw_status ask(struct engine *engine, enum engine_order order, CUcont
 		engine->orders.order = ORDER_NONE;
 	else
 		engine->orders.left = true;
+	engine->orders.left_away = engine->orders.left && atomic_load(&engine->quiesce.is_away);
 	clock_wake_all(&engine->channel.answered);
 out:
 	lock_drop(&engine->channel.lock);

@@ -39,6 +39,7 @@ struct orders {
 	uint64_t bytes; /* argument of the order, then its result */
 	enum sw_status status;
 	bool done, left;      /* done: carried out; left: the thread that gave it stopped waiting */
+	bool left_away;       /* nothing ran any more when it did (quiesce.is_away) */
 	_Atomic bool pending; /* the mover has not taken the order yet */
 	_Atomic int room;     /* enum order_room, as the thread that waits for the order has said last */
 };

@@ -207,7 +207,7 @@ static bool take_order(struct engine *engine)
 	engine->orders.status = status;
 	engine->orders.bytes = bytes;
 	engine->orders.done = true;
-	bool left = engine->orders.left;
+	bool left = engine->orders.left, left_away = engine->orders.left_away;
 	if (left) {
 		engine->orders.left = false;
 		engine->orders.order = ORDER_NONE;
@@ -216,9 +216,10 @@ static bool take_order(struct engine *engine)
 	lock_drop(&engine->channel.lock);
 	/*
 	 * The thread that gave the order got the answer that nothing has changed. After ORDER_LEAVE it may be suspended
-	 * in any case.
+	 * in any case; if it was stopped by then, the process has given its turn on, and stays suspended.
 	 */
-	if (left && !was_suspended && (order == ORDER_LEAVE || (order == ORDER_SUSPEND && status == SW_OK)))
+	if (left && !was_suspended &&
+	    ((order == ORDER_LEAVE && !left_away) || (order == ORDER_SUSPEND && status == SW_OK)))
 		quiesce_resume(engine, false);
 	return order == ORDER_STOP;
 }
