@@ -264,7 +264,8 @@ static void go_on(struct device *device)
 	struct turn_state *const turn = &lifecycle_state.turn;
 	struct jobs_state *const state = &lifecycle_state.jobs;
 
-	if (spill_return(NULL, NULL) != SW_OK)
+	/* If the process was stopped since it looked, its job may have lost the turn: it looks again. */
+	if (clock_now() - state->view.now >= GPU_TURN_SILENT / 2 || spill_return(NULL, NULL) != SW_OK)
 		return;
 	if (state->claim.wants)
 		stats_add(STAT_turn_wait_us, (clock_now() - state->claim.wants) / 1000);
