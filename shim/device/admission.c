@@ -10,6 +10,7 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 /* ns between two looks. */
 #define QUEUE_LOOK_NS 50000000
@@ -19,6 +20,14 @@
  */
 #define QUEUE_SETTLE_NS 2000000000u
 #define QUEUE_MOST_NS   30000000000u
+/*
+ * ns: if there is room for so long, and nobody enters, the first in the line is stopped (SIGSTOP): otherwise it would
+ * have entered, and have left the line within QUEUE_MOST_NS. Those behind it do not wait for it. They differ by
+ * QUEUE_STEP_NS, so that one of them enters first, and the others see what it needs.
+ */
+#define QUEUE_PASSED_NS 40000000000u
+#define QUEUE_STEP_NS   5000000000u
+#define QUEUE_STEPS     16
 
 struct seen {
 	struct gpu_account_view view;
@@ -33,6 +42,29 @@ static bool admits(struct seen *seen, uint64_t host)
 		if (i != seen->view.self)
 			seen->members[n++] = (struct gpu_share_member){.needs = seen->view.members[i].needs};
 	return gpu_share_admits(seen->view.total, seen->members, n, host);
+}
+
+/* Since when a process that is not the first has seen room, and the same others. */
+struct passed {
+	uint64_t since; /* ns; 0: there is no room */
+	uint64_t others;
+};
+
+/* Returns whether the process goes on though it is not the first, because the first is stopped. */
+static bool may_pass(struct passed *passed, struct seen *seen, uint64_t host)
+{
+	uint64_t others = seen->view.n, now = clock_now();
+
+	for (unsigned i = 0; i < seen->view.n; i++)
+		others = others * 31 + seen->view.members[i].pid;
+	if (!admits(seen, host)) {
+		passed->since = 0;
+	} else if (!passed->since || others != passed->others) {
+		passed->since = now;
+		passed->others = others;
+	}
+	return passed->since &&
+	       now - passed->since >= QUEUE_PASSED_NS + (uint64_t)getpid() % QUEUE_STEPS * QUEUE_STEP_NS;
 }
 
 static bool is_over(uint64_t began, uint64_t most)
@@ -53,12 +85,15 @@ static void tell(const struct device *device, const struct seen *seen, uint64_t 
 static void wait_in_line(struct device *device, struct seen *seen, uint64_t most, uint64_t host)
 {
 	uint64_t began = clock_now(), job = job_links_name(policy_turns(process_policy())->job);
+	struct passed passed = {0};
 	bool waited = false;
 
 	for (;;) {
 		enum gpu_account_place place = gpu_account_queue(&device->admission.line, device->uuid, &seen->view);
 
 		if (place == GPU_ACCOUNT_EMPTY || (place == GPU_ACCOUNT_FIRST && admits(seen, host)))
+			break;
+		if (place == GPU_ACCOUNT_WAITS && may_pass(&passed, seen, host))
 			break;
 		/* The others of its job may wait for this process, on any GPU, and keep what it would wait for. */
 		if (gpu_account_has_job(job))
