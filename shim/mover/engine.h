@@ -15,6 +15,9 @@
 
 struct engine;
 
+/* Argument of ORDER_RETURN: ends only what ORDER_LEAVE has begun, and no suspension from outside. */
+#define ORDER_OF_TURN 1
+
 /* Orders that other threads give the mover. */
 enum engine_order {
 	ORDER_NONE,

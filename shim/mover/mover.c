@@ -108,6 +108,11 @@ static enum sw_status mover_obey(struct engine *engine, enum engine_order order,
 {
 	uint64_t before = engine->stats.moved_out;
 
+	/* Another thread may have suspended the process from outside since its leave failed. */
+	if (order == ORDER_RETURN && *bytes == ORDER_OF_TURN && !engine->quiesce.of_turn) {
+		*bytes = 0;
+		return SW_OK;
+	}
 	/* What has left need not be mapped where it is now. */
 	if (order == ORDER_RETURN && engine->quiesce.suspended) {
 		*bytes = engine->quiesce.suspended_bytes;

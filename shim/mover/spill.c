@@ -400,7 +400,7 @@ enum sw_status spill_leave(uint64_t keep, const struct order_watch *watch, uint6
 	if (spill_has_stopped())
 		show_suspended();
 	else if (status != SW_OK)
-		ask_all(ORDER_RETURN, 0, NULL, NULL);
+		ask_all(ORDER_RETURN, ORDER_OF_TURN, NULL, NULL);
 	return status;
 }
 
