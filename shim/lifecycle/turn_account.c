@@ -8,6 +8,7 @@
 #include "shim/base/user_dir.h"
 #include "shim/device/device.h"
 #include "shim/lifecycle/lifecycle_state.h"
+#include "shim/mover/spill.h"
 #include "shim/plan/gpu_share.h"
 #include "shim/process/process.h"
 #include "shim/submit/submission.h"
@@ -177,6 +178,9 @@ bool turn_account_publish(struct device *device, bool moving)
 	member->claim.moving = moving;
 	member->claim.away = state->away && lifecycle_state.jobs.claim.state != GPU_JOB_STOPPED;
 	turn_account_claim(member, member->claim.beat);
+	/* The next one may run before all memory of this one has left. */
+	if (member->job.state == GPU_JOB_RUNS && (state->away || spill_has_stopped()))
+		member->job.state = GPU_JOB_AWAY;
 	bool good = gpu_account_look(&device->account, member, &lifecycle_state.shared.view);
 	if (!good)
 		turn_account_lost();
