@@ -171,20 +171,17 @@ static void look_for_moment(struct device *device, const struct gpu_account_memb
 }
 
 /*
- * Has host memory pinned for what is going to leave: what is alive at the end of a step, and more, because a piece of
- * which a part is alive needs as much as a whole one.
+ * Has host memory pinned for what is going to leave, whatever is alive then: a turn may have to end where much is, and
+ * pinning takes 0.2 s for each GiB, for which the others would wait.
  */
-static void pin_ahead(struct device *device, const struct gpu_account_member *member)
+static void pin_ahead(struct device *device, const struct gpu_account_member *member, const struct gpu_turn_view *turns,
+		      uint32_t self)
 {
 	struct turn_state *const state = &lifecycle_state.turn;
-	uint64_t least = leave_moment_least(&state->moment);
-	uint64_t alive = least < member->needs - member->needs / 4 ? least + least / 4 : member->needs;
 
-	if (alive > member->needs)
-		alive = member->needs;
 	if (state->kept < member->needs)
 		heap_keep_host(atomic_load(&device->heap), state->kept = member->needs);
-	spill_leaves_soon(device, alive > state->keep ? alive - state->keep : 0);
+	spill_leaves_soon(device, gpu_turn_leaves(turns, self));
 }
 
 /* It is the turn of this process, or it may run beside turns. */
@@ -206,7 +203,7 @@ static void look_as_holder(struct device *device, const struct gpu_account_membe
 	}
 	state->keep = gpu_turn_keep(turns, self);
 	leave_moment_see(&state->moment, turns->now, alive_bytes(device, member));
-	pin_ahead(device, member);
+	pin_ahead(device, member, turns, self);
 	if (gpu_turn_next(turns) != self)
 		look_for_moment(device, member, turns);
 	else

@@ -17,16 +17,9 @@ void leave_moment_see(struct leave_moment *moment, uint64_t now, uint64_t alive)
 		moment->least[0] = alive;
 }
 
-uint64_t leave_moment_least(const struct leave_moment *moment)
-{
-	if (!moment->began)
-		return UINT64_MAX;
-	return moment->least[0] < moment->least[1] ? moment->least[0] : moment->least[1];
-}
-
 bool leave_moment_is_now(struct leave_moment *moment, uint64_t now, uint64_t alive, uint64_t bound)
 {
-	uint64_t least = leave_moment_least(moment);
+	uint64_t least = moment->least[0] < moment->least[1] ? moment->least[0] : moment->least[1];
 
 	if (!moment->due)
 		moment->due = now;

@@ -28,10 +28,5 @@ void leave_moment_see(struct leave_moment *moment, uint64_t now, uint64_t alive)
  */
 bool leave_moment_is_now(struct leave_moment *moment, uint64_t now, uint64_t alive, uint64_t bound);
 void leave_moment_off(struct leave_moment *moment);
-/*
- * Returns the least that was alive in the last seconds, so what is to be copied at a good moment; UINT64_MAX: not
- * known.
- */
-uint64_t leave_moment_least(const struct leave_moment *moment);
 
 #endif
