@@ -67,8 +67,6 @@ static bool make_room(struct submission *use)
 	if (more) {
 		use->wanted = more;
 		use->room_wanted = room;
-		/* Where nothing moves, no other list is made. */
-		submission_free_at_end(use);
 	}
 	errno = saved;
 	return more != NULL;

@@ -64,7 +64,8 @@ static void make_key(void)
 	submit_state.submission.has_key = pthread_key_create(&submit_state.submission.key, submission_free) == 0;
 }
 
-void submission_free_at_end(struct submission *use)
+/* Has the lists freed when the thread ends. */
+static void free_at_end(struct submission *use)
 {
 	if (use->has_key)
 		return;
@@ -95,7 +96,7 @@ static bool make_room(struct submission *use)
 		use->room = room;
 	}
 	if (aside)
-		submission_free_at_end(use);
+		free_at_end(use);
 	/* Without a key, the place would not be given back when the thread ends. */
 	if (use->has_key && !use->place)
 		use->place = inflight_ticket_take_place();
@@ -393,8 +394,12 @@ void submission_name(struct submission *use, CUdeviceptr address, size_t bytes)
 		name_traced(use, address, bytes);
 	if (state & SUBMISSION_AHEAD)
 		name_ahead(use, address);
-	if (__builtin_expect(state & SUBMISSION_ON_USE, 0))
+	if (__builtin_expect(state & SUBMISSION_ON_USE, 0)) {
 		on_use_names_add(use, address, bytes);
+		/* Where nothing moves, no other list is made. */
+		if (use->room_wanted)
+			free_at_end(use);
+	}
 	submission_name_in_heaps(use, address, bytes);
 }
 

@@ -54,8 +54,6 @@ struct submission {
 	struct held *aside; /* the same, of blocks that are not waited for while they are mapped (NAMED_ASIDE) */
 };
 
-/* Has the lists freed when the thread ends. */
-void submission_free_at_end(struct submission *use);
 /* The part of submission_name() that is about memory in heaps. */
 void submission_name_in_heaps(struct submission *use, CUdeviceptr address, size_t bytes);
 
