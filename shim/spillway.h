@@ -59,8 +59,9 @@ SPILLWAY_API const char *spillway_version(void);
 
 /*
  * Say the summary on standard error now, as at the end of the process: for programs that are ended by a signal or by
- * _exit(), where nobody is asked. The figures themselves can be read from outside at any time (`spillway top`). As often
- * as the program likes, from any thread, not from a signal handler. 0; -ENOTSUP: nothing was allocated under Spillway.
+ * _exit(), where nobody is asked. The figures themselves can be read from outside at any time (`spillway top`). As
+ * often as the program likes, from any thread, not from a signal handler. 0; -ENOTSUP: nothing was allocated under
+ * Spillway.
  */
 SPILLWAY_API int spillway_checkpoint_stats(void);
 
@@ -145,10 +146,11 @@ SPILLWAY_API int spillway_prefer_host(const void *address);
 SPILLWAY_API int spillway_grow(const void *address, uint64_t new_bytes);
 
 /*
- * The contents of these bytes are no longer needed: what is wholly discarded of what moves as one (2 to 128 MiB) changes
- * places without being copied. They are undefined from now on, until something that is given to the driver after this
- * names the block: as an argument of a kernel, copy or graph. A kernel that finds the address in memory alone names
- * nothing; do not discard what such a kernel writes next. What was given to the driver before goes on undisturbed.
+ * The contents of these bytes are no longer needed: what is wholly discarded of what moves as one (2 to 128 MiB)
+ * changes places without being copied. They are undefined from now on, until something that is given to the driver
+ * after this names the block: as an argument of a kernel, copy or graph. A kernel that finds the address in memory
+ * alone names nothing; do not discard what such a kernel writes next. What was given to the driver before goes on
+ * undisturbed.
  *
  *   -EINVAL  the bytes reach beyond the end of the block
  */
@@ -163,13 +165,14 @@ SPILLWAY_API int spillway_discard(const void *address, uint64_t bytes);
  * not use it before it is born again; a submission that names an address in it keeps what is written, as a rule. What
  * is born is not copied to the device for the first submission to use it, if nothing else runs.
  *
- * In a block with place: on-use, which has memory only where it was used, a birth also says how far a pointer reaches: a
- * kernel that gets one uses the part, in steps of 512 bytes, and no memory is taken for the rest of the block. A pointer
- * where nothing is born may mean all of the block.
+ * In a block with place: on-use, which has memory only where it was used, a birth also says how far a pointer reaches:
+ * a kernel that gets one uses the part, in steps of 512 bytes, and no memory is taken for the rest of the block. A
+ * pointer where nothing is born may mean all of the block.
  *
- * A part that overlaps others takes their place. But for that, it has no effect, and all keeps its contents, in blocks of up to 1
- * MiB, in memory that the program maps itself, in blocks of which PyTorch reports, in those that a graph has named or
- * in which a part was born or discarded while a stream capture was open, and after a graph that cannot be read.
+ * A part that overlaps others takes their place. But for that, it has no effect, and all keeps its contents, in blocks
+ * of up to 1 MiB, in memory that the program maps itself, in blocks of which PyTorch reports, in those that a graph has
+ * named or in which a part was born or discarded while a stream capture was open, and after a graph that cannot be
+ * read.
  *
  *   -EINVAL  the bytes reach beyond the end of the block
  */
@@ -178,10 +181,10 @@ SPILLWAY_API int spillway_born(const void *address, uint64_t bytes);
 /* ---- allocators for frameworks ---- */
 
 /*
- * As cuMemAlloc and cuMemFree, in the primary context of the device, in the forms that two frameworks ask for: PyTorch's
- * CUDAPluggableAllocator and CuPy's CFunctionAllocator. NULL: out of memory, or no such device. Freeing returns at once;
- * the memory is used again when everything the device was given before is done, on whichever stream. `stream` and
- * `param` are not looked at.
+ * As cuMemAlloc and cuMemFree, in the primary context of the device, in the forms that two frameworks ask for:
+ * PyTorch's CUDAPluggableAllocator and CuPy's CFunctionAllocator. NULL: out of memory, or no such device. Freeing
+ * returns at once; the memory is used again when everything the device was given before is done, on whichever stream.
+ * `stream` and `param` are not looked at.
  */
 SPILLWAY_API void *spillway_torch_alloc(ssize_t size, int device, void *stream);
 SPILLWAY_API void spillway_torch_free(void *ptr, ssize_t size, int device, void *stream);

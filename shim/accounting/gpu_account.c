@@ -2,16 +2,16 @@
  * The account of one GPU. See gpu_account.h.
  *
  * The file is read and written by pread() and pwrite(), never mapped: truncating a mapped file ends the processes that
- * touch it. A process that changes what anybody may have, or the turn, holds the lock; the process in slot i holds that of
- * byte 1 + i.
+ * touch it. A process that changes what anybody may have, or the turn, holds the lock; the process in slot i holds that
+ * of byte 1 + i.
  *
  * The lock is held for some microseconds. A process that is stopped (SIGSTOP) meanwhile would keep all others from
- * changing anything. So where it stays taken for LOCK_NS, the next one takes the lock of another byte, and says so in the head:
- * whoever looks for the lock from then on looks there. The process that was stopped finds that when it goes on: who has
- * changed what it may have looks at the head once more before it uses it, and takes it back if the lock is another one by
- * then. That is so of any two processes that have taken locks of different bytes at the same time: either the first has
- * written its change before the second has read what it changes, or it sees the second one's lock in the head. Of the turn the
- * last one written holds; a mistake there costs time only.
+ * changing anything. So where it stays taken for LOCK_NS, the next one takes the lock of another byte, and says so in
+ * the head: whoever looks for the lock from then on looks there. The process that was stopped finds that when it goes
+ * on: who has changed what it may have looks at the head once more before it uses it, and takes it back if the lock is
+ * another one by then. That is so of any two processes that have taken locks of different bytes at the same time:
+ * either the first has written its change before the second has read what it changes, or it sees the second one's lock
+ * in the head. Of the turn the last one written holds; a mistake there costs time only.
  */
 #include "shim/accounting/gpu_account_page.h"
 #include "shim/accounting/quota_slots.h"
@@ -282,8 +282,8 @@ static void abandon(struct gpu_account *account)
 }
 
 /*
- * Reads all members. Returns false if the file cannot be read, or this process is not in it. A turn whose process has died is that of the first living
- * one of its job, as long as no other has taken its slot.
+ * Reads all members. Returns false if the file cannot be read, or this process is not in it. A turn whose process has
+ * died is that of the first living one of its job, as long as no other has taken its slot.
  */
 static bool read_view(const struct gpu_account *account, struct gpu_account_view *ret_view)
 {
@@ -317,7 +317,9 @@ static bool read_view(const struct gpu_account *account, struct gpu_account_view
 	for (unsigned i = 0; i < ret_view->n && ret_view->turn.holder == GPU_TURN_NOBODY; i++)
 		if (gpu_job_share(&dead, &ret_view->members[i].job))
 			ret_view->turn.holder = i;
-	/* Who is in the account is in the view. If something else has been written over its slot, the file is damaged. */
+	/*
+	 * Who is in the account is in the view. If something else has been written over its slot, the file is damaged.
+	 */
 	return account->slot == GPU_ACCOUNT_MOST || (ret_view->n && ret_view->slots[ret_view->self] == account->slot);
 }
 

@@ -18,8 +18,9 @@
  * not touched: the process is alone.
  *
  * An account is used by one thread at a time; the caller ensures that. Nothing here waits: if another process just
- * changes the file, the call fails and is to be made again later. If that process is stopped (SIGSTOP) in the midst of it,
- * calls fail for a second or two; when it goes on, it has changed nothing. Leaves errno as it is. Cost: some ten system calls.
+ * changes the file, the call fails and is to be made again later. If that process is stopped (SIGSTOP) in the midst of
+ * it, calls fail for a second or two; when it goes on, it has changed nothing. Leaves errno as it is. Cost: some ten
+ * system calls.
  */
 #ifndef SPILLWAY_GPU_ACCOUNT_H
 #define SPILLWAY_GPU_ACCOUNT_H
@@ -90,8 +91,9 @@ enum gpu_account_place {
 	GPU_ACCOUNT_FIRST, /* it is this one's turn to enter, until gpu_account_queue_end() */
 };
 /*
- * Stands in the line of those that wait to enter the account of that GPU, and reads it; `self` of the view is the process's
- * own number if it has entered already, else GPU_ACCOUNT_MOST. Who is next where the first leaves the line is not defined.
+ * Stands in the line of those that wait to enter the account of that GPU, and reads it; `self` of the view is the
+ * process's own number if it has entered already, else GPU_ACCOUNT_MOST. Who is next where the first leaves the line is
+ * not defined.
  */
 enum gpu_account_place gpu_account_queue(struct gpu_account_queue *queue, const unsigned char uuid[16],
 					 struct gpu_account_view *ret_view);
@@ -129,14 +131,14 @@ uint64_t gpu_account_raise(struct gpu_account *account, uint64_t now, uint64_t w
 bool gpu_account_pass(struct gpu_account *account, const struct gpu_account_view *view, bool on, unsigned holder,
 		      uint64_t now);
 /*
- * Reads the accounts of all GPUs that processes of this user share, in the order of their names: the seats of their living
- * processes, and their turns. Those that there is no room for in the view are left out. Stores the seat of `account`,
- * which must be joined, in ret_view->self. Returns false if that is not among them.
+ * Reads the accounts of all GPUs that processes of this user share, in the order of their names: the seats of their
+ * living processes, and their turns. Those that there is no room for in the view are left out. Stores the seat of
+ * `account`, which must be joined, in ret_view->self. Returns false if that is not among them.
  */
 bool gpu_account_all(const struct gpu_account *account, uint64_t now, struct gpu_job_view *ret_view);
 /*
- * Finds who has given out handles with these numbers (0: none) among all processes that share a GPU. Stores the numbers of
- * the processes (struct gpu_job_claim), 0 where it is not known.
+ * Finds who has given out handles with these numbers (0: none) among all processes that share a GPU. Stores the numbers
+ * of the processes (struct gpu_job_claim), 0 where it is not known.
  */
 void gpu_account_givers(const uint64_t *handles, unsigned n, uint64_t *ret_processes);
 /* Returns whether a living process of the job of that name (struct gpu_job_claim) is in any of the accounts. */

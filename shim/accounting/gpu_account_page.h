@@ -8,8 +8,8 @@
 #define GPU_ACCOUNT_MAGIC   0x5753474143430a31u
 
 /*
- * The lock of what anybody may have, and of the turn: byte GPU_ACCOUNT_LOCK + lock % GPU_ACCOUNT_LOCKS of the file, behind
- * those of the slots. `lock` grows if the process that holds it is stopped (gpu_account.c).
+ * The lock of what anybody may have, and of the turn: byte GPU_ACCOUNT_LOCK + lock % GPU_ACCOUNT_LOCKS of the file,
+ * behind those of the slots. `lock` grows if the process that holds it is stopped (gpu_account.c).
  */
 #define GPU_ACCOUNT_LOCK  128
 #define GPU_ACCOUNT_LOCKS 128

@@ -10,7 +10,8 @@
 #include <sys/stat.h>
 
 /*
- * ns: who has given a handle out publishes it within 0.1 s, unless it is stopped; one that does not share a GPU never does.
+ * ns: who has given a handle out publishes it within 0.1 s, unless it is stopped; one that does not share a GPU never
+ * does.
  */
 #define FIND_NS 10000000000u
 

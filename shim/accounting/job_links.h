@@ -1,8 +1,8 @@
 /*
  * job_links.h: which other processes are of one job with this one (plan/gpu_job.h), because it has opened memory or an
  * event of theirs. Handles are opaque: who has given one out publishes its number in the accounts of its GPUs
- * (gpu_account.h), where who has opened it finds whose it is. Nothing of it happens on the threads of the program. Locking:
- * none.
+ * (gpu_account.h), where who has opened it finds whose it is. Nothing of it happens on the threads of the program.
+ * Locking: none.
  */
 #ifndef SPILLWAY_JOB_LINKS_H
 #define SPILLWAY_JOB_LINKS_H
@@ -14,14 +14,14 @@
 #include <sys/types.h>
 
 /*
- * Returns the number by which that process of this PID namespace is known in accounts; start: user_dir_process_started().
- * Processes of other namespaces have other numbers, whatever their pids are.
+ * Returns the number by which that process of this PID namespace is known in accounts; start:
+ * user_dir_process_started(). Processes of other namespaces have other numbers, whatever their pids are.
  */
 uint64_t job_links_number(pid_t pid, uint64_t start);
 
 /*
- * Returns the number of the job of that name, or, if it is empty, of the job that a launcher says this process is of; 0:
- * none. The number of a policy's name is not that of a launcher's ranks.
+ * Returns the number of the job of that name, or, if it is empty, of the job that a launcher says this process is of;
+ * 0: none. The number of a policy's name is not that of a launcher's ranks.
  */
 uint64_t job_links_name(const char *name);
 

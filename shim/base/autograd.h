@@ -12,8 +12,8 @@
  *   std::shared_ptr      a node has its own address and that of the count at byte 8, its number at 24, its thread at 48
  *   c10::intrusive_ptr   a node has its count at byte 8, its number at 16, its thread at 40
  * The first node that is seen must have one of them, read by process_vm_readv(), so a wrong address is an error and no
- * fault. If it has neither, that node is never freed, and nothing is known from then on. A process that may not read its
- * own memory (seccomp) asks for no node.
+ * fault. If it has neither, that node is never freed, and nothing is known from then on. A process that may not read
+ * its own memory (seccomp) asks for no node.
  *
  * Checked (x86-64, on the CPU): 2.11.0 has the first layout, 2.14.1 and 2.15.0 have the second. 2.7.1 has the names
  * and, in its headers, the first one.

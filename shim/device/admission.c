@@ -15,8 +15,9 @@
 /* ns between two looks. */
 #define QUEUE_LOOK_NS 50000000
 /*
- * ns: who was admitted stays the first in the line until it has needed the same for so long, but at most for so long, so that
- * the next one is not admitted before it is seen what this one needs. One that grows later may have to keep its memory.
+ * ns: who was admitted stays the first in the line until it has needed the same for so long, but at most for so long,
+ * so that the next one is not admitted before it is seen what this one needs. One that grows later may have to keep its
+ * memory.
  */
 #define QUEUE_SETTLE_NS 2000000000u
 #define QUEUE_MOST_NS   30000000000u

@@ -8,8 +8,8 @@
 struct device;
 
 /*
- * To be called before memory of the heap is allocated. Waits if the policy says so, until there is room, the time is up, or
- * the process ends. Cheap once the process is admitted. Locking: the caller must hold no lock.
+ * To be called before memory of the heap is allocated. Waits if the policy says so, until there is room, the time is
+ * up, or the process ends. Cheap once the process is admitted. Locking: the caller must hold no lock.
  */
 void admission_wait(struct device *device);
 /* On the control thread, now and then: lets the next process be admitted, once the needs of this one are known. */

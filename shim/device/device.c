@@ -224,8 +224,8 @@ static uint64_t take_share(struct device *device, uint64_t mine, uint64_t limit)
 }
 
 /*
- * Returns the budget of a shared device without what others leave. Where the policy does not set it, what was free at the start
- * says nothing: another process may have had most of it, and gives it up when it is to.
+ * Returns the budget of a shared device without what others leave. Where the policy does not set it, what was free at
+ * the start says nothing: another process may have had most of it, and gives it up when it is to.
  */
 static uint64_t own_limit(const struct device *device, uint64_t limit)
 {

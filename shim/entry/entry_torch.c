@@ -1,12 +1,12 @@
 /*
- * The function by which PyTorch's allocator reports each tensor that is born or dies, to its profiler. libc10.so defines
- * it, libc10_cuda.so calls it through its procedure linkage table, whether or not a profiler is on, so this one is
- * called in its place. It writes one record (lifetimes.h), and calls PyTorch's own.
+ * The function by which PyTorch's allocator reports each tensor that is born or dies, to its profiler. libc10.so
+ * defines it, libc10_cuda.so calls it through its procedure linkage table, whether or not a profiler is on, so this one
+ * is called in its place. It writes one record (lifetimes.h), and calls PyTorch's own.
  *
- * It runs under the lock of PyTorch's allocator, perhaps in a stream capture: it takes no lock of the library, and calls
- * no function of the driver. Only the first call asks the loader, for functions of PyTorch's. RTLD_NEXT does not find
- * it: Python opens PyTorch's libraries locally. If a trace is recorded, the first event of a thread makes the thread's
- * ring (trace.h); the drainer runs by then, since the trace has the block that is reported about.
+ * It runs under the lock of PyTorch's allocator, perhaps in a stream capture: it takes no lock of the library, and
+ * calls no function of the driver. Only the first call asks the loader, for functions of PyTorch's. RTLD_NEXT does not
+ * find it: Python opens PyTorch's libraries locally. If a trace is recorded, the first event of a thread makes the
+ * thread's ring (trace.h); the drainer runs by then, since the trace has the block that is reported about.
  *
  * Measured (PyTorch 2.7.1, 2.11 and 2.15): the same name; in 2.11 13,094 births and 12,699 deaths in nine steps of a
  * GPT, also with expandable segments.

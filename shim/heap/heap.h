@@ -249,8 +249,8 @@ unsigned heap_loans(struct heap *heap, CUdeviceptr base, size_t bytes, struct he
 bool heap_is_one_chunk(struct heap *heap, CUdeviceptr address);
 /*
  * Stores where any range of bytes is. Returns false unless all of them are in one block in use, or in adjacent blocks
- * that the program has mapped itself (block_unmapped.h), or that are parts of one allocation (on_use.h). The answer stays true only while the blocks are pinned
- * (heap_pin).
+ * that the program has mapped itself (block_unmapped.h), or that are parts of one allocation (on_use.h). The answer
+ * stays true only while the blocks are pinned (heap_pin).
  */
 bool heap_spread(struct heap *heap, CUdeviceptr address, size_t bytes, uint64_t ret_bytes[CHUNK_PLACES]);
 /*

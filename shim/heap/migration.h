@@ -63,8 +63,8 @@ enum sw_status migration_pin(struct heap *heap, uint32_t piece, struct migration
  */
 enum sw_status migration_begin_unbacked(struct heap *heap, uint32_t piece, struct migration *ret_transit);
 /*
- * Gives an unbacked piece host memory: warm memory, or, if `may_pin`, new, which has to be pinned. The caller must map it as the old
- * memory. Returns an error if there is none. Locking: takes HEAP, but not while memory is made.
+ * Gives an unbacked piece host memory: warm memory, or, if `may_pin`, new, which has to be pinned. The caller must map
+ * it as the old memory. Returns an error if there is none. Locking: takes HEAP, but not while memory is made.
  */
 enum sw_status migration_back(struct heap *heap, struct migration *transit, bool may_pin);
 /*
@@ -120,8 +120,8 @@ enum sw_status heap_make_host_spare(struct heap *heap, unsigned units);
  */
 enum sw_status heap_fill_host_reserve(struct heap *heap, uint64_t bytes);
 /*
- * The same for `bytes` that are all going to leave at once (lifecycle/turn.c): as long as no more than `bytes` are ready, and
- * the host budget has room for what is missing.
+ * The same for `bytes` that are all going to leave at once (lifecycle/turn.c): as long as no more than `bytes` are
+ * ready, and the host budget has room for what is missing.
  */
 enum sw_status heap_fill_host_ahead(struct heap *heap, uint64_t bytes);
 /*

@@ -12,8 +12,8 @@
 #include "shim/heap/heap.h"
 
 /*
- * A kernel may be given where its memory ends, and go backwards, or a little before where it begins (submission.c): what
- * lies this close to what a pointer of known reach means is taken as well.
+ * A kernel may be given where its memory ends, and go backwards, or a little before where it begins (submission.c):
+ * what lies this close to what a pointer of known reach means is taken as well.
  */
 #define ON_USE_NEAR 512
 
@@ -37,8 +37,8 @@ enum sw_status heap_on_use_take(struct heap *heap, size_t bytes, enum chunk_kind
  */
 bool heap_on_use_missing(const struct heap *heap, bool round, CUdeviceptr *address, uint64_t *bytes);
 /*
- * Stores the lowest address, from `from` on, at which an allocation begins that has not all its memory. Returns false if
- * there is none.
+ * Stores the lowest address, from `from` on, at which an allocation begins that has not all its memory. Returns false
+ * if there is none.
  */
 bool heap_on_use_next(struct heap *heap, CUdeviceptr from, CUdeviceptr *ret_base, uint64_t *ret_bytes);
 /* Returns the bytes of the allocation that have no memory, rounded up to whole units. Locking: none. */

@@ -7,9 +7,10 @@
 #include "shim/serve/control.h"
 
 /*
- * Changes a setting. text: "device.budget=SIZE" or "host.budget=SIZE"; SIZE may be a percentage, and of the device auto; or
- * "share.weight=N". What is above the new budget leaves before this returns, as far as it can. A weight holds for the time
- * from now on; the other processes see it within a tenth of a second. Writes the reply, a line without a newline:
+ * Changes a setting. text: "device.budget=SIZE" or "host.budget=SIZE"; SIZE may be a percentage, and of the device
+ * auto; or "share.weight=N". What is above the new budget leaves before this returns, as far as it can. A weight holds
+ * for the time from now on; the other processes see it within a tenth of a second. Writes the reply, a line without a
+ * newline:
  *
  *   ok MOVED MS ABOVE   bytes that left, how long that took, and bytes that are still above the budget (share.weight: 0)
  *   error TEXT          nothing has changed

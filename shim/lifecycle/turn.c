@@ -340,7 +340,8 @@ static bool pass_once(struct device *device)
 /* This process is away: gives the turn to the next one. */
 static void pass_on(struct device *device)
 {
-	for (unsigned tries = 0; tries < PASS_TRIES && turn_account_publish(device, false) && !pass_once(device); tries++)
+	for (unsigned tries = 0; tries < PASS_TRIES && turn_account_publish(device, false) && !pass_once(device);
+	     tries++)
 		clock_sleep(PASS_NS);
 }
 

@@ -5,9 +5,10 @@
  * gate.
  *
  * What is promised: a process resumes only when the account names it as the holder of the turn, or when there are no
- * turns any more, and uses no more device memory than the account lets it have; who gives its turn on has stopped before,
- * and publishes what it may have as its memory leaves. A process that cannot be stopped (its GPU makes no progress for a
- * fifth of a second) keeps its turn, and after some tries its memory, while the others go on in what is left.
+ * turns any more, and uses no more device memory than the account lets it have; who gives its turn on has stopped
+ * before, and publishes what it may have as its memory leaves. A process that cannot be stopped (its GPU makes no
+ * progress for a fifth of a second) keeps its turn, and after some tries its memory, while the others go on in what is
+ * left.
  *
  * All functions are called on the control thread, unless they say otherwise. Cost where a process does not take turns:
  * some comparisons, ten times a second.

@@ -1,7 +1,7 @@
 /*
  * turn_account.h: what turns (turn.h) read of the account of a device, and publish there. Processes of one job are one
- * member of turns: a *unit* is such a job, or a process that is none (plan/gpu_job.h). Functions are called on the control
- * thread.
+ * member of turns: a *unit* is such a job, or a process that is none (plan/gpu_job.h). Functions are called on the
+ * control thread.
  */
 #ifndef SPILLWAY_TURN_ACCOUNT_H
 #define SPILLWAY_TURN_ACCOUNT_H

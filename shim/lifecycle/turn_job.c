@@ -1,6 +1,6 @@
 /*
- * Turns of jobs. See turn_job.h. A step of the job takes some looks of all its processes, so they look often while there
- * are steps.
+ * Turns of jobs. See turn_job.h. A step of the job takes some looks of all its processes, so they look often while
+ * there are steps.
  */
 #include "shim/lifecycle/turn_job.h"
 #include "shim/base/clock.h"

@@ -1,6 +1,6 @@
 /*
- * turn_job.h: turns of a process whose job has other processes, on this device or on others: they stop, leave, come back
- * and run together, as plan/gpu_job.h says. Functions are called on the control thread, by turn.c.
+ * turn_job.h: turns of a process whose job has other processes, on this device or on others: they stop, leave, come
+ * back and run together, as plan/gpu_job.h says. Functions are called on the control thread, by turn.c.
  */
 #ifndef SPILLWAY_TURN_JOB_H
 #define SPILLWAY_TURN_JOB_H
@@ -21,8 +21,8 @@ struct device;
 /* Returns whether there are turns on any device of the job. */
 bool turn_job_is_on(void);
 /*
- * After the account was read and its units were made, of which `self` is that of this process: decides what this process
- * does next (turn_job_act()). Returns false if its share of the device is for the caller to find; otherwise
+ * After the account was read and its units were made, of which `self` is that of this process: decides what this
+ * process does next (turn_job_act()). Returns false if its share of the device is for the caller to find; otherwise
  * *ret_limit is set.
  */
 bool turn_job_look(struct device *device, const struct gpu_account_member *member, const struct gpu_account_view *view,

@@ -18,7 +18,9 @@ struct crossings {
 	_Atomic uint64_t *crossing; /* by unit; 0: nothing */
 	_Atomic bool *doubted;      /* by the first unit of address space */
 	_Atomic bool all_doubted;
-	/* of watched units, made for the first of them: a bit for each grain in which something that is alive was born */
+	/*
+	 * of watched units, made for the first of them: a bit for each grain in which something that is alive was born
+	 */
 	_Atomic(_Atomic uint64_t *) born;
 	_Atomic bool *watched; /* by unit */
 };

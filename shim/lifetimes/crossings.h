@@ -1,6 +1,6 @@
 /*
- * crossings.h: how far a pointer reaches into memory that the program has mapped itself. The program decides how many of
- * its handles a tensor covers, so the handle that a pointer lies in does not say which others are used with it. What
+ * crossings.h: how far a pointer reaches into memory that the program has mapped itself. The program decides how many
+ * of its handles a tensor covers, so the handle that a pointer lies in does not say which others are used with it. What
  * the program's allocator reports does: a pointer reaches over the range that was born around it.
  *
  * Only ranges that cross the beginning of a unit are kept, one for each such beginning, for ranges that are alive are
@@ -10,9 +10,9 @@
  * Births are written by the thread that reports them, at once. Who may use a range knows its address, so its birth
  * happened before, and no later birth can meet the range while it is alive.
  *
- * Of allocations that are backed on use (heap/on_use.h) more must be known: whether something that is alive was born at an
- * address at all, also within a unit. While such a range is *watched*, a bit for each 512 bytes says so, which a death
- * takes back; ranges count in whole such steps.
+ * Of allocations that are backed on use (heap/on_use.h) more must be known: whether something that is alive was born at
+ * an address at all, also within a unit. While such a range is *watched*, a bit for each 512 bytes says so, which a
+ * death takes back; ranges count in whole such steps.
  *
  * Graphs use memory without births, at each launch, so address space that a graph names is *doubted* until it is given
  * back. Offsets are in bytes from the beginning of the heap's address space. Locking: none; any thread may call any
@@ -46,8 +46,8 @@ void crossings_unwatch(struct crossings *crossings, uint64_t begin, uint64_t end
 /* A range died. Matters only where it is watched. */
 void crossings_died(struct crossings *crossings, uint64_t begin, uint64_t end);
 /*
- * Finds where the range ends at most that is alive at this byte, and was born while it was watched. Returns false if none
- * is known.
+ * Finds where the range ends at most that is alive at this byte, and was born while it was watched. Returns false if
+ * none is known.
  */
 bool crossings_reach(const struct crossings *crossings, uint64_t at, struct live_range *ret);
 

@@ -374,7 +374,10 @@ void lifetimes_tell(const struct lifetimes_report *report)
 		lifetimes_distrust(lifetimes, report->address, report->block, report->block_bytes);
 		return;
 	}
-	/* What the program's allocator does inside an allocation of ours that it was given says nothing of who else does. */
+	/*
+	 * What the program's allocator does inside an allocation of ours that it was given says nothing of who else
+	 * does.
+	 */
 	if (!is_ours(lifetimes, report->address))
 		write_report(lifetimes, report, own_submissions(report), false, site_of(report));
 }

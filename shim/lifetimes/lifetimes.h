@@ -89,13 +89,13 @@ void lifetimes_distrust_all(void);
 void lifetimes_reserved(struct lifetimes *lifetimes, uint64_t address);
 /*
  * An allocation in this range of whole units is backed on use (heap/on_use.h): from now on births say how far pointers
- * reach into it (lifetimes_reach), whoever reports them; until lifetimes_freed(). `bytes` were requested. lifetimes may be
- * NULL. The caller must not run two calls at once.
+ * reach into it (lifetimes_reach), whoever reports them; until lifetimes_freed(). `bytes` were requested. lifetimes may
+ * be NULL. The caller must not run two calls at once.
  */
 void lifetimes_on_use(struct lifetimes *lifetimes, uint64_t address, uint64_t bytes);
 /*
- * Stores the range that was born at an address of such an allocation and is alive, or more. Returns false if that is not
- * known. lifetimes may be NULL.
+ * Stores the range that was born at an address of such an allocation and is alive, or more. Returns false if that is
+ * not known. lifetimes may be NULL.
  */
 bool lifetimes_reach(struct lifetimes *lifetimes, uint64_t address, uint64_t *ret_begin, uint64_t *ret_bytes);
 /* An allocator reports. Calls for one device must come one after another: the allocator has a lock. */

@@ -21,8 +21,8 @@ static void clip(struct live_range *range, uint32_t block, uint32_t units)
 }
 
 /*
- * Returns how many bytes a name means, as far as is known. end: where it reaches in the block; alive: the range that was
- * born there, in bytes from the beginning of the arena, or NULL.
+ * Returns how many bytes a name means, as far as is known. end: where it reaches in the block; alive: the range that
+ * was born there, in bytes from the beginning of the arena, or NULL.
  */
 static uint64_t bytes_of(struct engine *engine, const struct named *named, uint32_t block, uint64_t end,
 			 const struct live_range *alive)
@@ -116,7 +116,9 @@ static unsigned pieces_of(struct engine *engine, const struct named *named, unsi
 		while (first < end) {
 			uint32_t word = atomic_load_explicit(&arena->piece[first], memory_order_acquire);
 
-			/* What lies before the pointer may have no memory, or no handle (on_use.h, block_unmapped.h). */
+			/*
+			 * What lies before the pointer may have no memory, or no handle (on_use.h, block_unmapped.h).
+			 */
 			if (!word && first < own) {
 				first++;
 				continue;

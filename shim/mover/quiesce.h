@@ -47,8 +47,9 @@ void quiesce_open(struct engine *engine);
  */
 void quiesce_keep_closed(struct engine *engine);
 /*
- * Ends the suspension of this engine, if it is suspended, whoever asked for it. Returns NO_MEMORY if there is no memory for all pieces that
- * have none; it stays suspended then. by_force: it ends in any case; what has no memory has no address any more.
+ * Ends the suspension of this engine, if it is suspended, whoever asked for it. Returns NO_MEMORY if there is no memory
+ * for all pieces that have none; it stays suspended then. by_force: it ends in any case; what has no memory has no
+ * address any more.
  * Locking: takes and drops HEAP, then QUIESCE.
  */
 enum sw_status quiesce_resume(struct engine *engine, bool by_force);

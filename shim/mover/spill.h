@@ -93,8 +93,8 @@ bool spill_is_ending(void);
  *   SW_NOT_SUPPORTED   not a running process, no heap, or the mode is `off` or `static`
  *   SW_BUSY            no safe point came in time (a capture is open, or the GPU does not become idle)
  *
- * If the result is not SW_OK, nothing is suspended. A process that waits for its turn (below) goes on waiting, whatever is
- * suspended or resumed.
+ * If the result is not SW_OK, nothing is suspended. A process that waits for its turn (below) goes on waiting, whatever
+ * is suspended or resumed.
  */
 enum sw_status spill_suspend(uint64_t *ret_bytes);
 enum sw_status spill_resume(uint64_t *ret_bytes);
@@ -117,8 +117,8 @@ enum sw_status spill_return(const struct order_watch *watch, uint64_t *ret_bytes
  */
 bool spill_has_stopped(void);
 /*
- * The same in two steps, for processes that stop and go on together (plan/gpu_job.h): spill_stop() is spill_leave() that
- * moves nothing, after which spill_leave_more() evicts; spill_fetch() is spill_return() without the end of the
+ * The same in two steps, for processes that stop and go on together (plan/gpu_job.h): spill_stop() is spill_leave()
+ * that moves nothing, after which spill_leave_more() evicts; spill_fetch() is spill_return() without the end of the
  * suspension, which spill_return() then is.
  */
 enum sw_status spill_stop(void);

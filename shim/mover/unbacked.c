@@ -2,13 +2,13 @@
  * Pieces without memory. A piece in which nothing is alive would need host memory only to have an address that leads
  * somewhere, and mapping that takes 8 us a MiB (docs/facts.md, Host memory), half as long as a copy. While the process
  * is suspended no address is used. So its memory goes back to the driver, and it gets new memory when the process goes
- * on, before the gate opens: from the device, where 128 MiB take 50 us (Mapping), or, if others have the device by then,
- * from the host. The host budget is charged for it all the time, so that only the system itself can refuse that; then the
- * process stays suspended.
+ * on, before the gate opens: from the device, where 128 MiB take 50 us (Mapping), or, if others have the device by
+ * then, from the host. The host budget is charged for it all the time, so that only the system itself can refuse that;
+ * then the process stays suspended.
  *
- * If the process ends meanwhile, such a piece gets memory only if the heap has idle host memory: pinning more takes 0.2 s
- * a GiB, others have the device, and the driver frees all of it next. A thread that goes on until then, and uses what its
- * allocator has given to nobody, or only since, meets an illegal address (spillway-limits(7)).
+ * If the process ends meanwhile, such a piece gets memory only if the heap has idle host memory: pinning more takes 0.2
+ * s a GiB, others have the device, and the driver frees all of it next. A thread that goes on until then, and uses what
+ * its allocator has given to nobody, or only since, meets an illegal address (spillway-limits(7)).
  *
  * To the heap such a piece is moving: its block can be freed, and whoever wants to pin it waits.
  */

@@ -22,7 +22,9 @@ struct unbacked {
  * cannot be treated so stays as it is. Locking: takes HEAP.
  */
 void unbacked_take(struct engine *engine);
-/* The same of one piece; does nothing if it is not on the device, or something in it is alive. Copies may be in flight. */
+/*
+ * The same of one piece; does nothing if it is not on the device, or something in it is alive. Copies may be in flight.
+ */
 void unbacked_take_one(struct engine *engine, uint32_t piece);
 /*
  * Gives all of them memory again, of the device if it has any, else of the host. Returns false if there is none of

@@ -1,12 +1,12 @@
 /*
  * gpu_job.h: jobs of several processes take turns (gpu_turn.h) together. Decides which processes are one job, makes one
  * member of turns of those that use a GPU, and brings all processes of a job, on all their GPUs, from running to away
- * and back in steps: all are stopped before the memory of any moves, and all are back before any runs. Pure: no clock, no
- * CUDA. What it decides by is published in the accounts of the GPUs (accounting/gpu_account.h).
+ * and back in steps: all are stopped before the memory of any moves, and all are back before any runs. Pure: no clock,
+ * no CUDA. What it decides by is published in the accounts of the GPUs (accounting/gpu_account.h).
  *
  * A *seat* is a process in the account of one GPU. Two seats are of one job if they have an id in common: the number of
- * the process, that of the job's name, or that of another process whose memory it has opened; and if both are of one job
- * with a third. Accounts have the same order for all processes.
+ * the process, that of the job's name, or that of another process whose memory it has opened; and if both are of one
+ * job with a third. Accounts have the same order for all processes.
  *
  * The first seat of a job that takes part leads it: it publishes a phase, and the others follow it. A leader that dies
  * or falls silent is replaced by the next seat, which goes on with the phase that it followed last.
@@ -28,7 +28,7 @@
 #include <stdint.h>
 
 #define GPU_JOB_LINKS   14
-#define GPU_JOB_GIVEN   32 /* handles that a process has given out, of which it publishes the numbers */
+#define GPU_JOB_GIVEN   32  /* handles that a process has given out, of which it publishes the numbers */
 #define GPU_JOB_DEVICES 16  /* accounts that are looked at */
 #define GPU_JOB_SEATS   256 /* of all of them */
 /* ns: after a process could not be stopped, all run on for so long. */
@@ -40,8 +40,8 @@
 #define GPU_JOB_STOP UINT64_C(1000000000)
 
 /*
- * ns: all processes of a job are stopped at the same time, so long after the order: then the least work is on its way that
- * waits for what another has not submitted yet. Each of them looks every 5 ms.
+ * ns: all processes of a job are stopped at the same time, so long after the order: then the least work is on its way
+ * that waits for what another has not submitted yet. Each of them looks every 5 ms.
  */
 #define GPU_JOB_NOTICE UINT64_C(12000000)
 
@@ -129,8 +129,8 @@ uint64_t gpu_job_rests(const struct gpu_job_view *view);
 
 /*
  * Makes one member of all members of a job that take part. numbers: of the members' jobs, by member. Stores in
- * ret_units the new members, and in ret_unit the number of each old one among them, and returns how many there are. Those
- * that take no part stay as they are.
+ * ret_units the new members, and in ret_unit the number of each old one among them, and returns how many there are.
+ * Those that take no part stay as they are.
  */
 uint32_t gpu_job_fold(const struct gpu_turn_view *view, const uint32_t *numbers, struct gpu_turn_member *ret_units,
 		      uint32_t *ret_unit);
@@ -147,8 +147,8 @@ uint64_t gpu_job_idle(const struct gpu_job_view *view);
 /* Returns since when it waits for the turn of the GPU of `self`; 0: it does not, or may not ask for it yet. */
 uint64_t gpu_job_waits(const struct gpu_job_view *view);
 /*
- * Returns whether the one that speaks for it must give the turn of its GPU on now: the job is away, and has had the turn
- * of one of its GPUs, or does not have that of an earlier one any more, or does not want any.
+ * Returns whether the one that speaks for it must give the turn of its GPU on now: the job is away, and has had the
+ * turn of one of its GPUs, or does not have that of an earlier one any more, or does not want any.
  */
 bool gpu_job_is_done(const struct gpu_job_view *view);
 /*

@@ -114,8 +114,8 @@ uint32_t gpu_turn_next(const struct gpu_turn_view *view);
 uint64_t gpu_turn_may_wait(const struct gpu_turn_view *view);
 /*
  * To be called by a member that had nothing to do and begins to wait: returns what it counts as served from now on, so
- * that it does not get all the time at once that it did not ask for; nor waits until others, who came while it took no part,
- * have had as much as it has had before.
+ * that it does not get all the time at once that it did not ask for; nor waits until others, who came while it took no
+ * part, have had as much as it has had before.
  */
 uint64_t gpu_turn_enter(const struct gpu_turn_view *view, uint32_t member);
 /* Adds the time of a turn, in ns, to what a member of that weight was served. */

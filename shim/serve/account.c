@@ -80,8 +80,8 @@ static bool backend_of(const struct ledger_row *row, enum policy_use *ret_use)
 }
 
 /*
- * Says once what is in force, when the program gets the first memory of a device. Before the heap has any, its budget is
- * not set: then the line comes with the first memory of the heap, unless the policy never uses the heap.
+ * Says once what is in force, when the program gets the first memory of a device. Before the heap has any, its budget
+ * is not set: then the line comes with the first memory of the heap, unless the policy never uses the heap.
  */
 static void say_first(const struct device *device, enum policy_use use)
 {

@@ -84,8 +84,8 @@ extern const struct backend backend_system;  /* pages of the process; kind LEDGE
 enum heap_from backend_heap_from(const struct policy_decision *decision);
 
 /*
- * Takes memory of the device's heap, by heap_alloc() or a variant (`make`), which gets what is in *ret_grant. Looks for memory that is about to become
- * free first, and starts the mover if memory went to the host. Returns as backend.alloc.
+ * Takes memory of the device's heap, by heap_alloc() or a variant (`make`), which gets what is in *ret_grant. Looks for
+ * memory that is about to become free first, and starts the mover if memory went to the host. Returns as backend.alloc.
  */
 typedef enum sw_status (*backend_heap_make)(struct heap *heap, size_t bytes, enum chunk_kind kind, enum heap_from from,
 					    struct heap_grant *ret_grant);

@@ -93,8 +93,8 @@ static void take_all_of(struct device *device, void *argument)
 }
 
 /*
- * When the process ends, nothing takes memory any more. A call that uses what has none is refused: in the driver it would
- * be an illegal access, and what other late calls want to save would be lost with the context.
+ * When the process ends, nothing takes memory any more. A call that uses what has none is refused: in the driver it
+ * would be an illegal access, and what other late calls want to save would be lost with the context.
  */
 static CUresult take_none(CUdeviceptr address, uint64_t bytes)
 {

@@ -1,7 +1,7 @@
 /*
- * on_use.h: allocations with place: on-use. They get address space at once, and memory when a submission names a part of
- * them (submission_back). How far a name reaches is known of copies and sets; a pointer that a kernel gets may mean all
- * of the allocation. What a graph or a stream capture names is taken as a whole.
+ * on_use.h: allocations with place: on-use. They get address space at once, and memory when a submission names a part
+ * of them (submission_back). How far a name reaches is known of copies and sets; a pointer that a kernel gets may mean
+ * all of the allocation. What a graph or a stream capture names is taken as a whole.
  */
 #ifndef SPILLWAY_SERVE_ON_USE_H
 #define SPILLWAY_SERVE_ON_USE_H

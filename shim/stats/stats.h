@@ -84,8 +84,8 @@ uint64_t stats_peak(enum place place);
  */
 unsigned stats_site(int device, unsigned backend, int rule, const struct call_site *caller, uint64_t bytes);
 /*
- * Returns the site of tensors that were born at this line in memory that is counted for `site`; `site` itself if line is
- * NULL, or if its own place is 0.
+ * Returns the site of tensors that were born at this line in memory that is counted for `site`; `site` itself if line
+ * is NULL, or if its own place is 0.
  */
 unsigned stats_site_of_tensors(unsigned site, const struct call_site *line);
 /* Returns the site's place in the page's table. */
@@ -133,8 +133,8 @@ void stats_know_device(int ordinal, const char *name, const unsigned char uuid[1
 void stats_know_rule(int rule, const char *name);
 void stats_set_budget(int ordinal, uint64_t budget, uint64_t used);
 /*
- * Sets the bytes of the blocks of which an allocator reports births and deaths; of them, those that are alive, and those
- * that have died.
+ * Sets the bytes of the blocks of which an allocator reports births and deaths; of them, those that are alive, and
+ * those that have died.
  */
 void stats_set_cache(int ordinal, uint64_t bytes, uint64_t alive, uint64_t dead);
 /* Sets the bytes that a device lends to others. */

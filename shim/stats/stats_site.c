@@ -5,8 +5,8 @@
  * entry counts as site 0, "all others", but still for its device, backend and rule: a site's number contains these as
  * well as the index in the table.
  *
- * Lines at which tensors are born are sites, too, by the device, backend and rule of the memory that the tensors lie in.
- * They have one entry for tensors of all sizes: a step makes many sizes in a line.
+ * Lines at which tensors are born are sites, too, by the device, backend and rule of the memory that the tensors lie
+ * in. They have one entry for tensors of all sizes: a step makes many sizes in a line.
  */
 #include "shim/base/call_site.h"
 #include "shim/stats/stats.h"

@@ -26,8 +26,8 @@ static int by_mark(const void *a, const void *b)
 }
 
 /*
- * Block states of a submission: its blocks, those that are named aside, then, if it may touch anything, the `everything`
- * of each device.
+ * Block states of a submission: its blocks, those that are named aside, then, if it may touch anything, the
+ * `everything` of each device.
  */
 static unsigned n_marks(const struct submission *use)
 {

@@ -1,7 +1,7 @@
 /*
- * on_use_names.c: what a submission names of allocations that are backed on use. It is only listed while names are read,
- * for locks may be held then; submission_back() has memory taken for it before the submission is admitted, and then
- * names it anew, because blocks are there now.
+ * on_use_names.c: what a submission names of allocations that are backed on use. It is only listed while names are
+ * read, for locks may be held then; submission_back() has memory taken for it before the submission is admitted, and
+ * then names it anew, because blocks are there now.
  */
 #include "shim/context/capture.h"
 #include "shim/heap/migration.h"

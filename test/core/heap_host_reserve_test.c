@@ -1,6 +1,6 @@
 /*
- * heap_host_reserve_test.c: host memory that is pinned before something leaves for it: of which sizes, how much, and when none
- * is. Pieces of 4 MiB, but where a test says so.
+ * heap_host_reserve_test.c: host memory that is pinned before something leaves for it: of which sizes, how much, and
+ * when none is. Pieces of 4 MiB, but where a test says so.
  */
 #include "shim/heap/migration.h"
 #include "test/core/core.h"

@@ -1,7 +1,7 @@
 /*
- * heap_on_use_test.c: allocations that are backed on use, as the heap has them: memory is taken for what is asked for and
- * nothing else, from where there is room; what was taken is found, moves and goes back like that of any block, and the
- * address space with it, also while a piece of it moves.
+ * heap_on_use_test.c: allocations that are backed on use, as the heap has them: memory is taken for what is asked for
+ * and nothing else, from where there is room; what was taken is found, moves and goes back like that of any block, and
+ * the address space with it, also while a piece of it moves.
  */
 #include "shim/heap/migration.h"
 #include "shim/heap/on_use.h"

@@ -52,7 +52,10 @@ static void where_nothing_spills_it_is_refused_earlier(void **state)
 	assert_int_equal(on_use_run_as("off", "device.budget=32MiB,host.budget=32MiB", finds_none), 0);
 }
 
-/* The driver fails where memory is made or mapped: the call gets an error, or the memory from elsewhere; later it works. */
+/*
+ * The driver fails where memory is made or mapped: the call gets an error, or the memory from elsewhere; later it
+ * works.
+ */
 static int driver_fails(void)
 {
 	static const char *const names[] = {"cuMemCreate", "cuMemMap", "cuMemSetAccess"};
@@ -190,7 +193,10 @@ static void pointers_that_are_copied_count_as_named(void **state)
 	assert_int_equal(on_use_run(follows), 0);
 }
 
-/* A kernel makes up an address: where no memory was taken, that is an illegal access, and the library says what it may be. */
+/*
+ * A kernel makes up an address: where no memory was taken, that is an illegal access, and the library says what it may
+ * be.
+ */
 static int makes_up_an_address(void)
 {
 	CUfunction function;

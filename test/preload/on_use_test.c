@@ -1,7 +1,7 @@
 /*
  * on_use_test.c: allocations with place: on-use, in all modes. A program reserves most of the device and uses a part of
- * it: that part alone takes memory. Where nobody knows how far a submission reaches, all of the allocation is taken, and
- * that is counted. Each part in a process of its own.
+ * it: that part alone takes memory. Where nobody knows how far a submission reaches, all of the allocation is taken,
+ * and that is counted. Each part in a process of its own.
  */
 #include "test/preload/on_use_help.h"
 

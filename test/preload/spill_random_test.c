@@ -1,7 +1,7 @@
 /*
- * Made-up programs (spill_random.c) under the library, in the modes that SPILL_MODES names: every byte is right, and the
- * digest of the run is that of the same program without the library, which runs once for all modes. SPILL_SUBMISSIONS
- * says how long they are; SPILL_PART=K that only the K-th test (from 1) is to run.
+ * Made-up programs (spill_random.c) under the library, in the modes that SPILL_MODES names: every byte is right, and
+ * the digest of the run is that of the same program without the library, which runs once for all modes.
+ * SPILL_SUBMISSIONS says how long they are; SPILL_PART=K that only the K-th test (from 1) is to run.
  */
 #include "test/preload/run.h"
 #include "test/slow.h"
@@ -146,7 +146,10 @@ static void every_byte_is_right_of_memory_in_stream_order(void **state)
 	    &(struct trial){"704", "2", false, "48MiB", "SIM_FAIL_THREAD=spillway-mover:50", 4, NULL, "heap", false});
 }
 
-/* Its blocks are set in three parts when they are made, the last part first, and kernels then get pointers to all of them. */
+/*
+ * Its blocks are set in three parts when they are made, the last part first, and kernels then get pointers to all of
+ * them.
+ */
 static void every_byte_is_right_of_memory_that_is_taken_on_use(void **state)
 {
 	(void)state;

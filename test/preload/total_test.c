@@ -1,7 +1,7 @@
 /*
  * device.total: processes of one user share one GPU. Together they never have more of it than the total, each gets its
- * share whichever came first, every byte stays as it was, and a killed process leaves its share to the others. A rank is a
- * process of its own that does what it is told; its simulated GPU is its own, so only the account limits them.
+ * share whichever came first, every byte stays as it was, and a killed process leaves its share to the others. A rank
+ * is a process of its own that does what it is told; its simulated GPU is its own, so only the account limits them.
  */
 #include "test/preload/child.h"
 #include "test/preload/folder.h"
@@ -42,8 +42,8 @@ static uint64_t step(void)
 }
 
 /*
- * 'd': begin; 'a' N: allocate N blocks of 4 MiB; 's': a step; 'h': MiB held; 'c': check all; 'e': end; 'i': the total that
- * cuMemGetInfo says, in MiB; 'j': what it says is free; 'n' N: others leave N MiB of the device.
+ * 'd': begin; 'a' N: allocate N blocks of 4 MiB; 's': a step; 'h': MiB held; 'c': check all; 'e': end; 'i': the total
+ * that cuMemGetInfo says, in MiB; 'j': what it says is free; 'n' N: others leave N MiB of the device.
  */
 static uint64_t obey(char what, unsigned n)
 {

@@ -1,6 +1,6 @@
 /*
- * share: turns, where a process cannot do what its turn asks for. Nobody waits for ever, and every byte stays as it was. A
- * rank is a process of its own, with a simulated GPU of its own, that does what it is told (turns_test.c).
+ * share: turns, where a process cannot do what its turn asks for. Nobody waits for ever, and every byte stays as it
+ * was. A rank is a process of its own, with a simulated GPU of its own, that does what it is told (turns_test.c).
  */
 #include "shim/spillway.h"
 #include "test/preload/child.h"

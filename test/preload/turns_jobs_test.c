@@ -89,8 +89,8 @@ static bool step(void)
 }
 
 /*
- * As with NCCL: the GPU of each rank waits until those of all others have got to the same step, and the program submits that
- * without waiting, in some steps.
+ * As with NCCL: the GPU of each rank waits until those of all others have got to the same step, and the program submits
+ * that without waiting, in some steps.
  */
 static bool step_by_gpu(void)
 {
@@ -133,7 +133,10 @@ static bool take(bool memory)
 		      : cuIpcOpenEventHandle(&event, meeting->event) == CUDA_SUCCESS;
 }
 
-/* 's' N: N steps; 'x' N: by what their GPUs wait for; 'c': check all; 'l': the loss; 'g': give handles; 't' N: take the event, or the memory (1); 'e': end. */
+/*
+ * 's' N: N steps; 'x' N: by what their GPUs wait for; 'c': check all; 'l': the loss; 'g': give handles; 't' N: take the
+ * event, or the memory (1); 'e': end.
+ */
 static uint64_t obey(char what, unsigned n)
 {
 	switch (what) {

@@ -1,6 +1,6 @@
 /*
- * share.queue: where host.total does not hold what one more process may give up for the turns of others, it waits at its
- * first allocation. A rank is a process of its own, with a simulated GPU of its own, that does what it is told.
+ * share.queue: where host.total does not hold what one more process may give up for the turns of others, it waits at
+ * its first allocation. A rank is a process of its own, with a simulated GPU of its own, that does what it is told.
  */
 #include "test/preload/child.h"
 #include "test/preload/folder.h"

@@ -1,8 +1,8 @@
 /*
  * turns_soak: processes that take turns on one GPU (share), for as long as one likes, while everything happens to them
- * that may happen: they are killed, stopped and go on, end in the midst of their work or when told to; the file of their
- * account is cut off, removed or overwritten; and what turns_soak_job.c does to itself. Each has a simulated GPU of its
- * own, so only the account limits them.
+ * that may happen: they are killed, stopped and go on, end in the midst of their work or when told to; the file of
+ * their account is cut off, removed or overwritten; and what turns_soak_job.c does to itself. Each has a simulated GPU
+ * of its own, so only the account limits them.
  *
  *   turns_soak [--seconds N] [--jobs N] [--seed N]
  *
@@ -14,8 +14,8 @@
  *  - every job that is not stopped goes on within a bounded time; at last, when nothing happens any more, each gets turns
  *  - who is told to end ends within a bounded time
  *
- * The seed is printed, and decides what happens; when it happens to a job, the machine decides. Exit status 0: all held;
- * 1: it says what did not. Jobs are started with TEST_PRELOAD as LD_PRELOAD.
+ * The seed is printed, and decides what happens; when it happens to a job, the machine decides. Exit status 0: all
+ * held; 1: it says what did not. Jobs are started with TEST_PRELOAD as LD_PRELOAD.
  */
 #include "shim/accounting/gpu_account_page.h"
 #include "test/preload/turns_soak.h"
@@ -42,7 +42,10 @@
 /* ns: a job that does nothing for so long, or does not end, never does; one that stays beside the turn of another. */
 #define STUCK  (60000 * MS * TEST_SLOWNESS)
 #define BESIDE (10000 * MS * TEST_SLOWNESS)
-/* After the account was damaged: a process that was stopped for 4 s meanwhile enters the new one then, and has to leave. */
+/*
+ * After the account was damaged: a process that was stopped for 4 s meanwhile enters the new one then, and has to
+ * leave.
+ */
 #define SETTLED (12000 * MS * TEST_SLOWNESS)
 #define LOOK_US 5000
 

@@ -1,16 +1,16 @@
 /*
- * turns_soak_job: one of the processes of a soak of turns (turns_soak.c): random work on some blocks, of whose contents it
- * keeps a model; every byte that it reads is compared. Beside the work a thread makes trouble: the host has no memory,
- * calls of the driver fail or stand still, the process suspends itself, or ends in the midst of its work. What befalls
- * all kinds of programs is that of trouble.h.
+ * turns_soak_job: one of the processes of a soak of turns (turns_soak.c): random work on some blocks, of whose contents
+ * it keeps a model; every byte that it reads is compared. Beside the work a thread makes trouble: the host has no
+ * memory, calls of the driver fail or stand still, the process suspends itself, or ends in the midst of its work. What
+ * befalls all kinds of programs is that of trouble.h.
  *
  *   turns_soak_job FD NUMBER SEED [KINDS]
  *
  * FD: the shared page (turns_soak.h), in which it is job NUMBER. KINDS: as --trouble of other programs.
  * Exit status 0: told to end, all right; 1: it says on standard error what is wrong.
  *
- * While a kernel runs it looks into the account: a process that has published there that its memory is away, and not that
- * it is just coming back, must not run anything.
+ * While a kernel runs it looks into the account: a process that has published there that its memory is away, and not
+ * that it is just coming back, must not run anything.
  */
 #include "shim/accounting/gpu_account_page.h"
 #include "shim/spillway.h"

@@ -36,9 +36,10 @@ static bool stops_at_write;
 /* A process; 'j' N: join with a total of N MiB, 'r' N: raise to N MiB, 'd' N: down to N MiB, 'l': look, 'e': leave and end.
  * Answers: MiB that it may have; of 'l' how many members there are; 's': the sum of all, 't': the total, 'f': fork a
  * child that stays. 'w': whose turn it was at the last look (0: none, 1: its own, 2: of another); 'n': its number; 'p'
- * N: gives it to itself (1), another (2) or none (0), if it is as it was then. 'J' N: is of the job N from its next look
- * on; 'u' N: joins the account of GPU N; 'A': all accounts: 100 times the seats, 10 times the number of its own account,
- * and 1 if it has the turn there. 'S': the next write stops it. 'P' N: its slot is empty (0), or not, from its next look on. */
+ * N: gives it to itself (1), another (2) or none (0), if it is as it was then. 'J' N: is of the job N from its next
+ * look on; 'u' N: joins the account of GPU N; 'A': all accounts: 100 times the seats, 10 times the number of its own
+ * account, and 1 if it has the turn there. 'S': the next write stops it. 'P' N: its slot is empty (0), or not, from its
+ * next look on. */
 static uint64_t obey(char order, unsigned n)
 {
 	uint64_t sum = 0;

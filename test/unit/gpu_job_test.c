@@ -1,6 +1,6 @@
 /*
- * gpu_job.h with jobs on GPUs that are a few numbers, in virtual time. Each process looks when chance lets it, at what the
- * others have published by then, and takes some time for each step.
+ * gpu_job.h with jobs on GPUs that are a few numbers, in virtual time. Each process looks when chance lets it, at what
+ * the others have published by then, and takes some time for each step.
  */
 #include "shim/plan/gpu_job.h"
 #include "test/check.h"

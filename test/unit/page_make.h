@@ -30,8 +30,8 @@ void page_make_write(const struct stats_page *page, size_t bytes);
 const char *page_make_name(const struct stats_page *page);
 
 /*
- * The account of a GPU with 32 GiB that three processes share, with turns, and one that has ended: process 4000001 has had
- * the turn for 2 s, 4000002 waits since 5 s, 4000003 takes no part.
+ * The account of a GPU with 32 GiB that three processes share, with turns, and one that has ended: process 4000001 has
+ * had the turn for 2 s, 4000002 waits since 5 s, 4000003 takes no part.
  */
 void page_make_account(void);
 

@@ -1,6 +1,7 @@
 /*
- * pointer_arrays_test.c [EPERM|ENOSYS [pipe]]: which arrays of pointers are known, against a struct submission of the test's own. A heap
- * lies at HEAP. With an argument a seccomp filter answers process_vm_readv() so, and with "pipe" pipe2() as well.
+ * pointer_arrays_test.c [EPERM|ENOSYS [pipe]]: which arrays of pointers are known, against a struct submission of the
+ * test's own. A heap lies at HEAP. With an argument a seccomp filter answers process_vm_readv() so, and with "pipe"
+ * pipe2() as well.
  */
 #include <setjmp.h>
 #include <stdarg.h>

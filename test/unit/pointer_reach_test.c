@@ -138,7 +138,9 @@ static uint64_t any(uint64_t n)
 	return seed_below(&seed, n);
 }
 
-/* What is alive is found exactly if it crosses a unit; else at most, and never, anything that does not have the byte. */
+/*
+ * What is alive is found exactly if it crosses a unit; else at most, and never, anything that does not have the byte.
+ */
 static void check_one(const struct live_range *range)
 {
 	uint64_t at = range->begin + any(range->end - range->begin);

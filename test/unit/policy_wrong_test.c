@@ -257,8 +257,9 @@ static void chunks_have_sizes_of_their_own(void **state)
 			"p.yaml:1:15: error: share.weight: \"0\" is no weight; write a number from 1 to 100\n");
 	expect_problems("share.weight: 101\n",
 			"p.yaml:1:15: error: share.weight: \"101\" is no weight; write a number from 1 to 100\n");
-	expect_problems("share.queue: auto\n", "p.yaml:1:14: error: share.queue: \"auto\" is none of yes and no; write yes, "
-						"no or a time from 1ms to 60min, as in 10min\n");
+	expect_problems("share.queue: auto\n",
+			"p.yaml:1:14: error: share.queue: \"auto\" is none of yes and no; write yes, "
+			"no or a time from 1ms to 60min, as in 10min\n");
 	expect_problems("share: on\n", "p.yaml:1:8: error: share: \"on\" is unknown; write off, auto or turns\n");
 	expect_problems("heap.chunk: 7MiB\n",
 			"p.yaml:1:13: error: heap.chunk: \"7MiB\" is no multiple of 2MiB; write 6MiB\n");

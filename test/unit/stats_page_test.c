@@ -1,4 +1,6 @@
-/* stats_page_test.c: the figures themselves: histograms, what grows with time, and the tables by device, rule and site. */
+/*
+ * stats_page_test.c: the figures themselves: histograms, what grows with time, and the tables by device, rule and site.
+ */
 #include "shim/base/clock.h"
 #include "shim/base/call_site.h"
 #include "shim/stats/stats.h"
@@ -360,7 +362,9 @@ static void the_layout_is_the_one_of_this_version(void **state)
 #define LINK(NAME, name, unit, text)   #name " " #unit "\n"
 #include "shim/stats/stats.def"
 	    ;
-	/* Without the padding behind the last member: pages of memory, which the size is made of, differ by processor. */
+	/*
+	 * Without the padding behind the last member: pages of memory, which the size is made of, differ by processor.
+	 */
 	size_t bytes = offsetof(struct stats_page, site) + sizeof(((struct stats_page *)NULL)->site);
 	uint32_t hash = 2166136261u ^ STATS_VERSION ^ (uint32_t)bytes; /* FNV-1a */
 

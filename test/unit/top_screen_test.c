@@ -1,6 +1,6 @@
 /*
- * top_screen_test.c: the screen of `spillway top` in a terminal of its own: it shows the process, obeys keys, lives with
- * any size, and gives the terminal back as it was, by whichever way it ends.
+ * top_screen_test.c: the screen of `spillway top` in a terminal of its own: it shows the process, obeys keys, lives
+ * with any size, and gives the terminal back as it was, by whichever way it ends.
  *
  * ncurses writes what has changed alone. Ctrl-L makes it write everything, so that words stand in one piece.
  */

@@ -1,5 +1,6 @@
 /*
- * top_show_test.c: the tables of `spillway top`: which rows there are, in which order, and what they say of given figures.
+ * top_show_test.c: the tables of `spillway top`: which rows there are, in which order, and what they say of given
+ * figures.
  */
 #include "test/unit/top_show_help.h"
 #include "tools/common/shared.h"
@@ -80,9 +81,8 @@ static void gpus_that_are_shared_have_a_table(void **state)
 	read_it();
 	has_line(text_of(), "GPU abcdefab, shared: 32.0 GiB in all");
 	char *text = tables_of(6);
-	has_line(text,
-		 "    PID    MAY HAVE       HOLDS       NEEDS  CANNOT MOVE      IDLE  JOB  TURN          TURNS  "
-		 "       GOT         SHARE  WEIGHT    SWITCH");
+	has_line(text, "    PID    MAY HAVE       HOLDS       NEEDS  CANNOT MOVE      IDLE  JOB  TURN          TURNS  "
+		       "       GOT         SHARE  WEIGHT    SWITCH");
 	has_line(text, "4000001    26.0 GiB    20.0 GiB    24.0 GiB          0 B         -    -  has it           "
 		       "11      30.0 s   60 of  75 %       3    1.50 s");
 	has(text, "4000002     3.0 GiB     1.0 GiB    24.0 GiB          0 B         -    -  waits 5.");

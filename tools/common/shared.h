@@ -1,6 +1,6 @@
 /*
- * shared.h: the accounts of the GPUs that processes of this user share (shim/accounting/gpu_account.h), in the folders that
- * the tool's own environment names. Those in other containers are not looked for. Nothing is changed there.
+ * shared.h: the accounts of the GPUs that processes of this user share (shim/accounting/gpu_account.h), in the folders
+ * that the tool's own environment names. Those in other containers are not looked for. Nothing is changed there.
  */
 #ifndef TOOLS_SHARED_H
 #define TOOLS_SHARED_H

@@ -1,6 +1,6 @@
 /*
- * control.c: `spillway suspend`, `spillway resume`, `spillway set` and `spillway list`. control_request.c of the library
- * defines the requests and replies.
+ * control.c: `spillway suspend`, `spillway resume`, `spillway set` and `spillway list`. control_request.c of the
+ * library defines the requests and replies.
  */
 #include <errno.h>
 #include <stdio.h>

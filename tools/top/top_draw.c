@@ -1,7 +1,7 @@
 /*
- * Draws the main page, from top to bottom: the title; a bar for each GPU; a table for each that is shared; flows; the table of processes; the costliest
- * rules and sites; the keys. If there is not enough room, parts are left out in this order: sites and rules, a GPU's
- * line of text, flows. The table always keeps some rows.
+ * Draws the main page, from top to bottom: the title; a bar for each GPU; a table for each that is shared; flows; the
+ * table of processes; the costliest rules and sites; the keys. If there is not enough room, parts are left out in this
+ * order: sites and rules, a GPU's line of text, flows. The table always keeps some rows.
  */
 #include "tools/top/top_draw.h"
 
