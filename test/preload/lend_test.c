@@ -269,13 +269,15 @@ static int takes_its_own_back(void)
 	CHECK(there == 64);
 	CHECK(are_right(own, OWN, 0));
 	driver_start(1);
-	CHECK(all_on_own_device(borrowed, BORROWED) == 64 && are_right(borrowed, BORROWED, 100));
+	CHECK(all_on_own_device(borrowed, BORROWED) == 64);
+	CHECK(are_right(borrowed, BORROWED, 100));
 	/* And it stays its own. */
 	for (unsigned i = 0; i < 10 * BORROWED; i++) {
 		MUST(driver_fill(NULL, borrowed[i % BORROWED], i % BORROWED, WORDS));
 		MUST(cu.cuCtxSynchronize());
 	}
-	CHECK(all_on_own_device(own, OWN) == 64 && are_right(borrowed, BORROWED, 0));
+	CHECK(all_on_own_device(own, OWN) == 64);
+	CHECK(are_right(borrowed, BORROWED, 0));
 	CHECK(sim_broken_rules() == 0);
 	return 0;
 }
