@@ -178,10 +178,10 @@ static void begin(const void *how)
 		child_set("WORLD_SIZE=2");
 		child_set("MASTER_ADDR=localhost");
 		snprintf(rank, sizeof(rank), "RANK=%u", own->number);
-		child_set(strdup(rank));
+		child_set(rank);
 	} else {
 		snprintf(name, sizeof(name), SET ",share.job=job-%u", own->job);
-		child_set(strdup(name));
+		child_set(name);
 	}
 	driver_start((int)own->device);
 	for (unsigned i = 0; i < own->n; i++)
