@@ -147,37 +147,13 @@ static uint64_t obey(char what, unsigned n)
 	}
 }
 
-static void begin(const void *settings)
-{
-	child_set("SIM_MEMORY=256MiB");
-	child_set(runtime);
-	child_set(settings);
-}
-
 static struct rank start(const char *settings, unsigned n)
 {
-	static const struct rank_part part = {.begin = begin, .obey = obey};
+	static const struct rank_part part = {.begin = turns_begin, .obey = obey};
 
 	struct rank rank = rank_start(&part, settings);
 	assert_true(rank_ask(&rank, 'd', 0) && rank_ask(&rank, 'a', n));
 	return rank;
-}
-
-/* Both make steps at the same time, until each has had so many turns more. */
-static void run_turns(const struct rank ranks[2], uint64_t turns)
-{
-	uint64_t from[2] = {account_turns(&ranks[0]), account_turns(&ranks[1])};
-
-	for (unsigned round = 0; round < ROUNDS; round++) {
-		for (unsigned i = 0; i < 2; i++)
-			rank_tell(&ranks[i], 's', 5);
-		for (unsigned i = 0; i < 2; i++)
-			assert_true(rank_hear(&ranks[i]));
-		account_check();
-		if (account_turns(&ranks[0]) >= from[0] + turns && account_turns(&ranks[1]) >= from[1] + turns)
-			return;
-	}
-	fail_msg("they did not take turns");
 }
 
 /* The first has nothing to do, and the other makes steps until the first is away. */
@@ -198,17 +174,8 @@ static void start_two(struct rank ranks[2], unsigned other_needs)
 {
 	ranks[0] = start(SETTINGS, NEEDS);
 	ranks[1] = start(SETTINGS, other_needs);
-	run_turns(ranks, 1);
+	turns_run(ranks, 2, 1);
 	wait_until_away(ranks);
-}
-
-static void end_two(const struct rank ranks[2])
-{
-	for (unsigned i = 0; i < 2; i++)
-		assert_true(rank_ask(&ranks[i], 'c', 0));
-	account_check();
-	for (unsigned i = 0; i < 2; i++)
-		rank_end(&ranks[i]);
 }
 
 /* ---- the parts ---- */
@@ -221,8 +188,8 @@ static void who_cannot_be_suspended_while_it_is_away_takes_turns_as_before(void 
 	(void)state;
 	start_two(ranks, 3);
 	assert_true(rank_ask(&ranks[0], 'u', 0));
-	run_turns(ranks, 2);
-	end_two(ranks);
+	turns_run(ranks, 2, 2);
+	turns_end(ranks, 2);
 }
 
 /* Its control thread has no socket any more, but must still see when it is its turn. */
@@ -233,9 +200,9 @@ static void who_closes_the_socket_of_its_control_thread_takes_turns_as_before(vo
 	(void)state;
 	start_two(ranks, NEEDS);
 	assert_true(rank_ask(&ranks[0], 'x', 0));
-	run_turns(ranks, 2);
+	turns_run(ranks, 2, 2);
 	assert_true(log_says("the program closed our socket"));
-	end_two(ranks);
+	turns_end(ranks, 2);
 }
 
 /* The driver must not shut down before the mover has come out of it. */
@@ -264,11 +231,11 @@ static void who_has_a_budget_of_its_own_takes_no_more_of_the_account(void **stat
 	for (unsigned i = 0; i < 2; i++)
 		ranks[i] = start(SETTINGS ",device.budget=20MiB", NEEDS);
 	for (unsigned round = 0; round < 20; round++) {
-		run_turns(ranks, 1);
+		turns_run(ranks, 2, 1);
 		for (unsigned i = 0; i < GPU_ACCOUNT_MOST && account_read(&page); i++)
 			assert_true(!page.slot[i].member.pid || page.slot[i].member.may_have <= 20 * MIB);
 	}
-	end_two(ranks);
+	turns_end(ranks, 2);
 }
 
 static int run(void)

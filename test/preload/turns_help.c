@@ -1,5 +1,6 @@
 #include "test/preload/turns_help.h"
 
+#include "test/preload/child.h"
 #include "test/preload/folder.h"
 
 #include <fcntl.h>
@@ -89,6 +90,49 @@ unsigned account_holder(const struct rank *ranks, unsigned n)
 		if (member->pid == (uint64_t)ranks[i].pid && !member->claim.moving && !member->claim.away)
 			return i;
 	return n;
+}
+
+/* ---- ranks that make steps ---- */
+
+#define ROUNDS 3000
+
+void turns_begin(const void *settings)
+{
+	child_set("SIM_MEMORY=256MiB");
+	child_set(runtime);
+	child_set(settings);
+}
+
+void turns_run(const struct rank *ranks, unsigned n, uint64_t turns)
+{
+	uint64_t from[GPU_ACCOUNT_MOST];
+
+	assert_true(n <= GPU_ACCOUNT_MOST);
+	for (unsigned i = 0; i < n; i++)
+		from[i] = account_turns(&ranks[i]);
+	for (unsigned round = 0; round < ROUNDS; round++) {
+		bool all = true;
+
+		for (unsigned i = 0; i < n; i++)
+			rank_tell(&ranks[i], 's', 5);
+		for (unsigned i = 0; i < n; i++)
+			assert_true(rank_hear(&ranks[i]));
+		account_check();
+		for (unsigned i = 0; i < n; i++)
+			all = all && account_turns(&ranks[i]) >= from[i] + turns;
+		if (all)
+			return;
+	}
+	fail_msg("they did not take turns");
+}
+
+void turns_end(const struct rank *ranks, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		assert_true(rank_ask(&ranks[i], 'c', 0));
+	account_check();
+	for (unsigned i = 0; i < n; i++)
+		rank_end(&ranks[i]);
 }
 
 /* ---- the log ---- */

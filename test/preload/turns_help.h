@@ -20,6 +20,15 @@ uint64_t account_turns(const struct rank *rank);
 /* Returns the number of the rank whose turn it is and who is not just moving, or n. */
 unsigned account_holder(const struct rank *ranks, unsigned n);
 
+/* ---- ranks that obey 's' N: N steps, and 'c': whether all contents are right ---- */
+
+/* For struct rank_part: the settings that all of them have, and those of one. */
+void turns_begin(const void *settings);
+/* All of them make steps at the same time, until each has had so many turns more. */
+void turns_run(const struct rank *ranks, unsigned n, uint64_t turns);
+/* Checks contents and account, and ends all of them. */
+void turns_end(const struct rank *ranks, unsigned n);
+
 /* Return whether these words were logged since begin_log(). The second prints what was logged if not. */
 bool log_has(const char *words);
 bool log_says(const char *words);

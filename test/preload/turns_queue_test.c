@@ -49,16 +49,9 @@ static uint64_t obey(char what, unsigned n)
 	}
 }
 
-static void begin(const void *settings)
-{
-	child_set("SIM_MEMORY=256MiB");
-	child_set(runtime);
-	child_set(settings);
-}
-
 static struct rank start(const char *settings)
 {
-	static const struct rank_part part = {.begin = begin, .obey = obey};
+	static const struct rank_part part = {.begin = turns_begin, .obey = obey};
 	struct rank rank = rank_start(&part, settings);
 
 	assert_true(rank_ask(&rank, 'd', 0));

@@ -182,9 +182,7 @@ static void begin(const void *settings)
 	sigemptyset(&set);
 	sigaddset(&set, SIGUSR1);
 	CHECK(pthread_sigmask(SIG_BLOCK, &set, NULL) == 0);
-	child_set("SIM_MEMORY=256MiB");
-	child_set(runtime);
-	child_set(settings);
+	turns_begin(settings);
 }
 
 static const struct rank_part part = {.begin = begin, .obey = obey};
@@ -194,23 +192,6 @@ static struct rank start(const char *settings)
 	struct rank rank = rank_start(&part, settings);
 	assert_true(rank_ask(&rank, 'd', 0) && rank_ask(&rank, 'a', NEEDS));
 	return rank;
-}
-
-/* Both make steps at the same time, until each has had so many turns more. */
-static void run_turns(const struct rank ranks[2], uint64_t turns)
-{
-	uint64_t from[2] = {account_turns(&ranks[0]), account_turns(&ranks[1])};
-
-	for (unsigned round = 0; round < ROUNDS; round++) {
-		for (unsigned i = 0; i < 2; i++)
-			rank_tell(&ranks[i], 's', 5);
-		for (unsigned i = 0; i < 2; i++)
-			assert_true(rank_hear(&ranks[i]));
-		account_check();
-		if (account_turns(&ranks[0]) >= from[0] + turns && account_turns(&ranks[1]) >= from[1] + turns)
-			return;
-	}
-	fail_msg("they did not take turns");
 }
 
 /* Reads what a rank has published. Returns false if that cannot be read now; *ret_holder: whether it has the turn. */
@@ -235,7 +216,7 @@ static void start_two(struct rank ranks[2], const char *first_settings)
 
 	for (unsigned i = 0; i < 2; i++)
 		ranks[i] = start(i ? SETTINGS : first_settings);
-	run_turns(ranks, 1);
+	turns_run(ranks, 2, 1);
 	/* The first has the turn and nothing to do, the other is away. */
 	for (unsigned round = 0; round < ROUNDS; round++) {
 		assert_true(rank_ask(&ranks[0], 's', 1));
@@ -248,15 +229,6 @@ static void start_two(struct rank ranks[2], const char *first_settings)
 static void let_go_on(const struct rank *rank)
 {
 	assert_int_equal(kill(rank->pid, SIGUSR1), 0);
-}
-
-static void end_two(const struct rank ranks[2])
-{
-	for (unsigned i = 0; i < 2; i++)
-		assert_true(rank_ask(&ranks[i], 'c', 0));
-	account_check();
-	for (unsigned i = 0; i < 2; i++)
-		rank_end(&ranks[i]);
 }
 
 /* The second makes steps while the memory of the first stands still in the middle of leaving. */
@@ -293,8 +265,8 @@ static void memory_comes_while_that_of_another_leaves(void **state)
 	stop_in_the_middle(ranks);
 	let_go_on(&ranks[0]);
 	assert_true(rank_hear(&ranks[1]));
-	run_turns(ranks, 2);
-	end_two(ranks);
+	turns_run(ranks, 2, 2);
+	turns_end(ranks, 2);
 }
 
 /* What it has not given up does not come; the other goes on with the rest, and with all of it once the slot is free. */
@@ -308,8 +280,8 @@ static void one_that_is_killed_while_its_memory_leaves_is_not_waited_for(void **
 	rank_kill(&ranks[0]);
 	assert_true(rank_hear(&ranks[1]) && rank_ask(&ranks[1], 's', 5) && rank_ask(&ranks[1], 'c', 0));
 	ranks[0] = start(SETTINGS);
-	run_turns(ranks, 2);
-	end_two(ranks);
+	turns_run(ranks, 2, 2);
+	turns_end(ranks, 2);
 }
 
 /* A driver that does not take its memory back in time: the other begins with what there is. */
@@ -323,8 +295,8 @@ static void memory_that_does_not_leave_in_time_is_not_waited_for(void **state)
 	assert_true(rank_hear(&ranks[1]) && rank_ask(&ranks[1], 'c', 0));
 	account_check();
 	let_go_on(&ranks[0]);
-	run_turns(ranks, 2);
-	end_two(ranks);
+	turns_run(ranks, 2, 2);
+	turns_end(ranks, 2);
 }
 
 /* Returns once the second has the turn, and its memory stands still in the middle of coming. */
@@ -356,8 +328,8 @@ static void the_other_goes_on_when_one_is_killed_while_its_memory_comes(void **s
 	rank_kill(&ranks[1]);
 	assert_true(rank_hear(&ranks[0]) && rank_ask(&ranks[0], 'c', 0));
 	ranks[1] = start(SETTINGS);
-	run_turns(ranks, 2);
-	end_two(ranks);
+	turns_run(ranks, 2, 2);
+	turns_end(ranks, 2);
 }
 
 /* Its turn is given to the other meanwhile; it waits for the next one. */
@@ -374,8 +346,8 @@ static void one_that_is_stopped_while_its_memory_comes_loses_its_turn(void **sta
 	assert_int_equal(kill(ranks[1].pid, SIGCONT), 0);
 	let_go_on(&ranks[1]);
 	assert_true(rank_hear(&ranks[1]));
-	run_turns(ranks, 2);
-	end_two(ranks);
+	turns_run(ranks, 2, 2);
+	turns_end(ranks, 2);
 }
 
 /* The host has no room for all of it: what stays is the part of the total that the other does not get. */
@@ -385,9 +357,9 @@ static void one_that_cannot_put_all_away_takes_turns_nevertheless(void **state)
 
 	(void)state;
 	start_two(ranks, SET "12MiB");
-	run_turns(ranks, 3);
+	turns_run(ranks, 2, 3);
 	assert_true(log_says("some of the memory of this process cannot leave the GPU"));
-	end_two(ranks);
+	turns_end(ranks, 2);
 }
 
 /*
@@ -469,7 +441,7 @@ static void a_turn_goes_on_until_little_is_alive(void **state)
 	let_go_on(&ranks[1]);
 	assert_true(rank_hear(&ranks[1]));
 	assert_true(in_a_row >= 2);
-	end_two(ranks);
+	turns_end(ranks, 2);
 }
 
 static int run(void)

@@ -91,16 +91,9 @@ static uint64_t obey(char what, unsigned n)
 	}
 }
 
-static void begin(const void *settings)
-{
-	child_set("SIM_MEMORY=256MiB");
-	child_set(runtime);
-	child_set(settings);
-}
-
 static struct rank start(const char *settings)
 {
-	static const struct rank_part part = {.begin = begin, .obey = obey};
+	static const struct rank_part part = {.begin = turns_begin, .obey = obey};
 
 	struct rank rank = rank_start(&part, settings);
 	assert_true(rank_ask(&rank, 'd', 0));
@@ -108,29 +101,6 @@ static struct rank start(const char *settings)
 }
 
 /* ---- the parts ---- */
-
-/* All of them make steps at the same time, until each has had so many turns more. */
-static void run_turns(const struct rank *ranks, unsigned n, uint64_t turns)
-{
-	uint64_t from[MOST];
-
-	for (unsigned i = 0; i < n; i++)
-		from[i] = account_turns(&ranks[i]);
-	for (unsigned round = 0; round < ROUNDS; round++) {
-		bool all = true;
-
-		for (unsigned i = 0; i < n; i++)
-			rank_tell(&ranks[i], 's', 5);
-		for (unsigned i = 0; i < n; i++)
-			assert_true(rank_hear(&ranks[i]));
-		account_check();
-		for (unsigned i = 0; i < n; i++)
-			all = all && account_turns(&ranks[i]) >= from[i] + turns;
-		if (all)
-			return;
-	}
-	fail_msg("they did not take turns");
-}
 
 static void start_all(struct rank *ranks, unsigned n, const char *settings)
 {
@@ -146,23 +116,15 @@ static void check_all(const struct rank *ranks, unsigned n)
 		assert_true(rank_ask(&ranks[i], 'c', 0));
 }
 
-static void end_all(const struct rank *ranks, unsigned n)
-{
-	check_all(ranks, n);
-	account_check();
-	for (unsigned i = 0; i < n; i++)
-		rank_end(&ranks[i]);
-}
-
 static void take_turns(unsigned n, const char *settings)
 {
 	struct rank ranks[MOST];
 
 	start_all(ranks, n, settings);
-	run_turns(ranks, n, 4);
+	turns_run(ranks, n, 4);
 	check_all(ranks, n);
-	run_turns(ranks, n, 3);
-	end_all(ranks, n);
+	turns_run(ranks, n, 3);
+	turns_end(ranks, n);
 	assert_true(log_says("take turns"));
 }
 
@@ -199,7 +161,7 @@ static void the_others_go_on_when_one_is_killed(void **state)
 
 	(void)state;
 	start_all(ranks, n, SET("fast"));
-	run_turns(ranks, n, 1);
+	turns_run(ranks, n, 1);
 	for (unsigned killed = 0; killed < 2; killed++) {
 		for (unsigned i = 0; i < n; i++)
 			rank_tell(&ranks[i], 's', 5);
@@ -211,14 +173,14 @@ static void the_others_go_on_when_one_is_killed(void **state)
 			if (i != victim)
 				assert_true(rank_hear(&ranks[i]));
 		ranks[victim] = ranks[--n];
-		run_turns(ranks, n, 2);
+		turns_run(ranks, n, 2);
 		check_all(ranks, n);
 	}
 	/* One that comes later has its turns, too. */
 	ranks[n] = start(SET("fast"));
 	assert_true(rank_ask(&ranks[n++], 'a', NEEDS));
-	run_turns(ranks, n, 2);
-	end_all(ranks, n);
+	turns_run(ranks, n, 2);
+	turns_end(ranks, n);
 }
 
 static void the_others_go_on_when_the_holder_is_stopped(void **state)
@@ -227,7 +189,7 @@ static void the_others_go_on_when_the_holder_is_stopped(void **state)
 
 	(void)state;
 	start_all(ranks, 3, SET("fast"));
-	run_turns(ranks, 3, 1);
+	turns_run(ranks, 3, 1);
 	for (unsigned i = 0; i < 3; i++)
 		rank_tell(&ranks[i], 's', 60);
 	unsigned stopped = wait_for_holder(ranks, 3);
@@ -242,8 +204,8 @@ static void the_others_go_on_when_the_holder_is_stopped(void **state)
 			assert_true(rank_ask(&ranks[i], 'c', 0));
 	assert_int_equal(kill(ranks[stopped].pid, SIGCONT), 0);
 	assert_true(rank_hear(&ranks[stopped]));
-	run_turns(ranks, 3, 2);
-	end_all(ranks, 3);
+	turns_run(ranks, 3, 2);
+	turns_end(ranks, 3);
 }
 
 static void a_damaged_account_is_made_again(void **state)
@@ -254,7 +216,7 @@ static void a_damaged_account_is_made_again(void **state)
 
 	(void)state;
 	start_all(ranks, 2, SET("fast"));
-	run_turns(ranks, 2, 1);
+	turns_run(ranks, 2, 1);
 	for (unsigned how = 0; how < 3; how++) {
 		static const uint64_t wrong[8] = {1, 2, 3, 4, 5, 6, 7, 8};
 
@@ -278,9 +240,9 @@ static void a_damaged_account_is_made_again(void **state)
 		for (unsigned tries = 0;
 		     tries < ROUNDS && (!account_read(&page) || account_sum(&page) > page.head.total); tries++)
 			usleep(5000);
-		run_turns(ranks, 2, 2);
+		turns_run(ranks, 2, 2);
 	}
-	end_all(ranks, 2);
+	turns_end(ranks, 2);
 }
 
 /* Runs the tool. Returns whether it succeeds, and says these words. */
@@ -305,7 +267,7 @@ static void one_that_is_suspended_leaves_its_turns_to_the_others(void **state)
 
 	(void)state;
 	start_all(ranks, 2, SET("fast"));
-	run_turns(ranks, 2, 1);
+	turns_run(ranks, 2, 1);
 	assert_true(tool_says("list", "  TURN  "));
 	assert_true(tool_says("list", "has it"));
 	snprintf(suspend, sizeof(suspend), "suspend %d", (int)ranks[0].pid);
@@ -324,8 +286,8 @@ static void one_that_is_suspended_leaves_its_turns_to_the_others(void **state)
 		assert_true(rank_hear(&ranks[0]));
 		check_all(ranks, 2);
 	}
-	run_turns(ranks, 2, 2);
-	end_all(ranks, 2);
+	turns_run(ranks, 2, 2);
+	turns_end(ranks, 2);
 }
 
 static uint64_t account_weight(const struct rank *rank)
@@ -345,16 +307,16 @@ static void the_weight_of_a_running_process_can_be_changed(void **state)
 
 	(void)state;
 	start_all(ranks, 2, SET("exact"));
-	run_turns(ranks, 2, 1);
+	turns_run(ranks, 2, 1);
 	assert_int_equal(account_weight(&ranks[0]), 1);
 	snprintf(set, sizeof(set), "set %d share.weight=7", (int)ranks[0].pid);
 	assert_true(tool_says(set, "share.weight=7"));
 	snprintf(set, sizeof(set), "set %d share.weight=101", (int)ranks[1].pid);
 	assert_false(tool_says(set, "no weight"));
-	run_turns(ranks, 2, 2);
+	turns_run(ranks, 2, 2);
 	assert_int_equal(account_weight(&ranks[0]), 7);
 	assert_int_equal(account_weight(&ranks[1]), 1);
-	end_all(ranks, 2);
+	turns_end(ranks, 2);
 }
 
 /* Nobody may touch it as long as somebody uses it: those that wait for a turn must not wait for ever. */
@@ -367,7 +329,7 @@ static void who_finds_an_account_of_another_version_goes_on_alone(void **state)
 
 	(void)state;
 	start_all(ranks, 2, SET("fast"));
-	run_turns(ranks, 2, 1);
+	turns_run(ranks, 2, 1);
 	assert_int_equal(folder_files(GPU_ACCOUNT_TAIL, path), 1);
 	int fd = open(path, O_RDWR);
 	assert_int_equal(fcntl(fd, F_OFD_SETLK, &lock), 0);
@@ -390,7 +352,7 @@ static void work_that_does_not_end_keeps_its_turn(void **state)
 
 	(void)state;
 	start_all(ranks, 2, SET("fast"));
-	run_turns(ranks, 2, 1);
+	turns_run(ranks, 2, 1);
 	assert_true(rank_ask(&ranks[0], 'k', 0));
 	assert_true(rank_ask(&ranks[1], 's', 2));
 	assert_true(log_says("does not come to an end"));
@@ -398,7 +360,7 @@ static void work_that_does_not_end_keeps_its_turn(void **state)
 	account_check();
 	assert_true(rank_ask(&ranks[1], 'c', 0));
 	assert_true(rank_ask(&ranks[0], 'r', 0));
-	end_all(ranks, 2);
+	turns_end(ranks, 2);
 }
 
 /* Returns the bytes that a rank has which waits, or 0 if it does not. */
@@ -420,7 +382,7 @@ static void who_waits_keeps_what_the_other_does_not_need(void **state)
 	assert_true(rank_ask(&ranks[0], 'a', NEEDS));
 	ranks[1] = start(SET("fast"));
 	assert_true(rank_ask(&ranks[1], 'a', 3));
-	run_turns(ranks, 2, 3);
+	turns_run(ranks, 2, 3);
 	/* Once this one has made a step and is idle, the other gets the turn for its own. */
 	for (unsigned i = 0; i < 2; i++) {
 		uint64_t kept = 0;
@@ -433,8 +395,8 @@ static void who_waits_keeps_what_the_other_does_not_need(void **state)
 	}
 	check_all(ranks, 2);
 	assert_true(rank_ask(&ranks[1], 'a', 3));
-	run_turns(ranks, 2, 2);
-	end_all(ranks, 2);
+	turns_run(ranks, 2, 2);
+	turns_end(ranks, 2);
 }
 
 /* Beside each other they lose most of their time; then they take turns. */
@@ -447,8 +409,8 @@ static void auto_takes_turns_where_spilling_costs_much(void **state)
 	(void)state;
 	start_all(ranks, 2, settings);
 	assert_int_equal(account_turns(&ranks[0]) + account_turns(&ranks[1]), 0);
-	run_turns(ranks, 2, 2);
-	end_all(ranks, 2);
+	turns_run(ranks, 2, 2);
+	turns_end(ranks, 2);
 }
 
 /*
@@ -505,7 +467,7 @@ static void there_are_no_turns_where_all_fits(void **state)
 		for (unsigned j = 0; j < 2; j++)
 			assert_true(rank_ask(&ranks[j], 's', 5));
 	assert_int_equal(account_turns(&ranks[0]) + account_turns(&ranks[1]), 0);
-	end_all(ranks, 2);
+	turns_end(ranks, 2);
 }
 
 static int run(void)
