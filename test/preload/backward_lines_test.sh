@@ -2,21 +2,11 @@
 # backward_lines_test.sh TOOL FOLDER SIM_DIR PRELOAD SOURCES C10 C10_CUDA TORCH_CPU: tensors that threads of PyTorch's autograd
 # make count for the line of the forward pass that made the node which they run, and otherwise as before.
 tool=$1 folder=$2 sources=$5 c10=$6 c10_cuda=$7 torch_cpu=$8
-here=$(mktemp -d /tmp/backward_lines_test.XXXXXX) || exit 1
-here=$(cd "$here" && pwd -P)
-trap 'rm -rf "$here"' EXIT
-unset SPILLWAY SPILLWAY_POLICY SPILLWAY_SET SPILLWAY_TRACE LD_AUDIT PYTHONPATH PYTHONHOME
-export LD_LIBRARY_PATH=$3:$folder XDG_RUNTIME_DIR=$here LC_ALL=C SIM_MEMORY=1GiB PYTHONDONTWRITEBYTECODE=1
-# Python leaks at its end, which the address sanitizer would say of it.
-export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
+. "${0%/*}/lines_start.sh" backward_lines_test 1GiB "$folder" "$3"
 library=$4
 cd "$here" || exit 1
 python=python3
-command -v $python >/dev/null || exit 77
-$python -c 'import sys, ctypes
-sys.exit(not ((3, 9) <= sys.version_info < (3, 15) and sys.implementation.name == "cpython"
-              and not hasattr(sys, "gettotalrefcount") and getattr(sys, "_is_gil_enabled", lambda: True)()))' \
-	2>/dev/null || exit 77
+is_known $python || exit 77
 cp "$sources/backward_job.py" job.py
 cp "$torch_cpu" libtorch_of_somebody.so
 

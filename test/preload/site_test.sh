@@ -2,13 +2,7 @@
 # site_test.sh TOOL FOLDER SIM_DIR PRELOAD SOURCES: what asks for memory in a Python program is named by its lines: in the
 # summary, in a report and for the policy. Each Python of this machine that is known is tried.
 tool=$1 folder=$2 sources=$5
-here=$(mktemp -d /tmp/site_test.XXXXXX) || exit 1
-here=$(cd "$here" && pwd -P)
-trap 'rm -rf "$here"' EXIT
-unset SPILLWAY SPILLWAY_POLICY SPILLWAY_SET SPILLWAY_TRACE LD_AUDIT PYTHONPATH PYTHONHOME
-export LD_LIBRARY_PATH=$3:$folder XDG_RUNTIME_DIR=$here LC_ALL=C SIM_MEMORY=512MiB PYTHONDONTWRITEBYTECODE=1
-# Python leaks at its end, which the address sanitizer would say of it.
-export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
+. "${0%/*}/lines_start.sh" site_test 512MiB "$folder" "$3"
 library=$4
 cd "$here" || exit 1
 failed=0
@@ -104,11 +98,7 @@ done
 
 pythons=0
 for python in python3 /usr/bin/python3 $SITE_TEST_PYTHONS; do
-	command -v "$python" >/dev/null || continue
-	"$python" -c 'import sys, ctypes
-sys.exit(not ((3, 9) <= sys.version_info < (3, 15) and sys.implementation.name == "cpython"
-              and not hasattr(sys, "gettotalrefcount") and getattr(sys, "_is_gil_enabled", lambda: True)()))' \
-		2>/dev/null || continue
+	is_known "$python" || continue
 	try
 	pythons=$((pythons + 1))
 done

@@ -2,21 +2,11 @@
 # tensor_lines_test.sh TOOL FOLDER SIM_DIR PRELOAD SOURCES C10 C10_CUDA: what moves is counted for the lines at which tensors
 # were born, although they share segments that another line has asked for: in top's JSON, in the summary and in a report.
 tool=$1 folder=$2 sources=$5 c10=$6 c10_cuda=$7
-here=$(mktemp -d /tmp/tensor_lines_test.XXXXXX) || exit 1
-here=$(cd "$here" && pwd -P)
-trap 'rm -rf "$here"' EXIT
-unset SPILLWAY SPILLWAY_POLICY SPILLWAY_SET SPILLWAY_TRACE LD_AUDIT PYTHONPATH PYTHONHOME
-export LD_LIBRARY_PATH=$3:$folder XDG_RUNTIME_DIR=$here LC_ALL=C SIM_MEMORY=512MiB PYTHONDONTWRITEBYTECODE=1
-# Python leaks at its end, which the address sanitizer would say of it.
-export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
+. "${0%/*}/lines_start.sh" tensor_lines_test 512MiB "$folder" "$3"
 library=$4
 cd "$here" || exit 1
 python=python3
-command -v $python >/dev/null || exit 77
-$python -c 'import sys, ctypes
-sys.exit(not ((3, 9) <= sys.version_info < (3, 15) and sys.implementation.name == "cpython"
-              and not hasattr(sys, "gettotalrefcount") and getattr(sys, "_is_gil_enabled", lambda: True)()))' \
-	2>/dev/null || exit 77
+is_known $python || exit 77
 cp "$sources/tensor_job.py" job.py
 
 # judge FILE CHECK: CHECK is Python about `out`, the bytes that left the device by line of tensors, `all`, those of all
