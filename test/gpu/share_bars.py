@@ -62,6 +62,8 @@ class Account:
             with open(os.path.join(place, name), "rb") as file:
                 page = file.read()
             words = struct.unpack_from("<9Q", page)
+            if not words[1]:  # the process that makes the file has not written its head yet
+                return None
             if words[1] != VERSION:
                 raise RuntimeError(f"{name} is of version {words[1]}; this script reads {VERSION}")
             slot = (words[0] - HEAD) // 64
