@@ -209,41 +209,39 @@ static enum sw_status fill(struct block_store *store, struct block *block, enum 
 	return status;
 }
 
-enum sw_status block_build(struct block_store *store, uint32_t unit, uint32_t units, enum chunk_kind kind,
-			   enum heap_from from, struct block **ret_block)
+/* Makes a block at an address that it has been given. on_use: of whose allocation it is a part, or NULL. */
+static enum sw_status build_at(struct block_store *store, uint32_t unit, uint32_t units, enum chunk_kind kind,
+			       struct on_use *on_use, enum heap_from from, struct block **ret_block)
 {
 	struct block *block = calloc(1, sizeof(*block));
 
 	if (!block) {
-		arena_give(&store->arena, unit, units);
+		if (on_use)
+			block_part_gone(store, on_use);
+		else
+			arena_give(&store->arena, unit, units);
 		return SW_NO_HOST_MEMORY;
 	}
 	block->unit = unit;
 	block->units = units;
 	block->kind = kind;
+	block->on_use = on_use;
 	enum sw_status status = fill(store, block, from);
 	if (status == SW_OK)
 		*ret_block = block;
 	return status;
 }
 
+enum sw_status block_build(struct block_store *store, uint32_t unit, uint32_t units, enum chunk_kind kind,
+			   enum heap_from from, struct block **ret_block)
+{
+	return build_at(store, unit, units, kind, NULL, from, ret_block);
+}
+
 enum sw_status block_build_part(struct block_store *store, struct on_use *on_use, uint32_t unit, uint32_t units,
 				enum heap_from from, struct block **ret_block)
 {
-	struct block *block = calloc(1, sizeof(*block));
-
-	if (!block) {
-		block_part_gone(store, on_use);
-		return SW_NO_HOST_MEMORY;
-	}
-	block->unit = unit;
-	block->units = units;
-	block->kind = CHUNK_MOVABLE;
-	block->on_use = on_use;
-	enum sw_status status = fill(store, block, from);
-	if (status == SW_OK)
-		*ret_block = block;
-	return status;
+	return build_at(store, unit, units, CHUNK_MOVABLE, on_use, from, ret_block);
 }
 
 enum sw_status block_make_unmapped(struct block_store *store, uint32_t units, bool whole, enum heap_from from,
