@@ -15,23 +15,22 @@ static bool is_over(const struct engine *engine)
 	return atomic_load(&engine->channel.dead) || atomic_load(&mover_state.spill.ending);
 }
 
-/*
- * Returns whether the piece should leave its place. Returns false if it is on the host, on a peer that goes on lending,
- * or gone. but_dead: also if nothing is alive in it.
- */
-static bool should_go(struct engine *engine, uint32_t piece, bool but_dead)
+/* Returns whether the piece should leave its place: not if it is on the host, on a peer that goes on lending, or gone. */
+static bool should_leave(struct engine *engine, uint32_t piece)
 {
 	enum chunk_place place;
 	uint32_t units, block;
 
 	return heap_piece(engine->heap, piece, &units, &place, &block) &&
-	       (place == CHUNK_DEVICE || (place == CHUNK_PEER && atomic_load(&engine->quiesce.is_away))) &&
-	       !(but_dead && alive_is_none(engine, block, piece));
+	       (place == CHUNK_DEVICE || (place == CHUNK_PEER && atomic_load(&engine->quiesce.is_away)));
 }
 
-static bool should_leave(struct engine *engine, uint32_t piece)
+static bool is_dead(struct engine *engine, uint32_t piece)
 {
-	return should_go(engine, piece, false);
+	enum chunk_place place;
+	uint32_t units, block;
+
+	return heap_piece(engine->heap, piece, &units, &place, &block) && alive_is_none(engine, block, piece);
 }
 
 /* Logs what the party that lent the GPU does not get back. */
@@ -66,6 +65,24 @@ struct beside {
 	unsigned next;
 };
 
+/* Moves the dead pieces that should leave out of the list. Returns their bytes. */
+static uint64_t set_dead_apart(struct engine *engine, struct piece_list *list, struct beside *beside)
+{
+	uint64_t bytes = 0;
+	unsigned kept = 0;
+
+	for (unsigned i = 0; i < list->n; i++) {
+		uint32_t piece = list->at[i];
+
+		if (should_leave(engine, piece) && is_dead(engine, piece) && piece_list_add(&beside->dead, piece))
+			bytes += engine->arena->states[piece].units_of_piece * HEAP_UNIT;
+		else
+			list->at[kept++] = piece;
+	}
+	list->n = kept;
+	return bytes;
+}
+
 /*
  * In the gap of a suspension, while copies run: takes the memory away from one dead piece, or gives one free chunk back
  * to the driver. Each takes 20 to 40 us of this thread (docs/facts.md, Mapping), which would be added to the time of
@@ -77,7 +94,7 @@ static bool leave_beside(struct engine *engine, struct beside *beside)
 	uint64_t idle;
 
 	if (beside->next < beside->dead.n) {
-		unbacked_take_one(engine, beside->dead.at[beside->next++]);
+		unbacked_take(engine, beside->dead.at[beside->next++]);
 		return true;
 	}
 	idle = heap_idle_device(engine->heap);
@@ -95,28 +112,26 @@ static void wait_for_copies(struct engine *engine, struct beside *beside)
 /*
  * Evicts pieces until `bytes` are free; also pieces on peers, if they no longer lend (heap_lend). Those go to the host
  * directly, because the device may have no room for them. If the process is about to be suspended, they are not mapped
- * there: the party that waits for the device need not wait for that, and the mover has time for it afterwards.
- * but_dead: except those in which nothing is alive. Returns the obstacle: SW_NO_MEMORY for the host budget,
- * SW_NO_HOST_MEMORY for memory of the system or of the library, SW_DRIVER for the driver, SW_BUSY for the end of the
- * process.
+ * there: the party that waits for the device need not wait for that.
+ * dead_beside: pieces in which nothing is alive leave without a copy, while the others are copied, and count first.
+ * Returns the obstacle: SW_NO_MEMORY for the host budget, SW_NO_HOST_MEMORY for memory of the system or of the library,
+ * SW_DRIVER for the driver, SW_BUSY for the end of the process.
  */
-static enum sw_status all_out(struct engine *engine, uint64_t bytes, bool but_dead)
+static enum sw_status all_out(struct engine *engine, uint64_t bytes, bool dead_beside)
 {
 	struct piece_list list = piece_list_all(engine, true);
-	uint64_t before = engine->stats.moved_out;
 	bool maps = !atomic_load(&engine->quiesce.is_away);
 	enum sw_status status = list.at ? SW_OK : SW_NO_HOST_MEMORY;
 	struct beside beside = {0};
+	uint64_t begun = dead_beside ? set_dead_apart(engine, &list, &beside) : 0;
 
-	for (unsigned i = 0;
-	     i < list.n && engine->stats.moved_out - before + engine->moves.out.bytes < bytes && !is_over(engine);) {
-		if (!should_go(engine, list.at[i], but_dead)) {
-			if (but_dead && should_leave(engine, list.at[i]))
-				piece_list_add(&beside.dead, list.at[i]);
+	for (unsigned i = 0; i < list.n && begun < bytes && !is_over(engine);) {
+		if (!should_leave(engine, list.at[i])) {
 			i++;
 			continue;
 		}
 		if (engine->moves.out.n < MOVES_AT_ONCE) {
+			uint64_t size = engine->arena->states[list.at[i]].units_of_piece * HEAP_UNIT;
 			enum migrate_answer answer = migrate_begin(engine, list.at[i], CHUNK_HOST, true);
 
 			/* A second attempt, because the driver may refuse temporarily. */
@@ -124,6 +139,7 @@ static enum sw_status all_out(struct engine *engine, uint64_t bytes, bool but_de
 				answer = migrate_begin(engine, list.at[i], CHUNK_HOST, true);
 			enum sw_status one = why_not(engine, list.at[i++], answer);
 			status = one == SW_OK ? status : one;
+			begun += answer == MIGRATE_BEGUN ? size : 0;
 			if (answer == MIGRATE_NO_ROOM)
 				break;
 			continue;
@@ -132,6 +148,8 @@ static enum sw_status all_out(struct engine *engine, uint64_t bytes, bool but_de
 	}
 	while (!maps && (engine->moves.out.n || engine->moves.in.n) && !atomic_load(&engine->channel.dead))
 		wait_for_copies(engine, &beside);
+	while (!maps && status == SW_OK && !is_over(engine) && leave_beside(engine, &beside))
+		;
 	if (maps)
 		quiesce_finish(engine);
 	free(beside.dead.at);
@@ -196,11 +214,8 @@ static enum sw_status empty(struct engine *engine)
 {
 	enum sw_status status = SW_OK;
 
-	for (unsigned turn = 0; turn < TURNS && status == SW_OK; turn++) {
+	for (unsigned turn = 0; turn < TURNS && status == SW_OK; turn++)
 		status = all_out(engine, UINT64_MAX, !engine->poisons);
-		if (status == SW_OK)
-			unbacked_take(engine);
-	}
 	/* What could not leave without memory of the host leaves as everything else. */
 	if (status == SW_OK)
 		status = all_out(engine, UINT64_MAX, false);
@@ -218,14 +233,10 @@ static enum sw_status shrink(struct engine *engine, uint64_t keep)
 
 	for (unsigned turn = 0; turn < TURNS && status == SW_OK; turn++) {
 		heap_trim(engine->heap, 0, heap_idle_host(engine->heap));
-		if (turn == 0 && heap_made_device(engine->heap) > keep) {
-			unbacked_take(engine);
-			heap_trim(engine->heap, 0, heap_idle_host(engine->heap));
-		}
 		uint64_t made = heap_made_device(engine->heap);
 		if (made <= keep)
 			break;
-		status = all_out(engine, made - keep, false);
+		status = all_out(engine, made - keep, !engine->poisons);
 	}
 	engine->stats.why_out = TRACE_WHY_ROOM;
 	heap_trim(engine->heap, 0, heap_idle_host(engine->heap));

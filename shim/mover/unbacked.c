@@ -65,23 +65,11 @@ static void take_one(struct engine *engine, uint32_t piece)
 	engine->unbacked.at[engine->unbacked.n++] = transit;
 }
 
-void unbacked_take_one(struct engine *engine, uint32_t piece)
+void unbacked_take(struct engine *engine, uint32_t piece)
 {
+	/* What is dead is to be overwritten, which takes memory. */
 	if (!engine->poisons && make_room(&engine->unbacked))
 		take_one(engine, piece);
-}
-
-void unbacked_take(struct engine *engine)
-{
-	struct piece_list list;
-
-	/* What is dead is to be overwritten, which takes memory. */
-	if (engine->poisons)
-		return;
-	list = piece_list_all(engine, true);
-	for (unsigned i = 0; i < list.n; i++)
-		unbacked_take_one(engine, list.at[i]);
-	free(list.at);
 }
 
 /* ---- giving ---- */

@@ -18,14 +18,10 @@ struct unbacked {
 };
 
 /*
- * In the gap of a suspension: takes the memory away from every piece on the device in which nothing is alive. What
- * cannot be treated so stays as it is. Locking: takes HEAP.
+ * In the gap of a suspension: takes the memory away from a piece, unless it is not on the device, or something in it is
+ * alive, or the driver refuses. Copies may be in flight. Locking: takes HEAP.
  */
-void unbacked_take(struct engine *engine);
-/*
- * The same of one piece; does nothing if it is not on the device, or something in it is alive. Copies may be in flight.
- */
-void unbacked_take_one(struct engine *engine, uint32_t piece);
+void unbacked_take(struct engine *engine, uint32_t piece);
 /*
  * Gives all of them memory again, of the device if it has any, else of the host. Returns false if there is none of
  * either for some of them, which stay in the list. At the end of the process (spill_is_ending) makes no memory, and

@@ -94,13 +94,13 @@ static uint64_t step_until_pinned(unsigned mib)
 	return 0;
 }
 
-/* Makes blocks dead from the second on, or has them born and filled. */
-static void set_alive(bool all)
+/* Makes the second block dead, and those behind it until this one, or has them born and filled. */
+static void set_alive(bool alive, unsigned end)
 {
-	for (unsigned i = 1; i < n_blocks; i++) {
+	for (unsigned i = 1; i < end; i++) {
 		void *block = (void *)(uintptr_t)blocks[i]; /* NOLINT(performance-no-int-to-ptr) */
 
-		CHECK((all ? spillway_born(block, 4 * MIB) : spillway_discard(block, 4 * MIB)) == 0);
+		CHECK((alive ? spillway_born(block, 4 * MIB) : spillway_discard(block, 4 * MIB)) == 0);
 	}
 }
 
@@ -126,18 +126,36 @@ static void work_for(uint64_t ms, unsigned n)
 static uint64_t long_steps(unsigned n)
 {
 	for (; n; n--) {
-		set_alive(false);
+		set_alive(false, n_blocks);
 		work_for(20, 1);
-		set_alive(true);
+		set_alive(true, n_blocks);
 		work_for(700, n_blocks);
 	}
 	return 1;
 }
 
+/* The first block is written afterwards, so that the deaths of the others count. */
+static uint64_t let_die(unsigned n)
+{
+	set_alive(false, n + 1);
+	MUST(driver_fill(NULL, blocks[0], fills, 4 * MIB / 4));
+	MUST(cu.cuCtxSynchronize());
+	return 1;
+}
+
+/* Returns the MiB on the device when a call stands still, 0 if none does. */
+static uint64_t device_mib_in_stall(void)
+{
+	for (unsigned i = 0; i < ROUNDS && !sim_stalled(); i++)
+		usleep(2000);
+	return sim_stalled() ? sim_live().device_bytes / MIB : 0;
+}
+
 /*
  * 'd': begin; 'a' N: allocate N blocks, 'A' N: without a step; 's' N: N steps; 'w' N: until N MiB are pinned; 'l' N: N
  * long ones, of which little is alive at times; 'o': steps until SIGUSR1; 'c': check all; 'r' N: the Nth release of
- * memory from now stands still, until SIGUSR1; 'm' N: the same for one that is made; 'e': end.
+ * memory from now stands still, until SIGUSR1; 'm' N: the same for one that is made; 'k' N: for a copy; 'p': MiB on the
+ * device in a stall; 'z' N: N blocks die; 'e': end.
  */
 static uint64_t obey(char what, unsigned n)
 {
@@ -169,6 +187,12 @@ static uint64_t obey(char what, unsigned n)
 		return stall("cuMemRelease", n);
 	case 'm':
 		return stall("cuMemCreate", n);
+	case 'k':
+		return stall("cuMemcpyDtoDAsync_v2", n);
+	case 'p':
+		return device_mib_in_stall();
+	case 'z':
+		return let_die(n);
 	default:
 		exit(0);
 	}
@@ -209,21 +233,26 @@ static bool published(const struct rank *rank, struct gpu_account_member *ret, b
 	return true;
 }
 
-static void start_two(struct rank ranks[2], const char *first_settings)
+/* The first has the turn and nothing to do, the other is away. */
+static void give_first_the_turn(const struct rank ranks[2])
 {
 	struct gpu_account_member first;
 	bool has_it;
 
-	for (unsigned i = 0; i < 2; i++)
-		ranks[i] = start(i ? SETTINGS : first_settings);
-	turns_run(ranks, 2, 1);
-	/* The first has the turn and nothing to do, the other is away. */
 	for (unsigned round = 0; round < ROUNDS; round++) {
 		assert_true(rank_ask(&ranks[0], 's', 1));
 		if (published(&ranks[0], &first, &has_it) && has_it && !first.claim.moving && !first.claim.away)
 			return;
 	}
 	fail_msg("it has no turn");
+}
+
+static void start_two(struct rank ranks[2], const char *first_settings)
+{
+	for (unsigned i = 0; i < 2; i++)
+		ranks[i] = start(i ? SETTINGS : first_settings);
+	turns_run(ranks, 2, 1);
+	give_first_the_turn(ranks);
 }
 
 static void let_go_on(const struct rank *rank)
@@ -295,6 +324,22 @@ static void memory_that_does_not_leave_in_time_is_not_waited_for(void **state)
 	assert_true(rank_hear(&ranks[1]) && rank_ask(&ranks[1], 'c', 0));
 	account_check();
 	let_go_on(&ranks[0]);
+	turns_run(ranks, 2, 2);
+	turns_end(ranks, 2);
+}
+
+/* Copies begin at once: what is dead leaves while they run. More has to leave than what is dead. */
+static void copies_do_not_wait_until_the_dead_have_left(void **state)
+{
+	struct rank ranks[2];
+
+	(void)state;
+	start_two(ranks, SETTINGS);
+	assert_true(rank_ask(&ranks[0], 's', 1) && rank_ask(&ranks[0], 'z', 2) && rank_ask(&ranks[0], 'k', 1));
+	rank_tell(&ranks[1], 's', 1);
+	assert_int_equal(rank_ask(&ranks[0], 'p', 0), NEEDS * 4);
+	let_go_on(&ranks[0]);
+	assert_true(rank_hear(&ranks[1]));
 	turns_run(ranks, 2, 2);
 	turns_end(ranks, 2);
 }
@@ -452,6 +497,7 @@ static int run(void)
 	    TURNS_TEST(memory_that_does_not_leave_in_time_is_not_waited_for),
 	    TURNS_TEST(the_other_goes_on_when_one_is_killed_while_its_memory_comes),
 	    TURNS_TEST(one_that_is_stopped_while_its_memory_comes_loses_its_turn),
+	    TURNS_TEST(copies_do_not_wait_until_the_dead_have_left),
 	    TURNS_TEST(host_memory_is_pinned_before_it_is_needed),
 	    TURNS_TEST(a_turn_goes_on_until_little_is_alive),
 	    TURNS_TEST(one_that_cannot_put_all_away_takes_turns_nevertheless),
