@@ -286,7 +286,8 @@ static void mover_govern(struct engine *engine)
 
 static bool deferred_map_is_due(const struct engine *engine)
 {
-	if (!engine->rests.n)
+	/* It comes back with its next turn; until then no submission uses it, and the others map what they fetch. */
+	if (!engine->rests.n || engine->quiesce.of_turn)
 		return false;
 	uint64_t now = clock_now();
 

@@ -363,7 +363,8 @@ static void return_beside(struct engine *engine)
  */
 static void all_in(struct engine *engine)
 {
-	struct piece_list list = piece_list_all(engine, true);
+	/* With those that have left and are mapped nowhere. */
+	struct piece_list list = piece_list_all(engine, false);
 	bool full = false;
 
 	engine->link.in_gap = true;

@@ -151,11 +151,23 @@ static uint64_t device_mib_in_stall(void)
 	return sim_stalled() ? sim_live().device_bytes / MIB : 0;
 }
 
+/* Some of them are mapped on the host, at some moment of the next 100 ms. Makes no submission. */
+static bool any_is_mapped_on_host(void)
+{
+	for (unsigned look = 0; look < 50; look++) {
+		for (unsigned i = 0; i < n_blocks; i++)
+			if (sim_where(blocks[i]) == 'H')
+				return true;
+		usleep(2000);
+	}
+	return false;
+}
+
 /*
  * 'd': begin; 'a' N: allocate N blocks, 'A' N: without a step; 's' N: N steps; 'w' N: until N MiB are pinned; 'l' N: N
  * long ones, of which little is alive at times; 'o': steps until SIGUSR1; 'c': check all; 'r' N: the Nth release of
  * memory from now stands still, until SIGUSR1; 'm' N: the same for one that is made; 'k' N: for a copy; 'p': MiB on the
- * device in a stall; 'z' N: N blocks die; 'e': end.
+ * device in a stall; 'z' N: N blocks die; 'n': whether nothing is mapped on the host; 'e': end.
  */
 static uint64_t obey(char what, unsigned n)
 {
@@ -193,6 +205,8 @@ static uint64_t obey(char what, unsigned n)
 		return device_mib_in_stall();
 	case 'z':
 		return let_die(n);
+	case 'n':
+		return !any_is_mapped_on_host();
 	default:
 		exit(0);
 	}
@@ -340,6 +354,21 @@ static void copies_do_not_wait_until_the_dead_have_left(void **state)
 	assert_int_equal(rank_ask(&ranks[0], 'p', 0), NEEDS * 4);
 	let_go_on(&ranks[0]);
 	assert_true(rank_hear(&ranks[1]));
+	turns_run(ranks, 2, 2);
+	turns_end(ranks, 2);
+}
+
+/* It comes back before it is used. */
+static void what_has_left_for_another_is_mapped_nowhere(void **state)
+{
+	struct rank ranks[2];
+
+	(void)state;
+	start_two(ranks, SETTINGS);
+	/* What began on the host is on the device now. */
+	turns_run(ranks, 2, 2);
+	give_first_the_turn(ranks);
+	assert_true(rank_ask(&ranks[1], 'n', 0));
 	turns_run(ranks, 2, 2);
 	turns_end(ranks, 2);
 }
@@ -498,6 +527,7 @@ static int run(void)
 	    TURNS_TEST(the_other_goes_on_when_one_is_killed_while_its_memory_comes),
 	    TURNS_TEST(one_that_is_stopped_while_its_memory_comes_loses_its_turn),
 	    TURNS_TEST(copies_do_not_wait_until_the_dead_have_left),
+	    TURNS_TEST(what_has_left_for_another_is_mapped_nowhere),
 	    TURNS_TEST(host_memory_is_pinned_before_it_is_needed),
 	    TURNS_TEST(a_turn_goes_on_until_little_is_alive),
 	    TURNS_TEST(one_that_cannot_put_all_away_takes_turns_nevertheless),
