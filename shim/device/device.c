@@ -390,6 +390,7 @@ static struct heap *make_heap(struct device *device)
 	    .device_at_once = policy_heap_release_threshold(process_policy()).kind != POLICY_SIZE_AUTO,
 	    .piece_bytes = sizes_resolve(policy_heap_chunk(process_policy()), 0, 0),
 	    .piece_most = policy_spill_mode(process_policy()) == POLICY_SPILL_FAST ? FAST_PIECE : 0,
+	    .piece_budget = policy_turns(process_policy())->mode == POLICY_TURNS_OFF ? NULL : &device->shared_total,
 	};
 	find_lenders(device, &config, true);
 	if (policy_vmm_moves(process_policy()))

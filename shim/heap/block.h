@@ -67,6 +67,7 @@ struct block_store {
 	bool moves;          /* memory migrates to where it is used, so where it is allocated matters little */
 	unsigned most_units; /* largest piece set by the user; 0: chosen by block_build.c, */
 	unsigned auto_units; /* up to this limit */
+	const _Atomic uint64_t *piece_budget; /* heap.h */
 	struct block *bin[BLOCK_BINS];
 	struct block *newest, *oldest;
 	struct block *stuck;

@@ -13,11 +13,12 @@
 
 /*
  * Size of the largest pieces, unless the user sets it (heap.chunk): a share of the device budget, at least 4 MiB and at
- * most what the mode wants. Changing a mapping costs nearly the same whatever its size, so a block of up to that size
- * is one piece. Jobs have many blocks of few sizes, so most pieces that are evicted have the size of a piece that is
- * fetched. For the same reason longer blocks are cut into pieces of that size and a rest: cutting them evenly would
- * make many sizes. Measured, GPT at 1.5 times the device budget: 270 ms a step, 340 with pieces that are powers of two;
- * with pieces up to 32 MiB, 258 ms a step, 270 if cut evenly.
+ * most what the mode wants; where processes take turns, of what they may have together (piece_budget). Changing a
+ * mapping costs nearly the same whatever its size, so a block of up to that size is one piece. Jobs have many blocks of
+ * few sizes, so most pieces that are evicted have the size of a piece that is fetched. For the same reason longer
+ * blocks are cut into pieces of that size and a rest: cutting them evenly would make many sizes. Measured, GPT at 1.5
+ * times the device budget: 270 ms a step, 340 with pieces that are powers of two; with pieces up to 32 MiB, 258 ms a
+ * step, 270 if cut evenly.
  */
 #define PIECE_SHARE 32
 #define PIECE_LEAST 2
@@ -26,7 +27,9 @@
 
 unsigned block_largest_piece(const struct block_store *store)
 {
-	uint64_t units = atomic_load(&store->chunks.budget[CHUNK_DEVICE]->limit) / PIECE_SHARE / HEAP_UNIT;
+	uint64_t budget = atomic_load(&store->chunks.budget[CHUNK_DEVICE]->limit);
+	uint64_t other = store->piece_budget ? atomic_load(store->piece_budget) : 0;
+	uint64_t units = (other > budget ? other : budget) / PIECE_SHARE / HEAP_UNIT;
 
 	if (store->most_units)
 		return store->most_units;

@@ -92,6 +92,7 @@ enum sw_status heap_create(const struct heap_config *config, struct heap **ret_h
 	heap->store.most_units = (unsigned)(config->piece_bytes / HEAP_UNIT);
 	if (heap->store.most_units > CHUNK_MOST)
 		heap->store.most_units = CHUNK_MOST;
+	heap->store.piece_budget = config->piece_budget;
 	heap->store.auto_units = CHUNK_MOST;
 	if (config->piece_most && config->piece_most / HEAP_UNIT < CHUNK_MOST)
 		heap->store.auto_units = (unsigned)(config->piece_most / HEAP_UNIT);

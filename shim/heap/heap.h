@@ -63,6 +63,8 @@ struct heap_config {
 	/* size of the largest piece, 2 to 128 MiB; 0: derived from the device budget and piece_most */
 	uint64_t piece_bytes;
 	uint64_t piece_most; /* upper limit of the size derived from the device budget; 0: none */
+	/* bytes: the size is derived from this instead, where it is more; must outlive the heap; NULL: never */
+	const _Atomic uint64_t *piece_budget;
 };
 
 /*

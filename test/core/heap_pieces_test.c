@@ -221,6 +221,32 @@ static void pieces_are_at_most_what_the_user_wants(void **state)
 	}
 }
 
+/* A process that waits for its turn has a budget of nearly nothing, and blocks for the time when it has all. */
+static void pieces_may_be_for_another_budget_than_that_of_now(void **state)
+{
+	static const struct {
+		uint64_t limit, other;
+		const char *pieces;
+	} rows[] = {
+	    {32 * MIB, 0, "4D 4D 4D 4D 2D"},
+	    {32 * MIB, 512 * MIB, "16D 2D"},
+	    {512 * MIB, 32 * MIB, "16D 2D"},
+	};
+	struct heap_grant grant;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		const _Atomic uint64_t other = rows[i].other;
+		own = (struct core_heap){.device = {.limit = rows[i].limit}, .before = sim_live()};
+		struct heap_config config = {
+		    .device_budget = &own.device, .host_budget = &own.host, .arena_bytes = GIB, .piece_budget = &other};
+		assert_int_equal(heap_create(&config, &own.heap), SW_OK);
+		allocate(18 * MIB, &grant);
+		assert_string_equal(pieces(&grant), rows[i].pieces);
+		close_heap(&grant, 1);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -230,6 +256,7 @@ int main(void)
 	    cmocka_unit_test(a_block_grows_into_free_and_warm_address_space_and_into_no_other),
 	    cmocka_unit_test(a_block_that_cannot_grow_is_as_it_was),
 	    cmocka_unit_test(pieces_are_at_most_what_the_user_wants),
+	    cmocka_unit_test(pieces_may_be_for_another_budget_than_that_of_now),
 	};
 
 	setenv("SIM_MEMORY", "1GiB", 1);
