@@ -2,6 +2,7 @@
 import argparse
 import json
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -81,6 +82,25 @@ class Layout(unittest.TestCase):
         header = os.path.join(os.path.dirname(__file__), "../../shim/accounting/gpu_account_page.h")
         with open(header, encoding="utf-8") as file:
             self.assertIn(f"#define GPU_ACCOUNT_VERSION {share_bars.VERSION}\n", file.read())
+
+    @staticmethod
+    def words_of(header, struct_name):
+        """Names of the words of a struct of uint64_t alone, {name: number of its word}, and how many there are."""
+        path = os.path.join(os.path.dirname(__file__), "../../shim/plan", header)
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        sizes = {name: int(value) for name, value in re.findall(r"#define (\w+) +(\d+)", text)}
+        body = re.search(r"struct %s \{(.*?)\n\};" % struct_name, text, re.DOTALL)[1]
+        names, n = {}, 0
+        for name, size in re.findall(r"^\tuint64_t (\w+)(?:\[(\w+)\])?;", body, re.MULTILINE):
+            names[name] = n
+            n += sizes[size] if size else 1
+        return names, n
+
+    def test_words_of_the_claims(self):
+        names, n = self.words_of("gpu_turn.h", "gpu_turn_claim")
+        self.assertEqual((tuple(names), n), (share_bars.FIELDS, share_bars.CLAIM))
+        self.assertEqual(self.words_of("gpu_job.h", "gpu_job_claim")[0]["state"], share_bars.JOB_STATE)
 
     def test_another_version_is_an_error(self):
         with tempfile.TemporaryDirectory() as folder:

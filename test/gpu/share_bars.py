@@ -31,8 +31,8 @@ TOTAL = "16GiB"
 LOOK = 0.01  # s between looks into the account
 FIRST = 4  # a step: by then the job has its memory and its kernels
 # struct account_page (shim/accounting/gpu_account_page.h): a head, and slots of pid, may_have, holds, needs, stuck,
-# worked, and the claim
-VERSION, HEAD, MEMBER, CLAIM = 3, 128, 6, 15
+# worked, the claim of turns, and that of jobs, of which the state is read
+VERSION, HEAD, MEMBER, CLAIM, JOB_STATE = 3, 128, 6, 15, 22
 FIELDS = ("kind", "weight", "beat", "moving", "away", "waits", "idle", "served", "got", "burst", "cost", "loss", "quantum",
           "patience", "n")
 
@@ -69,9 +69,9 @@ class Account:
             slot = (words[0] - HEAD) // 64
             members, slots = {}, {}
             for i in range(64):
-                values = struct.unpack_from(f"<{MEMBER + CLAIM}Q", page, HEAD + i * slot)
+                values = struct.unpack_from(f"<{MEMBER + CLAIM + JOB_STATE + 1}Q", page, HEAD + i * slot)
                 if values[0]:
-                    members[values[0]] = {"may_have": values[1], "holds": values[2],
+                    members[values[0]] = {"may_have": values[1], "holds": values[2], "state": values[-1],
                                           **dict(zip(FIELDS, values[MEMBER:]))}
                     slots[i + 1] = values[0]
             return {"time": time.monotonic(), "number": words[5], "on": words[6], "holder": slots.get(words[7]),
