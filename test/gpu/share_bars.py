@@ -201,6 +201,15 @@ class Job:
         return (steps[FIRST - 1][0], steps[-1][0]) if len(steps) > FIRST else None
 
 
+def shared_time(jobs, alone):
+    """(s of the jobs together, s that their steps of that time take alone). alone: s, of all steps of each. Each works
+    alone while another is before its step FIRST; that time is not of all."""
+    spans = [job.span() for job in jobs]
+    began, ended = max(span[0] for span in spans), max(span[1] for span in spans)
+    return ended - began, sum(seconds * sum(when > began for when, _ in job.steps()) / max(1, len(job.steps()) - FIRST)
+                              for job, seconds in zip(jobs, alone))
+
+
 class Share(parts.Parts):
     PARTS = {"two": 380, "unequal": 170, "four": 170, "burst": 100, "weights": 190}
     DEFAULT = ["two", "burst"]
@@ -265,13 +274,9 @@ class Share(parts.Parts):
         if not found:
             return
         account, jobs = found
-        spans = [job.span() for job in jobs]
-        # Each works alone while the other is before its step FIRST; that time is not of both.
-        began, ended = max(span[0] for span in spans), max(span[1] for span in spans)
-        left = sum(alone_s * sum(when > began for when, _ in job.steps()) / max(1, len(job.steps()) - FIRST)
-                   for job, alone_s in zip(jobs, [self.native(small, steps)[0] for small in kinds]))
-        self.add(f"{what}: time / sum of those alone", (ended - began) / left, bar,
-                 f"{ended - began:.1f} s / {left:.1f} (all steps alone {alone:.1f})")
+        took, left = shared_time(jobs, [self.native(small, steps)[0] for small in kinds])
+        self.add(f"{what}: time / sum of those alone", took / left, bar,
+                 f"{took:.1f} s / {left:.1f} (all steps alone {alone:.1f})")
         if account.switches():
             costs = account.costs()
             self.add(f"{what}: switches", account.switches(), None)
