@@ -169,7 +169,7 @@ class Job:
         self.child = subprocess.Popen(command, env={**os.environ, **environment}, text=True, errors="replace",
                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
                                       start_new_session=True)
-        self.thread = threading.Thread(target=self.read)
+        self.thread = threading.Thread(target=self.read, daemon=True)
         self.thread.start()
 
     def read(self):
@@ -181,7 +181,8 @@ class Job:
             self.child.wait(max(1, seconds))
         except subprocess.TimeoutExpired:
             harness.kill_all(self.child.pid)
-        self.thread.join()
+        self.child.wait(10)
+        self.thread.join(10)  # whom it has started may have its output open
         return self.child.returncode
 
     @property
@@ -227,6 +228,9 @@ class Share(parts.Parts):
                     **self.options.set, **{key.replace("_", "."): value for key, value in own.items()}}
         return harness.shim_environment(self.options.build, settings)
 
+    def start(self, command, environment):
+        return Job(command, environment)
+
     def place(self):
         """A folder for the account of jobs that run at the same time."""
         return tempfile.mkdtemp(dir=self.folder.name)
@@ -235,7 +239,7 @@ class Share(parts.Parts):
         """(s from step FIRST to the last, losses), of one run without Spillway."""
         key = (small, steps)
         if key not in self.alone:
-            job = Job(self.gpt(small, steps), {})
+            job = self.start(self.gpt(small, steps), {})
             code = job.wait(self.left())
             self.log(f"alone {key}: {code}", job.output)
             span = job.span()
