@@ -276,8 +276,10 @@ fi
 
 # What `make test` leaves out, with its seconds on 2 cores (measured when its scenes were a third larger):
 #   spill_fault_test, all parts and modes, with the calls 3, 7 and 20 beside 1 and 2 (FAULT_ALL): 1100 s
+#   share_bars_test with the parts of share_more_bars.py on the simulated GPU (SHARE_ALL): 90 s
 night_tests() {
-	FAULT_ALL=1 PAGES_ALL=1 ctest --test-dir "$build" --output-on-failure --parallel $((2 * jobs)) -R '^spill_fault_test_|^report_page_test$'
+	FAULT_ALL=1 PAGES_ALL=1 SHARE_ALL=1 ctest --test-dir "$build" --output-on-failure --parallel $((2 * jobs)) \
+		-R '^spill_fault_test_|^report_page_test$|^share_bars_test$'
 }
 
 # Turns (turns_soak.c), for as long as each mode. `make test` has 12 seconds of it.
