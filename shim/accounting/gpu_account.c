@@ -453,7 +453,8 @@ static void queue_open(struct gpu_account_queue *queue, const unsigned char uuid
 	write_name(name, uuid);
 	if (user_dir_make_mapped(&folder) != 0)
 		return;
-	queue->fd = openat(folder.fd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	/* Made by the first of them: of several that start at the same time, one is the first in the line. */
+	queue->fd = openat(folder.fd, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, S_IRUSR | S_IWUSR);
 	user_dir_close(&folder, false);
 	if (queue->fd < 0)
 		return;
@@ -462,6 +463,16 @@ static void queue_open(struct gpu_account_queue *queue, const unsigned char uuid
 	queue->inode = status.st_ino;
 	if (!queue->open)
 		close(queue->fd);
+}
+
+/* Returns true if no process has entered the file yet; it has no head until the first of them writes it. */
+static bool is_new(int fd)
+{
+	uint64_t bytes = 0;
+	struct stat status;
+
+	return fstat(fd, &status) == 0 &&
+	       (!status.st_size || (quota_file_read_at(fd, &bytes, sizeof(bytes), 0) && !bytes));
 }
 
 enum gpu_account_place gpu_account_queue(struct gpu_account_queue *queue, const unsigned char uuid[16],
@@ -479,8 +490,12 @@ enum gpu_account_place gpu_account_queue(struct gpu_account_queue *queue, const 
 		queue_open(queue, uuid);
 	account.fd = queue->fd;
 	ret_view->n = 0;
-	if (queue->open && read_view(&account, ret_view) && ret_view->n)
-		place = quota_file_try_lock(queue->fd, GPU_ACCOUNT_QUEUE) ? GPU_ACCOUNT_FIRST : GPU_ACCOUNT_WAITS;
+	if (queue->open && (read_view(&account, ret_view) || is_new(queue->fd))) {
+		if (!quota_file_try_lock(queue->fd, GPU_ACCOUNT_QUEUE))
+			place = GPU_ACCOUNT_WAITS;
+		else if (ret_view->n)
+			place = GPU_ACCOUNT_FIRST;
+	}
 	ret_view->self = GPU_ACCOUNT_MOST;
 	for (unsigned i = 0; i < ret_view->n; i++)
 		if (ret_view->members[i].pid == (uint64_t)getpid())

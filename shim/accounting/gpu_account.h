@@ -86,7 +86,7 @@ struct gpu_account_queue {
 	ino_t inode;
 };
 enum gpu_account_place {
-	GPU_ACCOUNT_EMPTY, /* no process is in the account, or it cannot be read */
+	GPU_ACCOUNT_EMPTY, /* it is the first, and no process is in the account; or that cannot be read */
 	GPU_ACCOUNT_WAITS, /* another process is before this one */
 	GPU_ACCOUNT_FIRST, /* it is this one's turn to enter, until gpu_account_queue_end() */
 };

@@ -87,12 +87,13 @@ static void wait_in_line(struct device *device, struct seen *seen, uint64_t most
 {
 	uint64_t began = clock_now(), job = job_links_name(policy_turns(process_policy())->job);
 	struct passed passed = {0};
-	bool waited = false;
+	bool told = false;
 
 	for (;;) {
 		enum gpu_account_place place = gpu_account_queue(&device->admission.line, device->uuid, &seen->view);
+		bool fits = admits(seen, host);
 
-		if (place == GPU_ACCOUNT_EMPTY || (place == GPU_ACCOUNT_FIRST && admits(seen, host)))
+		if (place == GPU_ACCOUNT_EMPTY || (place == GPU_ACCOUNT_FIRST && fits))
 			break;
 		if (place == GPU_ACCOUNT_WAITS && may_pass(&passed, seen, host))
 			break;
@@ -100,15 +101,21 @@ static void wait_in_line(struct device *device, struct seen *seen, uint64_t most
 		if (gpu_account_has_job(job))
 			break;
 		if (is_over(began, most)) {
-			log_once("share.queue: there is still no room in host.total: this process goes on. If its "
-				 "memory cannot leave the device, it keeps it, and the others go on in what is left");
+			if (!fits)
+				log_once(
+				    "share.queue: there is still no room in host.total: this process goes on. If its "
+				    "memory cannot leave the device, it keeps it, and the others go on in what is "
+				    "left");
 			break;
 		}
-		waited = true;
-		tell(device, seen, host);
+		/* Else it only waits until it is known what the one before it needs. */
+		if (!fits) {
+			told = true;
+			tell(device, seen, host);
+		}
 		clock_sleep(QUEUE_LOOK_NS);
 	}
-	if (waited)
+	if (told)
 		log_once("share.queue: this process has waited for %llu s, and goes on",
 			 (unsigned long long)((clock_now() - began) / 1000000000));
 	device->admission.until = clock_now() + QUEUE_SETTLE_NS;

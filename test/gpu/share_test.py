@@ -251,7 +251,7 @@ class Whole(unittest.TestCase):
 
     def test_queue(self):
         self.run_parts("--steps", "120", "--set", "device.total=128MiB", "--queue-steps", "120", "--queue-host", "64MiB",
-                       "--queue-apart", "2", "queue")
+                       "--queue-apart", "0", "queue")
         self.passes("to their end", "losses equal", "one of them waited", "the second's first step")
 
     def test_launch(self):

@@ -59,17 +59,22 @@ static struct rank start(const char *settings)
 }
 
 /* Until the others have seen what it needs. */
-static void allocate(const struct rank *rank)
+static void allocate_more(const struct rank *rank, unsigned n)
 {
 	struct account_page page;
 	const struct gpu_account_member *member = NULL;
 
-	assert_true(rank_ask(rank, 'a', NEEDS));
+	assert_true(rank_ask(rank, 'a', n));
 	for (unsigned tries = 0; tries < 1000 && !(member && member->needs >= 4 * NEEDS * MIB); tries++) {
 		usleep(5000);
 		member = account_read(&page) ? account_member(&page, rank) : NULL;
 	}
 	assert_true(member && member->needs >= 4 * NEEDS * MIB);
+}
+
+static void allocate(const struct rank *rank)
+{
+	allocate_more(rank, NEEDS);
 }
 
 static bool has_answered(const struct rank *rank)
@@ -145,6 +150,24 @@ static void they_are_admitted_one_after_the_other(void **state)
 	end(&c);
 }
 
+/* The first one, too, shows what it needs before the next one is admitted. */
+static void the_first_is_waited_for(void **state)
+{
+	struct rank a = start(SET("yes")), b = start(SET("yes")), c = start(SET("no"));
+
+	(void)state;
+	assert_true(rank_ask(&a, 'a', 1));
+	rank_tell(&b, 'a', NEEDS);
+	allocate(&c);
+	allocate_more(&a, NEEDS - 1);
+	wait_for_log("share.queue: this process waits at its first allocation");
+	assert_false(has_answered(&b));
+	end(&a);
+	assert_true(rank_hear(&b));
+	end(&b);
+	end(&c);
+}
+
 /* It would wait for one that waits for it. */
 static void who_is_of_the_job_of_another_does_not_wait(void **state)
 {
@@ -185,6 +208,7 @@ static int run(void)
 	    TURNS_TEST(who_does_not_fit_the_host_waits_until_another_ends),
 	    TURNS_TEST(who_waits_for_a_time_goes_on_then),
 	    TURNS_TEST(they_are_admitted_one_after_the_other),
+	    TURNS_TEST(the_first_is_waited_for),
 	    TURNS_TEST(who_is_of_the_job_of_another_does_not_wait),
 	    TURNS_TEST(who_waits_can_end),
 	};
