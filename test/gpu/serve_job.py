@@ -65,6 +65,7 @@ def make_model(options, torch):
                          eos_token_id=None, pad_token_id=None)
     torch.manual_seed(0)
     torch.use_deterministic_algorithms(True, warn_only=True)  # a cumulative sum that only counts has no such form
+    torch.backends.cuda.enable_cudnn_sdp(False)  # its attention gives other logits each time (H200), whatever is set
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float32 if options.device == "cpu" else torch.bfloat16)
     try:
