@@ -203,6 +203,19 @@ bool alive_is_none(struct engine *engine, uint32_t block_unit, uint32_t piece)
 	       !may_be_more(engine, begin, end);
 }
 
+static void count_skipped(const struct migration *transit, uint64_t bytes)
+{
+	stats_add(STAT_dead_bytes, bytes);
+	if (transit->to == CHUNK_DEVICE)
+		stats_add(STAT_dead_in_bytes, bytes);
+}
+
+unsigned alive_skip(const struct migration *transit)
+{
+	count_skipped(transit, migration_bytes(transit));
+	return 0;
+}
+
 unsigned alive_ranges(struct engine *engine, const struct migration *transit, struct live_range *ret)
 {
 	uint64_t bytes = migration_bytes(transit), begin = transit->piece * HEAP_UNIT, alive = 0;
@@ -226,9 +239,7 @@ unsigned alive_ranges(struct engine *engine, const struct migration *transit, st
 	}
 	if (alive < bytes && may_be_more(engine, begin, begin + bytes))
 		return all_of_it(transit, ret);
-	stats_add(STAT_dead_bytes, bytes - alive);
-	if (transit->to == CHUNK_DEVICE)
-		stats_add(STAT_dead_in_bytes, bytes - alive);
+	count_skipped(transit, bytes - alive);
 	return n;
 }
 

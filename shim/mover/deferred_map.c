@@ -14,9 +14,10 @@ struct deferred_map *deferred_map_find(struct engine *engine, uint32_t piece)
 	return NULL;
 }
 
-void deferred_map_add(struct engine *engine, const struct migration *transit)
+void deferred_map_add(struct engine *engine, const struct migration *transit, bool is_empty)
 {
-	engine->rests.at[engine->rests.n++] = (struct deferred_map){.transit = *transit, .since = clock_now()};
+	engine->rests.at[engine->rests.n++] =
+	    (struct deferred_map){.transit = *transit, .since = clock_now(), .is_empty = is_empty};
 }
 
 void deferred_map_drop(struct engine *engine, struct deferred_map *rest)
@@ -77,7 +78,7 @@ bool deferred_map_unmap_early(struct engine *engine, uint32_t piece)
 		return false;
 	}
 	piece_raise(engine, &transit);
-	deferred_map_add(engine, &transit);
+	deferred_map_add(engine, &transit, false);
 	engine->rests.at[engine->rests.n - 1].comes = true;
 	return true;
 }

@@ -17,6 +17,7 @@ struct deferred_map {
 	struct migration transit;
 	uint64_t since; /* ns: time of the unmapping */
 	bool comes;     /* while the device is quiesced: not to be mapped while it may still be fetched */
+	bool is_empty;  /* nothing was copied when it left: see alive.h */
 };
 
 /* The most deferred maps; they are kept oldest first. */
@@ -29,8 +30,11 @@ struct deferred_maps {
 };
 
 struct deferred_map *deferred_map_find(struct engine *engine, uint32_t piece); /* NULL if the piece is not deferred */
-/* Adds a piece as the newest one. The caller must ensure that there is room for it. */
-void deferred_map_add(struct engine *engine, const struct migration *transit);
+/*
+ * Adds a piece as the newest one. is_empty: nothing was copied into the memory that it has now. The caller must ensure
+ * that there is room for it.
+ */
+void deferred_map_add(struct engine *engine, const struct migration *transit, bool is_empty);
 void deferred_map_drop(struct engine *engine, struct deferred_map *rest);
 /* Maps the oldest one that is not about to be fetched. Returns false if there is none. */
 bool deferred_map_map(struct engine *engine);

@@ -165,7 +165,7 @@ CUresult link_copy(struct engine *engine, struct move *move, bool gap)
 	const struct migration *transit = &move->transit;
 	CUstream stream = transit->to != CHUNK_DEVICE ? engine->link.stream_out : engine->link.stream_in;
 	struct live_range alive[ALIVE_RANGES];
-	unsigned n = alive_ranges(engine, transit, alive);
+	unsigned n = move->is_empty ? alive_skip(transit) : alive_ranges(engine, transit, alive);
 	CUresult result = CUDA_SUCCESS;
 
 	move->copied = 0;

@@ -23,6 +23,7 @@ struct move {
 	uint64_t copied;                                     /* bytes that are copied: what is alive */
 	enum { MAPPED_NONE, MAPPED_OLD, MAPPED_NEW } mapped; /* which memory is mapped at the program's address */
 	bool is_raised;                                      /* piece_raise() was called for the piece */
+	bool is_empty;                                       /* what it comes from holds nothing (alive_skip) */
 	bool is_back; /* it was taken back before its copy ended (migrate_take_back) */
 	/* the new memory is filled, but copies into the old one are still in flight (pte_contention.c) */
 	bool is_measured;

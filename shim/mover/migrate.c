@@ -197,6 +197,7 @@ enum migrate_answer migrate_begin(struct engine *engine, uint32_t piece, enum ch
 		return status == SW_NO_MEMORY ? MIGRATE_NO_ROOM : MIGRATE_FAILED;
 	move->mapped = rest ? MAPPED_NONE : MAPPED_OLD;
 	move->is_raised = rest;
+	move->is_empty = rest && rest->is_empty;
 	move->is_back = move->is_measured = false;
 	if (!rest && !gap) {
 		enum migrate_answer answer = take_away(engine, move);
@@ -259,7 +260,7 @@ static void finish_out(struct engine *engine, struct move *move)
 	move_stats_moved(engine, move);
 	move_stats_end(engine, move, false);
 	migration_exchange(engine->heap, &move->transit);
-	deferred_map_add(engine, &move->transit);
+	deferred_map_add(engine, &move->transit, !move->copied);
 	/* For the plan the piece is on the host: it may be fetched again at once. */
 	plan_set(engine->plan, move->transit.piece, move->transit.units, PLAN_HOST);
 }

@@ -35,6 +35,7 @@ struct lane {
 struct spot {
 	uint8_t where;
 	bool rests;  /* on the host and not mapped yet (deferred map) */
+	bool empty;  /* nothing was copied when it left, and it has not been mapped since: it holds nothing */
 	bool comes;  /* the waiting submission is to find it on the device */
 	bool stays;  /* not movable */
 	bool doomed; /* freed while it was being moved */

@@ -62,7 +62,8 @@ static void move_begin_in(struct run *run, uint32_t piece, bool gap)
 {
 	struct spot *spot = &run->spots[piece];
 	uint32_t units = run->job->units[piece];
-	uint64_t bytes = live_bytes(run, piece, gap);
+	/* As in shim/mover/migrate.c: whatever was born where nothing is mapped, nobody can have written there. */
+	uint64_t bytes = spot->empty ? 0 : live_bytes(run, piece, gap);
 
 	run->now += run->costs->begin_us;
 	if (!run_take_device(run, units)) {
@@ -91,6 +92,7 @@ static void move_begin_out(struct run *run, uint32_t piece, bool gap)
 
 	run->now += run->costs->begin_us + (gap ? 0 : run->costs->unmap_us);
 	run->on_host += units;
+	run->spots[piece].empty = !bytes;
 	move_start(run, &run->out, piece, bytes, gap ? breath_us : 0);
 	if (run->counts) {
 		run->result->bytes_out += (double)bytes;
@@ -112,6 +114,7 @@ static void move_arrive(struct run *run, uint32_t piece, enum plan_place where)
 		run->warm[units < SIZES ? units : SIZES - 1]++;
 	}
 	spot->rests = where == PLAN_HOST;
+	spot->empty &= spot->rests;
 	run_place(run, piece, where);
 	if (!spot->doomed)
 		return;
@@ -150,7 +153,7 @@ static void map_host(struct run *run, uint32_t piece)
 {
 	bool busy = run->in.n || run->out.n;
 
-	run->spots[piece].rests = false;
+	run->spots[piece].rests = run->spots[piece].empty = false;
 	run->now += run_map_us(run, busy ? run->costs->map_host_busy : run->costs->map_host, piece);
 }
 
