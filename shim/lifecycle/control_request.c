@@ -27,11 +27,11 @@
 
 enum { VERB = 64 }; /* bytes for a verb; no valid one is longer */
 
-enum sw_status control_suspend(uint64_t *ret_bytes)
+static enum sw_status suspend(const struct order_watch *watch, uint64_t *ret_bytes)
 {
 	struct suspension_state *const state = &lifecycle_state.suspension;
 	uint64_t bytes = 0;
-	enum sw_status status = spill_suspend(&bytes);
+	enum sw_status status = spill_suspend(watch, &bytes);
 
 	if (status != SW_OK)
 		return status;
@@ -41,6 +41,19 @@ enum sw_status control_suspend(uint64_t *ret_bytes)
 	if (ret_bytes)
 		*ret_bytes = bytes;
 	return SW_OK;
+}
+
+enum sw_status control_suspend(uint64_t *ret_bytes)
+{
+	return suspend(NULL, ret_bytes);
+}
+
+/* On the control thread, which does not look at the accounts of shared devices while it waits for the mover. */
+static enum sw_status suspend_and_look(uint64_t *ret_bytes)
+{
+	const struct order_watch watch = {turn_look_suspending, NULL};
+
+	return suspend(&watch, ret_bytes);
 }
 
 enum sw_status control_resume(uint64_t *ret_bytes)
@@ -116,7 +129,7 @@ static void control_request_obey(const char *verb, char reply[CONTROL_MOST_REPLY
 	struct suspension_state *const state = &lifecycle_state.suspension;
 
 	if (!strcmp(verb, "suspend"))
-		control_request_act(control_suspend, why_not, reply);
+		control_request_act(suspend_and_look, why_not, reply);
 	else if (!strcmp(verb, "resume"))
 		control_request_act(control_resume, why_not_resumed, reply);
 	else if (!strcmp(verb, "status"))

@@ -33,9 +33,10 @@
 #define PASS_TRIES 100
 #define PASS_NS    500000
 
+/* Also while its memory leaves because of that. */
 static bool is_suspended_by_user(void)
 {
-	return atomic_load(&lifecycle_state.suspension.suspended);
+	return atomic_load(&lifecycle_state.suspension.suspended) || (spill_any_suspended() && !turn_is_away());
 }
 
 static void count_heaps(struct device *device, void *argument)
@@ -43,15 +44,22 @@ static void count_heaps(struct device *device, void *argument)
 	*(unsigned *)argument += atomic_load(&device->heap) != NULL;
 }
 
-static enum gpu_turn_kind kind_now(uint64_t now)
+/* Returns whether the process takes turns if nothing is in the way just now. */
+static bool can_take_turns(void)
 {
 	const struct policy *policy = process_policy();
-	int mode = policy_turns(policy)->mode;
 	unsigned heaps = 0;
 
 	device_each(count_heaps, &heaps);
-	if (mode == POLICY_TURNS_OFF || policy_spill_mode(policy) < POLICY_SPILL_EXACT || heaps != 1 ||
-	    is_suspended_by_user() || lifecycle_state.jobs.is_spread || now < lifecycle_state.turn.refuses_until)
+	return policy_turns(policy)->mode != POLICY_TURNS_OFF && policy_spill_mode(policy) >= POLICY_SPILL_EXACT &&
+	       heaps == 1 && !lifecycle_state.jobs.is_spread;
+}
+
+static enum gpu_turn_kind kind_now(uint64_t now)
+{
+	int mode = policy_turns(process_policy())->mode;
+
+	if (!can_take_turns() || is_suspended_by_user() || now < lifecycle_state.turn.refuses_until)
 		return GPU_TURN_OFF;
 	return mode == POLICY_TURNS_ON ? GPU_TURN_ON : GPU_TURN_AUTO;
 }
@@ -519,6 +527,37 @@ static void come(struct device *device)
 	atomic_store(&state->away, false);
 	turn_job_alone(false);
 	turn_account_publish(device, false);
+}
+
+/* ---- while it is suspended on request ---- */
+
+/*
+ * The heap is not asked, because the mover may be in the driver with its lock: what the process needs is as published
+ * before.
+ */
+static void look_suspending(struct device *device, void *unused)
+{
+	struct turn_state *const state = &lifecycle_state.turn;
+	uint64_t used = atomic_load(&device->budget.used);
+	bool stopped = spill_has_stopped();
+
+	(void)unused;
+	if (!atomic_load(&device->heap) || !state->member.pid)
+		return;
+	if (stopped) {
+		state->claim.kind = GPU_TURN_OFF;
+		if (used < atomic_load(&device->budget.limit))
+			atomic_store(&device->budget.limit, used);
+	}
+	if (turn_account_publish(device, true) && stopped && pass_once(device))
+		state->holds = false;
+}
+
+enum order_room turn_look_suspending(void *unused)
+{
+	if (can_take_turns())
+		device_each(look_suspending, unused);
+	return ORDER_ROOM_IS_ALL;
 }
 
 void turn_act(struct device *device)

@@ -17,6 +17,7 @@
 #define SPILLWAY_TURN_H
 
 #include "shim/accounting/gpu_account.h"
+#include "shim/mover/order_watch.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -45,6 +46,11 @@ void turn_alone(void);
  * for the device, for a bounded time, and for the copies. Locking: takes SPILL and HEAP; the caller must hold no lock.
  */
 void turn_act(struct device *device);
+/*
+ * For struct order_watch, while the process is being suspended on request: shows the others that it is alive, and, as
+ * soon as it has stopped, that it takes no part any more, gives its turn on, and publishes its memory as that leaves.
+ */
+enum order_room turn_look_suspending(void *unused);
 /* Returns after how many ms to look again because of turns; 0: they do not matter now. */
 unsigned turn_look_ms(void);
 /* Returns whether the process is suspended because it is not its turn. Called on any thread. */

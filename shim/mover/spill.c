@@ -380,9 +380,9 @@ void spill_leaves_soon(const struct device *device, uint64_t bytes)
 }
 
 /* One attempt. If it fails, nothing is suspended, unless it was not the process's turn before. */
-static enum sw_status try_to_suspend(uint64_t *ret_bytes)
+static enum sw_status try_to_suspend(const struct order_watch *watch, uint64_t *ret_bytes)
 {
-	enum sw_status status = ask_all(ORDER_SUSPEND, 0, NULL, ret_bytes);
+	enum sw_status status = ask_all(ORDER_SUSPEND, 0, watch, ret_bytes);
 
 	if (status == SW_OK)
 		show_suspended();
@@ -409,13 +409,13 @@ enum sw_status spill_leave_more(uint64_t keep)
 	return may_suspend() ? ask_all(ORDER_LEAVE, keep, NULL, NULL) : SW_NOT_SUPPORTED;
 }
 
-enum sw_status spill_suspend(uint64_t *ret_bytes)
+enum sw_status spill_suspend(const struct order_watch *watch, uint64_t *ret_bytes)
 {
 	if (!may_suspend())
 		return SW_NOT_SUPPORTED;
 	device_each(start_if_running, NULL);
 	for (uint64_t until = clock_now() + SAFE_POINT_MS * 1000000ull;;) {
-		enum sw_status status = try_to_suspend(ret_bytes);
+		enum sw_status status = try_to_suspend(watch, ret_bytes);
 
 		if (status == SW_OK)
 			return status;

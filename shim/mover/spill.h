@@ -84,7 +84,8 @@ bool spill_is_ending(void);
  * driver. Returns when that is done. Resume: submissions pass again, and memory is fetched as it is used. Both may be
  * called from any thread, and repeatedly.
  *
- * ret_bytes (may be NULL) receives the device bytes given back, or to be fetched again. Returns
+ * watch (may be NULL): called meanwhile (order_watch.h); what it returns has no effect. ret_bytes (may be NULL)
+ * receives the device bytes given back, or to be fetched again. Returns
  *
  *   SW_OK              done
  *   SW_NO_MEMORY       the host budget does not hold it
@@ -96,7 +97,7 @@ bool spill_is_ending(void);
  * If the result is not SW_OK, nothing is suspended. A process that waits for its turn (below) goes on waiting, whatever
  * is suspended or resumed.
  */
-enum sw_status spill_suspend(uint64_t *ret_bytes);
+enum sw_status spill_suspend(const struct order_watch *watch, uint64_t *ret_bytes);
 enum sw_status spill_resume(uint64_t *ret_bytes);
 /*
  * For turns (lifecycle/turn.h). spill_leave() suspends, but makes one attempt only, which gives up after a fifth of a

@@ -16,6 +16,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -373,6 +374,77 @@ static void what_has_left_for_another_is_mapped_nowhere(void **state)
 	turns_end(ranks, 2);
 }
 
+/* Returns whether what the first has published is of a later time than before. *ret: what it is. */
+static bool shows_itself(const struct rank *rank, struct gpu_account_member *ret)
+{
+	uint64_t before = ret->claim.beat;
+	bool has_it;
+
+	return published(rank, ret, &has_it) && ret->claim.beat != before;
+}
+
+/* Begins a suspension on request. Returns what the tool says, to be closed. */
+static FILE *begin_to_suspend(const struct rank *rank)
+{
+	char command[256];
+
+	snprintf(command, sizeof(command), "env -u LD_PRELOAD %s '%s' suspend %d 2>&1", runtime, TOOL, (int)rank->pid);
+	FILE *output = popen(command, "r");
+	assert_non_null(output);
+	return output;
+}
+
+static void end_suspending(FILE *output)
+{
+	char line[256];
+
+	while (fgets(line, sizeof(line), output))
+		;
+	assert_int_equal(pclose(output), 0);
+}
+
+static void resume(const struct rank *rank)
+{
+	char command[256];
+
+	snprintf(command, sizeof(command), "env -u LD_PRELOAD %s '%s' resume %d >/dev/null 2>&1", runtime, TOOL,
+		 (int)rank->pid);
+	assert_int_equal(system(command), 0);
+}
+
+/*
+ * A suspension on request that stands still in its middle. The one that is suspended goes on to show itself, has given
+ * its turn on, and takes no part, so that the other works.
+ */
+static void one_that_is_being_suspended_is_not_waited_for(void **state)
+{
+	struct gpu_account_member first = {0}, second;
+	struct rank ranks[2];
+	unsigned shown = 0;
+	bool has_it;
+
+	(void)state;
+	start_two(ranks, SETTINGS);
+	assert_true(rank_ask(&ranks[0], 'r', 3));
+	FILE *output = begin_to_suspend(&ranks[0]);
+	for (unsigned tries = 0; tries < ROUNDS && shown < 20; tries++) {
+		shown += shows_itself(&ranks[0], &first) && first.claim.moving && first.claim.kind == GPU_TURN_OFF;
+		usleep(2000);
+	}
+	assert_int_equal(shown, 20);
+	account_check();
+	assert_true(published(&ranks[0], &first, &has_it) && !has_it);
+	assert_true(rank_ask(&ranks[1], 's', 5) && rank_ask(&ranks[1], 'c', 0));
+	assert_true(published(&ranks[1], &second, &has_it) && published(&ranks[0], &first, &has_it));
+	assert_true(first.claim.moving && !second.claim.away);
+	account_check();
+	let_go_on(&ranks[0]);
+	end_suspending(output);
+	resume(&ranks[0]);
+	turns_run(ranks, 2, 2);
+	turns_end(ranks, 2);
+}
+
 /* Returns once the second has the turn, and its memory stands still in the middle of coming. */
 static void stop_the_second(const struct rank ranks[2])
 {
@@ -528,6 +600,7 @@ static int run(void)
 	    TURNS_TEST(one_that_is_stopped_while_its_memory_comes_loses_its_turn),
 	    TURNS_TEST(copies_do_not_wait_until_the_dead_have_left),
 	    TURNS_TEST(what_has_left_for_another_is_mapped_nowhere),
+	    TURNS_TEST(one_that_is_being_suspended_is_not_waited_for),
 	    TURNS_TEST(host_memory_is_pinned_before_it_is_needed),
 	    TURNS_TEST(a_turn_goes_on_until_little_is_alive),
 	    TURNS_TEST(one_that_cannot_put_all_away_takes_turns_nevertheless),

@@ -22,14 +22,21 @@ static enum sw_status fake(uint64_t *ret_bytes)
 	return (enum sw_status)fake_status;
 }
 
-enum sw_status spill_suspend(uint64_t *ret_bytes)
+enum sw_status spill_suspend(const struct order_watch *watch, uint64_t *ret_bytes)
 {
+	(void)watch;
 	return fake(ret_bytes);
 }
 
 enum sw_status spill_resume(uint64_t *ret_bytes)
 {
 	return fake(ret_bytes);
+}
+
+enum order_room turn_look_suspending(void *unused)
+{
+	(void)unused;
+	return ORDER_ROOM_IS_ALL;
 }
 
 bool turn_is_away(void)
