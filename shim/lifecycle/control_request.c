@@ -71,6 +71,13 @@ enum sw_status control_resume(uint64_t *ret_bytes)
 	return SW_OK;
 }
 
+/* On the control thread, which looks seldom while the process is suspended: it may not be its turn. */
+static enum sw_status resume_and_look(uint64_t *ret_bytes)
+{
+	lifecycle_state.looks.follow_due = 0;
+	return control_resume(ret_bytes);
+}
+
 static const char *why_not(enum sw_status status)
 {
 	switch (status) {
@@ -131,7 +138,7 @@ static void control_request_obey(const char *verb, char reply[CONTROL_MOST_REPLY
 	if (!strcmp(verb, "suspend"))
 		control_request_act(suspend_and_look, why_not, reply);
 	else if (!strcmp(verb, "resume"))
-		control_request_act(control_resume, why_not_resumed, reply);
+		control_request_act(resume_and_look, why_not_resumed, reply);
 	else if (!strcmp(verb, "status"))
 		snprintf(reply, CONTROL_MOST_REPLY, "ok %llu %s", (unsigned long long)atomic_load(&state->given_back),
 			 atomic_load(&state->suspended) ? "suspended"

@@ -214,6 +214,7 @@ static void give_up_share(struct device *device)
 {
 	struct gpu_account_member member = member_of(device);
 
+	turn_suspended();
 	if (!device->account.joined)
 		return;
 	member.may_have = member.holds;

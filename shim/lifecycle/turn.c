@@ -553,6 +553,13 @@ static void look_suspending(struct device *device, void *unused)
 		state->holds = false;
 }
 
+void turn_suspended(void)
+{
+	lifecycle_state.turn.holds = false;
+	lifecycle_state.turn.act = TURN_STAYS;
+	lifecycle_state.turn.look_ms = 0;
+}
+
 enum order_room turn_look_suspending(void *unused)
 {
 	if (can_take_turns())

@@ -51,6 +51,8 @@ void turn_act(struct device *device);
  * soon as it has stopped, that it takes no part any more, gives its turn on, and publishes its memory as that leaves.
  */
 enum order_room turn_look_suspending(void *unused);
+/* The process is suspended on request: it does nothing in turns until it is resumed. */
+void turn_suspended(void);
 /* Returns after how many ms to look again because of turns; 0: they do not matter now. */
 unsigned turn_look_ms(void);
 /* Returns whether the process is suspended because it is not its turn. Called on any thread. */

@@ -445,6 +445,34 @@ static void one_that_is_being_suspended_is_not_waited_for(void **state)
 	turns_end(ranks, 2);
 }
 
+/*
+ * Who is suspended on request looks every 100 ms, whatever the others do. It says itself when it has looked, and a slow
+ * machine makes that no sooner.
+ */
+static void one_that_is_suspended_looks_seldom(void **state)
+{
+	struct gpu_account_member first = {0};
+	struct rank ranks[2];
+	unsigned looks = 0;
+
+	(void)state;
+	start_two(ranks, SETTINGS);
+	end_suspending(begin_to_suspend(&ranks[0]));
+	rank_tell(&ranks[1], 's', 20);
+	for (unsigned tries = 0; tries < ROUNDS && looks < 8; tries++) {
+		uint64_t before = first.claim.beat;
+
+		if (shows_itself(&ranks[0], &first) && ++looks > 3)
+			assert_true(first.claim.beat - before >= 90000000);
+		usleep(1000);
+	}
+	assert_int_equal(looks, 8);
+	assert_true(rank_hear(&ranks[1]));
+	resume(&ranks[0]);
+	turns_run(ranks, 2, 2);
+	turns_end(ranks, 2);
+}
+
 /* Returns once the second has the turn, and its memory stands still in the middle of coming. */
 static void stop_the_second(const struct rank ranks[2])
 {
@@ -601,6 +629,7 @@ static int run(void)
 	    TURNS_TEST(copies_do_not_wait_until_the_dead_have_left),
 	    TURNS_TEST(what_has_left_for_another_is_mapped_nowhere),
 	    TURNS_TEST(one_that_is_being_suspended_is_not_waited_for),
+	    TURNS_TEST(one_that_is_suspended_looks_seldom),
 	    TURNS_TEST(host_memory_is_pinned_before_it_is_needed),
 	    TURNS_TEST(a_turn_goes_on_until_little_is_alive),
 	    TURNS_TEST(one_that_cannot_put_all_away_takes_turns_nevertheless),
