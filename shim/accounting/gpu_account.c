@@ -26,11 +26,6 @@
 
 #define TRIES 3 /* the file may be removed by the last process that leaves */
 
-static size_t slot_at(unsigned index)
-{
-	return offsetof(struct account_page, slot) + index * sizeof(struct account_slot);
-}
-
 static bool read_head(int fd, struct account_head *ret_head)
 {
 	return quota_file_read_at(fd, ret_head, sizeof(*ret_head), 0) && account_head_is_ours(ret_head);
@@ -112,20 +107,16 @@ static bool is_still_locked(const struct gpu_account *account)
 	return lock_in_file(account->fd) == account->lock;
 }
 
-/* Reads slots, SLOTS at a time from the first. A page of all of them would take too much of a stack. */
-#define SLOTS 8
-_Static_assert(GPU_ACCOUNT_MOST % SLOTS == 0, "the last read has as many slots as the others");
-
-static bool read_slots(int fd, unsigned first, struct account_slot ret_slots[SLOTS])
+static bool read_slots(int fd, unsigned first, struct account_slot ret_slots[ACCOUNT_SLOTS_READ])
 {
-	return quota_file_read_at(fd, ret_slots, SLOTS * sizeof(*ret_slots), slot_at(first));
+	return quota_file_read_at(fd, ret_slots, ACCOUNT_SLOTS_READ * sizeof(*ret_slots), account_slot_at(first));
 }
 
 static bool write_member(const struct gpu_account *account, const struct gpu_account_member *member)
 {
 	struct account_slot slot = {.member = *member};
 
-	return quota_file_write_at(account->fd, &slot, sizeof(slot), slot_at(account->slot));
+	return quota_file_write_at(account->fd, &slot, sizeof(slot), account_slot_at(account->slot));
 }
 
 /* Returns true if the descriptor is still that of the file, and the file still has its name and its length. */
@@ -146,13 +137,13 @@ static bool is_alive(const struct gpu_account *account, unsigned slot)
 /* Stores what all others may have, and what this process has published. Returns false if the file cannot be read. */
 static bool read_others(const struct gpu_account *account, uint64_t *ret_sum, struct gpu_account_member *ret_own)
 {
-	struct account_slot slots[SLOTS];
+	struct account_slot slots[ACCOUNT_SLOTS_READ];
 
 	*ret_sum = 0;
 	for (unsigned i = 0; i < GPU_ACCOUNT_MOST; i++) {
-		const struct gpu_account_member *member = &slots[i % SLOTS].member;
+		const struct gpu_account_member *member = &slots[i % ACCOUNT_SLOTS_READ].member;
 
-		if (i % SLOTS == 0 && !read_slots(account->fd, i, slots))
+		if (i % ACCOUNT_SLOTS_READ == 0 && !read_slots(account->fd, i, slots))
 			return false;
 		if (i == account->slot)
 			*ret_own = *member;
@@ -288,7 +279,7 @@ static void abandon(struct gpu_account *account)
 static bool read_view(const struct gpu_account *account, struct gpu_account_view *ret_view)
 {
 	struct gpu_job_claim dead = {0};
-	struct account_slot slots[SLOTS];
+	struct account_slot slots[ACCOUNT_SLOTS_READ];
 	struct account_head head;
 
 	if (!read_head(account->fd, &head))
@@ -297,9 +288,9 @@ static bool read_view(const struct gpu_account *account, struct gpu_account_view
 	ret_view->turn = (struct gpu_account_turn){
 	    .number = head.turn.number, .on = head.turn.on, .holder = GPU_TURN_NOBODY, .since = head.turn.since};
 	for (unsigned i = 0; i < GPU_ACCOUNT_MOST; i++) {
-		if (i % SLOTS == 0 && !read_slots(account->fd, i, slots))
+		if (i % ACCOUNT_SLOTS_READ == 0 && !read_slots(account->fd, i, slots))
 			return false;
-		const struct gpu_account_member *member = &slots[i % SLOTS].member;
+		const struct gpu_account_member *member = &slots[i % ACCOUNT_SLOTS_READ].member;
 		bool holds = head.turn.holder == i + 1;
 
 		if (!member->pid || !is_alive(account, i)) {

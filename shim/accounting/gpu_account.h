@@ -34,6 +34,8 @@
 
 #define GPU_ACCOUNT_MOST 64
 #define GPU_ACCOUNT_TAIL ".account"
+/* Files that are looked at in one folder; those in which no process is alive count only here. */
+#define GPU_ACCOUNT_FILES 1024
 
 /* What a process publishes, in bytes. */
 struct gpu_account_member {
@@ -132,7 +134,8 @@ bool gpu_account_pass(struct gpu_account *account, const struct gpu_account_view
 		      uint64_t now);
 /*
  * Reads the accounts of all GPUs that processes of this user share, in the order of their names: the seats of their
- * living processes, and their turns. Those that there is no room for in the view are left out. Stores the seat of
+ * living processes, and their turns. The file of a GPU that no living process uses is left out, and so is what there
+ * is no room for in the view: accounts from the end, and seats. Stores the seat of
  * `account`, which must be joined, in ret_view->self. Returns false if that is not among them.
  */
 bool gpu_account_all(const struct gpu_account *account, uint64_t now, struct gpu_job_view *ret_view);

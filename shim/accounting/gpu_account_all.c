@@ -9,25 +9,70 @@
 #include <string.h>
 #include <unistd.h>
 
-static size_t slot_at(uint32_t index)
+/* ---- files ---- */
+
+/* Opens the file of that name, if it is an account that a living process uses. Returns a descriptor, or -1. */
+static int open_account(const struct user_dir *folder, const char *name, struct stat *ret_status)
 {
-	return offsetof(struct account_page, slot) + index * sizeof(struct account_slot);
+	int fd = openat(folder->fd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+
+	if (fd < 0 || (fstat(fd, ret_status) == 0 && quota_file_is_private(ret_status) &&
+		       ret_status->st_size == (off_t)sizeof(struct account_page) &&
+		       quota_file_is_locked(fd, 1, GPU_ACCOUNT_MOST)))
+		return fd;
+	close(fd);
+	return -1;
 }
+
+/*
+ * Visits each slot of an account that has a process, dead or alive. Stops where visit() returns false. ret_head (may be
+ * NULL): its head. Returns false if the account is not ours, or cannot be read.
+ */
+typedef bool visit_slot(unsigned slot, bool alive, const struct gpu_account_member *member, void *argument);
+
+static bool each_slot(int fd, struct account_head *ret_head, visit_slot *visit, void *argument)
+{
+	struct account_slot slots[ACCOUNT_SLOTS_READ];
+	struct account_head head;
+
+	if (!quota_file_read_at(fd, &head, sizeof(head), 0) || !account_head_is_ours(&head))
+		return false;
+	if (ret_head)
+		*ret_head = head;
+	for (unsigned i = 0; i < GPU_ACCOUNT_MOST; i++) {
+		const struct gpu_account_member *member = &slots[i % ACCOUNT_SLOTS_READ].member;
+
+		if (i % ACCOUNT_SLOTS_READ == 0 && !quota_file_read_at(fd, slots, sizeof(slots), account_slot_at(i)))
+			return false;
+		if (member->pid && !visit(i, quota_file_is_locked(fd, 1 + i, 1), member, argument))
+			return true;
+	}
+	return true;
+}
+
+/* ---- the seats of all ---- */
 
 struct names {
 	unsigned n;
 	char at[GPU_JOB_DEVICES][sizeof(((struct gpu_account *)0)->name)];
 };
 
-/* Files are found in any order; they are to be in one that is the same for all. */
+/* Files are found in any order; they are to be in one that is the same for all, whichever of them are left out. */
 static void add_name(const struct user_dir *folder, const char *name, void *argument)
 {
 	struct names *names = argument;
+	struct stat status;
 	unsigned i = names->n;
 
-	(void)folder;
-	if (strlen(name) >= sizeof(names->at[0]) || names->n == GPU_JOB_DEVICES)
+	if (strlen(name) >= sizeof(names->at[0]) ||
+	    (i == GPU_JOB_DEVICES && strcmp(names->at[GPU_JOB_DEVICES - 1], name) < 0))
 		return;
+	int fd = open_account(folder, name, &status);
+	if (fd < 0)
+		return;
+	close(fd);
+	if (i == GPU_JOB_DEVICES)
+		i = --names->n;
 	for (; i && strcmp(names->at[i - 1], name) > 0; i--)
 		memcpy(names->at[i], names->at[i - 1], sizeof(names->at[0]));
 	snprintf(names->at[i], sizeof(names->at[0]), "%s", name);
@@ -56,50 +101,45 @@ static uint32_t holder_of(const struct gpu_job_view *view, uint32_t first, const
 	return GPU_TURN_NOBODY;
 }
 
-static void add_account(int fd, uint32_t device, uint64_t now, struct gpu_job_view *view)
+struct seats {
+	struct gpu_job_view *view;
+	uint32_t device;
+	const struct account_head *head;
+	struct gpu_job_claim dead; /* of the process that has the turn, and has died */
+};
+
+static bool add_seat(unsigned slot, bool alive, const struct gpu_account_member *member, void *argument)
 {
-	struct gpu_job_claim dead = {0};
+	struct seats *seats = argument;
+	struct gpu_job_view *view = seats->view;
+
+	if (!alive && seats->head->turn.holder == slot + 1)
+		seats->dead = member->job;
+	if (alive && view->n < GPU_JOB_SEATS)
+		view->seats[view->n++] = (struct gpu_job_seat){
+		    .device = seats->device,
+		    .slot = slot,
+		    .takes_part = takes_part(member, view->now),
+		    .idle = member->claim.idle,
+		    .claim = member->job,
+		};
+	return true;
+}
+
+static void add_account(int fd, uint32_t device, struct gpu_job_view *view)
+{
 	struct account_head head;
-	struct account_slot slot;
+	struct seats seats = {.view = view, .device = device, .head = &head};
 	uint32_t first = view->n;
 
-	if (!quota_file_read_at(fd, &head, sizeof(head), 0) || !account_head_is_ours(&head))
+	if (!each_slot(fd, &head, add_seat, &seats))
 		return;
-	for (uint32_t i = 0; i < GPU_ACCOUNT_MOST; i++) {
-		if (!quota_file_read_at(fd, &slot, sizeof(slot), slot_at(i)))
-			return;
-		if (!slot.member.pid || !quota_file_is_locked(fd, 1 + i, 1)) {
-			if (head.turn.holder == i + 1)
-				dead = slot.member.job;
-			continue;
-		}
-		if (view->n < GPU_JOB_SEATS)
-			view->seats[view->n++] = (struct gpu_job_seat){
-			    .device = device,
-			    .slot = i,
-			    .takes_part = takes_part(&slot.member, now),
-			    .idle = slot.member.claim.idle,
-			    .claim = slot.member.job,
-			};
-	}
 	view->turns[device] = (struct gpu_job_turn){
 	    .on = head.turn.on,
 	    .number = head.turn.number,
-	    .holder =
-		holder_of(view, first, &dead, head.turn.holder ? (uint32_t)head.turn.holder - 1 : GPU_TURN_NOBODY),
+	    .holder = holder_of(view, first, &seats.dead,
+				head.turn.holder ? (uint32_t)head.turn.holder - 1 : GPU_TURN_NOBODY),
 	};
-}
-
-/* Opens the file of that name, if it is an account. Returns a descriptor, or -1. */
-static int open_account(const struct user_dir *folder, const char *name, struct stat *ret_status)
-{
-	int fd = openat(folder->fd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-
-	if (fd < 0 || (fstat(fd, ret_status) == 0 && quota_file_is_private(ret_status) &&
-		       ret_status->st_size == (off_t)sizeof(struct account_page)))
-		return fd;
-	close(fd);
-	return -1;
 }
 
 bool gpu_account_all(const struct gpu_account *account, uint64_t now, struct gpu_job_view *ret_view)
@@ -116,14 +156,14 @@ bool gpu_account_all(const struct gpu_account *account, uint64_t now, struct gpu
 		errno = saved;
 		return false;
 	}
-	user_dir_each_file(&folder, GPU_ACCOUNT_TAIL, GPU_JOB_DEVICES, add_name, &names);
+	user_dir_each_file(&folder, GPU_ACCOUNT_TAIL, GPU_ACCOUNT_FILES, add_name, &names);
 	for (unsigned i = 0; i < names.n; i++) {
 		struct stat status;
 		int fd = open_account(&folder, names.at[i], &status);
 
 		if (fd < 0)
 			continue;
-		add_account(fd, i, now, ret_view);
+		add_account(fd, i, ret_view);
 		bool own = status.st_dev == account->device && status.st_ino == account->inode;
 		close(fd);
 		for (uint32_t j = 0; own && j < ret_view->n; j++)
@@ -137,32 +177,34 @@ bool gpu_account_all(const struct gpu_account *account, uint64_t now, struct gpu
 	return found;
 }
 
+/* ---- looking for a process ---- */
+
 struct givers {
 	const uint64_t *handles;
 	unsigned n;
 	uint64_t *processes;
 };
 
-static void look_into(const struct user_dir *folder, const char *name, void *argument)
+static bool is_giver(unsigned slot, bool alive, const struct gpu_account_member *member, void *argument)
 {
 	const struct givers *givers = argument;
-	struct account_head head;
-	struct account_slot slot;
+
+	(void)slot;
+	for (unsigned i = 0; i < GPU_JOB_GIVEN * givers->n && alive; i++)
+		if (member->given[i % GPU_JOB_GIVEN] &&
+		    member->given[i % GPU_JOB_GIVEN] == givers->handles[i / GPU_JOB_GIVEN])
+			givers->processes[i / GPU_JOB_GIVEN] = member->job.process;
+	return true;
+}
+
+static void look_into(const struct user_dir *folder, const char *name, void *argument)
+{
 	struct stat status;
 	int fd = open_account(folder, name, &status);
 
 	if (fd < 0)
 		return;
-	bool good = quota_file_read_at(fd, &head, sizeof(head), 0) && account_head_is_ours(&head);
-	for (unsigned i = 0; i < GPU_ACCOUNT_MOST && good; i++) {
-		good = quota_file_read_at(fd, &slot, sizeof(slot), slot_at(i));
-		if (!good || !slot.member.pid || !quota_file_is_locked(fd, 1 + i, 1))
-			continue;
-		for (unsigned j = 0; j < GPU_JOB_GIVEN * givers->n; j++)
-			if (slot.member.given[j % GPU_JOB_GIVEN] &&
-			    slot.member.given[j % GPU_JOB_GIVEN] == givers->handles[j / GPU_JOB_GIVEN])
-				givers->processes[j / GPU_JOB_GIVEN] = slot.member.job.process;
-	}
+	each_slot(fd, NULL, is_giver, argument);
 	close(fd);
 }
 
@@ -174,7 +216,7 @@ void gpu_account_givers(const uint64_t *handles, unsigned n, uint64_t *ret_proce
 
 	memset(ret_processes, 0, n * sizeof(*ret_processes));
 	if (user_dir_make_mapped(&folder) == 0) {
-		user_dir_each_file(&folder, GPU_ACCOUNT_TAIL, GPU_JOB_DEVICES, look_into, &givers);
+		user_dir_each_file(&folder, GPU_ACCOUNT_TAIL, GPU_ACCOUNT_FILES, look_into, &givers);
 		user_dir_close(&folder, false);
 	}
 	errno = saved;
@@ -185,22 +227,24 @@ struct job_search {
 	bool found;
 };
 
+static bool is_of_job(unsigned slot, bool alive, const struct gpu_account_member *member, void *argument)
+{
+	struct job_search *search = argument;
+
+	(void)slot;
+	search->found = alive && member->job.name == search->name;
+	return !search->found;
+}
+
 static void look_for_job(const struct user_dir *folder, const char *name, void *argument)
 {
 	struct job_search *search = argument;
-	struct account_head head;
-	struct account_slot slot;
 	struct stat status;
 	int fd = search->found ? -1 : open_account(folder, name, &status);
 
 	if (fd < 0)
 		return;
-	bool good = quota_file_read_at(fd, &head, sizeof(head), 0) && account_head_is_ours(&head);
-	for (unsigned i = 0; i < GPU_ACCOUNT_MOST && good && !search->found; i++) {
-		good = quota_file_read_at(fd, &slot, sizeof(slot), slot_at(i));
-		search->found = good && slot.member.pid && slot.member.job.name == search->name &&
-				quota_file_is_locked(fd, 1 + i, 1);
-	}
+	each_slot(fd, NULL, is_of_job, search);
 	close(fd);
 }
 
@@ -211,7 +255,7 @@ bool gpu_account_has_job(uint64_t name)
 	struct user_dir folder;
 
 	if (name && user_dir_make_mapped(&folder) == 0) {
-		user_dir_each_file(&folder, GPU_ACCOUNT_TAIL, GPU_JOB_DEVICES, look_for_job, &search);
+		user_dir_each_file(&folder, GPU_ACCOUNT_TAIL, GPU_ACCOUNT_FILES, look_for_job, &search);
 		user_dir_close(&folder, false);
 	}
 	errno = saved;

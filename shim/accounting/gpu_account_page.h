@@ -4,6 +4,8 @@
 
 #include "shim/accounting/gpu_account.h"
 
+#include <stddef.h>
+
 #define GPU_ACCOUNT_VERSION 3
 #define GPU_ACCOUNT_MAGIC   0x5753474143430a31u
 
@@ -32,10 +34,19 @@ struct account_slot {
 	struct gpu_account_member member;
 } __attribute__((aligned(64)));
 
+/* Slots are read so many at a time: a page of all of them would take too much of a stack. */
+#define ACCOUNT_SLOTS_READ 8
+_Static_assert(GPU_ACCOUNT_MOST % ACCOUNT_SLOTS_READ == 0, "the last read has as many slots as the others");
+
 struct account_page {
 	struct account_head head;
 	struct account_slot slot[GPU_ACCOUNT_MOST];
 };
+
+static inline size_t account_slot_at(unsigned index)
+{
+	return offsetof(struct account_page, slot) + index * sizeof(struct account_slot);
+}
 
 /* A total of 0 cannot be the policy's: the file is damaged. */
 static inline bool account_head_is_ours(const struct account_head *head)

@@ -29,8 +29,8 @@
 
 #define GPU_JOB_LINKS   14
 #define GPU_JOB_GIVEN   32  /* handles that a process has given out, of which it publishes the numbers */
-#define GPU_JOB_DEVICES 16  /* accounts that are looked at */
-#define GPU_JOB_SEATS   256 /* of all of them */
+#define GPU_JOB_DEVICES 64  /* accounts that are looked at: more than a machine has GPUs */
+#define GPU_JOB_SEATS   1024 /* of all of them */
 /* ns: after a process could not be stopped, all run on for so long. */
 #define GPU_JOB_PAUSE UINT64_C(250000000)
 /*

@@ -11,8 +11,6 @@
 #include "shim/plan/gpu_job.h"
 #include "tools/common/units.h"
 
-enum { MOST_FILES = 64 };
-
 /* A process holds a lock on the byte of its slot as long as it lives. */
 static bool is_alive(int fd, unsigned slot)
 {
@@ -60,11 +58,14 @@ static void add_seats(const struct user_dir *folder, const char *name, void *arg
 	(void)argument;
 	if (n_names == GPU_JOB_DEVICES || !read_page(folder, name, &page))
 		return;
-	snprintf(names[n_names], sizeof(names[0]), "%s", name);
+	unsigned before = jobs.n;
 	for (unsigned i = 0; i < GPU_ACCOUNT_MOST; i++)
 		if (page.slot[i].member.pid && jobs.n < GPU_JOB_SEATS)
 			jobs.seats[jobs.n++] = (struct gpu_job_seat){
 			    .device = n_names, .slot = i, .takes_part = true, .claim = page.slot[i].member.job};
+	if (jobs.n == before)
+		return;
+	snprintf(names[n_names], sizeof(names[0]), "%s", name);
 	n_names++;
 }
 
@@ -130,9 +131,9 @@ void shared_each(void (*visit)(const struct shared_gpu *gpu, void *argument), vo
 		if (user_dir_open_place(place, &folder) != 0)
 			continue;
 		jobs.n = n_names = 0;
-		user_dir_each_file(&folder, GPU_ACCOUNT_TAIL, MOST_FILES, add_seats, NULL);
+		user_dir_each_file(&folder, GPU_ACCOUNT_TAIL, GPU_ACCOUNT_FILES, add_seats, NULL);
 		gpu_job_find(&jobs);
-		user_dir_each_file(&folder, GPU_ACCOUNT_TAIL, MOST_FILES, read_account, &all);
+		user_dir_each_file(&folder, GPU_ACCOUNT_TAIL, GPU_ACCOUNT_FILES, read_account, &all);
 		user_dir_close(&folder, false);
 	}
 }
