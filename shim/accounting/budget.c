@@ -20,6 +20,11 @@ static bool budget_try_take(struct budget *budget, uint64_t bytes)
 		if (used > limit || bytes > limit - used)
 			return false;
 	} while (!atomic_compare_exchange_weak(&budget->used, &used, used + bytes));
+	/* Who has lowered the limit meanwhile has read what was used after this, or before: then it is undone. */
+	if (used + bytes > atomic_load(&budget->limit)) {
+		atomic_fetch_sub(&budget->used, bytes);
+		return false;
+	}
 	note_peak(budget, used + bytes);
 	return true;
 }

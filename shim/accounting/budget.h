@@ -20,7 +20,10 @@ struct budget {
 	_Atomic bool shared;
 };
 
-/* Takes bytes. Returns false if they do not fit. */
+/*
+ * Takes bytes. Returns false if they do not fit. Who lowers the limit, and then reads what is used, has seen all that
+ * was taken by the limit before: from then on nothing is taken above the larger of the two.
+ */
 bool budget_take(struct budget *budget, uint64_t bytes);
 /* Takes bytes whether they fit or not. */
 void budget_charge(struct budget *budget, uint64_t bytes);

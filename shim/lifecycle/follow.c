@@ -212,13 +212,12 @@ static uint64_t share(struct device *device, uint64_t most)
 /* The process is suspended from outside: what it gave back is for the others to have. */
 static void give_up_share(struct device *device)
 {
-	struct gpu_account_member member = member_of(device);
-
 	turn_suspended();
 	if (!device->account.joined)
 		return;
-	member.may_have = member.holds;
-	atomic_store(&device->budget.limit, member.holds);
+	/* In this order: a thread that is just allocating has its memory in what is published, or does not get it. */
+	atomic_store(&device->budget.limit, atomic_load(&device->budget.used));
+	struct gpu_account_member member = member_of(device);
 	turn_claim(device, &member);
 	gpu_account_look(&device->account, &member, &lifecycle_state.shared.view);
 }

@@ -6,6 +6,9 @@
 #include <cmocka.h>
 
 #include <pthread.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "shim/accounting/budget.h"
 
@@ -97,6 +100,50 @@ static void threads_together_never_hold_more_than_the_limit(void **state)
 	assert_int_equal(shared.peak, 2); /* of 3, in pieces of 2: one at a time */
 }
 
+/* ---- a limit that is lowered while a thread takes ---- */
+
+static struct budget *seen, *alias; /* the same memory at two addresses, where `seen` is read only at first */
+static uint64_t published;
+
+/* The taker has read the limit, and is about to write what is used. */
+static void lower_the_limit(int signal)
+{
+	(void)signal;
+	atomic_store(&alias->limit, 40);
+	published = atomic_load(&alias->used);
+	if (published < 40)
+		published = 40;
+	mprotect(seen, (size_t)sysconf(_SC_PAGESIZE), PROT_READ | PROT_WRITE);
+}
+
+static void nothing_is_taken_above_what_was_published(void **state)
+{
+	struct sigaction on_fault = {.sa_handler = lower_the_limit}, before;
+	size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
+	int fd = memfd_create("budget_test", MFD_CLOEXEC);
+
+	(void)state;
+	assert_int_equal(ftruncate(fd, (off_t)bytes), 0);
+	alias = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	seen = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+	assert_true(alias != MAP_FAILED && seen != MAP_FAILED);
+	assert_int_equal(sigaction(SIGSEGV, &on_fault, &before), 0);
+	alias->limit = 100;
+	alias->used = alias->peak = 30;
+	assert_false(budget_take(seen, 20));
+	assert_int_equal(published, 40);
+	assert_true(alias->used == 30 && alias->peak == 30);
+	/* What still fits is taken. */
+	assert_int_equal(mprotect(seen, bytes, PROT_READ), 0);
+	alias->limit = 100;
+	assert_true(budget_take(seen, 10));
+	assert_true(published == 40 && alias->used == 40);
+	assert_int_equal(sigaction(SIGSEGV, &before, NULL), 0);
+	munmap(seen, bytes);
+	munmap(alias, bytes);
+	close(fd);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -104,6 +151,7 @@ int main(void)
 	    cmocka_unit_test(a_limit_of_nothing_gives_nothing),
 	    cmocka_unit_test(numbers_near_the_end_do_not_wrap),
 	    cmocka_unit_test(what_is_charged_by_force_leaves_nothing_for_others),
+	    cmocka_unit_test(nothing_is_taken_above_what_was_published),
 	    cmocka_unit_test(threads_together_never_hold_more_than_the_limit),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
