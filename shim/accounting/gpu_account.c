@@ -16,6 +16,7 @@
 #include "shim/accounting/gpu_account_page.h"
 #include "shim/accounting/quota_slots.h"
 #include "shim/base/clock.h"
+#include "shim/base/identity.h"
 #include "shim/base/user_dir.h"
 
 #include <errno.h>
@@ -382,7 +383,8 @@ bool gpu_account_pass(struct gpu_account *account, const struct gpu_account_view
 uint64_t gpu_account_begin(struct gpu_account *account, const unsigned char uuid[16], uint64_t total, uint64_t used,
 			   uint64_t limit)
 {
-	struct gpu_account_member member = {.pid = (uint64_t)getpid(), .may_have = used, .holds = used, .needs = used};
+	struct gpu_account_member member = {
+	    .pid = (uint64_t)getpid(), .may_have = used, .holds = used, .needs = used, .job.process = identity_get()};
 
 	if (!account->joined && !gpu_account_join(account, uuid, total, &member))
 		return used;
@@ -489,7 +491,7 @@ enum gpu_account_place gpu_account_queue(struct gpu_account_queue *queue, const 
 	}
 	ret_view->self = GPU_ACCOUNT_MOST;
 	for (unsigned i = 0; i < ret_view->n; i++)
-		if (ret_view->members[i].pid == (uint64_t)getpid())
+		if (ret_view->members[i].job.process == identity_get())
 			ret_view->self = i;
 	errno = saved;
 	return place;

@@ -37,9 +37,9 @@
 /* Files that are looked at in one folder; those in which no process is alive count only here. */
 #define GPU_ACCOUNT_FILES 1024
 
-/* What a process publishes, in bytes. */
+/* What a process publishes, in bytes. Who it is says job.process. */
 struct gpu_account_member {
-	uint64_t pid;
+	uint64_t pid;      /* of its PID namespace: others may have the same. Not 0 */
 	uint64_t may_have; /* its budget, or what it holds if that is more */
 	uint64_t holds;    /* on the device */
 	uint64_t needs;    /* what its heap has, on the device and elsewhere */

@@ -5,27 +5,13 @@
 #include "shim/base/log.h"
 #include "shim/base/rank.h"
 
-#include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 /*
  * ns: who has given a handle out publishes it within 0.1 s, unless it is stopped; one that does not share a GPU never
  * does.
  */
 #define FIND_NS 10000000000u
-
-uint64_t job_links_number(pid_t pid, uint64_t start)
-{
-	struct stat space = {0};
-	char text[80];
-
-	if (stat("/proc/self/ns/pid", &space) != 0)
-		space.st_ino = 0;
-	snprintf(text, sizeof(text), "%d %llu %llu", (int)pid, (unsigned long long)start,
-		 (unsigned long long)space.st_ino);
-	return rank_hash(0, text);
-}
 
 uint64_t job_links_name(const char *name)
 {

@@ -11,13 +11,6 @@
 
 #include <stddef.h>
 #include <stdint.h>
-#include <sys/types.h>
-
-/*
- * Returns the number by which that process of this PID namespace is known in accounts; start:
- * user_dir_process_started(). Processes of other namespaces have other numbers, whatever their pids are.
- */
-uint64_t job_links_number(pid_t pid, uint64_t start);
 
 /*
  * Returns the number of the job of that name, or, if it is empty, of the job that a launcher says this process is of;

@@ -4,9 +4,12 @@
 #include "shim/base/rank.h"
 #include "policy/policy.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
 
 /* Returns the first of these variables that is a number. The list ends with NULL. */
 static const char *number_of(const char *const *variables)
@@ -96,6 +99,24 @@ uint64_t rank_hash(uint64_t number, const char *text)
 	return hash ? hash : 1;
 }
 
+/* Returns whether the address leads to the network namespace that it is used in. */
+static bool is_loopback(const char *address)
+{
+	return address && (!strcasecmp(address, "localhost") || !strncmp(address, "127.", 4) ||
+			   !strcmp(address, "::1") || !strcmp(address, "0.0.0.0"));
+}
+
+/* Returns the inode of this process's network namespace; 0: not known. */
+static uint64_t network(void)
+{
+	struct stat status;
+	int saved = errno;
+	bool known = stat("/proc/self/ns/net", &status) == 0;
+
+	errno = saved;
+	return known ? status.st_ino : 0;
+}
+
 uint64_t rank_together(void)
 {
 	/* Ranks that differ in one of them were not started together. The first ones name what was started. */
@@ -114,6 +135,12 @@ uint64_t rank_together(void)
 		/* torchrun without --rdzv-id: its port names it. */
 		named |= i < NAMES && value && *value && (i || strcmp(value, "none") != 0);
 		hash = rank_hash(hash, value ? value : "");
+	}
+	if (named && is_loopback(secure_getenv("MASTER_ADDR"))) {
+		char text[24];
+
+		snprintf(text, sizeof(text), "%llu", (unsigned long long)network());
+		hash = rank_hash(hash, text);
 	}
 	return named ? hash : 0;
 }

@@ -40,7 +40,8 @@ char *rank_job(char job[RANK_JOB_BYTES]);
  * another for all other processes; 0 if it is no such rank. A process is one if it has a rank, there are several, and
  * the launcher names what it has started: by TORCHELASTIC_RUN_ID, PMIX_NAMESPACE, SLURM_STEP_ID, or MASTER_ADDR and
  * MASTER_PORT. SLURM_JOB_ID does not suffice: a batch script may start several programs that have nothing to do with
- * each other.
+ * each other. Where MASTER_ADDR is this machine's own (localhost), ranks meet in one network namespace, and that
+ * counts, too: each container has its own, and programs in several of them may use the same port.
  */
 uint64_t rank_together(void);
 /* Returns whether ranks of its job run on other machines, as far as the launcher says. */

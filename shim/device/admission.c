@@ -2,6 +2,7 @@
 #include "shim/device/admission.h"
 #include "shim/accounting/job_links.h"
 #include "shim/base/clock.h"
+#include "shim/base/identity.h"
 #include "shim/base/log.h"
 #include "shim/device/device.h"
 #include "shim/device/sizes.h"
@@ -10,7 +11,6 @@
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 /* ns between two looks. */
 #define QUEUE_LOOK_NS 50000000
@@ -57,15 +57,14 @@ static bool may_pass(struct passed *passed, struct seen *seen, uint64_t host)
 	uint64_t others = seen->view.n, now = clock_now();
 
 	for (unsigned i = 0; i < seen->view.n; i++)
-		others = others * 31 + seen->view.members[i].pid;
+		others = others * 31 + seen->view.members[i].job.process;
 	if (!admits(seen, host)) {
 		passed->since = 0;
 	} else if (!passed->since || others != passed->others) {
 		passed->since = now;
 		passed->others = others;
 	}
-	return passed->since &&
-	       now - passed->since >= QUEUE_PASSED_NS + (uint64_t)getpid() % QUEUE_STEPS * QUEUE_STEP_NS;
+	return passed->since && now - passed->since >= QUEUE_PASSED_NS + identity_get() % QUEUE_STEPS * QUEUE_STEP_NS;
 }
 
 static bool is_over(uint64_t began, uint64_t most)

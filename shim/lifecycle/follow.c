@@ -6,6 +6,7 @@
 #include "shim/lifecycle/follow.h"
 #include "shim/accounting/job_links.h"
 #include "shim/base/clock.h"
+#include "shim/base/identity.h"
 #include "shim/base/log.h"
 #include "shim/context/context.h"
 #include "shim/device/admission.h"
@@ -57,10 +58,10 @@ static bool get_figures(const struct device *device, struct live_budget_figures 
 	return true;
 }
 
-/* Two processes that start together differ by their ids, two devices by the address. */
+/* Two processes that start together differ by their numbers, two devices by the address. */
 static uint64_t seed_of(const struct device *device)
 {
-	return clock_now() ^ (uint64_t)getpid() << 32 ^ (uint64_t)(uintptr_t)device;
+	return clock_now() ^ identity_get() ^ (uint64_t)(uintptr_t)device;
 }
 
 static void begin_with(struct device *device, const struct live_budget_figures *figures)

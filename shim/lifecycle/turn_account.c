@@ -3,17 +3,15 @@
 #include "policy/policy.h"
 #include "shim/accounting/job_links.h"
 #include "shim/base/clock.h"
+#include "shim/base/identity.h"
 #include "shim/base/log.h"
 #include "shim/base/rank.h"
-#include "shim/base/user_dir.h"
 #include "shim/device/device.h"
 #include "shim/lifecycle/lifecycle_state.h"
 #include "shim/mover/spill.h"
 #include "shim/plan/gpu_share.h"
 #include "shim/process/process.h"
 #include "shim/submit/submission.h"
-
-#include <unistd.h>
 
 /* ns: after the file of the account was lost, so that all have entered the new one before anybody gets more. */
 #define TURN_LOST 1000000000u
@@ -26,7 +24,7 @@ void turn_account_claim(struct gpu_account_member *member, uint64_t now)
 	struct gpu_job_claim *claim = &lifecycle_state.jobs.claim;
 
 	if (!claim->process) {
-		claim->process = job_links_number(getpid(), user_dir_process_started(getpid()));
+		claim->process = identity_get();
 		claim->name = job_links_name(policy_turns(process_policy())->job);
 		lifecycle_state.jobs.is_spread = rank_is_spread();
 		if (lifecycle_state.jobs.is_spread && policy_turns(process_policy())->mode != POLICY_TURNS_OFF)

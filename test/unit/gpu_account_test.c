@@ -39,7 +39,7 @@ static bool stops_at_write;
  * N: gives it to itself (1), another (2) or none (0), if it is as it was then. 'J' N: is of the job N from its next
  * look on; 'u' N: joins the account of GPU N; 'A': all accounts: 100 times the seats, 10 times the number of its own
  * account, and 1 if it has the turn there. 'S': the next write stops it. 'P' N: its slot is empty (0), or not, from its
- * next look on. */
+ * next look on. 'I': its pid is that of its parent from its next look on, as in a container. */
 static uint64_t obey(char order, unsigned n)
 {
 	uint64_t sum = 0;
@@ -78,6 +78,9 @@ static uint64_t obey(char order, unsigned n)
 		return 1;
 	case 'P':
 		mine.pid = n ? (uint64_t)getpid() : 0;
+		return 1;
+	case 'I':
+		mine.pid = (uint64_t)getppid();
 		return 1;
 	case 'u':
 		uuid[0] = (unsigned char)n;
@@ -275,6 +278,27 @@ static void a_child_of_a_fork_does_not_keep_its_parents_share(void **state)
 		usleep(1000);
 	assert_int_equal(rank_ask(&b, 'r', 64), 64);
 	rank_end(&b);
+}
+
+/* As process 1 of two containers. Who waits to enter must not take the other's memory for its own. */
+static void another_process_of_the_same_pid_is_another(void **state)
+{
+	struct gpu_account_queue line = {0};
+	struct gpu_account own = {0};
+	struct rank a = process();
+
+	(void)state;
+	assert_true(rank_ask(&a, 'J', 7) && rank_ask(&a, 'I', 0) && rank_ask(&a, 'j', TOTAL));
+	assert_int_equal(gpu_account_queue(&line, uuid, &view), GPU_ACCOUNT_FIRST);
+	assert_int_equal(view.n, 1);
+	assert_int_equal(view.members[0].pid, getpid());
+	assert_int_equal(view.self, GPU_ACCOUNT_MOST);
+	assert_int_equal(gpu_account_begin(&own, uuid, TOTAL * MIB, 0, MIB), MIB);
+	assert_int_equal(gpu_account_queue(&line, uuid, &view), GPU_ACCOUNT_FIRST);
+	assert_true(view.n == 2 && view.self == 1);
+	gpu_account_queue_end(&line);
+	close(own.fd);
+	rank_end(&a);
 }
 
 static void the_last_to_join_sets_the_total(void **state)
@@ -507,6 +531,7 @@ int main(void)
 	    TEST(the_sum_is_never_more_than_the_total),
 	    TEST(the_dead_have_nothing),
 	    TEST(a_child_of_a_fork_does_not_keep_its_parents_share),
+	    TEST(another_process_of_the_same_pid_is_another),
 	    TEST(the_last_to_join_sets_the_total),
 	    TEST(a_file_that_is_lost_is_made_again),
 	    TEST(a_file_of_another_version_is_left_alone_while_it_is_used),

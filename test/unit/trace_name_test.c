@@ -4,12 +4,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -104,6 +106,52 @@ static void a_job_has_the_name_that_its_launcher_gives(void **state)
 	assert_string_equal(rank_world(), "8");
 	setenv("LOCAL_RANK", "2", 1);
 	assert_string_equal(rank_local(), "2");
+	forget_ranks();
+}
+
+/* Returns rank_together() of a process in a container with a network of its own; 0: there can be none. */
+static uint64_t together_in_container(void)
+{
+	uint64_t number = 0;
+	int ends[2];
+
+	assert_int_equal(pipe(ends), 0);
+	if (fork() == 0) {
+		if (unshare((geteuid() ? CLONE_NEWUSER : 0) | CLONE_NEWNET) == 0)
+			number = rank_together();
+		_exit(write(ends[1], &number, sizeof(number)) == sizeof(number) ? 0 : 1);
+	}
+	assert_int_equal(read(ends[0], &number, sizeof(number)), sizeof(number));
+	close(ends[0]);
+	close(ends[1]);
+	assert_true(wait(NULL) > 0);
+	return number;
+}
+
+/* Programs that meet at localhost:29500 in two containers are two jobs; those that meet at another machine are one. */
+static void the_same_port_in_two_containers_is_two_jobs(void **state)
+{
+	static const char *const here[] = {"localhost", "127.0.0.1", "::1"};
+
+	(void)state;
+	forget_ranks();
+	setenv("RANK", "0", 1);
+	setenv("WORLD_SIZE", "2", 1);
+	setenv("MASTER_PORT", "29500", 1);
+	setenv("MASTER_ADDR", "10.1.2.3", 1);
+	uint64_t other = together_in_container();
+	if (!other)
+		print_message(
+		    "this system lets nobody make a network namespace: only what is common to all is tested\n");
+	assert_true(!other || other == rank_together());
+	for (size_t i = 0; i < sizeof(here) / sizeof(*here); i++) {
+		setenv("MASTER_ADDR", here[i], 1);
+		assert_true(rank_together() && rank_together() == rank_together());
+		assert_true(!other || (together_in_container() && together_in_container() != rank_together()));
+	}
+	unsetenv("MASTER_ADDR");
+	unsetenv("MASTER_PORT");
+	unsetenv("WORLD_SIZE");
 	forget_ranks();
 }
 
@@ -280,6 +328,7 @@ int main(void)
 	    cmocka_unit_test(the_rank_is_the_first_that_is_a_number),
 	    cmocka_unit_test(a_job_has_the_name_that_its_launcher_gives),
 	    cmocka_unit_test(ranks_that_were_started_together_are_known),
+	    cmocka_unit_test(the_same_port_in_two_containers_is_two_jobs),
 	    cmocka_unit_test(a_name_that_is_too_long_is_refused),
 	    cmocka_unit_test(a_name_that_is_taken_is_never_written_over),
 	    cmocka_unit_test(the_first_three_descriptors_are_the_programs),
