@@ -13,7 +13,7 @@
  * either the first has written its change before the second has read what it changes, or it sees the second one's lock
  * in the head. Of the turn the last one written holds; a mistake there costs time only.
  */
-#include "shim/accounting/gpu_account_page.h"
+#include "shim/accounting/gpu_account_slot.h"
 #include "shim/accounting/quota_slots.h"
 #include "shim/base/clock.h"
 #include "shim/base/identity.h"
@@ -130,9 +130,12 @@ static bool is_whole(const struct gpu_account *account)
 	       status.st_size == (off_t)sizeof(struct account_page);
 }
 
-static bool is_alive(const struct gpu_account *account, unsigned slot)
+static enum account_slot_state state_of(const struct gpu_account *account, unsigned slot,
+					const struct gpu_account_member *member, uint64_t now)
 {
-	return slot == account->slot || quota_file_is_locked(account->fd, 1 + slot, 1);
+	if (slot == account->slot)
+		return member->pid ? ACCOUNT_SLOT_LIVES : ACCOUNT_SLOT_FREE;
+	return account_slot_state(account->fd, slot, member, now);
 }
 
 /* Stores what all others may have, and what this process has published. Returns false if the file cannot be read. */
@@ -140,16 +143,23 @@ static bool read_others(const struct gpu_account *account, uint64_t *ret_sum, st
 {
 	struct account_slot slots[ACCOUNT_SLOTS_READ];
 
+	uint64_t now = clock_now();
+
 	*ret_sum = 0;
 	for (unsigned i = 0; i < GPU_ACCOUNT_MOST; i++) {
 		const struct gpu_account_member *member = &slots[i % ACCOUNT_SLOTS_READ].member;
 
 		if (i % ACCOUNT_SLOTS_READ == 0 && !read_slots(account->fd, i, slots))
 			return false;
-		if (i == account->slot)
+		if (i == account->slot) {
 			*ret_own = *member;
-		else if (member->pid && is_alive(account, i))
-			*ret_sum += member->may_have < QUOTA_MOST ? member->may_have : QUOTA_MOST;
+			continue;
+		}
+		enum account_slot_state is = account_slot_state(account->fd, i, member, now);
+		uint64_t has = is == ACCOUNT_SLOT_FREE    ? 0
+			       : is == ACCOUNT_SLOT_ENDED ? member->holds
+							  : member->may_have;
+		*ret_sum += has < QUOTA_MOST ? has : QUOTA_MOST;
 	}
 	return true;
 }
@@ -267,9 +277,11 @@ static void abandon(struct gpu_account *account)
 {
 	struct stat status;
 
-	/* The program may have closed our descriptor, and reopened its number. */
-	if (fstat(account->fd, &status) == 0 && status.st_dev == account->device && status.st_ino == account->inode)
+	/* The program may have closed our descriptor, and reopened its number. Children may have it, too. */
+	if (fstat(account->fd, &status) == 0 && status.st_dev == account->device && status.st_ino == account->inode) {
+		quota_file_lock_byte(account->fd, 1 + account->slot, F_UNLCK);
 		close(account->fd);
+	}
 	account->joined = false;
 }
 
@@ -282,6 +294,7 @@ static bool read_view(const struct gpu_account *account, struct gpu_account_view
 	struct gpu_job_claim dead = {0};
 	struct account_slot slots[ACCOUNT_SLOTS_READ];
 	struct account_head head;
+	uint64_t now = clock_now();
 
 	if (!read_head(account->fd, &head))
 		return false;
@@ -292,19 +305,19 @@ static bool read_view(const struct gpu_account *account, struct gpu_account_view
 		if (i % ACCOUNT_SLOTS_READ == 0 && !read_slots(account->fd, i, slots))
 			return false;
 		const struct gpu_account_member *member = &slots[i % ACCOUNT_SLOTS_READ].member;
-		bool holds = head.turn.holder == i + 1;
+		enum account_slot_state is = state_of(account, i, member, now);
+		bool lives = is == ACCOUNT_SLOT_LIVES, holds = head.turn.holder == i + 1;
 
-		if (!member->pid || !is_alive(account, i)) {
-			if (holds)
-				dead = member->job;
+		if (holds && !lives)
+			dead = member->job;
+		if (is == ACCOUNT_SLOT_FREE)
 			continue;
-		}
 		if (i == account->slot)
 			ret_view->self = ret_view->n;
-		if (holds)
+		if (holds && lives)
 			ret_view->turn.holder = ret_view->n;
 		ret_view->slots[ret_view->n] = (unsigned char)i;
-		ret_view->members[ret_view->n++] = *member;
+		ret_view->members[ret_view->n++] = lives ? *member : account_left_by(member);
 	}
 	for (unsigned i = 0; i < ret_view->n && ret_view->turn.holder == GPU_TURN_NOBODY; i++)
 		if (gpu_job_share(&dead, &ret_view->members[i].job))
@@ -383,8 +396,13 @@ bool gpu_account_pass(struct gpu_account *account, const struct gpu_account_view
 uint64_t gpu_account_begin(struct gpu_account *account, const unsigned char uuid[16], uint64_t total, uint64_t used,
 			   uint64_t limit)
 {
-	struct gpu_account_member member = {
-	    .pid = (uint64_t)getpid(), .may_have = used, .holds = used, .needs = used, .job.process = identity_get()};
+	struct gpu_account_member member = {.pid = (uint64_t)getpid(),
+					    .may_have = used,
+					    .holds = used,
+					    .needs = used,
+					    .job.process = identity_get(),
+					    .started = user_dir_process_started(getpid()),
+					    .space = identity_space()};
 
 	if (!account->joined && !gpu_account_join(account, uuid, total, &member))
 		return used;
@@ -402,7 +420,7 @@ void gpu_account_leave(struct gpu_account *account)
 		bool last = true;
 
 		for (unsigned i = 0; i < GPU_ACCOUNT_MOST && last; i++)
-			last = i == own.slot || !is_alive(&own, i);
+			last = i == own.slot || !quota_file_is_locked(own.fd, 1 + i, 1);
 		if (last)
 			user_dir_remove_own(account->name, own.device, own.inode);
 		account_unlock(&own);
@@ -413,8 +431,7 @@ void gpu_account_leave(struct gpu_account *account)
 
 void gpu_account_child(struct gpu_account *account)
 {
-	if (account->joined)
-		abandon(account);
+	account->joined = false;
 }
 
 /* ---- in the line before it ---- */

@@ -9,8 +9,10 @@
  * given until the sum is below it.)
  *
  * Each process holds a lock on a byte of the file as long as it lives, which the kernel drops however it ends: a slot
- * without its lock is free, and what its process had can be given to others. A process that is stopped keeps what it
- * has. The turn (plan/gpu_turn.h) is in the file, too, and changes only under the same lock. It goes with its process:
+ * without its lock is free, and what its process had can be given to others. Children of a process keep its lock, as
+ * they keep its memory on the device, until they end or exec. A process that has ended and is survived by such a child
+ * is a member that takes part in nothing, and has what it held last. A process that is stopped keeps what it has. The
+ * turn (plan/gpu_turn.h) is in the file, too, and changes only under the same lock. It goes with its process:
  * the turn of one that has died is that of another of its job (plan/gpu_job.h), or of none.
  *
  * A file that is removed or damaged while it is used is left by each process at its next look: it then enters the file
@@ -48,6 +50,7 @@ struct gpu_account_member {
 	struct gpu_turn_claim claim;
 	struct gpu_job_claim job;
 	uint64_t given[GPU_JOB_GIVEN]; /* numbers of handles that it has given out (job_links.h) */
+	uint64_t started, space; /* when `pid` started, as in /proc/PID/stat, and its PID namespace; 0: not known */
 };
 
 /* Whose turn it is (plan/gpu_turn.h). The number grows with each change, so that two processes never make the same. */
@@ -148,7 +151,10 @@ void gpu_account_givers(const uint64_t *handles, unsigned n, uint64_t *ret_proce
 bool gpu_account_has_job(uint64_t name);
 /* Gives up the slot; the last to leave removes the file. */
 void gpu_account_leave(struct gpu_account *account);
-/* In the child of a fork: the slot is the parent's. Async-signal-safe. */
+/*
+ * In the child of a fork: the slot is the parent's. The descriptor stays open, and with it the lock, because the
+ * parent's memory on the device is there as long as this process (docs/facts.md, Two processes). Async-signal-safe.
+ */
 void gpu_account_child(struct gpu_account *account);
 
 #endif

@@ -1,6 +1,7 @@
 /* The accounts of all GPUs, for jobs on several of them. See gpu_account.h. */
-#include "shim/accounting/gpu_account_page.h"
+#include "shim/accounting/gpu_account_slot.h"
 #include "shim/accounting/quota_slots.h"
+#include "shim/base/clock.h"
 #include "shim/base/user_dir.h"
 
 #include <errno.h>
@@ -34,6 +35,7 @@ static bool each_slot(int fd, struct account_head *ret_head, visit_slot *visit, 
 {
 	struct account_slot slots[ACCOUNT_SLOTS_READ];
 	struct account_head head;
+	uint64_t now = clock_now();
 
 	if (!quota_file_read_at(fd, &head, sizeof(head), 0) || !account_head_is_ours(&head))
 		return false;
@@ -44,7 +46,8 @@ static bool each_slot(int fd, struct account_head *ret_head, visit_slot *visit, 
 
 		if (i % ACCOUNT_SLOTS_READ == 0 && !quota_file_read_at(fd, slots, sizeof(slots), account_slot_at(i)))
 			return false;
-		if (member->pid && !visit(i, quota_file_is_locked(fd, 1 + i, 1), member, argument))
+		if (member->pid &&
+		    !visit(i, account_slot_state(fd, i, member, now) == ACCOUNT_SLOT_LIVES, member, argument))
 			return true;
 	}
 	return true;

@@ -96,6 +96,7 @@ struct turn_state {
 /* Only the control thread uses it. */
 struct jobs_state {
 	struct gpu_job_claim claim; /* what this process publishes about its job */
+	uint64_t started, space;    /* as published (struct gpu_account_member) */
 	struct gpu_job_lead lead;
 	struct gpu_job_view view; /* as read last; large */
 	struct gpu_turn_member members[GPU_ACCOUNT_MOST];

@@ -6,12 +6,15 @@
 #include "shim/base/identity.h"
 #include "shim/base/log.h"
 #include "shim/base/rank.h"
+#include "shim/base/user_dir.h"
 #include "shim/device/device.h"
 #include "shim/lifecycle/lifecycle_state.h"
 #include "shim/mover/spill.h"
 #include "shim/plan/gpu_share.h"
 #include "shim/process/process.h"
 #include "shim/submit/submission.h"
+
+#include <unistd.h>
 
 /* ns: after the file of the account was lost, so that all have entered the new one before anybody gets more. */
 #define TURN_LOST 1000000000u
@@ -25,6 +28,8 @@ void turn_account_claim(struct gpu_account_member *member, uint64_t now)
 
 	if (!claim->process) {
 		claim->process = identity_get();
+		lifecycle_state.jobs.started = user_dir_process_started(getpid());
+		lifecycle_state.jobs.space = identity_space();
 		claim->name = job_links_name(policy_turns(process_policy())->job);
 		lifecycle_state.jobs.is_spread = rank_is_spread();
 		if (lifecycle_state.jobs.is_spread && policy_turns(process_policy())->mode != POLICY_TURNS_OFF)
@@ -37,6 +42,8 @@ void turn_account_claim(struct gpu_account_member *member, uint64_t now)
 		claim->wants = now;
 	claim->rests = now < turn->refuses_until ? turn->refuses_until : 0;
 	member->job = *claim;
+	member->started = lifecycle_state.jobs.started;
+	member->space = lifecycle_state.jobs.space;
 	job_links_given(member->given);
 }
 

@@ -35,9 +35,14 @@ bool account_read_of(const char *part, struct account_page *ret_page)
 	int fd = open(path, O_RDWR);
 	bool good = fd >= 0 && pread(fd, ret_page, sizeof(*ret_page), 0) == (ssize_t)sizeof(*ret_page) &&
 		    account_head_is_ours(&ret_page->head);
-	for (unsigned i = 0; good && i < GPU_ACCOUNT_MOST; i++)
+	for (unsigned i = 0; good && i < GPU_ACCOUNT_MOST; i++) {
+		struct gpu_account_member *member = &ret_page->slot[i].member;
+
 		if (!is_alive(fd, i))
-			ret_page->slot[i].member.pid = 0;
+			member->pid = 0;
+		else if (account_has_ended(member, member->space))
+			*member = account_left_by(member);
+	}
 	if (fd >= 0)
 		close(fd);
 	return good;

@@ -8,7 +8,10 @@
 #include "shim/accounting/gpu_account_page.h"
 #include "test/rank.h"
 
-/* Reads it, without the slots of the dead. Returns false if it is not whole now. */
+/*
+ * Reads it, without the slots of the dead, or with what their children keep in them. Returns false if it is not whole
+ * now.
+ */
 bool account_read(struct account_page *ret_page);
 /* The same of one of several: this part of its name is that of no other. */
 bool account_read_of(const char *part, struct account_page *ret_page);

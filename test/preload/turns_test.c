@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -33,6 +34,7 @@
 static CUdeviceptr blocks[NEEDS];
 static unsigned n_blocks, fills;
 static unsigned *hold;
+static int child_waits[2]; /* a pipe: each child ends when it has read a byte */
 
 /* What cuMemGetInfo says is the same in all turns. */
 static void check_capacity(void)
@@ -55,9 +57,21 @@ static void step(void)
 	check_capacity();
 }
 
+/* A child that does not exec, as a worker of a data loader. clone: by a call that the library does not hear of. */
+static uint64_t leave_a_child(bool clone)
+{
+	pid_t pid = clone ? (pid_t)syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL) : fork();
+	char word;
+
+	if (pid)
+		return pid > 0;
+	alarm(60);
+	_exit(read(child_waits[0], &word, 1) == 1 ? 0 : 1);
+}
+
 /*
- * 'd': begin; 'a' N: allocate N blocks; 's' N: N steps; 'c': check all; 'k': work that does not end; 'r': it ends; 'e':
- * end.
+ * 'd': begin; 'a' N: allocate N blocks; 's' N: N steps; 'c': check all; 'p' N: have a child, by fork() or (1) clone();
+ * 'k': work that does not end; 'r': it ends; 'e': end.
  */
 static uint64_t obey(char what, unsigned n)
 {
@@ -70,6 +84,8 @@ static uint64_t obey(char what, unsigned n)
 			blocks[n_blocks++] = child_alloc(4 * MIB);
 		step();
 		return 1;
+	case 'p':
+		return leave_a_child(n);
 	case 's':
 		for (; n; n--)
 			step();
@@ -181,6 +197,44 @@ static void the_others_go_on_when_one_is_killed(void **state)
 	assert_true(rank_ask(&ranks[n++], 'a', NEEDS));
 	turns_run(ranks, n, 2);
 	turns_end(ranks, n);
+}
+
+/*
+ * The memory of one that is killed is on the GPU as long as a child of it that did not exec. Its turn is over; the
+ * other goes on in what is left, and with all of it when the child has ended.
+ */
+static void what_a_child_keeps_of_a_dead_process_counts(void **state)
+{
+	(void)state;
+	for (unsigned how = 0; how < 2; how++) {
+		const struct gpu_account_member *dead, *other = NULL;
+		struct account_page page;
+		struct rank ranks[2];
+		bool holds = false;
+
+		start_all(ranks, 2, SET("fast"));
+		turns_run(ranks, 2, 1);
+		assert_true(rank_ask(&ranks[0], 'p', how));
+		for (unsigned tries = 0; tries < ROUNDS && !holds; tries++) {
+			assert_true(rank_ask(&ranks[0], 's', 1) && account_read(&page));
+			holds = account_holder(ranks, 2) == 0;
+		}
+		assert_true(holds);
+		rank_kill(&ranks[0]);
+		assert_true(rank_ask(&ranks[1], 's', 5) && rank_ask(&ranks[1], 'c', 0));
+		assert_true(account_read(&page));
+		dead = account_member(&page, &ranks[0]);
+		assert_true(dead && dead->holds >= NEEDS * 2 * MIB && dead->may_have == dead->holds);
+		account_check();
+		assert_int_equal(write(child_waits[1], "", 1), 1);
+		for (unsigned tries = 0; tries < ROUNDS && (!other || other->may_have < NEEDS * 4 * MIB); tries++) {
+			assert_true(rank_ask(&ranks[1], 's', 1) && account_read(&page));
+			other = account_member(&page, &ranks[1]);
+		}
+		assert_true(other && other->may_have >= NEEDS * 4 * MIB);
+		assert_null(account_member(&page, &ranks[0]));
+		turns_end(&ranks[1], 1);
+	}
 }
 
 static void the_others_go_on_when_the_holder_is_stopped(void **state)
@@ -481,6 +535,7 @@ static int run(void)
 	};
 	const struct CMUnitTest faults[] = {
 	    TURNS_TEST(the_others_go_on_when_one_is_killed),
+	    TURNS_TEST(what_a_child_keeps_of_a_dead_process_counts),
 	    TURNS_TEST(the_others_go_on_when_the_holder_is_stopped),
 	    TURNS_TEST(one_that_is_suspended_leaves_its_turns_to_the_others),
 	    TURNS_TEST(the_weight_of_a_running_process_can_be_changed),
@@ -493,6 +548,8 @@ static int run(void)
 	};
 	const char *part = getenv("TURNS_TEST_PART");
 
+	if (pipe(child_waits))
+		return 1;
 	return !part                     ? cmocka_run_group_tests(turns, NULL, NULL)
 	       : !strcmp(part, "faults") ? cmocka_run_group_tests(faults, NULL, NULL)
 					 : cmocka_run_group_tests(random, NULL, NULL);

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -11,8 +12,8 @@
 #include "shim/plan/gpu_job.h"
 #include "tools/common/units.h"
 
-/* A process holds a lock on the byte of its slot as long as it lives. */
-static bool is_alive(int fd, unsigned slot)
+/* A process, or a child of it, holds a lock on the byte of its slot as long as it lives. */
+static bool is_locked(int fd, unsigned slot)
 {
 	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 1 + slot, .l_len = 1};
 
@@ -35,8 +36,28 @@ static struct gpu_job_view jobs;
 static char names[GPU_JOB_DEVICES][64];
 static unsigned n_names;
 
-/* Reads an account. Returns false if it is not whole; slots of the dead are empty afterwards. */
-static bool read_page(const struct user_dir *folder, const char *name, struct account_page *ret_page)
+static uint64_t clock_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+/* Returns the PID namespace of the tool; 0: not known. */
+static uint64_t own_space(void)
+{
+	struct stat status;
+
+	return stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
+}
+
+/*
+ * Reads an account. Returns false if it is not whole. Slots of the dead are empty afterwards, or have what a child
+ * keeps of them.
+ */
+static bool read_page(const struct user_dir *folder, const char *name, struct account_page *ret_page,
+		      bool ret_ended[GPU_ACCOUNT_MOST])
 {
 	int fd = openat(folder->fd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
 
@@ -44,9 +65,17 @@ static bool read_page(const struct user_dir *folder, const char *name, struct ac
 		return false;
 	bool good = pread(fd, ret_page, sizeof(*ret_page), 0) == (ssize_t)sizeof(*ret_page) &&
 		    account_head_is_ours(&ret_page->head);
-	for (unsigned i = 0; good && i < GPU_ACCOUNT_MOST; i++)
-		if (!is_alive(fd, i))
-			ret_page->slot[i].member.pid = 0;
+	for (unsigned i = 0; good && i < GPU_ACCOUNT_MOST; i++) {
+		struct gpu_account_member *member = &ret_page->slot[i].member;
+
+		ret_ended[i] = false;
+		if (!is_locked(fd, i))
+			member->pid = 0;
+		else if (account_is_quiet(member, clock_ns()))
+			ret_ended[i] = account_has_ended(member, own_space());
+		if (ret_ended[i])
+			*member = account_left_by(member);
+	}
 	close(fd);
 	return good;
 }
@@ -54,13 +83,14 @@ static bool read_page(const struct user_dir *folder, const char *name, struct ac
 static void add_seats(const struct user_dir *folder, const char *name, void *argument)
 {
 	struct account_page page;
+	bool ended[GPU_ACCOUNT_MOST];
 
 	(void)argument;
-	if (n_names == GPU_JOB_DEVICES || !read_page(folder, name, &page))
+	if (n_names == GPU_JOB_DEVICES || !read_page(folder, name, &page, ended))
 		return;
 	unsigned before = jobs.n;
 	for (unsigned i = 0; i < GPU_ACCOUNT_MOST; i++)
-		if (page.slot[i].member.pid && jobs.n < GPU_JOB_SEATS)
+		if (page.slot[i].member.pid && !ended[i] && jobs.n < GPU_JOB_SEATS)
 			jobs.seats[jobs.n++] = (struct gpu_job_seat){
 			    .device = n_names, .slot = i, .takes_part = true, .claim = page.slot[i].member.job};
 	if (jobs.n == before)
@@ -100,14 +130,16 @@ static void read_account(const struct user_dir *folder, const char *name, void *
 	const struct visit *visit = argument;
 	struct account_page page;
 	struct shared_gpu gpu = {.holder = GPU_ACCOUNT_MOST};
+	bool ended[GPU_ACCOUNT_MOST];
 
-	if (!read_page(folder, name, &page))
+	if (!read_page(folder, name, &page, ended))
 		return;
 	for (unsigned i = 0; i < GPU_ACCOUNT_MOST; i++) {
 		if (!page.slot[i].member.pid)
 			continue;
-		if (page.head.turn.holder == i + 1)
+		if (page.head.turn.holder == i + 1 && !ended[i])
 			gpu.holder = gpu.n;
+		gpu.ended[gpu.n] = ended[i];
 		gpu.job[gpu.n] = job_of(name, i);
 		gpu.member[gpu.n++] = page.slot[i].member;
 	}
@@ -198,7 +230,9 @@ static void print_member(FILE *out, const struct shared_gpu *gpu, unsigned i)
 	char job[16] = "-";
 	const struct gpu_account_member *member = &gpu->member[i];
 
-	if (member->worked)
+	if (gpu->ended[i])
+		snprintf(idle, sizeof(idle), "ended");
+	else if (member->worked)
 		snprintf(idle, sizeof(idle), "%.1f s", seconds_since(member->worked));
 	write_turn(gpu, i, its);
 	if (gpu->job[i])

@@ -17,6 +17,7 @@ struct shared_gpu {
 	double since;    /* seconds since the turn began */
 	unsigned n;
 	struct gpu_account_member member[GPU_ACCOUNT_MOST];
+	bool ended[GPU_ACCOUNT_MOST];   /* of each member: its process has ended, and a child keeps its memory */
 	unsigned job[GPU_ACCOUNT_MOST]; /* of each member: number of its job, from 1 on; 0: its process is alone */
 };
 

@@ -1,0 +1,20 @@
+/* gpu_account_slot.h: whose a slot of an account is (gpu_account.h), for the files that read the slots. */
+#ifndef SPILLWAY_GPU_ACCOUNT_SLOT_H
+#define SPILLWAY_GPU_ACCOUNT_SLOT_H
+
+#include "shim/accounting/gpu_account_page.h"
+
+enum account_slot_state {
+	ACCOUNT_SLOT_FREE,
+	ACCOUNT_SLOT_LIVES, /* or it is not known whether its process does */
+	ACCOUNT_SLOT_ENDED, /* its process has ended, but a child keeps its memory on the device */
+};
+
+/*
+ * Returns what slot i of the open file is, which has that contents; it must not be the caller's own. now: clock_now().
+ * Cost: a system call; some ten if the process has not published anything for GPU_ACCOUNT_QUIET.
+ */
+enum account_slot_state account_slot_state(int fd, unsigned slot, const struct gpu_account_member *member,
+					   uint64_t now);
+
+#endif
