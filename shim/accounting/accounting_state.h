@@ -80,6 +80,8 @@ struct links_state {
 	_Atomic uint64_t gave[GPU_JOB_GIVEN]; /* numbers of handles, the newest over the oldest */
 	_Atomic unsigned n_gave;
 	_Atomic uint64_t took[LINKS_TOOK]; /* of handles whose giver is not known yet; 0: none */
+	_Atomic int owners[LINKS_TOOK];    /* pids of processes whose files were imported; 0: none */
+	_Atomic bool is_strange;           /* a file was imported that has no owner */
 	/* The rest is the control thread's. */
 	uint64_t looks_for[LINKS_TOOK], since[LINKS_TOOK]; /* the same at the last look, and since when */
 	uint64_t found[GPU_JOB_LINKS];                     /* processes */

@@ -2,10 +2,12 @@
 #include "shim/accounting/gpu_account_slot.h"
 #include "shim/accounting/quota_slots.h"
 #include "shim/base/clock.h"
+#include "shim/base/rank.h"
 #include "shim/base/user_dir.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -182,6 +184,14 @@ bool gpu_account_all(const struct gpu_account *account, uint64_t now, struct gpu
 
 /* ---- looking for a process ---- */
 
+uint64_t gpu_account_number(uint64_t pid, uint64_t started, uint64_t space)
+{
+	char text[80];
+
+	snprintf(text, sizeof(text), "%" PRIu64 " %" PRIu64 " %" PRIu64, pid, started, space);
+	return rank_hash(rank_hash(0, "process"), text);
+}
+
 struct givers {
 	const uint64_t *handles;
 	unsigned n;
@@ -193,6 +203,10 @@ static bool is_giver(unsigned slot, bool alive, const struct gpu_account_member 
 	const struct givers *givers = argument;
 
 	(void)slot;
+	uint64_t files = member->started ? gpu_account_number(member->pid, member->started, member->space) : 0;
+	for (unsigned i = 0; i < givers->n && alive && files; i++)
+		if (givers->handles[i] == files)
+			givers->processes[i] = member->job.process;
 	for (unsigned i = 0; i < GPU_JOB_GIVEN * givers->n && alive; i++)
 		if (member->given[i % GPU_JOB_GIVEN] &&
 		    member->given[i % GPU_JOB_GIVEN] == givers->handles[i / GPU_JOB_GIVEN])

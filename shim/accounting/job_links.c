@@ -2,10 +2,17 @@
 #include "shim/accounting/job_links.h"
 #include "shim/accounting/accounting_state.h"
 #include "shim/accounting/gpu_account.h"
+#include "shim/base/identity.h"
 #include "shim/base/log.h"
 #include "shim/base/rank.h"
+#include "shim/base/user_dir.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 /*
  * ns: who has given a handle out publishes it within 0.1 s, unless it is stopped; one that does not share a GPU never
@@ -45,10 +52,9 @@ void job_links_gave(const void *handle, size_t bytes)
 	atomic_store(&state->gave[atomic_fetch_add(&state->n_gave, 1) % GPU_JOB_GIVEN], number);
 }
 
-void job_links_took(const void *handle, size_t bytes)
+static void look_for(uint64_t number)
 {
 	struct links_state *const state = &accounting_state.links;
-	uint64_t number = number_of(handle, bytes);
 
 	/* If more are opened at once than can be looked for, others of the same process will be. */
 	for (unsigned i = 0; i < LINKS_TOOK; i++) {
@@ -57,6 +63,57 @@ void job_links_took(const void *handle, size_t bytes)
 		if (atomic_compare_exchange_strong(&state->took[i], &found, number) || found == number)
 			return;
 	}
+}
+
+void job_links_took(const void *handle, size_t bytes)
+{
+	look_for(number_of(handle, bytes));
+}
+
+void job_links_exported(const void *handle, CUmemAllocationHandleType type)
+{
+	int saved = errno;
+
+	if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
+		job_links_gave(handle, sizeof(CUmemFabricHandle));
+	} else if (type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+		int file = *(const int *)handle;
+
+		/* If it has one, it is an open file that was exported before, or the program needs its owner. */
+		if (fcntl(file, F_GETOWN) == 0)
+			fcntl(file, F_SETOWN, getpid());
+	}
+	errno = saved;
+}
+
+static void took_file_of(pid_t owner)
+{
+	struct links_state *const state = &accounting_state.links;
+
+	for (unsigned i = 0; i < LINKS_TOOK; i++) {
+		int found = 0;
+
+		if (atomic_compare_exchange_strong(&state->owners[i], &found, owner) || found == owner)
+			return;
+	}
+}
+
+void job_links_imported(const void *handle, CUmemAllocationHandleType type)
+{
+	int saved = errno;
+
+	if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
+		job_links_took(handle, sizeof(CUmemFabricHandle));
+	} else if (type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+		pid_t owner = fcntl((int)(intptr_t)handle, F_GETOWN);
+
+		/* Negative: a group of processes, which the program has set. */
+		if (owner <= 0)
+			atomic_store(&accounting_state.links.is_strange, true);
+		else if (owner != getpid())
+			took_file_of(owner);
+	}
+	errno = saved;
 }
 
 /* ---- on the control thread ---- */
@@ -77,12 +134,46 @@ static void add(uint64_t process)
 	    GPU_JOB_LINKS);
 }
 
+/* Returns whether that process has its pid in the PID namespace of this one: only then its number is known here. */
+static bool is_of_own_namespace(pid_t pid)
+{
+	struct stat own, other;
+	char path[40];
+
+	snprintf(path, sizeof(path), "/proc/%d/ns/pid", (int)pid);
+	return stat("/proc/self/ns/pid", &own) == 0 && stat(path, &other) == 0 && own.st_dev == other.st_dev &&
+	       own.st_ino == other.st_ino;
+}
+
+static void find_owners(void)
+{
+	struct links_state *const state = &accounting_state.links;
+
+	for (unsigned i = 0; i < LINKS_TOOK; i++) {
+		pid_t pid = atomic_load(&state->owners[i]);
+		uint64_t started = pid ? user_dir_process_started(pid) : 0;
+
+		if (!pid)
+			continue;
+		/* If it has ended, there is nobody to wait for. */
+		if (started && is_of_own_namespace(pid))
+			look_for(gpu_account_number((uint64_t)pid, started, identity_space()));
+		else if (started)
+			atomic_store(&state->is_strange, true);
+		atomic_store(&state->owners[i], 0);
+	}
+	if (atomic_load(&state->is_strange))
+		log_once("share: this process has imported memory by a file descriptor of which it is not known who "
+			 "exported it: if that process takes turns, too, set share.job to the same name for both");
+}
+
 void job_links_find(uint64_t own, uint64_t now)
 {
 	struct links_state *const state = &accounting_state.links;
 	uint64_t took[LINKS_TOOK], process[LINKS_TOOK];
 	bool any = false;
 
+	find_owners();
 	for (unsigned i = 0; i < LINKS_TOOK; i++) {
 		took[i] = atomic_load(&state->took[i]);
 		any |= took[i] != 0;

@@ -1,6 +1,6 @@
 /*
- * Bodies of legacy IPC of memory (ipc.h) and of events. Calls on memory and handles of the driver go to the driver. Who
- * opens a handle is of one job with who has given it out (job_links.h).
+ * Bodies of legacy IPC of memory (ipc.h) and of events, and of what is imported. Calls on memory and handles of the
+ * driver go to the driver. Who opens a handle is of one job with who has given it out (job_links.h).
  */
 #include "shim/accounting/job_links.h"
 #include "shim/process/enter.h"
@@ -98,4 +98,43 @@ HOOK_EXPORT CUresult CUDAAPI cuIpcCloseMemHandle(CUdeviceptr dptr)
 	if (!ipc_close(dptr, &result))
 		result = REAL(cuIpcCloseMemHandle)(dptr);
 	return enter_leave(&scope, result);
+}
+
+/* ---- what is exported by the driver (for memory see entry_vmm.c) ---- */
+
+HOOK_EXPORT CUresult CUDAAPI cuMemPoolExportToShareableHandle(void *handle_out, CUmemoryPool pool,
+							      CUmemAllocationHandleType handleType,
+							      unsigned long long flags)
+{
+	struct enter_scope scope;
+
+	stats_call(HOOK_cuMemPoolExportToShareableHandle);
+	if (!enter_serve(&scope))
+		return REAL(cuMemPoolExportToShareableHandle)(handle_out, pool, handleType, flags);
+	CUresult result = REAL(cuMemPoolExportToShareableHandle)(handle_out, pool, handleType, flags);
+	if (result == CUDA_SUCCESS)
+		job_links_exported(handle_out, handleType);
+	return enter_leave(&scope, result);
+}
+
+/* It may be the first that the process asks for. */
+HOOK_EXPORT CUresult CUDAAPI cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, void *handle,
+								CUmemAllocationHandleType handleType,
+								unsigned long long flags)
+{
+	stats_call(HOOK_cuMemPoolImportFromShareableHandle);
+	CUresult result = REAL(cuMemPoolImportFromShareableHandle)(pool_out, handle, handleType, flags);
+	if (result == CUDA_SUCCESS)
+		job_links_imported(handle, handleType);
+	return result;
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle,
+							    CUmemAllocationHandleType shHandleType)
+{
+	stats_call(HOOK_cuMemImportFromShareableHandle);
+	CUresult result = REAL(cuMemImportFromShareableHandle)(handle, osHandle, shHandleType);
+	if (result == CUDA_SUCCESS)
+		job_links_imported(osHandle, shHandleType);
+	return result;
 }

@@ -12,6 +12,7 @@
  * counts it. Programs may use our address space only where they have reserved it: elsewhere a call is refused as the
  * driver refuses it for cuMemAlloc memory, except for handles of memory that never moves.
  */
+#include "shim/accounting/job_links.h"
 #include "shim/process/enter.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/entry/hook.h"
@@ -441,9 +442,9 @@ HOOK_EXPORT CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr *ptr, size_t size, 
 
 /*
  * Other processes and devices need the driver's handle. mine: the argument that may hold a handle of ours; as: the
- * type that it is to be exported as.
+ * type that it is to be exported as; done: what to return for `result`.
  */
-#define WITH_HANDLE(name, params, args, mine, as)                                                                      \
+#define WITH_HANDLE(name, params, args, mine, as, done)                                                                \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
 	{                                                                                                              \
 		struct enter_scope scope;                                                                              \
@@ -452,16 +453,28 @@ HOOK_EXPORT CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr *ptr, size_t size, 
 		if (!enter_serve(&scope))                                                                              \
 			return REAL(name) args;                                                                        \
 		CUresult result = vmm_expose(&(mine), as);                                                             \
-		return enter_leave(&scope, result == CUDA_SUCCESS ? REAL(name) args : result);                         \
+		if (result == CUDA_SUCCESS)                                                                            \
+			result = REAL(name) args;                                                                      \
+		return enter_leave(&scope, done);                                                                      \
 	}
+
+/* Who imports it is of one job with this process. */
+static CUresult exported(CUresult result, const void *handle, CUmemAllocationHandleType type)
+{
+	if (result == CUDA_SUCCESS)
+		job_links_exported(handle, type);
+	return result;
+}
+
 WITH_HANDLE(cuMemExportToShareableHandle,
 	    (void *shareableHandle, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType handleType,
 	     unsigned long long flags),
-	    (shareableHandle, handle, handleType, flags), handle, handleType)
+	    (shareableHandle, handle, handleType, flags), handle, handleType,
+	    exported(result, shareableHandle, handleType))
 WITH_HANDLE(cuMulticastBindMem,
 	    (CUmemGenericAllocationHandle mcHandle, size_t mcOffset, CUmemGenericAllocationHandle memHandle,
 	     size_t memOffset, size_t size, unsigned long long flags),
-	    (mcHandle, mcOffset, memHandle, memOffset, size, flags), memHandle, 0)
+	    (mcHandle, mcOffset, memHandle, memOffset, size, flags), memHandle, 0, result)
 
 /*
  * Returns a copy of the list with the driver's handles in place of ours, or NULL if there is no memory. The caller
