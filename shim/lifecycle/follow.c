@@ -187,13 +187,13 @@ static uint64_t share(struct device *device, uint64_t most)
 	turn_claim(device, &member);
 	if (!enter_account(device, &member)) {
 		if (state->refused == REFUSED_MOST)
-			turn_alone();
+			turn_alone(device);
 		uint64_t total = atomic_load(&device->shared_total), alone = total < most ? total : most;
 
 		return state->refused == REFUSED_MOST ? alone : limit < most ? limit : most;
 	}
 	if (!gpu_account_look(&device->account, &member, view)) {
-		turn_lost();
+		turn_lost(device);
 		return limit < most ? limit : most;
 	}
 	atomic_store(&device->shared_total, view->total);
@@ -213,7 +213,7 @@ static uint64_t share(struct device *device, uint64_t most)
 /* The process is suspended from outside: what it gave back is for the others to have. */
 static void give_up_share(struct device *device)
 {
-	turn_suspended();
+	turn_suspended(device);
 	if (!device->account.joined)
 		return;
 	/* In this order: a thread that is just allocating has its memory in what is published, or does not get it. */
@@ -236,7 +236,7 @@ static void look_at(struct device *device, void *argument)
 		return;
 	*(bool *)argument = true;
 	/* While the process is suspended it uses nothing, and must not take what others are to have. */
-	bool suspended = spill_is_suspended(device) && !turn_is_away();
+	bool suspended = spill_is_suspended(device) && !turn_is_away_on(device);
 	if (suspended && shares)
 		give_up_share(device);
 	if (!atomic_load(&device->heap) || suspended || (follows && !get_figures(device, &figures)))
@@ -252,7 +252,7 @@ static void look_at(struct device *device, void *argument)
 		tell_shrink(device, &figures);
 	if (shares)
 		turn_act(device);
-	if (turn_is_away())
+	if (turn_is_away_on(device))
 		return;
 	if (budget_over(&device->budget) && clock_now() >= state->not_before && !follow_make_fit(device))
 		state->not_before = clock_now() + AGAIN_NS;

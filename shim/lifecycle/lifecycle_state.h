@@ -64,16 +64,25 @@ struct pin_ahead_state {
 
 enum turn_act { TURN_STAYS, TURN_GOES, TURN_LEAVES, TURN_COMES };
 
-/* Only the control thread uses it, but for `away`. Times are ns. */
+/* turn_account.c, turn_job.c: of the job of this process, for one device. Only the control thread uses it. */
+struct turn_job_state {
+	struct gpu_job_claim claim; /* what this process publishes about its job */
+	struct gpu_job_lead lead;
+	bool many;              /* its job has other seats (plan/gpu_job.h) */
+	bool has_room;          /* its memory can come back */
+	enum gpu_job_step step; /* what turn_job_act() is to do */
+	uint64_t number;        /* of the turn at the last look */
+	uint64_t looked;        /* ns: when the accounts of all devices were read */
+};
+
+/* Of one device. Only the control thread uses it, but for `away`. Times are ns. */
 struct turn_state {
-	struct gpu_turn_member members[GPU_ACCOUNT_MOST]; /* units (turn_account.h), as read last; large */
-	struct gpu_account_member member;                 /* what this process published last */
+	struct gpu_account_member member; /* what this process published last */
 	struct gpu_turn_claim claim;
-	_Atomic bool away;         /* suspended, because it is not its turn */
+	_Atomic bool away;         /* its memory of the device is suspended, because it is not its turn */
 	bool holds;                /* its turn has begun */
 	enum turn_act act;         /* what turn_act() is to do */
 	unsigned look_ms;          /* turn_look_ms() */
-	int weight;                /* as changed while the process runs; 0: the policy's */
 	uint64_t most;             /* bytes that it may have by its own budget */
 	uint64_t keep;             /* bytes that may stay on the device while it waits */
 	uint64_t kept;             /* bytes of host memory that the heap keeps for what leaves (heap_keep_host) */
@@ -87,26 +96,27 @@ struct turn_state {
 	uint64_t not_before;       /* no other try before this time */
 	uint64_t waits_after;      /* it could not come back: it asks for no other turn before this time */
 	uint64_t lost_until;       /* the account was lost: nothing changes before this time */
-	uint64_t refuses_until;    /* it takes no part before this time */
+	struct turn_job_state job;
+};
+
+/* Of all devices. Only the control thread uses it. */
+struct turn_common_state {
+	struct gpu_turn_member members[GPU_ACCOUNT_MOST]; /* units (turn_account.h), as read last; large */
+	int weight;                                       /* as changed while the process runs; 0: the policy's */
+	uint64_t refuses_until;                           /* ns: it takes no part before this time */
 	uint64_t loss_since, lost; /* when the measurement of what spilling costs began, and what it had cost then */
+	uint64_t loss;             /* per mille, as measured last */
 };
 
 /* ---- turn_account.c, turn_job.c ---- */
 
-/* Only the control thread uses it. */
+/* What was read of the accounts last, for one device. Only the control thread uses it. */
 struct jobs_state {
-	struct gpu_job_claim claim; /* what this process publishes about its job */
-	uint64_t started, space;    /* as published (struct gpu_account_member) */
-	struct gpu_job_lead lead;
-	struct gpu_job_view view; /* as read last; large */
+	struct gpu_job_view view; /* large */
+	uint64_t started, space;  /* of this process, as published (struct gpu_account_member) */
 	struct gpu_turn_member members[GPU_ACCOUNT_MOST];
 	uint32_t units[GPU_ACCOUNT_MOST], n; /* of each member of the account, and how many there are */
 	bool is_spread;                      /* over several machines */
-	bool many;                           /* its job has other processes */
-	bool has_room;                       /* its memory can come back */
-	enum gpu_job_step step;              /* what turn_job_act() is to do */
-	uint64_t number;                     /* of the turn at the last look */
-	uint64_t looked;                     /* ns: when the accounts of all devices were read */
 };
 
 struct lifecycle_state {
@@ -116,7 +126,8 @@ struct lifecycle_state {
 	struct shared_state shared;
 	struct looks_state looks;
 	struct pin_ahead_state pin_ahead;
-	struct turn_state turn;
+	struct turn_state turn[DEVICE_MOST];
+	struct turn_common_state turn_common;
 	struct jobs_state jobs;
 	struct exit_summary_state summary;
 	struct lock sampler_lock; /* SAMPLER: the thread that holds it takes the sample (sampler.c) */

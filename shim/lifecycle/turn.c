@@ -33,39 +33,42 @@
 #define PASS_TRIES 100
 #define PASS_NS    500000
 
+static void look_for_suspension(struct device *device, void *argument)
+{
+	*(bool *)argument |= spill_is_suspended(device) && !turn_is_away_on(device);
+}
+
 /* Also while its memory leaves because of that. */
 static bool is_suspended_by_user(void)
 {
-	return atomic_load(&lifecycle_state.suspension.suspended) || (spill_any_suspended() && !turn_is_away());
-}
+	bool is_suspended = atomic_load(&lifecycle_state.suspension.suspended);
 
-static void count_heaps(struct device *device, void *argument)
-{
-	*(unsigned *)argument += atomic_load(&device->heap) != NULL;
+	if (!is_suspended && spill_any_suspended())
+		device_each(look_for_suspension, &is_suspended);
+	return is_suspended;
 }
 
 /* Returns whether the process takes turns if nothing is in the way just now. */
 static bool can_take_turns(void)
 {
 	const struct policy *policy = process_policy();
-	unsigned heaps = 0;
 
-	device_each(count_heaps, &heaps);
 	return policy_turns(policy)->mode != POLICY_TURNS_OFF && policy_spill_mode(policy) >= POLICY_SPILL_EXACT &&
-	       heaps == 1 && !lifecycle_state.jobs.is_spread;
+	       !lifecycle_state.jobs.is_spread;
 }
 
 static enum gpu_turn_kind kind_now(uint64_t now)
 {
 	int mode = policy_turns(process_policy())->mode;
 
-	if (!can_take_turns() || is_suspended_by_user() || now < lifecycle_state.turn.refuses_until)
+	if (!can_take_turns() || is_suspended_by_user() || now < lifecycle_state.turn_common.refuses_until)
 		return GPU_TURN_OFF;
 	return mode == POLICY_TURNS_ON ? GPU_TURN_ON : GPU_TURN_AUTO;
 }
 
-static void measure_loss(struct turn_state *state, uint64_t now)
+static void measure_loss(uint64_t now)
 {
+	struct turn_common_state *const state = &lifecycle_state.turn_common;
 	uint64_t lost = (stats_get(STAT_waiting_us) + stats_get(STAT_gap_us)) * 1000;
 
 	if (state->loss_since && now - state->loss_since < LOSS_NS)
@@ -73,7 +76,7 @@ static void measure_loss(struct turn_state *state, uint64_t now)
 	if (state->loss_since) {
 		uint64_t loss = (lost - state->lost) * 1000 / (now - state->loss_since);
 
-		state->claim.loss = loss < 1000 ? loss : 1000;
+		state->loss = loss < 1000 ? loss : 1000;
 	}
 	state->loss_since = now;
 	state->lost = lost;
@@ -81,31 +84,34 @@ static void measure_loss(struct turn_state *state, uint64_t now)
 
 void turn_set_weight(int weight)
 {
-	lifecycle_state.turn.weight = weight;
+	lifecycle_state.turn_common.weight = weight;
 }
 
 void turn_claim(struct device *device, struct gpu_account_member *member)
 {
-	struct turn_state *const state = &lifecycle_state.turn;
+	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
 	const struct policy_turns *turns = policy_turns(process_policy());
 	struct gpu_turn_claim *claim = &state->claim;
 	uint64_t now = clock_now();
 
 	/* The mover has died: it runs. */
-	if (state->away && !spill_any_suspended()) {
+	if (state->away && !spill_is_suspended(device)) {
 		atomic_store(&state->away, false);
-		turn_job_alone(false);
-		stats_set_state(STATS_RUNNING);
+		turn_job_alone(device, false);
+		if (!spill_any_suspended())
+			stats_set_state(STATS_RUNNING);
 	}
 	claim->kind = kind_now(now);
-	claim->weight = (uint64_t)(state->weight ? state->weight : turns->weight);
+	claim->weight =
+	    (uint64_t)(lifecycle_state.turn_common.weight ? lifecycle_state.turn_common.weight : turns->weight);
 	claim->quantum = turns->quantum;
 	claim->patience = turns->patience;
 	claim->beat = now;
 	claim->moving = 0;
-	claim->away = state->away && lifecycle_state.jobs.claim.state != GPU_JOB_STOPPED;
+	claim->away = state->away && state->job.claim.state != GPU_JOB_STOPPED;
 	if (claim->kind == GPU_TURN_AUTO)
-		measure_loss(state, now);
+		measure_loss(now);
+	claim->loss = lifecycle_state.turn_common.loss;
 	if (claim->kind == GPU_TURN_OFF)
 		state->holds = false;
 	if (state->holds) {
@@ -122,10 +128,10 @@ void turn_claim(struct device *device, struct gpu_account_member *member)
 	else if (!claim->idle)
 		claim->idle = now;
 	/* A job waits together. */
-	if (!state->away || (!gate_n_waiting() && !lifecycle_state.jobs.many))
+	if (!state->away || (!gate_n_waiting() && !state->job.many))
 		claim->waits = 0;
 	member->claim = *claim;
-	turn_account_claim(member, now);
+	turn_account_claim(device, member, now);
 }
 
 /* ---- looking ---- */
@@ -146,11 +152,11 @@ static uint64_t raise(struct device *device, const struct gpu_account_member *me
 }
 
 /* Returns the bytes that this process may have in its turn. */
-static uint64_t room_of_turn(const struct gpu_turn_view *turns, uint32_t self)
+static uint64_t room_of_turn(const struct device *device, const struct gpu_turn_view *turns, uint32_t self)
 {
-	uint64_t room = gpu_turn_room(turns, self);
+	uint64_t room = gpu_turn_room(turns, self), most = lifecycle_state.turn[device->ordinal].most;
 
-	return room < lifecycle_state.turn.most ? room : lifecycle_state.turn.most;
+	return room < most ? room : most;
 }
 
 /* Returns the bytes of the heap that would be copied if they left now, as far as the program's allocator has said. */
@@ -168,7 +174,7 @@ static uint64_t alive_bytes(const struct device *device, const struct gpu_accoun
 static void look_for_moment(struct device *device, const struct gpu_account_member *member,
 			    const struct gpu_turn_view *turns)
 {
-	struct turn_state *const state = &lifecycle_state.turn;
+	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
 
 	if (turns->now < state->not_before)
 		return;
@@ -185,7 +191,7 @@ static void look_for_moment(struct device *device, const struct gpu_account_memb
 static void pin_ahead(struct device *device, const struct gpu_account_member *member, const struct gpu_turn_view *turns,
 		      uint32_t self)
 {
-	struct turn_state *const state = &lifecycle_state.turn;
+	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
 
 	if (state->kept < member->needs)
 		heap_keep_host(atomic_load(&device->heap), state->kept = member->needs);
@@ -196,9 +202,9 @@ static void pin_ahead(struct device *device, const struct gpu_account_member *me
 static void look_as_holder(struct device *device, const struct gpu_account_member *member,
 			   const struct gpu_turn_view *turns, uint32_t self, uint64_t *ret_limit)
 {
-	struct turn_state *const state = &lifecycle_state.turn;
+	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
 
-	*ret_limit = raise(device, member, room_of_turn(turns, self));
+	*ret_limit = raise(device, member, room_of_turn(device, turns, self));
 	if (state->away) {
 		state->act = TURN_COMES;
 		return;
@@ -222,7 +228,7 @@ static void look_as_holder(struct device *device, const struct gpu_account_membe
 static void look_as_other(struct device *device, const struct gpu_account_view *view, struct gpu_turn_view *turns,
 			  uint32_t self)
 {
-	struct turn_state *const state = &lifecycle_state.turn;
+	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
 	uint32_t holder = turns->holder;
 
 	state->holds = false;
@@ -235,8 +241,8 @@ static void look_as_other(struct device *device, const struct gpu_account_view *
 	if (gate_n_waiting() && !state->claim.waits && turns->now >= state->waits_after) {
 		state->claim.waits = turns->now;
 		state->claim.served = gpu_turn_enter(turns, self);
-		state->members[self].claim.waits = state->claim.waits;
-		state->members[self].claim.served = state->claim.served;
+		lifecycle_state.turn_common.members[self].claim.waits = state->claim.waits;
+		lifecycle_state.turn_common.members[self].claim.served = state->claim.served;
 	}
 	if (state->claim.waits)
 		state->look_ms = LOOK_WAITS;
@@ -255,26 +261,26 @@ static void look_as_other(struct device *device, const struct gpu_account_view *
 		gpu_account_pass(&device->account, view, true, turn_account_member(next), turns->now);
 }
 
-void turn_lost(void)
+void turn_lost(const struct device *device)
 {
-	turn_account_lost();
+	turn_account_lost(device);
 }
 
-void turn_alone(void)
+void turn_alone(const struct device *device)
 {
-	struct turn_state *const state = &lifecycle_state.turn;
+	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
 
 	state->holds = false;
 	state->look_ms = 0;
 	state->act = state->away && !is_suspended_by_user() ? TURN_COMES : TURN_STAYS;
-	lifecycle_state.jobs.many = false;
-	turn_job_alone(state->away);
+	state->job.many = false;
+	turn_job_alone(device, state->away);
 }
 
 bool turn_look(struct device *device, const struct gpu_account_member *member, const struct gpu_account_view *view,
 	       uint64_t most, uint64_t *ret_limit)
 {
-	struct turn_state *const state = &lifecycle_state.turn;
+	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
 	struct gpu_turn_view turns;
 
 	state->most = most;
@@ -300,15 +306,15 @@ bool turn_look(struct device *device, const struct gpu_account_member *member, c
 		*ret_limit = member->may_have;
 		return true;
 	}
-	bool together = lifecycle_state.jobs.many && takes_part && turn_job_is_on();
+	bool together = state->job.many && takes_part && turn_job_is_on();
 	if (!together)
-		turn_job_alone(state->away);
+		turn_job_alone(device, state->away);
 	if (!takes_part || (!turns.on && !together)) {
 		state->holds = false;
 		spill_leaves_soon(device, 0);
 		state->act = state->away && !is_suspended_by_user() ? TURN_COMES : TURN_STAYS;
 		*ret_limit = member->may_have;
-		return is_suspended_by_user() || (turns.on && turns.now < state->refuses_until);
+		return is_suspended_by_user() || (turns.on && turns.now < lifecycle_state.turn_common.refuses_until);
 	}
 	turn_say_turns(device, view);
 	spill_prepare(device);
@@ -338,7 +344,7 @@ static bool pass_once(struct device *device)
 		return true;
 	uint32_t self = turn_account_units(device, view, &turns);
 	/* The others come first, whatever has begun to wait here meanwhile. */
-	lifecycle_state.turn.members[self].claim.waits = 0;
+	lifecycle_state.turn_common.members[self].claim.waits = 0;
 	turns.holder = GPU_TURN_NOBODY;
 	uint32_t next = gpu_turn_next(&turns);
 	return gpu_account_pass(&device->account, view, true,
@@ -353,9 +359,9 @@ static void pass_on(struct device *device)
 		clock_sleep(PASS_NS);
 }
 
-static void not_gone(enum sw_status status)
+static void not_gone(const struct device *device, enum sw_status status)
 {
-	struct turn_state *const state = &lifecycle_state.turn;
+	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
 
 	if (spill_is_ending())
 		return;
@@ -367,7 +373,7 @@ static void not_gone(enum sw_status status)
 	log_once("share: this process keeps its memory, and the others go on in what is left; it is asked again in a "
 		 "minute");
 	state->failures = 0;
-	state->refuses_until = clock_now() + TURN_REST;
+	lifecycle_state.turn_common.refuses_until = clock_now() + TURN_REST;
 	/* Until the others have seen that it takes no part. */
 	state->claim.kind = GPU_TURN_OFF;
 }
@@ -379,11 +385,11 @@ static void not_gone(enum sw_status status)
  */
 static enum order_room look_while_leaving(void *argument)
 {
-	struct turn_state *const state = &lifecycle_state.turn;
 	struct device *device = argument;
+	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
 	uint64_t used = atomic_load(&device->budget.used);
 
-	if (!spill_has_stopped())
+	if (!spill_is_suspended(device))
 		return ORDER_ROOM_COMES;
 	if (used < atomic_load(&device->budget.limit))
 		atomic_store(&device->budget.limit, used);
@@ -394,7 +400,7 @@ static enum order_room look_while_leaving(void *argument)
 
 static void go(struct device *device)
 {
-	struct turn_state *const state = &lifecycle_state.turn;
+	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
 	const struct order_watch watch = {look_while_leaving, device};
 	uint64_t begun = clock_now(), bytes = 0;
 
@@ -405,12 +411,12 @@ static void go(struct device *device)
 	if (state->holds)
 		state->claim.burst =
 		    gpu_turn_burst(begun - state->began, state->claim.idle ? begun - state->claim.idle : 0);
-	enum sw_status status = spill_leave(state->keep, &watch, &bytes);
+	enum sw_status status = spill_leave(device, state->keep, &watch, &bytes);
 	/*
 	 * Once it has stopped, it waits for its turn as one that has left, even if some of its memory could not leave.
 	 */
-	if (status != SW_OK && !spill_any_suspended()) {
-		not_gone(status);
+	if (status != SW_OK && !spill_is_suspended(device)) {
+		not_gone(device, status);
 		turn_account_publish(device, false);
 		return;
 	}
@@ -421,7 +427,7 @@ static void go(struct device *device)
 	state->failures = 0;
 	leave_moment_off(&state->moment);
 	atomic_store(&state->away, true);
-	turn_job_alone(true);
+	turn_job_alone(device, true);
 	state->out_ns = clock_now() - begun;
 	stats_add(STAT_turn_move_us, state->out_ns / 1000);
 	stats_add(STAT_turn_bytes, bytes);
@@ -436,11 +442,11 @@ static void go(struct device *device)
 /* It is away, and gives up more of what it keeps. If that fails, it is tried again later. */
 static void leave_more(struct device *device)
 {
-	struct turn_state *const state = &lifecycle_state.turn;
+	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
 
 	if (!turn_account_publish(device, true))
 		return;
-	spill_leave_more(state->keep);
+	spill_leave_more(device, state->keep);
 	state->not_before = clock_now() + TURN_PAUSE;
 	atomic_store(&device->budget.limit, atomic_load(&device->budget.used));
 	turn_account_publish(device, false);
@@ -449,7 +455,7 @@ static void leave_more(struct device *device)
 /* It stays away. The others must not wait for it: it gives the turn on, and asks for another one later. */
 static void not_come(struct device *device)
 {
-	struct turn_state *const state = &lifecycle_state.turn;
+	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
 
 	state->waits_after = clock_now() + TURN_PAUSE;
 	state->claim.waits = 0;
@@ -458,10 +464,10 @@ static void not_come(struct device *device)
 }
 
 /* Returns whether all that the turn has room for is there, or those that have it do not give it up in time. */
-static bool is_room_all(const struct gpu_turn_view *turns, uint32_t self, uint64_t limit)
+static bool is_room_all(const struct device *device, const struct gpu_turn_view *turns, uint32_t self, uint64_t limit)
 {
-	struct turn_state *const state = &lifecycle_state.turn;
-	uint64_t room = room_of_turn(turns, self), others = 0;
+	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
+	uint64_t room = room_of_turn(device, turns, self), others = 0;
 	uint64_t needs = state->member.needs + state->member.stuck;
 
 	for (uint32_t i = 0; i < turns->n; i++)
@@ -490,15 +496,16 @@ static enum order_room look_while_coming(void *argument)
 	if (view->turn.holder != view->self)
 		return view->turn.on ? ORDER_ROOM_LOST : ORDER_ROOM_IS_ALL;
 	uint32_t self = turn_account_units(device, view, &turns);
-	uint64_t limit = raise(device, &lifecycle_state.turn.member, room_of_turn(&turns, self));
+	uint64_t limit =
+	    raise(device, &lifecycle_state.turn[device->ordinal].member, room_of_turn(device, &turns, self));
 	if (limit > atomic_load(&device->budget.limit))
 		atomic_store(&device->budget.limit, limit);
-	return is_room_all(&turns, self, limit) ? ORDER_ROOM_IS_ALL : ORDER_ROOM_COMES;
+	return is_room_all(device, &turns, self, limit) ? ORDER_ROOM_IS_ALL : ORDER_ROOM_COMES;
 }
 
 static void come(struct device *device)
 {
-	struct turn_state *const state = &lifecycle_state.turn;
+	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
 	const struct gpu_account_view *view = &lifecycle_state.shared.view;
 	const struct order_watch watch = {look_while_coming, device};
 	uint64_t begun = clock_now(), bytes = 0;
@@ -511,7 +518,7 @@ static void come(struct device *device)
 	if (!in_turn && device->account.joined && view->turn.on && state->claim.kind != GPU_TURN_OFF)
 		return;
 	state->others = 0;
-	if (spill_return(in_turn ? &watch : NULL, &bytes) != SW_OK) {
+	if (spill_return(device, in_turn ? &watch : NULL, &bytes) != SW_OK) {
 		not_come(device);
 		return;
 	}
@@ -525,7 +532,7 @@ static void come(struct device *device)
 	state->claim.cost = gpu_turn_cost(state->claim.cost, clock_now() - begun);
 	state->claim.waits = 0;
 	atomic_store(&state->away, false);
-	turn_job_alone(false);
+	turn_job_alone(device, false);
 	turn_account_publish(device, false);
 }
 
@@ -537,9 +544,9 @@ static void come(struct device *device)
  */
 static void look_suspending(struct device *device, void *unused)
 {
-	struct turn_state *const state = &lifecycle_state.turn;
+	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
 	uint64_t used = atomic_load(&device->budget.used);
-	bool stopped = spill_has_stopped();
+	bool stopped = spill_is_suspended(device);
 
 	(void)unused;
 	if (!atomic_load(&device->heap) || !state->member.pid)
@@ -553,11 +560,13 @@ static void look_suspending(struct device *device, void *unused)
 		state->holds = false;
 }
 
-void turn_suspended(void)
+void turn_suspended(struct device *device)
 {
-	lifecycle_state.turn.holds = false;
-	lifecycle_state.turn.act = TURN_STAYS;
-	lifecycle_state.turn.look_ms = 0;
+	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
+
+	state->holds = false;
+	state->act = TURN_STAYS;
+	state->look_ms = 0;
 }
 
 enum order_room turn_look_suspending(void *unused)
@@ -569,7 +578,7 @@ enum order_room turn_look_suspending(void *unused)
 
 void turn_act(struct device *device)
 {
-	struct turn_state *const state = &lifecycle_state.turn;
+	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
 	enum turn_act act = state->act;
 
 	state->act = TURN_STAYS;
@@ -585,10 +594,26 @@ void turn_act(struct device *device)
 
 unsigned turn_look_ms(void)
 {
-	return lifecycle_state.turn.look_ms;
+	unsigned least = 0;
+
+	for (unsigned i = 0; i < DEVICE_MOST; i++) {
+		unsigned ms = lifecycle_state.turn[i].look_ms;
+
+		if (ms && (!least || ms < least))
+			least = ms;
+	}
+	return least;
 }
 
 bool turn_is_away(void)
 {
-	return atomic_load(&lifecycle_state.turn.away);
+	for (unsigned i = 0; i < DEVICE_MOST; i++)
+		if (atomic_load(&lifecycle_state.turn[i].away))
+			return true;
+	return false;
+}
+
+bool turn_is_away_on(const struct device *device)
+{
+	return atomic_load(&lifecycle_state.turn[device->ordinal].away);
 }

@@ -38,9 +38,9 @@ bool turn_look(struct device *device, const struct gpu_account_member *member, c
  * The file of the account was lost. For some time nothing changes then, so that all processes are in the next one
  * first.
  */
-void turn_lost(void);
-/* There is no account that the process can enter: it goes on without turns. */
-void turn_alone(void);
+void turn_lost(const struct device *device);
+/* There is no account of the device that the process can enter: it goes on there without turns. */
+void turn_alone(const struct device *device);
 /*
  * After the budget was set: suspends or resumes the process, as turn_look() has decided, and gives the turn on. Waits
  * for the device, for a bounded time, and for the copies. Locking: takes SPILL and HEAP; the caller must hold no lock.
@@ -52,10 +52,14 @@ void turn_act(struct device *device);
  */
 enum order_room turn_look_suspending(void *unused);
 /* The process is suspended on request: it does nothing in turns until it is resumed. */
-void turn_suspended(void);
+void turn_suspended(struct device *device);
 /* Returns after how many ms to look again because of turns; 0: they do not matter now. */
 unsigned turn_look_ms(void);
-/* Returns whether the process is suspended because it is not its turn. Called on any thread. */
+/*
+ * Return whether the process, or its memory of that device, is suspended because it is not its turn. Called on any
+ * thread.
+ */
 bool turn_is_away(void);
+bool turn_is_away_on(const struct device *device);
 
 #endif

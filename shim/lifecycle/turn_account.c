@@ -21,10 +21,10 @@
 /* ns: between two looks at the accounts of other devices while no process names a job. */
 #define JOBS_SELDOM 100000000u
 
-void turn_account_claim(struct gpu_account_member *member, uint64_t now)
+void turn_account_claim(const struct device *device, struct gpu_account_member *member, uint64_t now)
 {
-	struct turn_state *const turn = &lifecycle_state.turn;
-	struct gpu_job_claim *claim = &lifecycle_state.jobs.claim;
+	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
+	struct gpu_job_claim *claim = &turn->job.claim;
 
 	if (!claim->process) {
 		claim->process = identity_get();
@@ -40,7 +40,7 @@ void turn_account_claim(struct gpu_account_member *member, uint64_t now)
 		claim->wants = 0;
 	else if (!claim->wants)
 		claim->wants = now;
-	claim->rests = now < turn->refuses_until ? turn->refuses_until : 0;
+	claim->rests = now < lifecycle_state.turn_common.refuses_until ? lifecycle_state.turn_common.refuses_until : 0;
 	member->job = *claim;
 	member->started = lifecycle_state.jobs.started;
 	member->space = lifecycle_state.jobs.space;
@@ -80,16 +80,17 @@ static void take_own(const struct gpu_account_view *view, const struct gpu_turn_
 static void read_jobs(const struct device *device, const struct gpu_account_view *view,
 		      const struct gpu_turn_view *turns)
 {
-	struct jobs_state *const state = &lifecycle_state.jobs;
+	struct turn_job_state *const state = &lifecycle_state.turn[device->ordinal].job;
+	struct gpu_job_view *jobs = &lifecycle_state.jobs.view;
 	bool all = state->many || any_names_a_job(view) || turns->now - state->looked >= JOBS_SELDOM;
 
 	job_links_find(state->claim.process, turns->now);
 	if (all)
 		state->looked = turns->now;
-	if (!all || !gpu_account_all(&device->account, turns->now, &state->view))
-		take_own(view, turns, &state->view);
-	gpu_job_find(&state->view);
-	state->many = gpu_job_is_many(&state->view);
+	if (!all || !gpu_account_all(&device->account, turns->now, jobs))
+		take_own(view, turns, jobs);
+	gpu_job_find(jobs);
+	state->many = gpu_job_is_many(jobs);
 }
 
 /* Returns the number of the job of that member; of one that has just come, a number of its own. */
@@ -104,6 +105,7 @@ static uint32_t job_of(const struct gpu_job_view *jobs, uint32_t slot)
 uint32_t turn_account_units(struct device *device, const struct gpu_account_view *view, struct gpu_turn_view *ret_turns)
 {
 	struct jobs_state *const state = &lifecycle_state.jobs;
+	const struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
 	uint32_t numbers[GPU_ACCOUNT_MOST];
 	struct gpu_turn_view each;
 
@@ -121,21 +123,21 @@ uint32_t turn_account_units(struct device *device, const struct gpu_account_view
 	    .n = view->n,
 	    .on = view->turn.on,
 	    .holder = view->turn.holder,
-	    .since = lifecycle_state.turn.holds ? lifecycle_state.turn.began : view->turn.since,
+	    .since = turn->holds ? turn->began : view->turn.since,
 	};
 	read_jobs(device, view, &each);
 	for (unsigned i = 0; i < view->n; i++)
 		numbers[i] = job_of(&state->view, view->slots[i]);
 	*ret_turns = each;
-	ret_turns->members = lifecycle_state.turn.members;
-	ret_turns->n = gpu_job_fold(&each, numbers, lifecycle_state.turn.members, state->units);
+	ret_turns->members = lifecycle_state.turn_common.members;
+	ret_turns->n = gpu_job_fold(&each, numbers, lifecycle_state.turn_common.members, state->units);
 	state->n = view->n;
 	if (view->turn.holder < view->n)
 		ret_turns->holder = state->units[view->turn.holder];
 	uint32_t self = state->units[view->self];
 	/* It is idle if all of it is, on all devices. */
-	if (state->many)
-		lifecycle_state.turn.members[self].claim.idle = gpu_job_idle(&state->view);
+	if (turn->job.many)
+		lifecycle_state.turn_common.members[self].claim.idle = gpu_job_idle(&state->view);
 	return self;
 }
 
@@ -170,7 +172,7 @@ uint64_t turn_account_part(const struct gpu_account_view *view, uint64_t bytes)
 
 bool turn_account_publish(struct device *device, bool moving)
 {
-	struct turn_state *const state = &lifecycle_state.turn;
+	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
 	struct gpu_account_member *member = &state->member;
 	uint64_t used = atomic_load(&device->budget.used), limit = atomic_load(&device->budget.limit);
 
@@ -181,20 +183,20 @@ bool turn_account_publish(struct device *device, bool moving)
 	member->claim = state->claim;
 	member->claim.beat = clock_now();
 	member->claim.moving = moving;
-	member->claim.away = state->away && lifecycle_state.jobs.claim.state != GPU_JOB_STOPPED;
-	turn_account_claim(member, member->claim.beat);
+	member->claim.away = state->away && state->job.claim.state != GPU_JOB_STOPPED;
+	turn_account_claim(device, member, member->claim.beat);
 	/* The next one may run before all memory of this one has left. */
-	if (member->job.state == GPU_JOB_RUNS && (state->away || spill_has_stopped()))
+	if (member->job.state == GPU_JOB_RUNS && (state->away || spill_is_suspended(device)))
 		member->job.state = GPU_JOB_AWAY;
 	bool good = gpu_account_look(&device->account, member, &lifecycle_state.shared.view);
 	if (!good)
-		turn_account_lost();
+		turn_account_lost(device);
 	return good;
 }
 
-void turn_account_lost(void)
+void turn_account_lost(const struct device *device)
 {
-	struct turn_state *const state = &lifecycle_state.turn;
+	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
 
 	if (state->away || state->holds)
 		state->lost_until = clock_now() + TURN_LOST;

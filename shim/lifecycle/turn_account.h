@@ -14,7 +14,7 @@
 struct device;
 
 /* Sets what this process publishes about its job, but for its phase and its state. */
-void turn_account_claim(struct gpu_account_member *member, uint64_t now);
+void turn_account_claim(const struct device *device, struct gpu_account_member *member, uint64_t now);
 /*
  * Makes the units of an account that was read. Reads those of the other devices, too, where there may be jobs. Returns
  * the number of the unit of this process.
@@ -28,6 +28,6 @@ uint64_t turn_account_part(const struct gpu_account_view *view, uint64_t bytes);
 /* Publishes what this process has now. Returns false if it is not in the account, or that is lost, and left. */
 bool turn_account_publish(struct device *device, bool moving);
 /* The account was lost (turn.h, turn_lost()). */
-void turn_account_lost(void);
+void turn_account_lost(const struct device *device);
 
 #endif

@@ -32,14 +32,15 @@ bool turn_job_is_on(void)
 	return false;
 }
 
-void turn_job_alone(bool away)
+void turn_job_alone(const struct device *device, bool away)
 {
-	struct gpu_job_claim *claim = &lifecycle_state.jobs.claim;
+	struct turn_job_state *const state = &lifecycle_state.turn[device->ordinal].job;
+	struct gpu_job_claim *claim = &state->claim;
 
 	claim->phase = away ? GPU_JOB_LEAVE : GPU_JOB_RUN;
 	claim->state = away ? GPU_JOB_AWAY : GPU_JOB_RUNS;
 	claim->over = 0;
-	lifecycle_state.jobs.step = GPU_JOB_STAYS;
+	state->step = GPU_JOB_STAYS;
 }
 
 /* ---- looking ---- */
@@ -48,7 +49,8 @@ void turn_job_alone(bool away)
 static void look_at_turn(struct device *device, const struct gpu_account_view *view, struct gpu_turn_view *turns,
 			 uint32_t self)
 {
-	struct jobs_state *const state = &lifecycle_state.jobs;
+	struct turn_job_state *const state = &lifecycle_state.turn[device->ordinal].job;
+	const struct gpu_job_view *jobs = &lifecycle_state.jobs.view;
 	struct gpu_job_claim *claim = &state->claim;
 	uint32_t holder = turns->holder, next;
 
@@ -59,30 +61,31 @@ static void look_at_turn(struct device *device, const struct gpu_account_view *v
 		next = gpu_turn_next(turns);
 		if (next != holder && next != GPU_TURN_NOBODY)
 			gpu_account_pass(&device->account, view, true, turn_account_member(next), turns->now);
-	} else if (holder == self && gpu_job_speaks(&state->view) && gpu_job_is_done(&state->view)) {
+	} else if (holder == self && gpu_job_speaks(jobs) && gpu_job_is_done(jobs)) {
 		/* The others come first, whatever has begun to wait here meanwhile. */
-		lifecycle_state.turn.members[self].claim.waits = 0;
+		lifecycle_state.turn_common.members[self].claim.waits = 0;
 		turns->holder = GPU_TURN_NOBODY;
 		next = gpu_turn_next(turns);
 		gpu_account_pass(&device->account, view, true,
 				 next == GPU_TURN_NOBODY ? next : turn_account_member(next), turns->now);
-	} else if (holder == self && gpu_job_speaks(&state->view) && claim->state == GPU_JOB_RUNS) {
+	} else if (holder == self && gpu_job_speaks(jobs) && claim->state == GPU_JOB_RUNS) {
 		claim->over = gpu_turn_next(turns) != self;
 	}
 }
 
 /* Chooses the phase, or takes that of the one that leads. */
-static void look_at_phase(void)
+static void look_at_phase(const struct device *device)
 {
-	struct turn_state *const turn = &lifecycle_state.turn;
-	struct jobs_state *const state = &lifecycle_state.jobs;
+	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
+	struct turn_job_state *const state = &lifecycle_state.turn[device->ordinal].job;
+	const struct gpu_job_view *jobs = &lifecycle_state.jobs.view;
 
-	if (!gpu_job_leads(&state->view)) {
-		gpu_job_follow(&state->view, &state->claim);
+	if (!gpu_job_leads(jobs)) {
+		gpu_job_follow(jobs, &state->claim);
 		return;
 	}
 	uint64_t before = state->claim.phase;
-	if (gpu_job_choose(&state->view, &state->lead, &state->claim)) {
+	if (gpu_job_choose(jobs, &state->lead, &state->claim)) {
 		log_once(
 		    "share: a process of the job of this one cannot be stopped: the job keeps its turn, and is asked "
 		    "again");
@@ -91,7 +94,7 @@ static void look_at_phase(void)
 			    "share: the job of this process keeps its memory, and the others go on in what is left; "
 			    "it is asked again in a minute");
 			turn->failures = 0;
-			turn->refuses_until = state->view.now + TURN_REST;
+			lifecycle_state.turn_common.refuses_until = jobs->now + TURN_REST;
 		}
 	} else if (before == GPU_JOB_STOP_ALL && state->claim.phase == GPU_JOB_LEAVE) {
 		turn->failures = 0;
@@ -102,7 +105,7 @@ static void look_at_phase(void)
 static uint64_t raise(struct device *device, const struct gpu_account_member *member,
 		      const struct gpu_account_view *view, const struct gpu_turn_view *turns, uint32_t self)
 {
-	struct turn_state *const turn = &lifecycle_state.turn;
+	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
 	uint64_t room = turn_account_part(view, gpu_turn_room(turns, self));
 
 	if (room > turn->most)
@@ -117,15 +120,15 @@ static uint64_t raise(struct device *device, const struct gpu_account_member *me
 		turn->number = view->turn.number;
 		turn->seen = turns->now;
 	}
-	lifecycle_state.jobs.has_room = limit >= (member->needs < room ? member->needs : room) || others_left ||
-					turns->now - turn->seen >= TURN_BEGIN;
+	turn->job.has_room = limit >= (member->needs < room ? member->needs : room) || others_left ||
+			     turns->now - turn->seen >= TURN_BEGIN;
 	return limit;
 }
 
 /* The time of a turn counts while the process runs in one. */
-static void count_turn(const struct gpu_turn_view *turns, bool runs)
+static void count_turn(const struct device *device, const struct gpu_turn_view *turns, bool runs)
 {
-	struct turn_state *const turn = &lifecycle_state.turn;
+	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
 
 	if (runs && !turn->holds) {
 		turn->began = turn->counted = turns->now;
@@ -135,9 +138,9 @@ static void count_turn(const struct gpu_turn_view *turns, bool runs)
 	turn->holds = runs;
 }
 
-static void look_at_waits(const struct gpu_turn_view *turns, uint32_t self)
+static void look_at_waits(const struct device *device, const struct gpu_turn_view *turns, uint32_t self)
 {
-	struct gpu_turn_claim *claim = &lifecycle_state.turn.claim;
+	struct gpu_turn_claim *claim = &lifecycle_state.turn[device->ordinal].claim;
 	uint64_t since = gpu_job_waits(&lifecycle_state.jobs.view);
 
 	if (since && !claim->waits)
@@ -148,26 +151,27 @@ static void look_at_waits(const struct gpu_turn_view *turns, uint32_t self)
 bool turn_job_look(struct device *device, const struct gpu_account_member *member, const struct gpu_account_view *view,
 		   struct gpu_turn_view *turns, uint32_t self, uint64_t *ret_limit)
 {
-	struct turn_state *const turn = &lifecycle_state.turn;
-	struct jobs_state *const state = &lifecycle_state.jobs;
-	uint64_t rests = gpu_job_rests(&state->view);
+	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
+	struct turn_job_state *const state = &lifecycle_state.turn[device->ordinal].job;
+	const struct gpu_job_view *jobs = &lifecycle_state.jobs.view;
+	uint64_t rests = gpu_job_rests(jobs);
 
 	log_once("share: this process takes turns together with the others of its job");
-	if (rests > turn->refuses_until)
-		turn->refuses_until = rests;
+	if (rests > lifecycle_state.turn_common.refuses_until)
+		lifecycle_state.turn_common.refuses_until = rests;
 	look_at_turn(device, view, turns, self);
-	look_at_phase();
-	bool holds = gpu_job_holds(&state->view),
+	look_at_phase(device);
+	bool holds = gpu_job_holds(jobs),
 	     comes = state->claim.phase == GPU_JOB_RUN || state->claim.phase == GPU_JOB_RETURN;
-	count_turn(turns, turns->on && holds && state->claim.state == GPU_JOB_RUNS);
-	look_at_waits(turns, self);
+	count_turn(device, turns, turns->on && holds && state->claim.state == GPU_JOB_RUNS);
+	look_at_waits(device, turns, self);
 	state->number = view->turn.number;
 	state->has_room = true;
 	turn->keep = turn_account_part(view, gpu_turn_keep(turns, self));
 	*ret_limit = turn->away ? member->holds : member->may_have;
 	if (turns->on && holds && comes)
 		*ret_limit = raise(device, member, view, turns, self);
-	state->step = gpu_job_next(&state->view, &state->claim);
+	state->step = gpu_job_next(jobs, &state->claim);
 	if (state->step == GPU_JOB_RETURNS && !state->has_room)
 		state->step = GPU_JOB_STAYS;
 	turn->look_ms = state->claim.phase != GPU_JOB_RUN && (state->claim.state != GPU_JOB_AWAY || holds) ? LOOK_STEPS
@@ -181,17 +185,19 @@ bool turn_job_look(struct device *device, const struct gpu_account_member *membe
 
 static void failed(struct device *device)
 {
-	lifecycle_state.jobs.claim.failed = lifecycle_state.jobs.claim.attempt;
+	struct gpu_job_claim *claim = &lifecycle_state.turn[device->ordinal].job.claim;
+
+	claim->failed = claim->attempt;
 	if (device->account.joined)
 		turn_account_publish(device, false);
 }
 
 static void stop(struct device *device)
 {
-	struct turn_state *const turn = &lifecycle_state.turn;
-	struct jobs_state *const state = &lifecycle_state.jobs;
+	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
+	struct turn_job_state *const state = &lifecycle_state.turn[device->ordinal].job;
 	uint64_t ran = clock_now() - turn->began;
-	uint64_t idle = gpu_job_idle(&state->view);
+	uint64_t idle = gpu_job_idle(&lifecycle_state.jobs.view);
 	bool held = turn->holds;
 
 	/* The others must see the order of the one that leads before it waits for its own device. */
@@ -200,7 +206,7 @@ static void stop(struct device *device)
 	turn->out_began = clock_now();
 	if (state->claim.stop_at > turn->out_began && state->claim.stop_at - turn->out_began <= GPU_JOB_NOTICE)
 		clock_sleep(state->claim.stop_at - turn->out_began);
-	if (spill_stop() != SW_OK && !spill_any_suspended()) {
+	if (spill_stop(device) != SW_OK && !spill_is_suspended(device)) {
 		failed(device);
 		return;
 	}
@@ -215,33 +221,33 @@ static void stop(struct device *device)
 
 static void leave(struct device *device)
 {
-	struct turn_state *const turn = &lifecycle_state.turn;
+	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
 	uint64_t used = atomic_load(&device->budget.used);
 
 	if (!turn_account_publish(device, true))
 		return;
 	heap_keep_host(atomic_load(&device->heap), turn->member.needs);
 	/* What does not leave stays the process's, and the others go on in what is left. */
-	spill_leave_more(turn->keep);
+	spill_leave_more(device, turn->keep);
 	uint64_t stays = atomic_load(&device->budget.used), bytes = used > stays ? used - stays : 0;
 	turn->out_ns = clock_now() - turn->out_began;
 	stats_add(STAT_turn_move_us, turn->out_ns / 1000);
 	stats_add(STAT_turn_bytes, bytes);
 	trace_event(turn, (uint64_t)device->ordinal, 0, turn->out_ns, bytes);
-	lifecycle_state.jobs.claim.state = GPU_JOB_AWAY;
+	turn->job.claim.state = GPU_JOB_AWAY;
 	atomic_store(&device->budget.limit, stays);
 	turn_account_publish(device, false);
 }
 
 static void come_back(struct device *device)
 {
-	struct turn_state *const turn = &lifecycle_state.turn;
-	struct jobs_state *const state = &lifecycle_state.jobs;
+	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
+	struct turn_job_state *const state = &lifecycle_state.turn[device->ordinal].job;
 	uint64_t begun = clock_now(), used = atomic_load(&device->budget.used);
 
 	if (!turn_account_publish(device, true))
 		return;
-	bool good = spill_fetch() == SW_OK;
+	bool good = spill_fetch(device) == SW_OK;
 	state->claim.ran = state->number;
 	if (!good) {
 		turn->waits_after = clock_now() + TURN_PAUSE;
@@ -261,11 +267,12 @@ static void come_back(struct device *device)
 
 static void go_on(struct device *device)
 {
-	struct turn_state *const turn = &lifecycle_state.turn;
-	struct jobs_state *const state = &lifecycle_state.jobs;
+	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
+	struct turn_job_state *const state = &lifecycle_state.turn[device->ordinal].job;
 
 	/* If the process was stopped since it looked, its job may have lost the turn: it looks again. */
-	if (clock_now() - state->view.now >= GPU_TURN_SILENT / 2 || spill_return(NULL, NULL) != SW_OK)
+	if (clock_now() - lifecycle_state.jobs.view.now >= GPU_TURN_SILENT / 2 ||
+	    spill_return(device, NULL, NULL) != SW_OK)
 		return;
 	if (state->claim.wants)
 		stats_add(STAT_turn_wait_us, (clock_now() - state->claim.wants) / 1000);
@@ -278,9 +285,10 @@ static void go_on(struct device *device)
 
 bool turn_job_act(struct device *device)
 {
-	enum gpu_job_step step = lifecycle_state.jobs.step;
+	struct turn_job_state *const state = &lifecycle_state.turn[device->ordinal].job;
+	enum gpu_job_step step = state->step;
 
-	lifecycle_state.jobs.step = GPU_JOB_STAYS;
+	state->step = GPU_JOB_STAYS;
 	if (step == GPU_JOB_STOPS)
 		stop(device);
 	else if (step == GPU_JOB_LEAVES)

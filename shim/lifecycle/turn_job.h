@@ -30,6 +30,6 @@ bool turn_job_look(struct device *device, const struct gpu_account_member *membe
 /* Does it. Returns false if there was nothing to do. Waits and locks as turn_act(). */
 bool turn_job_act(struct device *device);
 /* The process is alone again, and is away or runs. */
-void turn_job_alone(bool away);
+void turn_job_alone(const struct device *device, bool away);
 
 #endif

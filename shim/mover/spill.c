@@ -318,8 +318,24 @@ static bool may_suspend(void)
 	return process_stage() == STAGE_RUNNING && !spill_is_ending();
 }
 
-static enum sw_status ask_all(enum engine_order order, uint64_t argument, const struct order_watch *watch,
-			      uint64_t *ret_bytes)
+static enum sw_status ask_one(struct engine *engine, enum engine_order order, uint64_t argument,
+			      const struct order_watch *watch, uint64_t *ret_bytes)
+{
+	uint64_t bytes = 0;
+
+	if (!engine)
+		return SW_NOT_SUPPORTED;
+	/* A dead engine answers only that it does nothing. */
+	if (atomic_load(&engine->channel.dead))
+		return SW_DRIVER;
+	enum sw_status status = engine_ask_watched(engine, order, argument, SUSPEND_MS, watch, &bytes);
+	if (status == SW_OK && ret_bytes)
+		*ret_bytes = bytes;
+	return status;
+}
+
+/* order: ORDER_SUSPEND or ORDER_RESUME. */
+static enum sw_status ask_all(enum engine_order order, const struct order_watch *watch, uint64_t *ret_bytes)
 {
 	enum sw_status status = SW_NOT_SUPPORTED;
 	uint64_t sum = 0;
@@ -331,17 +347,11 @@ static enum sw_status ask_all(enum engine_order order, uint64_t argument, const 
 
 		if (!engine)
 			continue;
-		/* A dead engine answers only that it does nothing. */
-		enum sw_status one = atomic_load(&engine->channel.dead)
-					 ? SW_DRIVER
-					 : engine_ask_watched(engine, order, argument, SUSPEND_MS, watch, &bytes);
-		if (one != SW_OK && (order == ORDER_SUSPEND || order == ORDER_LEAVE))
+		enum sw_status one = ask_one(engine, order, 0, watch, &bytes);
+		if (one != SW_OK && order == ORDER_SUSPEND)
 			return one;
 		/* If one engine stays suspended, the gate stays closed. */
-		stays |=
-		    one == SW_NO_MEMORY && (order == ORDER_RESUME || order == ORDER_RETURN || order == ORDER_FETCH);
-		if (one == SW_BUSY && order == ORDER_RETURN)
-			return one;
+		stays |= one == SW_NO_MEMORY && order == ORDER_RESUME;
 		status = status == SW_OK ? SW_OK : one;
 		sum += bytes;
 	}
@@ -382,31 +392,13 @@ void spill_leaves_soon(const struct device *device, uint64_t bytes)
 /* One attempt. If it fails, nothing is suspended, unless it was not the process's turn before. */
 static enum sw_status try_to_suspend(const struct order_watch *watch, uint64_t *ret_bytes)
 {
-	enum sw_status status = ask_all(ORDER_SUSPEND, 0, watch, ret_bytes);
+	enum sw_status status = ask_all(ORDER_SUSPEND, watch, ret_bytes);
 
 	if (status == SW_OK)
 		show_suspended();
 	else
-		ask_all(ORDER_RESUME, 0, NULL, NULL);
+		ask_all(ORDER_RESUME, NULL, NULL);
 	return status;
-}
-
-enum sw_status spill_leave(uint64_t keep, const struct order_watch *watch, uint64_t *ret_bytes)
-{
-	if (!may_suspend())
-		return SW_NOT_SUPPORTED;
-	device_each(start_if_running, NULL);
-	enum sw_status status = ask_all(ORDER_LEAVE, keep, watch, ret_bytes);
-	if (spill_has_stopped())
-		show_suspended();
-	else if (status != SW_OK)
-		ask_all(ORDER_RETURN, ORDER_OF_TURN, NULL, NULL);
-	return status;
-}
-
-enum sw_status spill_leave_more(uint64_t keep)
-{
-	return may_suspend() ? ask_all(ORDER_LEAVE, keep, NULL, NULL) : SW_NOT_SUPPORTED;
 }
 
 enum sw_status spill_suspend(const struct order_watch *watch, uint64_t *ret_bytes)
@@ -425,12 +417,9 @@ enum sw_status spill_suspend(const struct order_watch *watch, uint64_t *ret_byte
 	}
 }
 
-static enum sw_status end_suspension(enum engine_order order, const struct order_watch *watch, uint64_t *ret_bytes)
+static enum sw_status goes_on(enum sw_status status)
 {
-	if (!may_suspend())
-		return SW_NOT_SUPPORTED;
-	enum sw_status status = ask_all(order, 0, watch, ret_bytes);
-	if (status == SW_OK) {
+	if (status == SW_OK && !spill_any_suspended()) {
 		stats_set_state(STATS_RUNNING);
 		trace_event(state, 0);
 	}
@@ -439,22 +428,45 @@ static enum sw_status end_suspension(enum engine_order order, const struct order
 
 enum sw_status spill_resume(uint64_t *ret_bytes)
 {
-	return end_suspension(ORDER_RESUME, NULL, ret_bytes);
+	return may_suspend() ? goes_on(ask_all(ORDER_RESUME, NULL, ret_bytes)) : SW_NOT_SUPPORTED;
 }
 
-enum sw_status spill_return(const struct order_watch *watch, uint64_t *ret_bytes)
+/* ---- of one device ---- */
+
+enum sw_status spill_leave(struct device *device, uint64_t keep, const struct order_watch *watch, uint64_t *ret_bytes)
 {
-	return end_suspension(ORDER_RETURN, watch, ret_bytes);
+	bool ran = !spill_any_suspended();
+
+	if (!may_suspend())
+		return SW_NOT_SUPPORTED;
+	spill_prepare(device);
+	enum sw_status status = ask_one(engine_of(device), ORDER_LEAVE, keep, watch, ret_bytes);
+	if (spill_is_suspended(device) && ran)
+		show_suspended();
+	else if (!spill_is_suspended(device) && status != SW_OK)
+		ask_one(engine_of(device), ORDER_RETURN, ORDER_OF_TURN, NULL, NULL);
+	return status;
 }
 
-enum sw_status spill_stop(void)
+enum sw_status spill_leave_more(struct device *device, uint64_t keep)
 {
-	return spill_leave(UINT64_MAX, NULL, NULL);
+	return may_suspend() ? ask_one(engine_of(device), ORDER_LEAVE, keep, NULL, NULL) : SW_NOT_SUPPORTED;
 }
 
-enum sw_status spill_fetch(void)
+enum sw_status spill_return(struct device *device, const struct order_watch *watch, uint64_t *ret_bytes)
 {
-	return may_suspend() ? ask_all(ORDER_FETCH, 0, NULL, NULL) : SW_NOT_SUPPORTED;
+	return may_suspend() ? goes_on(ask_one(engine_of(device), ORDER_RETURN, 0, watch, ret_bytes))
+			     : SW_NOT_SUPPORTED;
+}
+
+enum sw_status spill_stop(struct device *device)
+{
+	return spill_leave(device, UINT64_MAX, NULL, NULL);
+}
+
+enum sw_status spill_fetch(struct device *device)
+{
+	return may_suspend() ? ask_one(engine_of(device), ORDER_FETCH, 0, NULL, NULL) : SW_NOT_SUPPORTED;
 }
 
 bool spill_any_suspended(void)
@@ -466,20 +478,6 @@ bool spill_any_suspended(void)
 			return true;
 	}
 	return false;
-}
-
-bool spill_has_stopped(void)
-{
-	bool any = false;
-
-	for (unsigned i = 0; i < DEVICE_MOST; i++) {
-		const struct engine *engine = atomic_load(&mover_state.spill.engines[i]);
-
-		if (engine && !atomic_load(&engine->quiesce.is_away))
-			return false;
-		any |= engine != NULL;
-	}
-	return any;
 }
 
 bool spill_is_idle(const struct device *device)

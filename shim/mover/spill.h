@@ -37,8 +37,9 @@ void spill_room_for_new(struct device *device, uint64_t bytes);
 /* Returns whether the device's memory moves, and what is dead moves without a copy. Locking: none. */
 bool spill_moves_alive(const struct device *device);
 /*
- * Returns whether the device's memory is given back, or about to be, until spill_resume(). New blocks should then start
- * on the host.
+ * Returns whether the device's memory is given back, or about to be: the process has come to an end with what it has
+ * submitted, on all devices, and nothing else passes the gate, until its suspension ends. New blocks should start on
+ * the host.
  */
 bool spill_is_suspended(const struct device *device);
 
@@ -100,34 +101,30 @@ bool spill_is_ending(void);
 enum sw_status spill_suspend(const struct order_watch *watch, uint64_t *ret_bytes);
 enum sw_status spill_resume(uint64_t *ret_bytes);
 /*
- * For turns (lifecycle/turn.h). spill_leave() suspends, but makes one attempt only, which gives up after a fifth of a
- * second without progress of the device, and leaves `keep` bytes on each device. Once the process has stopped
- * (spill_has_stopped), it stays suspended even if some of its memory cannot leave, and the result says why.
- * spill_leave_more(), of a process that is suspended, evicts what is above `keep`; it stays suspended in any case.
- * spill_return() resumes, but first fetches everything that the device budget has room for. Results as above.
+ * For turns (lifecycle/turn.h), of one device. spill_leave() suspends its memory, which stops the process, but makes
+ * one attempt only, which gives up after a fifth of a second without progress of the device, and leaves `keep` bytes on
+ * it. Once the process has stopped (spill_is_suspended), the memory stays suspended even if some of it cannot leave, and
+ * the result says why. spill_leave_more(), of memory that is suspended, evicts what is above `keep`; it stays suspended
+ * in any case. spill_return() resumes, but first fetches everything that the device budget has room for; the process
+ * goes on when no device is suspended any more. Results as above.
  *
  * watch: called meanwhile (order_watch.h). That of spill_return() may raise the budget, and says whether to wait for
  * room; after ORDER_ROOM_LOST the result is SW_BUSY, and the process stays suspended. NULL: the budget stays as it is.
  */
-enum sw_status spill_leave(uint64_t keep, const struct order_watch *watch, uint64_t *ret_bytes);
-enum sw_status spill_leave_more(uint64_t keep);
-enum sw_status spill_return(const struct order_watch *watch, uint64_t *ret_bytes);
-/*
- * Returns whether all devices have come to an end with what was submitted, and nothing else passes the gate: their
- * memory is given back, or just leaving.
- */
-bool spill_has_stopped(void);
+enum sw_status spill_leave(struct device *device, uint64_t keep, const struct order_watch *watch, uint64_t *ret_bytes);
+enum sw_status spill_leave_more(struct device *device, uint64_t keep);
+enum sw_status spill_return(struct device *device, const struct order_watch *watch, uint64_t *ret_bytes);
 /*
  * The same in two steps, for processes that stop and go on together (plan/gpu_job.h): spill_stop() is spill_leave()
  * that moves nothing, after which spill_leave_more() evicts; spill_fetch() is spill_return() without the end of the
  * suspension, which spill_return() then is.
  */
-enum sw_status spill_stop(void);
-enum sw_status spill_fetch(void);
+enum sw_status spill_stop(struct device *device);
+enum sw_status spill_fetch(struct device *device);
 /*
  * Returns whether the memory of any device is given back, or about to be. After a failed spill_leave() or
- * spill_return() it may be, or not be, whatever it was before: an engine that ends opens the gate, and one that has no
- * memory any more for what is dead keeps it closed.
+ * spill_return() that of the device may be, or not be, whatever it was before: an engine that ends opens the gate, and
+ * one that has no memory any more for what is dead keeps it closed.
  */
 bool spill_any_suspended(void);
 /*
