@@ -82,6 +82,27 @@ static void tell(const struct device *device, const struct seen *seen, uint64_t 
 	    log_bytes(text, sizeof(text), host), seen->view.n, device->ordinal);
 }
 
+struct others {
+	const struct device *but;
+	bool found;
+};
+
+static void look_at_other(struct device *device, void *argument)
+{
+	struct others *others = argument;
+
+	others->found |= device != others->but && atomic_load(&device->heap) && atomic_load(&device->shared_total);
+}
+
+/* Returns whether the process shares another device already, where others may wait for it. */
+static bool has_other_device(const struct device *device)
+{
+	struct others others = {.but = device};
+
+	device_each(look_at_other, &others);
+	return others.found;
+}
+
 static void wait_in_line(struct device *device, struct seen *seen, uint64_t most, uint64_t host)
 {
 	uint64_t began = clock_now(), job = job_links_name(policy_turns(process_policy())->job);
@@ -96,8 +117,11 @@ static void wait_in_line(struct device *device, struct seen *seen, uint64_t most
 			break;
 		if (place == GPU_ACCOUNT_WAITS && may_pass(&passed, seen, host))
 			break;
-		/* The others of its job may wait for this process, on any GPU, and keep what it would wait for. */
-		if (gpu_account_has_job(job))
+		/*
+		 * The others of its job, or who shares another GPU with this process, may wait for it, and keep what it
+		 * would wait for.
+		 */
+		if (gpu_account_has_job(job) || has_other_device(device))
 			break;
 		if (is_over(began, most)) {
 			if (!fits)

@@ -59,10 +59,11 @@ static enum sw_status suspend_and_look(uint64_t *ret_bytes)
 enum sw_status control_resume(uint64_t *ret_bytes)
 {
 	uint64_t bytes = atomic_load(&lifecycle_state.suspension.given_back);
-	/* If it is not its turn, it goes on when it is (turn.c). */
-	enum sw_status status = turn_is_away() ? SW_OK : spill_resume(&bytes);
+	bool waits = turn_is_away();
+	enum sw_status status = spill_resume(waits ? NULL : &bytes);
 
-	if (status != SW_OK)
+	/* If it is not its turn, it goes on when it is (turn.c), on all its devices. */
+	if (status != SW_OK && !waits)
 		return status;
 	atomic_store(&lifecycle_state.suspension.suspended, false);
 	atomic_store(&lifecycle_state.suspension.given_back, 0);

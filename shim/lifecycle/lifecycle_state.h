@@ -105,6 +105,7 @@ struct turn_common_state {
 	int weight;                                       /* as changed while the process runs; 0: the policy's */
 	uint64_t refuses_until;                           /* ns: it takes no part before this time */
 	uint64_t loss_since, lost; /* when the measurement of what spilling costs began, and what it had cost then */
+	uint64_t beat;             /* ns: the last sign of life while memory moves */
 	uint64_t loss;             /* per mille, as measured last */
 };
 

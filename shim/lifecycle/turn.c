@@ -389,6 +389,7 @@ static enum order_room look_while_leaving(void *argument)
 	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
 	uint64_t used = atomic_load(&device->budget.used);
 
+	turn_account_beat(device);
 	if (!spill_is_suspended(device))
 		return ORDER_ROOM_COMES;
 	if (used < atomic_load(&device->budget.limit))
@@ -401,7 +402,7 @@ static enum order_room look_while_leaving(void *argument)
 static void go(struct device *device)
 {
 	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
-	const struct order_watch watch = {look_while_leaving, device};
+	const struct order_watch watch = {.look = look_while_leaving, .argument = device};
 	uint64_t begun = clock_now(), bytes = 0;
 
 	if (!turn_account_publish(device, true))
@@ -446,7 +447,7 @@ static void leave_more(struct device *device)
 
 	if (!turn_account_publish(device, true))
 		return;
-	spill_leave_more(device, state->keep);
+	spill_leave_more(device, state->keep, NULL);
 	state->not_before = clock_now() + TURN_PAUSE;
 	atomic_store(&device->budget.limit, atomic_load(&device->budget.used));
 	turn_account_publish(device, false);
@@ -487,6 +488,7 @@ static enum order_room look_while_coming(void *argument)
 	struct device *device = argument;
 	struct gpu_turn_view turns;
 
+	turn_account_beat(device);
 	if (!turn_account_publish(device, true))
 		return ORDER_ROOM_LOST;
 	/*
@@ -507,7 +509,7 @@ static void come(struct device *device)
 {
 	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
 	const struct gpu_account_view *view = &lifecycle_state.shared.view;
-	const struct order_watch watch = {look_while_coming, device};
+	const struct order_watch watch = {.look = look_while_coming, .argument = device, .begins = ORDER_ROOM_COMES};
 	uint64_t begun = clock_now(), bytes = 0;
 
 	if (device->account.joined && !turn_account_publish(device, true))

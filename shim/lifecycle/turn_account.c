@@ -20,6 +20,8 @@
 #define TURN_LOST 1000000000u
 /* ns: between two looks at the accounts of other devices while no process names a job. */
 #define JOBS_SELDOM 100000000u
+/* ns: between two signs of life while memory moves, by which others go (GPU_TURN_SILENT). */
+#define BEAT_NS 100000000u
 
 void turn_account_claim(const struct device *device, struct gpu_account_member *member, uint64_t now)
 {
@@ -48,6 +50,20 @@ void turn_account_claim(const struct device *device, struct gpu_account_member *
 }
 
 /* ---- units ---- */
+
+static void count_accounts(struct device *device, void *argument)
+{
+	*(unsigned *)argument += atomic_load(&device->heap) && device->account.joined;
+}
+
+/* A process that is in several accounts is a job by itself. */
+static bool is_in_several(void)
+{
+	unsigned n = 0;
+
+	device_each(count_accounts, &n);
+	return n > 1;
+}
 
 static bool any_names_a_job(const struct gpu_account_view *view)
 {
@@ -82,7 +98,7 @@ static void read_jobs(const struct device *device, const struct gpu_account_view
 {
 	struct turn_job_state *const state = &lifecycle_state.turn[device->ordinal].job;
 	struct gpu_job_view *jobs = &lifecycle_state.jobs.view;
-	bool all = state->many || any_names_a_job(view) || turns->now - state->looked >= JOBS_SELDOM;
+	bool all = state->many || is_in_several() || any_names_a_job(view) || turns->now - state->looked >= JOBS_SELDOM;
 
 	job_links_find(state->claim.process, turns->now);
 	if (all)
@@ -192,6 +208,23 @@ bool turn_account_publish(struct device *device, bool moving)
 	if (!good)
 		turn_account_lost(device);
 	return good;
+}
+
+static void beat(struct device *device, void *argument)
+{
+	/* Before it has a heap, another thread may just be entering its account. */
+	if (device != argument && atomic_load(&device->heap) && device->account.joined)
+		turn_account_publish(device, false);
+}
+
+void turn_account_beat(const struct device *device)
+{
+	uint64_t now = clock_now();
+
+	if (now - lifecycle_state.turn_common.beat < BEAT_NS)
+		return;
+	lifecycle_state.turn_common.beat = now;
+	device_each(beat, (void *)(uintptr_t)device);
 }
 
 void turn_account_lost(const struct device *device)

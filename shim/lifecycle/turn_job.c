@@ -148,6 +148,16 @@ static void look_at_waits(const struct device *device, const struct gpu_turn_vie
 	claim->waits = since;
 }
 
+static bool has_other_processes(const struct gpu_job_view *jobs)
+{
+	const struct gpu_job_seat *self = &jobs->seats[jobs->self];
+
+	for (uint32_t i = 0; i < jobs->n; i++)
+		if (jobs->seats[i].job == self->job && jobs->seats[i].claim.process != self->claim.process)
+			return true;
+	return false;
+}
+
 bool turn_job_look(struct device *device, const struct gpu_account_member *member, const struct gpu_account_view *view,
 		   struct gpu_turn_view *turns, uint32_t self, uint64_t *ret_limit)
 {
@@ -156,7 +166,10 @@ bool turn_job_look(struct device *device, const struct gpu_account_member *membe
 	const struct gpu_job_view *jobs = &lifecycle_state.jobs.view;
 	uint64_t rests = gpu_job_rests(jobs);
 
-	log_once("share: this process takes turns together with the others of its job");
+	if (has_other_processes(jobs))
+		log_once("share: this process takes turns together with the others of its job");
+	else
+		log_once("share: this process takes turns on all its GPUs together");
 	if (rests > lifecycle_state.turn_common.refuses_until)
 		lifecycle_state.turn_common.refuses_until = rests;
 	look_at_turn(device, view, turns, self);
@@ -182,6 +195,12 @@ bool turn_job_look(struct device *device, const struct gpu_account_member *membe
 }
 
 /* ---- acting ---- */
+
+static enum order_room look_while_moving(void *argument)
+{
+	turn_account_beat(argument);
+	return ORDER_ROOM_IS_ALL;
+}
 
 static void failed(struct device *device)
 {
@@ -222,13 +241,14 @@ static void stop(struct device *device)
 static void leave(struct device *device)
 {
 	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
+	const struct order_watch watch = {.look = look_while_moving, .argument = device};
 	uint64_t used = atomic_load(&device->budget.used);
 
 	if (!turn_account_publish(device, true))
 		return;
 	heap_keep_host(atomic_load(&device->heap), turn->member.needs);
 	/* What does not leave stays the process's, and the others go on in what is left. */
-	spill_leave_more(device, turn->keep);
+	spill_leave_more(device, turn->keep, &watch);
 	uint64_t stays = atomic_load(&device->budget.used), bytes = used > stays ? used - stays : 0;
 	turn->out_ns = clock_now() - turn->out_began;
 	stats_add(STAT_turn_move_us, turn->out_ns / 1000);
@@ -243,11 +263,12 @@ static void come_back(struct device *device)
 {
 	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
 	struct turn_job_state *const state = &lifecycle_state.turn[device->ordinal].job;
+	const struct order_watch watch = {.look = look_while_moving, .argument = device};
 	uint64_t begun = clock_now(), used = atomic_load(&device->budget.used);
 
 	if (!turn_account_publish(device, true))
 		return;
-	bool good = spill_fetch(device) == SW_OK;
+	bool good = spill_fetch(device, &watch) == SW_OK;
 	state->claim.ran = state->number;
 	if (!good) {
 		turn->waits_after = clock_now() + TURN_PAUSE;
@@ -274,7 +295,8 @@ static void go_on(struct device *device)
 	if (clock_now() - lifecycle_state.jobs.view.now >= GPU_TURN_SILENT / 2 ||
 	    spill_return(device, NULL, NULL) != SW_OK)
 		return;
-	if (state->claim.wants)
+	/* Of several devices it goes on with the last one. */
+	if (state->claim.wants && !spill_any_suspended())
 		stats_add(STAT_turn_wait_us, (clock_now() - state->claim.wants) / 1000);
 	state->claim.state = GPU_JOB_RUNS;
 	state->claim.ran = state->number;

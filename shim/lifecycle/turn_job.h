@@ -1,6 +1,6 @@
 /*
- * turn_job.h: turns of a process whose job has other processes, on this device or on others: they stop, leave, come
- * back and run together, as plan/gpu_job.h says. Functions are called on the control thread, by turn.c.
+ * turn_job.h: turns of a process whose job has other seats, of other processes or of its own on other devices: they
+ * stop, leave, come back and run together, as plan/gpu_job.h says. Functions are called on the control thread, by turn.c.
  */
 #ifndef SPILLWAY_TURN_JOB_H
 #define SPILLWAY_TURN_JOB_H

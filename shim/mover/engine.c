@@ -71,7 +71,7 @@ static enum sw_status ask(struct engine *engine, enum engine_order order, CUcont
 	engine->orders.context = context;
 	engine->orders.bytes = bytes;
 	engine->orders.done = false;
-	atomic_store(&engine->orders.room, watch ? ORDER_ROOM_COMES : ORDER_ROOM_IS_ALL);
+	atomic_store(&engine->orders.room, watch ? watch->begins : ORDER_ROOM_IS_ALL);
 	atomic_store(&engine->orders.pending, true);
 	channel_wake(&engine->channel);
 	wait_for_answer(engine, &until, watch);

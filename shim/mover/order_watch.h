@@ -16,6 +16,7 @@ enum order_room {
 struct order_watch {
 	enum order_room (*look)(void *argument);
 	void *argument;
+	enum order_room begins; /* what the mover may expect before the first look */
 };
 
 #endif

@@ -448,9 +448,9 @@ enum sw_status spill_leave(struct device *device, uint64_t keep, const struct or
 	return status;
 }
 
-enum sw_status spill_leave_more(struct device *device, uint64_t keep)
+enum sw_status spill_leave_more(struct device *device, uint64_t keep, const struct order_watch *watch)
 {
-	return may_suspend() ? ask_one(engine_of(device), ORDER_LEAVE, keep, NULL, NULL) : SW_NOT_SUPPORTED;
+	return may_suspend() ? ask_one(engine_of(device), ORDER_LEAVE, keep, watch, NULL) : SW_NOT_SUPPORTED;
 }
 
 enum sw_status spill_return(struct device *device, const struct order_watch *watch, uint64_t *ret_bytes)
@@ -464,9 +464,9 @@ enum sw_status spill_stop(struct device *device)
 	return spill_leave(device, UINT64_MAX, NULL, NULL);
 }
 
-enum sw_status spill_fetch(struct device *device)
+enum sw_status spill_fetch(struct device *device, const struct order_watch *watch)
 {
-	return may_suspend() ? ask_one(engine_of(device), ORDER_FETCH, 0, NULL, NULL) : SW_NOT_SUPPORTED;
+	return may_suspend() ? ask_one(engine_of(device), ORDER_FETCH, 0, watch, NULL) : SW_NOT_SUPPORTED;
 }
 
 bool spill_any_suspended(void)

@@ -112,7 +112,7 @@ enum sw_status spill_resume(uint64_t *ret_bytes);
  * room; after ORDER_ROOM_LOST the result is SW_BUSY, and the process stays suspended. NULL: the budget stays as it is.
  */
 enum sw_status spill_leave(struct device *device, uint64_t keep, const struct order_watch *watch, uint64_t *ret_bytes);
-enum sw_status spill_leave_more(struct device *device, uint64_t keep);
+enum sw_status spill_leave_more(struct device *device, uint64_t keep, const struct order_watch *watch);
 enum sw_status spill_return(struct device *device, const struct order_watch *watch, uint64_t *ret_bytes);
 /*
  * The same in two steps, for processes that stop and go on together (plan/gpu_job.h): spill_stop() is spill_leave()
@@ -120,7 +120,7 @@ enum sw_status spill_return(struct device *device, const struct order_watch *wat
  * suspension, which spill_return() then is.
  */
 enum sw_status spill_stop(struct device *device);
-enum sw_status spill_fetch(struct device *device);
+enum sw_status spill_fetch(struct device *device, const struct order_watch *watch);
 /*
  * Returns whether the memory of any device is given back, or about to be. After a failed spill_leave() or
  * spill_return() that of the device may be, or not be, whatever it was before: an engine that ends opens the gate, and

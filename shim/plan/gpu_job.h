@@ -1,10 +1,10 @@
 /*
- * gpu_job.h: jobs of several processes take turns (gpu_turn.h) together. Decides which processes are one job, makes one
+ * gpu_job.h: jobs of several processes, or of one that uses several GPUs, take turns (gpu_turn.h) together. Decides which processes are one job, makes one
  * member of turns of those that use a GPU, and brings all processes of a job, on all their GPUs, from running to away
  * and back in steps: all are stopped before the memory of any moves, and all are back before any runs. Pure: no clock,
  * no CUDA. What it decides by is published in the accounts of the GPUs (accounting/gpu_account.h).
  *
- * A *seat* is a process in the account of one GPU. Two seats are of one job if they have an id in common: the number of
+ * A *seat* is a process in the account of one GPU; a process that uses several has as many seats. Two seats are of one job if they have an id in common: the number of
  * the process, that of the job's name, or that of another process whose memory it has opened; and if both are of one
  * job with a third. Accounts have the same order for all processes.
  *

@@ -26,12 +26,12 @@
 static CUdeviceptr blocks[NEEDS];
 static unsigned n_blocks;
 
-/* 'd': begin; 'a' N: allocate N blocks, and use them; 'c': check them; 'e': end. */
+/* 'd' N: begin with device N; 'a' N: allocate N blocks, and use them; 'c': check them; 'e': end. */
 static uint64_t obey(char what, unsigned n)
 {
 	switch (what) {
 	case 'd':
-		driver_start(0);
+		driver_start((int)n);
 		return 1;
 	case 'a':
 		for (; n; n--, n_blocks++) {
@@ -49,13 +49,24 @@ static uint64_t obey(char what, unsigned n)
 	}
 }
 
-static struct rank start(const char *settings)
+static void begin(const void *settings)
 {
-	static const struct rank_part part = {.begin = turns_begin, .obey = obey};
+	turns_begin(settings);
+	child_set("SIM_DEVICES=2");
+}
+
+static struct rank start_on(unsigned device, const char *settings)
+{
+	static const struct rank_part part = {.begin = begin, .obey = obey};
 	struct rank rank = rank_start(&part, settings);
 
-	assert_true(rank_ask(&rank, 'd', 0));
+	assert_true(rank_ask(&rank, 'd', device));
 	return rank;
+}
+
+static struct rank start(const char *settings)
+{
+	return start_on(0, settings);
 }
 
 /* Until the others have seen what it needs. */
@@ -186,6 +197,26 @@ static void who_is_of_the_job_of_another_does_not_wait(void **state)
 	end(&a);
 }
 
+/* Those that share the first GPU with it may wait for it. */
+static void who_shares_another_gpu_already_does_not_wait(void **state)
+{
+	struct rank a = start_on(1, SET("no")), b = start_on(1, SET("no")), c;
+
+	(void)state;
+	allocate(&a);
+	allocate(&b);
+	c = start_on(0, SET("yes"));
+	assert_true(rank_ask(&c, 'a', 1) && rank_ask(&c, 'd', 1));
+	rank_tell(&c, 'a', 1);
+	for (unsigned tries = 0; tries < 1000 && !has_answered(&c); tries++)
+		usleep(5000);
+	assert_true(has_answered(&c));
+	assert_true(rank_hear(&c));
+	end(&c);
+	end(&b);
+	end(&a);
+}
+
 /* Nobody is kept from ending. */
 static void who_waits_can_end(void **state)
 {
@@ -210,6 +241,7 @@ static int run(void)
 	    TURNS_TEST(they_are_admitted_one_after_the_other),
 	    TURNS_TEST(the_first_is_waited_for),
 	    TURNS_TEST(who_is_of_the_job_of_another_does_not_wait),
+	    TURNS_TEST(who_shares_another_gpu_already_does_not_wait),
 	    TURNS_TEST(who_waits_can_end),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -39,12 +39,17 @@ static int answers_each_request(void)
 	CHECK(says("resume\n", "ok 1000\n") && says("status\n", "ok 0 running\n"));
 	CHECK(control_suspend(NULL) == SW_OK && says("status\n", "ok 1000 suspended\n"));
 	CHECK(control_resume(NULL) == SW_OK && says("status\n", "ok 0 running\n"));
-	/* Whose turn it is not waits, and goes on when it is, not when it is resumed. */
+	/*
+	 * Whose turn it is not waits, and goes on when it is, not when it is resumed: the engines know which of them
+	 * wait for that, and the answer is that of the suspension.
+	 */
 	atomic_store(&fake_away, true);
 	CHECK(says("status\n", "ok 0 waiting\n"));
 	CHECK(says("suspend\n", "ok 1000\n") && says("status\n", "ok 1000 suspended\n"));
 	int calls = fake_calls;
-	CHECK(says("resume\n", "ok 1000\n") && says("status\n", "ok 0 waiting\n") && fake_calls == calls);
+	fake_status = SW_BUSY;
+	CHECK(says("resume\n", "ok 1000\n") && says("status\n", "ok 0 waiting\n") && fake_calls == calls + 1);
+	fake_status = SW_OK;
 	atomic_store(&fake_away, false);
 	return 0;
 }

@@ -1,0 +1,478 @@
+/*
+ * share: turns, by processes that use two GPUs each: such a process has the turn of both or of none. Each rank has
+ * simulated GPUs of its own; what they share is the accounts of GPUs with those numbers.
+ */
+#include "shim/spillway.h"
+#include "test/preload/child.h"
+#include "test/preload/folder.h"
+#include "test/preload/turns_help.h"
+#include "test/rank.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define SETTINGS "device.total=32MiB,host.budget=256MiB,report.summary=no,share=turns,spill.mode=fast"
+#define SET      "SPILLWAY_SET=" SETTINGS ",share.quantum=20ms"
+enum { DEVICES = 2, MOST = 4, BLOCKS = 6, ROUNDS = 600 };
+
+/* What a rank is: its devices in the order in which it uses them, and how many blocks of 4 MiB it has on each. */
+struct part {
+	const char *setting;
+	unsigned n, device[DEVICES], blocks[DEVICES];
+	const char *more; /* a setting of the simulated GPU */
+};
+
+static const struct part *own;
+static CUcontext contexts[DEVICES];
+static CUdeviceptr blocks[DEVICES][BLOCKS];
+static unsigned fills;
+
+static void be(unsigned device)
+{
+	MUST(cu.cuCtxSetCurrent(contexts[device]));
+}
+
+/* What belongs in a block now. */
+static unsigned value(unsigned device, unsigned block)
+{
+	return fills * 64 + device * 16 + block;
+}
+
+static void allocate_on(unsigned i)
+{
+	contexts[own->device[i]] = driver_start((int)own->device[i]);
+	for (unsigned j = 0; j < own->blocks[i]; j++)
+		blocks[own->device[i]][j] = child_alloc(4 * MIB);
+}
+
+static void fill(unsigned i)
+{
+	be(own->device[i]);
+	for (unsigned j = 0; j < own->blocks[i]; j++)
+		MUST(driver_fill(NULL, blocks[own->device[i]][j], value(own->device[i], j), 4 * MIB / 4));
+}
+
+/* All its GPUs work at the same time; it waits for them in its own order. */
+static void step(void)
+{
+	fills++;
+	for (unsigned i = 0; i < own->n; i++)
+		fill(i);
+	for (unsigned i = 0; i < own->n; i++) {
+		be(own->device[i]);
+		MUST(cu.cuCtxSynchronize());
+	}
+}
+
+static bool are_right(void)
+{
+	for (unsigned i = 0; i < own->n; i++) {
+		be(own->device[i]);
+		for (unsigned j = 0; j < own->blocks[i]; j++)
+			CHECK(driver_holds(blocks[own->device[i]][j], value(own->device[i], j), 4 * MIB / 4));
+	}
+	return sim_broken_rules() == 0;
+}
+
+/*
+ * One GPU waits for what the other one gets to only when the program has submitted that, as with NCCL: stopped between
+ * the two, which is rare, it cannot come to an end, and goes on.
+ */
+static void step_by_gpu(void)
+{
+	static unsigned *word;
+
+	if (!word) {
+		word = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		MUST(cuMemHostRegister(word, 4096, CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_PORTABLE));
+	}
+	fills++;
+	for (unsigned i = 0; i < DEVICES; i++)
+		fill(i);
+	be(own->device[0]);
+	MUST(cuStreamWaitValue32_v2(NULL, (CUdeviceptr)word, fills, CU_STREAM_WAIT_VALUE_GEQ));
+	be(own->device[1]);
+	MUST(cuStreamWriteValue32_v2(NULL, (CUdeviceptr)word, fills, 0));
+	for (unsigned i = 0; i < DEVICES && fills % 4 == 0; i++) {
+		be(own->device[i]);
+		MUST(cu.cuCtxSynchronize());
+	}
+}
+
+/*
+ * 'd' N: begin with its N-th device; 'q' N: the same, and suspend it, without work; 's' N: N steps; 'x' N: by GPUs that wait for each other; 'p': suspend it; 'r':
+ * resume it; 'c': check all; 'e': end.
+ */
+static uint64_t obey(char what, unsigned n)
+{
+	switch (what) {
+	case 'd':
+		allocate_on(n);
+		fill(n);
+		MUST(cu.cuCtxSynchronize());
+		return 1;
+	case 'q':
+		allocate_on(n);
+		return spillway_suspend() == 0;
+	case 's':
+		for (; n; n--)
+			step();
+		return 1;
+	case 'x':
+		for (; n; n--)
+			step_by_gpu();
+		return 1;
+	case 'p':
+		return spillway_suspend() == 0;
+	case 'r':
+		return spillway_resume() == 0;
+	case 'c':
+		return are_right();
+	default:
+		exit(0);
+	}
+}
+
+static void begin(const void *how)
+{
+	own = how;
+	child_set("SIM_MEMORY=256MiB");
+	child_set("SIM_DEVICES=2");
+	child_set(runtime);
+	child_set(own->setting);
+	if (own->more)
+		child_set(own->more);
+}
+
+static struct rank start(const struct part *part)
+{
+	static const struct rank_part what = {.begin = begin, .obey = obey};
+
+	return rank_start(&what, part);
+}
+
+static void start_all(const struct part *parts, struct rank *ranks, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		ranks[i] = start(&parts[i]);
+	for (unsigned device = 0; device < DEVICES; device++) {
+		for (unsigned i = 0; i < n; i++)
+			if (device < parts[i].n)
+				rank_tell(&ranks[i], 'd', device);
+		for (unsigned i = 0; i < n; i++)
+			assert_true(device >= parts[i].n || rank_hear(&ranks[i]));
+	}
+}
+
+/* ---- what the accounts say ---- */
+
+static struct account_page pages[DEVICES];
+
+static void read_all(void)
+{
+	memset(pages, 0, sizeof(pages));
+	/* The simulated GPU's UUID ends in "-0" or "-1". */
+	account_read_of("2d3000" GPU_ACCOUNT_TAIL, &pages[0]);
+	account_read_of("2d3100" GPU_ACCOUNT_TAIL, &pages[1]);
+}
+
+static bool runs(const struct gpu_account_member *member)
+{
+	return member && member->claim.n > 1 && member->claim.kind != GPU_TURN_OFF &&
+	       member->job.state == GPU_JOB_RUNS && !member->claim.away && !member->claim.moving;
+}
+
+/* Returns whether one is where it must not be: more is had than there is, or two run on a GPU that has turns. */
+static bool is_wrong(const struct rank *ranks, unsigned n)
+{
+	bool wrong = false;
+
+	read_all();
+	for (unsigned device = 0; device < DEVICES; device++) {
+		unsigned n_runs = 0;
+
+		wrong |= account_sum(&pages[device]) > pages[device].head.total;
+		for (unsigned i = 0; i < n; i++)
+			n_runs += runs(account_member(&pages[device], &ranks[i]));
+		wrong |= n_runs > 1 && pages[device].head.turn.on;
+	}
+	for (unsigned i = 0; i < n; i++) {
+		const struct gpu_account_member *a = account_member(&pages[0], &ranks[i]),
+						*b = account_member(&pages[1], &ranks[i]);
+
+		/* It is away from one GPU and runs on the other. */
+		wrong |=
+		    a && b && ((runs(a) && b->job.state == GPU_JOB_AWAY) || (runs(b) && a->job.state == GPU_JOB_AWAY));
+	}
+	return wrong;
+}
+
+/* What is read while it changes may be of two moments; what is wrong stays wrong. */
+static void check_accounts(const struct rank *ranks, unsigned n)
+{
+	for (unsigned tries = 0; tries < 5; tries++)
+		if (!is_wrong(ranks, n))
+			return;
+	fail_msg("too much is had, or two run on one GPU, or one on one of its GPUs alone");
+}
+
+/* Returns the turns that it has had, on the GPU where it has had the fewest. */
+static uint64_t turns_of(const struct rank *rank)
+{
+	uint64_t n = UINT64_MAX;
+
+	read_all();
+	for (unsigned device = 0; device < DEVICES; device++) {
+		const struct gpu_account_member *member = account_member(&pages[device], rank);
+
+		if (member && pages[device].head.turn.on && member->claim.n < n)
+			n = member->claim.n;
+	}
+	return n == UINT64_MAX ? 0 : n;
+}
+
+static void run_turns_of(const struct rank *ranks, unsigned n, uint64_t turns, char what)
+{
+	uint64_t from[MOST];
+
+	for (unsigned i = 0; i < n; i++)
+		from[i] = turns_of(&ranks[i]);
+	for (unsigned round = 0; round < ROUNDS; round++) {
+		bool all = true;
+
+		for (unsigned i = 0; i < n; i++)
+			rank_tell(&ranks[i], what, 4);
+		for (unsigned i = 0; i < n; i++) {
+			assert_true(rank_hear(&ranks[i]));
+			check_accounts(ranks, n);
+		}
+		for (unsigned i = 0; i < n; i++)
+			all = all && turns_of(&ranks[i]) >= from[i] + turns;
+		if (all)
+			return;
+	}
+	fail_msg("they did not take turns");
+}
+
+static void run_turns(const struct rank *ranks, unsigned n, uint64_t turns)
+{
+	run_turns_of(ranks, n, turns, 's');
+}
+
+static void end_all(const struct rank *ranks, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++) {
+		assert_true(rank_ask(&ranks[i], 'c', 0));
+		rank_end(&ranks[i]);
+	}
+}
+
+/* ---- the parts ---- */
+
+static const struct part forth = {SET, 2, {0, 1}, {5, 5}, NULL}, back = {SET, 2, {1, 0}, {5, 5}, NULL};
+
+static void two_that_use_their_gpus_in_crossed_order_take_turns(void **state)
+{
+	const struct part parts[] = {forth, back};
+	struct rank ranks[2];
+
+	(void)state;
+	start_all(parts, ranks, 2);
+	run_turns(ranks, 2, 5);
+	end_all(ranks, 2);
+	assert_true(log_says("takes turns on all its GPUs together"));
+}
+
+static void they_take_turns_with_those_that_use_one_gpu(void **state)
+{
+	const struct part parts[] = {forth, {SET, 1, {1}, {5}, NULL}, back, {SET, 1, {0}, {4}, NULL}};
+	struct rank ranks[4];
+
+	(void)state;
+	start_all(parts, ranks, 4);
+	run_turns(ranks, 4, 3);
+	end_all(ranks, 4);
+}
+
+/* One has the other GPU alone. */
+static void turns_may_be_on_one_of_its_gpus_alone(void **state)
+{
+	const struct part parts[] = {forth, {SET, 1, {1}, {6}, NULL}};
+	struct rank ranks[2];
+
+	(void)state;
+	start_all(parts, ranks, 2);
+	run_turns(ranks, 2, 4);
+	assert_false(pages[0].head.turn.on);
+	end_all(ranks, 2);
+}
+
+static void the_others_go_on_when_one_is_killed(void **state)
+{
+	const struct part parts[] = {forth, back, {SET, 1, {0}, {5}, NULL}};
+
+	(void)state;
+	for (unsigned victim = 0; victim < 2; victim++) {
+		struct rank ranks[3];
+
+		start_all(parts, ranks, 3);
+		run_turns(ranks, 3, 2);
+		for (unsigned i = 0; i < 3; i++)
+			rank_tell(&ranks[i], 's', 8);
+		usleep(victim * 30000);
+		rank_kill(&ranks[victim]);
+		for (unsigned i = 0; i < 3; i++)
+			assert_true(i == victim || rank_hear(&ranks[i]));
+		ranks[victim] = ranks[2];
+		run_turns(ranks, 2, 2);
+		end_all(ranks, 2);
+	}
+}
+
+/* The memory of the second GPU is there for the first time when that of the first one may be away. */
+static void a_gpu_may_be_used_later(void **state)
+{
+	const struct part first = {SET, 1, {0}, {5}, NULL};
+	struct rank ranks[2] = {start(&forth), start(&first)};
+
+	(void)state;
+	assert_true(rank_ask(&ranks[0], 'd', 0) && rank_ask(&ranks[1], 'd', 0));
+	for (unsigned round = 0; round < ROUNDS; round++) {
+		rank_tell(&ranks[1], 's', 4);
+		if (round == 20)
+			rank_tell(&ranks[0], 'd', 1);
+		assert_true(rank_hear(&ranks[1]));
+		if (round == 60)
+			break;
+	}
+	assert_true(rank_hear(&ranks[0]));
+	run_turns(ranks, 2, 3);
+	end_all(ranks, 2);
+}
+
+/* At that moment, one of its GPUs is away because it is not its turn, and the other one is not yet. */
+static void one_may_be_suspended_when_a_gpu_joins(void **state)
+{
+	const struct part two = {SET, 2, {0, 1}, {5, 1}, NULL}, first = {SET, 1, {0}, {5}, NULL};
+	struct rank ranks[2] = {start(&two), start(&first)};
+	bool away = false;
+
+	(void)state;
+	assert_true(rank_ask(&ranks[0], 'd', 0) && rank_ask(&ranks[1], 'd', 0));
+	for (unsigned round = 0; round < ROUNDS && !away; round++) {
+		assert_true(rank_ask(&ranks[1], 's', 4));
+		read_all();
+		const struct gpu_account_member *member = account_member(&pages[0], &ranks[0]);
+		away = member && member->claim.away;
+	}
+	assert_true(away);
+	assert_true(rank_ask(&ranks[0], 'q', 1));
+	assert_true(rank_ask(&ranks[1], 's', 4));
+	assert_true(rank_ask(&ranks[0], 'r', 0));
+	run_turns(ranks, 2, 3);
+	end_all(ranks, 2);
+}
+
+static void its_gpus_may_wait_for_each_other(void **state)
+{
+	const struct part parts[] = {forth, back};
+	struct rank ranks[2];
+
+	(void)state;
+	start_all(parts, ranks, 2);
+	run_turns_of(ranks, 2, 3, 'x');
+	end_all(ranks, 2);
+}
+
+/* It has no turn meanwhile, and takes turns as before when it is resumed, whatever was away when it was suspended. */
+static void one_may_be_suspended(void **state)
+{
+	const struct part parts[] = {forth, back, {SET, 1, {0}, {5}, NULL}};
+	struct rank ranks[3];
+
+	(void)state;
+	start_all(parts, ranks, 3);
+	for (unsigned times = 0; times < 2; times++) {
+		run_turns(ranks, 3, 1);
+		for (unsigned i = 1; i < 3; i++)
+			rank_tell(&ranks[i], 's', 4);
+		assert_true(rank_ask(&ranks[0], 'p', 0));
+		for (unsigned i = 1; i < 3; i++)
+			assert_true(rank_hear(&ranks[i]));
+		run_turns(ranks + 1, 2, 2);
+		assert_true(rank_ask(&ranks[0], 'r', 0));
+	}
+	run_turns(ranks, 3, 2);
+	end_all(ranks, 3);
+}
+
+/* Its memory takes long to leave one GPU: in the account of the other one it is not silent meanwhile. */
+static void it_is_seen_to_live_while_its_memory_moves(void **state)
+{
+	struct part slow = forth;
+	struct rank ranks[2];
+	bool seen = false;
+
+	(void)state;
+	slow.more = "SIM_PIECE_US=2000";
+	ranks[0] = start(&slow);
+	ranks[1] = start(&back);
+	for (unsigned i = 0; i < DEVICES; i++)
+		assert_true(rank_ask(&ranks[0], 'd', i) && rank_ask(&ranks[1], 'd', i));
+	for (unsigned round = 0; round < ROUNDS && !seen; round++) {
+		uint64_t moves[DEVICES] = {0}, beats[DEVICES] = {0};
+
+		for (unsigned i = 0; i < 2; i++)
+			rank_tell(&ranks[i], 's', 1);
+		for (unsigned looks = 0; looks < 400 && !seen; looks++) {
+			read_all();
+			for (unsigned i = 0; i < DEVICES; i++) {
+				const struct gpu_account_member *a = account_member(&pages[i], &ranks[0]),
+								*b = account_member(&pages[!i], &ranks[0]);
+
+				if (!a || !b || !a->claim.moving)
+					continue;
+				/* The same move as before, by what was published when it began. */
+				seen |= moves[i] == a->claim.beat && beats[i] != b->claim.beat && !b->claim.moving;
+				if (moves[i] != a->claim.beat)
+					beats[i] = b->claim.beat;
+				moves[i] = a->claim.beat;
+			}
+			usleep(1000);
+		}
+		assert_true(rank_hear(&ranks[0]) && rank_hear(&ranks[1]));
+	}
+	assert_true(seen);
+	end_all(ranks, 2);
+}
+
+static int run(void)
+{
+	const struct CMUnitTest tests[] = {
+	    TURNS_TEST(two_that_use_their_gpus_in_crossed_order_take_turns),
+	    TURNS_TEST(they_take_turns_with_those_that_use_one_gpu),
+	    TURNS_TEST(turns_may_be_on_one_of_its_gpus_alone),
+	    TURNS_TEST(the_others_go_on_when_one_is_killed),
+	    TURNS_TEST(a_gpu_may_be_used_later),
+	    TURNS_TEST(its_gpus_may_wait_for_each_other),
+	    TURNS_TEST(one_may_be_suspended),
+	    TURNS_TEST(one_may_be_suspended_when_a_gpu_joins),
+	    TURNS_TEST(it_is_seen_to_live_while_its_memory_moves),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+int main(int argc, char **argv)
+{
+	(void)argc;
+	return turns_main(argv, run);
+}
