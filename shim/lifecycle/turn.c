@@ -123,7 +123,9 @@ void turn_claim(struct device *device, struct gpu_account_member *member)
 		stats_add(STAT_turn_us, ns / 1000);
 		state->counted = now;
 	}
-	if (!state->holds || gate_n_waiting() || !spill_is_idle(device))
+	/* A job that runs has to be idle on all its devices, also where it needs no turn. */
+	bool runs = state->holds || (state->job.many && state->job.claim.state == GPU_JOB_RUNS);
+	if (!runs || gate_n_waiting() || !spill_is_idle(device))
 		claim->idle = 0;
 	else if (!claim->idle)
 		claim->idle = now;

@@ -316,6 +316,36 @@ static void turns_may_be_on_one_of_its_gpus_alone(void **state)
 	end_all(ranks, 2);
 }
 
+static uint64_t served(const struct rank *rank)
+{
+	read_all();
+	const struct gpu_account_member *member = account_member(&pages[0], rank);
+
+	return member ? member->claim.served : 0;
+}
+
+/*
+ * It yields when it has nothing to do, though it needs no turn of its other GPU. Otherwise the other one, whose time
+ * counts a hundred times as much, would wait for minutes.
+ */
+static void it_yields_when_it_has_nothing_to_do(void **state)
+{
+#define LONG "SPILLWAY_SET=" SETTINGS ",share.quantum=600s,share.wait.max=600s,share.weight="
+	const struct part parts[] = {{LONG "100", 2, {0, 1}, {5, 2}, NULL}, {LONG "1", 1, {0}, {5}, NULL}};
+	struct rank ranks[2];
+
+	(void)state;
+	start_all(parts, ranks, 2);
+	assert_true(rank_ask(&ranks[0], 's', 1));
+	for (unsigned round = 0; round < ROUNDS && served(&ranks[1]) < 400000000000u; round++)
+		assert_true(rank_ask(&ranks[1], 's', 8));
+	assert_true(served(&ranks[1]) > 4 * served(&ranks[0]));
+	for (unsigned times = 0; times < 3; times++)
+		assert_true(rank_ask(&ranks[0], 's', 1) && rank_ask(&ranks[1], 's', 1));
+	assert_false(pages[1].head.turn.on);
+	end_all(ranks, 2);
+}
+
 static void the_others_go_on_when_one_is_killed(void **state)
 {
 	const struct part parts[] = {forth, back, {SET, 1, {0}, {5}, NULL}};
@@ -461,6 +491,7 @@ static int run(void)
 	    TURNS_TEST(two_that_use_their_gpus_in_crossed_order_take_turns),
 	    TURNS_TEST(they_take_turns_with_those_that_use_one_gpu),
 	    TURNS_TEST(turns_may_be_on_one_of_its_gpus_alone),
+	    TURNS_TEST(it_yields_when_it_has_nothing_to_do),
 	    TURNS_TEST(the_others_go_on_when_one_is_killed),
 	    TURNS_TEST(a_gpu_may_be_used_later),
 	    TURNS_TEST(its_gpus_may_wait_for_each_other),
