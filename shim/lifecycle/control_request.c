@@ -51,7 +51,7 @@ enum sw_status control_suspend(uint64_t *ret_bytes)
 /* On the control thread, which does not look at the accounts of shared devices while it waits for the mover. */
 static enum sw_status suspend_and_look(uint64_t *ret_bytes)
 {
-	const struct order_watch watch = {turn_look_suspending, NULL};
+	const struct order_watch watch = {.look = turn_look_suspending};
 
 	return suspend(&watch, ret_bytes);
 }

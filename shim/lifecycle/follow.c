@@ -14,6 +14,7 @@
 #include "shim/heap/migration.h"
 #include "shim/lifecycle/lifecycle_state.h"
 #include "shim/lifecycle/turn.h"
+#include "shim/lifecycle/turn_job.h"
 #include "shim/mover/spill.h"
 #include "shim/plan/gpu_share.h"
 #include "shim/process/process.h"
@@ -250,7 +251,19 @@ static void look_at(struct device *device, void *argument)
 	atomic_store(&device->budget.limit, shares ? share(device, limit) : limit);
 	if (change == LIVE_BUDGET_SHRINKS)
 		tell_shrink(device, &figures);
-	if (shares)
+	state->acts = true;
+}
+
+/* After all were looked at. */
+static void act_on(struct device *device, void *argument)
+{
+	struct follow_state *const state = &lifecycle_state.follow[device->ordinal];
+
+	(void)argument;
+	if (!state->acts)
+		return;
+	state->acts = false;
+	if (atomic_load(&device->shared_total))
 		turn_act(device);
 	if (turn_is_away_on(device))
 		return;
@@ -263,6 +276,8 @@ unsigned follow_look(void)
 	bool any = false;
 
 	device_each(look_at, &any);
+	turn_job_move();
+	device_each(act_on, NULL);
 	unsigned ms = turn_look_ms();
 	return !any ? 0 : ms ? ms : LOOK_MS;
 }

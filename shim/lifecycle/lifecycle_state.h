@@ -37,6 +37,7 @@ struct exit_summary_state {
 struct follow_state {
 	struct live_budget budget;
 	bool begun;
+	bool acts;                  /* its budget was just set: act_on() goes by it */
 	unsigned refused;           /* tries to enter the account of the device that failed, one after the other */
 	uint64_t submitted, worked; /* submissions at the last look; ns: when that number last changed */
 	uint64_t not_before;        /* ns: after a try to evict that moved nothing, no other before this time */
@@ -70,8 +71,10 @@ struct turn_job_state {
 	struct gpu_job_lead lead;
 	bool many;              /* its job has other seats (plan/gpu_job.h) */
 	bool has_room;          /* its memory can come back */
+	bool tells;             /* it leads, and the phase has just changed */
 	enum gpu_job_step step; /* what turn_job_act() is to do */
 	uint64_t number;        /* of the turn at the last look */
+	uint64_t seen, idle;    /* ns: when it was decided, and since when the job has had nothing to do then */
 	uint64_t looked;        /* ns: when the accounts of all devices were read */
 };
 
@@ -81,6 +84,7 @@ struct turn_state {
 	struct gpu_turn_claim claim;
 	_Atomic bool away;         /* its memory of the device is suspended, because it is not its turn */
 	bool holds;                /* its turn has begun */
+	bool moves;                /* its memory moves, as of a job */
 	enum turn_act act;         /* what turn_act() is to do */
 	unsigned look_ms;          /* turn_look_ms() */
 	uint64_t most;             /* bytes that it may have by its own budget */

@@ -214,7 +214,7 @@ static void beat(struct device *device, void *argument)
 {
 	/* Before it has a heap, another thread may just be entering its account. */
 	if (device != argument && atomic_load(&device->heap) && device->account.joined)
-		turn_account_publish(device, false);
+		turn_account_publish(device, lifecycle_state.turn[device->ordinal].moves);
 }
 
 void turn_account_beat(const struct device *device)

@@ -28,8 +28,8 @@ uint64_t turn_account_part(const struct gpu_account_view *view, uint64_t bytes);
 /* Publishes what this process has now. Returns false if it is not in the account, or that is lost, and left. */
 bool turn_account_publish(struct device *device, bool moving);
 /*
- * While memory of the device moves, which keeps the control thread from looking: says in the accounts of the other
- * devices that the process is alive. Does it at most so often that it costs nothing.
+ * While memory moves, which keeps the control thread from looking: says that the process is alive, in the accounts of
+ * all devices but that one (NULL: of all). Does it at most so often that it costs nothing.
  */
 void turn_account_beat(const struct device *device);
 /* The account was lost (turn.h, turn_lost()). */

@@ -166,6 +166,8 @@ bool turn_job_look(struct device *device, const struct gpu_account_member *membe
 	const struct gpu_job_view *jobs = &lifecycle_state.jobs.view;
 	uint64_t rests = gpu_job_rests(jobs);
 
+	state->seen = jobs->now;
+	state->idle = gpu_job_idle(jobs);
 	if (has_other_processes(jobs))
 		log_once("share: this process takes turns together with the others of its job");
 	else
@@ -173,6 +175,7 @@ bool turn_job_look(struct device *device, const struct gpu_account_member *membe
 	if (rests > lifecycle_state.turn_common.refuses_until)
 		lifecycle_state.turn_common.refuses_until = rests;
 	look_at_turn(device, view, turns, self);
+	uint64_t before = state->claim.phase;
 	look_at_phase(device);
 	bool holds = gpu_job_holds(jobs),
 	     comes = state->claim.phase == GPU_JOB_RUN || state->claim.phase == GPU_JOB_RETURN;
@@ -187,6 +190,10 @@ bool turn_job_look(struct device *device, const struct gpu_account_member *membe
 	state->step = gpu_job_next(jobs, &state->claim);
 	if (state->step == GPU_JOB_RETURNS && !state->has_room)
 		state->step = GPU_JOB_STAYS;
+	/* Memory of the other devices is to move at the same time: their seats must have read the phase. */
+	state->tells = gpu_job_leads(jobs) && state->claim.phase != before;
+	if (state->tells && (state->step == GPU_JOB_LEAVES || state->step == GPU_JOB_RETURNS))
+		state->step = GPU_JOB_STAYS;
 	turn->look_ms = state->claim.phase != GPU_JOB_RUN && (state->claim.state != GPU_JOB_AWAY || holds) ? LOOK_STEPS
 			: state->claim.state == GPU_JOB_AWAY                                               ? LOOK_WAITS
 													   : LOOK_RUNS;
@@ -195,12 +202,6 @@ bool turn_job_look(struct device *device, const struct gpu_account_member *membe
 }
 
 /* ---- acting ---- */
-
-static enum order_room look_while_moving(void *argument)
-{
-	turn_account_beat(argument);
-	return ORDER_ROOM_IS_ALL;
-}
 
 static void failed(struct device *device)
 {
@@ -216,7 +217,7 @@ static void stop(struct device *device)
 	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
 	struct turn_job_state *const state = &lifecycle_state.turn[device->ordinal].job;
 	uint64_t ran = clock_now() - turn->began;
-	uint64_t idle = gpu_job_idle(&lifecycle_state.jobs.view);
+	uint64_t idle = state->idle;
 	bool held = turn->holds;
 
 	/* The others must see the order of the one that leads before it waits for its own device. */
@@ -238,62 +239,13 @@ static void stop(struct device *device)
 	turn_account_publish(device, false);
 }
 
-static void leave(struct device *device)
-{
-	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
-	const struct order_watch watch = {.look = look_while_moving, .argument = device};
-	uint64_t used = atomic_load(&device->budget.used);
-
-	if (!turn_account_publish(device, true))
-		return;
-	heap_keep_host(atomic_load(&device->heap), turn->member.needs);
-	/* What does not leave stays the process's, and the others go on in what is left. */
-	spill_leave_more(device, turn->keep, &watch);
-	uint64_t stays = atomic_load(&device->budget.used), bytes = used > stays ? used - stays : 0;
-	turn->out_ns = clock_now() - turn->out_began;
-	stats_add(STAT_turn_move_us, turn->out_ns / 1000);
-	stats_add(STAT_turn_bytes, bytes);
-	trace_event(turn, (uint64_t)device->ordinal, 0, turn->out_ns, bytes);
-	turn->job.claim.state = GPU_JOB_AWAY;
-	atomic_store(&device->budget.limit, stays);
-	turn_account_publish(device, false);
-}
-
-static void come_back(struct device *device)
-{
-	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
-	struct turn_job_state *const state = &lifecycle_state.turn[device->ordinal].job;
-	const struct order_watch watch = {.look = look_while_moving, .argument = device};
-	uint64_t begun = clock_now(), used = atomic_load(&device->budget.used);
-
-	if (!turn_account_publish(device, true))
-		return;
-	bool good = spill_fetch(device, &watch) == SW_OK;
-	state->claim.ran = state->number;
-	if (!good) {
-		turn->waits_after = clock_now() + TURN_PAUSE;
-		state->claim.wants = turn->claim.waits = 0;
-		atomic_store(&device->budget.limit, atomic_load(&device->budget.used));
-		failed(device);
-		return;
-	}
-	uint64_t now_used = atomic_load(&device->budget.used);
-	turn->in_ns = clock_now() - begun;
-	stats_add(STAT_turn_move_us, turn->in_ns / 1000);
-	trace_event(turn, (uint64_t)device->ordinal, 1, turn->in_ns, now_used > used ? now_used - used : 0);
-	turn->claim.cost = gpu_turn_cost(turn->claim.cost, turn->in_ns + turn->out_ns);
-	state->claim.state = GPU_JOB_BACK;
-	turn_account_publish(device, false);
-}
-
 static void go_on(struct device *device)
 {
 	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
 	struct turn_job_state *const state = &lifecycle_state.turn[device->ordinal].job;
 
 	/* If the process was stopped since it looked, its job may have lost the turn: it looks again. */
-	if (clock_now() - lifecycle_state.jobs.view.now >= GPU_TURN_SILENT / 2 ||
-	    spill_return(device, NULL, NULL) != SW_OK)
+	if (clock_now() - state->seen >= GPU_TURN_SILENT / 2 || spill_return(device, NULL, NULL) != SW_OK)
 		return;
 	/* Of several devices it goes on with the last one. */
 	if (state->claim.wants && !spill_any_suspended())
@@ -313,11 +265,124 @@ bool turn_job_act(struct device *device)
 	state->step = GPU_JOB_STAYS;
 	if (step == GPU_JOB_STOPS)
 		stop(device);
-	else if (step == GPU_JOB_LEAVES)
-		leave(device);
-	else if (step == GPU_JOB_RETURNS)
-		come_back(device);
 	else if (step == GPU_JOB_OPENS)
 		go_on(device);
 	return step != GPU_JOB_STAYS;
+}
+
+/* ---- moving ---- */
+
+/* The devices whose memory moves at the same time. */
+struct moves {
+	enum gpu_job_step step;
+	unsigned n;
+	uint64_t began; /* ns */
+	struct {
+		struct device *device;
+		uint64_t used; /* bytes, before it */
+		bool begun;    /* the mover has the order */
+	} at[DEVICE_MOST];
+};
+
+static enum order_room look_while_moving(void *argument)
+{
+	(void)argument;
+	turn_account_beat(NULL);
+	return ORDER_ROOM_IS_ALL;
+}
+
+static const struct order_watch watch = {.look = look_while_moving};
+
+static void begin_move(struct device *device, void *argument)
+{
+	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
+	struct moves *moves = argument;
+	bool begun;
+
+	if (turn->job.step != moves->step)
+		return;
+	turn->job.step = GPU_JOB_STAYS;
+	if (!turn_account_publish(device, true))
+		return;
+	uint64_t used = atomic_load(&device->budget.used);
+	if (moves->step == GPU_JOB_LEAVES) {
+		heap_keep_host(atomic_load(&device->heap), turn->member.needs);
+		begun = spill_begin_leave(device, turn->keep, &watch);
+	} else {
+		begun = spill_begin_fetch(device, &watch);
+	}
+	turn->moves = true;
+	moves->at[moves->n].device = device;
+	moves->at[moves->n].used = used;
+	moves->at[moves->n++].begun = begun;
+}
+
+/* What has not left stays the process's, and the others go on in what is left. */
+static void has_left(struct device *device, uint64_t used)
+{
+	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
+	uint64_t stays = atomic_load(&device->budget.used), bytes = used > stays ? used - stays : 0;
+
+	turn->out_ns = clock_now() - turn->out_began;
+	stats_add(STAT_turn_bytes, bytes);
+	trace_event(turn, (uint64_t)device->ordinal, 0, turn->out_ns, bytes);
+	turn->job.claim.state = GPU_JOB_AWAY;
+	atomic_store(&device->budget.limit, stays);
+	turn_account_publish(device, false);
+}
+
+static void is_back(struct device *device, uint64_t used, uint64_t began, bool good)
+{
+	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
+	uint64_t now_used = atomic_load(&device->budget.used);
+
+	turn->job.claim.ran = turn->job.number;
+	if (!good) {
+		turn->waits_after = clock_now() + TURN_PAUSE;
+		turn->job.claim.wants = turn->claim.waits = 0;
+		atomic_store(&device->budget.limit, now_used);
+		failed(device);
+		return;
+	}
+	turn->in_ns = clock_now() - began;
+	trace_event(turn, (uint64_t)device->ordinal, 1, turn->in_ns, now_used > used ? now_used - used : 0);
+	turn->claim.cost = gpu_turn_cost(turn->claim.cost, turn->in_ns + turn->out_ns);
+	turn->job.claim.state = GPU_JOB_BACK;
+	turn_account_publish(device, false);
+}
+
+static void move(enum gpu_job_step step)
+{
+	struct moves moves = {.step = step, .began = clock_now()};
+
+	device_each(begin_move, &moves);
+	for (unsigned i = 0; i < moves.n; i++) {
+		struct device *device = moves.at[i].device;
+		bool good = moves.at[i].begun && spill_finish(device, &watch) == SW_OK;
+
+		lifecycle_state.turn[device->ordinal].moves = false;
+		if (step == GPU_JOB_LEAVES)
+			has_left(device, moves.at[i].used);
+		else
+			is_back(device, moves.at[i].used, moves.began, good);
+	}
+	if (moves.n)
+		stats_add(STAT_turn_move_us, (clock_now() - moves.began) / 1000);
+}
+
+static void tell_phase(struct device *device, void *argument)
+{
+	struct turn_job_state *const state = &lifecycle_state.turn[device->ordinal].job;
+
+	(void)argument;
+	if (state->tells)
+		turn_account_publish(device, false);
+	state->tells = false;
+}
+
+void turn_job_move(void)
+{
+	device_each(tell_phase, NULL);
+	move(GPU_JOB_LEAVES);
+	move(GPU_JOB_RETURNS);
 }

@@ -27,8 +27,13 @@ bool turn_job_is_on(void);
  */
 bool turn_job_look(struct device *device, const struct gpu_account_member *member, const struct gpu_account_view *view,
 		   struct gpu_turn_view *turns, uint32_t self, uint64_t *ret_limit);
-/* Does it. Returns false if there was nothing to do. Waits and locks as turn_act(). */
+/* Does it, but for moves. Returns false if there was nothing to do. Waits and locks as turn_act(). */
 bool turn_job_act(struct device *device);
+/*
+ * After all devices were looked at: publishes phases that have changed, and moves the memory of those of which that was decided, at the same time. Waits and
+ * locks as turn_act(), which is for each device after it.
+ */
+void turn_job_move(void);
 /* The process is alone again, and is away or runs. */
 void turn_job_alone(const struct device *device, bool away);
 

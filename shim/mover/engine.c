@@ -52,21 +52,18 @@ static void wait_for_answer(struct engine *engine, const struct timespec *until,
 	}
 }
 
-static enum sw_status ask(struct engine *engine, enum engine_order order, CUcontext context, uint64_t bytes,
-			  unsigned patience_ms, const struct order_watch *watch, uint64_t *ret_bytes)
+/*
+ * Puts an order into the slot, when no other is in it any more, but waits for that no longer than `until`. Locking: the
+ * caller must hold SPILL.
+ */
+static enum sw_status give(struct engine *engine, enum engine_order order, CUcontext context, uint64_t bytes,
+			   const struct timespec *until, const struct order_watch *watch)
 {
-	enum sw_status status = SW_BUSY;
-	struct timespec until = clock_in(patience_ms * 1000000ull);
-
-	lock_take(&engine->channel.lock);
-	/* Another order may be in the slot. */
 	while (engine->orders.order != ORDER_NONE && !atomic_load(&engine->channel.dead))
-		if (lock_wait(&engine->channel.lock, &engine->channel.answered, &until))
-			goto out;
-	if (atomic_load(&engine->channel.dead)) {
-		status = SW_NOT_SUPPORTED;
-		goto out;
-	}
+		if (lock_wait(&engine->channel.lock, &engine->channel.answered, until))
+			return SW_BUSY;
+	if (atomic_load(&engine->channel.dead))
+		return SW_NOT_SUPPORTED;
 	engine->orders.order = order;
 	engine->orders.context = context;
 	engine->orders.bytes = bytes;
@@ -74,7 +71,16 @@ static enum sw_status ask(struct engine *engine, enum engine_order order, CUcont
 	atomic_store(&engine->orders.room, watch ? watch->begins : ORDER_ROOM_IS_ALL);
 	atomic_store(&engine->orders.pending, true);
 	channel_wake(&engine->channel);
-	wait_for_answer(engine, &until, watch);
+	return SW_OK;
+}
+
+/* Waits for the answer to what give() has put there. Locking: the caller must hold SPILL, which is dropped meanwhile. */
+static enum sw_status take_answer(struct engine *engine, const struct timespec *until, const struct order_watch *watch,
+				  uint64_t *ret_bytes)
+{
+	enum sw_status status = SW_BUSY;
+
+	wait_for_answer(engine, until, watch);
 	/* Who waited no longer goes by the answer that the order has failed. */
 	atomic_store(&engine->orders.room, watch && !engine->orders.done ? ORDER_ROOM_LOST : ORDER_ROOM_IS_ALL);
 	if (engine->orders.done) {
@@ -89,7 +95,18 @@ static enum sw_status ask(struct engine *engine, enum engine_order order, CUcont
 		engine->orders.left = true;
 	engine->orders.left_away = engine->orders.left && atomic_load(&engine->quiesce.is_away);
 	clock_wake_all(&engine->channel.answered);
-out:
+	return status;
+}
+
+static enum sw_status ask(struct engine *engine, enum engine_order order, CUcontext context, uint64_t bytes,
+			  unsigned patience_ms, const struct order_watch *watch, uint64_t *ret_bytes)
+{
+	struct timespec until = clock_in(patience_ms * 1000000ull);
+
+	lock_take(&engine->channel.lock);
+	enum sw_status status = give(engine, order, context, bytes, &until, watch);
+	if (status == SW_OK)
+		status = take_answer(engine, &until, watch, ret_bytes);
 	lock_drop(&engine->channel.lock);
 	return status;
 }
@@ -104,6 +121,27 @@ enum sw_status engine_ask_watched(struct engine *engine, enum engine_order order
 				  const struct order_watch *watch, uint64_t *ret_bytes)
 {
 	return ask(engine, order, NULL, bytes, patience_ms, watch, ret_bytes);
+}
+
+enum sw_status engine_give(struct engine *engine, enum engine_order order, uint64_t bytes, unsigned patience_ms,
+			   const struct order_watch *watch)
+{
+	struct timespec until = clock_in(patience_ms * 1000000ull);
+
+	lock_take(&engine->channel.lock);
+	enum sw_status status = give(engine, order, NULL, bytes, &until, watch);
+	lock_drop(&engine->channel.lock);
+	return status;
+}
+
+enum sw_status engine_take_answer(struct engine *engine, unsigned patience_ms, const struct order_watch *watch)
+{
+	struct timespec until = clock_in(patience_ms * 1000000ull);
+
+	lock_take(&engine->channel.lock);
+	enum sw_status status = take_answer(engine, &until, watch, NULL);
+	lock_drop(&engine->channel.lock);
+	return status;
 }
 
 /* Copies of 50 MiB each way take 1 ms. A wait longer than NEW_PATIENCE_NS is for something else. */

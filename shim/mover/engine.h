@@ -111,6 +111,14 @@ enum sw_status engine_ask(struct engine *engine, enum engine_order order, CUcont
 /* The same for an order of the process, while which the caller is called once a ms. watch: NULL: it is not. */
 enum sw_status engine_ask_watched(struct engine *engine, enum engine_order order, uint64_t bytes, unsigned patience_ms,
 				  const struct order_watch *watch, uint64_t *ret_bytes);
+/*
+ * engine_ask_watched() in two steps, for orders of several engines that are carried out at the same time. If
+ * engine_give() returns SW_OK, the caller must call engine_take_answer() before it gives that engine another order.
+ * That returns SW_BUSY, as engine_ask(), also if the engine has died meanwhile.
+ */
+enum sw_status engine_give(struct engine *engine, enum engine_order order, uint64_t bytes, unsigned patience_ms,
+			   const struct order_watch *watch);
+enum sw_status engine_take_answer(struct engine *engine, unsigned patience_ms, const struct order_watch *watch);
 
 /*
  * In `fast`: waits until `bytes` of the device are free, while the mover evicts what is not needed soon. Gives up when

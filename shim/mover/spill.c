@@ -469,6 +469,28 @@ enum sw_status spill_fetch(struct device *device, const struct order_watch *watc
 	return may_suspend() ? ask_one(engine_of(device), ORDER_FETCH, 0, watch, NULL) : SW_NOT_SUPPORTED;
 }
 
+static bool begin(struct device *device, enum engine_order order, uint64_t argument, const struct order_watch *watch)
+{
+	struct engine *engine = engine_of(device);
+
+	return may_suspend() && engine && engine_give(engine, order, argument, SUSPEND_MS, watch) == SW_OK;
+}
+
+bool spill_begin_leave(struct device *device, uint64_t keep, const struct order_watch *watch)
+{
+	return begin(device, ORDER_LEAVE, keep, watch);
+}
+
+bool spill_begin_fetch(struct device *device, const struct order_watch *watch)
+{
+	return begin(device, ORDER_FETCH, 0, watch);
+}
+
+enum sw_status spill_finish(struct device *device, const struct order_watch *watch)
+{
+	return engine_take_answer(engine_of(device), SUSPEND_MS, watch);
+}
+
 bool spill_any_suspended(void)
 {
 	for (unsigned i = 0; i < DEVICE_MOST; i++) {

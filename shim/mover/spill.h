@@ -122,6 +122,14 @@ enum sw_status spill_return(struct device *device, const struct order_watch *wat
 enum sw_status spill_stop(struct device *device);
 enum sw_status spill_fetch(struct device *device, const struct order_watch *watch);
 /*
+ * spill_leave_more(), or spill_fetch(), of several devices in two steps, so that their memory moves at the same time:
+ * each has a link of its own. If spill_begin_*() returns true, the caller must call spill_finish() before anything else
+ * of that device.
+ */
+bool spill_begin_leave(struct device *device, uint64_t keep, const struct order_watch *watch);
+bool spill_begin_fetch(struct device *device, const struct order_watch *watch);
+enum sw_status spill_finish(struct device *device, const struct order_watch *watch);
+/*
  * Returns whether the memory of any device is given back, or about to be. After a failed spill_leave() or
  * spill_return() that of the device may be, or not be, whatever it was before: an engine that ends opens the gate, and
  * one that has no memory any more for what is dead keeps it closed.
