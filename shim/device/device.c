@@ -1,5 +1,6 @@
 /* Examines devices, sets their budgets from the policy, finds the peers that lend to them, and creates their heaps. */
 #include "shim/device/device.h"
+#include "shim/device/device_beside.h"
 #include "shim/device/device_state.h"
 #include "shim/context/context.h"
 #include "shim/process/process.h"
@@ -351,15 +352,6 @@ static void find_lenders(const struct device *device, struct heap_config *config
 
 _Static_assert(POLICY_CHUNK_LEAST == HEAP_UNIT, "heap.chunk is what the heap can have");
 
-/*
- * Largest piece in `fast` mode. Pieces follow each other on the link, each way: the next one is fetched as soon as one
- * is evicted, so short pieces wait less for each other, and less memory is moving. In a gap of `exact` mode nothing
- * else runs, and the number of mapping changes counts. Measured: a step of GPT at 1.25 / 1.5 / 2.0 times the budget
- * takes 142 / 258 / 433 ms, with pieces up to 128 MiB 152 / 269 / 449 (1.25 on another machine); one with sequences of
- * varying length at 1.5: 223 and 275 ms; ResNet in `exact` at 1.5: 187 ms with 128 MiB, 201 with 64.
- */
-#define FAST_PIECE ((uint64_t)32 << 20)
-
 static struct heap *make_heap(struct device *device)
 {
 	struct heap *heap = NULL;
@@ -374,6 +366,7 @@ static struct heap *make_heap(struct device *device)
 	    .host_usable = device->host_vmm,
 	    .host_location = device->host_location,
 	    .moves = policy_spill_mode(process_policy()) >= POLICY_SPILL_EXACT,
+	    .beside = device_beside(),
 	    .rdma = device_attribute(device->ordinal, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED),
 	    .exportable =
 		device_attribute(device->ordinal, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED),
@@ -389,7 +382,7 @@ static struct heap *make_heap(struct device *device)
 	    .keep_host = keep_of(&host_budget),
 	    .device_at_once = policy_heap_release_threshold(process_policy()).kind != POLICY_SIZE_AUTO,
 	    .piece_bytes = sizes_resolve(policy_heap_chunk(process_policy()), 0, 0),
-	    .piece_most = policy_spill_mode(process_policy()) == POLICY_SPILL_FAST ? FAST_PIECE : 0,
+	    .piece_most = device_piece_most(),
 	    .piece_budget = policy_turns(process_policy())->mode == POLICY_TURNS_OFF ? NULL : &device->shared_total,
 	};
 	find_lenders(device, &config, true);

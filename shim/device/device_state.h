@@ -17,13 +17,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* ---- device.c ---- */
+/* ---- device.c, device_beside.c ---- */
 
 struct device_devices {
 	_Atomic(struct device *) row[DEVICE_MOST]; /* by ordinal; written under START */
 	atomic_uint n;                             /* highest examined ordinal, plus 1 */
 	struct policy_size budget;                 /* set while the process runs, if is_changed; under START */
 	bool is_changed, is_host_changed;
+	bool beside, is_beside_changed; /* memory moves beside what runs (device_beside.h); under START */
 };
 
 /* ---- pool.c, pool_claim.c ---- */

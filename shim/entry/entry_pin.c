@@ -7,7 +7,8 @@
  *                              never reused. (Handles of chunks: entry_vmm.c. Legacy IPC: entry_ipc.c.)
  *   addresses kept elsewhere   a tensor map, a texture object, a texture reference: the GPU may access the memory by
  *                              a launch that does not name it. Pinned in `fast`, where such an access must not meet a
- *                              piece that is moving; in the other modes everything is mapped at all times.
+ *                              piece that is moving; in the other modes everything is mapped at all times, and the
+ *                              heap notes it, as the mode may change.
  *
  * The block stays pinned for as long as it lives, also if the map or the texture ends before it.
  */
@@ -36,14 +37,12 @@ static void stay_in_fast(CUdeviceptr address)
 
 	if (!enter_serve(&scope))
 		return;
-	struct heap *heap = policy_spill_mode(process_policy()) == POLICY_SPILL_FAST ? heap_of(address) : NULL;
+	struct heap *heap = heap_of(address);
 	CUdeviceptr begin = address;
 	uint64_t bytes = 1;
 	if (heap)
 		arena_extent(heap_arena(heap), address, &begin, &bytes);
-	if (heap && heap_pin(heap, begin, bytes))
-		heap_pin_end(heap, begin, bytes, PIN_STAYS);
-	else if (heap)
+	if (heap && !heap_stay_beside(heap, begin, bytes))
 		log_once("memory behind a tensor map or a texture is on its way and does not arrive; in mode fast a "
 			 "kernel that uses it may stop the job");
 	enter_leave(&scope, CUDA_SUCCESS);

@@ -30,6 +30,7 @@ struct block {
 	enum chunk_kind kind;         /* kind of all its chunks */
 	uint32_t n_pins;              /* heap_pin() calls that have not ended */
 	bool stays;                   /* pinned until it is freed; always set for fixed memory */
+	bool elsewhere;               /* its address is kept where no submission names it (heap_stay_beside) */
 	bool left;    /* others may know its memory, or it is striped: it goes back to the driver when freed */
 	bool shared;  /* its chunks can be exported, and the program has asked for it (share.c) */
 	bool loose;   /* the program maps and unmaps it (block_unmapped.h); unmapped, it has no address */
@@ -54,7 +55,7 @@ struct on_use {
 	uint32_t unit, units;
 	uint32_t n_blocks; /* parts that are not taken down */
 	unsigned site;     /* that all of them count for */
-	bool fast, keep;   /* as heap_on_use_reserve() got them */
+	bool keep;         /* as heap_on_use_reserve() got it */
 	bool freed;
 	struct on_use *next, **link; /* in the list of those that are not freed */
 };
@@ -65,8 +66,9 @@ struct block_store {
 	struct arena arena;
 	struct chunk_store chunks;
 	bool moves;          /* memory migrates to where it is used, so where it is allocated matters little */
+	bool beside;         /* and beside what runs (heap_set_beside) */
 	unsigned most_units; /* largest piece set by the user; 0: chosen by block_build.c, */
-	unsigned auto_units; /* up to this limit */
+	atomic_uint auto_units; /* up to this limit */
 	const _Atomic uint64_t *piece_budget; /* heap.h */
 	struct block *bin[BLOCK_BINS];
 	struct block *newest, *oldest;
@@ -99,6 +101,8 @@ enum sw_status block_take(struct block_store *store, uint32_t units, enum chunk_
 			  struct block **ret_block, bool *ret_reused);
 /* Must be called when a block comes into use, after block_take() and before the block is marked in the arena. */
 void block_begin(struct block_store *store, struct block *block);
+/* Sets the upper limit of pieces whose size the user has not set, in bytes; 0: none. Locking: none. */
+void block_limit_pieces(struct block_store *store, uint64_t bytes);
 /* Returns the units of the largest piece that is made at present. Locking: none. */
 unsigned block_largest_piece(const struct block_store *store);
 /* Sets block.keep and the copy that the mover reads. Locking: the caller holds HEAP. */

@@ -25,6 +25,13 @@
 
 /* ---- where chunks come from ---- */
 
+void block_limit_pieces(struct block_store *store, uint64_t bytes)
+{
+	uint64_t units = bytes / HEAP_UNIT;
+
+	atomic_store(&store->auto_units, bytes && units < CHUNK_MOST ? (unsigned)units : CHUNK_MOST);
+}
+
 unsigned block_largest_piece(const struct block_store *store)
 {
 	uint64_t budget = atomic_load(&store->chunks.budget[CHUNK_DEVICE]->limit);
@@ -33,8 +40,9 @@ unsigned block_largest_piece(const struct block_store *store)
 
 	if (store->most_units)
 		return store->most_units;
-	if (units > store->auto_units)
-		return store->auto_units;
+	unsigned most = atomic_load_explicit(&store->auto_units, memory_order_relaxed);
+	if (units > most)
+		return most;
 	return units < PIECE_LEAST ? PIECE_LEAST : (unsigned)units;
 }
 

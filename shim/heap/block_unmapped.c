@@ -162,7 +162,7 @@ static void mark_placed(struct heap *heap, struct block *block, uint32_t space, 
 }
 
 CUresult heap_place(struct heap *heap, struct block *block, CUdeviceptr address, CUdeviceptr space,
-		    uint64_t space_bytes, bool fast)
+		    uint64_t space_bytes)
 {
 	struct arena *arena = &heap->store.arena;
 	CUresult result = CUDA_ERROR_NOT_READY;
@@ -178,9 +178,9 @@ CUresult heap_place(struct heap *heap, struct block *block, CUdeviceptr address,
 		goto out;
 	block->unit = arena_unit(arena, address);
 	block->stays = block->left;
-	block->unreported = fast;
+	block->unreported = heap->store.beside;
 	block->bounded = false;
-	if (fast)
+	if (heap->store.beside)
 		atomic_store(&arena->any_unreported, true);
 	block->placed = true;
 	block->open = false;
@@ -210,6 +210,7 @@ static void unmark_placed(struct heap *heap, struct block *block)
 	}
 	block->units_mapped = 0;
 	block->n_pins = 0;
+	block->elsewhere = false;
 	block->stays = block->left;
 }
 

@@ -93,9 +93,8 @@ enum sw_status heap_create(const struct heap_config *config, struct heap **ret_h
 	if (heap->store.most_units > CHUNK_MOST)
 		heap->store.most_units = CHUNK_MOST;
 	heap->store.piece_budget = config->piece_budget;
-	heap->store.auto_units = CHUNK_MOST;
-	if (config->piece_most && config->piece_most / HEAP_UNIT < CHUNK_MOST)
-		heap->store.auto_units = (unsigned)(config->piece_most / HEAP_UNIT);
+	heap->store.beside = config->beside;
+	block_limit_pieces(&heap->store, config->piece_most);
 	heap->store.reclaim_more = reclaim_slab;
 	heap->store.owner = &heap->small;
 	heap->small.store = &heap->store;

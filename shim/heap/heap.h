@@ -49,6 +49,7 @@ struct heap_config {
 	bool host_usable;            /* chunks of host memory can be made */
 	CUmemLocation host_location; /* location of host chunks */
 	bool moves;                  /* memory will migrate to where it is used (migration.h) */
+	bool beside;                 /* and beside what runs (heap_set_beside) */
 	bool rdma, exportable;       /* how fixed memory may be made on this device */
 	bool share;                  /* movable memory must be exportable, too */
 	struct budget *device_budget, *host_budget;
@@ -165,6 +166,21 @@ enum pin_end {
 	PIN_LEFT,  /* as PIN_STAYS; others may know its physical memory, so it is never reused for another allocation */
 };
 bool heap_pin(struct heap *heap, CUdeviceptr address, size_t bytes);
+/*
+ * Says whether memory of the heap moves beside what runs (`fast`), so that nothing may move that work reaches without
+ * naming it. On: blocks whose address is kept elsewhere (heap_stay_beside) stay for good, and those that the program
+ * has placed itself until heap_follow_reports(). Off: the latter may move, in gaps. piece_most: as in heap_config, for
+ * new memory. What is moving at that moment goes on, so the caller must switch it on before a gap after which memory
+ * moves so, and off after one before which it did for the last time. Does nothing if it is so already. Locking: takes
+ * HEAP.
+ */
+void heap_set_beside(struct heap *heap, bool beside, uint64_t piece_most);
+/*
+ * An address in these bytes is kept where no submission names it (a texture): as long as memory moves beside what runs,
+ * now or later, the blocks stay where they are. Returns false if that is so now, and a piece that is moving did not
+ * arrive in time. Locking: as heap_pin().
+ */
+bool heap_stay_beside(struct heap *heap, CUdeviceptr address, size_t bytes);
 void heap_pin_end(struct heap *heap, CUdeviceptr address, size_t bytes, enum pin_end end);
 /* Returns the bytes, on the device and on peers, of pinned blocks in use. Visits every block. */
 uint64_t heap_pinned_device(struct heap *heap);

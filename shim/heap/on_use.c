@@ -29,7 +29,7 @@ static void mark(struct arena *arena, const struct on_use *on_use, uint32_t word
 		atomic_store_explicit(&arena->on_use[on_use->unit + i], word, memory_order_release);
 }
 
-enum sw_status heap_on_use_reserve(struct heap *heap, size_t bytes, bool fast, bool keep, CUdeviceptr *ret_address)
+enum sw_status heap_on_use_reserve(struct heap *heap, size_t bytes, bool keep, CUdeviceptr *ret_address)
 {
 	struct arena *arena = &heap->store.arena;
 	struct on_use *on_use;
@@ -40,7 +40,6 @@ enum sw_status heap_on_use_reserve(struct heap *heap, size_t bytes, bool fast, b
 	if (!on_use)
 		return SW_NO_HOST_MEMORY;
 	on_use->units = units_for(bytes);
-	on_use->fast = fast;
 	on_use->keep = keep;
 	heap_enter(heap);
 	bool taken = arena_take(arena, on_use->units, &on_use->unit);
@@ -214,7 +213,7 @@ static void take_run(struct heap *heap, struct on_use *on_use, struct block *blo
 	struct arena *arena = &heap->store.arena;
 
 	block_begin(&heap->store, block);
-	if (on_use->fast)
+	if (heap->store.beside)
 		atomic_store(&arena->any_unreported, true);
 	arena_mark_placed(arena, block->unit, block->units, on_use->unit, on_use->units);
 	atomic_store_explicit(&arena->states[block->unit].site, on_use->site, memory_order_release);

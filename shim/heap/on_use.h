@@ -18,10 +18,10 @@
 #define ON_USE_NEAR 512
 
 /*
- * Reserves address space for an allocation of `bytes`. Returns NO_MEMORY if there is none. fast: of the memory that is
- * taken, some may be unmapped while a submission uses other parts. keep: as heap_keep(), for all parts.
+ * Reserves address space for an allocation of `bytes`. Returns NO_MEMORY if there is none. keep: as heap_keep(), for
+ * all parts.
  */
-enum sw_status heap_on_use_reserve(struct heap *heap, size_t bytes, bool fast, bool keep, CUdeviceptr *ret_address);
+enum sw_status heap_on_use_reserve(struct heap *heap, size_t bytes, bool keep, CUdeviceptr *ret_address);
 /*
  * Takes memory for what has none of the `bytes` bytes from ret_grant->address on, which may reach beyond the end of the
  * allocation. Adds what it took to the grant. Returns NO_MEMORY if some of it has none then; what was taken stays, and

@@ -128,6 +128,69 @@ void heap_pin_end(struct heap *heap, CUdeviceptr address, size_t bytes, enum pin
 	heap_leave(heap);
 }
 
+/* ---- memory that moves beside what runs ---- */
+
+bool heap_stay_beside(struct heap *heap, CUdeviceptr address, size_t bytes)
+{
+	const struct arena *arena = &heap->store.arena;
+	uint32_t unit, end;
+	struct block *block;
+
+	units_of(arena, address, bytes, &unit, &end);
+	heap_enter(heap);
+	while ((block = next_block(arena, &unit, end)))
+		block->elsewhere = true;
+	bool beside = heap->store.beside;
+	heap_leave(heap);
+	if (!beside)
+		return true;
+	if (!heap_pin(heap, address, bytes))
+		return false;
+	heap_pin_end(heap, address, bytes, PIN_STAYS);
+	return true;
+}
+
+/* Locking: the caller holds HEAP. */
+static void set_beside(struct heap *heap, struct block *block, bool beside)
+{
+	bool was = block_is_pinned(block);
+
+	if (beside && block->elsewhere && !block->stays) {
+		block->stays = true;
+		stats_add(STAT_pinned_blocks, 1);
+	}
+	if (block->loose) {
+		block->unreported = beside;
+		block_set_bounded(&heap->store, block, false);
+	}
+	if (block_is_pinned(block) == was)
+		return;
+	block_show_pin(&heap->store, block);
+	block_tell_all(&heap->store, block);
+}
+
+void heap_set_beside(struct heap *heap, bool beside, uint64_t piece_most)
+{
+	struct arena *arena = &heap->store.arena;
+	struct block *block;
+	uint32_t unit = 0;
+
+	heap_enter(heap);
+	if (heap->store.beside == beside) {
+		heap_leave(heap);
+		return;
+	}
+	bool any = heap->on_use != NULL;
+	while ((block = next_block(arena, &unit, arena->n_units_seen))) {
+		any |= block->loose;
+		set_beside(heap, block, beside);
+	}
+	heap->store.beside = beside;
+	block_limit_pieces(&heap->store, piece_most);
+	atomic_store(&arena->any_unreported, beside && any);
+	heap_leave(heap);
+}
+
 bool heap_is_awaited(const struct heap *heap)
 {
 	return atomic_load(&heap->store.n_awaited) != 0;

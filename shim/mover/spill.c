@@ -78,7 +78,7 @@ static void spill_start(struct device *device, enum policy_spill mode, bool to_s
 /* to_suspend: nothing has spilled; what is alive is what the program's allocator says (alive.c). */
 static void start_if_none(struct device *device, bool to_suspend)
 {
-	enum policy_spill mode = policy_spill_mode(process_policy());
+	enum policy_spill mode = process_spill_mode();
 
 	if ((mode != POLICY_SPILL_EXACT && mode != POLICY_SPILL_FAST) || engine_of(device))
 		return;

@@ -18,6 +18,7 @@ static struct {
 	const struct policy *policy; /* set once, under START, before the stage is RUNNING */
 	void (*on_cloned)(void);     /* set once, before the stage is RUNNING */
 	_Atomic int is_off;          /* 0 not read yet, 1 on, 2 off */
+	_Atomic int spill_mode;      /* enum policy_spill; as the policy has it, until it is changed */
 } process_state;
 
 static const volatile unsigned always = 1;
@@ -83,6 +84,18 @@ const struct policy *process_policy(void)
 void process_set_policy(const struct policy *read)
 {
 	process_state.policy = read;
+	/* NULL: it has errors, and everything is passed through. */
+	atomic_store(&process_state.spill_mode, read ? policy_spill_mode(read) : POLICY_SPILL_OFF);
+}
+
+enum policy_spill process_spill_mode(void)
+{
+	return (enum policy_spill)atomic_load_explicit(&process_state.spill_mode, memory_order_relaxed);
+}
+
+void process_set_spill_mode(enum policy_spill mode)
+{
+	atomic_store(&process_state.spill_mode, mode);
 }
 
 bool process_counts(void)

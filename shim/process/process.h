@@ -61,5 +61,12 @@ bool process_is_off(void);
 const struct policy *process_policy(void);
 /* Called once, by lifecycle_start(). Locking: the caller must hold START. */
 void process_set_policy(const struct policy *read);
+/*
+ * Returns what happens now over the device budget: spill.mode of the policy, or what `spillway set` has made of it. A
+ * change is no barrier: what depends on the mode for correctness is kept where it is used, under the lock there.
+ */
+enum policy_spill process_spill_mode(void);
+/* Changes it, between POLICY_SPILL_EXACT and POLICY_SPILL_FAST. Called by the mover alone (spill_change_mode). */
+void process_set_spill_mode(enum policy_spill mode);
 
 #endif

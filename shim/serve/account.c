@@ -96,8 +96,8 @@ static void say_first(const struct device *device, enum policy_use use)
 	if (known)
 		log_line("device budget %s of %s, spill %s, policy %s%s",
 			 log_bytes(budget, sizeof(budget), atomic_load(&device->budget.limit)),
-			 log_bytes(total, sizeof(total), device->total), policy_spill_name(policy_spill_mode(policy)),
-			 name, built_in);
+			 log_bytes(total, sizeof(total), device->total), policy_spill_name(process_spill_mode()), name,
+			 built_in);
 	else
 		log_line("no device budget (memory is served by: %s), policy %s%s", policy_use_name(use), name,
 			 built_in);
@@ -303,7 +303,7 @@ void account_refused(const struct device *device, size_t bytes, int rule, const 
 		 log_bytes(limit, sizeof(limit), atomic_load(&device->budget.limit)),
 		 log_bytes(host_used, sizeof(host_used), atomic_load(&host_budget.used)),
 		 log_bytes(host_limit, sizeof(host_limit), atomic_load(&host_budget.limit)),
-		 policy_spill_name(policy_spill_mode(process_policy())), rule < 0 ? "" : "rule ",
+		 policy_spill_name(process_spill_mode()), rule < 0 ? "" : "rule ",
 		 policy_rule_name(process_policy(), rule));
 	say_what_to_raise(device, bytes);
 	say_machine_limits();

@@ -182,14 +182,13 @@ static bool may_reserve(const struct device *device, struct heap *heap, uint64_t
 static enum sw_status reserve(struct device *device, const struct backend_request *request, struct ledger_row *row)
 {
 	struct heap *heap = device_heap(device);
-	bool fast = policy_spill_mode(process_policy()) == POLICY_SPILL_FAST;
 	CUdeviceptr address;
 
 	if (!heap)
 		return SW_NOT_SUPPORTED;
 	if (!may_reserve(device, heap, request->bytes, backend_heap_from(request->decision)))
 		return SW_NO_MEMORY;
-	enum sw_status status = heap_on_use_reserve(heap, request->bytes, fast, request->decision->keep, &address);
+	enum sw_status status = heap_on_use_reserve(heap, request->bytes, request->decision->keep, &address);
 	if (status != SW_OK)
 		return status;
 	/* Before the program knows the address. */

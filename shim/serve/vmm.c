@@ -160,7 +160,7 @@ bool vmm_create(CUmemGenericAllocationHandle *ret_handle, size_t bytes, const CU
 		ledger_row_free(row);
 		return true;
 	}
-	if (grant.bytes_away && policy_spill_mode(process_policy()) == POLICY_SPILL_FAST)
+	if (grant.bytes_away && process_spill_mode() == POLICY_SPILL_FAST)
 		log_once(
 		    "vmm.spill: move: in mode fast memory of the program's own cuMemCreate moves only where "
 		    "PyTorch's allocator reports its tensors; what else there is stays where it was placed, on the "
@@ -315,13 +315,12 @@ static CUresult map_ours(const struct ledger_row *handle, const struct va_range 
 			 struct ledger_row *row)
 {
 	struct heap *heap = heap_of(handle->device);
-	bool fast = policy_spill_mode(process_policy()) == POLICY_SPILL_FAST;
 	CUresult result = CUDA_ERROR_NOT_READY;
 
 	if (handle->handle.drivers)
 		return REAL(cuMemMap)(address, handle->bytes, 0, handle->handle.drivers, 0);
 	if (space && space->device == handle->device)
-		result = heap_place(heap, handle->handle.block, address, space->start, space->bytes, fast);
+		result = heap_place(heap, handle->handle.block, address, space->start, space->bytes);
 	if (result == CUDA_SUCCESS) {
 		row->mapping.block = handle->handle.block;
 		heap_set_site(heap, address, handle->site);

@@ -3,6 +3,7 @@
  */
 #include "policy/policy.h"
 #include "shim/base/rank.h"
+#include "shim/process/process.h"
 #include "shim/stats/stats.h"
 #include "shim/trace/trace_internal.h"
 
@@ -232,7 +233,7 @@ void file_head(const struct policy *policy, const struct trace_sources *sources,
 	add(&text, "spillway=%s\n", SPILLWAY_VERSION);
 	if (policy)
 		add(&text, "policy=%s\npolicy_hash=%s\nmode=%s\n", policy_name(policy), policy_hash(policy),
-		    policy_spill_name(policy_spill_mode(policy)));
+		    policy_spill_name(process_spill_mode()));
 	add(&text, "devices=");
 	sources->each_device(add_device, &text);
 	add(&text, "\n");

@@ -33,6 +33,7 @@ static void open_heap(void **state)
 	(void)state;
 	reserved = 0;
 	core_heap_open(&own, 64 * MIB, 64 * MIB, 0);
+	heap_set_beside(own.heap, true, 0);
 	arena = heap_arena(own.heap);
 	engine = mover_new(&device, own.heap, false);
 	assert_non_null(engine);
@@ -43,7 +44,7 @@ static void open_heap(void **state)
 	for (unsigned i = 0; i < BLOCKS; i++) {
 		assert_ok(heap_make_unmapped(own.heap, BLOCK, CHUNK_MOVABLE, HEAP_DEVICE, &grant));
 		blocks[i] = grant.block;
-		assert_ok(heap_place(own.heap, blocks[i], space + i * BLOCK, space, SPACE, true));
+		assert_ok(heap_place(own.heap, blocks[i], space + i * BLOCK, space, SPACE));
 	}
 	assert_true(heap_pin(own.heap, space, BLOCKS * BLOCK));
 	assert_ok(cuMemSetAccess(space, BLOCKS * BLOCK, &desc, 1));
@@ -188,7 +189,7 @@ static void what_is_reported_as_a_whole_may_move(void **state)
 	/* Placed anew, it is not reported. */
 	assert_ok(heap_unplace(own.heap, blocks[2]));
 	assert_int_equal(n_bounded(), BLOCKS - 1);
-	assert_ok(heap_place(own.heap, blocks[2], space + 2 * BLOCK, space, SPACE, true));
+	assert_ok(heap_place(own.heap, blocks[2], space + 2 * BLOCK, space, SPACE));
 	heap_follow_reports(own.heap, 0, UINT32_MAX);
 	assert_true(is_pinned(2) && !is_pinned(1));
 	assert_int_equal(n_bounded(), BLOCKS - 1);
@@ -209,7 +210,7 @@ static void graph_reaches_over_all_of_the_space(void **state)
 	heap_unreserve(own.heap, space, SPACE);
 	assert_true(heap_reserve(own.heap, SPACE, space, &other) && other == space);
 	for (unsigned i = 0; i < BLOCKS; i++)
-		assert_ok(heap_place(own.heap, blocks[i], space + i * BLOCK, space, SPACE, true));
+		assert_ok(heap_place(own.heap, blocks[i], space + i * BLOCK, space, SPACE));
 	/* What was doubted was given back. */
 	report_all();
 	assert_int_equal(n_bounded(), BLOCKS);

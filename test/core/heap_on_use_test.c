@@ -17,7 +17,7 @@ static CUdeviceptr base;
 static void open_heap(uint64_t device, uint64_t host)
 {
 	core_heap_open(&own, device, host, 256 * MIB);
-	assert_ok(heap_on_use_reserve(own.heap, BYTES, false, false, &base));
+	assert_ok(heap_on_use_reserve(own.heap, BYTES, false, &base));
 }
 
 static void close_heap(void)
@@ -45,8 +45,8 @@ static void reserved_memory_costs_nothing(void **state)
 	assert_true(heap_base_of(own.heap, base + BYTES - 1, &found) && found == base);
 	assert_ok(heap_on_use_where(own.heap, base, bytes, &stays));
 	assert_int_equal(bytes[CHUNK_DEVICE] + bytes[CHUNK_HOST], 0);
-	assert_int_equal(heap_on_use_reserve(own.heap, UINT64_MAX, false, false, &found), SW_NO_MEMORY);
-	assert_int_equal(heap_on_use_reserve(own.heap, 0, false, false, &found), SW_NO_MEMORY);
+	assert_int_equal(heap_on_use_reserve(own.heap, UINT64_MAX, false, &found), SW_NO_MEMORY);
+	assert_int_equal(heap_on_use_reserve(own.heap, 0, false, &found), SW_NO_MEMORY);
 	heap_on_use_free(own.heap, base);
 	assert_int_equal(heap_on_use_left(own.heap, base), 0);
 	assert_false(heap_base_of(own.heap, base, &found));
@@ -90,7 +90,7 @@ static void what_the_device_has_no_room_for_is_on_the_host(void **state)
 
 	(void)state;
 	core_heap_open(&own, 16 * MIB, 32 * MIB, 256 * MIB);
-	assert_ok(heap_on_use_reserve(own.heap, 48 * MIB, false, false, &base));
+	assert_ok(heap_on_use_reserve(own.heap, 48 * MIB, false, &base));
 	assert_ok(take(0, 8 * MIB, HEAP_DEVICE_FIRST, &grant));
 	assert_int_equal(grant.bytes_away, 0);
 	assert_ok(take(8 * MIB, 32 * MIB, HEAP_DEVICE_FIRST, &grant));
@@ -127,11 +127,11 @@ static void a_free_while_a_piece_moves(void **state)
 	assert_ok(migration_begin(own.heap, arena_unit(heap_arena(own.heap), base), CHUNK_HOST, false, &transit));
 	heap_on_use_free(own.heap, base);
 	assert_true(heap_has_given(own.heap));
-	assert_ok(heap_on_use_reserve(own.heap, BYTES, false, false, &again));
+	assert_ok(heap_on_use_reserve(own.heap, BYTES, false, &again));
 	assert_int_not_equal(again, base);
 	migration_end(own.heap, &transit);
 	heap_on_use_free(own.heap, again);
-	assert_ok(heap_on_use_reserve(own.heap, BYTES, false, false, &again));
+	assert_ok(heap_on_use_reserve(own.heap, BYTES, false, &again));
 	assert_int_equal(again, base);
 	heap_on_use_free(own.heap, again);
 	close_heap();
@@ -161,7 +161,7 @@ static void what_is_missing_is_found(void **state)
 	assert_int_equal(address, base + 8 * MIB);
 	assert_int_equal(bytes, BYTES - 8 * MIB);
 	/* The allocations that have not all their memory, by address. */
-	assert_ok(heap_on_use_reserve(own.heap, 3 * MIB, false, false, &other));
+	assert_ok(heap_on_use_reserve(own.heap, 3 * MIB, false, &other));
 	assert_true(heap_on_use_next(own.heap, 0, &found, &bytes) && found == base && bytes == BYTES);
 	assert_true(heap_on_use_next(own.heap, found + bytes, &found, &bytes) && found == other && bytes == 4 * MIB);
 	assert_false(heap_on_use_next(own.heap, found + bytes, &found, &bytes));

@@ -124,6 +124,38 @@ static void every_block_that_a_range_touches_is_pinned_and_no_other(void **state
 	core_heap_close(&own);
 }
 
+/* Whether memory moves beside what runs may change: what is kept elsewhere is known by then. */
+static void what_is_kept_elsewhere_stays_from_when_memory_moves_beside_what_runs(void **state)
+{
+	struct heap_grant grants[3];
+	struct migration transit;
+
+	(void)state;
+	core_heap_open(&own, 64 * MIB, 64 * MIB, 0);
+	for (unsigned i = 0; i < 3; i++)
+		grants[i] = take(4 * MIB, CHUNK_MOVABLE);
+	assert_true(heap_stay_beside(own.heap, grants[0].address + MIB, 1));
+	assert_true(heap_stay_beside(own.heap, grants[1].address, 1));
+	assert_int_equal(where(piece_of(&grants[0])), BLOCK_STATE_DEVICE);
+	assert_ok(begin(piece_of(&grants[0]), CHUNK_HOST, &transit));
+	move(&transit);
+	/* What is freed before is not kept any more. */
+	heap_free(own.heap, grants[1].block, grants[1].address);
+	grants[1] = take(4 * MIB, CHUNK_MOVABLE);
+	heap_set_beside(own.heap, true, 0);
+	assert_int_equal(where(piece_of(&grants[0])), BLOCK_STATE_PINNED);
+	assert_int_equal(begin(piece_of(&grants[0]), CHUNK_DEVICE, &transit), SW_INVALID);
+	assert_int_equal(where(piece_of(&grants[1])), BLOCK_STATE_DEVICE);
+	assert_true(heap_stay_beside(own.heap, grants[2].address, 1));
+	assert_int_equal(where(piece_of(&grants[2])), BLOCK_STATE_PINNED);
+	/* What has been pinned for good is so in every mode. */
+	heap_set_beside(own.heap, false, 0);
+	assert_int_equal(where(piece_of(&grants[0])), BLOCK_STATE_PINNED);
+	heap_free(own.heap, grants[0].block, grants[0].address);
+	heap_free(own.heap, grants[1].block, grants[1].address);
+	close_heap(&grants[2]);
+}
+
 /* As when the block that was pinned was freed, and another one took its place, before the pin was written down. */
 static void the_end_of_a_pin_that_was_never_counted_leaves_nothing_pinned(void **state)
 {
@@ -289,6 +321,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_pinned_block_does_not_begin_to_move_until_all_its_pins_have_ended),
 	    cmocka_unit_test(every_block_that_a_range_touches_is_pinned_and_no_other),
+	    cmocka_unit_test(what_is_kept_elsewhere_stays_from_when_memory_moves_beside_what_runs),
 	    cmocka_unit_test(the_end_of_a_pin_that_was_never_counted_leaves_nothing_pinned),
 	    cmocka_unit_test(a_pin_waits_until_what_is_on_its_way_has_arrived),
 	    cmocka_unit_test(a_piece_at_rest_does_not_turn_once_it_is_pinned),

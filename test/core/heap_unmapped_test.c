@@ -39,7 +39,7 @@ static struct block *make(size_t bytes)
 
 static CUresult place(struct block *block, CUdeviceptr at)
 {
-	return heap_place(own.heap, block, at, space, SPACE, false);
+	return heap_place(own.heap, block, at, space, SPACE);
 }
 
 /* As the program's cuMemSetAccess, by whom it is opened. */
@@ -259,6 +259,32 @@ static void hint_is_followed_where_it_is_free(void **state)
 	close_heap();
 }
 
+/* What it is that reaches into such memory is reported only where births are (extent_test); here nobody reports. */
+static void it_stays_as_long_as_memory_moves_beside_what_runs(void **state)
+{
+	(void)state;
+	open_heap();
+	struct block *block = make(LONG), *later = make(LONG);
+
+	assert_ok(place(block, space));
+	open_it(block, space);
+	assert_true(may_leave(space));
+	heap_set_beside(own.heap, true, 0);
+	assert_false(may_leave(space));
+	assert_true(atomic_load(&heap_arena(own.heap)->any_unreported));
+	assert_ok(place(later, space + LONG));
+	open_it(later, space + LONG);
+	assert_false(may_leave(space + LONG));
+	heap_set_beside(own.heap, false, 0);
+	assert_true(may_leave(space) && may_leave(space + LONG));
+	assert_false(atomic_load(&heap_arena(own.heap)->any_unreported));
+	assert_ok(heap_unplace(own.heap, block));
+	heap_end_unmapped(own.heap, block);
+	assert_ok(heap_unplace(own.heap, later));
+	heap_end_unmapped(own.heap, later);
+	close_heap();
+}
+
 static int start(void **state)
 {
 	(void)state;
@@ -276,6 +302,7 @@ int main(void)
 	    cmocka_unit_test(refusals_leave_everything_as_it_was),
 	    cmocka_unit_test(making_it_ends_where_the_budgets_do),
 	    cmocka_unit_test(hint_is_followed_where_it_is_free),
+	    cmocka_unit_test(it_stays_as_long_as_memory_moves_beside_what_runs),
 	};
 
 	return cmocka_run_group_tests(tests, start, NULL);
