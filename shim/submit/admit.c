@@ -303,20 +303,23 @@ static void pin_named(struct submission *use)
 }
 
 /*
- * Returns whether tracking was switched on, or an arena was added, while the names of this submission were read, so
- * that they may be incomplete. It was outside the driver, where a mover does not see it and may already move memory;
- * so it must count as one that may touch anything.
+ * Returns whether tracking was switched on, an arena was added, or memory began to move beside submissions (only then
+ * all blocks that a name means are listed, name_others()), while the names of this submission were read, so that they
+ * may be incomplete. It was outside the driver, where a mover does not see it and may already move memory; so it must
+ * count as one that may touch anything.
  */
 static bool is_late(const struct submission *use, uint32_t state)
 {
 	return state & SUBMISSION_TRACKING &&
-	       (!use->tracked || use->n_arenas != atomic_load(&submit_state.submission.n_arenas));
+	       (!use->tracked || use->n_arenas != atomic_load(&submit_state.submission.n_arenas) ||
+		(state & SUBMISSION_TICKETS && use->n_besides != atomic_load(&submit_state.submission.n_besides)));
 }
 
 static void pin_late(struct submission *use)
 {
 	admit_unpin(use);
 	use->n_arenas = atomic_load(&submit_state.submission.n_arenas);
+	use->n_besides = atomic_load(&submit_state.submission.n_besides);
 	use->tracked = use->unknown = true;
 	pin_named(use);
 }

@@ -49,8 +49,37 @@ static void clear_gate(uint32_t bits)
 	lock_drop(&submit_state.gate.lock);
 }
 
+/* Must come before the bit is set: who was opened before sees another number then (admit.c). */
+static void count_beside(void)
+{
+	if (!(atomic_load(&submission_state) & SUBMISSION_TICKETS))
+		atomic_fetch_add(&submit_state.submission.n_besides, 1);
+}
+
+void submission_set_beside(bool on)
+{
+	uint32_t state = atomic_load(&submission_state);
+
+	if (!on) {
+		atomic_fetch_and(&submission_state, ~SUBMISSION_TICKETS);
+		return;
+	}
+	count_beside();
+	/* Not if tracking has just ended. */
+	while (state & SUBMISSION_TRACKING &&
+	       !atomic_compare_exchange_weak(&submission_state, &state, state | SUBMISSION_TICKETS))
+		;
+}
+
+bool submission_is_beside(void)
+{
+	return atomic_load(&submission_state) & SUBMISSION_TICKETS;
+}
+
 void submission_set_tracking(bool on, bool beside)
 {
+	if (on && beside)
+		count_beside();
 	if (on)
 		atomic_fetch_or(&submission_state, SUBMISSION_TRACKING | (beside ? SUBMISSION_TICKETS : 0));
 	else

@@ -123,6 +123,7 @@ struct submission *submission_open(uint64_t id)
 	use->tracked = state & SUBMISSION_TRACKING;
 	use->holding = state & SUBMISSION_PINNING;
 	use->n_arenas = atomic_load(&submit_state.submission.n_arenas);
+	use->n_besides = atomic_load(&submit_state.submission.n_besides);
 	use->holds = use->has_ticket = false;
 	use->traced = state & SUBMISSION_TRACE && trace_submit_begin();
 	use->id = use->function = id;

@@ -49,6 +49,7 @@ struct submission {
 	CUdeviceptr ahead[SUBMISSION_AHEAD_MOST]; /* managed memory to prefetch */
 	unsigned n_all;    /* the `everything` of the first n_all arenas is pinned, too */
 	unsigned n_arenas; /* number of arenas before anything was named */
+	unsigned n_besides; /* n_besides (submit_state.h) before anything was named */
 	struct named *named;
 	struct held *held;  /* blocks of the names; pinned if `holds` */
 	struct held *aside; /* the same, of blocks that are not waited for while they are mapped (NAMED_ASIDE) */

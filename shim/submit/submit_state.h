@@ -121,6 +121,7 @@ struct submissions_state {
 	struct submission_arena arenas[DEVICE_MOST];
 	atomic_uint n_arenas;
 	atomic_uint next_stripe; /* threads that took a stripe, ever */
+	atomic_uint n_besides;   /* how often memory began to move beside submissions; raised before TICKETS is set */
 	pthread_once_t key_once; /* makes the next two */
 	pthread_key_t key;       /* frees the lists of a thread that ends */
 	bool has_key;

@@ -197,6 +197,49 @@ static struct submission *open_naming_block(void)
 	return use;
 }
 
+/*
+ * A submission was read while memory moved in gaps alone, and enters the driver when it moves beside submissions: of
+ * what it names, only the blocks that its addresses are in were listed.
+ */
+static void what_was_read_before_memory_moved_beside_it_may_touch_anything(void **state)
+{
+	(void)state;
+	submission_set_tracking(false, false);
+	submission_set_tracking(true, false);
+	assert_false(submission_is_beside());
+	struct submission *use = open_naming_block();
+	submission_set_beside(true);
+	assert_true(submission_is_beside());
+	struct submission_stripe *stripe = admit(use);
+	assert_int_equal(block_state_pins(&engine->channel.everything), 1);
+	submission_close(use, stripe);
+	assert_int_equal(block_state_pins(&engine->channel.everything), 0);
+	/* The same if it was opened while memory did so before, but perhaps read in between. */
+	use = open_naming_block();
+	submission_set_beside(false);
+	submission_set_beside(true);
+	stripe = admit(use);
+	assert_int_equal(block_state_pins(&engine->channel.everything), 1);
+	submission_close(use, stripe);
+	/* From now on it is what it names that counts. */
+	use = open_naming_block();
+	stripe = admit(use);
+	assert_int_equal(block_state_pins(&engine->channel.everything), 0);
+	submission_close(use, stripe);
+	/* In gaps alone, nothing that was read is too little. */
+	use = open_naming_block();
+	submission_set_beside(false);
+	stripe = admit(use);
+	assert_int_equal(block_state_pins(&engine->channel.everything), 0);
+	submission_close(use, stripe);
+	assert_true(becomes(all_is_done));
+	/* Where nothing is tracked it means nothing. */
+	submission_set_tracking(false, false);
+	submission_set_beside(true);
+	assert_false(submission_is_watched());
+	track_and_hold();
+}
+
 static void blocks_are_held_when_that_is_asked_for(void **state)
 {
 	uint64_t before = block_state_last(block_mark());
@@ -533,6 +576,7 @@ int main(void)
 	    cmocka_unit_test(each_launch_of_several_counts_on_its_own_stream),
 	    cmocka_unit_test(a_submission_without_memory_waits_until_nothing_is_unmapped),
 	    cmocka_unit_test(what_was_read_before_tracking_began_may_touch_anything),
+	    cmocka_unit_test(what_was_read_before_memory_moved_beside_it_may_touch_anything),
 	    cmocka_unit_test(blocks_are_held_when_that_is_asked_for),
 	    cmocka_unit_test(who_enters_the_driver_after_it_was_asked_for_holds),
 	    cmocka_unit_test(who_waits_at_the_gate_holds_what_it_names),
