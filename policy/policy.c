@@ -255,6 +255,11 @@ struct policy_size policy_host_total(const struct policy *policy)
 	return policy->host_total;
 }
 
+enum policy_spill policy_spill_limit(const struct policy *policy)
+{
+	return (enum policy_spill)policy->limits.spill;
+}
+
 enum policy_spill policy_spill_mode(const struct policy *policy)
 {
 	return (enum policy_spill)policy->spill;

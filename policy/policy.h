@@ -413,6 +413,8 @@ enum policy_limit {
 };
 /* Returns bytes or a share; auto: no limit. */
 struct policy_size policy_limit(const struct policy *policy, enum policy_limit limit);
+/* Returns the last mode that the machine's policy allows. */
+enum policy_spill policy_spill_limit(const struct policy *policy);
 
 /* One setting of the file, as it holds, and where it comes from. */
 #define POLICY_SETTING_BYTES 40

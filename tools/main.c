@@ -35,7 +35,7 @@ static const struct command {
     {"kernel", tool_kernel, "make a kernel for Jupyter that runs under Spillway"},
     {"suspend", tool_suspend, "take the GPU's memory from running processes for a while"},
     {"resume", tool_resume, "let suspended processes go on"},
-    {"set", tool_set, "change the budgets, or the weight, of a running process"},
+    {"set", tool_set, "change the budgets, the mode, or the weight of a running process"},
     {"help", tool_help, "say what there is, or what a command does"},
     {"version", tool_version, "print the version"},
 };

@@ -166,6 +166,8 @@ enum pin_end {
 	PIN_LEFT,  /* as PIN_STAYS; others may know its physical memory, so it is never reused for another allocation */
 };
 bool heap_pin(struct heap *heap, CUdeviceptr address, size_t bytes);
+/* Pins a block in use without waiting for what is moving, or ends such a pin. Locking: takes HEAP. */
+void heap_hold(struct heap *heap, struct block *block, bool hold);
 /*
  * Says whether memory of the heap moves beside what runs (`fast`), so that nothing may move that work reaches without
  * naming it. On: blocks whose address is kept elsewhere (heap_stay_beside) stay for good, and those that the program

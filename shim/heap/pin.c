@@ -128,6 +128,16 @@ void heap_pin_end(struct heap *heap, CUdeviceptr address, size_t bytes, enum pin
 	heap_leave(heap);
 }
 
+void heap_hold(struct heap *heap, struct block *block, bool hold)
+{
+	heap_enter(heap);
+	if (hold)
+		pin_change(heap, block, block->n_pins + 1, PIN_OFF);
+	else
+		pin_drop(heap, block, 1, PIN_OFF);
+	heap_leave(heap);
+}
+
 /* ---- memory that moves beside what runs ---- */
 
 bool heap_stay_beside(struct heap *heap, CUdeviceptr address, size_t bytes)

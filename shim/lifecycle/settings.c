@@ -1,10 +1,11 @@
 /*
- * Changes budgets and the weight of turns while the process runs. The limit is changed first: from then on nothing more
+ * Changes settings while the process runs: budgets and the weight of turns here, the mode in set_mode.c. The limit is changed first: from then on nothing more
  * is taken above it. What is above it already is idle memory, which goes back at once, and pieces in use, which the
  * mover evicts in a gap.
  */
 #include "shim/lifecycle/settings.h"
 #include "shim/lifecycle/follow.h"
+#include "shim/lifecycle/set_mode.h"
 #include "policy/policy.h"
 #include "shim/base/clock.h"
 #include "shim/device/device.h"
@@ -113,7 +114,7 @@ static bool change_weight(const char *text, char reply[CONTROL_MOST_REPLY])
 
 void settings_change(const char *text, char reply[CONTROL_MOST_REPLY])
 {
-	if (change_weight(text, reply))
+	if (change_weight(text, reply) || set_mode_change(text, reply))
 		return;
 	const char *value = strchr(text, '=');
 	const struct setting *setting = value ? find_setting(text, (size_t)(value - text)) : NULL;
@@ -122,8 +123,8 @@ void settings_change(const char *text, char reply[CONTROL_MOST_REPLY])
 
 	if (!setting) {
 		snprintf(reply, CONTROL_MOST_REPLY,
-			 "error device.budget, host.budget and share.weight can be changed while a process runs; write "
-			 "KEY=VALUE");
+			 "error device.budget, host.budget, spill.mode and share.weight can be changed while a process "
+			 "runs; write KEY=VALUE");
 		return;
 	}
 	if (!policy_size_read(value + 1, &size, why)) {

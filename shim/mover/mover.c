@@ -56,11 +56,18 @@ static void count_alive(const struct engine *engine, bool alive)
 {
 	struct alive_state *const state = &mover_state.alive;
 
+	/* While another engine, whose memory moves in gaps, is in one, graphs must show what they touch (quiesce.c). */
+	bool beside = alive && !engine->exact;
+	if (beside)
+		lock_take(&mover_state.quiescing.lock);
 	lock_take(&state->lock);
 	state->n += alive ? 1 : -1u;
+	state->n_fast += engine->exact ? 0 : alive ? 1 : -1u;
 	if (alive || !state->n)
-		submission_set_tracking(alive, !engine->exact);
+		submission_set_tracking(alive, beside);
 	lock_drop(&state->lock);
+	if (beside)
+		lock_drop(&mover_state.quiescing.lock);
 }
 
 /* Ends the engine: maps what can still be mapped; after that no submission is held back from this device's memory. */
@@ -106,7 +113,7 @@ static bool mover_drain(struct engine *engine)
 
 static enum sw_status mover_obey(struct engine *engine, enum engine_order order, uint64_t *bytes)
 {
-	uint64_t before = engine->stats.moved_out;
+	uint64_t before = engine->stats.moved_out, before_all = before + engine->stats.moved_in;
 
 	/* Another thread may have suspended the process from outside since its leave failed. */
 	if (order == ORDER_RETURN && *bytes == ORDER_OF_TURN && !engine->quiesce.of_turn) {
@@ -147,6 +154,13 @@ static enum sw_status mover_obey(struct engine *engine, enum engine_order order,
 	}
 	case ORDER_NEW:
 		return quiesce_room_for_new(engine, *bytes);
+	case ORDER_EXACT:
+	case ORDER_FAST: {
+		enum sw_status status = order == ORDER_EXACT ? mode_to_exact(engine) : mode_to_fast(engine);
+
+		*bytes = engine->stats.moved_out + engine->stats.moved_in - before_all;
+		return status;
+	}
 	case ORDER_PARK:
 		if (engine->link.context == engine->orders.context) {
 			migrate_abandon(engine);
@@ -448,15 +462,6 @@ static void *mover_table(size_t n, size_t entry)
 	return lazy_memory_new(n * entry);
 }
 
-static enum plan_way way_of(const struct heap *heap, bool exact)
-{
-	uint64_t in_use, left;
-
-	if (heap_lent(heap, &in_use, &left))
-		return PLAN_TO_PEERS;
-	return exact ? PLAN_IN_GAPS : PLAN_BESIDE_KERNELS;
-}
-
 /* An engine lives as long as the process, because submissions may look at it at any time. */
 struct engine *mover_new(struct device *device, struct heap *heap, bool exact)
 {
@@ -475,7 +480,7 @@ struct engine *mover_new(struct device *device, struct heap *heap, bool exact)
 	engine->by_piece.left = mover_table(engine->arena->n_units, sizeof(*engine->by_piece.left));
 	engine->by_piece.ahead = mover_table(engine->arena->n_units, sizeof(*engine->by_piece.ahead));
 	engine->travels = fault_report_new();
-	engine->plan = plan_new(way_of(heap, exact));
+	engine->plan = plan_new(mode_way(heap, exact));
 	engine->intake.extents = tensor_extents_new();
 	engine->quiesce.patience = 50000000;
 	engine->stats.why_out = TRACE_WHY_ROOM;

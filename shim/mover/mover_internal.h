@@ -15,6 +15,7 @@
  *   schedule.c        the hand of the scheduler (shim/plan/scheduler.h): what it must know, and what it orders
  *   quiesce.c         the exact mode: migrating while nothing runs
  *   quiesce_orders.c  quiescing by order: suspension, room for others and for new blocks
+ *   mode.c            changes between `exact` and `fast`
  *   recall.c          memory that goes back to the peers that lent it
  *   fault_report.c    the report when `fast` has stopped a job
  *   discard.c         contents that need not be copied
@@ -39,6 +40,7 @@
 #include "shim/mover/link.h"
 #include "shim/mover/intake.h"
 #include "shim/mover/migrate.h"
+#include "shim/mover/mode.h"
 #include "shim/mover/mover.h"
 #include "shim/mover/piece.h"
 #include "shim/mover/recall.h"
@@ -57,7 +59,9 @@ struct engine {
 	struct device *device;
 	struct heap *heap;
 	struct arena *arena;
-	bool exact;
+
+	/* Moves memory in gaps alone. Written by the mover's thread alone (mode.c), in a gap; any thread may read it. */
+	_Atomic bool exact;
 
 	/* Shared with submissions. Its lock (SPILL) also protects `orders`. */
 	struct channel channel;
@@ -70,7 +74,7 @@ struct engine {
 	 * State of the mover. Each struct says who may touch it; only the mover's thread may touch what the pointers
 	 * here point to.
 	 */
-	/* pins of submissions in flight; NULL in `exact`, where nothing is unmapped beside what runs */
+	/* pins of submissions in flight; NULL if memory has not moved beside what runs yet */
 	struct inflight *claims;
 	struct plan *plan;
 	struct travels *travels; /* what was in transit recently (fault_report.c) */

@@ -28,6 +28,7 @@ struct discard_state {
 struct alive_state {
 	struct lock lock; /* MOVERS */
 	unsigned n;       /* engines whose mover runs; under the lock. While it is not 0, submissions are tracked. */
+	unsigned n_fast;  /* those of them whose memory moves beside what runs; under the lock */
 };
 
 /* ---- quiesce.c ---- */

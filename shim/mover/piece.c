@@ -200,6 +200,27 @@ static bool keep_piece(struct engine *engine, uint32_t piece, uint32_t units, ui
 	       (small && keep_in_share(engine, piece, units, false));
 }
 
+bool piece_should_come(struct engine *engine, uint32_t piece, uint64_t planned[2])
+{
+	const struct block_state *mark = piece_block_state(engine, piece);
+	enum chunk_place place;
+	uint32_t units, block;
+
+	if (!mark || piece_wants_host(engine, mark) || !heap_piece(engine->heap, piece, &units, &place, &block) ||
+	    atomic_load(&engine->arena->states[piece].where) != BLOCK_STATE_HOST)
+		return false;
+	const struct unit_state *state = &engine->arena->states[block];
+	bool is[] = {atomic_load(&state->units) * (uint64_t)HEAP_UNIT <= SPILL_SMALL_BLOCK, atomic_load(&state->keep)};
+	for (int ruled = 1; ruled >= 0; ruled--) {
+		if (!is[ruled] ||
+		    engine->by_piece.kept_units[ruled] + planned[ruled] + units > most_units(engine, ruled))
+			continue;
+		planned[ruled] += units;
+		return true;
+	}
+	return false;
+}
+
 /* ---- the plan ---- */
 
 void piece_tell_plan(struct engine *engine, uint32_t piece)

@@ -128,13 +128,15 @@ static bool wait_until_quiet(struct engine *engine, uint64_t devices, uint64_t b
 
 /*
  * Returns the devices whose work may touch the heap. It is all devices while submissions before tracking are not known
- * to have completed, because those did not show what they touch, and for gaps by order in `fast`, which are too rare to
- * be worth a closer look.
+ * to have completed, because those did not show what they touch; for gaps by order in `fast`, which are too rare to be
+ * worth a closer look; and while memory of another device moves beside what runs, because then graphs show less
+ * (admit_owners). That ends in a gap of the whole process, so what came before it is done.
  */
 static uint64_t who_may_touch(const struct engine *engine, bool whole)
 {
-	return !whole && engine->exact && engine->tracking.complete ? peer_may_reach(engine->device->ordinal)
-								    : CONTEXT_ALL_DEVICES;
+	return !whole && engine->exact && engine->tracking.complete && !submission_is_beside()
+		   ? peer_may_reach(engine->device->ordinal)
+		   : CONTEXT_ALL_DEVICES;
 }
 
 /*
@@ -301,7 +303,7 @@ static bool is_worth_it(struct engine *engine)
 			     engine_recall_lent(engine, engine->arena->states[wishes->at[0].piece].units_of_piece));
 }
 
-static void fetch_wishes(struct engine *engine)
+void quiesce_fetch_wishes(struct engine *engine)
 {
 	struct scheduler *scheduler = &engine->scheduler;
 	uint32_t piece;
@@ -337,7 +339,7 @@ void quiesce_run(struct engine *engine)
 	if (is_worth_it(engine) && quiesce_close(engine, false)) {
 		/* Each piece that moves is looked for in what was submitted and not read (alive.c). */
 		intake_read(engine);
-		fetch_wishes(engine);
+		quiesce_fetch_wishes(engine);
 		quiesce_open(engine);
 	}
 	scheduler_forget_wishes(&engine->scheduler);

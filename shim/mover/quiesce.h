@@ -68,8 +68,13 @@ enum sw_status quiesce_fetch(struct engine *engine);
  */
 void quiesce_nap(const struct engine *engine);
 void quiesce_finish(struct engine *engine);
+/* In a gap: fetches what is wished for (scheduler_wish), as far as room can be made for it, and completes that. */
+void quiesce_fetch_wishes(struct engine *engine);
 
 /* ---- by order (quiesce_orders.c) ---- */
+
+/* In a gap: reads what was submitted and reported before it. */
+void quiesce_read_all(struct engine *engine);
 
 /*
  * Evicts everything and keeps the gate closed. *ret_bytes: device memory given back. Returns SW_BUSY if no safe point

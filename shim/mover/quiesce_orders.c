@@ -196,7 +196,7 @@ static enum sw_status give_to_driver(struct engine *engine)
  */
 #define READS 64
 
-static void read_all(struct engine *engine)
+void quiesce_read_all(struct engine *engine)
 {
 	alive_hear(engine);
 	for (unsigned i = 0; i < READS && intake_read(engine); i++)
@@ -271,7 +271,7 @@ static enum sw_status suspend(struct engine *engine, uint64_t keep, bool stays, 
 	*ret_bytes = engine->quiesce.suspended_bytes;
 	if (capture_is_open() || !link_open(engine) || !quiesce_close(engine, true))
 		return SW_BUSY;
-	read_all(engine);
+	quiesce_read_all(engine);
 	engine->stats.why_out = TRACE_WHY_SUSPEND;
 	heap_lend(engine->heap, false);
 	atomic_store(&engine->quiesce.is_away, true);

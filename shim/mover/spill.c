@@ -87,8 +87,9 @@ static void start_if_none(struct device *device, bool to_suspend)
 		return;
 	}
 	lock_take(&mover_state.spill.lock);
+	/* Who changes the mode takes the lock for it, and asks the engines that are there then (spill_mode.c). */
 	if (!engine_of(device))
-		spill_start(device, mode, to_suspend);
+		spill_start(device, process_spill_mode(), to_suspend);
 	lock_drop(&mover_state.spill.lock);
 }
 

@@ -218,6 +218,11 @@ struct plan *plan_new(enum plan_way way)
 	return plan;
 }
 
+void plan_set_way(struct plan *plan, enum plan_way way)
+{
+	plan->way = way;
+}
+
 void plan_free(struct plan *plan)
 {
 	if (!plan)

@@ -43,6 +43,8 @@ enum plan_way {
 /* Creates a plan. Returns NULL if there is no memory. */
 struct plan *plan_new(enum plan_way way);
 void plan_free(struct plan *plan);
+/* Memory moves in another way from now on. */
+void plan_set_way(struct plan *plan, enum plan_way way);
 /* For tests: returns whether the plan's structures are consistent. */
 bool plan_is_valid(const struct plan *plan);
 

@@ -18,14 +18,6 @@
 #include <stdlib.h>
 
 /*
- * In `fast`, blocks of up to SPILL_SMALL_BLOCK bytes stay on the device, up to a share of the budget, because kernels
- * may find what is in them by addresses that no launch names (mover/piece.c). So allocations of up to that size share
- * segments that are no longer. Under a budget of less than SMALL_BUDGET that share would hold too few segments: there,
- * such allocations have blocks of their own, as have those of up to a SMALL_SHARE of the budget, if that is less.
- */
-#define SMALL_BUDGET ((uint64_t)1 << 30)
-#define SMALL_SHARE  32
-/*
  * Larger ones have blocks of their own, too. Submissions use a block as a whole (struct block_state): a segment of
  * which some part is always in use never leaves the device in `fast`.
  */
@@ -54,11 +46,9 @@ static struct heap *heap_of(const struct device *device)
 bool segments_are_for(const struct device *device, size_t bytes)
 {
 	uint64_t budget = atomic_load(&device->budget.limit);
-	uint64_t least = budget / SMALL_SHARE < SPILL_SMALL_BLOCK ? budget / SMALL_SHARE : SPILL_SMALL_BLOCK;
+	uint64_t least = segments_are_beside() && budget < SEGMENTS_SMALL_BUDGET ? segments_small_most(device) : 0;
 	uint64_t most = budget / LARGE_SHARE < LARGE_PART ? budget / LARGE_SHARE : LARGE_PART;
 
-	if (policy_spill_mode(process_policy()) == POLICY_SPILL_EXACT || budget >= SMALL_BUDGET)
-		least = 0;
 	/* A part begins at a unit, which smaller blocks do not. */
 	return bytes > least && bytes <= most && heap_rounded(bytes) >= HEAP_UNIT && spill_moves_alive(device);
 }
@@ -71,8 +61,8 @@ bool segments_has(const struct ledger_row *row)
 /* Returns whether the allocation takes part of a small segment only, which others do not. */
 static bool is_small(const struct segment_want *want)
 {
-	return policy_spill_mode(process_policy()) == POLICY_SPILL_FAST && want->bytes <= SPILL_SMALL_BLOCK &&
-	       atomic_load(&want->device->budget.limit) >= SMALL_BUDGET;
+	return segments_are_beside() && want->bytes <= SPILL_SMALL_BLOCK &&
+	       atomic_load(&want->device->budget.limit) >= SEGMENTS_SMALL_BUDGET;
 }
 
 static uint32_t units_for(size_t bytes)
@@ -144,6 +134,7 @@ static bool take_part(struct segment *segment, uint32_t at, uint32_t units, CUde
 	segment->used += units;
 	if (segment->used > segment->most_used)
 		segment->most_used = segment->used;
+	segment_pin(segment);
 	return true;
 }
 
@@ -176,6 +167,7 @@ static void give_part(struct segment *segment, CUdeviceptr address, uint32_t uni
 	}
 	segment->n_parts--;
 	segment->used -= units;
+	segment_pin(segment);
 }
 
 /* Returns the units of the part at an address. */

@@ -127,6 +127,7 @@ struct segments_state {
 	struct segment *list;
 	atomic_uint n_waiting;   /* whose event is worth a query */
 	_Atomic uint64_t ticked; /* ns: time of the last tick, or of the first segment; 0: none yet */
+	_Atomic bool beside;     /* spill.mode was changed to `fast` (segments_beside.c); written under the lock */
 };
 
 /* ---- vmm.c ---- */

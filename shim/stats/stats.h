@@ -121,7 +121,7 @@ void stats_waited(unsigned site, uint64_t us);
 /* ---- the page (stats_file.c) ---- */
 
 struct stats_about {
-	const char *policy, *policy_hash, *mode, *spillway;
+	const char *policy, *policy_hash, *mode, *spillway; /* mode: spill.mode, until stats_set_mode() */
 };
 /*
  * Called once, when the process first uses CUDA memory: writes its identity to the page and, if `visible`, creates the
@@ -145,6 +145,8 @@ void stats_set_host_budget(uint64_t budget, uint64_t used);
 /* Sets the shared host budget of the user's processes: its size, the bytes used by all, and their number. */
 void stats_set_share(uint64_t total, uint64_t used, uint64_t ranks);
 void stats_set_state(enum stats_process_state state);
+/* Sets spill.mode, of at most 7 characters; who reads the page sees the old one or the new one. */
+void stats_set_mode(const char *mode);
 /* Sets the line about page faults (stats_page_line). Only one thread at a time may call it. */
 void stats_set_line(const char *line);
 /* Creates the file again if it was removed, as at a log-out. Called once a second, by one thread at a time. */

@@ -347,6 +347,17 @@ void stats_set_state(enum stats_process_state state)
 	atomic_store(&stats.state, state);
 }
 
+void stats_set_mode(const char *mode)
+{
+	char text[sizeof(uint64_t)] = "";
+	uint64_t word;
+
+	_Static_assert(offsetof(struct stats_page, mode) % sizeof(word) == 0, "one store");
+	snprintf(text, sizeof(text), "%s", mode);
+	memcpy(&word, text, sizeof(word));
+	__atomic_store_n((uint64_t *)(void *)stats.mode, word, __ATOMIC_RELAXED);
+}
+
 void stats_set_line(const char *line)
 {
 	for (unsigned i = 0; i < STATS_LINE - 1; i++) {

@@ -177,7 +177,9 @@ struct stats_page {
 	/* identity: unique on the machine (base/identity.h). space: the PID namespace of pid, or 0 if not known. */
 	uint64_t identity, space;
 	uint64_t start_ns, start_clock; /* creation of the page, ns: since 1970, and CLOCK_MONOTONIC */
-	char command[256], policy[STATS_TEXT], policy_hash[STATS_TEXT], mode[16], spillway[16];
+	char command[256], policy[STATS_TEXT], policy_hash[STATS_TEXT];
+	char mode[16]; /* spill.mode; may change, all of it at once (stats_set_mode) */
+	char spillway[16];
 	char rank[16], local_rank[16], job[64]; /* base/rank.h; "" if there is none */
 	/*
 	 * One line: what counts page faults, or why they are not counted. It may change; read it with

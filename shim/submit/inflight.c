@@ -50,6 +50,7 @@ struct inflight *inflight_new(const struct arena *arena, const struct submission
 		return NULL;
 	claims->arena = arena;
 	claims->tape = tape;
+	claims->at = submission_log_begin(tape);
 	claims->blocks = lazy_memory_new(bytes_of_blocks(claims));
 	claims->out = lazy_memory_new(bytes_of_out());
 	if (claims->blocks && claims->out)

@@ -192,8 +192,8 @@ static int refuses(void)
 	job_start();
 	CHECK(set_says("device.budget=20", 1, "has no unit"));
 	CHECK(set_says("host.budget=auto", 1, "write a size"));
-	CHECK(set_says("spill.peers=1", 1, "device.budget, host.budget and share.weight can be changed"));
-	CHECK(set_says("report.summary=no", 1, "device.budget, host.budget and share.weight can be changed"));
+	CHECK(set_says("spill.peers=1", 1, "device.budget, host.budget, spill.mode and share.weight can be"));
+	CHECK(set_says("report.summary=no", 1, "device.budget, host.budget, spill.mode and share.weight can be"));
 	CHECK(set_says("share.weight=3", 1, "this process takes no turns"));
 	job_check(0x1000);
 	return 0;

@@ -50,6 +50,21 @@ foreach(part RANGE 1 8)
     "LD_LIBRARY_PATH=${SIM_FOLDER};TEST_PRELOAD=${PRELOAD};SPILL_MODES=${ALL_MODES};SPILL_PART=${part};SPILL_SUBMISSIONS=${SPILL_SUBMISSIONS}")
 endforeach()
 
+# The mode changes all the time, from outside. Each mode is begun in once; TROUBLE_MODES_LEAST changes to each are made.
+foreach(seed 1 2 3 4)
+  list(GET SPILL_MODES -1 mode)
+  math(EXPR odd "${seed} % 2")
+  if(odd)
+    set(mode exact)
+  endif()
+  math(EXPR budget "24 * ${seed}")
+  add_test(NAME spill_random_changing_${seed}
+           COMMAND spill_random --seed ${seed} --submissions ${SPILL_SUBMISSIONS} --threads ${seed} --no-hidden --trouble mode)
+  set_tests_properties(
+    spill_random_changing_${seed} PROPERTIES LABELS preload TIMEOUT 600 ENVIRONMENT
+    "LD_LIBRARY_PATH=${SIM_FOLDER};LD_PRELOAD=${PRELOAD};SIM_FILL=0;SIM_MAP_WAITS=3;TROUBLE_MODES_LEAST=2;SPILLWAY_SET=device.budget=${budget}MiB,host.budget=256MiB,spill.mode=${mode},report.summary=no")
+endforeach()
+
 # ---- the demo's job ----
 spill_watch_test(spill_job_test train_sim)
 
@@ -226,6 +241,20 @@ foreach(seed 1 2) # with budgets that most of what the allocator keeps does not 
                       "SPILLWAY_SET=device.budget=${budget}MiB,host.budget=256MiB,spill.mode=${mode},report.summary=no")
   endforeach()
 endforeach()
+# The mode changes all the time, from outside.
+torch_random_test(torch_random_changing 1 "LD_PRELOAD=${PRELOAD}" TROUBLE_MODES_LEAST=2
+                  "SPILLWAY_SET=device.budget=24MiB,host.budget=256MiB,spill.mode=exact,report.summary=no"
+                  OPTIONS --trouble mode)
+torch_random_test(torch_on_use_changing 1 "LD_PRELOAD=${PRELOAD}" TROUBLE_MODES_LEAST=2
+                  "SPILLWAY_POLICY=${CMAKE_CURRENT_SOURCE_DIR}/on_use.yaml"
+                  "SPILLWAY_SET=device.budget=24MiB,host.budget=256MiB,spill.mode=exact,report.summary=no"
+                  OPTIONS --trouble mode)
+torch_random_test(torch_expandable_changing 2 "LD_PRELOAD=${PRELOAD}" TROUBLE_MODES_LEAST=2
+                  "SPILLWAY_SET=device.budget=32MiB,host.budget=256MiB,spill.mode=fast,vmm.spill=move,report.summary=no"
+                  OPTIONS --expandable 2 --trouble mode)
+torch_random_test(torch_suspend_changing 3 "LD_PRELOAD=${PRELOAD}" TROUBLE_MODES_LEAST=2
+                  "SPILLWAY_SET=device.budget=48MiB,host.budget=256MiB,spill.mode=exact,report.summary=no"
+                  OPTIONS --suspend 30 --operations 1000 --trouble mode)
 # The same where segments get memory as tensors in them are used: the smallest ones are 2 MiB, and have it at once.
 foreach(mode ${SPILL_MODES})
   torch_random_test(torch_on_use_${mode} 1 "LD_PRELOAD=${PRELOAD}"
@@ -296,10 +325,21 @@ if(SPILLWAY_SANITIZE) # is slow
   set(VIRTUAL_OPERATIONS 300)
 endif()
 function(vmm_random_test name seed)
-  add_test(NAME ${name} COMMAND vmm_random --seed ${seed} --operations ${VIRTUAL_OPERATIONS} --deadline ${VIRTUAL_DEADLINE})
+  cmake_parse_arguments(T "" "" "OPTIONS" ${ARGN})
+  add_test(NAME ${name} COMMAND vmm_random --seed ${seed} --operations ${VIRTUAL_OPERATIONS} --deadline ${VIRTUAL_DEADLINE}
+                                           ${T_OPTIONS})
   set_tests_properties(${name} PROPERTIES LABELS preload TIMEOUT 600 ENVIRONMENT
-                       "LD_LIBRARY_PATH=${SIM_FOLDER};SIM_MEMORY=128MiB;SIM_FILL=0;SIM_MAP_WAITS=3;${ARGN}")
+                       "LD_LIBRARY_PATH=${SIM_FOLDER};SIM_MEMORY=128MiB;SIM_FILL=0;SIM_MAP_WAITS=3;${T_UNPARSED_ARGUMENTS}")
 endfunction()
+# The mode changes all the time, from outside.
+function(vmm_random_changing_test seed mode)
+  vmm_random_test(
+    vmm_random_changing_${seed} ${seed} "LD_PRELOAD=${PRELOAD}" TROUBLE_MODES_LEAST=1
+    "SPILLWAY_SET=device.budget=32MiB,host.budget=96MiB,spill.mode=${mode},vmm.spill=move,report.summary=no"
+    OPTIONS --trouble mode)
+endfunction()
+vmm_random_changing_test(1 exact)
+vmm_random_changing_test(3 fast)
 foreach(seed 1 2)
   vmm_random_test(vmm_random_${seed}_native ${seed})
   foreach(kind ${VIRTUAL_KINDS})

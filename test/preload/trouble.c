@@ -3,6 +3,7 @@
  * other threads are by then does not.
  */
 #include "test/preload/trouble.h"
+#include "test/preload/trouble_mode.h"
 #include "test/slow.h"
 
 #include <dirent.h>
@@ -23,11 +24,12 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { CLOCK = 1, STOP = 2, STALL = 4, REFUSE = 8, FILES = 16, FOLDER = 32, STACK = 64 };
+enum { CLOCK = 1, STOP = 2, STALL = 4, REFUSE = 8, FILES = 16, FOLDER = 32, STACK = 64, MODE = 128 };
 enum {
 	THREADS_MAX = 16,
 	FILES_MAX = 32,
-	EVERY = 400, /* operations from one piece of trouble to the next, at most */
+	EVERY = 400,     /* operations from one piece of trouble to the next, at most */
+	EVERY_MODE = 24, /* the same, if only the mode changes */
 	SMALL_STACK = 24 << 10,
 	HIGH = 700, /* descriptors of our own from here on: out of the way of what lands low */
 };
@@ -79,7 +81,7 @@ bool trouble_read(const char *list)
 		const char *name;
 		unsigned kind;
 	} names[] = {{"clock", CLOCK}, {"stop", STOP},     {"stall", STALL}, {"refuse", REFUSE},
-		     {"files", FILES}, {"folder", FOLDER}, {"stack", STACK}};
+		     {"files", FILES}, {"folder", FOLDER}, {"stack", STACK}, {"mode", MODE}};
 
 	while (*list) {
 		size_t length = strcspn(list, ","), i = 0, n = sizeof(names) / sizeof(names[0]);
@@ -323,8 +325,9 @@ static void happen(void)
 {
 	unsigned kind;
 
+	/* What follows from a seed without this kind stays what it was. */
 	do
-		kind = 1u << below(6);
+		kind = kinds & MODE && below(2) ? MODE : 1u << below(6);
 	while (!(kinds & kind));
 	if (kind == CLOCK)
 		trouble_set_clock(((int64_t)below(60000) - 30000) * 1000000);
@@ -336,6 +339,8 @@ static void happen(void)
 		refuse();
 	else if (kind == FILES)
 		close_files();
+	else if (kind == MODE)
+		trouble_mode_change(below(3000));
 	else
 		remove_folder();
 }
@@ -371,7 +376,7 @@ void trouble_step(void)
 		return;
 	if (now >= atomic_load(&next_at)) {
 		happen();
-		atomic_store(&next_at, now + 1 + below(EVERY));
+		atomic_store(&next_at, now + 1 + below(kinds == MODE ? EVERY_MODE : EVERY));
 	}
 	pthread_mutex_unlock(&lock);
 }
@@ -421,5 +426,6 @@ const char *trouble_end(void)
 		close(sibling);
 	if (sibling_pid > 0)
 		waitpid(sibling_pid, NULL, 0);
-	return check_files();
+	const char *wrong = trouble_mode_end();
+	return wrong ? wrong : check_files();
 }

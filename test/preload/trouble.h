@@ -11,6 +11,7 @@
  *   files    descriptors are closed: the standard error, and those that lead to Spillway's files or to sockets, as by a
  *            program that becomes a daemon; files of the program's own come to lie there, and hold what it wrote alone
  *   folder   the run folder is removed, as logging out does; its parent may come back
+ *   mode     spill.mode is changed from outside, to exact or fast, by a thread of its own (trouble_mode.c)
  *   stack    threads have 24 KiB of stack, or what the system asks for at least; not under a sanitizer
  *
  * Every program with them must do natively what it does without.

@@ -296,10 +296,11 @@ static int print_set_help(void)
 {
 	printf(
 	    "usage: spillway set PID|ID KEY=VALUE...\n\n"
-	    "Changes budgets of a running process: device.budget and host.budget, to a size or a percentage. What is\n"
+	    "Changes settings of a running process. device.budget and host.budget, to a size or a percentage: what is\n"
 	    "above a smaller device budget leaves the GPU before the command ends, and goes back to the driver for\n"
-	    "others to use; the process goes on. Where processes take turns, share.weight changes the part of the\n"
-	    "time that it gets, from now on. `spillway list` shows the processes.\n\n"
+	    "others to use; the process goes on. spill.mode, to exact or fast: it is stopped for a moment. Where\n"
+	    "processes take turns, share.weight: the part of the time that it gets, from now on. `spillway list`\n"
+	    "shows the processes.\n\n"
 	    "Exit status: 0 all is done, 1 something could not be changed, or some memory cannot leave; 2 wrong\n"
 	    "usage: nothing was done.\n\n"
 	    "example:\n"
