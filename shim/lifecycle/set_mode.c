@@ -9,6 +9,7 @@
 #include "shim/process/process.h"
 #include "shim/serve/segments.h"
 #include "shim/stats/stats.h"
+#include "shim/trace/trace.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -77,8 +78,10 @@ bool set_mode_change(const char *text, char reply[CONTROL_MOST_REPLY])
 	enum policy_spill now = process_spill_mode();
 	if (now == POLICY_SPILL_EXACT && !mixed)
 		segments_set_beside(false);
-	if (now != before)
+	if (now != before) {
 		stats_set_mode(policy_spill_name(now));
+		trace_event(mode, (uint64_t)now);
+	}
 	if (status == SW_OK && !mixed)
 		snprintf(reply, CONTROL_MOST_REPLY, "ok %llu %llu 0", (unsigned long long)bytes,
 			 (unsigned long long)((clock_now() - begun) / 1000000));

@@ -78,6 +78,11 @@ static void say_doubts(const struct replay_model *model)
 			 "recording begun late?",
 			 (unsigned long long)model->strange, model->timed ? "event" : "line",
 			 (unsigned long long)model->strange_at);
+	if (model->n_modes)
+		tool_say(
+		    "spill.mode was set %llu times while this was recorded: the prediction is for one mode, and what "
+		    "was measured is of both",
+		    (unsigned long long)model->n_modes);
 	if (model->refused)
 		tool_say("%llu allocations failed when this was recorded; they are not in the prediction",
 			 (unsigned long long)model->refused);

@@ -103,6 +103,7 @@ struct replay_model {
 	uint64_t strange;                 /* events that do not fit, such as the free of an unknown block: ignored */
 	uint64_t strange_at;              /* the place in the file of the first of them */
 	uint64_t refused;                 /* allocations that failed while recording */
+	uint64_t n_modes;                 /* how often spill.mode was set while recording */
 	int mode;                         /* enum policy_spill while recording; POLICY_SPILL_COUNT: not known */
 	const char *kind;                 /* kind of the file, for people */
 	char process[64];                 /* name of the program; "" if not known */

@@ -177,6 +177,9 @@ static bool take_row(struct taking *taking, const struct trace_row *row, uint64_
 		return take_parts(taking, REPLAY_DIED, event, time);
 	case TRACE_doubted:
 		return take_parts(taking, REPLAY_DOUBTED, event, time);
+	case TRACE_mode:
+		taking->model->n_modes++;
+		return true;
 	case TRACE_wait:
 		take_wait(taking, event->time, event->wait.ns);
 		return true;

@@ -11,6 +11,7 @@
  * Moves may overlap, but slices of one track must not: each move goes to the first free lane. The threads, with their
  * waits and NVTX ranges, are shown as one more process.
  */
+#include "policy/policy.h"
 #include "tools/common/json.h"
 #include "tools/report/report.h"
 
@@ -327,6 +328,10 @@ static void put_event(const struct digest *digest, const struct trace_event *eve
 		break;
 	case TRACE_refused:
 		put_moment(trace, event, "REFUSED", event->refused.bytes);
+		break;
+	case TRACE_mode:
+		put_moment(trace, event, event->mode.mode == POLICY_SPILL_FAST ? "spill.mode fast" : "spill.mode exact",
+			   0);
 		break;
 	case TRACE_state:
 		put_moment(trace, event, event->state.suspended ? "suspended" : "goes on", 0);

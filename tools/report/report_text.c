@@ -5,6 +5,7 @@
 #include "tools/common/units.h"
 #include "tools/common/wrap.h"
 
+#include "policy/policy.h"
 #include "policy/text.h"
 
 #include <stdarg.h>
@@ -90,6 +91,24 @@ static const char *text_head(const struct trace *trace, const char *key, char ro
 	return value[0] ? policy_printable(value, room, VALUE_ROOM) : "n/a";
 }
 
+/* What became of the mode while the process ran, if anything did. */
+static void add_changes(const struct trace *trace, char *text, size_t room)
+{
+	uint64_t last = POLICY_SPILL_COUNT;
+	unsigned n = 0;
+
+	for (size_t i = 0; i < trace->n_rows; i++)
+		if (trace->rows[i].event.kind == TRACE_mode) {
+			last = trace->rows[i].event.mode.mode;
+			n++;
+		}
+	if (last < POLICY_SPILL_COUNT)
+		snprintf(text, room, " (set %u time%s while it ran, at last to %s)", n, n == 1 ? "" : "s",
+			 policy_spill_name((enum policy_spill)last));
+	else
+		*text = 0;
+}
+
 static void print_heading(const struct digest *digest)
 {
 	const struct trace *trace = digest->trace;
@@ -109,7 +128,9 @@ static void print_heading(const struct digest *digest)
 	n_line = snprintf(line, sizeof(line), "policy %s", text_head(trace, "policy", room));
 	n_line +=
 	    snprintf(line + n_line, sizeof(line) - (size_t)n_line, " (%s), ", text_head(trace, "policy_hash", room));
-	snprintf(line + n_line, sizeof(line) - (size_t)n_line, "spill.mode %s", text_head(trace, "mode", room));
+	n_line +=
+	    snprintf(line + n_line, sizeof(line) - (size_t)n_line, "spill.mode %s", text_head(trace, "mode", room));
+	add_changes(trace, line + n_line, sizeof(line) - (size_t)n_line);
 	text_line("%s, spillway %s", line, text_head(trace, "spillway", room));
 	if (digest->trace->n_lost)
 		text_line("NOT COMPLETE: %s events had no room and are missing", units_count(trace->n_lost, n));
