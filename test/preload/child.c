@@ -1,11 +1,12 @@
 #include "test/preload/child.h"
+#include "test/preload/stacks.h"
 #include "test/slow.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 
-/* No part takes a second; one that hangs is ended by a signal, which is a failure. */
+/* No part takes a second; one that hangs is ended by a signal, which is a failure, and says where it hung. */
 #define WATCHDOG_SECONDS (60 * TEST_SLOWNESS)
 
 #ifdef __SANITIZE_THREAD__
@@ -33,6 +34,7 @@ int child_run(const char *const *settings, int (*run)(void))
 	fflush(NULL);
 	pid_t pid = fork();
 	if (!pid) {
+		stacks_on_alarm();
 		alarm(WATCHDOG_SECONDS);
 		for (; *settings; settings++)
 			child_set(*settings);

@@ -10,7 +10,10 @@
 
 /* Puts a setting, "NAME=value", into the environment. */
 void child_set(const char *setting);
-/* Settings end with NULL. Exit status of the child: what run() returns, or 128 + the signal. */
+/*
+ * Settings end with NULL. Exit status of the child: what run() returns, or 128 + the signal. A child that does not end is
+ * ended by SIGALRM after a minute; the stacks of its threads are written to stderr then (stacks.h).
+ */
 int child_run(const char *const *settings, int (*run)(void));
 
 CUdeviceptr child_alloc(size_t bytes);
