@@ -321,6 +321,15 @@ static bool wants_proofs(const struct engine *engine)
 	       (moves || atomic_load(&engine->channel.n_waiters) || atomic_load(&engine->new_blocks.wanted));
 }
 
+static void note_copies(struct engine *engine)
+{
+	uint64_t now = clock_now();
+
+	if (engine->moves.in.n || engine->moves.out.n)
+		engine->loop.copied = now;
+	engine->loop.quiet_ns = now - engine->loop.copied;
+}
+
 static bool mover_work(struct engine *engine)
 {
 	bool any = intake_read(engine);
@@ -330,8 +339,7 @@ static bool mover_work(struct engine *engine)
 	schedule_progress(engine);
 	get_ready(engine);
 	mover_govern(engine);
-	if (engine->moves.in.n || engine->moves.out.n)
-		engine->loop.copied = clock_now();
+	note_copies(engine);
 	move_stats_busy(engine);
 	any |= migrate_finish(engine);
 	if (engine->exact)

@@ -18,6 +18,7 @@ struct loop {
 	pthread_t thread;
 	bool has_thread, ended;
 	uint64_t copied;   /* ns: when copies were last in flight */
+	uint64_t quiet_ns; /* how long ago that was when this pass began */
 	uint64_t governed; /* ns: when the governor was last updated */
 };
 

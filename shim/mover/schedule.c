@@ -68,6 +68,7 @@ static void hand_look(void *hand, struct scheduler_view *ret_view)
 	    .free = heap_free_bytes(engine->heap, CHUNK_DEVICE),
 	    .in = lane_of(&engine->moves.in),
 	    .out = lane_of(&engine->moves.out),
+	    .quiet_ns = engine->loop.quiet_ns,
 	};
 }
 

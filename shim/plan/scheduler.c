@@ -148,7 +148,10 @@ static bool scheduler_demand(struct scheduler *scheduler, uint32_t piece)
 
 /*
  * Returns whether a submission has waited in vain. The device makes no progress while nothing is submitted, so the time
- * in which all that is named can be fetched, each piece after another has made room, is added to the patience.
+ * in which all that is named can be fetched, each piece after another has made room, is added to the patience; but not
+ * if the link, too, has done nothing for as long as the patience. That time may be far too long: it follows from the
+ * measured speed of the link, and a copy that had to wait for something makes the link look slow. A submission leaves
+ * after 2 s without an answer (channel.c), so with a longer time each submission would wait for 2 s.
  */
 static bool is_out_of_patience(const struct scheduler *scheduler, const uint32_t *pieces, unsigned n, uint64_t waited)
 {
@@ -160,6 +163,8 @@ static bool is_out_of_patience(const struct scheduler *scheduler, const uint32_t
 	view = scheduler_look(scheduler);
 	if (view.in.n || view.out.n)
 		return false;
+	if (view.quiet_ns > PATIENCE_NS)
+		return true;
 	for (unsigned i = 0; i < n; i++)
 		units += scheduler->ops->units(scheduler->hand, pieces[i]);
 	return waited > PATIENCE_NS + BRING_FACTOR * units * (view.in.unit_ns + view.out.unit_ns);

@@ -41,6 +41,7 @@ struct scheduler_lane {
 struct scheduler_view {
 	uint64_t budget, largest, free; /* largest: size of the largest piece */
 	struct scheduler_lane in, out;
+	uint64_t quiet_ns; /* for how long no copy has been in flight; 0: not known, or one is */
 };
 
 /* The first argument of each function is scheduler.hand. */

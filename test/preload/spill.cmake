@@ -146,6 +146,8 @@ spill_mode_test(full_test)
 # ---- how far a pointer reaches ----
 spill_moving_test(reach_test slow_clock.c)
 set_target_properties(reach_test PROPERTIES ENABLE_EXPORTS ON) # its own clock, for everybody
+spill_moving_test(patience_test slow_clock.c)
+set_target_properties(patience_test PROPERTIES ENABLE_EXPORTS ON) # its own clock, for everybody
 spill_mode_test(gather_test)
 spill_mode_test(keep_test)
 preload_library(keep_library keep_library.c)

@@ -23,7 +23,7 @@ static struct scheduler scheduler;
 static enum plan_place places[PIECES];
 static bool coming[PIECES], busy[PIECES], aside[PIECES], there[PIECES];
 static unsigned orders[LOG], n_orders, n_ahead, n_in, n_out;
-static uint64_t host_free;
+static uint64_t host_free, unit_ns, quiet_ns;
 static bool idle, refuses;
 
 static void put(uint32_t piece, enum plan_place place)
@@ -48,8 +48,9 @@ static void look(void *hand, struct scheduler_view *ret_view)
 	    .budget = BUDGET,
 	    .largest = UNITS * PLAN_UNIT,
 	    .free = device_free(),
-	    .in = {.n = n_in, .bytes = n_in * UNITS * PLAN_UNIT, .unit_ns = 40000},
-	    .out = {.n = n_out, .bytes = n_out * UNITS * PLAN_UNIT, .unit_ns = 40000},
+	    .in = {.n = n_in, .bytes = n_in * UNITS * PLAN_UNIT, .unit_ns = unit_ns},
+	    .out = {.n = n_out, .bytes = n_out * UNITS * PLAN_UNIT, .unit_ns = unit_ns},
+	    .quiet_ns = quiet_ns,
 	};
 }
 
@@ -160,6 +161,8 @@ static int setup(void **state)
 	memset(there, 0, sizeof(there));
 	n_orders = n_ahead = n_in = n_out = 0;
 	host_free = UINT64_C(1) << 40;
+	unit_ns = 40000;
+	quiet_ns = 0;
 	idle = refuses = false;
 	scheduler.ops = &ops;
 	scheduler.plan = plan_new(PLAN_BESIDE_KERNELS);
@@ -269,6 +272,25 @@ static void patience_ends_when_neither_gpu_nor_link_does_anything(void **state)
 	assert_int_equal(want(20, 60000000), SCHEDULER_WAITS);
 	n_in = 0;
 	assert_int_equal(want(20, 50000000 + 1280001), SCHEDULER_GIVEN_UP);
+	assert_true(scheduler.stalled);
+}
+
+/* Submissions leave after 2 s: with a longer patience each of them would wait that long, one after another. */
+static void a_link_that_was_slow_once_does_not_make_patience_endless(void **state)
+{
+	(void)state;
+	lay(20, 1);
+	memset(busy, true, sizeof(busy));
+	unit_ns = 500000000;
+	quiet_ns = 50000000;
+	assert_int_equal(want(20, 50000001), SCHEDULER_WAITS);
+	quiet_ns = 50000001;
+	assert_int_equal(want(20, 50000000), SCHEDULER_WAITS);
+	assert_false(scheduler.stalled);
+	n_out = 1;
+	assert_int_equal(want(20, 50000001), SCHEDULER_WAITS);
+	n_out = 0;
+	assert_int_equal(want(20, 50000001), SCHEDULER_GIVEN_UP);
 	assert_true(scheduler.stalled);
 }
 
@@ -425,6 +447,7 @@ int main(void)
 	    TEST(without_room_an_eviction_comes_first),
 	    TEST(what_nothing_can_leave_for_is_used_where_it_is),
 	    TEST(patience_ends_when_neither_gpu_nor_link_does_anything),
+	    TEST(a_link_that_was_slow_once_does_not_make_patience_endless),
 	    TEST(a_victim_that_the_driver_refuses_is_put_aside),
 	    TEST(new_blocks_find_room_or_hear_that_there_is_none),
 	    TEST(what_is_foreseen_comes_as_far_as_the_limits_go),
