@@ -98,7 +98,11 @@ static enum plan_answer make_room(struct scheduler *scheduler, uint64_t when, un
 	return view.out.n ? PLAN_FOUND : answer;
 }
 
-/* Begins to fetch a piece. If the result is MIGRATE_NO_ROOM, *ret_room says whether there may be room soon. */
+/*
+ * Begins to fetch a piece. If the result is MIGRATE_NO_ROOM, *ret_room says whether there may be room soon. The reserve is
+ * made again for what is fetched next; behind the last piece that is away nothing leaves, or what fits into the budget
+ * without the reserve would never stay there.
+ */
 static enum migrate_answer bring_in(struct scheduler *scheduler, uint32_t piece, uint64_t when, bool ahead,
 				    enum plan_answer *ret_room)
 {
@@ -107,7 +111,7 @@ static enum migrate_answer bring_in(struct scheduler *scheduler, uint32_t piece,
 
 	if (answer == MIGRATE_NO_ROOM)
 		*ret_room = make_room(scheduler, when, units, units * PLAN_UNIT);
-	if (answer == MIGRATE_BEGUN)
+	if (answer == MIGRATE_BEGUN && plan_units(scheduler->plan, PLAN_HOST))
 		make_room(scheduler, when, units, 0);
 	return answer;
 }

@@ -200,7 +200,7 @@ static enum scheduler_wait want(uint32_t piece, uint64_t waited)
 static void a_piece_comes_and_room_is_made_behind_it(void **state)
 {
 	(void)state;
-	lay(19, 1); /* room for one */
+	lay(19, 2); /* room for one */
 	assert_int_equal(want(19, 0), SCHEDULER_WAITS);
 	assert_int_equal(orders[0], 19);
 	/* Evictions until the reserve is free, or enough is in flight. */
@@ -214,6 +214,18 @@ static void a_piece_comes_and_room_is_made_behind_it(void **state)
 	assert_int_equal(n_orders, before);
 	finish();
 	assert_int_equal(want(19, 0), SCHEDULER_RUNS);
+}
+
+static void nothing_leaves_for_the_last_piece_that_is_away(void **state)
+{
+	(void)state;
+	lay(19, 1);
+	assert_int_equal(want(19, 0), SCHEDULER_WAITS);
+	finish();
+	assert_int_equal(want(19, 0), SCHEDULER_RUNS);
+	scheduler_ahead(&scheduler);
+	assert_int_equal(n_orders, 1);
+	assert_int_equal(orders[0], 19);
 }
 
 static void without_room_an_eviction_comes_first(void **state)
@@ -444,6 +456,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	    TEST(a_piece_comes_and_room_is_made_behind_it),
+	    TEST(nothing_leaves_for_the_last_piece_that_is_away),
 	    TEST(without_room_an_eviction_comes_first),
 	    TEST(what_nothing_can_leave_for_is_used_where_it_is),
 	    TEST(patience_ends_when_neither_gpu_nor_link_does_anything),
