@@ -144,13 +144,12 @@ static CUresult touch_block(struct scene *scene, unsigned block, CUstream stream
  * Looks after each launch: memory that moves in step with the rounds, as on a loaded machine, is at the same places at
  * the end of each round.
  */
-bool scene_warm_up(struct scene *scene)
+bool scene_moves_within(struct scene *scene, unsigned n_rounds)
 {
 	uint64_t before = places(scene);
-	int most = scene_moves() ? 20000 : 25;
 	bool moved = false;
 
-	for (int i = 0; i < most && !moved; i++) {
+	for (unsigned i = 0; i < n_rounds && !moved; i++) {
 		for (unsigned b = 0; b < SCENE_BLOCKS; b++) {
 			MUST(touch_block(scene, b, NULL, 0));
 			moved |= scene_moves() && places(scene) != before;
@@ -159,6 +158,11 @@ bool scene_warm_up(struct scene *scene)
 		moved |= scene_moves() && places(scene) != before;
 	}
 	return !scene_moves() || moved;
+}
+
+bool scene_warm_up(struct scene *scene)
+{
+	return scene_moves_within(scene, scene_moves() ? 20000 : 25);
 }
 
 CUresult scene_round(struct scene *scene, CUstream stream, unsigned lane)

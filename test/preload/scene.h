@@ -51,6 +51,8 @@ void scene_open(struct scene *scene, int device);
  * that it pays. False when nothing ever did.
  */
 bool scene_warm_up(struct scene *scene);
+/* The same for so many rounds at most. */
+bool scene_moves_within(struct scene *scene, unsigned n_rounds);
 CUresult scene_round(struct scene *scene, CUstream stream, unsigned lane);
 /* After all work is done: do all words hold what they must? Says which does not. */
 bool scene_holds(struct scene *scene);
