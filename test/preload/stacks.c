@@ -32,7 +32,8 @@ enum { FRAMES = 64, ANSWER_MS = 1000, LAST_SECONDS = 20 };
 static atomic_uint n_written;
 static struct kernel_action on_ask_action;
 
-static long action(int signal, const struct kernel_action *set, struct kernel_action *ret_before)
+__attribute__((unused)) static long action(int signal, const struct kernel_action *set,
+					   struct kernel_action *ret_before)
 {
 	return syscall(SYS_rt_sigaction, signal, set, ret_before, sizeof(set->mask));
 }
@@ -51,7 +52,7 @@ static void write_own(void)
 	atomic_fetch_add(&n_written, 1);
 }
 
-static void on_ask(int signal)
+__attribute__((unused)) static void on_ask(int signal)
 {
 	(void)signal;
 	write_own();
@@ -114,7 +115,7 @@ static void ask_all(void)
 }
 
 /* The first backtrace() of a process loads a library: if that cannot end now, the next alarm ends the process. */
-static void on_alarm(int signal)
+__attribute__((unused)) static void on_alarm(int signal)
 {
 	(void)signal;
 	alarm(LAST_SECONDS);
@@ -131,6 +132,7 @@ static void on_alarm(int signal)
  */
 void stacks_on_alarm(void)
 {
+#ifndef __SANITIZE_THREAD__ /* has a thread of its own, in which nothing of the program may run */
 	const struct sigaction plain = {.sa_handler = on_alarm};
 	struct kernel_action act;
 
@@ -142,4 +144,5 @@ void stacks_on_alarm(void)
 	act.handler = on_alarm;
 	act.flags |= SA_RESETHAND | SA_NODEFER;
 	action(SIGALRM, &act, NULL);
+#endif
 }

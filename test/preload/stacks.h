@@ -6,7 +6,7 @@
 
 /*
  * From now on SIGALRM writes the stacks of all threads to stderr before it ends the process, as it would without this.
- * A frame reads file(+offset): addr2line -f -e file offset gives the line.
+ * A frame reads file(+offset): addr2line -f -e file offset gives the line. Does nothing under the thread sanitizer.
  */
 void stacks_on_alarm(void);
 

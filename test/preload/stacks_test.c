@@ -56,6 +56,9 @@ static void stacks_of_all_threads_are_written(void **state)
 	char text[65536] = "";
 
 	(void)state;
+#ifdef __SANITIZE_THREAD__
+	skip();
+#endif
 	written_to = memfd_create("stacks", MFD_CLOEXEC);
 	assert_true(written_to >= 0);
 	assert_int_equal(child_run(settings, hangs_with_a_thread), 128 + SIGALRM);
