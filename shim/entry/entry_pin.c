@@ -124,15 +124,19 @@ static CUresult back(CUdeviceptr address)
 /* ---- memory that is exported ---- */
 
 /*
- * Called before the driver looks at what is mapped there. If the driver then refuses the call, the memory may move
- * again.
+ * Called before the driver looks at what is mapped there. Memory of an allocation with place: on-use is taken first:
+ * what is taken later would be in no pin. If the driver then refuses the call, the memory may move again.
  */
-static bool entry_pin_begin(struct heap *heap, CUdeviceptr address, size_t bytes)
+static CUresult entry_pin_begin(struct heap *heap, CUdeviceptr address, size_t bytes)
 {
+	CUresult result = on_use_take_range(address, bytes);
+
+	if (result != CUDA_SUCCESS)
+		return result;
 	if (heap_pin(heap, address, bytes))
-		return true;
+		return CUDA_SUCCESS;
 	log_once("memory that is to leave the process is on its way and does not arrive: refused");
-	return false;
+	return CUDA_ERROR_NOT_SUPPORTED;
 }
 
 static CUresult entry_pin_end(struct heap *heap, CUdeviceptr address, size_t bytes, CUresult result)
@@ -152,9 +156,10 @@ HOOK_EXPORT CUresult CUDAAPI cuMemGetHandleForAddressRange(void *handle, CUdevic
 	struct heap *heap = heap_of(dptr);
 	if (!heap)
 		return enter_leave(&scope, REAL(cuMemGetHandleForAddressRange)(handle, dptr, size, handleType, flags));
-	if (!entry_pin_begin(heap, dptr, size))
-		return enter_leave(&scope, CUDA_ERROR_NOT_SUPPORTED);
-	CUresult result = REAL(cuMemGetHandleForAddressRange)(handle, dptr, size, handleType, flags);
+	CUresult result = entry_pin_begin(heap, dptr, size);
+	if (result != CUDA_SUCCESS)
+		return enter_leave(&scope, result);
+	result = REAL(cuMemGetHandleForAddressRange)(handle, dptr, size, handleType, flags);
 	return enter_leave(&scope, entry_pin_end(heap, dptr, size, result));
 }
 
@@ -169,8 +174,9 @@ HOOK_EXPORT CUresult CUDAAPI cuMulticastBindAddr(CUmemGenericAllocationHandle mc
 	struct heap *heap = heap_of(memptr);
 	if (!heap)
 		return enter_leave(&scope, REAL(cuMulticastBindAddr)(mcHandle, mcOffset, memptr, size, flags));
-	if (!entry_pin_begin(heap, memptr, size))
-		return enter_leave(&scope, CUDA_ERROR_NOT_SUPPORTED);
-	CUresult result = REAL(cuMulticastBindAddr)(mcHandle, mcOffset, memptr, size, flags);
+	CUresult result = entry_pin_begin(heap, memptr, size);
+	if (result != CUDA_SUCCESS)
+		return enter_leave(&scope, result);
+	result = REAL(cuMulticastBindAddr)(mcHandle, mcOffset, memptr, size, flags);
 	return enter_leave(&scope, entry_pin_end(heap, memptr, size, result));
 }

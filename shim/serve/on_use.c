@@ -127,3 +127,10 @@ CUresult on_use_take_whole(CUdeviceptr address)
 
 	return device ? status_result(take_named(device, address, 0, true)) : CUDA_SUCCESS;
 }
+
+CUresult on_use_take_range(CUdeviceptr address, uint64_t bytes)
+{
+	struct device *device = device_of(address);
+
+	return device && bytes ? status_result(take_named(device, address, bytes, false)) : CUDA_SUCCESS;
+}

@@ -21,5 +21,7 @@ CUresult on_use_take(CUdeviceptr address, uint64_t bytes, bool whole);
  * keeps the address without a submission that names it.
  */
 CUresult on_use_take_whole(CUdeviceptr address);
+/* As on_use_take_whole(), for a range that begins in an allocation. */
+CUresult on_use_take_range(CUdeviceptr address, uint64_t bytes);
 
 #endif

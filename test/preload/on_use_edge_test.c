@@ -224,6 +224,78 @@ static void an_address_that_was_never_named_is_told(void **state)
 	assert_int_equal(on_use_run(makes_up_an_address), 0);
 }
 
+/* ---- memory that leaves the process ---- */
+
+/* In pieces of its own, so that the driver takes it for memory that is made in one way. */
+#define LEAVES (4 * MIB)
+
+static CUresult export_range(CUdeviceptr at, size_t bytes)
+{
+	int file = -1;
+	CUresult result = cuMemGetHandleForAddressRange(&file, at, bytes, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
+
+	if (result == CUDA_SUCCESS)
+		CHECK(file >= 0 && close(file) == 0);
+	return result;
+}
+
+/* Of a range half of which has no memory, and of one that has none at all: it is there then, and stays where it is. */
+static int leaves(void)
+{
+	driver_start(0);
+	CUdeviceptr block = child_alloc(64 * MIB), other = child_alloc(160 * MIB);
+	CUdeviceptr at[] = {block + 8 * MIB, block + 40 * MIB};
+
+	on_use_set(at[0], 1, LEAVES);
+	CHECK(on_use_live(PLACE_DEVICE) == LEAVES);
+	CHECK(export_range(at[0], 2 * LEAVES) == CUDA_SUCCESS && export_range(at[1], LEAVES) == CUDA_SUCCESS);
+	CHECK(on_use_live(PLACE_DEVICE) == 3 * LEAVES && on_use_counted(STAT_on_use_whole) == 0);
+	CHECK(on_use_counted(STAT_pinned_blocks) == 3);
+	on_use_set(at[0] + LEAVES, 2, LEAVES);
+	on_use_set(at[1], 3, LEAVES);
+	/* More than there is room for beside it, again and again. */
+	for (unsigned i = 0; i < 40; i++) {
+		MUST(driver_fill(NULL, other + i % 4 * 40 * MIB, i, 40 * MIB / 4));
+		MUST(cu.cuCtxSynchronize());
+		CHECK(child_on_device(at[0], 2 * LEAVES) && child_on_device(at[1], LEAVES));
+	}
+	CHECK(on_use_is(at[0], 1, LEAVES) && on_use_is(at[0] + LEAVES, 2, LEAVES) && on_use_is(at[1], 3, LEAVES));
+	MUST(cu.cuMemFree_v2(other));
+	/* Others may still write there, so it is nobody's memory afterwards. */
+	size_t before = sim_live().device_bytes;
+	MUST(cu.cuMemFree_v2(block));
+	CHECK(sim_live().device_bytes <= before - 3 * LEAVES);
+	return on_use_end();
+}
+
+static void a_range_that_leaves_the_process_has_memory_and_keeps_it(void **state)
+{
+	(void)state;
+	assert_int_equal(on_use_run(leaves), 0);
+}
+
+/* A range for which there is no memory is refused; the driver does not see it. */
+static int finds_none_to_leave(void)
+{
+	driver_start(0);
+	CUdeviceptr block = child_alloc(64 * MIB);
+
+	on_use_set(block, 1, 64 * MIB);
+	CUdeviceptr other = child_alloc(16 * MIB);
+	CHECK(export_range(other, LEAVES) == CUDA_ERROR_OUT_OF_MEMORY);
+	CHECK(on_use_counted(STAT_pinned_blocks) == 0 && on_use_is(block, 1, 64 * MIB));
+	MUST(cu.cuMemFree_v2(block));
+	CHECK(export_range(other, LEAVES) == CUDA_SUCCESS);
+	MUST(cu.cuMemFree_v2(other));
+	return on_use_end();
+}
+
+static void a_range_without_memory_for_it_does_not_leave(void **state)
+{
+	(void)state;
+	assert_int_equal(on_use_run_as(on_use_mode(), "device.budget=32MiB,host.budget=32MiB", finds_none_to_leave), 0);
+}
+
 /* ---- suspension ---- */
 
 static CUdeviceptr waited_for;
@@ -274,6 +346,9 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(what_a_graph_names_is_taken_as_a_whole, folder_make, folder_remove),
 	    cmocka_unit_test_setup_teardown(pointers_that_are_copied_count_as_named, folder_make, folder_remove),
 	    cmocka_unit_test_setup_teardown(an_address_that_was_never_named_is_told, folder_make, folder_remove),
+	    cmocka_unit_test_setup_teardown(a_range_that_leaves_the_process_has_memory_and_keeps_it, folder_make,
+					    folder_remove),
+	    cmocka_unit_test_setup_teardown(a_range_without_memory_for_it_does_not_leave, folder_make, folder_remove),
 	    cmocka_unit_test_setup_teardown(a_suspended_process_takes_nothing_of_the_device, folder_make,
 					    folder_remove),
 	};
