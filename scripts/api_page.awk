@@ -58,6 +58,7 @@ function section_end(i, j, f, all, done) {
 	rest("The same; where the driver has no memory for it the heap makes room, and it is submitted again:", "LAUNCH")
 	rest("The same; besides, kernels that may overlap no longer do once something has spilled (submit.pdl):", "LAUNCH_EX")
 	rest("Counted and passed on; where the driver has no memory for it the heap makes room, and it is called again:", "OOM_RETRY")
+	rest("Counted and passed on; where work has ended in an illegal access, and that may be of memory that is taken on use, it is said:", "WAIT")
 	rest("Counted and passed on:", "FORWARD")
 	rest("Used by Spillway itself, the program's calls are not seen:", "USE")
 	for (i in row)

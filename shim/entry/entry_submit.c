@@ -79,10 +79,21 @@ static inline CUresult launch_ex(pdl_launch_function launch, const CUlaunchConfi
 		if (!peer_is_any() || !copy_##name(&result, SUBMIT_UNPACK args))                                       \
 			return submit_##name args;                                                                     \
 		stats_call(HOOK_##name);                                                                               \
+		if (__builtin_expect(result == CUDA_ERROR_ILLEGAL_ADDRESS, 0))                                         \
+			submission_faulted();                                                                          \
 		return result;                                                                                         \
 	}
 #define HOOK_COPY COPY
 #define HOOK_COPY_SYNC COPY
+#define HOOK_WAIT(name, params, args)                                                                                  \
+	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
+	{                                                                                                              \
+		SUBMIT_BEGIN(name, args);                                                                              \
+		CUresult result = REAL(name) args;                                                                     \
+		if (__builtin_expect(result == CUDA_ERROR_ILLEGAL_ADDRESS, 0))                                         \
+			submission_faulted();                                                                          \
+		return result;                                                                                         \
+	}
 #define HOOK_FORWARD(name, params, args)                                                                               \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
 	{                                                                                                              \

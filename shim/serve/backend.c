@@ -6,6 +6,7 @@
 #include "shim/context/context.h"
 #include "shim/serve/deferred_free.h"
 #include "shim/stats/stats.h"
+#include "shim/submit/submission.h"
 
 /*
  * Checks the current context: entering another one may fail by chance, and if there is none the free is deferred all
@@ -33,6 +34,8 @@ CUresult backend_free_idle(struct ledger_row *row)
 		result = context_wait_idle(context);
 		capture_resume();
 	}
+	if (result == CUDA_ERROR_ILLEGAL_ADDRESS)
+		submission_faulted();
 	if (result != CUDA_SUCCESS) {
 		stats_add(STAT_deferred_frees, 1);
 		deferred_free_add(row);

@@ -198,8 +198,9 @@ bool submission_pins(const struct submission *use);
 void submission_close(struct submission *use, struct submission_stripe *stripe);
 
 /*
- * A call returned that the context died of an illegal access. Where allocations that are backed on use have no memory,
- * that may be the cause: it is counted, and said once. Preserves errno.
+ * A call returned that the context died of an illegal access: one that submits, waits for work, asks whether it is
+ * complete, or frees. Where allocations that are backed on use have no memory, that may be the cause: it is counted, and
+ * said once. Preserves errno.
  */
 void submission_faulted(void);
 

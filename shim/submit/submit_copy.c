@@ -38,6 +38,8 @@ CUresult submit_finish_memop(CUresult result, bool per_thread)
 	CUstreamCaptureMode mode = capture_relax();
 	result = per_thread ? REAL(cuStreamSynchronize_ptsz)(NULL) : REAL(cuStreamSynchronize)(NULL);
 	capture_restore(mode);
+	if (result == CUDA_ERROR_ILLEGAL_ADDRESS)
+		submission_faulted();
 	return enter_leave(&scope, result);
 }
 

@@ -224,6 +224,105 @@ static void an_address_that_was_never_named_is_told(void **state)
 	assert_int_equal(on_use_run(makes_up_an_address), 0);
 }
 
+static CUstream behind;
+static CUevent event_behind;
+static CUdeviceptr somewhere;
+
+static CUresult by_stream(void)
+{
+	return cu.cuStreamSynchronize(behind);
+}
+
+static CUresult by_context(void)
+{
+	return cu.cuCtxSynchronize();
+}
+
+static CUresult by_event(void)
+{
+	return cuEventSynchronize(event_behind);
+}
+
+static CUresult by_stream_query(void)
+{
+	CUresult result;
+
+	while ((result = cuStreamQuery(behind)) == CUDA_ERROR_NOT_READY)
+		usleep(100);
+	return result;
+}
+
+static CUresult by_event_query(void)
+{
+	CUresult result;
+
+	while ((result = cuEventQuery(event_behind)) == CUDA_ERROR_NOT_READY)
+		usleep(100);
+	return result;
+}
+
+/* It does not wait for that stream. */
+static CUresult by_copy(void)
+{
+	uint32_t value;
+	CUresult result;
+
+	while ((result = cu.cuMemcpyDtoH_v2(&value, somewhere, 4)) == CUDA_SUCCESS)
+		usleep(100);
+	return result;
+}
+
+static CUresult by_free(void)
+{
+	return cu.cuMemFree_v2(somewhere);
+}
+
+static CUresult (*const ways[])(void) = {by_stream,      by_context, by_event, by_stream_query,
+					 by_event_query, by_copy,    by_free};
+#define WAYS (sizeof(ways) / sizeof(ways[0]))
+static CUresult (*way)(void);
+
+/* The kernel runs when its launch has returned, and the first call that hears of it submits nothing. */
+static int is_waited_for(void)
+{
+	CUfunction function;
+	CUmodule module;
+	uint32_t value = 77;
+
+	driver_start(0);
+	MUST(cu.cuModuleLoadData(&module, &image));
+	MUST(cu.cuModuleGetFunction(&function, module, "through"));
+	CUdeviceptr block = child_alloc(64 * MIB), table = child_alloc(MIB);
+	CUdeviceptr words[] = {block + 40 * MIB, 0};
+
+	somewhere = child_alloc(MIB);
+	behind = child_stream();
+	MUST(cuEventCreate(&event_behind, CU_EVENT_DISABLE_TIMING));
+	for (unsigned i = 0; i < 4; i++)
+		MUST(driver_fill(NULL, table + 4 * i, ((const uint32_t *)words)[i], 1));
+	MUST(cu.cuCtxSynchronize());
+	unsigned *word = child_hold(behind);
+	void *args[] = {&table, &value};
+	MUST(cu.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, behind, args, NULL));
+	MUST(cuEventRecord(event_behind, behind));
+	child_release(word);
+	CHECK(way() == CUDA_ERROR_ILLEGAL_ADDRESS);
+	CHECK(on_use_counted(STAT_on_use_faults) == 1);
+	CHECK(by_context() == CUDA_ERROR_ILLEGAL_ADDRESS);
+	CHECK(on_use_counted(STAT_on_use_faults) == 2);
+	return 0;
+}
+
+static void an_address_that_was_never_named_is_told_by_every_wait(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < WAYS; i++) {
+		way = ways[i];
+		folder_clear(); /* of the figures of the program before it */
+		assert_int_equal(on_use_run(is_waited_for), 0);
+	}
+}
+
 /* ---- memory that leaves the process ---- */
 
 /* In pieces of its own, so that the driver takes it for memory that is made in one way. */
@@ -346,6 +445,8 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(what_a_graph_names_is_taken_as_a_whole, folder_make, folder_remove),
 	    cmocka_unit_test_setup_teardown(pointers_that_are_copied_count_as_named, folder_make, folder_remove),
 	    cmocka_unit_test_setup_teardown(an_address_that_was_never_named_is_told, folder_make, folder_remove),
+	    cmocka_unit_test_setup_teardown(an_address_that_was_never_named_is_told_by_every_wait, folder_make,
+					    folder_remove),
 	    cmocka_unit_test_setup_teardown(a_range_that_leaves_the_process_has_memory_and_keeps_it, folder_make,
 					    folder_remove),
 	    cmocka_unit_test_setup_teardown(a_range_without_memory_for_it_does_not_leave, folder_make, folder_remove),

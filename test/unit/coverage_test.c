@@ -316,7 +316,7 @@ static void a_made_up_function_is_found_out(void **state)
 	assert_string_equal(list[1].name, "cuInit");
 	assert_false(is_covered(&list[0]));
 	assert_true(is_covered(&list[1]));
-	strcpy(list[1].name, "cuCtxSynchronize"); /* HOOK_USE: fine without memory, not with it */
+	strcpy(list[1].name, "cuEventRecord"); /* HOOK_USE: fine without memory, not with it */
 	assert_true(is_covered(&list[1]));
 	free(list[1].params);
 	list[1].params = strdup("const CUDA_MEMCPY2D_v2 *pCopy");
