@@ -42,14 +42,19 @@ static inline CUresult launch_ex(pdl_launch_function launch, const CUlaunchConfi
 		SUBMIT_BEGIN(name, args);                                                                              \
 		return track_##name args;                                                                              \
 	}
-/* A submission pins the blocks that it names, so it must have ended before room is made. */
+/*
+ * A submission pins the blocks that it names, so it must have ended before room is made. If it was not the driver that
+ * had no memory, no room is made: what finds none in the heap has had the host's as well, and each further try would
+ * count as another refusal.
+ */
 #define HOOK_LAUNCH(name, params, args)                                                                                \
 	static __attribute__((noinline, cold)) CUresult again_##name params                                            \
 	{                                                                                                              \
 		CUresult result = CUDA_ERROR_OUT_OF_MEMORY;                                                            \
 		struct oom_retry room = {0};                                                                                \
                                                                                                                        \
-		while (result == CUDA_ERROR_OUT_OF_MEMORY && oom_retry_make_outside(&room, -1))                             \
+		while (result == CUDA_ERROR_OUT_OF_MEMORY && !submission_was_refused() &&                              \
+		       oom_retry_make_outside(&room, -1))                                                              \
 			result = track_##name args;                                                                    \
 		oom_retry_end(&room, result);                                                                               \
 		return result;                                                                                         \

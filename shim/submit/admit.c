@@ -411,6 +411,7 @@ static void drop(struct submission *use)
 	if (use->traced)
 		trace_submit_commit(use->function, (uint32_t)use->id, use->device);
 	use->busy = false;
+	use->refused = true;
 }
 
 CUresult submission_back_slowly(struct submission *use)

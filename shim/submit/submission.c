@@ -129,8 +129,13 @@ struct submission *submission_open(uint64_t id)
 	use->id = use->function = id;
 	use->n_launches = use->n_named = use->n_held = use->n_aside = use->n_all = use->n_ahead = 0;
 	use->n_wanted = 0;
-	use->wants_all = false;
+	use->wants_all = use->refused = false;
 	return use;
+}
+
+bool submission_was_refused(void)
+{
+	return mine.refused;
 }
 
 void submission_stream(struct submission *use, CUstream stream, bool per_thread)

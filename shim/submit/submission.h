@@ -188,6 +188,11 @@ static inline CUresult submission_back(struct submission *use)
 		   : CUDA_SUCCESS;
 }
 /*
+ * Returns whether submission_back() has refused the latest submission of this thread. Everything that could have made
+ * memory for it has been tried then.
+ */
+bool submission_was_refused(void);
+/*
  * Admits the submission; waits if it must. Returns the stripe, which the caller must pass to submission_close() after
  * the real call. Preserves errno. Locking: takes SPILL and higher ranks if it waits.
  */

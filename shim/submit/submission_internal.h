@@ -34,6 +34,7 @@ struct submission {
 	bool holds;   /* it pins its blocks */
 	bool has_ticket;
 	bool only_traced; /* it is not counted, as nothing moves (completion.h) */
+	bool refused;     /* the latest one ended in submission_back() */
 	int device;       /* device of the first heap address that it named, for the trace; -1: none */
 	CUstream stream;
 	uint64_t id, function;

@@ -29,7 +29,7 @@ static int finds_none(void)
 		CHECK(cu.cuMemsetD32_v2(block + 8 * MIB, 3, 8 * MIB / 4) == CUDA_ERROR_OUT_OF_MEMORY);
 	CHECK(on_use_counted(STAT_on_use_refused) == 2);
 	CHECK(driver_fill(NULL, block, 3, MIB / 4) == CUDA_ERROR_OUT_OF_MEMORY);
-	CHECK(on_use_counted(STAT_on_use_refused) >= 3);
+	CHECK(on_use_counted(STAT_on_use_refused) == 3 && on_use_counted(STAT_refused) == 4);
 	CHECK(on_use_is(other, 1, all - 8 * MIB) && on_use_is(block, 2, 8 * MIB));
 	/* When there is memory again, it is taken. */
 	MUST(cu.cuMemFree_v2(other));
@@ -50,6 +50,34 @@ static void where_nothing_spills_it_is_refused_earlier(void **state)
 	(void)state;
 	nothing_spills = true;
 	assert_int_equal(on_use_run_as("off", "device.budget=32MiB,host.budget=32MiB", finds_none), 0);
+}
+
+/*
+ * A launch for which there is too little memory, though some of the host is left, where memory of the device could go:
+ * that would help nobody.
+ */
+static int finds_too_little(void)
+{
+	driver_start(0);
+	CUdeviceptr block = child_alloc(64 * MIB), other = child_alloc(64 * MIB);
+
+	on_use_set(other, 1, 56 * MIB);
+	on_use_born(block, 16 * MIB);
+	uint64_t on_device = on_use_live(PLACE_DEVICE);
+	CHECK(driver_fill(NULL, block, 3, 16 * MIB / 4) == CUDA_ERROR_OUT_OF_MEMORY);
+	CHECK(on_use_counted(STAT_on_use_refused) == 1 && on_use_counted(STAT_refused) == 1);
+	CHECK(on_use_live(PLACE_DEVICE) >= on_device);
+	MUST(cu.cuMemFree_v2(other));
+	MUST(driver_fill(NULL, block, 3, 16 * MIB / 4));
+	CHECK(on_use_is(block, 3, 16 * MIB) && on_use_counted(STAT_on_use_refused) == 1);
+	MUST(cu.cuMemFree_v2(block));
+	return on_use_end();
+}
+
+static void a_refused_launch_counts_once(void **state)
+{
+	(void)state;
+	assert_int_equal(on_use_run_as(on_use_mode(), "device.budget=32MiB,host.budget=32MiB", finds_too_little), 0);
 }
 
 /*
@@ -441,6 +469,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup_teardown(a_use_that_finds_no_memory_is_refused, folder_make, folder_remove),
 	    cmocka_unit_test_setup_teardown(where_nothing_spills_it_is_refused_earlier, folder_make, folder_remove),
+	    cmocka_unit_test_setup_teardown(a_refused_launch_counts_once, folder_make, folder_remove),
 	    cmocka_unit_test_setup_teardown(where_the_driver_fails_a_later_use_succeeds, folder_make, folder_remove),
 	    cmocka_unit_test_setup_teardown(what_a_graph_names_is_taken_as_a_whole, folder_make, folder_remove),
 	    cmocka_unit_test_setup_teardown(pointers_that_are_copied_count_as_named, folder_make, folder_remove),
