@@ -203,8 +203,12 @@ static bool read_values(struct reading *reading, const CUDA_BATCH_MEM_OP_NODE_PA
 			graph_read_name(reading, op->writeValue.address, 4);
 			break;
 		case CU_STREAM_MEM_OP_WAIT_VALUE_64:
+			graph_read_name(reading, op->waitValue.address, 8);
+			break;
 		case CU_STREAM_MEM_OP_WRITE_VALUE_64:
 			graph_read_name(reading, op->writeValue.address, 8);
+			/* If it is an address, what reads it there names nothing. */
+			graph_read_name(reading, op->writeValue.value64, 0);
 			break;
 		case CU_STREAM_MEM_OP_BARRIER:
 		case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:

@@ -340,6 +340,12 @@ static void operands_decompress(struct submission *use, enum hook_id id, const C
 	submission_function(use, operands_number(id, sum));
 }
 
+static void write_word(struct submission *use, enum hook_id id, CUdeviceptr address, uint64_t word)
+{
+	operands_one(use, id, address, sizeof(word));
+	pointer_arrays_written(use, address, word);
+}
+
 static void memory_operations(struct submission *use, enum hook_id id, const CUstreamBatchMemOpParams *params,
 			      unsigned n)
 {
@@ -351,8 +357,11 @@ static void memory_operations(struct submission *use, enum hook_id id, const CUs
 			submission_name(use, params[i].waitValue.address, 4); /* same offset in a write */
 			break;
 		case CU_STREAM_MEM_OP_WAIT_VALUE_64:
-		case CU_STREAM_MEM_OP_WRITE_VALUE_64:
 			submission_name(use, params[i].waitValue.address, 8);
+			break;
+		case CU_STREAM_MEM_OP_WRITE_VALUE_64:
+			submission_name(use, params[i].writeValue.address, 8);
+			pointer_arrays_written(use, params[i].writeValue.address, params[i].writeValue.value64);
 			break;
 		case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
 		case CU_STREAM_MEM_OP_BARRIER:
@@ -496,15 +505,13 @@ ASYNC_OWN(cuMemBatchDecompressAsync,
 	  operands_decompress(use, id, params, n))
 
 /* Memory operations of streams. */
-#define VALUES(call, bytes, type)                                                                                      \
-	ASYNC_OWN(call, (CUstream stream, CUdeviceptr address, type value, unsigned flags),                            \
-		  operands_one(use, id, address, bytes))                                                               \
-	ASYNC_OWN(call##_v2, (CUstream stream, CUdeviceptr address, type value, unsigned flags),                       \
-		  operands_one(use, id, address, bytes))
-VALUES(cuStreamWaitValue32, 4, cuuint32_t)
-VALUES(cuStreamWaitValue64, 8, cuuint64_t)
-VALUES(cuStreamWriteValue32, 4, cuuint32_t)
-VALUES(cuStreamWriteValue64, 8, cuuint64_t)
+#define VALUES(call, type, ...)                                                                                        \
+	ASYNC_OWN(call, (CUstream stream, CUdeviceptr address, type value, unsigned flags), __VA_ARGS__)               \
+	ASYNC_OWN(call##_v2, (CUstream stream, CUdeviceptr address, type value, unsigned flags), __VA_ARGS__)
+VALUES(cuStreamWaitValue32, cuuint32_t, operands_one(use, id, address, 4))
+VALUES(cuStreamWaitValue64, cuuint64_t, operands_one(use, id, address, 8))
+VALUES(cuStreamWriteValue32, cuuint32_t, operands_one(use, id, address, 4))
+VALUES(cuStreamWriteValue64, cuuint64_t, write_word(use, id, address, value))
 ASYNC_OWN(cuStreamBatchMemOp, (CUstream stream, unsigned n, CUstreamBatchMemOpParams *params, unsigned flags),
 	  memory_operations(use, id, params, n))
 ASYNC_OWN(cuStreamBatchMemOp_v2, (CUstream stream, unsigned n, CUstreamBatchMemOpParams *params, unsigned flags),

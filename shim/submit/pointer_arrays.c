@@ -302,6 +302,83 @@ void pointer_arrays_copied(struct submission *use, CUdeviceptr dst, CUdeviceptr 
 	errno = saved;
 }
 
+/* ---- words that a stream writes ---- */
+
+static bool has_address(const struct pointer_array *table, CUdeviceptr address)
+{
+	for (unsigned i = 0; i < table->n && table->n <= MANY; i++)
+		if (table->at[i] == address)
+			return true;
+	return table->n > MANY;
+}
+
+/* Adds an address to an array, which then has more than MANY if memory is short. */
+static void pointer_arrays_add(unsigned number, CUdeviceptr address)
+{
+	struct pointer_array *table = submit_tables.pointer_arrays.tables[number], *more = NULL;
+
+	if (has_address(table, address))
+		return;
+	if (table->n < MANY)
+		more = realloc(table, sizeof(*table) + (table->n + 1) * sizeof(*table->at));
+	if (more) {
+		submit_tables.pointer_arrays.tables[number] = more;
+		more->at[more->n++] = address;
+	} else {
+		table->n = MANY + 1;
+	}
+}
+
+/* Returns the array that has the line of dst, or ends there, or -1. */
+static int array_near(CUdeviceptr dst)
+{
+	int number = table_of(dst >> LINE_SHIFT), before = table_of((dst - 1) >> LINE_SHIFT);
+	struct pointer_array **tables = submit_tables.pointer_arrays.tables;
+
+	if (number < 0 && before >= 0 && tables[before] && tables[before]->end == dst)
+		number = before;
+	return number >= 0 && tables[number] && dst + sizeof(dst) - tables[number]->start <= BYTES_MOST ? number : -1;
+}
+
+/*
+ * A kernel is given the beginning of what the words are written into, which is in no line before theirs unless they
+ * follow each other.
+ */
+static void pointer_arrays_put(CUdeviceptr dst, CUdeviceptr address)
+{
+	CUdeviceptr start = dst >> LINE_SHIFT << LINE_SHIFT, end = dst + sizeof(address);
+	int number = array_near(dst);
+	struct pointer_array *table =
+	    number < 0 ? new_table(start, end - start, 1, 1) : submit_tables.pointer_arrays.tables[number];
+
+	if (!table)
+		return;
+	if (number < 0) {
+		table->at[0] = address;
+		pointer_arrays_remember(table);
+		return;
+	}
+	set_line(dst >> LINE_SHIFT, (unsigned)number);
+	table->start = start < table->start ? start : table->start;
+	table->end = end > table->end ? end : table->end;
+	pointer_arrays_add((unsigned)number, address);
+}
+
+void pointer_arrays_written(struct submission *use, CUdeviceptr dst, uint64_t word)
+{
+	int saved = errno;
+
+	if (!submission_is_heap(word))
+		return;
+	submission_stores(use, word);
+	lock_take(&submit_state.pointer_arrays_lock);
+	pointer_arrays_put(dst, word);
+	lock_drop(&submit_state.pointer_arrays_lock);
+	errno = saved;
+}
+
+/* ---- copies in several dimensions ---- */
+
 /*
  * Fills in pitch and height where they are left out and rows and slices are packed. With an offset the packing is not
  * documented (copy_extent.c), so they stay 0.

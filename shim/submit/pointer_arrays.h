@@ -12,6 +12,8 @@
  * wrote, arrays in a graph, arrays copied before the heap came under pressure, and arrays changed by other means since.
  * Superfluous names cost time only.
  *
+ * A word that a stream writes (cuStreamWriteValue64) counts as copied.
+ *
  * Of a 2D or 3D copy each row is searched, if it has at most 64 rows; a copy without gaps on either side is searched as
  * one run.
  *
@@ -46,6 +48,12 @@ struct pointer_arrays_side {
 };
 void pointer_arrays_copied_box(struct submission *use, const struct pointer_arrays_side *dst,
 			       const struct pointer_arrays_side *src, const struct copy_extent *extent);
+
+/*
+ * As pointer_arrays_copied(), for a stream that writes one word of 8 bytes. Beside other words of an array, within 512
+ * bytes, or just behind one, it becomes a part of that; what it overwrites is not forgotten.
+ */
+void pointer_arrays_written(struct submission *use, CUdeviceptr dst, uint64_t word);
 
 /* Set when the first array is remembered, and never cleared. Hidden, so that its address is not loaded from the GOT. */
 extern _Atomic bool pointer_arrays_any __attribute__((visibility("hidden")));

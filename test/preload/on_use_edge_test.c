@@ -221,6 +221,59 @@ static void pointers_that_are_copied_count_as_named(void **state)
 	assert_int_equal(on_use_run(follows), 0);
 }
 
+/* A stream writes pointers into a table, as values: by a call each, in a batch, and by a graph. */
+static int are_written(void)
+{
+	CUfunction function;
+	CUgraphExec exec;
+	CUgraphNode node;
+	CUgraph graph;
+	CUmodule module;
+	uint32_t value = 77;
+
+	driver_start(0);
+	MUST(cu.cuModuleLoadData(&module, &image));
+	MUST(cu.cuModuleGetFunction(&function, module, "through"));
+	CUstream stream = child_stream();
+	CUdeviceptr block[3], table = child_alloc(MIB);
+
+	for (unsigned i = 0; i < 3; i++)
+		block[i] = child_alloc(32 * MIB);
+	MUST(cuStreamWriteValue64_v2(stream, table, block[0] + 20 * MIB, CU_STREAM_WRITE_VALUE_DEFAULT));
+	CHECK(on_use_counted(STAT_on_use_whole) == 1);
+	CUstreamBatchMemOpParams op[2] = {
+	    {.writeValue = {.operation = CU_STREAM_MEM_OP_WRITE_VALUE_64, .address = table + 8}},
+	    {.writeValue = {.operation = CU_STREAM_MEM_OP_WRITE_VALUE_64, .address = table + 24}},
+	};
+	op[0].writeValue.value64 = block[1] + 12 * MIB;
+	MUST(cuStreamBatchMemOp_v2(stream, 2, op, 0));
+	CHECK(on_use_counted(STAT_on_use_whole) == 2);
+	op[0].writeValue.address = table + 16;
+	op[0].writeValue.value64 = block[2] + 8 * MIB;
+	CUDA_BATCH_MEM_OP_NODE_PARAMS ops = {.ctx = child_context(), .count = 2, .paramArray = op};
+	MUST(cuGraphCreate(&graph, 0));
+	MUST(cuGraphAddBatchMemOpNode(&node, graph, NULL, 0, &ops));
+	MUST(cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
+	MUST(cu.cuGraphLaunch(exec, stream));
+	CHECK(on_use_counted(STAT_on_use_whole) == 3);
+	void *args[] = {&table, &value};
+	MUST(cu.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, args, NULL));
+	MUST(cu.cuStreamSynchronize(stream));
+	CHECK(on_use_is(block[0] + 20 * MIB, 77, 4) && on_use_is(block[1] + 12 * MIB, 77, 4) &&
+	      on_use_is(block[2] + 8 * MIB, 77, 4));
+	MUST(cu.cuGraphExecDestroy(exec));
+	MUST(cu.cuGraphDestroy(graph));
+	for (unsigned i = 0; i < 3; i++)
+		MUST(cu.cuMemFree_v2(block[i]));
+	return on_use_end();
+}
+
+static void pointers_that_a_stream_writes_count_as_named(void **state)
+{
+	(void)state;
+	assert_int_equal(on_use_run(are_written), 0);
+}
+
 /*
  * A kernel makes up an address: where no memory was taken, that is an illegal access, and the library says what it may
  * be.
@@ -473,6 +526,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(where_the_driver_fails_a_later_use_succeeds, folder_make, folder_remove),
 	    cmocka_unit_test_setup_teardown(what_a_graph_names_is_taken_as_a_whole, folder_make, folder_remove),
 	    cmocka_unit_test_setup_teardown(pointers_that_are_copied_count_as_named, folder_make, folder_remove),
+	    cmocka_unit_test_setup_teardown(pointers_that_a_stream_writes_count_as_named, folder_make, folder_remove),
 	    cmocka_unit_test_setup_teardown(an_address_that_was_never_named_is_told, folder_make, folder_remove),
 	    cmocka_unit_test_setup_teardown(an_address_that_was_never_named_is_told_by_every_wait, folder_make,
 					    folder_remove),

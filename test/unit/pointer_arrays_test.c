@@ -375,6 +375,51 @@ static int run_refused(void)
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
 
+static void put(CUdeviceptr dst, uint64_t word)
+{
+	errno = 4711;
+	pointer_arrays_written(NULL, dst, word);
+	assert_int_equal(errno, 4711);
+}
+
+/* A stream writes pointers one by one: they are known by the beginning of what has them. */
+static void words_that_a_stream_writes_become_an_array(void **state)
+{
+	CUdeviceptr base = HEAP + ((CUdeviceptr)1 << 30), words[4] = {HEAP + 1, HEAP + 2, 0, 0};
+	unsigned stored = n_stored;
+
+	(void)state;
+	put(base + 16, HEAP + 5);
+	put(base + 64, HEAP + 6);
+	put(base + 72, 12);
+	put(base + 64, HEAP + 6); /* once more: not twice in it */
+	assert_int_equal(n_stored - stored, 3);
+	assert_int_equal(look(base), 2);
+	assert_int_equal(named[0], HEAP + 5);
+	assert_int_equal(named[1], HEAP + 6);
+	assert_int_equal(look(base + 71), 2);
+	assert_int_equal(look(base + 72) + look(base - 1) + look(base + 512), 0);
+	/* Across lines they follow each other. */
+	for (unsigned i = 0; i < 100; i++)
+		put(base + 1024 + i * 8, HEAP + 100 + i);
+	assert_int_equal(look(base + 1024), 100);
+	assert_int_equal(named[99], HEAP + 199);
+	/* Another one, on what a copy has brought. */
+	copy(base + 4096 + 128, words, 4);
+	put(base + 4096 + 136, HEAP + 7);
+	assert_int_equal(look(base + 4096 + 128), 3);
+	assert_int_equal(look(base + 4096), 3);
+	/* A copy makes an end of it. */
+	words[0] = words[1] = 0;
+	copy(base + 4096 + 128, words, 4);
+	assert_int_equal(look(base + 4096), 0);
+	/* Too many of them may be anything. */
+	for (unsigned i = 0; i < 1100; i++)
+		put(base + 8192, HEAP + 1000 + i);
+	assert_int_equal(look(base + 8192), 0);
+	assert_int_equal(n_unknown, 1);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -387,6 +432,7 @@ int main(int argc, char **argv)
 	    cmocka_unit_test(an_array_need_not_lie_in_a_heap),
 	    cmocka_unit_test(whoever_comes_later_has_other_memory_there),
 	    cmocka_unit_test(words_that_lie_in_no_heap_are_not_asked_about),
+	    cmocka_unit_test(words_that_a_stream_writes_become_an_array),
 	    cmocka_unit_test(the_latest_are_remembered),
 	};
 	int error = argc > 1 && !strcmp(argv[1], "ENOSYS") ? ENOSYS : EPERM;
