@@ -103,7 +103,7 @@ static void end_stats(void)
 static void start_on_use(struct policy *policy)
 {
 	(void)policy;
-	submission_on_take(on_use_take);
+	submission_on_take(&on_use_takes);
 }
 
 /* ---- the tables ---- */

@@ -7,6 +7,7 @@
 #include "shim/process/enter.h"
 #include "shim/serve/account.h"
 #include "shim/serve/serve.h"
+#include "shim/submit/submission.h"
 
 static void refuse(const struct device *device, CUdeviceptr address, uint64_t bytes)
 {
@@ -79,15 +80,20 @@ static enum sw_status take_named(struct device *device, CUdeviceptr address, uin
 	return take_range(device, begin, end - begin, false);
 }
 
+struct take_all {
+	uint64_t devices; /* bits */
+	enum sw_status status;
+};
+
 static void take_all_of(struct device *device, void *argument)
 {
-	struct heap *heap = atomic_load(&device->heap);
-	enum sw_status *status = argument;
+	struct take_all *all = argument;
+	struct heap *heap = all->devices >> device->ordinal & 1 ? atomic_load(&device->heap) : NULL;
 	CUdeviceptr from = 0, base;
 	uint64_t bytes;
 
-	while (heap && *status == SW_OK && heap_on_use_next(heap, from, &base, &bytes)) {
-		*status = take_range(device, base, bytes, true);
+	while (heap && all->status == SW_OK && heap_on_use_next(heap, from, &base, &bytes)) {
+		all->status = take_range(device, base, bytes, true);
 		from = base + bytes;
 	}
 }
@@ -98,7 +104,7 @@ static void take_all_of(struct device *device, void *argument)
  */
 static CUresult take_none(CUdeviceptr address, uint64_t bytes)
 {
-	const struct device *device = address && process_stage() == STAGE_ENDING ? device_of(address) : NULL;
+	const struct device *device = process_stage() == STAGE_ENDING ? device_of(address) : NULL;
 
 	bytes = bytes ? bytes : 1;
 	return device && heap_on_use_missing(atomic_load(&device->heap), false, &address, &bytes)
@@ -108,18 +114,29 @@ static CUresult take_none(CUdeviceptr address, uint64_t bytes)
 
 CUresult on_use_take(CUdeviceptr address, uint64_t bytes, bool whole)
 {
-	struct device *device = address ? device_of(address) : NULL;
+	struct device *device = device_of(address);
 	enum sw_status status = SW_OK;
 	struct enter_scope scope;
 
 	if (!enter_serve(&scope))
 		return take_none(address, bytes);
-	if (!address)
-		device_each(take_all_of, &status);
-	else if (device)
+	if (device)
 		status = take_named(device, address, bytes, whole);
 	return enter_leave(&scope, status_result(status));
 }
+
+static CUresult on_use_take_all(uint64_t devices)
+{
+	struct take_all all = {.devices = devices, .status = SW_OK};
+	struct enter_scope scope;
+
+	if (!enter_serve(&scope))
+		return CUDA_SUCCESS;
+	device_each(take_all_of, &all);
+	return enter_leave(&scope, status_result(all.status));
+}
+
+const struct submission_takes on_use_takes = {on_use_take, on_use_take_all};
 
 CUresult on_use_take_whole(CUdeviceptr address)
 {

@@ -11,10 +11,11 @@
 /* Smaller allocations are served as with place: auto: each part takes a unit of the heap at least. */
 #define ON_USE_LEAST (2 * HEAP_UNIT)
 
-/*
- * Takes memory for what a name means: a submission_take_function. Locking: as an allocation; the caller must hold
- * nothing.
- */
+struct submission_takes;
+
+/* For submission_on_take(). Locking of its functions: as an allocation; the caller must hold nothing. */
+extern const struct submission_takes on_use_takes;
+/* Takes memory for what a name means (struct submission_takes). Locking: the same. */
 CUresult on_use_take(CUdeviceptr address, uint64_t bytes, bool whole);
 /*
  * The same for the whole allocation that has the address, if there is one, from within a call that is served; for what

@@ -400,9 +400,9 @@ static uint64_t admit_apart(const struct submission *use, uint32_t state)
 
 /* ---- allocations that are backed on use ---- */
 
-void submission_on_take(submission_take_function *take)
+void submission_on_take(const struct submission_takes *takes)
 {
-	atomic_store(&submit_state.submission.take, take);
+	atomic_store(&submit_state.submission.takes, takes);
 }
 
 /* A submission that ends before it is admitted; it counts in the trace, like one that the driver refuses. */
@@ -416,19 +416,19 @@ static void drop(struct submission *use)
 
 CUresult submission_back_slowly(struct submission *use)
 {
-	submission_take_function *take = atomic_load(&submit_state.submission.take);
+	const struct submission_takes *takes = atomic_load(&submit_state.submission.takes);
 	/* What a graph uses, it uses at each launch, whatever is born there meanwhile. */
 	bool whole = submission_is_graph(use) || capture_is_open();
 	unsigned n = use->n_wanted;
 	CUresult result = CUDA_SUCCESS;
 	int saved = errno;
 
-	if (!take || (!n && !use->unknown && !use->wants_all))
+	if (!takes || (!n && !use->unknown && !use->wants_all))
 		return CUDA_SUCCESS;
 	if (use->unknown || use->wants_all)
-		result = take(0, 0, true);
+		result = takes->all(on_use_names_devices(use));
 	for (unsigned i = 0; i < n && result == CUDA_SUCCESS; i++)
-		result = take(use->wanted[i].address, use->wanted[i].bytes, whole);
+		result = takes->named(use->wanted[i].address, use->wanted[i].bytes, whole);
 	for (unsigned i = 0; i < n && result == CUDA_SUCCESS; i++)
 		submission_name_in_heaps(use, use->wanted[i].address, use->wanted[i].bytes);
 	if (result != CUDA_SUCCESS)

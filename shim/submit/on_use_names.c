@@ -6,6 +6,9 @@
 #include "shim/context/capture.h"
 #include "shim/heap/migration.h"
 #include "shim/heap/on_use.h"
+#include "shim/process/process.h"
+#include "shim/device/peer.h"
+#include "shim/submit/completion.h"
 #include "shim/submit/submission_internal.h"
 
 #include <errno.h>
@@ -96,4 +99,34 @@ void submission_stores(struct submission *use, CUdeviceptr address)
 		on_use_names_add(use, address, 0);
 	else
 		use->wants_all = true;
+}
+
+/* Returns the devices whose heaps kernels on a stream may use: its own, and those of peers. */
+static uint64_t devices_from(CUstream stream, bool per_thread)
+{
+	CUdevice device = completion_device(stream, per_thread);
+	uint64_t owners = 0;
+
+	if (device < 0)
+		return UINT64_MAX;
+	for (CUdevice owner = 0; owner < DEVICE_MOST; owner++)
+		if (peer_may_reach(owner) >> device & 1)
+			owners |= UINT64_C(1) << owner;
+	return owners;
+}
+
+/*
+ * When the process ends, nothing is taken any more, and the driver is not asked for the device of a stream. Before that,
+ * kernels alone are bound to what their devices may access. A graph may have nodes on any device, copies name memory
+ * that the stream's device has no access to, and stored pointers may be read anywhere.
+ */
+uint64_t on_use_names_devices(const struct submission *use)
+{
+	/* The function of a kernel is a handle; that of copies, sets and values has the highest bit set (operands.c). */
+	if (use->wants_all || submission_is_graph(use) || use->function >> 63 || process_stage() != STAGE_RUNNING)
+		return UINT64_MAX;
+	uint64_t devices = devices_from(use->stream, use->per_thread);
+	for (unsigned i = 1; i < use->n_launches; i++)
+		devices |= devices_from(use->launches[i].hStream, use->per_thread);
+	return devices;
 }

@@ -259,13 +259,17 @@ void submission_set_trace(bool on);
 
 /* ---- called for allocations that are backed on use (serve/on_use.h) ---- */
 
-/*
- * Takes memory for what has none of these bytes; bytes 0: for all that the pointer may mean; whole: for all of the
- * allocation; address 0: of all allocations.
- */
-typedef CUresult submission_take_function(CUdeviceptr address, uint64_t bytes, bool whole);
-/* Sets what submission_back() calls. Must be called before submission_set_on_use(). */
-void submission_on_take(submission_take_function *take);
+struct submission_takes {
+	/*
+	 * Takes memory for what has none of these bytes; bytes 0: for all that the pointer may mean; whole: for all of
+	 * the allocation.
+	 */
+	CUresult (*named)(CUdeviceptr address, uint64_t bytes, bool whole);
+	/* Takes memory for what has none of all allocations on these devices (bits). */
+	CUresult (*all)(uint64_t devices);
+};
+/* Sets what submission_back() calls. Must be called before submission_set_on_use(); *takes must stay. */
+void submission_on_take(const struct submission_takes *takes);
 /* Lets submission_back() work. It stays on, and costs what tracking costs. */
 void submission_set_on_use(void);
 

@@ -59,9 +59,16 @@ struct submission {
 /* The part of submission_name() that is about memory in heaps. */
 void submission_name_in_heaps(struct submission *use, CUdeviceptr address, size_t bytes);
 
-/* of on_use_names.c: lists a name, and returns whether an address is in an allocation that is backed on use */
+/* ---- on_use_names.c ---- */
+
+/* Lists a name, and returns whether an address is in an allocation that is backed on use. */
 void on_use_names_add(struct submission *use, CUdeviceptr address, size_t bytes);
 bool on_use_names_is(CUdeviceptr address);
+/*
+ * Returns the devices (bits) of whose allocations a submission that may touch anything may touch some. Locking: as
+ * completion_device().
+ */
+uint64_t on_use_names_devices(const struct submission *use);
 
 static inline bool submission_is_graph(const struct submission *use)
 {

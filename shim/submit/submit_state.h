@@ -125,7 +125,7 @@ struct submissions_state {
 	pthread_once_t key_once; /* makes the next two */
 	pthread_key_t key;       /* frees the lists of a thread that ends */
 	bool has_key;
-	_Atomic(submission_take_function *) take; /* submission_on_take(); NULL: none yet */
+	_Atomic(const struct submission_takes *) takes; /* submission_on_take(); NULL: none yet */
 };
 
 /* ---- kernel_params.c ---- */

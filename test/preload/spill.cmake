@@ -135,7 +135,7 @@ spillway_preload_test(new_block_test SOURCES new_block_test.c scene.c child.c)
 spill_mode_test(segments_test figures_help.c folder.c)
 
 # ---- memory that is taken when it is used ----
-foreach(name on_use on_use_edge)
+foreach(name on_use on_use_edge on_use_reach)
   spill_mode_test(${name}_test on_use_help.c figures_help.c folder.c)
 endforeach()
 set_property(SOURCE on_use_help.c APPEND PROPERTY COMPILE_DEFINITIONS ON_USE_POLICY="${CMAKE_CURRENT_SOURCE_DIR}/on_use.yaml")

@@ -1,0 +1,68 @@
+/*
+ * on_use_reach_test.c: allocations with place: on-use (on_use_test.c) on two devices: a submission that may touch
+ * anything takes the memory of the devices that it can reach.
+ */
+#include "test/preload/on_use_help.h"
+
+#include <stdlib.h>
+
+#define BYTES (32 * MIB)
+
+/* A kernel whose parameters are not known: the driver does not tell. */
+static void launch_unknown(CUdeviceptr small)
+{
+	sim_fail("cuFuncGetParamInfo", 1, CUDA_ERROR_UNKNOWN);
+	MUST(driver_fill(NULL, small, 1, 1));
+	CHECK(!sim_fail_pending());
+	MUST(cu.cuCtxSynchronize());
+}
+
+static int reaches(void)
+{
+	static CUdeviceptr words[1100];
+	CUcontext peer = driver_start(1);
+	CUdeviceptr far = child_alloc(BYTES), farther;
+
+	driver_start(0);
+	CUdeviceptr near = child_alloc(BYTES), small = child_alloc(MIB);
+
+	CHECK(on_use_live(PLACE_UNUSED) == 2 * BYTES);
+	launch_unknown(small);
+	CHECK(on_use_live(PLACE_UNUSED) == BYTES && on_use_counted(STAT_on_use_whole) == 1);
+	on_use_set(near, 2, BYTES);
+	CHECK(on_use_live(PLACE_UNUSED) == BYTES);
+	MUST(cuCtxEnablePeerAccess(peer, 0));
+	launch_unknown(small);
+	CHECK(on_use_live(PLACE_UNUSED) == 0 && on_use_counted(STAT_on_use_whole) == 2);
+	MUST(cuCtxDisablePeerAccess(peer));
+	driver_start(1);
+	on_use_set(far, 3, BYTES);
+	farther = child_alloc(BYTES);
+	driver_start(0);
+	/* Pointers that lie in memory may be read on any device. */
+	for (unsigned i = 0; i < 1100; i++)
+		words[i] = near + i * 4;
+	MUST(cu.cuMemcpyHtoD_v2(small, words, sizeof(words)));
+	CHECK(on_use_live(PLACE_UNUSED) == 0 && on_use_counted(STAT_on_use_whole) == 3);
+	MUST(cu.cuMemFree_v2(farther));
+	MUST(cu.cuMemFree_v2(near));
+	MUST(cu.cuMemFree_v2(far));
+	return on_use_end();
+}
+
+static void a_kernel_of_unknown_arguments_takes_what_its_device_can_reach(void **state)
+{
+	(void)state;
+	CHECK(!setenv("SIM_DEVICES", "2", 1));
+	assert_int_equal(on_use_run(reaches), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_setup_teardown(a_kernel_of_unknown_arguments_takes_what_its_device_can_reach, folder_make,
+					    folder_remove),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
