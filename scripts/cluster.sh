@@ -8,6 +8,7 @@
 # Python's packages are fetched once, into CLUSTER_CACHE (XDG_CACHE_HOME/spillway-cluster, some gigabytes for torch), unless
 # CLUSTER_PYTHON names a Python that has them. CLUSTER_FETCH=no: nothing is fetched. Programs that are not here are named in the
 # last column of the table, and their form is skipped.
+# KEEP=yes: what was written stays, and the folder is named.
 # Exit status: 0 all forms that can run here are right, 1 one is not, 2 wrong usage.
 set -uo pipefail
 
@@ -25,14 +26,18 @@ work=$(mktemp -d /tmp/spillway-cluster.XXXXXX) || exit 1
 spec=''
 cleanup() {
 	[ -z "$spec" ] || rm -f "$spec"
-	rm -rf "$work"
+	if [ -n "${KEEP:-}" ]; then
+		echo "cluster: all that was written is in $work" >&2
+	else
+		rm -rf "$work"
+	fi
 }
 trap cleanup EXIT
 mkdir -m 700 "$work/run"
 unset SPILLWAY SPILLWAY_POLICY SPILLWAY_SET SPILLWAY_TRACE LD_PRELOAD LD_AUDIT RANK LOCAL_RANK WORLD_SIZE
 export XDG_RUNTIME_DIR=$work/run SIM_MEMORY=128MiB
 steps=${CLUSTER_STEPS:-20}
-export CLUSTER_TRAIN="$train 8 $steps" CLUSTER_LIBRARY=$library
+export CLUSTER_TRAIN="$train 8 $steps" CLUSTER_LONG="$train 8 1000000" CLUSTER_LIBRARY=$library
 
 # What a run without Spillway prints; the simulated GPU has room for it then.
 native() { LD_LIBRARY_PATH=$build/sim SIM_MEMORY=1GiB "$train" 8 "$steps"; }
@@ -158,7 +163,8 @@ start_container() {
 		timeout -k 5 300 podman run --rm --runtime runc --cgroup-manager=cgroupfs --network=none --ulimit nofile=1024:1024 \
 			--ulimit nproc=1000:1000 --device spillway/memory=all --volume "$CLUSTER_OUT:/out" --env RANK=$number \
 			--env WORLD_SIZE="$1" --env SPILLWAY_JOB --env SPILLWAY_TRACE=/out/rank%r.trace --env CLUSTER_OUT=/out \
-			--env CLUSTER_RUN= --env CLUSTER_VICTIM --env CLUSTER_TRAIN="/bin/train 8 $steps" --env SIM_MEMORY \
+			--env CLUSTER_RUN= --env CLUSTER_VICTIM --env CLUSTER_RANKS --env CLUSTER_TRAIN="/bin/train 8 $steps" \
+			--env CLUSTER_LONG="/bin/train 8 1000000" --env SIM_MEMORY \
 			--env LD_LIBRARY_PATH=/sim --rootfs "$work/root" /bin/rank.sh &
 		ranks+=($!)
 	done
@@ -178,13 +184,22 @@ bad() {
 # What the report of the job says, as `key: value` lines: no JSON reader is needed.
 report() { "$tool" report --json "$CLUSTER_OUT"/rank*.trace 2>"$work/report.err"; }
 
+# has_summary RANK [TEXT]: the summary of the rank, with the text. Of a rank that was ended by a signal another process prints it,
+# a moment later.
+has_summary() {
+	local tries=300
+	until grep -qs "^spillway: summary of process [0-9]* (rank $1): ${2:-}" "$CLUSTER_OUT/rank$1.err"; do
+		((tries-- > 0)) || return 1
+		sleep 0.1
+	done
+}
+
 # Two ranks, all right.
 check_right() { # RANKS
 	local number said
 	for ((number = 0; number < $1; number++)); do
 		cmp -s "$CLUSTER_OUT/rank$number.out" "$work/native.out" || bad "rank $number did not print what the job prints natively"
-		grep -q "^spillway: summary of process [0-9]* (rank $number): spilled: " "$CLUSTER_OUT/rank$number.err" ||
-			bad "rank $number has no summary that says that it spilled"
+		has_summary "$number" 'spilled: ' || bad "rank $number has no summary that says that it spilled"
 	done
 	said=$(report) || bad "no report: $(<"$work/report.err")"
 	[[ $said = *"\"job\": \"$SPILLWAY_JOB\""*"\"spilling\": $1,"*'"missing": []'* ]] || bad "the report is not that of the job: $said"
@@ -199,8 +214,7 @@ check_killed() { # RANKS VICTIM
 		if [[ $form != torchrun && $form != mpirun && $form != srun ]]; then
 			cmp -s "$CLUSTER_OUT/rank$number.out" "$work/native.out" || bad "rank $number was not to be touched, but did not go on"
 		fi
-		grep -q "^spillway: summary of process [0-9]* (rank $number): " "$CLUSTER_OUT/rank$number.err" ||
-			bad "with rank $2 killed, rank $number has no summary"
+		has_summary "$number" || bad "with rank $2 killed, rank $number has no summary"
 	done
 	said=$(report) || bad "with rank $2 killed there is no report: $(<"$work/report.err")"
 	[[ $said = *"\"job\": \"$SPILLWAY_JOB\""*'"missing": []'* ]] || bad "with rank $2 killed the report is not complete: $said"
@@ -211,7 +225,7 @@ check_killed() { # RANKS VICTIM
 
 # once RANKS VICTIM: 77: it cannot run here
 once() {
-	export CLUSTER_OUT=$work/$form-$1 SPILLWAY_JOB=cluster-$form-$1 CLUSTER_VICTIM=$2
+	export CLUSTER_OUT=$work/$form-$1 SPILLWAY_JOB=cluster-$form-$1 CLUSTER_VICTIM=$2 CLUSTER_RANKS=$1
 	mkdir -p "$CLUSTER_OUT"
 	settings=device.budget=64MiB,host.budget=256MiB
 	("start_$form" "$1") >"$work/$form-$1.log" 2>&1
