@@ -19,7 +19,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define SMALL_PAGE ((size_t)4096)
 /* A transparent huge page of x86-64, and of aarch64 with pages of 4 KiB. */
 #define HUGE_PAGE ((size_t)2 << 20)
 /* From linux/mempolicy.h: preferred, not bound; if the node is full, memory of another one is better than none. */
@@ -41,6 +40,12 @@ static void go_to_node(void *at, size_t bytes, int node)
 		log_once("NUMA node %d is none for memory (mbind: error %d); the pages lie where the kernel puts them",
 			 node, errno);
 	errno = saved;
+}
+
+/* Whole pages are mapped, and pinned where they are registered: what is counted must be that. 64 KiB on many Arm machines. */
+static size_t page_bytes(const struct backend_system_settings *settings)
+{
+	return settings->huge ? HUGE_PAGE : (size_t)sysconf(_SC_PAGESIZE);
 }
 
 /* Aligned to huge pages, if the policy wants them: the kernel only makes them of aligned ranges. */
@@ -120,7 +125,7 @@ static enum sw_status system_alloc(struct device *device, const struct backend_r
 				   size_t *ret_pitch)
 {
 	const struct backend_system_settings *settings = request->system ? request->system : &no_settings;
-	size_t page = settings->huge ? HUGE_PAGE : SMALL_PAGE, bytes = (request->bytes + page - 1) & ~(page - 1);
+	size_t page = page_bytes(settings), bytes = (request->bytes + page - 1) & ~(page - 1);
 	enum sw_status status = SW_OK;
 
 	if (!device->pageable && !settings->register_pages) {

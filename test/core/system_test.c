@@ -6,6 +6,7 @@
 
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 static void pageable(bool on)
 {
@@ -26,11 +27,21 @@ static CUdeviceptr system_memory(size_t bytes, const struct backend_system_setti
 
 static const struct backend_system_settings registering = {.register_pages = true, .numa_node = -1};
 
+/* Linked in place of sysconf(): what the system under test is told of its pages. 0: the truth. */
+static long told_page;
+long __real_sysconf(int name);
+long __wrap_sysconf(int name);
+long __wrap_sysconf(int name)
+{
+	return name == _SC_PAGESIZE && told_page ? told_page : __real_sysconf(name);
+}
+
 static bool is_mapped(CUdeviceptr address)
 {
+	CUdeviceptr page = (CUdeviceptr)__real_sysconf(_SC_PAGESIZE);
 	unsigned char in_core;
 
-	return mincore((void *)(uintptr_t)(address & ~(CUdeviceptr)4095), 4096, &in_core) == 0;
+	return mincore((void *)(uintptr_t)(address & ~(page - 1)), page, &in_core) == 0;
 }
 
 static void there_is_none_where_the_device_does_not_reach_it(void **state)
@@ -88,6 +99,20 @@ static void registered_it_can_be_used_elsewhere(void **state)
 	(void)state;
 	use_it(system_memory(MIB, &registering));
 	assert_int_equal(sim_calls("cuMemHostUnregister"), calls + 1);
+}
+
+/* Of whatever size: the host budget pays for all that is pinned. */
+static void whole_pages_are_registered_and_charged(void **state)
+{
+	uint64_t used = atomic_load(&host_budget.used);
+
+	(void)state;
+	told_page = 65536;
+	CUdeviceptr at = system_memory(1000, &registering);
+	told_page = 0;
+	assert_int_equal(atomic_load(&host_budget.used) - used, 65536);
+	assert_ok(cuMemFree_v2(at));
+	assert_int_equal(atomic_load(&host_budget.used), used);
 }
 
 static void what_cannot_be_registered_leaves_nothing_behind(void **state)
@@ -262,6 +287,7 @@ int main(void)
 	    TEST(there_is_none_where_the_device_does_not_reach_it),
 	    TEST(a_device_that_reaches_it_uses_it),
 	    TEST(registered_it_can_be_used_elsewhere),
+	    TEST(whole_pages_are_registered_and_charged),
 	    TEST(what_cannot_be_registered_leaves_nothing_behind),
 	    TEST(huge_pages_and_a_node_are_asked_for),
 	    TEST(it_answers_as_device_memory_with_a_host_pointer),

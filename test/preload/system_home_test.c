@@ -17,9 +17,10 @@
 
 static bool is_mapped(CUdeviceptr address)
 {
+	CUdeviceptr page = (CUdeviceptr)sysconf(_SC_PAGESIZE);
 	unsigned char in_core;
 
-	return mincore((void *)(uintptr_t)(address & ~(CUdeviceptr)4095), 4096, &in_core) == 0;
+	return mincore((void *)(uintptr_t)(address & ~(page - 1)), page, &in_core) == 0;
 }
 
 /* Neither in the heap nor of the driver's making, and memory of the process. */
