@@ -17,6 +17,7 @@ shift || true
 forms=("$@")
 [ ${#forms[@]} -gt 0 ] || forms=(shell torchrun mpirun srun ray dask container)
 source=$(cd "$(dirname "$0")/.." && pwd)
+. "$source/scripts/slurm_start.sh"
 tool=$build/spillway library=$build/libspillway.so train=$build/job/train
 for file in "$tool" "$library" "$train" "$build/sim/libcuda.so.1"; do
 	[ -e "$file" ] || { echo "cluster: $file is not there; build it first" >&2; exit 2; }
@@ -100,10 +101,19 @@ start_mpirun() {
 	timeout -k 5 300 mpirun "${options[@]}" -np "$1" "$rank"
 }
 
+# Where no Slurm answers, and root may start one, it has one of its own, which ends with this form. As torchrun and mpirun do, srun
+# ends the other ranks when one dies, because it is told to.
 start_srun() {
-	command -v srun >/dev/null && sinfo >/dev/null 2>&1 || { lacks 'srun, and a Slurm that answers'; return; }
+	local missing
+	PATH=$PATH:/usr/sbin:/sbin
+	if ! command -v srun >/dev/null || ! sinfo >/dev/null 2>&1; then
+		missing=$(slurm_get) || { lacks "a Slurm that answers; $missing"; return; }
+		trap slurm_end EXIT
+		mkdir -p "$CLUSTER_OUT/slurm"
+		slurm_start "$CLUSTER_OUT/slurm" || { tail -n 5 "$CLUSTER_OUT"/slurm/*.log; return 1; }
+	fi
 	run_as
-	timeout -k 5 300 srun --ntasks "$1" --overcommit "$rank"
+	timeout -k 5 300 srun --ntasks "$1" --overcommit --kill-on-bad-exit=1 "$rank"
 }
 
 start_ray() {

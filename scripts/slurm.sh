@@ -10,6 +10,7 @@ set -uo pipefail
 
 cd "$(dirname "$0")/.."
 . test/expect.sh
+. scripts/slurm_start.sh
 build=$(realpath -m "${BUILD:-build}")
 
 lacks() {
@@ -17,19 +18,8 @@ lacks() {
 	exit 77
 }
 
-has_all() {
-	command -v slurmctld && command -v slurmd && command -v srun && command -v munged && [ -e /usr/include/slurm/spank.h ]
-} >/dev/null
-
 PATH=$PATH:/usr/sbin:/sbin
-[ "$(id -u)" = 0 ] || lacks 'slurmd has to run as root'
-if ! has_all; then
-	command -v apt-get >/dev/null || lacks 'Slurm and munge are not here, and there is no apt-get'
-	export DEBIAN_FRONTEND=noninteractive
-	# Nothing of it is to start by itself.
-	{ apt-get update -q && apt-get install -q -y --no-install-recommends slurm-wlm munge libslurm-dev; } >/dev/null 2>&1
-	has_all || lacks 'slurm-wlm, munge and libslurm-dev cannot be installed'
-fi
+missing=$(slurm_get) || lacks "$missing"
 cmake -S . -B "$build" >/dev/null 2>&1 &&
 	cmake --build "$build" --target spillway_slurm libspillway spillway_tool train_sim spill_random >/dev/null || {
 	echo "slurm: $build cannot be built; it has to be configured first (make)" >&2
@@ -37,73 +27,17 @@ cmake -S . -B "$build" >/dev/null 2>&1 &&
 }
 
 here=$(mktemp -d /tmp/slurm.XXXXXX) || exit 1
-chmod 755 "$here"
-started=()
+slurm_started=()
 end_all() {
-	local pid
-	for pid in "${started[@]}"; do
-		kill "$pid" 2>/dev/null
-	done
-	wait
+	slurm_end
 	[ -n "${KEEP:-}" ] || rm -rf "$here"
 }
 trap end_all EXIT
-
-# A port that nobody listens at.
-free_port() {
-	python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
+slurm_start "$here" "required $build/spillway_slurm.so library=$build/libspillway.so tool=$build/spillway" || {
+	echo 'slurm: the node is not ready' >&2
+	tail -n 20 "$here"/slurmctld.log "$here"/slurmd.log "$here"/*.out
+	exit 1
 }
-
-host=$(hostname -s)
-mkdir -m 700 "$here"/{munge,state,spool}
-head -c 1024 /dev/urandom >"$here/munge/key"
-chmod 400 "$here/munge/key"
-cat >"$here/slurm.conf" <<END
-ClusterName=spillway
-SlurmctldHost=$host(127.0.0.1)
-SlurmctldPort=$(free_port)
-SlurmdPort=$(free_port)
-SlurmUser=root
-SlurmdUser=root
-AuthType=auth/munge
-AuthInfo=socket=$here/munge/socket
-CredType=cred/munge
-StateSaveLocation=$here/state
-SlurmdSpoolDir=$here/spool
-SlurmctldPidFile=$here/slurmctld.pid
-SlurmdPidFile=$here/slurmd.pid
-SlurmctldLogFile=$here/slurmctld.log
-SlurmdLogFile=$here/slurmd.log
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-SwitchType=switch/none
-MpiDefault=none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_CPU_Memory
-GresTypes=gpu
-KillWait=5
-ReturnToService=2
-PlugStackConfig=$here/plugstack.conf
-NodeName=$host NodeAddr=127.0.0.1 CPUs=4 RealMemory=2048 Gres=gpu:1 State=UNKNOWN
-PartitionName=all Nodes=ALL Default=YES State=UP
-END
-echo "NodeName=$host Name=gpu File=/dev/null" >"$here/gres.conf"
-echo "required $build/spillway_slurm.so library=$build/libspillway.so tool=$build/spillway" >"$here/plugstack.conf"
-export SLURM_CONF=$here/slurm.conf
-# The node has 4 processors for Slurm, whatever the machine has.
-echo 'SlurmdParameters=config_overrides' >>"$here/slurm.conf"
-
-munged --foreground --force --key-file="$here/munge/key" --socket="$here/munge/socket" --pid-file="$here/munge/pid" \
-	--log-file="$here/munge/log" --seed-file="$here/munge/seed" >"$here/munged.out" 2>&1 &
-started+=($!)
-for _ in $(seq 100); do
-	[ -e "$here/munge/socket" ] && break
-	sleep 0.1
-done
-slurmctld -D >"$here/slurmctld.out" 2>&1 &
-started+=($!)
-slurmd -D -N "$host" >"$here/slurmd.out" 2>&1 &
-started+=($!)
 
 # until_is "what" SECONDS COMMAND...: waits until the command succeeds.
 until_is() {
@@ -118,14 +52,9 @@ until_is() {
 		sleep 0.2
 	done
 }
-node_is_idle() { [ "$(sinfo -h -o %T)" = idle ]; }
 cd "$here"
 : >out.txt
 : >err.txt
-until_is 'the node is ready' 60 node_is_idle || {
-	tail -n 20 "$here"/slurmctld.log "$here"/slurmd.log "$here"/*.out
-	exit 1
-}
 
 unset SPILLWAY SPILLWAY_POLICY SPILLWAY_SET SPILLWAY_TRACE LD_PRELOAD
 mkdir -m 700 "$here/run"
