@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # arm.sh [-a] [-p "SIZES"] [-j JOBS] [-R REGEX]: the tests on 64-bit Arm, emulated by qemu: unit tests, those of the
-# simulated GPU, those under the library that test/arm.txt names, and the demo's job in three modes; with pages of 4 KiB and,
-# where QEMU names an emulator that can do that, of 64 KiB. Prints a table. A test of test/arm.txt that emulation cannot run is left out.
+# simulated GPU, those under the library that test/arm.txt names, and the demo's job in three modes; with pages of 4 KiB and of
+# 64 KiB. Prints a table. A test of test/arm.txt that emulation cannot run is left out.
 #   -a  run only those that are left out, to see which of them could run now; their failures do not count
 #   -p  pages in KiB, default "4 64"     -j  tests at once, default the processors     -R  only tests that match
 # BUILD: the build folder, default build-arm. QEMU: see has_emulator.
-# Needs no root if the cross compiler is there: Debian's libraries for Arm and its emulator are fetched to the build folder.
+# Needs no root if the cross compiler is there: Debian's libraries for Arm, its emulator, and that of Ubuntu for other pages than
+# this machine's, are fetched to the build folder.
 # The kernel starts programs for Arm by a table (binfmt_misc) that is mounted in a user namespace, so that the machine's
 # own table does not change; Linux 6.7 or newer can do that.
 # Exit status: 0 all passed, 1 not, 77 what is needed is not there, which is said.
@@ -63,13 +64,28 @@ get_emulator() {
 	touch "$work/trixie/done"
 }
 
-# has_emulator PAGES: sets emulator. The fetched one has the pages of this machine only (in 10.0 -p is without effect); for
-# others QEMU names one that is from 8.0 to 8.2.
+# The emulator of Debian 13 has the pages of this machine only (in 10.0 -p is without effect). That of Ubuntu 24.04 (8.2.2, linked
+# statically) gives programs others. It is a file of the release, which does not change, so that its hash says what it is.
+paged=http://archive.ubuntu.com/ubuntu/pool/universe/q/qemu/qemu-user-static_8.2.2+ds-0ubuntu1_amd64.deb
+paged_hash=83ad62bfe0e28a5645cb6a40d8b99e7a629fdac9e1a9cea9949d1c59a01322c7
+get_paged_emulator() {
+	[ ! -e "$work/noble/done" ] || return 0
+	mkdir -p "$work/noble"
+	[ "$(dpkg --print-architecture)" = amd64 ] &&
+		/usr/lib/apt/apt-helper download-file "$paged" "$work/noble/qemu.deb" "SHA256:$paged_hash" >/dev/null 2>&1 &&
+		dpkg-deb -x "$work/noble/qemu.deb" "$work/noble/root" || return 1
+	touch "$work/noble/done"
+}
+
+has_pages() { [ "$1" = $(($(getconf PAGESIZE) / 1024)) ]; }
+
+# has_emulator PAGES: sets emulator. QEMU names one for other pages than this machine's; it has to be from 8.0 to 8.2.
 has_emulator() {
 	emulator=$work/trixie/root/usr/bin/qemu-aarch64
-	[ "$1" != $(($(getconf PAGESIZE) / 1024)) ] || return 0
-	emulator=${QEMU:-}
-	[ -n "$emulator" ] && "$emulator" --version | grep -qE 'version 8\.'
+	! has_pages "$1" || return 0
+	emulator=${QEMU:-$work/noble/root/usr/bin/qemu-aarch64-static}
+	[ -n "${QEMU:-}" ] || get_paged_emulator || return 1
+	"$emulator" --version | grep -qE 'version 8\.'
 }
 
 build_all() {
@@ -86,6 +102,18 @@ build_all() {
 		echo "arm: the build failed; all of its output is in $build/arm.log" >&2
 		exit 1
 	}
+}
+
+# fill_pages PAGES: prepares what runs for pages that are larger than this machine's (elf_pages.py). With smaller ones it runs as well.
+fill_pages() {
+	local file
+	! has_pages "$1" || return 0
+	find "$build" -type f \( -name '*.so*' -o -perm -u+x \) | while read -r file; do
+		case $file in
+		"$work/trixie"/* | "$work/noble"/*) ;;
+		*) echo "$file" ;;
+		esac
+	done | xargs -d '\n' python3 scripts/elf_pages.py
 }
 
 # What the kernel looks at: an ELF file of 64 bits for machine 183, little-endian, a program or a shared object.
@@ -175,12 +203,14 @@ bad=0 table=''
 # The emulator's own settings; all that is started below inherits them.
 export QEMU_LD_PREFIX=$work/libraries/root
 for size in $sizes; do
-	unset QEMU_PAGESIZE
+	unset QEMU_PAGESIZE QEMU_CPU
 	if ! has_emulator "$size"; then
-		echo "pages of $size KiB are left out: QEMU has to name a qemu-aarch64 8.0 to 8.2, linked statically"
+		echo "pages of $size KiB are left out: the emulator for them cannot be fetched; QEMU may name a qemu-aarch64 8.0 to 8.2, linked statically"
 		continue
 	fi
-	[ "$emulator" != "${QEMU:-}" ] || export QEMU_PAGESIZE=$((size * 1024))
+	# The emulator's own processor has instructions (FEAT_MOPS) by which it ends itself where memory is protected.
+	has_pages "$size" || export QEMU_PAGESIZE=$((size * 1024)) QEMU_CPU=neoverse-n1
+	fill_pages "$size" || exit 1
 	log=$work/$size.log begun=$SECONDS
 	tests=$(chosen "$size")
 	inside ctest --test-dir "$build" -R "$tests" --output-on-failure -j "$jobs" >"$log" 2>&1 || [ $left_out = yes ] || bad=1

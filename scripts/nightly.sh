@@ -296,7 +296,7 @@ night_checks() (
 		"$scripts/$check.sh" || (($? == 77)) || bad=1
 	done
 	"$scripts/cluster.sh" "$build" || bad=1
-	BUILD=$folder/arm "$scripts/arm.sh" -p 4 || (($? == 77)) || bad=1
+	BUILD=$folder/arm "$scripts/arm.sh" || (($? == 77)) || bad=1
 	if DIST=$folder/dist "$scripts/wheel.sh" x86_64; then
 		"$scripts/wheel_check.sh" "$folder"/dist/*.whl || bad=1
 	else

@@ -288,8 +288,12 @@ endforeach()
 
 # ---- memory that the program makes itself ---- natively first. VMM_SPILL is what the policy says of it; where that is not
 # `move`, the modes make no difference to it.
-# LARGE_PAGES: what these compare with lies in large blocks of malloc(): half of their time would be page faults.
+# LARGE_PAGES: what these compare with lies in large blocks of malloc(): half of their time would be page faults. Not under an
+# emulator with pages of 64 KiB: its break does not begin at a page, and glibc 2.36 then ends the program.
 set(LARGE_PAGES "GLIBC_TUNABLES=glibc.malloc.hugetlb=1")
+if(SPILLWAY_EMULATED)
+  set(LARGE_PAGES "GLIBC_TUNABLES=")
+endif()
 set(VIRTUAL_KINDS static-move exact-move fast-move exact-no exact-yes)
 function(virtual_mode_tests name)
   foreach(kind ${VIRTUAL_KINDS})
