@@ -260,6 +260,7 @@ for form in "${forms[@]}"; do
 	result=right
 	once 4 2 # whatever it ends with: a rank has been killed
 	check_killed 4 2
+	[ "$result" = right ] || echo "cluster: $form said: $(tail -n 5 "$work/$form-4.log")" >&2
 	printf '%-10s %-6s %s\n' "$form" '4, -1' "$result"
 	[ "$result" = right ] || status=1
 done
