@@ -237,3 +237,16 @@ void turn_account_lost(const struct device *device)
 	/* Tries to enter the next account are counted. */
 	state->look_ms = 0;
 }
+
+uint64_t turn_account_raise(struct device *device, const struct gpu_account_member *member, uint64_t wanted)
+{
+	return wanted > member->may_have ? gpu_account_raise(&device->account, member->may_have, wanted)
+					 : member->may_have;
+}
+
+uint64_t turn_account_room(const struct device *device, const struct gpu_turn_view *turns, uint32_t self)
+{
+	uint64_t room = gpu_turn_room(turns, self), most = lifecycle_state.turn[device->ordinal].most;
+
+	return room < most ? room : most;
+}

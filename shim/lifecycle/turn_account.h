@@ -25,6 +25,10 @@ uint32_t turn_account_units(struct device *device, const struct gpu_account_view
 uint32_t turn_account_member(uint32_t unit);
 /* Returns the part of so many bytes of the unit of this process that is for this process, by what each needs. */
 uint64_t turn_account_part(const struct gpu_account_view *view, uint64_t bytes);
+/* Returns what this process may have if it may have so much more, `wanted`, as far as there is room in the account. */
+uint64_t turn_account_raise(struct device *device, const struct gpu_account_member *member, uint64_t wanted);
+/* Returns the bytes that this process may have in its turn. */
+uint64_t turn_account_room(const struct device *device, const struct gpu_turn_view *turns, uint32_t self);
 /* Publishes what this process has now. Returns false if it is not in the account, or that is lost, and left. */
 bool turn_account_publish(struct device *device, bool moving);
 /*

@@ -1,6 +1,7 @@
 /*
  * turn_job.h: turns of a process whose job has other seats, of other processes or of its own on other devices: they
- * stop, leave, come back and run together, as plan/gpu_job.h says. Functions are called on the control thread, by turn.c.
+ * stop, leave, come back and run together, as plan/gpu_job.h says. Functions are called on the control thread, by
+ * turn.c.
  */
 #ifndef SPILLWAY_TURN_JOB_H
 #define SPILLWAY_TURN_JOB_H
@@ -30,8 +31,8 @@ bool turn_job_look(struct device *device, const struct gpu_account_member *membe
 /* Does it, but for moves. Returns false if there was nothing to do. Waits and locks as turn_act(). */
 bool turn_job_act(struct device *device);
 /*
- * After all devices were looked at: publishes phases that have changed, and moves the memory of those of which that was decided, at the same time. Waits and
- * locks as turn_act(), which is for each device after it.
+ * After all devices were looked at: publishes phases that have changed, and moves the memory of those of which that was
+ * decided, at the same time. Waits and locks as turn_act(), which is for each device after it.
  */
 void turn_job_move(void);
 /* The process is alone again, and is away or runs. */
