@@ -7,6 +7,7 @@
 #include "test/preload/child.h"
 #include "test/preload/folder.h"
 #include "test/preload/turns_help.h"
+#include "test/preload/turns_switch_rank.h"
 #include "test/rank.h"
 
 #include <pthread.h>
@@ -26,209 +27,10 @@
 
 #define SET      "SPILLWAY_SET=device.total=32MiB,report.summary=no,share=turns,share.quantum=20ms,host.budget="
 #define SETTINGS SET "256MiB"
-#define NEEDS    6 /* blocks of 4 MiB: more than half of the total */
-#define ROUNDS   3000
-
-static CUdeviceptr blocks[NEEDS];
-static unsigned n_blocks, fills;
-static _Atomic bool told; /* by SIGUSR1 */
-
-static uint64_t step(unsigned n)
-{
-	for (; n; n--) {
-		fills++;
-		for (unsigned i = 0; i < n_blocks; i++)
-			MUST(driver_fill(NULL, blocks[i], fills + i, 4 * MIB / 4));
-		MUST(cu.cuCtxSynchronize());
-	}
-	return 1;
-}
-
-/* While the thread that obeys is in a step. */
-static void *go_on_when_told(void *unused)
-{
-	sigset_t set;
-	int signal;
-
-	(void)unused;
-	sigemptyset(&set);
-	sigaddset(&set, SIGUSR1);
-	sigwait(&set, &signal);
-	atomic_store(&told, true);
-	sim_go_on();
-	return NULL;
-}
-
-static void listen_for_signal(void)
-{
-	pthread_t thread;
-
-	atomic_store(&told, false);
-	CHECK(pthread_create(&thread, NULL, go_on_when_told, NULL) == 0 && pthread_detach(thread) == 0);
-}
-
-static uint64_t stall(const char *name, unsigned n)
-{
-	listen_for_signal();
-	sim_stall_at(name, n);
-	return 1;
-}
-
-static uint64_t step_until_told(void)
-{
-	listen_for_signal();
-	while (!atomic_load(&told))
-		step(1);
-	return 1;
-}
-
-/* Steps until all blocks are on the device, and host memory for what leaves is there. Returns whether that comes. */
-static uint64_t step_until_pinned(unsigned mib)
-{
-	for (unsigned i = 0; i < ROUNDS; i++) {
-		struct sim_live live = sim_live();
-
-		if (live.device_bytes >= n_blocks * 4 * MIB && live.host_bytes >= mib * MIB)
-			return 1;
-		step(1);
-	}
-	return 0;
-}
-
-/* Makes the second block dead, and those behind it until this one, or has them born and filled. */
-static void set_alive(bool alive, unsigned end)
-{
-	for (unsigned i = 1; i < end; i++) {
-		void *block = (void *)(uintptr_t)blocks[i]; /* NOLINT(performance-no-int-to-ptr) */
-
-		CHECK((alive ? spillway_born(block, 4 * MIB) : spillway_discard(block, 4 * MIB)) == 0);
-	}
-}
-
-static uint64_t now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
-static void work_for(uint64_t ms, unsigned n)
-{
-	for (uint64_t end = now_ms() + ms; now_ms() < end;) {
-		fills++;
-		for (unsigned i = 0; i < n; i++)
-			MUST(driver_fill(NULL, blocks[i], fills + i, 4 * MIB / 4));
-		MUST(cu.cuCtxSynchronize());
-	}
-}
-
-/* Long steps: for a short time at their beginning little is alive, then everything. */
-static uint64_t long_steps(unsigned n)
-{
-	for (; n; n--) {
-		set_alive(false, n_blocks);
-		work_for(20, 1);
-		set_alive(true, n_blocks);
-		work_for(700, n_blocks);
-	}
-	return 1;
-}
-
-/* The first block is written afterwards, so that the deaths of the others count. */
-static uint64_t let_die(unsigned n)
-{
-	set_alive(false, n + 1);
-	MUST(driver_fill(NULL, blocks[0], fills, 4 * MIB / 4));
-	MUST(cu.cuCtxSynchronize());
-	return 1;
-}
-
-/* Returns the MiB on the device when a call stands still, 0 if none does. */
-static uint64_t device_mib_in_stall(void)
-{
-	for (unsigned i = 0; i < ROUNDS && !sim_stalled(); i++)
-		usleep(2000);
-	return sim_stalled() ? sim_live().device_bytes / MIB : 0;
-}
-
-/* Some of them are mapped on the host, at some moment of the next 100 ms. Makes no submission. */
-static bool any_is_mapped_on_host(void)
-{
-	for (unsigned look = 0; look < 50; look++) {
-		for (unsigned i = 0; i < n_blocks; i++)
-			if (sim_where(blocks[i]) == 'H')
-				return true;
-		usleep(2000);
-	}
-	return false;
-}
-
-/*
- * 'd': begin; 'a' N: allocate N blocks, 'A' N: without a step; 's' N: N steps; 'w' N: until N MiB are pinned; 'l' N: N
- * long ones, of which little is alive at times; 'o': steps until SIGUSR1; 'c': check all; 'r' N: the Nth release of
- * memory from now stands still, until SIGUSR1; 'm' N: the same for one that is made; 'k' N: for a copy; 'p': MiB on the
- * device in a stall; 'z' N: N blocks die; 'n': whether nothing is mapped on the host; 'e': end.
- */
-static uint64_t obey(char what, unsigned n)
-{
-	switch (what) {
-	case 'd':
-		driver_start(0);
-		return 1;
-	case 'a':
-		for (; n; n--)
-			blocks[n_blocks++] = child_alloc(4 * MIB);
-		return step(1);
-	case 's':
-		return step(n);
-	case 'A':
-		for (; n; n--)
-			blocks[n_blocks++] = child_alloc(4 * MIB);
-		return 1;
-	case 'w':
-		return step_until_pinned(n);
-	case 'l':
-		return long_steps(n);
-	case 'o':
-		return step_until_told();
-	case 'c':
-		for (unsigned i = 0; i < n_blocks; i++)
-			CHECK(driver_holds(blocks[i], fills + i, 4 * MIB / 4));
-		return sim_broken_rules() == 0;
-	case 'r':
-		return stall("cuMemRelease", n);
-	case 'm':
-		return stall("cuMemCreate", n);
-	case 'k':
-		return stall("cuMemcpyDtoDAsync_v2", n);
-	case 'p':
-		return device_mib_in_stall();
-	case 'z':
-		return let_die(n);
-	case 'n':
-		return !any_is_mapped_on_host();
-	default:
-		exit(0);
-	}
-}
-
-static void begin(const void *settings)
-{
-	sigset_t set;
-
-	/* In all threads. */
-	sigemptyset(&set);
-	sigaddset(&set, SIGUSR1);
-	CHECK(pthread_sigmask(SIG_BLOCK, &set, NULL) == 0);
-	turns_begin(settings);
-}
-
-static const struct rank_part part = {.begin = begin, .obey = obey};
 
 static struct rank start(const char *settings)
 {
-	struct rank rank = rank_start(&part, settings);
+	struct rank rank = rank_start(&turns_switch_rank, settings);
 	assert_true(rank_ask(&rank, 'd', 0) && rank_ask(&rank, 'a', NEEDS));
 	return rank;
 }
@@ -551,7 +353,7 @@ static void host_memory_is_pinned_before_it_is_needed(void **state)
 		bool has_it = false;
 
 		for (unsigned i = 0; i < 2; i++)
-			ranks[i] = rank_start(&part, SETTINGS);
+			ranks[i] = rank_start(&turns_switch_rank, SETTINGS);
 		for (unsigned i = 0; i < 2; i++)
 			assert_true(rank_ask(&ranks[i], 'd', 0));
 		assert_true(rank_ask(&ranks[0], 'a', 4) && rank_ask(&ranks[1], 'A', 3));
