@@ -337,7 +337,12 @@ static int array_near(CUdeviceptr dst)
 
 	if (number < 0 && before >= 0 && tables[before] && tables[before]->end == dst)
 		number = before;
-	return number >= 0 && tables[number] && dst + sizeof(dst) - tables[number]->start <= BYTES_MOST ? number : -1;
+	if (number < 0 || !tables[number])
+		return -1;
+	CUdeviceptr start = dst >> LINE_SHIFT << LINE_SHIFT, end = dst + sizeof(dst);
+	start = start < tables[number]->start ? start : tables[number]->start;
+	end = end > tables[number]->end ? end : tables[number]->end;
+	return end - start <= BYTES_MOST ? number : -1;
 }
 
 /*
@@ -361,6 +366,8 @@ static void pointer_arrays_put(CUdeviceptr dst, CUdeviceptr address)
 	set_line(dst >> LINE_SHIFT, (unsigned)number);
 	table->start = start < table->start ? start : table->start;
 	table->end = end > table->end ? end : table->end;
+	/* As after a copy: whoever is given it now follows it. */
+	table->n_functions = 0;
 	pointer_arrays_add((unsigned)number, address);
 }
 

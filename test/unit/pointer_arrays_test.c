@@ -409,10 +409,20 @@ static void words_that_a_stream_writes_become_an_array(void **state)
 	put(base + 4096 + 136, HEAP + 7);
 	assert_int_equal(look(base + 4096 + 128), 3);
 	assert_int_equal(look(base + 4096), 3);
+	/* Below one, in its line: both are one. */
+	put(base + 4096 + 8, HEAP + 8);
+	assert_int_equal(look(base + 4096 + 128), 4);
 	/* A copy makes an end of it. */
 	words[0] = words[1] = 0;
 	copy(base + 4096 + 128, words, 4);
 	assert_int_equal(look(base + 4096), 0);
+	/* Two functions are given it before it is written again, and then a third one. */
+	put(base + 16384, HEAP + 9);
+	for (function = 101; function <= 103; function++) {
+		if (function == 103)
+			put(base + 16384, HEAP + 10);
+		assert_int_equal(look(base + 16384), function == 103 ? 2 : 1);
+	}
 	/* Too many of them may be anything. */
 	for (unsigned i = 0; i < 1100; i++)
 		put(base + 8192, HEAP + 1000 + i);
