@@ -13,6 +13,7 @@
  * either the first has written its change before the second has read what it changes, or it sees the second one's lock
  * in the head. Of the turn the last one written holds; a mistake there costs time only.
  */
+#include "shim/accounting/accounting_state.h"
 #include "shim/accounting/gpu_account_slot.h"
 #include "shim/accounting/quota_slots.h"
 #include "shim/base/clock.h"
@@ -421,12 +422,17 @@ void gpu_account_leave(struct gpu_account *account)
 
 		for (unsigned i = 0; i < GPU_ACCOUNT_MOST && last; i++)
 			last = i == own.slot || !quota_file_is_locked(own.fd, 1 + i, 1);
-		if (last)
+		if (last && !atomic_load(&accounting_state.has_forked))
 			user_dir_remove_own(account->name, own.device, own.inode);
 		account_unlock(&own);
 	}
 	/* The lock of the slot stays with the descriptor until the process, and its device memory, have gone. */
 	errno = saved;
+}
+
+void gpu_account_forked(void)
+{
+	atomic_store(&accounting_state.has_forked, true);
 }
 
 void gpu_account_child(struct gpu_account *account)

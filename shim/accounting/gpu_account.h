@@ -154,8 +154,13 @@ uint64_t gpu_account_number(uint64_t pid, uint64_t started, uint64_t space);
 void gpu_account_givers(const uint64_t *handles, unsigned n, uint64_t *ret_processes);
 /* Returns whether a living process of the job of that name (struct gpu_job_claim) is in any of the accounts. */
 bool gpu_account_has_job(uint64_t name);
-/* Gives up the slot; the last to leave removes the file. */
+/* Gives up the slot; the last to leave removes the file, unless the process has forked. */
 void gpu_account_leave(struct gpu_account *account);
+/*
+ * In the parent after a fork: the child may keep the slot, and the memory that it stands for, when this process has
+ * ended, so the file must stay. Async-signal-safe.
+ */
+void gpu_account_forked(void);
 /*
  * In the child of a fork: the slot is the parent's. The descriptor stays open, and with it the lock, because the
  * parent's memory on the device is there as long as this process (docs/facts.md, Two processes). Async-signal-safe.

@@ -69,7 +69,7 @@ static inline bool account_is_quiet(const struct gpu_account_member *member, uin
 /* Returns whether the process is known to have ended, whatever its lock says. space: the caller's PID namespace. */
 static inline bool account_has_ended(const struct gpu_account_member *member, uint64_t space)
 {
-	return member->space && member->space == space && member->pid <= INT32_MAX &&
+	return member->started && member->space && member->space == space && member->pid <= INT32_MAX &&
 	       user_dir_process_is_gone((pid_t)member->pid, member->started);
 }
 

@@ -14,6 +14,7 @@
  */
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/lifecycle/lifecycle_state.h"
+#include "shim/accounting/gpu_account.h"
 #include "shim/base/libc.h"
 #include "shim/base/log.h"
 #include "shim/lifecycle/modules.h"
@@ -120,7 +121,7 @@ static void before_fork(void)
 	}
 }
 
-static void after_fork_parent(void)
+static void let_go(void)
 {
 	if (!fork_holds)
 		return;
@@ -128,9 +129,15 @@ static void after_fork_parent(void)
 	pthread_mutex_unlock(&start_lock.mutex);
 }
 
+static void after_fork_parent(void)
+{
+	let_go();
+	gpu_account_forked();
+}
+
 static void after_fork_child(void)
 {
-	after_fork_parent();
+	let_go();
 	if (process_stage() == STAGE_RUNNING)
 		atomic_store(&process_stage_now, STAGE_FORKED);
 	modules_child();
