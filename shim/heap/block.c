@@ -106,7 +106,7 @@ void block_give(struct block_store *store, struct block *block)
 
 	lock_assert_held(LOCK_HEAP);
 	block->n_pins = 0;
-	block->stays = block->elsewhere = block->to_host = false;
+	block->stays = block->stays_beside = block->elsewhere = block->to_host = false;
 	atomic_store(&store->arena.states[block->unit].to_host, false);
 	block_set_keep(store, block, false);
 	if (pinned)

@@ -30,6 +30,7 @@ struct block {
 	enum chunk_kind kind;         /* kind of all its chunks */
 	uint32_t n_pins;              /* heap_pin() calls that have not ended */
 	bool stays;                   /* pinned until it is freed; always set for fixed memory */
+	bool stays_beside;            /* pinned because of that while memory moves beside what runs */
 	bool elsewhere;               /* its address is kept where no submission names it (heap_stay_beside) */
 	bool left;    /* others may know its memory, or it is striped: it goes back to the driver when freed */
 	bool shared;  /* its chunks can be exported, and the program has asked for it (share.c) */
@@ -176,7 +177,7 @@ static inline CUdeviceptr block_address(const struct block_store *store, const s
 }
 static inline bool block_is_pinned(const struct block *block)
 {
-	return block->n_pins || block->stays || block->unreported;
+	return block->n_pins || block->stays || block->stays_beside || block->unreported;
 }
 /* Returns whether a piece at `place` must stay there. */
 static inline bool block_keeps(const struct block *block, enum chunk_place place)

@@ -165,10 +165,9 @@ static void set_beside(struct heap *heap, struct block *block, bool beside)
 {
 	bool was = block_is_pinned(block);
 
-	if (beside && block->elsewhere && !block->stays) {
-		block->stays = true;
+	if (beside && block->elsewhere && !was)
 		stats_add(STAT_pinned_blocks, 1);
-	}
+	block->stays_beside = beside && block->elsewhere;
 	if (block->loose) {
 		block->unreported = beside;
 		block_set_bounded(&heap->store, block, false);

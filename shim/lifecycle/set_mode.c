@@ -5,6 +5,7 @@
 #include "shim/lifecycle/set_mode.h"
 #include "policy/policy.h"
 #include "shim/base/clock.h"
+#include "shim/lifecycle/turn_account.h"
 #include "shim/mover/spill.h"
 #include "shim/process/process.h"
 #include "shim/serve/segments.h"
@@ -59,9 +60,18 @@ static bool may_be(const char *value, enum policy_spill *ret_mode, char reply[CO
 	return true;
 }
 
+/* Others must not take a process for dead while its control thread waits for the movers. */
+static enum order_room show_life(void *unused)
+{
+	(void)unused;
+	turn_account_beat(NULL);
+	return ORDER_ROOM_IS_ALL;
+}
+
 bool set_mode_change(const char *text, char reply[CONTROL_MOST_REPLY])
 {
 	static const char key[] = "spill.mode=";
+	const struct order_watch watch = {.look = show_life};
 	uint64_t begun = clock_now(), bytes;
 	enum policy_spill mode;
 	bool mixed;
@@ -71,10 +81,13 @@ bool set_mode_change(const char *text, char reply[CONTROL_MOST_REPLY])
 	if (!may_be(text + strlen(key), &mode, reply))
 		return true;
 	enum policy_spill before = process_spill_mode();
-	/* What was made in `fast` needs nothing. */
-	if (mode == POLICY_SPILL_FAST && before == POLICY_SPILL_EXACT)
+	/*
+	 * Also on the way to `exact`, which may be refused: what is made until then must be as `fast` needs it. What was made
+	 * in `fast` needs nothing.
+	 */
+	if (mode == POLICY_SPILL_FAST || before == POLICY_SPILL_FAST)
 		segments_set_beside(true);
-	enum sw_status status = spill_change_mode(mode, &bytes, &mixed);
+	enum sw_status status = spill_change_mode(mode, &watch, &bytes, &mixed);
 	enum policy_spill now = process_spill_mode();
 	if (now == POLICY_SPILL_EXACT && !mixed)
 		segments_set_beside(false);

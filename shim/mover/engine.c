@@ -5,6 +5,7 @@
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
 #include "shim/mover/mover_internal.h"
+#include "shim/mover/mover_state.h"
 #include "shim/submit/submission.h"
 
 /*
@@ -240,4 +241,9 @@ void engine_doubt(struct engine *engine, CUresult result)
 		engine->health.doubted = now;
 	if (engine->health.doubts >= DOUBTS_MOST && now - engine->health.doubted >= DOUBTS_NS)
 		engine_lost(engine, result);
+}
+
+bool engine_is_over(const struct engine *engine)
+{
+	return atomic_load(&engine->channel.dead) || atomic_load(&mover_state.spill.ending);
 }

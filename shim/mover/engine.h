@@ -138,4 +138,7 @@ uint64_t engine_budget(const struct engine *engine);
  */
 bool engine_recall_lent(struct engine *engine, unsigned units);
 
+/* Returns whether to begin no other move: the engine has died, or the process ends, which waits for it. */
+bool engine_is_over(const struct engine *engine);
+
 #endif

@@ -136,7 +136,7 @@ static void fetch_all(struct engine *engine, struct piece_list *list)
 {
 	unsigned left = 0;
 
-	for (unsigned i = 0; i < list->n && !atomic_load(&engine->channel.dead);) {
+	for (unsigned i = 0; i < list->n && !engine_is_over(engine);) {
 		for (; i < list->n && engine->scheduler.wishes.n < WISHES; i++)
 			scheduler_wish(&engine->scheduler, list->at[i], plan_now(engine->plan));
 		quiesce_fetch_wishes(engine);
@@ -164,7 +164,7 @@ static enum sw_status bring_what_stays(struct engine *engine)
 		if (piece_should_come(engine, list.at[i], planned))
 			list.at[n++] = list.at[i];
 	list.n = n;
-	for (unsigned tries = 0; tries < TRIES && list.n && !atomic_load(&engine->channel.dead); tries++)
+	for (unsigned tries = 0; tries < TRIES && list.n && !engine_is_over(engine); tries++)
 		fetch_all(engine, &list);
 	free(list.at);
 	if (atomic_load(&engine->channel.dead))

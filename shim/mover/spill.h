@@ -140,10 +140,11 @@ bool spill_any_suspended(void);
  * later. Waits for a moment at which all devices can be stopped, for 3 s for each. The results are those of mode.h;
  * SW_NOT_SUPPORTED also if the process is no running one. If it is not SW_OK the mode is as before, unless *ret_mixed:
  * then some devices are in the new mode and could not be brought back, which another call may mend; memory is as safe
- * as before. *ret_bytes: the bytes that moved for it. The caller must not run two calls at once. Locking: takes
+ * as before. watch: called meanwhile; what it returns has no effect. *ret_bytes: the bytes that moved for it. The caller must not run two calls at once. Locking: takes
  * ENGINE_START, START, SPILL and HEAP, one after the other.
  */
-enum sw_status spill_change_mode(enum policy_spill mode, uint64_t *ret_bytes, bool *ret_mixed);
+enum sw_status spill_change_mode(enum policy_spill mode, const struct order_watch *watch, uint64_t *ret_bytes,
+				 bool *ret_mixed);
 /*
  * Says that `bytes` of the device will leave at once before long, so that host memory is pinned for them in the
  * background; 0: nothing will. Does nothing if the device has no engine. Locking: none.

@@ -28,11 +28,12 @@ static bool is_at_work(const struct engine *engine)
 	return engine && !atomic_load(&engine->channel.dead);
 }
 
-static enum sw_status ask_one(struct engine *engine, bool exact, uint64_t *bytes)
+static enum sw_status ask_one(struct engine *engine, bool exact, const struct order_watch *watch, uint64_t *bytes)
 {
 	for (uint64_t until = clock_now() + SAFE_POINT_MS * UINT64_C(1000000);;) {
 		uint64_t moved = 0;
-		enum sw_status status = engine_ask(engine, exact ? ORDER_EXACT : ORDER_FAST, NULL, 0, ORDER_MS, &moved);
+		enum sw_status status =
+		    engine_ask_watched(engine, exact ? ORDER_EXACT : ORDER_FAST, 0, ORDER_MS, watch, &moved);
 
 		*bytes += moved;
 		if (status == SW_OK || !is_at_work(engine))
@@ -44,7 +45,7 @@ static enum sw_status ask_one(struct engine *engine, bool exact, uint64_t *bytes
 }
 
 /* Asks all engines, up to the first that cannot, or `every` one. Returns the first obstacle. */
-static enum sw_status ask_all_to_change(bool exact, bool every, uint64_t *bytes)
+static enum sw_status ask_all_to_change(bool exact, bool every, const struct order_watch *watch, uint64_t *bytes)
 {
 	enum sw_status status = SW_OK;
 
@@ -53,7 +54,7 @@ static enum sw_status ask_all_to_change(bool exact, bool every, uint64_t *bytes)
 
 		if (!is_at_work(engine))
 			continue;
-		enum sw_status one = ask_one(engine, exact, bytes);
+		enum sw_status one = ask_one(engine, exact, watch, bytes);
 		status = status == SW_OK ? one : status;
 	}
 	return status;
@@ -78,7 +79,8 @@ static void set_mode(bool exact)
 	lock_drop(&mover_state.spill.lock);
 }
 
-enum sw_status spill_change_mode(enum policy_spill mode, uint64_t *ret_bytes, bool *ret_mixed)
+enum sw_status spill_change_mode(enum policy_spill mode, const struct order_watch *watch, uint64_t *ret_bytes,
+				 bool *ret_mixed)
 {
 	bool exact = mode == POLICY_SPILL_EXACT, was_exact = process_spill_mode() == POLICY_SPILL_EXACT;
 
@@ -86,13 +88,14 @@ enum sw_status spill_change_mode(enum policy_spill mode, uint64_t *ret_bytes, bo
 	*ret_mixed = false;
 	if (process_stage() != STAGE_RUNNING || spill_is_ending())
 		return SW_NOT_SUPPORTED;
-	if (!exact)
+	/* Also on the way to `exact`: heaps that are made until then may have to stay in `fast`. */
+	if (!exact || !was_exact)
 		device_set_beside(true);
 	set_mode(exact);
-	enum sw_status status = ask_all_to_change(exact, false, ret_bytes), last = status;
+	enum sw_status status = ask_all_to_change(exact, false, watch, ret_bytes), last = status;
 	if (status != SW_OK) {
 		set_mode(was_exact);
-		last = ask_all_to_change(was_exact, true, ret_bytes);
+		last = ask_all_to_change(was_exact, true, watch, ret_bytes);
 	}
 	/* One that has not answered the last order may do as it was told before, later. */
 	*ret_mixed = last != SW_OK || (any_is(true) && any_is(false));

@@ -49,11 +49,13 @@ static void clear_gate(uint32_t bits)
 	lock_drop(&submit_state.gate.lock);
 }
 
-/* Must come before the bit is set: who was opened before sees another number then (admit.c). */
+/*
+ * Must come before the bit is set: who was opened before sees another number then (admit.c). Also where it is set for
+ * another device: the mover of this one may have read records before it heard tickets.
+ */
 static void count_beside(void)
 {
-	if (!(atomic_load(&submission_state) & SUBMISSION_TICKETS))
-		atomic_fetch_add(&submit_state.submission.n_besides, 1);
+	atomic_fetch_add(&submit_state.submission.n_besides, 1);
 }
 
 void submission_set_beside(bool on)

@@ -148,8 +148,11 @@ static void what_is_kept_elsewhere_stays_from_when_memory_moves_beside_what_runs
 	assert_int_equal(where(piece_of(&grants[1])), BLOCK_STATE_DEVICE);
 	assert_true(heap_stay_beside(own.heap, grants[2].address, 1));
 	assert_int_equal(where(piece_of(&grants[2])), BLOCK_STATE_PINNED);
-	/* What has been pinned for good is so in every mode. */
+	/* What was pinned when it was named is so in every mode; what had been named before moves again. */
 	heap_set_beside(own.heap, false, 0);
+	assert_int_equal(where(piece_of(&grants[2])), BLOCK_STATE_PINNED);
+	assert_int_equal(where(piece_of(&grants[0])), BLOCK_STATE_HOST);
+	heap_set_beside(own.heap, true, 0);
 	assert_int_equal(where(piece_of(&grants[0])), BLOCK_STATE_PINNED);
 	heap_free(own.heap, grants[0].block, grants[0].address);
 	heap_free(own.heap, grants[1].block, grants[1].address);

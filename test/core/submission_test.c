@@ -221,6 +221,12 @@ static void what_was_read_before_memory_moved_beside_it_may_touch_anything(void 
 	stripe = admit(use);
 	assert_int_equal(block_state_pins(&engine->channel.everything), 1);
 	submission_close(use, stripe);
+	/* And if memory of another device is the next that moves so. */
+	use = open_naming_block();
+	submission_set_beside(true);
+	stripe = admit(use);
+	assert_int_equal(block_state_pins(&engine->channel.everything), 1);
+	submission_close(use, stripe);
 	/* From now on it is what it names that counts. */
 	use = open_naming_block();
 	stripe = admit(use);
