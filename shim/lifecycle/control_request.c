@@ -33,8 +33,12 @@ static enum sw_status suspend(const struct order_watch *watch, uint64_t *ret_byt
 	uint64_t bytes = 0;
 	enum sw_status status = spill_suspend(watch, &bytes);
 
-	if (status != SW_OK)
+	if (status != SW_OK) {
+		/* Nothing is suspended, whatever was before. */
+		atomic_store(&state->suspended, false);
+		atomic_store(&state->given_back, 0);
 		return status;
+	}
 	/* A second suspension may give nothing more back; what the first one gave back still counts. */
 	if (!atomic_exchange(&state->suspended, true) || bytes > atomic_load(&state->given_back))
 		atomic_store(&state->given_back, bytes);
@@ -62,8 +66,11 @@ enum sw_status control_resume(uint64_t *ret_bytes)
 	bool waits = turn_is_away();
 	enum sw_status status = spill_resume(waits ? NULL : &bytes);
 
-	/* If it is not its turn, it goes on when it is (turn.c), on all its devices. */
-	if (status != SW_OK && !waits)
+	/*
+	 * If it is not its turn, it goes on when it is (turn.c), on all its devices. A device that stays suspended because
+	 * there is no memory is none of those that wait for their turn.
+	 */
+	if (status != SW_OK && (!waits || status == SW_NO_MEMORY))
 		return status;
 	atomic_store(&lifecycle_state.suspension.suspended, false);
 	atomic_store(&lifecycle_state.suspension.given_back, 0);

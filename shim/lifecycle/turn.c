@@ -284,10 +284,11 @@ bool turn_look(struct device *device, const struct gpu_account_member *member, c
 		state->holds = false;
 		spill_leaves_soon(device, 0);
 		state->act = state->away && !is_suspended_by_user() ? TURN_COMES : TURN_STAYS;
-		*ret_limit = member->may_have;
+		*ret_limit = state->away ? member->holds : member->may_have;
 		return is_suspended_by_user() || (turns.on && turns.now < lifecycle_state.turn_common.refuses_until);
 	}
-	turn_say_turns(device, view);
+	if (turns.on)
+		turn_say_turns(device, view);
 	spill_prepare(device);
 	if (together)
 		return turn_job_look(device, member, view, &turns, self, ret_limit);

@@ -192,7 +192,8 @@ bool turn_account_publish(struct device *device, bool moving)
 	struct gpu_account_member *member = &state->member;
 	uint64_t used = atomic_load(&device->budget.used), limit = atomic_load(&device->budget.limit);
 
-	if (!device->account.joined)
+	/* Of a device that was not looked at yet nothing is known. */
+	if (!device->account.joined || !member->pid)
 		return false;
 	member->holds = used;
 	member->may_have = used > limit ? used : limit;

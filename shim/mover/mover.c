@@ -120,7 +120,17 @@ static enum sw_status mover_obey(struct engine *engine, enum engine_order order,
 		*bytes = 0;
 		return SW_OK;
 	}
+	if (order == ORDER_RESUME)
+		engine->quiesce.by_request = false;
+	if ((order == ORDER_RETURN || order == ORDER_FETCH) && engine->quiesce.by_request)
+		return SW_BUSY;
 	/* What has left need not be mapped where it is now. */
+	if (order == ORDER_RESUME && engine->quiesce.of_turn) {
+		*bytes = engine->quiesce.suspended_bytes;
+		return SW_OK;
+	}
+	if (order == ORDER_LEAVE && engine->quiesce.suspended)
+		return quiesce_leave(engine, *bytes, bytes);
 	if (order == ORDER_RETURN && engine->quiesce.suspended) {
 		*bytes = engine->quiesce.suspended_bytes;
 		move_governor_restart(&engine->governor);
@@ -133,8 +143,12 @@ static enum sw_status mover_obey(struct engine *engine, enum engine_order order,
 	    order != ORDER_RETURN)
 		return SW_BUSY;
 	switch (order) {
-	case ORDER_SUSPEND:
-		return quiesce_suspend(engine, bytes);
+	case ORDER_SUSPEND: {
+		enum sw_status status = quiesce_suspend(engine, bytes);
+
+		engine->quiesce.by_request = status == SW_OK;
+		return status;
+	}
 	case ORDER_LEAVE:
 		return quiesce_leave(engine, *bytes, bytes);
 	case ORDER_RETURN:

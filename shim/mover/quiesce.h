@@ -28,6 +28,7 @@ struct quiesce {
 	uint64_t patience, not_before, backoff; /* ns: bound of the wait; no gap before; present pause */
 	bool suspended;
 	bool of_turn;         /* suspended because it is not the process's turn: only quiesce_return() ends that */
+	bool by_request;      /* and on request: it does not come back by its turn until it is resumed */
 	_Atomic bool is_away; /* suspended, or about to be: new blocks start on the host */
 	uint64_t suspended_bytes;
 };

@@ -9,12 +9,6 @@
 
 #include <stdlib.h>
 
-/* Returns whether to begin no other move: the engine has died, or the process ends, which waits for it. */
-static bool is_over(const struct engine *engine)
-{
-	return atomic_load(&engine->channel.dead) || atomic_load(&mover_state.spill.ending);
-}
-
 /* Returns whether the piece should leave its place: not if it is on the host, on a peer that goes on lending, or gone. */
 static bool should_leave(struct engine *engine, uint32_t piece)
 {
@@ -125,7 +119,7 @@ static enum sw_status all_out(struct engine *engine, uint64_t bytes, bool dead_b
 	struct beside beside = {0};
 	uint64_t begun = dead_beside ? set_dead_apart(engine, &list, &beside) : 0;
 
-	for (unsigned i = 0; i < list.n && begun < bytes && !is_over(engine);) {
+	for (unsigned i = 0; i < list.n && begun < bytes && !engine_is_over(engine);) {
 		if (!should_leave(engine, list.at[i])) {
 			i++;
 			continue;
@@ -148,7 +142,7 @@ static enum sw_status all_out(struct engine *engine, uint64_t bytes, bool dead_b
 	}
 	while (!maps && (engine->moves.out.n || engine->moves.in.n) && !atomic_load(&engine->channel.dead))
 		wait_for_copies(engine, &beside);
-	while (!maps && status == SW_OK && !is_over(engine) && leave_beside(engine, &beside))
+	while (!maps && status == SW_OK && !engine_is_over(engine) && leave_beside(engine, &beside))
 		;
 	if (maps)
 		quiesce_finish(engine);
@@ -156,7 +150,7 @@ static enum sw_status all_out(struct engine *engine, uint64_t bytes, bool dead_b
 	free(list.at);
 	if (atomic_load(&engine->channel.dead))
 		return SW_DRIVER;
-	return status == SW_OK && is_over(engine) ? SW_BUSY : status;
+	return status == SW_OK && engine_is_over(engine) ? SW_BUSY : status;
 }
 
 /* Returns the bytes of pieces that should have left: the copy is made, but the driver does not unmap the original. */
@@ -338,7 +332,7 @@ static bool should_return(struct engine *engine, uint32_t piece)
 
 static enum order_room room_now(const struct engine *engine)
 {
-	return is_over(engine) ? ORDER_ROOM_LOST : (enum order_room)atomic_load(&engine->orders.room);
+	return engine_is_over(engine) ? ORDER_ROOM_LOST : (enum order_room)atomic_load(&engine->orders.room);
 }
 
 /* ns: looks for room while none of it is taken by a copy in flight */
@@ -347,7 +341,12 @@ static enum order_room room_now(const struct engine *engine)
 /* While copies run, or there is no room: gives memory to one piece that has none, or waits a moment. */
 static void return_beside(struct engine *engine)
 {
-	if (migrate_finish(engine) || unbacked_give_one(engine))
+	if (migrate_finish(engine))
+		return;
+	/* A thread waits for a piece that is mapped nowhere, to pin it. */
+	if (heap_is_awaited(engine->heap) && deferred_map_map(engine))
+		return;
+	if (unbacked_give_one(engine))
 		return;
 	/* A thread may wait for a piece without memory, or has freed one. */
 	unbacked_serve(engine);
