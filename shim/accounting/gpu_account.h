@@ -143,13 +143,14 @@ bool gpu_account_pass(struct gpu_account *account, const struct gpu_account_view
  */
 bool gpu_account_all(const struct gpu_account *account, uint64_t now, struct gpu_job_view *ret_view);
 /*
- * Returns a number of a process that any other can find out: of its pid, of when that started, and of its PID namespace,
- * as it publishes them.
+ * Returns a number of a process that any other can find out: of its pid, of when that started, and of its PID
+ * namespace, as it publishes them.
  */
 uint64_t gpu_account_number(uint64_t pid, uint64_t started, uint64_t space);
 /*
  * Finds who has given out handles with these numbers, or is the process of such a number (gpu_account_number), 0: none,
- * among all processes that share a GPU. Stores the numbers of the processes (struct gpu_job_claim), 0 where it is not known.
+ * among all processes that share a GPU. Stores the numbers of the processes (struct gpu_job_claim), 0 where it is not
+ * known.
  */
 void gpu_account_givers(const uint64_t *handles, unsigned n, uint64_t *ret_processes);
 /* Returns whether a living process of the job of that name (struct gpu_job_claim) is in any of the accounts. */

@@ -79,7 +79,9 @@ struct peer_state {
 	_Atomic uint64_t usable[DEVICE_MOST];
 	/* By owner: devices that were ever in mapped_for, or are about to be. */
 	_Atomic uint64_t ever[DEVICE_MOST];
-	/* By device: other devices whose copies with it need no more to be looked at, and those that it cannot access. */
+	/*
+	 * By device: other devices whose copies with it need no more to be looked at, and those that it cannot access.
+	 */
 	_Atomic uint64_t copies_open[DEVICE_MOST], copies_refused[DEVICE_MOST];
 	/* By owner: odd while the heap is shut; counts up each time. */
 	atomic_uint shuts[DEVICE_MOST];

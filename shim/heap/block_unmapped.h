@@ -46,17 +46,17 @@ bool heap_was_placed(struct heap *heap, const struct block *block);
 
 /*
  * Maps the block at an address in the space that was reserved from `space` on. If memory moves beside what runs
- * (heap_set_beside), it is pinned until heap_follow_reports() finds that the program's allocator reports all of it. Returns
- * INVALID_VALUE if another block is placed there, NOT_READY if this one is placed already, else the driver's error. On
- * any error nothing has changed.
+ * (heap_set_beside), it is pinned until heap_follow_reports() finds that the program's allocator reports all of it.
+ * Returns INVALID_VALUE if another block is placed there, NOT_READY if this one is placed already, else the driver's
+ * error. On any error nothing has changed.
  */
 CUresult heap_place(struct heap *heap, struct block *block, CUdeviceptr address, CUdeviceptr space,
 		    uint64_t space_bytes);
 /*
  * For `fast`: decides again which of the placed blocks that begin in these units may migrate: those that the program's
- * allocator reports as a whole, and in whose address space nothing is doubted (crossings.h). Whatever touches such a block
- * is a range whose birth was reported, so each submission that uses it names an address from which the block is found
- * (arena_extent). To be called by the mover after it has read that blocks are reported or distrusted.
+ * allocator reports as a whole, and in whose address space nothing is doubted (crossings.h). Whatever touches such a
+ * block is a range whose birth was reported, so each submission that uses it names an address from which the block is
+ * found (arena_extent). To be called by the mover after it has read that blocks are reported or distrusted.
  */
 void heap_follow_reports(struct heap *heap, uint32_t first, uint32_t end);
 /*

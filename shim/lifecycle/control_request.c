@@ -67,8 +67,8 @@ enum sw_status control_resume(uint64_t *ret_bytes)
 	enum sw_status status = spill_resume(waits ? NULL : &bytes);
 
 	/*
-	 * If it is not its turn, it goes on when it is (turn.c), on all its devices. A device that stays suspended because
-	 * there is no memory is none of those that wait for their turn.
+	 * If it is not its turn, it goes on when it is (turn.c), on all its devices. A device that stays suspended
+	 * because there is no memory is none of those that wait for their turn.
 	 */
 	if (status != SW_OK && (!waits || status == SW_NO_MEMORY))
 		return status;

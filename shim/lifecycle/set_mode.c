@@ -82,8 +82,8 @@ bool set_mode_change(const char *text, char reply[CONTROL_MOST_REPLY])
 		return true;
 	enum policy_spill before = process_spill_mode();
 	/*
-	 * Also on the way to `exact`, which may be refused: what is made until then must be as `fast` needs it. What was made
-	 * in `fast` needs nothing.
+	 * Also on the way to `exact`, which may be refused: what is made until then must be as `fast` needs it. What
+	 * was made in `fast` needs nothing.
 	 */
 	if (mode == POLICY_SPILL_FAST || before == POLICY_SPILL_FAST)
 		segments_set_beside(true);

@@ -1,7 +1,7 @@
 /*
- * Changes settings while the process runs: budgets and the weight of turns here, the mode in set_mode.c. The limit is changed first: from then on nothing more
- * is taken above it. What is above it already is idle memory, which goes back at once, and pieces in use, which the
- * mover evicts in a gap.
+ * Changes settings while the process runs: budgets and the weight of turns here, the mode in set_mode.c. The limit is
+ * changed first: from then on nothing more is taken above it. What is above it already is idle memory, which goes back
+ * at once, and pieces in use, which the mover evicts in a gap.
  */
 #include "shim/lifecycle/settings.h"
 #include "shim/lifecycle/follow.h"
