@@ -519,6 +519,14 @@ bool heap_has_given(const struct heap *heap)
 	return atomic_load(&heap->store.n_given) != 0;
 }
 
+bool heap_is_copying(struct heap *heap)
+{
+	heap_enter(heap);
+	bool copying = heap->taken_bytes != 0;
+	heap_leave(heap);
+	return copying;
+}
+
 /* ---- pieces and news ---- */
 
 struct arena *heap_arena(struct heap *heap)

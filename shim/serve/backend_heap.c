@@ -55,7 +55,7 @@ static enum sw_status backend_heap_ask(const struct want *want, enum heap_from f
 	return want->make(want->heap, want->bytes, want->kind, from, ret_grant);
 }
 
-/* How long an allocation that finds no memory at all waits for freed memory that the mover still holds. */
+/* How long an allocation that finds no memory at all waits for memory that the mover holds for a moment. */
 #define GIVEN_PATIENCE_MS 50
 
 /*
@@ -75,7 +75,8 @@ static enum sw_status alloc_with_frees(const struct want *want, enum heap_from f
 		return status;
 	/* Asked before trying: what the mover holds now may be free a moment after the try has failed. */
 	for (unsigned i = 0;; i++) {
-		bool in_hand = heap_has_given(want->heap) || heap_is_filling_host_reserve(want->heap);
+		bool in_hand = heap_has_given(want->heap) || heap_is_copying(want->heap) ||
+			       heap_is_filling_host_reserve(want->heap);
 
 		status = backend_heap_ask(want, from, ret_grant);
 		if (status != SW_NO_MEMORY)
