@@ -219,11 +219,11 @@ bool intake_read(struct engine *engine)
 	bool any = intake_news(engine);
 	struct named some[1024];
 	uint64_t function;
-	unsigned n;
+	unsigned n, records;
 
 	if (engine->claims)
 		inflight_hear(engine->claims);
-	for (unsigned records = 0; records < 4096; records++) {
+	for (records = 0; records < 4096; records++) {
 		/* In this order: what happened before a record that is there is read before it. */
 		bool is_there = submission_log_is_there(&engine->channel.tape);
 
@@ -243,7 +243,16 @@ bool intake_read(struct engine *engine)
 		if (trace_is_on())
 			look_for_step(engine);
 		engine->intake.n_submissions++;
-		any = true;
 	}
-	return any;
+	if (records)
+		engine->intake.read_at = clock_now();
+	return any || records;
+}
+
+/* ns */
+#define QUIET_NS 100000000
+
+bool intake_is_quiet(const struct engine *engine)
+{
+	return clock_now() - engine->intake.read_at > QUIET_NS;
 }

@@ -16,6 +16,7 @@ struct engine;
 /* What was read so far. Only the mover's thread may touch it. */
 struct intake {
 	uint64_t n_submissions; /* submissions read from the log */
+	uint64_t read_at;       /* ns: when the latest of them was read */
 	uint64_t named_bytes;   /* bytes that they named, as far as is known */
 	uint64_t step_began;    /* number of the submission that began the program's present period; 0: none did */
 	struct tensor_extents *extents;
@@ -32,6 +33,8 @@ struct intake {
  * takes HEAP.
  */
 bool intake_read(struct engine *engine);
+/* Returns whether the program has submitted nothing for a while, so that looking rarely suffices. */
+bool intake_is_quiet(const struct engine *engine);
 /*
  * Puts the pieces that a list of names touches, each once, into engine->intake.pieces and stamps them. Returns their
  * number.

@@ -24,11 +24,11 @@
 #include <sys/prctl.h>
 
 /*
- * ns: naps while nothing is in flight and no submission waits (otherwise link_nap_ns() decides), and the interval of
- * mover_govern().
+ * ns: naps while nothing is in flight and no submission waits (otherwise link_nap_ns() decides): LOOK_NS while the
+ * program's submissions may make something movable, else REST_NS. GOVERN_NS: the interval of mover_govern().
  */
-#define IDLE_NS   300000
-#define QUIET_NS  5000000
+#define LOOK_NS   300000
+#define REST_NS   5000000
 #define GOVERN_NS 2000000
 /* ns: how long moves in flight may take to end when the engine ends. */
 #define LAST_NS 1000000000
@@ -444,10 +444,15 @@ static void mover_relax(struct engine *engine)
 		}
 }
 
+/* In `exact`, pieces move for submissions that wait, which wake this thread. */
+uint64_t mover_idle_ns(const struct engine *engine)
+{
+	return !engine->exact && schedule_may_move(engine) && !intake_is_quiet(engine) ? LOOK_NS : REST_NS;
+}
+
 static void *mover_run(void *argument)
 {
 	struct engine *engine = argument;
-	uint64_t last = 0;
 	unsigned tries = 0;
 
 	enter_depth = 1;
@@ -456,20 +461,17 @@ static void *mover_run(void *argument)
 	mover_relax(engine);
 	count_alive(engine, true);
 	while (!take_order(engine) && !atomic_load(&engine->channel.dead)) {
-		uint64_t heard = engine->intake.n_submissions;
 		unsigned n_waiters = atomic_load(&engine->channel.n_waiters);
 
 		if (mover_work(engine)) {
 			tries = 0;
 			continue;
 		}
-		if (heard != engine->intake.n_submissions)
-			last = clock_now();
 		if (engine->moves.out.n || engine->moves.in.n || atomic_load(&engine->channel.n_waiters) ||
 		    atomic_load(&engine->new_blocks.wanted)) {
 			mover_nap(engine, link_nap_ns(engine, tries++), n_waiters);
 		} else if (!mover_stock_to_leave(engine) && !mover_stock(engine)) {
-			mover_nap(engine, clock_now() - last < 100000000 ? IDLE_NS : QUIET_NS, 0);
+			mover_nap(engine, mover_idle_ns(engine), 0);
 			tries = 0;
 		}
 	}
