@@ -46,7 +46,7 @@ static void tell_plan(struct engine *engine, uint64_t begin, uint64_t end)
 			continue;
 		next = piece + units;
 		plan_set_dead(engine->plan, piece,
-			      live_map_is_dead(map, piece * HEAP_UNIT, next * HEAP_UNIT, in_the_end));
+			      live_map_dead_share(map, piece * HEAP_UNIT, next * HEAP_UNIT, in_the_end, PLAN_DEAD));
 	}
 }
 

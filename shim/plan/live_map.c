@@ -238,27 +238,20 @@ static bool is_alive(const struct live_map *map, const struct node *node, struct
 	return !now.unfinished && (!live_is_thread(node->thread) || map->own[node->thread] <= node->own);
 }
 
-/* Adds a part, or joins it to the last one. */
-static void add_part(struct live_range *parts, unsigned *n, unsigned most, uint64_t begin, uint64_t end, uint64_t gap)
-{
-	if (*n && (begin <= parts[*n - 1].end + gap || *n == most))
-		parts[*n - 1].end = end > parts[*n - 1].end ? end : parts[*n - 1].end;
-	else
-		parts[(*n)++] = (struct live_range){begin, end};
-}
+typedef void part_function(void *argument, uint64_t begin, uint64_t end);
 
-unsigned live_map_alive(const struct live_map *map, uint64_t begin, uint64_t end, struct live_now now, uint64_t gap,
-			struct live_range *ret, unsigned most)
+/* Calls `part` for each part of the range that is alive, in order; parts that touch are not joined. */
+static void each_alive(const struct live_map *map, uint64_t begin, uint64_t end, struct live_now now,
+		       part_function *part, void *argument)
 {
 	uint32_t node = live_node_from(map, begin);
-	unsigned n = 0;
 
 	/* Unit by unit: those that are not reported are alive, and have no ranges. */
 	for (uint64_t at = begin, next; at < end; at = next) {
 		next = ((at >> UNIT_SHIFT) + 1) << UNIT_SHIFT;
 		next = next < end ? next : end;
 		if (!live_map_is_reported(map, at)) {
-			add_part(ret, &n, most, at, next, gap);
+			part(argument, at, next);
 			continue;
 		}
 		for (; node && map->nodes[node].begin < next; node = live_node_after(map, node)) {
@@ -266,12 +259,59 @@ unsigned live_map_alive(const struct live_map *map, uint64_t begin, uint64_t end
 			uint64_t from = it->begin > at ? it->begin : at, to = it->end < next ? it->end : next;
 
 			if (from < to && is_alive(map, it, now))
-				add_part(ret, &n, most, from, to, gap);
+				part(argument, from, to);
 			if (it->end > next)
 				break;
 		}
 	}
-	return n;
+}
+
+struct parts {
+	struct live_range *at;
+	unsigned n, most;
+	uint64_t gap;
+};
+
+/* Adds a part, or joins it to the last one. */
+static void add_part(void *argument, uint64_t begin, uint64_t end)
+{
+	struct parts *parts = argument;
+	struct live_range *last = parts->n ? &parts->at[parts->n - 1] : NULL;
+
+	if (last && (begin <= last->end + parts->gap || parts->n == parts->most))
+		last->end = end > last->end ? end : last->end;
+	else
+		parts->at[parts->n++] = (struct live_range){begin, end};
+}
+
+unsigned live_map_alive(const struct live_map *map, uint64_t begin, uint64_t end, struct live_now now, uint64_t gap,
+			struct live_range *ret, unsigned most)
+{
+	struct parts parts = {.at = ret, .most = most, .gap = gap};
+
+	each_alive(map, begin, end, now, add_part, &parts);
+	return parts.n;
+}
+
+static void add_bytes(void *argument, uint64_t begin, uint64_t end)
+{
+	*(uint64_t *)argument += end - begin;
+}
+
+static uint64_t alive_bytes(const struct live_map *map, uint64_t begin, uint64_t end, struct live_now now)
+{
+	uint64_t bytes = 0;
+
+	each_alive(map, begin, end, now, add_bytes, &bytes);
+	return bytes;
+}
+
+unsigned live_map_dead_share(const struct live_map *map, uint64_t begin, uint64_t end, struct live_now now,
+			     unsigned parts)
+{
+	uint64_t bytes = end - begin;
+
+	return (unsigned)((bytes - alive_bytes(map, begin, end, now)) * parts / bytes);
 }
 
 unsigned live_map_sites(const struct live_map *map, uint64_t begin, uint64_t end, struct live_site *ret, unsigned most)
@@ -298,9 +338,7 @@ unsigned live_map_sites(const struct live_map *map, uint64_t begin, uint64_t end
 
 bool live_map_is_dead(const struct live_map *map, uint64_t begin, uint64_t end, struct live_now now)
 {
-	struct live_range part;
-
-	return live_map_alive(map, begin, end, now, 0, &part, 1) == 0;
+	return alive_bytes(map, begin, end, now) == 0;
 }
 
 struct live_map_sums live_map_sums(const struct live_map *map)

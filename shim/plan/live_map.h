@@ -119,6 +119,9 @@ unsigned live_map_sites(const struct live_map *map, uint64_t begin, uint64_t end
 
 /* Returns whether no byte of the range is alive. */
 bool live_map_is_dead(const struct live_map *map, uint64_t begin, uint64_t end, struct live_now now);
+/* Returns how much of the range is dead, in 1/`parts` of it; `parts` only if all of it is. */
+unsigned live_map_dead_share(const struct live_map *map, uint64_t begin, uint64_t end, struct live_now now,
+			     unsigned parts);
 /*
  * Stores the parts of the range that are alive, in order, and returns how many. Parts with less than `gap` dead bytes
  * between them are joined, and so is what does not fit into `most`.

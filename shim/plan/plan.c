@@ -279,6 +279,8 @@ void plan_set(struct plan *plan, uint32_t id, uint32_t units, enum plan_place pl
 	piece->place = (uint8_t)place;
 	piece->arriving = place == PLAN_MOVING && (before.place == PLAN_HOST || before.arriving);
 	piece->dead &= place != PLAN_GONE;
+	if (place == PLAN_GONE)
+		piece->dead_share = 0;
 	plan_room_update(plan, piece, before);
 	if (place == PLAN_DEVICE)
 		pieces_rest(&plan->pieces, piece, id);
@@ -288,13 +290,16 @@ void plan_set(struct plan *plan, uint32_t id, uint32_t units, enum plan_place pl
 	}
 }
 
-void plan_set_dead(struct plan *plan, uint32_t id, bool dead)
+void plan_set_dead(struct plan *plan, uint32_t id, unsigned share)
 {
 	struct piece *piece = pieces_make(&plan->pieces, id);
 
-	if (!piece || piece->dead == dead)
+	if (!piece)
 		return;
-	plan_room_set_dead(plan, piece, id, dead);
+	piece->dead_share = (uint8_t)share;
+	if (piece->dead == (share == PLAN_DEAD))
+		return;
+	plan_room_set_dead(plan, piece, id, share == PLAN_DEAD);
 	cursor_back(plan, piece);
 }
 

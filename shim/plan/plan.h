@@ -52,10 +52,11 @@ bool plan_is_valid(const struct plan *plan);
 void plan_set(struct plan *plan, uint32_t piece, uint32_t units, enum plan_place place);
 
 /*
- * Records whether the piece is dead: nothing in it is alive (live_map.h), so it moves without a copy, and is the first
- * choice for a victim. A piece is not when it appears.
+ * Records how much of the piece is dead (live_map.h), in parts of 1/PLAN_DEAD. All of it, PLAN_DEAD, means that it moves
+ * without a copy, and is the first choice for a victim. Nothing of a piece is dead when it appears.
  */
-void plan_set_dead(struct plan *plan, uint32_t piece, bool dead);
+#define PLAN_DEAD 64
+void plan_set_dead(struct plan *plan, uint32_t piece, unsigned share);
 
 /*
  * Records how many units of device memory are free, or will be when evictions in flight have ended, less what is kept

@@ -50,5 +50,10 @@ bool plan_room_forecast(struct plan *plan);
  * needed. There must be a forecast.
  */
 bool plan_room_fits(const struct plan *plan, uint64_t until, uint64_t units);
+/*
+ * Returns whether there is enough device memory for all that will be needed between two remembered positions. There must
+ * be a forecast.
+ */
+bool plan_room_suffices(const struct plan *plan, uint64_t from, uint64_t until);
 
 #endif

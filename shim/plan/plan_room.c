@@ -61,9 +61,18 @@ bool plan_room_forecast(struct plan *plan)
 	return forecast_is_made(&room->forecast);
 }
 
+/* Returns the device memory that there is, in units. */
+static int64_t room_all(const struct plan *plan)
+{
+	return (int64_t)(plan->units[PLAN_DEVICE] + plan->units[PLAN_PINNED] + plan->room.arriving + plan->room.free);
+}
+
 bool plan_room_fits(const struct plan *plan, uint64_t until, uint64_t units)
 {
-	uint64_t all = plan->units[PLAN_DEVICE] + plan->units[PLAN_PINNED] + plan->room.arriving + plan->room.free;
+	return forecast_most(&plan->room.forecast, plan->at, until) + (int64_t)units <= room_all(plan);
+}
 
-	return forecast_most(&plan->room.forecast, plan->at, until) + (int64_t)units <= (int64_t)all;
+bool plan_room_suffices(const struct plan *plan, uint64_t from, uint64_t until)
+{
+	return forecast_most(&plan->room.forecast, from, until) <= room_all(plan);
 }

@@ -190,14 +190,14 @@ static void what_is_forgotten_is_not_forecast(void **state)
 
 static void forward(struct plan *plan, uint32_t i)
 {
-	plan_set_dead(plan, i, false);
+	plan_set_dead(plan, i, 0);
 	plan_note(plan, 1, &i, 1);
 }
 
 static void backward(struct plan *plan, uint32_t i)
 {
 	plan_note(plan, 2, &i, 1);
-	plan_set_dead(plan, i, true);
+	plan_set_dead(plan, i, PLAN_DEAD);
 }
 
 static void train(struct plan *plan, unsigned steps)
@@ -298,6 +298,88 @@ static void what_is_needed_very_soon_is_fetched_although_there_is_no_room(void *
 	plan_free(plan);
 }
 
+/*
+ * A step in which memory lacks once: PARTS tensors are born and die again; SOON is named when all of them are alive, LATER
+ * when they are dead. Then each piece of the optimizer's state is used.
+ */
+#define PARTS 60u
+#define SOON  301u
+#define LATER 302u
+
+static void train_in_parts(struct plan *plan)
+{
+	uint32_t soon = SOON, later = LATER;
+
+	for (uint32_t i = 1; i <= PARTS; i++)
+		forward(plan, i);
+	plan_note(plan, 4, &soon, 1);
+	for (uint32_t i = PARTS; i >= 1; i--)
+		backward(plan, i);
+	plan_note(plan, 5, &later, 1);
+	for (uint32_t i = STATE; i < STATE + STATES; i++)
+		plan_note(plan, 3, &i, 1);
+}
+
+/* The fourth step has begun, and there is room for only half of its tensors. */
+static struct plan *trained_in_parts(void)
+{
+	struct plan *plan = plan_new(PLAN_BESIDE_KERNELS);
+
+	assert_non_null(plan);
+	for (uint32_t i = 1; i <= PARTS; i++)
+		plan_set(plan, i, 1, i > PARTS / 2 ? PLAN_HOST : PLAN_DEVICE);
+	for (uint32_t i = STATE; i < STATE + STATES; i++)
+		plan_set(plan, i, 1, PLAN_DEVICE);
+	plan_set(plan, SOON, 1, PLAN_DEVICE);
+	plan_set(plan, LATER, 1, PLAN_DEVICE);
+	for (unsigned step = 0; step < 3; step++)
+		train_in_parts(plan);
+	for (uint32_t i = 1; i <= PARTS / 2; i++)
+		forward(plan, i);
+	plan_set_free(plan, 0);
+	return plan;
+}
+
+static uint32_t victim_of(struct plan *plan)
+{
+	uint32_t piece;
+
+	assert_int_equal(plan_victim(plan, plan_now(plan), 0, NULL, NULL, &piece), PLAN_FOUND);
+	return piece;
+}
+
+static void of_pieces_that_are_used_when_memory_suffices_the_one_with_most_dead_leaves(void **state)
+{
+	struct plan *plan = trained_in_parts();
+	const uint32_t last = STATE + STATES - 1;
+
+	(void)state;
+	assert_int_equal(victim_of(plan), last);
+	/* What is used while memory lacks would make room only for a while. */
+	plan_set_dead(plan, SOON, PLAN_DEAD / 2);
+	assert_int_equal(victim_of(plan), last);
+	plan_set_dead(plan, LATER, PLAN_DEAD / 4);
+	assert_int_equal(victim_of(plan), LATER);
+	plan_set_dead(plan, STATE + 7, PLAN_DEAD / 2);
+	assert_int_equal(victim_of(plan), STATE + 7);
+	plan_set_dead(plan, STATE + 3, PLAN_DEAD / 2);
+	assert_int_equal(victim_of(plan), STATE + 7); /* the farther one */
+	plan_set_dead(plan, STATE + 3, PLAN_DEAD / 2 + 1);
+	assert_int_equal(victim_of(plan), STATE + 3);
+	/* In gaps the farthest leaves. */
+	plan_set_way(plan, PLAN_IN_GAPS);
+	assert_int_equal(victim_of(plan), last);
+	plan_set_way(plan, PLAN_BESIDE_KERNELS);
+	/* What takes the place of a piece is alive as a whole. */
+	for (uint32_t i = STATE; i < STATE + 8; i++) {
+		plan_set(plan, i, 0, PLAN_GONE);
+		plan_set(plan, i, 1, PLAN_DEVICE);
+	}
+	assert_int_equal(victim_of(plan), LATER);
+	assert_true(plan_is_valid(plan));
+	plan_free(plan);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -307,6 +389,7 @@ int main(void)
 	    cmocka_unit_test(what_will_have_to_leave_leaves_early_as_far_as_memory_lacks),
 	    cmocka_unit_test(what_can_stay_until_its_use_is_fetched_as_soon_as_there_is_room),
 	    cmocka_unit_test(what_is_needed_very_soon_is_fetched_although_there_is_no_room),
+	    cmocka_unit_test(of_pieces_that_are_used_when_memory_suffices_the_one_with_most_dead_leaves),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -267,16 +267,16 @@ static void a_dead_piece_is_preferred_unless_it_is_needed_much_sooner(void **sta
 	struct plan *plan = stepping(3, PLAN_DEVICE);
 	uint32_t piece;
 
-	plan_set_dead(plan, 250, true);
+	plan_set_dead(plan, 250, PLAN_DEAD);
 	assert_int_equal(plan_victim(plan, plan_now(plan), 0, NULL, NULL, &piece), PLAN_FOUND);
 	assert_int_equal(piece, 250);
-	plan_set_dead(plan, 150, true);
-	plan_set_dead(plan, 250, false);
+	plan_set_dead(plan, 150, PLAN_DEAD);
+	plan_set_dead(plan, 250, 0);
 	assert_int_equal(plan_victim(plan, plan_now(plan), 0, NULL, NULL, &piece), PLAN_FOUND);
 	assert_int_equal(piece, 10 * (N_STEP - 1));
 	/* Of two, the farther; but the one of the wanted size, whose memory can be used as it is. */
-	plan_set_dead(plan, 250, true);
-	plan_set_dead(plan, 300, true);
+	plan_set_dead(plan, 250, PLAN_DEAD);
+	plan_set_dead(plan, 300, PLAN_DEAD);
 	assert_int_equal(plan_victim(plan, plan_now(plan), 0, NULL, NULL, &piece), PLAN_FOUND);
 	assert_int_equal(piece, 300);
 	plan_set(plan, 250, 8, PLAN_DEVICE);
@@ -302,10 +302,10 @@ static void without_a_future_a_dead_piece_is_preferred_unless_it_was_used_much_l
 		plan_note(plan, i, &i, 1);
 	}
 	assert_false(plan_knows(plan));
-	plan_set_dead(plan, 70, true);
+	plan_set_dead(plan, 70, PLAN_DEAD);
 	assert_int_equal(plan_victim(plan, plan_now(plan), 0, NULL, NULL, &piece), PLAN_FOUND);
 	assert_int_equal(piece, 1);
-	plan_set_dead(plan, 40, true);
+	plan_set_dead(plan, 40, PLAN_DEAD);
 	assert_int_equal(plan_victim(plan, plan_now(plan), 0, NULL, NULL, &piece), PLAN_FOUND);
 	assert_int_equal(piece, 40);
 	plan_free(plan);
@@ -323,7 +323,7 @@ static void a_dead_piece_is_fetched_shortly_before_its_use(void **state)
 		plan_set(plan, i, 1, i == 100 || i == 150 ? PLAN_HOST : PLAN_DEVICE);
 	for (unsigned n = 0; n < 3 * 200; n++)
 		plan_note(plan, n % 200 + 1, (uint32_t[]){n % 200 + 1}, 1);
-	plan_set_dead(plan, 100, true);
+	plan_set_dead(plan, 100, PLAN_DEAD);
 	assert_true(plan_fetch(plan, 8, &piece, &when));
 	assert_int_equal(piece, 150);
 	plan_set(plan, piece, 1, PLAN_MOVING);
@@ -338,10 +338,10 @@ static void a_dead_piece_is_fetched_shortly_before_its_use(void **state)
 	assert_int_equal(when, plan_now(plan) + 60);
 	/* One that is born is fetched as others are. */
 	plan_set(plan, 190, 1, PLAN_HOST);
-	plan_set_dead(plan, 190, true);
+	plan_set_dead(plan, 190, PLAN_DEAD);
 	plan_set(plan, 100, 1, PLAN_DEVICE);
 	assert_false(plan_fetch(plan, 8, &piece, &when));
-	plan_set_dead(plan, 190, false);
+	plan_set_dead(plan, 190, 0);
 	assert_true(plan_fetch(plan, 8, &piece, &when));
 	assert_int_equal(piece, 190);
 	assert_true(plan_is_valid(plan));

@@ -27,8 +27,9 @@ static void tell_plan(struct run *run, uint64_t begin, uint64_t end)
 		uint64_t from = job->unit_of[piece], to = from + job->units[piece];
 
 		if (run->spots[piece].where != PLAN_GONE)
-			plan_set_dead(run->plan, piece,
-				      live_map_is_dead(run->live.map, from * JOB_UNIT, to * JOB_UNIT, in_the_end));
+			plan_set_dead(
+			    run->plan, piece,
+			    live_map_dead_share(run->live.map, from * JOB_UNIT, to * JOB_UNIT, in_the_end, PLAN_DEAD));
 		unit = to;
 	}
 }
