@@ -28,9 +28,9 @@
  * A segment has whole pieces of the largest size, as far as that loses little. What was never used of the length of the
  * segments of a device counts as lost: at most a LOST_SHARE of its budget; or a LOST_MOST, if the order has
  * MANY_PIECES, for then what is left of one segment serves smaller parts. In a model of a GPT's allocations (1.5 times
- * the budget of 9.4 GiB) these limits change nothing: a step fetches 368 pieces of up to 32 MiB (`fast`), or 104 of up
- * to 128 MiB (`exact`). With a LOST_SHARE alone they are 357 and 152, without whole pieces 401 and 285. A program of 32
- * streams with a part of 17 MiB each would lose 448 MiB without limits.
+ * the budget of 9.4 GiB) these limits change nothing: a step fetches 368 pieces of up to 32 MiB (as `fast` had then),
+ * or 104 of up to 128 MiB (`exact`). With a LOST_SHARE alone they are 357 and 152, without whole pieces 401 and 285. A
+ * program of 32 streams with a part of 17 MiB each would lose 448 MiB without limits.
  */
 #define LOST_SHARE  32
 #define LOST_MOST   8

@@ -1,5 +1,6 @@
 /*
- * move_limits_test.c: what moving takes up of the device memory: little of it, never less than keeps both links at work.
+ * move_limits_test.c: what moving takes up of the device memory: little of it, never less than keeps both links at
+ * work.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +12,10 @@
 
 #define MIB ((uint64_t)1 << 20)
 
-/* A GPT at 1.5 times its budget of 9757 MiB, whose pieces are of up to 32 MiB in `fast`: measured best so (move_limits.c). */
+/*
+ * A GPT at 1.5 times its budget of 9757 MiB, whose pieces were of up to 32 MiB in `fast` when that was measured best
+ * (move_limits.c).
+ */
 static void a_training_job_gives_up_little_of_its_budget(void **state)
 {
 	(void)state;

@@ -14,8 +14,8 @@
 #define PIECE_SHARE 32
 #define PIECE_LEAST 2
 #define PIECE_MOST  64
-/* Must equal FAST_PIECE of shim/device/device.c, in units. */
-#define FAST_PIECE 16
+/* Must equal FAST_PIECE of shim/device/device_beside.c, in units. */
+#define FAST_PIECE 24
 /* A line of a file can name some thousand pieces. This limit, 2 GiB of names, exceeds any recorded job. */
 #define NAMED_MOST ((uint64_t)1 << 28)
 
