@@ -28,9 +28,15 @@
  * A dead piece is fetched at most this many submissions before its next use, because that takes no copy, only memory.
  *
  * Measured (H100, GPT, 1.5, ms a step): in gaps 411 with any distance ahead, 380 with 64; beside kernels 287 with any,
- * 236 with 64, 262 with 16.
+ * 236 with 64, 262 with 16. With larger pieces, and partly dead ones preferred as victims (H200, beside kernels, at
+ * 1.5 and 2.0, two runs each in turn): 208 and 347 to 352 with 64, 207 and 345 to 346 with 32.
  */
-#define DEAD_AHEAD 64
+static const uint64_t dead_ahead[] = {
+    [PLAN_BESIDE_KERNELS] = 32,
+    [PLAN_IN_GAPS] = 64,
+    [PLAN_TO_PEERS] = 64,
+};
+
 /*
  * A piece that is used within this many submissions is fetched even if it cannot stay until then.
  *
@@ -434,7 +440,7 @@ bool plan_fetch(struct plan *plan, uint64_t ahead_units, uint32_t *ret_piece, ui
 		return false;
 	bool is_far = plan->ahead_units + owed >= ahead_units;
 	if (!is_far)
-		id = plan_fetch_from(plan, &plan->cursor_dead, plan->at + DEAD_AHEAD, true);
+		id = plan_fetch_from(plan, &plan->cursor_dead, plan->at + dead_ahead[plan->way], true);
 	if (id == PIECES_NONE)
 		id = plan_fetch_from(plan, &plan->cursor, plan->pieces.now, false);
 	struct piece *piece = id != PIECES_NONE ? pieces_find(&plan->pieces, id) : NULL;

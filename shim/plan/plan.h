@@ -33,7 +33,10 @@ enum plan_place {
 
 struct plan;
 
-/* How memory moves. It determines what a victim of a different size costs, compared with bytes moved. */
+/*
+ * How memory moves. It determines what a victim of a different size costs, compared with bytes moved, whether one of
+ * which a part is dead is preferred, and how far ahead what is dead is fetched.
+ */
 enum plan_way {
 	PLAN_BESIDE_KERNELS,
 	PLAN_IN_GAPS,  /* while nothing runs: making memory of another size costs less */

@@ -328,14 +328,17 @@ static void a_dead_piece_is_fetched_shortly_before_its_use(void **state)
 	assert_int_equal(piece, 150);
 	plan_set(plan, piece, 1, PLAN_MOVING);
 	assert_false(plan_fetch(plan, 8, &piece, &when));
-	for (uint32_t i = 1; i <= 30; i++)
+	for (uint32_t i = 1; i <= 67; i++) {
 		plan_note(plan, i, (uint32_t[]){i}, 1);
-	assert_false(plan_fetch(plan, 8, &piece, &when));
-	for (uint32_t i = 31; i <= 40; i++)
-		plan_note(plan, i, (uint32_t[]){i}, 1);
+		plan_set_way(plan, PLAN_IN_GAPS); /* gaps are few, so one fetches more */
+		assert_int_equal(plan_fetch(plan, 8, &piece, &when), i >= 36);
+		plan_set_way(plan, PLAN_BESIDE_KERNELS);
+		assert_false(plan_fetch(plan, 8, &piece, &when));
+	}
+	plan_note(plan, 68, (uint32_t[]){68}, 1);
 	assert_true(plan_fetch(plan, 8, &piece, &when));
 	assert_int_equal(piece, 100);
-	assert_int_equal(when, plan_now(plan) + 60);
+	assert_int_equal(when, plan_now(plan) + 32);
 	/* One that is born is fetched as others are. */
 	plan_set(plan, 190, 1, PLAN_HOST);
 	plan_set_dead(plan, 190, PLAN_DEAD);
