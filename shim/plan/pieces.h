@@ -37,7 +37,7 @@ struct piece {
 	uint8_t place;               /* enum plan_place */
 	bool parked;
 	bool dead;      /* nothing in it is alive: it leaves without a copy, and comes back without one */
-	uint8_t dead_share; /* how much of it is dead, in parts of 1/PLAN_DEAD */
+	uint8_t dead_share; /* how much of it is dead: 0 to PLAN_DEAD */
 	bool foretold;  /* plan_fetch() returned it, and it has not been named since */
 	bool arriving;  /* MOVING to the device */
 	bool needed;    /* at the point that a forecast has come to, if that is the one of forecast_round */

@@ -54,11 +54,11 @@ bool plan_is_valid(const struct plan *plan);
 /* Records that the piece is `units` long and is at `place` now. */
 void plan_set(struct plan *plan, uint32_t piece, uint32_t units, enum plan_place place);
 
-/*
- * Records how much of the piece is dead (live_map.h), in parts of 1/PLAN_DEAD. All of it, PLAN_DEAD, means that it moves
- * without a copy, and is the first choice for a victim. Nothing of a piece is dead when it appears.
- */
 #define PLAN_DEAD 64
+/*
+ * Records how much of the piece is dead (live_map.h), in parts of 1/PLAN_DEAD. All of it, PLAN_DEAD, means that it
+ * moves without a copy, and is the first choice for a victim. Nothing of a piece is dead when it appears.
+ */
 void plan_set_dead(struct plan *plan, uint32_t piece, unsigned share);
 
 /*
@@ -122,7 +122,8 @@ enum plan_answer {
  * Chooses the piece to evict for one that is needed at `when` (plan_now() for one that is needed at once): the one
  * whose next use is farthest, if that is at least twice as far from now as `when`; a nearer one would soon be fetched
  * again, and nothing would be gained. order_units: among pieces about equally far, one of that many units is preferred,
- * because its memory can be used as it is; 0: no preference. If the future is not known, it is the least recently used
+ * because its memory can be used as it is; 0: no preference. Pieces that are dead, wholly or in part, are preferred to
+ * others that are needed later, as plan_victim.c has it. If the future is not known, it is the least recently used
  * piece that the latest submission does not name. busy may be NULL.
  *
  * After PLAN_BUSY or PLAN_NONE, call again when a submission was recorded or the GPU has completed one.
@@ -132,8 +133,8 @@ enum plan_answer plan_victim(struct plan *plan, uint64_t when, uint32_t order_un
 
 /*
  * Returns a piece that should be evicted before its memory is wanted, because the link to the host would have nothing
- * to do: one that is alive, when more memory will be needed before its next use than there is. Returns false if there is
- * none, or nothing is known of what is alive.
+ * to do: one that is alive, when more memory will be needed before its next use than there is. Returns false if there
+ * is none, or nothing is known of what is alive.
  */
 bool plan_early(struct plan *plan, plan_busy_function *busy, void *argument, uint32_t *ret_piece);
 

@@ -106,42 +106,51 @@ static uint32_t plan_victim_dead(struct plan *plan, uint32_t top, uint64_t key, 
 }
 
 /*
- * Partly dead pieces. Evicting one makes room for a whole piece, and copies only what is alive in it. LEAST: a piece of
- * which less is dead, in parts of 1/PLAN_DEAD, is as any other. LOOKED_AT: as above.
+ * Pieces that are dead in part, or as a whole and needed sooner than plan_victim_dead() takes them. Evicting one makes
+ * room for a whole piece, and copies only what is alive in it. LEAST: a piece of which less is dead, in parts of
+ * 1/PLAN_DEAD, is as any other. SOON: one that is needed within this many submissions would be waited for. LOOKED_AT:
+ * as above.
  *
  * Measured (H200, GPT, beside kernels, at 1.25, 1.5 and 2.0; ms a step): 139, 221, 363 without this preference, 130,
- * 215, 353 with it. In the replay model: 139, 222, 364, and 129, 213, 356 with a least share of 1; 130, 214, 352 with 6
- * or 10; 131, 215, 357 with 15. In gaps, which come when a piece is needed, it copies more: 234 at 1.25 without, 245
- * with.
+ * 215, 353 with it, for partly dead pieces only. In the replay model: 139, 222, 364, and 129, 213, 356 with a least
+ * share of 1; 130, 214, 352 with 6 or 10; 131, 215, 357 with 15. With the other constants of today: 126, 211, 338 for
+ * partly dead pieces only; 119, 208, 337 with 4 or 8 for SOON, 122, 210, 338 with 16. In gaps, which come when a piece
+ * is needed, it copies more: 234 at 1.25 without, 245 with.
  */
-#define PARTLY_LEAST     6
-#define PARTLY_LOOKED_AT 512
+#define SHARE_LEAST     6
+#define SHARE_SOON      8
+#define SHARE_LOOKED_AT 512
 
 /*
  * Returns the piece of which the most is dead, among those that are as good as the top: memory suffices from their next
- * use until that of the top, so once fetched they can stay. PIECES_NONE: none.
+ * use, or birth, until the next use of the top, so they can stay then. PIECES_NONE: none.
  */
-static uint32_t plan_victim_partly(struct plan *plan, uint32_t top, uint64_t key, uint32_t units,
-				   plan_busy_function *busy, void *argument)
+static uint32_t plan_victim_by_share(struct plan *plan, uint32_t top, uint64_t key, uint32_t units,
+				     plan_busy_function *busy, void *argument)
 {
 	uint64_t far = pieces_key(&plan->pieces, pieces_find(&plan->pieces, top)), best_key = 0;
+	uint64_t too_soon = plan->at + SHARE_SOON;
 	uint32_t best = PIECES_NONE;
-	unsigned best_share = PARTLY_LEAST;
+	unsigned best_share = SHARE_LEAST;
 	bool best_size = false;
 
 	if (plan->way != PLAN_BESIDE_KERNELS || far >= PIECES_UNFORESEEN || !plan_room_forecast(plan))
 		return PIECES_NONE;
-	for (uint32_t i = 0; i < plan->pieces.n_heap && i < PARTLY_LOOKED_AT; i++) {
+	for (uint32_t i = 0; i < plan->pieces.n_heap && i < SHARE_LOOKED_AT; i++) {
 		uint32_t id = plan->pieces.heap[i];
 		const struct piece *piece = pieces_find(&plan->pieces, id);
 		uint64_t its = pieces_key(&plan->pieces, piece);
 		bool size = piece->units == units;
 
-		if (piece->dead || its < key || piece->dead_share < best_share)
+		if (its < key || its <= too_soon || piece->dead_share < best_share)
 			continue;
 		if (piece->dead_share == best_share && (best_size > size || (best_size == size && its <= best_key)))
 			continue;
-		if (!plan_room_suffices(plan, its, far) || pieces_is_busy(&plan->pieces, id, busy, argument))
+		if (!plan_room_suffices(plan, its, far)) {
+			too_soon = its; /* nor does it from what is sooner */
+			continue;
+		}
+		if (pieces_is_busy(&plan->pieces, id, busy, argument))
 			continue;
 		best = id;
 		best_key = its;
@@ -192,9 +201,9 @@ static uint32_t plan_victim_one(struct plan *plan, uint64_t key, uint32_t order_
 	uint32_t dead = plan_victim_dead(plan, top, key, order_units, busy, argument);
 	if (dead != PIECES_NONE)
 		return dead;
-	uint32_t partly = plan_victim_partly(plan, top, key, order_units, busy, argument);
-	if (partly != PIECES_NONE)
-		return partly;
+	uint32_t hollow = plan_victim_by_share(plan, top, key, order_units, busy, argument);
+	if (hollow != PIECES_NONE)
+		return hollow;
 	return order_units && piece->units != order_units ? of_size(plan, top, key, order_units, busy, argument) : top;
 }
 

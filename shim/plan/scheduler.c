@@ -59,6 +59,14 @@ static bool lane_is_open(const struct scheduler *scheduler, enum plan_place to, 
 
 /* ---- making room ---- */
 
+/* Tells the plan how much device memory is free, or about to be, beyond the reserve. */
+static void tell_free(struct scheduler *scheduler, const struct scheduler_view *view)
+{
+	uint64_t bytes = view->free + view->out.bytes, reserve = scheduler_reserve(view);
+
+	plan_set_free(scheduler->plan, bytes > reserve ? (bytes - reserve) / PLAN_UNIT : 0);
+}
+
 /* Begins to evict one piece, preferably one of `units` units where the choice makes little difference. */
 static enum plan_answer send_out(struct scheduler *scheduler, uint64_t when, unsigned units)
 {
@@ -92,6 +100,7 @@ static enum plan_answer make_room(struct scheduler *scheduler, uint64_t when, un
 	enum plan_answer answer = PLAN_FOUND;
 
 	while (answer == PLAN_FOUND && scheduler_may_begin(&view, &view.out) && view.free + view.out.bytes < wanted) {
+		tell_free(scheduler, &view);
 		answer = send_out(scheduler, when, units);
 		view = scheduler_look(scheduler);
 	}
@@ -205,14 +214,6 @@ bool scheduler_for_new(struct scheduler *scheduler, uint64_t bytes)
 }
 
 /* ---- ahead ---- */
-
-/* Tells the plan how much device memory is free, or about to be, beyond the reserve. */
-static void tell_free(struct scheduler *scheduler, const struct scheduler_view *view)
-{
-	uint64_t bytes = view->free + view->out.bytes, reserve = scheduler_reserve(view);
-
-	plan_set_free(scheduler->plan, bytes > reserve ? (bytes - reserve) / PLAN_UNIT : 0);
-}
 
 /* Evicts what will have to leave in any case while the link to the host has nothing else to do. */
 static void scheduler_early(struct scheduler *scheduler)

@@ -340,42 +340,108 @@ static struct plan *trained_in_parts(void)
 	return plan;
 }
 
-static uint32_t victim_of(struct plan *plan)
+#define LAST (STATE + STATES - 1) /* the one that is used last, if nothing is known of what is dead */
+
+static bool is_one(void *argument, uint32_t piece)
+{
+	return piece == *(uint32_t *)argument;
+}
+
+/* The victim for `units` units that are needed in `ahead` submissions; `busy` is one that is busy. */
+static uint32_t victim_for(struct plan *plan, uint64_t ahead, uint32_t units, uint32_t busy)
 {
 	uint32_t piece;
 
-	assert_int_equal(plan_victim(plan, plan_now(plan), 0, NULL, NULL, &piece), PLAN_FOUND);
+	assert_int_equal(plan_victim(plan, plan_now(plan) + ahead, units, is_one, &busy, &piece), PLAN_FOUND);
 	return piece;
+}
+
+static uint32_t victim_of(struct plan *plan)
+{
+	return victim_for(plan, 0, 0, 0);
 }
 
 static void of_pieces_that_are_used_when_memory_suffices_the_one_with_most_dead_leaves(void **state)
 {
 	struct plan *plan = trained_in_parts();
-	const uint32_t last = STATE + STATES - 1;
 
 	(void)state;
-	assert_int_equal(victim_of(plan), last);
+	assert_int_equal(victim_of(plan), LAST);
 	/* What is used while memory lacks would make room only for a while. */
 	plan_set_dead(plan, SOON, PLAN_DEAD / 2);
-	assert_int_equal(victim_of(plan), last);
+	assert_int_equal(victim_of(plan), LAST);
 	plan_set_dead(plan, LATER, PLAN_DEAD / 4);
 	assert_int_equal(victim_of(plan), LATER);
 	plan_set_dead(plan, STATE + 7, PLAN_DEAD / 2);
 	assert_int_equal(victim_of(plan), STATE + 7);
 	plan_set_dead(plan, STATE + 3, PLAN_DEAD / 2);
 	assert_int_equal(victim_of(plan), STATE + 7); /* the farther one */
+	assert_int_equal(victim_for(plan, 0, 0, STATE + 7), STATE + 3);
 	plan_set_dead(plan, STATE + 3, PLAN_DEAD / 2 + 1);
 	assert_int_equal(victim_of(plan), STATE + 3);
-	/* In gaps the farthest leaves. */
-	plan_set_way(plan, PLAN_IN_GAPS);
-	assert_int_equal(victim_of(plan), last);
-	plan_set_way(plan, PLAN_BESIDE_KERNELS);
+	/* Wholly dead ones are no worse, although they are born sooner than others are used. */
+	plan_set_dead(plan, LATER, PLAN_DEAD);
+	assert_int_equal(victim_of(plan), LATER);
 	/* What takes the place of a piece is alive as a whole. */
 	for (uint32_t i = STATE; i < STATE + 8; i++) {
 		plan_set(plan, i, 0, PLAN_GONE);
 		plan_set(plan, i, 1, PLAN_DEVICE);
 	}
+	plan_set_dead(plan, LATER, PLAN_DEAD / 4);
 	assert_int_equal(victim_of(plan), LATER);
+	assert_true(plan_is_valid(plan));
+	plan_free(plan);
+}
+
+static void what_is_dead_in_part_is_as_any_other_where_that_costs_more(void **state)
+{
+	struct plan *plan = trained_in_parts();
+
+	(void)state;
+	/* Of little that is dead nothing is gained. */
+	plan_set_dead(plan, LATER, PLAN_DEAD / 16);
+	assert_int_equal(victim_of(plan), LAST);
+	plan_set_dead(plan, LATER, PLAN_DEAD / 8);
+	assert_int_equal(victim_of(plan), LATER);
+	/* LATER is 92 submissions away, and the last one 192: a victim must be twice as far as what it makes room for. */
+	assert_int_equal(victim_for(plan, 44, 0, 0), LATER);
+	assert_int_equal(victim_for(plan, 50, 0, 0), LAST);
+	/* Among equals, one whose memory can be used as it is. */
+	plan_set(plan, STATE + 3, 2, PLAN_DEVICE);
+	plan_set_dead(plan, STATE + 3, PLAN_DEAD / 8);
+	plan_set_dead(plan, STATE + 7, PLAN_DEAD / 8);
+	assert_int_equal(victim_for(plan, 0, 2, 0), STATE + 3);
+	assert_int_equal(victim_for(plan, 0, 1, 0), STATE + 7);
+	/* In gaps and to peers, and where something is not foreseen at all, the farthest leaves. */
+	plan_set_way(plan, PLAN_IN_GAPS);
+	assert_int_equal(victim_of(plan), LAST);
+	plan_set_way(plan, PLAN_TO_PEERS);
+	assert_int_equal(victim_of(plan), LAST);
+	plan_set_way(plan, PLAN_BESIDE_KERNELS);
+	plan_set(plan, 999, 1, PLAN_DEVICE);
+	assert_int_equal(victim_of(plan), 999);
+	assert_true(plan_is_valid(plan));
+	plan_free(plan);
+}
+
+static void what_is_needed_very_soon_does_not_leave_for_what_is_dead_in_it(void **state)
+{
+	struct plan *plan = trained_in_parts();
+
+	(void)state;
+	plan_set_dead(plan, LATER, PLAN_DEAD / 2);
+	for (uint32_t i = PARTS / 2 + 1; i <= PARTS; i++)
+		forward(plan, i);
+	/* What has been used is freed, or it would be the farthest. */
+	plan_note(plan, 4, (uint32_t[]){SOON}, 1);
+	plan_set(plan, SOON, 0, PLAN_GONE);
+	for (uint32_t i = PARTS; i > 8; i--) {
+		plan_note(plan, 2, &i, 1);
+		plan_set(plan, i, 0, PLAN_GONE);
+	}
+	assert_int_equal(victim_of(plan), LATER); /* nine submissions away */
+	plan_note(plan, 2, (uint32_t[]){8}, 1);
+	assert_int_equal(victim_of(plan), LAST);
 	assert_true(plan_is_valid(plan));
 	plan_free(plan);
 }
@@ -390,6 +456,8 @@ int main(void)
 	    cmocka_unit_test(what_can_stay_until_its_use_is_fetched_as_soon_as_there_is_room),
 	    cmocka_unit_test(what_is_needed_very_soon_is_fetched_although_there_is_no_room),
 	    cmocka_unit_test(of_pieces_that_are_used_when_memory_suffices_the_one_with_most_dead_leaves),
+	    cmocka_unit_test(what_is_dead_in_part_is_as_any_other_where_that_costs_more),
+	    cmocka_unit_test(what_is_needed_very_soon_does_not_leave_for_what_is_dead_in_it),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
