@@ -206,7 +206,7 @@ static uint64_t wait_for_it(const struct submission *use)
 	for (unsigned i = 0; i < n; i++)
 		if (devices & submit_state.submission.arenas[i].device)
 			stopped += channel_wait(submit_state.submission.arenas[i].channel, use->named, use->n_named,
-						use->unknown);
+						use->unknown, use->graph);
 	return stopped;
 }
 
@@ -410,6 +410,8 @@ static void drop(struct submission *use)
 {
 	if (use->traced)
 		trace_submit_commit(use->function, (uint32_t)use->id, use->device);
+	if (use->graph)
+		submission_drop_graph(use);
 	use->busy = false;
 	use->refused = true;
 }
@@ -518,6 +520,8 @@ void submission_close(struct submission *use, struct submission_stripe *stripe)
 			block_state_submitted(mark_at(use, i), number);
 		if (use->has_ticket)
 			inflight_ticket_give_back(use->place, number);
+		if (__builtin_expect(use->graph != NULL, 0))
+			submission_drop_graph(use);
 		use->busy = false;
 	}
 	if (atomic_load_explicit(&stripe->apart, memory_order_relaxed))

@@ -106,10 +106,11 @@ static void wait_for_answer(struct channel *channel, const struct waiter *waiter
 	}
 }
 
-uint64_t channel_wait(struct channel *channel, const struct named *named, unsigned n, bool unknown)
+uint64_t channel_wait(struct channel *channel, const struct named *named, unsigned n, bool unknown,
+		      const struct graph_names *graph)
 {
 	unsigned sites[WAIT_SITES], n_sites;
-	struct waiter waiter = {.named = named, .n = n, .unknown = unknown};
+	struct waiter waiter = {.named = named, .n = n, .graph = graph, .unknown = unknown};
 	struct waiting waiting;
 
 	if (atomic_load(&channel->dead)) {

@@ -18,12 +18,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct graph_names;
+
 /*
  * A submission that waits for memory. Its thread owns it; it is listed until it is answered or gives up. Under SPILL.
  */
 struct waiter {
 	const struct named *named;
 	unsigned n;
+	const struct graph_names
+	    *graph; /* of the graph that it launches; NULL: it launches none, or one that is unknown */
 	bool answered;
 	bool unknown;   /* it may touch anything, so it waits until everything is mapped */
 	bool had_gap;   /* exact mode: a quiesce has already done what it could for it */
@@ -64,9 +68,10 @@ bool channel_post(struct channel *channel, uint64_t function, const struct named
 /*
  * Waits until the mover has done what it can for this submission, or for 2 s at most. The caller must have raised
  * `waits` of its blocks. Returns the known time, in ns, for which the process was stopped meanwhile; it does not count
- * as waiting. Locking: takes SPILL.
+ * as waiting. graph: as in struct waiter. Locking: takes SPILL.
  */
-uint64_t channel_wait(struct channel *channel, const struct named *named, unsigned n, bool unknown);
+uint64_t channel_wait(struct channel *channel, const struct named *named, unsigned n, bool unknown,
+		      const struct graph_names *graph);
 
 /* Wakes the mover if it naps. Locking: takes WAKE; may be called with SPILL held. */
 void channel_wake(struct channel *channel);

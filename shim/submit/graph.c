@@ -143,7 +143,7 @@ void graph_operands(struct submission *use, CUgraphExec exec)
 	for (size_t i = 0; i < n; i++)
 		submission_name(use, names->at[i].address,
 				atomic_load_explicit(&names->at[i].bytes, memory_order_relaxed));
-	graph_names_drop(names);
+	submission_graph(use, names);
 }
 
 /* ---- instantiation and update ---- */

@@ -51,7 +51,8 @@ static uint32_t *slot_of(const struct graph_names *names, CUdeviceptr address, b
 	}
 }
 
-bool graph_names_add(struct graph_names *names, CUdeviceptr address, size_t bytes)
+/* Returns the name, which is added without uses if the set has none; NULL if the set is full. */
+static struct graph_name *find_or_add(struct graph_names *names, CUdeviceptr address, size_t bytes)
 {
 	size_t n = atomic_load_explicit(&names->n, memory_order_relaxed);
 	uint32_t *slot = slot_of(names, address, bytes != 0);
@@ -61,15 +62,27 @@ bool graph_names_add(struct graph_names *names, CUdeviceptr address, size_t byte
 
 		if (bytes > atomic_load_explicit(&name->bytes, memory_order_relaxed))
 			atomic_store_explicit(&name->bytes, bytes, memory_order_relaxed);
-		return true;
+		return name;
 	}
 	if (n == names->room)
-		return false;
+		return NULL;
 	names->at[n].address = address;
 	atomic_store_explicit(&names->at[n].bytes, bytes, memory_order_relaxed);
 	*slot = (uint32_t)n + 1;
 	/* From here on readers see the new name. */
 	atomic_store_explicit(&names->n, n + 1, memory_order_release);
+	return &names->at[n];
+}
+
+bool graph_names_add(struct graph_names *names, CUdeviceptr address, size_t bytes)
+{
+	struct graph_name *name = find_or_add(names, address, bytes);
+
+	if (!name)
+		return false;
+	if (!atomic_load_explicit(&name->uses, memory_order_relaxed) || name->node != names->node)
+		atomic_fetch_add_explicit(&name->uses, 1, memory_order_relaxed);
+	name->node = names->node;
 	return true;
 }
 
@@ -78,8 +91,14 @@ bool graph_names_merge(struct graph_names *names, const struct graph_names *more
 	size_t n = atomic_load_explicit(&more->n, memory_order_acquire);
 	bool fitted = true;
 
-	for (size_t i = 0; i < n; i++)
-		fitted &= graph_names_add(names, more->at[i].address, atomic_load(&more->at[i].bytes));
+	for (size_t i = 0; i < n; i++) {
+		uint32_t uses = atomic_load_explicit(&more->at[i].uses, memory_order_relaxed);
+		struct graph_name *name = find_or_add(names, more->at[i].address, atomic_load(&more->at[i].bytes));
+
+		if (name && uses > atomic_load_explicit(&name->uses, memory_order_relaxed))
+			atomic_store_explicit(&name->uses, uses, memory_order_relaxed);
+		fitted &= name != NULL;
+	}
 	return fitted;
 }
 
@@ -91,8 +110,12 @@ static struct graph_names *graph_names_larger(const struct graph_names *names)
 	if (room > GRAPH_NAMES_MOST && names->room < GRAPH_NAMES_MOST)
 		room = GRAPH_NAMES_MOST;
 	copy = graph_names_new(room);
-	if (copy)
-		graph_names_merge(copy, names);
+	if (!copy)
+		return NULL;
+	graph_names_merge(copy, names);
+	copy->node = names->node;
+	for (size_t i = 0; i < names->n; i++)
+		copy->at[i].node = names->at[i].node;
 	return copy;
 }
 

@@ -225,6 +225,7 @@ static bool read_values(struct reading *reading, const CUDA_BATCH_MEM_OP_NODE_PA
 static bool read_params(struct reading *reading, const CUgraphNodeParams *params, unsigned depth)
 {
 	graph_read_mix(reading, (uint64_t)params->type);
+	graph_names_next_node(reading->names);
 	switch (params->type) {
 	case CU_GRAPH_NODE_TYPE_KERNEL:
 		return read_kernel(reading, &params->kernel);

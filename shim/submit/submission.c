@@ -9,6 +9,7 @@
 #include "shim/accounting/ledger.h"
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/submit/completion.h"
+#include "shim/submit/graph_names.h"
 #include "shim/trace/trace.h"
 
 #include <errno.h>
@@ -118,6 +119,7 @@ struct submission *submission_open(uint64_t id)
 	use->busy = true;
 	use->unknown = use->per_thread = use->only_traced = false;
 	use->stream = NULL;
+	use->graph = NULL;
 	use->device = -1;
 	uint32_t state = atomic_load(&submission_state);
 	use->tracked = state & SUBMISSION_TRACKING;
@@ -158,6 +160,17 @@ void submission_function(struct submission *use, uint64_t function)
 uint64_t submission_what(const struct submission *use)
 {
 	return use->function;
+}
+
+void submission_graph(struct submission *use, struct graph_names *names)
+{
+	use->graph = names;
+}
+
+void submission_drop_graph(struct submission *use)
+{
+	graph_names_drop(use->graph);
+	use->graph = NULL;
 }
 
 void submission_unknown(struct submission *use)

@@ -81,6 +81,12 @@ bool submission_is_heap(CUdeviceptr address);
 void submission_heap_span(CUdeviceptr *ret_first, CUdeviceptr *ret_bytes);
 
 /*
+ * The submission is a launch of a graph that names these. Takes over the caller's reference, until the submission ends.
+ */
+struct graph_names;
+void submission_graph(struct submission *use, struct graph_names *names);
+
+/*
  * The submission may touch memory that its arguments do not show: a graph with nodes that we cannot look into. While it
  * runs, no piece may be unmapped for a migration.
  */

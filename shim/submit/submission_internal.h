@@ -40,6 +40,8 @@ struct submission {
 	uint64_t id, function;
 	const CUDA_LAUNCH_PARAMS *launches; /* n_launches of them if it consists of several; else unused */
 	unsigned n_launches;
+	struct graph_names
+	    *graph; /* names of the graph that it launches; NULL: it launches none, or one that is unknown */
 	struct inflight_ticket_place *place; /* the thread's place for tickets; NULL: none */
 	unsigned n_named, n_held, n_aside, room; /* room: of each list */
 	/* names in allocations that are backed on use, where some of what they may mean has no memory */
@@ -55,6 +57,9 @@ struct submission {
 	struct held *held;  /* blocks of the names; pinned if `holds` */
 	struct held *aside; /* the same, of blocks that are not waited for while they are mapped (NAMED_ASIDE) */
 };
+
+/* Drops the names of the graph. To be called when the submission ends. */
+void submission_drop_graph(struct submission *use);
 
 /* The part of submission_name() that is about memory in heaps. */
 void submission_name_in_heaps(struct submission *use, CUdeviceptr address, size_t bytes);

@@ -44,6 +44,34 @@ static void parameters_set_on_an_instance_are_added(void **state)
 	end(exec, graph);
 }
 
+/* A node that is set again and again is still one: else what it names would weigh more with each step. */
+static void parameters_set_again_are_not_counted_again(void **state)
+{
+	struct mix_arguments a = mix_of(0), b = mix_of(1);
+	CUgraph graph = graph_new();
+	CUgraphNode node = add_mix(graph, &a);
+
+	(void)state;
+	add_mix(graph, &a);
+	CUgraphExec exec = instantiate(graph);
+	for (int i = 0; i < 20; i++) {
+		set_mix(exec, node, &b);
+		set_mix(exec, node, &a);
+	}
+	assert_int_equal(uses_of(exec, a.first), 2);
+	assert_int_equal(uses_of(exec, b.first), 1);
+	/* An update is a new count. */
+	CUgraph other = graph_new();
+	CUgraphExecUpdateResultInfo info;
+	add_mix(other, &b);
+	add_mix(other, &b);
+	assert_ok(cuGraphExecUpdate_v2(exec, other, &info));
+	assert_int_equal(uses_of(exec, a.first), 0);
+	assert_int_equal(uses_of(exec, b.first), 2);
+	assert_ok(cuGraphDestroy(other));
+	end(exec, graph);
+}
+
 static void an_update_replaces_what_is_named_if_it_succeeds(void **state)
 {
 	struct mix_arguments a = mix_of(1), b = {.first = memory + 5 * MIB};
@@ -201,6 +229,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(parameters_set_on_an_instance_are_added),
+	    cmocka_unit_test(parameters_set_again_are_not_counted_again),
 	    cmocka_unit_test(an_update_replaces_what_is_named_if_it_succeeds),
 	    cmocka_unit_test(an_instance_whose_names_grow_without_end_becomes_unknown),
 	    cmocka_unit_test(the_number_of_a_launch_is_that_of_its_structure),

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "shim/submit/graph.h"
+#include "shim/submit/graph_names.h"
 
 /* ---- the fakes ---- */
 
@@ -19,6 +20,11 @@ void submission_name(struct submission *use, CUdeviceptr address, size_t bytes)
 	use->at[use->n++] = (struct test_name){address, bytes};
 }
 
+void submission_graph(struct submission *use, struct graph_names *names)
+{
+	use->graph = names;
+}
+
 void submission_unknown(struct submission *use)
 {
 	use->unknown = true;
@@ -31,6 +37,8 @@ const struct submission *names_of(CUgraphExec exec)
 
 	use->n = use->n_functions = 0;
 	use->unknown = false;
+	graph_names_drop(use->graph);
+	use->graph = NULL;
 	graph_operands(use, exec);
 	CHECK(use->n_functions == 1);
 	return use;
@@ -52,6 +60,17 @@ void expect_names(CUgraphExec exec, const struct test_name *names, size_t n, int
 	}
 	if (use->n != n)
 		fail_msg("line %d: %zu names, not %zu", line, use->n, n);
+}
+
+unsigned uses_of(CUgraphExec exec, CUdeviceptr address)
+{
+	const struct submission *use = names_of(exec);
+
+	CHECK(use->graph);
+	for (size_t i = 0; i < use->graph->n; i++)
+		if (use->graph->at[i].address == address)
+			return use->graph->at[i].uses;
+	return 0;
 }
 
 void expect_unknown(CUgraphExec exec)

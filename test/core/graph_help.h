@@ -19,6 +19,7 @@ struct submission {
 	uint64_t function;
 	unsigned n_functions;
 	bool unknown;
+	struct graph_names *graph; /* dropped when the thread asks again */
 	size_t n;
 	struct test_name at[1 << 16];
 };
@@ -29,6 +30,8 @@ void expect_names(CUgraphExec exec, const struct test_name *names, size_t n, int
 	expect_names(exec, (const struct test_name[]){__VA_ARGS__},                                                    \
 		     sizeof((const struct test_name[]){__VA_ARGS__}) / sizeof(struct test_name), __LINE__)
 #define EXPECT_NOTHING(exec) expect_names(exec, NULL, 0, __LINE__)
+/* How many nodes of the instance use the address; 0: it is not named. */
+unsigned uses_of(CUgraphExec exec, CUdeviceptr address);
 void expect_unknown(CUgraphExec exec);
 
 /* ---- the driver ---- */

@@ -175,6 +175,47 @@ static void an_address_is_named_once_with_its_farthest_reach(void **state)
 
 /* ---- graphs in graphs ---- */
 
+static void nodes_that_use_a_name_are_counted(void **state)
+{
+	CUgraph graph = graph_new(), child = graph_new();
+	struct mix_arguments a = mix_of(1), b = mix_of(2);
+	CUDA_MEMCPY3D copy = copy_of(a.first, b.first, 64);
+	CUgraphNode node;
+
+	(void)state;
+	/* However often a node names it, it is one. */
+	b.inner.third = b.second = b.first;
+	for (int i = 0; i < 3; i++)
+		add_mix(graph, &a);
+	add_mix(graph, &b);
+	add_mix(child, &b);
+	assert_ok(cuGraphAddChildGraphNode(&node, graph, NULL, 0, child));
+	add_copy(graph, &copy);
+	CUgraphExec exec = instantiate(graph);
+	assert_int_equal(uses_of(exec, a.second), 3);
+	assert_int_equal(uses_of(exec, a.inner.fourth), 3);
+	assert_int_equal(uses_of(exec, b.first), 2);
+	assert_int_equal(uses_of(exec, b.inner.fourth), 2);
+	assert_int_equal(uses_of(exec, a.first + 8), 0);
+	assert_ok(cuGraphDestroy(child));
+	end(exec, graph);
+
+	/* Also where the set has grown meanwhile: each of these nodes names more than there was room for. */
+	struct wide wide;
+	void *params[] = {&wide};
+	CUDA_KERNEL_NODE_PARAMS p = kernel_params(wide_function, params);
+	graph = graph_new();
+	for (size_t i = 0; i < 3; i++) {
+		wide_of(&wide, i * (WIDE - 1));
+		wide.at[WIDE - 1] = wide.at[0] = memory;
+		assert_ok(cuGraphAddKernelNode_v2(&node, graph, NULL, 0, &p));
+	}
+	exec = instantiate(graph);
+	assert_int_equal(uses_of(exec, memory), 3);
+	assert_int_equal(uses_of(exec, memory + 8), 1);
+	end(exec, graph);
+}
+
 static void child_graphs_are_read_with_their_parents(void **state)
 {
 	CUgraph inner = graph_new(), middle = graph_new(), outer = graph_new();
@@ -436,6 +477,7 @@ int main(void)
 	    cmocka_unit_test(waits_for_values_and_writes_of_them_name_them),
 	    cmocka_unit_test(nodes_that_touch_no_memory_of_ours_name_nothing),
 	    cmocka_unit_test(an_address_is_named_once_with_its_farthest_reach),
+	    cmocka_unit_test(nodes_that_use_a_name_are_counted),
 	    cmocka_unit_test(child_graphs_are_read_with_their_parents),
 	    cmocka_unit_test(graphs_nested_without_end_are_unknown),
 	    cmocka_unit_test(a_conditional_node_makes_its_graph_unknown),

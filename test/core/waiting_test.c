@@ -70,7 +70,7 @@ static uint64_t wait_with_a_stop(unsigned at_step, uint64_t ns)
 	stop_at_step = at_step;
 	stop_ns = ns;
 	steps = 0;
-	return channel_wait(&engine->channel, &block, 1, false);
+	return channel_wait(&engine->channel, &block, 1, false, NULL);
 }
 
 static void time_stopped_is_no_wait_of_a_site(void **state)
