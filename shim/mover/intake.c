@@ -3,6 +3,7 @@
  * names into pieces, and updates the plan and the trace. It decides nothing and begins no moves.
  */
 #include "shim/mover/mover_internal.h"
+#include "shim/submit/graph_names.h"
 #include "shim/stats/stats.h"
 
 #include <stdlib.h>
@@ -36,11 +37,12 @@ static uint64_t bytes_of(struct engine *engine, const struct named *named, uint3
 }
 
 /*
- * Returns the units that a name reaches, *ret_first up to but not including *ret_end. Returns false if nothing is
- * mapped there any more.
+ * Returns the units that a name reaches, *ret_first up to but not including *ret_end. *ret_bytes (may be NULL): how
+ * many bytes from the address on it means, as far as is known; of a slab, all of it. Returns false if nothing is mapped
+ * there any more.
  */
 static bool range_of(struct engine *engine, const struct named *named, bool note, uint32_t *ret_first,
-		     uint32_t *ret_end)
+		     uint32_t *ret_end, uint64_t *ret_bytes)
 {
 	struct arena *arena = engine->arena;
 	if (!arena_contains(arena, named->address) || named->bytes == NAMED_ASIDE)
@@ -52,6 +54,8 @@ static bool range_of(struct engine *engine, const struct named *named, bool note
 		return false;
 	*ret_first = unit;
 	*ret_end = unit + 1;
+	if (ret_bytes)
+		*ret_bytes = HEAP_UNIT;
 	if (word & ARENA_SLAB)
 		return true;
 	/*
@@ -91,6 +95,8 @@ static bool range_of(struct engine *engine, const struct named *named, bool note
 	} else {
 		end = engine->intake.extents ? tensor_extents_end(engine->intake.extents, block, offset) : all;
 	}
+	if (ret_bytes)
+		*ret_bytes = bytes_of(engine, named, block, end, known ? &alive : NULL);
 	if (note)
 		engine->intake.named_bytes += bytes_of(engine, named, block, end, known ? &alive : NULL);
 	*ret_end = block + (uint32_t)((end + HEAP_UNIT - 1) / HEAP_UNIT);
@@ -110,7 +116,7 @@ static unsigned pieces_of(struct engine *engine, const struct named *named, unsi
 	pieces->n = 0;
 	engine->by_piece.stamp++;
 	for (unsigned i = 0; i < n_named; i++) {
-		if (!range_of(engine, &named[i], note, &first, &end))
+		if (!range_of(engine, &named[i], note, &first, &end, NULL))
 			continue;
 		own = arena_unit(arena, named[i].address);
 		while (first < end) {
@@ -143,6 +149,151 @@ static unsigned pieces_of(struct engine *engine, const struct named *named, unsi
 unsigned intake_pieces(struct engine *engine, const struct named *named, unsigned n)
 {
 	return pieces_of(engine, named, n, false);
+}
+
+/* ---- how much a graph uses each piece ---- */
+
+/*
+ * Records where a pointer starts. A graph may have more names than intake_read() reads of one submission, and what the
+ * capture has shown is forgotten.
+ */
+static void note_start(struct engine *engine, CUdeviceptr address)
+{
+	struct arena *arena = engine->arena;
+	uint32_t word = arena_contains(arena, address) ? arena_look(arena, address) : 0, units;
+
+	if (!engine->intake.extents || !word || word & ARENA_SLAB)
+		return;
+	uint32_t block = arena_reach(arena, word - 1, &units);
+	tensor_extents_note(engine->intake.extents, block, units * HEAP_UNIT, address - arena_address(arena, block));
+}
+
+/* Adds what one name uses to the pieces that it reaches; only to those in the present list. */
+static void weigh_name(struct engine *engine, const struct named *named, uint32_t uses)
+{
+	struct arena *arena = engine->arena;
+	uint32_t first, end;
+	uint64_t bytes;
+
+	if (!range_of(engine, named, false, &first, &end, &bytes))
+		return;
+	uint64_t at = named->address - arena->base, stop = at + bytes;
+	while (at < stop) {
+		uint32_t unit = (uint32_t)(at / HEAP_UNIT), word;
+
+		if (unit >= arena->n_units || !(word = atomic_load_explicit(&arena->piece[unit], memory_order_acquire)))
+			return;
+		uint32_t piece = word - 1;
+		uint64_t past = (piece + arena->states[piece].units_of_piece) * HEAP_UNIT;
+		if (past <= at)
+			return;
+		uint64_t until = past < stop ? past : stop;
+		if (engine->by_piece.stamps[piece] == engine->by_piece.stamp)
+			engine->by_piece.touched[piece] += uses * (until - at);
+		at = until;
+	}
+}
+
+static bool weighed_fits(struct weighed *weighed, unsigned n)
+{
+	if (n <= weighed->room)
+		return true;
+	uint64_t *keys = realloc(weighed->keys, n * sizeof(*keys));
+	if (keys)
+		weighed->keys = keys;
+	uint32_t *pieces = realloc(weighed->pieces, n * sizeof(*pieces));
+	if (pieces)
+		weighed->pieces = pieces;
+	uint32_t *uses = realloc(weighed->uses, n * sizeof(*uses));
+	if (uses)
+		weighed->uses = uses;
+	if (!keys || !pieces || !uses)
+		return false;
+	weighed->room = n;
+	return true;
+}
+
+static int by_key(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* Sorts the pieces of the present list by how often each of their bytes is used. */
+static void weighed_sort(struct engine *engine, struct weighed *weighed)
+{
+	const struct piece_list *list = &engine->intake.pieces;
+
+	for (unsigned i = 0; i < list->n; i++) {
+		uint32_t piece = list->at[i];
+		uint64_t bytes = engine->arena->states[piece].units_of_piece * HEAP_UNIT;
+		uint64_t uses = engine->by_piece.touched[piece] / (bytes / SCHEDULER_USE);
+
+		/* Among equals, low addresses first. */
+		weighed->keys[i] = (UINT32_MAX - (uses < UINT32_MAX ? uses : UINT32_MAX)) << 32 | piece;
+	}
+	qsort(weighed->keys, list->n, sizeof(weighed->keys[0]), by_key);
+	for (unsigned i = 0; i < list->n; i++) {
+		weighed->pieces[i] = (uint32_t)weighed->keys[i];
+		weighed->uses[i] = UINT32_MAX - (uint32_t)(weighed->keys[i] >> 32);
+	}
+	weighed->n = list->n;
+}
+
+/* Returns whether what was computed for the submission is still right. A wait takes many rounds. */
+static bool weighed_is_of(const struct engine *engine, const struct waiter *waiter)
+{
+	const struct weighed *weighed = &engine->intake.weighed;
+
+	if (weighed->waiter != waiter || weighed->since != waiter->since || weighed->n != engine->intake.pieces.n)
+		return false;
+	for (unsigned i = 0; i < weighed->n; i++)
+		if (engine->by_piece.stamps[weighed->pieces[i]] != engine->by_piece.stamp)
+			return false;
+	return true;
+}
+
+static bool intake_weigh(struct engine *engine, const struct waiter *waiter)
+{
+	const struct graph_names *names = waiter->graph;
+	struct weighed *weighed = &engine->intake.weighed;
+
+	if (weighed_is_of(engine, waiter))
+		return true;
+	weighed->waiter = NULL;
+	if (!weighed_fits(weighed, engine->intake.pieces.n))
+		return false;
+	for (unsigned i = 0; i < engine->intake.pieces.n; i++)
+		engine->by_piece.touched[engine->intake.pieces.at[i]] = 0;
+	weighed->who = 0;
+	size_t n = atomic_load_explicit(&names->n, memory_order_acquire);
+	for (size_t i = 0; i < n; i++)
+		note_start(engine, names->at[i].address);
+	for (size_t i = 0; i < n; i++) {
+		struct named named = {names->at[i].address, atomic_load(&names->at[i].bytes)};
+		uint32_t uses = atomic_load_explicit(&names->at[i].uses, memory_order_relaxed);
+
+		weighed->who = (weighed->who ^ named.address ^ uses) * UINT64_C(0x9e3779b97f4a7c15);
+		weighed->who ^= weighed->who >> 29;
+		weigh_name(engine, &named, uses);
+	}
+	weighed_sort(engine, weighed);
+	weighed->waiter = waiter;
+	weighed->since = waiter->since;
+	return true;
+}
+
+void intake_waiter(struct engine *engine, const struct waiter *waiter, struct scheduler_named *ret_named)
+{
+	const struct weighed *weighed = &engine->intake.weighed;
+	unsigned n = intake_pieces(engine, waiter->named, waiter->n);
+
+	*ret_named = (struct scheduler_named){.pieces = engine->intake.pieces.at, .n = n};
+	if (waiter->graph && !waiter->unknown && atomic_load(&engine->channel.n_waiters) == 1 &&
+	    intake_weigh(engine, waiter))
+		*ret_named = (struct scheduler_named){weighed->pieces, weighed->uses, n, weighed->who,
+						      clock_now() - waiter->since};
 }
 
 /* ---- changes of the heap ---- */

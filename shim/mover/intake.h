@@ -6,12 +6,24 @@
 #define SPILLWAY_INTAKE_H
 
 #include "shim/mover/piece.h"
+#include "shim/plan/scheduler.h"
 #include "shim/plan/tensor_extents.h"
 #include "shim/submit/submission_log.h"
 
 #include <stdbool.h>
 
 struct engine;
+struct waiter;
+
+/* The pieces of a submission that waits, the most used first, and what they were computed for. */
+struct weighed {
+	uint64_t *keys; /* scratch for sorting */
+	uint32_t *pieces, *uses;
+	unsigned n, room;
+	uint64_t who; /* hash of the names */
+	const struct waiter *waiter;
+	uint64_t since; /* of the waiter */
+};
 
 /* What was read so far. Only the mover's thread may touch it. */
 struct intake {
@@ -21,6 +33,7 @@ struct intake {
 	uint64_t step_began;    /* number of the submission that began the program's present period; 0: none did */
 	struct tensor_extents *extents;
 	struct piece_list pieces; /* scratch: the pieces of one submission (intake_pieces) */
+	struct weighed weighed;
 	struct piece_list
 	    /*
 	     * pieces that the program wants on the host, for schedule_leave(); may contain duplicates and freed pieces
@@ -40,5 +53,11 @@ bool intake_is_quiet(const struct engine *engine);
  * number.
  */
 unsigned intake_pieces(struct engine *engine, const struct named *named, unsigned n);
+/*
+ * Does the same for a submission that waits. If it is the only one and launches a graph that is known, *ret_named also
+ * says how much it uses each piece, and is good until the next call; else it is good until the next intake_pieces().
+ * Locking: the caller must hold SPILL.
+ */
+void intake_waiter(struct engine *engine, const struct waiter *waiter, struct scheduler_named *ret_named);
 
 #endif

@@ -124,12 +124,18 @@ static enum migrate_answer undo_turn(struct engine *engine, struct deferred_map 
 	return MIGRATE_FAILED;
 }
 
+/* Returns whether a submission keeps the piece from leaving for this place. */
+static bool is_kept(struct engine *engine, uint32_t piece, enum chunk_place to)
+{
+	return piece_is_busy(engine, piece, to == CHUNK_DEVICE || engine->moves.exchanges);
+}
+
 /* Takes the piece away from submissions and unmaps it. Returns MIGRATE_BUSY if one uses it. */
 static enum migrate_answer take_away(struct engine *engine, struct move *move)
 {
 	piece_raise(engine, &move->transit);
 	move->is_raised = true;
-	if (!engine_hears_all(engine) || piece_is_busy(engine, move->transit.piece, move->transit.to == CHUNK_DEVICE)) {
+	if (!engine_hears_all(engine) || is_kept(engine, move->transit.piece, move->transit.to)) {
 		migrate_undo(engine, move);
 		return MIGRATE_BUSY;
 	}
@@ -189,7 +195,7 @@ enum migrate_answer migrate_begin(struct engine *engine, uint32_t piece, enum ch
 
 	if (queue->n == MOVES)
 		return MIGRATE_NO_ROOM;
-	if (!rest && !gap && piece_is_busy(engine, piece, to == CHUNK_DEVICE))
+	if (!rest && !gap && is_kept(engine, piece, to))
 		return MIGRATE_BUSY;
 	move->transit = rest ? rest->transit : (struct migration){0};
 	enum sw_status status = with_spare(engine, piece, to, rest, gap, &move->transit);

@@ -13,6 +13,7 @@ struct engine;
 struct migrations {
 	struct queue out, in;
 	unsigned n_back; /* number of them that were taken back (migrate_take_back) */
+	bool exchanges;  /* what is begun leaves for the submission that waits, which does not keep it from that */
 };
 
 /*

@@ -500,6 +500,7 @@ struct engine *mover_new(struct device *device, struct heap *heap, bool exact)
 	engine->exact = exact;
 	engine->health.on_lost = fault_report_tell;
 	engine->by_piece.stamps = mover_table(engine->arena->n_units, sizeof(*engine->by_piece.stamps));
+	engine->by_piece.touched = mover_table(engine->arena->n_units, sizeof(*engine->by_piece.touched));
 	engine->by_piece.kept = mover_table(engine->arena->n_units, sizeof(*engine->by_piece.kept));
 	engine->by_piece.left = mover_table(engine->arena->n_units, sizeof(*engine->by_piece.left));
 	engine->by_piece.ahead = mover_table(engine->arena->n_units, sizeof(*engine->by_piece.ahead));
@@ -515,8 +516,8 @@ struct engine *mover_new(struct device *device, struct heap *heap, bool exact)
 	if (!exact)
 		engine->claims = inflight_new(engine->arena, &engine->channel.tape);
 	if (has_channel && (exact || engine->claims) && engine->by_piece.stamps && engine->by_piece.kept &&
-	    engine->by_piece.left && engine->by_piece.ahead && engine->travels && engine->plan &&
-	    engine->intake.extents)
+	    engine->by_piece.touched && engine->by_piece.left && engine->by_piece.ahead && engine->travels &&
+	    engine->plan && engine->intake.extents)
 		return engine;
 	inflight_free(engine->claims);
 	tensor_extents_free(engine->intake.extents);

@@ -23,6 +23,7 @@ struct piece_tables {
 	uint8_t *kept;           /* number of its units that stay on the device, and the reason (piece.c); 0: none */
 	uint64_t kept_units[2];  /* their sums: of small blocks, and of blocks that a rule keeps */
 	uint32_t *left;          /* ms (clock_now) when it left the device; 0: it is there, or never was */
+	uint64_t *touched;       /* bytes that the submission in intake.weighed uses, as often as it does */
 	uint64_t *stamps, stamp; /* equal: the piece is in the present list (intake_pieces) */
 };
 

@@ -112,6 +112,20 @@ static enum migrate_answer hand_evict(void *hand, uint32_t piece, bool gap)
 	return migrate_begin(hand, piece, CHUNK_HOST, gap);
 }
 
+/*
+ * `waits` keeps a block where it is only for the sake of what waits: a submission pins its blocks before it looks
+ * whether all are mapped, and waits again if one is not. Here it is the submission itself that gains.
+ */
+static enum migrate_answer hand_exchange(void *hand, uint32_t piece, bool gap)
+{
+	struct engine *engine = hand;
+
+	engine->moves.exchanges = true;
+	enum migrate_answer answer = migrate_begin(engine, piece, CHUNK_HOST, gap);
+	engine->moves.exchanges = false;
+	return answer;
+}
+
 static bool hand_is_idle(void *hand)
 {
 	const struct engine *engine = hand;
@@ -160,6 +174,7 @@ void schedule_init(struct engine *engine)
 	    .where = hand_where,
 	    .fetch = hand_fetch,
 	    .evict = hand_evict,
+	    .exchange = hand_exchange,
 	    .is_idle = hand_is_idle,
 	    .put_aside = hand_put_aside,
 	    .use_there = hand_use_there,
@@ -243,9 +258,10 @@ static bool is_waiting(struct engine *engine, struct waiter *waiter)
 
 	bring_back(engine, waiter);
 	if (schedule_may_move(engine) && !engine->exact && link_open(engine)) {
-		unsigned n = intake_pieces(engine, waiter->named, waiter->n);
+		struct scheduler_named named;
 
-		answer = scheduler_wait(&engine->scheduler, engine->intake.pieces.at, n, waited_for(engine, waiter));
+		intake_waiter(engine, waiter, &named);
+		answer = scheduler_wait(&engine->scheduler, &named, waited_for(engine, waiter));
 		if (answer == SCHEDULER_GIVEN_UP)
 			stats_add(STAT_waits_given_up, 1);
 	}

@@ -361,6 +361,13 @@ void plan_note(struct plan *plan, uint64_t function, const uint32_t *pieces, uns
 
 /* ---- queries ---- */
 
+enum plan_place plan_where(const struct plan *plan, uint32_t piece)
+{
+	const struct piece *found = pieces_find(&plan->pieces, piece);
+
+	return found ? (enum plan_place)found->place : PLAN_GONE;
+}
+
 uint64_t plan_units(const struct plan *plan, enum plan_place place)
 {
 	return plan->units[place];

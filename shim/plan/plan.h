@@ -74,6 +74,9 @@ void plan_set_free(struct plan *plan, uint64_t units);
  */
 void plan_note(struct plan *plan, uint64_t function, const uint32_t *pieces, unsigned n);
 
+/* Returns where the piece is, as plan_set() has told; PLAN_GONE if that is not known. */
+enum plan_place plan_where(const struct plan *plan, uint32_t piece);
+
 /* Returns the length of all pieces at this place, in units. */
 uint64_t plan_units(const struct plan *plan, enum plan_place place);
 

@@ -3,8 +3,8 @@
  * link busy. Room is made a little ahead of need, so that a fetch never waits for an eviction to end.
  *
  * A demand is given up if nothing can be evicted for it (a submission that names more than fits runs with the rest on
- * the host), or if the GPU has made no progress for PATIENCE_NS: it may be held by what the waiting thread would do
- * next.
+ * the host; scheduler_exchange.c chooses which, if it is known what it uses most), or if the GPU has made no progress
+ * for PATIENCE_NS: it may be held by what the waiting thread would do next.
  */
 #include "shim/plan/scheduler.h"
 #include "shim/plan/move_limits.h"
@@ -43,11 +43,6 @@ uint64_t scheduler_host_bytes(const struct scheduler_view *view, bool gap)
 {
 	return gap ? move_limits_ahead(view->budget)
 		   : scheduler_reserve(view) + move_limits_under_way(view->budget, view->largest);
-}
-
-bool scheduler_may_begin(const struct scheduler_view *view, const struct scheduler_lane *lane)
-{
-	return !lane->n || (lane->n < MOVES && lane->bytes < move_limits_under_way(view->budget, view->largest));
 }
 
 /* Returns whether another copy may begin in this direction, and what there is. */
@@ -138,11 +133,15 @@ static bool is_deadlocked(const struct scheduler *scheduler)
 	return !view.in.n && !view.out.n && scheduler->ops->is_idle(scheduler->hand);
 }
 
-/* Begins to fetch a piece for a waiting submission. Returns true if it is worth waiting for the piece. */
-static bool scheduler_demand(struct scheduler *scheduler, uint32_t piece)
+/*
+ * Begins to fetch a piece for a waiting submission. Returns true if it is worth waiting for the piece. *ret_refused: it
+ * is not, and more room would not help.
+ */
+static bool scheduler_demand(struct scheduler *scheduler, uint32_t piece, bool *ret_refused)
 {
 	enum plan_answer room = PLAN_NONE;
 
+	*ret_refused = false;
 	if (scheduler_look(scheduler).in.n == MOVES)
 		return true;
 	switch (bring_in(scheduler, piece, plan_now(scheduler->plan), false, &room)) {
@@ -155,6 +154,7 @@ static bool scheduler_demand(struct scheduler *scheduler, uint32_t piece)
 		scheduler->starving |= room != PLAN_NONE;
 		return room != PLAN_NONE;
 	default:
+		*ret_refused = true;
 		return false;
 	}
 }
@@ -166,7 +166,7 @@ static bool scheduler_demand(struct scheduler *scheduler, uint32_t piece)
  * measured speed of the link, and a copy that had to wait for something makes the link look slow. A submission leaves
  * after 2 s without an answer (channel.c), so with a longer time each submission would wait for 2 s.
  */
-static bool is_out_of_patience(const struct scheduler *scheduler, const uint32_t *pieces, unsigned n, uint64_t waited)
+static bool is_out_of_patience(const struct scheduler *scheduler, const struct scheduler_named *named, uint64_t waited)
 {
 	struct scheduler_view view;
 	uint64_t units = 0;
@@ -178,31 +178,61 @@ static bool is_out_of_patience(const struct scheduler *scheduler, const uint32_t
 		return false;
 	if (view.quiet_ns > PATIENCE_NS)
 		return true;
-	for (unsigned i = 0; i < n; i++)
-		units += scheduler->ops->units(scheduler->hand, pieces[i]);
+	for (unsigned i = 0; i < named->n; i++)
+		units += scheduler->ops->units(scheduler->hand, named->pieces[i]);
 	return waited > PATIENCE_NS + BRING_FACTOR * units * (view.in.unit_ns + view.out.unit_ns);
 }
 
-enum scheduler_wait scheduler_wait(struct scheduler *scheduler, const uint32_t *pieces, unsigned n, uint64_t waited)
+/*
+ * Begins to fetch a piece of which it is known how much the submission uses it, as scheduler_demand() does. Makes room
+ * by an exchange if nothing else can be evicted. Returns true if it is worth waiting for the piece.
+ */
+static bool demand_used(struct scheduler *scheduler, const struct scheduler_named *named, unsigned i, unsigned *looks)
+{
+	uint32_t victim;
+	bool refused, comes = scheduler_demand(scheduler, named->pieces[i], &refused);
+
+	if (refused)
+		scheduler_exchange_refused(scheduler);
+	if (refused || (comes && (!scheduler->starving ||
+				  plan_victim(scheduler->plan, plan_now(scheduler->plan), 0, scheduler->ops->is_busy,
+					      scheduler->hand, &victim) != PLAN_NONE)))
+		return comes;
+	enum plan_answer answer = scheduler_exchange(scheduler, named, i, looks);
+	if (comes || answer == PLAN_NONE || (answer == PLAN_BUSY && is_deadlocked(scheduler)))
+		return comes;
+	scheduler->starving = true;
+	return true;
+}
+
+enum scheduler_wait scheduler_wait(struct scheduler *scheduler, const struct scheduler_named *named, uint64_t waited)
 {
 	const struct scheduler_ops *ops = scheduler->ops;
-	bool missing = false;
+	bool missing = false, refused;
+	unsigned looks = 0;
 
-	if (is_out_of_patience(scheduler, pieces, n, waited)) {
+	if (is_out_of_patience(scheduler, named, waited)) {
 		scheduler->stalled = true;
 		return SCHEDULER_GIVEN_UP;
 	}
-	for (unsigned i = 0; i < n; i++) {
-		enum plan_place where = ops->where(scheduler->hand, pieces[i]);
+	for (unsigned i = 0; i < named->n; i++) {
+		uint32_t piece = named->pieces[i];
+		enum plan_place where = ops->where(scheduler->hand, piece);
 		bool comes = where == PLAN_MOVING;
 
 		if (where == PLAN_HOST) {
-			comes = scheduler_demand(scheduler, pieces[i]);
+			comes = named->uses ? demand_used(scheduler, named, i, &looks)
+					    : scheduler_demand(scheduler, piece, &refused);
 			if (!comes)
-				ops->use_there(scheduler->hand, pieces[i]);
+				ops->use_there(scheduler->hand, piece);
 		}
 		missing |= comes;
+		/* The room that is made for a piece is not for those that are used less. */
+		if (named->uses && scheduler->starving)
+			break;
 	}
+	if (!missing)
+		scheduler_exchange_end(scheduler, named);
 	return missing ? SCHEDULER_WAITS : SCHEDULER_RUNS;
 }
 

@@ -13,6 +13,7 @@
 #ifndef SPILLWAY_SCHEDULER_H
 #define SPILLWAY_SCHEDULER_H
 
+#include "shim/plan/move_limits.h"
 #include "shim/plan/plan.h"
 
 #include <stdbool.h>
@@ -56,6 +57,11 @@ struct scheduler_ops {
 	 */
 	enum migrate_answer (*fetch)(void *hand, uint32_t piece, bool ahead, bool gap);
 	enum migrate_answer (*evict)(void *hand, uint32_t piece, bool gap);
+	/*
+	 * Begins to evict a piece that the waiting submission names, as evict() does; that submission does not keep it
+	 * from being evicted. Called only if no other waits.
+	 */
+	enum migrate_answer (*exchange)(void *hand, uint32_t piece, bool gap);
 	/* Returns whether no submission is running or about to run. */
 	bool (*is_idle)(void *hand);
 	/* The piece, which could not move, must not be chosen (PLAN_PINNED) until the GPU makes progress. */
@@ -67,6 +73,29 @@ struct scheduler_ops {
 
 	plan_busy_function *is_busy;   /* beside kernels: the piece cannot be evicted now */
 	plan_busy_function *is_in_use; /* the same in a gap */
+};
+
+/* What a submission names. */
+struct scheduler_named {
+	const uint32_t *pieces; /* each once */
+	/*
+	 * How often it uses each byte of each piece, times SCHEDULER_USE. The most used must come first. NULL: it is
+	 * not known, or others wait, too.
+	 */
+	const uint32_t *uses;
+	unsigned n;
+	uint64_t who; /* with uses: a number that is equal for equal names */
+	uint64_t age; /* with uses: ns since it began to wait */
+};
+#define SCHEDULER_USE 16
+
+/* The submission that the latest exchange was made for (scheduler_exchange.c). */
+struct scheduler_exchanged {
+	bool any;
+	unsigned others; /* how often others have waited since it did */
+	unsigned n;      /* pieces that have left in the present wait */
+	unsigned pause;  /* waits in which nothing is exchanged, because what should have come was refused */
+	uint64_t who;
 };
 
 /* A piece to fetch in a gap, and the number of the submission that needs it. */
@@ -93,13 +122,17 @@ struct scheduler {
 	bool stalled;
 	/* A submission waits for device memory that is not free yet; the owner clears it before each round. */
 	bool starving;
+	struct scheduler_exchanged exchanged;
 	struct wishes wishes;
 	uint32_t refused[64]; /* victims that could not be evicted in this gap */
 	unsigned n_refused;
 };
 
 /* Returns whether another copy may begin in this lane: it has a free slot, and little enough is in flight. */
-bool scheduler_may_begin(const struct scheduler_view *view, const struct scheduler_lane *lane);
+static inline bool scheduler_may_begin(const struct scheduler_view *view, const struct scheduler_lane *lane)
+{
+	return !lane->n || (lane->n < MOVES && lane->bytes < move_limits_under_way(view->budget, view->largest));
+}
 /* Returns how many units may be fetched ahead of their use. */
 uint32_t scheduler_ahead_units(const struct scheduler_view *view);
 /* Returns how many bytes of host memory should be ready for evictions. gap: evictions happen in gaps. */
@@ -113,10 +146,10 @@ enum scheduler_wait {
 	SCHEDULER_GIVEN_UP, /* it has waited in vain, and waits no longer; `stalled` is set */
 };
 /*
- * Begins what a waiting submission needs. pieces: those that it names, each once. waited: ns since it began to wait or
- * the GPU made progress, whichever is later.
+ * Begins what a waiting submission needs. waited: ns since it began to wait or the GPU made progress, whichever is
+ * later.
  */
-enum scheduler_wait scheduler_wait(struct scheduler *scheduler, const uint32_t *pieces, unsigned n, uint64_t waited);
+enum scheduler_wait scheduler_wait(struct scheduler *scheduler, const struct scheduler_named *named, uint64_t waited);
 /*
  * Makes room for new blocks of `bytes` that allocations wait for. Returns false if nothing can be evicted for them.
  *
@@ -128,6 +161,30 @@ enum scheduler_wait scheduler_wait(struct scheduler *scheduler, const uint32_t *
 bool scheduler_for_new(struct scheduler *scheduler, uint64_t bytes);
 /* Prefetches what the plan foresees, and evicts early what will have to leave. */
 void scheduler_ahead(struct scheduler *scheduler);
+
+/* ---- exchanges, scheduler_exchange.c; only if named->uses is there ---- */
+
+/*
+ * Begins to evict pieces that the submission uses little for pieces that it uses more and that are missing: first for
+ * the one with the index `missing`, for which nothing else can be evicted. Returns PLAN_FOUND if evictions are in
+ * flight, PLAN_BUSY if a piece may be evicted later, PLAN_NONE if nothing is exchanged. *looks must be 0 at the
+ * beginning of a round.
+ */
+enum plan_answer scheduler_exchange(struct scheduler *scheduler, const struct scheduler_named *named, unsigned missing,
+				    unsigned *looks);
+/*
+ * The same for one missing piece. needed: the units that must be free for it. from: index of the most used piece that
+ * is missing and that nothing has been begun for.
+ */
+enum plan_answer scheduler_exchange_one(struct scheduler *scheduler, const struct scheduler_named *named, unsigned from,
+					unsigned missing, uint64_t needed, bool gap);
+/* Returns whether there is anything to exchange for a wish. */
+bool scheduler_exchange_is_worth(const struct scheduler *scheduler, const struct scheduler_named *named,
+				 unsigned missing);
+/* What was to come is refused: for some time nothing is exchanged, or it would be exchanged again and again. */
+void scheduler_exchange_refused(struct scheduler *scheduler);
+/* To be called when the submission waits no longer. */
+void scheduler_exchange_end(struct scheduler *scheduler, const struct scheduler_named *named);
 
 /* ---- in a gap ---- */
 

@@ -192,7 +192,7 @@ static void lay(uint32_t n, uint32_t more)
 
 static enum scheduler_wait want(uint32_t piece, uint64_t waited)
 {
-	return scheduler_wait(&scheduler, &piece, 1, waited);
+	return scheduler_wait(&scheduler, &(struct scheduler_named){.pieces = &piece, .n = 1}, waited);
 }
 
 /* ---- waiting submissions ---- */

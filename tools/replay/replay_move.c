@@ -369,7 +369,8 @@ static bool see_to_waiter(struct run *run)
 	for (unsigned i = 0; i < n; i++)
 		run->spots[run->named[i]].comes = !run->scheduler.stalled;
 	if (!run->scheduler.stalled)
-		answer = scheduler_wait(&run->scheduler, run->named, n, (uint64_t)((before - since) * 1e3));
+		answer = scheduler_wait(&run->scheduler, &(struct scheduler_named){.pieces = run->named, .n = n},
+					(uint64_t)((before - since) * 1e3));
 	for (unsigned i = 0; i < n && answer == SCHEDULER_GIVEN_UP; i++)
 		run->spots[run->named[i]].comes = false;
 	map_blocks_of(run, waiter);

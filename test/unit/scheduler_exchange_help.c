@@ -1,0 +1,239 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "test/unit/scheduler_exchange_help.h"
+
+struct scheduler scheduler;
+enum plan_place places[PIECES];
+bool there[PIECES], running[PIECES];
+static bool coming[PIECES];
+uint32_t sizes[PIECES];
+unsigned n_fetched, n_exchanged, n_evicted, first_fetched;
+bool idle;
+uint32_t refused;
+enum migrate_answer refusal;
+
+void put(uint32_t piece, enum plan_place place)
+{
+	places[piece] = place;
+	plan_set(scheduler.plan, piece, sizes[piece], place);
+}
+
+static uint64_t bytes_moving(bool in)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < PIECES; i++)
+		if (places[i] == PLAN_MOVING && coming[i] == in)
+			bytes += sizes[i] * PLAN_UNIT;
+	return bytes;
+}
+
+static unsigned n_moving(bool in)
+{
+	unsigned n = 0;
+
+	for (uint32_t i = 0; i < PIECES; i++)
+		n += places[i] == PLAN_MOVING && coming[i] == in;
+	return n;
+}
+
+static uint64_t device_free(void)
+{
+	uint64_t bytes = BUDGET;
+
+	for (unsigned i = 0; i < PIECES; i++)
+		bytes -= places[i] == PLAN_DEVICE || places[i] == PLAN_MOVING ? sizes[i] * PLAN_UNIT : 0;
+	return bytes;
+}
+
+static void look(void *hand, struct scheduler_view *ret_view)
+{
+	(void)hand;
+	*ret_view = (struct scheduler_view){
+	    .budget = BUDGET,
+	    .largest = UNITS * PLAN_UNIT,
+	    .free = device_free(),
+	    .in = {.n = n_moving(true), .bytes = bytes_moving(true), .unit_ns = 1},
+	    .out = {.n = n_moving(false), .bytes = bytes_moving(false), .unit_ns = 1},
+	};
+}
+
+static uint32_t units(void *hand, uint32_t piece)
+{
+	(void)hand;
+	return sizes[piece];
+}
+
+static enum plan_place where(void *hand, uint32_t piece)
+{
+	(void)hand;
+	return places[piece];
+}
+
+static enum migrate_answer begin(uint32_t piece, bool in)
+{
+	assert_int_equal(places[piece], in ? PLAN_HOST : PLAN_DEVICE);
+	put(piece, PLAN_MOVING);
+	coming[piece] = in;
+	return MIGRATE_BEGUN;
+}
+
+static enum migrate_answer fetch(void *hand, uint32_t piece, bool ahead, bool gap)
+{
+	(void)hand, (void)ahead, (void)gap;
+	if (device_free() < sizes[piece] * PLAN_UNIT)
+		return MIGRATE_NO_ROOM;
+	if (piece == refused)
+		return refusal;
+	if (!n_fetched++)
+		first_fetched = piece;
+	return begin(piece, true);
+}
+
+static enum migrate_answer evict(void *hand, uint32_t piece, bool gap)
+{
+	(void)hand, (void)gap;
+	n_evicted++;
+	return begin(piece, false);
+}
+
+static enum migrate_answer exchange(void *hand, uint32_t piece, bool gap)
+{
+	(void)hand, (void)gap;
+	if (running[piece])
+		return MIGRATE_BUSY;
+	n_exchanged++;
+	return begin(piece, false);
+}
+
+static bool is_idle(void *hand)
+{
+	(void)hand;
+	return idle;
+}
+
+static void put_aside(void *hand, uint32_t piece)
+{
+	(void)hand, (void)piece;
+	fail();
+}
+
+static void use_there(void *hand, uint32_t piece)
+{
+	(void)hand;
+	there[piece] = true;
+}
+
+static void tell_plan(void *hand, uint32_t piece)
+{
+	(void)hand;
+	put(piece, places[piece]);
+}
+
+/* The submission that waits keeps what it names. */
+static bool is_busy(void *hand, uint32_t piece)
+{
+	(void)hand, (void)piece;
+	return true;
+}
+
+void finish(void)
+{
+	for (uint32_t i = 0; i < PIECES; i++)
+		if (places[i] == PLAN_MOVING)
+			put(i, coming[i] ? PLAN_DEVICE : PLAN_HOST);
+}
+
+int setup(void **state)
+{
+	static const struct scheduler_ops ops = {
+	    .look = look,
+	    .units = units,
+	    .where = where,
+	    .fetch = fetch,
+	    .evict = evict,
+	    .exchange = exchange,
+	    .is_idle = is_idle,
+	    .put_aside = put_aside,
+	    .use_there = use_there,
+	    .tell_plan = tell_plan,
+	    .is_busy = is_busy,
+	    .is_in_use = is_busy,
+	};
+
+	(void)state;
+	memset(&scheduler, 0, sizeof(scheduler));
+	memset(places, 0, sizeof(places));
+	memset(there, 0, sizeof(there));
+	memset(running, 0, sizeof(running));
+	n_fetched = n_exchanged = n_evicted = first_fetched = 0;
+	for (unsigned i = 0; i < PIECES; i++)
+		sizes[i] = UNITS;
+	idle = false;
+	refused = PIECES;
+	scheduler.ops = &ops;
+	scheduler.plan = plan_new(PLAN_BESIDE_KERNELS);
+	return scheduler.plan ? 0 : -1;
+}
+
+int teardown(void **state)
+{
+	(void)state;
+	assert_true(plan_is_valid(scheduler.plan));
+	plan_free(scheduler.plan);
+	return 0;
+}
+
+/* ---- graphs ---- */
+
+void graph_uses(struct graph *graph, uint32_t from, uint32_t to, uint32_t uses)
+{
+	for (uint32_t i = from; i < to; i++)
+		graph->uses[i] = uses * SCHEDULER_USE;
+}
+
+static const struct graph *sorting;
+static int by_uses(const void *a, const void *b)
+{
+	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+
+	if (sorting->uses[x] != sorting->uses[y])
+		return sorting->uses[x] > sorting->uses[y] ? -1 : 1;
+	return x < y ? -1 : x > y;
+}
+
+const struct scheduler_named *names_of(const struct graph *graph, struct names *ret)
+{
+	unsigned n = 0;
+
+	for (uint32_t i = 0; i < PIECES; i++)
+		if (graph->uses[i])
+			ret->pieces[n++] = i;
+	sorting = graph;
+	qsort(ret->pieces, n, sizeof(ret->pieces[0]), by_uses);
+	for (unsigned i = 0; i < n; i++)
+		ret->uses[i] = graph->uses[ret->pieces[i]];
+	ret->named = (struct scheduler_named){ret->pieces, ret->uses, n, graph->who, 0};
+	return &ret->named;
+}
+
+void lay(uint32_t n, uint32_t more)
+{
+	for (uint32_t i = 0; i < n + more; i++)
+		put(i, i < n ? PLAN_DEVICE : PLAN_HOST);
+}
+
+unsigned n_at(uint32_t from, uint32_t to, enum plan_place place)
+{
+	unsigned n = 0;
+
+	for (uint32_t i = from; i < to; i++)
+		n += places[i] == place;
+	return n;
+}

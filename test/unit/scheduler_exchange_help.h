@@ -1,0 +1,48 @@
+/*
+ * scheduler_exchange_help.h: what the tests of exchanges share: a scheduler with copies that end when the test says so,
+ * and graphs that use each piece so and so often.
+ */
+#ifndef TEST_SCHEDULER_EXCHANGE_HELP_H
+#define TEST_SCHEDULER_EXCHANGE_HELP_H
+
+#include "shim/plan/scheduler.h"
+
+#define UNITS  8 /* of most pieces */
+#define PIECES 80
+#define FIT    20
+#define BUDGET (UNITS * PLAN_UNIT * FIT)
+
+extern struct scheduler scheduler;
+extern enum plan_place places[PIECES];
+extern uint32_t sizes[PIECES]; /* in units */
+/* running: in use; there: the scheduler has said that it is used where it is. */
+extern bool there[PIECES], running[PIECES];
+extern unsigned n_fetched, n_exchanged, n_evicted, first_fetched;
+extern bool idle;
+/* Fetches of this piece are answered so. */
+extern uint32_t refused;
+extern enum migrate_answer refusal;
+
+int setup(void **state);
+int teardown(void **state);
+void put(uint32_t piece, enum plan_place place);
+/* Ends all copies. */
+void finish(void);
+/* The first `n` pieces are on the device, the next `more` on the host. */
+void lay(uint32_t n, uint32_t more);
+unsigned n_at(uint32_t from, uint32_t to, enum plan_place place);
+
+/* How often it uses each piece; 0: it does not name it. */
+struct graph {
+	uint64_t who;
+	uint32_t uses[PIECES];
+};
+void graph_uses(struct graph *graph, uint32_t from, uint32_t to, uint32_t uses);
+
+struct names {
+	uint32_t pieces[PIECES], uses[PIECES];
+	struct scheduler_named named;
+};
+const struct scheduler_named *names_of(const struct graph *graph, struct names *ret);
+
+#endif

@@ -1,0 +1,309 @@
+/*
+ * What a submission that names more than fits has on the device, beside kernels. Nothing here takes time.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "test/unit/scheduler_exchange_help.h"
+
+static enum scheduler_wait one_round(const struct scheduler_named *named, uint64_t waited)
+{
+	scheduler.starving = false;
+	enum scheduler_wait answer = scheduler_wait(&scheduler, named, waited);
+	scheduler_ahead(&scheduler);
+	return answer;
+}
+
+/* Returns how many pieces it has moved. */
+static unsigned run_named(const struct scheduler_named *named)
+{
+	unsigned before = n_fetched + n_exchanged;
+
+	plan_note(scheduler.plan, 7, named->pieces, named->n);
+	for (unsigned rounds = 0; one_round(named, 0) != SCHEDULER_RUNS; rounds++) {
+		assert_true(rounds < 1000);
+		finish();
+	}
+	finish();
+	assert_int_equal(n_evicted, 0);
+	return n_fetched + n_exchanged - before;
+}
+
+static unsigned run(const struct graph *graph)
+{
+	struct names names;
+
+	return run_named(names_of(graph, &names));
+}
+
+/* ---- what is exchanged ---- */
+
+static void what_is_used_most_comes_and_stays(void **state)
+{
+	struct graph graph = {.who = 1};
+
+	(void)state;
+	lay(FIT, 10);
+	graph_uses(&graph, 0, FIT, 2);
+	graph_uses(&graph, FIT, FIT + 10, 12);
+	graph_uses(&graph, 3, 5, 1);
+	assert_int_equal(run(&graph), 20);
+	assert_int_equal(n_at(FIT, FIT + 10, PLAN_DEVICE), 10);
+	/* Of the others those that are used least are away. */
+	assert_int_equal(n_at(3, 5, PLAN_HOST), 2);
+	assert_int_equal(n_at(0, FIT, PLAN_DEVICE), 10);
+	for (unsigned i = 0; i < 5; i++)
+		assert_int_equal(run(&graph), 0);
+}
+
+static void the_link_has_more_than_one_to_do(void **state)
+{
+	struct graph graph = {.who = 1};
+	struct names names;
+
+	(void)state;
+	lay(FIT, 10);
+	for (uint32_t i = 0; i < FIT + 10; i++) {
+		sizes[i] = 1;
+		put(i, places[i]);
+	}
+	sizes[FIT + 10] = (FIT * UNITS) - FIT; /* what else the device holds */
+	put(FIT + 10, PLAN_DEVICE);
+	plan_set(scheduler.plan, FIT + 10, sizes[FIT + 10], PLAN_PINNED);
+	graph_uses(&graph, 0, FIT, 1);
+	graph_uses(&graph, FIT, FIT + 10, 12);
+	one_round(names_of(&graph, &names), 0);
+	assert_true(n_exchanged > 1);
+	/* No more leave than come. */
+	finish();
+	run(&graph);
+	assert_int_equal(n_exchanged, 10);
+	assert_int_equal(n_at(FIT, FIT + 10, PLAN_DEVICE), 10);
+}
+
+static void without_uses_nothing_leaves(void **state)
+{
+	struct graph graph = {.who = 1};
+	struct names names;
+
+	(void)state;
+	lay(FIT, 10);
+	graph_uses(&graph, 0, FIT, 1);
+	graph_uses(&graph, FIT, FIT + 10, 12);
+	names_of(&graph, &names);
+	names.named.uses = NULL;
+	assert_int_equal(run_named(&names.named), 0);
+	for (uint32_t i = FIT; i < FIT + 10; i++)
+		assert_true(there[i]);
+}
+
+static void what_is_used_a_little_more_does_not_come(void **state)
+{
+	struct graph graph = {.who = 1};
+
+	(void)state;
+	lay(FIT, 10);
+	graph_uses(&graph, 0, FIT, 9);
+	graph_uses(&graph, FIT, FIT + 10, 13);
+	assert_int_equal(run(&graph), 0);
+	assert_true(there[FIT]);
+	/* Half as much again. */
+	graph_uses(&graph, FIT, FIT + 1, 14);
+	assert_int_equal(run(&graph), 2);
+	/* It must pay within eight launches, too: these are hardly used at all. */
+	for (uint32_t i = 0; i < FIT + 10; i++)
+		graph.uses[i] = i < FIT ? 1 : 8;
+	assert_int_equal(run(&graph), 0);
+	graph.uses[FIT + 1] = 9;
+	assert_int_equal(run(&graph), 2);
+}
+
+/* It would not be worth it: 64 units that are used 4 times for one that is used 12 times. */
+static void a_large_piece_does_not_leave_for_a_small_one(void **state)
+{
+	struct graph graph = {.who = 1};
+
+	(void)state;
+	sizes[0] = 64;
+	sizes[1] = FIT * UNITS - 64;
+	put(0, PLAN_DEVICE);
+	put(1, PLAN_DEVICE);
+	graph_uses(&graph, 0, 1, 4);
+	graph_uses(&graph, 1, 2, 12);
+	for (uint32_t i = 2; i < 34; i++) {
+		sizes[i] = 1;
+		put(i, PLAN_HOST);
+	}
+	graph_uses(&graph, 2, 33, 12);
+	assert_int_equal(run(&graph), 0);
+	/* But for so many that they are used half as much again. */
+	graph_uses(&graph, 33, 34, 12);
+	assert_int_equal(run(&graph), 33);
+	assert_int_equal(places[0], PLAN_HOST);
+	assert_int_equal(run(&graph), 0);
+}
+
+/* What the plan has pinned must stay. */
+static void what_must_stay_is_not_exchanged(void **state)
+{
+	struct graph graph = {.who = 1};
+
+	(void)state;
+	lay(FIT, 2);
+	for (uint32_t i = 0; i < FIT - 1; i++)
+		plan_set(scheduler.plan, i, UNITS, PLAN_PINNED);
+	graph_uses(&graph, 0, FIT, 1);
+	graph_uses(&graph, FIT, FIT + 2, 12);
+	assert_int_equal(run(&graph), 2);
+	assert_int_equal(places[FIT - 1], PLAN_HOST);
+	assert_int_equal(places[FIT], PLAN_DEVICE);
+}
+
+/* Room comes bit by bit. It is not for pieces that need less of it and are used less. */
+static void the_room_is_for_what_is_used_most(void **state)
+{
+	struct graph graph = {.who = 1};
+
+	(void)state;
+	lay(FIT, 3);
+	sizes[FIT] = 3 * UNITS;
+	put(FIT, PLAN_HOST);
+	graph_uses(&graph, 0, FIT, 2);
+	graph_uses(&graph, FIT, FIT + 1, 12);
+	graph_uses(&graph, FIT + 1, FIT + 3, 11);
+	run(&graph);
+	assert_int_equal(first_fetched, FIT);
+	assert_int_equal(n_at(FIT, FIT + 3, PLAN_DEVICE), 3);
+	assert_int_equal(n_exchanged, 5);
+}
+
+/* ---- what runs ---- */
+
+static void what_runs_is_waited_for_as_long_as_patience_lasts(void **state)
+{
+	struct graph graph = {.who = 1};
+	struct names names;
+
+	(void)state;
+	lay(FIT, 1);
+	memset(running, true, sizeof(running));
+	graph_uses(&graph, 0, FIT, 1);
+	graph_uses(&graph, FIT, FIT + 1, 12);
+	names_of(&graph, &names);
+	plan_note(scheduler.plan, 7, names.pieces, names.named.n);
+	assert_int_equal(one_round(&names.named, 0), SCHEDULER_WAITS);
+	assert_false(there[FIT]);
+	/* Nothing runs, and yet they are busy: they would stay so. */
+	idle = true;
+	assert_int_equal(one_round(&names.named, 0), SCHEDULER_RUNS);
+	assert_true(there[FIT]);
+	idle = false;
+	/* Others may use them all the time: progress does not make it wait for longer. */
+	there[FIT] = false;
+	names.named.age = 39999999;
+	assert_int_equal(one_round(&names.named, 0), SCHEDULER_WAITS);
+	names.named.age++;
+	assert_int_equal(one_round(&names.named, 0), SCHEDULER_RUNS);
+	assert_true(there[FIT]);
+	assert_false(scheduler.stalled);
+	assert_int_equal(n_exchanged, 0);
+	memset(running, false, sizeof(running));
+	assert_int_equal(run(&graph), 2);
+}
+
+/* What has left may come back: it must not leave for the same piece again and again. */
+static void a_piece_that_is_refused_is_exchanged_once(void **state)
+{
+	struct graph graph = {.who = 1};
+
+	(void)state;
+	lay(FIT, 1);
+	graph_uses(&graph, 0, FIT, 1);
+	graph_uses(&graph, FIT, FIT + 1, 12);
+	for (unsigned how = 0; how < 2; how++) {
+		refused = FIT;
+		refusal = how ? MIGRATE_FAILED : MIGRATE_NO_ROOM;
+		unsigned before = n_exchanged;
+		for (unsigned i = 0; i < 20; i++)
+			run(&graph);
+		assert_true(n_exchanged - before <= 1);
+		assert_int_equal(n_at(0, FIT, PLAN_DEVICE), FIT);
+		/* It is tried again some time. */
+		refused = PIECES;
+		for (unsigned i = 0; i < 100; i++)
+			run(&graph);
+		assert_int_equal(places[FIT], PLAN_DEVICE);
+		put(FIT, PLAN_HOST);
+		for (uint32_t i = 0; i < FIT; i++)
+			put(i, PLAN_DEVICE);
+	}
+}
+
+/* ---- two that take turns ---- */
+
+static void graphs_that_take_turns_do_not_undo_each_other(void **state)
+{
+	struct graph one = {.who = 1}, other = {.who = 2};
+
+	(void)state;
+	lay(FIT, 10);
+	graph_uses(&one, 0, FIT, 1);
+	graph_uses(&one, FIT, FIT + 10, 4);
+	graph_uses(&other, 0, FIT + 10, 1);
+	graph_uses(&other, 10, FIT, 4);
+	assert_int_equal(run(&one), 20);
+	/* What is away for the one is what the other uses most. */
+	assert_int_equal(n_at(10, FIT, PLAN_HOST), 10);
+	unsigned moved = 0;
+	for (unsigned i = 0; i < 30; i++)
+		moved += run(&other) + run(&one);
+	assert_int_equal(moved, 0);
+	/* The one comes no more. */
+	for (unsigned i = 0; i < 8; i++)
+		assert_int_equal(moved += run(&other), 0);
+	assert_int_equal(run(&other), 20);
+	assert_int_equal(n_at(10, FIT, PLAN_DEVICE), 10);
+}
+
+/* Copies each way at each launch cost less than what the launch saves. */
+static void an_exchange_that_pays_at_once_is_made_in_each_turn(void **state)
+{
+	struct graph one = {.who = 1}, other = {.who = 2};
+
+	(void)state;
+	lay(FIT, 10);
+	graph_uses(&one, 0, FIT, 1);
+	graph_uses(&one, FIT, FIT + 10, 5);
+	graph_uses(&other, 0, FIT + 10, 1);
+	graph_uses(&other, 10, FIT, 5);
+	run(&one);
+	run(&other);
+	assert_int_equal(n_at(10, FIT, PLAN_DEVICE), 10);
+	run(&one);
+	assert_int_equal(n_at(FIT, FIT + 10, PLAN_DEVICE), 10);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+	    TEST(what_is_used_most_comes_and_stays),
+	    TEST(the_link_has_more_than_one_to_do),
+	    TEST(without_uses_nothing_leaves),
+	    TEST(what_is_used_a_little_more_does_not_come),
+	    TEST(a_large_piece_does_not_leave_for_a_small_one),
+	    TEST(what_must_stay_is_not_exchanged),
+	    TEST(the_room_is_for_what_is_used_most),
+	    TEST(what_runs_is_waited_for_as_long_as_patience_lasts),
+	    TEST(a_piece_that_is_refused_is_exchanged_once),
+	    TEST(graphs_that_take_turns_do_not_undo_each_other),
+	    TEST(an_exchange_that_pays_at_once_is_made_in_each_turn),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
