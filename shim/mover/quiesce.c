@@ -268,15 +268,15 @@ enum sw_status quiesce_resume(struct engine *engine, bool by_force)
 /* Adds the pieces that waiting submissions need. Locking: takes SPILL. */
 static void wish_for_waiters(struct engine *engine)
 {
+	struct scheduler_named named;
+
 	lock_take(&engine->channel.lock);
 	for (struct waiter *waiter = engine->channel.waiters; waiter; waiter = waiter->next) {
 		if (waiter->answered || waiter->had_gap)
 			continue;
 		waiter->had_gap = true;
-		unsigned n = intake_pieces(engine, waiter->named, waiter->n);
-		for (unsigned i = 0; i < n; i++)
-			if (atomic_load(&engine->arena->states[engine->intake.pieces.at[i]].where) == BLOCK_STATE_HOST)
-				scheduler_wish(&engine->scheduler, engine->intake.pieces.at[i], plan_now(engine->plan));
+		intake_waiter(engine, waiter, &named);
+		scheduler_wish_named(&engine->scheduler, &named);
 	}
 	lock_drop(&engine->channel.lock);
 }

@@ -114,12 +114,16 @@ static enum migrate_answer hand_evict(void *hand, uint32_t piece, bool gap)
 
 /*
  * `waits` keeps a block where it is only for the sake of what waits: a submission pins its blocks before it looks
- * whether all are mapped, and waits again if one is not. Here it is the submission itself that gains.
+ * whether all are mapped, and waits again if one is not. Here it is the submission itself that gains. In a gap, a pin
+ * is one of a submission at the gate.
  */
 static enum migrate_answer hand_exchange(void *hand, uint32_t piece, bool gap)
 {
 	struct engine *engine = hand;
+	struct block_state *mark = piece_block_state(engine, piece);
 
+	if (gap && (!mark || block_state_pins(mark)))
+		return MIGRATE_BUSY;
 	engine->moves.exchanges = true;
 	enum migrate_answer answer = migrate_begin(engine, piece, CHUNK_HOST, gap);
 	engine->moves.exchanges = false;

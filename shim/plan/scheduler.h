@@ -101,6 +101,7 @@ struct scheduler_exchanged {
 /* A piece to fetch in a gap, and the number of the submission that needs it. */
 struct wish {
 	uint32_t piece;
+	uint32_t named; /* 1 + its index in scheduler.named; 0: none */
 	uint64_t when;
 };
 
@@ -124,6 +125,7 @@ struct scheduler {
 	bool starving;
 	struct scheduler_exchanged exchanged;
 	struct wishes wishes;
+	struct scheduler_named named; /* by the submission that wishes; without uses: nothing is exchanged */
 	uint32_t refused[64]; /* victims that could not be evicted in this gap */
 	unsigned n_refused;
 };
@@ -164,6 +166,8 @@ void scheduler_ahead(struct scheduler *scheduler);
 
 /* ---- exchanges, scheduler_exchange.c; only if named->uses is there ---- */
 
+/* The most missing pieces that nothing is found for in a round; each look walks through all that is named. */
+#define EXCHANGE_LOOKS 16
 /*
  * Begins to evict pieces that the submission uses little for pieces that it uses more and that are missing: first for
  * the one with the index `missing`, for which nothing else can be evicted. Returns PLAN_FOUND if evictions are in
@@ -190,10 +194,18 @@ void scheduler_exchange_end(struct scheduler *scheduler, const struct scheduler_
 
 /* Wishes are collected before the gap, and forgotten after it; forgetting tells the plan of those not fetched. */
 void scheduler_wish(struct scheduler *scheduler, uint32_t piece, uint64_t when);
+/*
+ * Wishes for what a waiting submission names and is on the host. If its uses are known, it must be the only one, and
+ * *named must stay as it is until the wishes are forgotten.
+ */
+void scheduler_wish_named(struct scheduler *scheduler, const struct scheduler_named *named);
 /* Adds what the plan foresees, unless nothing is wished for. */
 void scheduler_wish_ahead(struct scheduler *scheduler);
 void scheduler_forget_wishes(struct scheduler *scheduler);
-/* Returns whether anything can be evicted for the first wish, or there is room. Otherwise a gap is useless. */
+/*
+ * Returns whether anything can be evicted for the first wish, or there is room, or something can be exchanged.
+ * Otherwise a gap is useless.
+ */
 bool scheduler_gap_pays(struct scheduler *scheduler);
 /* Returns whether anything that is wished for has not been begun. */
 static inline bool scheduler_has_wishes(const struct scheduler *scheduler)

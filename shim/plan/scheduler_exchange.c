@@ -31,8 +31,6 @@
 #define BUSY_MOST 40000000
 /* The most pieces that leave for one piece. */
 #define LEAVING 64
-/* The most missing pieces of one submission that nothing is found for in a round; each look takes a walk of all pieces. */
-#define LOOKS 16
 
 struct leaving {
 	uint32_t at[LEAVING];
@@ -133,6 +131,11 @@ bool scheduler_exchange_is_worth(const struct scheduler *scheduler, const struct
 	       exchange_pays(scheduler, named, missing, room, &leaving, true);
 }
 
+static bool may_begin(const struct scheduler_view *view, bool gap)
+{
+	return gap ? view->out.n < MOVES_AT_ONCE : scheduler_may_begin(view, &view->out);
+}
+
 enum plan_answer scheduler_exchange_one(struct scheduler *scheduler, const struct scheduler_named *named, unsigned from,
 					unsigned missing, uint64_t needed, bool gap)
 {
@@ -153,7 +156,7 @@ enum plan_answer scheduler_exchange_one(struct scheduler *scheduler, const struc
 	if (!choose(scheduler, named, missing, needed - room, &leaving) ||
 	    !exchange_pays(scheduler, named, from, room, &leaving, gap))
 		return PLAN_NONE;
-	for (unsigned i = 0; i < leaving.n && scheduler_may_begin(&view, &view.out); i++) {
+	for (unsigned i = 0; i < leaving.n && may_begin(&view, gap); i++) {
 		enum migrate_answer answer = ops->exchange(scheduler->hand, leaving.at[i], gap);
 
 		if (answer == MIGRATE_BUSY)
@@ -175,7 +178,7 @@ enum plan_answer scheduler_exchange(struct scheduler *scheduler, const struct sc
 	struct scheduler_view view;
 	uint64_t needed = 0;
 
-	if (*looks == LOOKS)
+	if (*looks == EXCHANGE_LOOKS)
 		return PLAN_NONE;
 	/* Not only for the first one: the link has the next to do while that comes. */
 	for (unsigned i = missing; i < named->n && answer == PLAN_FOUND; i++) {

@@ -37,9 +37,24 @@ void scheduler_wish(struct scheduler *scheduler, uint32_t piece, uint64_t when)
 
 	if (wishes->n == WISHES)
 		return;
-	wishes->at[wishes->n++] = (struct wish){piece, when};
+	wishes->at[wishes->n++] = (struct wish){.piece = piece, .when = when};
 	wishes->units += units;
 	plan_set(scheduler->plan, piece, units, PLAN_MOVING);
+}
+
+void scheduler_wish_named(struct scheduler *scheduler, const struct scheduler_named *named)
+{
+	struct wishes *wishes = &scheduler->wishes;
+
+	for (unsigned i = 0; i < named->n && wishes->n < WISHES; i++) {
+		if (scheduler->ops->where(scheduler->hand, named->pieces[i]) != PLAN_HOST)
+			continue;
+		scheduler_wish(scheduler, named->pieces[i], plan_now(scheduler->plan));
+		if (named->uses)
+			wishes->at[wishes->n - 1].named = i + 1;
+	}
+	if (named->uses)
+		scheduler->named = *named;
 }
 
 void scheduler_wish_ahead(struct scheduler *scheduler)
@@ -61,6 +76,8 @@ void scheduler_forget_wishes(struct scheduler *scheduler)
 		scheduler->ops->tell_plan(scheduler->hand, wishes->at[i].piece);
 	wishes->n = wishes->next = wishes->early = 0;
 	wishes->units = 0;
+	scheduler_exchange_end(scheduler, &scheduler->named);
+	scheduler->named.uses = NULL;
 }
 
 /* ---- moving ---- */
@@ -95,10 +112,18 @@ void scheduler_gap_end(struct scheduler *scheduler)
 	scheduler->n_refused = 0;
 }
 
-/* Evicts one piece for a wish. Returns false if nothing can be evicted for it. */
-static bool make_room_for(struct scheduler *scheduler, const struct wish *wish)
+/*
+ * Evicts one piece for a wish, or as many as it is exchanged for, if nothing else can be evicted. wanted: bytes that
+ * must be free for it and those before it. Returns false if nothing can be evicted.
+ */
+static bool make_room_for(struct scheduler *scheduler, const struct wish *wish, uint64_t wanted)
 {
-	return gap_send_out(scheduler, wish->when, gap_units(scheduler, wish->piece));
+	const struct wish *first = &scheduler->wishes.at[scheduler->wishes.next];
+
+	if (gap_send_out(scheduler, wish->when, gap_units(scheduler, wish->piece)))
+		return true;
+	return wish->named && scheduler_exchange_one(scheduler, &scheduler->named, first->named - 1, wish->named - 1,
+						     wanted / PLAN_UNIT, true) == PLAN_FOUND;
 }
 
 /*
@@ -117,9 +142,11 @@ static bool gap_grant(struct scheduler *scheduler, const struct wish *wish)
 		struct scheduler_view view = gap_look(scheduler);
 
 		if (view.out.n >= MOVES_AT_ONCE || (view.out.n && view.free + view.out.bytes >= bytes) ||
-		    make_room_for(scheduler, wish) || gap_look(scheduler).out.n)
+		    make_room_for(scheduler, wish, bytes) || gap_look(scheduler).out.n)
 			return false;
 	}
+	if (answer == MIGRATE_FAILED && wish->named)
+		scheduler_exchange_refused(scheduler);
 	if (answer != MIGRATE_BEGUN)
 		scheduler->ops->tell_plan(scheduler->hand, wish->piece);
 	return true;
@@ -133,7 +160,7 @@ static void go_ahead(struct scheduler *scheduler)
 
 	for (unsigned i = wishes->next; i < wishes->n && gap_look(scheduler).out.n < MOVES_AT_ONCE; i++) {
 		wanted += gap_units(scheduler, wishes->at[i].piece) * PLAN_UNIT;
-		if (wanted > gap_room(scheduler) && !make_room_for(scheduler, &wishes->at[i]))
+		if (wanted > gap_room(scheduler) && !make_room_for(scheduler, &wishes->at[i], wanted))
 			return;
 	}
 }
@@ -150,14 +177,30 @@ bool scheduler_gap_early(struct scheduler *scheduler, uint32_t *ret_piece)
 	return true;
 }
 
+/*
+ * Returns whether an exchange is worth it for one of the first wishes. It may be for a small piece only.
+ */
+static bool exchange_pays(const struct scheduler *scheduler)
+{
+	const struct wishes *wishes = &scheduler->wishes;
+
+	for (unsigned i = 0; i < wishes->n && i < EXCHANGE_LOOKS && wishes->at[i].named; i++)
+		if (scheduler_exchange_is_worth(scheduler, &scheduler->named, wishes->at[i].named - 1))
+			return true;
+	return false;
+}
+
 bool scheduler_gap_pays(struct scheduler *scheduler)
 {
 	const struct wish *first = &scheduler->wishes.at[0];
 	uint32_t victim;
 
-	return scheduler->wishes.n && (gap_look(scheduler).free >= gap_units(scheduler, first->piece) * PLAN_UNIT ||
-				       plan_victim(scheduler->plan, first->when, 0, scheduler->ops->is_in_use,
-						   scheduler->hand, &victim) == PLAN_FOUND);
+	if (!scheduler->wishes.n)
+		return false;
+	return gap_look(scheduler).free >= gap_units(scheduler, first->piece) * PLAN_UNIT ||
+	       plan_victim(scheduler->plan, first->when, 0, scheduler->ops->is_in_use, scheduler->hand, &victim) ==
+		   PLAN_FOUND ||
+	       exchange_pays(scheduler);
 }
 
 void scheduler_gap_round(struct scheduler *scheduler)

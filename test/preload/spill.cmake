@@ -363,7 +363,7 @@ spill_mode_test(regraph_test regraph_help.c)
 spill_moving_test(regraph_moves_test regraph_help.c)
 
 # ---- a graph that names more than the budget ----
-spill_mode_test(graph_uses_test MODES fast)
+spill_moving_test(graph_uses_test)
 
 # ---- what others ask for when the device is full ----
 spill_mode_test(oom_retry_test slow_clock.c figures_help.c folder.c)

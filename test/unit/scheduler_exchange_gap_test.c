@@ -1,0 +1,204 @@
+/*
+ * Exchanges in gaps: what a submission that names more than fits has on the device. Nothing here takes time.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "test/unit/scheduler_exchange_help.h"
+
+/* Returns how many pieces the gap has moved; 0: there was none. */
+static unsigned run_in_gap(const struct graph *graph)
+{
+	unsigned before = n_fetched + n_exchanged;
+	struct names names;
+
+	names_of(graph, &names);
+	plan_note(scheduler.plan, 7, names.pieces, names.named.n);
+	scheduler_wish_named(&scheduler, &names.named);
+	bool pays = scheduler_gap_pays(&scheduler);
+	for (unsigned rounds = 0; pays && scheduler_has_wishes(&scheduler); rounds++) {
+		assert_true(rounds < 1000);
+		scheduler_gap_round(&scheduler);
+		finish();
+	}
+	finish();
+	scheduler_gap_end(&scheduler);
+	scheduler_forget_wishes(&scheduler);
+	assert_null(scheduler.named.uses);
+	assert_int_equal(n_evicted, 0);
+	assert_int_equal(plan_units(scheduler.plan, PLAN_MOVING), 0);
+	/* It pays whenever there is something to do, and only then. */
+	assert_int_equal(pays, n_fetched + n_exchanged > before);
+	return n_fetched + n_exchanged - before;
+}
+
+static void in_a_gap_what_is_used_most_comes_and_stays(void **state)
+{
+	struct graph graph = {.who = 1};
+
+	(void)state;
+	lay(FIT, 14);
+	graph_uses(&graph, 0, FIT, 2);
+	graph_uses(&graph, FIT, FIT + 10, 12);
+	graph_uses(&graph, FIT + 10, FIT + 14, 1);
+	graph_uses(&graph, 3, 5, 1);
+	assert_int_equal(run_in_gap(&graph), 20);
+	assert_int_equal(n_at(FIT, FIT + 10, PLAN_DEVICE), 10);
+	assert_int_equal(n_at(3, 5, PLAN_HOST), 2);
+	assert_int_equal(n_at(0, FIT, PLAN_DEVICE), 10);
+	for (unsigned i = 0; i < 5; i++)
+		assert_int_equal(run_in_gap(&graph), 0);
+}
+
+static void in_a_gap_a_piece_may_be_exchanged_for_several(void **state)
+{
+	struct graph graph = {.who = 1};
+
+	(void)state;
+	lay(FIT, 2);
+	sizes[FIT] = 3 * UNITS;
+	put(FIT, PLAN_HOST);
+	graph_uses(&graph, 0, FIT, 2);
+	graph_uses(&graph, FIT, FIT + 1, 12);
+	graph_uses(&graph, FIT + 1, FIT + 2, 11);
+	run_in_gap(&graph);
+	assert_int_equal(first_fetched, FIT);
+	assert_int_equal(n_at(FIT, FIT + 2, PLAN_DEVICE), 2);
+	assert_int_equal(n_exchanged, 4);
+	assert_int_equal(run_in_gap(&graph), 0);
+}
+
+/* Nothing comes back in the gap in which it leaves. So it is not counted with what comes for a large piece. */
+static void what_has_left_does_not_fill_the_rest_of_a_large_piece(void **state)
+{
+	enum { OTHERS, LARGE, LEAVES, MOST, SMALL };
+	static const uint32_t units[] = {
+	    [OTHERS] = FIT * UNITS - 31, [LARGE] = 16, [LEAVES] = 15, [MOST] = 15, [SMALL] = 1};
+	struct graph graph = {.who = 1};
+
+	(void)state;
+	for (uint32_t i = OTHERS; i <= SMALL; i++) {
+		sizes[i] = units[i];
+		put(i, i < MOST ? PLAN_DEVICE : PLAN_HOST);
+	}
+	graph_uses(&graph, OTHERS, LARGE, 20);
+	graph_uses(&graph, LARGE, MOST, 1);
+	graph_uses(&graph, MOST, SMALL, 13);
+	graph_uses(&graph, SMALL, SMALL + 1, 12);
+	assert_int_equal(run_in_gap(&graph), 2);
+	assert_int_equal(places[LEAVES], PLAN_HOST);
+	assert_int_equal(places[MOST], PLAN_DEVICE);
+	assert_int_equal(places[LARGE], PLAN_DEVICE);
+}
+
+static void no_gap_is_made_for_what_is_not_exchanged(void **state)
+{
+	struct graph graph = {.who = 1};
+	struct names names;
+
+	(void)state;
+	lay(FIT, 10);
+	graph_uses(&graph, 0, FIT, 9);
+	graph_uses(&graph, FIT, FIT + 10, 13);
+	assert_int_equal(run_in_gap(&graph), 0);
+	graph_uses(&graph, 0, FIT, 1);
+	names_of(&graph, &names);
+	names.named.uses = NULL;
+	scheduler_wish_named(&scheduler, &names.named);
+	assert_int_equal(scheduler.wishes.n, 10);
+	assert_false(scheduler_gap_pays(&scheduler));
+	scheduler_forget_wishes(&scheduler);
+}
+
+/* A submission at the gate has pinned them. The gap ends all the same. */
+static void what_is_pinned_at_the_gate_stays(void **state)
+{
+	struct graph graph = {.who = 1};
+	struct names names;
+
+	(void)state;
+	lay(FIT, 3);
+	memset(running, true, sizeof(running));
+	graph_uses(&graph, 0, FIT, 1);
+	graph_uses(&graph, FIT, FIT + 3, 12);
+	names_of(&graph, &names);
+	plan_note(scheduler.plan, 7, names.pieces, names.named.n);
+	scheduler_wish_named(&scheduler, &names.named);
+	assert_true(scheduler_gap_pays(&scheduler));
+	for (unsigned rounds = 0; scheduler_has_wishes(&scheduler); rounds++) {
+		assert_true(rounds < 10);
+		scheduler_gap_round(&scheduler);
+	}
+	scheduler_gap_end(&scheduler);
+	scheduler_forget_wishes(&scheduler);
+	assert_int_equal(n_fetched + n_exchanged, 0);
+	memset(running, false, sizeof(running));
+	assert_int_equal(run_in_gap(&graph), 6);
+}
+
+static void in_gaps_a_piece_that_is_refused_is_exchanged_once(void **state)
+{
+	struct graph graph = {.who = 1};
+
+	(void)state;
+	lay(FIT, 1);
+	graph_uses(&graph, 0, FIT, 1);
+	graph_uses(&graph, FIT, FIT + 1, 12);
+	for (unsigned how = 0; how < 2; how++) {
+		refused = FIT;
+		refusal = how ? MIGRATE_FAILED : MIGRATE_NO_ROOM;
+		unsigned before = n_exchanged;
+		for (unsigned i = 0; i < 20; i++)
+			run_in_gap(&graph);
+		assert_int_equal(n_exchanged - before, 1);
+		assert_int_equal(n_at(0, FIT, PLAN_DEVICE), FIT);
+		refused = PIECES;
+		for (unsigned i = 0; i < 100; i++)
+			run_in_gap(&graph);
+		assert_int_equal(places[FIT], PLAN_DEVICE);
+		put(FIT, PLAN_HOST);
+		for (uint32_t i = 0; i < FIT; i++)
+			put(i, PLAN_DEVICE);
+	}
+}
+
+static void in_gaps_graphs_that_take_turns_do_not_undo_each_other(void **state)
+{
+	struct graph one = {.who = 1}, other = {.who = 2};
+
+	(void)state;
+	lay(FIT, 10);
+	graph_uses(&one, 0, FIT, 1);
+	graph_uses(&one, FIT, FIT + 10, 4);
+	graph_uses(&other, 0, FIT + 10, 1);
+	graph_uses(&other, 10, FIT, 4);
+	assert_int_equal(run_in_gap(&one), 20);
+	unsigned moved = 0;
+	for (unsigned i = 0; i < 30; i++)
+		moved += run_in_gap(&other) + run_in_gap(&one);
+	assert_int_equal(moved, 0);
+	for (unsigned i = 0; i < 8; i++)
+		assert_int_equal(moved += run_in_gap(&other), 0);
+	assert_int_equal(run_in_gap(&other), 20);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+	    TEST(in_a_gap_what_is_used_most_comes_and_stays),
+	    TEST(in_a_gap_a_piece_may_be_exchanged_for_several),
+	    TEST(what_has_left_does_not_fill_the_rest_of_a_large_piece),
+	    TEST(no_gap_is_made_for_what_is_not_exchanged),
+	    TEST(what_is_pinned_at_the_gate_stays),
+	    TEST(in_gaps_a_piece_that_is_refused_is_exchanged_once),
+	    TEST(in_gaps_graphs_that_take_turns_do_not_undo_each_other),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
