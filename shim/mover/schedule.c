@@ -259,11 +259,10 @@ static uint64_t waited_for(const struct engine *engine, const struct waiter *wai
 static bool is_waiting(struct engine *engine, struct waiter *waiter)
 {
 	enum scheduler_wait answer = SCHEDULER_GIVEN_UP;
+	struct scheduler_named named = {0};
 
 	bring_back(engine, waiter);
 	if (schedule_may_move(engine) && !engine->exact && link_open(engine)) {
-		struct scheduler_named named;
-
 		intake_waiter(engine, waiter, &named);
 		answer = scheduler_wait(&engine->scheduler, &named, waited_for(engine, waiter));
 		if (answer == SCHEDULER_GIVEN_UP)
@@ -271,8 +270,11 @@ static bool is_waiting(struct engine *engine, struct waiter *waiter)
 	}
 	if (answer == SCHEDULER_GIVEN_UP)
 		engine->by_piece.stamp++; /* nothing is about to be fetched */
-	return map_blocks_of(engine, waiter, engine->by_piece.stamp) || answer == SCHEDULER_WAITS ||
-	       (waiter->unknown && atomic_load(&engine->channel.everything.unmapped));
+	bool waits = map_blocks_of(engine, waiter, engine->by_piece.stamp) || answer == SCHEDULER_WAITS ||
+		     (waiter->unknown && atomic_load(&engine->channel.everything.unmapped));
+	if (!waits)
+		scheduler_exchange_end(&engine->scheduler, &named);
+	return waits;
 }
 
 void schedule_for_waiters(struct engine *engine)

@@ -103,9 +103,9 @@ static enum plan_answer make_room(struct scheduler *scheduler, uint64_t when, un
 }
 
 /*
- * Begins to fetch a piece. If the result is MIGRATE_NO_ROOM, *ret_room says whether there may be room soon. The reserve is
- * made again for what is fetched next; behind the last piece that is away nothing leaves, or what fits into the budget
- * without the reserve would never stay there.
+ * Begins to fetch a piece. If the result is MIGRATE_NO_ROOM, *ret_room says whether there may be room soon. The reserve
+ * is made again for what is fetched next; behind the last piece that is away nothing leaves, or what fits into the
+ * budget without the reserve would never stay there.
  */
 static enum migrate_answer bring_in(struct scheduler *scheduler, uint32_t piece, uint64_t when, bool ahead,
 				    enum plan_answer *ret_room)
@@ -231,8 +231,6 @@ enum scheduler_wait scheduler_wait(struct scheduler *scheduler, const struct sch
 		if (named->uses && scheduler->starving)
 			break;
 	}
-	if (!missing)
-		scheduler_exchange_end(scheduler, named);
 	return missing ? SCHEDULER_WAITS : SCHEDULER_RUNS;
 }
 

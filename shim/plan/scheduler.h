@@ -95,6 +95,8 @@ struct scheduler_exchanged {
 	unsigned others; /* how often others have waited since it did */
 	unsigned n;      /* pieces that have left in the present wait */
 	unsigned pause;  /* waits in which nothing is exchanged, because what should have come was refused */
+	/* waits in which an exchange must pay at once, because there were many; and how many after the next exchange */
+	unsigned doubted, doubt;
 	uint64_t who;
 };
 
@@ -187,7 +189,7 @@ bool scheduler_exchange_is_worth(const struct scheduler *scheduler, const struct
 				 unsigned missing);
 /* What was to come is refused: for some time nothing is exchanged, or it would be exchanged again and again. */
 void scheduler_exchange_refused(struct scheduler *scheduler);
-/* To be called when the submission waits no longer. */
+/* To be called once when the submission waits no longer; in a gap, scheduler_forget_wishes() does it. */
 void scheduler_exchange_end(struct scheduler *scheduler, const struct scheduler_named *named);
 
 /* ---- in a gap ---- */

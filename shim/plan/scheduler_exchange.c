@@ -9,7 +9,8 @@
  * Two submissions that take turns could undo each other's exchanges at each launch. So after an exchange for one, an
  * exchange for another must pay within the launch that makes it: then nothing is lost even if it is undone at once. The
  * first is forgotten when others have come FORGOTTEN_AFTER times without it. An exchange that pays only for all of
- * those that take turns together, but for none of them alone, is not made.
+ * those that take turns together, but for none of them alone, is not made. A kernel that names what has left undoes it,
+ * too, and its uses are not known: so when exchanges come again and again, they must pay at once (DOUBT_MOST).
  */
 #include "shim/plan/scheduler.h"
 
@@ -24,6 +25,12 @@
 #define FORGOTTEN_AFTER PAYS_WITHIN
 /* So many waits pass without an exchange when one was in vain. */
 #define PAUSE 64
+/*
+ * After the second wait with exchanges, for one wait an exchange must pay within the launch that makes it; after the
+ * third for three, and so on, up to about this many. What undoes them may be a kernel in between that names what has
+ * left, and whose uses are not known. A wait that needs no exchange halves the number again.
+ */
+#define DOUBT_MOST 512
 /*
  * ns: for so long a submission waits for pieces that are in use, which others may use all the time. Less than the
  * patience (scheduler.c), after which nothing would move before the GPU makes progress.
@@ -107,7 +114,7 @@ static bool exchange_pays(const struct scheduler *scheduler, const struct schedu
 	uint64_t with = worth(scheduler, named, from, room + leaving->units, gap);
 	uint64_t without = worth(scheduler, named, from, room, gap);
 	uint64_t coming = with > without ? with - without : 0;
-	bool alone = !last->any || last->who == named->who || last->others >= FORGOTTEN_AFTER;
+	bool alone = !last->doubted && (!last->any || last->who == named->who || last->others >= FORGOTTEN_AFTER);
 
 	return coming > leaving->uses && is_clearly_more(coming, leaving->uses) &&
 	       (coming - leaving->uses) * (alone ? PAYS_WITHIN : 1) >= COST * leaving->units;
@@ -136,6 +143,23 @@ static bool may_begin(const struct scheduler_view *view, bool gap)
 	return gap ? view->out.n < MOVES_AT_ONCE : scheduler_may_begin(view, &view->out);
 }
 
+/*
+ * A piece cannot leave. If waiting does not help, nothing is exchanged for some time: what has left for the same piece
+ * comes back, and would leave again; and each gap in vain stops the device.
+ */
+static enum plan_answer exchange_not_begun(struct scheduler *scheduler, const struct scheduler_named *named,
+					   enum migrate_answer answer, bool gap)
+{
+	struct scheduler_view view;
+
+	scheduler->ops->look(scheduler->hand, &view);
+	if (answer == MIGRATE_BUSY && !gap && named->age < BUSY_MOST)
+		return PLAN_BUSY;
+	if (!view.out.n && (gap || answer != MIGRATE_BUSY || scheduler->exchanged.n))
+		scheduler_exchange_refused(scheduler);
+	return view.out.n && answer != MIGRATE_BUSY ? PLAN_FOUND : PLAN_NONE;
+}
+
 enum plan_answer scheduler_exchange_one(struct scheduler *scheduler, const struct scheduler_named *named, unsigned from,
 					unsigned missing, uint64_t needed, bool gap)
 {
@@ -159,13 +183,14 @@ enum plan_answer scheduler_exchange_one(struct scheduler *scheduler, const struc
 	for (unsigned i = 0; i < leaving.n && may_begin(&view, gap); i++) {
 		enum migrate_answer answer = ops->exchange(scheduler->hand, leaving.at[i], gap);
 
-		if (answer == MIGRATE_BUSY)
-			return named->age < BUSY_MOST ? PLAN_BUSY : PLAN_NONE;
 		if (answer == MIGRATE_FAILED && !gap)
 			ops->put_aside(scheduler->hand, leaving.at[i]);
 		if (answer != MIGRATE_BEGUN)
-			return view.out.n ? PLAN_FOUND : PLAN_NONE;
-		*last = (struct scheduler_exchanged){.any = true, .n = last->n + 1, .who = named->who};
+			return exchange_not_begun(scheduler, named, answer, gap);
+		last->any = true;
+		last->n++;
+		last->others = 0;
+		last->who = named->who;
 		ops->look(scheduler->hand, &view);
 	}
 	return PLAN_FOUND;
@@ -207,9 +232,17 @@ void scheduler_exchange_end(struct scheduler *scheduler, const struct scheduler_
 
 	if (!named->uses)
 		return;
-	last->n = 0;
 	if (last->pause)
 		last->pause--;
+	if (last->n) {
+		last->doubted = last->doubt;
+		last->doubt = last->doubt < DOUBT_MOST ? 2 * last->doubt + 1 : last->doubt;
+	} else if (last->doubted) {
+		last->doubted--;
+	} else {
+		last->doubt /= 2;
+	}
+	last->n = 0;
 	if (last->who == named->who)
 		last->others = 0;
 	else if (last->others < FORGOTTEN_AFTER)

@@ -3,8 +3,8 @@
  * need, and by how many nodes each of them is used.
  *
  * A set is reference-counted. Every holder of a reference may read the set without a lock while its one writer adds to
- * it: entries below `n` never change, except that a reach and a number of uses may grow. The writer is graph.c under GRAPH, or, before the
- * set is published, the function that builds it.
+ * it: entries below `n` never change, except that a reach and a number of uses may grow. The writer is graph.c under
+ * GRAPH, or, before the set is published, the function that builds it.
  */
 #ifndef SPILLWAY_GRAPH_NAMES_H
 #define SPILLWAY_GRAPH_NAMES_H
@@ -60,8 +60,8 @@ bool graph_names_add(struct graph_names *names, CUdeviceptr address, size_t byte
 bool graph_names_grow(struct graph_names **names, CUdeviceptr address, size_t bytes);
 /*
  * Adds all names of another set. A name that is in both gets the greater number of uses, not the sum: the nodes of the
- * other set may be the same ones, with parameters that were set again. Returns false if some did not fit; those that fitted stay. All fit if room - n is at
- * least the other set's n.
+ * other set may be the same ones, with parameters that were set again. Returns false if some did not fit; those that
+ * fitted stay. All fit if room - n is at least the other set's n.
  */
 bool graph_names_merge(struct graph_names *names, const struct graph_names *more);
 

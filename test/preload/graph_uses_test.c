@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-enum { PAIRS = 12, SETS = 3, IN_TIME_S = 40 };
+enum { PAIRS = 12, SETS = 6, IN_TIME_S = 40 };
 #define EACH_BYTES (4 * MIB)
 #define WORDS      (EACH_BYTES / 4)
 /* 48 MiB of each kind. */

@@ -137,8 +137,13 @@ static void what_is_pinned_at_the_gate_stays(void **state)
 	scheduler_gap_end(&scheduler);
 	scheduler_forget_wishes(&scheduler);
 	assert_int_equal(n_fetched + n_exchanged, 0);
+	/* Each gap stops the device, so there is none for the next launches. */
 	memset(running, false, sizeof(running));
-	assert_int_equal(run_in_gap(&graph), 6);
+	unsigned waits = 0;
+	while (!run_in_gap(&graph))
+		assert_true(waits++ < 70);
+	assert_true(waits > 50);
+	assert_int_equal(n_exchanged, 3);
 }
 
 static void in_gaps_a_piece_that_is_refused_is_exchanged_once(void **state)

@@ -18,7 +18,8 @@ extern uint32_t sizes[PIECES]; /* in units */
 /* running: in use; there: the scheduler has said that it is used where it is. */
 extern bool there[PIECES], running[PIECES];
 extern unsigned n_fetched, n_exchanged, n_evicted, first_fetched;
-extern bool idle;
+/* names_all: all that is on the device is named by the submission that waits, so it is busy; true at first. */
+extern bool idle, names_all;
 /* Fetches of this piece are answered so. */
 extern uint32_t refused;
 extern enum migrate_answer refusal;

@@ -16,6 +16,8 @@ static enum scheduler_wait one_round(const struct scheduler_named *named, uint64
 	scheduler.starving = false;
 	enum scheduler_wait answer = scheduler_wait(&scheduler, named, waited);
 	scheduler_ahead(&scheduler);
+	if (answer == SCHEDULER_RUNS)
+		scheduler_exchange_end(&scheduler, named);
 	return answer;
 }
 
@@ -288,11 +290,70 @@ static void an_exchange_that_pays_at_once_is_made_in_each_turn(void **state)
 	assert_int_equal(n_at(FIT, FIT + 10, PLAN_DEVICE), 10);
 }
 
+/* Two must leave for one, and the second stays in use: the first, which comes back, does not leave again and again. */
+static void what_began_half_way_is_not_begun_again(void **state)
+{
+	struct graph graph = {.who = 1};
+	struct names names;
+
+	(void)state;
+	lay(FIT, 1);
+	sizes[FIT] = 2 * UNITS;
+	put(FIT, PLAN_HOST);
+	graph_uses(&graph, 0, FIT + 1, 12);
+	graph_uses(&graph, 0, 1, 1);
+	graph_uses(&graph, 1, 2, 2);
+	running[1] = true;
+	names_of(&graph, &names);
+	names.named.age = 40000000;
+	for (unsigned i = 0; i < 10; i++)
+		run_named(&names.named);
+	assert_true(there[FIT]);
+	assert_int_equal(n_exchanged, 1);
+	assert_int_equal(n_fetched, 1);
+}
+
+/* A kernel that names what has left for a graph, and whose uses are not known, brings it back. */
+static void a_graph_and_a_kernel_in_turn_move_less_and_less(void **state)
+{
+	struct graph graph = {.who = 1}, kernel = {.who = 2};
+	struct names names;
+	unsigned moved[2] = {0};
+
+	(void)state;
+	lay(FIT, 10);
+	graph_uses(&graph, 0, 10, 2);
+	graph_uses(&graph, 10, FIT + 10, 3);
+	graph_uses(&kernel, 0, 10, 1);
+	names_of(&kernel, &names);
+	names.named.uses = NULL;
+	for (unsigned i = 0; i < 200; i++) {
+		unsigned before = n_fetched;
+
+		run(&graph);
+		names_all = false;
+		plan_note(scheduler.plan, 8, names.pieces, names.named.n);
+		for (unsigned rounds = 0; scheduler_wait(&scheduler, &names.named, 0) != SCHEDULER_RUNS; rounds++) {
+			assert_true(rounds < 1000);
+			finish();
+			scheduler.starving = false;
+		}
+		finish();
+		names_all = true;
+		n_evicted = 0;
+		moved[i >= 100] += n_fetched - before;
+	}
+	assert_in_range(moved[0], 1, 200);
+	assert_true(moved[1] <= moved[0] / 2);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	    TEST(what_is_used_most_comes_and_stays),
+	    TEST(what_began_half_way_is_not_begun_again),
+	    TEST(a_graph_and_a_kernel_in_turn_move_less_and_less),
 	    TEST(the_link_has_more_than_one_to_do),
 	    TEST(without_uses_nothing_leaves),
 	    TEST(what_is_used_a_little_more_does_not_come),
