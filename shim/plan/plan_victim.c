@@ -112,10 +112,10 @@ static uint32_t plan_victim_dead(struct plan *plan, uint32_t top, uint64_t key, 
  * as above.
  *
  * Measured (H200, GPT, beside kernels, at 1.25, 1.5 and 2.0; ms a step): 139, 221, 363 without this preference, 130,
- * 215, 353 with it, for partly dead pieces only. In the replay model: 139, 222, 364, and 129, 213, 356 with a least
- * share of 1; 130, 214, 352 with 6 or 10; 131, 215, 357 with 15. With the other constants of today: 126, 211, 338 for
- * partly dead pieces only; 119, 208, 337 with 4 or 8 for SOON, 122, 210, 338 with 16. In gaps, which come when a piece
- * is needed, it copies more: 234 at 1.25 without, 245 with.
+ * 215, 353 with it, for partly dead pieces only, and with a mover that looks often (mover_idle_ns). In the replay
+ * model: 139, 222, 364, and 129, 213, 356 with a least share of 1; 130, 214, 352 with 6 or 10; 131, 215, 357 with 15.
+ * With the other constants of today: 126, 211, 338 for partly dead pieces only; 119, 208, 337 with 4 or 8 for SOON,
+ * 122, 210, 338 with 16. In gaps, which come when a piece is needed, it copies more: 234 at 1.25 without, 245 with.
  */
 #define SHARE_LEAST     6
 #define SHARE_SOON      8
