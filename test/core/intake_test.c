@@ -19,12 +19,10 @@ uint64_t __wrap_clock_now(void)
 static struct core_heap own;
 static struct device device;
 static struct engine *engine;
-static CUdeviceptr block;
+static struct heap_grant grant;
 
 static int open_heap(void **state)
 {
-	struct heap_grant grant;
-
 	(void)state;
 	core_driver();
 	core_heap_open(&own, 64 * MIB, 64 * MIB, 0);
@@ -33,7 +31,6 @@ static int open_heap(void **state)
 	assert_true(submission_add_arena(heap_arena(own.heap), &engine->channel));
 	submission_set_tracking(true, true);
 	assert_ok(heap_alloc(own.heap, 4 * MIB, CHUNK_MOVABLE, HEAP_DEVICE, &grant));
-	block = grant.address;
 	return 0;
 }
 
@@ -42,7 +39,7 @@ static void submit(void)
 	struct submission *use = submission_open(HOOK_cuLaunchKernel);
 
 	assert_non_null(use);
-	submission_name(use, block, 0);
+	submission_name(use, grant.address, 0);
 	submission_close(use, admit(use));
 }
 
