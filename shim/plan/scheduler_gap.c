@@ -180,7 +180,7 @@ bool scheduler_gap_early(struct scheduler *scheduler, uint32_t *ret_piece)
 /*
  * Returns whether an exchange is worth it for one of the first wishes. It may be for a small piece only.
  */
-static bool exchange_pays(const struct scheduler *scheduler)
+static bool any_exchange_pays(const struct scheduler *scheduler)
 {
 	const struct wishes *wishes = &scheduler->wishes;
 
@@ -200,7 +200,7 @@ bool scheduler_gap_pays(struct scheduler *scheduler)
 	return gap_look(scheduler).free >= gap_units(scheduler, first->piece) * PLAN_UNIT ||
 	       plan_victim(scheduler->plan, first->when, 0, scheduler->ops->is_in_use, scheduler->hand, &victim) ==
 		   PLAN_FOUND ||
-	       exchange_pays(scheduler);
+	       any_exchange_pays(scheduler);
 }
 
 void scheduler_gap_round(struct scheduler *scheduler)
