@@ -15,49 +15,12 @@
 
 #include <cmocka.h>
 
-/* ---- steps in a thread ---- */
-
-static struct stepper {
-	pthread_t thread;
-	CUcontext context;
-	_Atomic bool over;
-	_Atomic unsigned rounds;
-} stepper;
-
-/* Each step reads what the step before has written, in memory that may lie anywhere. */
-static void *step(void *argument)
+/* Reads what it has written, in memory that may lie anywhere. */
+static void step(unsigned base)
 {
-	(void)argument;
-	MUST(cu.cuCtxSetCurrent(stepper.context));
-	while (!stepper.over) {
-		for (unsigned i = 0; i < N_BLOCKS; i++)
-			MUST(driver_fill(NULL, job_blocks[i], 0x2000 + stepper.rounds + i, N_WORDS));
-		for (unsigned i = 0; i < N_BLOCKS; i++)
-			CHECK(driver_holds(job_blocks[i], 0x2000 + stepper.rounds + i, N_WORDS));
-		stepper.rounds++;
-	}
-	return NULL;
-}
-
-static void steps_begin(void)
-{
-	stepper = (struct stepper){0};
-	MUST(cu.cuCtxGetCurrent(&stepper.context));
-	CHECK(pthread_create(&stepper.thread, NULL, step, NULL) == 0);
-}
-
-static void await_steps(unsigned more)
-{
-	for (unsigned until = stepper.rounds + more; stepper.rounds < until;)
-		usleep(1000);
-}
-
-static void steps_end(void)
-{
-	await_steps(1); /* one at least, after all that was done meanwhile */
-	stepper.over = true;
-	CHECK(pthread_join(stepper.thread, NULL) == 0);
-	job_check(0x2000 + stepper.rounds - 1);
+	job_fill(base);
+	for (unsigned i = 0; i < N_BLOCKS; i++)
+		CHECK(driver_holds(job_blocks[i], base + i, N_WORDS));
 }
 
 /* ---- changes ---- */
@@ -84,7 +47,7 @@ static bool moves_in_gaps(void)
 static int changes(void)
 {
 	job_start();
-	steps_begin();
+	steps_begin(step);
 	await_steps(2);
 	for (unsigned round = 0; round < 3; round++) {
 		CHECK(set_says("spill.mode=fast", 0, ": spill.mode=fast"));
@@ -118,7 +81,7 @@ static int changes_before_anything_moves(void)
 	CHECK(set_says("spill.mode=fast", 0, ": spill.mode=fast"));
 	CHECK(shows_mode("fast"));
 	CHECK(set_says("device.budget=24MiB", 0, "left in"));
-	steps_begin();
+	steps_begin(step);
 	CHECK(moves_without_gaps());
 	steps_end();
 	return 0;
@@ -140,7 +103,7 @@ static int changes_suspended(void)
 	CHECK(tool_lists("suspended"));
 	CHECK(tool_says("resume", 0, "resumed"));
 	job_check(0x1000);
-	steps_begin();
+	steps_begin(step);
 	CHECK(moves_without_gaps());
 	steps_end();
 	return 0;
@@ -381,7 +344,7 @@ static int refuses_while_the_gpu_does_not_end(void)
 	CHECK(shows_mode("exact"));
 	child_release(word);
 	CHECK(set_says("spill.mode=fast", 0, ": spill.mode=fast"));
-	steps_begin();
+	steps_begin(step);
 	CHECK(moves_without_gaps());
 	steps_end();
 	return 0;

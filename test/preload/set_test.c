@@ -40,46 +40,10 @@ static size_t blocks_on_device(void)
 	return n;
 }
 
-/* A thread that fills all blocks again and again. */
-static struct stepper {
-	pthread_t thread;
-	CUcontext context;
-	_Atomic bool over;
-	_Atomic unsigned rounds;
-} stepper;
-
-static void *step(void *argument)
+static void step(unsigned base)
 {
-	(void)argument;
-	MUST(cu.cuCtxSetCurrent(stepper.context));
-	while (!stepper.over) {
-		for (unsigned i = 0; i < N_BLOCKS; i++)
-			MUST(driver_fill(NULL, job_blocks[i], 0x2000 + stepper.rounds + i, N_WORDS));
-		MUST(cu.cuCtxSynchronize());
-		stepper.rounds++;
-	}
-	return NULL;
-}
-
-static void steps_begin(void)
-{
-	stepper = (struct stepper){0};
-	MUST(cu.cuCtxGetCurrent(&stepper.context));
-	CHECK(pthread_create(&stepper.thread, NULL, step, NULL) == 0);
-}
-
-static void await_steps(unsigned more)
-{
-	for (unsigned until = stepper.rounds + more; stepper.rounds < until;)
-		usleep(1000);
-}
-
-static void steps_end(void)
-{
-	await_steps(1); /* one at least, after all that was done meanwhile */
-	stepper.over = true;
-	CHECK(pthread_join(stepper.thread, NULL) == 0);
-	job_check(0x2000 + stepper.rounds - 1);
+	job_fill(base);
+	MUST(cu.cuCtxSynchronize());
 }
 
 static int sets_the_device_budget(void)
@@ -93,7 +57,7 @@ static int sets_the_device_budget(void)
 	CHECK(sim_live().device_bytes - without <= 16 * MIB);
 	job_check(0x1000);
 	CHECK(set_says("device.budget=25%", 0, "device.budget=25%, 0 B left in 0."));
-	steps_begin();
+	steps_begin(step);
 	await_steps(2);
 	for (unsigned round = 0; round < 3; round++) {
 		CHECK(set_says("device.budget=8MiB", 0, "left in"));
@@ -104,7 +68,7 @@ static int sets_the_device_budget(void)
 	}
 	steps_end();
 	/* 48 MiB fit by now. */
-	steps_begin();
+	steps_begin(step);
 	for (unsigned tries = 0; tries < 2000 && blocks_on_device() < N_BLOCKS; tries++)
 		await_steps(1);
 	steps_end();

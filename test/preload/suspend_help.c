@@ -96,6 +96,12 @@ void job_start(void)
 	job_allocate();
 }
 
+void job_fill(unsigned base)
+{
+	for (unsigned i = 0; i < N_BLOCKS; i++)
+		MUST(driver_fill(NULL, job_blocks[i], base + i, N_WORDS));
+}
+
 void job_check(unsigned base)
 {
 	MUST(cu.cuCtxSynchronize());
@@ -110,8 +116,7 @@ static void *work(void *argument)
 
 	MUST(cu.cuCtxSetCurrent(worker->context));
 	worker->begun = true;
-	for (unsigned i = 0; i < N_BLOCKS; i++)
-		MUST(driver_fill(NULL, job_blocks[i], worker->base + i, N_WORDS));
+	job_fill(worker->base);
 	worker->done = true;
 	return NULL;
 }
@@ -132,6 +137,48 @@ void worker_end(struct worker *worker)
 		usleep(1000);
 	CHECK(worker->done);
 	CHECK(pthread_join(worker->thread, NULL) == 0);
+}
+
+/* ---- steps in a thread ---- */
+
+static struct {
+	pthread_t thread;
+	CUcontext context;
+	void (*step)(unsigned base);
+	_Atomic bool over;
+	_Atomic unsigned rounds;
+} stepper;
+
+static void *step_on(void *argument)
+{
+	(void)argument;
+	MUST(cu.cuCtxSetCurrent(stepper.context));
+	for (; !stepper.over; stepper.rounds++)
+		stepper.step(0x2000 + stepper.rounds);
+	return NULL;
+}
+
+void steps_begin(void (*step)(unsigned base))
+{
+	stepper.step = step;
+	stepper.over = false;
+	stepper.rounds = 0;
+	MUST(cu.cuCtxGetCurrent(&stepper.context));
+	CHECK(pthread_create(&stepper.thread, NULL, step_on, NULL) == 0);
+}
+
+void await_steps(unsigned more)
+{
+	for (unsigned until = stepper.rounds + more; stepper.rounds < until;)
+		usleep(1000);
+}
+
+void steps_end(void)
+{
+	await_steps(1); /* one at least, after all that was done meanwhile */
+	stepper.over = true;
+	CHECK(pthread_join(stepper.thread, NULL) == 0);
+	job_check(0x2000 + stepper.rounds - 1);
 }
 
 int suspend_run(int (*run)(void))

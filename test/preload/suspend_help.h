@@ -30,6 +30,13 @@ void job_allocate(void);
 void job_start(void);
 /* Block i holds base + i, and the model has seen nothing wrong. */
 void job_check(unsigned base);
+/* Fills block i with base + i. */
+void job_fill(unsigned base);
+/* A thread that calls step(base) again and again, each time with the next base; each must leave base + i in block i. */
+void steps_begin(void (*step)(unsigned base));
+void await_steps(unsigned more);
+/* Ends it after another step, and checks the blocks. */
+void steps_end(void);
 
 /* A thread that goes round all blocks once, to fill block i with base + i; *done when every call has returned. */
 struct worker {
