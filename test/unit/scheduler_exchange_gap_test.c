@@ -148,48 +148,14 @@ static void what_is_pinned_at_the_gate_stays(void **state)
 
 static void in_gaps_a_piece_that_is_refused_is_exchanged_once(void **state)
 {
-	struct graph graph = {.who = 1};
-
 	(void)state;
-	lay(FIT, 1);
-	graph_uses(&graph, 0, FIT, 1);
-	graph_uses(&graph, FIT, FIT + 1, 12);
-	for (unsigned how = 0; how < 2; how++) {
-		refused = FIT;
-		refusal = how ? MIGRATE_FAILED : MIGRATE_NO_ROOM;
-		unsigned before = n_exchanged;
-		for (unsigned i = 0; i < 20; i++)
-			run_in_gap(&graph);
-		assert_int_equal(n_exchanged - before, 1);
-		assert_int_equal(n_at(0, FIT, PLAN_DEVICE), FIT);
-		refused = PIECES;
-		for (unsigned i = 0; i < 100; i++)
-			run_in_gap(&graph);
-		assert_int_equal(places[FIT], PLAN_DEVICE);
-		put(FIT, PLAN_HOST);
-		for (uint32_t i = 0; i < FIT; i++)
-			put(i, PLAN_DEVICE);
-	}
+	refused_once(run_in_gap, 1);
 }
 
 static void in_gaps_graphs_that_take_turns_do_not_undo_each_other(void **state)
 {
-	struct graph one = {.who = 1}, other = {.who = 2};
-
 	(void)state;
-	lay(FIT, 10);
-	graph_uses(&one, 0, FIT, 1);
-	graph_uses(&one, FIT, FIT + 10, 4);
-	graph_uses(&other, 0, FIT + 10, 1);
-	graph_uses(&other, 10, FIT, 4);
-	assert_int_equal(run_in_gap(&one), 20);
-	unsigned moved = 0;
-	for (unsigned i = 0; i < 30; i++)
-		moved += run_in_gap(&other) + run_in_gap(&one);
-	assert_int_equal(moved, 0);
-	for (unsigned i = 0; i < 8; i++)
-		assert_int_equal(moved += run_in_gap(&other), 0);
-	assert_int_equal(run_in_gap(&other), 20);
+	turns_undo_nothing(run_in_gap);
 }
 
 int main(void)

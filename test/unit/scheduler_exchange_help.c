@@ -238,3 +238,54 @@ unsigned n_at(uint32_t from, uint32_t to, enum plan_place place)
 		n += places[i] == place;
 	return n;
 }
+
+/* ---- what holds beside kernels and in gaps ---- */
+
+void refused_once(unsigned (*run)(const struct graph *graph), unsigned least)
+{
+	struct graph graph = {.who = 1};
+
+	lay(FIT, 1);
+	graph_uses(&graph, 0, FIT, 1);
+	graph_uses(&graph, FIT, FIT + 1, 12);
+	for (unsigned how = 0; how < 2; how++) {
+		refused = FIT;
+		refusal = how ? MIGRATE_FAILED : MIGRATE_NO_ROOM;
+		unsigned before = n_exchanged;
+		for (unsigned i = 0; i < 20; i++)
+			run(&graph);
+		assert_in_range(n_exchanged - before, least, 1);
+		assert_int_equal(n_at(0, FIT, PLAN_DEVICE), FIT);
+		/* It is tried again some time. */
+		refused = PIECES;
+		for (unsigned i = 0; i < 100; i++)
+			run(&graph);
+		assert_int_equal(places[FIT], PLAN_DEVICE);
+		put(FIT, PLAN_HOST);
+		for (uint32_t i = 0; i < FIT; i++)
+			put(i, PLAN_DEVICE);
+	}
+}
+
+void turns_undo_nothing(unsigned (*run)(const struct graph *graph))
+{
+	struct graph one = {.who = 1}, other = {.who = 2};
+
+	lay(FIT, 10);
+	graph_uses(&one, 0, FIT, 1);
+	graph_uses(&one, FIT, FIT + 10, 4);
+	graph_uses(&other, 0, FIT + 10, 1);
+	graph_uses(&other, 10, FIT, 4);
+	assert_int_equal(run(&one), 20);
+	/* What is away for the one is what the other uses most. */
+	assert_int_equal(n_at(10, FIT, PLAN_HOST), 10);
+	unsigned moved = 0;
+	for (unsigned i = 0; i < 30; i++)
+		moved += run(&other) + run(&one);
+	assert_int_equal(moved, 0);
+	/* The one comes no more. */
+	for (unsigned i = 0; i < 8; i++)
+		assert_int_equal(moved += run(&other), 0);
+	assert_int_equal(run(&other), 20);
+	assert_int_equal(n_at(10, FIT, PLAN_DEVICE), 10);
+}
