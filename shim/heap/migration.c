@@ -385,6 +385,14 @@ void migration_end(struct heap *heap, struct migration *transit)
 	heap_leave(heap);
 }
 
+bool migration_is_awaited(struct heap *heap, const struct migration *transit)
+{
+	heap_enter(heap);
+	bool awaited = transit->block->given || transit->block->n_pins;
+	heap_leave(heap);
+	return awaited;
+}
+
 CUdevice migration_lender(const struct heap *heap, const struct migration *transit, bool spare)
 {
 	const struct chunk *chunk = spare ? transit->spare : transit->chunk;

@@ -94,6 +94,11 @@ void migration_exchange_lost(struct heap *heap, struct migration *transit);
  * and no other piece of it is moving. Locking: takes HEAP.
  */
 void migration_end(struct heap *heap, struct migration *transit);
+/*
+ * Returns whether somebody waits for the migration to end: the block was freed, or a thread pins it (heap_pin). Locking:
+ * takes HEAP.
+ */
+bool migration_is_awaited(struct heap *heap, const struct migration *transit);
 
 /*
  * Returns the device that lends the old memory, or the spare; -1 if it is memory of the heap's device or of the host.

@@ -52,6 +52,33 @@ bool deferred_map_map(struct engine *engine)
 	return false;
 }
 
+/* Maps those whose blocks were freed, and those that a thread waits for to pin them. */
+static bool map_awaited(struct engine *engine)
+{
+	bool any = false;
+
+	for (unsigned i = 0; i < engine->rests.n;) {
+		if (!migration_is_awaited(engine->heap, &engine->rests.at[i].transit)) {
+			i++;
+			continue;
+		}
+		deferred_map_map_one(engine, &engine->rests.at[i]);
+		any = true;
+	}
+	return any;
+}
+
+bool deferred_map_serve(struct engine *engine)
+{
+	bool any = false;
+
+	while (atomic_load(&engine->channel.everything.waits) && deferred_map_map(engine))
+		any = true;
+	if (heap_has_given(engine->heap) || heap_is_awaited(engine->heap))
+		any |= map_awaited(engine);
+	return any;
+}
+
 void deferred_map_map_of(struct engine *engine, uint32_t block_unit, uint64_t but)
 {
 	for (unsigned i = 0; i < engine->rests.n;) {

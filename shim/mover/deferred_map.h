@@ -38,6 +38,16 @@ void deferred_map_add(struct engine *engine, const struct migration *transit, bo
 void deferred_map_drop(struct engine *engine, struct deferred_map *rest);
 /* Maps the oldest one that is not about to be fetched. Returns false if there is none. */
 bool deferred_map_map(struct engine *engine);
+/*
+ * Maps what somebody waits for, while copies run: all of them if a submission waits that may touch anything, else those
+ * whose blocks were freed or that a thread pins. The others stay: to map all that is away takes a tenth of a second, in
+ * which the mover begins nothing and sees no copy end. Returns whether it mapped any.
+ *
+ * Measured (H100, a GPT on cudaMallocAsync at 1.5 times the budget, `fast`): while all were mapped whenever a block was
+ * freed of which a piece was away, up to three quarters of the steps had a pause of 60 to 95 ms; a step took 233 or about
+ * 320 ms, and takes 231 since.
+ */
+bool deferred_map_serve(struct engine *engine);
 /* Maps all deferred pieces of a block except those with the stamp `but`. */
 void deferred_map_map_of(struct engine *engine, uint32_t block_unit, uint64_t but);
 /*

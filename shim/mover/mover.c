@@ -366,11 +366,7 @@ static bool mover_work(struct engine *engine)
 	recall_run(engine);
 	unbacked_serve(engine);
 	schedule_ahead(engine);
-	/* A submission that may touch anything waits until everything is mapped. */
-	while ((atomic_load(&engine->channel.everything.waits) || heap_has_given(engine->heap) ||
-		heap_is_awaited(engine->heap)) &&
-	       deferred_map_map(engine))
-		any = true;
+	any |= deferred_map_serve(engine);
 	if (!any && deferred_map_is_due(engine))
 		any = deferred_map_map(engine);
 	atomic_store_explicit(&engine->channel.hungry, wants_proofs(engine), memory_order_relaxed);

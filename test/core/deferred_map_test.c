@@ -1,0 +1,125 @@
+/*
+ * deferred_map_test.c: which of the pieces that lie on the host and are not mapped are mapped when somebody waits. There is
+ * no mover's thread: the test calls its parts itself.
+ */
+#include "shim/mover/mover_internal.h"
+#include "test/core/core.h"
+
+#include <pthread.h>
+
+enum { BLOCKS = 4 };
+#define BYTES (2 * MIB)
+
+static struct core_heap own;
+static struct device device;
+static struct engine *engine; /* lives as long as the process */
+static struct heap_grant grants[BLOCKS];
+
+static uint32_t piece_of(unsigned i)
+{
+	return arena_unit(heap_arena(own.heap), grants[i].address);
+}
+
+/* Each of the blocks lies on the host, unmapped. */
+static int send_away(void **state)
+{
+	(void)state;
+	core_heap_open(&own, 64 * MIB, 64 * MIB, 0);
+	engine = mover_new(&device, own.heap, false);
+	assert_non_null(engine);
+	for (unsigned i = 0; i < BLOCKS; i++) {
+		assert_ok(heap_alloc(own.heap, BYTES, CHUNK_MOVABLE, HEAP_DEVICE, &grants[i]));
+		assert_ok(heap_make_host_spare(own.heap, BYTES / HEAP_UNIT));
+		assert_true(core_leaves(&own, grants[i].address));
+		assert_true(deferred_map_unmap_early(engine, piece_of(i)));
+	}
+	deferred_map_give_up_early(engine);
+	assert_int_equal(engine->rests.n, BLOCKS);
+	return 0;
+}
+
+static int end(void **state)
+{
+	(void)state;
+	while (deferred_map_map(engine))
+		;
+	for (unsigned i = 0; i < BLOCKS; i++)
+		if (grants[i].address)
+			heap_free(own.heap, grants[i].block, grants[i].address);
+	core_heap_close(&own);
+	return 0;
+}
+
+static bool is_away(unsigned i)
+{
+	return deferred_map_find(engine, piece_of(i)) != NULL;
+}
+
+static void if_nobody_waits_none_is_mapped(void **state)
+{
+	(void)state;
+	assert_false(deferred_map_serve(engine));
+	assert_int_equal(engine->rests.n, BLOCKS);
+}
+
+static void of_freed_blocks_alone_pieces_are_mapped(void **state)
+{
+	(void)state;
+	heap_free(own.heap, grants[2].block, grants[2].address);
+	assert_true(heap_has_given(own.heap));
+	assert_true(deferred_map_serve(engine));
+	assert_false(heap_has_given(own.heap));
+	assert_false(is_away(2));
+	assert_int_equal(engine->rests.n, BLOCKS - 1);
+	assert_false(deferred_map_serve(engine));
+	grants[2].address = 0;
+}
+
+static void *pin(void *unused)
+{
+	(void)unused;
+	CHECK(heap_pin(own.heap, grants[1].address, BYTES));
+	heap_pin_end(own.heap, grants[1].address, BYTES, PIN_OFF);
+	return NULL;
+}
+
+static void of_blocks_that_a_thread_pins_alone_pieces_are_mapped(void **state)
+{
+	pthread_t thread;
+
+	(void)state;
+	assert_ok(pthread_create(&thread, NULL, pin, NULL));
+	while (!deferred_map_serve(engine))
+		sched_yield();
+	assert_ok(pthread_join(thread, NULL));
+	assert_false(is_away(1));
+	assert_int_equal(engine->rests.n, BLOCKS - 1);
+}
+
+static void for_a_submission_that_may_touch_anything_all_are_mapped(void **state)
+{
+	(void)state;
+	atomic_fetch_add(&engine->channel.everything.waits, 1);
+	assert_true(deferred_map_serve(engine));
+	atomic_fetch_sub(&engine->channel.everything.waits, 1);
+	assert_int_equal(engine->rests.n, 0);
+}
+
+static int start(void **state)
+{
+	(void)state;
+	core_driver();
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_setup_teardown(if_nobody_waits_none_is_mapped, send_away, end),
+	    cmocka_unit_test_setup_teardown(of_freed_blocks_alone_pieces_are_mapped, send_away, end),
+	    cmocka_unit_test_setup_teardown(of_blocks_that_a_thread_pins_alone_pieces_are_mapped, send_away, end),
+	    cmocka_unit_test_setup_teardown(for_a_submission_that_may_touch_anything_all_are_mapped, send_away, end),
+	};
+
+	return cmocka_run_group_tests(tests, start, NULL);
+}
