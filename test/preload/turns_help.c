@@ -143,12 +143,20 @@ void turns_end(const struct rank *ranks, unsigned n)
 /* ---- the log ---- */
 
 static char log_text[65536];
+static off_t log_begin; /* where that of the test which runs now begins in the file */
+
+/* Reads what was logged from there on. Returns how many bytes that are. */
+static size_t read_log(off_t from)
+{
+	ssize_t n = pread(STDERR_FILENO, log_text, sizeof(log_text) - 1, from);
+
+	log_text[n > 0 ? n : 0] = 0;
+	return n > 0 ? (size_t)n : 0;
+}
 
 bool log_has(const char *words)
 {
-	ssize_t n = pread(STDERR_FILENO, log_text, sizeof(log_text) - 1, 0);
-
-	log_text[n > 0 ? n : 0] = 0;
+	read_log(log_begin);
 	return strstr(log_text, words);
 }
 
@@ -156,15 +164,29 @@ bool log_says(const char *words)
 {
 	bool says = log_has(words);
 
-	if (!says || !*words)
+	if (!says)
 		printf("the log:\n%s\n", log_text);
 	return says;
+}
+
+/* What has failed stands there, too: cmocka writes it to the standard error output. */
+static void print_log(void)
+{
+	off_t from = 0;
+
+	printf("the log of all tests:\n");
+	for (size_t n; (n = read_log(from)) > 0; from += (off_t)n)
+		fwrite(log_text, 1, n, stdout);
 }
 
 /* The library writes to what was the standard error output when it was loaded: a file, for all ranks of a test. */
 int begin_log(void **state)
 {
-	return ftruncate(STDERR_FILENO, 0) || folder_make(state);
+	static unsigned n;
+
+	dprintf(STDERR_FILENO, "---- test %u\n", ++n);
+	log_begin = lseek(STDERR_FILENO, 0, SEEK_END);
+	return log_begin < 0 || folder_make(state);
 }
 
 static int again_with_log(char **argv)
@@ -186,6 +208,6 @@ int turns_main(char **argv, int (*run)(void))
 	int failed = run();
 
 	if (failed)
-		log_says("");
+		print_log();
 	return failed;
 }

@@ -35,13 +35,13 @@ void turns_end(const struct rank *ranks, unsigned n);
 /* Return whether these words were logged since begin_log(). The second prints what was logged if not. */
 bool log_has(const char *words);
 bool log_says(const char *words);
-/* A test's setup: an empty log, and a folder (folder.h). */
+/* A test's setup: a log of its own, and a folder (folder.h). */
 int begin_log(void **state);
 #define TURNS_TEST(name) cmocka_unit_test_setup_teardown(name, begin_log, folder_remove)
 /*
  * All of main() of such a test. The library writes to what was the standard error output when it was loaded: the test
  * is started again with a file for that, for all ranks, and TURNS_TEST_LOG set, and calls run() then, which returns how
- * many tests have failed. If any has, prints the log. Returns the exit status.
+ * many tests have failed. If any has, prints the log of all of them. Returns the exit status.
  */
 int turns_main(char **argv, int (*run)(void));
 
