@@ -237,15 +237,20 @@ static bool has_had_any(const struct gpu_job_view *view)
 	return false;
 }
 
+static bool wants_turn(const struct gpu_job_view *view)
+{
+	EACH(view, i)
+	if (view->seats[i].claim.wants)
+		return true;
+	return false;
+}
+
 bool gpu_job_is_done(const struct gpu_job_view *view)
 {
 	uint32_t device = view->seats[view->self].device;
-	bool wants = false;
 
-	EACH(view, i)
-	wants |= view->seats[i].claim.wants != 0;
 	return view->turns[device].on && holds(view, device) && all_are(view, GPU_JOB_AWAY) &&
-	       (!wants || has_had_any(view) || !holds_all(view, device));
+	       (!wants_turn(view) || has_had_any(view) || !holds_all(view, device));
 }
 
 /* ---- its phases ---- */
@@ -308,7 +313,8 @@ bool gpu_job_choose(const struct gpu_job_view *view, struct gpu_job_lead *lead, 
 		/* One has just joined. */
 		if (runs)
 			stop_all(view, claim);
-		else if (all_are(view, GPU_JOB_AWAY) && has_all && !has_had_any(view))
+		/* Not where it is done with a turn, which it may have just given on: gpu_job_is_done(). */
+		else if (all_are(view, GPU_JOB_AWAY) && has_all && wants_turn(view) && !has_had_any(view))
 			order(claim, GPU_JOB_RETURN);
 		return false;
 	default:

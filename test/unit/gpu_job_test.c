@@ -329,6 +329,30 @@ static void random_jobs_with_deaths_and_failures_go_on(void **state)
 	}
 }
 
+/* It gives such a turn on (gpu_job_is_done), and must not take memory for it in the same look. */
+static void a_job_does_not_return_to_a_turn_that_it_does_not_want(void **state)
+{
+	struct gpu_job_claim claim = {.phase = GPU_JOB_LEAVE, .state = GPU_JOB_AWAY};
+	struct gpu_job_lead lead = {0};
+
+	(void)state;
+	begin();
+	for (uint32_t i = 0; i < 2; i++) {
+		add(i, 1);
+		scene.view.turns[i].holder = i;
+		scene.view.seats[i].claim.wants = 0;
+	}
+	gpu_job_find(&scene.view);
+	assert_true(gpu_job_leads(&scene.view) && gpu_job_is_done(&scene.view));
+	assert_false(gpu_job_choose(&scene.view, &lead, &claim));
+	assert_int_equal(claim.phase, GPU_JOB_LEAVE);
+	/* As soon as one of it does, it returns. */
+	scene.view.seats[1].claim.wants = scene.now;
+	assert_false(gpu_job_is_done(&scene.view));
+	assert_false(gpu_job_choose(&scene.view, &lead, &claim));
+	assert_int_equal(claim.phase, GPU_JOB_RETURN);
+}
+
 /* ---- who is of one job ---- */
 
 static struct gpu_job_claim of(uint64_t process, uint64_t name)
@@ -423,6 +447,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(jobs_are_found_by_names_and_links),
 	    cmocka_unit_test(a_job_is_one_member_of_turns),
+	    cmocka_unit_test(a_job_does_not_return_to_a_turn_that_it_does_not_want),
 	    cmocka_unit_test(all_of_a_job_run_or_none),
 	    cmocka_unit_test(crossed_jobs_do_not_wait_for_each_other),
 	    cmocka_unit_test(random_jobs_with_deaths_and_failures_go_on),
