@@ -20,7 +20,7 @@
 
 /* ns: over which it is measured what spilling costs. */
 #define LOSS_NS 2000000000u
-/* ms between looks: while it waits until little is alive, for its turn, and otherwise. */
+/* ms between looks: while it waits until little is alive or enters turns, for its turn, and otherwise. */
 #define LOOK_MOMENT 1
 #define LOOK_WAITS  2
 #define LOOK_TURNS  5
@@ -93,7 +93,9 @@ void turn_claim(struct device *device, struct gpu_account_member *member)
 		if (!spill_any_suspended())
 			stats_set_state(STATS_RUNNING);
 	}
-	claim->kind = kind_now(now);
+	enum gpu_turn_kind kind = kind_now(now);
+	state->enters = claim->kind == GPU_TURN_OFF && kind != GPU_TURN_OFF;
+	claim->kind = kind;
 	claim->weight =
 	    (uint64_t)(lifecycle_state.turn_common.weight ? lifecycle_state.turn_common.weight : turns->weight);
 	claim->quantum = turns->quantum;
@@ -262,6 +264,15 @@ bool turn_look(struct device *device, const struct gpu_account_member *member, c
 		return false;
 	if (clock_now() < state->lost_until) {
 		state->look_ms = LOOK_TURNS;
+		*ret_limit = state->away ? member->holds : member->may_have;
+		return true;
+	}
+	/*
+	 * Its other devices have not said yet that it takes part: it would be alone on this one, and leave it while it
+	 * goes on on the others. They have when it looks again.
+	 */
+	if (state->enters && turn_account_is_in_several()) {
+		state->look_ms = LOOK_MOMENT;
 		*ret_limit = state->away ? member->holds : member->may_have;
 		return true;
 	}

@@ -56,8 +56,7 @@ static void count_accounts(struct device *device, void *argument)
 	*(unsigned *)argument += atomic_load(&device->heap) && device->account.joined;
 }
 
-/* A process that is in several accounts is a job by itself. */
-static bool is_in_several(void)
+bool turn_account_is_in_several(void)
 {
 	unsigned n = 0;
 
@@ -98,7 +97,8 @@ static void read_jobs(const struct device *device, const struct gpu_account_view
 {
 	struct turn_job_state *const state = &lifecycle_state.turn[device->ordinal].job;
 	struct gpu_job_view *jobs = &lifecycle_state.jobs.view;
-	bool all = state->many || is_in_several() || any_names_a_job(view) || turns->now - state->looked >= JOBS_SELDOM;
+	bool all = state->many || turn_account_is_in_several() || any_names_a_job(view) ||
+		   turns->now - state->looked >= JOBS_SELDOM;
 
 	job_links_find(state->claim.process, turns->now);
 	if (all)

@@ -13,6 +13,8 @@
 
 struct device;
 
+/* Returns whether this process is in the accounts of several devices: then it is a job by itself. */
+bool turn_account_is_in_several(void);
 /* Sets what this process publishes about its job, but for its phase and its state. */
 void turn_account_claim(const struct device *device, struct gpu_account_member *member, uint64_t now);
 /*

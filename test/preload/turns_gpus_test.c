@@ -5,7 +5,7 @@
 #include "shim/spillway.h"
 #include "test/preload/child.h"
 #include "test/preload/folder.h"
-#include "test/preload/turns_help.h"
+#include "test/preload/turns_gpus_check.h"
 #include "test/rank.h"
 
 #include <setjmp.h>
@@ -16,14 +16,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #define SETTINGS "device.total=32MiB,host.budget=256MiB,report.summary=no,share=turns,spill.mode=fast"
 #define SET      "SPILLWAY_SET=" SETTINGS ",share.quantum=20ms"
-enum { DEVICES = 2, MOST = 4, BLOCKS = 6, ROUNDS = 600 };
+enum { DEVICES = TURNS_GPUS, MOST = 4, BLOCKS = 6, ROUNDS = 600 };
 
 /* What a rank is: its devices in the order in which it uses them, and how many blocks of 4 MiB it has on each. */
 struct part {
@@ -110,8 +109,8 @@ static void step_by_gpu(void)
 }
 
 /*
- * 'd' N: begin with its N-th device; 'q' N: the same, and suspend it, without work; 's' N: N steps; 'x' N: by GPUs that wait for each other; 'p': suspend it; 'r':
- * resume it; 'c': check all; 'e': end.
+ * 'd' N: begin with its N-th device; 'q' N: the same, and suspend it, without work; 's' N: N steps; 'x' N: by GPUs that
+ * wait for each other; 'p': suspend it; 'r': resume it; 'c': check all; 'e': end.
  */
 static uint64_t obey(char what, unsigned n)
 {
@@ -176,73 +175,14 @@ static void start_all(const struct part *parts, struct rank *ranks, unsigned n)
 
 /* ---- what the accounts say ---- */
 
-static struct account_page pages[DEVICES];
-
-static void read_all(void)
-{
-	memset(pages, 0, sizeof(pages));
-	/* The simulated GPU's UUID ends in "-0" or "-1". */
-	account_read_of("2d3000" GPU_ACCOUNT_TAIL, &pages[0]);
-	account_read_of("2d3100" GPU_ACCOUNT_TAIL, &pages[1]);
-}
-
-static uint64_t now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
-
-/* Who has been silent for long takes no part, and is not waited for: on a loaded machine it may run beside others. */
-static bool runs(const struct gpu_account_member *member)
-{
-	return member && member->claim.n > 1 && now_ns() - member->claim.beat < GPU_TURN_SILENT &&
-	       member->claim.kind != GPU_TURN_OFF && member->job.state == GPU_JOB_RUNS && !member->claim.away &&
-	       !member->claim.moving;
-}
-
-/* Returns what is as it must not be, or NULL. */
-static const char *what_is_wrong(const struct rank *ranks, unsigned n)
-{
-	read_all();
-	for (unsigned device = 0; device < DEVICES; device++) {
-		unsigned n_runs = 0;
-
-		if (account_sum(&pages[device]) > pages[device].head.total)
-			return "more is had than there is";
-		for (unsigned i = 0; i < n; i++)
-			n_runs += runs(account_member(&pages[device], &ranks[i]));
-		if (n_runs > 1 && pages[device].head.turn.on)
-			return "two run on one GPU";
-	}
-	for (unsigned i = 0; i < n; i++) {
-		const struct gpu_account_member *a = account_member(&pages[0], &ranks[i]),
-						*b = account_member(&pages[1], &ranks[i]);
-
-		if (a && b && ((runs(a) && b->job.state == GPU_JOB_AWAY) || (runs(b) && a->job.state == GPU_JOB_AWAY)))
-			return "one runs on one of its GPUs, and is away from the other";
-	}
-	return NULL;
-}
-
-/* What is read while it changes may be of two moments; what is wrong stays wrong. */
-static void check_accounts(const struct rank *ranks, unsigned n)
-{
-	const char *what = NULL;
-
-	for (unsigned tries = 0; tries < 5; tries++)
-		if (!(what = what_is_wrong(ranks, n)))
-			return;
-	fail_msg("%s", what);
-}
+static struct account_page *const pages = turns_gpus_pages;
 
 /* Returns the turns that it has had, on the GPU where it has had the fewest. */
 static uint64_t turns_of(const struct rank *rank)
 {
 	uint64_t n = UINT64_MAX;
 
-	read_all();
+	turns_gpus_read();
 	for (unsigned device = 0; device < DEVICES; device++) {
 		const struct gpu_account_member *member = account_member(&pages[device], rank);
 
@@ -263,10 +203,8 @@ static void run_turns_of(const struct rank *ranks, unsigned n, uint64_t turns, c
 
 		for (unsigned i = 0; i < n; i++)
 			rank_tell(&ranks[i], what, 4);
-		for (unsigned i = 0; i < n; i++) {
-			assert_true(rank_hear(&ranks[i]));
-			check_accounts(ranks, n);
-		}
+		for (unsigned i = 0; i < n; i++)
+			assert_true(turns_gpus_hear(&ranks[i], ranks, n));
 		for (unsigned i = 0; i < n; i++)
 			all = all && turns_of(&ranks[i]) >= from[i] + turns;
 		if (all)
@@ -278,6 +216,12 @@ static void run_turns_of(const struct rank *ranks, unsigned n, uint64_t turns, c
 static void run_turns(const struct rank *ranks, unsigned n, uint64_t turns)
 {
 	run_turns_of(ranks, n, turns, 's');
+}
+
+static void resume(const struct rank *rank)
+{
+	assert_true(rank_ask(rank, 'r', 0));
+	turns_gpus_resumed(rank);
 }
 
 static void end_all(const struct rank *ranks, unsigned n)
@@ -330,7 +274,7 @@ static void turns_may_be_on_one_of_its_gpus_alone(void **state)
 
 static uint64_t served(const struct rank *rank)
 {
-	read_all();
+	turns_gpus_read();
 	const struct gpu_account_member *member = account_member(&pages[0], rank);
 
 	return member ? member->claim.served : 0;
@@ -412,14 +356,14 @@ static void one_may_be_suspended_when_a_gpu_joins(void **state)
 	assert_true(rank_ask(&ranks[0], 'd', 0) && rank_ask(&ranks[1], 'd', 0));
 	for (unsigned round = 0; round < ROUNDS && !away; round++) {
 		assert_true(rank_ask(&ranks[1], 's', 4));
-		read_all();
+		turns_gpus_read();
 		const struct gpu_account_member *member = account_member(&pages[0], &ranks[0]);
 		away = member && member->claim.away;
 	}
 	assert_true(away);
 	assert_true(rank_ask(&ranks[0], 'q', 1));
 	assert_true(rank_ask(&ranks[1], 's', 4));
-	assert_true(rank_ask(&ranks[0], 'r', 0));
+	resume(&ranks[0]);
 	run_turns(ranks, 2, 3);
 	end_all(ranks, 2);
 }
@@ -451,8 +395,39 @@ static void one_may_be_suspended(void **state)
 		for (unsigned i = 1; i < 3; i++)
 			assert_true(rank_hear(&ranks[i]));
 		run_turns(ranks + 1, 2, 2);
-		assert_true(rank_ask(&ranks[0], 'r', 0));
+		resume(&ranks[0]);
 	}
+	run_turns(ranks, 3, 2);
+	end_all(ranks, 3);
+}
+
+/* It was not away when it was suspended; it is resumed in the midst of the turns of others. */
+static void one_that_is_resumed_leaves_all_its_gpus_together(void **state)
+{
+	const struct part first = {SET, 1, {0}, {5}, NULL};
+	struct rank ranks[3] = {start(&forth)};
+	bool left = false;
+
+	(void)state;
+	assert_true(rank_ask(&ranks[0], 'd', 0) && rank_ask(&ranks[0], 'd', 1) && rank_ask(&ranks[0], 'p', 0));
+	for (unsigned i = 1; i < 3; i++)
+		ranks[i] = start(&first);
+	assert_true(rank_ask(&ranks[1], 'd', 0) && rank_ask(&ranks[2], 'd', 0));
+	run_turns(ranks + 1, 2, 1);
+	for (unsigned i = 1; i < 3; i++)
+		rank_tell(&ranks[i], 's', 30);
+	resume(&ranks[0]);
+	while (!left) {
+		turns_gpus_read();
+		const struct gpu_account_member *a = account_member(&pages[0], &ranks[0]),
+						*b = account_member(&pages[1], &ranks[0]);
+
+		assert_true(a && b);
+		left = a->job.state == GPU_JOB_AWAY && b->job.state == GPU_JOB_AWAY;
+		assert_false(a->job.state == GPU_JOB_AWAY && b->job.state == GPU_JOB_RUNS);
+		usleep(1000);
+	}
+	assert_true(rank_hear(&ranks[1]) && rank_hear(&ranks[2]));
 	run_turns(ranks, 3, 2);
 	end_all(ranks, 3);
 }
@@ -478,7 +453,7 @@ static void its_memory_moves_on_both_gpus_at_the_same_time(void **state)
 		for (unsigned i = 0; i < 2; i++)
 			rank_tell(&ranks[i], 's', 1);
 		for (unsigned looks = 0; looks < 400 && !(seen && both); looks++) {
-			read_all();
+			turns_gpus_read();
 			const struct gpu_account_member *a = account_member(&pages[0], &ranks[0]),
 							*b = account_member(&pages[1], &ranks[0]);
 
@@ -511,6 +486,7 @@ static int run(void)
 	    TURNS_TEST(its_gpus_may_wait_for_each_other),
 	    TURNS_TEST(one_may_be_suspended),
 	    TURNS_TEST(one_may_be_suspended_when_a_gpu_joins),
+	    TURNS_TEST(one_that_is_resumed_leaves_all_its_gpus_together),
 	    TURNS_TEST(its_memory_moves_on_both_gpus_at_the_same_time),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
