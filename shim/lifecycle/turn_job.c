@@ -125,11 +125,13 @@ static uint64_t raise(struct device *device, const struct gpu_account_member *me
 	return limit;
 }
 
-/* The time of a turn counts while the process runs in one. */
-static void count_turn(const struct device *device, const struct gpu_turn_view *turns, bool runs)
+/* The time of a turn counts while the process runs in one, also in one that began while it ran. number: of the turn. */
+static void count_turn(const struct device *device, const struct gpu_turn_view *turns, uint64_t number, bool runs)
 {
 	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
 
+	if (runs)
+		turn->job.claim.ran = number;
 	if (runs && !turn->holds) {
 		turn->began = turn->counted = turns->now;
 		turn->claim.n++;
@@ -179,7 +181,7 @@ bool turn_job_look(struct device *device, const struct gpu_account_member *membe
 	look_at_phase(device);
 	bool holds = gpu_job_holds(jobs),
 	     comes = state->claim.phase == GPU_JOB_RUN || state->claim.phase == GPU_JOB_RETURN;
-	count_turn(device, turns, turns->on && holds && state->claim.state == GPU_JOB_RUNS);
+	count_turn(device, turns, view->turn.number, turns->on && holds && state->claim.state == GPU_JOB_RUNS);
 	look_at_waits(device, turns, self);
 	state->number = view->turn.number;
 	state->has_room = true;

@@ -18,9 +18,10 @@ struct account_page turns_gpus_pages[TURNS_GPUS];
 struct seen {
 	bool counts; /* it takes part, and is not silent */
 	bool on, holds;
-	bool runs, away;
+	bool runs, back, away;
 	uint64_t number; /* of the turn */
 	uint64_t beat;
+	uint64_t had; /* number of the turn in which it was last seen to run as the holder */
 };
 
 /* Of one process. */
@@ -73,16 +74,21 @@ static struct seen see(const struct known *process, const struct rank *rank, uns
 
 	if (!member)
 		return (struct seen){0};
-	return (struct seen){
+	struct seen seen = {
 	    .counts = member->claim.kind != GPU_TURN_OFF && now_ns() - member->claim.beat < GPU_TURN_SILENT &&
 		      member->claim.beat > process->after,
 	    .on = turn->on,
 	    .holds = turn->holder && page->slot[turn->holder - 1].member.pid == member->pid,
 	    .runs = member->job.state == GPU_JOB_RUNS && !member->claim.away && !member->claim.moving,
+	    .back = member->job.state == GPU_JOB_BACK,
 	    .away = member->job.state == GPU_JOB_AWAY,
 	    .number = turn->number,
 	    .beat = member->claim.beat,
+	    .had = process->seen[device].had,
 	};
+	if (seen.runs && seen.on && seen.holds)
+		seen.had = seen.number;
+	return seen;
 }
 
 /*
@@ -103,6 +109,8 @@ static bool is_divided(const struct seen *seen)
 /* Returns what a process does that it must not do, or NULL. */
 static const char *what_it_does_wrong(const struct seen *before, const struct seen *now)
 {
+	bool has_both = now[0].counts && now[1].counts;
+
 	for (unsigned i = 0; i < TURNS_GPUS; i++) {
 		const struct seen *a = &before[i], *b = &now[i];
 
@@ -110,6 +118,10 @@ static const char *what_it_does_wrong(const struct seen *before, const struct se
 			continue;
 		if (b->runs && !b->holds && (a->holds || a->away))
 			return "goes on without the turn";
+		/* Its memory has left, and the next one waits. */
+		if (has_both && a->away && a->holds && (b->back || b->runs) && b->number == a->number &&
+		    b->number == a->had)
+			return "has a turn twice";
 	}
 	if ((now[0].on || now[1].on) && is_steady(&before[0], &now[0]) && is_steady(&before[1], &now[1]) &&
 	    is_divided(now) && !is_divided(before))

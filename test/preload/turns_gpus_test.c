@@ -34,7 +34,7 @@ struct part {
 static const struct part *own;
 static CUcontext contexts[DEVICES];
 static CUdeviceptr blocks[DEVICES][BLOCKS];
-static unsigned fills;
+static unsigned fills, more; /* blocks on its first device, above those of `own` */
 
 static void be(unsigned device)
 {
@@ -47,6 +47,11 @@ static unsigned value(unsigned device, unsigned block)
 	return fills * 64 + device * 16 + block;
 }
 
+static unsigned blocks_on(unsigned i)
+{
+	return own->blocks[i] + (i == 0 ? more : 0);
+}
+
 static void allocate_on(unsigned i)
 {
 	contexts[own->device[i]] = driver_start((int)own->device[i]);
@@ -57,7 +62,7 @@ static void allocate_on(unsigned i)
 static void fill(unsigned i)
 {
 	be(own->device[i]);
-	for (unsigned j = 0; j < own->blocks[i]; j++)
+	for (unsigned j = 0; j < blocks_on(i); j++)
 		MUST(driver_fill(NULL, blocks[own->device[i]][j], value(own->device[i], j), 4 * MIB / 4));
 }
 
@@ -73,11 +78,18 @@ static void step(void)
 	}
 }
 
+static void allocate_more(unsigned n)
+{
+	be(own->device[0]);
+	for (; n; n--)
+		blocks[own->device[0]][own->blocks[0] + more++] = child_alloc(4 * MIB);
+}
+
 static bool are_right(void)
 {
 	for (unsigned i = 0; i < own->n; i++) {
 		be(own->device[i]);
-		for (unsigned j = 0; j < own->blocks[i]; j++)
+		for (unsigned j = 0; j < blocks_on(i); j++)
 			CHECK(driver_holds(blocks[own->device[i]][j], value(own->device[i], j), 4 * MIB / 4));
 	}
 	return sim_broken_rules() == 0;
@@ -110,7 +122,7 @@ static void step_by_gpu(void)
 
 /*
  * 'd' N: begin with its N-th device; 'q' N: the same, and suspend it, without work; 's' N: N steps; 'x' N: by GPUs that
- * wait for each other; 'p': suspend it; 'r': resume it; 'c': check all; 'e': end.
+ * wait for each other; 'm' N: N blocks more, and 50 steps; 'p': suspend it; 'r': resume it; 'c': check all; 'e': end.
  */
 static uint64_t obey(char what, unsigned n)
 {
@@ -131,6 +143,9 @@ static uint64_t obey(char what, unsigned n)
 		for (; n; n--)
 			step_by_gpu();
 		return 1;
+	case 'm':
+		allocate_more(n);
+		return obey('s', 50);
 	case 'p':
 		return spillway_suspend() == 0;
 	case 'r':
@@ -432,6 +447,32 @@ static void one_that_is_resumed_leaves_all_its_gpus_together(void **state)
 	end_all(ranks, 3);
 }
 
+/* The one of two GPUs needs more while both run, and sees first that there have to be turns. */
+static void who_begins_turns_gives_the_first_one_on(void **state)
+{
+	const struct part parts[] = {{SET, 2, {0, 1}, {3, 1}, NULL}, {SET, 1, {0}, {4}, NULL}};
+	struct rank ranks[2];
+	bool both = false;
+
+	(void)state;
+	start_all(parts, ranks, 2);
+	while (!both) {
+		turns_gpus_read();
+		const struct gpu_account_member *a = account_member(&pages[0], &ranks[0]),
+						*b = account_member(&pages[0], &ranks[1]);
+
+		both = a && b && a->claim.kind == GPU_TURN_ON && b->claim.kind == GPU_TURN_ON;
+		usleep(1000);
+	}
+	assert_false(pages[0].head.turn.on);
+	rank_tell(&ranks[1], 's', 100);
+	rank_tell(&ranks[0], 'm', 2);
+	for (unsigned i = 0; i < 2; i++)
+		assert_true(turns_gpus_hear(&ranks[i], ranks, 2));
+	run_turns(ranks, 2, 2);
+	end_all(ranks, 2);
+}
+
 /*
  * Its memory moves on both GPUs at the same time. Where it takes longer on one, the process is not silent meanwhile in
  * the account of the other.
@@ -487,6 +528,7 @@ static int run(void)
 	    TURNS_TEST(one_may_be_suspended),
 	    TURNS_TEST(one_may_be_suspended_when_a_gpu_joins),
 	    TURNS_TEST(one_that_is_resumed_leaves_all_its_gpus_together),
+	    TURNS_TEST(who_begins_turns_gives_the_first_one_on),
 	    TURNS_TEST(its_memory_moves_on_both_gpus_at_the_same_time),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
