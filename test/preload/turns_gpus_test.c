@@ -7,6 +7,7 @@
 #include "test/preload/folder.h"
 #include "test/preload/turns_gpus_check.h"
 #include "test/rank.h"
+#include "test/slow.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -23,6 +24,8 @@
 #define SETTINGS "device.total=32MiB,host.budget=256MiB,report.summary=no,share=turns,spill.mode=fast"
 #define SET      "SPILLWAY_SET=" SETTINGS ",share.quantum=20ms"
 enum { DEVICES = TURNS_GPUS, MOST = 4, BLOCKS = 6, ROUNDS = 600 };
+/* More than fit into some looks of all: they work until turns have changed. */
+enum { STEPS = 1 + 50 / TEST_SLOWNESS };
 
 /* What a rank is: its devices in the order in which it uses them, and how many blocks of 4 MiB it has on each. */
 struct part {
@@ -122,7 +125,7 @@ static void step_by_gpu(void)
 
 /*
  * 'd' N: begin with its N-th device; 'q' N: the same, and suspend it, without work; 's' N: N steps; 'x' N: by GPUs that
- * wait for each other; 'm' N: N blocks more, and 50 steps; 'p': suspend it; 'r': resume it; 'c': check all; 'e': end.
+ * wait for each other; 'm' N: N blocks more, and STEPS steps; 'p': suspend it; 'r': resume it; 'c': check; 'e': end.
  */
 static uint64_t obey(char what, unsigned n)
 {
@@ -145,7 +148,7 @@ static uint64_t obey(char what, unsigned n)
 		return 1;
 	case 'm':
 		allocate_more(n);
-		return obey('s', 50);
+		return obey('s', STEPS);
 	case 'p':
 		return spillway_suspend() == 0;
 	case 'r':
@@ -430,7 +433,7 @@ static void one_that_is_resumed_leaves_all_its_gpus_together(void **state)
 	assert_true(rank_ask(&ranks[1], 'd', 0) && rank_ask(&ranks[2], 'd', 0));
 	run_turns(ranks + 1, 2, 1);
 	for (unsigned i = 1; i < 3; i++)
-		rank_tell(&ranks[i], 's', 30);
+		rank_tell(&ranks[i], 's', STEPS);
 	resume(&ranks[0]);
 	while (!left) {
 		turns_gpus_read();
@@ -465,7 +468,7 @@ static void who_begins_turns_gives_the_first_one_on(void **state)
 		usleep(1000);
 	}
 	assert_false(pages[0].head.turn.on);
-	rank_tell(&ranks[1], 's', 100);
+	rank_tell(&ranks[1], 's', STEPS);
 	rank_tell(&ranks[0], 'm', 2);
 	for (unsigned i = 0; i < 2; i++)
 		assert_true(turns_gpus_hear(&ranks[i], ranks, 2));
