@@ -385,10 +385,17 @@ void migration_end(struct heap *heap, struct migration *transit)
 	heap_leave(heap);
 }
 
+/* Returns whether heap_reach() has not opened the piece yet. Locking: the caller holds HEAP. */
+static bool lacks_access(const struct heap *heap, const struct migration *transit)
+{
+	return !transit->block->loose &&
+	       chunk_peers(&heap->store.chunks) & ~atomic_load(&heap->store.arena.states[transit->piece].peers);
+}
+
 bool migration_is_awaited(struct heap *heap, const struct migration *transit)
 {
 	heap_enter(heap);
-	bool awaited = transit->block->given || transit->block->n_pins;
+	bool awaited = transit->block->given || transit->block->n_pins || lacks_access(heap, transit);
 	heap_leave(heap);
 	return awaited;
 }

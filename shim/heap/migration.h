@@ -95,8 +95,8 @@ void migration_exchange_lost(struct heap *heap, struct migration *transit);
  */
 void migration_end(struct heap *heap, struct migration *transit);
 /*
- * Returns whether somebody waits for the migration to end: the block was freed, or a thread pins it (heap_pin). Locking:
- * takes HEAP.
+ * Returns whether somebody waits for the migration to end: the block was freed, a thread pins it (heap_pin), or a thread
+ * opens the heap to a device that could not access the piece where it was mapped last (heap_reach). Locking: takes HEAP.
  */
 bool migration_is_awaited(struct heap *heap, const struct migration *transit);
 

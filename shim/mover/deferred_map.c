@@ -52,7 +52,7 @@ bool deferred_map_map(struct engine *engine)
 	return false;
 }
 
-/* Maps those whose blocks were freed, and those that a thread waits for to pin them. */
+/* Maps those whose blocks were freed, and those that a thread waits for, to pin them or to open them to a peer. */
 static bool map_awaited(struct engine *engine)
 {
 	bool any = false;

@@ -2,6 +2,7 @@
  * deferred_map_test.c: which of the pieces that lie on the host and are not mapped are mapped when somebody waits. There is
  * no mover's thread: the test calls its parts itself.
  */
+#include "shim/heap/heap_internal.h"
 #include "shim/mover/mover_internal.h"
 #include "test/core/core.h"
 
@@ -14,6 +15,7 @@ static struct core_heap own;
 static struct device device;
 static struct engine *engine; /* lives as long as the process */
 static struct heap_grant grants[BLOCKS];
+static _Atomic uint64_t peers; /* bits of the devices that may access the heap */
 
 static uint32_t piece_of(unsigned i)
 {
@@ -24,7 +26,9 @@ static uint32_t piece_of(unsigned i)
 static int send_away(void **state)
 {
 	(void)state;
+	atomic_store(&peers, 0);
 	core_heap_open(&own, 64 * MIB, 64 * MIB, 0);
+	own.heap->store.chunks.peers = &peers;
 	engine = mover_new(&device, own.heap, false);
 	assert_non_null(engine);
 	for (unsigned i = 0; i < BLOCKS; i++) {
@@ -96,6 +100,28 @@ static void of_blocks_that_a_thread_pins_alone_pieces_are_mapped(void **state)
 	assert_int_equal(engine->rests.n, BLOCKS - 1);
 }
 
+static void *reach(void *unused)
+{
+	(void)unused;
+	CHECK(heap_reach(own.heap) == CUDA_SUCCESS);
+	return NULL;
+}
+
+/* Such a thread waits for the pieces of all blocks, and pins none of them. */
+static void those_that_a_new_peer_cannot_access_are_mapped(void **state)
+{
+	pthread_t thread;
+
+	(void)state;
+	atomic_store(&peers, 2);
+	assert_ok(pthread_create(&thread, NULL, reach, NULL));
+	while (!heap_is_awaited(own.heap))
+		sched_yield();
+	assert_true(deferred_map_serve(engine));
+	assert_int_equal(engine->rests.n, 0);
+	assert_ok(pthread_join(thread, NULL));
+}
+
 static void for_a_submission_that_may_touch_anything_all_are_mapped(void **state)
 {
 	(void)state;
@@ -108,6 +134,7 @@ static void for_a_submission_that_may_touch_anything_all_are_mapped(void **state
 static int start(void **state)
 {
 	(void)state;
+	core_settings((const char *const[]){"SIM_DEVICES=2", NULL});
 	core_driver();
 	return 0;
 }
@@ -118,6 +145,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(if_nobody_waits_none_is_mapped, send_away, end),
 	    cmocka_unit_test_setup_teardown(of_freed_blocks_alone_pieces_are_mapped, send_away, end),
 	    cmocka_unit_test_setup_teardown(of_blocks_that_a_thread_pins_alone_pieces_are_mapped, send_away, end),
+	    cmocka_unit_test_setup_teardown(those_that_a_new_peer_cannot_access_are_mapped, send_away, end),
 	    cmocka_unit_test_setup_teardown(for_a_submission_that_may_touch_anything_all_are_mapped, send_away, end),
 	};
 
