@@ -392,12 +392,21 @@ static bool lacks_access(const struct heap *heap, const struct migration *transi
 	       chunk_peers(&heap->store.chunks) & ~atomic_load(&heap->store.arena.states[transit->piece].peers);
 }
 
-bool migration_is_awaited(struct heap *heap, const struct migration *transit)
+/* Locking: the caller holds HEAP. */
+static bool is_awaited(const struct heap *heap, const struct migration *transit)
 {
+	return transit->block->given || transit->block->n_pins || lacks_access(heap, transit);
+}
+
+unsigned migration_first_awaited(struct heap *heap, const struct migration *first, size_t stride, unsigned n)
+{
+	unsigned i = 0;
+
 	heap_enter(heap);
-	bool awaited = transit->block->given || transit->block->n_pins || lacks_access(heap, transit);
+	while (i < n && !is_awaited(heap, (const void *)((const char *)first + i * stride)))
+		i++;
 	heap_leave(heap);
-	return awaited;
+	return i;
 }
 
 CUdevice migration_lender(const struct heap *heap, const struct migration *transit, bool spare)

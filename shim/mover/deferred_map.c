@@ -55,14 +55,14 @@ bool deferred_map_map(struct engine *engine)
 /* Maps those whose blocks were freed, and those that a thread waits for, to pin them or to open them to a peer. */
 static bool map_awaited(struct engine *engine)
 {
+	struct deferred_maps *rests = &engine->rests;
 	bool any = false;
 
-	for (unsigned i = 0; i < engine->rests.n;) {
-		if (!migration_is_awaited(engine->heap, &engine->rests.at[i].transit)) {
-			i++;
-			continue;
-		}
-		deferred_map_map_one(engine, &engine->rests.at[i]);
+	for (unsigned i = 0; i < rests->n;) {
+		i += migration_first_awaited(engine->heap, &rests->at[i].transit, sizeof(rests->at[i]), rests->n - i);
+		if (i == rests->n)
+			break;
+		deferred_map_map_one(engine, &rests->at[i]);
 		any = true;
 	}
 	return any;

@@ -40,7 +40,7 @@ void deferred_map_drop(struct engine *engine, struct deferred_map *rest);
 bool deferred_map_map(struct engine *engine);
 /*
  * Maps what somebody waits for, while copies run: all of them if a submission waits that may touch anything, else those
- * for which migration_is_awaited(). The others stay: to map all that is away takes a tenth of a second, in which the
+ * that migration_first_awaited() finds. The others stay: to map all that is away takes a tenth of a second, in which the
  * mover begins nothing and sees no copy end. Returns whether it mapped any.
  *
  * Measured (H100, a GPT on cudaMallocAsync at 1.5 times the budget, `fast`): while all were mapped whenever a block was

@@ -79,6 +79,37 @@ static void of_freed_blocks_alone_pieces_are_mapped(void **state)
 	grants[2].address = 0;
 }
 
+static _Thread_local unsigned n_entered; /* how often this thread has taken HEAP */
+
+void __real_heap_enter(struct heap *heap);
+void __wrap_heap_enter(struct heap *heap);
+
+void __wrap_heap_enter(struct heap *heap)
+{
+	n_entered++;
+	__real_heap_enter(heap);
+}
+
+/* As long as the copy takes, each pass of the mover looks. The lock may be held for long by threads that allocate. */
+static void while_a_freed_block_is_copied_the_lock_is_taken_once(void **state)
+{
+	struct heap_grant grant;
+	struct migration transit;
+
+	(void)state;
+	assert_ok(heap_alloc(own.heap, BYTES, CHUNK_MOVABLE, HEAP_DEVICE, &grant));
+	assert_ok(heap_make_host_spare(own.heap, BYTES / HEAP_UNIT));
+	assert_ok(
+	    migration_begin(own.heap, arena_unit(heap_arena(own.heap), grant.address), CHUNK_HOST, true, &transit));
+	heap_free(own.heap, grant.block, grant.address);
+	assert_true(heap_has_given(own.heap));
+	n_entered = 0;
+	assert_false(deferred_map_serve(engine));
+	assert_int_equal(n_entered, 1);
+	assert_int_equal(engine->rests.n, BLOCKS);
+	migration_end(own.heap, &transit);
+}
+
 static void *pin(void *unused)
 {
 	(void)unused;
@@ -144,6 +175,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup_teardown(if_nobody_waits_none_is_mapped, send_away, end),
 	    cmocka_unit_test_setup_teardown(of_freed_blocks_alone_pieces_are_mapped, send_away, end),
+	    cmocka_unit_test_setup_teardown(while_a_freed_block_is_copied_the_lock_is_taken_once, send_away, end),
 	    cmocka_unit_test_setup_teardown(of_blocks_that_a_thread_pins_alone_pieces_are_mapped, send_away, end),
 	    cmocka_unit_test_setup_teardown(those_that_a_new_peer_cannot_access_are_mapped, send_away, end),
 	    cmocka_unit_test_setup_teardown(for_a_submission_that_may_touch_anything_all_are_mapped, send_away, end),
