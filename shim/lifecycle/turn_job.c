@@ -50,7 +50,7 @@ static void look_at_turn(struct device *device, const struct gpu_account_view *v
 			 uint32_t self)
 {
 	struct turn_job_state *const state = &lifecycle_state.turn[device->ordinal].job;
-	const struct gpu_job_view *jobs = &lifecycle_state.jobs.view;
+	struct gpu_job_view *jobs = &lifecycle_state.jobs.view;
 	struct gpu_job_claim *claim = &state->claim;
 	uint32_t holder = turns->holder, next;
 
@@ -66,8 +66,9 @@ static void look_at_turn(struct device *device, const struct gpu_account_view *v
 		lifecycle_state.turn_common.members[self].claim.waits = 0;
 		turns->holder = GPU_TURN_NOBODY;
 		next = gpu_turn_next(turns);
-		gpu_account_pass(&device->account, view, true,
-				 next == GPU_TURN_NOBODY ? next : turn_account_member(next), turns->now);
+		next = next == GPU_TURN_NOBODY ? next : turn_account_member(next);
+		if (gpu_account_pass(&device->account, view, true, next, turns->now))
+			gpu_job_given(jobs, next < view->n ? view->slots[next] : GPU_TURN_NOBODY);
 	} else if (holder == self && gpu_job_speaks(jobs) && claim->state == GPU_JOB_RUNS) {
 		claim->over = gpu_turn_next(turns) != self;
 	}

@@ -253,6 +253,14 @@ bool gpu_job_is_done(const struct gpu_job_view *view)
 	       (!wants_turn(view) || has_had_any(view) || !holds_all(view, device));
 }
 
+void gpu_job_given(struct gpu_job_view *view, uint32_t slot)
+{
+	struct gpu_job_turn *turn = &view->turns[view->seats[view->self].device];
+
+	turn->number++;
+	turn->holder = slot;
+}
+
 /* ---- its phases ---- */
 
 static bool is_over(const struct gpu_job_view *view)

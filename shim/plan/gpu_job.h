@@ -152,6 +152,11 @@ uint64_t gpu_job_waits(const struct gpu_job_view *view);
  */
 bool gpu_job_is_done(const struct gpu_job_view *view);
 /*
+ * The turn of its GPU was given to that slot, or to GPU_TURN_NOBODY. To be called before anything else is decided by
+ * the view: the job must not come back in a turn that it has just given on.
+ */
+void gpu_job_given(struct gpu_job_view *view, uint32_t slot);
+/*
  * To be called by the one that leads: chooses the phase, in the claim that `self` is going to publish. Returns whether
  * an attempt to stop the job has just failed.
  */

@@ -34,6 +34,7 @@ static struct scene {
 	uint64_t now;
 	unsigned n;
 	uint32_t fails; /* one of so many tries to stop or to return fails; 0: none */
+	uint32_t rests; /* one of so many looks while it is away sees it begin or cease to wait for its turn; 0: none */
 	struct process processes[MOST];
 	struct gpu_job_view view; /* all seats: what is published */
 	struct gpu_turn_member members[MOST];
@@ -138,6 +139,8 @@ static void look(struct seed *dice, unsigned i)
 	static struct gpu_job_view view; /* large */
 	uint32_t self = 0, first[MOST];
 
+	if (scene.rests && process->claim.state == GPU_JOB_AWAY && !seed_below(dice, scene.rests))
+		process->claim.wants = process->claim.wants ? 0 : scene.now;
 	publish(i);
 	view = scene.view;
 	view.now = scene.now;
@@ -156,7 +159,9 @@ static void look(struct seed *dice, unsigned i)
 		units[self].claim.waits = 0;
 		uint32_t next = gpu_turn_next(&turns);
 
-		pass(process->device, next == GPU_TURN_NOBODY ? next : first[next]);
+		next = next == GPU_TURN_NOBODY ? next : first[next];
+		pass(process->device, next);
+		gpu_job_given(&view, next);
 	} else if (gpu_job_speaks(&view) && gpu_job_holds(&view) && process->claim.state == GPU_JOB_RUNS) {
 		process->claim.over = gpu_turn_next(&turns) != self;
 	}
@@ -172,6 +177,11 @@ static void look(struct seed *dice, unsigned i)
 		for (unsigned j = 0; j < scene.n; j++)
 			assert_false(scene.processes[j].alive && scene.processes[j].job == process->job &&
 				     scene.processes[j].claim.state == GPU_JOB_RUNS);
+	/* Nor without the turn, which it may have just given on. */
+	view = scene.view;
+	view.self = seat_of(i);
+	gpu_job_find(&view);
+	assert_true(process->step != GPU_JOB_RETURNS || gpu_job_holds(&view));
 	if (process->step == GPU_JOB_OPENS && process->claim.state == GPU_JOB_BACK)
 		for (unsigned j = 0; j < scene.n; j++)
 			assert_false(scene.processes[j].alive && scene.processes[j].job == process->job &&
@@ -314,6 +324,7 @@ static void random_jobs_with_deaths_and_failures_go_on(void **state)
 	for (unsigned round = 0; round < 20; round++) {
 		begin();
 		scene.fails = (uint32_t)seed_below(&dice, 2) * 20;
+		scene.rests = (uint32_t)seed_below(&dice, 2) * 20;
 		unsigned n = 4 + (unsigned)seed_below(&dice, MOST - 3), jobs = 2 + (unsigned)seed_below(&dice, 4);
 
 		for (unsigned i = 0; i < n; i++)
