@@ -1,0 +1,19 @@
+#!/bin/sh
+# files_test.sh FOLDER CTEST BUILD: every file of a test is built and run: there is a test of its name, or it is named in a
+# CMake list of its folder. One was not for months, and did not compile any more.
+tests=$("$2" --test-dir "$3" -N | sed -n 's/^ *Test *#[0-9]*: \([^ ]*\).*/\1/p')
+cd "$1" || exit 2
+failed=0
+n=0
+for file in *_test.sh */*_test.c */*_test.py */*_test.sh; do
+	name=$(basename "$file")
+	name=${name%.*}
+	n=$((n + 1))
+	echo "$tests" | grep -q "^${name}\(_.*\)\{0,1\}$" && continue
+	cat "$(dirname "$file")"/CMakeLists.txt "$(dirname "$file")"/*.cmake 2>/dev/null | sed 's/#.*//' | grep -qw "$name" &&
+		continue
+	echo "FAILED: $file is neither a test nor in a CMake list"
+	failed=$((failed + 1))
+done
+echo "$n files, $failed failed"
+[ $n -ge 100 ] && [ $failed = 0 ]
