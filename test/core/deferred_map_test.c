@@ -13,7 +13,9 @@ enum { BLOCKS = 4 };
 
 static struct core_heap own;
 static struct device device;
-static struct engine *engine; /* lives as long as the process */
+static struct engine *engine;
+static struct engine *engines[8]; /* they live as long as the process; known here, or the leak checker counts them */
+static unsigned n_engines;
 static struct heap_grant grants[BLOCKS];
 static _Atomic uint64_t peers; /* bits of the devices that may access the heap */
 
@@ -31,6 +33,8 @@ static int send_away(void **state)
 	own.heap->store.chunks.peers = &peers;
 	engine = mover_new(&device, own.heap, false);
 	assert_non_null(engine);
+	assert_true(n_engines < sizeof(engines) / sizeof(*engines));
+	engines[n_engines++] = engine;
 	for (unsigned i = 0; i < BLOCKS; i++) {
 		assert_ok(heap_alloc(own.heap, BYTES, CHUNK_MOVABLE, HEAP_DEVICE, &grants[i]));
 		assert_ok(heap_make_host_spare(own.heap, BYTES / HEAP_UNIT));
