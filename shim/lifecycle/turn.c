@@ -262,17 +262,13 @@ bool turn_look(struct device *device, const struct gpu_account_member *member, c
 	state->member = *member;
 	if (member->claim.kind == GPU_TURN_OFF && !state->away && !state->holds)
 		return false;
-	if (clock_now() < state->lost_until) {
-		state->look_ms = LOOK_TURNS;
-		*ret_limit = state->away ? member->holds : member->may_have;
-		return true;
-	}
 	/*
-	 * Its other devices have not said yet that it takes part: it would be alone on this one, and leave it while it
-	 * goes on on the others. They have when it looks again.
+	 * When it enters turns, its other devices have not said yet that it takes part: it would be alone on this one,
+	 * and leave it while it goes on on the others. They have when it looks again.
 	 */
-	if (state->enters && turn_account_is_in_several()) {
-		state->look_ms = LOOK_MOMENT;
+	bool is_lost = clock_now() < state->lost_until;
+	if (is_lost || (state->enters && turn_account_is_in_several())) {
+		state->look_ms = is_lost ? LOOK_TURNS : LOOK_MOMENT;
 		*ret_limit = state->away ? member->holds : member->may_have;
 		return true;
 	}
