@@ -247,6 +247,37 @@ static void what_will_have_to_leave_leaves_early_as_far_as_memory_lacks(void **s
 	plan_free(plan);
 }
 
+/* Steps like those of train(), but so short that all is used again soon. */
+static void train_shortly(struct plan *plan, unsigned steps)
+{
+	for (unsigned step = 0; step < steps; step++) {
+		for (uint32_t i = 1; i <= 50; i++)
+			forward(plan, i);
+		for (uint32_t i = 50; i >= 1; i--)
+			backward(plan, i);
+		for (uint32_t i = STATE; i < STATE + 20; i++)
+			plan_note(plan, 3, &i, 1);
+	}
+}
+
+static void what_is_used_again_soon_does_not_leave_early(void **state)
+{
+	struct plan *plan = plan_new(PLAN_BESIDE_KERNELS);
+	uint32_t piece;
+
+	(void)state;
+	assert_non_null(plan);
+	for (uint32_t i = 1; i <= 50; i++)
+		plan_set(plan, i, 1, i <= 30 ? PLAN_HOST : PLAN_DEVICE);
+	for (uint32_t i = STATE; i < STATE + 20; i++)
+		plan_set(plan, i, 1, PLAN_DEVICE);
+	train_shortly(plan, 5);
+	assert_int_equal(plan_period(plan), 120);
+	plan_set_free(plan, 0);
+	assert_false(plan_early(plan, NULL, NULL, &piece));
+	plan_free(plan);
+}
+
 /* The way back of a step is about to begin. */
 static struct plan *trained_half_way(void)
 {
@@ -453,6 +484,7 @@ int main(void)
 	    cmocka_unit_test(without_a_death_there_is_no_forecast),
 	    cmocka_unit_test(what_is_forgotten_is_not_forecast),
 	    cmocka_unit_test(what_will_have_to_leave_leaves_early_as_far_as_memory_lacks),
+	    cmocka_unit_test(what_is_used_again_soon_does_not_leave_early),
 	    cmocka_unit_test(what_can_stay_until_its_use_is_fetched_as_soon_as_there_is_room),
 	    cmocka_unit_test(what_is_needed_very_soon_is_fetched_although_there_is_no_room),
 	    cmocka_unit_test(of_pieces_that_are_used_when_memory_suffices_the_one_with_most_dead_leaves),
