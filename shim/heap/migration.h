@@ -7,9 +7,9 @@
  * leaves the old chunk warm in the store. migration_end() ends the migration, exchanged or not; a block that was freed
  * meanwhile stays until then. migration_turn() begins the way back of a piece that was exchanged and not ended.
  *
- * In place (in_place), which is possible only while nothing runs, device memory is copied at the program's address and
- * needs no alias. Making an alias beside copies takes 0.25 ms, and the aliases were a quarter of the time of a quiesce.
- * Measured (H200).
+ * In place (in_place) device memory needs no alias: while nothing runs, it is copied at the program's address; or nothing
+ * is copied. Making an alias beside copies takes 0.25 ms, and the aliases were a quarter of the time of a quiesce. Measured
+ * (H200).
  *
  * Locking: begin, pin, turn, exchange and end take HEAP. Unmap and map call the driver under no lock: while a piece is
  * moving, only the mover changes its mapping. One mover a heap.

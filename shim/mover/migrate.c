@@ -48,8 +48,9 @@ static bool make_spare(struct engine *engine, uint32_t piece, enum chunk_place t
 	return more && heap_make_spare(engine->heap, to, units) == SW_OK;
 }
 
+/* in_place: as in migration_begin(). */
 static enum sw_status with_spare(struct engine *engine, uint32_t piece, enum chunk_place to, struct deferred_map *rest,
-				 bool gap, struct migration *transit)
+				 bool in_place, struct migration *transit)
 {
 	enum sw_status status = SW_NO_MEMORY;
 
@@ -63,8 +64,8 @@ static enum sw_status with_spare(struct engine *engine, uint32_t piece, enum chu
 		 * it.
 		 */
 		link_let_go(engine, !tries || to == CHUNK_HOST);
-		status = rest ? migration_turn(engine->heap, gap, transit)
-			      : migration_begin(engine->heap, piece, to, gap, transit);
+		status = rest ? migration_turn(engine->heap, in_place, transit)
+			      : migration_begin(engine->heap, piece, to, in_place, transit);
 		link_let_go(engine, true);
 	}
 	return status;
@@ -145,6 +146,18 @@ static enum migrate_answer take_away(struct engine *engine, struct move *move)
 	return MIGRATE_BEGUN;
 }
 
+/* Returns whether the piece can leave without a copy: nothing in it is alive. */
+static bool leaves_empty(struct engine *engine, uint32_t piece)
+{
+	const struct block_state *block = piece_block_state(engine, piece);
+	uint32_t block_unit = block ? (uint32_t)(block - engine->arena->marks) : 0;
+
+	if (!block || !engine->lifetimes || piece_is_discarded(engine, block_unit, piece))
+		return false;
+	alive_hear(engine);
+	return alive_is_none(engine, block_unit, piece);
+}
+
 /* In place: maps the new memory instead of the old, to be filled. */
 static bool put_new(struct engine *engine, struct move *move)
 {
@@ -198,17 +211,23 @@ enum migrate_answer migrate_begin(struct engine *engine, uint32_t piece, enum ch
 	if (!rest && !gap && is_kept(engine, piece, to))
 		return MIGRATE_BUSY;
 	move->transit = rest ? rest->transit : (struct migration){0};
-	enum sw_status status = with_spare(engine, piece, to, rest, gap, &move->transit);
+	move->is_empty = rest ? rest->is_empty : !gap && to == CHUNK_HOST && leaves_empty(engine, piece);
+	enum sw_status status =
+	    with_spare(engine, piece, to, rest, gap || (move->is_empty && !engine->poisons), &move->transit);
 	if (status != SW_OK)
 		return status == SW_NO_MEMORY ? MIGRATE_NO_ROOM : MIGRATE_FAILED;
 	move->mapped = rest ? MAPPED_NONE : MAPPED_OLD;
 	move->is_raised = rest;
-	move->is_empty = rest && rest->is_empty;
 	move->is_back = move->is_measured = false;
 	if (!rest && !gap) {
 		enum migrate_answer answer = take_away(engine, move);
 		if (answer != MIGRATE_BEGUN)
 			return answer;
+		/* What was submitted until the piece was taken away may have brought something to life. */
+		if (move->is_empty && !leaves_empty(engine, piece)) {
+			migrate_undo(engine, move);
+			return MIGRATE_BUSY;
+		}
 	}
 	if (gap && to == CHUNK_DEVICE && !put_new(engine, move))
 		return rest ? undo_turn(engine, rest, move) : migrate_undo(engine, move);

@@ -1,7 +1,8 @@
 /*
- * deferred_map_test.c: which of the pieces that lie on the host and are not mapped are mapped when somebody waits. There is
- * no mover's thread: the test calls its parts itself.
+ * deferred_map_test.c: which of the pieces that lie on the host and are not mapped are mapped when somebody waits, and how
+ * they are fetched. There is no mover's thread: the test calls its parts itself.
  */
+#include "shim/context/context.h"
 #include "shim/heap/heap_internal.h"
 #include "shim/mover/mover_internal.h"
 #include "test/core/core.h"
@@ -166,11 +167,37 @@ static void for_a_submission_that_may_touch_anything_all_are_mapped(void **state
 	assert_int_equal(engine->rests.n, 0);
 }
 
+/* Fetches a piece into memory that is made for it. Returns the alias of that memory. */
+static CUdeviceptr fetch(unsigned i)
+{
+	assert_int_equal(heap_trim(own.heap, 0, 64 * MIB), 0);
+	assert_int_equal(migrate_begin(engine, piece_of(i), CHUNK_DEVICE, false), MIGRATE_BEGUN);
+	while (engine->moves.in.n)
+		migrate_finish(engine);
+	assert_false(is_away(i));
+	return heap_arena(own.heap)->states[piece_of(i)].chunk->alias;
+}
+
+/* An alias is a mapping more, which takes as long as any. */
+static void what_comes_without_a_copy_gets_no_alias(void **state)
+{
+	(void)state;
+	deferred_map_find(engine, piece_of(0))->is_empty = true;
+	assert_true(link_open(engine));
+	assert_int_equal(fetch(0), 0);
+	assert_int_not_equal(fetch(1), 0);
+	link_close(engine);
+}
+
 static int start(void **state)
 {
+	CUcontext context;
+
 	(void)state;
 	core_settings((const char *const[]){"SIM_DEVICES=2", NULL});
 	core_driver();
+	assert_ok(cuCtxGetCurrent(&context));
+	context_known(context, 0);
 	return 0;
 }
 
@@ -183,6 +210,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(of_blocks_that_a_thread_pins_alone_pieces_are_mapped, send_away, end),
 	    cmocka_unit_test_setup_teardown(those_that_a_new_peer_cannot_access_are_mapped, send_away, end),
 	    cmocka_unit_test_setup_teardown(for_a_submission_that_may_touch_anything_all_are_mapped, send_away, end),
+	    cmocka_unit_test_setup_teardown(what_comes_without_a_copy_gets_no_alias, send_away, end),
 	};
 
 	return cmocka_run_group_tests(tests, start, NULL);
