@@ -209,6 +209,8 @@ static struct tensor born_on_the_host(struct tensor *before)
 static int being_born(void)
 {
 	uint64_t saved = 0, saved_in = 0;
+	unsigned seen =
+	    0; /* how often it was still away when it was born; otherwise it was fetched while it was dead */
 	CUdeviceptr table;
 
 	torch_begin(true);
@@ -221,6 +223,7 @@ static int being_born(void)
 		whole = born_on_the_host(&whole);
 		uint64_t dead = torch_dead_bytes(), dead_in = torch_dead_in_bytes();
 		if (i % 2 == 0) {
+			seen += !is_there(&whole);
 			tensor_fill(&whole, NULL);
 			bring(&whole);
 			saved += torch_dead_bytes() - dead;
@@ -238,7 +241,8 @@ static int being_born(void)
 		CHECK(words_same(whole.at, i, whole.bytes / sizeof(uint32_t)) == whole.bytes / sizeof(uint32_t));
 		tensor_free(&copy);
 	}
-	CHECK(saved_in >= 4 * MIB && saved_in <= saved); /* not where moving did not pay, and the first kernel wrote to the host */
+	/* Not where moving did not pay, and the first kernel wrote to the host; or where it was on its way by then. */
+	CHECK((seen < 3 || saved_in >= 4 * MIB) && saved_in <= saved);
 	return own_end();
 }
 
