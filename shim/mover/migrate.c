@@ -224,7 +224,7 @@ enum migrate_answer migrate_begin(struct engine *engine, uint32_t piece, enum ch
 		if (answer != MIGRATE_BEGUN)
 			return answer;
 		/* What was submitted until the piece was taken away may have brought something to life. */
-		if (move->is_empty && !leaves_empty(engine, piece)) {
+		if (move->is_empty && !alive_is_none(engine, move->transit.block_unit, piece)) {
 			migrate_undo(engine, move);
 			return MIGRATE_BUSY;
 		}
