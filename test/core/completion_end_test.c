@@ -233,8 +233,7 @@ static int set_up(void **state)
 {
 	(void)state;
 	core_start((const char *const[]){"SPILLWAY_SET=report.summary=no", NULL});
-	assert_ok(cuCtxGetCurrent(&primary));
-	context_known(primary, 0);
+	primary = core_context();
 	/* Brought to life: contexts end as in a program that has memory. */
 	CUdeviceptr block;
 	assert_ok(cuMemAlloc_v2(&block, 4096));

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "shim/context/context.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/heap/migration.h"
 #include "shim/serve/deferred_free.h"
@@ -35,6 +36,15 @@ void core_driver(void)
 	CHECK(cuDevicePrimaryCtxRetain(&context, device) == CUDA_SUCCESS);
 	CHECK(cuCtxSetCurrent(context) == CUDA_SUCCESS);
 	CHECK(real_bind());
+}
+
+CUcontext core_context(void)
+{
+	CUcontext context;
+
+	CHECK(cuCtxGetCurrent(&context) == CUDA_SUCCESS);
+	context_known(context, 0);
+	return context;
 }
 
 void core_settings(const char *const *settings)

@@ -36,6 +36,8 @@ void core_fail(const char *file, int line, const char *what) __attribute__((nore
 
 /* Initialise the driver and make the primary context of device 0 current. */
 void core_driver(void);
+/* Tells the library of the current context, which must be of device 0, and returns it. */
+CUcontext core_context(void);
 /* Settings, "NAME=value" each, NULL at the end; core_start() then starts the driver and the library. Once a process. */
 void core_start(const char *const *settings);
 void core_settings(const char *const *settings);

@@ -2,7 +2,6 @@
  * deferred_map_test.c: which of the pieces that lie on the host and are not mapped are mapped when somebody waits, and how
  * they are fetched. There is no mover's thread: the test calls its parts itself.
  */
-#include "shim/context/context.h"
 #include "shim/heap/heap_internal.h"
 #include "shim/mover/mover_internal.h"
 #include "test/core/core.h"
@@ -191,13 +190,10 @@ static void what_comes_without_a_copy_gets_no_alias(void **state)
 
 static int start(void **state)
 {
-	CUcontext context;
-
 	(void)state;
 	core_settings((const char *const[]){"SIM_DEVICES=2", NULL});
 	core_driver();
-	assert_ok(cuCtxGetCurrent(&context));
-	context_known(context, 0);
+	core_context();
 	return 0;
 }
 

@@ -1,6 +1,5 @@
 #include "test/core/inflight_ticket_help.h"
 
-#include "shim/context/context.h"
 
 CUcontext ticket_context;
 struct engine *ticket_engine;
@@ -65,8 +64,7 @@ int ticket_set_up(void **state)
 {
 	(void)state;
 	core_driver();
-	assert_ok(cuCtxGetCurrent(&ticket_context));
-	context_known(ticket_context, 0);
+	ticket_context = core_context();
 	core_heap_open(&own_heap, 64 * MIB, 64 * MIB, 0);
 	ticket_engine = mover_new(&device, own_heap.heap, false);
 	assert_non_null(ticket_engine);
