@@ -209,8 +209,8 @@ static struct tensor born_on_the_host(struct tensor *before)
 static int being_born(void)
 {
 	uint64_t saved = 0, saved_in = 0;
-	unsigned seen =
-	    0; /* how often it was still away when it was born; otherwise it was fetched while it was dead */
+	/* How often it was still away when it was born; otherwise it was fetched while it was dead. */
+	unsigned seen = 0;
 	CUdeviceptr table;
 
 	torch_begin(true);
