@@ -55,13 +55,18 @@ void read_twice(void)
 	figures.process[0].seconds = figures.seconds = 10;
 }
 
-/* Every number that is this process's id becomes PID, in as many columns. */
+/*
+ * Every word that is this process's id becomes PID, in as many columns. A longer word that has the same digits, as a
+ * UUID may have, stays.
+ */
 static void hide_pid(char *text)
 {
 	char pid[16];
 	size_t length = (size_t)snprintf(pid, sizeof(pid), "%d", (int)self[0]);
 
 	for (char *at = text; (at = strstr(at, pid)); at++) {
+		if ((at > text && !strchr(" \n", at[-1])) || !strchr(" ,\n", at[length]))
+			continue;
 		memset(at, ' ', length);
 		if (length >= 3)
 			memcpy(at + length - 3, "PID", 3);

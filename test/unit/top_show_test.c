@@ -154,6 +154,17 @@ static void details_have_every_figure(void **state)
 	has(text, "  gap_ns                              4     1.5 us     1.5 us     1.5 us     1.5 us\n");
 }
 
+static void digits_of_the_pid_in_another_word_stay(void **state)
+{
+	(void)state;
+	view.details = true;
+	snprintf(page->policy_hash, sizeof(page->policy_hash), "a%d", (int)self[0]);
+	char hash[STATS_TEXT + 2];
+	snprintf(hash, sizeof(hash), "(%s)", page->policy_hash);
+	read_twice();
+	has(text_of(), hash);
+}
+
 static void a_process_that_cannot_be_read_is_a_row_that_says_why(void **state)
 {
 	(void)state;
@@ -316,6 +327,7 @@ int main(void)
 	    TEST(before_the_second_reading_rates_are_not_known),
 	    TEST(what_devices_lend_and_borrow_is_shown),
 	    TEST(details_have_every_figure),
+	    TEST(digits_of_the_pid_in_another_word_stay),
 	    TEST(a_process_that_cannot_be_read_is_a_row_that_says_why),
 	    TEST(killed_ones_are_shown_on_request),
 	    TEST(the_newest_of_many_killed_ones_are_shown),
