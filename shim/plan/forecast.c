@@ -31,6 +31,8 @@ struct forecast_walk {
 	struct forecast *forecast;
 	const struct pieces *pieces;
 	int64_t needed;
+	const struct transition *transitions; /* number n is at n & mask */
+	uint64_t next, n, mask;               /* the numbers next to n - 1 have not been examined yet */
 };
 
 /* From here on the walk has the piece as needed or not. */
@@ -92,7 +94,19 @@ static unsigned step_of(const struct forecast *forecast, uint64_t position)
 	return (unsigned)((position - forecast->from - 1) * FORECAST_STEPS / length);
 }
 
-static void forecast_walk(struct forecast_walk *walk, uint64_t next)
+/* Handles the transitions up to this position. */
+static void walk_transitions(struct forecast_walk *walk, uint64_t position)
+{
+	for (; walk->next < walk->n; walk->next++) {
+		const struct transition *transition = &walk->transitions[walk->next & walk->mask];
+
+		if (transition->position > position)
+			return;
+		walk_transition(walk, transition);
+	}
+}
+
+static void forecast_walk(struct forecast_walk *walk)
 {
 	struct forecast *forecast = walk->forecast;
 	unsigned step = 0;
@@ -104,11 +118,18 @@ static void forecast_walk(struct forecast_walk *walk, uint64_t next)
 		walk_due(walk, position);
 		if (walk->needed > forecast->most[step])
 			forecast->most[step] = walk->needed;
-		for (; next < forecast->n && forecast->ring[next % FORECAST_MOST].position <= position; next++)
-			walk_transition(walk, &forecast->ring[next % FORECAST_MOST]);
+		walk_transitions(walk, position);
 	}
 	for (; step + 1 < FORECAST_STEPS; step++)
 		forecast->most[step + 1] = walk->needed;
+}
+
+/* Begins a forecast of what follows `at` up to `until`. */
+static void forecast_begin(struct forecast *forecast, uint64_t at, uint64_t until)
+{
+	forecast->from = at;
+	forecast->until = until;
+	forecast->round++;
 }
 
 void forecast_make(struct forecast *forecast, const struct pieces *pieces, uint64_t at, uint64_t needed)
@@ -118,10 +139,23 @@ void forecast_make(struct forecast *forecast, const struct pieces *pieces, uint6
 	forecast_drop(forecast);
 	if (next == forecast->n || at >= pieces->now)
 		return;
-	forecast->from = at;
-	forecast->until = pieces->now;
-	forecast->round++;
-	forecast_walk(&(struct forecast_walk){forecast, pieces, (int64_t)needed}, next);
+	forecast_begin(forecast, at, pieces->now);
+	forecast_walk(&(struct forecast_walk){forecast, pieces, (int64_t)needed, forecast->ring, next, forecast->n,
+					      FORECAST_MOST - 1});
+}
+
+void forecast_make_from(struct forecast *forecast, const struct pieces *pieces, uint64_t at, uint64_t until,
+			uint64_t needed, const struct transition *transitions, uint64_t n)
+{
+	uint64_t next = 0;
+
+	forecast_drop(forecast);
+	if (at >= until)
+		return;
+	while (next < n && transitions[next].position <= at)
+		next++;
+	forecast_begin(forecast, at, until);
+	forecast_walk(&(struct forecast_walk){forecast, pieces, (int64_t)needed, transitions, next, n, UINT64_MAX});
 }
 
 /* ---- queries ---- */

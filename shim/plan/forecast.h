@@ -45,6 +45,9 @@ void forecast_note(struct forecast *forecast, uint64_t position, uint32_t piece,
  * (forecast_needs). If no piece died or came to life in that time, nothing reports that, and there is no forecast.
  */
 void forecast_make(struct forecast *forecast, const struct pieces *pieces, uint64_t at, uint64_t needed);
+/* The same for what follows up to `until`, with these n transitions, in order, instead of those that were recorded. */
+void forecast_make_from(struct forecast *forecast, const struct pieces *pieces, uint64_t at, uint64_t until,
+			uint64_t needed, const struct transition *transitions, uint64_t n);
 /* Ends the forecast: the program is at another place. */
 void forecast_drop(struct forecast *forecast);
 /*

@@ -119,7 +119,11 @@ static void the_need_is_that_of_a_walk_over_every_piece(void **state)
 		scene->until = scene->pieces.now = FROM + FORECAST_STEPS + seed_below(&seed, 2000);
 		make_pieces(scene, &seed);
 		note_transitions(scene, &seed);
-		forecast_make(&scene->forecast, &scene->pieces, FROM, (uint64_t)scene->needed);
+		if (round % 2)
+			forecast_make_from(&scene->forecast, &scene->pieces, FROM, scene->until,
+					   (uint64_t)scene->needed, scene->transitions, TRANSITIONS);
+		else
+			forecast_make(&scene->forecast, &scene->pieces, FROM, (uint64_t)scene->needed);
 		assert_true(forecast_is_made(&scene->forecast));
 		for (unsigned i = 0; i < 20; i++) {
 			uint64_t at = FROM + seed_below(&seed, scene->until - FROM);
