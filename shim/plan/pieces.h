@@ -27,7 +27,8 @@
 
 struct piece {
 	uint64_t key;      /* valid if `epoch` is the present one; otherwise the piece is unforeseen */
-	uint64_t slot;     /* slot (predict.h) at the key's position that foretells the use */
+	uint64_t
+	    slot; /* slot (predict.h) at the key's position that foretells the use, or number of the use (tensor_future.h) */
 	uint64_t last_use; /* position of the latest use; 0: never used */
 	uint32_t epoch;
 	uint32_t units;
@@ -42,6 +43,9 @@ struct piece {
 	bool arriving;  /* MOVING to the device */
 	bool needed;    /* at the point that a forecast has come to, if that is the one of forecast_round */
 	uint32_t forecast_round;
+	/* In the walk with this number (tensor_future.h): its first and last use; bytes alive at the point of the walk. */
+	uint32_t walk_round, walk_first, walk_last;
+	uint64_t walk_alive;
 	uint32_t ahead; /* round of the plan in which it was prefetched; 0: it was not, or it has been named since */
 };
 

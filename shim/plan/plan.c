@@ -7,6 +7,9 @@
  * those named now; a jump requires a walk over what is foreseen. A piece that nothing foretells ("unforeseen") goes by
  * recency, and is evicted before all others.
  *
+ * If the program's allocator reports what it does, and tensors lie elsewhere than then, keys follow from where those will
+ * lie, as far as that can be foreseen (plan_tensors.c).
+ *
  * Fetching: a cursor walks over the foreseen submissions; up to it, nothing that could be fetched is in host memory.
  * It moves back when a piece with an earlier use arrives in host memory. Dead pieces have a cursor of their own, which
  * stays near: they need no copy, so fetching them early only takes memory.
@@ -19,6 +22,7 @@
 #define WALK_MOST  131072 /* the most slots that one walk over the future may examine */
 #define WALK_LEAST 8192   /* a walk that must end after fewer slots than this is useless */
 #define WALK_EACH  64     /* slots of walking that each submission adds to the credit */
+#define SLOTS_THING 4 /* slots that take as long as a thing that is looked at to foresee tensors (plan_tensors.c) */
 #define STEP_MOST  512    /* a jump forward by at most this many submissions is taken in steps */
 #define OWED_SHARE 1024   /* each submission reduces the debt by 1 / OWED_SHARE of it */
 #define OWED_PAID  4      /* each unit that was used after all reduces the debt by 1 / OWED_PAID units */
@@ -111,6 +115,21 @@ static void plan_foretell(struct plan *plan, struct piece *piece, uint32_t id, u
 	cursor_back(plan, piece);
 }
 
+/*
+ * Returns the position at which the piece will be named next, after this one, and its slot there, or the number of the
+ * use (tensor_future.h). PREDICT_NONE: nothing foretells it.
+ */
+static uint64_t key_after(const struct plan *plan, const struct piece *piece, uint64_t position, uint64_t *ret_slot)
+{
+	uint32_t use = pieces_has_key(&plan->pieces, piece) ? (uint32_t)piece->slot : piece->walk_first;
+
+	if (!plan_tensors_knows(plan, piece))
+		return predict_again_after(plan->predict, piece->slot, position, ret_slot);
+	uint64_t key = tensor_future_use_after(&plan->tensors.future, use, position, &use);
+	*ret_slot = use;
+	return key;
+}
+
 /* The place in the past has advanced to `position`: what was foreseen there has happened, or did not happen. */
 static void keys_pass(struct plan *plan, uint64_t position)
 {
@@ -126,7 +145,7 @@ static void keys_pass(struct plan *plan, uint64_t position)
 		/* It was not used now. It may still be used, but nothing should wait for that. */
 		if (piece->ahead)
 			set_ahead(plan, piece, LATE, piece->units);
-		again = predict_again_after(plan->predict, piece->slot, position, &slot);
+		again = key_after(plan, piece, position, &slot);
 		if (again == PREDICT_NONE)
 			pieces_unset_key(&plan->pieces, piece);
 		else
@@ -147,36 +166,68 @@ static bool walk_begin(const struct plan *plan, uint64_t at, struct predict_walk
 	return most >= WALK_LEAST || ret_walk->end - ret_walk->slot < most;
 }
 
-static void keys_walk(struct plan *plan, uint64_t at)
+/* Makes the keys of pieces that have none yet, and whose uses do not follow from where tensors will lie. */
+static void keys_walk(struct plan *plan, bool for_tensors)
 {
 	struct predict_walk walk;
+	uint64_t from, past;
 
-	walk_begin(plan, at, &walk);
-	plan->credit -= walk.end - walk.slot;
+	walk_begin(plan, plan->at, &walk);
+	if (plan->tensors.trusted_walk) {
+		/* As far as that is known. */
+		predict_slots(plan->predict, plan->tensors.future.until, &from, &past);
+		predict_walk_begin(plan->predict, plan->at, past - walk.slot, &walk);
+	}
+	if (for_tensors)
+		plan_tensors_charge(plan, (walk.end - walk.slot) / SLOTS_THING);
+	else
+		plan->credit -= walk.end - walk.slot;
 	while (predict_walk_next(plan->predict, &walk)) {
 		struct piece *piece = pieces_find(&plan->pieces, walk.piece);
 
-		if (piece && !pieces_has_key(&plan->pieces, piece))
+		if (piece && !pieces_has_key(&plan->pieces, piece) && !plan_tensors_knows(plan, piece))
 			pieces_put_key(&plan->pieces, piece, walk.piece, walk.position, walk.found);
 	}
 }
 
-/*
- * Changes to another place in the past, or to none: all keys are made again, and nothing that was fetched counts as
- * ahead.
- */
-static void plan_jump(struct plan *plan, uint64_t at)
+/* Makes the keys of all pieces whose uses follow from where tensors will lie. */
+static void keys_of_tensors(struct plan *plan)
+{
+	const struct tensor_future *future = &plan->tensors.future;
+
+	for (uint32_t i = 0; plan->tensors.trusted_walk && i < future->n_uses; i++) {
+		struct piece *piece = pieces_find(&plan->pieces, future->use[i].piece);
+		uint64_t slot, key;
+
+		if (!piece || piece->walk_first != i)
+			continue;
+		key = key_after(plan, piece, plan->at, &slot);
+		if (key != PREDICT_NONE)
+			pieces_put_key(&plan->pieces, piece, future->use[i].piece, key, slot);
+	}
+}
+
+/* Makes all keys again. for_tensors: because of where tensors will lie, which has a credit of its own. */
+static void keys_remake(struct plan *plan, bool for_tensors)
 {
 	pieces_unset_keys(&plan->pieces);
 	plan_room_jump(plan);
+	if (plan->at != PREDICT_NONE) {
+		keys_of_tensors(plan);
+		keys_walk(plan, for_tensors);
+		plan->cursor = plan->cursor_dead = plan->at + 1;
+	}
+	pieces_sort(&plan->pieces);
+}
+
+/* Changes to another place in the past, or to none. Nothing that was fetched counts as ahead. */
+static void plan_jump(struct plan *plan, uint64_t at)
+{
 	plan->round++;
 	plan->ahead_units = 0;
 	plan->at = at;
-	if (at != PREDICT_NONE) {
-		keys_walk(plan, at);
-		plan->cursor = plan->cursor_dead = at + 1;
-	}
-	pieces_sort(&plan->pieces);
+	plan_tensors_jump(plan);
+	keys_remake(plan, false);
 }
 
 /* Updates the keys after the prediction has changed. */
@@ -234,6 +285,7 @@ void plan_free(struct plan *plan)
 	if (!plan)
 		return;
 	forecast_fini(&plan->room.forecast);
+	tensor_future_fini(&plan->tensors.future);
 	pieces_fini(&plan->pieces);
 	predict_free(plan->predict);
 	free(plan);
@@ -310,6 +362,17 @@ void plan_set_dead(struct plan *plan, uint32_t id, unsigned share)
 }
 
 /*
+ * The latest submission names this piece. Its next use follows from where tensors will lie; what has none there is used
+ * later.
+ */
+static void foretell_by_tensors(struct plan *plan, struct piece *piece, uint32_t id)
+{
+	uint64_t slot, key = key_after(plan, piece, plan->at, &slot);
+
+	plan_foretell(plan, piece, id, key != PREDICT_NONE ? key : plan->pieces.now, slot);
+}
+
+/*
  * Foretells when the latest submission's pieces will be used again: when their twins were. A piece whose twin was not
  * used again up to now is expected to be used as long from now as that is.
  */
@@ -329,7 +392,9 @@ static void foretell_latest(struct plan *plan)
 
 			if (!piece)
 				continue;
-			if (name->again != PREDICT_NONE)
+			if (plan_tensors_knows(plan, piece))
+				foretell_by_tensors(plan, piece, name->piece);
+			else if (name->again != PREDICT_NONE)
 				plan_foretell(plan, piece, name->piece, name->again, name->again_slot);
 			else if (name->has_twin || !pieces_has_key(&plan->pieces, piece))
 				plan_foretell(plan, piece, name->piece, plan->pieces.now, name->slot);
@@ -356,6 +421,8 @@ void plan_note(struct plan *plan, uint64_t function, const uint32_t *pieces, uns
 			pieces_park(&plan->pieces, piece, pieces[i]);
 	}
 	plan_follow(plan);
+	if (plan_tensors_follow(plan))
+		keys_remake(plan, true);
 	foretell_latest(plan);
 }
 

@@ -74,6 +74,32 @@ void plan_set_free(struct plan *plan, uint64_t units);
  */
 void plan_note(struct plan *plan, uint64_t function, const uint32_t *pieces, unsigned n);
 
+/*
+ * ---- tensors ----
+ *
+ * A program that allocates for each step may use other memory for the same work. If its allocator reports births and
+ * deaths (live_map.h), the plan can foresee where tensors will lie, and so which pieces will be used (tensor_future.h).
+ * Addresses are bytes from the beginning of the heap's address space.
+ */
+
+/*
+ * Finds the piece that has a unit, and the unit after its last one. Returns false if there is none. plan_note() calls
+ * it.
+ */
+typedef bool plan_piece_function(void *argument, uint32_t unit, uint32_t *ret_piece, uint32_t *ret_past);
+/* Must be called before anything of this kind is foreseen. */
+void plan_set_pieces(struct plan *plan, plan_piece_function *piece_at, void *argument);
+/* A submission that names a tensor in a block of at most this many units names all of the block. 0 at first. */
+void plan_set_whole(struct plan *plan, uint32_t units);
+/* The allocator has this block, and reports about it. plan_forget(): it does not any more. */
+void plan_report(struct plan *plan, uint64_t begin, uint64_t end);
+void plan_forget(struct plan *plan, uint64_t begin, uint64_t end);
+/* A tensor was born, or has died, after the latest submission. Ignored if it lies in no block. */
+void plan_birth(struct plan *plan, uint64_t begin, uint64_t end);
+void plan_death(struct plan *plan, uint64_t begin, uint64_t end);
+/* Records addresses that a submission names, of which those in tensors count. Must be called just before plan_note(). */
+void plan_name(struct plan *plan, const uint64_t *addresses, unsigned n);
+
 /* Returns where the piece is, as plan_set() has told; PLAN_GONE if that is not known. */
 enum plan_place plan_where(const struct plan *plan, uint32_t piece);
 

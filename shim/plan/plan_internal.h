@@ -1,11 +1,12 @@
 /*
- * plan_internal.h: the plan, for its files. plan.c and plan_victim.c call plan_room.c.
+ * plan_internal.h: the plan, for its files. plan.c calls plan_tensors.c; it and plan_victim.c call plan_room.c.
  */
 #ifndef SPILLWAY_PLAN_INTERNAL_H
 #define SPILLWAY_PLAN_INTERNAL_H
 
 #include "shim/plan/plan.h"
 #include "shim/plan/forecast.h"
+#include "shim/plan/tensor_future.h"
 #include "shim/plan/pieces.h"
 #include "shim/plan/predict.h"
 
@@ -18,6 +19,18 @@ struct plan_room {
 	uint64_t free;     /* as plan_set_free() was told; UINT64_MAX: it never was */
 };
 
+/* Where tensors will lie (plan_tensors.c), as the program's allocator reports them. */
+struct plan_tensors {
+	struct tensor_future future;
+	uint64_t walked;   /* submission at which the latest walk was made, or tried */
+	uint64_t n_wrong;  /* future.n_wrong at that time */
+	int64_t credit;    /* things that may still be looked at; below 0: too many were */
+	uint64_t patience; /* submissions until the next walk if births are not as foreseen */
+	bool jumped;       /* the place has changed since the latest walk */
+	bool trusted;      /* births are mostly as foreseen */
+	bool trusted_walk; /* there is a walk, too: where tensor_future_has(), keys follow from it */
+};
+
 struct plan {
 	struct predict *predict;
 	struct pieces pieces;
@@ -27,6 +40,7 @@ struct plan {
 	uint64_t ahead_units;
 	uint64_t units[PLAN_PLACES];
 	struct plan_room room;
+	struct plan_tensors tensors;
 	uint64_t owed;   /* units fetched in vain, times OWED_SHARE; fading */
 	uint32_t round;  /* incremented by each jump: what was fetched before does not count as ahead any more */
 	uint64_t cursor; /* next position to examine for a fetch */
@@ -55,5 +69,22 @@ bool plan_room_fits(const struct plan *plan, uint64_t until, uint64_t units);
  * be a forecast.
  */
 bool plan_room_suffices(const struct plan *plan, uint64_t from, uint64_t until);
+
+/* ---- plan_tensors.c ---- */
+
+/* The place has changed: what was foreseen is dropped. */
+void plan_tensors_jump(struct plan *plan);
+/*
+ * Foresees where tensors will lie, if that is due; to be called once for each submission. Returns whether all keys must
+ * be made again.
+ */
+bool plan_tensors_follow(struct plan *plan);
+/* Takes from the credit for foreseeing tensors: this many things were looked at. */
+void plan_tensors_charge(struct plan *plan, uint64_t things);
+/* Returns whether the next uses of the piece follow from where tensors will lie. */
+static inline bool plan_tensors_knows(const struct plan *plan, const struct piece *piece)
+{
+	return plan->tensors.trusted_walk && tensor_future_has(&plan->tensors.future, piece);
+}
 
 #endif

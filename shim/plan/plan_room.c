@@ -53,10 +53,15 @@ bool plan_room_forecast(struct plan *plan)
 
 	if (room->free == UINT64_MAX || plan->at == PREDICT_NONE)
 		return false;
+	const struct tensor_future *future = &plan->tensors.future;
 	uint64_t each = (plan->pieces.now - plan->at) / FORECAST_STEPS;
 	if (!room->made || plan->pieces.now - room->made >= (each > FORECAST_EACH ? each : FORECAST_EACH)) {
 		room->made = plan->pieces.now;
-		forecast_make(&room->forecast, &plan->pieces, plan->at, room->needed);
+		if (plan->tensors.trusted_walk)
+			forecast_make_from(&room->forecast, &plan->pieces, plan->at, future->until, room->needed,
+					   future->transition, future->n_transitions);
+		else
+			forecast_make(&room->forecast, &plan->pieces, plan->at, room->needed);
 	}
 	return forecast_is_made(&room->forecast);
 }

@@ -1,0 +1,476 @@
+/*
+ * The blocks, what is reported about them, and the walk.
+ */
+#include "shim/plan/tensor_future.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_BLOCKS      65536u
+#define MOST_USES        (1u << 19)
+#define MOST_TRANSITIONS (1u << 17)
+#define MOST_EVENTS      (1u << 14)
+#define FIRST            256u /* elements of an array at first */
+#define RANGES_STEP      8    /* free ranges that take as long as one thing that a walk looks at */
+#define WALK_LEAST       64   /* submissions; a walk that comes to fewer is of no use */
+#define SCORE_BIRTHS     32   /* births over which the score fades */
+/* PyTorch's allocator has tensors of at most TENSOR_LOG_LEAST bytes in blocks of this size, and no others. */
+#define SMALL_BLOCK ((uint64_t)2 << 20)
+
+void tensor_future_fini(struct tensor_future *future)
+{
+	tensor_log_fini(&future->log);
+	tensor_match_fini(&future->match);
+	best_fit_fini(&future->fit);
+	tensor_table_fini(&future->then);
+	free(future->block);
+	free(future->use);
+	free(future->transition);
+	free(future->born);
+}
+
+/* Makes room for one more element. Returns the array, which may have moved; NULL if there is none. */
+static void *future_room(void *array, uint32_t n, uint32_t *room, uint32_t most, size_t size)
+{
+	uint32_t more = *room ? 2 * *room : FIRST;
+
+	if (n < *room)
+		return array;
+	void *new = more <= most ? realloc(array, more * size) : NULL;
+	if (new)
+		*room = more;
+	return new;
+}
+
+/* ---- blocks ---- */
+
+/* Returns the index of the first block that ends after this byte. */
+static uint32_t block_from(const struct tensor_future *future, uint64_t at)
+{
+	uint32_t low = 0, high = future->n_blocks;
+
+	while (low < high) {
+		uint32_t middle = low + (high - low) / 2;
+
+		if (future->block[middle].end > at)
+			high = middle;
+		else
+			low = middle + 1;
+	}
+	return low;
+}
+
+/* Puts n blocks in the place of those with the numbers first to past - 1. Returns false if there is no room. */
+static bool blocks_replace(struct tensor_future *future, uint32_t first, uint32_t past, const struct live_range *by,
+			   uint32_t n)
+{
+	while (future->n_blocks + n - (past - first) > future->room_blocks) {
+		struct live_range *room =
+		    future_room(future->block, future->room_blocks, &future->room_blocks, MOST_BLOCKS, sizeof(*room));
+
+		if (!room)
+			return false;
+		future->block = room;
+	}
+	if (future->block)
+		memmove(&future->block[first + n], &future->block[past],
+			(future->n_blocks - past) * sizeof(*future->block));
+	for (uint32_t i = 0; i < n; i++)
+		future->block[first + i] = by[i];
+	future->n_blocks += n - (past - first);
+	return true;
+}
+
+/*
+ * Leaves nothing of any block within these bounds, and then adds one, if its end is not 0. Returns whether there was
+ * something.
+ */
+static bool blocks_cut(struct tensor_future *future, uint64_t begin, uint64_t end, struct live_range added)
+{
+	uint32_t first = block_from(future, begin), past = first, n = 0;
+	struct live_range by[3];
+
+	while (past < future->n_blocks && future->block[past].begin < end)
+		past++;
+	if (past > first && future->block[first].begin < begin)
+		by[n++] = (struct live_range){future->block[first].begin, begin};
+	if (added.end)
+		by[n++] = added;
+	if (past > first && future->block[past - 1].end > end)
+		by[n++] = (struct live_range){end, future->block[past - 1].end};
+	if (!blocks_replace(future, first, past, by, n)) {
+		/* No tensor may be alive outside blocks. */
+		tensor_log_forget(&future->log, 0, UINT64_MAX);
+		future->n_blocks = 0;
+	}
+	return past > first;
+}
+
+void tensor_future_report(struct tensor_future *future, uint64_t begin, uint64_t end)
+{
+	uint32_t index = block_from(future, begin);
+
+	/* What is known of a block that is reported again stays. */
+	if (index < future->n_blocks && future->block[index].begin <= begin && future->block[index].end >= end)
+		return;
+	if (blocks_cut(future, begin, end, (struct live_range){begin, end}))
+		tensor_log_forget(&future->log, begin, end);
+}
+
+void tensor_future_forget(struct tensor_future *future, uint64_t begin, uint64_t end)
+{
+	if (blocks_cut(future, begin, end, (struct live_range){0}))
+		tensor_log_forget(&future->log, begin, end);
+}
+
+/*
+ * Returns whether a block has all of this range. What was reported in parts is one block if a tensor lies in both, as
+ * in memory that the program has placed.
+ */
+static bool block_holds(struct tensor_future *future, uint64_t begin, uint64_t end)
+{
+	uint32_t index = block_from(future, begin);
+	uint32_t past = index + 1;
+
+	if (index == future->n_blocks || future->block[index].begin > begin)
+		return false;
+	while (past < future->n_blocks && future->block[past - 1].end < end &&
+	       future->block[past].begin == future->block[past - 1].end)
+		past++;
+	struct live_range all = {future->block[index].begin, future->block[past - 1].end};
+	return past == index + 1 ? all.end >= end : blocks_replace(future, index, past, &all, 1) && all.end >= end;
+}
+
+static bool is_small(const struct live_range *block)
+{
+	return block->end - block->begin <= SMALL_BLOCK;
+}
+
+/* ---- what is reported ---- */
+
+/* Returns the event of then that corresponds to the next one; NULL: it is not known. */
+static const struct tensor_event *next_then(const struct tensor_future *future)
+{
+	uint64_t number = future->match.next + (future->log.n_events - future->event_from);
+
+	return future->compared && tensor_log_has(&future->log, number) ? tensor_log_event(&future->log, number) : NULL;
+}
+
+/*
+ * Returns how much the allocator was asked for when it gave a tensor so many bytes. It gives more if too little would be
+ * left; then what it was asked for is what the corresponding tensor says.
+ */
+static uint64_t asked_for(const struct tensor_future *future, const struct tensor_event *then, uint64_t bytes)
+{
+	uint64_t asked = then && then->born ? tensor_match_bytes(&future->match, then) : bytes;
+
+	return asked <= bytes && bytes - asked <= BEST_FIT_SPLIT ? asked : bytes;
+}
+
+/*
+ * Compares where a tensor is born with where it was foreseen. Without a walk that is where the one was born that
+ * corresponds to it.
+ */
+static void compare_birth(struct tensor_future *future, const struct tensor_event *then,
+			  const struct tensor_event *birth)
+{
+	uint64_t number = future->log.n_events - future->event_from;
+	bool right;
+
+	if (!future->compared || (future->until && number >= future->n_born))
+		return;
+	if (!future->until) {
+		future->n_wrong += !then || !then->born || then->bytes != birth->bytes || then->begin != birth->begin;
+		return;
+	}
+	right = future->born[number] == birth->begin;
+	future->n_wrong += !right;
+	future->score = (future->score * (SCORE_BIRTHS - 1) + (right ? TENSOR_FUTURE_SCORE : 0)) / SCORE_BIRTHS;
+}
+
+void tensor_future_birth(struct tensor_future *future, uint64_t position, uint64_t begin, uint64_t end)
+{
+	if (end - begin <= TENSOR_LOG_LEAST || !block_holds(future, begin, end))
+		return;
+	const struct tensor_event *then = next_then(future);
+	struct tensor_event birth = {.position = position, .begin = begin, .born = true};
+	birth.bytes = asked_for(future, then, end - begin);
+	if (then && then->born)
+		birth.size = tensor_match_size(&future->match, then, birth.bytes);
+	compare_birth(future, then, &birth);
+	tensor_log_birth(&future->log, &birth, end);
+}
+
+void tensor_future_death(struct tensor_future *future, uint64_t position, uint64_t begin, uint64_t end)
+{
+	tensor_log_death(&future->log, position, begin, end);
+}
+
+/* ---- the pieces in a walk ---- */
+
+struct future_walk {
+	struct tensor_future *future;
+	struct pieces *pieces;
+	uint64_t position; /* of the submission that the walk has come to */
+	uint64_t steps;
+	bool failed; /* there is no memory, or too much to foresee */
+};
+
+/* bytes: how many of the piece's. */
+typedef void piece_visit(struct future_walk *walk, uint32_t id, struct piece *piece, uint64_t bytes);
+
+/* Calls `visit` for each piece that has some of these bytes. */
+static void each_piece(struct future_walk *walk, uint64_t begin, uint64_t end, piece_visit *visit)
+{
+	const struct tensor_future *future = walk->future;
+	uint32_t unit = (uint32_t)(begin / PLAN_UNIT), last = (uint32_t)((end + PLAN_UNIT - 1) / PLAN_UNIT), past, id;
+
+	for (; unit < last; unit = past) {
+		bool found = future->piece_at(future->argument, unit, &id, &past) && past > unit;
+		struct piece *piece = found ? pieces_find(walk->pieces, id) : NULL;
+
+		walk->steps++;
+		past = found ? past : unit + 1;
+		if (!piece)
+			continue;
+		if (piece->walk_round != future->round) {
+			piece->walk_round = future->round;
+			piece->walk_first = piece->walk_last = TENSOR_USE_NONE;
+			piece->walk_alive = 0;
+		}
+		uint64_t from = unit * PLAN_UNIT, to = past * PLAN_UNIT;
+		visit(walk, id, piece, (to < end ? to : end) - (from > begin ? from : begin));
+	}
+}
+
+static void visit_only(struct future_walk *walk, uint32_t id, struct piece *piece, uint64_t bytes)
+{
+	(void)walk, (void)id, (void)piece, (void)bytes;
+}
+
+static void visit_alive(struct future_walk *walk, uint32_t id, struct piece *piece, uint64_t bytes)
+{
+	(void)walk, (void)id;
+	piece->walk_alive += bytes;
+}
+
+static void add_transition(struct future_walk *walk, uint32_t id, bool dead)
+{
+	struct tensor_future *future = walk->future;
+	struct transition *room = future_room(future->transition, future->n_transitions, &future->room_transitions,
+					      MOST_TRANSITIONS, sizeof(*room));
+
+	walk->failed |= !room;
+	if (!room)
+		return;
+	future->transition = room;
+	room[future->n_transitions++] = (struct transition){walk->position, id, dead};
+}
+
+static void visit_birth(struct future_walk *walk, uint32_t id, struct piece *piece, uint64_t bytes)
+{
+	if (!piece->walk_alive)
+		add_transition(walk, id, false);
+	piece->walk_alive += bytes;
+}
+
+static void visit_death(struct future_walk *walk, uint32_t id, struct piece *piece, uint64_t bytes)
+{
+	piece->walk_alive -= bytes;
+	if (!piece->walk_alive)
+		add_transition(walk, id, true);
+}
+
+static void visit_name(struct future_walk *walk, uint32_t id, struct piece *piece, uint64_t bytes)
+{
+	struct tensor_future *future = walk->future;
+	bool again = piece->walk_last != TENSOR_USE_NONE;
+
+	(void)bytes;
+	if (again && future->use[piece->walk_last].position == walk->position)
+		return;
+	struct tensor_use *room =
+	    future_room(future->use, future->n_uses, &future->room_uses, MOST_USES, sizeof(*room));
+	walk->failed |= !room;
+	if (!room)
+		return;
+	future->use = room;
+	*(again ? &room[piece->walk_last].next : &piece->walk_first) = future->n_uses;
+	piece->walk_last = future->n_uses;
+	room[future->n_uses++] = (struct tensor_use){walk->position, id, TENSOR_USE_NONE};
+}
+
+/* ---- the walk ---- */
+
+/* Frees what no tensor has. Returns false if there is no memory, or too much is in pieces. */
+static bool free_the_rest(struct tensor_future *future)
+{
+	const struct tensor *next = future->log.alive, *past = next + future->log.n_alive;
+
+	best_fit_clear(&future->fit);
+	for (uint32_t i = 0; i < future->n_blocks; i++) {
+		const struct live_range *block = &future->block[i];
+		uint64_t at = block->begin;
+
+		for (; next < past && next->begin < block->end; next++) {
+			if (next->begin > at && !best_fit_give(&future->fit, at, next->begin, i))
+				return false;
+			at = next->begin + next->bytes;
+		}
+		if (at < block->end && !is_small(block) && !best_fit_give(&future->fit, at, block->end, i))
+			return false;
+	}
+	return true;
+}
+
+/* Finds where what is alive was then. *ret_moved: not all of it lies there. Returns false if there is no memory. */
+static bool find_then(struct tensor_future *future, bool *ret_moved)
+{
+	*ret_moved = false;
+	tensor_table_clear(&future->then);
+	for (uint32_t i = 0; i < future->log.n_alive; i++) {
+		const struct tensor *tensor = &future->log.alive[i];
+		uint64_t then = tensor_match_begin(&future->match, &future->log, tensor);
+
+		*ret_moved |= then != tensor->begin;
+		if (then != TENSOR_MATCH_NONE &&
+		    !tensor_table_put(&future->then, (struct tensor){then, tensor->bytes, tensor->begin}))
+			return false;
+	}
+	return true;
+}
+
+/* Begins with what is alive and free. Returns false if there is no memory. */
+static bool walk_begin(struct future_walk *walk)
+{
+	struct tensor_future *future = walk->future;
+	const struct tensor_log *log = &future->log;
+
+	for (uint32_t i = 0; i < future->n_blocks; i++)
+		if (!is_small(&future->block[i]))
+			each_piece(walk, future->block[i].begin, future->block[i].end, visit_only);
+	for (uint32_t i = 0; i < log->n_alive; i++)
+		each_piece(walk, log->alive[i].begin, log->alive[i].begin + log->alive[i].bytes, visit_alive);
+	return free_the_rest(future);
+}
+
+static bool add_born(struct tensor_future *future, uint64_t begin)
+{
+	uint64_t *room = future_room(future->born, future->n_born, &future->room_born, MOST_EVENTS, sizeof(*room));
+
+	if (!room)
+		return false;
+	future->born = room;
+	room[future->n_born++] = begin;
+	return true;
+}
+
+static bool walk_birth(struct future_walk *walk, const struct tensor_event *event)
+{
+	struct tensor_future *future = walk->future;
+	struct best_fit_range taken;
+
+	walk->steps += future->fit.n / RANGES_STEP;
+	/* The allocator will get another block, at an address that is not known. */
+	if (!best_fit_take(&future->fit, tensor_match_bytes(&future->match, event), &taken))
+		return add_born(future, 0);
+	each_piece(walk, taken.begin, taken.end, visit_birth);
+	return add_born(future, taken.begin) &&
+	       tensor_table_put(&future->then, (struct tensor){event->begin, taken.end - taken.begin, taken.begin});
+}
+
+static bool walk_death(struct future_walk *walk, const struct tensor_event *event)
+{
+	struct tensor_future *future = walk->future;
+	struct tensor *tensor = tensor_table_find(&future->then, event->begin);
+
+	if (!add_born(future, 0))
+		return false;
+	if (!tensor)
+		return true;
+	uint64_t begin = tensor->value, end = begin + tensor->bytes;
+	walk->steps += future->fit.n / RANGES_STEP;
+	tensor_table_remove(&future->then, tensor);
+	each_piece(walk, begin, end, visit_death);
+	return best_fit_give(&future->fit, begin, end, block_from(future, begin));
+}
+
+static void walk_name(struct future_walk *walk, uint64_t then)
+{
+	const struct tensor_future *future = walk->future;
+	const struct tensor *tensor = tensor_table_find(&future->then, then);
+
+	walk->steps++;
+	if (!tensor)
+		return;
+	struct live_range named = {tensor->value, tensor->value + tensor->bytes};
+	const struct live_range *block = &future->block[block_from(future, named.begin)];
+	if (block->end - block->begin <= future->whole_units * PLAN_UNIT)
+		named = *block;
+	each_piece(walk, named.begin, named.end, visit_name);
+}
+
+/* Goes on to the next submission. Returns false if the walk must end before that. */
+static bool walk_step(struct future_walk *walk, uint64_t *event)
+{
+	const struct tensor_log *log = &walk->future->log;
+	uint64_t from, to;
+
+	for (; *event < log->n_events && tensor_log_event(log, *event)->position <= walk->position; ++*event) {
+		const struct tensor_event *next = tensor_log_event(log, *event);
+
+		if (!(next->born ? walk_birth(walk, next) : walk_death(walk, next)))
+			return false;
+	}
+	if (!tensor_log_names(log, ++walk->position, &from, &to))
+		return false;
+	for (; from < to; from++)
+		walk_name(walk, tensor_log_named(log, from));
+	return !walk->failed;
+}
+
+void tensor_future_drop(struct tensor_future *future)
+{
+	future->until = 0;
+	future->compared = false;
+}
+
+enum tensor_future_result tensor_future_make(struct tensor_future *future, struct pieces *pieces, uint64_t at,
+					     uint64_t now, uint64_t most, uint64_t *ret_steps)
+{
+	uint64_t until = at + TENSOR_FUTURE_AHEAD < now ? at + TENSOR_FUTURE_AHEAD : now;
+	struct future_walk walk = {.future = future, .pieces = pieces, .position = at, .steps = TENSOR_MATCH_STEPS};
+	bool moved;
+
+	tensor_future_drop(future);
+	*ret_steps = 0;
+	if (!future->piece_at || !tensor_match_make(&future->match, &future->log, at))
+		return TENSOR_FUTURE_FAILED;
+	*ret_steps = walk.steps += 8 * future->log.n_alive;
+	future->event_from = future->log.n_events;
+	future->round++;
+	future->n_uses = future->n_transitions = future->n_born = 0;
+	if (!find_then(future, &moved))
+		return TENSOR_FUTURE_FAILED;
+	future->compared = true;
+	if (!moved)
+		return TENSOR_FUTURE_NOT_NEEDED;
+	bool goes_on = walk_begin(&walk);
+	for (uint64_t event = future->match.next; goes_on && walk.position < until && walk.steps < most;)
+		goes_on = walk_step(&walk, &event);
+	*ret_steps = walk.steps;
+	/* The last submission may not be complete. */
+	future->until = walk.position - !goes_on;
+	if (future->until >= at + WALK_LEAST || future->until == until)
+		return TENSOR_FUTURE_MADE;
+	tensor_future_drop(future);
+	return TENSOR_FUTURE_FAILED;
+}
+
+uint64_t tensor_future_use_after(const struct tensor_future *future, uint32_t use, uint64_t position, uint32_t *ret_use)
+{
+	while (use != TENSOR_USE_NONE && future->use[use].position <= position)
+		use = future->use[use].next;
+	*ret_use = use;
+	return use != TENSOR_USE_NONE ? future->use[use].position : PREDICT_NONE;
+}
