@@ -51,7 +51,7 @@ struct building {
 	struct number_map
 	    tensor_from;        /* by the address where it begins: the number of a tensor that is alive, plus 1 */
 	uint64_t *tensor_stamp; /* by tensor: the last launch that named it, from 1 */
-	size_t room_tensors, room_tensor_stamps, room_tensors_named;
+	size_t room_tensors, room_tensor_begins, room_tensor_stamps, room_tensors_named;
 	uint32_t n_lives; /* next number for block_of */
 	size_t room_events, room_named, room_pieces, room_units;
 	struct stamp {

@@ -122,6 +122,8 @@ void run_note_peaks(struct run *run);
 bool run_take_device(struct run *run, uint32_t units);
 
 /* ---- replay_live.c ---- */
+/* Tells the plan how to find pieces, if what is alive is known. */
+void live_begin(struct run *run);
 /* Puts the pieces that a submission names into run->named. Returns their number. */
 unsigned live_names(struct run *run, const struct job_event *event);
 /* The mover hears of all events so far, and tells the plan. */

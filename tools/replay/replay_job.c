@@ -405,5 +405,6 @@ void job_free(struct job *job)
 	free(job->piece_at);
 	free(job->tensors);
 	free(job->tensor_bytes);
+	free(job->tensor_begin);
 	free(job);
 }

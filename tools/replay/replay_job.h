@@ -67,10 +67,10 @@ struct job {
 	uint32_t n_units;
 	/*
 	 * Only if births were recorded: what launches name, each once. Twice the number of a piece, or twice that of a
-	 * tensor plus 1. tensor_bytes: by tensor; each birth is one of its own.
+	 * tensor plus 1. tensor_bytes, tensor_begin: by tensor; each birth is one of its own.
 	 */
 	uint32_t *tensors;
-	uint64_t *tensor_bytes;
+	uint64_t *tensor_bytes, *tensor_begin;
 	size_t n_tensors, n_tensors_named;
 	size_t n_events, n_launches;
 	uint64_t n_named;

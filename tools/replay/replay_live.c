@@ -3,6 +3,7 @@
  * map of what is alive follows them in their order, the plan is told which pieces are dead, and only what is alive is
  * copied.
  */
+#include "shim/plan/tensor_extents.h"
 #include "tools/replay/replay_internal.h"
 
 /* Duration, in us, of reading a submission: reading a record and informing the plan. */
@@ -10,9 +11,36 @@
 /* Maximum number of names of one submission that are remembered (predict.h). */
 #define HEARD_MOST 16384
 
+/* Must equal INTAKE_NAMED_AT of shim/mover/intake.h. */
+#define TENSORS_MOST 1024
+
 /* Must equal GAP of shim/mover/alive.c and ALIVE_RANGES of alive.h. */
 #define GAP          ((uint64_t)256 << 10)
 #define ALIVE_RANGES 32
+
+/* As piece_at_unit() of shim/mover/piece.c. argument: the run. */
+static bool live_piece_at(void *argument, uint32_t unit, uint32_t *ret_piece, uint32_t *ret_past)
+{
+	const struct run *run = argument;
+	const struct job *job = run->job;
+	uint32_t piece = unit < job->n_units ? job->piece_at[unit] : REPLAY_NONE;
+
+	if (piece == REPLAY_NONE || run->spots[piece].where == PLAN_GONE)
+		return false;
+	*ret_piece = piece;
+	*ret_past = job->unit_of[piece] + job->units[piece];
+	return true;
+}
+
+void live_begin(struct run *run)
+{
+	bool fast = run->setting->mode == POLICY_SPILL_FAST;
+
+	if (!run->live.map)
+		return;
+	plan_set_pieces(run->plan, live_piece_at, run);
+	plan_set_whole(run->plan, fast ? (uint32_t)(tensor_extents_whole(run->setting->budget) / JOB_UNIT) : 0);
+}
 
 static const struct live_now in_the_end = {.done = UINT64_MAX, .unfinished = true};
 
@@ -40,10 +68,12 @@ static void forget(struct run *run, const struct job_event *event)
 
 	for (uint32_t i = 0; i < event->n; i++) {
 		uint32_t piece = job->named[event->from + i].piece, unit = job->unit_of[piece];
+		uint64_t begin = unit * JOB_UNIT, end = begin + job->units[piece] * JOB_UNIT;
 
-		if (unit != REPLAY_NONE)
-			live_map_forget(run->live.map, unit * JOB_UNIT,
-					(uint64_t)(unit + job->units[piece]) * JOB_UNIT);
+		if (unit == REPLAY_NONE)
+			continue;
+		live_map_forget(run->live.map, begin, end);
+		plan_forget(run->plan, begin, end);
 	}
 }
 
@@ -73,21 +103,26 @@ static void live_hear(struct run *run, const struct job_event *event)
 		return;
 	case JOB_KEPT:
 		live_map_report(run->live.map, begin, end);
+		plan_report(run->plan, begin, end);
 		break;
 	case JOB_BORN:
 		live_map_birth(run->live.map, begin, end, report_of(run, event));
+		plan_birth(run->plan, begin, end);
 		break;
 	case JOB_DIED:
 		live_map_death(run->live.map, begin, end, report_of(run, event));
+		plan_death(run->plan, begin, end);
 		break;
 	case JOB_REVIVED:
 		live_map_name(run->live.map, begin, &range, &revived);
 		break;
 	case JOB_DOUBTED:
 		live_map_distrust(run->live.map, begin, end);
+		plan_forget(run->plan, begin, end);
 		break;
 	case JOB_ALL_DOUBTED:
 		live_map_distrust_reported(run->live.map);
+		plan_forget(run->plan, 0, run->job->n_units * JOB_UNIT);
 		end = run->job->n_units * JOB_UNIT;
 		break;
 	default:
@@ -103,6 +138,22 @@ unsigned live_names(struct run *run, const struct job_event *event)
 	return event->n;
 }
 
+/* Tells the plan which tensors the launch names. */
+static void name_tensors(struct run *run, const struct job_event *event)
+{
+	const struct job *job = run->job;
+	uint64_t begins[TENSORS_MOST];
+	unsigned n = 0;
+
+	for (uint32_t i = 0; i < event->n_tensors && n < TENSORS_MOST; i++) {
+		uint32_t what = job->tensors[event->tensors + i];
+
+		if (what % 2)
+			begins[n++] = job->tensor_begin[what / 2];
+	}
+	plan_name(run->plan, begins, n);
+}
+
 void live_listen(struct run *run)
 {
 	for (; run->heard < run->tried; run->heard++) {
@@ -112,6 +163,7 @@ void live_listen(struct run *run)
 		if (event->kind != JOB_LAUNCH || !event->n)
 			continue;
 		unsigned n = live_names(run, event);
+		name_tensors(run, event);
 		plan_note(run->plan, event->function, run->named, n < HEARD_MOST ? n : HEARD_MOST);
 		run->now += HEAR_US;
 	}

@@ -36,9 +36,11 @@ static bool tensor_new(struct building *b, struct live_range range)
 
 	if (job->n_tensors >= UINT32_MAX / 4 ||
 	    !grow(&job->tensor_bytes, job->n_tensors, &b->room_tensors, sizeof(*job->tensor_bytes)) ||
+	    !grow(&job->tensor_begin, job->n_tensors, &b->room_tensor_begins, sizeof(*job->tensor_begin)) ||
 	    !grow(&b->tensor_stamp, job->n_tensors, &b->room_tensor_stamps, sizeof(*b->tensor_stamp)))
 		return false;
 	job->tensor_bytes[job->n_tensors] = range.end - range.begin;
+	job->tensor_begin[job->n_tensors] = range.begin;
 	b->tensor_stamp[job->n_tensors] = 0;
 	return number_map_set(&b->tensor_from, range.begin, ++job->n_tensors);
 }

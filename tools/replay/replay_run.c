@@ -117,6 +117,7 @@ void run_job(const struct job *job, const struct run_setting *setting, struct ru
 		run.live.map = live_map_new(job->n_units * JOB_UNIT);
 		run.live.own = calloc(UINT16_MAX + 1, sizeof(*run.live.own));
 	}
+	live_begin(&run);
 	bool lives = !run.plan || !job->model->n_births || (run.live.map && run.live.own);
 	if (!lives || !run.spots || !run.last || !run.finish || !run.maps || !run.named || !run.aside || !run.used ||
 	    (run_moves(&run) && !run.plan)) {
