@@ -65,6 +65,60 @@ void alive_restart(struct engine *engine)
 	tell_plan(engine, 0, engine->arena->bytes);
 }
 
+/* Tells the plan what the allocator does, from which it foresees where tensors will lie. */
+static void tell_tensors(struct engine *engine, const struct lifetimes_event *event)
+{
+	switch (event->kind) {
+	case LIFETIMES_REPORTED:
+		plan_report(engine->plan, event->begin, event->end);
+		break;
+	case LIFETIMES_BORN:
+		plan_birth(engine->plan, event->begin, event->end);
+		break;
+	case LIFETIMES_DIED:
+		plan_death(engine->plan, event->begin, event->end);
+		break;
+	case LIFETIMES_DISTRUSTED:
+	case LIFETIMES_DISTRUSTED_ALL:
+	case LIFETIMES_FREED:
+		plan_forget(engine->plan, event->begin, event->end);
+		break;
+	case LIFETIMES_ADOPTED: /* the program's own: it follows no allocator's rule */
+		break;
+	}
+}
+
+/* Tells the plan of the blocks that are reported already. */
+static void tell_blocks(struct engine *engine)
+{
+	const struct arena *arena = engine->arena;
+	const struct live_map *map = lifetimes_map(engine->lifetimes);
+
+	for (uint32_t unit = 0; unit < arena->n_units_seen; unit++) {
+		uint32_t word = atomic_load_explicit(&arena->table[unit], memory_order_acquire);
+		uint32_t units = atomic_load_explicit(&arena->states[unit].units, memory_order_relaxed);
+
+		if (word && !(word & ARENA_SLAB) && word - 1 == unit && live_map_is_reported(map, unit * HEAP_UNIT))
+			plan_report(engine->plan, unit * HEAP_UNIT, (unit + units) * HEAP_UNIT);
+	}
+}
+
+void alive_begin(struct engine *engine)
+{
+	const struct live_map *map = lifetimes_map(engine->lifetimes);
+	uint64_t at = 0, end = engine->arena->n_units_seen * HEAP_UNIT;
+	struct live_range range;
+
+	plan_set_pieces(engine->plan, piece_at_unit, engine);
+	tell_blocks(engine);
+	for (; at < end; at = range.end) {
+		if (!live_map_find(map, at, &range))
+			range.end = (at / HEAP_UNIT + 1) * HEAP_UNIT;
+		else if (!live_map_is_dead(map, range.begin, range.end, in_the_end))
+			plan_birth(engine->plan, range.begin, range.end);
+	}
+}
+
 /* In `fast`, memory that the program has placed may move where it is reported. */
 static void follow_reports(struct engine *engine, const struct lifetimes_event *event)
 {
@@ -84,6 +138,7 @@ bool alive_read(struct engine *engine, size_t position)
 		alive_restart(engine);
 	while (lifetimes_read(engine->lifetimes, position, &event)) {
 		tell_plan(engine, event.begin, event.end);
+		tell_tensors(engine, &event);
 		follow_reports(engine, &event);
 	}
 	return !lifetimes_is_being_written(engine->lifetimes);

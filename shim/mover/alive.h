@@ -14,6 +14,9 @@
 
 struct engine;
 
+/* Tells the plan what is reported and alive already. To be called once, before the first event is read. */
+void alive_begin(struct engine *engine);
+
 /*
  * Reads the events that come before the record at this position of the submission log, and updates the plan. Returns
  * false if one of them is still being written: the record must not be read yet.

@@ -21,6 +21,21 @@ static void clip(struct live_range *range, uint32_t block, uint32_t units)
 		range->end = end;
 }
 
+/* The submission names this byte of the heap's address space. */
+static void note_address(struct intake *intake, uint64_t at)
+{
+	if (intake->n_named_at < INTAKE_NAMED_AT)
+		intake->named_at[intake->n_named_at++] = at;
+}
+
+/* Returns the length up to which submissions name blocks as a whole, in units (see range_of). */
+static uint32_t whole_units(const struct engine *engine)
+{
+	uint64_t bytes = tensor_extents_whole(atomic_load(&engine->device->budget.limit));
+
+	return engine->exact ? 0 : (uint32_t)(bytes / HEAP_UNIT);
+}
+
 /*
  * Returns how many bytes a name means, as far as is known. end: where it reaches in the block; alive: the range that
  * was born there, in bytes from the beginning of the arena, or NULL.
@@ -72,6 +87,8 @@ static bool range_of(struct engine *engine, const struct named *named, bool note
 
 	if (note)
 		alive_name(engine, named);
+	if (note && known)
+		note_address(&engine->intake, named->address - arena->base);
 	if (known)
 		clip(&alive, block, units);
 	if (engine->intake.extents && note)
@@ -374,6 +391,7 @@ bool intake_read(struct engine *engine)
 
 	if (engine->claims)
 		inflight_hear(engine->claims);
+	plan_set_whole(engine->plan, whole_units(engine));
 	for (records = 0; records < 4096; records++) {
 		/* In this order: what happened before a record that is there is read before it. */
 		bool is_there = submission_log_is_there(&engine->channel.tape);
@@ -383,10 +401,12 @@ bool intake_read(struct engine *engine)
 			break;
 		if (n == 1024) /* it may have named more */
 			alive_restart(engine);
+		engine->intake.n_named_at = 0;
 		unsigned n_pieces = pieces_of(engine, some, n, true);
 
 		count_foreseen(engine, n_pieces);
 		if (n_pieces) {
+			plan_name(engine->plan, engine->intake.named_at, engine->intake.n_named_at);
 			plan_note(engine->plan, function, engine->intake.pieces.at, n_pieces);
 			if (engine->intake.extents)
 				tensor_extents_submitted(engine->intake.extents, plan_span(engine->plan));

@@ -25,6 +25,8 @@ struct weighed {
 	uint64_t since; /* of the waiter */
 };
 
+#define INTAKE_NAMED_AT 1024 /* more of one submission are ignored */
+
 /* What was read so far. Only the mover's thread may touch it. */
 struct intake {
 	uint64_t n_submissions; /* submissions read from the log */
@@ -32,6 +34,9 @@ struct intake {
 	uint64_t named_bytes;   /* bytes that they named, as far as is known */
 	uint64_t step_began;    /* number of the submission that began the program's present period; 0: none did */
 	struct tensor_extents *extents;
+	/* Scratch: what the submission names where an allocator reports, in bytes from the beginning of the arena. */
+	uint64_t named_at[INTAKE_NAMED_AT];
+	unsigned n_named_at;
 	struct piece_list pieces; /* scratch: the pieces of one submission (intake_pieces) */
 	struct weighed weighed;
 	struct piece_list

@@ -55,6 +55,19 @@ struct piece_list piece_list_all(const struct engine *engine, bool but_moving)
 
 /* ---- block state ---- */
 
+bool piece_at_unit(void *argument, uint32_t unit, uint32_t *ret_piece, uint32_t *ret_past)
+{
+	const struct engine *engine = argument;
+	const struct arena *arena = engine->arena;
+	uint32_t word = unit < arena->n_units ? atomic_load_explicit(&arena->piece[unit], memory_order_acquire) : 0;
+
+	if (!word)
+		return false;
+	*ret_piece = word - 1;
+	*ret_past = word - 1 + arena->states[word - 1].units_of_piece;
+	return true;
+}
+
 struct block_state *piece_block_state(struct engine *engine, uint32_t piece)
 {
 	struct arena *arena = engine->arena;

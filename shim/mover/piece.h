@@ -44,6 +44,11 @@ struct block_state *piece_block_state(struct engine *engine, uint32_t piece);
  */
 bool piece_is_busy(struct engine *engine, uint32_t piece, bool in);
 /*
+ * Finds the piece that has a unit, and the unit after its last one. argument: the engine (plan_set_pieces). Returns
+ * false if there is none.
+ */
+bool piece_at_unit(void *argument, uint32_t unit, uint32_t *ret_piece, uint32_t *ret_past);
+/*
  * piece_raise() prevents submissions that name the piece's block, because the piece is about to be unmapped, or is
  * unmapped. It nests: piece_lower() must be called as often.
  */
