@@ -50,17 +50,41 @@ static void tell_plan(struct engine *engine, uint64_t begin, uint64_t end)
 	}
 }
 
-/* Returns whether a submission was not logged since the last call: it may have named anything that is dead. */
-static bool is_any_lost(const struct engine *engine)
+/* Returns whether submissions may have named anything that is dead. */
+static bool is_any_unseen(const struct engine *engine)
 {
-	return atomic_load(&engine->channel.tape.lost) != engine->lost;
+	return engine->unseen.any || atomic_load(&engine->channel.tape.lost) != engine->unseen.lost;
+}
+
+/* Finds how far the log goes if submissions were not seen. What they may have named died before that. */
+static void unseen_bound(struct engine *engine)
+{
+	struct unseen *unseen = &engine->unseen;
+
+	unseen->any = is_any_unseen(engine);
+	if (!unseen->any || unseen->bounded)
+		return;
+	unseen->lost_then = atomic_load(&engine->channel.tape.lost);
+	unseen->end = submission_log_end(&engine->channel.tape);
+	unseen->bounded = true;
+}
+
+/* The events before this position of the log have been read. */
+static void unseen_pass(struct engine *engine, size_t position)
+{
+	struct unseen *unseen = &engine->unseen;
+
+	if (!unseen->bounded || (ptrdiff_t)(position - unseen->end) < 0)
+		return;
+	alive_restart(engine);
+	unseen->lost = unseen->lost_then;
+	unseen->any = unseen->bounded = false;
 }
 
 void alive_restart(struct engine *engine)
 {
 	if (!engine->lifetimes)
 		return;
-	engine->lost = atomic_load(&engine->channel.tape.lost);
 	live_map_restart(lifetimes_map(engine->lifetimes));
 	tell_plan(engine, 0, engine->arena->bytes);
 }
@@ -103,7 +127,7 @@ static void tell_blocks(struct engine *engine)
 	}
 }
 
-void alive_begin(struct engine *engine)
+void alive_begin(struct engine *engine, bool all_now)
 {
 	const struct live_map *map = lifetimes_map(engine->lifetimes);
 	uint64_t at = 0, end = engine->arena->n_units_seen * HEAP_UNIT;
@@ -117,6 +141,7 @@ void alive_begin(struct engine *engine)
 		else if (!live_map_is_dead(map, range.begin, range.end, in_the_end))
 			plan_birth(engine->plan, range.begin, range.end);
 	}
+	engine->unseen.any = all_now;
 }
 
 /* In `fast`, memory that the program has placed may move where it is reported. */
@@ -134,13 +159,13 @@ bool alive_read(struct engine *engine, size_t position)
 
 	if (!engine->lifetimes)
 		return true;
-	if (is_any_lost(engine))
-		alive_restart(engine);
+	unseen_bound(engine);
 	while (lifetimes_read(engine->lifetimes, position, &event)) {
 		tell_plan(engine, event.begin, event.end);
 		tell_tensors(engine, &event);
 		follow_reports(engine, &event);
 	}
+	unseen_pass(engine, position);
 	return !lifetimes_is_being_written(engine->lifetimes);
 }
 
@@ -244,7 +269,7 @@ static struct live_now now_of(const struct engine *engine)
 /* Returns whether more than the map says may be alive in these bytes. */
 static bool may_be_more(struct engine *engine, uint64_t begin, uint64_t end)
 {
-	return is_any_lost(engine) || lifetimes_is_unread(engine->lifetimes, begin, end) ||
+	return is_any_unseen(engine) || lifetimes_is_unread(engine->lifetimes, begin, end) ||
 	       is_named_unread(engine, begin, end);
 }
 

@@ -14,8 +14,23 @@
 
 struct engine;
 
-/* Tells the plan what is reported and alive already. To be called once, before the first event is read. */
-void alive_begin(struct engine *engine);
+/*
+ * Submissions whose names the mover has not seen: lost records of the submission log, or what came before the log. They
+ * may have named what had died before them, and that is known to be dead only later, when the log has been read as far
+ * as it went then (`end`). Until then everything counts as alive.
+ */
+struct unseen {
+	uint64_t lost;      /* records that were lost and are accounted for */
+	bool any, bounded;  /* there are some more; `end` and lost_then are known */
+	size_t end;         /* of the log when they were noticed */
+	uint64_t lost_then; /* records that were lost by then */
+};
+
+/*
+ * Tells the plan what is reported and alive already. all_now: nobody has seen what submissions have named so far. To be
+ * called once, before the first event is read.
+ */
+void alive_begin(struct engine *engine, bool all_now);
 
 /*
  * Reads the events that come before the record at this position of the submission log, and updates the plan. Returns

@@ -532,9 +532,7 @@ void mover_keep(struct engine *engine, enum policy_contents contents, bool all_n
 	lifetimes_take_over(engine->lifetimes, &engine->channel.tape.head);
 	if (!engine->exact)
 		heap_follow_reports(engine->heap, 0, UINT32_MAX);
-	alive_begin(engine);
-	if (all_now)
-		live_map_restart(lifetimes_map(engine->lifetimes));
+	alive_begin(engine, all_now);
 }
 
 bool mover_start(struct engine *engine)

@@ -81,7 +81,7 @@ struct engine {
 	struct health health;
 	struct piece_tables by_piece;
 	struct lifetimes *lifetimes; /* births and deaths in the heap; NULL: everything is alive */
-	uint64_t lost;               /* records of the submission log that were lost and are accounted for (alive.c) */
+	struct unseen unseen;
 	bool poisons;                /* what is dead is overwritten when it moves */
 	struct link link;
 	struct pte_contention turns; /* which copies contend with changes of mappings */
