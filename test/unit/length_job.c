@@ -13,12 +13,27 @@
 #define SCRATCH    7u
 #define OUT        9u
 
+/* Returns a range of that length that is free, any one. */
+static uint64_t length_anywhere(struct length_job *job, uint64_t grains)
+{
+	const struct naive_fit *fit = &job->fit;
+
+	for (;;) {
+		uint64_t at = seed_below(job->anywhere, NAIVE_GRAINS - grains), i = 0;
+
+		while (i < grains && fit->state[at + i] == NAIVE_FREE && fit->block[at + i] == fit->block[at])
+			i++;
+		if (i == grains)
+			return at * NAIVE_GRAIN;
+	}
+}
+
 static struct length_tensor length_birth(struct length_job *job, uint64_t grains)
 {
 	struct length_tensor tensor = {.bytes = grains * NAIVE_GRAIN};
 
-	if (job->put) {
-		tensor.begin = job->put(&job->fit, tensor.bytes);
+	if (job->anywhere) {
+		tensor.begin = length_anywhere(job, grains);
 		memset(job->fit.state + tensor.begin / NAIVE_GRAIN, NAIVE_USED, grains);
 	} else {
 		assert_true(naive_take(&job->fit, tensor.bytes, &tensor.begin, &tensor.bytes));
@@ -47,7 +62,7 @@ void length_begin(struct length_job *job, struct length_calls calls, const uint6
 {
 	uint64_t at = 0;
 
-	*job = (struct length_job){.calls = calls, .put = job->put};
+	*job = (struct length_job){.calls = calls, .anywhere = job->anywhere};
 	for (unsigned i = 0; i < n; at += blocks[i++])
 		naive_block(&job->fit, at, at + blocks[i]);
 	for (unsigned i = 0; i < LENGTH_LAYERS; i++) {

@@ -1,12 +1,13 @@
 /*
  * length_job.h: a program for tests that trains with sequences of any length, and keeps what the step before has put
- * out, so that its tensors rarely lie where they lay before. Its allocator is that of naive_fit.h, or one of another
- * rule.
+ * out, so that its tensors rarely lie where they lay before. Its allocator is that of naive_fit.h, or one without
+ * any rule.
  */
 #ifndef SPILLWAY_TEST_LENGTH_JOB_H
 #define SPILLWAY_TEST_LENGTH_JOB_H
 
 #include "test/unit/naive_fit.h"
+#include "test/unit/seed.h"
 
 #define LENGTH_LAYERS   40u
 #define LENGTH_LAUNCHES (LENGTH_LAYERS * 4 + 1) /* of a step */
@@ -27,8 +28,7 @@ struct length_job {
 	struct naive_fit fit;
 	struct length_calls calls;
 	struct length_tensor weight[LENGTH_LAYERS], state[LENGTH_LAYERS], out;
-	/* Returns where the next tensor of this size is put, instead of the allocator's rule; NULL: by the rule. */
-	uint64_t (*put)(const struct naive_fit *fit, uint64_t bytes);
+	struct seed *anywhere; /* tensors are put where this says, not by the rule; NULL: by the rule */
 };
 
 /* Begins with blocks of these sizes, one after the other from address 0, and the weights. */

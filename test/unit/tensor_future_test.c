@@ -298,20 +298,6 @@ static void what_is_forgotten_is_not_foreseen(void **state)
 
 static struct seed seed;
 
-/* Anywhere. */
-static uint64_t put_at_random(const struct naive_fit *fit, uint64_t bytes)
-{
-	for (;;) {
-		uint64_t at = seed_below(&seed, NAIVE_GRAINS - bytes / NAIVE_GRAIN), i = 0;
-
-		while (i < bytes / NAIVE_GRAIN && fit->state[at + i] == NAIVE_FREE &&
-		       fit->block[at + i] == fit->block[at])
-			i++;
-		if (i == bytes / NAIVE_GRAIN)
-			return at * NAIVE_GRAIN;
-	}
-}
-
 static void another_rule_shows(void **state)
 {
 	static const unsigned lengths[] = {5, 8, 6, 7, 4, 8, 5};
@@ -322,7 +308,7 @@ static void another_rule_shows(void **state)
 	for (unsigned i = 0; i < 7; i++)
 		half_known_step(lengths[i], 1);
 	assert_true(future->score > TENSOR_FUTURE_SCORE / 2);
-	job->put = put_at_random;
+	job->anywhere = &seed;
 	for (unsigned i = 0; i < 7; i++)
 		half_known_step(lengths[i], 1);
 	assert_true(future->score < TENSOR_FUTURE_SCORE / 4);
