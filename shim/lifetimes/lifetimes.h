@@ -143,8 +143,11 @@ bool lifetimes_read(struct lifetimes *lifetimes, size_t position, struct lifetim
  * have come that have no stripe of their own.
  */
 void lifetimes_hear(struct lifetimes *lifetimes);
-/* Returns whether the oldest event has a place, but is not complete. */
-bool lifetimes_is_being_written(const struct lifetimes *lifetimes);
+/*
+ * Returns whether all events whose position is at most `position` have been read. If not, one of them is being written,
+ * or was when lifetimes_read() returned false.
+ */
+bool lifetimes_is_read(const struct lifetimes *lifetimes, size_t position);
 /*
  * Returns whether an event that has not been read may bring something in these bytes to life: more than the map says is
  * alive then.

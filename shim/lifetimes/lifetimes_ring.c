@@ -81,11 +81,15 @@ bool lifetimes_read(struct lifetimes *lifetimes, size_t position, struct lifetim
 	return true;
 }
 
-bool lifetimes_is_being_written(const struct lifetimes *lifetimes)
+bool lifetimes_is_read(const struct lifetimes *lifetimes, size_t position)
 {
-	return !lifetimes->gave_up && lifetimes->tail != atomic_load_explicit(&lifetimes->head, memory_order_acquire) &&
-	       atomic_load_explicit(&record_at(lifetimes, lifetimes->tail)->sequence, memory_order_acquire) !=
-		   lifetimes->tail + 1;
+	const struct lifetimes_record *record = record_at(lifetimes, lifetimes->tail);
+
+	if (lifetimes->gave_up || lifetimes->tail == atomic_load_explicit(&lifetimes->head, memory_order_acquire))
+		return true;
+	/* What is not complete yet may hold back others that are. */
+	return atomic_load_explicit(&record->sequence, memory_order_acquire) == lifetimes->tail + 1 &&
+	       (ptrdiff_t)(record->position - position) > 0;
 }
 
 bool lifetimes_is_unread(const struct lifetimes *lifetimes, uint64_t begin, uint64_t end)

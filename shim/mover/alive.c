@@ -165,8 +165,10 @@ bool alive_read(struct engine *engine, size_t position)
 		tell_tensors(engine, &event);
 		follow_reports(engine, &event);
 	}
+	if (!lifetimes_is_read(engine->lifetimes, position))
+		return false;
 	unseen_pass(engine, position);
-	return !lifetimes_is_being_written(engine->lifetimes);
+	return true;
 }
 
 void alive_hear(struct engine *engine)

@@ -57,7 +57,7 @@ bool submission_log_write(struct submission_log *tape, uint64_t function, const 
 		size_t tail = atomic_load_explicit(&tape->tail, memory_order_acquire);
 
 		if ((ptrdiff_t)(head - tail) >= 0 && head - tail + length > SUBMISSION_LOG_WORDS) {
-			atomic_fetch_add_explicit(&tape->lost, 1, memory_order_relaxed);
+			atomic_fetch_add_explicit(&tape->lost, 1, memory_order_release); /* after what was reported */
 			return false;
 		}
 	} while (!atomic_compare_exchange_weak_explicit(&tape->head, &head, head + length, memory_order_relaxed,

@@ -1,8 +1,9 @@
 /*
  * alive_lost_test.c: what is dead if submissions were not seen, because the submission log was full, or because they were
- * made before the mover began to look. There is no mover's thread: the test reads the log itself.
+ * made before the mover began to look; or if an event takes long to be written. There is no mover's thread: the test reads
+ * the log itself.
  */
-#include "shim/lifetimes/lifetimes.h"
+#include "shim/lifetimes/lifetimes_internal.h"
 #include "shim/mover/mover_internal.h"
 #include "shim/submit/submission.h"
 #include "test/core/core.h"
@@ -41,6 +42,39 @@ static void read_all(void)
 		;
 }
 
+/* ---- another thread's event, which takes long to be written ---- */
+
+static uint64_t place;
+static bool ends_in_between; /* when it has been found to be incomplete, and before it is looked at once more */
+
+static void other_begins(void)
+{
+	place = atomic_fetch_add(&engine->lifetimes->head, 1);
+}
+
+static void other_ends(void)
+{
+	struct lifetimes_record *record = &engine->lifetimes->ring[place % LIFETIMES_RING];
+
+	/* The death of what was not born. */
+	record->kind = LIFETIMES_DIED;
+	record->begin = 60 * MIB;
+	record->end = 61 * MIB;
+	record->report = (struct live_report){0};
+	record->position = 0;
+	atomic_store_explicit(&record->sequence, place + 1, memory_order_release);
+}
+
+bool __real_lifetimes_is_read(const struct lifetimes *lifetimes, size_t position);
+bool __wrap_lifetimes_is_read(const struct lifetimes *lifetimes, size_t position);
+bool __wrap_lifetimes_is_read(const struct lifetimes *lifetimes, size_t position)
+{
+	if (ends_in_between)
+		other_ends();
+	ends_in_between = false;
+	return __real_lifetimes_is_read(lifetimes, position);
+}
+
 static int open_heap(void **state)
 {
 	(void)state;
@@ -65,7 +99,13 @@ static int open_heap(void **state)
 static void what_died_before_the_mover_looked_may_have_been_named(void **state)
 {
 	(void)state;
+	other_begins();
+	report(20 * MIB, true);
+	report(20 * MIB, false);
 	read_all();
+	other_ends();
+	read_all();
+	assert_false(is_dead(20 * MIB));
 	assert_false(is_dead(0));
 	assert_false(is_dead(4 * MIB));
 	assert_false(is_dead(16 * MIB));
@@ -106,11 +146,32 @@ static void what_died_before_a_lost_submission_may_have_been_named(void **state)
 	assert_true(is_dead(12 * MIB));
 }
 
+/* The submission that names it is behind its death, wherever that is read. */
+static void what_was_named_after_its_death_is_alive(void **state)
+{
+	(void)state;
+	report(24 * MIB, true);
+	read_all();
+	other_begins();
+	report(24 * MIB, false);
+	submit(24 * MIB);
+	ends_in_between = true;
+	read_all();
+	assert_false(ends_in_between);
+	read_all();
+	assert_false(is_dead(24 * MIB));
+	report(24 * MIB, true);
+	report(24 * MIB, false);
+	read_all();
+	assert_true(is_dead(24 * MIB));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(what_died_before_the_mover_looked_may_have_been_named),
 	    cmocka_unit_test(what_died_before_a_lost_submission_may_have_been_named),
+	    cmocka_unit_test(what_was_named_after_its_death_is_alive),
 	};
 
 	return cmocka_run_group_tests(tests, open_heap, NULL);

@@ -298,7 +298,8 @@ static void events_are_read_at_their_place_among_submissions(void **state)
 	assert_true(lifetimes_read(lifetimes, 6, &event));
 	assert_int_equal(event.kind, LIFETIMES_BORN);
 	assert_false(lifetimes_read(lifetimes, 6, &event));
-	assert_false(lifetimes_is_being_written(lifetimes));
+	assert_true(lifetimes_is_read(lifetimes, 6));
+	assert_false(lifetimes_is_read(lifetimes, 7));
 	assert_false(live_map_is_dead(lifetimes_map(lifetimes), 0, MIB, late));
 	assert_true(lifetimes_read(lifetimes, 7, &event));
 	assert_int_equal(event.kind, LIFETIMES_DIED);
