@@ -29,24 +29,18 @@ static const struct live_now in_the_end = {.done = UINT64_MAX, .unfinished = tru
 /* Updates what the plan knows of the pieces that these bytes touch. */
 static void tell_plan(struct engine *engine, uint64_t begin, uint64_t end)
 {
-	const struct arena *arena = engine->arena;
 	const struct live_map *map = lifetimes_map(engine->lifetimes);
-	uint64_t last = (end + HEAP_UNIT - 1) / HEAP_UNIT, next;
+	uint32_t last = engine->arena->n_units_seen, piece, past;
 
-	if (last > arena->n_units_seen)
-		last = arena->n_units_seen;
-	for (uint64_t unit = begin / HEAP_UNIT; unit < last; unit = next) {
-		uint32_t word = atomic_load_explicit(&arena->piece[unit], memory_order_acquire);
-
-		next = unit + 1;
-		if (!word)
+	if ((end + HEAP_UNIT - 1) / HEAP_UNIT < last)
+		last = (uint32_t)((end + HEAP_UNIT - 1) / HEAP_UNIT);
+	for (uint32_t unit = (uint32_t)(begin / HEAP_UNIT); unit < last; unit = past) {
+		if (!piece_at_unit(engine, unit, &piece, &past)) {
+			past = unit + 1;
 			continue;
-		uint32_t piece = word - 1, units = arena->states[piece].units_of_piece;
-		if (piece + units <= unit) /* the block is being freed at this moment */
-			continue;
-		next = piece + units;
+		}
 		plan_set_dead(engine->plan, piece,
-			      live_map_dead_share(map, piece * HEAP_UNIT, next * HEAP_UNIT, in_the_end, PLAN_DEAD));
+			      live_map_dead_share(map, piece * HEAP_UNIT, past * HEAP_UNIT, in_the_end, PLAN_DEAD));
 	}
 }
 

@@ -196,15 +196,11 @@ static void weigh_name(struct engine *engine, const struct named *named, uint32_
 		return;
 	uint64_t at = named->address - arena->base, stop = at + bytes;
 	while (at < stop) {
-		uint32_t unit = (uint32_t)(at / HEAP_UNIT), word;
+		uint32_t piece, past;
 
-		if (unit >= arena->n_units || !(word = atomic_load_explicit(&arena->piece[unit], memory_order_acquire)))
+		if (!piece_at_unit(engine, (uint32_t)(at / HEAP_UNIT), &piece, &past))
 			return;
-		uint32_t piece = word - 1;
-		uint64_t past = (piece + arena->states[piece].units_of_piece) * HEAP_UNIT;
-		if (past <= at)
-			return;
-		uint64_t until = past < stop ? past : stop;
+		uint64_t until = past * HEAP_UNIT < stop ? past * HEAP_UNIT : stop;
 		if (engine->by_piece.stamps[piece] == engine->by_piece.stamp)
 			engine->by_piece.touched[piece] += uses * (until - at);
 		at = until;

@@ -65,7 +65,7 @@ bool piece_at_unit(void *argument, uint32_t unit, uint32_t *ret_piece, uint32_t 
 		return false;
 	*ret_piece = word - 1;
 	*ret_past = word - 1 + arena->states[word - 1].units_of_piece;
-	return true;
+	return *ret_past > unit; /* otherwise the block is being made or freed at this moment */
 }
 
 struct block_state *piece_block_state(struct engine *engine, uint32_t piece)

@@ -83,8 +83,8 @@ void plan_note(struct plan *plan, uint64_t function, const uint32_t *pieces, uns
  */
 
 /*
- * Finds the piece that has a unit, and the unit after its last one. Returns false if there is none. plan_note() calls
- * it.
+ * Finds the piece that has a unit, and the unit after its last one, which is larger. Returns false if there is none.
+ * plan_note() calls it.
  */
 typedef bool plan_piece_function(void *argument, uint32_t unit, uint32_t *ret_piece, uint32_t *ret_past);
 /* Must be called before anything of this kind is foreseen. */

@@ -226,7 +226,7 @@ static void each_piece(struct future_walk *walk, uint64_t begin, uint64_t end, p
 	uint32_t unit = (uint32_t)(begin / PLAN_UNIT), last = (uint32_t)((end + PLAN_UNIT - 1) / PLAN_UNIT), past, id;
 
 	for (; unit < last; unit = past) {
-		bool found = future->piece_at(future->argument, unit, &id, &past) && past > unit;
+		bool found = future->piece_at(future->argument, unit, &id, &past);
 		struct piece *piece = found ? pieces_find(walk->pieces, id) : NULL;
 
 		walk->steps++;
