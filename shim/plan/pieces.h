@@ -27,8 +27,8 @@
 
 struct piece {
 	uint64_t key;      /* valid if `epoch` is the present one; otherwise the piece is unforeseen */
-	uint64_t
-	    slot; /* slot (predict.h) at the key's position that foretells the use, or number of the use (tensor_future.h) */
+	/* Slot (predict.h) at the key's position that foretells the use, or number of the use (tensor_future.h). */
+	uint64_t slot;
 	uint64_t last_use; /* position of the latest use; 0: never used */
 	uint32_t epoch;
 	uint32_t units;
