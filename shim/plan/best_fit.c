@@ -2,6 +2,7 @@
  * Best fit by a search of all free ranges: a job has a few hundred of them.
  */
 #include "shim/plan/best_fit.h"
+#include "shim/plan/array_room.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -33,20 +34,6 @@ static uint32_t first_after(const struct best_fit *fit, uint64_t at)
 	return low;
 }
 
-static bool make_room(struct best_fit *fit)
-{
-	if (fit->n < fit->room)
-		return true;
-	uint32_t room = fit->room ? 2 * fit->room : 256;
-	struct best_fit_range *range = room <= BEST_FIT_MOST ? realloc(fit->range, room * sizeof(*range)) : NULL;
-
-	if (!range)
-		return false;
-	fit->range = range;
-	fit->room = room;
-	return true;
-}
-
 static void best_fit_remove(struct best_fit *fit, uint32_t index)
 {
 	fit->n--;
@@ -70,8 +57,10 @@ bool best_fit_give(struct best_fit *fit, uint64_t begin, uint64_t end, uint32_t 
 		after->begin = begin;
 		return true;
 	}
-	if (!make_room(fit))
+	struct best_fit_range *range = array_room(fit->range, fit->n, &fit->room, BEST_FIT_MOST, sizeof(*range));
+	if (!range)
 		return false;
+	fit->range = range;
 	memmove(&fit->range[index + 1], &fit->range[index], (fit->n - index) * sizeof(*fit->range));
 	fit->range[index] = (struct best_fit_range){begin, end, block};
 	fit->n++;

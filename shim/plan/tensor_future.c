@@ -2,6 +2,7 @@
  * The blocks, what is reported about them, and the walk.
  */
 #include "shim/plan/tensor_future.h"
+#include "shim/plan/array_room.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +11,6 @@
 #define MOST_USES        (1u << 19)
 #define MOST_TRANSITIONS (1u << 17)
 #define MOST_EVENTS      (1u << 14)
-#define FIRST            256u /* elements of an array at first */
 #define RANGES_STEP      8    /* free ranges that take as long as one thing that a walk looks at */
 #define WALK_LEAST       64   /* submissions; a walk that comes to fewer is of no use */
 #define SCORE_BIRTHS     32   /* births over which the score fades */
@@ -27,19 +27,6 @@ void tensor_future_fini(struct tensor_future *future)
 	free(future->use);
 	free(future->transition);
 	free(future->born);
-}
-
-/* Makes room for one more element. Returns the array, which may have moved; NULL if there is none. */
-static void *future_room(void *array, uint32_t n, uint32_t *room, uint32_t most, size_t size)
-{
-	uint32_t more = *room ? 2 * *room : FIRST;
-
-	if (n < *room)
-		return array;
-	void *new = more <= most ? realloc(array, more * size) : NULL;
-	if (new)
-		*room = more;
-	return new;
 }
 
 /* ---- blocks ---- */
@@ -66,7 +53,7 @@ static bool blocks_replace(struct tensor_future *future, uint32_t first, uint32_
 {
 	while (future->n_blocks + n - (past - first) > future->room_blocks) {
 		struct live_range *room =
-		    future_room(future->block, future->room_blocks, &future->room_blocks, MOST_BLOCKS, sizeof(*room));
+		    array_room(future->block, future->room_blocks, &future->room_blocks, MOST_BLOCKS, sizeof(*room));
 
 		if (!room)
 			return false;
@@ -257,8 +244,8 @@ static void visit_alive(struct future_walk *walk, uint32_t id, struct piece *pie
 static void add_transition(struct future_walk *walk, uint32_t id, bool dead)
 {
 	struct tensor_future *future = walk->future;
-	struct transition *room = future_room(future->transition, future->n_transitions, &future->room_transitions,
-					      MOST_TRANSITIONS, sizeof(*room));
+	struct transition *room = array_room(future->transition, future->n_transitions, &future->room_transitions,
+					     MOST_TRANSITIONS, sizeof(*room));
 
 	walk->failed |= !room;
 	if (!room)
@@ -289,8 +276,7 @@ static void visit_name(struct future_walk *walk, uint32_t id, struct piece *piec
 	(void)bytes;
 	if (again && future->use[piece->walk_last].position == walk->position)
 		return;
-	struct tensor_use *room =
-	    future_room(future->use, future->n_uses, &future->room_uses, MOST_USES, sizeof(*room));
+	struct tensor_use *room = array_room(future->use, future->n_uses, &future->room_uses, MOST_USES, sizeof(*room));
 	walk->failed |= !room;
 	if (!room)
 		return;
@@ -356,7 +342,7 @@ static bool walk_begin(struct future_walk *walk)
 
 static bool add_born(struct tensor_future *future, uint64_t begin)
 {
-	uint64_t *room = future_room(future->born, future->n_born, &future->room_born, MOST_EVENTS, sizeof(*room));
+	uint64_t *room = array_room(future->born, future->n_born, &future->room_born, MOST_EVENTS, sizeof(*room));
 
 	if (!room)
 		return false;
