@@ -87,6 +87,11 @@ static void trial_measure(struct trial *trial, uint64_t now_ns, uint64_t finishe
 	trial_begin(trial, due ? ask : trial->state, now_ns, finished);
 }
 
+bool trial_prefers_moving(const struct trial *trial)
+{
+	return trial->state == TRIAL_MOVE || trial->state == TRIAL_ASK_STAY;
+}
+
 bool trial_moves(struct trial *trial, uint64_t now_ns, uint64_t finished, uint64_t period, uint64_t still_ns)
 {
 	uint64_t elapsed = now_ns - trial->mark_ns, best = trial->best_ns;

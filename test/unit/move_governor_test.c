@@ -110,6 +110,68 @@ static void what_names_much_on_the_host_is_asked_late(void **state)
 	assert_int_equal(governor.trial.wait, 32);
 }
 
+/*
+ * Submissions of which no two are alike, so that the plan loses its place, until it has been lost for n of them. Returns
+ * for how many of those memory may move.
+ */
+static unsigned lose_place(unsigned n, uint64_t with, uint64_t without)
+{
+	unsigned moves = 0, lost = 0;
+
+	for (uint32_t unlike = 1000; lost < n; unlike++) {
+		assert_true(unlike < 1000 + 10 * n);
+		submit(unlike, unlike, governor.allows ? with : without);
+		if (plan_knows(plan))
+			continue;
+		lost++;
+		moves += governor.allows;
+	}
+	return moves;
+}
+
+static void what_was_found_goes_on_where_the_place_is_lost(void **state)
+{
+	(void)state;
+	repeat(50, MS, 3 * MS);
+	assert_true(governor.allows);
+	assert_int_equal(lose_place(100, MS, 3 * MS), 100);
+	/* Found again, it is the same program. */
+	repeat(4, MS, 3 * MS);
+	assert_true(plan_knows(plan));
+	assert_true(governor.allows);
+}
+
+static void a_place_lost_during_a_question_is_no_answer(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; governor.trial.state != TRIAL_ASK_STAY && i < 100 * PIECES; i++)
+		submit(i % PIECES, i % PIECES, governor.allows ? MS : 3 * MS);
+	assert_int_equal(governor.trial.state, TRIAL_ASK_STAY);
+	assert_false(governor.allows);
+	assert_int_equal(lose_place(50, MS, 3 * MS), 50);
+}
+
+static void what_lost_stays_where_the_place_is_lost(void **state)
+{
+	(void)state;
+	repeat(200, 3 * MS, MS);
+	while (governor.trial.state != TRIAL_STAY)
+		repeat(1, 3 * MS, MS);
+	assert_int_equal(lose_place(100, 3 * MS, MS), 0);
+}
+
+static void moving_without_a_place_ends_if_it_loses(void **state)
+{
+	unsigned moves;
+
+	(void)state;
+	repeat(50, MS, 3 * MS);
+	/* 50 s with moving, 10 s without. A rate is of 64 submissions, and five of them are measured first. */
+	moves = lose_place(10000, 5 * MS, MS);
+	assert_false(governor.allows);
+	assert_in_range(moves, 5 * 64, 1000);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -118,6 +180,10 @@ int main(void)
 	    TEST(once_most_is_foreseen_it_moves_before_that),
 	    TEST(a_known_period_that_loses_stays),
 	    TEST(what_names_much_on_the_host_is_asked_late),
+	    TEST(what_was_found_goes_on_where_the_place_is_lost),
+	    TEST(a_place_lost_during_a_question_is_no_answer),
+	    TEST(what_lost_stays_where_the_place_is_lost),
+	    TEST(moving_without_a_place_ends_if_it_loses),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
