@@ -249,6 +249,14 @@ bool lifetimes_is_reported(const struct lifetimes *lifetimes, uint64_t address, 
 	return true;
 }
 
+bool lifetimes_is_declared(const struct lifetimes *lifetimes, uint64_t address)
+{
+	uint8_t its =
+	    atomic_load_explicit(&lifetimes->its[(address - lifetimes->base) / LIVE_MAP_UNIT], memory_order_relaxed);
+
+	return its == PROGRAMS || its == PROGRAMS_DISTRUSTED;
+}
+
 struct crossings *lifetimes_crossings(struct lifetimes *lifetimes)
 {
 	return lifetimes->crossings;

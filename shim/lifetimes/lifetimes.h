@@ -121,6 +121,8 @@ void lifetimes_own_tell(struct lifetimes *lifetimes, const struct lifetimes_repo
 
 /* Returns whether all of this is the reporting allocator's now, and not distrusted. Locking: none. */
 bool lifetimes_is_reported(const struct lifetimes *lifetimes, uint64_t address, uint64_t bytes);
+/* Returns whether the program itself says what is alive there (lifetimes_declare). Locking: none. */
+bool lifetimes_is_declared(const struct lifetimes *lifetimes, uint64_t address);
 /* How far pointers reach, for any thread. Kept from the first block on that the program has placed. */
 struct crossings *lifetimes_crossings(struct lifetimes *lifetimes);
 

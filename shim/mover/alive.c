@@ -106,7 +106,7 @@ static void tell_tensors(struct engine *engine, const struct lifetimes_event *ev
 	}
 }
 
-/* Tells the plan of the blocks that are reported already. */
+/* Tells the plan of the blocks that are reported already, except for those that follow no allocator's rule. */
 static void tell_blocks(struct engine *engine)
 {
 	const struct arena *arena = engine->arena;
@@ -116,7 +116,8 @@ static void tell_blocks(struct engine *engine)
 		uint32_t word = atomic_load_explicit(&arena->table[unit], memory_order_acquire);
 		uint32_t units = atomic_load_explicit(&arena->states[unit].units, memory_order_relaxed);
 
-		if (word && !(word & ARENA_SLAB) && word - 1 == unit && live_map_is_reported(map, unit * HEAP_UNIT))
+		if (word && !(word & ARENA_SLAB) && word - 1 == unit && live_map_is_reported(map, unit * HEAP_UNIT) &&
+		    !lifetimes_is_declared(engine->lifetimes, arena_address(arena, unit)))
 			plan_report(engine->plan, unit * HEAP_UNIT, (unit + units) * HEAP_UNIT);
 	}
 }

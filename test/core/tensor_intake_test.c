@@ -11,7 +11,7 @@
 static struct core_heap own;
 static struct device device;
 static struct engine *engine;
-static struct heap_grant first, second;
+static struct heap_grant first, second, declared;
 static uint64_t reserved;
 
 static const struct tensor_future *future(void)
@@ -37,6 +37,12 @@ static void report(CUdeviceptr address, size_t mib, bool born)
 {
 	lifetimes_tell(
 	    &(struct lifetimes_report){.address = address, .bytes = mib * MIB, .born = born, .reserved = reserved});
+}
+
+static void declare(CUdeviceptr address, size_t mib, bool born)
+{
+	lifetimes_declare(&(struct lifetimes_report){.address = address, .bytes = mib * MIB, .born = born},
+			  declared.address, 40 * MIB);
 }
 
 static void submit(CUdeviceptr a, CUdeviceptr b)
@@ -67,6 +73,10 @@ static int open_heap(void **state)
 	report(first.address + 8 * MIB, 4, true);
 	report(first.address, 8, false);
 	report(first.address + 16 * MIB, 16, true);
+	/* This one is the program's: it says itself what is alive in it. */
+	declared = block_new();
+	reserved -= 40 * MIB;
+	declare(declared.address + 4 * MIB, 4, true);
 	engine = mover_new(&device, own.heap, false);
 	assert_non_null(engine);
 	mover_keep(engine, POLICY_CONTENTS_ALIVE, true);
@@ -85,6 +95,17 @@ static void what_was_there_before_is_known(void **state)
 	assert_true(is_alive(first.address + 8 * MIB, 4) && is_alive(first.address + 16 * MIB, 16));
 }
 
+static void what_the_program_says_itself_follows_no_rule(void **state)
+{
+	(void)state;
+	declare(declared.address + 4 * MIB, 4, false);
+	declare(declared.address + 8 * MIB, 4, true);
+	submit(first.address + 9 * MIB, first.address + 10 * MIB);
+	assert_true(intake_read(engine));
+	assert_int_equal(future()->n_blocks, 1);
+	assert_int_equal(future()->log.n_alive, 2);
+}
+
 static void names_births_and_deaths_are_told_in_their_order(void **state)
 {
 	uint64_t from, to;
@@ -97,20 +118,20 @@ static void names_births_and_deaths_are_told_in_their_order(void **state)
 	submit(first.address + 9 * MIB, first.address + 10 * MIB);
 	report(second.address + 12 * MIB, 2, true);
 	assert_true(intake_read(engine));
-	assert_int_equal(plan_now(engine->plan), 2);
+	assert_int_equal(plan_now(engine->plan), 3);
 	assert_int_equal(future()->n_blocks, 2);
 	assert_false(is_alive(second.address, 12));
 	assert_true(is_alive(second.address + 12 * MIB, 2));
-	assert_true(tensor_log_names(&future()->log, 1, &from, &to));
+	assert_true(tensor_log_names(&future()->log, 2, &from, &to));
 	assert_int_equal(to - from, 2);
 	assert_int_equal(tensor_log_named(&future()->log, from), offset_of(first.address) + 16 * MIB);
 	assert_int_equal(tensor_log_named(&future()->log, from + 1), offset_of(second.address));
 	/* Two names of one tensor are one. */
-	assert_true(tensor_log_names(&future()->log, 2, &from, &to));
+	assert_true(tensor_log_names(&future()->log, 3, &from, &to));
 	assert_int_equal(to - from, 1);
 	const struct tensor_event *death = tensor_log_event(&future()->log, future()->log.n_events - 2);
-	assert_true(!death->born && death->position == 1);
-	assert_int_equal(death[1].position, 2);
+	assert_true(!death->born && death->position == 2);
+	assert_int_equal(death[1].position, 3);
 }
 
 static void pieces_are_found_by_their_units(void **state)
@@ -159,6 +180,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(what_was_there_before_is_known),
+	    cmocka_unit_test(what_the_program_says_itself_follows_no_rule),
 	    cmocka_unit_test(names_births_and_deaths_are_told_in_their_order),
 	    cmocka_unit_test(pieces_are_found_by_their_units),
 	    cmocka_unit_test(in_fast_small_blocks_are_named_as_a_whole),
