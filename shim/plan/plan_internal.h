@@ -23,6 +23,7 @@ struct plan_room {
 struct plan_tensors {
 	struct tensor_future future;
 	uint64_t walked;   /* submission at which the latest walk was made, or tried */
+	uint64_t reach;    /* submissions that it foresees */
 	uint64_t n_wrong;  /* future.n_wrong at that time */
 	int64_t credit;    /* things that may still be looked at; below 0: too many were */
 	uint64_t patience; /* submissions until the next walk if births are not as foreseen */

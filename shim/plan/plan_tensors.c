@@ -1,7 +1,7 @@
 /*
  * When to foresee where tensors will lie (tensor_future.h), and whether to go by it. A walk is made when the program has
  * come to another place in its past, when tensors are born elsewhere than foreseen, and when half a thousand submissions
- * of the walk before have passed.
+ * of the walk before have passed, or half of them. Near its end a walk is not gone by, for behind it nothing is foretold.
  *
  * `credit` limits the cost: each thing that a walk looks at takes one, each submission adds some. If births are not as
  * foreseen, because the program's allocator has another rule, walks become rare.
@@ -18,6 +18,7 @@
  */
 #define SOON   32
 #define EACH   512
+#define NEAR   64  /* the end of a walk is near, or when a quarter of it is left */
 #define RARELY 256 /* at most, if births are hardly ever as foreseen */
 /*
  * Things that may be looked at, 12 ns each: what each submission adds, what a walk requires, and what can be saved up, which
@@ -48,7 +49,15 @@ static bool is_due(const struct plan *plan)
 		return true;
 	if (tensors->jumped || tensors->future.n_wrong != tensors->n_wrong)
 		return since >= tensors->patience;
-	return tensors->future.until && (since >= EACH || plan->at >= tensors->future.until);
+	return tensors->future.until && since >= (tensors->reach / 2 < EACH ? tensors->reach / 2 : EACH);
+}
+
+/* Returns whether there is a walk, and its end is not near. */
+static bool goes_far(const struct plan *plan)
+{
+	const struct plan_tensors *tensors = &plan->tensors;
+
+	return tensors->future.until > plan->at + (tensors->reach / 4 < NEAR ? tensors->reach / 4 : NEAR);
 }
 
 static void plan_tensors_walk(struct plan *plan)
@@ -61,6 +70,7 @@ static void plan_tensors_walk(struct plan *plan)
 	plan_tensors_charge(plan, steps);
 	tensors->jumped = false;
 	tensors->walked = plan->pieces.now;
+	tensors->reach = tensors->future.until ? tensors->future.until - plan->at : 0;
 	tensors->n_wrong = tensors->future.n_wrong;
 	if (tensors->trusted || result == TENSOR_FUTURE_NOT_NEEDED || !tensors->patience)
 		tensors->patience = SOON;
@@ -81,7 +91,7 @@ bool plan_tensors_follow(struct plan *plan)
 		tensors->trusted = tensors->future.score >= (tensors->trusted ? TRUST_OFF : TRUST_ON);
 	if (walks)
 		plan_tensors_walk(plan);
-	tensors->trusted_walk = tensors->trusted && tensors->future.until > plan->at;
+	tensors->trusted_walk = tensors->trusted && goes_far(plan);
 	return (walks && tensors->trusted_walk) || tensors->trusted_walk != went_by_it;
 }
 

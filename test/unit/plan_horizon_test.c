@@ -1,0 +1,196 @@
+/*
+ * plan_horizon_test.c: a walk of the plan foresees where tensors will lie for some hundred submissions. What the plan
+ * foretells near its end, for pieces that are freed meanwhile, and what a walk costs. The program has layers of which each
+ * takes tensors of its step's length, and names many weights, so that walks are short.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "shim/plan/best_fit.h"
+#include "shim/plan/plan_internal.h"
+
+#define PIECE   2u   /* units */
+#define POOL    512u /* units: the allocator's block */
+#define WEIGHTS 1024u /* units: where the weights begin, each a piece */
+#define LAYERS  300u
+#define KINDS   20u /* of layers: those of one kind name the same weights */
+#define NAMES   1100u
+#define AHEAD   16u
+
+static struct plan *plan;
+static struct best_fit fit;
+static struct live_range tensor[2 * KINDS + 2];
+static unsigned n_weights; /* that each launch names */
+static bool reported;      /* weights are tensors of the allocator */
+static unsigned n_steps;
+/* Launches that knew the place: all, and those of which nothing was foretold for a submission AHEAD or more from then. */
+static unsigned n_launches, n_blind;
+static uint32_t also; /* a piece that each launch names, too; 0: none */
+static int64_t least_credit;
+
+static bool piece_at(void *argument, uint32_t unit, uint32_t *ret_piece, uint32_t *ret_past)
+{
+	(void)argument;
+	*ret_piece = unit / PIECE * PIECE;
+	*ret_past = *ret_piece + PIECE;
+	return true;
+}
+
+static void end(struct live_range *one)
+{
+	if (one->end) {
+		plan_death(plan, one->begin, one->end);
+		best_fit_give(&fit, one->begin, one->end, 0);
+	}
+	one->end = 0;
+}
+
+static void begin(struct live_range *one, uint64_t bytes)
+{
+	struct best_fit_range range;
+
+	end(one);
+	assert_true(best_fit_take(&fit, bytes, &range));
+	*one = (struct live_range){range.begin, range.end};
+	plan_birth(plan, one->begin, one->end);
+}
+
+static bool is_blind(void)
+{
+	for (uint64_t at = plan->at + AHEAD; at <= plan->at + 64 && at <= plan_now(plan); at++)
+		if (pieces_due(&plan->pieces, at) != PIECES_NONE)
+			return false;
+	return true;
+}
+
+static void launch(uint64_t function, unsigned kind)
+{
+	const struct live_range *named[] = {&tensor[kind], &tensor[KINDS + kind], &tensor[2 * KINDS],
+					    &tensor[2 * KINDS + 1]};
+	static uint64_t begins[NAMES];
+	static uint32_t pieces[NAMES + POOL];
+	bool listed[POOL] = {false};
+	unsigned n = 0, n_pieces = 0;
+
+	for (unsigned i = 0; i < 4; i++) {
+		if (!named[i]->end)
+			continue;
+		begins[n++] = named[i]->begin;
+		for (uint64_t unit = named[i]->begin / PLAN_UNIT / PIECE * PIECE; unit * PLAN_UNIT < named[i]->end;
+		     unit += PIECE) {
+			if (!listed[unit])
+				pieces[n_pieces++] = (uint32_t)unit;
+			listed[unit] = true;
+		}
+	}
+	for (unsigned i = 0; i < n_weights; i++) {
+		pieces[n_pieces] = WEIGHTS + PIECE * (kind * n_weights + i);
+		if (reported)
+			begins[n++] = pieces[n_pieces] * PLAN_UNIT;
+		n_pieces++;
+	}
+	if (also)
+		pieces[n_pieces++] = also;
+	plan_name(plan, begins, n);
+	plan_note(plan, function, pieces, n_pieces);
+	n_launches += plan_knows(plan);
+	n_blind += plan_knows(plan) && is_blind();
+	if (plan->tensors.credit < least_credit)
+		least_credit = plan->tensors.credit;
+}
+
+/* Half of a layer: three launches, before which tensors are born or die. */
+static void half_layer(bool back, unsigned kind, uint64_t bytes)
+{
+	for (unsigned i = 0; i < 3; i++) {
+		if (!back)
+			begin(i == 0 ? &tensor[kind] : i == 1 ? &tensor[KINDS + kind] : &tensor[2 * KINDS],
+			      i == 1 ? 2 * bytes : bytes);
+		else if (i == 0)
+			begin(&tensor[2 * KINDS + 1], 2 * bytes);
+		else
+			end(i == 1 ? &tensor[kind] : &tensor[KINDS + kind]);
+		launch(back * 3 + i, kind);
+	}
+}
+
+/* Calls each(number) after each half of a layer, if it is not NULL. */
+static void steps(unsigned n, void (*each)(unsigned number))
+{
+	static const uint8_t lengths[] = {3, 7, 1, 0, 5, 8, 4, 7, 2, 6, 0, 8, 3, 1, 5, 4, 6, 2, 7};
+
+	for (; n; n--) {
+		uint64_t bytes = (UINT64_C(20) + lengths[n_steps++ % sizeof(lengths)]) << 17;
+
+		for (unsigned i = 0; i < 2 * LAYERS; i++) {
+			half_layer(i >= LAYERS, (i < LAYERS ? i : 2 * LAYERS - 1 - i) % KINDS, bytes);
+			if (each)
+				each(i);
+		}
+	}
+}
+
+static void begin_with(unsigned weights, bool of_allocator)
+{
+	n_steps = 0;
+	n_weights = weights;
+	reported = of_allocator;
+	memset(tensor, 0, sizeof(tensor));
+	also = 0;
+	least_credit = 0;
+	plan = plan_new(PLAN_BESIDE_KERNELS);
+	plan_set_pieces(plan, piece_at, NULL);
+	plan_report(plan, 0, POOL * PLAN_UNIT);
+	best_fit_give(&fit, 0, POOL * PLAN_UNIT, 0);
+	for (uint32_t unit = 0; unit < POOL; unit += PIECE)
+		plan_set(plan, unit, PIECE, PLAN_DEVICE);
+	for (uint32_t i = 0; i < KINDS * weights; i++) {
+		uint32_t unit = WEIGHTS + PIECE * i;
+
+		plan_set(plan, unit, PIECE, PLAN_HOST);
+		if (!reported)
+			continue;
+		plan_report(plan, unit * PLAN_UNIT, (unit + PIECE) * PLAN_UNIT);
+		plan_birth(plan, unit * PLAN_UNIT, (unit + PIECE) * PLAN_UNIT);
+	}
+}
+
+static int finish(void **state)
+{
+	(void)state;
+	plan_free(plan);
+	best_fit_fini(&fit);
+	fit = (struct best_fit){0};
+	return 0;
+}
+
+static void walks_that_are_short_leave_nothing_unforetold(void **state)
+{
+	static const unsigned weights[] = {100, 200, 300};
+
+	for (unsigned i = 0; i < 3; i++) {
+		if (i)
+			finish(state);
+		begin_with(weights[i], true);
+		steps(12, NULL);
+		n_launches = n_blind = 0;
+		steps(8, NULL);
+		print_message("%u weights: of %u launches %u were followed by nothing foretold\n", weights[i], n_launches,
+			      n_blind);
+		assert_true(plan_is_valid(plan));
+		assert_true(100 * n_blind < n_launches);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_teardown(walks_that_are_short_leave_nothing_unforetold, finish),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
