@@ -319,6 +319,11 @@ void plan_set(struct plan *plan, uint32_t id, uint32_t units, enum plan_place pl
 
 	if (!piece)
 		return;
+	/* What comes to this address next may be another allocator's. */
+	if (place == PLAN_GONE && plan_tensors_knows(plan, piece))
+		pieces_unset_key(&plan->pieces, piece);
+	if (place == PLAN_GONE)
+		piece->walk_round = 0;
 	struct piece before = *piece;
 	pieces_leave(&plan->pieces, piece, id);
 	/*

@@ -186,10 +186,43 @@ static void walks_that_are_short_leave_nothing_unforetold(void **state)
 	}
 }
 
+/* In the middle of a step, with a walk that goes on, another allocator takes a part of the block. */
+static unsigned n_looked, n_far;
+
+static void reuse(unsigned number)
+{
+	uint64_t next;
+
+	if (!also && number > 20 && plan->tensors.trusted_walk) {
+		also = POOL - PIECE;
+		plan_forget(plan, also * PLAN_UNIT, POOL * PLAN_UNIT);
+		plan_set(plan, also, PIECE, PLAN_GONE);
+		plan_set(plan, also, PIECE, PLAN_DEVICE);
+	} else if (also && n_looked < 30) {
+		next = plan_next_use(plan, also);
+		n_looked++;
+		n_far += next > plan_now(plan) + 100 && next != PLAN_NEVER;
+	}
+}
+
+static void a_piece_that_is_used_again_is_another_one(void **state)
+{
+	(void)state;
+	n_looked = n_far = 0;
+	begin_with(20, true);
+	steps(12, NULL);
+	steps(8, reuse);
+	assert_true(plan_is_valid(plan));
+	assert_int_equal(n_looked, 30);
+	/* Each launch names it. */
+	assert_in_range(n_far, 0, 2);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_teardown(walks_that_are_short_leave_nothing_unforetold, finish),
+	    cmocka_unit_test_teardown(a_piece_that_is_used_again_is_another_one, finish),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
