@@ -176,7 +176,8 @@ static void keys_walk(struct plan *plan, bool for_tensors)
 	if (plan->tensors.trusted_walk) {
 		/* As far as that is known. */
 		predict_slots(plan->predict, plan->tensors.future.until, &from, &past);
-		predict_walk_begin(plan->predict, plan->at, past - walk.slot, &walk);
+		past -= walk.slot;
+		predict_walk_begin(plan->predict, plan->at, past < WALK_MOST ? past : WALK_MOST, &walk);
 	}
 	if (for_tensors)
 		plan_tensors_charge(plan, (walk.end - walk.slot) / SLOTS_THING);

@@ -218,11 +218,21 @@ static void a_piece_that_is_used_again_is_another_one(void **state)
 	assert_in_range(n_far, 0, 2);
 }
 
+static void a_walk_costs_no_more_than_its_limit(void **state)
+{
+	(void)state;
+	begin_with(1000, false);
+	steps(6, NULL);
+	/* The most that is saved up, and the two walks: the one over tensors, and the one over slots. */
+	assert_true(least_credit > -(131072 + 131072 / 4));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_teardown(walks_that_are_short_leave_nothing_unforetold, finish),
 	    cmocka_unit_test_teardown(a_piece_that_is_used_again_is_another_one, finish),
+	    cmocka_unit_test_teardown(a_walk_costs_no_more_than_its_limit, finish),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
