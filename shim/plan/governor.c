@@ -14,11 +14,9 @@
  *
  * The rate without moving becomes outdated while moving is on, because the work changes. So moving is interrupted for a
  * CHECK of a few epochs, ever more rarely while the result stays the same; earlier if the rate has fallen by CHANGED,
- * because the work may have changed; and at once if moving seems to lose. If nothing is moved, moving costs nothing, and
- * no loss is counted.
- *
- * What another controller has decided goes on (governor_take_over): a program whose place in its past is lost for a
- * moment is the same program. A rate without moving is not known then, so the first CHECK comes after TAKEN_NS.
+ * because the work may have changed; and at once if moving seems to lose. If the period is known, only the last
+ * applies: the work does not change, and a check costs a step. If nothing is moved, moving costs nothing, and no loss
+ * is counted.
  */
 #include "shim/plan/governor.h"
 
@@ -42,7 +40,6 @@
 #define WAIT_FIRST_NS  (1000 * MS)
 #define CHECK_FIRST_NS (4000 * MS)
 #define WAIT_MOST_NS   (60000 * MS)
-#define TAKEN_NS       (500 * MS)
 
 /* ---- rates ---- */
 
@@ -139,16 +136,16 @@ static void count_loss(struct governor *governor, uint64_t ns, uint64_t work)
 		governor->lost_ns += (double)ns - (double)work / still * MS;
 }
 
-static void governor_stay(struct governor *governor, uint64_t ns, uint64_t work)
+static void governor_stay(struct governor *governor, uint64_t ns, uint64_t work, bool learned)
 {
 	epoch_add(governor, ns, work, &governor->still);
 	if (governor->still.n < FIRST_EPOCHS || governor->credit_ns < CREDIT_LEAST)
 		return;
-	if (governor->now_ns >= governor->next_ns)
+	if (governor->now_ns >= governor->next_ns || learned)
 		governor_enter(governor, GOVERNOR_TRY);
 }
 
-static void governor_try(struct governor *governor, uint64_t ns, uint64_t work)
+static void governor_try(struct governor *governor, uint64_t ns, uint64_t work, bool known)
 {
 	double still = rate_of(&governor->still);
 
@@ -161,13 +158,13 @@ static void governor_try(struct governor *governor, uint64_t ns, uint64_t work)
 	if (!complete || governor->moving.n < FIRST_EPOCHS)
 		return;
 	double moving = rate_of(&governor->moving);
-	if (moving > still * CLEAR)
+	if (moving > still * CLEAR || (known && moving * CLEAR > still))
 		governor_succeed(governor);
 	else if (governor->now_ns - governor->since_ns > TRY_MOST_NS)
 		governor_fail(governor); /* about equal: then the link is better left alone */
 }
 
-static void governor_move(struct governor *governor, uint64_t ns, uint64_t work, uint64_t bytes)
+static void governor_move(struct governor *governor, uint64_t ns, uint64_t work, uint64_t bytes, bool known)
 {
 	governor->epoch_moved |= bytes != 0;
 	if (governor->epoch_moved)
@@ -181,7 +178,7 @@ static void governor_move(struct governor *governor, uint64_t ns, uint64_t work,
 		governor->settled = moving;
 	bool due = governor->now_ns >= governor->next_ns;
 	bool changed = moving * CHANGED < governor->settled && governor->now_ns - governor->since_ns > WAIT_FIRST_NS;
-	if (governor->lost_ns > CREDIT_LEAST || (moving > 0 && (due || changed))) {
+	if (governor->lost_ns > CREDIT_LEAST || (!known && moving > 0 && (due || changed))) {
 		governor_pay(governor);
 		governor_enter(governor, GOVERNOR_CHECK);
 	}
@@ -210,25 +207,14 @@ void governor_init(struct governor *governor)
 	*governor = (struct governor){.state = GOVERNOR_STAY, .credit_ns = CREDIT_FIRST};
 }
 
-void governor_take_over(struct governor *governor, uint64_t now_ns, uint64_t submissions, uint64_t moved_bytes,
-			bool moves)
-{
-	governor->started = true;
-	governor->now_ns = now_ns;
-	governor->submissions = submissions;
-	governor->moved_bytes = moved_bytes;
-	governor->still.n = 0;
-	governor_enter(governor, moves ? GOVERNOR_MOVE : GOVERNOR_STAY);
-	wait_from(governor, moves ? TAKEN_NS : WAIT_FIRST_NS, false);
-}
-
-bool governor_moves(struct governor *governor, uint64_t now_ns, uint64_t submissions, uint64_t moved_bytes)
+bool governor_moves(struct governor *governor, uint64_t now_ns, uint64_t submissions, uint64_t moved_bytes, bool known)
 {
 	uint64_t ns = now_ns - governor->now_ns, work = submissions - governor->submissions;
 	uint64_t bytes = moved_bytes - governor->moved_bytes;
-	bool first = !governor->started;
+	bool learned = known && !governor->known, first = !governor->started;
 
 	governor->started = true;
+	governor->known = known;
 	governor->now_ns = now_ns;
 	governor->submissions = submissions;
 	governor->moved_bytes = moved_bytes;
@@ -240,13 +226,13 @@ bool governor_moves(struct governor *governor, uint64_t now_ns, uint64_t submiss
 		goto answer;
 	switch (governor->state) {
 	case GOVERNOR_STAY:
-		governor_stay(governor, ns, work);
+		governor_stay(governor, ns, work, learned);
 		break;
 	case GOVERNOR_TRY:
-		governor_try(governor, ns, work);
+		governor_try(governor, ns, work, known);
 		break;
 	case GOVERNOR_MOVE:
-		governor_move(governor, ns, work, bytes);
+		governor_move(governor, ns, work, bytes, known);
 		break;
 	case GOVERNOR_CHECK:
 		governor_check(governor, ns, work);

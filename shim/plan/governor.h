@@ -30,7 +30,7 @@ struct governor_rate {
 
 struct governor {
 	enum governor_state state;
-	bool started;
+	bool started, known;
 	uint64_t now_ns, submissions, moved_bytes; /* arguments of the latest call */
 	uint64_t since_ns;                         /* when the state began */
 	uint64_t epoch_ns, epoch_work;             /* the present epoch so far; only time that counts */
@@ -48,14 +48,8 @@ void governor_init(struct governor *governor);
 /*
  * Updates the governor; must be called every few milliseconds while the engine runs. All counts are cumulative.
  * submissions: those that the GPU has *completed*; the number submitted can be a thousand ahead of it and says nothing.
- * Returns whether pieces may move now.
+ * known: plan_knows(); moving is then taken unless it turns out to be worse. Returns whether pieces may move now.
  */
-bool governor_moves(struct governor *governor, uint64_t now_ns, uint64_t submissions, uint64_t moved_bytes);
-/*
- * To be called instead while another controller decides: the governor forgets what it has measured, and would go on with
- * this decision. Otherwise as above.
- */
-void governor_take_over(struct governor *governor, uint64_t now_ns, uint64_t submissions, uint64_t moved_bytes,
-			bool moves);
+bool governor_moves(struct governor *governor, uint64_t now_ns, uint64_t submissions, uint64_t moved_bytes, bool known);
 
 #endif

@@ -1,8 +1,10 @@
 /*
- * Which of the two controllers decides. A program may lose its place in its past, and find it again: with sequences of
- * another length in each step, for some dozens of submissions. Then the governor goes on with what the trial has found.
- * Before it did, rates decided that were measured while the trial did. Measured (H100, such a GPT): for 91 submissions in
- * the middle of a step nothing moved, which took 56 ms.
+ * Which of the two controllers decides. Both are updated all the time.
+ *
+ * A program may lose its place in its past for a moment: with sequences of another length in each step, for some dozens of
+ * submissions. If it had its place for HELD_NS before, what the trial has found holds for LOST_NS more; what the governor
+ * has measured meanwhile, the trial decided. Measured (H100, such a GPT): by the governor nothing moved for 91 submissions
+ * in the middle of a step, which took 56 ms.
  */
 #include "shim/plan/move_governor.h"
 
@@ -13,6 +15,9 @@
  * (GPT, 1.5, first step): 785 ms with nothing moved, 1203 with.
  */
 #define FIRST_NS 1000000000
+
+#define HELD_NS 150000000
+#define LOST_NS 100000000
 
 void move_governor_init(struct move_governor *governor)
 {
@@ -63,14 +68,17 @@ bool move_governor_update(struct move_governor *governor, const struct plan *pla
 		governor->allows = false;
 		return false;
 	}
+	governor->allows = governor_moves(&governor->by_rate, now_ns, work->done, work->moved_bytes, plan_knows(plan));
 	uint64_t period = plan_span(plan);
 	if (period) {
 		governor->allows =
 		    trial_moves(&governor->trial, now_ns, work->done, period, least_ns_still(plan, work));
-		governor_take_over(&governor->by_rate, now_ns, work->done, work->moved_bytes,
-				   trial_prefers_moving(&governor->trial));
-	} else {
-		governor->allows = governor_moves(&governor->by_rate, now_ns, work->done, work->moved_bytes);
+		governor->found = governor->has_place ? governor->found : now_ns;
+		if (now_ns - governor->found >= HELD_NS)
+			governor->holds_until = now_ns + LOST_NS;
+	} else if (now_ns < governor->holds_until) {
+		governor->allows = trial_prefers_moving(&governor->trial);
 	}
+	governor->has_place = period;
 	return allowed != governor->allows;
 }

@@ -28,7 +28,7 @@ struct world {
 	double done;
 	double warmed_ms;
 	uint64_t moving_ticks, ticks;
-	bool moves;
+	bool known, moves;
 };
 
 static double jitter(struct world *world)
@@ -56,15 +56,15 @@ static double run_phase(struct world *world, const struct phase *phase)
 		world->now_ns += TICK_NS;
 		world->done += work;
 		left -= work;
-		world->moves =
-		    governor_moves(&world->governor, world->now_ns, (uint64_t)world->done, world->moved_bytes);
+		world->moves = governor_moves(&world->governor, world->now_ns, (uint64_t)world->done,
+					      world->moved_bytes, world->known);
 	}
 	return (double)(world->now_ns - begin) / SECOND;
 }
 
-static struct world begin(const char *test)
+static struct world begin(const char *test, bool known)
 {
-	struct world world = {.seed = seed_start(test), .now_ns = 12345678};
+	struct world world = {.seed = seed_start(test), .now_ns = 12345678, .known = known};
 
 	governor_init(&world.governor);
 	return world;
@@ -73,7 +73,7 @@ static struct world begin(const char *test)
 static void random_accesses_lose_at_most_a_tenth(void **state)
 {
 	(void)state;
-	struct world world = begin(__func__);
+	struct world world = begin(__func__, false);
 	const struct phase phases[] = {{10, 3.3, 0, 5}, {10, 3.3, 0, 30}, {10, 3.3, 0, 600}};
 
 	for (int i = 0; i < 3; i++) {
@@ -88,7 +88,7 @@ static void random_accesses_lose_at_most_a_tenth(void **state)
 static void slightly_worse_loses_at_most_a_tenth(void **state)
 {
 	(void)state;
-	struct world world = begin(__func__);
+	struct world world = begin(__func__, false);
 	struct phase phase = {10, 8, 0, 100};
 
 	assert_true(run_phase(&world, &phase) < 107);
@@ -97,7 +97,7 @@ static void slightly_worse_loses_at_most_a_tenth(void **state)
 static void few_long_submissions_are_measured_too(void **state)
 {
 	(void)state;
-	struct world world = begin(__func__);
+	struct world world = begin(__func__, false);
 	struct phase worse = {0.05, 0.02, 0, 100}, better = {0.05, 0.5, 0, 200};
 
 	assert_true(run_phase(&world, &worse) < 110);
@@ -107,7 +107,7 @@ static void few_long_submissions_are_measured_too(void **state)
 static void reuse_is_found_and_kept(void **state)
 {
 	(void)state;
-	struct world world = begin(__func__);
+	struct world world = begin(__func__, false);
 	struct phase phase = {10, 50, 0, 100};
 
 	assert_true(run_phase(&world, &phase) < 26); /* 20 would be perfect */
@@ -116,7 +116,7 @@ static void reuse_is_found_and_kept(void **state)
 static void reuse_after_a_long_warm_up_is_found(void **state)
 {
 	(void)state;
-	struct world world = begin(__func__);
+	struct world world = begin(__func__, false);
 	struct phase phase = {10, 50, 600, 200};
 
 	assert_true(run_phase(&world, &phase) < 100);
@@ -125,7 +125,7 @@ static void reuse_after_a_long_warm_up_is_found(void **state)
 static void changing_work_is_followed(void **state)
 {
 	(void)state;
-	struct world world = begin(__func__);
+	struct world world = begin(__func__, false);
 	const struct phase good = {10, 50, 0, 100}, bad = {10, 3.3, 0, 60}, lame = {40, 8, 0, 60};
 
 	run_phase(&world, &good);
@@ -135,36 +135,23 @@ static void changing_work_is_followed(void **state)
 	assert_true(run_phase(&world, &bad) < bad.seconds * 1.10);
 }
 
-/* A program of which another controller has decided so far. */
-static struct world taken_over(const char *test, bool moves)
-{
-	struct world world = begin(test);
-
-	world.moves = moves;
-	governor_take_over(&world.governor, world.now_ns, 0, 0, moves);
-	return world;
-}
-
-static void what_another_has_decided_goes_on(void **state)
+static void a_known_period_moves_at_once_and_is_not_interrupted(void **state)
 {
 	(void)state;
-	struct world moving = taken_over(__func__, true), still = taken_over(__func__, false);
-	struct phase moment = {10, 20, 0, 0.9}, longer = {10, 50, 0, 100};
+	struct world world = begin(__func__, false);
+	struct phase first = {1, 0.5, 0, 3}, steady = {1, 8, 0, 400};
 
-	/* 0.45 s, in which it could not say by itself that moving is better. */
-	run_phase(&moving, &moment);
-	assert_int_equal(moving.moving_ticks, moving.ticks);
-	run_phase(&still, &moment);
-	assert_int_equal(still.moving_ticks, 0);
-	/* Then it finds out. */
-	assert_true(run_phase(&moving, &longer) < 24); /* 20 would be perfect */
-	assert_true(run_phase(&still, &longer) < 26);
+	run_phase(&world, &first);
+	world.known = true;
+	world.ticks = world.moving_ticks = 0;
+	assert_true(run_phase(&world, &steady) < 52); /* 50 would be perfect */
+	assert_true(world.ticks - world.moving_ticks < 250);
 }
 
-static void what_another_has_decided_wrongly_ends(void **state)
+static void a_known_period_that_does_not_pay_stops(void **state)
 {
 	(void)state;
-	struct world world = taken_over(__func__, true);
+	struct world world = begin(__func__, true);
 	struct phase phase = {10, 5, 0, 100};
 
 	assert_true(run_phase(&world, &phase) < 107);
@@ -173,31 +160,30 @@ static void what_another_has_decided_wrongly_ends(void **state)
 static void moving_nothing_is_no_loss(void **state)
 {
 	(void)state;
-	struct world world = begin(__func__);
+	struct world world = begin(__func__, true);
 	struct phase phase = {10, 20, 0, 20};
 
 	run_phase(&world, &phase);
 	assert_true(world.moves);
-	/* Otherwise a check might be due. */
-	governor_take_over(&world.governor, world.now_ns, (uint64_t)world.done, world.moved_bytes, true);
 	/* What the last epoch moved may count for the rest of that epoch. */
 	for (int i = 0; i < 1000; i++) { /* three seconds without any work or traffic */
 		world.now_ns += TICK_NS;
-		assert_true(governor_moves(&world.governor, world.now_ns, (uint64_t)world.done, world.moved_bytes) ||
-			    i < 40);
+		assert_true(
+		    governor_moves(&world.governor, world.now_ns, (uint64_t)world.done, world.moved_bytes, true) ||
+		    i < 40);
 	}
 }
 
 static void a_pause_is_not_a_rate(void **state)
 {
 	(void)state;
-	struct world world = begin(__func__);
+	struct world world = begin(__func__, false);
 	struct phase phase = {10, 50, 0, 50};
 
 	run_phase(&world, &phase);
 	assert_true(world.moves);
 	world.now_ns += UINT64_C(3600) * 1000000000u; /* suspended for an hour */
-	assert_true(governor_moves(&world.governor, world.now_ns, (uint64_t)world.done, world.moved_bytes));
+	assert_true(governor_moves(&world.governor, world.now_ns, (uint64_t)world.done, world.moved_bytes, false));
 	assert_true(run_phase(&world, &phase) < 13);
 }
 
@@ -208,7 +194,7 @@ static void nothing_moves_before_anything_is_measured(void **state)
 
 	governor_init(&governor);
 	for (uint64_t ms = 0; ms < 100; ms += 3)
-		assert_false(governor_moves(&governor, ms * 1000000, ms * 10, 0));
+		assert_false(governor_moves(&governor, ms * 1000000, ms * 10, 0, false));
 }
 
 int main(void)
@@ -220,8 +206,8 @@ int main(void)
 	    cmocka_unit_test(reuse_is_found_and_kept),
 	    cmocka_unit_test(reuse_after_a_long_warm_up_is_found),
 	    cmocka_unit_test(changing_work_is_followed),
-	    cmocka_unit_test(what_another_has_decided_goes_on),
-	    cmocka_unit_test(what_another_has_decided_wrongly_ends),
+	    cmocka_unit_test(a_known_period_moves_at_once_and_is_not_interrupted),
+	    cmocka_unit_test(a_known_period_that_does_not_pay_stops),
 	    cmocka_unit_test(moving_nothing_is_no_loss),
 	    cmocka_unit_test(a_pause_is_not_a_rate),
 	    cmocka_unit_test(nothing_moves_before_anything_is_measured),

@@ -116,10 +116,11 @@ static void what_names_much_on_the_host_is_asked_late(void **state)
  */
 static unsigned lose_place(unsigned n, uint64_t with, uint64_t without)
 {
+	static uint32_t unlike = 1000;
 	unsigned moves = 0, lost = 0;
 
-	for (uint32_t unlike = 1000; lost < n; unlike++) {
-		assert_true(unlike < 1000 + 10 * n);
+	for (unsigned tries = 0; lost < n; tries++, unlike++) {
+		assert_true(tries < 10 * n + 100);
 		submit(unlike, unlike, governor.allows ? with : without);
 		if (plan_knows(plan))
 			continue;
@@ -134,7 +135,9 @@ static void what_was_found_goes_on_where_the_place_is_lost(void **state)
 	(void)state;
 	repeat(50, MS, 3 * MS);
 	assert_true(governor.allows);
-	assert_int_equal(lose_place(100, MS, 3 * MS), 100);
+	/* By the rate nothing would move now, as it measures that first. */
+	governor_init(&governor.by_rate);
+	assert_int_equal(lose_place(20, MS, 3 * MS), 20);
 	/* Found again, it is the same program. */
 	repeat(4, MS, 3 * MS);
 	assert_true(plan_knows(plan));
@@ -144,11 +147,12 @@ static void what_was_found_goes_on_where_the_place_is_lost(void **state)
 static void a_place_lost_during_a_question_is_no_answer(void **state)
 {
 	(void)state;
+	repeat(20, MS, 3 * MS);
 	for (unsigned i = 0; governor.trial.state != TRIAL_ASK_STAY && i < 100 * PIECES; i++)
 		submit(i % PIECES, i % PIECES, governor.allows ? MS : 3 * MS);
 	assert_int_equal(governor.trial.state, TRIAL_ASK_STAY);
 	assert_false(governor.allows);
-	assert_int_equal(lose_place(50, MS, 3 * MS), 50);
+	assert_int_equal(lose_place(20, MS, 3 * MS), 20);
 }
 
 static void what_lost_stays_where_the_place_is_lost(void **state)
@@ -157,19 +161,42 @@ static void what_lost_stays_where_the_place_is_lost(void **state)
 	repeat(200, 3 * MS, MS);
 	while (governor.trial.state != TRIAL_STAY)
 		repeat(1, 3 * MS, MS);
-	assert_int_equal(lose_place(100, 3 * MS, MS), 0);
+	assert_int_equal(lose_place(20, 3 * MS, MS), 0);
 }
 
-static void moving_without_a_place_ends_if_it_loses(void **state)
+static bool by_rate_moves(void)
+{
+	return governor.by_rate.state == GOVERNOR_TRY || governor.by_rate.state == GOVERNOR_MOVE;
+}
+
+static void where_it_stays_lost_the_rate_decides(void **state)
 {
 	unsigned moves;
 
 	(void)state;
 	repeat(50, MS, 3 * MS);
-	/* 50 s with moving, 10 s without. A rate is of 64 submissions, and five of them are measured first. */
+	/* 50 s with moving, 10 s without. */
 	moves = lose_place(10000, 5 * MS, MS);
 	assert_false(governor.allows);
-	assert_in_range(moves, 5 * 64, 1000);
+	assert_in_range(moves, 0, 1000);
+	for (unsigned i = 0; i < 500; i++) {
+		lose_place(1, 5 * MS, MS);
+		assert_int_equal(governor.allows, by_rate_moves());
+	}
+}
+
+static void a_place_that_was_held_for_a_moment_tells_nothing(void **state)
+{
+	(void)state;
+	lose_place(2000, 3 * MS, MS);
+	for (unsigned i = 0; i < 20; i++) {
+		/* 12 ms at most. */
+		repeat(6, MS / 10, MS / 10);
+		for (unsigned n = 0; n < 50; n++) {
+			lose_place(1, 3 * MS, MS);
+			assert_int_equal(governor.allows, by_rate_moves());
+		}
+	}
 }
 
 int main(void)
@@ -183,7 +210,8 @@ int main(void)
 	    TEST(what_was_found_goes_on_where_the_place_is_lost),
 	    TEST(a_place_lost_during_a_question_is_no_answer),
 	    TEST(what_lost_stays_where_the_place_is_lost),
-	    TEST(moving_without_a_place_ends_if_it_loses),
+	    TEST(where_it_stays_lost_the_rate_decides),
+	    TEST(a_place_that_was_held_for_a_moment_tells_nothing),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
