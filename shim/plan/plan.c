@@ -200,7 +200,7 @@ static void keys_of_tensors(struct plan *plan)
 		struct piece *piece = pieces_find(&plan->pieces, future->use[i].piece);
 		uint64_t slot, key;
 
-		if (!piece || piece->walk_first != i)
+		if (!piece || piece->walk_first != i || !plan_tensors_knows(plan, piece))
 			continue;
 		key = key_after(plan, piece, plan->at, &slot);
 		if (key != PREDICT_NONE)

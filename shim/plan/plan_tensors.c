@@ -1,7 +1,8 @@
 /*
  * When to foresee where tensors will lie (tensor_future.h), and whether to go by it. A walk is made when the program has
- * come to another place in its past, when tensors are born elsewhere than foreseen, and when half a thousand submissions
- * of the walk before have passed, or half of them. Near its end a walk is not gone by, for behind it nothing is foretold.
+ * come to another place in its past, when tensors are born elsewhere than foreseen, and after EACH submissions, or
+ * half of what the walk before foresees, if that is less. Near its end a walk is not gone by, for behind it nothing is
+ * foretold.
  *
  * `credit` limits the cost: each thing that a walk looks at takes one, each submission adds some. If births are not as
  * foreseen, because the program's allocator has another rule, walks become rare.
@@ -14,12 +15,14 @@
  * Submissions between walks if a birth was not as foreseen, and if all were.
  *
  * In the replay model (GPT with another length in each step, 1.5, ms a step in `fast` and `exact`): SOON 8 117 and 221, 16
- * 115 and 217, 32 111 and 200, 64 112 and 205, 128 113 and 208; EACH 128 119 and 231, 1024 111 and 200.
+ * 115 and 217, 32 111 and 200, 64 112 and 205, 128 113 and 208; EACH 128 119 and 231, 1024 111 and 200 (walks of more than
+ * twice EACH).
  */
 #define SOON   32
 #define EACH   512
-#define NEAR   64  /* the end of a walk is near, or when a quarter of it is left */
+#define NEAR   16  /* the end of a walk is near, or when a quarter of it is left */
 #define RARELY 256 /* at most, if births are hardly ever as foreseen */
+#define AGAIN  4096 /* after a walk that could not be made, at the same place */
 /*
  * Things that may be looked at, 12 ns each: what each submission adds, what a walk requires, and what can be saved up, which
  * is also the most that one walk looks at. In that model CREDIT_EACH 256 takes 121 and 211 ms, 384 to 1024 111 and 200.
@@ -40,6 +43,14 @@ void plan_tensors_charge(struct plan *plan, uint64_t things)
 	plan->tensors.credit -= (int64_t)things;
 }
 
+/* Returns whether there is a walk, and its end is not near. */
+static bool goes_far(const struct plan *plan)
+{
+	const struct plan_tensors *tensors = &plan->tensors;
+
+	return tensors->future.until > plan->at + (tensors->reach / 4 < NEAR ? tensors->reach / 4 : NEAR);
+}
+
 static bool is_due(const struct plan *plan)
 {
 	const struct plan_tensors *tensors = &plan->tensors;
@@ -49,15 +60,10 @@ static bool is_due(const struct plan *plan)
 		return true;
 	if (tensors->jumped || tensors->future.n_wrong != tensors->n_wrong)
 		return since >= tensors->patience;
-	return tensors->future.until && since >= (tensors->reach / 2 < EACH ? tensors->reach / 2 : EACH);
-}
-
-/* Returns whether there is a walk, and its end is not near. */
-static bool goes_far(const struct plan *plan)
-{
-	const struct plan_tensors *tensors = &plan->tensors;
-
-	return tensors->future.until > plan->at + (tensors->reach / 4 < NEAR ? tensors->reach / 4 : NEAR);
+	if (tensors->failed)
+		return since >= AGAIN;
+	return tensors->future.until &&
+	       (since >= (tensors->reach / 2 < EACH ? tensors->reach / 2 : EACH) || !goes_far(plan));
 }
 
 static void plan_tensors_walk(struct plan *plan)
@@ -69,6 +75,7 @@ static void plan_tensors_walk(struct plan *plan)
 
 	plan_tensors_charge(plan, steps);
 	tensors->jumped = false;
+	tensors->failed = result == TENSOR_FUTURE_FAILED;
 	tensors->walked = plan->pieces.now;
 	tensors->reach = tensors->future.until ? tensors->future.until - plan->at : 0;
 	tensors->n_wrong = tensors->future.n_wrong;

@@ -13,8 +13,8 @@
 #include "shim/plan/best_fit.h"
 #include "shim/plan/plan_internal.h"
 
-#define PIECE   2u   /* units */
-#define POOL    512u /* units: the allocator's block */
+#define PIECE   2u    /* units */
+#define POOL    512u  /* units: the allocator's block */
 #define WEIGHTS 1024u /* units: where the weights begin, each a piece */
 #define LAYERS  300u
 #define KINDS   20u /* of layers: those of one kind name the same weights */
@@ -28,8 +28,9 @@ static unsigned n_weights; /* that each launch names */
 static bool reported;      /* weights are tensors of the allocator */
 static unsigned n_steps;
 /* Launches that knew the place: all, and those of which nothing was foretold for a submission AHEAD or more from then. */
-static unsigned n_launches, n_blind;
-static uint32_t also; /* a piece that each launch names, too; 0: none */
+static unsigned n_launches, n_blind, n_trusted;
+static unsigned longest; /* launches without a walk, or a try to make one */
+static uint32_t also;    /* a piece that each launch names, too; 0: none */
 static int64_t least_credit;
 
 static bool piece_at(void *argument, uint32_t unit, uint32_t *ret_piece, uint32_t *ret_past)
@@ -98,6 +99,9 @@ static void launch(uint64_t function, unsigned kind)
 	plan_name(plan, begins, n);
 	plan_note(plan, function, pieces, n_pieces);
 	n_launches += plan_knows(plan);
+	n_trusted += plan->tensors.trusted_walk;
+	if (plan_now(plan) - plan->tensors.walked > longest)
+		longest = (unsigned)(plan_now(plan) - plan->tensors.walked);
 	n_blind += plan_knows(plan) && is_blind();
 	if (plan->tensors.credit < least_credit)
 		least_credit = plan->tensors.credit;
@@ -108,7 +112,9 @@ static void half_layer(bool back, unsigned kind, uint64_t bytes)
 {
 	for (unsigned i = 0; i < 3; i++) {
 		if (!back)
-			begin(i == 0 ? &tensor[kind] : i == 1 ? &tensor[KINDS + kind] : &tensor[2 * KINDS],
+			begin(i == 0   ? &tensor[kind]
+			      : i == 1 ? &tensor[KINDS + kind]
+				       : &tensor[2 * KINDS],
 			      i == 1 ? 2 * bytes : bytes);
 		else if (i == 0)
 			begin(&tensor[2 * KINDS + 1], 2 * bytes);
@@ -177,12 +183,13 @@ static void walks_that_are_short_leave_nothing_unforetold(void **state)
 			finish(state);
 		begin_with(weights[i], true);
 		steps(12, NULL);
-		n_launches = n_blind = 0;
+		n_launches = n_blind = n_trusted = 0;
 		steps(8, NULL);
-		print_message("%u weights: of %u launches %u were followed by nothing foretold\n", weights[i], n_launches,
-			      n_blind);
+		print_message("%u weights: of %u launches %u were followed by nothing foretold; %u went by a walk\n",
+			      weights[i], n_launches, n_blind, n_trusted);
 		assert_true(plan_is_valid(plan));
 		assert_true(100 * n_blind < n_launches);
+		assert_true(20 * n_trusted > n_launches);
 	}
 }
 
@@ -218,6 +225,18 @@ static void a_piece_that_is_used_again_is_another_one(void **state)
 	assert_in_range(n_far, 0, 2);
 }
 
+/* Of so many weights none comes far enough. */
+static void a_walk_that_cannot_be_made_is_tried_again(void **state)
+{
+	(void)state;
+	begin_with(450, true);
+	steps(4, NULL);
+	longest = 0;
+	steps(12, NULL);
+	print_message("%u launches without a try\n", longest);
+	assert_in_range(longest, 100, 5000);
+}
+
 static void a_walk_costs_no_more_than_its_limit(void **state)
 {
 	(void)state;
@@ -232,6 +251,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_teardown(walks_that_are_short_leave_nothing_unforetold, finish),
 	    cmocka_unit_test_teardown(a_piece_that_is_used_again_is_another_one, finish),
+	    cmocka_unit_test_teardown(a_walk_that_cannot_be_made_is_tried_again, finish),
 	    cmocka_unit_test_teardown(a_walk_costs_no_more_than_its_limit, finish),
 	};
 
