@@ -16,6 +16,7 @@
  */
 #define FIRST_NS 1000000000
 
+/* Long enough that a place which is found for a moment now and then holds nothing; as long as the governor takes to measure. */
 #define HELD_NS 150000000
 #define LOST_NS 100000000
 

@@ -13,12 +13,12 @@
 struct move_governor {
 	struct governor by_rate;
 	struct trial trial;
-	bool allows;     /* moving is allowed at present */
-	bool has_place;  /* the future was known at the latest update */
-	uint64_t found;  /* ns: since when */
-	uint64_t holds_until; /* ns: until then holds what the trial has found, known or not */
-	bool knows_most; /* the next use of most memory has been known since `begun` */
-	uint64_t begun;  /* ns: when it began to measure; 0: not yet */
+	bool allows;          /* moving is allowed at present */
+	bool has_place;       /* the future was known at the latest update */
+	uint64_t found;       /* ns: since when */
+	uint64_t holds_until; /* ns: until then, what the trial has found holds even if the future is not known */
+	bool knows_most;      /* the next use of most memory has been known since `begun` */
+	uint64_t begun;       /* ns: when it began to measure; 0: not yet */
 };
 
 /* What the program and the mover have done since the start. */

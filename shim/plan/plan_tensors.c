@@ -20,9 +20,9 @@
  */
 #define SOON   32
 #define EACH   512
-#define NEAR   16  /* the end of a walk is near, or when a quarter of it is left */
-#define RARELY 256 /* at most, if births are hardly ever as foreseen */
+#define RARELY 256  /* at most, if births are hardly ever as foreseen */
 #define AGAIN  4096 /* after a walk that could not be made, at the same place */
+#define NEAR   16   /* so many before it, or a quarter of a walk if that is less, its end is near */
 /*
  * Things that may be looked at, 12 ns each: what each submission adds, what a walk requires, and what can be saved up, which
  * is also the most that one walk looks at. In that model CREDIT_EACH 256 takes 121 and 211 ms, 384 to 1024 111 and 200.
