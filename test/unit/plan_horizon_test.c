@@ -12,8 +12,8 @@
 
 #include "shim/plan/best_fit.h"
 #include "shim/plan/plan_internal.h"
+#include "test/unit/even_pieces.h"
 
-#define PIECE   2u    /* units */
 #define POOL    512u  /* units: the allocator's block */
 #define WEIGHTS 1024u /* units: where the weights begin, each a piece */
 #define LAYERS  300u
@@ -27,19 +27,12 @@ static struct live_range tensor[2 * KINDS + 2];
 static unsigned n_weights; /* that each launch names */
 static bool reported;      /* weights are tensors of the allocator */
 static unsigned n_steps;
-/* Launches that knew the place: all, and those of which nothing was foretold for a submission AHEAD or more from then. */
-static unsigned n_launches, n_blind, n_trusted;
-static unsigned longest; /* launches without a walk, or a try to make one */
-static uint32_t also;    /* a piece that each launch names, too; 0: none */
+/* Launches of which the place was known; those of them after which nothing was foretold from AHEAD submissions on. */
+static unsigned n_launches, n_blind;
+static unsigned n_trusted; /* launches that went by a walk */
+static unsigned longest;   /* launches without a walk, or a try to make one */
+static uint32_t also;      /* a piece that each launch names, too; 0: none */
 static int64_t least_credit;
-
-static bool piece_at(void *argument, uint32_t unit, uint32_t *ret_piece, uint32_t *ret_past)
-{
-	(void)argument;
-	*ret_piece = unit / PIECE * PIECE;
-	*ret_past = *ret_piece + PIECE;
-	return true;
-}
 
 static void end(struct live_range *one)
 {
@@ -149,7 +142,7 @@ static void begin_with(unsigned weights, bool of_allocator)
 	also = 0;
 	least_credit = 0;
 	plan = plan_new(PLAN_BESIDE_KERNELS);
-	plan_set_pieces(plan, piece_at, NULL);
+	plan_set_pieces(plan, even_piece_at, NULL);
 	plan_report(plan, 0, POOL * PLAN_UNIT);
 	best_fit_give(&fit, 0, POOL * PLAN_UNIT, 0);
 	for (uint32_t unit = 0; unit < POOL; unit += PIECE)

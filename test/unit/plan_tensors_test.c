@@ -9,11 +9,11 @@
 #include <cmocka.h>
 
 #include "shim/plan/plan_internal.h"
+#include "test/unit/even_pieces.h"
 #include "test/unit/length_job.h"
 #include "test/unit/seed.h"
 
 #define MIB    ((uint64_t)1 << 20)
-#define PIECE  2u /* units */
 #define UNITS  (NAIVE_GRAINS * NAIVE_GRAIN / PLAN_UNIT)
 #define PIECES (UNITS / PIECE)
 
@@ -32,14 +32,6 @@ static uint64_t looked; /* the latest submission then; 0: it has not come to tha
 static unsigned n_launches;
 static unsigned n_uses, n_right, n_right_deaf;
 static bool alike; /* both plans must foretell the same */
-
-static bool piece_at(void *argument, uint32_t unit, uint32_t *ret_piece, uint32_t *ret_past)
-{
-	(void)argument;
-	*ret_piece = unit / PIECE * PIECE;
-	*ret_past = *ret_piece + PIECE;
-	return true;
-}
 
 static void tell_dead(void)
 {
@@ -143,7 +135,7 @@ static int plans_begin(void **state)
 	(void)state;
 	plan = plan_new(PLAN_BESIDE_KERNELS);
 	deaf = plan_new(PLAN_BESIDE_KERNELS);
-	plan_set_pieces(plan, piece_at, NULL);
+	plan_set_pieces(plan, even_piece_at, NULL);
 	for (uint32_t i = 0; i < PIECES; i++) {
 		plan_set(plan, i * PIECE, PIECE, i % 3 ? PLAN_DEVICE : PLAN_HOST);
 		plan_set(deaf, i * PIECE, PIECE, i % 3 ? PLAN_DEVICE : PLAN_HOST);
