@@ -74,12 +74,14 @@ bool move_governor_update(struct move_governor *governor, const struct plan *pla
 	if (period) {
 		governor->allows =
 		    trial_moves(&governor->trial, now_ns, work->done, period, least_ns_still(plan, work));
-		governor->found = governor->has_place ? governor->found : now_ns;
+		if (!governor->found)
+			governor->found = now_ns;
 		if (now_ns - governor->found >= HELD_NS)
 			governor->holds_until = now_ns + LOST_NS;
-	} else if (now_ns < governor->holds_until) {
-		governor->allows = trial_prefers_moving(&governor->trial);
+	} else {
+		governor->found = 0;
+		if (now_ns < governor->holds_until)
+			governor->allows = trial_prefers_moving(&governor->trial);
 	}
-	governor->has_place = period;
 	return allowed != governor->allows;
 }

@@ -14,8 +14,7 @@ struct move_governor {
 	struct governor by_rate;
 	struct trial trial;
 	bool allows;          /* moving is allowed at present */
-	bool has_place;       /* the future was known at the latest update */
-	uint64_t found;       /* ns: since when */
+	uint64_t found;       /* ns: since when the future has been known; 0: it is not */
 	uint64_t holds_until; /* ns: until then, what the trial has found holds even if the future is not known */
 	bool knows_most;      /* the next use of most memory has been known since `begun` */
 	uint64_t begun;       /* ns: when it began to measure; 0: not yet */

@@ -320,11 +320,12 @@ void plan_set(struct plan *plan, uint32_t id, uint32_t units, enum plan_place pl
 
 	if (!piece)
 		return;
-	/* What comes to this address next may be another allocator's. */
-	if (place == PLAN_GONE && plan_tensors_knows(plan, piece))
-		pieces_unset_key(&plan->pieces, piece);
-	if (place == PLAN_GONE)
+	if (place == PLAN_GONE) {
+		/* What comes to this address next may be another allocator's. */
+		if (plan_tensors_knows(plan, piece))
+			pieces_unset_key(&plan->pieces, piece);
 		piece->walk_round = 0;
+	}
 	struct piece before = *piece;
 	pieces_leave(&plan->pieces, piece, id);
 	/*

@@ -28,7 +28,6 @@ struct plan_tensors {
 	int64_t credit;    /* things that may still be looked at; below 0: too many were */
 	uint64_t patience; /* submissions until the next walk if births are not as foreseen */
 	bool jumped;       /* the place has changed since the latest walk */
-	bool failed;       /* the latest walk could not be made */
 	bool trusted;      /* births are mostly as foreseen */
 	bool trusted_walk; /* there is a walk, too: where tensor_future_has(), keys follow from it */
 };

@@ -60,7 +60,7 @@ static bool is_due(const struct plan *plan)
 		return true;
 	if (tensors->jumped || tensors->future.n_wrong != tensors->n_wrong)
 		return since >= tensors->patience;
-	if (tensors->failed)
+	if (!tensors->future.compared) /* the latest walk could not be made */
 		return since >= AGAIN;
 	return tensors->future.until &&
 	       (since >= (tensors->reach / 2 < EACH ? tensors->reach / 2 : EACH) || !goes_far(plan));
@@ -75,7 +75,6 @@ static void plan_tensors_walk(struct plan *plan)
 
 	plan_tensors_charge(plan, steps);
 	tensors->jumped = false;
-	tensors->failed = result == TENSOR_FUTURE_FAILED;
 	tensors->walked = plan->pieces.now;
 	tensors->reach = tensors->future.until ? tensors->future.until - plan->at : 0;
 	tensors->n_wrong = tensors->future.n_wrong;
