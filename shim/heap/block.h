@@ -100,6 +100,14 @@ struct block_store {
  */
 enum sw_status block_take(struct block_store *store, uint32_t units, enum chunk_kind kind, enum heap_from from,
 			  struct block **ret_block, bool *ret_reused);
+/*
+ * Returns whether movable memory of the host may be compound chunks (compound.h). Memory that others are to know must have
+ * one handle (share.c).
+ */
+static inline bool block_takes_parts(const struct block_store *store)
+{
+	return store->beside && !store->chunks.share;
+}
 /* Must be called when a block comes into use, after block_take() and before the block is marked in the arena. */
 void block_begin(struct block_store *store, struct block *block);
 /* Sets the upper limit of pieces whose size the user has not set, in bytes; 0: none. Locking: none. */

@@ -5,6 +5,7 @@
  * taken down like any other (reclaim.c).
  */
 #include "shim/heap/block.h"
+#include "shim/heap/compound.h"
 #include "shim/heap/map.h"
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
@@ -112,6 +113,40 @@ static bool is_hopeless(const struct block_store *store, const struct block *blo
 	return (uint64_t)block->units * HEAP_UNIT > sum;
 }
 
+/* Takes movable memory of the host in parts, warm or new. */
+static enum sw_status collect_parts(struct block_store *store, unsigned units, struct chunk **ret_chunk)
+{
+	struct chunk *compound = compound_new(units), **tail;
+	enum sw_status status = SW_OK;
+
+	if (!compound)
+		return SW_NO_HOST_MEMORY;
+	tail = &compound->parts;
+	for (unsigned left = units; left && status == SW_OK;) {
+		status = block_get_chunk(store, CHUNK_MOVABLE, CHUNK_HOST, compound_part(left), tail);
+		if (status == SW_OK) {
+			left -= (*tail)->units;
+			tail = &(*tail)->next;
+		}
+	}
+	if (status == SW_OK)
+		*ret_chunk = compound;
+	else
+		compound_end(&store->chunks, compound);
+	return status;
+}
+
+static enum sw_status collect_one(struct block_store *store, const struct block *block, enum chunk_place place,
+				  unsigned units, struct chunk **ret_chunk)
+{
+	bool parts = place == CHUNK_HOST && block->kind == CHUNK_MOVABLE && !block->whole &&
+		     compound_part(units) != units && block_takes_parts(store) &&
+		     !store->chunks.warm[CHUNK_MOVABLE][CHUNK_HOST][units];
+
+	return parts ? collect_parts(store, units, ret_chunk)
+		     : block_get_chunk(store, block->kind, place, units, ret_chunk);
+}
+
 /* Collects chunks for all of the block, without mapping them. */
 static enum sw_status block_build_collect(struct block_store *store, struct block *block, enum heap_from from)
 {
@@ -125,7 +160,7 @@ static enum sw_status block_build_collect(struct block_store *store, struct bloc
 		return SW_NO_MEMORY;
 	while (left) {
 		unsigned units = left < now ? left : now;
-		enum sw_status status = block_get_chunk(store, block->kind, search[at].place, units, tail);
+		enum sw_status status = collect_one(store, block, search[at].place, units, tail);
 
 		if (status == SW_OK) {
 			left -= units;
@@ -189,7 +224,7 @@ static enum sw_status map_all(struct block_store *store, struct block *block)
 	CUresult result;
 
 	for (struct chunk *chunk = block->chunks; chunk; chunk = chunk->next) {
-		result = map_chunk(at, chunk_bytes(chunk->units), chunk->handle);
+		result = chunk_map(chunk, at);
 		if (result != CUDA_SUCCESS)
 			goto refused;
 		chunk->block = block;

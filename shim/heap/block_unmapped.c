@@ -132,7 +132,7 @@ static CUresult map_all(const struct block *block, CUdeviceptr at)
 	CUdeviceptr first = at;
 
 	for (const struct chunk *chunk = block->chunks; chunk; chunk = chunk->next) {
-		CUresult result = map_chunk(at, chunk_bytes(chunk->units), chunk->handle);
+		CUresult result = chunk_map(chunk, at);
 
 		if (result != CUDA_SUCCESS) {
 			if (at != first && map_remove(first, at - first) != CUDA_SUCCESS)
@@ -345,7 +345,7 @@ enum sw_status heap_fix_unmapped(struct heap *heap, struct block *block, CUmemGe
 	if (!block_unmapped_pin(heap, block))
 		return SW_BUSY;
 	heap_enter(heap);
-	bool one = block->chunks && !block->chunks->next;
+	bool one = block->chunks && !block->chunks->next && !block->chunks->parts;
 	if (one) {
 		*ret_handle = block->chunks->handle;
 		block_unmapped_fix(heap, block);

@@ -253,6 +253,19 @@ static void drop_unbacked(struct chunk_store *store, struct chunk *chunk)
 	free(chunk);
 }
 
+/* Ends a compound chunk: does this with each part. */
+static void each_part(struct chunk_store *store, struct chunk *chunk,
+		      void (*what)(struct chunk_store *store, struct chunk *part))
+{
+	struct chunk *part = chunk->parts, *next;
+
+	for (; part; part = next) {
+		next = part->next;
+		what(store, part);
+	}
+	free(chunk);
+}
+
 void chunk_put(struct chunk_store *store, struct chunk *chunk)
 {
 	lock_assert_held(LOCK_HEAP);
@@ -260,9 +273,32 @@ void chunk_put(struct chunk_store *store, struct chunk *chunk)
 		drop_unbacked(store, chunk);
 		return;
 	}
+	if (chunk->parts) {
+		each_part(store, chunk, chunk_put);
+		return;
+	}
 	chunk->next = store->warm[chunk->kind][chunk->place][chunk->units];
 	store->warm[chunk->kind][chunk->place][chunk->units] = chunk;
 	store->warm_bytes[chunk->place] += chunk_bytes(chunk->units);
+}
+
+/* ---- mapping ---- */
+
+CUresult chunk_map(const struct chunk *chunk, CUdeviceptr at)
+{
+	uint64_t mapped = 0;
+	CUresult result = CUDA_SUCCESS;
+
+	if (!chunk->parts)
+		return map_chunk(at, chunk_bytes(chunk->units), chunk->handle);
+	for (const struct chunk *part = chunk->parts; part && result == CUDA_SUCCESS; part = part->next) {
+		result = map_chunk(at + mapped, chunk_bytes(part->units), part->handle);
+		if (result == CUDA_SUCCESS)
+			mapped += chunk_bytes(part->units);
+	}
+	if (result != CUDA_SUCCESS && mapped && map_remove(at, mapped) != CUDA_SUCCESS)
+		log_once("cuMemUnmap of a part of what could not be mapped: refused");
+	return result;
 }
 
 /* ---- aliases ---- */
@@ -308,12 +344,11 @@ static void forget_alias(struct chunk_store *store, struct chunk *chunk)
 	chunk->shut = false;
 }
 
-enum sw_status chunk_give_alias(struct chunk_store *store, struct chunk *chunk)
+static enum sw_status alias_one(struct chunk_store *store, struct chunk *chunk)
 {
 	uint64_t bytes = chunk_bytes(chunk->units);
 	CUresult result;
 
-	lock_assert_held(LOCK_HEAP);
 	if (chunk->alias && !chunk->shut)
 		return SW_OK;
 	if (!chunk->alias) {
@@ -335,6 +370,18 @@ enum sw_status chunk_give_alias(struct chunk_store *store, struct chunk *chunk)
 	if (chunk->shut && map_remove(chunk->alias, bytes) == CUDA_SUCCESS)
 		forget_alias(store, chunk);
 	return status_of(result);
+}
+
+enum sw_status chunk_give_alias(struct chunk_store *store, struct chunk *chunk)
+{
+	enum sw_status status = SW_OK;
+
+	lock_assert_held(LOCK_HEAP);
+	if (!chunk->parts)
+		return alias_one(store, chunk);
+	for (struct chunk *part = chunk->parts; part && status == SW_OK; part = part->next)
+		status = alias_one(store, part);
+	return status;
 }
 
 /* Returns false if the driver refused. */
@@ -382,6 +429,10 @@ static bool release_first(struct chunk_store *store, enum chunk_kind kind, enum 
 
 void chunk_drop(struct chunk_store *store, struct chunk *chunk)
 {
+	if (chunk->parts) {
+		each_part(store, chunk, chunk_drop);
+		return;
+	}
 	chunk_put(store, chunk);
 	release_first(store, chunk->kind, chunk->place, chunk->units);
 }

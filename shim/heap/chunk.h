@@ -32,6 +32,7 @@ struct chunk {
 	bool shut;       /* the alias is mapped without access, because the driver refused both access and unmapping */
 	bool exportable; /* was made to be exported as a file descriptor */
 	bool unbacked;   /* has no physical memory; place is CHUNK_HOST */
+	struct chunk *parts; /* of a compound chunk (compound.h), which has no handle and no alias itself; else NULL */
 	struct block *block; /* the block in which it is mapped; NULL while warm */
 	struct chunk *next;  /* next in its block or in the warm list */
 };
@@ -98,11 +99,16 @@ enum sw_status chunk_make_unbacked(struct chunk_store *store, unsigned units, st
  * if the driver has none. Locking: none; the caller must own the chunk.
  */
 enum sw_status chunk_back(struct chunk_store *store, struct chunk *chunk);
-/* Gives the chunk its alias, if it has none. Returns NO_MEMORY or DRIVER if it stays without one. */
+/* Gives the chunk its alias, if it has none, or each of its parts. Returns NO_MEMORY or DRIVER if it stays without one. */
 enum sw_status chunk_give_alias(struct chunk_store *store, struct chunk *chunk);
 /* Returns whether the peer that lends the chunk wants memory back (lender.h). Locking: none. */
 bool chunk_is_wanted(const struct chunk_store *store, const struct chunk *chunk);
-/* Puts an unmapped chunk back into the store, as warm; an unbacked one is gone then. */
+/*
+ * Maps the chunk at an address, without access. If the driver refuses, nothing of it is mapped, unless it also refuses to
+ * unmap the first parts of a compound chunk again, which the log says then. Locking: none.
+ */
+CUresult chunk_map(const struct chunk *chunk, CUdeviceptr at);
+/* Puts an unmapped chunk back into the store, as warm; of a compound one the parts. An unbacked one is gone then. */
 void chunk_put(struct chunk_store *store, struct chunk *chunk);
 /* Releases a chunk to the driver at once, so that it is not reused. It stays warm if the driver refuses. */
 void chunk_drop(struct chunk_store *store, struct chunk *chunk);

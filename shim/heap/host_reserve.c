@@ -5,14 +5,20 @@
  * on the device, some chunks are kept ready, in proportion: the next evictions are a sample of what is resident.
  */
 #include "shim/heap/heap_internal.h"
+#include "shim/heap/compound.h"
 #include "shim/heap/migration.h"
+#include "shim/heap/spare.h"
 #include "shim/accounting/quota.h"
+
+#include <string.h>
 
 struct census {
 	const struct heap *heap;
-	uint32_t here[CHUNK_MOST + 1]; /* resident pieces that may be evicted, by units */
+	bool compound;                 /* chunks of the host may be compound ones: parts are counted */
+	uint32_t here[CHUNK_MOST + 1]; /* what resident pieces need that may be evicted, by units */
 	uint64_t here_bytes;
 	uint32_t ready[CHUNK_MOST + 1]; /* unused chunks of host memory, by units */
+	uint32_t whole[CHUNK_MOST + 1]; /* those of them that no piece has been found for yet */
 	uint64_t ready_bytes;
 };
 
@@ -23,7 +29,14 @@ static void count_here(void *argument, uint32_t piece)
 
 	if (chunk->place != CHUNK_DEVICE || block_keeps(chunk->block, CHUNK_DEVICE))
 		return;
-	census->here[chunk->units]++;
+	/* A chunk of its own length is taken before parts are (spare_warm_host). */
+	bool whole = !census->compound || census->whole[chunk->units];
+	if (census->whole[chunk->units])
+		census->whole[chunk->units]--;
+	for (unsigned left = chunk->units, part; left; left -= part) {
+		part = whole ? left : compound_part(left);
+		census->here[part]++;
+	}
 	census->here_bytes += chunk_bytes(chunk->units);
 }
 
@@ -32,6 +45,10 @@ static void count_ready(struct census *census, const struct chunk *chunk)
 	for (; chunk; chunk = chunk->next) {
 		if (chunk->place != CHUNK_HOST || chunk->kind != CHUNK_MOVABLE)
 			continue;
+		if (chunk->parts) {
+			count_ready(census, chunk->parts);
+			continue;
+		}
 		census->ready[chunk->units]++;
 		census->ready_bytes += chunk_bytes(chunk->units);
 	}
@@ -104,28 +121,18 @@ bool heap_is_filling_host_reserve(const struct heap *heap)
 
 static void take_census(struct heap *heap, struct census *census)
 {
-	heap_pieces(heap, count_here, census);
 	heap_enter(heap);
+	census->compound = block_takes_parts(&heap->store);
 	count_free(census, &heap->store);
 	heap_leave(heap);
+	memcpy(census->whole, census->ready, sizeof(census->whole));
+	heap_pieces(heap, count_here, census);
 }
 
-/* No lock is held, because pinning takes long. */
 static enum sw_status pin_one(struct heap *heap, unsigned units)
 {
-	struct chunk_store *store = &heap->store.chunks;
-	struct chunk *chunk;
-
 	atomic_fetch_add(&heap->n_stocking, 1);
-	enum sw_status status = chunk_make(store, CHUNK_MOVABLE, CHUNK_HOST, units, &chunk);
-	if (status == SW_OK) {
-		heap_enter(heap);
-		chunk_join(store, chunk);
-		/* If this fails, the chunk gets its alias when it is taken. */
-		chunk_give_alias(store, chunk);
-		chunk_put(store, chunk);
-		heap_leave(heap);
-	}
+	enum sw_status status = spare_pin(heap, units);
 	atomic_fetch_sub(&heap->n_stocking, 1);
 	return status;
 }

@@ -5,6 +5,7 @@
 #include "shim/heap/migration.h"
 #include "shim/heap/heap_internal.h"
 #include "shim/base/log.h"
+#include "shim/heap/compound.h"
 #include "shim/heap/map.h"
 #include "shim/heap/spare.h"
 #include "shim/driver/real.h"
@@ -61,7 +62,6 @@ static void fill_in(struct heap *heap, struct migration *transit, struct chunk *
 	transit->alias = migration_side(transit, transit->chunk, in_place);
 	transit->handle = transit->chunk->handle;
 	transit->spare_alias = migration_side(transit, spare, in_place);
-	transit->spare_handle = spare->handle;
 }
 
 /* Returns whether a nonresident chunk on a peer must move elsewhere. */
@@ -210,6 +210,7 @@ static void take_memory(struct chunk *chunk, const struct chunk *from)
 	chunk->lender = from->lender;
 	chunk->exportable = from->exportable;
 	chunk->unbacked = from->unbacked;
+	chunk->parts = from->parts;
 }
 
 /* The chunk stays in the block's list; its physical memory is exchanged with that of the spare. */
@@ -257,7 +258,7 @@ void migration_exchange_lost(struct heap *heap, struct migration *transit)
 static bool take_warm(struct heap *heap, struct chunk *chunk)
 {
 	heap_enter(heap);
-	struct chunk *warm = spare_warm(&heap->store.chunks, CHUNK_HOST, chunk->units, true);
+	struct chunk *warm = spare_warm_host(heap, chunk->units);
 	if (warm) {
 		struct chunk was = *chunk;
 
@@ -348,9 +349,38 @@ CUdevice migration_lender(const struct heap *heap, const struct migration *trans
 	return chunk && chunk->place == CHUNK_PEER ? heap->store.chunks.lenders[chunk->lender]->device : -1;
 }
 
+CUdeviceptr migration_at(const struct migration *transit, bool spare, uint64_t at, uint64_t *ret_bytes)
+{
+	CUdeviceptr alias = spare ? transit->spare_alias : transit->alias;
+
+	if (!alias)
+		return compound_at(spare ? transit->spare : transit->chunk, at, ret_bytes);
+	*ret_bytes = migration_bytes(transit) - at;
+	return alias + at;
+}
+
 CUresult migration_unmap(const struct migration *transit)
 {
 	return map_remove(transit->address, migration_bytes(transit));
+}
+
+/* Unmaps the parts of a compound chunk of which only the first are mapped. Returns whether any was. */
+static bool unmap_parts(const struct chunk *chunk, CUdeviceptr at)
+{
+	bool any = false;
+
+	for (const struct chunk *part = chunk ? chunk->parts : NULL; part; part = part->next) {
+		any |= map_remove(at, chunk_bytes(part->units)) == CUDA_SUCCESS;
+		at += chunk_bytes(part->units);
+	}
+	return any;
+}
+
+/* Removes a mapping of an earlier try that could be neither finished nor undone. Returns whether there was one. */
+static bool clear_way(const struct migration *transit)
+{
+	return migration_unmap(transit) == CUDA_SUCCESS || unmap_parts(transit->chunk, transit->address) ||
+	       unmap_parts(transit->spare, transit->address);
 }
 
 CUresult migration_map(struct heap *heap, const struct migration *transit, bool spare)
@@ -360,12 +390,11 @@ CUresult migration_map(struct heap *heap, const struct migration *transit, bool 
 	 * does not migrate (block_unmapped.h).
 	 */
 	uint64_t bytes = migration_bytes(transit), peers = transit->block->loose ? 0 : chunk_peers(&heap->store.chunks);
-	CUmemGenericAllocationHandle handle = spare ? transit->spare_handle : transit->handle;
-	CUresult result = map_chunk(transit->address, bytes, handle);
+	const struct chunk *chunk = spare ? transit->spare : transit->chunk;
+	CUresult result = chunk_map(chunk, transit->address);
 
-	/* A mapping of an earlier try that could be neither finished nor undone may be in the way. */
-	if (result != CUDA_SUCCESS && migration_unmap(transit) == CUDA_SUCCESS)
-		result = map_chunk(transit->address, bytes, handle);
+	if (result != CUDA_SUCCESS && clear_way(transit))
+		result = chunk_map(chunk, transit->address);
 	if (result != CUDA_SUCCESS)
 		return result;
 	result = map_allow(transit->address, bytes, heap->store.chunks.device, peers);

@@ -26,9 +26,9 @@ struct migration {
 	/* one of them is CHUNK_DEVICE, except when memory leaves a peer for the host or another peer */
 	enum chunk_place from, to;
 	CUdeviceptr address; /* program's address */
-	/* copy from alias to spare_alias; in place, the one on the device is `address` */
+	/* see migration_at(); in place, the one on the device is `address`; 0: of a compound chunk (compound.h) */
 	CUdeviceptr alias, spare_alias;
-	CUmemGenericAllocationHandle handle, spare_handle;
+	CUmemGenericAllocationHandle handle; /* of the old memory; 0: of a compound chunk */
 	struct chunk *chunk, *spare; /* spare: NULL once exchanged */
 	struct block *block;
 };
@@ -106,12 +106,18 @@ unsigned migration_first_awaited(struct heap *heap, const struct migration *firs
  */
 CUdevice migration_lender(const struct heap *heap, const struct migration *transit, bool spare);
 
+/*
+ * Returns the address at which the mover copies this byte of the piece: from the old memory (spare false), to the new. In
+ * *ret_bytes it stores how many bytes follow there. Locking: none.
+ */
+CUdeviceptr migration_at(const struct migration *transit, bool spare, uint64_t at, uint64_t *ret_bytes);
 /* Unmap the program's address, and map the old memory (spare false) or the new there. */
 CUresult migration_unmap(const struct migration *transit);
 CUresult migration_map(struct heap *heap, const struct migration *transit, bool spare);
 
 /*
- * Makes one more warm chunk of that size, which gets its alias when it is taken. On the host it comes from a free block
+ * Makes one more warm chunk of that size, which gets its alias when it is taken, or what parts a compound one of that size
+ * lacks (compound.h). On the host it comes from a free block
  * that has one, else from the budget, else in exchange for warm memory of other sizes, which goes back to the driver.
  * To be called when no spare was found. Making host memory takes 0.2 s a GiB. Returns NO_MEMORY if there is no room.
  */

@@ -14,6 +14,7 @@
  */
 #include "shim/heap/block.h"
 #include "shim/base/log.h"
+#include "shim/heap/compound.h"
 #include "shim/heap/map.h"
 #include "shim/driver/real.h"
 
@@ -198,7 +199,7 @@ static bool has_chunk(const struct block *block, enum chunk_kind kind, enum chun
 
 	if (block->kind != kind || block->bytes[place] < chunk_bytes(units))
 		return false;
-	while (chunk && (chunk->place != place || chunk->units != units))
+	while (chunk && (chunk->place != place || !compound_has(chunk, units)))
 		chunk = chunk->next;
 	return chunk != NULL;
 }

@@ -4,6 +4,7 @@
  */
 #include "shim/heap/migration.h"
 #include "shim/heap/spare.h"
+#include "shim/heap/compound.h"
 
 /* ---- finding ---- */
 
@@ -23,6 +24,14 @@ struct chunk *spare_warm(struct chunk_store *store, enum chunk_place place, unsi
 	store->warm_bytes[place] -= chunk_bytes(units);
 	chunk->next = NULL;
 	return chunk;
+}
+
+struct chunk *spare_warm_host(struct heap *heap, unsigned units)
+{
+	struct chunk_store *store = &heap->store.chunks;
+	struct chunk *chunk = spare_warm(store, CHUNK_HOST, units, false);
+
+	return chunk || !block_takes_parts(&heap->store) ? chunk : compound_take(store, units);
 }
 
 /* Takes a warm chunk on a peer that does not want memory back. */
@@ -53,7 +62,7 @@ static bool peer_has_more(const struct heap *heap, unsigned units)
 static struct chunk *find_host_spare(struct heap *heap, unsigned units, bool in_place)
 {
 	struct chunk_store *store = &heap->store.chunks;
-	struct chunk *chunk = spare_warm(store, CHUNK_HOST, units, in_place);
+	struct chunk *chunk = spare_warm_host(heap, units);
 
 	if (chunk || heap->no_peers || chunk_left(store, CHUNK_HOST) >= chunk_bytes(units))
 		return chunk;
@@ -72,21 +81,10 @@ struct chunk *spare_find(struct heap *heap, const struct block *block, enum chun
 		return find_host_spare(heap, units, in_place);
 	if (!heap->no_peers)
 		chunk = warm_on_peer(store, units, in_place);
-	return chunk || peer_has_more(heap, units) ? chunk : spare_warm(store, CHUNK_HOST, units, in_place);
+	return chunk || peer_has_more(heap, units) ? chunk : spare_warm_host(heap, units);
 }
 
 /* ---- making ---- */
-
-/* Nonresident memory is made without the lock, because pinning takes long. */
-static enum sw_status make_away(struct heap *heap, unsigned units, bool lend, struct chunk **ret_chunk)
-{
-	struct chunk_store *store = &heap->store.chunks;
-	enum sw_status status = SW_NO_MEMORY;
-
-	if (lend && peer_has_more(heap, units))
-		status = chunk_make(store, CHUNK_MOVABLE, CHUNK_PEER, units, ret_chunk);
-	return status == SW_OK ? status : chunk_make(store, CHUNK_MOVABLE, CHUNK_HOST, units, ret_chunk);
-}
 
 /* Frees a chunk of a warm block on the host, before more memory is pinned; not while a peer has room. */
 static bool free_spare(struct heap *heap, unsigned units, bool lend)
@@ -109,25 +107,103 @@ static enum sw_status make_of_others(struct heap *heap, enum chunk_place place, 
 	return block_get_chunk(store, CHUNK_MOVABLE, place, units, ret_chunk);
 }
 
+enum sw_status spare_pin(struct heap *heap, unsigned units)
+{
+	struct chunk_store *store = &heap->store.chunks;
+	struct chunk *chunk;
+	enum sw_status status = chunk_make(store, CHUNK_MOVABLE, CHUNK_HOST, units, &chunk);
+
+	if (status != SW_OK)
+		return status;
+	heap_enter(heap);
+	chunk_join(store, chunk);
+	/* If this fails, the chunk gets its alias when it is taken. */
+	chunk_give_alias(store, chunk);
+	chunk_put(store, chunk);
+	heap_leave(heap);
+	return SW_OK;
+}
+
+/*
+ * Returns the length of what must be pinned for a piece of so many units: all of it, or a part that a compound chunk lacks
+ * and that no warm block has; 0 if nothing is missing. Returns all of it, too, if there is no room for it in parts.
+ */
+static unsigned to_pin(struct heap *heap, unsigned units)
+{
+	struct block_store *store = &heap->store;
+	unsigned missing = units;
+
+	heap_enter(heap);
+	if (block_takes_parts(store) &&
+	    block_idle(store, CHUNK_HOST) + chunk_left(&store->chunks, CHUNK_HOST) >= chunk_bytes(units))
+		do
+			missing = compound_missing(&store->chunks, units);
+		while (missing && block_free_chunk(store, CHUNK_MOVABLE, CHUNK_HOST, missing));
+	heap_leave(heap);
+	return missing;
+}
+
+/* Where the budget is full, a part is made in exchange for warm memory of other lengths. */
+static enum sw_status make_part(struct heap *heap, unsigned units)
+{
+	enum sw_status status = spare_pin(heap, units);
+	struct chunk *chunk;
+
+	if (status != SW_NO_MEMORY)
+		return status;
+	heap_enter(heap);
+	status = make_of_others(heap, CHUNK_HOST, units, &chunk);
+	if (status == SW_OK)
+		chunk_put(&heap->store.chunks, chunk);
+	heap_leave(heap);
+	return status;
+}
+
+/* A piece has no more than 7 parts, but what one is made of may be another. */
+#define PARTS_TRIED 12
+
+static enum sw_status make_on_host(struct heap *heap, unsigned units)
+{
+	for (unsigned tries = 0; tries < PARTS_TRIED; tries++) {
+		unsigned missing = to_pin(heap, units);
+		enum sw_status status = missing == units ? spare_pin(heap, units)
+					: missing        ? make_part(heap, missing)
+							 : SW_OK;
+
+		if (status != SW_OK || !missing || missing == units)
+			return status;
+	}
+	return SW_NO_MEMORY;
+}
+
+/* lend: try a peer first. No lock is held while memory is made, because pinning takes long. */
+static enum sw_status make_away(struct heap *heap, unsigned units, bool lend)
+{
+	struct chunk *chunk;
+
+	if (!lend || !peer_has_more(heap, units) ||
+	    chunk_make(&heap->store.chunks, CHUNK_MOVABLE, CHUNK_PEER, units, &chunk) != SW_OK)
+		return make_on_host(heap, units);
+	heap_enter(heap);
+	chunk_join(&heap->store.chunks, chunk);
+	chunk_put(&heap->store.chunks, chunk);
+	heap_leave(heap);
+	return SW_OK;
+}
+
 /* lend: if nonresident, try a peer first. */
 static enum sw_status make_spare(struct heap *heap, enum chunk_place place, unsigned units, bool lend)
 {
 	enum sw_status status = SW_NO_MEMORY;
 	struct chunk *chunk;
 
-	if (place != CHUNK_DEVICE && free_spare(heap, units, lend))
+	if (place != CHUNK_DEVICE && (free_spare(heap, units, lend) || make_away(heap, units, lend) == SW_OK))
 		return SW_OK;
-	if (place != CHUNK_DEVICE)
-		status = make_away(heap, units, lend, &chunk);
 	heap_enter(heap);
-	if (status == SW_OK) {
-		chunk_join(&heap->store.chunks, chunk);
-	} else {
-		if (place != CHUNK_DEVICE && lend && !heap->no_peers)
-			status = make_of_others(heap, CHUNK_PEER, units, &chunk);
-		if (status != SW_OK)
-			status = make_of_others(heap, place, units, &chunk);
-	}
+	if (place != CHUNK_DEVICE && lend && !heap->no_peers)
+		status = make_of_others(heap, CHUNK_PEER, units, &chunk);
+	if (status != SW_OK)
+		status = make_of_others(heap, place, units, &chunk);
 	if (status == SW_OK)
 		chunk_put(&heap->store.chunks, chunk);
 	heap_leave(heap);

@@ -10,6 +10,8 @@
 enum sw_status spare_give_alias(struct chunk_store *store, struct chunk *chunk, bool in_place);
 /* Takes a warm movable chunk of that size, with an alias; NULL if there is none. */
 struct chunk *spare_warm(struct chunk_store *store, enum chunk_place place, unsigned units, bool in_place);
+/* The same on the host, or a compound one (compound.h), if memory of the heap moves beside what runs. */
+struct chunk *spare_warm_host(struct heap *heap, unsigned units);
 /*
  * Takes a warm chunk for a piece of the block that moves to the device (to: CHUNK_DEVICE) or away from it: to a peer while
  * one lends memory, else to the host, and the other way round if the program wants the block on the host. Returns NULL if
@@ -17,5 +19,8 @@ struct chunk *spare_warm(struct chunk_store *store, enum chunk_place place, unsi
  */
 struct chunk *spare_find(struct heap *heap, const struct block *block, enum chunk_place to, unsigned units,
 			 bool in_place);
+
+/* Makes a warm movable chunk of the host, with an alias if it can be had. Locking: takes HEAP, but not while it pins. */
+enum sw_status spare_pin(struct heap *heap, unsigned units);
 
 #endif

@@ -88,6 +88,21 @@ static CUresult let_map(struct engine *engine, CUstream stream, CUdeviceptr devi
 	return result;
 }
 
+/*
+ * Returns how many bytes of the piece can be copied at once from `at` on, at most `most`, and their addresses. Compound
+ * chunks consist of parts (shim/heap/compound.h).
+ */
+static uint64_t link_part(const struct migration *transit, uint64_t at, uint64_t most, CUdeviceptr *ret_from,
+			  CUdeviceptr *ret_to)
+{
+	uint64_t from_bytes, to_bytes;
+
+	*ret_from = migration_at(transit, false, at, &from_bytes);
+	*ret_to = migration_at(transit, true, at, &to_bytes);
+	most = from_bytes < most ? from_bytes : most;
+	return to_bytes < most ? to_bytes : most;
+}
+
 static CUresult link_copy_range(struct engine *engine, const struct migration *transit, CUstream stream, bool gap,
 				const struct live_range *range)
 {
@@ -97,13 +112,32 @@ static CUresult link_copy_range(struct engine *engine, const struct migration *t
 	uint64_t bytes = range->end - range->begin, most = !in_parts ? bytes : away == CHUNK_PEER ? PART_PEER : PART;
 	CUresult result = CUDA_SUCCESS;
 
-	for (uint64_t at = range->begin; at < range->end && result == CUDA_SUCCESS; at += most) {
-		CUdeviceptr from = transit->alias + at, to = transit->spare_alias + at;
-		uint64_t part = range->end - at < most ? range->end - at : most;
+	for (uint64_t at = range->begin, part; at < range->end && result == CUDA_SUCCESS; at += part) {
+		CUdeviceptr from, to;
 
+		part = link_part(transit, at, range->end - at < most ? range->end - at : most, &from, &to);
 		result = REAL(cuMemcpyDtoDAsync_v2)(to, from, part, stream);
 		if (result == CUDA_SUCCESS && in_parts)
 			result = let_map(engine, stream, out ? from : to, part, gap);
+	}
+	return result;
+}
+
+CUresult link_fill(struct engine *engine, const struct migration *transit)
+{
+	const struct live_range all = {0, migration_bytes(transit)};
+
+	return link_copy_range(engine, transit, engine->link.stream_in, true, &all);
+}
+
+static CUresult poison(const struct migration *transit, CUstream stream)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	for (uint64_t at = 0, part; at < migration_bytes(transit) && result == CUDA_SUCCESS; at += part) {
+		CUdeviceptr to = migration_at(transit, true, at, &part);
+
+		result = REAL(cuMemsetD8Async)(to, ALIVE_POISON, part, stream);
 	}
 	return result;
 }
@@ -170,7 +204,7 @@ CUresult link_copy(struct engine *engine, struct move *move, bool gap)
 
 	move->copied = 0;
 	if (engine->poisons && !alive_is_all(transit, alive, n))
-		result = REAL(cuMemsetD8Async)(transit->spare_alias, ALIVE_POISON, migration_bytes(transit), stream);
+		result = poison(transit, stream);
 	for (unsigned i = 0; i < n && result == CUDA_SUCCESS; i++) {
 		move->copied += alive[i].end - alive[i].begin;
 		result = link_copy_range(engine, transit, stream, gap, &alive[i]);

@@ -63,6 +63,8 @@ void link_close(struct engine *engine);
  * gap: the device is quiesced. If it returns an error, no part of the copy is in flight any more.
  */
 CUresult link_copy(struct engine *engine, struct move *move, bool gap);
+/* Queues the copy of all of a piece that comes, in a gap, without an event. */
+CUresult link_fill(struct engine *engine, const struct migration *transit);
 /* Waits until the stream is idle. Returns false if the driver keeps failing, usually because the context died. */
 bool link_settle(CUstream stream);
 /*

@@ -185,8 +185,7 @@ static void settle_new(struct engine *engine, struct move *move)
 static enum migrate_answer fill_after_all(struct engine *engine, struct deferred_map *rest, struct move *move)
 {
 	const struct migration *transit = &move->transit;
-	CUresult result = REAL(cuMemcpyDtoDAsync_v2)(transit->spare_alias, transit->alias, migration_bytes(transit),
-						     engine->link.stream_in);
+	CUresult result = link_fill(engine, transit);
 
 	if (result != CUDA_SUCCESS || !link_settle(engine->link.stream_in)) {
 		move->transit.spare = NULL; /* the memory is never reused */

@@ -82,9 +82,10 @@ static CUstream stream_of(const struct bench *bench, enum pte_contention_way way
 static CUresult pte_contention_copy(struct bench *bench, enum pte_contention_way way)
 {
 	const struct migration *transit = bench->transit;
-	CUdeviceptr from = way == PTE_CONTENTION_OUT ? transit->alias : transit->spare_alias;
-	CUdeviceptr to = way == PTE_CONTENTION_OUT ? transit->spare_alias : transit->alias;
-	uint64_t bytes = migration_bytes(transit);
+	uint64_t from_bytes, to_bytes;
+	CUdeviceptr from = migration_at(transit, way != PTE_CONTENTION_OUT, 0, &from_bytes);
+	CUdeviceptr to = migration_at(transit, way == PTE_CONTENTION_OUT, 0, &to_bytes);
+	uint64_t bytes = from_bytes < to_bytes ? from_bytes : to_bytes;
 
 	bench->copies[way] = true;
 	return REAL(cuMemcpyDtoDAsync_v2)(to, from, bytes < COPY_MOST ? bytes : COPY_MOST, stream_of(bench, way));

@@ -1,0 +1,406 @@
+/*
+ * compound_test.c: host memory of several parts, for pieces that move beside what runs. No mover: the test moves the pieces
+ * itself, and copies between the addresses that it would copy between.
+ */
+#include "shim/heap/compound.h"
+#include "shim/heap/heap_internal.h"
+#include "shim/heap/migration.h"
+#include "test/core/core.h"
+
+static struct core_heap own;
+
+static void open_heap(bool beside)
+{
+	core_heap_open(&own, 4096 * MIB, 1024 * MIB, 1024 * MIB);
+	heap_set_beside(own.heap, beside, 0);
+}
+
+static struct heap_grant get(size_t bytes)
+{
+	struct heap_grant grant;
+
+	assert_ok(heap_alloc(own.heap, bytes, CHUNK_MOVABLE, HEAP_DEVICE, &grant));
+	core_fill(grant.address, bytes, bytes);
+	return grant;
+}
+
+static void give(const struct heap_grant *grant)
+{
+	heap_free(own.heap, grant->block, grant->address);
+	assert_true(heap_is_valid(own.heap));
+}
+
+static uint64_t pinned(void)
+{
+	return own.heap->store.chunks.made_bytes[CHUNK_HOST];
+}
+
+static const struct chunk *chunk_at(const struct heap_grant *grant)
+{
+	const struct arena *arena = heap_arena(own.heap);
+
+	return arena->states[arena_unit(arena, grant->address)].chunk;
+}
+
+static void copy(const struct migration *transit)
+{
+	for (uint64_t at = 0, from_bytes, to_bytes; at < migration_bytes(transit);) {
+		CUdeviceptr from = migration_at(transit, false, at, &from_bytes);
+		CUdeviceptr to = migration_at(transit, true, at, &to_bytes);
+		uint64_t bytes = from_bytes < to_bytes ? from_bytes : to_bytes;
+
+		assert_ok(REAL(cuMemcpyDtoDAsync_v2)(to, from, bytes, NULL));
+		at += bytes;
+	}
+	assert_ok(REAL(cuCtxSynchronize)());
+}
+
+/* Moves the only piece of a block, with its contents. */
+static void move(const struct heap_grant *grant, enum chunk_place to)
+{
+	uint32_t piece = arena_unit(heap_arena(own.heap), grant->address);
+	unsigned units = chunk_at(grant)->units;
+	struct migration transit;
+	enum sw_status status = migration_begin(own.heap, piece, to, false, &transit);
+
+	if (status == SW_NO_MEMORY) {
+		assert_ok(heap_make_spare(own.heap, to, units));
+		status = migration_begin(own.heap, piece, to, false, &transit);
+	}
+	assert_ok(status);
+	assert_ok(migration_unmap(&transit));
+	copy(&transit);
+	migration_exchange(own.heap, &transit);
+	assert_ok(migration_map(own.heap, &transit, false));
+	migration_end(own.heap, &transit);
+	assert_true(heap_is_valid(own.heap));
+}
+
+static void what_was_pinned_for_one_length_serves_others(void **state)
+{
+	(void)state;
+	open_heap(true);
+	struct heap_grant a = get(40 * MIB), b = get(36 * MIB), c = get(14 * MIB);
+	move(&a, CHUNK_HOST);
+	assert_int_equal(pinned(), 40 * MIB); /* 32 and 8 */
+	assert_non_null(chunk_at(&a)->parts);
+	assert_true(core_is_filled(a.address, 40 * MIB, 40 * MIB));
+	move(&a, CHUNK_DEVICE);
+	assert_null(chunk_at(&a)->parts);
+	assert_true(core_is_filled(a.address, 40 * MIB, 40 * MIB));
+	move(&b, CHUNK_HOST);
+	assert_int_equal(pinned(), 44 * MIB); /* and 4 */
+	move(&c, CHUNK_HOST);
+	assert_int_equal(pinned(), 50 * MIB); /* and 4 and 2 */
+	move(&b, CHUNK_DEVICE);
+	move(&a, CHUNK_HOST);
+	assert_int_equal(pinned(), 58 * MIB);
+	move(&c, CHUNK_DEVICE);
+	move(&b, CHUNK_HOST);
+	assert_int_equal(pinned(), 90 * MIB);
+	assert_true(core_is_filled(a.address, 40 * MIB, 40 * MIB));
+	assert_true(core_is_filled(b.address, 36 * MIB, 36 * MIB));
+	assert_true(core_is_filled(c.address, 14 * MIB, 14 * MIB));
+	give(&a);
+	give(&b);
+	give(&c);
+	core_heap_close(&own);
+}
+
+static void in_gaps_a_chunk_of_its_own_is_mapped_by_one_call(void **state)
+{
+	(void)state;
+	open_heap(false);
+	struct heap_grant a = get(12 * MIB);
+	move(&a, CHUNK_HOST);
+	assert_null(chunk_at(&a)->parts);
+	move(&a, CHUNK_DEVICE);
+	/* What is there is taken before parts are. */
+	heap_set_beside(own.heap, true, 0);
+	move(&a, CHUNK_HOST);
+	assert_null(chunk_at(&a)->parts);
+	assert_int_equal(pinned(), 12 * MIB);
+	give(&a);
+	core_heap_close(&own);
+}
+
+/* What others are to know has one handle. */
+static void where_memory_is_shared_there_are_none(void **state)
+{
+	(void)state;
+	core_heap_open_shared(&own, 4096 * MIB, 1024 * MIB, 1024 * MIB);
+	heap_set_beside(own.heap, true, 0);
+	struct heap_grant a = get(12 * MIB);
+	move(&a, CHUNK_HOST);
+	assert_null(chunk_at(&a)->parts);
+	give(&a);
+	core_heap_close(&own);
+}
+
+/* A free block keeps its memory, until some is wanted of which there is no other. */
+static void parts_of_free_blocks_serve_too(void **state)
+{
+	(void)state;
+	open_heap(true);
+	struct heap_grant a = get(12 * MIB), b = get(20 * MIB);
+	move(&a, CHUNK_HOST);
+	give(&a);
+	assert_int_equal(pinned(), 12 * MIB);
+	move(&b, CHUNK_HOST); /* 16 and 4 */
+	assert_int_equal(pinned(), 12 * MIB + 16 * MIB);
+	assert_true(core_is_filled(b.address, 20 * MIB, 20 * MIB));
+	give(&b);
+	core_heap_close(&own);
+}
+
+static void what_cannot_be_mapped_as_a_whole_is_not_mapped(void **state)
+{
+	struct migration transit;
+
+	(void)state;
+	open_heap(true);
+	struct heap_grant a = get(14 * MIB);
+	assert_ok(heap_make_spare(own.heap, CHUNK_HOST, 7));
+	assert_ok(migration_begin(own.heap, arena_unit(heap_arena(own.heap), a.address), CHUNK_HOST, false, &transit));
+	assert_ok(migration_unmap(&transit));
+	copy(&transit);
+	sim_fail("cuMemMap", 2, CUDA_ERROR_OUT_OF_MEMORY);
+	/* It is tried once more, when nothing of the first try is left. */
+	assert_int_not_equal(migration_map(own.heap, &transit, true), CUDA_SUCCESS);
+	assert_false(sim_fail_pending());
+	assert_int_equal(core_pages_at(a.address, 14 * MIB, 0), 7);
+	assert_ok(migration_map(own.heap, &transit, true));
+	assert_true(core_is_filled(a.address, 14 * MIB, 14 * MIB));
+	migration_exchange(own.heap, &transit);
+	migration_end(own.heap, &transit);
+	give(&a);
+	core_heap_close(&own);
+}
+
+/* The driver has no address for a part: nothing is lost, and the next try finds it. */
+static void a_part_without_an_alias_stays_in_the_store(void **state)
+{
+	struct migration transit;
+
+	(void)state;
+	open_heap(true);
+	struct heap_grant a = get(12 * MIB);
+	sim_fail("cuMemMap", 1, CUDA_ERROR_OUT_OF_MEMORY);
+	assert_ok(heap_make_spare(own.heap, CHUNK_HOST, 6));
+	assert_false(sim_fail_pending());
+	sim_fail("cuMemMap", 1, CUDA_ERROR_OUT_OF_MEMORY);
+	uint32_t piece = arena_unit(heap_arena(own.heap), a.address);
+	assert_int_not_equal(migration_begin(own.heap, piece, CHUNK_HOST, true, &transit), SW_OK);
+	assert_false(sim_fail_pending());
+	assert_true(heap_is_valid(own.heap));
+	assert_int_equal(heap_idle_host(own.heap), 12 * MIB);
+	move(&a, CHUNK_HOST);
+	assert_int_equal(pinned(), 12 * MIB);
+	give(&a);
+	core_heap_close(&own);
+}
+
+/* Of 12, 20 and 8 MiB parts of 16, 8 and 4 are missing, each in its proportion. */
+static void parts_are_pinned_ahead(void **state)
+{
+	(void)state;
+	open_heap(true);
+	struct heap_grant a = get(12 * MIB), b = get(20 * MIB), c = get(8 * MIB);
+	for (unsigned i = 0; heap_fill_host_reserve(own.heap, 64 * MIB) == SW_OK; i++)
+		assert_true(i < 100);
+	assert_int_equal(pinned(), 40 * MIB);
+	move(&a, CHUNK_HOST);
+	move(&b, CHUNK_HOST);
+	move(&c, CHUNK_HOST);
+	assert_int_equal(pinned(), 40 * MIB);
+	/* What is free in a block counts as ready by its parts. */
+	give(&a);
+	a = get(8 * MIB);
+	assert_int_equal(heap_fill_host_reserve(own.heap, 8 * MIB), SW_INVALID);
+	give(&a);
+	give(&b);
+	give(&c);
+	core_heap_close(&own);
+}
+
+/* There is no memory for all parts: what there is of other lengths is given up for a chunk of its own. */
+static void where_parts_do_not_fit_into_the_budget_other_lengths_make_way(void **state)
+{
+	(void)state;
+	core_heap_open(&own, 4096 * MIB, 16 * MIB, 1024 * MIB);
+	heap_set_beside(own.heap, true, 0);
+	struct heap_grant a = get(12 * MIB), b = get(16 * MIB);
+	move(&a, CHUNK_HOST);
+	move(&a, CHUNK_DEVICE);
+	move(&b, CHUNK_HOST);
+	assert_int_equal(pinned(), 16 * MIB);
+	move(&b, CHUNK_DEVICE);
+	move(&a, CHUNK_HOST);
+	assert_true(pinned() <= 16 * MIB);
+	assert_true(core_is_filled(a.address, 12 * MIB, 12 * MIB));
+	give(&a);
+	give(&b);
+	core_heap_close(&own);
+}
+
+/* The mode has changed: what is freed had parts, and a chunk of its own is wanted. */
+static void a_free_block_of_parts_is_not_taken_down_for_a_chunk_of_its_own(void **state)
+{
+	(void)state;
+	open_heap(true);
+	struct heap_grant a = get(14 * MIB), b = get(14 * MIB);
+	move(&a, CHUNK_HOST);
+	assert_non_null(chunk_at(&a)->parts);
+	heap_set_beside(own.heap, false, 0);
+	give(&a);
+	move(&b, CHUNK_HOST);
+	assert_null(chunk_at(&b)->parts);
+	give(&b);
+	core_heap_close(&own);
+}
+
+static void a_part_that_cannot_be_unmapped_is_no_longer_in_the_way(void **state)
+{
+	struct migration transit;
+
+	(void)state;
+	for (int undone = 0; undone < 2; undone++) {
+		open_heap(true);
+		struct heap_grant a = get(14 * MIB);
+		uint32_t piece = arena_unit(heap_arena(own.heap), a.address);
+		assert_ok(heap_make_spare(own.heap, CHUNK_HOST, 7));
+		assert_ok(migration_begin(own.heap, piece, CHUNK_HOST, false, &transit));
+		assert_ok(migration_unmap(&transit));
+		copy(&transit);
+		/* The first part stays, for neither the second can be mapped nor that one unmapped, however it is tried. */
+		sim_fail_then("cuMemMap", 2, CUDA_ERROR_OUT_OF_MEMORY, "cuMemUnmap", 3);
+		assert_int_not_equal(migration_map(own.heap, &transit, true), CUDA_SUCCESS);
+		assert_false(sim_fail_pending());
+		assert_int_equal(core_pages_at(a.address, 14 * MIB, 0), 3);
+		assert_ok(migration_map(own.heap, &transit, !undone));
+		assert_true(core_is_filled(a.address, 14 * MIB, 14 * MIB));
+		if (!undone)
+			migration_exchange(own.heap, &transit);
+		migration_end(own.heap, &transit);
+		give(&a);
+		core_heap_close(&own);
+	}
+}
+
+/* Lengths of 2 to 24 MiB that change in each round; nearly as much is away at once as the budget has. */
+static void with_a_full_budget_parts_are_made_of_others(void **state)
+{
+	enum { AWAY = 12, ROUNDS = 24 };
+	struct heap_grant grants[AWAY];
+
+	(void)state;
+	core_heap_open(&own, 4096 * MIB, 96 * MIB, 1024 * MIB);
+	heap_set_beside(own.heap, true, 0);
+	for (unsigned round = 0; round < ROUNDS; round++) {
+		uint64_t away = 0;
+
+		for (unsigned i = 0; i < AWAY; i++) {
+			size_t bytes = (1 + (round * 5 + i * 7) % 12) * 2 * MIB;
+
+			grants[i] = get(bytes);
+			if (away + bytes > 88 * MIB)
+				continue;
+			move(&grants[i], CHUNK_HOST);
+			assert_true(core_is_filled(grants[i].address, bytes, bytes));
+			const struct chunk *chunk = chunk_at(&grants[i]);
+			assert_true(chunk->parts || compound_part(chunk->units) == chunk->units);
+			away += bytes;
+		}
+		for (unsigned i = 0; i < AWAY; i++) {
+			if (chunk_at(&grants[i])->place == CHUNK_HOST)
+				move(&grants[i], CHUNK_DEVICE);
+			give(&grants[i]);
+		}
+	}
+	core_heap_close(&own);
+}
+
+/* Nothing is pinned in vain. */
+static void what_does_not_fit_into_the_budget_is_not_begun(void **state)
+{
+	(void)state;
+	core_heap_open(&own, 4096 * MIB, 12 * MIB, 1024 * MIB);
+	heap_set_beside(own.heap, true, 0);
+	struct heap_grant a = get(14 * MIB);
+	assert_int_equal(heap_make_spare(own.heap, CHUNK_HOST, 7), SW_NO_MEMORY);
+	assert_int_equal(pinned(), 0);
+	give(&a);
+	core_heap_close(&own);
+}
+
+static void a_block_that_begins_on_the_host_is_made_of_parts(void **state)
+{
+	struct heap_grant host;
+
+	(void)state;
+	open_heap(true);
+	struct heap_grant a = get(40 * MIB);
+	move(&a, CHUNK_HOST);
+	move(&a, CHUNK_DEVICE);
+	assert_ok(heap_alloc(own.heap, 36 * MIB, CHUNK_MOVABLE, HEAP_HOST, &host));
+	assert_int_equal(pinned(), 44 * MIB); /* 32 of them were there */
+	assert_non_null(chunk_at(&host)->parts);
+	core_fill(host.address, 36 * MIB, 1);
+	move(&host, CHUNK_DEVICE);
+	assert_true(core_is_filled(host.address, 36 * MIB, 1));
+	give(&host);
+	/* The driver has none for the second part: the first one is not lost. */
+	sim_fail("cuMemCreate", 1, CUDA_ERROR_OUT_OF_MEMORY);
+	assert_int_equal(heap_alloc(own.heap, 34 * MIB, CHUNK_MOVABLE, HEAP_HOST, &host), SW_OK);
+	assert_false(sim_fail_pending());
+	give(&host);
+	give(&a);
+	core_heap_close(&own);
+}
+
+/* What was pinned while the mode was another is as good. */
+static void chunks_of_the_length_of_a_piece_count_as_ready_for_it(void **state)
+{
+	struct heap_grant grants[4];
+
+	(void)state;
+	open_heap(false);
+	for (unsigned i = 0; i < 4; i++)
+		grants[i] = get(14 * MIB);
+	for (unsigned i = 0; heap_pin_ahead(own.heap, UINT64_MAX) == SW_OK; i++)
+		assert_true(i < 100);
+	assert_int_equal(pinned(), 56 * MIB);
+	heap_set_beside(own.heap, true, 0);
+	unsigned long made = sim_calls("cuMemCreate"), released = sim_calls("cuMemRelease");
+	assert_int_equal(heap_pin_ahead(own.heap, UINT64_MAX), SW_INVALID);
+	assert_int_equal(sim_calls("cuMemCreate"), made);
+	assert_int_equal(sim_calls("cuMemRelease"), released);
+	for (unsigned i = 0; i < 4; i++)
+		give(&grants[i]);
+	core_heap_close(&own);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(what_was_pinned_for_one_length_serves_others),
+	    cmocka_unit_test(in_gaps_a_chunk_of_its_own_is_mapped_by_one_call),
+	    cmocka_unit_test(where_memory_is_shared_there_are_none),
+	    cmocka_unit_test(parts_of_free_blocks_serve_too),
+	    cmocka_unit_test(what_cannot_be_mapped_as_a_whole_is_not_mapped),
+	    cmocka_unit_test(a_part_without_an_alias_stays_in_the_store),
+	    cmocka_unit_test(parts_are_pinned_ahead),
+	    cmocka_unit_test(where_parts_do_not_fit_into_the_budget_other_lengths_make_way),
+	    cmocka_unit_test(a_free_block_of_parts_is_not_taken_down_for_a_chunk_of_its_own),
+	    cmocka_unit_test(a_part_that_cannot_be_unmapped_is_no_longer_in_the_way),
+	    cmocka_unit_test(with_a_full_budget_parts_are_made_of_others),
+	    cmocka_unit_test(what_does_not_fit_into_the_budget_is_not_begun),
+	    cmocka_unit_test(a_block_that_begins_on_the_host_is_made_of_parts),
+	    cmocka_unit_test(chunks_of_the_length_of_a_piece_count_as_ready_for_it),
+	};
+
+	setenv("SIM_DEVICES", "1", 1);
+	setenv("SIM_MEMORY", "4GiB", 1);
+	core_driver();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
