@@ -45,11 +45,11 @@ class Parts:
         with open(self.options.log, "a") as file:
             file.write(f"==== {title}\n{output[-30000:]}\n")
 
-    def run(self, name, command, settings=None, environment=None, limit=ONE_RUN):
-        """(harness.Run, bars.Steps). settings None: natively."""
+    def run(self, name, command, settings=None, environment=None, limit=ONE_RUN, build=None):
+        """(harness.Run, bars.Steps). settings None: natively. build: another one than that of the options."""
         env = dict(environment or {})
         if settings is not None:
-            env = {**harness.shim_environment(self.options.build, settings), **env}
+            env = {**harness.shim_environment(build or self.options.build, settings), **env}
         result = harness.run(command, env, min(limit, self.left()))
         self.log(f"{name}: {result.status}, {result.seconds:.1f} s: {env} {' '.join(command)}", result.output)
         steps = bars.steps_of(result.output)
