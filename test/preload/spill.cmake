@@ -43,26 +43,31 @@ target_compile_definitions(spill_random PRIVATE __CUDA_API_VERSION_INTERNAL)
 spill_watch_program(spill_random_test spill_random)
 target_compile_definitions(spill_random_test PRIVATE ON_USE_POLICY="${CMAKE_CURRENT_SOURCE_DIR}/on_use.yaml")
 list(JOIN SPILL_MODES " " ALL_MODES)
-foreach(part RANGE 1 8)
+foreach(part RANGE 1 9)
   add_test(NAME spill_random_test_${part} COMMAND spill_random_test)
   set_tests_properties(
     spill_random_test_${part} PROPERTIES LABELS preload TIMEOUT 600 ENVIRONMENT
     "LD_LIBRARY_PATH=${SIM_FOLDER};TEST_PRELOAD=${PRELOAD};SPILL_MODES=${ALL_MODES};SPILL_PART=${part};SPILL_SUBMISSIONS=${SPILL_SUBMISSIONS}")
 endforeach()
 
-# The mode changes all the time, from outside. Each mode is begun in once; TROUBLE_MODES_LEAST changes to each are made.
+# The mode changes all the time, from outside. Each mode is begun in once, and with pieces of many lengths;
+# TROUBLE_MODES_LEAST changes to each are made.
 foreach(seed 1 2 3 4)
   list(GET SPILL_MODES -1 mode)
   math(EXPR odd "${seed} % 2")
+  set(chunk auto)
   if(odd)
     set(mode exact)
+  endif()
+  if(seed GREATER 2)
+    set(chunk 128MiB)
   endif()
   math(EXPR budget "24 * ${seed}")
   add_test(NAME spill_random_changing_${seed}
            COMMAND spill_random --seed ${seed} --submissions ${SPILL_SUBMISSIONS} --threads ${seed} --no-hidden --trouble mode)
   set_tests_properties(
     spill_random_changing_${seed} PROPERTIES LABELS preload TIMEOUT 600 ENVIRONMENT
-    "LD_LIBRARY_PATH=${SIM_FOLDER};LD_PRELOAD=${PRELOAD};SIM_FILL=0;SIM_MAP_WAITS=3;TROUBLE_MODES_LEAST=2;SPILLWAY_SET=device.budget=${budget}MiB,host.budget=256MiB,spill.mode=${mode},report.summary=no")
+    "LD_LIBRARY_PATH=${SIM_FOLDER};LD_PRELOAD=${PRELOAD};SIM_FILL=0;SIM_MAP_WAITS=3;TROUBLE_MODES_LEAST=2;SPILLWAY_SET=device.budget=${budget}MiB,heap.chunk=${chunk},host.budget=256MiB,spill.mode=${mode},report.summary=no")
 endforeach()
 
 # ---- the demo's job ----
