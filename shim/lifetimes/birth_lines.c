@@ -15,8 +15,9 @@
 static const struct time_share share = {.one_in = 125, .most = 20000000};
 
 enum {
-	TRIES = 4,       /* slots that are searched for a birth */
-	LOOK_AGAIN = 250 /* it is named again after so many births */
+	TRIES = 4,        /* slots that are searched for a birth */
+	LOOK_AGAIN = 250, /* it is named again after so many births */
+	LOOK_LATER = 32   /* if there is no time for it then, the clock is asked again after so many */
 };
 #define SMALL     (UINT64_C(1) << 20) /* PyTorch keeps tensors up to this size in segments of their own */
 #define HALF_FULL (share.most / 2)
@@ -108,8 +109,11 @@ static unsigned line_of(uint64_t address, uint64_t bytes)
 	number = known ? number_in(word) : guessed ? number_in(atomic_load_explicit(likely, memory_order_relaxed)) : 0;
 	now = clock_now();
 	left = time_share_left(share, &lifetimes_state.births.paid, now);
-	if (!left || ((known || guessed || bytes < SMALL) && left < HALF_FULL))
+	if (!left || ((known || guessed || bytes < SMALL) && left < HALF_FULL)) {
+		if (known)
+			atomic_store_explicit(slot, word - LOOK_LATER, memory_order_relaxed);
 		return number;
+	}
 	number = name_at(now, left >= HALF_FULL);
 	write_word(slot, key, number);
 	write_word(likely, by_size, number);

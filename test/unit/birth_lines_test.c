@@ -26,11 +26,12 @@ static uint64_t now, cpu;
 static bool python_is_here;
 static char line[PYTHON_NAME];
 static uint64_t python_takes, stopped_for; /* ns */
-static unsigned n_named;
+static unsigned n_named, n_looks;          /* of the clock */
 
 uint64_t __wrap_clock_now(void);
 uint64_t __wrap_clock_now(void)
 {
+	n_looks++;
 	return now;
 }
 
@@ -66,7 +67,7 @@ static int begin_anew(void **state)
 	python_is_here = true;
 	python_takes = 15000;
 	stopped_for = 0;
-	n_named = 0;
+	n_named = n_looks = 0;
 	return 0;
 }
 
@@ -98,6 +99,18 @@ static void a_step_that_repeats_is_named_once(void **state)
 	for (unsigned i = 0; i < 100; i++)
 		step();
 	assert_int_equal(n_named, 8); /* it is looked again */
+}
+
+/* A look at the clock takes longer than to recognize a birth. */
+static void where_there_is_no_time_to_look_again_the_clock_is_hardly_asked(void **state)
+{
+	(void)state;
+	python_takes =
+	    4 * MS; /* three births, until the last two before it are known, take more than half of what is saved */
+	for (unsigned i = 0; i < 4000; i++)
+		born(10, 0, 8 * MIB);
+	assert_int_equal(n_named, 3);
+	assert_in_range(n_looks, 1, 4000 / 30);
 }
 
 /* The second half of the run comes from other lines: after a while they have their names. */
@@ -235,6 +248,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup(a_step_that_repeats_is_named_once, begin_anew),
+	    cmocka_unit_test_setup(where_there_is_no_time_to_look_again_the_clock_is_hardly_asked, begin_anew),
 	    cmocka_unit_test_setup(a_range_that_is_made_elsewhere_has_another_line, begin_anew),
 	    cmocka_unit_test_setup(a_step_at_other_addresses_is_known_by_its_sizes, begin_anew),
 	    cmocka_unit_test_setup(what_sizes_say_is_looked_at_when_there_is_time, begin_anew),
