@@ -113,27 +113,10 @@ static bool is_hopeless(const struct block_store *store, const struct block *blo
 	return (uint64_t)block->units * HEAP_UNIT > sum;
 }
 
-/* Takes movable memory of the host in parts, warm or new. */
-static enum sw_status collect_parts(struct block_store *store, unsigned units, struct chunk **ret_chunk)
+/* A part, warm or new. */
+static enum sw_status get_part(void *store, unsigned units, struct chunk **ret_chunk)
 {
-	struct chunk *compound = compound_new(units), **tail;
-	enum sw_status status = SW_OK;
-
-	if (!compound)
-		return SW_NO_HOST_MEMORY;
-	tail = &compound->parts;
-	for (unsigned left = units; left && status == SW_OK;) {
-		status = block_get_chunk(store, CHUNK_MOVABLE, CHUNK_HOST, compound_part(left), tail);
-		if (status == SW_OK) {
-			left -= (*tail)->units;
-			tail = &(*tail)->next;
-		}
-	}
-	if (status == SW_OK)
-		*ret_chunk = compound;
-	else
-		compound_end(&store->chunks, compound);
-	return status;
+	return block_get_chunk(store, CHUNK_MOVABLE, CHUNK_HOST, units, ret_chunk);
 }
 
 static enum sw_status collect_one(struct block_store *store, const struct block *block, enum chunk_place place,
@@ -143,7 +126,7 @@ static enum sw_status collect_one(struct block_store *store, const struct block 
 		     compound_part(units) != units && block_takes_parts(store) &&
 		     !store->chunks.warm[CHUNK_MOVABLE][CHUNK_HOST][units];
 
-	return parts ? collect_parts(store, units, ret_chunk)
+	return parts ? compound_build(&store->chunks, units, get_part, store, ret_chunk)
 		     : block_get_chunk(store, block->kind, place, units, ret_chunk);
 }
 

@@ -26,43 +26,53 @@ unsigned compound_missing(const struct chunk_store *store, unsigned units)
 	return 0;
 }
 
-struct chunk *compound_new(unsigned units)
+enum sw_status compound_build(struct chunk_store *store, unsigned units, compound_get_function *get, void *from,
+			      struct chunk **ret_chunk)
 {
-	struct chunk *compound = malloc(sizeof(*compound));
+	struct chunk *compound = malloc(sizeof(*compound)), **tail;
+	enum sw_status status = SW_OK;
 
-	if (compound)
-		*compound = (struct chunk){.units = (uint8_t)units, .place = CHUNK_HOST, .kind = CHUNK_MOVABLE};
-	return compound;
-}
-
-void compound_end(struct chunk_store *store, struct chunk *compound)
-{
-	if (compound->parts)
+	if (!compound)
+		return SW_NO_HOST_MEMORY;
+	*compound = (struct chunk){.units = (uint8_t)units, .place = CHUNK_HOST, .kind = CHUNK_MOVABLE};
+	tail = &compound->parts;
+	for (unsigned left = units; left; left -= (*tail)->units, tail = &(*tail)->next) {
+		status = get(from, compound_part(left), tail);
+		if (status != SW_OK)
+			break;
+	}
+	if (status == SW_OK)
+		*ret_chunk = compound;
+	else if (compound->parts)
 		chunk_put(store, compound);
 	else
 		free(compound);
+	return status;
+}
+
+static enum sw_status get_with_alias(void *from, unsigned units, struct chunk **ret_chunk)
+{
+	struct chunk_store *store = from;
+	struct chunk *chunk;
+	enum sw_status status = chunk_get(store, CHUNK_MOVABLE, CHUNK_HOST, units, &chunk);
+
+	if (status != SW_OK)
+		return status;
+	status = chunk_give_alias(store, chunk);
+	if (status == SW_OK)
+		*ret_chunk = chunk;
+	else
+		chunk_put(store, chunk);
+	return status;
 }
 
 struct chunk *compound_take(struct chunk_store *store, unsigned units)
 {
-	struct chunk *compound, **tail;
-	unsigned left = units;
+	struct chunk *chunk;
 
 	if (compound_part(units) == units || compound_missing(store, units))
 		return NULL;
-	compound = compound_new(units);
-	if (!compound)
-		return NULL;
-	tail = &compound->parts;
-	while (left && chunk_get(store, CHUNK_MOVABLE, CHUNK_HOST, compound_part(left), tail) == SW_OK &&
-	       chunk_give_alias(store, *tail) == SW_OK) {
-		left -= (*tail)->units;
-		tail = &(*tail)->next;
-	}
-	if (!left)
-		return compound;
-	compound_end(store, compound);
-	return NULL;
+	return compound_build(store, units, get_with_alias, store, &chunk) == SW_OK ? chunk : NULL;
 }
 
 bool compound_has(const struct chunk *chunk, unsigned units)

@@ -36,10 +36,14 @@ static inline unsigned compound_part(unsigned units)
  * alias is, or if the length is that of a single part.
  */
 struct chunk *compound_take(struct chunk_store *store, unsigned units);
-/* Returns a compound chunk without parts, which the caller adds in their order, of the lengths of compound_part(). */
-struct chunk *compound_new(unsigned units);
-/* Ends a compound chunk of which only some parts could be had; those go back to the store. */
-void compound_end(struct chunk_store *store, struct chunk *compound);
+/* Gets a movable chunk of the host for a part; `next` of it is NULL. Stores nothing if it returns an error. */
+typedef enum sw_status compound_get_function(void *from, unsigned units, struct chunk **ret_chunk);
+/*
+ * Makes a compound chunk of so many units, each part of which it asks of `get` (from: its first argument). If one cannot be
+ * had, the others go back to the store, and the error is returned.
+ */
+enum sw_status compound_build(struct chunk_store *store, unsigned units, compound_get_function *get, void *from,
+			      struct chunk **ret_chunk);
 /* Returns the length of a part that is missing for a chunk of so many units; 0: none is. */
 unsigned compound_missing(const struct chunk_store *store, unsigned units);
 /* Returns whether the chunk is so long, or of a compound chunk a part: if the chunk is put back, one of that length is warm. */

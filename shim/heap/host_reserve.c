@@ -14,7 +14,6 @@
 
 struct census {
 	const struct heap *heap;
-	bool compound;                 /* chunks of the host may be compound ones: parts are counted */
 	uint32_t here[CHUNK_MOST + 1]; /* what resident pieces need that may be evicted, by units */
 	uint64_t here_bytes;
 	uint32_t ready[CHUNK_MOST + 1]; /* unused chunks of host memory, by units */
@@ -30,7 +29,7 @@ static void count_here(void *argument, uint32_t piece)
 	if (chunk->place != CHUNK_DEVICE || block_keeps(chunk->block, CHUNK_DEVICE))
 		return;
 	/* A chunk of its own length is taken before parts are (spare_warm_host). */
-	bool whole = !census->compound || census->whole[chunk->units];
+	bool whole = !block_takes_parts(&census->heap->store) || census->whole[chunk->units];
 	if (census->whole[chunk->units])
 		census->whole[chunk->units]--;
 	for (unsigned left = chunk->units, part; left; left -= part) {
@@ -122,7 +121,6 @@ bool heap_is_filling_host_reserve(const struct heap *heap)
 static void take_census(struct heap *heap, struct census *census)
 {
 	heap_enter(heap);
-	census->compound = block_takes_parts(&heap->store);
 	count_free(census, &heap->store);
 	heap_leave(heap);
 	memcpy(census->whole, census->ready, sizeof(census->whole));
