@@ -88,19 +88,15 @@ static CUresult let_map(struct engine *engine, CUstream stream, CUdeviceptr devi
 	return result;
 }
 
-/*
- * Returns how many bytes of the piece can be copied at once from `at` on, at most `most`, and their addresses. Compound
- * chunks consist of parts (shim/heap/compound.h).
- */
-static uint64_t link_part(const struct migration *transit, uint64_t at, uint64_t most, CUdeviceptr *ret_from,
-			  CUdeviceptr *ret_to)
+uint64_t link_part(const struct migration *transit, uint64_t at, uint64_t most, CUdeviceptr *ret_old,
+		   CUdeviceptr *ret_new)
 {
-	uint64_t from_bytes, to_bytes;
+	uint64_t old_bytes, new_bytes;
 
-	*ret_from = migration_at(transit, false, at, &from_bytes);
-	*ret_to = migration_at(transit, true, at, &to_bytes);
-	most = from_bytes < most ? from_bytes : most;
-	return to_bytes < most ? to_bytes : most;
+	*ret_old = migration_at(transit, false, at, &old_bytes);
+	*ret_new = migration_at(transit, true, at, &new_bytes);
+	most = old_bytes < most ? old_bytes : most;
+	return new_bytes < most ? new_bytes : most;
 }
 
 static CUresult link_copy_range(struct engine *engine, const struct migration *transit, CUstream stream, bool gap,

@@ -63,6 +63,12 @@ void link_close(struct engine *engine);
  * gap: the device is quiesced. If it returns an error, no part of the copy is in flight any more.
  */
 CUresult link_copy(struct engine *engine, struct move *move, bool gap);
+/*
+ * Returns how many bytes of the piece can be copied at once from byte `at` on, at most `most`, and their addresses in the old
+ * memory and in the new: compound chunks consist of parts (shim/heap/compound.h).
+ */
+uint64_t link_part(const struct migration *transit, uint64_t at, uint64_t most, CUdeviceptr *ret_old,
+		   CUdeviceptr *ret_new);
 /* Queues the copy of all of a piece that comes, in a gap, without an event. */
 CUresult link_fill(struct engine *engine, const struct migration *transit);
 /* Waits until the stream is idle. Returns false if the driver keeps failing, usually because the context died. */

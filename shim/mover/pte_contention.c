@@ -81,14 +81,12 @@ static CUstream stream_of(const struct bench *bench, enum pte_contention_way way
 
 static CUresult pte_contention_copy(struct bench *bench, enum pte_contention_way way)
 {
-	const struct migration *transit = bench->transit;
-	uint64_t from_bytes, to_bytes;
-	CUdeviceptr from = migration_at(transit, way != PTE_CONTENTION_OUT, 0, &from_bytes);
-	CUdeviceptr to = migration_at(transit, way == PTE_CONTENTION_OUT, 0, &to_bytes);
-	uint64_t bytes = from_bytes < to_bytes ? from_bytes : to_bytes;
+	bool out = way == PTE_CONTENTION_OUT;
+	CUdeviceptr old, new;
+	uint64_t bytes = link_part(bench->transit, 0, COPY_MOST, &old, &new);
 
 	bench->copies[way] = true;
-	return REAL(cuMemcpyDtoDAsync_v2)(to, from, bytes < COPY_MOST ? bytes : COPY_MOST, stream_of(bench, way));
+	return REAL(cuMemcpyDtoDAsync_v2)(out ? new : old, out ? old : new, bytes, stream_of(bench, way));
 }
 
 /*
