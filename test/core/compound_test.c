@@ -76,6 +76,19 @@ static void move(const struct heap_grant *grant, enum chunk_place to)
 	assert_true(heap_is_valid(own.heap));
 }
 
+/* The only piece of a block of 14 MiB is copied to parts of 8, 4 and 2, and mapped nowhere. */
+static struct migration begin_to_leave(const struct heap_grant *grant)
+{
+	struct migration transit;
+
+	assert_ok(heap_make_spare(own.heap, CHUNK_HOST, 7));
+	assert_ok(
+	    migration_begin(own.heap, arena_unit(heap_arena(own.heap), grant->address), CHUNK_HOST, false, &transit));
+	assert_ok(migration_unmap(&transit));
+	copy(&transit);
+	return transit;
+}
+
 static void what_was_pinned_for_one_length_serves_others(void **state)
 {
 	(void)state;
@@ -155,15 +168,10 @@ static void parts_of_free_blocks_serve_too(void **state)
 
 static void what_cannot_be_mapped_as_a_whole_is_not_mapped(void **state)
 {
-	struct migration transit;
-
 	(void)state;
 	open_heap(true);
 	struct heap_grant a = get(14 * MIB);
-	assert_ok(heap_make_spare(own.heap, CHUNK_HOST, 7));
-	assert_ok(migration_begin(own.heap, arena_unit(heap_arena(own.heap), a.address), CHUNK_HOST, false, &transit));
-	assert_ok(migration_unmap(&transit));
-	copy(&transit);
+	struct migration transit = begin_to_leave(&a);
 	sim_fail("cuMemMap", 2, CUDA_ERROR_OUT_OF_MEMORY);
 	/* It is tried once more, when nothing of the first try is left. */
 	assert_int_not_equal(migration_map(own.heap, &transit, true), CUDA_SUCCESS);
@@ -261,17 +269,11 @@ static void a_free_block_of_parts_is_not_taken_down_for_a_chunk_of_its_own(void 
 
 static void a_part_that_cannot_be_unmapped_is_no_longer_in_the_way(void **state)
 {
-	struct migration transit;
-
 	(void)state;
 	for (int undone = 0; undone < 2; undone++) {
 		open_heap(true);
 		struct heap_grant a = get(14 * MIB);
-		uint32_t piece = arena_unit(heap_arena(own.heap), a.address);
-		assert_ok(heap_make_spare(own.heap, CHUNK_HOST, 7));
-		assert_ok(migration_begin(own.heap, piece, CHUNK_HOST, false, &transit));
-		assert_ok(migration_unmap(&transit));
-		copy(&transit);
+		struct migration transit = begin_to_leave(&a);
 		/* The first part stays, for neither the second can be mapped nor that one unmapped, however it is tried. */
 		sim_fail_then("cuMemMap", 2, CUDA_ERROR_OUT_OF_MEMORY, "cuMemUnmap", 3);
 		assert_int_not_equal(migration_map(own.heap, &transit, true), CUDA_SUCCESS);
@@ -349,7 +351,7 @@ static void a_block_that_begins_on_the_host_is_made_of_parts(void **state)
 	move(&host, CHUNK_DEVICE);
 	assert_true(core_is_filled(host.address, 36 * MIB, 1));
 	give(&host);
-	/* The driver has none for the second part: the first one is not lost. */
+	/* The driver refuses to make a part: warm memory of another length makes way for it. */
 	sim_fail("cuMemCreate", 1, CUDA_ERROR_OUT_OF_MEMORY);
 	assert_int_equal(heap_alloc(own.heap, 34 * MIB, CHUNK_MOVABLE, HEAP_HOST, &host), SW_OK);
 	assert_false(sim_fail_pending());
