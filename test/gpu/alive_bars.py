@@ -51,8 +51,7 @@ class Alive(parts.Parts):
     def scale(self):
         """By how much longer than on the machine of the bars a step may take."""
         if self.rate is None:
-            result, _ = self.run("link", [self.tool("bench/link"), "3"], limit=60)
-            self.rate = bars.lines_of(result.output).get("pinned_pair_64", (PAIR_RATE,))[0]
+            self.rate = self.link_rates(3).get("pinned_pair_64", (PAIR_RATE,))[0]
             self.add("a pair of copies, each way", self.rate, None, unit=" GB/s")
         return PAIR_RATE / self.rate
 
@@ -95,8 +94,7 @@ class Alive(parts.Parts):
         if not step:
             self.add(f"{what}: bytes a step", None, BYTES_BAR if ratio == 1.5 else None)
             return
-        copied_in = (step["moved_in_bytes"] - step["dead_in_bytes"]) / 1e9
-        copied_out = (step["moved_out_bytes"] - step["dead_bytes"] + step["dead_in_bytes"]) / 1e9
+        copied_in, copied_out = bars.copied(step)
         self.add(f"{what}: bytes a step, the greater way", max(copied_in, copied_out), BYTES_BAR if ratio == 1.5 else None,
                  f"{copied_in:.2f} in, {copied_out:.2f} out; {step['moved_in_bytes'] / 1e9:.2f} and "
                  f"{step['moved_out_bytes'] / 1e9:.2f} moved; link busy {step['link_us'] / 1e3:.0f} ms; waited "

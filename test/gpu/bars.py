@@ -169,6 +169,12 @@ def a_step(samples, ms):
     return {name: (value - samples[begin][1].get(name, 0)) / steps for name, value in samples[last][1].items()}
 
 
+def copied(step):
+    """(1e9 bytes in, 1e9 bytes out) that were copied, of what a_step() says: what was dead moved without a copy."""
+    dead_in = step["dead_in_bytes"]
+    return (step["moved_in_bytes"] - dead_in) / 1e9, (step["moved_out_bytes"] - step["dead_bytes"] + dead_in) / 1e9
+
+
 def asked_by_line(source):
     """{line: (part, bytes)} of the comments "asks PART MIB" in a job's source."""
     found = {}

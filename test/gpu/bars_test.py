@@ -151,6 +151,8 @@ class Parsing(unittest.TestCase):
         self.assertAlmostEqual(step["link_us"], 0.5 * 10**6)
         self.assertIsNone(bars.a_step(counted, []))
         self.assertIsNone(bars.a_step([], [500]))
+        step = {"moved_in_bytes": 9e9, "moved_out_bytes": 8e9, "dead_bytes": 5e9, "dead_in_bytes": 2e9}
+        self.assertEqual(bars.copied(step), (7, 5))
 
     def test_lines_of_programs(self):
         self.assertEqual(bars.lines_of("a_64 50.8 50.1 51.0 GB/s\nother\n"), {"a_64": (50.8, 50.1, 51.0)})
@@ -262,13 +264,14 @@ top)
     for i in 0 1 2 3 4 5 6 7 8 9 10 11 12; do
         moved=$((i < 3 ? 0 : i * 40))000000000
         echo "{\\"time_ns\\": ${i}000000000, \\"processes\\": [{\\"pid\\": 1, \\"counters\\": {" \\
-            "\\"moved_in_bytes\\": $moved, \\"moved_out_bytes\\": $moved, \\"link_us\\": ${i}000000}}]}"
+            "\\"moved_in_bytes\\": $moved, \\"moved_out_bytes\\": $moved, \\"link_us\\": ${i}000000, " \\
+            "\\"dead_bytes\\": 0, \\"dead_in_bytes\\": 0, \\"gap_us\\": 0, \\"gaps\\": 0}}]}"
     done ;;
 esac"""
 
 
 class Whole(unittest.TestCase):
-    def run_bars(self, *arguments):
+    def run_bars(self, *arguments, script="spill_bars.py", older=False):
         with tempfile.TemporaryDirectory() as folder:
             for name in "gpt.py", "spill_jobs.py":
                 with open(os.path.join(folder, name), "w") as file:
@@ -280,8 +283,9 @@ class Whole(unittest.TestCase):
                     file.write(f"#!/bin/sh\n{text}\n")
                 os.chmod(path, 0o755)
             environment = {k: v for k, v in os.environ.items() if not k.startswith(("SPILLWAY", "LD_"))}
-            run = subprocess.run([sys.executable, os.path.join(HERE, "spill_bars.py"), "--build", folder, "--log",
-                                  os.path.join(folder, "log"), "--scripts", folder, *arguments],
+            older = ["--against", folder] if older else []
+            run = subprocess.run([sys.executable, os.path.join(HERE, script), "--build", folder, "--log",
+                                  os.path.join(folder, "log"), "--scripts", folder, *older, *arguments],
                                  capture_output=True, text=True, env=environment)
             return run.returncode, run.stdout + run.stderr
 
@@ -290,6 +294,16 @@ class Whole(unittest.TestCase):
         rows = [[cell.strip() for cell in line.split("|")] for line in table.splitlines() if what in line]
         self.assertEqual(len(rows), 1, f"{what} in {text}")
         return rows[0]
+
+    def test_builds(self):
+        code, text = self.run_bars("plain", "--ratios", "1.5", "--modes", "fast", "--times", "2", script="builds_bars.py",
+                                   older=True)
+        self.assertEqual(code, 0, text)
+        self.assertEqual(self.row(text, "a pair of copies")[2], "50 GB/s")
+        older, new = (self.row(text, f"plain, fast 1.5, {name}  ") for name in ("older", "new"))
+        self.assertEqual(older[2], new[2])
+        self.assertRegex(older[5], r"^\d+ \d+; first nine \d+")
+        self.assertEqual(self.row(text, "plain, fast 1.5, new / older")[2], "1")
 
     def test_gpt(self):
         code, text = self.run_bars("gpt", "--ratios", "1.5", "--static", "--record")

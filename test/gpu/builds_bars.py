@@ -26,8 +26,7 @@ class Builds(parts.Parts):
 
     def __init__(self, options):
         super().__init__(options)
-        result, _ = self.run("link", [self.tool("bench/link"), "3"], limit=60)
-        self.add("a pair of copies, each way", bars.lines_of(result.output).get("pinned_pair_64", (None,))[0], None, unit=" GB/s")
+        self.add("a pair of copies, each way", self.link_rates(3).get("pinned_pair_64", (None,))[0], None, unit=" GB/s")
 
     def once(self, build, what, command, mode, ratio, natives):
         """(ms, ms of the first nine steps, what a step did: bars.a_step()) of one run with this build; None: it failed."""
@@ -50,9 +49,9 @@ class Builds(parts.Parts):
         text = f"{' '.join(f'{ms:.0f}' for ms, _, _ in runs)}; first nine {statistics.median(first for _, first, _ in runs):.0f}"
         if steps := [step for _, _, step in runs if step]:
             middle = {key: statistics.median(step[key] for step in steps) for key in steps[0]}
-            text += (f"; {(middle['moved_in_bytes'] - middle['dead_in_bytes']) / 1e9:.2f} GB in, "
-                     f"{(middle['moved_out_bytes'] - middle['dead_bytes'] + middle['dead_in_bytes']) / 1e9:.2f} out; "
-                     f"{middle['gap_us'] / 1e3:.0f} ms in {middle['gaps']:.1f} gaps")
+            copied_in, copied_out = bars.copied(middle)
+            text += (f"; {copied_in:.2f} GB in, {copied_out:.2f} out; {middle['gap_us'] / 1e3:.0f} ms in "
+                     f"{middle['gaps']:.1f} gaps")
         median = statistics.median(ms for ms, _, _ in runs)
         self.add(what, median, None, text, unit=" ms")
         return median

@@ -30,6 +30,7 @@ class Parts:
         self.deadline = time.monotonic() + options.seconds
         self.part, self.part_end = "", self.deadline
         self.rows = []
+        self.bare_rates = None
         self.folder = tempfile.TemporaryDirectory()
 
     def left(self):
@@ -56,6 +57,13 @@ class Parts:
         median = f", {statistics.median(bars.last_half(steps.ms)):.1f} ms/step" if steps.complete else ""
         print(f"  {name}: {result.status}, {result.seconds:.0f} s{median}", flush=True)
         return result, steps
+
+    def link_rates(self, rounds):
+        """What bench/link says of bare copies: {name: (median, least, most)}, as bars.lines_of() has it; measured once."""
+        if self.bare_rates is None:
+            result, _ = self.run("link", [self.tool("bench/link"), str(rounds)], limit=60)
+            self.bare_rates = bars.lines_of(result.output)
+        return self.bare_rates
 
     def add(self, what, value, bar=None, text="", **more):
         row = bars.Bar(self.part, what, value, bar, text, **more)

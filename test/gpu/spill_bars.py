@@ -39,7 +39,6 @@ class Bench(parts.Parts):
     def __init__(self, options):
         super().__init__(options)
         self.natives = {}
-        self.rates = None
 
     def native(self, name, command, times=2):
         """Native runs of a job; none when it does not run."""
@@ -67,12 +66,6 @@ class Bench(parts.Parts):
 
     def pinning(self):
         return self.link_rates(3).get("vmm_pinning_64", (PINNING,))[0]
-
-    def link_rates(self, rounds):
-        if self.rates is None:
-            result, _ = self.run("link", [self.tool("bench/link"), str(rounds)], limit=60)
-            self.rates = bars.lines_of(result.output)
-        return self.rates
 
     # ---- parts ----
 
