@@ -1,5 +1,6 @@
 """The bars' arithmetic and tables, with canned output and jobs that only pretend: python bars_test.py. No GPU is needed."""
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -27,6 +28,35 @@ spillway:   device    600.0 MiB live at exit,   600.0 MiB at most, budget 600.0 
 spillway:   host      580.0 MiB live at exit,   1.5 GiB at most, budget 62.4 GiB
 spillway:   moved 23.0 GiB to the device and 22.5 GiB to the host, in 9 pieces; 3 submissions waited, 0.1 s in all, link busy 500 ms
 """
+
+
+class Answers(unittest.TestCase):
+    """Programs that are asked in turn."""
+
+    WORKS = """if True:
+        import sys
+        for i, line in enumerate(sys.stdin):
+            print("a line of another kind")
+            print("answer", int(sys.argv[1]) + i, flush=True)
+            if i == int(sys.argv[2]):
+                break
+        """
+
+    def asked(self, *ends):
+        with contextlib.ExitStack() as stack:
+            asks = [stack.enter_context(harness.answering([sys.executable, "-c", self.WORKS, str(100 * i), str(end)], {}, 30))
+                    for i, end in enumerate(ends)]
+            return harness.in_turn(asks, 3)
+
+    def test_programs_answer_in_turn_and_the_first_answers_do_not_count(self):
+        self.assertEqual(self.asked(99, 99), [(1.0, 101.0), (2.0, 102.0), (3.0, 103.0)])
+
+    def test_there_is_nothing_if_one_of_them_ends(self):
+        self.assertEqual(self.asked(99, 1), [])
+
+    def test_one_that_does_not_answer_is_killed(self):
+        with harness.answering(["sleep", "60"], {}, 0.2) as ask:
+            self.assertIsNone(ask())
 
 
 class Turns(unittest.TestCase):

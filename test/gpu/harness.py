@@ -110,6 +110,43 @@ def run(command, environment, seconds):
     return result
 
 
+@contextlib.contextmanager
+def answering(command, environment, seconds):
+    """
+    with answering(...) as ask: a program that does its work once for each line it reads, and then prints "answer VALUE";
+    ask() is that value of the next time, or None when the program has ended. It is killed after so many seconds.
+    """
+    child = subprocess.Popen(command, env={**os.environ, **environment}, text=True, errors="replace",
+                             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.PIPE,
+                             start_new_session=True)
+    end = threading.Timer(seconds, kill_all, [child.pid])
+    end.start()
+
+    def ask():
+        try:
+            child.stdin.write("\n")
+            child.stdin.flush()
+        except BrokenPipeError:
+            return None
+        return next((number(line.split()[1]) for line in child.stdout if line.startswith("answer ")), None)
+
+    try:
+        yield ask
+    finally:
+        end.cancel()
+        kill_all(child.pid)
+        with contextlib.suppress(BrokenPipeError):
+            child.stdin.close()
+        child.stdout.close()
+        child.wait()
+
+
+def in_turn(asks, turns):
+    """[(answer of the first, of the second, ...)] of programs that are asked in turn; [] if one of them ends."""
+    found = [tuple(ask() for ask in asks) for _ in range(turns + 1)]
+    return [] if any(None in answers for answers in found) else found[1:]  # the first time, caches are cold
+
+
 def counter_samples(lines):
     """Of what `spillway top --json` printed: [(seconds, counters)] of the process that moved most."""
     found = {}
