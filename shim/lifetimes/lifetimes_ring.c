@@ -122,39 +122,42 @@ static void read_as_writer(struct lifetimes *lifetimes)
 	atomic_store(&lifetimes->reader, READER_NONE);
 }
 
-void lifetimes_write(struct lifetimes *lifetimes, struct lifetimes_event event)
+struct lifetimes_record *lifetimes_reserve(struct lifetimes *lifetimes, uint64_t *ret_at)
 {
 	const _Atomic size_t *position = atomic_load_explicit(&lifetimes->position, memory_order_acquire);
 	uint64_t head = atomic_load_explicit(&lifetimes->head, memory_order_relaxed);
+	struct lifetimes_record *record;
 	size_t at;
 
 	if (atomic_load_explicit(&lifetimes->lost, memory_order_relaxed))
-		return;
+		return NULL;
 	do {
 		/*
 		 * Before the place is reserved: an event in a later place, and what was submitted after it, must not be
 		 * read before this one.
 		 */
 		at = position ? atomic_load_explicit(position, memory_order_relaxed) : 0;
-		uint64_t sequence = atomic_load_explicit(&record_at(lifetimes, head)->sequence, memory_order_acquire);
+		record = record_at(lifetimes, head);
+		uint64_t sequence = atomic_load_explicit(&record->sequence, memory_order_acquire);
 
 		if (sequence != free_at(head) && (int64_t)(sequence - head) <= 0) {
 			atomic_store(&lifetimes->lost, true);
 			trace_event(doubted, (uint64_t)lifetimes->device, 0, 0);
 			log_once("births and deaths of tensors are not read in time; all memory is taken to be alive "
 				 "from now on");
-			return;
+			return NULL;
 		}
 	} while (!atomic_compare_exchange_weak_explicit(&lifetimes->head, &head, head + 1, memory_order_acq_rel,
 							memory_order_acquire));
-	struct lifetimes_record *record = record_at(lifetimes, head);
-	record->kind = event.kind;
-	record->begin = event.begin;
-	record->end = event.end;
-	record->report = event.report;
 	record->position = at;
-	atomic_store_explicit(&record->sequence, head + 1, memory_order_release);
-	if (head % NEARLY_FULL == NEARLY_FULL - 1 && !position)
+	*ret_at = head;
+	return record;
+}
+
+void lifetimes_write(struct lifetimes *lifetimes, struct lifetimes_record *record, uint64_t at)
+{
+	atomic_store_explicit(&record->sequence, at + 1, memory_order_release);
+	if (at % NEARLY_FULL == NEARLY_FULL - 1 && !atomic_load_explicit(&lifetimes->position, memory_order_acquire))
 		read_as_writer(lifetimes);
 }
 

@@ -5,6 +5,7 @@
 #include "shim/base/call_site.h"
 #include "shim/base/clock.h"
 #include "shim/lifetimes/birth_lines.h"
+#include "shim/lifetimes/lifetimes.h"
 
 #define EXPORT __attribute__((visibility("default")))
 #define MIB    ((uint64_t)1 << 20)
@@ -13,6 +14,7 @@ double naming_bind(void);
 double naming_names(unsigned n);
 double naming_recognized(unsigned n);
 double naming_left_out(unsigned n);
+double naming_birth_and_death(unsigned n);
 
 EXPORT double naming_bind(void)
 {
@@ -57,4 +59,28 @@ EXPORT double naming_left_out(unsigned n)
 		birth_lines_name((UINT64_C(1) << 41) + i * 512, 8 * MIB);
 	}
 	return (double)(clock_now() - begin) / n;
+}
+
+/* A tensor that is born and dies at one place again and again, with what is written and read for it. */
+EXPORT double naming_birth_and_death(unsigned n)
+{
+	uint64_t block = UINT64_C(1) << 42, bytes = 20 * MIB, begin = 0;
+	struct lifetimes_report report = {.address = block, .bytes = MIB, .reserved = bytes};
+	struct lifetimes *lifetimes = lifetimes_new(0, block, UINT64_C(1) << 30);
+
+	if (!lifetimes)
+		return -1;
+	lifetimes_allocated(lifetimes, block, bytes, false);
+	for (unsigned i = 0; i < n + 100000; i++) {
+		if (i == 100000)
+			begin = clock_now();
+		report.born = true;
+		lifetimes_tell(&report);
+		report.born = false;
+		lifetimes_tell(&report);
+	}
+	bool known = lifetimes_is_reported(lifetimes, block, MIB);
+	double ns = (double)(clock_now() - begin) / n;
+	lifetimes_free(lifetimes);
+	return known ? ns : -1;
 }

@@ -7,7 +7,7 @@ import sys
 import tempfile
 
 library = ctypes.CDLL(sys.argv[1])
-for name in "bind", "names", "recognized", "left_out":
+for name in "bind", "names", "recognized", "left_out", "birth_and_death":
     getattr(library, "naming_" + name).restype = ctypes.c_double
 
 with tempfile.TemporaryDirectory() as folder:
@@ -32,3 +32,4 @@ for n in 1, 5, 10:
     print(f"naming_of_{n} {least(functools.partial(torch.through, n - 1, functools.partial(library.naming_names, 1000))):.0f}")
 print(f"birth_recognized {least(functools.partial(library.naming_recognized, 20000)):.0f}")
 print(f"birth_left_out {library.naming_left_out(100000):.0f}")
+print(f"birth_and_death {least(functools.partial(library.naming_birth_and_death, 200000)):.0f}")
