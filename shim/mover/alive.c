@@ -187,7 +187,7 @@ bool alive_find(const struct engine *engine, CUdeviceptr address, struct live_ra
 	return engine->lifetimes && live_map_find(lifetimes_map(engine->lifetimes), address - engine->arena->base, ret);
 }
 
-void alive_name(struct engine *engine, const struct named *named)
+void alive_name(struct engine *engine, const struct named *named, bool no_kernel)
 {
 	uint64_t at = named->address - engine->arena->base, end = at + (named->bytes ? named->bytes : 1);
 	struct live_range range;
@@ -203,6 +203,8 @@ void alive_name(struct engine *engine, const struct named *named)
 		}
 		if (revived)
 			tell_plan(engine, range.begin, range.end);
+		if (no_kernel)
+			live_map_touch(lifetimes_map(engine->lifetimes), at);
 		at = range.end;
 	}
 }
@@ -257,10 +259,24 @@ static uint64_t idle_since(const struct engine *engine)
 	return completion_newest() == newest ? newest : 0;
 }
 
+/*
+ * Returns the number after which only copies and sets were submitted, as far as is known: of what was submitted before
+ * tracking began it is not, nor of what was born before the first submission since.
+ */
+static uint64_t named_only_since(const struct engine *engine)
+{
+	uint64_t wide = completion_newest_wide(), tracked = engine->tracking.from + 1;
+
+	return wide > tracked ? wide : tracked;
+}
+
 static struct live_now now_of(const struct engine *engine)
 {
+	uint64_t idle = idle_since(engine);
+
 	return (struct live_now){.done = engine->link.in_gap ? UINT64_MAX : engine->progress.done,
-				 .idle = idle_since(engine)};
+				 .idle = idle,
+				 .named_only = idle ? named_only_since(engine) : 0};
 }
 
 /* Returns whether more than the map says may be alive in these bytes. */

@@ -55,8 +55,11 @@ void alive_restart(struct engine *engine);
  * Returns false if nothing is known about the address.
  */
 bool alive_find(const struct engine *engine, CUdeviceptr address, struct live_range *ret);
-/* A submission was read that names this: what is dead there is alive from now on. */
-void alive_name(struct engine *engine, const struct named *named);
+/*
+ * A submission was read that names this: what is dead there is alive from now on. no_kernel: it is a copy, a set, or
+ * anything but kernels and graphs.
+ */
+void alive_name(struct engine *engine, const struct named *named, bool no_kernel);
 
 /*
  * Stores the parts of a piece that have to be copied when it moves, in bytes from its beginning, and returns how many.

@@ -4,6 +4,7 @@
  */
 #include "shim/mover/mover_internal.h"
 #include "shim/submit/graph_names.h"
+#include "shim/submit/submission.h"
 #include "shim/stats/stats.h"
 
 #include <stdlib.h>
@@ -86,7 +87,7 @@ static bool range_of(struct engine *engine, const struct named *named, bool note
 	bool whole = all <= tensor_extents_whole(atomic_load(&engine->device->budget.limit));
 
 	if (note)
-		alive_name(engine, named);
+		alive_name(engine, named, engine->intake.no_kernel);
 	if (note && known)
 		note_address(&engine->intake, named->address - arena->base);
 	if (known)
@@ -398,6 +399,7 @@ bool intake_read(struct engine *engine)
 		if (n == 1024) /* it may have named more */
 			alive_restart(engine);
 		engine->intake.n_named_at = 0;
+		engine->intake.no_kernel = submission_is_no_kernel(function);
 		unsigned n_pieces = pieces_of(engine, some, n, true);
 
 		count_foreseen(engine, n_pieces);

@@ -37,6 +37,7 @@ struct intake {
 	/* Scratch: what the submission names where an allocator reports, in bytes from the beginning of the arena. */
 	uint64_t named_at[INTAKE_NAMED_AT];
 	unsigned n_named_at;
+	bool no_kernel; /* the record that is being read is of a copy, a set, or anything but kernels and graphs */
 	struct piece_list pieces; /* scratch: the pieces of one submission (intake_pieces) */
 	struct weighed weighed;
 	struct piece_list

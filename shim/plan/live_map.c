@@ -227,12 +227,28 @@ bool live_map_name(struct live_map *map, uint64_t at, struct live_range *ret, bo
 	return true;
 }
 
+void live_map_touch(struct live_map *map, uint64_t at)
+{
+	uint32_t node = live_node_before(map, at);
+
+	if (node && map->nodes[node].end > at)
+		map->nodes[node].touched = true;
+}
+
 /* ---- questions ---- */
+
+/* Returns whether nobody can have written to what was born there. */
+static bool is_unwritten(const struct node *node, struct live_now now)
+{
+	if (!now.idle || !node->born)
+		return false;
+	return node->born == now.idle || (now.named_only && node->born >= now.named_only && !node->touched);
+}
 
 static bool is_alive(const struct live_map *map, const struct node *node, struct live_now now)
 {
 	if (node->died == ALIVE)
-		return !now.idle || node->born != now.idle;
+		return !is_unwritten(node, now);
 	if (node->died > now.done)
 		return true;
 	return !now.unfinished && (!live_is_thread(node->thread) || map->own[node->thread] <= node->own);

@@ -10,7 +10,8 @@
  *   - from the birth of a range that covers it, until that range has died and the death counts;
  *   - from the moment when a submission names it although it is dead, until the next birth there.
  *
- * But as long as nothing was submitted since a birth in empty memory, and nothing runs, nobody can have written there.
+ * But as long as nothing was submitted since a birth in empty memory, and nothing runs, nobody can have written there; nor
+ * if only copies and sets were submitted since, which touch nothing but what they name, and none has named what was born.
  * Memory is empty if nothing in it is alive and, of each range that has died, some report before the birth shows that
  * its thread had submitted something since the death.
  *
@@ -50,6 +51,8 @@ struct live_now {
 	uint64_t done;   /* all submissions up to this one have completed */
 	bool unfinished; /* those count, too, whose thread is not known to have submitted anything since */
 	uint64_t idle;   /* nothing runs, and this is the latest submission; 0: something runs */
+	/* With idle: what was submitted after this one touches nothing but what it names (live_map_touch); 0: not known. */
+	uint64_t named_only;
 };
 
 /* What is known of a report: the latest submission of all threads, and the one of the thread that reports. */
@@ -103,6 +106,11 @@ void live_map_distrust_reported(struct live_map *map);
  * changes nothing, if it is not reported.
  */
 bool live_map_name(struct live_map *map, uint64_t at, struct live_range *ret, bool *ret_revived);
+/*
+ * Records that a copy or a set names this byte: it may write to what was born there. To be called for all that the
+ * submissions name to which live_now.named_only refers.
+ */
+void live_map_touch(struct live_map *map, uint64_t at);
 /* Finds the range without recording anything. */
 bool live_map_find(const struct live_map *map, uint64_t at, struct live_range *ret);
 

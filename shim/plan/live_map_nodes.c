@@ -224,7 +224,7 @@ void live_node_died(struct live_map *map, uint32_t node, struct live_report repo
 	count_bytes(map, &map->nodes[node], -1);
 	map->nodes[node].died = report.number;
 	map->nodes[node].own = report.own;
-	map->nodes[node].thread = live_is_thread(report.thread) ? (uint16_t)report.thread : 0;
+	map->nodes[node].thread = live_is_thread(report.thread) ? report.thread & LIVE_MAP_THREADS : 0;
 	count_bytes(map, &map->nodes[node], 1);
 }
 
@@ -232,6 +232,7 @@ void live_node_alive(struct live_map *map, uint32_t node, uint64_t born)
 {
 	live_node_died(map, node, (struct live_report){.number = ALIVE});
 	map->nodes[node].born = born;
+	map->nodes[node].touched = false;
 }
 
 bool live_node_cut_out(struct live_map *map, uint64_t begin, uint64_t end)

@@ -260,14 +260,12 @@ static unsigned wait_and_pin(struct submission *use)
 	return seen;
 }
 
-/*
- * Only for launches: the function of a kernel or a graph is a handle; that of copies and sets has the highest bit set.
- */
+/* Only for launches. */
 static void bring_ahead(const struct submission *use)
 {
 	int saved = errno;
 
-	if (!(use->function >> 63))
+	if (!submission_is_no_kernel(use->function))
 		managed_prefetch_launch(use->ahead, use->n_ahead, use->stream, use->per_thread);
 	errno = saved;
 }
@@ -503,6 +501,8 @@ static uint64_t admit_count(const struct submission *use, bool hurry)
 		what.function = (uintptr_t)use->launches[i].function;
 		number = completion_submitted(use->launches[i].hStream, use->per_thread, &what, devices, hurry);
 	}
+	if (!use->named_only || use->unknown)
+		completion_is_wide(number);
 	return number;
 }
 

@@ -33,7 +33,22 @@ uint64_t completion_newest(void)
 	return atomic_load(&submit_state.completion.newest);
 }
 
+uint64_t completion_newest_wide(void)
+{
+	return atomic_load(&submit_state.completion.newest_wide);
+}
+
 /* ---- submitting ---- */
+
+/* Threads may come here in another order than that of their numbers. */
+void completion_is_wide(uint64_t number)
+{
+	_Atomic uint64_t *newest = &submit_state.completion.newest_wide;
+	uint64_t before = atomic_load_explicit(newest, memory_order_relaxed);
+
+	while (before < number && !atomic_compare_exchange_weak(newest, &before, number))
+		;
+}
 
 /*
  * Destroys a stream that the program destroyed while this thread recorded on it; the program's call has already

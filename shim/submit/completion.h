@@ -53,8 +53,14 @@ CUdevice completion_device(CUstream stream, bool per_thread);
  */
 void completion_flush(void);
 
-/* Return the number of the latest submission, and of the latest one of this thread; 0: none. */
+/*
+ * The submission of this thread with this number may touch more than what it names. To be called before the thread counts
+ * as outside the driver (submission_leave). Locking: none.
+ */
+void completion_is_wide(uint64_t number);
+/* Return the number of the latest submission, of the latest such one, and of the latest one of this thread; 0: none. */
 uint64_t completion_newest(void);
+uint64_t completion_newest_wide(void);
 uint64_t completion_own(void);
 /*
  * Returns a number up to which every submission is complete, except those on streams of devices other than `devices`

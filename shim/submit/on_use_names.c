@@ -122,8 +122,8 @@ static uint64_t devices_from(CUstream stream, bool per_thread)
  */
 uint64_t on_use_names_devices(const struct submission *use)
 {
-	/* The function of a kernel is a handle; that of copies, sets and values has the highest bit set (operands.c). */
-	if (use->wants_all || submission_is_graph(use) || use->function >> 63 || process_stage() != STAGE_RUNNING)
+	if (use->wants_all || submission_is_graph(use) || submission_is_no_kernel(use->function) ||
+	    process_stage() != STAGE_RUNNING)
 		return UINT64_MAX;
 	uint64_t devices = devices_from(use->stream, use->per_thread);
 	for (unsigned i = 1; i < use->n_launches; i++)

@@ -221,6 +221,7 @@ static uint64_t operands_volume(const struct copy_extent *extent)
 static void operands_copy(struct submission *use, enum hook_id id, CUdeviceptr dst, CUdeviceptr src, size_t bytes)
 {
 	submission_function(use, operands_number(id, bytes));
+	submission_named_only(use);
 	operands_name(use, dst, bytes);
 	operands_name(use, src, bytes);
 	pointer_arrays_copied(use, dst, src, bytes);
@@ -254,6 +255,7 @@ static void operands_set(struct submission *use, enum hook_id id, CUdeviceptr ds
 			 size_t width, size_t height)
 {
 	submission_function(use, operands_number(id, element * width * height));
+	submission_named_only(use);
 	name_set(use, dst, pitch, element, width, height);
 }
 

@@ -117,7 +117,7 @@ struct submission *submission_open(uint64_t id)
 		return NULL;
 	}
 	use->busy = true;
-	use->unknown = use->per_thread = use->only_traced = false;
+	use->unknown = use->named_only = use->per_thread = use->only_traced = false;
 	use->stream = NULL;
 	use->graph = NULL;
 	use->device = -1;
@@ -171,6 +171,11 @@ void submission_drop_graph(struct submission *use)
 {
 	graph_names_drop(use->graph);
 	use->graph = NULL;
+}
+
+void submission_named_only(struct submission *use)
+{
+	use->named_only = true;
 }
 
 void submission_unknown(struct submission *use)

@@ -86,6 +86,18 @@ void submission_heap_span(CUdeviceptr *ret_first, CUdeviceptr *ret_bytes);
 struct graph_names;
 void submission_graph(struct submission *use, struct graph_names *names);
 
+/* Returns whether this work is anything but kernels and graphs, whose handles do not have the highest bit set. */
+static inline bool submission_is_no_kernel(uint64_t function)
+{
+	return function >> 63;
+}
+
+/*
+ * The submission is a copy or a set, which touches nothing but what it names. A kernel, and what a graph runs, may follow
+ * pointers.
+ */
+void submission_named_only(struct submission *use);
+
 /*
  * The submission may touch memory that its arguments do not show: a graph with nodes that we cannot look into. While it
  * runs, no piece may be unmapped for a migration.

@@ -57,6 +57,7 @@ struct row_event {
 struct completion_state {
 	/* Number of the latest submission. Every submission adds to it, so it has a cache line of its own. */
 	_Atomic uint64_t newest __attribute__((aligned(64)));
+	_Atomic uint64_t newest_wide; /* see completion_newest_wide() */
 	/* ROWS: protects opening rows, and the tails and the shared row below. ROW is taken under it. */
 	struct lock table_lock __attribute__((aligned(64)));
 	/* The last row, which is always open, is shared by all streams without a row. */

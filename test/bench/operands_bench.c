@@ -68,6 +68,11 @@ void submission_heap_span(CUdeviceptr *ret_first, CUdeviceptr *ret_bytes)
 	*ret_bytes = 0;
 }
 
+void submission_named_only(struct submission *use)
+{
+	(void)use;
+}
+
 void submission_unknown(struct submission *use)
 {
 	(void)use;

@@ -6,7 +6,7 @@ __thread struct fake_seen seen;
 
 void fake_forget(void)
 {
-	seen.n_stream = seen.n_function = seen.n_unknown = seen.n_launches = seen.n = 0;
+	seen.n_stream = seen.n_function = seen.n_unknown = seen.n_named_only = seen.n_launches = seen.n = 0;
 }
 
 void fake_expect(const char *what, const struct fake_name *names, unsigned n)
@@ -58,6 +58,12 @@ void submission_stores(struct submission *use, CUdeviceptr address)
 {
 	(void)use;
 	(void)address;
+}
+
+void submission_named_only(struct submission *use)
+{
+	(void)use;
+	seen.n_named_only++;
 }
 
 void submission_unknown(struct submission *use)

@@ -205,8 +205,22 @@ static struct tensor born_on_the_host(struct tensor *before)
 	return tensor;
 }
 
-/* What is written where nothing announces it counts as well. */
-static int being_born(void)
+/* Has it fetched by a kernel that names it and writes nothing there. */
+static void bring_to_read(const struct tensor *tensor)
+{
+	struct tensor copy = tensor_new(4 * MIB, NULL);
+
+	for (int tries = 0; tries < 300 && !is_there(tensor); tries++)
+		tensor_copy_late(&copy, tensor, 0, NULL);
+	MUST(cu.cuCtxSynchronize());
+	tensor_free(&copy);
+}
+
+/*
+ * What is written where nothing announces it counts as well. sets: before anything else, something else is set, and in
+ * some rounds the tensor itself.
+ */
+static int being_born_after(bool sets)
 {
 	uint64_t saved = 0, saved_in = 0;
 	/* How often it was still away when it was born; otherwise it was fetched while it was dead. */
@@ -215,13 +229,22 @@ static int being_born(void)
 
 	torch_begin(true);
 	struct tensor whole = tensor_new(4 * MIB, NULL);
-	CHECK(cu.cuMemAlloc_v2(&table, sizeof(whole.at)) == CUDA_SUCCESS);
+	size_t n = whole.bytes / sizeof(uint32_t);
+	CHECK(cu.cuMemAlloc_v2(&table, 2 * sizeof(whole.at)) == CUDA_SUCCESS);
 	MUST(cu.cuMemcpyHtoD_v2(table, &whole.at, sizeof(whole.at)));
 	bring(&whole);
 	torch_evict(); /* for the first time: what submissions named before is not known */
 	for (uint32_t i = 0; i < 20; i++) {
 		whole = born_on_the_host(&whole);
 		uint64_t dead = torch_dead_bytes(), dead_in = torch_dead_in_bytes();
+		if (sets)
+			MUST(cu.cuMemsetD8Async(table + sizeof(whole.at), (unsigned char)i, sizeof(whole.at), NULL));
+		if (sets && i % 4 == 3) {
+			MUST(cu.cuMemsetD8Async(whole.at, (unsigned char)i, whole.bytes, NULL));
+			bring_to_read(&whole);
+			CHECK(driver_holds(whole.at, i * 0x01010101, n));
+			continue;
+		}
 		if (i % 2 == 0) {
 			seen += !is_there(&whole);
 			tensor_fill(&whole, NULL);
@@ -231,26 +254,67 @@ static int being_born(void)
 			CHECK(tensor_holds(&whole));
 			continue;
 		}
-		words_fill_hidden(table, i, whole.bytes / sizeof(uint32_t), NULL);
+		words_fill_hidden(table, i, n, NULL);
 		MUST(cu.cuCtxSynchronize());
-		/* The first kernel that names it writes nothing there. */
-		struct tensor copy = tensor_new(4 * MIB, NULL);
-		for (int tries = 0; tries < 300 && !is_there(&whole); tries++)
-			tensor_copy_late(&copy, &whole, 0, NULL);
-		MUST(cu.cuCtxSynchronize());
-		CHECK(words_same(whole.at, i, whole.bytes / sizeof(uint32_t)) == whole.bytes / sizeof(uint32_t));
-		tensor_free(&copy);
+		bring_to_read(&whole);
+		CHECK(words_same(whole.at, i, n) == n);
 	}
 	/* Not where moving did not pay, and the first kernel wrote to the host; or where it was on its way by then. */
 	CHECK((seen < 3 || saved_in >= 4 * MIB) && saved_in <= saved);
 	return own_end();
 }
 
-static void what_was_born_is_fetched_without_a_copy_until_something_is_submitted(void **state)
+static int being_born(void)
+{
+	return being_born_after(false);
+}
+
+static int being_born_before_sets(void)
+{
+	return being_born_after(true);
+}
+
+/* It leaves when nothing but sets was submitted since its birth. */
+static int being_set(void)
+{
+	CUdeviceptr other;
+
+	torch_begin(false);
+	struct tensor tensor = tensor_new(4 * MIB, NULL);
+	CHECK(cu.cuMemAlloc_v2(&other, 4096) == CUDA_SUCCESS);
+	tensor_fill(&tensor, NULL);
+	torch_evict();
+	for (unsigned i = 1; i < 4; i++) {
+		bring(&tensor);
+		CUdeviceptr before = tensor.at;
+		tensor_free(&tensor);
+		let_deaths_count();
+		tensor = tensor_new(4 * MIB, NULL);
+		CHECK(tensor.at == before);
+		MUST(cu.cuMemsetD8Async(other, 0, 4096, NULL));
+		MUST(cu.cuMemsetD8Async(tensor.at, (unsigned char)i, tensor.bytes, NULL));
+		MUST(cu.cuCtxSynchronize());
+		usleep(20000); /* the mover reads of it */
+		int status = -EBUSY;
+		for (int tries = 0; tries < 50 && status == -EBUSY; tries++)
+			status = spillway_suspend();
+		CHECK(status == 0 && spillway_resume() == 0);
+		CHECK(driver_holds(tensor.at, i * 0x01010101, tensor.bytes / 4));
+	}
+	CHECK(sim_broken_rules() == 0);
+	return 0;
+}
+
+static void what_was_born_is_fetched_without_a_copy_until_something_may_have_written_there(void **state)
 {
 	(void)state;
-	if (scene_moves())
-		torch_run(being_born);
+	if (!scene_moves())
+		return;
+	torch_run(being_born);
+	torch_run(being_born_before_sets);
+	folder_clear();
+	/* Memory that the driver gives out again does not hold what it held. */
+	assert_int_equal(child_run(SCENE_SETTINGS(runtime, "SIM_FILL=1"), being_set), 0);
 }
 
 static int dying_is_seen(void)
@@ -495,8 +559,9 @@ int main(void)
 					    folder_remove),
 	    cmocka_unit_test_setup_teardown(what_is_alive_survives_any_number_of_evictions, folder_make, folder_remove),
 	    cmocka_unit_test_setup_teardown(what_is_dead_is_not_copied, folder_make, folder_remove),
-	    cmocka_unit_test_setup_teardown(what_was_born_is_fetched_without_a_copy_until_something_is_submitted,
-					    folder_make, folder_remove),
+	    cmocka_unit_test_setup_teardown(
+		what_was_born_is_fetched_without_a_copy_until_something_may_have_written_there, folder_make,
+		folder_remove),
 	    cmocka_unit_test_setup_teardown(a_slab_that_the_allocator_uses_a_part_of_is_preserved, folder_make,
 					    folder_remove),
 	    cmocka_unit_test_setup_teardown(the_pool_of_a_graph_is_preserved_across_evictions_and_replays, folder_make,

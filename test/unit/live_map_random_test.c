@@ -27,6 +27,7 @@ struct naive {
 	bool reported[GRAINS], distrusted[GRAINS];
 	uint32_t range[GRAINS];
 	uint64_t born[GRAINS]; /* 0: not known */
+	bool touched[GRAINS];  /* a copy has named it since */
 	uint64_t died[GRAINS];
 	uint32_t last;
 	uint64_t heard; /* number up to which the thread is known to have submitted */
@@ -59,6 +60,7 @@ static void naive_set(struct naive *naive, unsigned begin, unsigned end, uint32_
 	for (unsigned i = begin; i < end; i++) {
 		naive->range[i] = range;
 		naive->born[i] = 0;
+		naive->touched[i] = false;
 		naive->died[i] = died;
 	}
 }
@@ -78,7 +80,9 @@ static bool naive_alive(const struct naive *naive, unsigned i, struct live_now n
 	if (!naive->reported[i] || !naive->range[i])
 		return !naive->reported[i];
 	if (naive->died[i] == ALIVE)
-		return !now.idle || naive->born[i] != now.idle;
+		return !now.idle || !naive->born[i] ||
+		       (naive->born[i] != now.idle &&
+			(!now.named_only || naive->born[i] < now.named_only || naive->touched[i]));
 	return naive->died[i] > now.done || (!now.unfinished && naive->heard <= naive->died[i]);
 }
 
@@ -198,6 +202,14 @@ static void step(struct seed *seed, struct live_map *map, struct naive *naive, u
 		assert_int_equal(revived, !naive->range[begin] || naive->died[begin] != ALIVE);
 		assert_int_equal(range.end, naive_name(naive, begin) * GRAIN);
 		break;
+	case 7:
+		live_map_touch(map, begin * GRAIN + 5);
+		if (!naive->reported[begin] || !naive->range[begin])
+			break;
+		naive_range(naive, begin, &from, &to);
+		for (unsigned i = from; i < to; i++)
+			naive->touched[i] = true;
+		break;
 	default: /* what was born dies as it was born, and may be born again */
 		if (!naive->reported[begin] || !naive->range[begin])
 			break;
@@ -234,7 +246,9 @@ static void random_events_match_a_map_of_grains(void **state)
 			compare(map, naive, begin, begin + (unsigned)seed_size(&seed, GRAINS - begin),
 				(struct live_now){.done = seed_below(&seed, i + 2),
 						  .unfinished = seed_below(&seed, 2),
-						  .idle = seed_below(&seed, 2) ? i - seed_below(&seed, i) : 0});
+						  .idle = seed_below(&seed, 2) ? i - seed_below(&seed, i) : 0,
+						  .named_only =
+						      seed_below(&seed, 2) ? i - seed_below(&seed, i) : 0});
 			if (i % 100 == 0)
 				assert_true(live_map_is_valid(map));
 		}
