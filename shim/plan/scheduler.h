@@ -112,6 +112,7 @@ struct wish {
 struct wishes {
 	struct wish at[WISHES];
 	unsigned n, next, early; /* next: index of the next one to fetch; early: of the next one to unmap early */
+	unsigned roomed;         /* those before this one have room, or will have when evictions in flight have ended */
 	uint64_t units;
 };
 
@@ -217,10 +218,10 @@ static inline bool scheduler_has_wishes(const struct scheduler *scheduler)
 /* Begins what can be begun now of what is wished for. To be called again when copies have ended. */
 void scheduler_gap_round(struct scheduler *scheduler);
 /*
- * Returns in *ret_piece the next piece that is to be fetched and was not returned before, for the caller to unmap while
- * it has nothing better to do, in particular at the beginning of a gap, while the first piece is being evicted. Returns
- * false if there is none. Measured (H200): unmapping takes a third of the time then that it takes beside copies to the
- * device.
+ * Returns in *ret_piece the next piece that is to be fetched, has room, and was not returned before, for the caller to
+ * unmap while it has nothing better to do, in particular at the beginning of a gap, while the first piece is being
+ * evicted. Returns false if there is none. Measured (H200): unmapping takes a third of the time then that it takes beside
+ * copies to the device.
  */
 bool scheduler_gap_early(struct scheduler *scheduler, uint32_t *ret_piece);
 /* Returns whether a gap for new blocks may find anything to evict. */

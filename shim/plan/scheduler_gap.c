@@ -74,7 +74,7 @@ void scheduler_forget_wishes(struct scheduler *scheduler)
 
 	for (unsigned i = wishes->next; i < wishes->n; i++)
 		scheduler->ops->tell_plan(scheduler->hand, wishes->at[i].piece);
-	wishes->n = wishes->next = wishes->early = 0;
+	wishes->n = wishes->next = wishes->early = wishes->roomed = 0;
 	wishes->units = 0;
 	scheduler_exchange_end(scheduler, &scheduler->named);
 	scheduler->named.uses = NULL;
@@ -155,13 +155,15 @@ static bool gap_grant(struct scheduler *scheduler, const struct wish *wish)
 /* Makes room for the next wishes while the present ones are fetched. */
 static void go_ahead(struct scheduler *scheduler)
 {
-	const struct wishes *wishes = &scheduler->wishes;
+	struct wishes *wishes = &scheduler->wishes;
 	uint64_t wanted = 0;
 
 	for (unsigned i = wishes->next; i < wishes->n && gap_look(scheduler).out.n < MOVES_AT_ONCE; i++) {
 		wanted += gap_units(scheduler, wishes->at[i].piece) * PLAN_UNIT;
 		if (wanted > gap_room(scheduler) && !make_room_for(scheduler, &wishes->at[i], wanted))
 			return;
+		if (wanted <= gap_room(scheduler))
+			wishes->roomed = i + 1;
 	}
 }
 
@@ -171,7 +173,7 @@ bool scheduler_gap_early(struct scheduler *scheduler, uint32_t *ret_piece)
 
 	if (wishes->early < wishes->next)
 		wishes->early = wishes->next;
-	if (wishes->early >= wishes->n)
+	if (wishes->early >= wishes->n || wishes->early >= wishes->roomed)
 		return false;
 	*ret_piece = wishes->at[wishes->early++].piece;
 	return true;

@@ -405,6 +405,36 @@ static void a_gap_fetches_what_was_wished_for_in_order(void **state)
 	assert_int_equal(n_ahead, 0);
 }
 
+/* What is unmapped and does not come must be mapped again, which takes longer than what was saved. */
+static void only_what_has_room_is_unmapped_early(void **state)
+{
+	uint32_t piece;
+
+	(void)state;
+	lay(20, 6);
+	memset(busy, true, sizeof(busy));
+	busy[3] = busy[7] = false;
+	for (uint32_t i = 20; i < 26; i++)
+		scheduler_wish(&scheduler, i, plan_now(scheduler.plan));
+	assert_false(scheduler_gap_early(&scheduler, &piece));
+	scheduler_gap_round(&scheduler);
+	for (uint32_t i = 20; i < 22; i++) {
+		assert_true(scheduler_gap_early(&scheduler, &piece));
+		assert_int_equal(piece, i);
+	}
+	assert_false(scheduler_gap_early(&scheduler, &piece));
+	while (scheduler_has_wishes(&scheduler)) {
+		finish();
+		scheduler_gap_round(&scheduler);
+		assert_false(scheduler_gap_early(&scheduler, &piece));
+	}
+	finish();
+	assert_int_equal(places[21], PLAN_DEVICE);
+	assert_int_equal(places[22], PLAN_HOST);
+	scheduler_gap_end(&scheduler);
+	scheduler_forget_wishes(&scheduler);
+}
+
 static void a_gap_without_victims_is_not_worth_it(void **state)
 {
 	(void)state;
@@ -465,6 +495,7 @@ int main(void)
 	    TEST(new_blocks_find_room_or_hear_that_there_is_none),
 	    TEST(what_is_foreseen_comes_as_far_as_the_limits_go),
 	    TEST(a_gap_fetches_what_was_wished_for_in_order),
+	    TEST(only_what_has_room_is_unmapped_early),
 	    TEST(a_gap_without_victims_is_not_worth_it),
 	    TEST(victims_refused_in_a_gap_may_be_chosen_in_the_next),
 	    TEST(a_gap_for_a_new_block_makes_room_for_more),
