@@ -358,7 +358,8 @@ class Whole(unittest.TestCase):
     def test_the_other_parts(self):
         code, text = self.run_bars("rate", "jobs", "graph", "random", "fits", "launch", "first", "--jobs", "conv")
         self.assertEqual(code, 1, text)  # launch misses
-        self.assertEqual(self.row(text, "conv exact 1.5: throughput")[2:5], ["0.9", ">= 0.5", "pass"])
+        # By the bytes that its bar is of; by those that replay says of the pretended trace it would be 0.9.
+        self.assertEqual(self.row(text, "conv exact 1.5: throughput")[2:5], ["0.52", ">= 0.5", "pass"])
         self.assertEqual(self.row(text, "graph fast 1.25: step / static")[2:5], ["0.108", "<= 1", "pass"])
         self.assertEqual(self.row(text, "random exact 1.5: step / static")[2], "0.154")
         self.assertEqual(self.row(text, "exact: step / native")[2:5], ["1", "<= 1.01", "pass"])
