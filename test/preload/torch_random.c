@@ -109,7 +109,7 @@ static struct tensor *tensor_any_new(struct worker *worker, size_t bytes)
 		pool = worker->slab_pool;
 	struct tensor *tensor = tensor_make(worker, pool, pool == worker->slab_pool ? 0 : any_stream(worker), bytes);
 	if (tensor)
-		tensor_fill(worker, tensor, tensor->home);
+		(worker_below(worker, 3) ? tensor_fill : tensor_set)(worker, tensor, tensor->home);
 	return tensor;
 }
 

@@ -86,7 +86,9 @@ struct tensor *tensor_make(struct worker *worker, unsigned pool, unsigned home, 
 struct tensor *tensor_add(struct worker *worker, CUdeviceptr at, size_t bytes);
 /* A tensor that is not of a slab's part dies. What was submitted may still use it. */
 void tensor_drop(struct worker *worker, struct tensor *tensor);
+/* Give it contents, by a kernel and by a set. */
 void tensor_fill(struct worker *worker, struct tensor *tensor, unsigned stream);
+void tensor_set(struct worker *worker, struct tensor *tensor, unsigned stream);
 /* Every word against the shadow. */
 void tensor_check(struct worker *worker, struct tensor *tensor);
 

@@ -221,6 +221,16 @@ void tensor_fill(struct worker *worker, struct tensor *tensor, unsigned stream)
 	kernel_run(worker, tensor, NULL, false, stream);
 }
 
+void tensor_set(struct worker *worker, struct tensor *tensor, unsigned stream)
+{
+	uint32_t salt = worker_below(worker, 1u << 30);
+
+	tensor_order(worker, tensor, stream);
+	SUBMIT(cuMemsetD32Async(tensor->at, salt, tensor->bytes / 4, worker->stream[stream]));
+	for (size_t i = 0; i < tensor->bytes / 4; i++)
+		tensor->shadow[i] = salt;
+}
+
 void tensor_check(struct worker *worker, struct tensor *tensor)
 {
 	tensor_order(worker, tensor, 0);
