@@ -11,7 +11,8 @@
  *   - from the moment when a submission names it although it is dead, until the next birth there.
  *
  * But as long as nothing was submitted since a birth in empty memory, and nothing runs, nobody can have written there; nor
- * if only copies and sets were submitted since, which touch nothing but what they name, and none has named what was born.
+ * if only sets were submitted since, which touch nothing but what they name, and none has named what was born. What had
+ * been submitted before the birth does not learn the address otherwise.
  * Memory is empty if nothing in it is alive and, of each range that has died, some report before the birth shows that
  * its thread had submitted something since the death.
  *
@@ -107,8 +108,8 @@ void live_map_distrust_reported(struct live_map *map);
  */
 bool live_map_name(struct live_map *map, uint64_t at, struct live_range *ret, bool *ret_revived);
 /*
- * Records that a copy or a set names this byte: it may write to what was born there. To be called for all that the
- * submissions name to which live_now.named_only refers.
+ * Records that a set names this byte: it may write to what was born there. To be called for all that the submissions name
+ * to which live_now.named_only refers; more does no harm.
  */
 void live_map_touch(struct live_map *map, uint64_t at);
 /* Finds the range without recording anything. */

@@ -26,7 +26,7 @@ struct node {
 	uint64_t died;   /* the same when it died; ALIVE: it has not */
 	uint64_t own;    /* and of the latest one of the thread that reported the death */
 	uint16_t thread : 15; /* that thread; 0: it is not known apart */
-	bool touched : 1;     /* a copy or a set has named it since its birth */
+	bool touched : 1;     /* a set may have named it since its birth */
 	uint16_t site;   /* of its birth, as reported; 0: none */
 	uint32_t next;   /* in its bucket, or in the list of free nodes */
 };

@@ -54,7 +54,7 @@ CUdevice completion_device(CUstream stream, bool per_thread);
 void completion_flush(void);
 
 /*
- * The submission of this thread with this number may touch more than what it names. To be called before the thread counts
+ * The submission of this thread with this number is no set (submission_named_only). To be called before the thread counts
  * as outside the driver (submission_leave). Locking: none.
  */
 void completion_is_wide(uint64_t number);

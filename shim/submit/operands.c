@@ -221,7 +221,6 @@ static uint64_t operands_volume(const struct copy_extent *extent)
 static void operands_copy(struct submission *use, enum hook_id id, CUdeviceptr dst, CUdeviceptr src, size_t bytes)
 {
 	submission_function(use, operands_number(id, bytes));
-	submission_named_only(use);
 	operands_name(use, dst, bytes);
 	operands_name(use, src, bytes);
 	pointer_arrays_copied(use, dst, src, bytes);

@@ -109,6 +109,8 @@ struct submission *submission_open(uint64_t id)
 {
 	struct submission *use = &mine;
 
+	if (use->busy) /* what is submitted inside counts with it */
+		use->named_only = false;
 	if (enter_depth || use->busy)
 		return NULL;
 	/* A forked child has no mover: the gate would never open, and the locks are as they were at the fork. */
@@ -404,6 +406,8 @@ void submission_name_in_heaps(struct submission *use, CUdeviceptr address, size_
 		if (word)
 			name_block(use, in, word & ARENA_SLAB ? arena_unit(in->arena, address) : word - 1, address,
 				   bytes);
+		else
+			use->named_only = false; /* it may go on into a block behind */
 		if (atomic_load_explicit(&in->arena->any_unreported, memory_order_relaxed))
 			name_others(use, in, address, bytes);
 		return;

@@ -274,32 +274,44 @@ static int being_born_before_sets(void)
 	return being_born_after(true);
 }
 
-/* It leaves when nothing but sets was submitted since its birth. */
-static int being_set(void)
+/*
+ * It leaves when nothing but sets was submitted since its birth, or a copy that tells a kernel of it, which was submitted
+ * before and waits for that.
+ */
+static int being_written_before_it_leaves(void)
 {
-	CUdeviceptr other;
+	CUdeviceptr table;
 
 	torch_begin(false);
+	CUstream side = child_stream(), stream = child_stream(); /* the default stream would wait for the kernel */
 	struct tensor tensor = tensor_new(4 * MIB, NULL);
-	CHECK(cu.cuMemAlloc_v2(&other, 4096) == CUDA_SUCCESS);
+	size_t n = tensor.bytes / sizeof(uint32_t);
+	CHECK(cu.cuMemAlloc_v2(&table, sizeof(tensor.at)) == CUDA_SUCCESS);
 	tensor_fill(&tensor, NULL);
 	torch_evict();
-	for (unsigned i = 1; i < 4; i++) {
-		bring(&tensor);
+	for (unsigned i = 1; i < 7; i++) {
 		CUdeviceptr before = tensor.at;
+
+		bring(&tensor);
 		tensor_free(&tensor);
 		let_deaths_count();
+		MUST(cu.cuMemsetD8Async(table, 0, sizeof(tensor.at), side));
+		MUST(cu.cuStreamSynchronize(side));
+		if (i % 2)
+			words_fill_hidden(table, i, n, side);
 		tensor = tensor_new(4 * MIB, NULL);
 		CHECK(tensor.at == before);
-		MUST(cu.cuMemsetD8Async(other, 0, 4096, NULL));
-		MUST(cu.cuMemsetD8Async(tensor.at, (unsigned char)i, tensor.bytes, NULL));
+		if (i % 2)
+			MUST(cu.cuMemcpyHtoDAsync_v2(table, &tensor.at, sizeof(tensor.at), stream));
+		else
+			MUST(cu.cuMemsetD8Async(tensor.at, (unsigned char)i, tensor.bytes, stream));
 		MUST(cu.cuCtxSynchronize());
 		usleep(20000); /* the mover reads of it */
 		int status = -EBUSY;
 		for (int tries = 0; tries < 50 && status == -EBUSY; tries++)
 			status = spillway_suspend();
 		CHECK(status == 0 && spillway_resume() == 0);
-		CHECK(driver_holds(tensor.at, i * 0x01010101, tensor.bytes / 4));
+		CHECK(i % 2 ? words_same(tensor.at, i, n) == n : driver_holds(tensor.at, i * 0x01010101, n));
 	}
 	CHECK(sim_broken_rules() == 0);
 	return 0;
@@ -314,7 +326,7 @@ static void what_was_born_is_fetched_without_a_copy_until_something_may_have_wri
 	torch_run(being_born_before_sets);
 	folder_clear();
 	/* Memory that the driver gives out again does not hold what it held. */
-	assert_int_equal(child_run(SCENE_SETTINGS(runtime, "SIM_FILL=1"), being_set), 0);
+	assert_int_equal(child_run(SCENE_SETTINGS(runtime, "SIM_FILL=1"), being_written_before_it_leaves), 0);
 }
 
 static int dying_is_seen(void)

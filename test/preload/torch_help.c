@@ -25,10 +25,15 @@ static void words_body(const struct sim_launch *launch, void **args)
 	fill(*(uint32_t **)args[0], *(uint32_t *)args[1], *(size_t *)args[2]);
 }
 
+/* It waits until the address is there. */
 static void hidden_body(const struct sim_launch *launch, void **args)
 {
+	const volatile CUdeviceptr *table = *(CUdeviceptr **)args[0];
+
 	(void)launch;
-	fill(sim_pointer(**(CUdeviceptr **)args[0]), *(uint32_t *)args[1], *(size_t *)args[2]);
+	while (!*table)
+		usleep(100);
+	fill(sim_pointer(*table), *(uint32_t *)args[1], *(size_t *)args[2]);
 }
 
 static void late_body(const struct sim_launch *launch, void **args)

@@ -27,7 +27,7 @@ struct naive {
 	bool reported[GRAINS], distrusted[GRAINS];
 	uint32_t range[GRAINS];
 	uint64_t born[GRAINS]; /* 0: not known */
-	bool touched[GRAINS];  /* a copy has named it since */
+	bool touched[GRAINS];  /* a set has named it since */
 	uint64_t died[GRAINS];
 	uint32_t last;
 	uint64_t heard; /* number up to which the thread is known to have submitted */

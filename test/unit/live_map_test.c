@@ -314,21 +314,21 @@ static void what_is_born_is_not_written_before_something_is_submitted(void **sta
 	live_map_free(map);
 }
 
-static void what_is_born_is_not_written_by_copies_that_do_not_name_it(void **state)
+static void what_is_born_is_not_written_by_sets_that_do_not_name_it(void **state)
 {
 	struct live_map *map = one_block();
-	const struct live_now after_copies = {.done = 9, .idle = 9, .named_only = 7},
+	const struct live_now after_sets = {.done = 9, .idle = 9, .named_only = 7},
 			      after_kernel = {.done = 9, .idle = 9, .named_only = 8};
 
 	(void)state;
 	live_map_birth(map, 2 * MIB, 4 * MIB, at_number(7));
 	live_map_birth(map, 4 * MIB, 6 * MIB, at_number(7));
-	assert_true(live_map_is_dead(map, 2 * MIB, 6 * MIB, after_copies));
+	assert_true(live_map_is_dead(map, 2 * MIB, 6 * MIB, after_sets));
 	assert_false(live_map_is_dead(map, 2 * MIB, 4 * MIB, after_kernel));
 	live_map_touch(map, 3 * MIB);
-	assert_false(live_map_is_dead(map, 2 * MIB, 4 * MIB, after_copies));
-	assert_true(live_map_is_dead(map, 4 * MIB, 6 * MIB, after_copies));
-	/* It is the copy that waits, and nothing else was submitted. */
+	assert_false(live_map_is_dead(map, 2 * MIB, 4 * MIB, after_sets));
+	assert_true(live_map_is_dead(map, 4 * MIB, 6 * MIB, after_sets));
+	/* It is the set that waits, and nothing else was submitted. */
 	assert_true(live_map_is_dead(map, 2 * MIB, 4 * MIB, (struct live_now){.done = 7, .idle = 7, .named_only = 7}));
 	/* Another birth. */
 	live_map_death(map, 2 * MIB, 4 * MIB, at_number(9));
@@ -381,7 +381,7 @@ int main(void)
 	    cmocka_unit_test(a_block_that_is_distrusted_is_alive_as_a_whole_until_it_is_freed),
 	    cmocka_unit_test(parts_alive_are_joined_across_small_gaps),
 	    cmocka_unit_test(what_is_born_is_not_written_before_something_is_submitted),
-	    cmocka_unit_test(what_is_born_is_not_written_by_copies_that_do_not_name_it),
+	    cmocka_unit_test(what_is_born_is_not_written_by_sets_that_do_not_name_it),
 	    cmocka_unit_test(what_dies_and_is_born_with_nothing_in_between_keeps_its_contents),
 	    cmocka_unit_test(a_map_of_many_terabytes_finds_what_is_far_apart),
 	    cmocka_unit_test(without_memory_for_a_birth_nothing_is_reported_any_more),
