@@ -237,8 +237,11 @@ static int being_born_after(bool sets)
 	for (uint32_t i = 0; i < 20; i++) {
 		whole = born_on_the_host(&whole);
 		uint64_t dead = torch_dead_bytes(), dead_in = torch_dead_in_bytes();
-		if (sets)
+		if (sets) {
 			MUST(cu.cuMemsetD8Async(table + sizeof(whole.at), (unsigned char)i, sizeof(whole.at), NULL));
+			MUST(cu.cuCtxSynchronize()); /* in `fast`, a set that still runs may be anything */
+			usleep(20000);               /* the mover reads of it */
+		}
 		if (sets && i % 4 == 3) {
 			MUST(cu.cuMemsetD8Async(whole.at, (unsigned char)i, whole.bytes, NULL));
 			bring_to_read(&whole);
