@@ -148,14 +148,14 @@ static inline __attribute__((always_inline)) void write_range(struct lifetimes *
 
 	if (trace_is_on() && !atomic_load_explicit(&lifetimes->lost, memory_order_relaxed))
 		lifetimes_trace(lifetimes->device, kind, address, bytes, report.site);
-	struct lifetimes_record *record = lifetimes_reserve(lifetimes, &at);
+	struct lifetimes_record *record = lifetimes_begin_write(lifetimes, &at);
 	if (!record)
 		return;
 	record->kind = kind;
 	record->begin = begin;
 	record->end = begin + bytes;
 	record->report = report;
-	lifetimes_write(lifetimes, record, at);
+	lifetimes_end_write(lifetimes, record, at);
 }
 
 static const struct live_report no_report;

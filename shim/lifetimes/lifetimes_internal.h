@@ -38,10 +38,10 @@ struct lifetimes {
 
 /*
  * Reserves a place in the ring for an event. The caller must fill it, all but sequence and position, and then call
- * lifetimes_write() with *ret_at. Returns NULL if there is no place: the event is lost, and everything is alive from then
+ * lifetimes_end_write() with *ret_at. Returns NULL if there is no place: the event is lost, and everything is alive from then
  * on. Locking: none.
  */
-struct lifetimes_record *lifetimes_reserve(struct lifetimes *lifetimes, uint64_t *ret_at);
-void lifetimes_write(struct lifetimes *lifetimes, struct lifetimes_record *record, uint64_t at);
+struct lifetimes_record *lifetimes_begin_write(struct lifetimes *lifetimes, uint64_t *ret_at);
+void lifetimes_end_write(struct lifetimes *lifetimes, struct lifetimes_record *record, uint64_t at);
 
 #endif

@@ -122,7 +122,7 @@ static void read_as_writer(struct lifetimes *lifetimes)
 	atomic_store(&lifetimes->reader, READER_NONE);
 }
 
-struct lifetimes_record *lifetimes_reserve(struct lifetimes *lifetimes, uint64_t *ret_at)
+struct lifetimes_record *lifetimes_begin_write(struct lifetimes *lifetimes, uint64_t *ret_at)
 {
 	const _Atomic size_t *position = atomic_load_explicit(&lifetimes->position, memory_order_acquire);
 	uint64_t head = atomic_load_explicit(&lifetimes->head, memory_order_relaxed);
@@ -154,7 +154,7 @@ struct lifetimes_record *lifetimes_reserve(struct lifetimes *lifetimes, uint64_t
 	return record;
 }
 
-void lifetimes_write(struct lifetimes *lifetimes, struct lifetimes_record *record, uint64_t at)
+void lifetimes_end_write(struct lifetimes *lifetimes, struct lifetimes_record *record, uint64_t at)
 {
 	atomic_store_explicit(&record->sequence, at + 1, memory_order_release);
 	if (at % NEARLY_FULL == NEARLY_FULL - 1 && !atomic_load_explicit(&lifetimes->position, memory_order_acquire))
