@@ -229,6 +229,7 @@ static void *come_and_go(void *argument)
 		CHECK(cuGraphExecDestroy(exec) == CUDA_SUCCESS);
 	}
 	CHECK(cuGraphDestroy(own) == CUDA_SUCCESS);
+	names_drop();
 	return NULL;
 }
 
@@ -244,6 +245,7 @@ static void *launch_shared(void *argument)
 
 		CHECK(use->unknown ? !use->n : use->n >= 9);
 	}
+	names_drop();
 	return NULL;
 }
 

@@ -30,15 +30,21 @@ void submission_unknown(struct submission *use)
 	use->unknown = true;
 }
 
+static __thread struct submission of_this_thread;
+
+void names_drop(void)
+{
+	graph_names_drop(of_this_thread.graph);
+	of_this_thread.graph = NULL;
+}
+
 const struct submission *names_of(CUgraphExec exec)
 {
-	static __thread struct submission of_this_thread;
 	struct submission *use = &of_this_thread;
 
 	use->n = use->n_functions = 0;
 	use->unknown = false;
-	graph_names_drop(use->graph);
-	use->graph = NULL;
+	names_drop();
 	graph_operands(use, exec);
 	CHECK(use->n_functions == 1);
 	return use;

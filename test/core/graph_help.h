@@ -23,8 +23,9 @@ struct submission {
 	size_t n;
 	struct test_name at[1 << 16];
 };
-/* What a launch of it names; good until the thread asks again. */
+/* What a launch of it names; good until the thread asks again. A thread that ends must call names_drop() before. */
 const struct submission *names_of(CUgraphExec exec);
+void names_drop(void);
 void expect_names(CUgraphExec exec, const struct test_name *names, size_t n, int line);
 #define EXPECT(exec, ...)                                                                                              \
 	expect_names(exec, (const struct test_name[]){__VA_ARGS__},                                                    \

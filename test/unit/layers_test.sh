@@ -50,14 +50,14 @@ edges() {
 }
 
 # variables TREE: lines "file variable" of what can be written and every thread sees, static ones in functions included,
-# but not log_said of log_once(), which says that a line was written. A variable is an object in a section that objdump
-# calls .data or .bss, with what follows the name (.data.rel.local); .data.rel.ro is constant.
+# but not log_said of log_once(), which says that a line was written, nor what a sanitizer adds. A variable is an object
+# in a section that objdump calls .data or .bss, with what follows the name (.data.rel.local); .data.rel.ro is constant.
 variables() {
 	objects "$1" | LC_ALL=C xargs objdump -t | awk -v tree="$1" '
 		/file format/ { file = $1; sub(/:$/, "", file); sub(/.*\.dir\//, tree "/", file); sub(/\.o$/, "", file) }
 		match($0, / O \.l?(data|bss)[^ \t]*/) {
 			section = substr($0, RSTART + 3, RLENGTH - 3)
-			if (section !~ /^\.data\.rel\.ro/ && $NF !~ /^log_said(\.|$)/) print file, $NF
+			if (section !~ /^\.data\.rel\.ro/ && $NF !~ /^(log_said(\.|$)|__odr_asan\.)/) print file, $NF
 		}' | sort -u
 }
 
