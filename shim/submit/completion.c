@@ -204,10 +204,10 @@ static void look_locked(struct tracker *tracker, CUcontext current)
 {
 	struct completion_answers unused = {0};
 
-	if (!tracker->first || !tracker->open || tracker->ending)
+	if (!tracker->first || tracker->ending)
 		return;
 	poll_locked(tracker, &unused); /* an error stays there for the mover to see */
-	if (!tracker->first || tracker->thread ||
+	if (!tracker->first || !tracker->open || tracker->thread ||
 	    (completion_is_default(tracker->stream) && tracker->context != current))
 		return;
 	if (REAL(cuStreamQuery)(tracker->stream) == CUDA_SUCCESS)

@@ -7,6 +7,7 @@
 #include "shim/context/capture.h"
 #include "shim/context/context.h"
 #include "shim/mover/mover_internal.h"
+#include "shim/submit/completion_streams.h"
 #include "shim/submit/operands.h"
 
 #include <pthread.h>
@@ -26,6 +27,42 @@ pid_t __wrap_gettid(void);
 pid_t __wrap_gettid(void)
 {
 	return one_thread_id ? 77777 : __real_gettid();
+}
+
+/*
+ * A thread that is preempted wherever it holds no lock: `meanwhile` runs there on another thread.
+ */
+static void (*meanwhile)(void);
+static __thread bool may_be_preempted;
+static __thread unsigned n_locks;
+
+static void *run_meanwhile(void *argument)
+{
+	CHECK(cuCtxSetCurrent(context) == CUDA_SUCCESS);
+	meanwhile();
+	return argument;
+}
+
+void __real_lock_take(struct lock *lock);
+void __wrap_lock_take(struct lock *lock);
+void __wrap_lock_take(struct lock *lock)
+{
+	pthread_t other;
+
+	if (may_be_preempted && !n_locks) {
+		CHECK(!pthread_create(&other, NULL, run_meanwhile, NULL));
+		pthread_join(other, NULL);
+	}
+	__real_lock_take(lock);
+	n_locks++;
+}
+
+void __real_lock_drop(struct lock *lock);
+void __wrap_lock_drop(struct lock *lock);
+void __wrap_lock_drop(struct lock *lock)
+{
+	n_locks--;
+	__real_lock_drop(lock);
 }
 
 static uint64_t submitted(CUstream stream, bool hurry)
@@ -179,6 +216,33 @@ static void a_thread_proves_nothing_for_one_that_had_its_id_before(void **state)
 	cuMemFreeHost(work.word);
 }
 
+static void *work_and_end(void *argument)
+{
+	struct thread_work work = {.word = argument};
+
+	CHECK(cuCtxSetCurrent(context) == CUDA_SUCCESS);
+	CHECK(cuStreamWriteValue32_v2_ptsz(NULL, (CUdeviceptr)(work.word + 16), 1, 0) == CUDA_SUCCESS);
+	own_submitted(&work, true);
+	CHECK(cuStreamSynchronize_ptsz(NULL) == CUDA_SUCCESS);
+	return NULL;
+}
+
+static void rows_of_ended_threads_are_used_again(void **state)
+{
+	unsigned *word = word_new();
+	unsigned before = completion_n_trackers();
+	pthread_t thread;
+
+	(void)state;
+	for (unsigned i = 0; i < 2 * COMPLETION_STREAMS; i++) {
+		assert_int_equal(pthread_create(&thread, NULL, work_and_end, word), 0);
+		pthread_join(thread, NULL);
+		assert_true(becomes(all_is_done));
+	}
+	assert_in_range(completion_n_trackers(), before, before + 1);
+	cuMemFreeHost(word);
+}
+
 /* ---- captures ---- */
 
 static struct {
@@ -315,7 +379,7 @@ static void an_error_is_believed_when_no_event_answers_otherwise(void **state)
 	cuMemFreeHost(word);
 }
 
-/* Last: the table is full afterwards. */
+/* The table is full afterwards. */
 enum { MANY = 2 * COMPLETION_STREAMS };
 
 static void streams_beyond_the_table_are_counted_and_become_done(void **state)
@@ -341,6 +405,46 @@ static void streams_beyond_the_table_are_counted_and_become_done(void **state)
 	cuMemFreeHost(word);
 }
 
+enum { TAKERS = 8 };
+static CUstream takers[TAKERS];
+static unsigned n_takers;
+
+/* A stream without a row. */
+static void take_a_row(void)
+{
+	CHECK(n_takers < TAKERS);
+	takers[n_takers] = stream_new();
+	submitted(takers[n_takers++], true);
+}
+
+/* The table is full: a row that nothing is under way in goes to the next stream that has none. */
+static void a_row_that_another_stream_took_is_not_used(void **state)
+{
+	CUstream held = stream_new();
+	unsigned *word = word_new();
+
+	(void)state;
+	stream_hold(held, word);
+	meanwhile = take_a_row;
+	may_be_preempted = true;
+	uint64_t number = submitted(held, false);
+	may_be_preempted = false;
+	assert_in_range(n_takers, 1, TAKERS);
+	/* What the other streams do proves nothing. */
+	for (unsigned i = 0; i < n_takers; i++) {
+		submitted(takers[i], true);
+		assert_ok(cuStreamSynchronize(takers[i]));
+	}
+	for (int i = 0; i < 10; i++)
+		assert_true(done_ask() < number);
+	word_release(word);
+	assert_true(becomes(all_is_done));
+	stream_end(held);
+	for (unsigned i = 0; i < n_takers; i++)
+		stream_end(takers[i]);
+	cuMemFreeHost(word);
+}
+
 static int set_up(void **state)
 {
 	(void)state;
@@ -356,10 +460,12 @@ int main(void)
 	    cmocka_unit_test(what_is_in_flight_is_told),
 	    cmocka_unit_test(the_oldest_on_other_streams_is_told),
 	    cmocka_unit_test(a_thread_proves_nothing_for_one_that_had_its_id_before),
+	    cmocka_unit_test(rows_of_ended_threads_are_used_again),
 	    cmocka_unit_test(a_capture_waits_for_an_event_that_is_being_recorded),
 	    cmocka_unit_test(an_event_that_a_capture_took_proves_nothing_and_harms_nothing),
 	    cmocka_unit_test(an_error_is_believed_when_no_event_answers_otherwise),
 	    cmocka_unit_test(streams_beyond_the_table_are_counted_and_become_done),
+	    cmocka_unit_test(a_row_that_another_stream_took_is_not_used),
 	};
 	return cmocka_run_group_tests(tests, set_up, NULL);
 }
