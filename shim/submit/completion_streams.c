@@ -103,30 +103,33 @@ static struct tracker *idle_locked(bool open)
 	return NULL;
 }
 
-/* Returns a row for another stream, with its lock: a closed one, a new one, or an open one; else the shared row. */
+/* Returns a row for another stream, with its lock: a closed one, a new one, or an open one; NULL: none is left. */
 static struct tracker *free_locked(void)
 {
 	unsigned n = completion_n_trackers();
 	struct tracker *tracker = idle_locked(false);
 
-	if (!tracker && n == TRACKERS)
-		tracker = idle_locked(true);
-	if (tracker)
-		return tracker;
+	if (tracker || n == TRACKERS)
+		return tracker ? tracker : idle_locked(true);
 	tracker = &submit_state.completion.trackers[n];
 	lock_take(&tracker->lock);
-	if (n < TRACKERS)
-		atomic_store(&submit_tables.rows.n, n + 1);
+	atomic_store(&submit_tables.rows.n, n + 1);
 	return tracker;
 }
 
+/*
+ * Without a context, the stream shares the last row for this once: events of a wrong context would prove nothing.
+ */
 static struct tracker *open_locked(CUstream stream, bool per_thread, CUcontext context, CUdevice device,
 				   uint64_t thread)
 {
-	struct tracker *tracker = free_locked();
+	struct tracker *tracker = context ? free_locked() : NULL;
 
-	if (completion_is_shared(tracker))
+	if (!tracker) {
+		tracker = &submit_state.completion.trackers[TRACKERS];
+		lock_take(&tracker->lock);
 		return tracker;
+	}
 	/* Events of another context cannot be reused; they are few, and end with that context. */
 	if (tracker->context != context)
 		memset(completion_ring(tracker), 0, sizeof(submit_tables.rows.rings[0]));
@@ -166,9 +169,8 @@ static struct tracker *completion_streams_find(CUstream stream, bool per_thread,
 	uint64_t thread = is_own(stream, per_thread) ? my_serial() : 0;
 	/* CU_STREAM_LEGACY and CU_STREAM_PER_THREAD mean the same in both spellings of an entry point. */
 	CUstream key = thread ? CU_STREAM_PER_THREAD : !stream ? CU_STREAM_LEGACY : stream;
-	CUcontext told = completion_is_default(key) ? current : context_told(stream, per_thread);
-	CUcontext context = told ? told : context_current();
-	CUdevice device = device_of_context(told);
+	CUcontext context = completion_is_default(key) ? current : context_told(stream, per_thread);
+	CUdevice device = device_of_context(context);
 
 	lock_take(&submit_state.completion.table_lock);
 	struct tracker *tracker = find_locked(key, context, thread);
