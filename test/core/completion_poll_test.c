@@ -392,6 +392,15 @@ static void find_row(void *argument, unsigned row, const struct completion_what 
 		seek->rows |= UINT64_C(1) << (row == COMPLETION_STREAMS - 1 ? 63 : row);
 }
 
+static void context_end(CUcontext other)
+{
+	assert_true(context_ending(other) && completion_context_ending(other));
+	assert_ok(cuCtxDestroy_v2(other));
+	completion_context_ended(other, true);
+	context_ended(other, true);
+	assert_ok(cuCtxSetCurrent(context));
+}
+
 /* Returns the rows (bits; 63: the shared one) in which submissions to the stream are in flight. */
 static uint64_t rows_of(CUstream stream)
 {
@@ -428,12 +437,91 @@ static void a_stream_whose_context_is_not_told_has_no_row(void **state)
 	word_release(word);
 	assert_true(becomes(all_is_done));
 	stream_end(held);
-	assert_true(context_ending(other) && completion_context_ending(other));
-	assert_ok(cuCtxDestroy_v2(other));
-	completion_context_ended(other, true);
+	context_end(other);
+	cuMemFreeHost(word);
+}
+
+/* ---- contexts that the library was not told of ---- */
+
+static bool is_idle(bool fully, uint64_t number)
+{
+	enum context_idleness answer = CONTEXT_BUSY;
+	struct context_idle idle;
+
+	assert_true(context_idle_ask(CONTEXT_ALL_DEVICES, &idle));
+	/* Those that are idle answer at once. */
+	for (int i = 0; i < 10 && answer == CONTEXT_BUSY; i++) {
+		answer = context_idle_look(&idle);
+		assert_int_not_equal(answer, CONTEXT_UNKNOWN);
+		usleep(1000);
+	}
+	bool is = answer == CONTEXT_IDLE && (!fully || completion_is_idle(0, CONTEXT_ALL_DEVICES, &idle, number));
+	context_idle_forget(&idle);
+	return is;
+}
+
+static void a_submission_makes_its_context_known(void **state)
+{
+	(void)state;
+	for (int is_told = 0; is_told < 2; is_told++) {
+		unsigned *word = word_new();
+		CUcontext other;
+
+		assert_ok(cuCtxCreate_v2(&other, 0, 0));
+		CUstream held = stream_new();
+		stream_hold(held, word);
+		if (!is_told)
+			sim_fail("cuStreamGetCtx", 1, CUDA_ERROR_UNKNOWN);
+		submitted(held, false);
+		assert_false(sim_fail_pending());
+		assert_ok(cuCtxSetCurrent(context));
+		assert_false(is_idle(false, 0));
+		word_release(word);
+		assert_true(becomes(all_is_done));
+		stream_end(held);
+		context_end(other);
+		cuMemFreeHost(word);
+	}
+}
+
+/* The table alone says that all is idle. */
+static void a_submission_in_a_context_that_was_not_asked_is_in_flight(void **state)
+{
+	unsigned *word = word_new();
+	CUcontext other;
+
+	(void)state;
+	assert_ok(cuCtxCreate_v2(&other, 0, 0));
+	CUstream held = stream_new();
+	stream_hold(held, word);
+	uint64_t number = submitted(held, false);
+	assert_true(context_ending(other));
 	context_ended(other, true);
 	assert_ok(cuCtxSetCurrent(context));
+	assert_true(is_idle(false, number));
+	assert_false(is_idle(true, number));
+	word_release(word);
+	assert_true(becomes(all_is_done));
+	assert_true(is_idle(true, number));
+	stream_end(held);
+	context_end(other);
 	cuMemFreeHost(word);
+}
+
+/* What runs there may have begun before. */
+static void a_context_that_becomes_known_leaves_an_older_question_open(void **state)
+{
+	struct context_idle idle;
+	CUcontext other;
+
+	(void)state;
+	assert_true(context_idle_ask(CONTEXT_ALL_DEVICES, &idle));
+	assert_ok(cuCtxCreate_v2(&other, 0, 0));
+	context_known(other, 0);
+	assert_int_equal(context_idle_look(&idle), CONTEXT_UNKNOWN);
+	assert_int_equal(idle.n, 0);
+	assert_true(is_idle(false, 0));
+	context_end(other);
 }
 
 /* The table is full afterwards. */
@@ -522,6 +610,9 @@ int main(void)
 	    cmocka_unit_test(an_event_that_a_capture_took_proves_nothing_and_harms_nothing),
 	    cmocka_unit_test(an_error_is_believed_when_no_event_answers_otherwise),
 	    cmocka_unit_test(a_stream_whose_context_is_not_told_has_no_row),
+	    cmocka_unit_test(a_submission_makes_its_context_known),
+	    cmocka_unit_test(a_submission_in_a_context_that_was_not_asked_is_in_flight),
+	    cmocka_unit_test(a_context_that_becomes_known_leaves_an_older_question_open),
 	    cmocka_unit_test(streams_beyond_the_table_are_counted_and_become_done),
 	    cmocka_unit_test(a_row_that_another_stream_took_is_not_used),
 	};
