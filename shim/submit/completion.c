@@ -204,10 +204,10 @@ static void look_locked(struct tracker *tracker, CUcontext current)
 {
 	struct completion_answers unused = {0};
 
-	if (!tracker->first || !tracker->open || tracker->ending)
+	if (!tracker->first || tracker->ending)
 		return;
 	poll_locked(tracker, &unused); /* an error stays there for the mover to see */
-	if (!tracker->first || tracker->thread ||
+	if (!tracker->first || !tracker->open || tracker->thread ||
 	    (completion_is_default(tracker->stream) && tracker->context != current))
 		return;
 	if (REAL(cuStreamQuery)(tracker->stream) == CUDA_SUCCESS)
@@ -304,6 +304,17 @@ uint64_t completion_poll(CUdevice owner, uint64_t devices, bool look_after_tails
 	if (any_others)
 		completion_context_ask_for_others(all);
 	return result;
+}
+
+bool completion_is_idle(CUdevice owner, uint64_t devices, const struct context_idle *idle, uint64_t number)
+{
+	CUresult unused;
+
+	for (unsigned i = 0; i < idle->n_asked; i++)
+		completion_streams_pass(idle->asked[i], number);
+	if (devices == CONTEXT_ALL_DEVICES)
+		completion_others_pass(number);
+	return completion_poll(owner, devices, false, &unused) >= number;
 }
 
 bool completion_touches(CUdevice owner, uint64_t devices)

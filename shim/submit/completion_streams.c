@@ -6,7 +6,9 @@
 #include "shim/base/lock.h"
 #include "shim/context/context.h"
 #include "shim/device/device.h"
+#include "shim/process/process.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>
@@ -27,14 +29,38 @@ unsigned completion_n_trackers(void)
 	return atomic_load(&submit_tables.rows.n);
 }
 
+/* At the end of a thread: closes the rows of its default streams. In the child of a fork, locks may be held for ever. */
+static void close_own(void *serial)
+{
+	unsigned n = process_counts() && *process_fork_page ? completion_n_trackers() : 0;
+
+	for (unsigned i = 0; i < n; i++) {
+		struct tracker *tracker = &submit_state.completion.trackers[i];
+
+		lock_take(&tracker->lock);
+		if (tracker->thread == (uintptr_t)serial)
+			tracker->open = false;
+		lock_drop(&tracker->lock);
+	}
+}
+
+static void make_key(void)
+{
+	submit_state.completion.has_key = pthread_key_create(&submit_state.completion.key, close_own) == 0;
+}
+
 /*
  * Returns a serial number of the thread. Not its id, which is reused after the thread has ended, while work on its
- * default stream may still run; an event on the new thread's default stream proves nothing about that work.
+ * default stream may still run; an event on the new thread's default stream proves nothing about that work. Without a
+ * key, its rows stay open when it ends.
  */
 static uint64_t my_serial(void)
 {
 	if (!mine.serial)
 		mine.serial = atomic_fetch_add(&submit_tables.rows.n_threads, 1) + 1;
+	pthread_once(&submit_state.completion.key_once, make_key);
+	if (submit_state.completion.has_key)
+		pthread_setspecific(submit_state.completion.key, (void *)(uintptr_t)mine.serial);
 	return mine.serial;
 }
 
@@ -58,30 +84,52 @@ static CUdevice device_of_context(CUcontext context)
 {
 	CUdevice device;
 
-	return context && context_device(context_whole(context), &device) && device < DEVICE_MOST ? device : -1;
+	return context && context_device(context, &device) && device < DEVICE_MOST ? device : -1;
 }
 
+/* Returns a row, with its lock, that nothing is under way in: one that is closed, or an open one; or NULL. */
+static struct tracker *idle_locked(bool open)
+{
+	unsigned n = completion_n_trackers();
+
+	for (unsigned i = 0; i < n; i++) {
+		struct tracker *tracker = &submit_state.completion.trackers[i];
+
+		lock_take(&tracker->lock);
+		if (is_idle(tracker) && !tracker->ending && tracker->open == open)
+			return tracker;
+		lock_drop(&tracker->lock);
+	}
+	return NULL;
+}
+
+/* Returns a row for another stream, with its lock: a closed one, a new one, or an open one; NULL: none is left. */
+static struct tracker *free_locked(void)
+{
+	unsigned n = completion_n_trackers();
+	struct tracker *tracker = idle_locked(false);
+
+	if (tracker || n == TRACKERS)
+		return tracker ? tracker : idle_locked(true);
+	tracker = &submit_state.completion.trackers[n];
+	lock_take(&tracker->lock);
+	atomic_store(&submit_tables.rows.n, n + 1);
+	return tracker;
+}
+
+/*
+ * Without a context, the stream shares the last row for this once: events of a wrong context would prove nothing.
+ */
 static struct tracker *open_locked(CUstream stream, bool per_thread, CUcontext context, CUdevice device,
 				   uint64_t thread)
 {
-	unsigned n = completion_n_trackers();
-	struct tracker *tracker = NULL;
+	struct tracker *tracker = context ? free_locked() : NULL;
 
-	for (unsigned i = 0; i < n && !tracker; i++) {
-		lock_take(&submit_state.completion.trackers[i].lock);
-		if (is_idle(&submit_state.completion.trackers[i]) && !submit_state.completion.trackers[i].ending &&
-		    (!submit_state.completion.trackers[i].open || n == TRACKERS))
-			tracker = &submit_state.completion.trackers[i];
-		else
-			lock_drop(&submit_state.completion.trackers[i].lock);
-	}
-	if (!tracker && n < TRACKERS) {
-		tracker = &submit_state.completion.trackers[n];
+	if (!tracker) {
+		tracker = &submit_state.completion.trackers[TRACKERS];
 		lock_take(&tracker->lock);
-		atomic_store(&submit_tables.rows.n, n + 1);
+		return tracker;
 	}
-	if (!tracker)
-		return &submit_state.completion.trackers[TRACKERS];
 	/* Events of another context cannot be reused; they are few, and end with that context. */
 	if (tracker->context != context)
 		memset(completion_ring(tracker), 0, sizeof(submit_tables.rows.rings[0]));
@@ -94,30 +142,41 @@ static struct tracker *open_locked(CUstream stream, bool per_thread, CUcontext c
 	tracker->first = tracker->last = tracker->recorded = 0;
 	tracker->foreign = 0;
 	tracker->head = 0;
-	lock_drop(&tracker->lock);
 	return tracker;
 }
 
-/* Finds the row or opens it, and remembers it in `mine`. */
+static struct tracker *find_locked(CUstream stream, CUcontext context, uint64_t thread)
+{
+	unsigned n = completion_n_trackers();
+
+	for (unsigned i = 0; i < n; i++) {
+		struct tracker *tracker = &submit_state.completion.trackers[i];
+
+		lock_take(&tracker->lock);
+		if (is_for(tracker, stream, context, thread))
+			return tracker;
+		lock_drop(&tracker->lock);
+	}
+	return NULL;
+}
+
+/*
+ * Finds the row or opens it, and remembers it in `mine`. Returns it with its lock, which is not dropped in between:
+ * the row might be closed, and opened for another stream.
+ */
 static struct tracker *completion_streams_find(CUstream stream, bool per_thread, CUcontext current)
 {
 	uint64_t thread = is_own(stream, per_thread) ? my_serial() : 0;
 	/* CU_STREAM_LEGACY and CU_STREAM_PER_THREAD mean the same in both spellings of an entry point. */
 	CUstream key = thread ? CU_STREAM_PER_THREAD : !stream ? CU_STREAM_LEGACY : stream;
-	CUcontext told = completion_is_default(key) ? current : context_told(stream, per_thread);
-	CUcontext context = told ? told : context_current();
-	struct tracker *tracker = NULL;
+	CUcontext context = completion_is_default(key) ? current : context_told(stream, per_thread);
+	/* Also makes the context known, so that a gap waits for it (quiesce.c); one that is not told is most likely this. */
+	CUdevice device = device_of_context(context ? context : context_current());
 
 	lock_take(&submit_state.completion.table_lock);
-	unsigned n = completion_n_trackers();
-	for (unsigned i = 0; i < n && !tracker; i++) {
-		lock_take(&submit_state.completion.trackers[i].lock);
-		if (is_for(&submit_state.completion.trackers[i], key, context, thread))
-			tracker = &submit_state.completion.trackers[i];
-		lock_drop(&submit_state.completion.trackers[i].lock);
-	}
+	struct tracker *tracker = find_locked(key, context, thread);
 	if (!tracker)
-		tracker = open_locked(key, per_thread, context, device_of_context(told), thread);
+		tracker = open_locked(key, per_thread, context, device, thread);
 	lock_drop(&submit_state.completion.table_lock);
 	mine.tracker = tracker;
 	mine.stream = stream;
@@ -139,9 +198,7 @@ struct tracker *completion_stream(CUstream stream, bool per_thread)
 			return tracker;
 		lock_drop(&tracker->lock);
 	}
-	tracker = completion_streams_find(stream, per_thread, current);
-	lock_take(&tracker->lock);
-	return tracker;
+	return completion_streams_find(stream, per_thread, current);
 }
 
 struct tracker *completion_stream_last(void)
@@ -178,13 +235,14 @@ void completion_stream_pass_locked(struct tracker *tracker, uint64_t number)
 
 void completion_streams_pass(CUcontext context, uint64_t number)
 {
+	CUcontext whole = context_whole(context);
 	unsigned n = completion_n_trackers();
 
 	for (unsigned i = 0; i < n; i++) {
 		struct tracker *tracker = &submit_state.completion.trackers[i];
 
 		lock_take(&tracker->lock);
-		if (tracker->context == context)
+		if (context_whole(tracker->context) == whole)
 			completion_stream_pass_locked(tracker, number);
 		lock_drop(&tracker->lock);
 	}

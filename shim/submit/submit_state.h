@@ -60,6 +60,9 @@ struct completion_state {
 	_Atomic uint64_t newest_wide; /* see completion_newest_wide() */
 	/* ROWS: protects opening rows, and the tails and the shared row below. ROW is taken under it. */
 	struct lock table_lock __attribute__((aligned(64)));
+	pthread_once_t key_once; /* makes the next two */
+	pthread_key_t key;       /* closes the rows of a thread that ends */
+	bool has_key;
 	/* The last row, which is always open, is shared by all streams without a row. */
 	struct tracker trackers[TRACKERS + 1] __attribute__((aligned(64)));
 };

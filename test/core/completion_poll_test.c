@@ -7,6 +7,7 @@
 #include "shim/context/capture.h"
 #include "shim/context/context.h"
 #include "shim/mover/mover_internal.h"
+#include "shim/submit/completion_streams.h"
 #include "shim/submit/operands.h"
 
 #include <pthread.h>
@@ -26,6 +27,42 @@ pid_t __wrap_gettid(void);
 pid_t __wrap_gettid(void)
 {
 	return one_thread_id ? 77777 : __real_gettid();
+}
+
+/*
+ * A thread that is preempted wherever it holds no lock: `meanwhile` runs there on another thread.
+ */
+static void (*meanwhile)(void);
+static __thread bool may_be_preempted;
+static __thread unsigned n_locks;
+
+static void *run_meanwhile(void *argument)
+{
+	CHECK(cuCtxSetCurrent(context) == CUDA_SUCCESS);
+	meanwhile();
+	return argument;
+}
+
+void __real_lock_take(struct lock *lock);
+void __wrap_lock_take(struct lock *lock);
+void __wrap_lock_take(struct lock *lock)
+{
+	pthread_t other;
+
+	if (may_be_preempted && !n_locks) {
+		CHECK(!pthread_create(&other, NULL, run_meanwhile, NULL));
+		pthread_join(other, NULL);
+	}
+	__real_lock_take(lock);
+	n_locks++;
+}
+
+void __real_lock_drop(struct lock *lock);
+void __wrap_lock_drop(struct lock *lock);
+void __wrap_lock_drop(struct lock *lock)
+{
+	n_locks--;
+	__real_lock_drop(lock);
 }
 
 static uint64_t submitted(CUstream stream, bool hurry)
@@ -179,6 +216,33 @@ static void a_thread_proves_nothing_for_one_that_had_its_id_before(void **state)
 	cuMemFreeHost(work.word);
 }
 
+static void *work_and_end(void *argument)
+{
+	struct thread_work work = {.word = argument};
+
+	CHECK(cuCtxSetCurrent(context) == CUDA_SUCCESS);
+	CHECK(cuStreamWriteValue32_v2_ptsz(NULL, (CUdeviceptr)(work.word + 16), 1, 0) == CUDA_SUCCESS);
+	own_submitted(&work, true);
+	CHECK(cuStreamSynchronize_ptsz(NULL) == CUDA_SUCCESS);
+	return NULL;
+}
+
+static void rows_of_ended_threads_are_used_again(void **state)
+{
+	unsigned *word = word_new();
+	unsigned before = completion_n_trackers();
+	pthread_t thread;
+
+	(void)state;
+	for (unsigned i = 0; i < 2 * COMPLETION_STREAMS; i++) {
+		assert_int_equal(pthread_create(&thread, NULL, work_and_end, word), 0);
+		pthread_join(thread, NULL);
+		assert_true(becomes(all_is_done));
+	}
+	assert_in_range(completion_n_trackers(), before, before + 1);
+	cuMemFreeHost(word);
+}
+
 /* ---- captures ---- */
 
 static struct {
@@ -315,7 +379,152 @@ static void an_error_is_believed_when_no_event_answers_otherwise(void **state)
 	cuMemFreeHost(word);
 }
 
-/* Last: the table is full afterwards. */
+struct seek {
+	CUstream stream;
+	uint64_t rows;
+};
+
+static void find_row(void *argument, unsigned row, const struct completion_what *what)
+{
+	struct seek *seek = argument;
+
+	if (what->function == (uintptr_t)seek->stream)
+		seek->rows |= UINT64_C(1) << (row == COMPLETION_STREAMS - 1 ? 63 : row);
+}
+
+static void context_end(CUcontext other)
+{
+	assert_true(context_ending(other) && completion_context_ending(other));
+	assert_ok(cuCtxDestroy_v2(other));
+	completion_context_ended(other, true);
+	context_ended(other, true);
+	assert_ok(cuCtxSetCurrent(context));
+}
+
+/* Returns the rows (bits; 63: the shared one) in which submissions to the stream are in flight. */
+static uint64_t rows_of(CUstream stream)
+{
+	struct seek seek = {.stream = stream};
+
+	completion_each_in_flight(find_row, &seek);
+	return seek.rows;
+}
+
+/* The caller's context is another one, whose events say nothing of the stream. */
+static void a_stream_whose_context_is_not_told_has_no_row(void **state)
+{
+	unsigned *word = word_new();
+	CUcontext other;
+
+	(void)state;
+	assert_ok(cuCtxCreate_v2(&other, 0, 0));
+	context_known(other, 0);
+	CUstream held = stream_new();
+	stream_hold(held, word);
+	assert_ok(cuCtxSetCurrent(context));
+	sim_fail("cuStreamGetCtx", 1, CUDA_ERROR_UNKNOWN);
+	uint64_t number = submitted(held, false);
+	assert_false(sim_fail_pending());
+	for (int i = 0; i < 10; i++) {
+		assert_true(done_ask() < number);
+		assert_ok(cuCtxSynchronize());
+	}
+	assert_int_equal(rows_of(held), UINT64_C(1) << 63);
+	assert_ok(cuCtxSetCurrent(other));
+	/* The next time it is told, and the stream has one. */
+	submitted(held, false);
+	assert_int_not_equal(rows_of(held), UINT64_C(1) << 63);
+	word_release(word);
+	assert_true(becomes(all_is_done));
+	stream_end(held);
+	context_end(other);
+	cuMemFreeHost(word);
+}
+
+/* ---- contexts that the library was not told of ---- */
+
+static bool is_idle(bool fully, uint64_t number)
+{
+	enum context_idleness answer = CONTEXT_BUSY;
+	struct context_idle idle;
+
+	assert_true(context_idle_ask(CONTEXT_ALL_DEVICES, &idle));
+	/* Those that are idle answer at once. */
+	for (int i = 0; i < 10 && answer == CONTEXT_BUSY; i++) {
+		answer = context_idle_look(&idle);
+		assert_int_not_equal(answer, CONTEXT_UNKNOWN);
+		usleep(1000);
+	}
+	bool is = answer == CONTEXT_IDLE && (!fully || completion_is_idle(0, CONTEXT_ALL_DEVICES, &idle, number));
+	context_idle_forget(&idle);
+	return is;
+}
+
+static void a_submission_makes_its_context_known(void **state)
+{
+	(void)state;
+	for (int is_told = 0; is_told < 2; is_told++) {
+		unsigned *word = word_new();
+		CUcontext other;
+
+		assert_ok(cuCtxCreate_v2(&other, 0, 0));
+		CUstream held = stream_new();
+		stream_hold(held, word);
+		if (!is_told)
+			sim_fail("cuStreamGetCtx", 1, CUDA_ERROR_UNKNOWN);
+		submitted(held, false);
+		assert_false(sim_fail_pending());
+		assert_ok(cuCtxSetCurrent(context));
+		assert_false(is_idle(false, 0));
+		word_release(word);
+		assert_true(becomes(all_is_done));
+		stream_end(held);
+		context_end(other);
+		cuMemFreeHost(word);
+	}
+}
+
+/* The table alone says that all is idle. */
+static void a_submission_in_a_context_that_was_not_asked_is_in_flight(void **state)
+{
+	unsigned *word = word_new();
+	CUcontext other;
+
+	(void)state;
+	assert_ok(cuCtxCreate_v2(&other, 0, 0));
+	CUstream held = stream_new();
+	stream_hold(held, word);
+	uint64_t number = submitted(held, false);
+	assert_true(context_ending(other));
+	context_ended(other, true);
+	assert_ok(cuCtxSetCurrent(context));
+	assert_true(is_idle(false, number));
+	assert_false(is_idle(true, number));
+	word_release(word);
+	assert_true(becomes(all_is_done));
+	assert_true(is_idle(true, number));
+	stream_end(held);
+	context_end(other);
+	cuMemFreeHost(word);
+}
+
+/* What runs there may have begun before. */
+static void a_context_that_becomes_known_leaves_an_older_question_open(void **state)
+{
+	struct context_idle idle;
+	CUcontext other;
+
+	(void)state;
+	assert_true(context_idle_ask(CONTEXT_ALL_DEVICES, &idle));
+	assert_ok(cuCtxCreate_v2(&other, 0, 0));
+	context_known(other, 0);
+	assert_int_equal(context_idle_look(&idle), CONTEXT_UNKNOWN);
+	assert_int_equal(idle.n, 0);
+	assert_true(is_idle(false, 0));
+	context_end(other);
+}
+
+/* The table is full afterwards. */
 enum { MANY = 2 * COMPLETION_STREAMS };
 
 static void streams_beyond_the_table_are_counted_and_become_done(void **state)
@@ -341,6 +550,46 @@ static void streams_beyond_the_table_are_counted_and_become_done(void **state)
 	cuMemFreeHost(word);
 }
 
+enum { TAKERS = 8 };
+static CUstream takers[TAKERS];
+static unsigned n_takers;
+
+/* A stream without a row. */
+static void take_a_row(void)
+{
+	CHECK(n_takers < TAKERS);
+	takers[n_takers] = stream_new();
+	submitted(takers[n_takers++], true);
+}
+
+/* The table is full: a row that nothing is under way in goes to the next stream that has none. */
+static void a_row_that_another_stream_took_is_not_used(void **state)
+{
+	CUstream held = stream_new();
+	unsigned *word = word_new();
+
+	(void)state;
+	stream_hold(held, word);
+	meanwhile = take_a_row;
+	may_be_preempted = true;
+	uint64_t number = submitted(held, false);
+	may_be_preempted = false;
+	assert_in_range(n_takers, 1, TAKERS);
+	/* What the other streams do proves nothing. */
+	for (unsigned i = 0; i < n_takers; i++) {
+		submitted(takers[i], true);
+		assert_ok(cuStreamSynchronize(takers[i]));
+	}
+	for (int i = 0; i < 10; i++)
+		assert_true(done_ask() < number);
+	word_release(word);
+	assert_true(becomes(all_is_done));
+	stream_end(held);
+	for (unsigned i = 0; i < n_takers; i++)
+		stream_end(takers[i]);
+	cuMemFreeHost(word);
+}
+
 static int set_up(void **state)
 {
 	(void)state;
@@ -356,10 +605,16 @@ int main(void)
 	    cmocka_unit_test(what_is_in_flight_is_told),
 	    cmocka_unit_test(the_oldest_on_other_streams_is_told),
 	    cmocka_unit_test(a_thread_proves_nothing_for_one_that_had_its_id_before),
+	    cmocka_unit_test(rows_of_ended_threads_are_used_again),
 	    cmocka_unit_test(a_capture_waits_for_an_event_that_is_being_recorded),
 	    cmocka_unit_test(an_event_that_a_capture_took_proves_nothing_and_harms_nothing),
 	    cmocka_unit_test(an_error_is_believed_when_no_event_answers_otherwise),
+	    cmocka_unit_test(a_stream_whose_context_is_not_told_has_no_row),
+	    cmocka_unit_test(a_submission_makes_its_context_known),
+	    cmocka_unit_test(a_submission_in_a_context_that_was_not_asked_is_in_flight),
+	    cmocka_unit_test(a_context_that_becomes_known_leaves_an_older_question_open),
 	    cmocka_unit_test(streams_beyond_the_table_are_counted_and_become_done),
+	    cmocka_unit_test(a_row_that_another_stream_took_is_not_used),
 	};
 	return cmocka_run_group_tests(tests, set_up, NULL);
 }
