@@ -451,6 +451,9 @@ void migrate_abandon(struct engine *engine)
 				finish_in(engine, move);
 				continue;
 			}
+			/* Copies out of a gap write there, too (link.c). */
+			if (move->mapped == MAPPED_OLD && !move->is_back)
+				link_settle(engine->link.stream_out);
 			move_stats_end(engine, move, true);
 			engine->moves.n_back -= move->is_back;
 			bool removed = remove_new(move);
