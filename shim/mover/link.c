@@ -220,6 +220,17 @@ CUresult link_copy(struct engine *engine, struct move *move, bool gap)
 	return result;
 }
 
+bool link_is_idle_by(CUstream stream, uint64_t until)
+{
+	CUresult result = REAL(cuStreamQuery)(stream);
+
+	while (result == CUDA_ERROR_NOT_READY && clock_now() < until) {
+		clock_sleep(10000);
+		result = REAL(cuStreamQuery)(stream);
+	}
+	return result == CUDA_SUCCESS;
+}
+
 bool link_settle(CUstream stream)
 {
 	unsigned tries = 0;

@@ -15,8 +15,9 @@
  * in 20 ms.
  *
  * Whatever the driver refuses, one copy holds the data, and that copy is mapped again: the old one until the exchange,
- * the new one after it. A refused call is repeated for a tenth of a second; the block stays `unmapped` meanwhile, so
- * that no submission that names it runs. After that moving ends, and no submission is held back any more.
+ * the new one after it. A refused call is repeated for a tenth of a second, a mapping for 5 s (piece_map); the block
+ * stays `unmapped` meanwhile, so that no submission that names it runs. After that moving ends, and no submission is
+ * held back any more.
  */
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
@@ -92,13 +93,8 @@ static enum block_state_where old_place(const struct move *move)
 
 static void map_again(struct engine *engine, struct move *move, bool new)
 {
-	unsigned tries = 0;
-
-	while (move->mapped == MAPPED_NONE && engine_tries(&tries))
-		if (migration_map(engine->heap, &move->transit, new) == CUDA_SUCCESS)
-			move->mapped = new ? MAPPED_NEW : MAPPED_OLD;
-	if (move->mapped == MAPPED_NONE)
-		engine_die(engine, "memory cannot be mapped again");
+	if (move->mapped == MAPPED_NONE && piece_map(engine, &move->transit, new ? PIECE_NEW : PIECE_OLD, &new))
+		move->mapped = new ? MAPPED_NEW : MAPPED_OLD;
 }
 
 /* Maps the old memory again, unless it stayed mapped. */
@@ -261,8 +257,7 @@ static void finish_in(struct engine *engine, struct move *move)
 		 * If neither can be mapped, submissions are not held back for ever: one that touches the memory gets an
 		 * error from the GPU.
 		 */
-		if (!piece_map_either(engine, transit, &is_new))
-			is_new = false;
+		piece_map(engine, transit, PIECE_EITHER, &is_new);
 	}
 	move_stats_end(engine, move, !is_new);
 	if (is_new)
