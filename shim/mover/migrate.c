@@ -127,12 +127,13 @@ static bool is_kept(struct engine *engine, uint32_t piece, enum chunk_place to)
 	return piece_is_busy(engine, piece, to == CHUNK_DEVICE || engine->moves.exchanges);
 }
 
-/* Takes the piece away from submissions and unmaps it. Returns MIGRATE_BUSY if one uses it. */
+/* Takes the piece away from submissions and unmaps it. Returns MIGRATE_BUSY if one uses it, or the process ends. */
 static enum migrate_answer take_away(struct engine *engine, struct move *move)
 {
 	piece_raise(engine, &move->transit);
 	move->is_raised = true;
-	if (!engine_hears_all(engine) || is_kept(engine, move->transit.piece, move->transit.to)) {
+	if (!engine_hears_all(engine) || is_kept(engine, move->transit.piece, move->transit.to) ||
+	    engine_is_over(engine)) {
 		migrate_undo(engine, move);
 		return MIGRATE_BUSY;
 	}
