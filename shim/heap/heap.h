@@ -179,8 +179,8 @@ void heap_hold(struct heap *heap, struct block *block, bool hold);
 void heap_set_beside(struct heap *heap, bool beside, uint64_t piece_most);
 /*
  * An address in these bytes is kept where no submission names it (a texture): as long as memory moves beside what runs,
- * now or later, the blocks stay where they are. Returns false if that is so now, and a piece that is moving did not
- * arrive in time. Locking: as heap_pin().
+ * now or later, the blocks stay where they are, or arrive. Returns false if that is so now, and a piece that is moving
+ * did not arrive in time; it stays where it arrives. Locking: as heap_pin().
  */
 bool heap_stay_beside(struct heap *heap, CUdeviceptr address, size_t bytes);
 void heap_pin_end(struct heap *heap, CUdeviceptr address, size_t bytes, enum pin_end end);

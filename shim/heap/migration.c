@@ -328,7 +328,7 @@ static bool lacks_access(const struct heap *heap, const struct migration *transi
 /* Locking: the caller holds HEAP. */
 static bool is_awaited(const struct heap *heap, const struct migration *transit)
 {
-	return transit->block->given || transit->block->n_pins || lacks_access(heap, transit);
+	return transit->block->given || block_is_pinned(transit->block) || lacks_access(heap, transit);
 }
 
 unsigned migration_first_awaited(struct heap *heap, const struct migration *first, size_t stride, unsigned n)

@@ -96,8 +96,9 @@ void migration_exchange_lost(struct heap *heap, struct migration *transit);
 void migration_end(struct heap *heap, struct migration *transit);
 /*
  * Returns the number of the first of n migrations, `stride` bytes apart, that somebody waits for; n if there is none. The
- * block was freed, a thread pins it (heap_pin), or a thread opens the heap to a device that could not access the piece
- * where it was mapped last (heap_reach). Locking: takes HEAP, once: it may be held by a thread that calls the driver.
+ * block was freed or pinned (heap_pin, heap_stay_beside), or a thread opens the heap to a device that could not access
+ * the piece where it was mapped last (heap_reach). Locking: takes HEAP, once: it may be held by a thread that calls the
+ * driver.
  */
 unsigned migration_first_awaited(struct heap *heap, const struct migration *first, size_t stride, unsigned n);
 

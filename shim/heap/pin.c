@@ -52,6 +52,8 @@ static void pin_change(struct heap *heap, struct block *block, uint32_t pins, en
 {
 	bool was = block_is_pinned(block);
 
+	if (end != PIN_OFF && !block->stays)
+		stats_add(STAT_pinned_blocks, 1);
 	block->n_pins = pins;
 	block->stays |= end != PIN_OFF;
 	block->left |= end == PIN_LEFT;
@@ -81,35 +83,44 @@ static bool is_on_its_way(const struct arena *arena, uint32_t unit, uint32_t end
 	return false;
 }
 
+/* Waits until no piece of these units is moving, for a limited time. Returns whether that is so. */
+static bool have_arrived(struct heap *heap, uint32_t first, uint32_t end)
+{
+	const struct arena *arena = &heap->store.arena;
+	bool moving;
+	int cancel;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	atomic_fetch_add(&heap->store.n_awaited, 1);
+	for (unsigned ms = 0;; ms++) {
+		heap_enter(heap);
+		moving = is_on_its_way(arena, first, end);
+		heap_leave(heap);
+		if (!moving || ms == PATIENCE_MS)
+			break;
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+	}
+	atomic_fetch_sub(&heap->store.n_awaited, 1);
+	pthread_setcancelstate(cancel, NULL);
+	return !moving;
+}
+
 bool heap_pin(struct heap *heap, CUdeviceptr address, size_t bytes)
 {
 	const struct arena *arena = &heap->store.arena;
 	uint32_t first, end, unit;
 	struct block *block;
-	bool moving;
-	int cancel;
 
 	units_of(arena, address, bytes, &first, &end);
 	heap_enter(heap);
 	for (unit = first; (block = next_block(arena, &unit, end));)
 		pin_change(heap, block, block->n_pins + 1, PIN_OFF);
-	moving = is_on_its_way(arena, first, end);
+	bool moving = is_on_its_way(arena, first, end);
 	heap_leave(heap);
-	if (!moving)
+	if (!moving || have_arrived(heap, first, end))
 		return true;
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-	atomic_fetch_add(&heap->store.n_awaited, 1);
-	for (unsigned ms = 0; moving && ms < PATIENCE_MS; ms++) {
-		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-		heap_enter(heap);
-		moving = is_on_its_way(arena, first, end);
-		heap_leave(heap);
-	}
-	atomic_fetch_sub(&heap->store.n_awaited, 1);
-	pthread_setcancelstate(cancel, NULL);
-	if (moving)
-		heap_pin_end(heap, address, bytes, PIN_OFF);
-	return !moving;
+	heap_pin_end(heap, address, bytes, PIN_OFF);
+	return false;
 }
 
 void heap_pin_end(struct heap *heap, CUdeviceptr address, size_t bytes, enum pin_end end)
@@ -120,11 +131,8 @@ void heap_pin_end(struct heap *heap, CUdeviceptr address, size_t bytes, enum pin
 
 	units_of(arena, address, bytes, &unit, &last);
 	heap_enter(heap);
-	while ((block = next_block(arena, &unit, last))) {
-		if (end != PIN_OFF && !block->stays)
-			stats_add(STAT_pinned_blocks, 1);
+	while ((block = next_block(arena, &unit, last)))
 		pin_drop(heap, block, 1, end);
-	}
 	heap_leave(heap);
 }
 
@@ -140,24 +148,22 @@ void heap_hold(struct heap *heap, struct block *block, bool hold)
 
 /* ---- memory that moves beside what runs ---- */
 
+/* The mark comes before the wait, and stays if that is in vain: the address is kept by then, and nobody asks again. */
 bool heap_stay_beside(struct heap *heap, CUdeviceptr address, size_t bytes)
 {
 	const struct arena *arena = &heap->store.arena;
-	uint32_t unit, end;
+	uint32_t first, end, unit;
 	struct block *block;
 
-	units_of(arena, address, bytes, &unit, &end);
+	units_of(arena, address, bytes, &first, &end);
 	heap_enter(heap);
-	while ((block = next_block(arena, &unit, end)))
-		block->elsewhere = true;
 	bool beside = heap->store.beside;
+	for (unit = first; (block = next_block(arena, &unit, end));) {
+		block->elsewhere = true;
+		pin_change(heap, block, block->n_pins, beside ? PIN_STAYS : PIN_OFF);
+	}
 	heap_leave(heap);
-	if (!beside)
-		return true;
-	if (!heap_pin(heap, address, bytes))
-		return false;
-	heap_pin_end(heap, address, bytes, PIN_STAYS);
-	return true;
+	return !beside || have_arrived(heap, first, end);
 }
 
 /* Locking: the caller holds HEAP. */

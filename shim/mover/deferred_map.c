@@ -31,14 +31,47 @@ void deferred_map_drop(struct engine *engine, struct deferred_map *rest)
 
 /* ---- mapping ---- */
 
+/* ns: how long the copy of one piece, and those that are queued before it, may take. */
+#define COPY_NS 1000000000
+
+/*
+ * The driver maps no host memory, for which it needs large page tables. Gives the piece memory of the device, filled, if
+ * there is some: the tables of that are small.
+ */
+static void fill_on_device(struct engine *engine, struct migration *transit)
+{
+	if (atomic_load(&engine->channel.dead) || !link_open(engine))
+		return;
+	enum sw_status status = migration_turn(engine->heap, false, transit);
+	if (status == SW_NO_MEMORY && heap_make_spare(engine->heap, CHUNK_DEVICE, transit->units) == SW_OK)
+		status = migration_turn(engine->heap, false, transit);
+	if (status != SW_OK)
+		return;
+	link_let_go(engine, true);
+	CUresult result = link_fill(engine, transit);
+	if (!link_is_idle_by(engine->link.stream_in, clock_now() + COPY_NS))
+		transit->spare = NULL; /* it may still be written to, and is never reused */
+	else if (result != CUDA_SUCCESS)
+		heap_give_spare(engine->heap, transit);
+}
+
 static void deferred_map_map_one(struct engine *engine, struct deferred_map *rest)
 {
 	struct migration transit = rest->transit;
+	uint64_t begun = clock_now();
 	bool is_new;
 
-	piece_map_either(engine, &transit, &is_new);
+	if (!piece_map_soon(engine, &transit, PIECE_OLD, &is_new)) {
+		fill_on_device(engine, &transit);
+		piece_map(engine, &transit, PIECE_EITHER, &is_new);
+	}
+	if (is_new) {
+		move_stats_whole(engine, &transit, begun, migration_bytes(&transit));
+		migration_exchange(engine->heap, &transit);
+	}
 	deferred_map_drop(engine, rest);
-	piece_arrived(engine, &transit, BLOCK_STATE_HOST, true);
+	/* If nothing can be mapped, submissions are not held back for ever, as in migrate.c. */
+	piece_arrived(engine, &transit, is_new ? BLOCK_STATE_DEVICE : BLOCK_STATE_HOST, true);
 }
 
 bool deferred_map_map(struct engine *engine)

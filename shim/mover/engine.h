@@ -67,6 +67,7 @@ struct new_blocks {
 struct health {
 	unsigned doubts;                        /* consecutive errors of event queries */
 	uint64_t doubted;                       /* ns: time of the first of them */
+	unsigned refused;                       /* how often in turn piece_map_soon() has failed */
 	void (*on_lost)(struct engine *engine); /* called by engine_lost() for an illegal address in `fast`; set once */
 	_Atomic bool telling;                   /* on_lost is running; the process must not end before it returns */
 };

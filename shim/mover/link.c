@@ -17,7 +17,10 @@
  *
  * What takes longer, mapping host memory, is mostly done in gaps. There the mover has so much to map that copies would
  * stand still for a fifth of the time. So in gaps each part is followed by a copy of some bytes within the device, onto
- * themselves, which another engine does, and a mapping can run meanwhile.
+ * themselves, which another engine does, and a mapping can run meanwhile. They lie in the piece's memory of the device:
+ * memory of the link's own would be beyond every budget. On the way in that is nobody's until the copy has ended. On the
+ * way out it is the program's again when the move is taken back; so this is done in gaps alone, which do not end before
+ * these copies (migrate_abandon).
  *
  * Copies to a peer, both ways, and all changes of mappings share one engine, which copies four times as many bytes in
  * the time of a part; so parts to peers are four times as long.
@@ -76,13 +79,14 @@ static CUresult wait_to_go(struct engine *engine, CUstream stream)
 
 /*
  * Lets a change of a mapping run between two parts. device: the device side of the part, of which nothing beyond its
- * bytes need be mapped.
+ * bytes need be mapped. may_write: nothing that runs uses it.
  */
-static CUresult let_map(struct engine *engine, CUstream stream, CUdeviceptr device, uint64_t bytes, bool gap)
+static CUresult let_map(struct engine *engine, CUstream stream, CUdeviceptr device, uint64_t bytes, bool gap,
+			bool may_write)
 {
 	CUresult result = wait_to_go(engine, stream);
 
-	if (result == CUDA_SUCCESS && (gap || !link_pauses(engine)))
+	if (result == CUDA_SUCCESS && may_write && (gap || !link_pauses(engine)))
 		result =
 		    REAL(cuMemcpyDtoDAsync_v2)(device, device, bytes < BREATH_BYTES ? bytes : BREATH_BYTES, stream);
 	return result;
@@ -114,7 +118,7 @@ static CUresult link_copy_range(struct engine *engine, const struct migration *t
 		part = link_part(transit, at, range->end - at < most ? range->end - at : most, &from, &to);
 		result = REAL(cuMemcpyDtoDAsync_v2)(to, from, part, stream);
 		if (result == CUDA_SUCCESS && in_parts)
-			result = let_map(engine, stream, out ? from : to, part, gap);
+			result = let_map(engine, stream, out ? from : to, part, gap, gap || !out);
 	}
 	return result;
 }
@@ -214,6 +218,17 @@ CUresult link_copy(struct engine *engine, struct move *move, bool gap)
 	if (result != CUDA_SUCCESS && !link_settle(stream))
 		engine_lost(engine, result);
 	return result;
+}
+
+bool link_is_idle_by(CUstream stream, uint64_t until)
+{
+	CUresult result = REAL(cuStreamQuery)(stream);
+
+	while (result == CUDA_ERROR_NOT_READY && clock_now() < until) {
+		clock_sleep(10000);
+		result = REAL(cuStreamQuery)(stream);
+	}
+	return result == CUDA_SUCCESS;
 }
 
 bool link_settle(CUstream stream)

@@ -71,6 +71,8 @@ uint64_t link_part(const struct migration *transit, uint64_t at, uint64_t most, 
 		   CUdeviceptr *ret_new);
 /* Queues the copy of all of a piece that comes, in a gap, without an event. */
 CUresult link_fill(struct engine *engine, const struct migration *transit);
+/* Waits until the stream is idle, or `until` (ns). Returns false if it is not then, or the driver fails. */
+bool link_is_idle_by(CUstream stream, uint64_t until);
 /* Waits until the stream is idle. Returns false if the driver keeps failing, usually because the context died. */
 bool link_settle(CUstream stream);
 /*

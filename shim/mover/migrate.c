@@ -15,8 +15,9 @@
  * in 20 ms.
  *
  * Whatever the driver refuses, one copy holds the data, and that copy is mapped again: the old one until the exchange,
- * the new one after it. A refused call is repeated for a tenth of a second; the block stays `unmapped` meanwhile, so
- * that no submission that names it runs. After that moving ends, and no submission is held back any more.
+ * the new one after it. A refused call is repeated for a tenth of a second, a mapping for 5 s (piece_map); the block
+ * stays `unmapped` meanwhile, so that no submission that names it runs. After that moving ends, and no submission is
+ * held back any more.
  */
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
@@ -92,13 +93,8 @@ static enum block_state_where old_place(const struct move *move)
 
 static void map_again(struct engine *engine, struct move *move, bool new)
 {
-	unsigned tries = 0;
-
-	while (move->mapped == MAPPED_NONE && engine_tries(&tries))
-		if (migration_map(engine->heap, &move->transit, new) == CUDA_SUCCESS)
-			move->mapped = new ? MAPPED_NEW : MAPPED_OLD;
-	if (move->mapped == MAPPED_NONE)
-		engine_die(engine, "memory cannot be mapped again");
+	if (move->mapped == MAPPED_NONE && piece_map(engine, &move->transit, new ? PIECE_NEW : PIECE_OLD, &new))
+		move->mapped = new ? MAPPED_NEW : MAPPED_OLD;
 }
 
 /* Maps the old memory again, unless it stayed mapped. */
@@ -131,12 +127,13 @@ static bool is_kept(struct engine *engine, uint32_t piece, enum chunk_place to)
 	return piece_is_busy(engine, piece, to == CHUNK_DEVICE || engine->moves.exchanges);
 }
 
-/* Takes the piece away from submissions and unmaps it. Returns MIGRATE_BUSY if one uses it. */
+/* Takes the piece away from submissions and unmaps it. Returns MIGRATE_BUSY if one uses it, or the process ends. */
 static enum migrate_answer take_away(struct engine *engine, struct move *move)
 {
 	piece_raise(engine, &move->transit);
 	move->is_raised = true;
-	if (!engine_hears_all(engine) || is_kept(engine, move->transit.piece, move->transit.to)) {
+	if (!engine_hears_all(engine) || is_kept(engine, move->transit.piece, move->transit.to) ||
+	    engine_is_over(engine)) {
 		migrate_undo(engine, move);
 		return MIGRATE_BUSY;
 	}
@@ -261,8 +258,7 @@ static void finish_in(struct engine *engine, struct move *move)
 		 * If neither can be mapped, submissions are not held back for ever: one that touches the memory gets an
 		 * error from the GPU.
 		 */
-		if (!piece_map_either(engine, transit, &is_new))
-			is_new = false;
+		piece_map(engine, transit, PIECE_EITHER, &is_new);
 	}
 	move_stats_end(engine, move, !is_new);
 	if (is_new)
@@ -451,6 +447,9 @@ void migrate_abandon(struct engine *engine)
 				finish_in(engine, move);
 				continue;
 			}
+			/* Copies out of a gap write there, too (link.c). */
+			if (move->mapped == MAPPED_OLD && !move->is_back)
+				link_settle(engine->link.stream_out);
 			move_stats_end(engine, move, true);
 			engine->moves.n_back -= move->is_back;
 			bool removed = remove_new(move);

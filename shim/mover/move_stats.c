@@ -90,3 +90,12 @@ void move_stats_moved(struct engine *engine, const struct move *move)
 	stats_time(in ? HISTOGRAM_move_in_ns : HISTOGRAM_move_out_ns, move->begun);
 	*left = in ? 0 : now ? now : 1;
 }
+
+void move_stats_whole(struct engine *engine, const struct migration *transit, uint64_t begun, uint64_t copied)
+{
+	struct move move = {.transit = *transit, .begun = begun, .copied = copied};
+
+	move_stats_begin(engine, &move);
+	move_stats_moved(engine, &move);
+	move_stats_end(engine, &move, false);
+}

@@ -30,6 +30,8 @@ void move_stats_end(struct engine *engine, const struct move *move, bool stayed)
  * piece's.
  */
 void move_stats_moved(struct engine *engine, const struct move *move);
+/* All three for a move in one go, which began at `begun` (ns) and copied so much. */
+void move_stats_whole(struct engine *engine, const struct migration *transit, uint64_t begun, uint64_t copied);
 /* Adds the time with moves in flight up to now to the figures. */
 void move_stats_busy(struct engine *engine);
 

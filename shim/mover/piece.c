@@ -292,16 +292,46 @@ void piece_arrived(struct engine *engine, struct migration *transit, enum block_
 	piece_tell_plan(engine, transit->piece);
 }
 
-bool piece_map_either(struct engine *engine, struct migration *transit, bool *ret_new)
+/*
+ * How often in turn piece_map_soon() may fail, in all 5 s: the driver's page tables take memory, of which others may
+ * leave it none for a while. Time is not looked at, because the process may be stopped meanwhile.
+ */
+#define REFUSED_MOST 60
+
+static bool map_once(struct engine *engine, const struct migration *transit, enum piece_memory which, bool *ret_new)
+{
+	for (int new = 1; new >= 0; new --) {
+		*ret_new = new;
+		if (which & (new ? PIECE_NEW : PIECE_OLD) && (!new || transit->spare) &&
+		    migration_map(engine->heap, transit, new) == CUDA_SUCCESS)
+			return true;
+	}
+	return false;
+}
+
+bool piece_map_soon(struct engine *engine, const struct migration *transit, enum piece_memory which, bool *ret_new)
 {
 	unsigned tries = 0;
 
-	while (engine_tries(&tries))
-		for (int spare = transit->spare != NULL; spare >= 0; spare--) {
-			*ret_new = spare;
-			if (migration_map(engine->heap, transit, spare) == CUDA_SUCCESS)
-				return true;
+	while (engine_tries(&tries)) {
+		if (map_once(engine, transit, which, ret_new)) {
+			engine->health.refused = 0;
+			return true;
 		}
+		if (engine->health.refused == REFUSED_MOST)
+			return false;
+	}
+	engine->health.refused++;
+	heap_trim(engine->heap, 0, heap_idle_host(engine->heap));
+	return false;
+}
+
+bool piece_map(struct engine *engine, const struct migration *transit, enum piece_memory which, bool *ret_new)
+{
+	do
+		if (piece_map_soon(engine, transit, which, ret_new))
+			return true;
+	while (engine->health.refused < REFUSED_MOST);
 	engine_die(engine, "memory cannot be mapped");
 	return false;
 }

@@ -73,12 +73,16 @@ bool piece_is_discarded(const struct engine *engine, uint32_t block_unit, uint32
 bool piece_should_come(struct engine *engine, uint32_t piece, uint64_t planned[2]);
 /* To be called regularly: stops keeping what exceeds the share of the present budget. Locking: takes HEAP. */
 void piece_keep_follow(struct engine *engine);
+/* Which memory of a move may be mapped at the program's address. */
+enum piece_memory { PIECE_OLD = 1, PIECE_NEW = 2, PIECE_EITHER = 3 /* the new one first: both hold the contents */ };
 /*
- * Maps the new memory, or else the old one, which holds the same contents as long as the piece is not mapped. Returns
- * false if neither can be mapped: the contents are safe, but the process cannot continue with them, and the engine is
- * declared dead.
+ * Maps the old memory of a move or the new one, if there is one. If the driver refuses, gives idle memory of the device
+ * back to it, and tries again for 5 s. Returns false, with *ret_new false, if all is refused for so long: the contents
+ * are safe, but the process cannot continue with them, and the engine is declared dead. What is to be mapped after that
+ * is tried once. piece_map_soon() gives up after a tenth of a second, and declares nothing. Locking: take HEAP.
  */
-bool piece_map_either(struct engine *engine, struct migration *transit, bool *ret_new);
+bool piece_map(struct engine *engine, const struct migration *transit, enum piece_memory which, bool *ret_new);
+bool piece_map_soon(struct engine *engine, const struct migration *transit, enum piece_memory which, bool *ret_new);
 /*
  * Ends a move: the piece is now in the place `where`, and may move again. is_raised: piece_raise() was called for it.
  * Locking: takes HEAP.

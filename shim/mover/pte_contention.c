@@ -95,14 +95,10 @@ static CUresult pte_contention_copy(struct bench *bench, enum pte_contention_way
  */
 static bool wait_for(struct bench *bench, enum pte_contention_way way)
 {
-	CUresult result = REAL(cuStreamQuery)(stream_of(bench, way));
+	bool idle = link_is_idle_by(stream_of(bench, way), bench->until);
 
-	while (result == CUDA_ERROR_NOT_READY && clock_now() < bench->until) {
-		clock_sleep(10000);
-		result = REAL(cuStreamQuery)(stream_of(bench, way));
-	}
-	bench->copies[way] &= result != CUDA_SUCCESS;
-	return result == CUDA_SUCCESS;
+	bench->copies[way] &= !idle;
+	return idle;
 }
 
 /* Queues n copies and returns when the first has ended; the others usually have not. */

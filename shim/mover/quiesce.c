@@ -29,7 +29,7 @@
  */
 #define QUIESCE_BACKOFF_LEAST 10000000u
 #define QUIESCE_BACKOFF_MOST  5000000000u
-#define PATIENCE_MOST     400000000u
+#define PATIENCE_MOST         400000000u
 
 static void open_locked(void)
 {
@@ -186,7 +186,8 @@ bool quiesce_close(struct engine *engine, bool whole)
 	engine->quiesce.done = 0;
 	if (!wait_until_untouched(engine, whole, begin))
 		goto give_up;
-	if (gate_close()) {
+	/* The order of these two is that of spill_end(), the other way round: one sees the other. */
+	if (gate_close() && !engine_is_over(engine)) {
 		/*
 		 * A gap by order may come before tracking is complete; what was discarded may have been written since
 		 * (mover.c).
@@ -310,7 +311,7 @@ void quiesce_fetch_wishes(struct engine *engine)
 	struct scheduler *scheduler = &engine->scheduler;
 	uint32_t piece;
 
-	while (scheduler_has_wishes(scheduler) && !atomic_load(&engine->channel.dead)) {
+	while (scheduler_has_wishes(scheduler) && !engine_is_over(engine)) {
 		schedule_leave(engine, true);
 		scheduler_gap_round(scheduler);
 		if (!migrate_finish(engine) && !deferred_map_map(engine) &&

@@ -445,7 +445,7 @@ enum sw_status quiesce_room_for_new(struct engine *engine, uint64_t bytes)
 	    !scheduler_gap_pays_for_new(&engine->scheduler) || !link_open(engine) || !quiesce_close(engine, false))
 		return SW_BUSY;
 	bool can = true;
-	while (!atomic_load(&engine->channel.dead) && scheduler_gap_round_for_new(&engine->scheduler, bytes, &can))
+	while (!engine_is_over(engine) && scheduler_gap_round_for_new(&engine->scheduler, bytes, &can))
 		if (!migrate_finish(engine) && !deferred_map_map(engine))
 			quiesce_nap(engine);
 	quiesce_finish(engine);

@@ -40,11 +40,11 @@
 #define BACK_NS      500000000 /* ns: for other heaps to begin giving back what they borrowed */
 #define BACK_LOOK_NS 200000
 #define NEW_MS       500
-/* ms: at the end of the process. A suspended engine is asked up to STOP_TRIES times: it may have to pin memory. */
-#define STOP_MS      500
-#define STOP_TRIES   20
-#define AWAIT_MS     1000
-#define TELL_MS      2000 /* ms: at the end of the process, for a report that is being written, on a loaded machine */
+/* ms: at the end of the process. An engine in the middle of a move is asked up to STOP_TRIES times. */
+#define STOP_MS    500
+#define STOP_TRIES 20
+#define AWAIT_MS   1000
+#define TELL_MS    2000 /* ms: at the end of the process, for a report that is being written, on a loaded machine */
 
 static struct engine *engine_of(const struct device *device)
 {
@@ -269,18 +269,26 @@ void spill_context_ended(CUcontext context, bool ended)
 }
 
 /*
- * Makes the engine end. What is suspended, or about to be, may have no address, and its mover may be in the driver for
- * some time: neither may the gate open meanwhile, nor may the driver shut down.
+ * Returns whether memory is where no submission may find it: suspended, or about to be, so that it may have no address;
+ * copied in a gap; or unmapped. Neither may the gate open meanwhile, nor may the driver shut down. Once the process has
+ * said that it ends, nothing of this begins any more (quiesce_close, take_away).
  */
+static bool is_in_between(const struct engine *engine)
+{
+	return atomic_load(&engine->quiesce.is_away) || atomic_load(&submission_state) & SUBMISSION_CLOSED ||
+	       atomic_load(&engine->channel.everything.unmapped);
+}
+
+/* Makes the engine end. Its mover may be in the driver for some time, but if it hangs there, the process still ends. */
 static void stop(struct engine *engine)
 {
-	bool away = false;
+	bool between = false;
 
 	for (unsigned i = 0; i < STOP_TRIES && !atomic_load(&engine->channel.dead); i++) {
-		away |= atomic_load(&engine->quiesce.is_away);
+		between |= is_in_between(engine);
 		engine_ask(engine, ORDER_STOP, NULL, 0, STOP_MS, NULL);
-		away |= atomic_load(&engine->quiesce.is_away);
-		if (!away)
+		between |= is_in_between(engine);
+		if (!between)
 			return;
 	}
 }

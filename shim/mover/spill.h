@@ -72,8 +72,8 @@ void spill_context_ended(CUcontext context, bool ended);
 
 /*
  * To be called at the end of the process, and in the child of a fork: releases all waits, and nothing moves any more. A
- * suspension or resumption that is under way is broken off. At the end of the process waits for the movers: for half a
- * second, or 10 seconds where memory is given back.
+ * suspension, resumption or gap that is under way is broken off. At the end of the process waits for the movers: for half
+ * a second, or 10 seconds where memory is given back, copied in a gap, or unmapped.
  */
 void spill_end(void);
 void spill_child(void);

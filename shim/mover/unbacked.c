@@ -30,16 +30,6 @@ static bool make_room(struct unbacked *list)
 	return longer != NULL;
 }
 
-/* Counts the move of a piece, which took no copy. begun: in ns. To be called before its memory is exchanged. */
-static void count_move(struct engine *engine, const struct migration *transit, uint64_t begun)
-{
-	struct move move = {.transit = *transit, .begun = begun};
-
-	move_stats_begin(engine, &move);
-	move_stats_moved(engine, &move);
-	move_stats_end(engine, &move, false);
-}
-
 /* ---- taking ---- */
 
 /* Takes the memory of one piece away, unless something is alive in it, or the driver refuses. */
@@ -57,7 +47,7 @@ static void take_one(struct engine *engine, uint32_t piece)
 		migration_end(engine->heap, &transit);
 		return;
 	}
-	count_move(engine, &transit, begun);
+	move_stats_whole(engine, &transit, begun, 0);
 	migration_exchange(engine->heap, &transit);
 	/* As for all pieces of a suspended process, no submission waits for it: the gate is closed. */
 	piece_set_where(engine, &transit, BLOCK_STATE_HOST);
@@ -98,7 +88,7 @@ static bool give_device(struct engine *engine, struct migration *transit)
 		heap_give_spare(engine->heap, transit);
 		return false;
 	}
-	count_move(engine, transit, begun);
+	move_stats_whole(engine, transit, begun, 0);
 	stats_add(STAT_dead_bytes, migration_bytes(transit));
 	stats_add(STAT_dead_in_bytes, migration_bytes(transit));
 	migration_exchange(engine->heap, transit);

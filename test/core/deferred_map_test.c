@@ -135,6 +135,29 @@ static void of_blocks_that_a_thread_pins_alone_pieces_are_mapped(void **state)
 	assert_int_equal(engine->rests.n, BLOCKS - 1);
 }
 
+static void *keep_elsewhere(void *unused)
+{
+	(void)unused;
+	CHECK(heap_stay_beside(own.heap, grants[1].address, BYTES));
+	return NULL;
+}
+
+/* A texture is made of it, which is a pin for good. */
+static void of_a_block_that_is_about_to_stay_pieces_are_mapped(void **state)
+{
+	pthread_t thread;
+
+	(void)state;
+	heap_set_beside(own.heap, true, 0);
+	assert_ok(pthread_create(&thread, NULL, keep_elsewhere, NULL));
+	while (!heap_is_awaited(own.heap))
+		sched_yield();
+	assert_true(deferred_map_serve(engine));
+	assert_ok(pthread_join(thread, NULL));
+	assert_false(is_away(1));
+	assert_int_equal(engine->rests.n, BLOCKS - 1);
+}
+
 static void *reach(void *unused)
 {
 	(void)unused;
@@ -204,6 +227,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(of_freed_blocks_alone_pieces_are_mapped, send_away, end),
 	    cmocka_unit_test_setup_teardown(while_a_freed_block_is_copied_the_lock_is_taken_once, send_away, end),
 	    cmocka_unit_test_setup_teardown(of_blocks_that_a_thread_pins_alone_pieces_are_mapped, send_away, end),
+	    cmocka_unit_test_setup_teardown(of_a_block_that_is_about_to_stay_pieces_are_mapped, send_away, end),
 	    cmocka_unit_test_setup_teardown(those_that_a_new_peer_cannot_access_are_mapped, send_away, end),
 	    cmocka_unit_test_setup_teardown(for_a_submission_that_may_touch_anything_all_are_mapped, send_away, end),
 	    cmocka_unit_test_setup_teardown(what_comes_without_a_copy_gets_no_alias, send_away, end),

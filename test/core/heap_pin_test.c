@@ -269,6 +269,23 @@ static void a_pin_that_waits_too_long_is_none(void **state)
 	close_heap(&grant);
 }
 
+/* The texture exists by then, and nobody asks again. */
+static void what_is_kept_elsewhere_stays_also_if_it_arrives_too_late(void **state)
+{
+	struct migration transit;
+
+	(void)state;
+	core_heap_open(&own, 64 * MIB, 64 * MIB, 64 * MIB);
+	heap_set_beside(own.heap, true, 0);
+	struct heap_grant grant = take(4 * MIB, CHUNK_MOVABLE);
+	assert_ok(begin(piece_of(&grant), CHUNK_HOST, &transit));
+	assert_false(heap_stay_beside(own.heap, grant.address, 1));
+	move(&transit);
+	assert_int_equal(where(piece_of(&grant)), BLOCK_STATE_PINNED);
+	assert_int_equal(begin(piece_of(&grant), CHUNK_DEVICE, &transit), SW_INVALID);
+	close_heap(&grant);
+}
+
 /* ---- memory that others know ---- */
 
 static void memory_that_others_know_goes_back_to_the_driver_with_its_block(void **state)
@@ -329,6 +346,7 @@ int main(void)
 	    cmocka_unit_test(a_pin_waits_until_what_is_on_its_way_has_arrived),
 	    cmocka_unit_test(a_piece_at_rest_does_not_turn_once_it_is_pinned),
 	    cmocka_unit_test(a_pin_that_waits_too_long_is_none),
+	    cmocka_unit_test(what_is_kept_elsewhere_stays_also_if_it_arrives_too_late),
 	    cmocka_unit_test(memory_that_others_know_goes_back_to_the_driver_with_its_block),
 	    cmocka_unit_test(kinds_take_nothing_of_each_other_but_room),
 	};

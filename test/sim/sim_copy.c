@@ -113,8 +113,25 @@ __attribute__((no_sanitize("thread"))) static void copy_piece(char *dst, const c
 #endif
 }
 
+/* It is read before it is written, as on a GPU: what others write in between is lost. */
+static void copy_onto_itself(char *at, size_t bytes)
+{
+	char held[SIM_PIECE];
+
+	for (size_t n; bytes; bytes -= n, at += n) {
+		n = bytes < sizeof(held) ? bytes : sizeof(held);
+		copy_piece(held, at, n);
+		sim_pause();
+		copy_piece(at, held, n);
+	}
+}
+
 static void copy_row(char *dst, const char *src, size_t bytes)
 {
+	if (dst == src) {
+		copy_onto_itself(dst, bytes);
+		return;
+	}
 	if (dst < src + bytes && src < dst + bytes) {
 		memmove(dst, src, bytes);
 		return;

@@ -1,0 +1,178 @@
+/*
+ * spill_end_test.c: the end of the process while memory is in between. What has to be waited for is told by how often the
+ * mover is asked to stop, not by time.
+ */
+#include "shim/heap/heap_internal.h"
+#include "shim/mover/mover_internal.h"
+#include "shim/mover/mover_state.h"
+#include "shim/mover/spill.h"
+#include "shim/submit/submission.h"
+#include "test/core/core.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#define BYTES (4 * MIB)
+
+static struct core_heap own;
+static struct device device;
+static struct engine *engine;
+static struct engine *engines[8]; /* they live as long as the process; known here, or the leak checker counts them */
+static unsigned n_engines;
+static struct heap_grant grant;
+
+static bool has_mover;
+static _Atomic unsigned n_stops; /* how often the mover was asked to stop */
+static void (*at_third)(void);
+
+enum sw_status __real_engine_ask(struct engine *asked, enum engine_order order, CUcontext context, uint64_t bytes,
+				 unsigned patience_ms, uint64_t *ret_bytes);
+enum sw_status __wrap_engine_ask(struct engine *asked, enum engine_order order, CUcontext context, uint64_t bytes,
+				 unsigned patience_ms, uint64_t *ret_bytes);
+enum sw_status __wrap_engine_ask(struct engine *asked, enum engine_order order, CUcontext context, uint64_t bytes,
+				 unsigned patience_ms, uint64_t *ret_bytes)
+{
+	if (order == ORDER_STOP) {
+		patience_ms = 20;
+		if (++n_stops == 3 && at_third)
+			at_third();
+	}
+	return has_mover ? __real_engine_ask(asked, order, context, bytes, patience_ms, ret_bytes) : SW_BUSY;
+}
+
+static int begin_as(bool exact)
+{
+	core_heap_open(&own, 64 * MIB, 64 * MIB, 64 * MIB);
+	engine = mover_new(&device, own.heap, exact);
+	assert_non_null(engine);
+	assert_true(n_engines < sizeof(engines) / sizeof(*engines));
+	engines[n_engines++] = engine;
+	atomic_store(&mover_state.spill.engines[0], engine);
+	assert_ok(heap_alloc(own.heap, BYTES, CHUNK_MOVABLE, HEAP_DEVICE, &grant));
+	assert_ok(heap_make_host_spare(own.heap, BYTES / HEAP_UNIT));
+	has_mover = false;
+	n_stops = 0;
+	at_third = NULL;
+	return 0;
+}
+
+static int begin_exact(void **state)
+{
+	(void)state;
+	return begin_as(true);
+}
+
+static int begin_fast(void **state)
+{
+	(void)state;
+	return begin_as(false);
+}
+
+static int end(void **state)
+{
+	(void)state;
+	atomic_store(&mover_state.spill.ending, false);
+	atomic_store(&mover_state.spill.engines[0], NULL);
+	heap_free(own.heap, grant.block, grant.address);
+	core_heap_close(&own);
+	return 0;
+}
+
+static void *make_room(void *unused)
+{
+	(void)unused;
+	__real_engine_ask(engine, ORDER_ROOM, NULL, BYTES, 60000, NULL);
+	return NULL;
+}
+
+static bool is_closed(void)
+{
+	return atomic_load(&submission_state) & SUBMISSION_CLOSED;
+}
+
+/* Else threads that go on would write to what is being copied. */
+static void the_gate_stays_closed_until_an_open_gap_has_ended(void **state)
+{
+	pthread_t thread;
+
+	(void)state;
+	has_mover = true;
+	at_third = sim_release;
+	assert_true(mover_start(engine));
+	sim_hold_at("cuMemcpyDtoDAsync_v2", 1);
+	assert_ok(pthread_create(&thread, NULL, make_room, NULL));
+	while (!sim_is_held() || !is_closed())
+		sched_yield();
+	spill_end();
+	assert_false(sim_is_held());
+	assert_true(atomic_load(&engine->channel.dead));
+	assert_false(is_closed());
+	assert_ok(pthread_join(thread, NULL));
+}
+
+static void lower(void)
+{
+	atomic_store(&engine->channel.everything.unmapped, 0);
+	atomic_store(&engine->channel.dead, true);
+}
+
+static void what_is_unmapped_is_waited_for(void **state)
+{
+	(void)state;
+	at_third = lower;
+	atomic_store(&engine->channel.everything.unmapped, 1);
+	spill_end();
+	assert_int_equal(n_stops, 3);
+}
+
+static void nothing_is_waited_for_for_ever(void **state)
+{
+	(void)state;
+	atomic_store(&engine->channel.everything.unmapped, 1);
+	spill_end();
+	assert_in_range(n_stops, 4, 20);
+	atomic_store(&engine->channel.everything.unmapped, 0);
+}
+
+static void a_mover_that_leaves_all_in_its_place_is_asked_once(void **state)
+{
+	(void)state;
+	spill_end();
+	assert_int_equal(n_stops, 1);
+}
+
+/* It may have looked before the process said that it ends. */
+static void nothing_begins_to_move_when_the_process_ends(void **state)
+{
+	(void)state;
+	assert_true(link_open(engine));
+	atomic_store(&mover_state.spill.ending, true);
+	assert_int_equal(migrate_begin(engine, arena_unit(heap_arena(own.heap), grant.address), CHUNK_HOST, false),
+			 MIGRATE_BUSY);
+	assert_int_equal(atomic_load(&engine->channel.everything.unmapped), 0);
+	assert_int_equal(sim_where(grant.address), 'D');
+	assert_false(quiesce_close(engine, true));
+	assert_false(is_closed());
+	link_close(engine);
+}
+
+static int start(void **state)
+{
+	(void)state;
+	core_driver();
+	core_context();
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_setup_teardown(the_gate_stays_closed_until_an_open_gap_has_ended, begin_exact, end),
+	    cmocka_unit_test_setup_teardown(what_is_unmapped_is_waited_for, begin_fast, end),
+	    cmocka_unit_test_setup_teardown(nothing_is_waited_for_for_ever, begin_fast, end),
+	    cmocka_unit_test_setup_teardown(a_mover_that_leaves_all_in_its_place_is_asked_once, begin_fast, end),
+	    cmocka_unit_test_setup_teardown(nothing_begins_to_move_when_the_process_ends, begin_fast, end),
+	};
+
+	return cmocka_run_group_tests(tests, start, NULL);
+}
