@@ -189,6 +189,83 @@ static void an_allocation_that_needs_memory_takes_back_what_was_refused(void **s
 	core_heap_close(&own);
 }
 
+/* ---- slabs that others know ---- */
+
+#define SMALL (64u << 10)
+
+static CUdeviceptr unit_of(CUdeviceptr address)
+{
+	return address / HEAP_UNIT * HEAP_UNIT;
+}
+
+/* Three lie in one slab, of which others get to know the second. */
+static void a_slab_that_others_know_takes_no_more_allocations(void **state)
+{
+	struct heap_grant grants[3], later[HEAP_UNIT / SMALL];
+
+	(void)state;
+	core_heap_open(&own, 64 * MIB, 64 * MIB, 64 * MIB);
+	for (unsigned i = 0; i < 3; i++)
+		grants[i] = get_as(SMALL, CHUNK_MOVABLE, HEAP_DEVICE);
+	CUdeviceptr known = unit_of(grants[1].address);
+	assert_int_equal(unit_of(grants[2].address), known);
+	struct stranger stranger = make_known(known, HEAP_UNIT);
+	assert_true(heap_is_valid(own.heap));
+	give(&grants[1]);
+	for (unsigned i = 0; i < HEAP_UNIT / SMALL; i++) {
+		later[i] = get_as(SMALL, CHUNK_MOVABLE, HEAP_DEVICE);
+		assert_int_not_equal(unit_of(later[i].address), known);
+	}
+	is_another(&later[0], SMALL, &stranger);
+	give(&grants[0]);
+	/* With the last of them its memory goes back. */
+	uint64_t before = made(CHUNK_DEVICE);
+	give(&grants[2]);
+	assert_int_equal(made(CHUNK_DEVICE), before - HEAP_UNIT);
+	for (unsigned i = 0; i < HEAP_UNIT / SMALL; i++)
+		give(&later[i]);
+	forget(&stranger);
+	core_heap_close(&own);
+}
+
+static void nor_does_one_that_was_full_when_others_got_to_know_it(void **state)
+{
+	struct heap_grant grants[2];
+
+	(void)state;
+	core_heap_open(&own, 64 * MIB, 64 * MIB, 64 * MIB);
+	for (unsigned i = 0; i < 2; i++)
+		grants[i] = get_as(MIB, CHUNK_MOVABLE, HEAP_DEVICE);
+	CUdeviceptr known = unit_of(grants[0].address);
+	assert_int_equal(unit_of(grants[1].address), known);
+	struct stranger stranger = make_known(known, HEAP_UNIT);
+	give(&grants[0]);
+	grants[0] = get_as(MIB, CHUNK_MOVABLE, HEAP_DEVICE);
+	assert_int_not_equal(unit_of(grants[0].address), known);
+	is_another(&grants[0], MIB, &stranger);
+	give(&grants[1]);
+	give(&grants[0]);
+	forget(&stranger);
+	core_heap_close(&own);
+}
+
+/* A program may export the address of memory that it has freed. */
+static void nor_does_one_that_was_empty_then(void **state)
+{
+	(void)state;
+	core_heap_open(&own, 64 * MIB, 64 * MIB, 64 * MIB);
+	struct heap_grant first = get_as(SMALL, CHUNK_MOVABLE, HEAP_DEVICE);
+	CUdeviceptr known = unit_of(first.address);
+	give(&first);
+	struct stranger stranger = make_known(known, HEAP_UNIT);
+	assert_true(heap_is_valid(own.heap));
+	struct heap_grant next = get_as(SMALL, CHUNK_MOVABLE, HEAP_DEVICE);
+	is_another(&next, SMALL, &stranger);
+	give(&next);
+	forget(&stranger);
+	core_heap_close(&own);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -198,6 +275,9 @@ int main(void)
 	    cmocka_unit_test(nor_do_the_parts_of_what_others_know),
 	    cmocka_unit_test(a_refused_release_is_tried_again_until_it_succeeds),
 	    cmocka_unit_test(an_allocation_that_needs_memory_takes_back_what_was_refused),
+	    cmocka_unit_test(a_slab_that_others_know_takes_no_more_allocations),
+	    cmocka_unit_test(nor_does_one_that_was_full_when_others_got_to_know_it),
+	    cmocka_unit_test(nor_does_one_that_was_empty_then),
 	};
 
 	core_driver();
