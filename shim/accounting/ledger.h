@@ -18,6 +18,7 @@
 struct backend;
 struct block;
 struct budget;
+struct taken;
 
 /* Bits, so that a look-up can name several. */
 enum ledger_kind {
@@ -110,6 +111,7 @@ struct ledger_row {
 			uint64_t handle;     /* the handle that is mapped */
 			unsigned asked_types;
 		} mapping;
+		struct taken *taken; /* its mapping (ipc_take.c) */
 	};
 	struct ledger_row *next;
 };
