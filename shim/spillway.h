@@ -141,7 +141,8 @@ SPILLWAY_API int spillway_prefer_host(const void *address);
  * undefined, as in a new allocation. Less than it is long already: nothing changes. To make room for growth the blocks
  * behind it must be gone.
  *
- *   -ENOMEM  the addresses behind it are in use, or the budgets hold no more; nothing has changed
+ *   -ENOMEM  the addresses behind it are in use, or the budgets or the cap of its rule hold no more; nothing has
+ *            changed
  */
 SPILLWAY_API int spillway_grow(const void *address, uint64_t new_bytes);
 

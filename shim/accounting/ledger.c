@@ -315,17 +315,20 @@ bool ledger_set_sync_memops(uint64_t key, bool on)
 	return row != NULL;
 }
 
-bool ledger_grow(uint64_t key, size_t bytes)
+size_t ledger_grow(uint64_t key, uint64_t id, size_t bytes)
 {
+	size_t more = 0;
+
 	lock_take(&accounting_state.ledger.lock);
 	struct ledger_row *row = *ledger_find_row(LEDGER_HEAP, key);
-	if (row && bytes > row->bytes) {
+	if (row && row->id == id && bytes > row->bytes) {
+		more = bytes - row->bytes;
 		if (row->counted)
-			stats_grown(row->site, bytes - row->bytes);
+			stats_grown(row->site, more);
 		row->bytes = bytes;
 	}
 	lock_drop(&accounting_state.ledger.lock);
-	return row != NULL;
+	return more;
 }
 
 unsigned ledger_n_sync_memops(void)

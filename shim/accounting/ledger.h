@@ -18,6 +18,7 @@
 struct backend;
 struct block;
 struct budget;
+struct taken;
 
 /* Bits, so that a look-up can name several. */
 enum ledger_kind {
@@ -110,6 +111,7 @@ struct ledger_row {
 			uint64_t handle;     /* the handle that is mapped */
 			unsigned asked_types;
 		} mapping;
+		struct taken *taken; /* its mapping (ipc_take.c) */
 	};
 	struct ledger_row *next;
 };
@@ -163,8 +165,8 @@ bool ledger_may_span(uint64_t address);
 
 /* Sets sync_memops of a LEDGER_OURS row. Returns false if there is none. */
 bool ledger_set_sync_memops(uint64_t key, bool on);
-/* Raises the size of a heap row; a smaller size is ignored. Returns false if there is no such row. */
-bool ledger_grow(uint64_t key, size_t bytes);
+/* Raises the size of the heap row with this id. Returns by how much: 0 if it has gone or is as long already. */
+size_t ledger_grow(uint64_t key, uint64_t id, size_t bytes);
 /* Returns how many rows have sync_memops set at this moment. Read on the path of synchronous copies. */
 unsigned ledger_n_sync_memops(void);
 /*

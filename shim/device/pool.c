@@ -262,13 +262,18 @@ bool pool_has_memory(const struct pool *pool)
 	return pool && pool->held;
 }
 
-void pool_row_new(struct ledger_row *row)
+void pool_row_new(const struct ledger_row *row)
+{
+	pool_row_grown(row, row->bytes);
+}
+
+void pool_row_grown(const struct ledger_row *row, uint64_t bytes)
 {
 	lock_take(&pool_lock);
 	struct pool *pool = pool_find_id_locked(row->heap.pool_id);
 	if (pool) {
-		pool->used += row->bytes;
-		pool->held += row->bytes;
+		pool->used += bytes;
+		pool->held += bytes;
 		if (pool->used > pool->used_high)
 			pool->used_high = pool->used;
 		if (pool->held > pool->held_high)

@@ -5,7 +5,6 @@
  */
 #define SPILLWAY_API __attribute__((visibility("default")))
 #include "shim/spillway.h"
-#include "shim/trace/trace.h"
 
 #include "shim/context/capture.h"
 #include "shim/heap/arena.h"
@@ -244,12 +243,13 @@ int spillway_grow(const void *address, uint64_t new_bytes)
 	if (row.kind == LEDGER_MAPPING)
 		return entry_memory_leave(&scope, -ENOTSUP); /* the program itself can map more memory behind it */
 	enum heap_from from = policy_spill_mode(process_policy()) == POLICY_SPILL_OFF ? HEAP_DEVICE : HEAP_DEVICE_FIRST;
-	enum sw_status status =
-	    new_bytes <= row.bytes ? SW_OK : heap_grow(heap_of(&row), row.key, new_bytes, from, &on_host);
-	if (status == SW_OK)
-		ledger_grow(row.key, new_bytes);
-	if (status == SW_OK && new_bytes > row.bytes)
-		trace_event(grown, row.id, new_bytes);
+	enum sw_status status = SW_OK;
+	if (new_bytes > row.bytes && !account_grow(&row, new_bytes)) {
+		status = SW_NO_MEMORY;
+	} else if (new_bytes > row.bytes) {
+		status = heap_grow(heap_of(&row), row.key, new_bytes, from, &on_host);
+		account_grown(&row, new_bytes, status == SW_OK);
+	}
 	if (on_host) {
 		stats_add(STAT_spilled_bytes, on_host);
 		if (!row.fixed)

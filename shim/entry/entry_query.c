@@ -174,7 +174,7 @@ HOOK_EXPORT CUresult CUDAAPI cuDeviceTotalMem(unsigned int *bytes, CUdevice dev)
 
 static bool entry_query_find(CUdeviceptr address, struct ledger_row *ret_row)
 {
-	return serve_find(address, ret_row) || vmm_find(address, ret_row) ||
+	return serve_find(address, ret_row) || vmm_find(address, ret_row) || vmm_find_further(address, ret_row) ||
 	       ledger_find(LEDGER_SYSTEM | LEDGER_TAKEN, address, ret_row);
 }
 
@@ -253,15 +253,28 @@ union answer {
 	int ordinal;
 };
 
+/*
+ * The range of a row. For memory that the program maps itself (vmm.h), it is the program's reservation, of ours or of
+ * the driver.
+ */
+static struct va_range space_of(const struct ledger_row *row)
+{
+	struct va_range space = {.start = row->key, .bytes = row->bytes};
+
+	if (row->kind != LEDGER_MAPPING || va_ranges_find(row->key, &space))
+		return space;
+	REAL(cuPointerGetAttribute)(&space.start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, row->key);
+	REAL(cuPointerGetAttribute)(&space.bytes, CU_POINTER_ATTRIBUTE_RANGE_SIZE, row->key);
+	return space;
+}
+
 static CUresult pointer_answer(const struct ledger_row *row, CUpointer_attribute attribute, CUdeviceptr address,
 			       union answer *ret, size_t *ret_bytes)
 {
 	CUdeviceptr first_page = row->key & ~(CUdeviceptr)(HEAP_UNIT - 1);
 	bool is_fixed = row->fixed && row->kind == LEDGER_HEAP;
 	CUmemoryPool pool = row->kind == LEDGER_HEAP ? row->heap.pool : NULL;
-	/* For memory that the program maps itself (vmm.h), the range is the program's reservation. */
-	struct va_range space;
-	bool is_mapping = row->kind == LEDGER_MAPPING && va_ranges_find(row->key, &space);
+	bool is_mapping = row->kind == LEDGER_MAPPING;
 	CUdeviceptr end_page = (row->key + row->bytes + HEAP_UNIT - 1) & ~(CUdeviceptr)(HEAP_UNIT - 1);
 
 #define ANSWER(member, value) (*ret_bytes = sizeof(ret->member), ret->member = (value), CUDA_SUCCESS)
@@ -283,9 +296,9 @@ static CUresult pointer_answer(const struct ledger_row *row, CUpointer_attribute
 	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
 		return ANSWER(ordinal, row->device);
 	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-		return ANSWER(address, is_mapping ? space.start : row->key);
+		return ANSWER(address, space_of(row).start);
 	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-		return ANSWER(bytes, is_mapping ? space.bytes : row->bytes);
+		return ANSWER(bytes, space_of(row).bytes);
 	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
 		return ANSWER(word, row->sync_memops);
 	case CU_POINTER_ATTRIBUTE_MAPPED:

@@ -39,8 +39,8 @@ enum sw_status block_take(struct block_store *store, uint32_t units, enum chunk_
 
 	lock_assert_held(LOCK_HEAP);
 	*ret_reused = block != NULL;
-	if (!block && store->stuck)
-		block_retry_stuck(store);
+	if (!block)
+		block_retry_refused(store);
 	if (!block && from != HEAP_HOST && from != HEAP_STRIPE && device_has_room(store, units)) {
 		status = block_build_one(store, units, kind, HEAP_DEVICE, &block);
 		if (status != SW_OK && (status != SW_NO_MEMORY || !may_spill))

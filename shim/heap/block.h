@@ -150,8 +150,8 @@ enum sw_status block_make_unmapped(struct block_store *store, uint32_t units, bo
  * refused: the rest of the block is then stuck. The block must not be on the warm lists.
  */
 bool block_take_down(struct block_store *store, struct block *block);
-/* Tries to take down the stuck blocks again. */
-void block_retry_stuck(struct block_store *store);
+/* Tries again what the driver has refused: to take down the stuck blocks, and to release what chunk_drop() could not. */
+void block_retry_refused(struct block_store *store);
 /* Takes down the warm blocks that overlap this span. */
 void block_vacate(struct block_store *store, uint32_t unit, uint32_t units);
 
@@ -220,8 +220,8 @@ void block_show_pin(struct block_store *store, struct block *block);
 
 /* Returns the free bytes at a place, in warm blocks and warm chunks. */
 uint64_t block_idle(const struct block_store *store, enum chunk_place place);
-/* Returns the bytes at a place in stuck blocks. */
-uint64_t block_stuck(const struct block_store *store, enum chunk_place place);
+/* Returns the bytes at a place that block_retry_refused() is to give back. */
+uint64_t block_refused(const struct block_store *store, enum chunk_place place);
 bool block_store_is_valid(const struct block_store *store);
 
 #endif

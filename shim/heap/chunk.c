@@ -391,7 +391,7 @@ static bool drop_alias(struct chunk_store *store, struct chunk *chunk)
 		return true;
 	CUresult result = map_remove(chunk->alias, chunk_bytes(chunk->units));
 	if (result != CUDA_SUCCESS) {
-		log_once("cuMemUnmap of an alias: %s; the chunk is kept for reuse", real_error_name(result));
+		log_once("cuMemUnmap of an alias: %s; the chunk is kept", real_error_name(result));
 		return false;
 	}
 	forget_alias(store, chunk);
@@ -406,41 +406,66 @@ void chunk_store_fini(struct chunk_store *store)
 	store->alias_base = 0;
 }
 
-/* Returns false if the driver refused; the chunk stays in the store for another try. */
-static bool release_first(struct chunk_store *store, enum chunk_kind kind, enum chunk_place place, unsigned units)
+/* Releases a chunk that is on no list. Returns false if the driver refused; then the chunk is as it was. */
+static bool release(struct chunk_store *store, struct chunk *chunk)
 {
-	struct chunk *chunk = store->warm[kind][place][units];
-
 	if (!drop_alias(store, chunk))
 		return false;
 	CUresult result = REAL(cuMemRelease)(chunk->handle);
 	if (result != CUDA_SUCCESS) {
-		log_once("cuMemRelease: %s; the chunk is kept for reuse", real_error_name(result));
+		log_once("cuMemRelease: %s; the chunk is kept", real_error_name(result));
 		return false;
 	}
-	store->warm[kind][place][units] = chunk->next;
-	store->warm_bytes[place] -= chunk_bytes(units);
-	store->made_bytes[place] -= chunk_bytes(units);
+	store->made_bytes[chunk->place] -= chunk_bytes(chunk->units);
 	chunk_discharge(store, chunk);
 	stats_add(STAT_chunks_released, 1);
 	free(chunk);
 	return true;
 }
 
+bool chunk_release_warm(struct chunk_store *store, enum chunk_kind kind, enum chunk_place place, unsigned units)
+{
+	struct chunk *chunk = store->warm[kind][place][units], *next = chunk ? chunk->next : NULL;
+
+	lock_assert_held(LOCK_HEAP);
+	if (!chunk || !release(store, chunk))
+		return false;
+	store->warm[kind][place][units] = next;
+	store->warm_bytes[place] -= chunk_bytes(units);
+	return true;
+}
+
 void chunk_drop(struct chunk_store *store, struct chunk *chunk)
 {
+	lock_assert_held(LOCK_HEAP);
 	if (chunk->parts) {
 		each_part(store, chunk, chunk_drop);
 		return;
 	}
-	chunk_put(store, chunk);
-	release_first(store, chunk->kind, chunk->place, chunk->units);
+	if (release(store, chunk))
+		return;
+	chunk->next = store->refused;
+	store->refused = chunk;
+}
+
+void chunk_retry_refused(struct chunk_store *store)
+{
+	struct chunk *list = store->refused;
+
+	lock_assert_held(LOCK_HEAP);
+	store->refused = NULL;
+	while (list) {
+		struct chunk *next = list->next;
+
+		chunk_drop(store, list);
+		list = next;
+	}
 }
 
 static bool release_any(struct chunk_store *store, enum chunk_place place, unsigned units)
 {
 	for (enum chunk_kind kind = 0; kind < CHUNK_KINDS; kind++)
-		if (store->warm[kind][place][units] && release_first(store, kind, place, units))
+		if (chunk_release_warm(store, kind, place, units))
 			return true;
 	return false;
 }
@@ -462,7 +487,6 @@ void chunk_trim(struct chunk_store *store, enum chunk_place place, uint64_t keep
 	lock_assert_held(LOCK_HEAP);
 	for (unsigned units = CHUNK_MOST; units; units--)
 		for (enum chunk_kind kind = 0; kind < CHUNK_KINDS; kind++)
-			while (store->warm_bytes[place] > keep && store->warm[kind][place][units])
-				if (!release_first(store, kind, place, units))
-					break;
+			while (store->warm_bytes[place] > keep && chunk_release_warm(store, kind, place, units))
+				;
 }

@@ -11,7 +11,7 @@
  * no room by then. An unbacked chunk is never warm.
  *
  * Locking: the caller holds HEAP unless a function says otherwise. Owner: the block that has the chunk, from
- * chunk_get() to chunk_put(); otherwise the chunk is warm in the store, still charged to its budget.
+ * chunk_get() to chunk_put(); otherwise the chunk is warm or refused in the store, still charged to its budget.
  */
 #ifndef SPILLWAY_CHUNK_H
 #define SPILLWAY_CHUNK_H
@@ -34,7 +34,7 @@ struct chunk {
 	bool unbacked;   /* has no physical memory; place is CHUNK_HOST */
 	struct chunk *parts; /* of a compound chunk (compound.h), which has no handle and no alias itself; else NULL */
 	struct block *block; /* the block in which it is mapped; NULL while warm */
-	struct chunk *next;  /* next in its block or in the warm list */
+	struct chunk *next;  /* next in its block, in the warm list or among the refused */
 };
 
 struct chunk_store {
@@ -51,6 +51,7 @@ struct chunk_store {
 	/* time (ns) when the driver last had no device memory within the budget; 0: it has had some since */
 	_Atomic uint64_t full;
 	struct chunk *warm[CHUNK_KINDS][CHUNK_PLACES][CHUNK_MOST + 1];
+	struct chunk *refused; /* dropped, but the driver has refused to release them */
 	/* warm chunks; all chunks that exist, made >= warm */
 	uint64_t warm_bytes[CHUNK_PLACES], made_bytes[CHUNK_PLACES];
 	CUdeviceptr alias_base; /* 0 until the first chunk moves */
@@ -110,10 +111,16 @@ bool chunk_is_wanted(const struct chunk_store *store, const struct chunk *chunk)
 CUresult chunk_map(const struct chunk *chunk, CUdeviceptr at);
 /* Puts an unmapped chunk back into the store, as warm; of a compound one the parts. An unbacked one is gone then. */
 void chunk_put(struct chunk_store *store, struct chunk *chunk);
-/* Releases a chunk to the driver at once, so that it is not reused. It stays warm if the driver refuses. */
+/*
+ * Releases a chunk to the driver at once. It is never reused: if the driver refuses, only the release is tried again, by
+ * chunk_retry_refused().
+ */
 void chunk_drop(struct chunk_store *store, struct chunk *chunk);
+void chunk_retry_refused(struct chunk_store *store);
 /* Releases warm chunks to the driver until at most `keep` bytes are warm. Chunks that the driver refuses stay warm. */
 void chunk_trim(struct chunk_store *store, enum chunk_place place, uint64_t keep);
+/* Releases one warm chunk of that sort. Returns false if there is none, or the driver refuses; then it stays warm. */
+bool chunk_release_warm(struct chunk_store *store, enum chunk_kind kind, enum chunk_place place, unsigned units);
 /*
  * Releases one warm chunk: the shortest of at least `units` units, else the longest. Returns false if no chunk is warm,
  * or the driver refuses all of them.

@@ -327,7 +327,7 @@ uint64_t heap_trim(struct heap *heap, uint64_t keep_device, uint64_t keep_host)
 			;
 	/* Lent memory is device memory of a peer, and is released with the device's. */
 	block_trim(&heap->store, (const uint64_t[CHUNK_PLACES]){keep_device, keep_host, keep_device});
-	uint64_t refused = block_stuck(store, CHUNK_DEVICE) + block_stuck(store, CHUNK_PEER) +
+	uint64_t refused = block_refused(store, CHUNK_DEVICE) + block_refused(store, CHUNK_PEER) +
 			   heap_beyond(block_idle(store, CHUNK_DEVICE), keep_device) +
 			   heap_beyond(block_idle(store, CHUNK_PEER), keep_device);
 	heap_leave(heap);

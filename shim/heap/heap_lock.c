@@ -181,6 +181,7 @@ void heap_tick(struct heap *heap)
 
 	heap_enter(heap);
 	heap->ticked = clock_now();
+	block_retry_refused(&heap->store);
 	for (enum chunk_place place = 0; place < CHUNK_PLACES; place++) {
 		uint64_t goes = ++heap->ticks[place] < span[place] ? 0 : heap_lock_unused(heap, place);
 

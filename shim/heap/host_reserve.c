@@ -180,18 +180,12 @@ static bool drop_surplus(struct heap *heap, const struct census *census, uint64_
 {
 	struct chunk_store *store = &heap->store.chunks;
 	bool dropped = false;
-	struct chunk *chunk;
 
 	heap_enter(heap);
-	uint64_t before = store->made_bytes[CHUNK_HOST];
 	for (unsigned units = CHUNK_MOST; units && !dropped; units--) {
 		uint64_t share = census->here[units] ? predict_score_of(census, units, bytes) : 0;
 
-		if (census->ready[units] <= share || !store->warm[CHUNK_MOVABLE][CHUNK_HOST][units] ||
-		    chunk_get(store, CHUNK_MOVABLE, CHUNK_HOST, units, &chunk) != SW_OK)
-			continue;
-		chunk_drop(store, chunk);
-		dropped = store->made_bytes[CHUNK_HOST] < before;
+		dropped = census->ready[units] > share && chunk_release_warm(store, CHUNK_MOVABLE, CHUNK_HOST, units);
 	}
 	heap_leave(heap);
 	return dropped;

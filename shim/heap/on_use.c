@@ -237,8 +237,7 @@ enum sw_status heap_on_use_take(struct heap *heap, size_t bytes, enum chunk_kind
 	(void)kind;
 	heap_enter(heap);
 	/* A part that could neither be finished nor taken down is mapped where its memory is to be made again. */
-	if (heap->store.stuck)
-		block_retry_stuck(&heap->store);
+	block_retry_refused(&heap->store);
 	struct on_use *on_use = on_use_at(arena, ret_grant->address);
 	if (on_use) {
 		uint32_t unit = arena_unit(arena, ret_grant->address), last = on_use->unit + on_use->units;

@@ -131,8 +131,13 @@ void heap_pin_end(struct heap *heap, CUdeviceptr address, size_t bytes, enum pin
 
 	units_of(arena, address, bytes, &unit, &last);
 	heap_enter(heap);
-	while ((block = next_block(arena, &unit, last)))
+	while ((block = next_block(arena, &unit, last))) {
+		bool was_left = block->left;
+
 		pin_drop(heap, block, 1, end);
+		if (block->slab && block->left != was_left)
+			small_leave(&heap->small, block);
+	}
 	heap_leave(heap);
 }
 

@@ -7,8 +7,8 @@
  * of other sizes: warm chunks first, then the oldest warm blocks. For host memory, warm blocks come before the driver.
  *
  * Taking down unmaps from the front, chunk by chunk, and stops if the driver refuses; the rest stays mapped, on the
- * list of stuck blocks, and is tried again at the next trim. So no driver error on this path loses memory or address
- * space.
+ * list of stuck blocks, and is tried again at the next trim. What others may know is released then, or is tried again in
+ * the same way. So no driver error on this path loses memory or address space, or gives memory a second owner.
  *
  * Locking: the caller of every function here holds HEAP.
  */
@@ -166,10 +166,11 @@ bool block_take_down(struct block_store *store, struct block *block)
 	return true;
 }
 
-void block_retry_stuck(struct block_store *store)
+void block_retry_refused(struct block_store *store)
 {
 	struct block *list = store->stuck;
 
+	chunk_retry_refused(&store->chunks);
 	store->stuck = NULL;
 	while (list) {
 		struct block *next = list->bin_next;
@@ -308,8 +309,7 @@ static void trim_place(struct block_store *store, enum chunk_place place, uint64
 void block_trim(struct block_store *store, const uint64_t keep[CHUNK_PLACES])
 {
 	lock_assert_held(LOCK_HEAP);
-	if (store->stuck)
-		block_retry_stuck(store);
+	block_retry_refused(store);
 	for (enum chunk_place place = 0; place < CHUNK_PLACES; place++)
 		trim_place(store, place, keep[place]);
 }
@@ -319,11 +319,13 @@ uint64_t block_idle(const struct block_store *store, enum chunk_place place)
 	return store->warm_bytes[place] + store->chunks.warm_bytes[place];
 }
 
-uint64_t block_stuck(const struct block_store *store, enum chunk_place place)
+uint64_t block_refused(const struct block_store *store, enum chunk_place place)
 {
 	uint64_t bytes = 0;
 
 	for (const struct block *block = store->stuck; block; block = block->bin_next)
 		bytes += block->bytes[place];
+	for (const struct chunk *chunk = store->chunks.refused; chunk; chunk = chunk->next)
+		bytes += chunk->place == place ? chunk_bytes(chunk->units) : 0;
 	return bytes;
 }

@@ -188,12 +188,13 @@ void small_give(struct small *small, struct block *block, CUdeviceptr address)
 	slab->free[slot / 64] |= UINT64_C(1) << slot % 64;
 	if (slot / 64 < slab->first_word)
 		slab->first_word = (uint16_t)(slot / 64);
-	if (slab->n_free++ == 0)
+	if (slab->n_free++ == 0 && !block->left)
 		list_add(small, slab);
 	if (slab->n_free < slab->n_slots)
 		return;
-	list_remove(small, slab);
-	if (*empty_of(small, slab)) {
+	if (!block->left)
+		list_remove(small, slab);
+	if (block->left || *empty_of(small, slab)) {
 		slab_end(small, slab);
 		return;
 	}
@@ -201,16 +202,35 @@ void small_give(struct small *small, struct block *block, CUdeviceptr address)
 	small->empty_bytes[place_of(slab)] += HEAP_UNIT;
 }
 
+/* Gives up the empty slab that the list has. */
+static void empty_end(struct small *small, struct slab **empty)
+{
+	struct slab *slab = *empty;
+
+	*empty = NULL;
+	small->empty_bytes[place_of(slab)] -= HEAP_UNIT;
+	slab_end(small, slab);
+}
+
+void small_leave(struct small *small, struct block *block)
+{
+	struct slab *slab = block->slab;
+
+	lock_assert_held(LOCK_HEAP);
+	if (slab == *empty_of(small, slab))
+		empty_end(small, empty_of(small, slab));
+	else if (slab->n_free)
+		list_remove(small, slab);
+}
+
 bool small_reclaim(struct small *small)
 {
 	for (unsigned i = 0; i < CHUNK_KINDS * SMALL_CLASSES; i++) {
-		struct slab **empty = &small->empty[i / SMALL_CLASSES][i % SMALL_CLASSES], *slab = *empty;
+		struct slab **empty = &small->empty[i / SMALL_CLASSES][i % SMALL_CLASSES];
 
-		if (!slab)
+		if (!*empty)
 			continue;
-		*empty = NULL;
-		small->empty_bytes[place_of(slab)] -= HEAP_UNIT;
-		slab_end(small, slab);
+		empty_end(small, empty);
 		return true;
 	}
 	return false;
@@ -259,10 +279,10 @@ bool small_is_valid(const struct small *small)
 		for (int place = 0; place < CHUNK_PLACES; place++)
 			for (const struct slab *slab = small->partial[kind][size_class][place]; slab; slab = slab->next)
 				if (!slab_is_valid(slab) || !slab->n_free || slab->size_class != size_class ||
-				    slab->block->kind != kind)
+				    slab->block->kind != kind || slab->block->left)
 					return false;
 		if (kept) {
-			if (!slab_is_valid(kept) || kept->n_free != kept->n_slots)
+			if (!slab_is_valid(kept) || kept->n_free != kept->n_slots || kept->block->left)
 				return false;
 			empty[place_of(kept)] += HEAP_UNIT;
 		}

@@ -4,8 +4,9 @@
  *
  * A slab is a block of one unit, cut into slots of one size class. Classes are multiples of 512 bytes (cudaMalloc is
  * known to align to 256; PyTorch and CuPy rely on 512) with four steps to each doubling, so at most a fifth of a slot
- * is wasted. One empty slab of each class is kept until its memory is needed. Fixed memory has separate slabs. Locking:
- * the caller holds HEAP.
+ * is wasted. One empty slab of each class is kept until its memory is needed. Fixed memory has separate slabs. A slab
+ * that others know (block->left) is on no list: its free slots stay unused, and its block ends with its last allocation.
+ * Locking: the caller holds HEAP.
  */
 #ifndef SPILLWAY_SMALL_H
 #define SPILLWAY_SMALL_H
@@ -34,6 +35,8 @@ size_t small_class_bytes(unsigned size_class);
 enum sw_status small_take(struct small *small, size_t bytes, enum chunk_kind kind, enum heap_from from,
 			  CUdeviceptr *ret_address, struct block **ret_block, bool *ret_new, bool *ret_reused);
 void small_give(struct small *small, struct block *block, CUdeviceptr address);
+/* Must be called when others get to know the memory of a slab; if the slab is empty, its block is gone then. */
+void small_leave(struct small *small, struct block *block);
 /* Gives the block of one empty slab back to the store; returns false if no slab is empty. */
 bool small_reclaim(struct small *small);
 /* Must be called before and after the block of a slab changes places, because slabs are listed by place. */

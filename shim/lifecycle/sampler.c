@@ -11,6 +11,7 @@
 #include "shim/device/peer.h"
 #include "shim/device/pool.h"
 #include "shim/faults/faults.h"
+#include "shim/serve/deferred_free.h"
 #include "shim/serve/segments.h"
 #include "shim/stats/stats.h"
 #include "shim/trace/trace.h"
@@ -95,6 +96,7 @@ void sampler_tick(void)
 	sampler_sample();
 	quota_tick();
 	device_tick();
+	deferred_free_tick();
 	segments_tick();
 	peer_tick();
 	pool_tick();

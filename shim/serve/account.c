@@ -17,6 +17,7 @@
 #include "shim/serve/serve_state.h"
 #include "shim/stats/stats.h"
 #include "shim/serve/trace_alloc.h"
+#include "shim/trace/trace.h"
 
 void account_claim_end(const struct account_claim *claim, size_t bytes)
 {
@@ -129,6 +130,23 @@ void account_commit(struct ledger_row *row, enum policy_api api, const struct ca
 	stats_add(STAT_allocations, 1);
 	trace_made(row, api, site);
 	ledger_commit(row);
+}
+
+bool account_grow(const struct ledger_row *row, size_t bytes)
+{
+	return !row->cap || budget_take(row->cap, bytes - row->bytes);
+}
+
+void account_grown(const struct ledger_row *row, size_t bytes, bool grown)
+{
+	size_t used = grown ? ledger_grow(row->key, row->id, bytes) : 0;
+
+	if (row->cap)
+		budget_give(row->cap, bytes - row->bytes - used);
+	if (!used)
+		return;
+	pool_row_grown(row, used);
+	trace_event(grown, row->id, bytes);
 }
 
 void account_drivers(const struct ledger_row *row)

@@ -50,6 +50,13 @@ void account_forgotten(struct ledger_row *row, bool freed);
  * it known. Consumes `row`.
  */
 void account_commit(struct ledger_row *row, enum policy_api api, const struct call_site *site);
+/*
+ * A block is to grow to so many bytes: takes what it lacks from its rule's cap. Returns false if the cap has no room. When
+ * the heap was asked, account_grown() makes the new length known and counts it, also in its pool, or gives back to the cap
+ * what was taken: all of it, or what another thread has taken, too, that grew the block meanwhile.
+ */
+bool account_grow(const struct ledger_row *row, size_t bytes);
+void account_grown(const struct ledger_row *row, size_t bytes, bool grown);
 /* Counts the row's memory, until now the heap's, as the driver's from now on. */
 void account_drivers(const struct ledger_row *row);
 /* Counts a row that has left the ledger as gone, and ends it. */

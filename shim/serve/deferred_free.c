@@ -227,15 +227,10 @@ static void record_events(void)
 	capture_resume();
 }
 
-unsigned deferred_free_reap(int device)
+static unsigned reap_done(int device)
 {
 	struct look look = {0};
 	unsigned n = 0;
-
-	segments_reap();
-	if (!deferred_free_any())
-		return 0;
-	record_events();
 	CUstreamCaptureMode mode = capture_relax();
 	struct ledger_row *done = deferred_free_sift(by_event, &look, true);
 	capture_restore(mode);
@@ -243,6 +238,21 @@ unsigned deferred_free_reap(int device)
 		n += row->device == device;
 	deferred_free_release(done);
 	return n;
+}
+
+unsigned deferred_free_reap(int device)
+{
+	segments_reap();
+	if (!deferred_free_any())
+		return 0;
+	record_events();
+	return reap_done(device);
+}
+
+void deferred_free_tick(void)
+{
+	if (deferred_free_any())
+		reap_done(-1);
 }
 
 bool deferred_free_wait(int device)

@@ -1,6 +1,7 @@
 /*
  * deferred_free.h: deferred frees: blocks of ours that cannot be freed yet, because a capture was open when the
- * program freed, or because cuMemFreeAsync put the free behind a stream. The program no longer has them: their rows
+ * program freed, or because cuMemFreeAsync put the free behind a stream; and memory of other processes that the program
+ * has closed (ipc_take.c), which is unmapped in the same way. The program no longer has them: their rows
  * are out of the ledger and on a list here, by ->next, oldest first, each with an event to wait for (of context
  * row->pending.context) or without one.
  *
@@ -38,6 +39,8 @@ uint64_t deferred_free_mark(void);
 bool deferred_free_is_due(void);
 /* Frees what is done. Never waits for the GPU, harms no capture. Returns how many of the device's blocks were freed. */
 unsigned deferred_free_reap(int device);
+/* About once a second: the same for what has an event, also if the program makes no calls. */
+void deferred_free_tick(void);
 /* Repeats deferred_free_reap() until a block of the device was freed or DEFERRED_FREE_PATIENCE_MS are over. */
 bool deferred_free_wait(int device);
 /* The context was seen idle by a wait that began after `before` rows had been added: frees those that wait for it. */

@@ -18,6 +18,7 @@
 #include "shim/process/enter.h"
 #include "shim/serve/on_use.h"
 #include "shim/serve/graph_scratch.h"
+#include "shim/submit/graph.h"
 #include "shim/accounting/ledger.h"
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
@@ -303,6 +304,7 @@ struct update {
 	struct wanted *wanted;
 	size_t n, room;
 	unsigned n_updates;
+	bool lost; /* the instance has scratch operands, and the other nodes of the new graph */
 	struct device *device;
 };
 
@@ -447,6 +449,7 @@ static bool lead_all_over(struct update *update)
 			return true;
 	if (any)
 		graph_mend_lost(update->device);
+	update->lost = any;
 	return !any;
 }
 
@@ -477,6 +480,8 @@ CUresult mend_update(CUresult refused, CUgraphExec exec, CUgraph graph, CUgraphE
 	if (REAL(cuGraphClone)(&update.clone, graph) != CUDA_SUCCESS)
 		update.clone = NULL;
 	bool good = mend_all(&update, graph);
+	if (update.lost)
+		graph_lost(exec);
 	if (update.clone)
 		REAL(cuGraphDestroy)(update.clone);
 	if (good || update.n)

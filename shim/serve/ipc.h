@@ -79,7 +79,7 @@ void ipc_child(void);
 
 /* cuIpcOpenMemHandle for a handle of ours (ipc_is_ours()), in the current context. */
 CUresult ipc_open(const CUipcMemHandle *handle, CUdeviceptr *ret_address);
-/* cuIpcCloseMemHandle. Returns false if we opened nothing there. Waits for the context's work before it unmaps. */
+/* cuIpcCloseMemHandle. Returns false if we opened nothing there. Unmaps it when the context's work is complete. */
 bool ipc_close(CUdeviceptr address, CUresult *ret_result);
 
 #endif

@@ -3,17 +3,18 @@
  * side. The files are closed and the handles released at once, so the mapping alone keeps the memory alive, whatever
  * the giver does.
  *
- * There is one mapping for each block and device, however often it is opened; the last close unmaps it. Nothing may
- * be unmapped while submissions that know the address are in flight, so a close waits for the context; in a capture
- * no thread may wait, and the next call unmaps it.
+ * There is one mapping for each block and device, however often it is opened. Nothing may be unmapped while submissions
+ * that know the address are in flight, and neither call waits for the GPU, which may wait for the calling thread. So the
+ * last close defers the unmapping like a free (deferred_free.h); who opens the block meanwhile gets another mapping.
  *
  * For the driver it is a row of mappings, on the host or not; the program has opened one block of device memory. So
  * the ledger has a row of it while it is open, from which its questions are answered (entry_query.c).
  */
-#include "shim/context/capture.h"
 #include "shim/base/lock.h"
 #include "shim/context/context.h"
 #include "shim/heap/heap.h"
+#include "shim/serve/backend.h"
+#include "shim/serve/deferred_free.h"
 #include "shim/serve/ipc.h"
 #include "shim/serve/serve_state.h"
 #include "shim/base/log.h"
@@ -36,12 +37,10 @@ struct taken {
 	struct taken *next;
 	struct ipc_handle handle;
 	CUdevice device;
-	CUcontext context; /* that opened it first */
-	CUdeviceptr at;    /* start of the range */
-	uint64_t bytes;    /* of the range */
-	uint64_t mapped;   /* bytes mapped, from the start */
-	unsigned count;    /* opens; 0: closed, and still mapped */
-	bool known;        /* it has a row in the ledger */
+	CUdeviceptr at;  /* start of the range */
+	uint64_t bytes;  /* of the range */
+	uint64_t mapped; /* bytes mapped, from the start */
+	unsigned count;  /* opens */
 };
 
 /* ---- the giver ---- */
@@ -203,51 +202,24 @@ static bool is_for(const struct taken *taken, const struct ipc_handle *handle, C
 }
 
 /* The driver is asked for the device: this process may number devices otherwise than the giver. */
-static void make_known(struct taken *taken)
+static bool make_known(struct taken *taken)
 {
 	struct ledger_row *row = ledger_row_new(LEDGER_TAKEN);
 
 	if (!row)
-		return;
+		return false;
 	row->key = taken->at + taken->handle.offset;
 	row->bytes = taken->handle.bytes;
-	row->context = taken->context;
+	row->context = context_current();
+	row->taken = taken;
 	if (REAL(cuPointerGetAttribute)(&row->device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, row->key) != CUDA_SUCCESS)
 		row->device = taken->device;
-	taken->known = ledger_span(row);
-	if (taken->known)
-		ledger_commit(row);
-	else
+	if (!ledger_span(row)) {
 		ledger_row_free(row);
-}
-
-static void make_unknown(struct taken *taken)
-{
-	if (taken->known)
-		ledger_row_free(ledger_take(LEDGER_TAKEN, taken->at + taken->handle.offset));
-	taken->known = false;
-}
-
-/* Unmaps all memory that is closed, as far as that can be done now. */
-static void take_down(void)
-{
-	struct taken **link = &serve_state.ipc_take.list;
-
-	while (*link) {
-		struct taken *taken = *link;
-
-		bool idle = false;
-		if (!taken->count && capture_pause()) {
-			idle = context_wait_idle(taken->context) == CUDA_SUCCESS;
-			capture_resume();
-		}
-		if (idle && ipc_take_unmap(taken)) {
-			*link = taken->next;
-			free(taken);
-		} else {
-			link = &taken->next;
-		}
+		return false;
 	}
+	ledger_commit(row);
+	return true;
 }
 
 static CUresult open_new(const struct ipc_handle *handle, CUdevice device, struct taken **ret_taken)
@@ -258,8 +230,9 @@ static CUresult open_new(const struct ipc_handle *handle, CUdevice device, struc
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	taken->handle = *handle;
 	taken->device = device;
-	taken->context = context_current();
 	CUresult result = ipc_take_fetch(taken);
+	if (result == CUDA_SUCCESS && !make_known(taken))
+		result = CUDA_ERROR_OUT_OF_MEMORY;
 	if (result == CUDA_SUCCESS) {
 		taken->next = serve_state.ipc_take.list;
 		serve_state.ipc_take.list = taken;
@@ -269,6 +242,28 @@ static CUresult open_new(const struct ipc_handle *handle, CUdevice device, struc
 		free(taken);
 	}
 	return result;
+}
+
+/* Everything that was submitted before the last close is complete. What the driver refuses is tried again. */
+static void taken_release(struct ledger_row *row)
+{
+	if (!ipc_take_unmap(row->taken)) {
+		deferred_free_add(row);
+		return;
+	}
+	free(row->taken);
+	ledger_row_free(row);
+}
+
+static const struct backend taken_home = {.name = "taken", .release = taken_release};
+
+/* The row of what nobody has open any more becomes a deferred free, of no device's heap. */
+static void defer(struct ledger_row *row)
+{
+	row->home = &taken_home;
+	row->device = -1;
+	deferred_free_add(row);
+	deferred_free_reap(-1);
 }
 
 CUresult ipc_open(const CUipcMemHandle *opaque, CUdeviceptr *ret_address)
@@ -286,16 +281,15 @@ CUresult ipc_open(const CUipcMemHandle *opaque, CUdeviceptr *ret_address)
 	 */
 	if (ipc_is_own(&handle) || REAL(cuCtxGetDevice)(&device) != CUDA_SUCCESS)
 		return CUDA_ERROR_INVALID_CONTEXT;
+	deferred_free_reap(-1);
 	lock_take(&serve_state.ipc_take.lock);
-	take_down();
 	struct taken *taken = serve_state.ipc_take.list;
 	while (taken && !is_for(taken, &handle, device))
 		taken = taken->next;
 	if (!taken)
 		result = open_new(&handle, device, &taken);
 	if (result == CUDA_SUCCESS) {
-		if (!taken->count++)
-			make_known(taken);
+		taken->count++;
 		*ret_address = taken->at + handle.offset;
 	}
 	lock_drop(&serve_state.ipc_take.lock);
@@ -304,18 +298,21 @@ CUresult ipc_open(const CUipcMemHandle *opaque, CUdeviceptr *ret_address)
 
 bool ipc_close(CUdeviceptr address, CUresult *ret_result)
 {
-	struct taken *taken;
+	struct taken **link = &serve_state.ipc_take.list;
+	struct ledger_row *row = NULL;
 
 	lock_take(&serve_state.ipc_take.lock);
-	for (taken = serve_state.ipc_take.list; taken && taken->at + taken->handle.offset != address;)
-		taken = taken->next;
-	if (taken) {
-		*ret_result = taken->count ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-		if (taken->count && !--taken->count)
-			make_unknown(taken);
-		if (!taken->count)
-			take_down();
+	while (*link && (*link)->at + (*link)->handle.offset != address)
+		link = &(*link)->next;
+	bool found = *link != NULL;
+	if (found && !--(*link)->count) {
+		*link = (*link)->next;
+		row = ledger_take(LEDGER_TAKEN, address);
 	}
 	lock_drop(&serve_state.ipc_take.lock);
-	return taken != NULL;
+	if (row)
+		defer(row);
+	if (found)
+		*ret_result = CUDA_SUCCESS;
+	return found;
 }

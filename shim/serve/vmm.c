@@ -200,7 +200,7 @@ bool vmm_retain(CUdeviceptr address, CUmemGenericAllocationHandle *ret_handle)
 {
 	struct ledger_row row;
 
-	if (!vmm_find(address, &row) || !ledger_handle_ref(row.mapping.handle))
+	if ((!vmm_find(address, &row) && !vmm_find_further(address, &row)) || !ledger_handle_ref(row.mapping.handle))
 		return false;
 	*ret_handle = row.mapping.handle;
 	return true;
@@ -293,6 +293,11 @@ bool vmm_find(CUdeviceptr address, struct ledger_row *ret_row)
 	return true;
 }
 
+bool vmm_find_further(CUdeviceptr address, struct ledger_row *ret_row)
+{
+	return ledger_find(LEDGER_MAPPING, address, ret_row);
+}
+
 bool vmm_is_drivers(CUdeviceptr address)
 {
 	struct ledger_row row;
@@ -337,6 +342,9 @@ static void note_mapping(struct ledger_row *row, const struct ledger_row *ours, 
 		row->device = ours->device;
 		row->mapping.asked_types = ours->handle.asked_types;
 		row->rule = ours->rule;
+		/* If out of memory, only the driver's answers are wrong. */
+		if (!row->mapping.block)
+			ledger_span(row);
 	}
 	if (space && !row->mapping.block)
 		va_ranges_count(row->key, 1);
@@ -535,6 +543,8 @@ CUresult vmm_access_of(const struct ledger_row *row, CUdeviceptr address, unsign
 	struct heap *heap = heap_of(row->device);
 	CUdevice device;
 
+	if (!row->mapping.block)
+		return REAL(cuPointerGetAttribute)(ret_flags, CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, address);
 	*ret_flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 	if (context_device(context_current(), &device) && device == row->device && heap_is_open(heap, address))
 		return CUDA_SUCCESS;

@@ -59,6 +59,11 @@ bool vmm_get_access(unsigned long long *ret_flags, const CUmemLocation *location
  */
 bool vmm_find(CUdeviceptr address, struct ledger_row *ret_row);
 /*
+ * The same for a further mapping of a handle of ours, which the heap does not track: the driver would speak of the
+ * library's chunks, not of what the program has made. It has no block, and may lie outside all arenas.
+ */
+bool vmm_find_further(CUdeviceptr address, struct ledger_row *ret_row);
+/*
  * Asks what access the device of the current context has to what is mapped there. Returns CUDA_SUCCESS, or the
  * driver's error.
  */

@@ -240,7 +240,7 @@ static bool graph_add(CUgraphExec exec, const struct graph_names *more, struct g
 	return done;
 }
 
-static void make_unknown(CUgraphExec exec)
+void graph_lost(CUgraphExec exec)
 {
 	struct graph_names *before = NULL;
 
@@ -261,14 +261,14 @@ void graph_set(CUgraphExec exec, const CUgraphNodeParams *params)
 		return;
 	struct graph_names *more = graph_read_params(params);
 	if (!more) {
-		make_unknown(exec);
+		graph_lost(exec);
 		return;
 	}
 	while (!graph_add(exec, more, &larger, &room)) {
 		graph_names_drop(larger);
 		larger = graph_names_new(room);
 		if (!larger) {
-			make_unknown(exec);
+			graph_lost(exec);
 			break;
 		}
 	}

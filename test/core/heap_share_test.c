@@ -1,7 +1,8 @@
 /*
  * heap_share_test.c: whether a block can be shared with other processes is a question of the memory that it has now, not
- * of what it had before something moved.
+ * of what it had before something moved. And memory that others know gets no next owner, whatever the driver refuses.
  */
+#include "shim/heap/heap_internal.h"
 #include "shim/heap/migration.h"
 #include "test/core/core.h"
 
@@ -62,11 +63,221 @@ static void a_host_that_cannot_share_keeps_nobody_else_from_it(void **state)
 	who_can_be_shared(false);
 }
 
+/* ---- memory that others know ---- */
+
+/* Another mapping of the memory at an address, as another process may have it, until `forget`. */
+struct stranger {
+	CUdeviceptr at;
+	size_t bytes;
+};
+
+static struct stranger make_known(CUdeviceptr address, size_t bytes)
+{
+	const CUmemAccessDesc desc = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
+				      .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	struct stranger stranger = {.bytes = bytes};
+	CUmemGenericAllocationHandle handle;
+
+	assert_true(heap_pin(own.heap, address, 1));
+	assert_ok(REAL(cuMemRetainAllocationHandle)(&handle, (void *)(uintptr_t)address));
+	heap_pin_end(own.heap, address, 1, PIN_LEFT);
+	assert_ok(REAL(cuMemAddressReserve)(&stranger.at, bytes, 0, 0, 0));
+	assert_ok(REAL(cuMemMap)(stranger.at, bytes, 0, handle, 0));
+	assert_ok(REAL(cuMemRelease)(handle));
+	assert_ok(REAL(cuMemSetAccess)(stranger.at, bytes, &desc, 1));
+	return stranger;
+}
+
+static void forget(const struct stranger *stranger)
+{
+	assert_ok(REAL(cuMemUnmap)(stranger->at, stranger->bytes));
+	assert_ok(REAL(cuMemAddressFree)(stranger->at, stranger->bytes));
+}
+
+static struct heap_grant get_as(size_t bytes, enum chunk_kind kind, enum heap_from from)
+{
+	struct heap_grant grant;
+
+	assert_ok(heap_alloc(own.heap, bytes, kind, from, &grant));
+	return grant;
+}
+
+/* What the stranger writes does not reach this allocation. */
+static void is_another(const struct heap_grant *next, size_t bytes, const struct stranger *stranger)
+{
+	core_fill(next->address, bytes, 1);
+	core_fill(stranger->at, stranger->bytes, 2);
+	assert_true(core_is_filled(next->address, bytes, 1));
+}
+
+static uint64_t made(enum chunk_place place)
+{
+	return own.heap->store.chunks.made_bytes[place];
+}
+
+static void what_others_know_gets_no_next_owner_though_its_release_is_refused(void **state)
+{
+	(void)state;
+	core_heap_open(&own, 64 * MIB, 64 * MIB, 64 * MIB);
+	struct heap_grant known = get_as(2 * PIECE, CHUNK_FIXED, HEAP_DEVICE);
+	struct stranger stranger = make_known(known.address, 2 * PIECE);
+	sim_fail("cuMemRelease", 1, CUDA_ERROR_UNKNOWN);
+	give(&known);
+	assert_false(sim_fail_pending());
+	struct heap_grant next = get_as(2 * PIECE, CHUNK_FIXED, HEAP_DEVICE);
+	is_another(&next, 2 * PIECE, &stranger);
+	give(&next);
+	forget(&stranger);
+	core_heap_close(&own);
+}
+
+/* Host memory of two parts, 8 and 4 MiB: others know the first. */
+static void nor_do_the_parts_of_what_others_know(void **state)
+{
+	struct heap_grant next[2];
+
+	(void)state;
+	core_heap_open(&own, 2048 * MIB, 64 * MIB, 64 * MIB);
+	heap_set_beside(own.heap, true, 0);
+	struct heap_grant known = get_as(3 * PIECE, CHUNK_MOVABLE, HEAP_HOST);
+	assert_non_null(known.block->chunks->parts);
+	struct stranger stranger = make_known(known.address, 2 * PIECE);
+	sim_fail_next("cuMemRelease", 1, CUDA_ERROR_UNKNOWN, CUDA_ERROR_UNKNOWN);
+	give(&known);
+	assert_false(sim_fail_pending());
+	for (unsigned i = 0; i < 2; i++) {
+		next[i] = get_as(2 * PIECE, CHUNK_MOVABLE, HEAP_HOST);
+		is_another(&next[i], 2 * PIECE, &stranger);
+	}
+	for (unsigned i = 0; i < 2; i++)
+		give(&next[i]);
+	forget(&stranger);
+	core_heap_close(&own);
+}
+
+static void a_refused_release_is_tried_again_until_it_succeeds(void **state)
+{
+	(void)state;
+	core_heap_open(&own, 64 * MIB, 64 * MIB, 64 * MIB);
+	struct heap_grant known = get_as(2 * PIECE, CHUNK_FIXED, HEAP_DEVICE);
+	struct stranger stranger = make_known(known.address, 2 * PIECE);
+	uint64_t before = made(CHUNK_DEVICE);
+	sim_fail_next("cuMemRelease", 1, CUDA_ERROR_UNKNOWN, CUDA_ERROR_UNKNOWN);
+	give(&known);
+	assert_int_equal(made(CHUNK_DEVICE), before);
+	heap_tick(own.heap);
+	assert_false(sim_fail_pending());
+	assert_int_equal(made(CHUNK_DEVICE), before);
+	assert_int_equal(heap_trim(own.heap, 64 * MIB, 64 * MIB), 0);
+	assert_int_equal(made(CHUNK_DEVICE), before - 2 * PIECE);
+	forget(&stranger);
+	core_heap_close(&own);
+}
+
+static void an_allocation_that_needs_memory_takes_back_what_was_refused(void **state)
+{
+	(void)state;
+	core_heap_open(&own, 2 * PIECE, 64 * MIB, 64 * MIB);
+	struct heap_grant known = get_as(2 * PIECE, CHUNK_FIXED, HEAP_DEVICE);
+	struct stranger stranger = make_known(known.address, 2 * PIECE);
+	sim_fail("cuMemRelease", 1, CUDA_ERROR_UNKNOWN);
+	give(&known);
+	struct heap_grant next = get_as(2 * PIECE, CHUNK_FIXED, HEAP_DEVICE);
+	is_another(&next, 2 * PIECE, &stranger);
+	give(&next);
+	forget(&stranger);
+	core_heap_close(&own);
+}
+
+/* ---- slabs that others know ---- */
+
+#define SMALL (64u << 10)
+
+static CUdeviceptr unit_of(CUdeviceptr address)
+{
+	return address / HEAP_UNIT * HEAP_UNIT;
+}
+
+/* Three lie in one slab, of which others get to know the second. */
+static void a_slab_that_others_know_takes_no_more_allocations(void **state)
+{
+	struct heap_grant grants[3], later[HEAP_UNIT / SMALL];
+
+	(void)state;
+	core_heap_open(&own, 64 * MIB, 64 * MIB, 64 * MIB);
+	for (unsigned i = 0; i < 3; i++)
+		grants[i] = get_as(SMALL, CHUNK_MOVABLE, HEAP_DEVICE);
+	CUdeviceptr known = unit_of(grants[1].address);
+	assert_int_equal(unit_of(grants[2].address), known);
+	struct stranger stranger = make_known(known, HEAP_UNIT);
+	assert_true(heap_is_valid(own.heap));
+	give(&grants[1]);
+	for (unsigned i = 0; i < HEAP_UNIT / SMALL; i++) {
+		later[i] = get_as(SMALL, CHUNK_MOVABLE, HEAP_DEVICE);
+		assert_int_not_equal(unit_of(later[i].address), known);
+	}
+	is_another(&later[0], SMALL, &stranger);
+	give(&grants[0]);
+	/* With the last of them its memory goes back. */
+	uint64_t before = made(CHUNK_DEVICE);
+	give(&grants[2]);
+	assert_int_equal(made(CHUNK_DEVICE), before - HEAP_UNIT);
+	for (unsigned i = 0; i < HEAP_UNIT / SMALL; i++)
+		give(&later[i]);
+	forget(&stranger);
+	core_heap_close(&own);
+}
+
+static void nor_does_one_that_was_full_when_others_got_to_know_it(void **state)
+{
+	struct heap_grant grants[2];
+
+	(void)state;
+	core_heap_open(&own, 64 * MIB, 64 * MIB, 64 * MIB);
+	for (unsigned i = 0; i < 2; i++)
+		grants[i] = get_as(MIB, CHUNK_MOVABLE, HEAP_DEVICE);
+	CUdeviceptr known = unit_of(grants[0].address);
+	assert_int_equal(unit_of(grants[1].address), known);
+	struct stranger stranger = make_known(known, HEAP_UNIT);
+	give(&grants[0]);
+	grants[0] = get_as(MIB, CHUNK_MOVABLE, HEAP_DEVICE);
+	assert_int_not_equal(unit_of(grants[0].address), known);
+	is_another(&grants[0], MIB, &stranger);
+	give(&grants[1]);
+	give(&grants[0]);
+	forget(&stranger);
+	core_heap_close(&own);
+}
+
+/* A program may export the address of memory that it has freed. */
+static void nor_does_one_that_was_empty_then(void **state)
+{
+	(void)state;
+	core_heap_open(&own, 64 * MIB, 64 * MIB, 64 * MIB);
+	struct heap_grant first = get_as(SMALL, CHUNK_MOVABLE, HEAP_DEVICE);
+	CUdeviceptr known = unit_of(first.address);
+	give(&first);
+	struct stranger stranger = make_known(known, HEAP_UNIT);
+	assert_true(heap_is_valid(own.heap));
+	struct heap_grant next = get_as(SMALL, CHUNK_MOVABLE, HEAP_DEVICE);
+	is_another(&next, SMALL, &stranger);
+	give(&next);
+	forget(&stranger);
+	core_heap_close(&own);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(what_has_moved_can_be_shared),
 	    cmocka_unit_test(a_host_that_cannot_share_keeps_nobody_else_from_it),
+	    cmocka_unit_test(what_others_know_gets_no_next_owner_though_its_release_is_refused),
+	    cmocka_unit_test(nor_do_the_parts_of_what_others_know),
+	    cmocka_unit_test(a_refused_release_is_tried_again_until_it_succeeds),
+	    cmocka_unit_test(an_allocation_that_needs_memory_takes_back_what_was_refused),
+	    cmocka_unit_test(a_slab_that_others_know_takes_no_more_allocations),
+	    cmocka_unit_test(nor_does_one_that_was_full_when_others_got_to_know_it),
+	    cmocka_unit_test(nor_does_one_that_was_empty_then),
 	};
 
 	core_driver();

@@ -94,6 +94,20 @@ static bool is_mapped(CUdeviceptr at)
 	return cu.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at) == CUDA_SUCCESS;
 }
 
+/* Among other calls this one unmaps what was closed, if the GPU has done what was submitted before. */
+static void look_for_what_is_done(void)
+{
+	size_t available, total;
+
+	MUST(cu.cuMemGetInfo_v2(&available, &total));
+}
+
+static void is_unmapped_at_last(CUdeviceptr at)
+{
+	while (is_mapped(at))
+		look_for_what_is_done();
+}
+
 /* ---- what is written on one side is read on the other ---- */
 
 static const size_t sizes[] = {3 * MIB, 1000, 512, 2 * MIB, 150 * MIB, 3 * MIB + 4};
@@ -114,7 +128,7 @@ static void takes_all(void)
 		MUST(cuIpcCloseMemHandle(at));
 		CHECK(driver_holds(at, 0x200 + i, sizes[i] / 4));
 		MUST(cuIpcCloseMemHandle(at));
-		CHECK(!is_mapped(at));
+		is_unmapped_at_last(at);
 		CHECK(cuIpcCloseMemHandle(at) == CUDA_ERROR_INVALID_VALUE);
 		give_turn(to_giver[1]);
 	}
@@ -343,6 +357,7 @@ static void takes_with_failures(void)
 				sim_fail(calls[i], 0, CUDA_SUCCESS);
 				MUST(result);
 				MUST(cuIpcCloseMemHandle(at));
+				is_unmapped_at_last(at);
 			} else {
 				CHECK(result != CUDA_SUCCESS);
 			}
@@ -373,6 +388,106 @@ static void what_fails_on_the_way_leaves_nothing_behind(void **state)
 	assert_int_equal(child_run(SETTINGS("ipc=yes,heap.chunk=2MiB"), gives_with_failures), 0);
 }
 
+/* ---- neither call waits for the GPU ---- */
+
+enum { PATIENCE_S = 10 };
+
+static unsigned *held;
+static volatile sig_atomic_t late;
+
+static void let_go(int signal)
+{
+	(void)signal;
+	late = 1;
+	child_release(held);
+}
+
+/* From here on a call that waits for that stream is late, but returns. */
+static void hold(CUstream stream)
+{
+	held = child_hold(stream);
+	CHECK(signal(SIGALRM, let_go) != SIG_ERR);
+	alarm(PATIENCE_S);
+}
+
+static void release_in_time(void)
+{
+	alarm(0);
+	CHECK(!late);
+	child_release(held);
+}
+
+static void close_in_a_capture(CUdeviceptr at)
+{
+	CUstream stream = child_stream();
+	CUgraph graph;
+
+	MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	MUST(cuIpcCloseMemHandle(at));
+	CHECK(is_mapped(at));
+	MUST(cu.cuStreamEndCapture(stream, &graph));
+}
+
+static void takes_while_a_stream_is_held(void)
+{
+	CUipcMemHandle handle[2] = {hear_handle(), hear_handle()};
+	CUdeviceptr at[2], again;
+
+	driver_start(0);
+	CUstream stream = child_stream();
+	MUST(cuIpcOpenMemHandle_v2(&at[0], handle[0], LAZY));
+	close_in_a_capture(at[0]);
+	hold(stream);
+	MUST(cuIpcOpenMemHandle_v2(&at[1], handle[1], LAZY));
+	release_in_time();
+	if (at[1] != at[0])
+		is_unmapped_at_last(at[0]);
+	/* Work that was submitted before the close still reaches the memory. */
+	hold(stream);
+	MUST(driver_fill(stream, at[1], 0x99, MIB));
+	MUST(cuIpcCloseMemHandle(at[1]));
+	CHECK(cuIpcCloseMemHandle(at[1]) == CUDA_ERROR_INVALID_VALUE);
+	CHECK(is_mapped(at[1]));
+	MUST(cuIpcOpenMemHandle_v2(&again, handle[1], LAZY));
+	CHECK(driver_holds(again, 0x55, MIB));
+	release_in_time();
+	MUST(cu.cuStreamSynchronize(stream));
+	CHECK(driver_holds(again, 0x99, MIB));
+	is_unmapped_at_last(at[1]);
+	CHECK(driver_holds(again, 0x99, MIB));
+	/* A refusal is tried again. */
+	sim_fail("cuMemUnmap", 1, CUDA_ERROR_UNKNOWN);
+	MUST(cuIpcCloseMemHandle(again));
+	is_unmapped_at_last(again);
+	CHECK(!sim_fail_pending());
+	CHECK(sim_broken_rules() == 0);
+	give_turn(to_giver[1]);
+}
+
+static int gives_two(void)
+{
+	pid_t pid = split(takes_while_a_stream_is_held);
+
+	driver_start(0);
+	for (unsigned i = 0; i < 2; i++) {
+		CUdeviceptr block = child_alloc(4 * MIB);
+		MUST(driver_fill(NULL, block, 0x55, MIB));
+		MUST(cu.cuCtxSynchronize());
+		CUipcMemHandle handle = handle_of(block);
+		tell(to_taker[1], &handle, sizeof(handle));
+	}
+	take_turn(to_giver[0]);
+	join(pid);
+	return 0;
+}
+
+static void opening_and_closing_wait_for_no_stream(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SETTINGS("ipc=yes,spill.mode=exact"), gives_two), 0);
+	assert_int_equal(child_run(SETTINGS("ipc=yes,spill.mode=fast"), gives_two), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -381,6 +496,7 @@ int main(void)
 	    cmocka_unit_test(without_the_setting_only_memory_of_a_rule_is_given),
 	    cmocka_unit_test(who_cannot_open_it_is_told_so),
 	    cmocka_unit_test(what_fails_on_the_way_leaves_nothing_behind),
+	    cmocka_unit_test(opening_and_closing_wait_for_no_stream),
 	};
 
 	/* One that was killed leaves its socket, which the next one removes when it is old. */

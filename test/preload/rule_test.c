@@ -2,8 +2,12 @@
  * rule_test.c: what rules say, seen from a program that knows nothing of them: which memory it gets from each entry
  * point. Every part runs in a process of its own with a policy of its own. What the core makes of rules: alloc_decide_test.c.
  */
+#include "shim/spillway.h"
 #include "test/preload/child.h"
 
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -336,6 +340,99 @@ static void rules_bound_and_deny_pinned_memory(void **state)
 			 0);
 }
 
+/* ---- blocks that grow ---- */
+
+static int grow(CUdeviceptr block, size_t bytes)
+{
+	__typeof__(&spillway_grow) function = (__typeof__(function))dlsym(RTLD_DEFAULT, "spillway_grow");
+
+	return function((const void *)(uintptr_t)block, bytes);
+}
+
+static bool has_room(size_t bytes)
+{
+	CUdeviceptr block;
+	CUresult result = cu.cuMemAlloc_v2(&block, bytes);
+
+	if (result == CUDA_SUCCESS)
+		MUST(cu.cuMemFree_v2(block));
+	return result == CUDA_SUCCESS;
+}
+
+static void *grows_it_too(void *block)
+{
+	for (size_t mib = 5; mib <= 12; mib++)
+		CHECK(grow((CUdeviceptr)(uintptr_t)block, mib * MIB) == 0);
+	return NULL;
+}
+
+static int grows_under_a_cap(void)
+{
+	pthread_t other;
+
+	driver_start(0);
+	CUdeviceptr block = child_alloc(4 * MIB);
+	CHECK(grow(block, 17 * MIB) == -ENOMEM && has_room(12 * MIB));
+	CHECK(grow(block, 12 * MIB) == 0 && has_room(4 * MIB) && !has_room(5 * MIB));
+	CHECK(grow(block, 8 * MIB) == 0 && !has_room(5 * MIB));
+	/* What the heap refuses takes nothing. */
+	sim_fail("cuMemMap", 1, CUDA_ERROR_UNKNOWN);
+	CHECK(grow(block, 16 * MIB) < 0 && !sim_fail_pending() && has_room(4 * MIB));
+	MUST(cu.cuMemFree_v2(block));
+	CHECK(has_room(16 * MIB) && !has_room(17 * MIB));
+	/* Two threads grow one block: its length counts once. */
+	block = child_alloc(4 * MIB);
+	CHECK(pthread_create(&other, NULL, grows_it_too, (void *)(uintptr_t)block) == 0);
+	grows_it_too((void *)(uintptr_t)block);
+	CHECK(pthread_join(other, NULL) == 0);
+	CHECK(has_room(4 * MIB) && !has_room(5 * MIB));
+	MUST(cu.cuMemFree_v2(block));
+	CHECK(has_room(16 * MIB) && !has_room(17 * MIB) && sim_broken_rules() == 0);
+	return 0;
+}
+
+static void a_block_grows_within_the_cap_of_its_rule(void **state)
+{
+	(void)state;
+	assert_int_equal(under("rules:\n- {match: {api: malloc}, use: heap, cap: 16MiB}\n", grows_under_a_cap), 0);
+}
+
+static cuuint64_t pool_bytes(CUmemPool_attribute attribute)
+{
+	CUmemoryPool pool;
+	cuuint64_t bytes;
+
+	MUST(cuDeviceGetDefaultMemPool(&pool, 0));
+	MUST(cuMemPoolGetAttribute(pool, attribute, &bytes));
+	return bytes;
+}
+
+static int grows_in_a_pool(void)
+{
+	CUdeviceptr block;
+
+	driver_start(0);
+	MUST(cu.cuMemAllocAsync(&block, 5 * MIB, NULL));
+	CHECK(driver_is_heap(block) && grow(block, 6 * MIB) == 0);
+	CHECK(pool_bytes(CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == 6 * MIB);
+	CHECK(pool_bytes(CU_MEMPOOL_ATTR_USED_MEM_HIGH) == 6 * MIB);
+	sim_fail("cuMemMap", 1, CUDA_ERROR_UNKNOWN);
+	CHECK(grow(block, 8 * MIB) < 0 && !sim_fail_pending());
+	CHECK(pool_bytes(CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == 6 * MIB);
+	MUST(cu.cuMemFreeAsync(block, NULL));
+	MUST(cu.cuCtxSynchronize());
+	CHECK(pool_bytes(CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == 0);
+	return 0;
+}
+
+static void a_block_that_grows_counts_in_its_pool(void **state)
+{
+	(void)state;
+	assert_int_equal(under("async.use: heap\n", grows_in_a_pool), 0);
+}
+
+/* ---- memory that the program maps ---- */
+
 /* As PyTorch's expandable segments do it: one reservation, filled handle by handle, each mapped and opened. */
 #define SEGMENTS 8
 #define SEGMENT  (8 * MIB)
@@ -461,6 +558,8 @@ int main(void)
 	    cmocka_unit_test(a_rule_puts_pages_of_the_system_in_the_place_of_managed_memory),
 	    cmocka_unit_test(managed_memory_is_the_drivers_where_no_other_can_be_or_none_is_asked_for),
 	    cmocka_unit_test(rules_bound_and_deny_pinned_memory),
+	    cmocka_unit_test(a_block_grows_within_the_cap_of_its_rule),
+	    cmocka_unit_test(a_block_that_grows_counts_in_its_pool),
 	    cmocka_unit_test(ranks_of_a_job_have_rules_of_their_own),
 	    cmocka_unit_test(a_program_with_memory_management_of_its_own_has_more_than_the_device_by_rule),
 	};

@@ -524,6 +524,41 @@ static int answers(void)
 	return vmm_end();
 }
 
+/* A handle of several pieces under the library, partly on the host where it may be, and three addresses of it. */
+static int answers_of_further_mappings(void)
+{
+	const size_t bytes = 24 * MIB, reserved = bytes + GRANULE;
+	CUdeviceptr at[3];
+	handle_id same;
+
+	driver_start(0);
+	CUdeviceptr block = child_alloc(16 * MIB);
+	handle_id handle = vmm_create(0, bytes);
+	at[0] = vmm_reserve(reserved), at[1] = vmm_reserve(reserved);
+	MUST(cu.cuMemAddressReserve(&at[2], reserved, 64 * MIB, 0, 0)); /* the driver's in any case */
+	for (unsigned i = 0; i < 3; i++) {
+		MUST(cu.cuMemMap(at[i], bytes, 0, handle, 0));
+		CHECK(cu.cuMemGetAddressRange_v2(NULL, NULL, at[i] + bytes - 1) == CUDA_ERROR_NOT_FOUND);
+		MUST(vmm_access(at[i], bytes, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+	}
+	vmm_count(NULL, at[2], 7, bytes / 4);
+	/* The first may go, the others stay what they are. */
+	for (unsigned first = 0; first < 3; first++) {
+		for (unsigned i = first; i < 3; i++) {
+			CHECK(vmm_counts(at[i], 7, bytes / 4));
+			check_answers(at[i], reserved, at[i], bytes, bytes - 5);
+			check_refusals(at[i] + 8 * MIB);
+			MUST(cu.cuMemRetainAllocationHandle(&same, (void *)(at[i] + bytes - 1)));
+			CHECK(same == handle && cu.cuMemRelease(same) == CUDA_SUCCESS);
+			REFUSED(cu.cuMemRetainAllocationHandle(&same, (void *)(at[i] + bytes)));
+		}
+		vmm_unmap_and_free(at[first], bytes, reserved);
+	}
+	MUST(cu.cuMemRelease(handle));
+	MUST(cu.cuMemFree_v2(block));
+	return vmm_end();
+}
+
 static int answers_before_access(void)
 {
 	CUdeviceptr pointer = 1, base = 1;
@@ -547,6 +582,7 @@ static void answers_about_an_address_are_those_of_mapped_memory(void **state)
 {
 	(void)state;
 	vmm_run(answers);
+	vmm_run(answers_of_further_mappings);
 	vmm_run(answers_before_access);
 }
 
