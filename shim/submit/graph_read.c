@@ -17,6 +17,7 @@
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/submit/kernel_params.h"
 #include "shim/submit/pdl.h"
+#include "shim/submit/submission.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -53,13 +54,12 @@ static void distrust(CUdeviceptr address)
 		lifetimes_distrust(arena->lifetimes, address, block, bytes);
 }
 
-/*
- * Adds a name. Most words of parameters are small numbers, so values that cannot be a device address are left out (as
- * in operands.c).
- */
-static void graph_read_name(struct reading *reading, CUdeviceptr address, size_t bytes)
+/* Adds a name; values that cannot be a device address are left out. */
+static void graph_read_name(struct reading *reading, CUdeviceptr value, size_t bytes)
 {
-	if (address >> 20 && !(address >> 57) && !graph_names_grow(&reading->names, address, bytes))
+	CUdeviceptr address = submission_pointer(value);
+
+	if (address && !graph_names_grow(&reading->names, address, bytes))
 		reading->failed = true;
 	distrust(address);
 }

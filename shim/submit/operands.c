@@ -37,18 +37,15 @@ static void operands_name(struct submission *use, CUdeviceptr address, size_t by
 
 /* ---- kernels ---- */
 
-/*
- * Names a word if it can be an address: most words of a structure are small numbers or undefined. No device address is
- * below 1 MiB, or above the 57 bits that the newest processors and GPUs translate.
- */
 static inline void name_word(struct submission *use, const char *at)
 {
 	uint64_t word;
 
 	memcpy(&word, at, sizeof(word));
-	if (word >> 20 && !(word >> 57)) {
-		submission_name(use, word, 0);
-		pointer_arrays_name(use, word);
+	CUdeviceptr pointer = submission_pointer(word);
+	if (pointer) {
+		submission_name(use, pointer, 0);
+		pointer_arrays_name(use, pointer);
 	}
 }
 

@@ -221,7 +221,7 @@ static struct pointer_array *find_addresses(CUdeviceptr dst, CUdeviceptr src, si
 		}
 		bool any = any_within(words, some / sizeof(*words), first, span);
 		for (size_t i = 0; any && i < some / sizeof(*words) && (!table || table->n <= MANY); i++) {
-			if (!submission_is_heap(words[i]))
+			if (!submission_means_heap(words[i]))
 				continue;
 			if (!table && !(table = new_table(dst, 0, 0, MANY + 1)))
 				return NULL;
@@ -375,7 +375,7 @@ void pointer_arrays_written(struct submission *use, CUdeviceptr dst, uint64_t wo
 {
 	int saved = errno;
 
-	if (!submission_is_heap(word))
+	if (!submission_means_heap(word))
 		return;
 	submission_stores(use, word);
 	lock_take(&submit_state.pointer_arrays_lock);
