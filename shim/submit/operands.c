@@ -459,6 +459,11 @@ ASYNC_OWN(cuMemcpyBatchAsync_v2,
 	  (CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t n, CUmemcpyAttributes *attributes, size_t *first,
 	   size_t n_attributes, CUstream stream),
 	  copy_list(use, id, dsts, srcs, sizes, n))
+ASYNC_OWN(cuMemcpyWithAttributesAsync,
+	  (CUdeviceptr dst, CUdeviceptr src, size_t n, CUmemcpyAttributes *attributes, CUstream stream),
+	  operands_copy(use, id, dst, src, n))
+ASYNC_OWN(cuMemcpy3DWithAttributesAsync, (CUDA_MEMCPY3D_BATCH_OP *op, unsigned long long flags, CUstream stream),
+	  copy_list_3d(use, id, op, 1))
 ASYNC_OWN(cuMemcpy3DBatchAsync,
 	  (size_t n, CUDA_MEMCPY3D_BATCH_OP *ops, size_t *failed, unsigned long long flags, CUstream stream),
 	  copy_list_3d(use, id, ops, n))
