@@ -89,7 +89,9 @@ static CUresult give(CUstream stream, unsigned *word)
 	return CUDA_SUCCESS;
 }
 
-/* On a stream that waits for no other, which the call does not show. */
+/* The stream waits for no other, and the call does not show it. So many that there are events behind some. */
+enum { MANY_CALLS = 100 };
+
 static void what_it_submits_is_done_when_everything_is(void **state)
 {
 	CUstream stream = stream_new();
@@ -102,12 +104,14 @@ static void what_it_submits_is_done_when_everything_is(void **state)
 	track(true);
 	stream_hold(stream, word);
 	uint64_t before = completion_newest();
-	assert_int_equal(body(stream, word), CUDA_SUCCESS);
+	for (int i = 0; i < MANY_CALLS; i++)
+		assert_int_equal(body(stream, word), CUDA_SUCCESS);
+	assert_ok(cuStreamSynchronize(NULL));
 	assert_int_equal(block_state_pins(&engine->channel.everything), 0);
 	assert_true(completion_newest() > before);
 	assert_int_equal(block_state_last(&engine->channel.everything), completion_newest());
 	for (int i = 0; i < 10; i++)
-		assert_true(done_ask() < completion_newest());
+		assert_true(done_ask() <= before);
 	word_release(word);
 	assert_true(becomes(all_is_done));
 	track(false);
