@@ -9,7 +9,8 @@
 #ifndef SPILLWAY_REAL_H
 #define SPILLWAY_REAL_H
 
-#include <cuda.h>
+#include "shim/driver/newer.h"
+
 #include <stdbool.h>
 
 /* Hooked rows first, in the order of hooks.def; the rows that the library only calls follow. */

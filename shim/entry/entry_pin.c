@@ -163,20 +163,28 @@ HOOK_EXPORT CUresult CUDAAPI cuMemGetHandleForAddressRange(void *handle, CUdevic
 	return enter_leave(&scope, entry_pin_end(heap, dptr, size, result));
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuMulticastBindAddr(CUmemGenericAllocationHandle mcHandle, size_t mcOffset,
-						 CUdeviceptr memptr, size_t size, unsigned long long flags)
-{
-	struct enter_scope scope;
-
-	stats_call(HOOK_cuMulticastBindAddr);
-	if (!enter_serve(&scope))
-		return REAL(cuMulticastBindAddr)(mcHandle, mcOffset, memptr, size, flags);
-	struct heap *heap = heap_of(memptr);
-	if (!heap)
-		return enter_leave(&scope, REAL(cuMulticastBindAddr)(mcHandle, mcOffset, memptr, size, flags));
-	CUresult result = entry_pin_begin(heap, memptr, size);
-	if (result != CUDA_SUCCESS)
-		return enter_leave(&scope, result);
-	result = REAL(cuMulticastBindAddr)(mcHandle, mcOffset, memptr, size, flags);
-	return enter_leave(&scope, entry_pin_end(heap, memptr, size, result));
-}
+#define BIND_ADDR(name, params, args)                                                                                  \
+	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
+	{                                                                                                              \
+		struct enter_scope scope;                                                                              \
+                                                                                                                       \
+		stats_call(HOOK_##name);                                                                               \
+		if (!enter_serve(&scope))                                                                              \
+			return REAL(name) args;                                                                        \
+		struct heap *heap = heap_of(memptr);                                                                   \
+		if (!heap)                                                                                             \
+			return enter_leave(&scope, REAL(name) args);                                                   \
+		CUresult result = entry_pin_begin(heap, memptr, size);                                                 \
+		if (result != CUDA_SUCCESS)                                                                            \
+			return enter_leave(&scope, result);                                                            \
+		result = REAL(name) args;                                                                              \
+		return enter_leave(&scope, entry_pin_end(heap, memptr, size, result));                                 \
+	}
+BIND_ADDR(cuMulticastBindAddr,
+	  (CUmemGenericAllocationHandle mcHandle, size_t mcOffset, CUdeviceptr memptr, size_t size,
+	   unsigned long long flags),
+	  (mcHandle, mcOffset, memptr, size, flags))
+BIND_ADDR(cuMulticastBindAddr_v2,
+	  (CUmemGenericAllocationHandle mcHandle, CUdevice dev, size_t mcOffset, CUdeviceptr memptr, size_t size,
+	   unsigned long long flags),
+	  (mcHandle, dev, mcOffset, memptr, size, flags))

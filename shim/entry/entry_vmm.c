@@ -397,7 +397,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemUnmap(CUdeviceptr ptr, size_t size)
 		CUresult result;                                                                                       \
                                                                                                                        \
 		stats_call(HOOK_##name);                                                                               \
-		if (!enter_serve(&scope))                                                                       \
+		if (!enter_serve(&scope))                                                                              \
 			return REAL(name) args;                                                                        \
 		if (ours)                                                                                              \
 			return enter_leave(&scope, result);                                                            \
@@ -475,6 +475,10 @@ WITH_HANDLE(cuMulticastBindMem,
 	    (CUmemGenericAllocationHandle mcHandle, size_t mcOffset, CUmemGenericAllocationHandle memHandle,
 	     size_t memOffset, size_t size, unsigned long long flags),
 	    (mcHandle, mcOffset, memHandle, memOffset, size, flags), memHandle, 0, result)
+WITH_HANDLE(cuMulticastBindMem_v2,
+	    (CUmemGenericAllocationHandle mcHandle, CUdevice dev, size_t mcOffset,
+	     CUmemGenericAllocationHandle memHandle, size_t memOffset, size_t size, unsigned long long flags),
+	    (mcHandle, dev, mcOffset, memHandle, memOffset, size, flags), memHandle, 0, result)
 
 /*
  * Returns a copy of the list with the driver's handles in place of ours, or NULL if there is no memory. The caller

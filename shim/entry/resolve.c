@@ -9,9 +9,12 @@
 #include "shim/process/process.h"
 #include "shim/stats/stats.h"
 #include "shim/entry/hook.h"
+#include "shim/entry/unknown.h"
 #include "shim/base/log.h"
 
 #include <dlfcn.h>
+#include <elf.h>
+#include <link.h>
 #include <string.h>
 
 /* clang-format off */
@@ -35,16 +38,32 @@ static int hook_find(const void *body)
 	return -1;
 }
 
-static void note_unknown(const char *name, const void *address)
+/* Debuggers look up variables of the driver by name. */
+static bool is_function(const void *address)
+{
+	const ElfW(Sym) *symbol = NULL;
+	Dl_info info;
+
+	return dladdr1(address, &info, (void **)&symbol, RTLD_DL_SYMENT) &&
+	       (!symbol || ELF64_ST_TYPE(symbol->st_info) == STT_FUNC);
+}
+
+/* Returns what the program gets for a function of the driver that no row knows; for anything else, the address. */
+static void *substitute_unknown(const char *name, void *address)
 {
 	/* Names of other libraries begin with "cu", too (cuFile); they are not the driver's and are not counted. */
-	if (real_is_exempt(address) || !real_in_driver(address))
-		return;
+	if (real_is_exempt(address) || !real_in_driver(address) || !is_function(address))
+		return address;
 	stats_unknown(name);
-	if (real_knows_name(name))
-		log_once("the driver has a %s we do not know (a newer version than this library): memory it touches is "
-			 "not seen",
+	void *body = unknown_body(address);
+	if (!body)
+		log_once("more than %d functions of the driver are unknown: what %s and others do is not seen",
+			 UNKNOWN_MOST, name);
+	else if (real_knows_name(name))
+		log_once("the driver has a %s we do not know (a newer version than this library): each call counts as "
+			 "one that may touch anything",
 			 name);
+	return body ? body : address;
 }
 
 void *resolve_substitute(const char *name, void *address)
@@ -54,9 +73,7 @@ void *resolve_substitute(const char *name, void *address)
 	int id = real_find(address);
 	if (id >= 0)
 		return hook_body(id);
-	if (hook_find(address) < 0)
-		note_unknown(name, address);
-	return address;
+	return hook_find(address) < 0 ? substitute_unknown(name, address) : address;
 }
 
 static void *look_up(real_dlsym_function *c_dlsym, void *handle, const char *name)

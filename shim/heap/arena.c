@@ -58,7 +58,8 @@ enum sw_status arena_init(struct arena *arena, CUdeviceptr hint, uint64_t bytes)
 	arena->states = table_new(arena, sizeof(arena->states[0]));
 	if (!arena->table || !arena->piece || !arena->part || !arena->on_use || !arena->marks || !arena->states)
 		goto free_tables;
-	if (!range_init(&arena->free_units, arena->n_units))
+	/* Not the last one: where a block ends is an address of the arena. */
+	if (!range_init(&arena->free_units, arena->n_units - 1))
 		goto free_tables;
 	return SW_OK;
 
@@ -81,15 +82,26 @@ bool arena_take(struct arena *arena, uint32_t units, uint32_t *ret_unit)
 {
 	uint64_t start;
 
-	if (!range_take(&arena->free_units, units, &start))
+	if (!range_take(&arena->free_units, units + UINT64_C(1), &start))
 		return false;
-	*ret_unit = (uint32_t)start;
+	*ret_unit = (uint32_t)start + 1;
+	arena->states[*ret_unit].gap = 1;
+	return true;
+}
+
+bool arena_take_at(struct arena *arena, uint32_t unit, uint32_t units)
+{
+	if (!range_take_at(&arena->free_units, unit, units))
+		return false;
+	arena->states[unit].gap = 0;
 	return true;
 }
 
 void arena_give(struct arena *arena, uint32_t unit, uint32_t units)
 {
-	range_give(&arena->free_units, unit, units);
+	uint32_t gap = arena->states[unit].gap;
+
+	range_give(&arena->free_units, unit - gap, units + gap);
 }
 
 static void arena_mark(struct arena *arena, uint32_t unit, uint32_t units, uint32_t word)

@@ -106,6 +106,7 @@ struct unit_state {
 	/* length of the piece; written under HEAP; the mover may read it of a piece that has just ended */
 	_Atomic uint32_t units_of_piece;
 	struct chunk *chunk; /* of the piece; under HEAP */
+	uint8_t gap; /* of what was taken and begins here: units before it that were taken with it; under HEAP */
 	/* of a block that the program has mapped itself (block_unmapped.h): where its address space begins */
 	_Atomic uint32_t space;
 	_Atomic uint32_t space_units; /* and the length of that address space; 0: not such a block */
@@ -124,8 +125,8 @@ struct arena {
 	uint32_t n_units;
 	_Atomic uint32_t n_units_seen; /* no piece was ever mapped at or beyond this unit; written under HEAP */
 	_Atomic uint32_t *table;
-	_Atomic uint32_t *piece; /* first unit of the piece that covers a unit, plus 1; 0: none is mapped */
-	_Atomic uint32_t *part;  /* in a divided block: first unit of the part that covers a unit, plus 1; 0: none */
+	_Atomic uint32_t *piece;  /* first unit of the piece that covers a unit, plus 1; 0: none is mapped */
+	_Atomic uint32_t *part;   /* in a divided block: first unit of the part that covers a unit, plus 1; 0: none */
 	_Atomic uint32_t *on_use; /* first unit of the allocation backed on use that covers a unit, plus 1; 0: none */
 	struct block_state *marks;
 	struct unit_state *states;
@@ -150,9 +151,14 @@ enum sw_status arena_init(struct arena *arena, CUdeviceptr hint, uint64_t bytes)
  */
 bool arena_fini(struct arena *arena);
 
-/* Takes address space for a block; returns false if no free range is that long. */
+/*
+ * Takes address space for a block; returns false if no free range is that long. The unit before it stays free of
+ * anything else, so that a pointer to where a block ends, or a little before where it begins, means no other block.
+ */
 bool arena_take(struct arena *arena, uint32_t units, uint32_t *ret_unit);
-/* Gives address space back. */
+/* Takes a range right behind what has been taken. Returns false if that is not free, or too short. */
+bool arena_take_at(struct arena *arena, uint32_t unit, uint32_t units);
+/* Gives address space back as it was taken. */
 void arena_give(struct arena *arena, uint32_t unit, uint32_t units);
 
 /* Set the words of a block in use. From then on arena_look() finds it. */

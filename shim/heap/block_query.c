@@ -156,8 +156,8 @@ static enum sw_status block_query_extend(struct heap *heap, struct block *block,
 	uint32_t unit = block->unit + block->units;
 	struct block *tail;
 
-	block_vacate(store, unit, more);
-	if (!range_take_at(&store->arena.free_units, unit, more))
+	block_vacate(store, unit, more + 1); /* with the unit before what lies behind */
+	if (!arena_take_at(&store->arena, unit, more))
 		return SW_NO_MEMORY;
 	enum sw_status status = block_build(store, unit, more, block->kind, from, &tail);
 	if (status != SW_OK)

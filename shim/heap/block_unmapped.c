@@ -28,7 +28,7 @@ bool heap_reserve(struct heap *heap, uint64_t bytes, CUdeviceptr hint, CUdevicep
 	bool hinted = arena_contains(arena, hint) && (hint - arena->base) % HEAP_UNIT == 0;
 	if (hinted) {
 		unit = arena_unit(arena, hint);
-		hinted = range_take_at(&arena->free_units, unit, units);
+		hinted = arena_take_at(arena, unit, (uint32_t)units);
 	}
 	bool taken = hinted || arena_take(arena, (uint32_t)units, &unit);
 	if (taken) {

@@ -30,6 +30,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* In place of a stream: it is not known which, nor of which context. Only events of all contexts prove such a submission. */
+#define COMPLETION_ANY_STREAM ((CUstream) ~(uintptr_t)0)
+
 /* What was submitted, for messages: what is run (submission_function), and the id of the entry point (HOOK_…). */
 struct completion_what {
 	uint64_t function;

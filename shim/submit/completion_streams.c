@@ -189,6 +189,10 @@ static struct tracker *completion_streams_find(CUstream stream, bool per_thread,
 
 struct tracker *completion_stream(CUstream stream, bool per_thread)
 {
+	if (stream == COMPLETION_ANY_STREAM) {
+		lock_take(&submit_state.completion.trackers[TRACKERS].lock);
+		return &submit_state.completion.trackers[TRACKERS];
+	}
 	CUcontext current = completion_is_default(stream) ? context_current() : NULL;
 	struct tracker *tracker = mine.tracker;
 

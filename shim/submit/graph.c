@@ -8,6 +8,7 @@
 #include "shim/base/lock.h"
 #include "shim/driver/real.h"
 #include "shim/submit/graph_read.h"
+#include "shim/submit/pointer_arrays.h"
 #include "shim/submit/submit_state.h"
 #include "shim/stats/stats.h"
 
@@ -118,6 +119,30 @@ static void graph_drop_row(struct graph_exec *entry)
 
 /* ---- launches ---- */
 
+static void name_pointer(struct submission *use, CUdeviceptr address)
+{
+	submission_name(use, address, 0);
+	graph_read_distrust(address);
+}
+
+/* First the copies, then what kernels find in the memory that they have filled. */
+static void name_all(struct submission *use, const struct graph_names *names)
+{
+	size_t n = atomic_load_explicit(&names->n, memory_order_acquire);
+
+	for (size_t i = 0; i < n; i++) {
+		const struct graph_name *name = &names->at[i];
+		size_t bytes = atomic_load_explicit(&name->bytes, memory_order_relaxed);
+
+		submission_name(use, name->address, bytes);
+		if (name->from)
+			pointer_arrays_copied(use, name->address, name->from, bytes);
+	}
+	for (size_t i = 0; i < n && atomic_load_explicit(&pointer_arrays_any, memory_order_relaxed); i++)
+		if (!atomic_load_explicit(&names->at[i].bytes, memory_order_relaxed))
+			pointer_arrays_each(use, names->at[i].address, name_pointer);
+}
+
 void graph_operands(struct submission *use, CUgraphExec exec)
 {
 	struct graph_names *names = NULL;
@@ -139,10 +164,7 @@ void graph_operands(struct submission *use, CUgraphExec exec)
 		submission_unknown(use);
 	if (!names)
 		return;
-	size_t n = atomic_load_explicit(&names->n, memory_order_acquire);
-	for (size_t i = 0; i < n; i++)
-		submission_name(use, names->at[i].address,
-				atomic_load_explicit(&names->at[i].bytes, memory_order_relaxed));
+	name_all(use, names);
 	submission_graph(use, names);
 }
 

@@ -38,24 +38,25 @@ void graph_names_drop(struct graph_names *names)
 }
 
 /* Returns the slot of this name, or the free slot where it would go. The table always has a free slot. */
-static uint32_t *slot_of(const struct graph_names *names, CUdeviceptr address, bool reach_known)
+static uint32_t *slot_of(const struct graph_names *names, CUdeviceptr address, CUdeviceptr from, bool reach_known)
 {
-	size_t at = (size_t)((address * 2 + reach_known) * UINT64_C(0x9e3779b97f4a7c15) >> 32);
+	size_t at = (size_t)(((address ^ from) * 2 + reach_known) * UINT64_C(0x9e3779b97f4a7c15) >> 32);
 
 	for (;; at++) {
 		uint32_t *slot = &names->slots[at & (names->n_slots - 1)];
 		const struct graph_name *name = *slot ? &names->at[*slot - 1] : NULL;
 
-		if (!name || (name->address == address && (atomic_load(&name->bytes) != 0) == reach_known))
+		if (!name ||
+		    (name->address == address && name->from == from && (atomic_load(&name->bytes) != 0) == reach_known))
 			return slot;
 	}
 }
 
 /* Returns the name, which is added without uses if the set has none; NULL if the set is full. */
-static struct graph_name *find_or_add(struct graph_names *names, CUdeviceptr address, size_t bytes)
+static struct graph_name *find_or_add(struct graph_names *names, CUdeviceptr address, size_t bytes, CUdeviceptr from)
 {
 	size_t n = atomic_load_explicit(&names->n, memory_order_relaxed);
-	uint32_t *slot = slot_of(names, address, bytes != 0);
+	uint32_t *slot = slot_of(names, address, from, bytes != 0);
 
 	if (*slot) {
 		struct graph_name *name = &names->at[*slot - 1];
@@ -67,6 +68,7 @@ static struct graph_name *find_or_add(struct graph_names *names, CUdeviceptr add
 	if (n == names->room)
 		return NULL;
 	names->at[n].address = address;
+	names->at[n].from = from;
 	atomic_store_explicit(&names->at[n].bytes, bytes, memory_order_relaxed);
 	*slot = (uint32_t)n + 1;
 	/* From here on readers see the new name. */
@@ -74,9 +76,9 @@ static struct graph_name *find_or_add(struct graph_names *names, CUdeviceptr add
 	return &names->at[n];
 }
 
-bool graph_names_add(struct graph_names *names, CUdeviceptr address, size_t bytes)
+bool graph_names_add(struct graph_names *names, CUdeviceptr address, size_t bytes, CUdeviceptr from)
 {
-	struct graph_name *name = find_or_add(names, address, bytes);
+	struct graph_name *name = find_or_add(names, address, bytes, from);
 
 	if (!name)
 		return false;
@@ -93,7 +95,8 @@ bool graph_names_merge(struct graph_names *names, const struct graph_names *more
 
 	for (size_t i = 0; i < n; i++) {
 		uint32_t uses = atomic_load_explicit(&more->at[i].uses, memory_order_relaxed);
-		struct graph_name *name = find_or_add(names, more->at[i].address, atomic_load(&more->at[i].bytes));
+		struct graph_name *name =
+		    find_or_add(names, more->at[i].address, atomic_load(&more->at[i].bytes), more->at[i].from);
 
 		if (name && uses > atomic_load_explicit(&name->uses, memory_order_relaxed))
 			atomic_store_explicit(&name->uses, uses, memory_order_relaxed);
@@ -119,16 +122,16 @@ static struct graph_names *graph_names_larger(const struct graph_names *names)
 	return copy;
 }
 
-bool graph_names_grow(struct graph_names **names, CUdeviceptr address, size_t bytes)
+bool graph_names_grow(struct graph_names **names, CUdeviceptr address, size_t bytes, CUdeviceptr from)
 {
 	struct graph_names *more;
 
-	if (graph_names_add(*names, address, bytes))
+	if (graph_names_add(*names, address, bytes, from))
 		return true;
 	more = graph_names_larger(*names);
 	if (!more)
 		return false;
 	graph_names_drop(*names);
 	*names = more;
-	return graph_names_add(more, address, bytes);
+	return graph_names_add(more, address, bytes, from);
 }

@@ -20,6 +20,7 @@
 
 struct graph_name {
 	CUdeviceptr address;
+	CUdeviceptr from; /* what a node copies these bytes from; 0: it is nothing that the host may have written */
 	/* Reach, as in submission_name(). 0 if unknown, which is a different name from one with a known reach. */
 	_Atomic size_t bytes;
 	_Atomic uint32_t uses; /* nodes that name it */
@@ -30,7 +31,7 @@ struct graph_names {
 	atomic_uint references;
 	atomic_size_t n;
 	size_t room;
-	uint32_t *slots; /* hash of (address, reach known?) to index + 1; twice to four times as many as room */
+	uint32_t *slots; /* hash of (address, from, reach known?) to index + 1; twice to four times as many as room */
 	size_t n_slots;  /* a power of two */
 	uint32_t node;   /* number of the node that is being read; only the writer uses it */
 	struct graph_name at[];
@@ -52,12 +53,12 @@ static inline void graph_names_next_node(struct graph_names *names)
  * Adds a name, or extends the reach of one that is in the set, and counts the present node as one that uses it: once,
  * however often it names it. Returns false if the set is full.
  */
-bool graph_names_add(struct graph_names *names, CUdeviceptr address, size_t bytes);
+bool graph_names_add(struct graph_names *names, CUdeviceptr address, size_t bytes, CUdeviceptr from);
 /*
  * As graph_names_add(), but moves the names to a larger set if this one is full. The caller must hold the only
  * reference. Returns false if that fails.
  */
-bool graph_names_grow(struct graph_names **names, CUdeviceptr address, size_t bytes);
+bool graph_names_grow(struct graph_names **names, CUdeviceptr address, size_t bytes, CUdeviceptr from);
 /*
  * Adds all names of another set. A name that is in both gets the greater number of uses, not the sum: the nodes of the
  * other set may be the same ones, with parameters that were set again. Returns false if some did not fit; those that

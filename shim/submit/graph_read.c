@@ -17,6 +17,7 @@
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/submit/kernel_params.h"
 #include "shim/submit/pdl.h"
+#include "shim/submit/submission.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -38,11 +39,8 @@ static void graph_read_mix(struct reading *reading, uint64_t value)
 	reading->number ^= reading->number >> 29;
 }
 
-/*
- * A graph uses what it names at each launch, without births and deaths in between: the block, or the address space that
- * it was placed in, is alive as a whole until it is freed.
- */
-static void distrust(CUdeviceptr address)
+/* The block, or the address space that it was placed in, is alive as a whole. */
+void graph_read_distrust(CUdeviceptr address)
 {
 	struct device *device = device_of(address);
 	const struct arena *arena = device ? heap_arena(atomic_load(&device->heap)) : NULL;
@@ -53,15 +51,19 @@ static void distrust(CUdeviceptr address)
 		lifetimes_distrust(arena->lifetimes, address, block, bytes);
 }
 
-/*
- * Adds a name. Most words of parameters are small numbers, so values that cannot be a device address are left out (as
- * in operands.c).
- */
-static void graph_read_name(struct reading *reading, CUdeviceptr address, size_t bytes)
+/* Adds a name; values that cannot be a device address are left out. from: struct graph_name. */
+static void name_copied(struct reading *reading, CUdeviceptr value, size_t bytes, CUdeviceptr from)
 {
-	if (address >> 20 && !(address >> 57) && !graph_names_grow(&reading->names, address, bytes))
+	CUdeviceptr address = submission_pointer(value);
+
+	if (address && !graph_names_grow(&reading->names, address, bytes, from))
 		reading->failed = true;
-	distrust(address);
+	graph_read_distrust(address);
+}
+
+static void graph_read_name(struct reading *reading, CUdeviceptr value, size_t bytes)
+{
+	name_copied(reading, value, bytes, 0);
 }
 
 /* ---- kernels ---- */
@@ -156,29 +158,38 @@ struct side {
 	size_t x, y, z, pitch, height;
 };
 
-static void name_side(struct reading *reading, const struct side *side, const CUDA_MEMCPY3D *copy)
+/* Computes where the side begins and how far it reaches; 0 bytes: unknown. Returns false if it is an array. */
+static bool range_of(const struct side *side, const CUDA_MEMCPY3D *copy, CUdeviceptr *ret_first, size_t *ret_bytes)
 {
 	CUdeviceptr start = side->type == CU_MEMORYTYPE_HOST ? (uintptr_t)side->host : side->device;
 	size_t pitch = side->pitch ? side->pitch : side->x + copy->WidthInBytes;
 	size_t slice = pitch * (side->height ? side->height : side->y + copy->Height);
 
 	if (side->type == CU_MEMORYTYPE_ARRAY)
-		return; /* the driver holds the memory of arrays, never a heap */
-	graph_read_name(reading, start + side->z * slice + side->y * pitch + side->x,
-			graph_read_reach(pitch, slice, copy->WidthInBytes, copy->Height, copy->Depth));
+		return false; /* the driver holds the memory of arrays, never a heap */
+	*ret_first = start + side->z * slice + side->y * pitch + side->x;
+	*ret_bytes = graph_read_reach(pitch, slice, copy->WidthInBytes, copy->Height, copy->Depth);
+	return true;
 }
 
+/* What the host has written by the time of a launch, that copies: if it has no gaps, it is searched for pointers. */
 static void read_copy(struct reading *reading, const CUDA_MEMCPY3D *copy)
 {
 	struct side src = {copy->srcMemoryType, copy->srcHost, copy->srcDevice, copy->srcXInBytes,
 			   copy->srcY,          copy->srcZ,    copy->srcPitch,  copy->srcHeight};
 	struct side dst = {copy->dstMemoryType, copy->dstHost, copy->dstDevice, copy->dstXInBytes,
 			   copy->dstY,          copy->dstZ,    copy->dstPitch,  copy->dstHeight};
+	CUdeviceptr from = 0, to;
+	size_t bytes = 0, to_bytes;
 
 	if (!copy->WidthInBytes || !copy->Height || !copy->Depth)
 		return;
-	name_side(reading, &src, copy);
-	name_side(reading, &dst, copy);
+	if (range_of(&src, copy, &from, &bytes))
+		graph_read_name(reading, from, bytes);
+	if (!range_of(&dst, copy, &to, &to_bytes))
+		return;
+	bool run = bytes == copy->WidthInBytes * copy->Height * copy->Depth && to_bytes == bytes;
+	name_copied(reading, to, to_bytes, run ? from : 0);
 }
 
 static void read_set(struct reading *reading, const CUDA_MEMSET_NODE_PARAMS_v2 *set)

@@ -17,6 +17,9 @@
  */
 struct graph_names *graph_read(CUgraph graph, uint64_t *ret_number, bool *ret_overlaps);
 
+/* What a graph uses at its launches, at this address, is alive until it is freed: no births and deaths say when. */
+void graph_read_distrust(CUdeviceptr address);
+
 /* As graph_read(), for the parameters of one node, in the form in which the program sets them. */
 struct graph_names *graph_read_params(const CUgraphNodeParams *params);
 

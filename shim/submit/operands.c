@@ -37,18 +37,15 @@ static void operands_name(struct submission *use, CUdeviceptr address, size_t by
 
 /* ---- kernels ---- */
 
-/*
- * Names a word if it can be an address: most words of a structure are small numbers or undefined. No device address is
- * below 1 MiB, or above the 57 bits that the newest processors and GPUs translate.
- */
 static inline void name_word(struct submission *use, const char *at)
 {
 	uint64_t word;
 
 	memcpy(&word, at, sizeof(word));
-	if (word >> 20 && !(word >> 57)) {
-		submission_name(use, word, 0);
-		pointer_arrays_name(use, word);
+	CUdeviceptr pointer = submission_pointer(word);
+	if (pointer) {
+		submission_name(use, pointer, 0);
+		pointer_arrays_name(use, pointer);
 	}
 }
 
@@ -462,6 +459,11 @@ ASYNC_OWN(cuMemcpyBatchAsync_v2,
 	  (CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t n, CUmemcpyAttributes *attributes, size_t *first,
 	   size_t n_attributes, CUstream stream),
 	  copy_list(use, id, dsts, srcs, sizes, n))
+ASYNC_OWN(cuMemcpyWithAttributesAsync,
+	  (CUdeviceptr dst, CUdeviceptr src, size_t n, CUmemcpyAttributes *attributes, CUstream stream),
+	  operands_copy(use, id, dst, src, n))
+ASYNC_OWN(cuMemcpy3DWithAttributesAsync, (CUDA_MEMCPY3D_BATCH_OP *op, unsigned long long flags, CUstream stream),
+	  copy_list_3d(use, id, op, 1))
 ASYNC_OWN(cuMemcpy3DBatchAsync,
 	  (size_t n, CUDA_MEMCPY3D_BATCH_OP *ops, size_t *failed, unsigned long long flags, CUstream stream),
 	  copy_list_3d(use, id, ops, n))

@@ -221,7 +221,7 @@ static struct pointer_array *find_addresses(CUdeviceptr dst, CUdeviceptr src, si
 		}
 		bool any = any_within(words, some / sizeof(*words), first, span);
 		for (size_t i = 0; any && i < some / sizeof(*words) && (!table || table->n <= MANY); i++) {
-			if (!submission_is_heap(words[i]))
+			if (!submission_means_heap(words[i]))
 				continue;
 			if (!table && !(table = new_table(dst, 0, 0, MANY + 1)))
 				return NULL;
@@ -375,7 +375,7 @@ void pointer_arrays_written(struct submission *use, CUdeviceptr dst, uint64_t wo
 {
 	int saved = errno;
 
-	if (!submission_is_heap(word))
+	if (!submission_means_heap(word))
 		return;
 	submission_stores(use, word);
 	lock_take(&submit_state.pointer_arrays_lock);
@@ -458,7 +458,13 @@ static bool pointer_arrays_follows(struct pointer_array *table, uint64_t functio
 	return true;
 }
 
-void pointer_arrays_look(struct submission *use, CUdeviceptr address)
+static void name_in_array(struct submission *use, CUdeviceptr address)
+{
+	submission_name(use, address, 0);
+}
+
+static void look(struct submission *use, CUdeviceptr address, bool any_function,
+		 void (*name)(struct submission *use, CUdeviceptr address))
 {
 	int number = table_of(address >> LINE_SHIFT);
 
@@ -467,11 +473,22 @@ void pointer_arrays_look(struct submission *use, CUdeviceptr address)
 	lock_take(&submit_state.pointer_arrays_lock);
 	struct pointer_array *table = submit_tables.pointer_arrays.tables[number];
 	if (table && address >= table->start && address < table->end &&
-	    pointer_arrays_follows(table, submission_what(use))) {
+	    (any_function || pointer_arrays_follows(table, submission_what(use)))) {
 		if (table->n > MANY)
 			submission_unknown(use);
 		for (unsigned i = 0; i < table->n && table->n <= MANY; i++)
-			submission_name(use, table->at[i], 0);
+			name(use, table->at[i]);
 	}
 	lock_drop(&submit_state.pointer_arrays_lock);
+}
+
+void pointer_arrays_look(struct submission *use, CUdeviceptr address)
+{
+	look(use, address, false, name_in_array);
+}
+
+void pointer_arrays_each(struct submission *use, CUdeviceptr address,
+			 void (*name)(struct submission *use, CUdeviceptr address))
+{
+	look(use, address, true, name);
 }

@@ -23,6 +23,12 @@
  */
 #define NAMED_MOST (1u << 20)
 
+/*
+ * A kernel may be given where its memory ends, and go backwards (reverse iterators), or a little before where it begins
+ * (arrays that are counted from 1). So a pointer also means what lies this close to it. Tensors are multiples of this.
+ */
+#define NEAR 512
+
 __thread struct submission_stripe *submission_my_stripe __attribute__((tls_model("initial-exec")));
 
 static __thread struct submission mine __attribute__((tls_model("initial-exec")));
@@ -230,6 +236,12 @@ bool submission_is_heap(CUdeviceptr address)
 	return on_use_names_is(address);
 }
 
+bool submission_means_heap(CUdeviceptr address)
+{
+	return submission_is_heap(address) || submission_is_heap(address - NEAR) ||
+	       submission_is_heap(address + NEAR - 1);
+}
+
 static void extend_span(const struct arena *arena, CUdeviceptr *first, CUdeviceptr *end)
 {
 	if (arena->base < *first)
@@ -252,8 +264,8 @@ void submission_heap_span(CUdeviceptr *ret_first, CUdeviceptr *ret_bytes)
 		if (heap)
 			extend_span(heap_arena(heap), &first, &end);
 	}
-	*ret_first = first;
-	*ret_bytes = end ? end - first : 0;
+	*ret_first = first - NEAR;
+	*ret_bytes = end ? end - first + 2 * NEAR : 0;
 }
 
 /* Adds a name, and the block that begins at a unit, or the slab there. Inlined, because it is most of a name's cost. */
@@ -374,13 +386,6 @@ static void name_extent(struct submission *use, const struct submission_arena *i
 	name_range(use, in, begin, length, aside);
 }
 
-/*
- * A kernel may be given where its memory ends, and go backwards (reverse iterators), or a little before where it begins
- * (arrays that are counted from 1). So what lies this close to a pointer is not unmapped either. Tensors are multiples
- * of this.
- */
-#define NEAR 512
-
 static __attribute__((noinline)) void name_others(struct submission *use, const struct submission_arena *in,
 						  CUdeviceptr address, size_t bytes)
 {
@@ -393,6 +398,18 @@ static __attribute__((noinline)) void name_others(struct submission *use, const 
 	name_extent(use, in, address + NEAR - 1, true);
 }
 
+/* Returns the byte next to an address between blocks, if a block or a slab is near, else 0. */
+static __attribute__((noinline)) CUdeviceptr nearest(const struct arena *arena, CUdeviceptr address)
+{
+	CUdeviceptr before = address - NEAR, behind = address + NEAR - 1;
+
+	if (arena_contains(arena, before) && arena_look(arena, before))
+		return arena_address(arena, arena_unit(arena, address)) - 1;
+	return arena_contains(arena, behind) && arena_look(arena, behind)
+		   ? arena_address(arena, arena_unit(arena, behind))
+		   : 0;
+}
+
 void submission_name_in_heaps(struct submission *use, CUdeviceptr address, size_t bytes)
 {
 	unsigned n = atomic_load_explicit(&submit_state.submission.n_arenas, memory_order_acquire);
@@ -403,11 +420,14 @@ void submission_name_in_heaps(struct submission *use, CUdeviceptr address, size_
 		if (!arena_contains(in->arena, address))
 			continue;
 		uint32_t word = arena_look(in->arena, address);
-		if (word)
-			name_block(use, in, word & ARENA_SLAB ? arena_unit(in->arena, address) : word - 1, address,
-				   bytes);
-		else
+		CUdeviceptr at = address;
+		if (__builtin_expect(!word, 0)) {
 			use->named_only = false; /* it may go on into a block behind */
+			at = bytes ? 0 : nearest(in->arena, address);
+			word = at ? arena_look(in->arena, at) : 0;
+		}
+		if (word)
+			name_block(use, in, word & ARENA_SLAB ? arena_unit(in->arena, at) : word - 1, at, bytes);
 		if (atomic_load_explicit(&in->arena->any_unreported, memory_order_relaxed))
 			name_others(use, in, address, bytes);
 		return;

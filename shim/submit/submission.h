@@ -62,10 +62,21 @@ void submission_function(struct submission *use, uint64_t function);
 uint64_t submission_what(const struct submission *use);
 
 /*
+ * Returns the address that an 8-byte word may be, or 0: most words of a structure are small numbers or undefined. No
+ * device address is below 1 MiB, or above the 57 bits that the newest processors and GPUs translate; what a program
+ * keeps in the bits above is not a part of it.
+ */
+static inline CUdeviceptr submission_pointer(uint64_t word)
+{
+	word &= (UINT64_C(1) << 57) - 1;
+	return word >> 20 ? word : 0;
+}
+
+/*
  * Adds an address that the submission names. bytes: the length if it is known (copies, sets), or 0 (pointers in kernel
- * parameters). Addresses outside the heaps are ignored, so any 8-byte word may be passed. Costs a table look-up. In
- * memory that the program has placed itself, in `fast`, names all blocks that the pointer or the range means.
- * Locking: takes no lock.
+ * parameters). Addresses outside the heaps are ignored, so any address may be passed. Costs a table look-up. A pointer
+ * that lies less than 512 bytes beside a block names that. In memory that the program has placed itself, in `fast`,
+ * names all blocks that the pointer or the range means. Locking: takes no lock.
  */
 void submission_name(struct submission *use, CUdeviceptr address, size_t bytes);
 
@@ -77,7 +88,9 @@ void submission_stores(struct submission *use, CUdeviceptr address);
 
 /* Returns whether any 8-byte word is an address of live heap memory. Locking: takes no lock. */
 bool submission_is_heap(CUdeviceptr address);
-/* Returns a range outside which no heap lies. *ret_bytes is 0 if there is no heap. */
+/* Returns whether a pointer names live heap memory, in it or less than 512 bytes beside it. Locking: takes no lock. */
+bool submission_means_heap(CUdeviceptr address);
+/* Returns a range outside which no pointer names heap memory. *ret_bytes is 0 if there is no heap. */
 void submission_heap_span(CUdeviceptr *ret_first, CUdeviceptr *ret_bytes);
 
 /*

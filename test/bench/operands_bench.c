@@ -62,6 +62,12 @@ bool submission_is_heap(CUdeviceptr address)
 	return false;
 }
 
+bool submission_means_heap(CUdeviceptr address)
+{
+	(void)address;
+	return false;
+}
+
 void submission_heap_span(CUdeviceptr *ret_first, CUdeviceptr *ret_bytes)
 {
 	*ret_first = 0;

@@ -30,6 +30,33 @@ void submission_unknown(struct submission *use)
 	use->unknown = true;
 }
 
+uint64_t submission_what(const struct submission *use)
+{
+	return use->function;
+}
+
+void submission_stores(struct submission *use, CUdeviceptr address)
+{
+	(void)address;
+	use->n_stored++;
+}
+
+bool submission_is_heap(CUdeviceptr address)
+{
+	return address - memory < 8 * MIB;
+}
+
+bool submission_means_heap(CUdeviceptr address)
+{
+	return submission_is_heap(address);
+}
+
+void submission_heap_span(CUdeviceptr *ret_first, CUdeviceptr *ret_bytes)
+{
+	*ret_first = memory;
+	*ret_bytes = 8 * MIB;
+}
+
 static __thread struct submission of_this_thread;
 
 void names_drop(void)
@@ -42,7 +69,7 @@ const struct submission *names_of(CUgraphExec exec)
 {
 	struct submission *use = &of_this_thread;
 
-	use->n = use->n_functions = 0;
+	use->n = use->n_functions = use->n_stored = 0;
 	use->unknown = false;
 	names_drop();
 	graph_operands(use, exec);

@@ -17,7 +17,7 @@ struct test_name {
 };
 struct submission {
 	uint64_t function;
-	unsigned n_functions;
+	unsigned n_functions, n_stored;
 	bool unknown;
 	struct graph_names *graph; /* dropped when the thread asks again */
 	size_t n;

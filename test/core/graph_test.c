@@ -9,6 +9,7 @@
 
 #include "shim/process/enter.h"
 #include "shim/submit/graph.h"
+#include "shim/submit/pointer_arrays.h"
 
 /* ---- node types ---- */
 
@@ -429,6 +430,71 @@ static void every_spelling_of_instantiate_is_seen(void **state)
 	assert_ok(cuGraphDestroy(graph));
 }
 
+/* ---- arrays of pointers ---- */
+
+static void copy_array(uint64_t function, CUdeviceptr dst, const CUdeviceptr *words, size_t bytes)
+{
+	static struct submission use;
+
+	use.function = function;
+	use.n = 0;
+	if (words)
+		pointer_arrays_copied(&use, dst, (uintptr_t)words, bytes);
+	else
+		pointer_arrays_look(&use, dst);
+}
+
+/* Kernels that were launched with it before take nothing away from the graph. */
+static void what_an_array_points_to_is_named(void **state)
+{
+	CUdeviceptr array = memory + 7 * MIB, words[2] = {memory + 5 * MIB, memory + 6 * MIB};
+	CUgraph graph = graph_new();
+	struct mix_arguments a = mix_of(1);
+
+	(void)state;
+	a.second = array;
+	add_mix(graph, &a);
+	CUgraphExec exec = instantiate(graph);
+	EXPECT(exec, {a.first, 0}, {array, 0}, {a.inner.third, 0}, {a.inner.fourth, 0});
+	copy_array(0, array, words, sizeof(words));
+	for (uint64_t function = 1; function < 4; function++)
+		copy_array(function, array, NULL, 0);
+	for (int i = 0; i < 3; i++)
+		EXPECT(exec, {a.first, 0}, {array, 0}, {a.inner.third, 0}, {a.inner.fourth, 0}, {words[0], 0},
+		       {words[1], 0});
+	words[0] = 0;
+	copy_array(0, array, words, sizeof(words[0]));
+	EXPECT(exec, {a.first, 0}, {array, 0}, {a.inner.third, 0}, {a.inner.fourth, 0});
+	end(exec, graph);
+}
+
+/* The copy is a node, and the host writes other pointers between launches. Kernels may come before it in the list. */
+static void an_array_that_the_graph_copies_is_read_at_each_launch(void **state)
+{
+	CUdeviceptr array = memory + 7 * MIB, words[2] = {memory + 5 * MIB, 0};
+	CUgraph graph = graph_new();
+	struct mix_arguments a = mix_of(1);
+	CUDA_MEMCPY3D copy = copy_of(array, 0, sizeof(words));
+
+	(void)state;
+	copy.srcMemoryType = CU_MEMORYTYPE_HOST;
+	copy.srcHost = words;
+	a.second = array;
+	add_mix(graph, &a);
+	add_copy(graph, &copy);
+	CUgraphExec exec = instantiate(graph);
+	for (unsigned i = 3; i < 6; i++) {
+		words[0] = memory + i * MIB;
+		EXPECT(exec, {a.first, 0}, {array, 0}, {a.inner.third, 0}, {a.inner.fourth, 0},
+		       {(uintptr_t)words, sizeof(words)}, {array, sizeof(words)}, {words[0], 0});
+		assert_int_equal(names_of(exec)->n_stored, 1);
+	}
+	words[0] = 0;
+	EXPECT(exec, {a.first, 0}, {array, 0}, {a.inner.third, 0}, {a.inner.fourth, 0},
+	       {(uintptr_t)words, sizeof(words)}, {array, sizeof(words)});
+	end(exec, graph);
+}
+
 /* ---- switched off ---- */
 
 static int run_switched_off(void *argument)
@@ -478,6 +544,8 @@ int main(void)
 	    cmocka_unit_test(nodes_that_touch_no_memory_of_ours_name_nothing),
 	    cmocka_unit_test(an_address_is_named_once_with_its_farthest_reach),
 	    cmocka_unit_test(nodes_that_use_a_name_are_counted),
+	    cmocka_unit_test(what_an_array_points_to_is_named),
+	    cmocka_unit_test(an_array_that_the_graph_copies_is_read_at_each_launch),
 	    cmocka_unit_test(child_graphs_are_read_with_their_parents),
 	    cmocka_unit_test(graphs_nested_without_end_are_unknown),
 	    cmocka_unit_test(a_conditional_node_makes_its_graph_unknown),

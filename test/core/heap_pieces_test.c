@@ -139,7 +139,7 @@ static void a_block_grows_into_free_and_warm_address_space_and_into_no_other(voi
 	heap_free(own.heap, grants[1].block, grants[1].address);
 	assert_ok(grow(&grants[0], 10 * MIB));
 	assert_true(heap_is_valid(own.heap));
-	assert_int_equal(grow(&grants[0], 13 * MIB), SW_NO_MEMORY);
+	assert_int_equal(grow(&grants[0], 15 * MIB), SW_NO_MEMORY);
 	assert_ok(grow(&grants[0], 12 * MIB));
 	assert_int_equal(grants[0].block->units, 6);
 	core_fill(grants[0].address, 12 * MIB, 1);

@@ -105,9 +105,9 @@ static void every_block_that_a_range_touches_is_pinned_and_no_other(void **state
 	core_heap_open(&own, 64 * MIB, 0, 0);
 	for (unsigned i = 0; i < 4; i++)
 		grants[i] = take(6 * MIB, CHUNK_MOVABLE);
-	assert_true(grants[3].address - grants[0].address == 18 * MIB);
-	assert_true(heap_pin(own.heap, grants[1].address + 5 * MIB, 2 * MIB));
-	heap_pin_end(own.heap, grants[1].address + 5 * MIB, 2 * MIB, PIN_STAYS);
+	assert_true(grants[3].address - grants[0].address == 24 * MIB); /* with what lies between them */
+	assert_true(heap_pin(own.heap, grants[1].address + 5 * MIB, 4 * MIB));
+	heap_pin_end(own.heap, grants[1].address + 5 * MIB, 4 * MIB, PIN_STAYS);
 	for (unsigned i = 0; i < 4; i++)
 		assert_int_equal(where(piece_of(&grants[i])),
 				 i == 1 || i == 2 ? BLOCK_STATE_PINNED : BLOCK_STATE_DEVICE);
@@ -118,8 +118,8 @@ static void every_block_that_a_range_touches_is_pinned_and_no_other(void **state
 	assert_int_equal(where(piece_of(&grants[3])), BLOCK_STATE_DEVICE);
 	for (unsigned i = 0; i < 4; i++)
 		heap_free(own.heap, grants[i].block, grants[i].address);
-	assert_true(heap_pin(own.heap, grants[0].address, 24 * MIB));
-	heap_pin_end(own.heap, grants[0].address, 24 * MIB, PIN_STAYS);
+	assert_true(heap_pin(own.heap, grants[0].address, 30 * MIB));
+	heap_pin_end(own.heap, grants[0].address, 30 * MIB, PIN_STAYS);
 	assert_int_equal(heap_pinned_device(own.heap), 0);
 	core_heap_close(&own);
 }

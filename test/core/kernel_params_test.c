@@ -96,10 +96,10 @@ struct mixed {
 	void *params[7];
 };
 
-/* The packed ones have a lower half that no upper half of an address looks like, so that nothing else is named. */
+/* The packed ones have a lower half that is only a tag as the upper half of an address, so that nothing else is named. */
 static void fill_mixed(struct mixed *m)
 {
-	CUdeviceptr packed = A + 0xf0004000, odd = A + 0xf0005000;
+	CUdeviceptr packed = A + 0xfe000000, odd = A + 0xfc000000;
 
 	memset(m, 0, sizeof(*m));
 	m->pointer = A;
@@ -115,7 +115,7 @@ static void fill_mixed(struct mixed *m)
 }
 
 static const struct fake_name mixed_names[] = {
-    {A, 0}, {A + 0x1000, 0}, {A + 0x3000, 0}, {A + 0xf0004000, 0}, {A + 0xf0005000, 0}};
+    {A, 0}, {A + 0x1000, 0}, {A + 0x3000, 0}, {A + 0xfe000000, 0}, {A + 0xfc000000, 0}};
 
 static void words_of_pointers_structures_and_packed_ones_are_named(void **state)
 {
@@ -145,6 +145,24 @@ static void a_kernel_of_a_library_is_as_good_as_a_function(void **state)
 	launch(of_kernel, m.params, NULL);
 	fake_expect("mixed, the CUfunction of a CUkernel", mixed_names, 5);
 	assert_int_equal(seen.n_unknown, 0);
+}
+
+/* No address has the bits from 57 on. */
+static void a_pointer_with_a_tag_above_it_is_named_without(void **state)
+{
+	CUdeviceptr words[4] = {A | UINT64_C(1) << 57, (A + 0x1000) | UINT64_C(1) << 60, UINT64_C(1) << 63,
+				(A + 0x2000) | UINT64_C(0x7f) << 57};
+	const struct fake_name names[] = {{A, 0}, {A + 0x1000, 0}, {A + 0x2000, 0}};
+	struct mixed m;
+
+	(void)state;
+	fill_mixed(&m);
+	m.pointer = 0;
+	memcpy(m.inside, words, sizeof(words));
+	memset(m.packed, 0, sizeof(m.packed));
+	memset(m.odd, 0, sizeof(m.odd));
+	launch(function("mixed"), m.params, NULL);
+	fake_expect("mixed, tagged", names, 3);
 }
 
 static void four_kibibytes_of_pointers_are_all_named(void **state)
@@ -488,6 +506,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(words_of_pointers_structures_and_packed_ones_are_named),
 	    cmocka_unit_test(a_kernel_of_a_library_is_as_good_as_a_function),
+	    cmocka_unit_test(a_pointer_with_a_tag_above_it_is_named_without),
 	    cmocka_unit_test(four_kibibytes_of_pointers_are_all_named),
 	    cmocka_unit_test(ragged_layouts_are_asked_for_at_every_launch),
 	    cmocka_unit_test(kernels_without_parameters_name_nothing),

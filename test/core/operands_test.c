@@ -306,6 +306,7 @@ static void lists_name_every_entry(void **state)
 		  {HA, 20});
 	ASYNC_OWN(cuMemcpyBatchAsync_v2, (dsts, srcs, sizes, 2, NULL, NULL, 0, S), {A, 10}, {B, 10}, {A + 4096, 20},
 		  {HA, 20});
+	ASYNC_OWN(cuMemcpyWithAttributesAsync, (A, B, 10, NULL, S), {A, 10}, {B, 10});
 	ASYNC_OWN(cuMemPrefetchBatchAsync, (dsts, sizes, 3, &location, NULL, 1, 0, S), {A, 10}, {A + 4096, 20});
 	ASYNC_OWN(cuMemDiscardBatchAsync, (dsts, sizes, 3, 0, S), {A, 10}, {A + 4096, 20});
 	ASYNC_OWN(cuMemDiscardAndPrefetchBatchAsync, (dsts, sizes, 3, &location, NULL, 1, 0, S), {A, 10},
@@ -334,6 +335,7 @@ static void lists_of_boxes_name_pointers_in_elements_of_arrays(void **state)
 	(void)state;
 	ASYNC_OWN(cuMemcpy3DBatchAsync, (2, ops, NULL, 0, S), a, b, c);
 	ASYNC_OWN(cuMemcpy3DBatchAsync_v2, (2, ops, 0, S), a, b, c);
+	ASYNC_OWN(cuMemcpy3DWithAttributesAsync, (ops, 0, S), a, b);
 	ops[0].extent.width = SIZE_MAX;
 	ASYNC(cuMemcpy3DBatchAsync_v2, (1, ops, 0, S), {A, 1}, {B, 1});
 }

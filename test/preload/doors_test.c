@@ -102,6 +102,23 @@ static void functions_without_a_row_are_the_drivers_own(void **state)
 	}
 }
 
+/* One that is in neither list. A variable is no function. */
+static void a_function_of_a_newer_driver_has_a_body_that_calls_it(void **state)
+{
+	void *own = driver_native("cuBrandNew"), *address = dlsym(cuda, "cuBrandNew"), *asked = NULL;
+	int (*body)(int, int);
+
+	(void)state;
+	assert_true(own && address && address != own);
+	assert_ptr_equal(dlsym(cuda, "cuBrandNew"), address);
+	assert_int_equal(cuGetProcAddress_v2("cuBrandNew", &asked, 13000, 0, NULL), CUDA_SUCCESS);
+	assert_ptr_equal(asked, address);
+	memcpy(&body, &address, sizeof(body));
+	assert_int_equal(body(9, 4), 5);
+	assert_non_null(driver_native("cuBrandNewVariable"));
+	assert_ptr_equal(dlsym(cuda, "cuBrandNewVariable"), driver_native("cuBrandNewVariable"));
+}
+
 /* ---- cuGetProcAddress ---- */
 
 /* What must be handed out where the driver itself hands out this. */
@@ -286,6 +303,7 @@ int main(void)
 	    cmocka_unit_test(every_row_by_dlsym_of_a_handle_is_ours),
 	    cmocka_unit_test(every_row_by_dlsym_of_the_whole_program_is_ours),
 	    cmocka_unit_test(functions_without_a_row_are_the_drivers_own),
+	    cmocka_unit_test(a_function_of_a_newer_driver_has_a_body_that_calls_it),
 	    cmocka_unit_test(every_address_of_get_proc_address_is_substituted_and_no_other),
 	    cmocka_unit_test(get_proc_address_of_itself_gives_the_abi_of_the_version),
 	    cmocka_unit_test(get_proc_address_takes_null_as_the_driver_does),

@@ -33,7 +33,8 @@
 #ifndef SPILLWAY_SIM_H
 #define SPILLWAY_SIM_H
 
-#include <cuda.h>
+#include "shim/driver/newer.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

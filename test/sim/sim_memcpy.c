@@ -313,6 +313,11 @@ SPELL_STREAM(cuMemcpyBatchAsync_v2,
 	     (CUdeviceptr * dsts, CUdeviceptr *srcs, size_t *sizes, size_t n, CUmemcpyAttributes *attributes,
 	      size_t *indices, size_t n_attributes, CUstream stream),
 	     stream, batch(dsts, srcs, sizes, n, attributes, indices, n_attributes, NULL, stream))
+SPELL_STREAM(cuMemcpyWithAttributesAsync,
+	     (CUdeviceptr dst, CUdeviceptr src, size_t n, CUmemcpyAttributes *attributes, CUstream stream), stream,
+	     attributes ? linear('U', dst, 'U', src, n, stream, true) : CUDA_ERROR_INVALID_VALUE)
+SPELL_STREAM(cuMemcpy3DWithAttributesAsync, (CUDA_MEMCPY3D_BATCH_OP * op, unsigned long long flags, CUstream stream),
+	     stream, batch3d(op, 1, NULL, flags, stream))
 SPELL_STREAM(cuMemcpy3DBatchAsync,
 	     (size_t n, CUDA_MEMCPY3D_BATCH_OP *ops, size_t *failed, unsigned long long flags, CUstream stream), stream,
 	     batch3d(ops, n, failed, flags, stream))

@@ -154,3 +154,14 @@ SPELL(cuTexObjectCreate,
       texture(object, resource))
 SPELL(cuTexRefSetAddress_v2, (size_t * offset, CUtexref ref, CUdeviceptr address, size_t bytes),
       reference(ref, address))
+
+/* ---- what no header has yet: a function of a newer driver, and a variable ---- */
+
+__attribute__((visibility("default"))) int cuBrandNew(int a, int b);
+int cuBrandNew(int a, int b)
+{
+	return a - b;
+}
+
+__attribute__((visibility("default"))) extern int cuBrandNewVariable;
+int cuBrandNewVariable = 7;

@@ -13,6 +13,12 @@ static const struct {
 } later[] = {
     {"cuGetProcAddress", "cuGetProcAddress_v2", 12000},
     {"cuGetProcAddress", "cuGetProcAddress", 11030},
+    {"cuLaunchHostFunc", "cuLaunchHostFunc_v2", 13020},
+    {"cuLaunchHostFunc", "cuLaunchHostFunc", 10000},
+    {"cuMulticastBindAddr", "cuMulticastBindAddr_v2", 13010},
+    {"cuMulticastBindAddr", "cuMulticastBindAddr", 12010},
+    {"cuMulticastBindMem", "cuMulticastBindMem_v2", 13010},
+    {"cuMulticastBindMem", "cuMulticastBindMem", 12010},
     {"cuMemPrefetchAsync", "cuMemPrefetchAsync_v2", 12020},
     {"cuMemPrefetchAsync", "cuMemPrefetchAsync", 8000},
     {"cuMemAdvise", "cuMemAdvise_v2", 12020},

@@ -283,7 +283,8 @@ static void no_row_names_a_function_that_does_not_exist(void **state)
 
 		for (size_t j = 0; j < n_prototypes && !found; j++)
 			found = !strcmp(rows[i].name, prototypes[j].name);
-		if (found == is_declared_elsewhere(&rows[i])) {
+		/* Whether it is there depends on how new the header is. */
+		if (strcmp(rows[i].reason, "NEWER") != 0 && found == is_declared_elsewhere(&rows[i])) {
 			print_message("%s %s\n", rows[i].name,
 				      found ? "is in cuda.h after all" : "is in none of NVIDIA's headers");
 			bad++;

@@ -37,6 +37,11 @@ bool submission_is_heap(CUdeviceptr address)
 	return address >= HEAP && address < HEAP + BYTES;
 }
 
+bool submission_means_heap(CUdeviceptr address)
+{
+	return submission_is_heap(address);
+}
+
 void submission_heap_span(CUdeviceptr *ret_first, CUdeviceptr *ret_bytes)
 {
 	*ret_first = HEAP;

@@ -1,0 +1,29 @@
+/*
+ * newer.h: functions that are newer than the header may be: what cuda.h of CUDA 13.1 to 13.5 declares and hooks.def has
+ * rows for.
+ */
+#ifndef SPILLWAY_NEWER_H
+#define SPILLWAY_NEWER_H
+
+#include <cuda.h>
+
+#if CUDA_VERSION < 13010
+CUresult CUDAAPI cuMulticastBindMem_v2(CUmemGenericAllocationHandle mcHandle, CUdevice dev, size_t mcOffset,
+				       CUmemGenericAllocationHandle memHandle, size_t memOffset, size_t size,
+				       unsigned long long flags);
+CUresult CUDAAPI cuMulticastBindAddr_v2(CUmemGenericAllocationHandle mcHandle, CUdevice dev, size_t mcOffset,
+					CUdeviceptr memptr, size_t size, unsigned long long flags);
+#endif
+#if CUDA_VERSION < 13020
+CUresult CUDAAPI cuMemcpyWithAttributesAsync(CUdeviceptr dst, CUdeviceptr src, size_t size, CUmemcpyAttributes *attr,
+					     CUstream hStream);
+CUresult CUDAAPI cuMemcpyWithAttributesAsync_ptsz(CUdeviceptr dst, CUdeviceptr src, size_t size,
+						  CUmemcpyAttributes *attr, CUstream hStream);
+CUresult CUDAAPI cuMemcpy3DWithAttributesAsync(CUDA_MEMCPY3D_BATCH_OP *op, unsigned long long flags, CUstream hStream);
+CUresult CUDAAPI cuMemcpy3DWithAttributesAsync_ptsz(CUDA_MEMCPY3D_BATCH_OP *op, unsigned long long flags,
+						    CUstream hStream);
+CUresult CUDAAPI cuLaunchHostFunc_v2(CUstream hStream, CUhostFn fn, void *userData, unsigned int syncMode);
+CUresult CUDAAPI cuLaunchHostFunc_v2_ptsz(CUstream hStream, CUhostFn fn, void *userData, unsigned int syncMode);
+#endif
+
+#endif

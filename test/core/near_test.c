@@ -1,0 +1,140 @@
+/*
+ * near_test.c: what a pointer beside a block means. Of a heap with two blocks and a slab, submissions name addresses
+ * about the borders, and pin what these may mean.
+ */
+#include "test/core/completion_help.h"
+
+#include "shim/mover/mover_internal.h"
+#include "shim/submit/submission.h"
+
+#define BLOCK_BYTES (4 * HEAP_UNIT)
+#define N           3
+
+static struct core_heap own_heap;
+static struct device device;
+static struct arena *arena;
+static struct heap_grant grants[N];
+static const size_t lengths[N] = {BLOCK_BYTES, 4096, BLOCK_BYTES};
+
+/* Where the block, or the slab, of an allocation begins, and where it ends. */
+static CUdeviceptr begin_of(unsigned i)
+{
+	return grants[i].address - (grants[i].address - arena->base) % HEAP_UNIT;
+}
+
+static CUdeviceptr end_of(unsigned i)
+{
+	return begin_of(i) + (lengths[i] < HEAP_UNIT ? HEAP_UNIT : lengths[i]);
+}
+
+static struct block_state *mark_of(unsigned i)
+{
+	return &arena->marks[arena_unit(arena, begin_of(i))];
+}
+
+static int set_up(void **state)
+{
+	(void)state;
+	core_driver();
+	core_context();
+	core_heap_open(&own_heap, 64 * MIB, 64 * MIB, 0);
+	arena = heap_arena(own_heap.heap);
+	struct engine *engine = mover_new(&device, own_heap.heap, false);
+	assert_non_null(engine);
+	assert_true(submission_add_arena(arena, &engine->channel));
+	for (unsigned i = 0; i < N; i++)
+		assert_int_equal(heap_alloc(own_heap.heap, lengths[i], CHUNK_MOVABLE, HEAP_DEVICE, &grants[i]), SW_OK);
+	/* Everything that is submitted pins what it names, and has no ticket (inflight_ticket_test.c). */
+	submission_set_tracking(true, true);
+	submission_ask_to_pin();
+	return 0;
+}
+
+/* Which allocations a submission pins, as bits. */
+static unsigned pinned_by(CUdeviceptr address, size_t bytes)
+{
+	struct submission *use = submission_open(bytes ? HOOK_cuMemsetD8Async : HOOK_cuLaunchKernel);
+	unsigned pinned = 0;
+
+	assert_non_null(use);
+	submission_name(use, address, bytes);
+	struct submission_stripe *stripe = admit(use);
+	for (unsigned i = 0; i < N; i++)
+		pinned |= (block_state_pins(mark_of(i)) > 0) << i;
+	submission_close(use, stripe);
+	for (unsigned i = 0; i < N; i++)
+		assert_int_equal(block_state_pins(mark_of(i)), 0);
+	return pinned;
+}
+
+/* The first one also where the address space of the heap begins. */
+static void a_pointer_beside_a_block_keeps_it(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < N; i++) {
+		assert_int_equal(pinned_by(begin_of(i) - 512, 0), 0);
+		assert_int_equal(pinned_by(begin_of(i) - 511, 0), 1u << i);
+		assert_int_equal(pinned_by(begin_of(i) - 4, 0), 1u << i);
+		assert_int_equal(pinned_by(begin_of(i), 0), 1u << i);
+		assert_int_equal(pinned_by(end_of(i) - 4, 0), 1u << i);
+		assert_int_equal(pinned_by(end_of(i), 0), 1u << i);
+		assert_int_equal(pinned_by(end_of(i) + 511, 0), 1u << i);
+		assert_int_equal(pinned_by(end_of(i) + 512, 0), 0);
+	}
+}
+
+/* A copy says how far it reaches. */
+static void a_range_beside_a_block_does_not(void **state)
+{
+	(void)state;
+	assert_int_equal(pinned_by(end_of(0), 4), 0);
+	assert_int_equal(pinned_by(end_of(0) - 4, 4), 1);
+}
+
+/* Arrays of pointers are searched by these two. */
+static void a_word_beside_a_block_means_it(void **state)
+{
+	CUdeviceptr first, bytes;
+
+	(void)state;
+	submission_heap_span(&first, &bytes);
+	for (int at = -600; at < 600; at++) {
+		bool is_near = at > -512;
+
+		assert_int_equal(submission_means_heap(begin_of(0) + at), is_near);
+		assert_int_equal(submission_means_heap(end_of(0) - at), is_near);
+		assert_true(!is_near || begin_of(0) + at - first < bytes);
+	}
+}
+
+static void a_grown_block_touches_no_other(void **state)
+{
+	struct heap_grant first, next;
+	uint64_t away;
+
+	(void)state;
+	assert_int_equal(heap_alloc(own_heap.heap, BLOCK_BYTES, CHUNK_MOVABLE, HEAP_DEVICE, &first), SW_OK);
+	assert_int_equal(heap_alloc(own_heap.heap, BLOCK_BYTES, CHUNK_MOVABLE, HEAP_DEVICE, &next), SW_OK);
+	assert_int_equal(heap_grow(own_heap.heap, first.address, BLOCK_BYTES + HEAP_UNIT, HEAP_DEVICE, &away),
+			 SW_NO_MEMORY);
+	heap_free(own_heap.heap, next.block, next.address);
+	assert_int_equal(heap_grow(own_heap.heap, first.address, BLOCK_BYTES + HEAP_UNIT, HEAP_DEVICE, &away), SW_OK);
+	assert_int_equal(heap_alloc(own_heap.heap, BLOCK_BYTES, CHUNK_MOVABLE, HEAP_DEVICE, &next), SW_OK);
+	assert_true(next.address == first.address + BLOCK_BYTES + 2 * HEAP_UNIT);
+	assert_true(heap_is_valid(own_heap.heap));
+	heap_free(own_heap.heap, next.block, next.address);
+	heap_free(own_heap.heap, first.block, first.address);
+	assert_true(heap_is_valid(own_heap.heap));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_pointer_beside_a_block_keeps_it),
+	    cmocka_unit_test(a_range_beside_a_block_does_not),
+	    cmocka_unit_test(a_word_beside_a_block_means_it),
+	    cmocka_unit_test(a_grown_block_touches_no_other),
+	};
+
+	return cmocka_run_group_tests(tests, set_up, NULL);
+}
