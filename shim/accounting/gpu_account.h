@@ -159,7 +159,7 @@ bool gpu_account_has_job(uint64_t name);
 void gpu_account_leave(struct gpu_account *account);
 /*
  * In the parent after a fork: the child may keep the slot, and the memory that it stands for, when this process has
- * ended, so the file must stay. Async-signal-safe.
+ * ended, so the file must stay, and that of the quota. Async-signal-safe.
  */
 void gpu_account_forked(void);
 /*

@@ -67,6 +67,9 @@ static bool carry_slot(const struct quota_seat *from, unsigned index, const stru
 	next.claim = 0;
 	next.spare = 0;
 	next.wanted_until = 0;
+	/* Its memory is kept by a child, which has the lock in the old file alone, and does not come. */
+	if (quota_slot_has_ended(from, slot))
+		next.space = 0;
 	/* Processes without a ticket cannot be told apart: one slot stands for all of them until they have come. */
 	next.carried_until = clock_now() + (next.ticket ? QUOTA_CARRIED_NS : UNKNOWN_NS);
 	next.stamp = quota_file_next_stamp(carry->into);

@@ -407,7 +407,8 @@ int quota_file_join(const struct quota_terms *terms, struct quota_seat *seat, ui
 static bool is_no_rank(const struct quota_seat *seat, unsigned index, const struct quota_slot *slot, void *argument)
 {
 	(void)argument;
-	return index == seat->index || slot->leaving || quota_slot_is_gone(seat, index, slot);
+	return index == seat->index || quota_slot_is_gone(seat, index, slot) ||
+	       (slot->leaving && !quota_slot_has_ended(seat, slot));
 }
 
 void quota_file_leave(struct quota_seat *seat, bool is_empty)
@@ -424,8 +425,12 @@ void quota_file_leave(struct quota_seat *seat, bool is_empty)
 	}
 	if (quota_file_lock(seat->fd, LEAVE_NS) != 0)
 		return;
-	/* In a file that was truncated it is unknown which processes are there. */
-	if (is_whole(seat) && quota_file_each_slot(seat, is_no_rank, NULL))
+	/*
+	 * In a file that was truncated it is unknown which processes are there. A child may keep our slot when we have
+	 * ended.
+	 */
+	if ((is_empty || !atomic_load(&accounting_state.has_forked)) && is_whole(seat) &&
+	    quota_file_each_slot(seat, is_no_rank, NULL))
 		user_dir_remove_own(seat->name, seat->device, seat->inode);
 	quota_file_lock_byte(seat->fd, 0, F_UNLCK);
 	/* The lock of the slot stays with the descriptor until the process has ended. */

@@ -29,8 +29,26 @@ int quota_file_lock(int fd, uint64_t patience);
 /* Returns true if another open file holds a lock on these n bytes (0: on all from there on), or if that is unknown. */
 bool quota_file_is_locked(int fd, unsigned byte, unsigned n);
 
-/* Returns true if the process in that slot of the seat's file has gone. The slot must not be our own. */
+/*
+ * Whose a slot is, in any of the shared files (the quota's, and the account of a GPU, gpu_account.h). space: the PID
+ * namespace of its pid; 0: the pid says nothing.
+ */
+struct quota_owner {
+	uint64_t pid, started, space;
+};
+/*
+ * The rule of all shared files: what is in slot i counts while its lock is held or its process is known to live. The
+ * lock goes when the last process has closed the file: the one that took it, and its children that were forked since
+ * and did not exec. It is the same with the memory of a process, on the device and pinned (docs/facts.md, Two
+ * processes). A lock alone says too little: a program may close all descriptors. space: our own. The slot must not be
+ * one that we use.
+ */
+bool quota_file_counts(int fd, unsigned index, const struct quota_owner *owner, uint64_t space);
+
+/* Returns true if that slot of the seat's file does not count. The slot must not be our own. */
 bool quota_slot_is_gone(const struct quota_seat *seat, unsigned index, const struct quota_slot *slot);
+/* Returns true if its process is known to have ended. The slot counts still if a child keeps its lock. */
+bool quota_slot_has_ended(const struct quota_seat *seat, const struct quota_slot *slot);
 /* Visits each slot that is taken. Stops, and returns false, where visit() returns false. */
 typedef bool quota_slot_visit(const struct quota_seat *seat, unsigned index, const struct quota_slot *slot,
 			      void *argument);
