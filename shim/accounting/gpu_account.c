@@ -255,25 +255,6 @@ static void write_name(char name[64], const unsigned char uuid[16])
 	snprintf(name + at, 64 - (size_t)at, GPU_ACCOUNT_TAIL);
 }
 
-bool gpu_account_join(struct gpu_account *account, const unsigned char uuid[16], uint64_t total,
-		      const struct gpu_account_member *member)
-{
-	int saved = errno;
-	struct user_dir folder;
-
-	write_name(account->name, uuid);
-	for (unsigned i = 0; i < TRIES && !account->joined; i++) {
-		if (user_dir_make_mapped(&folder) != 0)
-			break;
-		account->joined = enter(account, &folder, total, member);
-		user_dir_close(&folder, false);
-	}
-	errno = saved;
-	return account->joined;
-}
-
-/* ---- in the account ---- */
-
 static void abandon(struct gpu_account *account)
 {
 	struct stat status;
@@ -285,6 +266,40 @@ static void abandon(struct gpu_account *account)
 	}
 	account->joined = false;
 }
+
+/* Of several that have entered at the same time, those in the last place see the others, and follow them. */
+static bool is_in_first_place(const struct gpu_account *account)
+{
+	struct user_dir folder;
+
+	if (account_open_folder(account->name, &folder) != 0)
+		return true;
+	bool first = user_dir_leads_to(folder.fd, account->name, account->device, account->inode);
+	user_dir_close(&folder, false);
+	return first;
+}
+
+bool gpu_account_join(struct gpu_account *account, const unsigned char uuid[16], uint64_t total,
+		      const struct gpu_account_member *member)
+{
+	int saved = errno;
+	struct user_dir folder;
+
+	write_name(account->name, uuid);
+	for (unsigned i = 0; i < TRIES && !account->joined; i++) {
+		if (account_open_folder(account->name, &folder) != 0)
+			break;
+		account->joined = enter(account, &folder, total, member);
+		user_dir_close(&folder, false);
+		/* Another process may have entered a file in another place at the same time. */
+		if (account->joined && !is_in_first_place(account))
+			abandon(account);
+	}
+	errno = saved;
+	return account->joined;
+}
+
+/* ---- in the account ---- */
 
 /*
  * Reads all members. Returns false if the file cannot be read, or this process is not in it. A turn whose process has
@@ -418,11 +433,7 @@ void gpu_account_leave(struct gpu_account *account)
 	int saved = errno;
 
 	if (account->joined && is_whole(&own) && account_lock(&own)) {
-		bool last = true;
-
-		for (unsigned i = 0; i < GPU_ACCOUNT_MOST && last; i++)
-			last = i == own.slot || !quota_file_is_locked(own.fd, 1 + i, 1);
-		if (last && !atomic_load(&accounting_state.has_forked))
+		if (!account_is_used(own.fd) && !atomic_load(&accounting_state.has_forked))
 			user_dir_remove_own(account->name, own.device, own.inode);
 		account_unlock(&own);
 	}
@@ -467,7 +478,7 @@ static void queue_open(struct gpu_account_queue *queue, const unsigned char uuid
 	char name[64];
 
 	write_name(name, uuid);
-	if (user_dir_make_mapped(&folder) != 0)
+	if (account_open_folder(name, &folder) != 0)
 		return;
 	/* Made by the first of them: of several that start at the same time, one is the first in the line. */
 	queue->fd = openat(folder.fd, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, S_IRUSR | S_IWUSR);

@@ -1,7 +1,8 @@
 /*
  * gpu_account.h: the account of one GPU: what the processes of a user that share it (device.total) hold there, need and
  * cannot move, and what each of them may have. There is no daemon: a small file for each GPU in the user's private
- * folder (user_dir.h), gpu-UUID.account, has the total and a slot for each process.
+ * folder (user_dir.h), gpu-UUID.account, has the total and a slot for each process. A file that is in use in another
+ * place where such a folder may lie is shared, as that of the quota is (quota_slots.h).
  *
  * What is promised: the sum of what the processes may have is never more than the total, however many join, grow and
  * die. A process raises what it may have only under a lock of the file, by what is left of the total; it publishes a

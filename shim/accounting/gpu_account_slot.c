@@ -1,13 +1,14 @@
 /*
- * Whose a slot is. See gpu_account_slot.h.
- *
- * The lock of a slot goes when the last process has closed the file: the one that took it, and its children that were
- * forked since and did not exec. It is the same with the memory that a process has on the device (docs/facts.md, Two
- * processes), so the lock says whether the memory is there, and the pid whether the process is.
+ * Whose a slot is. See gpu_account_slot.h. The lock of a slot says, as quota_file_counts() does, whether the memory of
+ * its process is there, and the pid whether the process is.
  */
 #include "shim/accounting/gpu_account_slot.h"
 #include "shim/accounting/quota_slots.h"
+#include "shim/base/clock.h"
 #include "shim/base/identity.h"
+
+#include <fcntl.h>
+#include <unistd.h>
 
 enum account_slot_state account_slot_state(int fd, unsigned slot, const struct gpu_account_member *member, uint64_t now)
 {
@@ -15,4 +16,45 @@ enum account_slot_state account_slot_state(int fd, unsigned slot, const struct g
 		return ACCOUNT_SLOT_FREE;
 	return account_is_quiet(member, now) && account_has_ended(member, identity_space()) ? ACCOUNT_SLOT_ENDED
 											    : ACCOUNT_SLOT_LIVES;
+}
+
+bool account_is_used(int fd)
+{
+	struct account_slot slots[ACCOUNT_SLOTS_READ];
+	uint64_t now = clock_now();
+
+	if (quota_file_is_locked(fd, 1, GPU_ACCOUNT_MOST))
+		return true;
+	for (unsigned i = 0; i < GPU_ACCOUNT_MOST; i++) {
+		if (i % ACCOUNT_SLOTS_READ == 0 && !quota_file_read_at(fd, slots, sizeof(slots), account_slot_at(i)))
+			return false;
+		if (account_slot_state(fd, i, &slots[i % ACCOUNT_SLOTS_READ].member, now) != ACCOUNT_SLOT_FREE)
+			return true;
+	}
+	return false;
+}
+
+int account_open_used(const struct user_dir *folder, const char *name, struct stat *ret_status)
+{
+	int fd = openat(folder->fd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+
+	if (fd < 0 || (fstat(fd, ret_status) == 0 && quota_file_is_private(ret_status) && account_is_used(fd)))
+		return fd;
+	close(fd);
+	return -1;
+}
+
+static bool is_used(const struct user_dir *folder, const void *name)
+{
+	struct stat status;
+	int fd = account_open_used(folder, name, &status);
+
+	if (fd >= 0)
+		close(fd);
+	return fd >= 0;
+}
+
+int account_open_folder(const char *name, struct user_dir *ret_folder)
+{
+	return quota_file_open_folder(is_used, name, ret_folder);
 }

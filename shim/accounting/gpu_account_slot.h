@@ -4,6 +4,8 @@
 
 #include "shim/accounting/gpu_account_page.h"
 
+#include <sys/stat.h>
+
 enum account_slot_state {
 	ACCOUNT_SLOT_FREE,
 	ACCOUNT_SLOT_LIVES, /* or it is not known whether its process does */
@@ -16,5 +18,12 @@ enum account_slot_state {
  */
 enum account_slot_state account_slot_state(int fd, unsigned slot, const struct gpu_account_member *member,
 					   uint64_t now);
+
+/* Returns true if another process, of any version of this library, uses the open file. */
+bool account_is_used(int fd);
+/* Opens the file of that name, if it is used, and nobody else's. Returns a descriptor, or -1. */
+int account_open_used(const struct user_dir *folder, const char *name, struct stat *ret_status);
+/* Opens the folder of that file: that in which it is used, else that for new files. Returns 0 or a negative errno. */
+int account_open_folder(const char *name, struct user_dir *ret_folder);
 
 #endif

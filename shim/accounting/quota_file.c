@@ -16,6 +16,20 @@
 
 #define LOCK_STEP 1000000 /* ns: joining takes less than that */
 
+/* ---- where it lies ---- */
+
+int quota_file_open_folder(quota_file_is_used *is_used, const void *file, struct user_dir *ret_folder)
+{
+	for (unsigned place = 0; place < USER_DIR_PLACES; place++) {
+		if (user_dir_open_place(place, ret_folder) != 0)
+			continue;
+		if (is_used(ret_folder, file))
+			return 0;
+		user_dir_close(ret_folder, false);
+	}
+	return user_dir_make_mapped(ret_folder);
+}
+
 /* ---- reading and writing ---- */
 
 /* By syscall(): pread() and pwrite() are cancellation points, and threads of the program come through here. */

@@ -6,6 +6,7 @@
 #define SPILLWAY_QUOTA_SLOTS_H
 
 #include "shim/accounting/quota_internal.h"
+#include "shim/base/user_dir.h"
 
 #include <sys/stat.h>
 
@@ -16,6 +17,14 @@ static inline size_t quota_slot_at(unsigned index)
 {
 	return offsetof(struct quota_page, slot) + index * sizeof(struct quota_slot);
 }
+
+/*
+ * The rule of all shared files: opens the folder in which the file is in use, of all places where it may lie, else that
+ * for new files. They differ after a log-out, and when the user returns; and for processes without XDG_RUNTIME_DIR.
+ * is_used(): returns true if a process uses the file in that folder. Returns 0 or a negative errno.
+ */
+typedef bool quota_file_is_used(const struct user_dir *folder, const void *file);
+int quota_file_open_folder(quota_file_is_used *is_used, const void *file, struct user_dir *ret_folder);
 
 /* Read or write all of these bytes, else return false. By syscall(): pread() and pwrite() are cancellation points. */
 bool quota_file_read_at(int fd, void *room, size_t bytes, size_t offset);
