@@ -26,7 +26,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define TRIES 3 /* the file may be removed by the last process that leaves */
+/* ns: who uses a file that was lost has left it by then: it looks ten times a second. */
+#define SETTLE_NS UINT64_C(1000000000)
+#define TRIES     3 /* the file may be removed by the last process that leaves */
 
 static bool read_head(int fd, struct account_head *ret_head)
 {
@@ -214,13 +216,101 @@ static bool drop_turn_of_slot(const struct gpu_account *account)
 	return write_turn(account, &head.turn);
 }
 
-/* Takes the first slot whose process is gone. The caller has the lock. */
+static bool is_same_process(const struct gpu_account_member *a, const struct gpu_account_member *b)
+{
+	return a->pid == b->pid && a->started == b->started && a->space == b->space;
+}
+
+/*
+ * Takes the first slot that is free, and empties those that this process had before its descriptor was closed, or the
+ * file was lost: others would count them as long as it lives. The caller has the lock.
+ */
 static bool take_slot(struct gpu_account *account, const struct gpu_account_member *member)
 {
-	for (account->slot = 0; account->slot < GPU_ACCOUNT_MOST; account->slot++)
-		if (quota_file_try_lock(account->fd, 1 + account->slot))
-			return drop_turn_of_slot(account) && write_member(account, member);
-	return false;
+	static const struct gpu_account_member none;
+	struct account_slot slots[ACCOUNT_SLOTS_READ];
+	unsigned taken = GPU_ACCOUNT_MOST;
+	uint64_t now = clock_now();
+
+	for (unsigned i = 0; i < GPU_ACCOUNT_MOST; i++) {
+		const struct gpu_account_member *before = &slots[i % ACCOUNT_SLOTS_READ].member;
+
+		if (i % ACCOUNT_SLOTS_READ == 0 && !read_slots(account->fd, i, slots))
+			return false;
+		if (account_slot_state(account->fd, i, before, now) != ACCOUNT_SLOT_FREE)
+			continue;
+		bool mine = before->pid && is_same_process(before, member);
+		account->slot = i;
+		if (taken == GPU_ACCOUNT_MOST && quota_file_try_lock(account->fd, 1 + i))
+			taken = i;
+		if ((mine || taken == i) && !(drop_turn_of_slot(account) && write_member(account, &none)))
+			return false;
+	}
+	account->slot = taken;
+	return taken < GPU_ACCOUNT_MOST && write_member(account, member);
+}
+
+/* ---- a file that was lost; the caller has the lock ---- */
+
+static bool settle(const struct gpu_account *account)
+{
+	uint64_t until = clock_now() + SETTLE_NS;
+
+	return quota_file_write_at(account->fd, &until, sizeof(until), offsetof(struct account_head, settles));
+}
+
+/* Returns true if nobody may raise anything. A time that lies too far ahead was not given by this clock. */
+static bool settles(const struct account_head *head)
+{
+	uint64_t now = clock_now();
+
+	return head->settles > now && head->settles <= now + SETTLE_NS;
+}
+
+/* Carries a slot of a removed file over, without its lock, if its process is not there yet. */
+static void carry_slot(struct gpu_account *account, const struct gpu_account_member *member, uint64_t now)
+{
+	struct account_slot slots[ACCOUNT_SLOTS_READ];
+	unsigned at = GPU_ACCOUNT_MOST;
+
+	for (unsigned i = 0; i < GPU_ACCOUNT_MOST; i++) {
+		const struct gpu_account_member *there = &slots[i % ACCOUNT_SLOTS_READ].member;
+
+		if (i % ACCOUNT_SLOTS_READ == 0 && !read_slots(account->fd, i, slots))
+			return;
+		bool used = account_slot_state(account->fd, i, there, now) != ACCOUNT_SLOT_FREE;
+		if (used && is_same_process(there, member))
+			return;
+		if (!used && at == GPU_ACCOUNT_MOST)
+			at = i;
+	}
+	account->slot = at;
+	if (at < GPU_ACCOUNT_MOST)
+		write_member(account, member);
+}
+
+static void carry_over(int fd, const struct stat *status, void *argument)
+{
+	struct gpu_account *account = argument;
+	struct account_slot slot;
+	uint64_t now = clock_now();
+
+	(void)status;
+	for (unsigned i = 0; i < GPU_ACCOUNT_MOST && quota_file_read_at(fd, &slot, sizeof(slot), account_slot_at(i));
+	     i++) {
+		if (account_slot_state(fd, i, &slot.member, now) == ACCOUNT_SLOT_FREE)
+			continue;
+		account->lost = true;
+		carry_slot(account, &slot.member, now);
+	}
+}
+
+/* Who finds nobody there looks whether others use a file that was removed. */
+static bool bring_in_lost(struct gpu_account *account)
+{
+	if (account->lost || !account_is_used(account->fd))
+		quota_each_removed(account->name, carry_over, account);
+	return !account->lost || settle(account);
 }
 
 static bool enter(struct gpu_account *account, const struct user_dir *folder, uint64_t total,
@@ -234,8 +324,9 @@ static bool enter(struct gpu_account *account, const struct user_dir *folder, ui
 		return false;
 	bool locked = account_lock(account);
 	bool entered = locked && prepare(account, total) && fstat(account->fd, &status) == 0 &&
-		       take_slot(account, member) && is_still_locked(account);
+		       bring_in_lost(account) && take_slot(account, member) && is_still_locked(account);
 	if (entered) {
+		account->lost = false;
 		account->device = status.st_dev;
 		account->inode = status.st_ino;
 	}
@@ -265,6 +356,7 @@ static void abandon(struct gpu_account *account)
 		close(account->fd);
 	}
 	account->joined = false;
+	account->lost = true;
 }
 
 /* Of several that have entered at the same time, those in the last place see the others, and follow them. */
@@ -367,7 +459,7 @@ uint64_t gpu_account_raise(struct gpu_account *account, uint64_t now, uint64_t w
 		struct account_head head;
 		uint64_t others;
 
-		if (read_head(account->fd, &head) && read_others(account, &others, &member)) {
+		if (read_head(account->fd, &head) && !settles(&head) && read_others(account, &others, &member)) {
 			uint64_t left = head.total > others ? head.total - others : 0;
 
 			member.may_have = wanted < left ? wanted : left;

@@ -17,7 +17,11 @@
  * the turn of one that has died is that of another of its job (plan/gpu_job.h), or of none.
  *
  * A file that is removed or damaged while it is used is left by each process at its next look: it then enters the file
- * of that time with what it has, which is not counted until then. A file that another version of this library uses is
+ * of that time with what it has. After such a loss nobody raises anything for a second, so that all have entered; who
+ * makes the file finds those that still use the removed one in /proc, and what they have counts from then on. What is
+ * not counted before it has come: what a process has that is stopped for longer, and was in a damaged file, or in
+ * another PID namespace. A slot without its lock counts while its process lives (quota_file_counts()): a program may
+ * close all descriptors. A file that another version of this library uses is
  * not touched: the process is alone.
  *
  * An account is used by one thread at a time; the caller ensures that. Nothing here waits: if another process just
@@ -69,6 +73,7 @@ struct gpu_account {
 	dev_t device; /* of the file */
 	ino_t inode;
 	bool keeps_total;    /* set before it enters: the total of those that are there holds, if there are any */
+	bool lost;           /* it has left a file that was lost, and has not entered another since */
 	uint64_t total;      /* as in the file when it entered */
 	uint64_t lock;       /* as in the file, while this process holds it */
 	unsigned busy;       /* tries to take the lock that failed, one after the other */

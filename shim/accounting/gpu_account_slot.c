@@ -12,7 +12,9 @@
 
 enum account_slot_state account_slot_state(int fd, unsigned slot, const struct gpu_account_member *member, uint64_t now)
 {
-	if (!member->pid || !quota_file_is_locked(fd, 1 + slot, 1))
+	const struct quota_owner owner = {.pid = member->pid, .started = member->started, .space = member->space};
+
+	if (!member->pid || !quota_file_counts(fd, slot, &owner, identity_space()))
 		return ACCOUNT_SLOT_FREE;
 	return account_is_quiet(member, now) && account_has_ended(member, identity_space()) ? ACCOUNT_SLOT_ENDED
 											    : ACCOUNT_SLOT_LIVES;

@@ -92,6 +92,12 @@ unsigned quota_file_find_free(const struct quota_seat *seat, bool lock);
 /* ---- quota_carry.c ---- */
 
 /*
+ * Visits each file of that name that was removed from one of its places, and that a process of this user still has
+ * open; several times if several have.
+ */
+typedef void quota_removed_visit(int fd, const struct stat *status, void *argument);
+void quota_each_removed(const char *name, quota_removed_visit *visit, void *argument);
+/*
  * Carries over the contents of the file of `from`, which was removed, and marks that file as moved. first: no process
  * was in the new file yet; then its total becomes that of the old one. Returns 0 or a negative errno.
  */

@@ -50,6 +50,8 @@ static uint64_t obey(char order, unsigned n)
 	case 'p':
 		n = n == 0 ? GPU_TURN_NOBODY : n == 1 ? view.self : (view.self + 1) % view.n;
 		return gpu_account_pass(&account, &view, true, n, 1);
+	case 'C':
+		return close(account.fd) == 0;
 	case 'S':
 		stops_at_write = true;
 		return 1;

@@ -28,7 +28,7 @@ static void a_file_that_is_lost_is_made_again(void **state)
 	assert_true(rank_ask(&a, 'j', TOTAL));
 	assert_int_equal(rank_ask(&b, 'l', 0), 0);
 	assert_true(rank_ask(&b, 'j', TOTAL));
-	assert_int_equal(rank_ask(&b, 'r', 64), 24);
+	assert_int_equal(ask_until(&b, 'r', 64, 24), 24);
 	/* And one that is cut off. */
 	assert_int_equal(truncate(account_path, 100), 0);
 	assert_int_equal(rank_ask(&a, 'l', 0), 0);
@@ -48,6 +48,66 @@ static void a_file_that_is_lost_is_made_again(void **state)
 	assert_int_equal(rank_ask(&b, 't', 0), TOTAL);
 	rank_end(&a);
 	rank_end(&b);
+}
+
+/* Until all have entered the next file; who comes after the loss finds what they hold. */
+static void nobody_has_more_for_a_second_after_a_loss(void **state)
+{
+	struct rank a = account_start(), b = account_start(), c = account_start();
+
+	(void)state;
+	assert_true(rank_ask(&a, 'j', TOTAL) && rank_ask(&b, 'j', TOTAL));
+	assert_true(rank_ask(&a, 'r', 20) == 20 && rank_ask(&b, 'r', 40) == 40);
+	assert_true(rank_ask(&a, 'l', 0) && rank_ask(&b, 'l', 0));
+	assert_int_equal(unlink(account_path), 0);
+	assert_true(rank_ask(&c, 'j', TOTAL));
+	assert_int_equal(rank_ask(&c, 'r', 64), 0);
+	assert_int_equal(rank_ask(&a, 'l', 0), 0);
+	assert_true(rank_ask(&a, 'j', TOTAL));
+	assert_int_equal(rank_ask(&a, 'r', 64), 20);
+	/* The other was stopped for longer: what it has counts all the same. */
+	assert_int_equal(ask_until(&a, 'r', 64, 24), 24);
+	assert_int_equal(rank_ask(&b, 'l', 0), 0);
+	assert_true(rank_ask(&b, 'j', TOTAL));
+	assert_int_equal(rank_ask(&b, 'l', 0), 3);
+	assert_int_equal(rank_ask(&b, 's', 0), TOTAL);
+	rank_end(&c);
+	rank_end(&a);
+	assert_int_equal(ask_until(&b, 'r', 64, 64), 64);
+	rank_end(&b);
+}
+
+/* As by close_range(). */
+static void what_a_process_has_counts_when_its_descriptor_is_closed(void **state)
+{
+	struct rank z = account_start(), a = account_start(), b = account_start(), c = account_start();
+
+	(void)state;
+	assert_true(rank_ask(&z, 'j', TOTAL) && rank_ask(&a, 'j', TOTAL) && rank_ask(&b, 'j', TOTAL));
+	assert_int_equal(rank_ask(&a, 'r', 40), 40);
+	assert_true(rank_ask(&a, 'C', 0));
+	rank_kill(&z);
+	assert_int_equal(rank_ask(&b, 'r', 64), 24);
+	assert_true(rank_ask(&c, 'j', TOTAL));
+	assert_int_equal(rank_ask(&c, 'r', 64), 0);
+	assert_int_equal(rank_ask(&a, 'l', 0), 0);
+	assert_true(rank_ask(&a, 'j', TOTAL));
+	assert_int_equal(rank_ask(&a, 'l', 0), 3);
+	assert_int_equal(rank_ask(&a, 's', 0), 64);
+	/* It is there once. */
+	assert_true(rank_ask(&b, 'd', 0));
+	assert_int_equal(ask_until(&c, 'r', 64, 24), 24);
+	/* Another takes neither its slot nor its file, and when it has ended it has nothing. */
+	assert_true(rank_ask(&a, 'C', 0));
+	rank_end(&c);
+	rank_end(&b);
+	assert_int_equal(access(account_path, F_OK), 0);
+	struct rank d = account_start();
+	assert_true(rank_ask(&d, 'j', TOTAL));
+	assert_int_equal(ask_until(&d, 'r', 64, 24), 24);
+	rank_kill(&a);
+	assert_int_equal(rank_ask(&d, 'r', 64), 64);
+	rank_end(&d);
 }
 
 /* Of ssh sessions beside jobs of cron, whoever comes first. */
@@ -144,6 +204,8 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_account, drop_account)
 	const struct CMUnitTest tests[] = {
 	    TEST(a_file_that_is_lost_is_made_again),
+	    TEST(nobody_has_more_for_a_second_after_a_loss),
+	    TEST(what_a_process_has_counts_when_its_descriptor_is_closed),
 	    TEST(with_and_without_a_run_folder_there_is_one_account),
 	    TEST(a_file_of_another_version_is_left_alone_while_it_is_used),
 	    TEST(who_is_not_in_the_file_any_more_leaves_it),
