@@ -216,11 +216,6 @@ static bool drop_turn_of_slot(const struct gpu_account *account)
 	return write_turn(account, &head.turn);
 }
 
-static bool is_same_process(const struct gpu_account_member *a, const struct gpu_account_member *b)
-{
-	return a->pid == b->pid && a->started == b->started && a->space == b->space;
-}
-
 /*
  * Takes the first slot that is free, and empties those that this process had before its descriptor was closed, or the
  * file was lost: others would count them as long as it lives. The caller has the lock.
@@ -239,7 +234,7 @@ static bool take_slot(struct gpu_account *account, const struct gpu_account_memb
 			return false;
 		if (account_slot_state(account->fd, i, before, now) != ACCOUNT_SLOT_FREE)
 			continue;
-		bool mine = before->pid && is_same_process(before, member);
+		bool mine = before->pid && account_same_process(before, member);
 		account->slot = i;
 		if (taken == GPU_ACCOUNT_MOST && quota_file_try_lock(account->fd, 1 + i))
 			taken = i;
@@ -267,42 +262,12 @@ static bool settles(const struct account_head *head)
 	return head->settles > now && head->settles <= now + SETTLE_NS;
 }
 
-/* Carries a slot of a removed file over, without its lock, if its process is not there yet. */
-static void carry_slot(struct gpu_account *account, const struct gpu_account_member *member, uint64_t now)
-{
-	struct account_slot slots[ACCOUNT_SLOTS_READ];
-	unsigned at = GPU_ACCOUNT_MOST;
-
-	for (unsigned i = 0; i < GPU_ACCOUNT_MOST; i++) {
-		const struct gpu_account_member *there = &slots[i % ACCOUNT_SLOTS_READ].member;
-
-		if (i % ACCOUNT_SLOTS_READ == 0 && !read_slots(account->fd, i, slots))
-			return;
-		bool used = account_slot_state(account->fd, i, there, now) != ACCOUNT_SLOT_FREE;
-		if (used && is_same_process(there, member))
-			return;
-		if (!used && at == GPU_ACCOUNT_MOST)
-			at = i;
-	}
-	account->slot = at;
-	if (at < GPU_ACCOUNT_MOST)
-		write_member(account, member);
-}
-
 static void carry_over(int fd, const struct stat *status, void *argument)
 {
 	struct gpu_account *account = argument;
-	struct account_slot slot;
-	uint64_t now = clock_now();
 
 	(void)status;
-	for (unsigned i = 0; i < GPU_ACCOUNT_MOST && quota_file_read_at(fd, &slot, sizeof(slot), account_slot_at(i));
-	     i++) {
-		if (account_slot_state(fd, i, &slot.member, now) == ACCOUNT_SLOT_FREE)
-			continue;
-		account->lost = true;
-		carry_slot(account, &slot.member, now);
-	}
+	account->lost |= account_carry_over(fd, account->fd);
 }
 
 /* Who finds nobody there looks whether others use a file that was removed. */

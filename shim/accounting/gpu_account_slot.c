@@ -20,6 +20,46 @@ enum account_slot_state account_slot_state(int fd, unsigned slot, const struct g
 											    : ACCOUNT_SLOT_LIVES;
 }
 
+bool account_same_process(const struct gpu_account_member *a, const struct gpu_account_member *b)
+{
+	return a->pid == b->pid && a->started == b->started && a->space == b->space;
+}
+
+static void carry_slot(int into, const struct account_slot *slot, uint64_t now)
+{
+	struct account_slot there;
+	unsigned at = GPU_ACCOUNT_MOST;
+
+	for (unsigned i = 0; i < GPU_ACCOUNT_MOST; i++) {
+		if (!quota_file_read_at(into, &there, sizeof(there), account_slot_at(i)))
+			return;
+		bool used = account_slot_state(into, i, &there.member, now) != ACCOUNT_SLOT_FREE;
+		if (used && account_same_process(&there.member, &slot->member))
+			return;
+		if (!used && at == GPU_ACCOUNT_MOST)
+			at = i;
+	}
+	if (at < GPU_ACCOUNT_MOST)
+		quota_file_write_at(into, slot, sizeof(*slot), account_slot_at(at));
+}
+
+bool account_carry_over(int from, int into)
+{
+	struct account_slot slot;
+	uint64_t now = clock_now();
+	bool any = false;
+
+	for (unsigned i = 0; i < GPU_ACCOUNT_MOST; i++) {
+		if (!quota_file_read_at(from, &slot, sizeof(slot), account_slot_at(i)))
+			return any;
+		if (account_slot_state(from, i, &slot.member, now) == ACCOUNT_SLOT_FREE)
+			continue;
+		any = true;
+		carry_slot(into, &slot, now);
+	}
+	return any;
+}
+
 bool account_is_used(int fd)
 {
 	struct account_slot slots[ACCOUNT_SLOTS_READ];
