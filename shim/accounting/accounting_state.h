@@ -92,7 +92,7 @@ struct accounting_state {
 	struct va_ranges_state va_ranges;
 	struct quota_state quota;
 	struct links_state links;
-	_Atomic bool has_forked; /* a child may have the accounts of GPUs open (gpu_account_forked) */
+	_Atomic bool has_forked; /* a child may have the shared files open (gpu_account_forked) */
 };
 
 /* Hidden, so that its address is not loaded from the GOT. */

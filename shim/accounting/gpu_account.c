@@ -26,7 +26,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define TRIES 3 /* the file may be removed by the last process that leaves */
+/* ns: who uses a file that was lost has left it by then: it looks ten times a second. */
+#define SETTLE_NS UINT64_C(1000000000)
+#define TRIES     3 /* the file may be removed by the last process that leaves */
 
 static bool read_head(int fd, struct account_head *ret_head)
 {
@@ -214,13 +216,66 @@ static bool drop_turn_of_slot(const struct gpu_account *account)
 	return write_turn(account, &head.turn);
 }
 
-/* Takes the first slot whose process is gone. The caller has the lock. */
+/*
+ * Takes the first slot that is free, and empties those that this process had before its descriptor was closed, or the
+ * file was lost: others would count them as long as it lives. The caller has the lock.
+ */
 static bool take_slot(struct gpu_account *account, const struct gpu_account_member *member)
 {
-	for (account->slot = 0; account->slot < GPU_ACCOUNT_MOST; account->slot++)
-		if (quota_file_try_lock(account->fd, 1 + account->slot))
-			return drop_turn_of_slot(account) && write_member(account, member);
-	return false;
+	static const struct gpu_account_member none;
+	struct account_slot slots[ACCOUNT_SLOTS_READ];
+	unsigned taken = GPU_ACCOUNT_MOST;
+	uint64_t now = clock_now();
+
+	for (unsigned i = 0; i < GPU_ACCOUNT_MOST; i++) {
+		const struct gpu_account_member *before = &slots[i % ACCOUNT_SLOTS_READ].member;
+
+		if (i % ACCOUNT_SLOTS_READ == 0 && !read_slots(account->fd, i, slots))
+			return false;
+		if (account_slot_state(account->fd, i, before, now) != ACCOUNT_SLOT_FREE)
+			continue;
+		bool mine = before->pid && account_same_process(before, member);
+		account->slot = i;
+		if (taken == GPU_ACCOUNT_MOST && quota_file_try_lock(account->fd, 1 + i))
+			taken = i;
+		if ((mine || taken == i) && !(drop_turn_of_slot(account) && write_member(account, &none)))
+			return false;
+	}
+	account->slot = taken;
+	return taken < GPU_ACCOUNT_MOST && write_member(account, member);
+}
+
+/* ---- a file that was lost; the caller has the lock ---- */
+
+static bool settle(const struct gpu_account *account)
+{
+	uint64_t until = clock_now() + SETTLE_NS;
+
+	return quota_file_write_at(account->fd, &until, sizeof(until), offsetof(struct account_head, settles));
+}
+
+/* Returns true if nobody may raise anything. A time that lies too far ahead was not given by this clock. */
+static bool settles(const struct account_head *head)
+{
+	uint64_t now = clock_now();
+
+	return head->settles > now && head->settles <= now + SETTLE_NS;
+}
+
+static void carry_over(int fd, const struct stat *status, void *argument)
+{
+	struct gpu_account *account = argument;
+
+	(void)status;
+	account->lost |= account_carry_over(fd, account->fd);
+}
+
+/* Who finds nobody there looks whether others use a file that was removed. */
+static bool bring_in_lost(struct gpu_account *account)
+{
+	if (account->lost || !account_is_used(account->fd))
+		quota_each_removed(account->name, carry_over, account);
+	return !account->lost || settle(account);
 }
 
 static bool enter(struct gpu_account *account, const struct user_dir *folder, uint64_t total,
@@ -234,8 +289,9 @@ static bool enter(struct gpu_account *account, const struct user_dir *folder, ui
 		return false;
 	bool locked = account_lock(account);
 	bool entered = locked && prepare(account, total) && fstat(account->fd, &status) == 0 &&
-		       take_slot(account, member) && is_still_locked(account);
+		       bring_in_lost(account) && take_slot(account, member) && is_still_locked(account);
 	if (entered) {
+		account->lost = false;
 		account->device = status.st_dev;
 		account->inode = status.st_ino;
 	}
@@ -255,25 +311,6 @@ static void write_name(char name[64], const unsigned char uuid[16])
 	snprintf(name + at, 64 - (size_t)at, GPU_ACCOUNT_TAIL);
 }
 
-bool gpu_account_join(struct gpu_account *account, const unsigned char uuid[16], uint64_t total,
-		      const struct gpu_account_member *member)
-{
-	int saved = errno;
-	struct user_dir folder;
-
-	write_name(account->name, uuid);
-	for (unsigned i = 0; i < TRIES && !account->joined; i++) {
-		if (user_dir_make_mapped(&folder) != 0)
-			break;
-		account->joined = enter(account, &folder, total, member);
-		user_dir_close(&folder, false);
-	}
-	errno = saved;
-	return account->joined;
-}
-
-/* ---- in the account ---- */
-
 static void abandon(struct gpu_account *account)
 {
 	struct stat status;
@@ -284,7 +321,42 @@ static void abandon(struct gpu_account *account)
 		close(account->fd);
 	}
 	account->joined = false;
+	account->lost = true;
 }
+
+/* Of several that have entered at the same time, those in the last place see the others, and follow them. */
+static bool is_in_first_place(const struct gpu_account *account)
+{
+	struct user_dir folder;
+
+	if (account_open_folder(account->name, &folder) != 0)
+		return true;
+	bool first = user_dir_leads_to(folder.fd, account->name, account->device, account->inode);
+	user_dir_close(&folder, false);
+	return first;
+}
+
+bool gpu_account_join(struct gpu_account *account, const unsigned char uuid[16], uint64_t total,
+		      const struct gpu_account_member *member)
+{
+	int saved = errno;
+	struct user_dir folder;
+
+	write_name(account->name, uuid);
+	for (unsigned i = 0; i < TRIES && !account->joined; i++) {
+		if (account_open_folder(account->name, &folder) != 0)
+			break;
+		account->joined = enter(account, &folder, total, member);
+		user_dir_close(&folder, false);
+		/* Another process may have entered a file in another place at the same time. */
+		if (account->joined && !is_in_first_place(account))
+			abandon(account);
+	}
+	errno = saved;
+	return account->joined;
+}
+
+/* ---- in the account ---- */
 
 /*
  * Reads all members. Returns false if the file cannot be read, or this process is not in it. A turn whose process has
@@ -352,7 +424,7 @@ uint64_t gpu_account_raise(struct gpu_account *account, uint64_t now, uint64_t w
 		struct account_head head;
 		uint64_t others;
 
-		if (read_head(account->fd, &head) && read_others(account, &others, &member)) {
+		if (read_head(account->fd, &head) && !settles(&head) && read_others(account, &others, &member)) {
 			uint64_t left = head.total > others ? head.total - others : 0;
 
 			member.may_have = wanted < left ? wanted : left;
@@ -418,11 +490,7 @@ void gpu_account_leave(struct gpu_account *account)
 	int saved = errno;
 
 	if (account->joined && is_whole(&own) && account_lock(&own)) {
-		bool last = true;
-
-		for (unsigned i = 0; i < GPU_ACCOUNT_MOST && last; i++)
-			last = i == own.slot || !quota_file_is_locked(own.fd, 1 + i, 1);
-		if (last && !atomic_load(&accounting_state.has_forked))
+		if (!account_is_used(own.fd) && !atomic_load(&accounting_state.has_forked))
 			user_dir_remove_own(account->name, own.device, own.inode);
 		account_unlock(&own);
 	}
@@ -467,7 +535,7 @@ static void queue_open(struct gpu_account_queue *queue, const unsigned char uuid
 	char name[64];
 
 	write_name(name, uuid);
-	if (user_dir_make_mapped(&folder) != 0)
+	if (account_open_folder(name, &folder) != 0)
 		return;
 	/* Made by the first of them: of several that start at the same time, one is the first in the line. */
 	queue->fd = openat(folder.fd, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, S_IRUSR | S_IWUSR);

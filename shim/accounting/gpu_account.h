@@ -1,7 +1,8 @@
 /*
  * gpu_account.h: the account of one GPU: what the processes of a user that share it (device.total) hold there, need and
  * cannot move, and what each of them may have. There is no daemon: a small file for each GPU in the user's private
- * folder (user_dir.h), gpu-UUID.account, has the total and a slot for each process.
+ * folder (user_dir.h), gpu-UUID.account, has the total and a slot for each process. A file that is in use in another
+ * place where such a folder may lie is shared, as that of the quota is (quota_slots.h).
  *
  * What is promised: the sum of what the processes may have is never more than the total, however many join, grow and
  * die. A process raises what it may have only under a lock of the file, by what is left of the total; it publishes a
@@ -16,7 +17,11 @@
  * the turn of one that has died is that of another of its job (plan/gpu_job.h), or of none.
  *
  * A file that is removed or damaged while it is used is left by each process at its next look: it then enters the file
- * of that time with what it has, which is not counted until then. A file that another version of this library uses is
+ * of that time with what it has. After such a loss nobody raises anything for a second, so that all have entered; who
+ * makes the file finds those that still use the removed one in /proc, and what they have counts from then on. What is
+ * not counted before it has come: what a process has that is stopped for longer, and was in a damaged file, or in
+ * another PID namespace. A slot without its lock counts while its process lives (quota_file_counts()): a program may
+ * close all descriptors. A file that another version of this library uses is
  * not touched: the process is alone.
  *
  * An account is used by one thread at a time; the caller ensures that. Nothing here waits: if another process just
@@ -68,6 +73,7 @@ struct gpu_account {
 	dev_t device; /* of the file */
 	ino_t inode;
 	bool keeps_total;    /* set before it enters: the total of those that are there holds, if there are any */
+	bool lost;           /* it has left a file that was lost, and has not entered another since */
 	uint64_t total;      /* as in the file when it entered */
 	uint64_t lock;       /* as in the file, while this process holds it */
 	unsigned busy;       /* tries to take the lock that failed, one after the other */
@@ -159,7 +165,7 @@ bool gpu_account_has_job(uint64_t name);
 void gpu_account_leave(struct gpu_account *account);
 /*
  * In the parent after a fork: the child may keep the slot, and the memory that it stands for, when this process has
- * ended, so the file must stay. Async-signal-safe.
+ * ended, so the file must stay, and that of the quota. Async-signal-safe.
  */
 void gpu_account_forked(void);
 /*

@@ -14,17 +14,27 @@
 
 /* ---- files ---- */
 
-/* Opens the file of that name, if it is an account that a living process uses. Returns a descriptor, or -1. */
 static int open_account(const struct user_dir *folder, const char *name, struct stat *ret_status)
 {
-	int fd = openat(folder->fd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	int fd = account_open_used(folder, name, ret_status);
 
-	if (fd < 0 || (fstat(fd, ret_status) == 0 && quota_file_is_private(ret_status) &&
-		       ret_status->st_size == (off_t)sizeof(struct account_page) &&
-		       quota_file_is_locked(fd, 1, GPU_ACCOUNT_MOST)))
+	if (fd < 0 || ret_status->st_size == (off_t)sizeof(struct account_page))
 		return fd;
 	close(fd);
 	return -1;
+}
+
+/* Visits the files of all accounts, in all places where they may lie. */
+static void each_file(user_dir_visit *visit, void *argument)
+{
+	struct user_dir folder;
+
+	for (unsigned place = 0; place < USER_DIR_PLACES; place++) {
+		if (user_dir_open_place(place, &folder) != 0)
+			continue;
+		user_dir_each_file(&folder, GPU_ACCOUNT_TAIL, GPU_ACCOUNT_FILES, visit, argument);
+		user_dir_close(&folder, false);
+	}
 }
 
 /*
@@ -57,31 +67,49 @@ static bool each_slot(int fd, struct account_head *ret_head, visit_slot *visit, 
 
 /* ---- the seats of all ---- */
 
-struct names {
-	unsigned n;
-	char at[GPU_JOB_DEVICES][sizeof(((struct gpu_account *)0)->name)];
+struct found {
+	char name[sizeof(((struct gpu_account *)0)->name)];
+	int fd;
+	dev_t device;
+	ino_t inode;
 };
 
-/* Files are found in any order; they are to be in one that is the same for all, whichever of them are left out. */
-static void add_name(const struct user_dir *folder, const char *name, void *argument)
-{
-	struct names *names = argument;
-	struct stat status;
-	unsigned i = names->n;
+struct accounts {
+	unsigned n;
+	struct found at[GPU_JOB_DEVICES];
+};
 
-	if (strlen(name) >= sizeof(names->at[0]) ||
-	    (i == GPU_JOB_DEVICES && strcmp(names->at[GPU_JOB_DEVICES - 1], name) < 0))
+static bool has_name(const struct accounts *accounts, const char *name)
+{
+	for (unsigned i = 0; i < accounts->n; i++)
+		if (!strcmp(accounts->at[i].name, name))
+			return true;
+	return false;
+}
+
+/* Files are found in any order; they are to be in one that is the same for all, whichever of them are left out. */
+static void add_file(const struct user_dir *folder, const char *name, void *argument)
+{
+	struct accounts *accounts = argument;
+	struct found found;
+	struct stat status;
+	unsigned i = accounts->n;
+
+	if (strlen(name) >= sizeof(found.name) || has_name(accounts, name) ||
+	    (i == GPU_JOB_DEVICES && strcmp(accounts->at[GPU_JOB_DEVICES - 1].name, name) < 0))
 		return;
-	int fd = open_account(folder, name, &status);
-	if (fd < 0)
+	found.fd = open_account(folder, name, &status);
+	if (found.fd < 0)
 		return;
-	close(fd);
+	snprintf(found.name, sizeof(found.name), "%s", name);
+	found.device = status.st_dev;
+	found.inode = status.st_ino;
 	if (i == GPU_JOB_DEVICES)
-		i = --names->n;
-	for (; i && strcmp(names->at[i - 1], name) > 0; i--)
-		memcpy(names->at[i], names->at[i - 1], sizeof(names->at[0]));
-	snprintf(names->at[i], sizeof(names->at[0]), "%s", name);
-	names->n++;
+		close(accounts->at[i = --accounts->n].fd);
+	for (; i && strcmp(accounts->at[i - 1].name, name) > 0; i--)
+		accounts->at[i] = accounts->at[i - 1];
+	accounts->at[i] = found;
+	accounts->n++;
 }
 
 static bool takes_part(const struct gpu_account_member *member, uint64_t now)
@@ -150,36 +178,27 @@ static void add_account(int fd, uint32_t device, struct gpu_job_view *view)
 bool gpu_account_all(const struct gpu_account *account, uint64_t now, struct gpu_job_view *ret_view)
 {
 	int saved = errno;
-	struct names names = {0};
-	struct user_dir folder;
-	bool found = false;
+	struct accounts accounts = {.n = 0};
+	bool is_found = false;
 
 	ret_view->now = now;
 	ret_view->n = 0;
 	memset(ret_view->turns, 0, sizeof(ret_view->turns));
-	if (user_dir_make_mapped(&folder) != 0) {
-		errno = saved;
-		return false;
-	}
-	user_dir_each_file(&folder, GPU_ACCOUNT_TAIL, GPU_ACCOUNT_FILES, add_name, &names);
-	for (unsigned i = 0; i < names.n; i++) {
-		struct stat status;
-		int fd = open_account(&folder, names.at[i], &status);
+	each_file(add_file, &accounts);
+	for (unsigned i = 0; i < accounts.n; i++) {
+		const struct found *found = &accounts.at[i];
 
-		if (fd < 0)
-			continue;
-		add_account(fd, i, ret_view);
-		bool own = status.st_dev == account->device && status.st_ino == account->inode;
-		close(fd);
+		add_account(found->fd, i, ret_view);
+		close(found->fd);
+		bool own = found->device == account->device && found->inode == account->inode;
 		for (uint32_t j = 0; own && j < ret_view->n; j++)
 			if (ret_view->seats[j].device == i && ret_view->seats[j].slot == account->slot) {
 				ret_view->self = j;
-				found = true;
+				is_found = true;
 			}
 	}
-	user_dir_close(&folder, false);
 	errno = saved;
-	return found;
+	return is_found;
 }
 
 /* ---- looking for a process ---- */
@@ -229,13 +248,9 @@ void gpu_account_givers(const uint64_t *handles, unsigned n, uint64_t *ret_proce
 {
 	struct givers givers = {handles, n, ret_processes};
 	int saved = errno;
-	struct user_dir folder;
 
 	memset(ret_processes, 0, n * sizeof(*ret_processes));
-	if (user_dir_make_mapped(&folder) == 0) {
-		user_dir_each_file(&folder, GPU_ACCOUNT_TAIL, GPU_ACCOUNT_FILES, look_into, &givers);
-		user_dir_close(&folder, false);
-	}
+	each_file(look_into, &givers);
 	errno = saved;
 }
 
@@ -269,12 +284,9 @@ bool gpu_account_has_job(uint64_t name)
 {
 	struct job_search search = {.name = name};
 	int saved = errno;
-	struct user_dir folder;
 
-	if (name && user_dir_make_mapped(&folder) == 0) {
-		user_dir_each_file(&folder, GPU_ACCOUNT_TAIL, GPU_ACCOUNT_FILES, look_for_job, &search);
-		user_dir_close(&folder, false);
-	}
+	if (name)
+		each_file(look_for_job, &search);
 	errno = saved;
 	return search.found;
 }

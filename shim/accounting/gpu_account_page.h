@@ -30,6 +30,7 @@ struct account_head {
 		uint64_t holder; /* number of the slot, and 1; 0: no process has the turn */
 		uint64_t since;  /* CLOCK_MONOTONIC, ns */
 	} turn;
+	uint64_t settles; /* CLOCK_MONOTONIC, ns: nobody raises anything before this time, because a file was lost */
 } __attribute__((aligned(128)));
 
 struct account_slot {

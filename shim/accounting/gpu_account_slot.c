@@ -1,18 +1,102 @@
 /*
- * Whose a slot is. See gpu_account_slot.h.
- *
- * The lock of a slot goes when the last process has closed the file: the one that took it, and its children that were
- * forked since and did not exec. It is the same with the memory that a process has on the device (docs/facts.md, Two
- * processes), so the lock says whether the memory is there, and the pid whether the process is.
+ * Whose a slot is. See gpu_account_slot.h. The lock of a slot says, as quota_file_counts() does, whether the memory of
+ * its process is there, and the pid whether the process is.
  */
 #include "shim/accounting/gpu_account_slot.h"
 #include "shim/accounting/quota_slots.h"
+#include "shim/base/clock.h"
 #include "shim/base/identity.h"
+
+#include <fcntl.h>
+#include <unistd.h>
 
 enum account_slot_state account_slot_state(int fd, unsigned slot, const struct gpu_account_member *member, uint64_t now)
 {
-	if (!member->pid || !quota_file_is_locked(fd, 1 + slot, 1))
+	const struct quota_owner owner = {.pid = member->pid, .started = member->started, .space = member->space};
+
+	if (!member->pid || !quota_file_counts(fd, slot, &owner, identity_space()))
 		return ACCOUNT_SLOT_FREE;
 	return account_is_quiet(member, now) && account_has_ended(member, identity_space()) ? ACCOUNT_SLOT_ENDED
 											    : ACCOUNT_SLOT_LIVES;
+}
+
+bool account_same_process(const struct gpu_account_member *a, const struct gpu_account_member *b)
+{
+	return a->pid == b->pid && a->started == b->started && a->space == b->space;
+}
+
+static void carry_slot(int into, const struct account_slot *slot, uint64_t now)
+{
+	struct account_slot there;
+	unsigned at = GPU_ACCOUNT_MOST;
+
+	for (unsigned i = 0; i < GPU_ACCOUNT_MOST; i++) {
+		if (!quota_file_read_at(into, &there, sizeof(there), account_slot_at(i)))
+			return;
+		bool used = account_slot_state(into, i, &there.member, now) != ACCOUNT_SLOT_FREE;
+		if (used && account_same_process(&there.member, &slot->member))
+			return;
+		if (!used && at == GPU_ACCOUNT_MOST)
+			at = i;
+	}
+	if (at < GPU_ACCOUNT_MOST)
+		quota_file_write_at(into, slot, sizeof(*slot), account_slot_at(at));
+}
+
+bool account_carry_over(int from, int into)
+{
+	struct account_slot slot;
+	uint64_t now = clock_now();
+	bool any = false;
+
+	for (unsigned i = 0; i < GPU_ACCOUNT_MOST; i++) {
+		if (!quota_file_read_at(from, &slot, sizeof(slot), account_slot_at(i)))
+			return any;
+		if (account_slot_state(from, i, &slot.member, now) == ACCOUNT_SLOT_FREE)
+			continue;
+		any = true;
+		carry_slot(into, &slot, now);
+	}
+	return any;
+}
+
+bool account_is_used(int fd)
+{
+	struct account_slot slots[ACCOUNT_SLOTS_READ];
+	uint64_t now = clock_now();
+
+	if (quota_file_is_locked(fd, 1, GPU_ACCOUNT_MOST))
+		return true;
+	for (unsigned i = 0; i < GPU_ACCOUNT_MOST; i++) {
+		if (i % ACCOUNT_SLOTS_READ == 0 && !quota_file_read_at(fd, slots, sizeof(slots), account_slot_at(i)))
+			return false;
+		if (account_slot_state(fd, i, &slots[i % ACCOUNT_SLOTS_READ].member, now) != ACCOUNT_SLOT_FREE)
+			return true;
+	}
+	return false;
+}
+
+int account_open_used(const struct user_dir *folder, const char *name, struct stat *ret_status)
+{
+	int fd = openat(folder->fd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+
+	if (fd < 0 || (fstat(fd, ret_status) == 0 && quota_file_is_private(ret_status) && account_is_used(fd)))
+		return fd;
+	close(fd);
+	return -1;
+}
+
+static bool is_used(const struct user_dir *folder, const void *name)
+{
+	struct stat status;
+	int fd = account_open_used(folder, name, &status);
+
+	if (fd >= 0)
+		close(fd);
+	return fd >= 0;
+}
+
+int account_open_folder(const char *name, struct user_dir *ret_folder)
+{
+	return quota_file_open_folder(is_used, name, ret_folder);
 }

@@ -4,6 +4,8 @@
 
 #include "shim/accounting/gpu_account_page.h"
 
+#include <sys/stat.h>
+
 enum account_slot_state {
 	ACCOUNT_SLOT_FREE,
 	ACCOUNT_SLOT_LIVES, /* or it is not known whether its process does */
@@ -16,5 +18,19 @@ enum account_slot_state {
  */
 enum account_slot_state account_slot_state(int fd, unsigned slot, const struct gpu_account_member *member,
 					   uint64_t now);
+
+/* Returns true if both are of one process; it may have drawn another number meanwhile. */
+bool account_same_process(const struct gpu_account_member *a, const struct gpu_account_member *b);
+/*
+ * Carries the slots of the removed file `from` that are in use over, without their locks, but for those of processes
+ * that are in the other file. The caller has the lock of that. Returns true if any is in use.
+ */
+bool account_carry_over(int from, int into);
+/* Returns true if another process, of any version of this library, uses the open file. */
+bool account_is_used(int fd);
+/* Opens the file of that name, if it is used, and nobody else's. Returns a descriptor, or -1. */
+int account_open_used(const struct user_dir *folder, const char *name, struct stat *ret_status);
+/* Opens the folder of that file: that in which it is used, else that for new files. Returns 0 or a negative errno. */
+int account_open_folder(const char *name, struct user_dir *ret_folder);
 
 #endif

@@ -556,12 +556,8 @@ void quota_leave(void)
 void quota_child(void)
 {
 	struct quota_state *const quota = &accounting_state.quota;
-	int now = atomic_exchange(&quota->state, NONE);
-
-	if (now != SEATED && now != OUTSIDE)
-		return;
-	/* The parent's lock goes with its last descriptor. */
-	if (quota->seat.fd >= 0 && quota_file_is_open(&quota->seat))
-		close(quota->seat.fd);
+	atomic_store(&quota->state, NONE);
 	quota->seat.fd = -1;
+	/* This process has no children yet. */
+	atomic_store(&accounting_state.has_forked, false);
 }

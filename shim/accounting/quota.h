@@ -25,9 +25,10 @@
  *    memory is pinned until then. A process that becomes another program by exec() keeps it until it takes host
  *    memory again, or ends.
  *
- * Gone means: no such pid, another start time, or only a zombie is left. The pid of a process in another PID
- * namespace says nothing; there a lock on the file decides, which the kernel drops when its holder ends. A process
- * that has closed descriptors which are not its own looks dead from other PID namespaces.
+ * Gone means that its lock on the file is, which the kernel drops when the process has ended, and with it all children
+ * that it forked since and that did not exec: until then its memory is pinned. A process that has closed descriptors
+ * which are not its own has no lock; it is gone when there is no such pid, or another start time, or only a zombie. The
+ * pid of a process in another PID namespace says nothing; from there such a process looks dead.
  *
  * A file that is removed or truncated under its processes, as by a log-out, is made again by the first that notices,
  * with what all of them hold: at once by a process that takes or joins, else within a second by the control thread.
@@ -107,7 +108,11 @@ bool quota_wait(uint64_t bytes, unsigned *tries);
 void quota_tick(void);
 /* Gives up the share at the end of the process. */
 void quota_leave(void);
-/* In the child of a fork: drops the share, which is the parent's. Async-signal-safe. */
+/*
+ * In the child of a fork: drops the share, which is the parent's. The descriptor stays open, and with it the lock,
+ * because the parent's pinned memory is there as long as this process (docs/facts.md, Two processes).
+ * Async-signal-safe.
+ */
 void quota_child(void);
 
 #endif

@@ -67,6 +67,9 @@ static bool carry_slot(const struct quota_seat *from, unsigned index, const stru
 	next.claim = 0;
 	next.spare = 0;
 	next.wanted_until = 0;
+	/* Its memory is kept by a child, which has the lock in the old file alone, and does not come. */
+	if (quota_slot_has_ended(from, slot))
+		next.space = 0;
 	/* Processes without a ticket cannot be told apart: one slot stands for all of them until they have come. */
 	next.carried_until = clock_now() + (next.ticket ? QUOTA_CARRIED_NS : UNKNOWN_NS);
 	next.stamp = quota_file_next_stamp(carry->into);
@@ -141,10 +144,10 @@ static void each_number(int folder, unsigned most, number_visit *visit, void *ar
 }
 
 struct search {
-	const struct quota_seat *into;
-	const struct quota_terms *terms;
+	const char *name; /* of the file */
+	quota_removed_visit *visit;
+	void *argument;
 	unsigned pids; /* of this user, still to be searched */
-	int error;
 };
 
 /* Returns true if it is the path of our file in one of its places, and that file was removed. */
@@ -167,26 +170,22 @@ static bool is_removed(const char *path, const char *name)
 
 static void look_at_descriptor(int folder, const char *name, void *argument)
 {
-	struct search *search = argument;
-	struct quota_seat from = {.index = QUOTA_SLOTS, .space = search->into->space};
+	const struct search *search = argument;
 	char path[PATH_LENGTH];
 	struct stat status;
 	ssize_t n = readlinkat(folder, name, path, sizeof(path));
 
-	if (n <= 0 || (size_t)n >= sizeof(path) || search->error)
+	if (n <= 0 || (size_t)n >= sizeof(path))
 		return;
 	path[n] = 0;
-	if (!is_removed(path, search->into->name))
+	if (!is_removed(path, search->name))
 		return;
-	from.fd = openat(folder, name, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-	if (from.fd < 0)
+	int fd = openat(folder, name, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	if (fd < 0)
 		return;
-	if (fstat(from.fd, &status) == 0 && quota_file_is_private(&status) && !status.st_nlink) {
-		from.device = status.st_dev;
-		from.inode = status.st_ino;
-		search->error = quota_carry_over(&from, search->into, search->terms, true);
-	}
-	close(from.fd);
+	if (fstat(fd, &status) == 0 && quota_file_is_private(&status) && !status.st_nlink)
+		search->visit(fd, &status, search->argument);
+	close(fd);
 }
 
 static void look_at_process(int proc, const char *pid, void *argument)
@@ -207,14 +206,40 @@ static void look_at_process(int proc, const char *pid, void *argument)
 	close(folder);
 }
 
-int quota_carry_removed(const struct quota_seat *into, const struct quota_terms *terms)
+void quota_each_removed(const char *name, quota_removed_visit *visit, void *argument)
 {
-	struct search search = {.into = into, .terms = terms, .pids = MOST_PIDS};
+	struct search search = {.name = name, .visit = visit, .argument = argument, .pids = MOST_PIDS};
 	int proc = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
 	if (proc < 0)
-		return 0;
+		return;
 	each_number(proc, UINT32_MAX, look_at_process, &search);
 	close(proc);
-	return search.error;
+}
+
+struct removed {
+	const struct quota_seat *into;
+	const struct quota_terms *terms;
+	int error;
+};
+
+static void carry_one(int fd, const struct stat *status, void *argument)
+{
+	struct removed *removed = argument;
+	const struct quota_seat from = {.index = QUOTA_SLOTS,
+					.space = removed->into->space,
+					.fd = fd,
+					.device = status->st_dev,
+					.inode = status->st_ino};
+
+	if (!removed->error)
+		removed->error = quota_carry_over(&from, removed->into, removed->terms, true);
+}
+
+int quota_carry_removed(const struct quota_seat *into, const struct quota_terms *terms)
+{
+	struct removed removed = {.into = into, .terms = terms};
+
+	quota_each_removed(into->name, carry_one, &removed);
+	return removed.error;
 }

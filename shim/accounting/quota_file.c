@@ -16,6 +16,20 @@
 
 #define LOCK_STEP 1000000 /* ns: joining takes less than that */
 
+/* ---- where it lies ---- */
+
+int quota_file_open_folder(quota_file_is_used *is_used, const void *file, struct user_dir *ret_folder)
+{
+	for (unsigned place = 0; place < USER_DIR_PLACES; place++) {
+		if (user_dir_open_place(place, ret_folder) != 0)
+			continue;
+		if (is_used(ret_folder, file))
+			return 0;
+		user_dir_close(ret_folder, false);
+	}
+	return user_dir_make_mapped(ret_folder);
+}
+
 /* ---- reading and writing ---- */
 
 /* By syscall(): pread() and pwrite() are cancellation points, and threads of the program come through here. */
@@ -121,26 +135,39 @@ bool quota_file_is_locked(int fd, unsigned byte, unsigned n)
 	return fcntl(fd, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
 
-/* ---- which processes are alive ---- */
+/* ---- which slots count ---- */
+
+bool quota_file_counts(int fd, unsigned index, const struct quota_owner *owner, uint64_t space)
+{
+	if (quota_file_is_locked(fd, 1 + index, 1))
+		return true;
+	/* A slot of our own pid without its lock is from before an exec(), or before our descriptor was closed. */
+	return owner->pid != (uint64_t)getpid() && space && owner->space == space && owner->pid &&
+	       owner->pid <= INT32_MAX && !user_dir_process_is_gone((pid_t)owner->pid, owner->started);
+}
+
+static struct quota_owner owner_of(const struct quota_slot *slot)
+{
+	return (struct quota_owner){.pid = slot->pid, .started = slot->started, .space = slot->space};
+}
+
+bool quota_slot_has_ended(const struct quota_seat *seat, const struct quota_slot *slot)
+{
+	return slot->space && slot->space == seat->space && slot->pid <= INT32_MAX &&
+	       user_dir_process_is_gone((pid_t)slot->pid, slot->started);
+}
 
 bool quota_slot_is_gone(const struct quota_seat *seat, unsigned index, const struct quota_slot *slot)
 {
-	uint64_t pid = slot->pid, space = slot->space;
+	uint64_t until = slot->carried_until, now = clock_now();
+	const struct quota_owner owner = owner_of(slot);
 
 	if (slot->ticket && slot->ticket == seat->ticket)
 		return false;
-	if (!space || space != seat->space) {
-		uint64_t until = slot->carried_until, now = clock_now();
-
-		/* A time that lies too far ahead was not given by this clock. */
-		if (until > now && until <= now + QUOTA_CARRIED_NS)
-			return false;
-		return quota_file_is_open(seat) && !quota_file_is_locked(seat->fd, 1 + index, 1);
-	}
-	/* It is our own slot from before an exec(). */
-	if (pid == (uint64_t)getpid())
-		return true;
-	return pid == 0 || pid > INT32_MAX || user_dir_process_is_gone((pid_t)pid, slot->started);
+	/* A time that lies too far ahead was not given by this clock. */
+	if ((!owner.space || owner.space != seat->space) && until > now && until <= now + QUOTA_CARRIED_NS)
+		return false;
+	return quota_file_is_open(seat) && !quota_file_counts(seat->fd, index, &owner, seat->space);
 }
 
 bool quota_file_each_slot(const struct quota_seat *seat, quota_slot_visit *visit, void *argument)
@@ -162,22 +189,23 @@ bool quota_file_each_slot(const struct quota_seat *seat, quota_slot_visit *visit
 }
 
 /*
- * A free slot is never taken without the lock of its byte, nor without that of byte 0. A dead process's lock may live
- * on in a child that has its descriptors.
+ * Writes one number of the slot of a process that has ended. A free slot is never taken without the lock of its byte,
+ * nor without that of byte 0. The lock of the byte may be held by a child.
  */
-static bool free_slot(const struct quota_seat *seat, unsigned index, uint64_t stamp, bool locked)
+static bool write_ended(const struct quota_seat *seat, unsigned index, uint64_t stamp, bool locked, size_t offset,
+			uint64_t value)
 {
 	unsigned byte = quota_file_try_lock(seat->fd, 1 + index) ? 1 + index : 0;
-	uint64_t now, none = 0;
+	uint64_t now;
 
 	if (!byte && !locked && !quota_file_try_lock(seat->fd, 0))
 		return false;
-	bool freed = quota_file_read_at(seat->fd, &now, sizeof(now), quota_slot_at(index)) && now == stamp &&
-		     quota_file_write_at(seat->fd, &none, sizeof(none), quota_slot_at(index));
+	bool written = quota_file_read_at(seat->fd, &now, sizeof(now), quota_slot_at(index)) && now == stamp &&
+		       quota_file_write_at(seat->fd, &value, sizeof(value), quota_slot_at(index) + offset);
 	/* While we join we hold byte 0, and keep it. */
 	if (byte || !locked)
 		quota_file_lock_byte(seat->fd, byte, F_UNLCK);
-	return freed;
+	return written;
 }
 
 struct sweep {
@@ -190,8 +218,13 @@ static bool sweep_one(const struct quota_seat *seat, unsigned index, const struc
 	struct sweep *sweep = argument;
 
 	/* Never our own slot, whatever it says: our lock would go with it. */
-	if (index != seat->index && slot->ticket != seat->ticket && quota_slot_is_gone(seat, index, slot))
-		sweep->n += free_slot(seat, index, slot->stamp, sweep->locked);
+	if (index == seat->index || slot->ticket == seat->ticket)
+		return true;
+	if (quota_slot_is_gone(seat, index, slot))
+		sweep->n += write_ended(seat, index, slot->stamp, sweep->locked, offsetof(struct quota_slot, stamp), 0);
+	else if (!slot->leaving && quota_slot_has_ended(seat, slot))
+		/* A child keeps its memory, which nobody gives back before that ends, too. */
+		write_ended(seat, index, slot->stamp, sweep->locked, offsetof(struct quota_slot, leaving), 1);
 	return true;
 }
 

@@ -327,14 +327,13 @@ static void name_file(uint64_t domain, char *room, size_t bytes)
 		snprintf(room, bytes, "host" QUOTA_TAIL);
 }
 
-/* Returns true if a process uses the file in that folder. */
-static bool is_in_use(const struct user_dir *folder, const struct quota_seat *seat)
+static bool is_in_use(const struct user_dir *folder, const void *file)
 {
-	struct quota_seat there = *seat;
+	struct quota_seat there = *(const struct quota_seat *)file;
 	struct quota_head head;
 	struct stat status;
 
-	there.fd = openat(folder->fd, seat->name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	there.fd = openat(folder->fd, there.name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
 	if (there.fd < 0)
 		return false;
 	bool used = false;
@@ -349,22 +348,6 @@ static bool is_in_use(const struct user_dir *folder, const struct quota_seat *se
 	}
 	close(there.fd);
 	return used;
-}
-
-/*
- * Opens the folder in which the file is in use, else that for new files: they differ after a log-out, and when the
- * user returns.
- */
-static int open_folder(const struct quota_seat *seat, struct user_dir *ret_folder)
-{
-	for (unsigned place = 0; place < USER_DIR_PLACES; place++) {
-		if (user_dir_open_place(place, ret_folder) != 0)
-			continue;
-		if (is_in_use(ret_folder, seat))
-			return 0;
-		user_dir_close(ret_folder, false);
-	}
-	return user_dir_make_mapped(ret_folder);
 }
 
 /* The file was removed or truncated meanwhile. */
@@ -383,7 +366,7 @@ int quota_file_join(const struct quota_terms *terms, struct quota_seat *seat, ui
 	name_file(terms->domain, next.name, sizeof(next.name));
 	for (unsigned i = 0; i < OPEN_TRIES && is_worth_a_try(error); i++) {
 		/* The folder, too, is removed with the last file in it. */
-		error = open_folder(&next, &folder);
+		error = quota_file_open_folder(is_in_use, &next, &folder);
 		if (error)
 			return error;
 		error = quota_join_enter(&folder, terms, &next, before, held,
@@ -407,7 +390,8 @@ int quota_file_join(const struct quota_terms *terms, struct quota_seat *seat, ui
 static bool is_no_rank(const struct quota_seat *seat, unsigned index, const struct quota_slot *slot, void *argument)
 {
 	(void)argument;
-	return index == seat->index || slot->leaving || quota_slot_is_gone(seat, index, slot);
+	return index == seat->index || quota_slot_is_gone(seat, index, slot) ||
+	       (slot->leaving && !quota_slot_has_ended(seat, slot));
 }
 
 void quota_file_leave(struct quota_seat *seat, bool is_empty)
@@ -424,8 +408,12 @@ void quota_file_leave(struct quota_seat *seat, bool is_empty)
 	}
 	if (quota_file_lock(seat->fd, LEAVE_NS) != 0)
 		return;
-	/* In a file that was truncated it is unknown which processes are there. */
-	if (is_whole(seat) && quota_file_each_slot(seat, is_no_rank, NULL))
+	/*
+	 * In a file that was truncated it is unknown which processes are there. A child may keep our slot when we have
+	 * ended.
+	 */
+	if ((is_empty || !atomic_load(&accounting_state.has_forked)) && is_whole(seat) &&
+	    quota_file_each_slot(seat, is_no_rank, NULL))
 		user_dir_remove_own(seat->name, seat->device, seat->inode);
 	quota_file_lock_byte(seat->fd, 0, F_UNLCK);
 	/* The lock of the slot stays with the descriptor until the process has ended. */

@@ -2,7 +2,7 @@
 #include "shim/base/base_state.h"
 #include "shim/base/user_dir.h"
 
-const char *user_dir_fallback = "/tmp", *user_dir_memory = "/dev/shm";
+const char *user_dir_fallback = "/tmp", *user_dir_memory = "/dev/shm", *user_dir_run = "/run/user";
 
 struct base_state base_state = {
     .log = {.once = PTHREAD_ONCE_INIT},

@@ -1,7 +1,6 @@
 /*
  * base_state.h: everything that this room keeps for the process, in one object. Only the files of the room use it.
- * user_dir_fallback and user_dir_memory (user_dir.h), which serve/ reads and tests change, stay apart and are defined
- * beside the object. No field has a lock: most are atomic, the others are written before they are read.
+ * The folders of user_dir.h, which serve/ reads and tests change, stay apart and are defined beside the object. No field has a lock: most are atomic, the others are written before they are read.
  */
 #ifndef SPILLWAY_BASE_STATE_H
 #define SPILLWAY_BASE_STATE_H
@@ -21,6 +20,9 @@
 struct identity_state {
 	_Atomic uint64_t number;
 	_Atomic pid_t owner; /* the process that drew the number; DRAWING: a thread is about to write it */
+	/* The PID namespace of `space_owner`, which is written last; other processes look again. */
+	_Atomic uint64_t space;
+	_Atomic pid_t space_owner;
 };
 
 /* ---- log.c ---- */
@@ -81,9 +83,9 @@ struct autograd_state {
 struct call_site;
 struct call_site_state {
 	_Atomic(struct call_site *) slot[CALL_SITE_SLOTS];
-	_Atomic bool always;           /* every request is named, whatever it takes */
-	_Atomic bool callers;          /* callers are named, too, if there is time */
-	atomic_uint n_with_callers;    /* sites that have them */
+	_Atomic bool always;        /* every request is named, whatever it takes */
+	_Atomic bool callers;       /* callers are named, too, if there is time */
+	atomic_uint n_with_callers; /* sites that have them */
 	_Atomic uint64_t begin,
 	    spent; /* ns: when the first request was named, and how long naming has taken, of the CPU */
 	/* By number of a site: that of the site of its backward pass (call_site_backward()); 0: not made yet */

@@ -23,10 +23,18 @@ static uint64_t identity_mix(uint64_t value)
 
 uint64_t identity_space(void)
 {
+	struct identity_state *const identity = &base_state.identity;
 	struct stat status;
 	int saved = errno;
-	bool known = user_dir_process_started(getpid()) && stat("/proc/self/ns/pid", &status) == 0;
+	pid_t pid = getpid();
 
+	if (atomic_load(&identity->space_owner) == pid)
+		return atomic_load(&identity->space);
+	bool known = user_dir_process_started(pid) && stat("/proc/self/ns/pid", &status) == 0;
+	if (known) {
+		atomic_store(&identity->space, status.st_ino);
+		atomic_store(&identity->space_owner, pid);
+	}
 	errno = saved;
 	return known ? status.st_ino : 0;
 }

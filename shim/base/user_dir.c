@@ -26,6 +26,7 @@ enum {
 	KEPT_SECONDS = 24 * 60 * 60,
 	MOST_LEFT = 64,   /* files kept of ended processes; many children may end by _exit() */
 	MOST_SWEPT = 256, /* entries examined in one sweep, about 10 us each */
+	RUN_LENGTH = 128,
 	FOLDER_FLAGS = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
 };
 
@@ -117,19 +118,30 @@ int user_dir_open_tmp(const char *tmp, struct user_dir *ret_folder)
 	return open_tmp(tmp, false, ret_folder);
 }
 
+/* Returns XDG_RUNTIME_DIR, or what it usually is. */
+static const char *run_folder(char room[RUN_LENGTH])
+{
+	const char *xdg = secure_getenv("XDG_RUNTIME_DIR");
+
+	snprintf(room, RUN_LENGTH, "%s/%u", user_dir_run, (unsigned)geteuid());
+	return xdg ? xdg : room;
+}
+
 int user_dir_open_place(enum user_dir_place place, struct user_dir *ret_folder)
 {
+	char room[RUN_LENGTH];
+
 	if (place == USER_DIR_XDG)
-		return user_dir_open_xdg(secure_getenv("XDG_RUNTIME_DIR"), ret_folder);
+		return user_dir_open_xdg(run_folder(room), ret_folder);
 	return user_dir_open_tmp(place == USER_DIR_MEMORY ? user_dir_memory : user_dir_fallback, ret_folder);
 }
 
 bool user_dir_name_place(enum user_dir_place place, char *room, size_t bytes)
 {
-	const char *xdg = secure_getenv("XDG_RUNTIME_DIR");
+	char run[RUN_LENGTH];
 
 	if (place == USER_DIR_XDG)
-		return xdg && (size_t)snprintf(room, bytes, "%s/spillway", xdg) < bytes;
+		return (size_t)snprintf(room, bytes, "%s/spillway", run_folder(run)) < bytes;
 	return (size_t)snprintf(room, bytes, "%s/spillway-%u",
 				place == USER_DIR_MEMORY ? user_dir_memory : user_dir_fallback,
 				(unsigned)geteuid()) < bytes;

@@ -23,8 +23,11 @@ struct user_dir {
 	char name[32]; /* its name in the parent folder */
 };
 
-/* Parent of the fallback folder, "/tmp", and of the one in memory, "/dev/shm". Tests change them. */
-extern const char *user_dir_fallback, *user_dir_memory;
+/*
+ * Parent of the fallback folder, "/tmp", of the one in memory, "/dev/shm", and of what XDG_RUNTIME_DIR usually is,
+ * "/run/user". Tests change them.
+ */
+extern const char *user_dir_fallback, *user_dir_memory, *user_dir_run;
 
 /*
  * Opens the folder in which this process creates files; creates it if it does not exist. Returns 0 or a negative
@@ -50,7 +53,8 @@ int user_dir_open_tmp(const char *tmp, struct user_dir *ret_folder);
 
 /*
  * All places where a file of this process, or one shared with other processes of the user, may be. The folder is
- * opened as by user_dir_open_xdg() and user_dir_open_tmp().
+ * opened as by user_dir_open_xdg() and user_dir_open_tmp(). A process without XDG_RUNTIME_DIR (of cron, or a batch
+ * system) looks for the files of others where it usually is, though it makes none there.
  */
 enum user_dir_place { USER_DIR_XDG, USER_DIR_MEMORY, USER_DIR_FALLBACK, USER_DIR_PLACES };
 int user_dir_open_place(enum user_dir_place place, struct user_dir *ret_folder);

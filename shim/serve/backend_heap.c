@@ -1,7 +1,7 @@
 /*
  * backend_heap.c: the backend of the heap. An allocation that finds no memory tries, in order, deferred frees, memory
  * that the mover is about to free, host memory kept by other heaps, unused host memory of other processes, and the
- * driver's pools.
+ * driver's pools. While the process is suspended it waits until it goes on, and tries again: only then it fails.
  */
 #include "shim/serve/backend.h"
 #include "shim/context/context.h"
@@ -148,6 +148,11 @@ enum sw_status backend_heap_take(struct device *device, size_t bytes, enum chunk
 		status = alloc_patiently(&want, from, &grant);
 	if (status == SW_NO_MEMORY && pool_give_back(device))
 		status = backend_heap_ask(&want, from, &grant);
+	/* What it lacks while it is away it may have in its turn, for which it waits as a submission does. */
+	while (status == SW_NO_MEMORY && spill_is_suspended(device) && !spill_is_ending()) {
+		gate_wait();
+		status = alloc_patiently(&want, from, &grant);
+	}
 	/* heap_on_use_take() keeps what it took before it failed. */
 	*ret_grant = grant;
 	if (grant.bytes_away) {

@@ -20,8 +20,11 @@
 #include <cmocka.h>
 
 #define SETTINGS "SPILLWAY_SET=device.total=32MiB,host.budget=256MiB,report.summary=no,share=turns,share.quantum=20ms"
-#define NEEDS    6 /* blocks of 4 MiB: more than half of the total */
-#define ROUNDS   3000
+#define TIGHT                                                                                                          \
+	"SPILLWAY_SET=device.total=32MiB,host.budget=32MiB,report.summary=no,share=turns,share.quantum=20ms,"          \
+	"share.queue=no"
+#define NEEDS  6 /* blocks of 4 MiB: more than half of the total */
+#define ROUNDS 3000
 
 static CUdeviceptr blocks[NEEDS];
 static unsigned n_blocks, fills;
@@ -85,6 +88,18 @@ static uint64_t fail_to_suspend(void)
 	return 1;
 }
 
+/* As much again as it has, for a moment. */
+static uint64_t use_more(void)
+{
+	CUdeviceptr more = child_alloc(NEEDS * 4 * MIB);
+
+	MUST(driver_fill(NULL, more, 77, NEEDS * MIB));
+	MUST(cu.cuCtxSynchronize());
+	CHECK(driver_holds(more, 77, NEEDS * MIB));
+	MUST(cu.cuMemFree_v2(more));
+	return 1;
+}
+
 static void check_end(void)
 {
 	if (sim_stalled())
@@ -135,6 +150,8 @@ static uint64_t obey(char what, unsigned n)
 		return sim_broken_rules() == 0;
 	case 'u':
 		return fail_to_suspend();
+	case 'm':
+		return use_more();
 	case 'q':
 		sim_stall_at("cuMemcpyDtoDAsync_v2", 1);
 		return 1;
@@ -170,15 +187,36 @@ static void wait_until_away(const struct rank ranks[2])
 	fail_msg("it does not leave");
 }
 
-static void start_two(struct rank ranks[2], unsigned other_needs)
+static void start_two_with(struct rank ranks[2], const char *settings, unsigned other_needs)
 {
-	ranks[0] = start(SETTINGS, NEEDS);
-	ranks[1] = start(SETTINGS, other_needs);
+	ranks[0] = start(settings, NEEDS);
+	ranks[1] = start(settings, other_needs);
 	turns_run(ranks, 2, 1);
 	wait_until_away(ranks);
 }
 
+static void start_two(struct rank ranks[2], unsigned other_needs)
+{
+	start_two_with(ranks, SETTINGS, other_needs);
+}
+
 /* ---- the parts ---- */
+
+/* The host holds what is away, and no more. In its turn the process has what it has alone. */
+static void who_finds_no_memory_while_it_is_away_waits_for_its_turn(void **state)
+{
+	struct rank ranks[2];
+
+	(void)state;
+	start_two_with(ranks, TIGHT, NEEDS);
+	for (unsigned round = 0; round < 3; round++) {
+		rank_tell(&ranks[1], 's', 20);
+		assert_true(rank_ask(&ranks[0], 'm', 0));
+		assert_true(rank_hear(&ranks[1]));
+		wait_until_away(ranks);
+	}
+	turns_end(ranks, 2);
+}
 
 /* What it keeps does not go back to the driver. It waits for its turn as before. */
 static void who_cannot_be_suspended_while_it_is_away_takes_turns_as_before(void **state)
@@ -241,6 +279,7 @@ static void who_has_a_budget_of_its_own_takes_no_more_of_the_account(void **stat
 static int run(void)
 {
 	const struct CMUnitTest tests[] = {
+	    TURNS_TEST(who_finds_no_memory_while_it_is_away_waits_for_its_turn),
 	    TURNS_TEST(who_cannot_be_suspended_while_it_is_away_takes_turns_as_before),
 	    TURNS_TEST(who_ends_while_its_memory_leaves_waits_for_the_mover),
 	    TURNS_TEST(who_has_a_budget_of_its_own_takes_no_more_of_the_account),

@@ -513,7 +513,9 @@ static bool prepare(void)
 		return false;
 	snprintf(program + n, sizeof(program) - (size_t)n, "_job");
 	soak_fd = memfd_create("soak", 0);
-	if (soak_fd < 0 || ftruncate(soak_fd, sizeof(*soak)) || !mkdtemp(folder))
+	/* GPUs of its own: an account that is in use is found in any place. */
+	if (soak_fd < 0 || ftruncate(soak_fd, sizeof(*soak)) || !mkdtemp(folder) ||
+	    setenv("SIM_UUID", folder + strlen(folder) - 6, 1))
 		return false;
 	soak = mmap(NULL, sizeof(*soak), PROT_READ | PROT_WRITE, MAP_SHARED, soak_fd, 0);
 	return soak != MAP_FAILED;

@@ -69,8 +69,30 @@ static uint64_t leave_a_child(bool clone)
 	_exit(read(child_waits[0], &word, 1) == 1 ? 0 : 1);
 }
 
+/* As by close_range(). */
+static uint64_t close_account(void)
+{
+	char path[32], target[256];
+
+	for (int fd = 3; fd < 256; fd++) {
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+		ssize_t n = readlink(path, target, sizeof(target) - 1);
+		target[n > 0 ? n : 0] = 0;
+		if (strstr(target, GPU_ACCOUNT_TAIL))
+			close(fd);
+	}
+	return 1;
+}
+
+/* As much again as it has, for a moment: where it is away it may have to wait for its turn. */
+static uint64_t allocate_more(void)
+{
+	MUST(cu.cuMemFree_v2(child_alloc(NEEDS * 4 * MIB)));
+	return 1;
+}
+
 /*
- * 'd': begin; 'a' N: allocate N blocks; 's' N: N steps; 'c': check all; 'p' N: have a child, by fork() or (1) clone();
+ * 'm': allocate more for a moment; 'x': close the account; 'd': begin; 'a' N: allocate N blocks; 's' N: N steps; 'c': check all; 'p' N: have a child, by fork() or (1) clone();
  * 'k': work that does not end; 'r': it ends; 'e': end.
  */
 static uint64_t obey(char what, unsigned n)
@@ -84,6 +106,10 @@ static uint64_t obey(char what, unsigned n)
 			blocks[n_blocks++] = child_alloc(4 * MIB);
 		step();
 		return 1;
+	case 'm':
+		return allocate_more();
+	case 'x':
+		return close_account();
 	case 'p':
 		return leave_a_child(n);
 	case 's':
@@ -468,7 +494,8 @@ static void auto_takes_turns_where_spilling_costs_much(void **state)
 }
 
 /*
- * Those that are there make steps, while one is killed and replaced, or stopped for a while, or the account is damaged.
+ * Those that are there make steps, while one is killed and replaced, with or without a child that stays, or stopped for a
+ * while, or allocates, or the account is damaged, removed, or closed.
  */
 static void whatever_happens_every_byte_is_right(void **state)
 {
@@ -478,9 +505,16 @@ static void whatever_happens_every_byte_is_right(void **state)
 
 	(void)state;
 	start_all(ranks, MOST, SET("fast"));
-	for (unsigned event = 0; event < 12; event++) {
+	for (unsigned event = 0; event < 16; event++) {
 		unsigned victim = (unsigned)seed_below(&dice, MOST);
-		uint64_t what = seed_below(&dice, 4);
+		uint64_t what = seed_below(&dice, 8);
+		bool has_child = what == 4;
+
+		if (has_child)
+			assert_true(rank_ask(&ranks[victim], 'p', 0));
+		else if (what == 5 || what == 6)
+			assert_true(rank_ask(&ranks[victim], what == 5 ? 'x' : 'm', 0));
+		what = has_child ? 0 : what;
 
 		for (unsigned i = 0; i < MOST; i++)
 			rank_tell(&ranks[i], 's', 1 + (unsigned)seed_below(&dice, 8));
@@ -491,6 +525,8 @@ static void whatever_happens_every_byte_is_right(void **state)
 			kill(ranks[victim].pid, SIGSTOP);
 		else if (what == 2 && folder_files(GPU_ACCOUNT_TAIL, path) == 1)
 			assert_int_equal(truncate(path, (off_t)seed_below(&dice, 5000)), 0);
+		else if (what == 7 && folder_files(GPU_ACCOUNT_TAIL, path) == 1)
+			assert_int_equal(unlink(path), 0);
 		for (unsigned i = 0; i < MOST; i++)
 			if (i != victim || what > 1)
 				assert_true(rank_hear(&ranks[i]));
@@ -501,6 +537,8 @@ static void whatever_happens_every_byte_is_right(void **state)
 			ranks[victim] = start(SET("fast"));
 			assert_true(rank_ask(&ranks[victim], 'a', NEEDS - (unsigned)seed_below(&dice, 3)));
 		}
+		if (has_child)
+			assert_int_equal(write(child_waits[1], "", 1), 1);
 		check_all(ranks, MOST);
 	}
 	for (unsigned i = 0; i < MOST; i++)

@@ -5,6 +5,7 @@
  * Settings come from the environment once, at the first call into the driver:
  *   SIM_DEVICES=1              number of devices
  *   SIM_MEMORY=256MiB          device memory of each
+ *   SIM_UUID=                  letters that their UUIDs begin with: those of other processes are other GPUs
  *   SIM_HOST_MEMORY=1GiB       what cuMemCreate for HOST / HOST_NUMA and cuMemHostAlloc may take together
  *   SIM_VMM=1, SIM_HOST_VMM=1  0 switches the attribute off and makes the calls CUDA_ERROR_NOT_SUPPORTED
  *   SIM_DELAY_US=0             every piece of work starts at least this much later; SIM_SEED adds a random share

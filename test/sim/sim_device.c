@@ -162,7 +162,11 @@ CUresult sim_uuid(CUuuid *ret_uuid, CUdevice device)
 		return CUDA_ERROR_INVALID_DEVICE;
 	if (!ret_uuid)
 		return CUDA_ERROR_INVALID_VALUE;
+	const char *name = getenv("SIM_UUID");
+
 	memcpy(ret_uuid->bytes, "SIMULATED-GPU-0", 16);
+	for (unsigned i = 0; i < 13 && name && name[i]; i++)
+		ret_uuid->bytes[i] = name[i];
 	ret_uuid->bytes[14] = (char)('0' + device);
 	return CUDA_SUCCESS;
 }

@@ -231,7 +231,8 @@ static void one_that_ends_keeps_its_bytes_and_not_its_part(void **state)
 	assert_int_equal(access(file, F_OK), -1);
 }
 
-static void the_child_of_a_rank_has_no_share_and_takes_none_with_it(void **state)
+/* Its memory is pinned as long as the child, which has no share of its own. */
+static void what_a_killed_rank_held_counts_until_its_forked_child_has_ended(void **state)
 {
 	struct rank b = share_start();
 	int to[2], status;
@@ -260,9 +261,14 @@ static void the_child_of_a_rank_has_no_share_and_takes_none_with_it(void **state
 	assert_false(rank_ask(&b, 't', 1));
 	kill(parent, SIGKILL);
 	assert_int_equal(waitpid(parent, &status, 0), parent);
-	/* The child lives on, and holds nothing. */
-	assert_true(rank_ask(&b, 't', 60));
+	assert_false(rank_ask(&b, 't', 1));
+	/* Nobody waits for it as for a rank that takes its part, or has some to spare. */
+	assert_true(rank_ask(&b, 'k', 0));
+	assert_int_equal(rank_ask(&b, 'n', 0), 1);
 	kill(child, SIGKILL);
+	for (unsigned tries = 0; tries < 5000 && !rank_ask(&b, 't', 60); tries++)
+		usleep(1000);
+	assert_int_equal(rank_ask(&b, 'f', 0), 0);
 	rank_end(&b);
 }
 
@@ -420,7 +426,7 @@ int main(void)
 	    TEST(a_killed_one_that_nobody_has_waited_for_is_gone_as_well),
 	    TEST(a_killed_one_is_found_without_anybody_being_short),
 	    TEST(one_that_ends_keeps_its_bytes_and_not_its_part),
-	    TEST(the_child_of_a_rank_has_no_share_and_takes_none_with_it),
+	    TEST(what_a_killed_rank_held_counts_until_its_forked_child_has_ended),
 	    TEST(sixty_four_at_once_never_have_more_than_there_is_and_none_starves),
 	    TEST(killed_in_the_middle_of_it_they_take_nothing_with_them),
 	};

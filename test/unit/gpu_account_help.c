@@ -1,0 +1,158 @@
+#include "test/unit/gpu_account_help.h"
+
+#include "shim/base/identity.h"
+#include "shim/base/user_dir.h"
+
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+unsigned char account_uuid[16] = {0xab, 1};
+static struct gpu_account account;
+struct gpu_account_view view;
+static struct gpu_account_member mine;
+static struct gpu_job_view all;
+char account_path[160];
+static bool stops_at_write;
+int child_waits[2];
+
+static uint64_t obey(char order, unsigned n)
+{
+	uint64_t sum = 0;
+
+	switch (order) {
+	case 'j':
+		return gpu_account_join(&account, account_uuid, n * MIB, &mine);
+	case 'r':
+		mine.may_have = gpu_account_raise(&account, mine.may_have, n * MIB);
+		return mine.may_have / MIB;
+	case 'd':
+		mine.may_have = n * MIB;
+		return gpu_account_look(&account, &mine, &view);
+	case 'l':
+		return gpu_account_look(&account, &mine, &view) ? view.n : 0;
+	case 's':
+		for (unsigned i = 0; i < view.n; i++)
+			sum += view.members[i].may_have;
+		return sum / MIB;
+	case 't':
+		return view.total / MIB;
+	case 'm':
+		return view.members[view.self].pid == (uint64_t)getpid();
+	case 'w':
+		return view.turn.holder == GPU_TURN_NOBODY ? 0 : view.turn.holder == view.self ? 1 : 2;
+	case 'n':
+		return view.turn.on ? view.turn.number : 0;
+	case 'p':
+		n = n == 0 ? GPU_TURN_NOBODY : n == 1 ? view.self : (view.self + 1) % view.n;
+		return gpu_account_pass(&account, &view, true, n, 1);
+	case 'C':
+		return close(account.fd) == 0;
+	case 'S':
+		stops_at_write = true;
+		return 1;
+	case 'J':
+		mine.job = (struct gpu_job_claim){.process = (uint64_t)getpid(), .name = n};
+		return 1;
+	case 'P':
+		mine.pid = n ? (uint64_t)getpid() : 0;
+		return 1;
+	case 'I':
+	case 'X':
+		mine.pid = (uint64_t)(order == 'I' ? getppid() : getpid());
+		mine.space = 1;
+		return 1;
+	case 'u':
+		account_uuid[0] = (unsigned char)n;
+		return 1;
+	case 'A':
+		return gpu_account_all(&account, 1, &all)
+			   ? 100 * all.n + 10 * all.seats[all.self].device +
+				 (all.turns[all.seats[all.self].device].holder == all.seats[all.self].slot)
+			   : 0;
+	case 'f':
+		gpu_account_forked();
+		if (fork() == 0) {
+			char word;
+
+			alarm(60);
+			if (!n)
+				gpu_account_child(&account);
+			_exit(read(child_waits[0], &word, 1) == 1 ? 0 : 1);
+		}
+		return 1;
+	case 'h':
+		mine.holds = n * MIB;
+		return 1;
+	default:
+		gpu_account_leave(&account);
+		_exit(order == 'e' ? 0 : 2);
+	}
+}
+
+static void begin(const void *how)
+{
+	(void)how;
+	mine.pid = (uint64_t)getpid();
+	mine.started = user_dir_process_started(getpid());
+	mine.space = identity_space();
+}
+
+struct rank account_start(void)
+{
+	static const struct rank_part part = {.begin = begin, .obey = obey};
+
+	return rank_start(&part, NULL);
+}
+
+int make_account(void **state)
+{
+	int failed = make_folder(state);
+
+	snprintf(account_path, sizeof(account_path), "%s/spillway/gpu-ab01%028d.account", folder, 0);
+	return failed;
+}
+
+int drop_account(void **state)
+{
+	unlink(account_path);
+	return drop_folder(state);
+}
+
+/* ---- a process that is stopped in the midst of a change ---- */
+
+/* The library's system calls: comes before the C library's. */
+long syscall(long number, ...)
+{
+	static long (*next)(long, ...);
+	long a[6];
+	va_list list;
+
+	va_start(list, number);
+	for (unsigned i = 0; i < 6; i++)
+		a[i] = va_arg(list, long);
+	va_end(list);
+	if (number == SYS_pwrite64 && stops_at_write) {
+		stops_at_write = false;
+		raise(SIGSTOP);
+	}
+	if (!next)
+		next = (long (*)(long, ...))dlsym(RTLD_NEXT, "syscall");
+	return next(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}
+
+uint64_t ask_until(const struct rank *rank, char order, unsigned n, uint64_t wanted)
+{
+	uint64_t answer = rank_ask(rank, order, n);
+
+	/* A process that is stopped is waited for for a second. */
+	for (unsigned tries = 0; tries < 1000 && answer != wanted; tries++) {
+		usleep(10000);
+		answer = rank_ask(rank, order, n);
+	}
+	return answer;
+}
