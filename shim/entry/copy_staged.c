@@ -77,7 +77,7 @@ static CUresult stage_open(const struct job *job, struct stage *stage, CUcontext
 	stage->context = context;
 	result = REAL(cuStreamCreate)(&stage->stream, CU_STREAM_NON_BLOCKING);
 	if (result == CUDA_SUCCESS && job->sync)
-		result = job->per_thread ? REAL(cuStreamSynchronize_ptsz)(NULL) : REAL(cuStreamSynchronize)(NULL);
+		result = context_wait_stream(NULL, job->per_thread);
 	if (result == CUDA_SUCCESS)
 		OOM_RETRY_CALL(result, -1, REAL(cuMemAllocAsync)(&stage->memory, bytes, stage->stream));
 	context_leave(pushed);
@@ -126,8 +126,8 @@ static CUresult part_out(struct staged *staged, const CUDA_MEMCPY3D *out, size_t
 	if (result == CUDA_SUCCESS)
 		result = submit_cuMemcpy3DAsync_v2(out, from->stream);
 	if (result == CUDA_SUCCESS)
-		result = REAL(cuMemcpyPeerAsync)(to->memory, to->context, from->memory, from->context, bytes,
-						 from->stream);
+		result =
+		    REAL(cuMemcpyPeerAsync)(to->memory, to->context, from->memory, from->context, bytes, from->stream);
 	if (result == CUDA_SUCCESS)
 		result = stage_mark(from);
 	context_leave(pushed);
@@ -189,7 +189,7 @@ static CUresult copy_parts(struct staged *staged)
 
 static CUresult stage_wait(const struct stage *stage)
 {
-	return stage->stream ? REAL(cuStreamSynchronize)(stage->stream) : CUDA_SUCCESS;
+	return stage->stream ? context_wait_stream(stage->stream, false) : CUDA_SUCCESS;
 }
 
 static CUresult let_stream_follow(const struct staged *staged)
@@ -201,7 +201,7 @@ static CUresult let_stream_follow(const struct staged *staged)
 	if (result != CUDA_SUCCESS)
 		return result;
 	result = (job->per_thread ? REAL(cuStreamWaitEvent_ptsz) : REAL(cuStreamWaitEvent))(job->stream,
-											  staged->to.reached, 0);
+											    staged->to.reached, 0);
 	context_leave(pushed);
 	return result;
 }
