@@ -87,7 +87,7 @@ report_machine() {
 phase_rules() {
 	local library name
 	library=$(libcuda_folder)
-	for name in rules_memory_test rules_order_test rules_graph_test; do
+	for name in rules_memory_test rules_order_test rules_running_test rules_pool_test rules_graph_test rules_peer_test; do
 		if [ -x "$build/test/sim/$name" ]; then
 			one rules "$name" 90 env "LD_LIBRARY_PATH=$library${extra:+:$extra}" "$build/test/sim/$name"
 		else
@@ -134,6 +134,7 @@ phase_apps() {
 # The tables that programs made are shown whole; what led to them stays in the logs.
 print_tables() {
 	[ "${bench_table:-}" != yes ] || sed -n '/^Benchmarks/,$p' "$out/bench.log"
+	[ ! -e "$out/rules.log" ] || grep '^rule: ' "$out/rules.log"
 	[ ! -e "$out/gpt.log" ] || sed 1d "$out/gpt.log"
 	[ ! -e "$out/apps.log" ] || sed -n '/^app  /,$p' "$out/apps.log"
 	echo

@@ -270,7 +270,18 @@ uint64_t ledger_line(void)
 	return atomic_load(&accounting_state.ledger.next_id);
 }
 
-struct ledger_row *ledger_take_context(unsigned kinds, CUcontext context, uint64_t line)
+static bool ends_locked(struct ledger_row *row, const struct ledger_ending *ending)
+{
+	bool of_pool = ledger_is_of_pool(row), ends = row->context == ending->context;
+
+	if (row->id >= ending->line || !(row->kind & ending->kinds))
+		return false;
+	if (of_pool && ends && ending->heir)
+		row->context = ending->heir;
+	return of_pool ? row->device == ending->reset : ends;
+}
+
+struct ledger_row *ledger_take_context(const struct ledger_ending *ending)
 {
 	struct ledger_state *const ledger = &accounting_state.ledger;
 	struct ledger_row *taken = NULL;
@@ -280,7 +291,7 @@ struct ledger_row *ledger_take_context(unsigned kinds, CUcontext context, uint64
 		struct ledger_row **at = &ledger->table[i];
 
 		while (*at) {
-			if ((*at)->context != context || !((*at)->kind & kinds) || (*at)->id >= line) {
+			if (!ends_locked(*at, ending)) {
 				at = &(*at)->next;
 				continue;
 			}

@@ -77,9 +77,9 @@ struct ledger_row {
 			struct block *block; /* NULL: on_use */
 			bool on_use;         /* it is backed on use (heap/on_use.h) */
 			uint64_t had;        /* with on_use: bytes of memory that it had when it was freed */
-			CUmemoryPool pool; /* pool that the program thinks it is from, or NULL */
-			uint64_t pool_id;  /* number of our pool that counts it (pool.h); 0: none */
-			bool handed_back;  /* the program has freed it to the pool */
+			CUmemoryPool pool;   /* pool that the program thinks it is from, or NULL */
+			uint64_t pool_id;    /* number of our pool that counts it (pool.h); 0: none */
+			bool handed_back;    /* the program has freed it to the pool */
 		} heap;
 		struct {
 			uint64_t pool_id; /* as in heap */
@@ -131,6 +131,12 @@ static inline bool ledger_is_borrowed(const struct ledger_row *row)
 	return row->kind == LEDGER_HANDLE && row->handle.borrowed;
 }
 
+/* Returns true if it is stream-ordered memory: of a pool, and not of a context (cuda.h, cuCtxDestroy). */
+static inline bool ledger_is_of_pool(const struct ledger_row *row)
+{
+	return row->kind == LEDGER_ASYNC || (row->kind == LEDGER_HEAP && row->heap.pool);
+}
+
 /* Returns a row to fill in, zero but for kind, id and rule (-1), or NULL if out of memory. */
 struct ledger_row *ledger_row_new(enum ledger_kind kind);
 void ledger_row_free(struct ledger_row *row); /* accepts NULL */
@@ -142,10 +148,17 @@ struct ledger_row *ledger_take(unsigned kinds, uint64_t key);
 /* Returns the id that the next row will get. It separates the rows of now from later ones. */
 uint64_t ledger_line(void);
 /*
- * Takes out every row of these kinds that belongs to the context and has an id below `line`. Returns a list by
- * ->next.
+ * Takes out every row of these kinds that belongs to the context and has an id below `line`. Returns a list by ->next.
+ * Rows of pools are their device's: they stay, as rows of `heir` if that is not NULL, or go with a device that is reset,
+ * whatever context they are of.
  */
-struct ledger_row *ledger_take_context(unsigned kinds, CUcontext context, uint64_t line);
+struct ledger_ending {
+	unsigned kinds;
+	CUcontext context, heir;
+	int reset; /* ordinal, or -1 */
+	uint64_t line;
+};
+struct ledger_row *ledger_take_context(const struct ledger_ending *ending);
 /* Copies the row to *ret. Returns false, and leaves *ret untouched, if there is none. */
 bool ledger_get(unsigned kinds, uint64_t key, struct ledger_row *ret);
 /*

@@ -1,6 +1,7 @@
 /*
- * A cache of events for reuse, and events behind the work of a stream.
+ * A cache of events for reuse, events behind the work of a stream, and waits for it.
  */
+#include "shim/context/capture.h"
 #include "shim/context/context_internal.h"
 #include "shim/context/context_state.h"
 #include "shim/base/lock.h"
@@ -68,5 +69,14 @@ CUresult context_record_stream(CUstream stream, bool per_thread, CUevent *ret_ev
 		*ret_event = event;
 		*ret_context = context;
 	}
+	return result;
+}
+
+CUresult context_wait_stream(CUstream stream, bool per_thread)
+{
+	CUstreamCaptureMode mode = capture_relax();
+	CUresult result = (per_thread ? REAL(cuStreamSynchronize_ptsz) : REAL(cuStreamSynchronize))(stream);
+
+	capture_restore(mode);
 	return result;
 }

@@ -192,7 +192,7 @@ static CUresult go_as_peer(const struct job *job)
 
 	if (result != CUDA_SUCCESS || !job->during_call || async_is_capturing(job->stream, job->per_thread))
 		return result;
-	return (job->per_thread ? REAL(cuStreamSynchronize_ptsz) : REAL(cuStreamSynchronize))(job->stream);
+	return context_wait_stream(job->stream, job->per_thread);
 }
 
 /* Submits the copy unchanged in the current context; an asynchronous one on the given stream. */
@@ -218,15 +218,10 @@ static CUresult go_here(const struct job *job, CUstream stream)
 			 : submit_cuMemcpyAsync(box->dstDevice, box->srcDevice, n, stream);
 }
 
-static CUresult wait_for_default(const struct job *job)
-{
-	return job->per_thread ? REAL(cuStreamSynchronize_ptsz)(NULL) : REAL(cuStreamSynchronize)(NULL);
-}
-
 /* Earlier work of the calling context completes before the copy, and later work comes after it. */
 static CUresult go_away_now(const struct job *job, CUcontext away)
 {
-	CUresult result = wait_for_default(job);
+	CUresult result = context_wait_stream(NULL, job->per_thread);
 	bool pushed;
 
 	if (result != CUDA_SUCCESS)
@@ -236,7 +231,7 @@ static CUresult go_away_now(const struct job *job, CUcontext away)
 		return result;
 	result = go_here(job, NULL);
 	if (result == CUDA_SUCCESS)
-		result = wait_for_default(job);
+		result = context_wait_stream(NULL, job->per_thread);
 	context_leave(pushed);
 	return result;
 }
@@ -279,7 +274,7 @@ static CUresult go_aside(const struct job *job, CUcontext home, CUevent before)
 			result = go_on_behind(job, home, after);
 		/* The copy has been submitted, so nothing may overtake it: wait. */
 		if (result != CUDA_SUCCESS)
-			result = REAL(cuStreamSynchronize)(aside);
+			result = context_wait_stream(aside, false);
 	}
 	if (after)
 		context_event_give(context, after);

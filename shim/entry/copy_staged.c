@@ -53,7 +53,7 @@ struct stage {
 	CUcontext context;
 	CUstream stream;
 	CUdeviceptr memory;
-	CUevent reached; /* by the stream, after the latest part; NULL: no part was given to it */
+	CUevent reached; /* by the stream, after the latest part or, before any, the allocation; NULL: neither */
 };
 
 struct staged {
@@ -77,7 +77,7 @@ static CUresult stage_open(const struct job *job, struct stage *stage, CUcontext
 	stage->context = context;
 	result = REAL(cuStreamCreate)(&stage->stream, CU_STREAM_NON_BLOCKING);
 	if (result == CUDA_SUCCESS && job->sync)
-		result = job->per_thread ? REAL(cuStreamSynchronize_ptsz)(NULL) : REAL(cuStreamSynchronize)(NULL);
+		result = context_wait_stream(NULL, job->per_thread);
 	if (result == CUDA_SUCCESS)
 		OOM_RETRY_CALL(result, -1, REAL(cuMemAllocAsync)(&stage->memory, bytes, stage->stream));
 	context_leave(pushed);
@@ -113,6 +113,24 @@ static CUresult stage_mark(struct stage *stage)
 	return CUDA_SUCCESS;
 }
 
+/*
+ * The first part is written from the source's stream to memory that the other stream allocated, and that may be someone
+ * else's until that stream gets there: it comes behind a mark of that stream, as later parts do.
+ */
+static CUresult stage_begin(struct staged *staged)
+{
+	bool pushed;
+	CUresult result = context_enter(staged->to.context, &pushed);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = REAL(cuStreamWaitEvent)(staged->to.stream, staged->before, 0);
+	if (result == CUDA_SUCCESS)
+		result = stage_mark(&staged->to);
+	context_leave(pushed);
+	return result;
+}
+
 /* Out of the source, and over to the other GPU as soon as that has taken the part before this one. */
 static CUresult part_out(struct staged *staged, const CUDA_MEMCPY3D *out, size_t bytes)
 {
@@ -122,12 +140,12 @@ static CUresult part_out(struct staged *staged, const CUDA_MEMCPY3D *out, size_t
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = REAL(cuStreamWaitEvent)(from->stream, to->reached ? to->reached : staged->before, 0);
+	result = REAL(cuStreamWaitEvent)(from->stream, to->reached, 0);
 	if (result == CUDA_SUCCESS)
 		result = submit_cuMemcpy3DAsync_v2(out, from->stream);
 	if (result == CUDA_SUCCESS)
-		result = REAL(cuMemcpyPeerAsync)(to->memory, to->context, from->memory, from->context, bytes,
-						 from->stream);
+		result =
+		    REAL(cuMemcpyPeerAsync)(to->memory, to->context, from->memory, from->context, bytes, from->stream);
 	if (result == CUDA_SUCCESS)
 		result = stage_mark(from);
 	context_leave(pushed);
@@ -189,7 +207,7 @@ static CUresult copy_parts(struct staged *staged)
 
 static CUresult stage_wait(const struct stage *stage)
 {
-	return stage->stream ? REAL(cuStreamSynchronize)(stage->stream) : CUDA_SUCCESS;
+	return stage->stream ? context_wait_stream(stage->stream, false) : CUDA_SUCCESS;
 }
 
 static CUresult let_stream_follow(const struct staged *staged)
@@ -201,7 +219,7 @@ static CUresult let_stream_follow(const struct staged *staged)
 	if (result != CUDA_SUCCESS)
 		return result;
 	result = (job->per_thread ? REAL(cuStreamWaitEvent_ptsz) : REAL(cuStreamWaitEvent))(job->stream,
-											  staged->to.reached, 0);
+											    staged->to.reached, 0);
 	context_leave(pushed);
 	return result;
 }
@@ -238,6 +256,8 @@ CUresult copy_staged(const struct job *job)
 	result = stage_open(job, &staged.from, box->srcContext, bytes);
 	if (result == CUDA_SUCCESS)
 		result = stage_open(job, &staged.to, box->dstContext, bytes);
+	if (result == CUDA_SUCCESS)
+		result = stage_begin(&staged);
 	if (result == CUDA_SUCCESS)
 		result = go_on(&staged, copy_parts(&staged));
 	stage_close(&staged.from);

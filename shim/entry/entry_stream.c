@@ -88,7 +88,7 @@ END_CAPTURE(cuStreamEndCapture_ptsz, cuStreamIsCapturing_ptsz, true)
 DESTROY_STREAM(cuStreamDestroy)
 DESTROY_STREAM(cuStreamDestroy_v2)
 
-/* ---- contexts: memory allocated in one ends with it ---- */
+/* ---- contexts: memory allocated in one ends with it, but for that of pools ---- */
 
 /* Forgets captures, graphs and kernels, which ended with the context. */
 static void forget_context(CUcontext context)
@@ -231,6 +231,8 @@ static CUresult end_primary(CUresult(CUDAAPI *end)(CUdevice), CUdevice dev, bool
 	CUcontext primary = active_primary(dev);
 	if (primary)
 		ending = is_ending(primary, serving);
+	if (always)
+		ending.served.reset = dev;
 	CUresult result = ending.busy ? CUDA_ERROR_NOT_READY : end(dev);
 	if (primary)
 		has_ended(primary, &ending, result == CUDA_SUCCESS && (always || !is_active(dev)));

@@ -142,10 +142,15 @@ static struct ledger_row *deferred_free_sift(bool (*judge)(struct ledger_row *ro
 
 void deferred_free_release(struct ledger_row *rows)
 {
+	if (!rows)
+		return;
+	/* Managed and registered memory goes by calls that would end captures of other threads. */
+	CUstreamCaptureMode mode = capture_relax();
 	for (struct ledger_row *next; rows; rows = next) {
 		next = rows->next;
 		rows->home->release(rows);
 	}
+	capture_restore(mode);
 }
 
 void deferred_free_put_back(struct ledger_row *rows)

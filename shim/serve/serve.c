@@ -217,17 +217,26 @@ bool serve_is_ours(CUdeviceptr address)
 
 struct serve_ending serve_context_ending(CUcontext context)
 {
-	bool busy = !spill_context_ending(context);
+	CUdevice device;
+	bool known = context_device(context, &device), busy = !spill_context_ending(context);
 
 	managed_prefetch_context_ending(context);
 	segments_context_ending(context);
 	return (struct serve_ending){
-	    .line = ledger_line(), .pending = deferred_free_take_context(context), .busy = busy};
+	    .line = ledger_line(),
+	    .pending = deferred_free_take_context(context),
+	    .busy = busy,
+	    .device = known ? device : -1,
+	    .reset = -1,
+	};
 }
 
 void serve_context_ended(CUcontext context, struct serve_ending ending, bool ended)
 {
-	const unsigned kinds = LEDGER_FREEABLE | LEDGER_PINNED | LEDGER_REGISTERED | LEDGER_ARRAY;
+	struct ledger_ending rows = {.kinds = LEDGER_FREEABLE | LEDGER_PINNED | LEDGER_REGISTERED | LEDGER_ARRAY,
+				     .context = context,
+				     .reset = ending.reset,
+				     .line = ending.line};
 	struct ledger_row *row, *next;
 
 	spill_context_ended(context, ended);
@@ -236,7 +245,8 @@ void serve_context_ended(CUcontext context, struct serve_ending ending, bool end
 		deferred_free_put_back(ending.pending);
 		return;
 	}
-	for (row = ledger_take_context(kinds, context, ending.line); row; row = next) {
+	rows.heir = context_any(ending.device);
+	for (row = ledger_take_context(&rows); row; row = next) {
 		next = row->next;
 		row->orphan = true;
 		trace_freed(trace_freeing(row));

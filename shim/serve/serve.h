@@ -45,7 +45,9 @@ struct ledger_row *serve_take_ours(CUdeviceptr address);
 struct serve_ending {
 	uint64_t line; /* rows with an id from here on are not freed */
 	struct ledger_row *pending;
-	bool busy; /* it must not end yet: the caller must not make the real call */
+	bool busy;       /* it must not end yet: the caller must not make the real call */
+	CUdevice device; /* -1: not known */
+	CUdevice reset;  /* device that is reset with it, and its pools; -1: none */
 };
 struct serve_ending serve_context_ending(CUcontext context);
 void serve_context_ended(CUcontext context, struct serve_ending ending, bool ended);

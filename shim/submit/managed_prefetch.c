@@ -17,6 +17,7 @@
 /* Ends the promises whose events are complete. Returns the bytes still promised on the device. */
 static uint64_t look_locked(int device)
 {
+	CUstreamCaptureMode mode = capture_relax(); /* capture_pause() holds a capture back for a while only */
 	uint64_t promised = 0;
 
 	for (unsigned i = 0; i < MANAGED_PREFETCH_PROMISES; i++) {
@@ -29,6 +30,7 @@ static uint64_t look_locked(int device)
 		if (promise->device == device)
 			promised += promise->bytes;
 	}
+	capture_restore(mode);
 	return promised;
 }
 

@@ -3,7 +3,7 @@
  */
 #include "shim/submit/submit_copy.h"
 #include "shim/accounting/ledger.h"
-#include "shim/context/capture.h"
+#include "shim/context/context.h"
 #include "shim/device/peer.h"
 #include "shim/submit/submit_body.h"
 
@@ -35,9 +35,7 @@ CUresult submit_finish_memop(CUresult result, bool per_thread)
 
 	if (result != CUDA_SUCCESS || !enter_serve(&scope))
 		return result;
-	CUstreamCaptureMode mode = capture_relax();
-	result = per_thread ? REAL(cuStreamSynchronize_ptsz)(NULL) : REAL(cuStreamSynchronize)(NULL);
-	capture_restore(mode);
+	result = context_wait_stream(NULL, per_thread);
 	if (result == CUDA_ERROR_ILLEGAL_ADDRESS)
 		submission_faulted();
 	return enter_leave(&scope, result);

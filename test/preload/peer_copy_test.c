@@ -4,6 +4,7 @@
  */
 #include "test/preload/gpus.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -464,6 +465,64 @@ static void lists_have_read_device_memory_when_they_return(void **state)
 	}
 }
 
+/* What waits for the copies: that their source has been read, and, if the way back fails, that nothing overtakes them. */
+struct beside {
+	CUresult list[2], failed, stream;
+};
+
+static void *copy_beside_a_capture(void *argument)
+{
+	static const CUmemcpySrcAccessOrder orders[] = {CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL,
+							CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL};
+	const CUdeviceptr srcs[] = {gpus.block[1], gpus.block[1] + BYTES / 2};
+	struct beside *beside = argument;
+	unsigned n = 1;
+
+	cuCtxSetCurrent(gpus.context[0]);
+	for (int boxes = 0; boxes < 2; boxes++)
+		beside->list[boxes] = two_orders(boxes, gpus.block[2], srcs, orders);
+	do {
+		sim_fail("cuStreamWaitEvent", n++, CUDA_ERROR_UNKNOWN);
+		beside->failed = cuMemcpyHtoDAsync_v2(gpus.block[0], gpus.host, BYTES, gpus.stream[1]);
+		beside->failed |= cuMemcpyDtoDAsync_v2(gpus.block[1], gpus.block[0], BYTES, gpus.stream[1]);
+	} while (!sim_fail_pending());
+	sim_fail("cuStreamWaitEvent", 0, CUDA_SUCCESS);
+	beside->stream = cuMemcpyDtoDAsync_v2(gpus.block[1], gpus.block[0], BYTES, gpus.stream[1]);
+	return NULL;
+}
+
+/* None of these calls is unsafe natively: neither do they end the capture nor fail because of it. */
+static void copies_leave_captures_of_other_threads_alone(void **state)
+{
+	struct beside beside;
+	CUstream capturing;
+	CUgraph graph = NULL;
+	pthread_t thread;
+
+	(void)state;
+	gpus_fill(1, 9800);
+	gpus_fill_host(9801);
+	gpus_be(0);
+	ok(cu.cuStreamCreate(&capturing, CU_STREAM_NON_BLOCKING));
+	ok(cu.cuStreamBeginCapture_v2(capturing, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	pthread_create(&thread, NULL, copy_beside_a_capture, &beside);
+	pthread_join(thread, NULL);
+	ok(cu.cuMemsetD8Async(gpus.block[0], 1, BYTES, capturing));
+	ok(cu.cuStreamEndCapture(capturing, &graph));
+	assert_non_null(graph);
+	ok(cuGraphDestroy(graph));
+	ok(cu.cuStreamDestroy_v2(capturing));
+	ok(beside.list[0]);
+	ok(beside.list[1]);
+	ok(beside.stream);
+	gpus_be(1);
+	done();
+	gpus_be(0);
+	done();
+	gpus_expect(2, 9800, BYTES, "beside a capture", 0);
+	gpus_expect(1, 9801, BYTES, "after a failure beside a capture", 0);
+}
+
 /* A context that cannot be entered counts as gone. */
 static bool is_told(CUresult result)
 {
@@ -582,6 +641,7 @@ int main(void)
 	    cmocka_unit_test(lists_of_boxes_are_made_one_by_one),
 	    cmocka_unit_test(lists_read_host_memory_when_they_say),
 	    cmocka_unit_test(lists_have_read_device_memory_when_they_return),
+	    cmocka_unit_test(copies_leave_captures_of_other_threads_alone),
 	    cmocka_unit_test(failures_on_the_way_leave_nothing_behind),
 	    cmocka_unit_test(memory_on_the_host_is_copied_like_any_other),
 	    cmocka_unit_test(a_synchronous_copy_comes_behind_both_default_streams),

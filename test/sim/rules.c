@@ -2,6 +2,8 @@
 #include "rules.h"
 #include <dlfcn.h>
 #include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 
 #define TEXT_OF(name) #name
 #define TEXT(name)    TEXT_OF(name)
@@ -9,7 +11,7 @@
 struct rules_driver cu;
 CUcontext rules_context;
 bool rules_host_vmm;
-static bool simulated;
+bool rules_simulated;
 
 static bool load(void)
 {
@@ -23,7 +25,7 @@ static bool load(void)
 		return false;
 	RULES_FUNCTIONS(ROW)
 #undef ROW
-	simulated = dlsym(library, "sim_calls") != NULL;
+	rules_simulated = dlsym(library, "sim_calls") != NULL;
 	return true;
 }
 
@@ -31,6 +33,7 @@ int rules_init(void)
 {
 	int vmm = 0, host = 0;
 
+	alarm(RULES_SECONDS);
 	if (!load() || cu.cuInit(0)) {
 		fprintf(stderr, "no usable libcuda.so.1: skipped\n");
 		return 77;
@@ -42,13 +45,22 @@ int rules_init(void)
 		fprintf(stderr, "no virtual memory management, or no context: skipped\n");
 		return 77;
 	}
-	fprintf(stderr, "the driver is %s\n", simulated ? "simulated" : "real");
+	fprintf(stderr, "the driver is %s\n", rules_simulated ? "simulated" : "real");
 	return 0;
 }
 
 void rules_fini(void)
 {
 	cu.cuDevicePrimaryCtxRelease(0);
+}
+
+void rules_found(const char *rule, const char *found, const char *assumed)
+{
+	bool as_assumed = !strcmp(found, assumed);
+
+	print_message("rule: %s: %s%s%s%s\n", rule, found, as_assumed ? "" : " (ASSUMED: ", as_assumed ? "" : assumed,
+		      as_assumed ? "" : ")");
+	assert_true(as_assumed || !rules_simulated);
 }
 
 /* ---- helpers ---- */

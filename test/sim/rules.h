@@ -102,7 +102,21 @@
 	ROW(cuMemcpyDtoDAsync)                                                                                         \
 	ROW(cuMemsetD2D32Async)                                                                                        \
 	ROW(cuGraphDestroy)                                                                                            \
-	ROW(cuThreadExchangeStreamCaptureMode)
+	ROW(cuThreadExchangeStreamCaptureMode)                                                                         \
+	ROW(cuModuleLoadData)                                                                                          \
+	ROW(cuModuleGetFunction)                                                                                       \
+	ROW(cuLaunchKernel)                                                                                            \
+	ROW(cuLaunchHostFunc)                                                                                          \
+	ROW(cuStreamWaitEvent)                                                                                         \
+	ROW(cuStreamGetCtx)                                                                                            \
+	ROW(cuMemGetInfo)                                                                                              \
+	ROW(cuMemcpyDtoHAsync)                                                                                         \
+	ROW(cuMemcpyPeerAsync)                                                                                         \
+	ROW(cuDeviceGetDefaultMemPool)                                                                                 \
+	ROW(cuMemAllocFromPoolAsync)                                                                                   \
+	ROW(cuMemPoolCreate)                                                                                           \
+	ROW(cuMemPoolDestroy)                                                                                          \
+	ROW(cuMemPoolGetAttribute)
 
 /* cuda.h gives a base name its newest spelling by #define: the field and the look-up take that one. */
 struct rules_driver {
@@ -113,15 +127,23 @@ struct rules_driver {
 extern struct rules_driver cu;
 extern CUcontext rules_context; /* the primary one of device 0, current in the main thread */
 extern bool rules_host_vmm;     /* physical memory may lie in host memory */
+extern bool rules_simulated;
 
-#define MIB         ((size_t)1 << 20)
-#define CHUNK       (2 * MIB)
-#define ok(call)    assert_int_equal((call), CUDA_SUCCESS)
-#define is(e, call) assert_int_equal((call), (e))
+#define MIB           ((size_t)1 << 20)
+#define CHUNK         (2 * MIB)
+#define RULES_SECONDS 80
+#define ok(call)      assert_int_equal((call), CUDA_SUCCESS)
+#define is(e, call)   assert_int_equal((call), (e))
+
+/*
+ * Prints one line, "rule: <rule>: <found>", and what the library assumes if that is something else. Only of the simulated
+ * driver that fails: what a real one does is to be read.
+ */
+void rules_found(const char *rule, const char *found, const char *assumed);
 
 /*
  * Before the tests: loads the driver and makes the context. 0, or 77 with the reason on stderr: what main() ends with,
- * for there is nothing to ask. After them: rules_fini() lets the context go.
+ * for there is nothing to ask. After RULES_SECONDS the process ends. After the tests: rules_fini() lets the context go.
  */
 int rules_init(void);
 void rules_fini(void);

@@ -2,9 +2,10 @@
  * rules_peer_test.c: the rules about several devices (rules.h) that the library relies on. Of a driver with one device
  * there is nothing to ask. What depends on peer access between devices 0 and 1 is asked where they have it, or have not.
  */
-#include "rules.h"
+#include "rules_kernel.h"
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static CUcontext other; /* the primary one of device 1 */
 static int reachable;   /* may device 0 reach memory of device 1? */
@@ -198,6 +199,150 @@ static void pointers_say_that_allocated_memory_may_be_touched(void **state)
 	be(rules_context);
 }
 
+/* ---- kernels that run ---- */
+
+struct two {
+	struct rules_kernels kernels[2]; /* of device 0 and 1 */
+	struct rules_hold *hold;
+};
+static struct two two;
+
+static CUcontext context_at(int device)
+{
+	return device ? other : rules_context;
+}
+
+static void load_on_both(void)
+{
+	if (two.hold)
+		return;
+	two.hold = rules_hold_new();
+	for (int device = 0; device < 2; device++) {
+		be(context_at(device));
+		rules_kernels_load(&two.kernels[device]);
+	}
+	be(rules_context);
+}
+
+static CUresult open_to_peer(void *at)
+{
+	return give_access(*(CUdeviceptr *)at, 0);
+}
+
+static CUresult close_to_peer(void *at)
+{
+	CUmemAccessDesc desc = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
+				.flags = CU_MEM_ACCESS_FLAGS_PROT_NONE};
+
+	return cu.cuMemSetAccess(*(CUdeviceptr *)at, CHUNK, &desc, 1);
+}
+
+/* What peer_access.c builds on. The kernel of the owner reads the memory all the time, and writes to it at last. */
+static void access_of_a_peer_changes_under_kernels_of_the_owner(void **state)
+{
+	static const struct {
+		const char *name;
+		CUresult (*call)(void *at);
+	} calls[] = {{"opening memory to a peer under a kernel of its owner", open_to_peer},
+		     {"closing it to the peer", close_to_peer}};
+	CUdeviceptr there;
+	CUstream stream;
+
+	(void)state;
+	if (!reachable)
+		skip();
+	load_on_both();
+	there = map_there();
+	be(other);
+	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	for (size_t i = 0; i < 2; i++) {
+		rules_hold_start(&two.kernels[1], two.hold, there, 11 + (uint32_t)i, stream);
+		rules_found(calls[i].name, rules_how(other, calls[i].call, &there, two.hold), RULES_RETURNS);
+		rules_let_go(two.hold);
+		rules_found("that kernel", cu.cuStreamSynchronize(stream) ? "FAILS" : "goes on", "goes on");
+		assert_int_equal(rules_count(there, 11 + (uint32_t)i), RULES_WORDS);
+		if (i)
+			continue;
+		be(rules_context);
+		rules_found("the peer's copy of what it has written",
+			    rules_count(there, 11) == RULES_WORDS ? "is right" : "IS WRONG", "is right");
+		be(other);
+	}
+	ok(cu.cuStreamDestroy(stream));
+	be(rules_context);
+	rules_unmap_and_free(there, CHUNK);
+}
+
+struct peer_copy {
+	CUdeviceptr from, to;
+};
+
+static CUresult copy_between(void *argument)
+{
+	struct peer_copy *copy = argument;
+
+	return cu.cuMemcpyPeer(copy->to, other, copy->from, rules_context, 4 * RULES_WORDS);
+}
+
+/*
+ * A kernel that is held writes 22 to one side; the copy brings 21: does it come before or behind the kernel? The runtime's
+ * cudaMemcpyPeer is serialized with all work of both devices, by its documentation; cuda.h says nothing of that.
+ */
+static void copy_beside(struct peer_copy *copy, int side, int current, unsigned flags)
+{
+	char rule[160];
+	CUstream stream;
+	const char *how;
+	uint32_t found;
+	bool waits;
+
+	be(rules_context);
+	rules_fill(&two.kernels[0], copy->from, 21, RULES_WORDS, NULL);
+	ok(cu.cuCtxSynchronize());
+	be(other);
+	rules_fill(&two.kernels[1], copy->to, 20, RULES_WORDS, NULL);
+	ok(cu.cuCtxSynchronize());
+	be(context_at(side));
+	ok(cu.cuStreamCreate(&stream, flags));
+	rules_hold_start(&two.kernels[side], two.hold, side ? copy->to : copy->from, 22, stream);
+	how = rules_how(context_at(current), copy_between, copy, two.hold);
+	usleep(100000);
+	rules_let_go(two.hold);
+	for (int device = 0; device < 2; device++) {
+		be(context_at(device));
+		ok(cu.cuCtxSynchronize());
+	}
+	found = rules_count(copy->to, 22) == RULES_WORDS ? 22 : 21;
+	waits = (found == 22) == (side == 0);
+	snprintf(rule, sizeof(rule), "cuMemcpyPeer made in the %s's context, and a %s stream of the %s",
+		 current ? "destination" : "source", flags ? "non-blocking" : "blocking",
+		 side ? "destination" : "source");
+	rules_found(rule, waits ? "comes behind it" : "does not wait for it", "comes behind it");
+	print_message("rule: that call: %s\n", how);
+	be(context_at(side));
+	ok(cu.cuStreamDestroy(stream));
+	be(rules_context);
+}
+
+static void copies_between_devices_and_their_streams(void **state)
+{
+	struct peer_copy copy;
+
+	(void)state;
+	load_on_both();
+	ok(cu.cuMemAlloc(&copy.from, CHUNK));
+	be(other);
+	ok(cu.cuMemAlloc(&copy.to, CHUNK));
+	for (int side = 0; side < 2; side++)
+		for (int current = 0; current < 2; current++)
+			for (unsigned flags = 0; flags <= CU_STREAM_NON_BLOCKING; flags++)
+				copy_beside(&copy, side, current, flags);
+	be(other);
+	ok(cu.cuMemFree(copy.to));
+	be(rules_context);
+	ok(cu.cuMemFree(copy.from));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -208,6 +353,8 @@ int main(void)
 	    cmocka_unit_test(peer_access_is_nothing_to_mapped_memory_and_access_is_all),
 	    cmocka_unit_test(host_memory_is_opened_to_every_device),
 	    cmocka_unit_test(pointers_say_that_allocated_memory_may_be_touched),
+	    cmocka_unit_test(access_of_a_peer_changes_under_kernels_of_the_owner),
+	    cmocka_unit_test(copies_between_devices_and_their_streams),
 	};
 	int status = rules_init(), devices = 0;
 

@@ -495,7 +495,17 @@ void sim_alloc_forget_context(CUcontext context)
 	for (size_t i = blocks.n; i-- > 0;) {
 		struct sim_block *block = (struct sim_block *)blocks.at[i];
 
-		if (block->context == context)
+		if (block->context == context && !block->pool)
+			sim_block_drop(block);
+	}
+}
+
+void sim_alloc_forget_pools(int device)
+{
+	for (size_t i = blocks.n; i-- > 0;) {
+		struct sim_block *block = (struct sim_block *)blocks.at[i];
+
+		if (block->pool && block->device == device && !block->freeing) /* those go when their turn comes */
 			sim_block_drop(block);
 	}
 }

@@ -82,7 +82,7 @@ CUcontext sim_context_new(int device)
 	return context;
 }
 
-/* All memory, modules, streams and events of a context go with it, after its work is done. */
+/* All memory but that of pools, modules, streams and events of a context go with it, after its work is done. */
 void sim_context_end(CUcontext context)
 {
 	for (struct sim_capture *capture = sim_captures; capture; capture = capture->next)
@@ -393,6 +393,7 @@ static CUresult reset(CUdevice device)
 	d = &sim.device[device];
 	if (d->primary && d->primary->alive)
 		sim_context_end(d->primary);
+	sim_alloc_forget_pools(device);
 	d->primary_references = 0;
 	return CUDA_SUCCESS;
 }

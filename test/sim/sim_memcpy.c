@@ -12,6 +12,13 @@
 #include "sim_memory.h"
 #include "sim_work.h"
 
+/* A synchronous copy between peers comes behind all that both contexts have been given (cuda_runtime_api.h). */
+static void come_behind(struct sim_work *work, CUcontext context)
+{
+	for (CUstream stream = context->streams; stream; stream = stream->next)
+		sim_work_after(work, stream, stream->last);
+}
+
 /* `sides`: NULL where the stream's context touches both. */
 static CUresult copy_staged(const CUDA_MEMCPY3D *copy, const struct sim_sides *sides, CUstream handle, bool async,
 			    enum sim_stage stage)
@@ -34,6 +41,10 @@ static CUresult copy_staged(const CUDA_MEMCPY3D *copy, const struct sim_sides *s
 		return result;
 	if (!stream->capture)
 		sim_copy_check_sides(work, sides);
+	if (sides && !async) {
+		come_behind(work, sides->src);
+		come_behind(work, sides->dst);
+	}
 	dst = work->copy.dstDevice;
 	src = work->copy.srcDevice;
 	if (!async)

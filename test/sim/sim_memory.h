@@ -6,7 +6,7 @@
 #ifndef SIM_MEMORY_H
 #define SIM_MEMORY_H
 
-#include "sim_internal.h"
+#include "sim_work.h"
 
 /* ---- sim_physical.c: window, physical memory ---- */
 
@@ -101,6 +101,8 @@ struct sim_block {
 	struct sim_physical physical;
 	struct sim_page *pages;
 	CUmemoryPool pool;
+	struct sim_after ready; /* of a pool's block: its allocation has happened in stream order */
+	struct sim_block *next_unready;
 	struct sim_graph_memory *graph; /* of an allocation node: not to be dropped by frees */
 	bool sync_memops;
 	unsigned long long id;
@@ -112,6 +114,7 @@ struct CUmemPoolHandle_st {
 	int device;
 	cuuint64_t threshold;
 	size_t used, used_high, reserved, reserved_high;
+	size_t most; /* 0: no limit */
 	int reuse[3];
 	unsigned char access[SIM_DEVICES_MAX]; /* of devices other than its own */
 };
@@ -125,7 +128,10 @@ int sim_block_access(const struct sim_block *block, CUcontext context);
 void sim_alloc_views(void); /* peer access has changed: let devices see, or no longer see, blocks of others */
 void sim_pool_trim(void);   /* at synchronisation points: reserved falls to the threshold */
 void sim_pool_block_gone(struct sim_block *block);
+/* Before the work of a stream runs: breaks a rule if nothing orders it behind the allocation of what it names. */
+void sim_pool_touched(CUstream stream, const struct sim_work *work);
 void sim_alloc_forget_context(CUcontext context);
+void sim_alloc_forget_pools(int device);
 size_t sim_alloc_live(struct sim_live *live, FILE *out);
 
 /* ---- sim_array.c ---- */

@@ -2,6 +2,11 @@
  * sim_pool.c: stream-ordered allocation. An address is good from the call on in the order of its stream; the memory of
  * a cuMemFreeAsync goes when that free's turn comes on its stream. What a pool keeps for reuse is modelled as a number:
  * cached bytes stay counted against the device until a synchronisation point finds them over the release threshold.
+ *
+ * A block whose free is still to come is given out again, if it has the size: in the same stream, in one that waits for the
+ * free, and, when there is no other memory, in any, which is then made to wait. Work that names a block and runs before what
+ * its stream was given before the allocation breaks a rule (sim_pool_touched()): nothing orders it behind the earlier owner.
+ * A block is its pool's, not its context's (cuda.h, cuCtxDestroy); a reset of the device ends it.
  */
 #include "sim_context.h"
 #include "sim_graph.h"
@@ -11,6 +16,7 @@
 #include <stdlib.h>
 
 static CUmemoryPool pools;
+static struct sim_block *unready; /* whose allocation has not happened yet in the order of its stream */
 
 static size_t rounded(size_t bytes)
 {
@@ -73,12 +79,23 @@ static CUmemoryPool pool_of(CUmemoryPool handle)
 	return pool && pool->alive ? pool : NULL;
 }
 
+static void forget_unready(struct sim_block *block)
+{
+	struct sim_block **link = &unready;
+
+	while (*link && *link != block)
+		link = &(*link)->next_unready;
+	if (*link)
+		*link = block->next_unready;
+}
+
 /* One of its blocks was freed: the bytes stay with the pool for now. */
 void sim_pool_block_gone(struct sim_block *block)
 {
 	CUmemoryPool pool = block->pool;
 	size_t cached = pool->reserved - pool->used;
 
+	forget_unready(block);
 	pool->used -= rounded(block->range.bytes);
 	pool->reserved = pool->used + cached;
 	if (pool->alive && !block->freeing)
@@ -86,10 +103,12 @@ void sim_pool_block_gone(struct sim_block *block)
 	set_cached(pool, pool->alive ? cached + rounded(block->range.bytes) : 0);
 }
 
+/* Without a block: somebody has it again. */
 static void run_free(struct sim_work *work)
 {
 	sim_lock();
-	sim_block_drop(work->block);
+	if (work->block)
+		sim_block_drop(work->block);
 	pthread_cond_broadcast(&sim.progress);
 	sim_unlock();
 }
@@ -103,25 +122,142 @@ static bool any_freeing(CUcontext context)
 	return false;
 }
 
-/* Reuses what the pool keeps, then takes new memory, then what other pools keep, then waits for frees on their way. */
-static CUresult make(struct sim_block **ret_block, CUmemoryPool pool, size_t bytes, CUcontext context)
+/* ---- blocks whose free is still to come ---- */
+
+enum reuse { SAME_STREAM, WAITS_FOR_IT, WITH_DEPENDENCY };
+
+static bool waits_for(CUstream stream, CUstream other, const struct sim_work *work)
+{
+	for (const struct sim_work *own = stream->head; own; own = own->next)
+		for (size_t i = 0; i < own->n_after; i++)
+			if (own->after[i].stream == other && own->after[i].seq >= work->seq)
+				return true;
+	return false;
+}
+
+static bool may_reuse(CUmemoryPool pool, CUstream stream, CUstream other, const struct sim_work *work, enum reuse how)
+{
+	switch (how) {
+	case SAME_STREAM:
+		return other == stream;
+	case WAITS_FOR_IT:
+		return pool->reuse[0] && waits_for(stream, other, work);
+	default:
+		return pool->reuse[2];
+	}
+}
+
+/* The free of a block of this size that is not running, and the stream it is in. */
+static struct sim_work *pending_free(CUmemoryPool pool, size_t bytes, CUstream stream, enum reuse how,
+				     CUstream *ret_stream)
+{
+	for (CUcontext context = sim.contexts; context; context = context->next)
+		for (CUstream other = context->streams; other; other = other->next)
+			for (struct sim_work *work = other->head; work; work = work->next) {
+				if (work->run != run_free || !work->block || work->block->pool != pool ||
+				    rounded(work->block->range.bytes) != rounded(bytes) ||
+				    (work == other->head && other->busy) || !may_reuse(pool, stream, other, work, how))
+					continue;
+				*ret_stream = other;
+				return work;
+			}
+	return NULL;
+}
+
+/* NULL: there is none. The block is new, in everything but its memory. */
+static struct sim_block *reuse(CUmemoryPool pool, size_t bytes, CUstream stream, enum reuse how)
+{
+	CUstream other;
+	struct sim_work *work = pending_free(pool, bytes, stream, how, &other), *marker;
+
+	if (!work)
+		return NULL;
+	if (how == WITH_DEPENDENCY) {
+		marker = sim_work_new("cuMemAllocAsync", CU_GRAPH_NODE_TYPE_EMPTY, sim_nothing);
+		marker->always = true;
+		sim_work_after(marker, other, work->seq);
+		if (sim_work_queue(stream, marker))
+			return NULL;
+	}
+	struct sim_block *block = work->block;
+	work->block = NULL;
+	block->freeing = false;
+	block->range.bytes = bytes;
+	block->origin = sim_origin();
+	block->id = sim_next_id();
+	return block;
+}
+
+/* It is good behind all that the stream has been given before. */
+static void hand_out(struct sim_block *block, CUstream stream)
+{
+	block->context = stream->context;
+	block->ready = (struct sim_after){stream, stream->last};
+	if (stream->done >= stream->last)
+		return;
+	block->next_unready = unready;
+	unready = block;
+}
+
+void sim_pool_touched(CUstream stream, const struct sim_work *work)
+{
+	for (struct sim_block *block = unready, *next; block; block = next) {
+		next = block->next_unready;
+		if (block->ready.stream->done >= block->ready.seq)
+			forget_unready(block);
+		else if (stream != block->ready.stream && sim_work_names(work, block->range.start, block->range.bytes))
+			sim_break_rule("%s touches %#lx, whose allocation has not happened in stream order", work->name,
+				       (unsigned long)block->range.start);
+	}
+}
+
+/* ---- allocating ---- */
+
+static CUresult new_memory(struct sim_block **ret_block, CUmemoryPool pool, size_t bytes)
 {
 	/* Reserved memory is more than is used of it at any time (an H200: 15.8 GiB, of a job that had 13.7 at most). */
 	size_t cached = pool->reserved - pool->used, fit = cached - cached / 100 * sim.set.pool_waste;
-	size_t reuse = fit < rounded(bytes) ? fit : rounded(bytes);
-	CUresult result;
+	size_t kept = fit < rounded(bytes) ? fit : rounded(bytes);
 
-	set_cached(pool, cached - reuse);
-	result = sim_block_make(ret_block, bytes, pool->device, SIM_BLOCK_ASYNC);
+	if (pool->most && pool->used + rounded(bytes) > pool->most)
+		return sim_why(CUDA_ERROR_OUT_OF_MEMORY, "the pool has its maxSize");
+	set_cached(pool, cached - kept);
+	CUresult result = sim_block_make(ret_block, bytes, pool->device, SIM_BLOCK_ASYNC);
+	if (result)
+		return result;
+	(*ret_block)->pool = pool;
+	pool->used += rounded(bytes);
+	pool->reserved += rounded(bytes);
+	if (pool->used > pool->used_high)
+		pool->used_high = pool->used;
+	if (pool->reserved > pool->reserved_high)
+		pool->reserved_high = pool->reserved;
+	return CUDA_SUCCESS;
+}
+
+/*
+ * Takes what is to be freed and ordered before, then what the pool keeps, new memory, what is to be freed and is not
+ * ordered, and at last waits for frees.
+ */
+static CUresult make(struct sim_block **ret_block, CUmemoryPool pool, size_t bytes, CUstream stream)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	*ret_block = reuse(pool, bytes, stream, SAME_STREAM) ?: reuse(pool, bytes, stream, WAITS_FOR_IT);
+	if (*ret_block)
+		return CUDA_SUCCESS;
+	result = new_memory(ret_block, pool, bytes);
 	if (result == CUDA_ERROR_OUT_OF_MEMORY) {
 		trim(pool, 0);
-		result = sim_block_make(ret_block, bytes, pool->device, SIM_BLOCK_ASYNC);
+		result = new_memory(ret_block, pool, bytes);
 	}
-	if (result == CUDA_ERROR_OUT_OF_MEMORY && any_freeing(context)) {
-		result = sim_wait_context(context);
+	if (result == CUDA_ERROR_OUT_OF_MEMORY && (*ret_block = reuse(pool, bytes, stream, WITH_DEPENDENCY)))
+		result = CUDA_SUCCESS;
+	if (result == CUDA_ERROR_OUT_OF_MEMORY && any_freeing(stream->context)) {
+		result = sim_wait_context(stream->context);
 		trim(pool, 0);
 		if (!result)
-			result = sim_block_make(ret_block, bytes, pool->device, SIM_BLOCK_ASYNC);
+			result = new_memory(ret_block, pool, bytes);
 	}
 	if (!result)
 		sim_thread()->why[0] = '\0';
@@ -174,17 +310,10 @@ static CUresult alloc(CUdeviceptr *ret_address, size_t bytes, CUmemoryPool handl
 		return sim_why(CUDA_ERROR_INVALID_VALUE, "no such pool");
 	if (stream->capture)
 		return capture_alloc(ret_address, bytes, stream);
-	result = make(&block, pool, bytes, stream->context);
+	result = make(&block, pool, bytes, stream);
 	if (result)
 		return result;
-	block->context = stream->context;
-	block->pool = pool;
-	pool->used += rounded(bytes);
-	pool->reserved += rounded(bytes);
-	if (pool->used > pool->used_high)
-		pool->used_high = pool->used;
-	if (pool->reserved > pool->reserved_high)
-		pool->reserved_high = pool->reserved;
+	hand_out(block, stream);
 	*ret_address = block->range.start;
 	sim_alloc_views();
 	return CUDA_SUCCESS;
@@ -229,6 +358,7 @@ static CUresult create(CUmemoryPool *ret_pool, const CUmemPoolProps *props)
 	if (!sim_is_device(props->location.id))
 		return CUDA_ERROR_INVALID_DEVICE;
 	*ret_pool = pool_new(props->location.id);
+	(*ret_pool)->most = props->maxSize;
 	return CUDA_SUCCESS;
 }
 

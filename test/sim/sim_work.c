@@ -20,6 +20,7 @@
 #include "sim_graph.h"
 #include "sim_internal.h"
 #include "sim_managed.h"
+#include "sim_memory.h"
 #include "sim_work.h"
 #include <sched.h>
 #include <setjmp.h>
@@ -167,6 +168,11 @@ static bool names(const struct sim_work *work, uintptr_t start, size_t bytes, un
 	default:
 		return false;
 	}
+}
+
+bool sim_work_names(const struct sim_work *work, uintptr_t start, size_t bytes)
+{
+	return names(work, start, bytes, ~0u);
 }
 
 void sim_mapping_changes(uintptr_t start, size_t bytes, unsigned devices)
@@ -380,6 +386,7 @@ static void *stream_thread(void *argument)
 		if (!work->context->dead || work->always) {
 			install_handler(SIGSEGV, &before_segv);
 			install_handler(SIGBUS, &before_bus);
+			sim_pool_touched(stream, work);
 			stream->busy = true;
 			sim_unlock();
 			sim_run_guarded(work);

@@ -20,7 +20,8 @@ struct sim_work {
 	CUgraphNodeType type;
 	void (*run)(struct sim_work *work); /* on the stream's thread, lock not held */
 	bool always;                        /* also when the context is dead */
-	bool overlaps; /* a kernel that may start before the one before it has ended (programmatic stream serialization) */
+	bool
+	    overlaps; /* a kernel that may start before the one before it has ended (programmatic stream serialization) */
 	CUcontext context;
 	struct sim_after *after;
 	size_t n_after;
@@ -143,6 +144,7 @@ void sim_look_again(unsigned *tries);
 /* The mapping of these addresses goes or changes for these devices (bits): their contexts with work that runs just now
  * and names them die of it. */
 void sim_mapping_changes(uintptr_t start, size_t bytes, unsigned devices);
+bool sim_work_names(const struct sim_work *work, uintptr_t start, size_t bytes); /* as operands of its own */
 /* What work may do, its `run`: nothing, a host function, the parts of a graph. */
 void sim_nothing(struct sim_work *work);
 void sim_run_host(struct sim_work *work);

@@ -113,6 +113,7 @@ static void a_hundred_thousand_rows_stay_findable(void **state)
 static void take_context_takes_what_is_of_that_context_and_kind(void **state)
 {
 	CUcontext mine = (CUcontext)0x10, other = (CUcontext)0x20;
+	struct ledger_ending ending = {.kinds = LEDGER_FREEABLE, .context = mine, .reset = -1};
 	size_t n = 0;
 
 	(void)state;
@@ -124,8 +125,8 @@ static void take_context_takes_what_is_of_that_context_and_kind(void **state)
 		row->sync_memops = row->kind == LEDGER_HEAP;
 		ledger_commit(row);
 	}
-	for (struct ledger_row *row = ledger_take_context(LEDGER_FREEABLE, mine, ledger_line()), *next; row;
-	     row = next, n++) {
+	ending.line = ledger_line();
+	for (struct ledger_row *row = ledger_take_context(&ending), *next; row; row = next, n++) {
 		next = row->next;
 		assert_true(row->context == mine && row->kind == LEDGER_HEAP && row->key % 2);
 		ledger_row_free(row);
@@ -134,7 +135,7 @@ static void take_context_takes_what_is_of_that_context_and_kind(void **state)
 	assert_int_equal(ledger_n_rows(), 400);
 	assert_int_equal(ledger_n_sync_memops(), 200);
 	assert_true(ledger_is_valid());
-	assert_null(ledger_take_context(LEDGER_FREEABLE, mine, ledger_line()));
+	assert_null(ledger_take_context(&ending));
 	for (uint64_t i = 0; i < 600; i++)
 		ledger_row_free(ledger_take(LEDGER_HEAP | LEDGER_PINNED, i));
 }

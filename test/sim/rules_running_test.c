@@ -1,0 +1,440 @@
+/*
+ * rules_running_test.c: the rules about kernels that run (rules.h): what waits for them, what covers them, what may
+ * change beside them. Each line "rule: ..." is an answer of the driver (rules_found()).
+ */
+#include "rules_kernel.h"
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct rules_kernels kernels; /* of the primary context */
+static struct rules_hold *hold;      /* of a context that outlives it */
+static CUcontext keeper;
+
+static CUcontext new_context(void)
+{
+	CUcontext context, popped;
+
+	ok(cu.cuCtxCreate(&context, NULL, 0, 0));
+	ok(cu.cuCtxPopCurrent(&popped));
+	return context;
+}
+
+static int begin(void **state)
+{
+	(void)state;
+	keeper = new_context();
+	ok(cu.cuCtxSetCurrent(keeper));
+	hold = rules_hold_new();
+	ok(cu.cuCtxSetCurrent(rules_context));
+	rules_kernels_load(&kernels);
+	return 0;
+}
+
+static int end(void **state)
+{
+	(void)state;
+	ok(cu.cuCtxDestroy(keeper));
+	return 0;
+}
+
+/* ---- what an event of a context covers ---- */
+
+/* Records one while the held kernel runs. */
+static const char *event_covers(void)
+{
+	CUresult early;
+	CUevent event;
+	bool covers;
+
+	if (!rules_is_running(hold))
+		return "the kernel had ended before";
+	ok(cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+	ok(cu.cuCtxRecordEvent(rules_context, event));
+	early = cu.cuEventQuery(event);
+	rules_let_go(hold);
+	ok(cu.cuEventSynchronize(event));
+	covers = rules_has_ended(hold);
+	ok(cu.cuCtxSynchronize());
+	ok(cu.cuEventDestroy(event));
+	return covers && early == CUDA_ERROR_NOT_READY ? "is covered" : "IS NOT COVERED";
+}
+
+static CUresult destroy_stream(void *stream)
+{
+	return cu.cuStreamDestroy(stream);
+}
+
+static void an_event_of_a_context_covers_destroyed_streams(void **state)
+{
+	CUdeviceptr at;
+	CUstream stream;
+
+	(void)state;
+	ok(cu.cuMemAlloc(&at, CHUNK));
+	for (unsigned flags = 0; flags <= CU_STREAM_NON_BLOCKING; flags++) {
+		ok(cu.cuStreamCreate(&stream, flags));
+		rules_hold_start(&kernels, hold, at, 1, stream);
+		rules_found("cuStreamDestroy beside a kernel of the stream",
+			    rules_how(rules_context, destroy_stream, stream, hold), RULES_RETURNS);
+		rules_found(flags ? "an event of a context and work of a destroyed non-blocking stream"
+				  : "an event of a context and work of a destroyed stream",
+			    event_covers(), "is covered");
+	}
+	assert_int_equal(rules_count(at, 1), RULES_WORDS);
+	ok(cu.cuMemFree(at));
+}
+
+/* Destroyed, and used as much as it needs that another one takes its place. */
+static void an_event_of_a_context_covers_a_stream_whose_handle_is_given_out_again(void **state)
+{
+	CUdeviceptr at;
+	CUstream stream, more[64];
+
+	(void)state;
+	ok(cu.cuMemAlloc(&at, 2 * CHUNK));
+	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	rules_hold_start(&kernels, hold, at, 1, stream);
+	ok(cu.cuStreamDestroy(stream));
+	for (int i = 0; i < 64; i++) {
+		ok(cu.cuStreamCreate(&more[i], CU_STREAM_NON_BLOCKING));
+		ok(cu.cuMemsetD8Async(at + CHUNK, 1, 4096, more[i]));
+	}
+	rules_found("an event of a context and work of a destroyed stream, after 64 new ones", event_covers(),
+		    "is covered");
+	for (int i = 0; i < 64; i++)
+		ok(cu.cuStreamDestroy(more[i]));
+	ok(cu.cuMemFree(at));
+}
+
+static void *launch_in_own_stream(void *at)
+{
+	if (!cu.cuCtxSetCurrent(rules_context))
+		rules_hold_start(&kernels, hold, *(CUdeviceptr *)at, 2, CU_STREAM_PER_THREAD);
+	return NULL;
+}
+
+static void an_event_of_a_context_covers_ended_threads(void **state)
+{
+	pthread_t thread;
+	CUdeviceptr at;
+
+	(void)state;
+	ok(cu.cuMemAlloc(&at, CHUNK));
+	pthread_create(&thread, NULL, launch_in_own_stream, &at);
+	pthread_join(thread, NULL);
+	rules_found("an event of a context and work of an ended thread's own default stream", event_covers(),
+		    "is covered");
+	assert_int_equal(rules_count(at, 2), RULES_WORDS);
+	ok(cu.cuMemFree(at));
+}
+
+/* ---- what waits for kernels ---- */
+
+static CUresult synchronize_default(void *unused)
+{
+	(void)unused;
+	return cu.cuStreamSynchronize(NULL);
+}
+
+static void the_default_stream_stands_for_blocking_streams(void **state)
+{
+	CUdeviceptr at;
+	CUstream stream;
+
+	(void)state;
+	ok(cu.cuMemAlloc(&at, CHUNK));
+	for (unsigned flags = 0; flags <= CU_STREAM_NON_BLOCKING; flags++) {
+		ok(cu.cuStreamCreate(&stream, flags));
+		rules_hold_start(&kernels, hold, at, 3, stream);
+		rules_found(flags ? "cuStreamQuery of the default stream beside a non-blocking stream"
+				  : "cuStreamQuery of the default stream, nothing in it, beside a blocking stream",
+			    cu.cuStreamQuery(NULL) ? "not ready" : "ready", flags ? "ready" : "not ready");
+		rules_found(
+		    flags ? "cuStreamSynchronize of the default stream beside a non-blocking stream"
+			  : "cuStreamSynchronize of the default stream, nothing in it, beside a blocking stream",
+		    rules_how(rules_context, synchronize_default, NULL, hold), flags ? RULES_RETURNS : RULES_WAITS);
+		rules_let_go(hold);
+		ok(cu.cuCtxSynchronize());
+		ok(cu.cuStreamDestroy(stream));
+	}
+	ok(cu.cuMemFree(at));
+}
+
+/* ---- what may change beside them ---- */
+
+struct room {
+	CUdeviceptr at; /* three chunks: mapped, to be mapped, mapped */
+	CUmemLocationType place;
+	CUmemGenericAllocationHandle handle;
+};
+
+static CUresult map_beside(void *argument)
+{
+	struct room *room = argument;
+	CUresult result = cu.cuMemMap(room->at + CHUNK, CHUNK, 0, room->handle, 0);
+
+	return result ? result : rules_set_access(room->at + CHUNK, CHUNK);
+}
+
+static CUresult unmap_beside(void *argument)
+{
+	struct room *room = argument;
+
+	return cu.cuMemUnmap(room->at + CHUNK, CHUNK);
+}
+
+static CUresult open_beside(void *argument)
+{
+	struct room *room = argument;
+	CUmemAccessDesc desc = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
+				.flags = CU_MEM_ACCESS_FLAGS_PROT_READ};
+	CUresult result = cu.cuMemSetAccess(room->at + 2 * CHUNK, CHUNK, &desc, 1);
+
+	return result ? result : rules_set_access(room->at + 2 * CHUNK, CHUNK);
+}
+
+static CUresult make_and_release(void *argument)
+{
+	struct room *room = argument;
+	CUmemAllocationProp prop = rules_at_location(room->place);
+	CUmemGenericAllocationHandle handle;
+	CUresult result = cu.cuMemCreate(&handle, CHUNK, &prop, 0);
+
+	return result ? result : cu.cuMemRelease(handle);
+}
+
+static void beside(struct room *room, CUstream stream)
+{
+	static const struct {
+		const char *name;
+		CUresult (*call)(void *argument);
+	} calls[] = {{"mapping and opening other addresses", map_beside},
+		     {"unmapping other addresses", unmap_beside},
+		     {"mapping and opening them again", map_beside},
+		     {"access to other addresses, read and then all", open_beside},
+		     {"unmapping other addresses again", unmap_beside},
+		     {"making and releasing memory", make_and_release}};
+	const char *place = room->place == CU_MEM_LOCATION_TYPE_DEVICE ? "device" : "host";
+	char rule[128];
+
+	rules_hold_start(&kernels, hold, room->at, 4, stream);
+	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+		const char *how = rules_how(rules_context, calls[i].call, room, hold);
+
+		snprintf(rule, sizeof(rule), "%s beside a kernel, %s memory", calls[i].name, place);
+		rules_found(rule, how, RULES_RETURNS);
+		if (!strcmp(how, RULES_RETURNS))
+			continue;
+		rules_let_go(hold);
+		ok(cu.cuStreamSynchronize(stream));
+		rules_hold_start(&kernels, hold, room->at, 4, stream);
+	}
+	rules_let_go(hold);
+	snprintf(rule, sizeof(rule), "a kernel beside which other addresses changed, %s memory", place);
+	rules_found(rule, cu.cuStreamSynchronize(stream) ? "fails" : "goes on", "goes on");
+	assert_int_equal(rules_count(room->at, 4), RULES_WORDS);
+}
+
+static void other_addresses_change_beside_kernels(void **state)
+{
+	struct room room = {.at = rules_reserve(3 * CHUNK)};
+	CUstream stream;
+
+	(void)state;
+	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	for (int host = 0; host <= rules_host_vmm; host++) {
+		room.place = host ? CU_MEM_LOCATION_TYPE_HOST_NUMA : CU_MEM_LOCATION_TYPE_DEVICE;
+		room.handle = rules_new_handle(CHUNK, room.place);
+		rules_map_new(room.at, CHUNK, room.place);
+		rules_map_new(room.at + 2 * CHUNK, CHUNK, room.place);
+		beside(&room, stream);
+		ok(cu.cuMemUnmap(room.at, CHUNK));
+		ok(cu.cuMemUnmap(room.at + 2 * CHUNK, CHUNK));
+		ok(cu.cuMemRelease(room.handle));
+	}
+	ok(cu.cuStreamDestroy(stream));
+	ok(cu.cuMemAddressFree(room.at, 3 * CHUNK));
+}
+
+/* ---- aliases ---- */
+
+#define ALIAS_BYTES (16 * MIB)
+
+struct alias {
+	CUdeviceptr one, other;
+	CUstream writer, reader; /* which nothing orders but the host, which asks the event */
+	CUevent event;
+	uint32_t *copied, *count; /* pinned */
+};
+
+static void write_and_ask(struct alias *alias, uint32_t value)
+{
+	size_t n = ALIAS_BYTES / 4;
+
+	if (value % 3)
+		rules_fill(&kernels, alias->one, value, n, alias->writer);
+	else
+		ok(cu.cuMemsetD8Async(alias->one, (unsigned char)value, ALIAS_BYTES, alias->writer));
+	ok(cu.cuEventRecord(alias->event, alias->writer));
+	while (cu.cuEventQuery(alias->event) == CUDA_ERROR_NOT_READY)
+		;
+}
+
+/* By a kernel in turn with the copy engine: how many words are old? */
+static unsigned long old_words(struct alias *alias, uint32_t round)
+{
+	uint32_t value = round % 3 ? round : (round & 255) * 0x01010101u;
+	unsigned long old = 0;
+
+	*alias->count = 0;
+	write_and_ask(alias, round);
+	if (round % 2) {
+		rules_differ(&kernels, alias->other, value, ALIAS_BYTES / 4, alias->count, alias->reader);
+		ok(cu.cuStreamSynchronize(alias->reader));
+		return *alias->count;
+	}
+	ok(cu.cuMemcpyDtoHAsync(alias->copied, alias->other, ALIAS_BYTES, alias->reader));
+	ok(cu.cuStreamSynchronize(alias->reader));
+	for (size_t i = 0; i < ALIAS_BYTES / 4; i++)
+		old += alias->copied[i] != value;
+	return old;
+}
+
+static void after_an_event_an_alias_shows_all_writes(void **state)
+{
+	struct alias alias = {.one = rules_reserve(2 * ALIAS_BYTES)};
+	uint32_t rounds = rules_simulated ? 6 : 200;
+
+	(void)state;
+	alias.other = alias.one + ALIAS_BYTES;
+	ok(cu.cuStreamCreate(&alias.writer, CU_STREAM_NON_BLOCKING));
+	ok(cu.cuStreamCreate(&alias.reader, CU_STREAM_NON_BLOCKING));
+	ok(cu.cuEventCreate(&alias.event, CU_EVENT_DISABLE_TIMING));
+	ok(cu.cuMemHostAlloc((void **)&alias.copied, ALIAS_BYTES, 0));
+	ok(cu.cuMemHostAlloc((void **)&alias.count, 4, 0));
+	for (int host = 0; host <= rules_host_vmm; host++) {
+		CUmemGenericAllocationHandle handle =
+		    rules_new_handle(ALIAS_BYTES, host ? CU_MEM_LOCATION_TYPE_HOST_NUMA : CU_MEM_LOCATION_TYPE_DEVICE);
+		unsigned long old = 0;
+
+		ok(cu.cuMemMap(alias.one, ALIAS_BYTES, 0, handle, 0));
+		ok(cu.cuMemMap(alias.other, ALIAS_BYTES, 0, handle, 0));
+		ok(cu.cuMemRelease(handle));
+		ok(rules_set_access(alias.one, 2 * ALIAS_BYTES));
+		for (uint32_t round = 1; round <= rounds; round++)
+			old += old_words(&alias, round);
+		rules_found(host ? "an alias of host memory right after an event"
+				 : "an alias of device memory right after an event",
+			    old ? "HAS OLD WORDS" : "shows all writes", "shows all writes");
+		ok(cu.cuMemUnmap(alias.one, 2 * ALIAS_BYTES));
+	}
+	ok(cu.cuMemAddressFree(alias.one, 2 * ALIAS_BYTES));
+	ok(cu.cuMemFreeHost(alias.copied));
+	ok(cu.cuMemFreeHost(alias.count));
+	ok(cu.cuEventDestroy(alias.event));
+	ok(cu.cuStreamDestroy(alias.writer));
+	ok(cu.cuStreamDestroy(alias.reader));
+}
+
+/* ---- the end of a context ---- */
+
+static CUresult destroy_context(void *context)
+{
+	return cu.cuCtxDestroy(context);
+}
+
+static void kernels_are_over_when_a_context_is_destroyed(void **state)
+{
+	CUcontext context = new_context();
+	struct rules_kernels own;
+	CUdeviceptr at;
+	CUstream stream;
+	const char *how;
+
+	(void)state;
+	ok(cu.cuCtxSetCurrent(context));
+	rules_kernels_load(&own);
+	ok(cu.cuMemAlloc(&at, CHUNK));
+	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	rules_hold_start(&own, hold, at, 5, stream);
+	ok(cu.cuCtxSetCurrent(rules_context));
+	how = rules_how(NULL, destroy_context, context, hold);
+	rules_found("cuCtxDestroy beside a kernel of the context", how, RULES_WAITS);
+	rules_found("a kernel when cuCtxDestroy has returned", rules_is_running(hold) ? "RUNS ON" : "is over",
+		    "is over");
+	rules_let_go(hold);
+	usleep(10000);
+}
+
+static CUresult reset_primary(void *unused)
+{
+	(void)unused;
+	return cu.cuDevicePrimaryCtxReset(0);
+}
+
+static CUresult release_primary(void *unused)
+{
+	(void)unused;
+	return cu.cuDevicePrimaryCtxRelease(0);
+}
+
+/* What is of the primary context ends here, its kernels' functions, too. */
+static void ends_primary(CUresult (*call)(void *argument), const char *name)
+{
+	CUdeviceptr at = rules_reserve(CHUNK);
+	char rule[96];
+	CUstream stream;
+
+	rules_map_new(at, CHUNK, CU_MEM_LOCATION_TYPE_DEVICE);
+	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	rules_hold_start(&kernels, hold, at, 6, stream);
+	ok(cu.cuCtxSetCurrent(NULL));
+	snprintf(rule, sizeof(rule), "%s beside a kernel of the context", name);
+	rules_found(rule, rules_how(NULL, call, NULL, hold), RULES_WAITS);
+	snprintf(rule, sizeof(rule), "a kernel when %s has returned", name);
+	rules_found(rule, rules_is_running(hold) ? "RUNS ON" : "is over", "is over");
+	rules_let_go(hold);
+	ok(cu.cuDevicePrimaryCtxRetain(&rules_context, 0));
+	ok(cu.cuCtxSetCurrent(rules_context));
+	ok(cu.cuCtxSynchronize());
+	snprintf(rule, sizeof(rule), "what a kernel wrote before %s returned", name);
+	rules_found(rule, rules_count(at, 6) == RULES_WORDS ? "is there" : "IS LOST", "is there");
+	rules_unmap_and_free(at, CHUNK);
+	rules_kernels_load(&kernels);
+}
+
+static void kernels_are_over_when_the_primary_context_is_reset(void **state)
+{
+	(void)state;
+	ends_primary(reset_primary, "cuDevicePrimaryCtxReset");
+}
+
+static void kernels_are_over_when_the_primary_context_is_released(void **state)
+{
+	(void)state;
+	ends_primary(release_primary, "cuDevicePrimaryCtxRelease");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(an_event_of_a_context_covers_destroyed_streams),
+	    cmocka_unit_test(an_event_of_a_context_covers_a_stream_whose_handle_is_given_out_again),
+	    cmocka_unit_test(an_event_of_a_context_covers_ended_threads),
+	    cmocka_unit_test(the_default_stream_stands_for_blocking_streams),
+	    cmocka_unit_test(other_addresses_change_beside_kernels),
+	    cmocka_unit_test(after_an_event_an_alias_shows_all_writes),
+	    cmocka_unit_test(kernels_are_over_when_a_context_is_destroyed),
+	    cmocka_unit_test(kernels_are_over_when_the_primary_context_is_reset),
+	    cmocka_unit_test(kernels_are_over_when_the_primary_context_is_released),
+	};
+	int failed = rules_init();
+
+	if (failed)
+		return failed;
+	failed = cmocka_run_group_tests(tests, begin, end);
+	rules_fini();
+	return failed;
+}
