@@ -152,9 +152,9 @@ void lifetimes_hear(struct lifetimes *lifetimes);
 bool lifetimes_is_read(const struct lifetimes *lifetimes, size_t position);
 /*
  * Returns whether an event that has not been read may bring something in these bytes to life: more than the map says is
- * alive then.
+ * alive then. deaths: or to death.
  */
-bool lifetimes_is_unread(const struct lifetimes *lifetimes, uint64_t begin, uint64_t end);
+bool lifetimes_is_unread(const struct lifetimes *lifetimes, uint64_t begin, uint64_t end, bool deaths);
 struct live_map *lifetimes_map(struct lifetimes *lifetimes);
 
 #endif

@@ -92,7 +92,7 @@ bool lifetimes_is_read(const struct lifetimes *lifetimes, size_t position)
 	       (ptrdiff_t)(record->position - position) > 0;
 }
 
-bool lifetimes_is_unread(const struct lifetimes *lifetimes, uint64_t begin, uint64_t end)
+bool lifetimes_is_unread(const struct lifetimes *lifetimes, uint64_t begin, uint64_t end, bool deaths)
 {
 	uint64_t head = atomic_load_explicit(&lifetimes->head, memory_order_acquire);
 
@@ -103,7 +103,7 @@ bool lifetimes_is_unread(const struct lifetimes *lifetimes, uint64_t begin, uint
 
 		if (atomic_load_explicit(&record->sequence, memory_order_acquire) != at + 1)
 			return true;
-		if (record->kind != LIFETIMES_DIED && record->begin < end && record->end > begin)
+		if ((deaths || record->kind != LIFETIMES_DIED) && record->begin < end && record->end > begin)
 			return true;
 	}
 	return false;
