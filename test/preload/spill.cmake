@@ -217,7 +217,7 @@ endforeach()
 spill_mode_test(lifetimes_unmapped_test torch_help.c typed_alloc_help.c figures_help.c folder.c
                 $<TARGET_OBJECTS:fake_torch_open> MODES fast)
 add_dependencies(lifetimes_unmapped_test fake_torch)
-foreach(test suspend_beside_test suspend_dead_test suspend_map_test)
+foreach(test newborn_test suspend_beside_test suspend_dead_test suspend_map_test)
   spill_moving_test(${test} torch_help.c typed_alloc_help.c figures_help.c folder.c $<TARGET_OBJECTS:fake_torch_open>)
   add_dependencies(${test} fake_torch)
 endforeach()
