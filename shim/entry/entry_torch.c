@@ -19,6 +19,7 @@
 #include "shim/heap/arena.h"
 #include "shim/heap/migration.h"
 #include "shim/lifetimes/lifetimes.h"
+#include "shim/mover/spill.h"
 #include "shim/process/process.h"
 #include "shim/submit/completion.h"
 
@@ -81,6 +82,8 @@ static void torch_tell(uint64_t address, int64_t bytes, uint64_t reserved, int d
 
 	if (owner && arena_bounds(heap_arena(atomic_load(&owner->heap)), address, &block, &report.block_bytes))
 		report.block = block;
+	if (report.born)
+		spill_reused(address, report.bytes);
 	lifetimes_tell(&report);
 }
 

@@ -4,6 +4,8 @@
  */
 #include "test/preload/torch_help.h"
 
+#include <string.h>
+
 /* A tensor is born in dead memory that is on the host. Memory that is dead when a process is suspended comes back. */
 static struct tensor born_on_the_host(struct tensor *before)
 {
@@ -138,12 +140,69 @@ static void what_was_born_is_fetched_without_a_copy_until_something_may_have_wri
 	assert_int_equal(child_run(SCENE_SETTINGS(runtime, "SIM_FILL=1"), being_written_before_it_leaves), 0);
 }
 
+/* Again and again: discarded, born, and written by a kernel that finds the address in memory. by_torch: who says so. */
+static int being_reborn(bool by_torch)
+{
+	torch_begin(false);
+	CUdeviceptr table = child_alloc(4096);
+	struct tensor tensor = {.at = by_torch ? 0 : child_alloc(4 * MIB), .bytes = 4 * MIB};
+	size_t n = tensor.bytes / sizeof(uint32_t);
+
+	if (by_torch)
+		tensor = tensor_new(4 * MIB, NULL);
+	MUST(cu.cuMemcpyHtoD_v2(table, &tensor.at, sizeof(tensor.at)));
+	own_empty_device(); /* submissions are tracked from now on: before that nothing is discarded */
+	for (uint32_t i = 0; i < 4; i++) {
+		CUdeviceptr before = tensor.at;
+
+		tensor_bring(&tensor);
+		CHECK(spillway_discard(own_pointer(tensor.at), tensor.bytes) == 0);
+		if (by_torch) {
+			tensor_free(&tensor);
+			tensor = tensor_new(4 * MIB, NULL);
+			CHECK(tensor.at == before);
+		} else {
+			CHECK(spillway_born(own_pointer(tensor.at), tensor.bytes) == 0);
+		}
+		words_fill_hidden(table, i, n, NULL);
+		MUST(cu.cuCtxSynchronize());
+		usleep(20000); /* the mover reads of it */
+		own_empty_device();
+		CHECK(words_same(tensor.at, i, n) == n);
+	}
+	CHECK(sim_broken_rules() == 0);
+	return 0;
+}
+
+static int being_reborn_by_torch(void)
+{
+	return being_reborn(true);
+}
+
+static int being_reborn_by_itself(void)
+{
+	return being_reborn(false);
+}
+
+static void a_birth_ends_a_discard(void **state)
+{
+	(void)state;
+	if (!strcmp(scene_mode(), "fast")) /* where all that is used must be announced */
+		return;
+	folder_clear();
+	/* Memory that the driver gives out again does not hold what it held. */
+	assert_int_equal(child_run(SCENE_SETTINGS(runtime, "SIM_FILL=1"), being_reborn_by_itself), 0);
+	folder_clear();
+	assert_int_equal(child_run(SCENE_SETTINGS(runtime, "SIM_FILL=1"), being_reborn_by_torch), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup_teardown(
 		what_was_born_is_fetched_without_a_copy_until_something_may_have_written_there, folder_make,
 		folder_remove),
+	    cmocka_unit_test_setup_teardown(a_birth_ends_a_discard, folder_make, folder_remove),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
