@@ -288,7 +288,7 @@ static uint64_t idle_since(const struct engine *engine)
 }
 
 /*
- * Returns the number after which only sets were submitted, as far as is known: of what was submitted before tracking
+ * Returns the number after which memory was only cleared, as far as is known: of what was submitted before tracking
  * began it is not, nor of what was born before the first submission since.
  */
 static uint64_t named_only_since(const struct engine *engine)

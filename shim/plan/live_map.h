@@ -11,8 +11,8 @@
  *   - from the moment when a submission names it although it is dead, until the next birth there.
  *
  * But as long as nothing was submitted since a birth in empty memory, and nothing runs, nobody can have written there; nor
- * if only sets were submitted since, which touch nothing but what they name, and none has named what was born. What had
- * been submitted before the birth does not learn the address otherwise.
+ * if memory was only cleared since, which touches nothing but what it names and brings nobody an address, and none of that
+ * has named what was born. What had been submitted before the birth does not learn the address otherwise.
  * Memory is empty if nothing in it is alive and, of each range that has died, some report before the birth shows that
  * its thread had submitted something since the death.
  *

@@ -30,8 +30,8 @@ static void bring_to_read(const struct tensor *tensor)
 }
 
 /*
- * What is written where nothing announces it counts as well. sets: before anything else, something else is set, and in
- * some rounds the tensor itself.
+ * What is written where nothing announces it counts as well. sets: before anything else, something else is cleared, and
+ * in some rounds the tensor itself is set.
  */
 static int being_born_after(bool sets)
 {
@@ -51,7 +51,7 @@ static int being_born_after(bool sets)
 		whole = born_on_the_host(&whole);
 		uint64_t dead = torch_dead_bytes(), dead_in = torch_dead_in_bytes();
 		if (sets) {
-			MUST(cu.cuMemsetD8Async(table + sizeof(whole.at), (unsigned char)i, sizeof(whole.at), NULL));
+			MUST(cu.cuMemsetD8Async(table + sizeof(whole.at), 0, 4, NULL)); /* as cuBLAS does */
 			MUST(cu.cuCtxSynchronize()); /* in `fast`, a set that still runs may be anything */
 			usleep(20000);               /* the mover reads of it */
 		}
@@ -90,41 +90,51 @@ static int being_born_before_sets(void)
 	return being_born_after(true);
 }
 
+/* A kernel that waits for an address in a table is told of the tensor: by a copy, or by sets. */
+static void tell(CUdeviceptr table, const struct tensor *tensor, bool by_sets, CUstream stream)
+{
+	if (!by_sets) {
+		MUST(cu.cuMemcpyHtoDAsync_v2(table, &tensor->at, sizeof(tensor->at), stream));
+		return;
+	}
+	MUST(cuMemsetD32Async(table, (unsigned)tensor->at, 1, stream));
+	MUST(cuMemsetD32Async(table + 4, (unsigned)(tensor->at >> 32), 1, stream));
+}
+
 /*
- * It leaves when nothing but sets was submitted since its birth, or a copy that tells a kernel of it, which was submitted
- * before and waits for that.
+ * It leaves when nothing but a set of its own was submitted since its birth, or what tells a kernel of it, which was
+ * submitted before and waits for that.
  */
 static int being_written_before_it_leaves(void)
 {
-	CUdeviceptr table;
-
 	torch_begin(false);
 	CUstream side = child_stream(), stream = child_stream(); /* the default stream would wait for the kernel */
 	struct tensor tensor = tensor_new(4 * MIB, NULL);
 	size_t n = tensor.bytes / sizeof(uint32_t);
-	CHECK(cu.cuMemAlloc_v2(&table, sizeof(tensor.at)) == CUDA_SUCCESS);
+	CUdeviceptr tables = child_alloc(4096);
 	tensor_fill(&tensor, NULL);
 	torch_evict();
 	for (unsigned i = 1; i < 7; i++) {
-		CUdeviceptr before = tensor.at;
+		/* Each time another one: a kernel that gets a table names what is known to have been copied to it before. */
+		CUdeviceptr before = tensor.at, table = tables + 512 * i;
 
 		tensor_bring(&tensor);
 		tensor_free(&tensor);
 		torch_go_on();
 		MUST(cu.cuMemsetD8Async(table, 0, sizeof(tensor.at), side));
 		MUST(cu.cuStreamSynchronize(side));
-		if (i % 2)
+		if (i % 3)
 			words_fill_hidden(table, i, n, side);
 		tensor = tensor_new(4 * MIB, NULL);
 		CHECK(tensor.at == before);
-		if (i % 2)
-			MUST(cu.cuMemcpyHtoDAsync_v2(table, &tensor.at, sizeof(tensor.at), stream));
+		if (i % 3)
+			tell(table, &tensor, i % 3 == 2, stream);
 		else
 			MUST(cu.cuMemsetD8Async(tensor.at, (unsigned char)i, tensor.bytes, stream));
 		MUST(cu.cuCtxSynchronize());
 		usleep(20000); /* the mover reads of it */
 		own_empty_device();
-		CHECK(i % 2 ? words_same(tensor.at, i, n) == n : driver_holds(tensor.at, i * 0x01010101, n));
+		CHECK(i % 3 ? words_same(tensor.at, i, n) == n : driver_holds(tensor.at, i * 0x01010101, n));
 	}
 	CHECK(sim_broken_rules() == 0);
 	return 0;

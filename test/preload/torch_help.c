@@ -25,13 +25,13 @@ static void words_body(const struct sim_launch *launch, void **args)
 	fill(*(uint32_t **)args[0], *(uint32_t *)args[1], *(size_t *)args[2]);
 }
 
-/* It waits until the address is there. */
+/* It waits until the address is there, of which the upper half may come last. */
 static void hidden_body(const struct sim_launch *launch, void **args)
 {
 	const volatile CUdeviceptr *table = *(CUdeviceptr **)args[0];
 
 	(void)launch;
-	while (!*table)
+	while (!(*table >> 32))
 		usleep(100);
 	fill(sim_pointer(*table), *(uint32_t *)args[1], *(size_t *)args[2]);
 }
