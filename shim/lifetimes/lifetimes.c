@@ -110,6 +110,7 @@ static struct lifetimes *lifetimes_of(uint64_t address)
 static __thread struct {
 	struct lifetimes *lifetimes; /* NULL: nothing */
 	uint64_t begin, end;
+	uint64_t submitted; /* by then, by all threads (stats_submitted) */
 	bool placed;
 } latest __attribute__((tls_model("initial-exec")));
 static __thread uint32_t my_number __attribute__((tls_model("initial-exec"))); /* of this thread; 0: none yet */
@@ -129,6 +130,7 @@ void lifetimes_allocated(struct lifetimes *lifetimes, uint64_t address, uint64_t
 	latest.begin = address;
 	latest.end = address + bytes;
 	latest.placed = placed;
+	latest.submitted = stats_submitted();
 }
 
 static uint64_t whole_units(uint64_t bytes)
@@ -347,7 +349,9 @@ static void compare_reserved(struct lifetimes *lifetimes, const struct lifetimes
 		return;
 	atomic_store_explicit(&lifetimes->any, true, memory_order_relaxed);
 	set_its(lifetimes, latest.begin, latest.end - latest.begin, ITS);
-	write_range(lifetimes, LIFETIMES_REPORTED, latest.begin, whole_units(latest.end - latest.begin), no_report);
+	/* Whoever made it may have filled it. */
+	write_range(lifetimes, LIFETIMES_REPORTED, latest.begin, whole_units(latest.end - latest.begin),
+		    (struct live_report){.empty = stats_submitted() == latest.submitted});
 }
 
 static void begin_to_report(void)
@@ -459,7 +463,7 @@ void lifetimes_own(struct lifetimes *lifetimes, uint64_t address, uint64_t bytes
 	latest.lifetimes = NULL;
 	atomic_store_explicit(&lifetimes->any, true, memory_order_relaxed);
 	set_its(lifetimes, address, bytes, OURS);
-	write_range(lifetimes, LIFETIMES_REPORTED, address, bytes, no_report);
+	write_range(lifetimes, LIFETIMES_REPORTED, address, bytes, (struct live_report){.empty = true});
 }
 
 void lifetimes_own_tell(struct lifetimes *lifetimes, const struct lifetimes_report *report)

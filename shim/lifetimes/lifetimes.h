@@ -10,7 +10,8 @@
  * A block is reported if the allocator that reports has just made it: PyTorch tells with each event how many bytes it
  * has reserved in all. If that sum has grown by just what this thread has allocated from the heap since its last
  * event, and the range that is born lies there, those blocks are the allocator's. A slab that somebody else has cut,
- * of which PyTorch uses a part, does not match, and stays alive as a whole.
+ * of which PyTorch uses a part, does not match, and stays alive as a whole. If anything was submitted since the block
+ * was allocated, whoever made it may have filled it: all of it is alive until its next birth and death.
  */
 #ifndef SPILLWAY_LIFETIMES_H
 #define SPILLWAY_LIFETIMES_H
@@ -45,8 +46,8 @@ struct lifetimes_report {
 };
 
 enum lifetimes_kind {
-	LIFETIMES_REPORTED, /* a block of which the allocator reports */
-	LIFETIMES_ADOPTED,  /* the same, of one that the program has had already: all of it is alive */
+	LIFETIMES_REPORTED, /* a block of which the allocator reports; unless it is empty, all of it is alive */
+	LIFETIMES_ADOPTED,  /* one that the program has had already, and reports of itself: all of it is alive */
 	LIFETIMES_BORN,
 	LIFETIMES_DIED,
 	LIFETIMES_DISTRUSTED,     /* a block of which reports do not count any more */

@@ -34,12 +34,11 @@ static void apply(struct lifetimes *lifetimes, const struct lifetimes_event *eve
 {
 	switch (event->kind) {
 	case LIFETIMES_REPORTED:
-		live_map_report(lifetimes->map, event->begin, event->end);
-		break;
 	case LIFETIMES_ADOPTED:
 		/* If a graph has named it meanwhile, the birth is of units that are not reported, and ignored. */
 		live_map_report(lifetimes->map, event->begin, event->end);
-		live_map_birth(lifetimes->map, event->begin, event->end, event->report);
+		if (!event->report.empty)
+			live_map_birth(lifetimes->map, event->begin, event->end, event->report);
 		break;
 	case LIFETIMES_BORN:
 		live_map_birth(lifetimes->map, event->begin, event->end, event->report);

@@ -61,7 +61,7 @@ struct live_report {
 	uint64_t number;      /* 0: none */
 	uint64_t own;         /* a number that grows with each submission of this thread; 0: none */
 	uint32_t thread;      /* from 1; 0, or more than LIVE_MAP_THREADS: deaths that it reports never count */
-	bool empty;           /* of a birth: whatever was there, no contents are meant to survive */
+	bool empty;           /* of a birth, or a block: whatever was there, no contents are meant to survive */
 	uint16_t site;        /* of a birth: any number, 0: none; see live_map_sites() */
 };
 #define LIVE_MAP_THREADS 4095

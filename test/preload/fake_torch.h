@@ -76,6 +76,10 @@ struct fake_torch_functions {
 	 * multiple of 2 MiB.
 	 */
 	void (*expand)(struct fake_torch *torch, size_t handle);
+	/* Memory that is got from the driver from now on, but in a capture, is filled with this word before it is used. */
+	void (*fill)(struct fake_torch *torch, unsigned word);
+	/* Does the block in use that begins here hold just that? */
+	bool (*is_filled)(struct fake_torch *torch, CUdeviceptr address);
 	/* Is this where a block begins that is not in use? Only a block that may be used again counts. */
 	bool (*is_free)(struct fake_torch *torch, CUdeviceptr address);
 };

@@ -206,12 +206,47 @@ static void a_birth_ends_a_discard(void **state)
 	assert_int_equal(child_run(SCENE_SETTINGS(runtime, "SIM_FILL=1"), being_reborn_by_torch), 0);
 }
 
+/* Before anything in them is born, segments are filled; whether or not submissions were tracked by then. */
+static int being_filled(void)
+{
+	const unsigned word = 0x5a5a5a5a;
+
+	torch_begin(false);
+	CUdeviceptr other = child_alloc(4096);
+	torch->fill(torch_cache, word);
+	struct tensor first = tensor_new(2 * MIB, NULL);
+	own_empty_device();
+	CHECK(driver_holds(first.at, word, first.bytes / 4));
+	MUST(cu.cuMemsetD8Async(other, 1, 4096, NULL)); /* the first one that is tracked */
+	MUST(cu.cuCtxSynchronize());
+	/* A part of the segment that was there, and one of its own. */
+	for (unsigned i = 0; i < 2; i++) {
+		struct tensor tensor = tensor_new(i ? 4 * MIB : 2 * MIB, NULL);
+
+		CHECK(torch->is_filled(torch_cache, tensor.at));
+		usleep(20000); /* the mover reads of it */
+		own_empty_device();
+		CHECK(driver_holds(tensor.at, word, tensor.bytes / 4));
+	}
+	CHECK(sim_broken_rules() == 0);
+	return 0;
+}
+
+static void what_an_allocator_has_filled_is_kept(void **state)
+{
+	(void)state;
+	folder_clear();
+	/* Memory that the driver gives out again does not hold what it held. */
+	assert_int_equal(child_run(SCENE_SETTINGS(runtime, "SIM_FILL=1"), being_filled), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup_teardown(
 		what_was_born_is_fetched_without_a_copy_until_something_may_have_written_there, folder_make,
 		folder_remove),
+	    cmocka_unit_test_setup_teardown(what_an_allocator_has_filled_is_kept, folder_make, folder_remove),
 	    cmocka_unit_test_setup_teardown(a_birth_ends_a_discard, folder_make, folder_remove),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -193,7 +193,7 @@ spill_moving_test(born_test typed_alloc_help.c figures_help.c folder.c)
 
 # ---- what an allocator reports about its tensors ---- libraries with PyTorch's names, opened as Python opens them
 add_library(fake_c10 SHARED fake_c10.c)
-add_library(fake_torch SHARED fake_torch.c)
+add_library(fake_torch SHARED fake_torch.c fake_torch_block.c)
 set_target_properties(fake_c10 PROPERTIES OUTPUT_NAME c10)
 set_target_properties(fake_torch PROPERTIES OUTPUT_NAME c10_cuda)
 foreach(library fake_c10 fake_torch)

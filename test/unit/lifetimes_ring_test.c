@@ -103,6 +103,42 @@ static void a_part_of_what_somebody_else_has_allocated_is_not(void **state)
 	assert_false(is_reported(96 * MIB));
 }
 
+static void *submit_elsewhere(void *call)
+{
+	stats_call(*(const enum hook_id *)call);
+	return NULL;
+}
+
+/* By whatever call, and whichever thread: the block may have been filled. */
+static void a_block_is_alive_as_a_whole_if_anything_was_submitted_since_it_was_made(void **state)
+{
+	static enum hook_id calls[] = {HOOK_cuMemcpyHtoD_v2, HOOK_cuMemsetD2D32Async_ptsz, HOOK_cuGraphLaunch,
+				       HOOK_cuMemcpyBatchAsync};
+	uint64_t at = 0, reserved = 0;
+	pthread_t thread;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++, at += 20 * MIB) {
+		lifetimes_allocated(lifetimes, BASE + at, 8 * MIB, false);
+		tell(at, MIB, true, reserved += 8 * MIB);
+		assert_true(is_reported(at));
+		assert_true(live_map_is_dead(lifetimes_map(lifetimes), at + MIB, at + 8 * MIB, late));
+		lifetimes_allocated(lifetimes, BASE + at + 8 * MIB, 8 * MIB, false);
+		assert_int_equal(pthread_create(&thread, NULL, submit_elsewhere, &calls[i]), 0);
+		assert_int_equal(pthread_join(thread, NULL), 0);
+		tell(at + 8 * MIB, MIB, true, reserved += 8 * MIB);
+		assert_true(is_reported(at + 8 * MIB));
+		assert_int_equal(live_map_dead_share(lifetimes_map(lifetimes), at + 8 * MIB, at + 16 * MIB, late, 8),
+				 0);
+	}
+	/* What is born and dies there is dead. */
+	tell(14 * MIB, 2 * MIB, true, reserved);
+	tell(14 * MIB, 2 * MIB, false, reserved);
+	read_all();
+	assert_true(live_map_is_dead(lifetimes_map(lifetimes), 14 * MIB, 16 * MIB, late));
+	assert_false(live_map_is_dead(lifetimes_map(lifetimes), 12 * MIB, 14 * MIB, late));
+}
+
 static void *allocate_elsewhere(void *unused)
 {
 	(void)unused;
@@ -483,6 +519,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    TEST(a_block_is_reported_whose_bytes_the_allocator_has_just_reserved),
 	    TEST(a_part_of_what_somebody_else_has_allocated_is_not),
+	    TEST(a_block_is_alive_as_a_whole_if_anything_was_submitted_since_it_was_made),
 	    TEST(what_another_thread_has_allocated_is_not),
 	    TEST(blocks_freed_since_do_not_hide_a_new_one),
 	    TEST(if_the_allocator_has_less_and_freed_nothing_it_is_not_trusted),
