@@ -42,7 +42,7 @@ static void report(struct fake_torch *torch, CUdeviceptr at, size_t bytes, bool 
 /* Returns whether it is filled. */
 static bool memory_fill(const struct fake_torch *torch, CUdeviceptr at, size_t bytes)
 {
-	if (!torch->fills || torch->n_captures)
+	if (!torch->word || torch->n_captures)
 		return false;
 	must(cuMemsetD32_v2(at, torch->word, bytes / 4), "cuMemsetD32");
 	must(cuStreamSynchronize(NULL), "cuStreamSynchronize");
@@ -450,7 +450,6 @@ static void torch_expand(struct fake_torch *torch, size_t handle)
 static void torch_fill(struct fake_torch *torch, unsigned word)
 {
 	pthread_mutex_lock(&torch->lock);
-	torch->fills = true;
 	torch->word = word;
 	pthread_mutex_unlock(&torch->lock);
 }

@@ -76,7 +76,7 @@ struct fake_torch_functions {
 	 * multiple of 2 MiB.
 	 */
 	void (*expand)(struct fake_torch *torch, size_t handle);
-	/* Memory that is got from the driver from now on, but in a capture, is filled with this word before it is used. */
+	/* Memory that is got from the driver from now on, but in a capture, is filled with this word before it is used; 0: not. */
 	void (*fill)(struct fake_torch *torch, unsigned word);
 	/* Does the block in use that begins here hold just that? */
 	bool (*is_filled)(struct fake_torch *torch, CUdeviceptr address);

@@ -50,8 +50,7 @@ struct fake_torch {
 	int device;
 	size_t allocated, reserved;
 	size_t handle; /* of expandable segments that are made; 0: they are not expandable */
-	bool fills;    /* what comes from the driver, with this word */
-	unsigned word;
+	unsigned word; /* what comes from the driver is filled with it; 0: it is not */
 	struct segment *segments;
 	struct pool pools[FAKE_TORCH_POOLS];
 	unsigned n_pools, n_captures;

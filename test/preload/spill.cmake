@@ -279,6 +279,13 @@ foreach(seed 1 2)
                       OPTIONS --expandable ${handle})
   endforeach()
 endforeach()
+# Kernels find in device memory where they write. With two budgets, and suspensions that only one thread's work meets.
+torch_random_test(torch_hidden_native 1 OPTIONS --hidden)
+torch_random_test(torch_hidden_exact 1 "LD_PRELOAD=${PRELOAD}"
+                  "SPILLWAY_SET=device.budget=24MiB,host.budget=256MiB,spill.mode=exact,report.summary=no" OPTIONS --hidden)
+torch_random_test(torch_hidden_suspend 2 "LD_PRELOAD=${PRELOAD}"
+                  "SPILLWAY_SET=device.budget=160MiB,host.budget=256MiB,spill.mode=exact,report.summary=no"
+                  OPTIONS --hidden --suspend 15 --operations 1000 --threads 1)
 # With room for everything: nothing spills before the first suspension.
 foreach(mode exact fast)
   foreach(contents alive poison)
