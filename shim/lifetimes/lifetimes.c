@@ -236,13 +236,17 @@ void lifetimes_distrust(struct lifetimes *lifetimes, uint64_t named, uint64_t ad
 		return;
 	if (atomic_load_explicit(&lifetimes->placed, memory_order_relaxed))
 		crossings_doubt(lifetimes->crossings, address - lifetimes->base);
-	/* A graph names a block once for each parameter. */
-	uint8_t its =
-	    atomic_load_explicit(&lifetimes->its[(named - lifetimes->base) / LIVE_MAP_UNIT], memory_order_relaxed);
-	if (its == named_by_graph[its])
+	/*
+	 * A graph names a block once for each parameter. Whoever marks a unit is counted before, and until its event is
+	 * in the ring: who sees the mark and no count has the event before whatever it submits.
+	 */
+	uint8_t its = atomic_load(&lifetimes->its[(named - lifetimes->base) / LIVE_MAP_UNIT]);
+	if (its == named_by_graph[its] && !atomic_load(&lifetimes->n_marking))
 		return;
-	if (mark_distrusted(lifetimes, address, bytes))
+	atomic_fetch_add(&lifetimes->n_marking, 1);
+	if (mark_distrusted(lifetimes, address, bytes) || atomic_load(&lifetimes->n_marking) > 1)
 		write_range(lifetimes, LIFETIMES_DISTRUSTED, address, whole_units(bytes), no_report);
+	atomic_fetch_sub(&lifetimes->n_marking, 1);
 }
 
 void lifetimes_reserved(struct lifetimes *lifetimes, uint64_t address)

@@ -23,6 +23,7 @@ struct lifetimes {
 	struct lifetimes_record *ring;
 	_Atomic bool any;                       /* a block was reported */
 	_Atomic bool any_graph;                 /* a graph has named something */
+	_Atomic unsigned n_marking;             /* threads between a mark that a graph makes and its event */
 	_Atomic bool any_on_use;                /* an allocation was backed on use */
 	_Atomic bool placed;                    /* the program has placed one itself */
 	_Atomic bool lost;                      /* an event found no place: none is written or read any more */

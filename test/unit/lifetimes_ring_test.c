@@ -10,7 +10,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "shim/lifetimes/lifetimes.h"
+#include "shim/lifetimes/lifetimes_internal.h"
 #include "shim/stats/stats.h"
 
 #define MIB   ((uint64_t)1 << 20)
@@ -194,6 +194,51 @@ static void a_block_used_in_a_capture_is_distrusted(void **state)
 	assert_true(is_reported(0));
 	lifetimes_distrust(lifetimes, BASE + MIB, BASE, 20 * MIB);
 	assert_false(is_reported(0));
+}
+
+/* A thread that has marked a block, and is held up before it writes so into the ring. */
+static _Atomic bool is_held;
+static _Atomic unsigned n_held;
+
+struct lifetimes_record *__real_lifetimes_begin_write(struct lifetimes *lifetimes, uint64_t *ret_at);
+struct lifetimes_record *__wrap_lifetimes_begin_write(struct lifetimes *lifetimes, uint64_t *ret_at);
+
+struct lifetimes_record *__wrap_lifetimes_begin_write(struct lifetimes *of, uint64_t *ret_at)
+{
+	bool first = atomic_load(&is_held) && atomic_fetch_add(&n_held, 1) == 0;
+
+	while (first && atomic_load(&is_held))
+		sched_yield();
+	return __real_lifetimes_begin_write(of, ret_at);
+}
+
+static void *distrust_slowly(void *unused)
+{
+	(void)unused;
+	lifetimes_distrust(lifetimes, BASE, BASE, 20 * MIB);
+	return NULL;
+}
+
+static void whoever_distrusts_a_block_while_another_thread_does_is_read_too(void **state)
+{
+	pthread_t thread;
+
+	(void)state;
+	lifetimes_allocated(lifetimes, BASE, 20 * MIB, false);
+	tell(0, MIB, true, 20 * MIB);
+	atomic_store(&n_held, 0);
+	atomic_store(&is_held, true);
+	assert_int_equal(pthread_create(&thread, NULL, distrust_slowly, NULL), 0);
+	while (!atomic_load(&n_held))
+		sched_yield();
+	lifetimes_distrust(lifetimes, BASE + 3 * MIB, BASE, 20 * MIB);
+	assert_false(is_reported(0));
+	atomic_store(&is_held, false);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	/* Afterwards nothing is written for it any more. */
+	read_all();
+	lifetimes_distrust(lifetimes, BASE + 3 * MIB, BASE, 20 * MIB);
+	assert_true(lifetimes_is_read(lifetimes, 0));
 }
 
 /* ---- what the program itself says ---- */
@@ -489,6 +534,7 @@ int main(void)
 	    TEST(what_is_placed_where_something_was_unmapped_is_not_new),
 	    TEST(parts_that_follow_each_other_count_together),
 	    TEST(a_block_used_in_a_capture_is_distrusted),
+	    TEST(whoever_distrusts_a_block_while_another_thread_does_is_read_too),
 	    TEST(what_the_allocator_does_in_blocks_of_the_librarys_own_does_not_count),
 	    TEST(in_blocks_of_the_librarys_own_deaths_count_and_births_are_empty),
 	    TEST(events_are_read_at_their_place_among_submissions),
