@@ -17,6 +17,7 @@ enum its {
 	NOT_ITS,
 	ITS,                 /* the reporting allocator's */
 	ITS_DISTRUSTED,      /* and an event said that it is distrusted */
+	ITS_UNTRUSTED,       /* and none ever said that it is reported */
 	PROGRAMS,            /* the program itself says what is alive in it */
 	PROGRAMS_DISTRUSTED, /* the same as ITS_DISTRUSTED */
 	OURS,                /* the library's own (lifetimes_own) */
@@ -110,25 +111,23 @@ static struct lifetimes *lifetimes_of(uint64_t address)
 static __thread struct {
 	struct lifetimes *lifetimes; /* NULL: nothing */
 	uint64_t begin, end;
-	bool placed;
+	uint64_t space; /* that the program has reserved; 0: none, the library has placed it */
 } latest __attribute__((tls_model("initial-exec")));
 static __thread uint32_t my_number __attribute__((tls_model("initial-exec"))); /* of this thread; 0: none yet */
 static __thread unsigned my_stripe __attribute__((tls_model("initial-exec"))); /* its own (stats.h); 0: none */
 
-void lifetimes_allocated(struct lifetimes *lifetimes, uint64_t address, uint64_t bytes, bool placed)
+void lifetimes_allocated(struct lifetimes *lifetimes, uint64_t address, uint64_t bytes, uint64_t space)
 {
 	if (!lifetimes || address % LIVE_MAP_UNIT)
 		return;
-	if (placed)
-		atomic_store_explicit(&lifetimes->placed, true, memory_order_relaxed);
-	if (placed && latest.placed && latest.lifetimes == lifetimes && latest.end == address) {
+	if (space && latest.space == space && latest.lifetimes == lifetimes && latest.end == address) {
 		latest.end += bytes;
 		return;
 	}
 	latest.lifetimes = lifetimes;
 	latest.begin = address;
 	latest.end = address + bytes;
-	latest.placed = placed;
+	latest.space = space;
 }
 
 static uint64_t whole_units(uint64_t bytes)
@@ -169,7 +168,7 @@ static uint64_t set_its(struct lifetimes *lifetimes, uint64_t address, uint64_t 
 		uint8_t was =
 		    atomic_exchange_explicit(&lifetimes->its[at / LIVE_MAP_UNIT], (uint8_t)its, memory_order_relaxed);
 
-		if (was == ITS || was == ITS_DISTRUSTED)
+		if (was == ITS || was == ITS_DISTRUSTED || was == ITS_UNTRUSTED)
 			had += begin + bytes - at < LIVE_MAP_UNIT ? begin + bytes - at : LIVE_MAP_UNIT;
 	}
 	return had;
@@ -205,6 +204,7 @@ static const uint8_t named_by_graph[] = {
     [NOT_ITS] = GRAPHS,
     [ITS] = ITS_DISTRUSTED,
     [ITS_DISTRUSTED] = ITS_DISTRUSTED,
+    [ITS_UNTRUSTED] = ITS_DISTRUSTED,
     [PROGRAMS] = PROGRAMS_DISTRUSTED,
     [PROGRAMS_DISTRUSTED] = PROGRAMS_DISTRUSTED,
     [OURS] = OURS_DISTRUSTED,
@@ -234,7 +234,7 @@ void lifetimes_distrust(struct lifetimes *lifetimes, uint64_t named, uint64_t ad
 {
 	if (!lifetimes)
 		return;
-	if (atomic_load_explicit(&lifetimes->placed, memory_order_relaxed))
+	if (atomic_load_explicit(&lifetimes->any_reserved, memory_order_relaxed))
 		crossings_doubt(lifetimes->crossings, address - lifetimes->base);
 	/*
 	 * A graph names a block once for each parameter. Whoever marks a unit is counted before, and until its event is
@@ -251,8 +251,10 @@ void lifetimes_distrust(struct lifetimes *lifetimes, uint64_t named, uint64_t ad
 
 void lifetimes_reserved(struct lifetimes *lifetimes, uint64_t address)
 {
-	if (lifetimes)
-		crossings_renew(lifetimes->crossings, address - lifetimes->base);
+	if (!lifetimes)
+		return;
+	atomic_store(&lifetimes->any_reserved, true);
+	crossings_renew(lifetimes->crossings, address - lifetimes->base);
 }
 
 bool lifetimes_is_reported(const struct lifetimes *lifetimes, uint64_t address, uint64_t bytes)
@@ -304,7 +306,7 @@ static void tell_crossings(struct lifetimes *lifetimes, const struct lifetimes_r
 	bool on_use = atomic_load_explicit(&lifetimes->any_on_use, memory_order_relaxed);
 	uint64_t begin = report->address - lifetimes->base;
 
-	if (report->born && (on_use || atomic_load_explicit(&lifetimes->placed, memory_order_relaxed)))
+	if (report->born && (on_use || atomic_load_explicit(&lifetimes->any_reserved, memory_order_relaxed)))
 		crossings_born(lifetimes->crossings, begin, begin + report->bytes);
 	else if (on_use)
 		crossings_died(lifetimes->crossings, begin, begin + report->bytes);
@@ -324,12 +326,30 @@ void lifetimes_distrust_all(void)
 }
 
 /*
+ * What this thread has allocated last is the allocator's. filled: it may hold something, and is alive as a whole. So is
+ * what was placed in address space that a graph has named: the graph may use all of it.
+ */
+static void take_latest(struct lifetimes *lifetimes, bool filled)
+{
+	uint64_t bytes = latest.end - latest.begin;
+
+	set_its(lifetimes, latest.begin, bytes, ITS);
+	/* Who doubts the space after this finds the units, and writes an event (lifetimes_distrust). */
+	atomic_thread_fence(memory_order_seq_cst);
+	if (filled || (latest.space && crossings_is_doubted(lifetimes->crossings, latest.space - lifetimes->base))) {
+		set_its(lifetimes, latest.begin, bytes, ITS_UNTRUSTED);
+		return;
+	}
+	atomic_store_explicit(&lifetimes->any, true, memory_order_relaxed);
+	write_range(lifetimes, LIFETIMES_REPORTED, latest.begin, whole_units(bytes), no_report);
+}
+
+/*
  * Compares what the allocator says that it has reserved with what is known. If it has grown by what this thread has
  * allocated last, and what is born lies there, that is its block. If it has shrunk and none of its blocks were freed,
  * it has given some to somebody else, who reports nothing: all are distrusted.
  *
- * Memory that the program has placed where its own was unmapped since the last event may be filled with what was there:
- * it is not the allocator's.
+ * Memory that the program has placed where its own was unmapped since the last event may be filled with what was there.
  */
 static void compare_reserved(struct lifetimes *lifetimes, const struct lifetimes_report *report)
 {
@@ -347,11 +367,9 @@ static void compare_reserved(struct lifetimes *lifetimes, const struct lifetimes
 	}
 	if (!report->born || latest.lifetimes != lifetimes || lifetimes->device != report->device ||
 	    report->address >= latest.end || report->address + report->bytes <= latest.begin ||
-	    report->reserved != left + (latest.end - latest.begin) || (latest.placed && freed))
+	    report->reserved != left + (latest.end - latest.begin))
 		return;
-	atomic_store_explicit(&lifetimes->any, true, memory_order_relaxed);
-	set_its(lifetimes, latest.begin, latest.end - latest.begin, ITS);
-	write_range(lifetimes, LIFETIMES_REPORTED, latest.begin, whole_units(latest.end - latest.begin), no_report);
+	take_latest(lifetimes, latest.space && freed);
 }
 
 static void begin_to_report(void)

@@ -69,10 +69,10 @@ void lifetimes_free(struct lifetimes *lifetimes);
 /* ---- events, from any thread; Locking: none ---- */
 
 /*
- * A block was allocated in the heap: `bytes` were requested, at a multiple of LIVE_MAP_UNIT. placed: the program has
- * mapped it itself. lifetimes may be NULL.
+ * A block was allocated in the heap: `bytes` were requested, at a multiple of LIVE_MAP_UNIT. space: the program has
+ * mapped it itself, in the address space that it has reserved from there on; otherwise 0. lifetimes may be NULL.
  */
-void lifetimes_allocated(struct lifetimes *lifetimes, uint64_t address, uint64_t bytes, bool placed);
+void lifetimes_allocated(struct lifetimes *lifetimes, uint64_t address, uint64_t bytes, uint64_t space);
 /*
  * A block is not in use any more. The caller must call this before its address space is used again. lifetimes may be
  * NULL.
@@ -123,7 +123,7 @@ void lifetimes_own_tell(struct lifetimes *lifetimes, const struct lifetimes_repo
 bool lifetimes_is_reported(const struct lifetimes *lifetimes, uint64_t address, uint64_t bytes);
 /* Returns whether the program itself says what is alive there (lifetimes_declare). Locking: none. */
 bool lifetimes_is_declared(const struct lifetimes *lifetimes, uint64_t address);
-/* How far pointers reach, for any thread. Kept from the first block on that the program has placed. */
+/* How far pointers reach, for any thread. Kept from the first address space on that the program has reserved. */
 struct crossings *lifetimes_crossings(struct lifetimes *lifetimes);
 
 /* ---- the reader ---- */

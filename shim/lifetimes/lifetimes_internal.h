@@ -25,7 +25,7 @@ struct lifetimes {
 	_Atomic bool any_graph;                 /* a graph has named something */
 	_Atomic unsigned n_marking;             /* threads between a mark that a graph makes and its event */
 	_Atomic bool any_on_use;                /* an allocation was backed on use */
-	_Atomic bool placed;                    /* the program has placed one itself */
+	_Atomic bool any_reserved;              /* the program has reserved address space */
 	_Atomic bool lost;                      /* an event found no place: none is written or read any more */
 	bool gave_up;                           /* everything was distrusted for it; only the reader touches it */
 	_Atomic int reader;                     /* enum reader; the map belongs to it */

@@ -68,15 +68,15 @@ static bool is_reported(uint64_t at)
 static void a_block_is_reported_whose_bytes_the_allocator_has_just_reserved(void **state)
 {
 	(void)state;
-	lifetimes_allocated(lifetimes, BASE + 2 * MIB, 20 * MIB, false);
+	lifetimes_allocated(lifetimes, BASE + 2 * MIB, 20 * MIB, 0);
 	tell(2 * MIB, MIB, true, 20 * MIB);
 	assert_true(is_reported(2 * MIB));
 	assert_true(is_reported(21 * MIB));
 	assert_false(is_reported(22 * MIB));
 	assert_int_equal(live_map_sums(lifetimes_map(lifetimes)).alive, MIB);
 	/* A second one, beside memory that this thread has allocated for something else. */
-	lifetimes_allocated(lifetimes, BASE + 100 * MIB, 8 * MIB, false);
-	lifetimes_allocated(lifetimes, BASE + 40 * MIB, 6 * MIB, false);
+	lifetimes_allocated(lifetimes, BASE + 100 * MIB, 8 * MIB, 0);
+	lifetimes_allocated(lifetimes, BASE + 40 * MIB, 6 * MIB, 0);
 	tell(40 * MIB, MIB, true, 26 * MIB);
 	assert_true(is_reported(40 * MIB));
 	assert_false(is_reported(100 * MIB));
@@ -85,19 +85,19 @@ static void a_block_is_reported_whose_bytes_the_allocator_has_just_reserved(void
 static void a_part_of_what_somebody_else_has_allocated_is_not(void **state)
 {
 	(void)state;
-	lifetimes_allocated(lifetimes, BASE, 64 * MIB, false);
+	lifetimes_allocated(lifetimes, BASE, 64 * MIB, 0);
 	tell(0, MIB, true, 20 * MIB);
 	assert_false(is_reported(0));
 	tell(20 * MIB, MIB, true, 40 * MIB);
 	assert_false(is_reported(20 * MIB));
 	/* Nor is it when the allocator reports the next time. */
-	lifetimes_allocated(lifetimes, BASE + 64 * MIB, 20 * MIB, false);
+	lifetimes_allocated(lifetimes, BASE + 64 * MIB, 20 * MIB, 0);
 	tell(MIB, MIB, true, 40 * MIB);
 	tell(3 * MIB, MIB, true, 60 * MIB);
 	assert_false(is_reported(0));
 	assert_false(is_reported(64 * MIB));
 	/* As many bytes for something else, while the allocator gets that many from elsewhere. */
-	lifetimes_allocated(lifetimes, BASE + 96 * MIB, 20 * MIB, false);
+	lifetimes_allocated(lifetimes, BASE + 96 * MIB, 20 * MIB, 0);
 	tell(40 * MIB, MIB, true, 80 * MIB);
 	assert_int_equal(live_map_sums(lifetimes_map(lifetimes)).reported, 0);
 	assert_false(is_reported(96 * MIB));
@@ -106,7 +106,7 @@ static void a_part_of_what_somebody_else_has_allocated_is_not(void **state)
 static void *allocate_elsewhere(void *unused)
 {
 	(void)unused;
-	lifetimes_allocated(lifetimes, BASE, 20 * MIB, false);
+	lifetimes_allocated(lifetimes, BASE, 20 * MIB, 0);
 	return NULL;
 }
 
@@ -124,16 +124,16 @@ static void what_another_thread_has_allocated_is_not(void **state)
 static void blocks_freed_since_do_not_hide_a_new_one(void **state)
 {
 	(void)state;
-	lifetimes_allocated(lifetimes, BASE, 20 * MIB, false);
+	lifetimes_allocated(lifetimes, BASE, 20 * MIB, 0);
 	tell(0, MIB, true, 20 * MIB);
 	tell(0, MIB, false, 20 * MIB);
 	lifetimes_freed(lifetimes, BASE, 20 * MIB);
-	lifetimes_allocated(lifetimes, BASE + 32 * MIB, 30 * MIB, false);
+	lifetimes_allocated(lifetimes, BASE + 32 * MIB, 30 * MIB, 0);
 	tell(32 * MIB, MIB, true, 30 * MIB);
 	assert_false(is_reported(0));
 	assert_true(is_reported(32 * MIB));
 	/* And what was freed before it was reported is nobody's. */
-	lifetimes_allocated(lifetimes, BASE + 64 * MIB, 4 * MIB, false);
+	lifetimes_allocated(lifetimes, BASE + 64 * MIB, 4 * MIB, 0);
 	lifetimes_freed(lifetimes, BASE + 64 * MIB, 4 * MIB);
 	tell(33 * MIB, MIB, true, 34 * MIB);
 	assert_false(is_reported(64 * MIB));
@@ -142,9 +142,9 @@ static void blocks_freed_since_do_not_hide_a_new_one(void **state)
 static void if_the_allocator_has_less_and_freed_nothing_it_is_not_trusted(void **state)
 {
 	(void)state;
-	lifetimes_allocated(lifetimes, BASE, 20 * MIB, false);
+	lifetimes_allocated(lifetimes, BASE, 20 * MIB, 0);
 	tell(0, MIB, true, 20 * MIB);
-	lifetimes_allocated(lifetimes, BASE + 20 * MIB, 6 * MIB, false);
+	lifetimes_allocated(lifetimes, BASE + 20 * MIB, 6 * MIB, 0);
 	tell(20 * MIB, MIB, true, 26 * MIB);
 	/* Freed by any thread. */
 	lifetimes_freed(lifetimes, BASE + 20 * MIB, 6 * MIB);
@@ -159,20 +159,66 @@ static void if_the_allocator_has_less_and_freed_nothing_it_is_not_trusted(void *
 static void what_is_placed_where_something_was_unmapped_is_not_new(void **state)
 {
 	(void)state;
-	lifetimes_allocated(lifetimes, BASE, 4 * MIB, true);
+	lifetimes_allocated(lifetimes, BASE, 4 * MIB, BASE);
 	tell(0, MIB, true, 4 * MIB);
 	assert_true(is_reported(0));
 	lifetimes_freed(lifetimes, BASE, 4 * MIB);
-	lifetimes_allocated(lifetimes, BASE, 4 * MIB, true);
+	lifetimes_allocated(lifetimes, BASE, 4 * MIB, BASE);
 	tell(MIB, MIB, true, 4 * MIB);
 	assert_false(is_reported(0));
+}
+
+static void what_is_placed_where_a_graph_may_use_everything_is_not_reported(void **state)
+{
+	(void)state;
+	lifetimes_allocated(lifetimes, BASE + 100 * MIB, 20 * MIB, 0);
+	tell(100 * MIB, MIB, true, 20 * MIB);
+	lifetimes_reserved(lifetimes, BASE);
+	lifetimes_allocated(lifetimes, BASE, 8 * MIB, BASE);
+	tell(0, MIB, true, 28 * MIB);
+	assert_true(is_reported(0));
+	lifetimes_distrust(lifetimes, BASE + 6 * MIB, BASE, 64 * MIB);
+	assert_false(is_reported(0));
+	/* Nor when it is unmapped and mapped again. */
+	for (unsigned i = 0; i < 2; i++) {
+		lifetimes_allocated(lifetimes, BASE + 8 * MIB, 8 * MIB, BASE);
+		tell(8 * MIB, MIB, true, 36 * MIB);
+		assert_false(is_reported(8 * MIB));
+		assert_false(lifetimes_is_reported(lifetimes, BASE + 8 * MIB, 8 * MIB));
+		lifetimes_freed(lifetimes, BASE + 8 * MIB, 8 * MIB);
+		tell(2 * MIB, MIB, true, 28 * MIB);
+	}
+	/* The allocator has given back what was its own: the others are trusted. */
+	assert_true(is_reported(100 * MIB));
+	lifetimes_freed(lifetimes, BASE, 8 * MIB);
+	tell(101 * MIB, MIB, true, 20 * MIB);
+	lifetimes_reserved(lifetimes, BASE);
+	lifetimes_allocated(lifetimes, BASE + 8 * MIB, 8 * MIB, BASE);
+	tell(8 * MIB, MIB, true, 28 * MIB);
+	assert_true(is_reported(8 * MIB) && is_reported(100 * MIB));
+}
+
+static void a_graph_finds_the_rest_of_a_space_by_what_is_not_reported_there(void **state)
+{
+	(void)state;
+	lifetimes_reserved(lifetimes, BASE);
+	lifetimes_allocated(lifetimes, BASE, 4 * MIB, BASE);
+	tell(0, MIB, true, 4 * MIB);
+	lifetimes_allocated(lifetimes, BASE + 4 * MIB, 4 * MIB, BASE);
+	tell(4 * MIB, MIB, true, 8 * MIB);
+	lifetimes_freed(lifetimes, BASE, 4 * MIB);
+	lifetimes_allocated(lifetimes, BASE, 4 * MIB, BASE);
+	tell(MIB, MIB, true, 8 * MIB);
+	assert_true(!is_reported(0) && is_reported(4 * MIB));
+	lifetimes_distrust(lifetimes, BASE, BASE, 64 * MIB);
+	assert_false(is_reported(4 * MIB));
 }
 
 static void parts_that_follow_each_other_count_together(void **state)
 {
 	(void)state;
 	for (uint64_t i = 0; i < 50; i++)
-		lifetimes_allocated(lifetimes, BASE + 2 * MIB * i, 2 * MIB, true);
+		lifetimes_allocated(lifetimes, BASE + 2 * MIB * i, 2 * MIB, BASE);
 	tell(0, MIB, true, 100 * MIB);
 	assert_true(is_reported(0));
 	assert_true(is_reported(99 * MIB));
@@ -181,7 +227,7 @@ static void parts_that_follow_each_other_count_together(void **state)
 static void a_block_used_in_a_capture_is_distrusted(void **state)
 {
 	(void)state;
-	lifetimes_allocated(lifetimes, BASE, 20 * MIB, false);
+	lifetimes_allocated(lifetimes, BASE, 20 * MIB, 0);
 	tell(0, MIB, true, 20 * MIB);
 	assert_true(is_reported(0));
 	lifetimes_tell(&(struct lifetimes_report){
@@ -189,7 +235,7 @@ static void a_block_used_in_a_capture_is_distrusted(void **state)
 	assert_false(is_reported(0));
 	assert_false(live_map_is_dead(lifetimes_map(lifetimes), 2 * MIB, 4 * MIB, late));
 	lifetimes_freed(lifetimes, BASE, 20 * MIB);
-	lifetimes_allocated(lifetimes, BASE, 20 * MIB, false);
+	lifetimes_allocated(lifetimes, BASE, 20 * MIB, 0);
 	tell(0, MIB, true, 20 * MIB);
 	assert_true(is_reported(0));
 	lifetimes_distrust(lifetimes, BASE + MIB, BASE, 20 * MIB);
@@ -224,7 +270,7 @@ static void whoever_distrusts_a_block_while_another_thread_does_is_read_too(void
 	pthread_t thread;
 
 	(void)state;
-	lifetimes_allocated(lifetimes, BASE, 20 * MIB, false);
+	lifetimes_allocated(lifetimes, BASE, 20 * MIB, 0);
 	tell(0, MIB, true, 20 * MIB);
 	atomic_store(&n_held, 0);
 	atomic_store(&is_held, true);
@@ -264,7 +310,7 @@ static void of_a_block_the_program_may_say_what_is_in_it(void **state)
 	read_all();
 	assert_int_equal(live_map_sums(map).dead, MIB);
 	/* What it frees is not what the allocator has given back. */
-	lifetimes_allocated(lifetimes, BASE + 64 * MIB, 20 * MIB, false);
+	lifetimes_allocated(lifetimes, BASE + 64 * MIB, 20 * MIB, 0);
 	tell(64 * MIB, MIB, true, 20 * MIB);
 	lifetimes_freed(lifetimes, BASE + 4 * MIB, 20 * MIB);
 	assert_true(!is_reported(4 * MIB) && is_reported(64 * MIB));
@@ -275,7 +321,7 @@ static void of_a_block_the_program_may_say_what_is_in_it(void **state)
 static void of_the_allocators_blocks_it_may_not(void **state)
 {
 	(void)state;
-	lifetimes_allocated(lifetimes, BASE, 20 * MIB, false);
+	lifetimes_allocated(lifetimes, BASE, 20 * MIB, 0);
 	tell(0, MIB, true, 20 * MIB);
 	tell(4 * MIB, MIB, true, 20 * MIB);
 	declare(0, MIB, false, 0, 20 * MIB);
@@ -327,7 +373,7 @@ static void events_are_read_at_their_place_among_submissions(void **state)
 	struct lifetimes_event event;
 
 	(void)state;
-	lifetimes_allocated(lifetimes, BASE, 4 * MIB, false);
+	lifetimes_allocated(lifetimes, BASE, 4 * MIB, 0);
 	tell(0, MIB, true, 4 * MIB);
 	tell(0, MIB, false, 4 * MIB);
 	lifetimes_take_over(lifetimes, &position);
@@ -364,7 +410,7 @@ static void deaths_count_when_their_thread_has_submitted(void **state)
 	static const struct live_now now = {.done = UINT64_MAX};
 
 	(void)state;
-	lifetimes_allocated(lifetimes, BASE, 4 * MIB, false);
+	lifetimes_allocated(lifetimes, BASE, 4 * MIB, 0);
 	tell(0, 4 * MIB, true, 4 * MIB);
 	launch();
 	tell(0, 4 * MIB, false, 4 * MIB);
@@ -429,7 +475,7 @@ static void submissions_of_other_threads_do_not_make_deaths_count(void **state)
 	pthread_t thread;
 
 	(void)state;
-	lifetimes_allocated(lifetimes, BASE, 2 * MIB * MANY, false);
+	lifetimes_allocated(lifetimes, BASE, 2 * MIB * MANY, 0);
 	tell(0, MIB, true, 2 * MIB * MANY);
 	tell(0, MIB, false, 2 * MIB * MANY);
 	for (uintptr_t i = 1; i < MANY; i++) {
@@ -449,7 +495,7 @@ static void submissions_of_other_threads_do_not_make_deaths_count(void **state)
 static void before_there_is_a_mover_the_ring_is_read_by_its_writers(void **state)
 {
 	(void)state;
-	lifetimes_allocated(lifetimes, BASE, 4 * MIB, false);
+	lifetimes_allocated(lifetimes, BASE, 4 * MIB, 0);
 	tell(0, MIB, true, 4 * MIB);
 	for (unsigned i = 0; i < 200000; i++)
 		tell(0, MIB, i % 2, 4 * MIB);
@@ -461,7 +507,7 @@ static void before_there_is_a_mover_the_ring_is_read_by_its_writers(void **state
 static void if_an_event_is_lost_everything_is_alive_from_then_on(void **state)
 {
 	(void)state;
-	lifetimes_allocated(lifetimes, BASE, 4 * MIB, false);
+	lifetimes_allocated(lifetimes, BASE, 4 * MIB, 0);
 	tell(0, MIB, true, 4 * MIB);
 	lifetimes_take_over(lifetimes, &position);
 	for (unsigned i = 0; i < 200000; i++)
@@ -469,7 +515,7 @@ static void if_an_event_is_lost_everything_is_alive_from_then_on(void **state)
 	assert_false(is_reported(0));
 	assert_false(live_map_is_dead(lifetimes_map(lifetimes), 2 * MIB, 4 * MIB, late));
 	lifetimes_freed(lifetimes, BASE, 4 * MIB);
-	lifetimes_allocated(lifetimes, BASE, 4 * MIB, false);
+	lifetimes_allocated(lifetimes, BASE, 4 * MIB, 0);
 	tell(0, MIB, true, 8 * MIB);
 	assert_false(is_reported(0));
 }
@@ -499,7 +545,7 @@ static void threads_may_report_while_the_mover_reads(void **state)
 	pthread_t thread[THREADS];
 
 	(void)state;
-	lifetimes_allocated(lifetimes, BASE, 4 * MIB * THREADS, false);
+	lifetimes_allocated(lifetimes, BASE, 4 * MIB * THREADS, 0);
 	tell(0, MIB, true, 4 * MIB * THREADS);
 	lifetimes_take_over(lifetimes, &position);
 	live_map_restart(lifetimes_map(lifetimes));
@@ -532,6 +578,8 @@ int main(void)
 	    TEST(blocks_freed_since_do_not_hide_a_new_one),
 	    TEST(if_the_allocator_has_less_and_freed_nothing_it_is_not_trusted),
 	    TEST(what_is_placed_where_something_was_unmapped_is_not_new),
+	    TEST(what_is_placed_where_a_graph_may_use_everything_is_not_reported),
+	    TEST(a_graph_finds_the_rest_of_a_space_by_what_is_not_reported_there),
 	    TEST(parts_that_follow_each_other_count_together),
 	    TEST(a_block_used_in_a_capture_is_distrusted),
 	    TEST(whoever_distrusts_a_block_while_another_thread_does_is_read_too),
