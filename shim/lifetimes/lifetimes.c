@@ -438,21 +438,32 @@ static bool is_all(const struct lifetimes *lifetimes, uint64_t begin, uint64_t b
 }
 
 /*
- * The program begins to say what is alive in a block. Returns false if it may not. Of several threads only one adopts
- * it; a graph that names it meanwhile has marked a unit, or finds it and has it distrusted.
+ * The program says from now on what is alive in a block, or in the part that the block has grown by. Returns false if it
+ * may not; a block of which it may for a part is distrusted. A graph that names it meanwhile has marked a unit, or finds
+ * it and has it distrusted.
  */
-static bool adopt(struct lifetimes *lifetimes, uint64_t block, uint64_t bytes)
+static bool adopt(struct lifetimes *lifetimes, uint64_t block, uint64_t bytes, bool born)
 {
-	uint64_t begin = block - lifetimes->base, at = begin;
+	uint64_t begin = block - lifetimes->base, end = begin + bytes, from = end;
+	uint8_t first = atomic_load(&lifetimes->its[begin / LIVE_MAP_UNIT]);
+	bool others = false;
 
+	if (first != PROGRAMS && (first != NOT_ITS || !born))
+		return false;
 	atomic_store_explicit(&lifetimes->any, true, memory_order_relaxed);
-	for (; at < begin + bytes; at += LIVE_MAP_UNIT) {
-		uint8_t nobodys = NOT_ITS;
+	for (uint64_t at = begin; at < end; at += LIVE_MAP_UNIT) {
+		uint8_t was = NOT_ITS;
 
-		if (!atomic_compare_exchange_strong(&lifetimes->its[at / LIVE_MAP_UNIT], &nobodys, PROGRAMS))
-			return false;
+		if (!atomic_compare_exchange_strong(&lifetimes->its[at / LIVE_MAP_UNIT], &was, PROGRAMS))
+			others |= was != PROGRAMS;
+		else if (from == end)
+			from = at;
 	}
-	write_range(lifetimes, LIFETIMES_ADOPTED, block, whole_units(bytes), no_report);
+	/* What another thread has adopted of it meanwhile is alive once more. */
+	if (from < end)
+		write_range(lifetimes, LIFETIMES_ADOPTED, lifetimes->base + from, whole_units(end - from), no_report);
+	if (others)
+		lifetimes_distrust(lifetimes, block, block, bytes);
 	return is_all(lifetimes, begin, bytes, PROGRAMS);
 }
 
@@ -470,9 +481,8 @@ void lifetimes_declare(const struct lifetimes_report *report, uint64_t block, ui
 	}
 	if (!my_number)
 		begin_to_report();
-	uint64_t begin = block - lifetimes->base;
-	if (is_all(lifetimes, begin, block_bytes, PROGRAMS) ||
-	    (report->born && is_all(lifetimes, begin, block_bytes, NOT_ITS) && adopt(lifetimes, block, block_bytes)))
+	if (is_all(lifetimes, block - lifetimes->base, block_bytes, PROGRAMS) ||
+	    adopt(lifetimes, block, block_bytes, report->born))
 		write_report(lifetimes, report, own_submissions(report), report->born, site_of(report));
 }
 

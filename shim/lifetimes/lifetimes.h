@@ -104,8 +104,9 @@ void lifetimes_tell(const struct lifetimes_report *report);
 /*
  * The program itself says that a range of a block is born, or has died (spillway_born): `block`, at a multiple of
  * LIVE_MAP_UNIT, has all of the range, and was not placed by the program. With the first birth in a block all else in
- * it is alive, for what is there has its contents. Nothing of it counts in a block of the reporting allocator, in one
- * that a graph has ever named, in a capture, and after a graph that could not be read. report->reserved is not used.
+ * it is alive, for what is there has its contents; so is what it has grown by since the latest call. Nothing of it
+ * counts in a block of the reporting allocator, in one that a graph has ever named, in a capture, and after a graph that
+ * could not be read. report->reserved is not used.
  */
 void lifetimes_declare(const struct lifetimes_report *report, uint64_t block, uint64_t block_bytes);
 

@@ -318,6 +318,41 @@ static void of_a_block_the_program_may_say_what_is_in_it(void **state)
 	assert_false(is_reported(64 * MIB));
 }
 
+static void what_a_block_has_grown_by_takes_part(void **state)
+{
+	struct live_map *map = lifetimes_map(lifetimes);
+
+	(void)state;
+	declare(4 * MIB, MIB, true, 4 * MIB, 20 * MIB);
+	declare(4 * MIB, MIB, false, 4 * MIB, 20 * MIB);
+	read_all();
+	assert_int_equal(live_map_sums(map).dead, MIB);
+	declare(4 * MIB, MIB, true, 4 * MIB, 40 * MIB);
+	assert_true(is_reported(43 * MIB) && !is_reported(44 * MIB));
+	assert_int_equal(live_map_sums(map).alive, 40 * MIB);
+	/* A death may come first. What is behind stays alive. */
+	declare(4 * MIB, MIB, false, 4 * MIB, 60 * MIB);
+	assert_true(is_reported(63 * MIB));
+	assert_int_equal(live_map_sums(map).alive, 59 * MIB);
+	declare(50 * MIB, 2 * MIB, true, 4 * MIB, 60 * MIB);
+	declare(50 * MIB, 2 * MIB, false, 4 * MIB, 60 * MIB);
+	read_all();
+	assert_true(live_map_is_dead(map, 50 * MIB, 52 * MIB, late));
+}
+
+static void a_block_of_which_the_program_speaks_for_a_part_is_distrusted(void **state)
+{
+	(void)state;
+	declare(4 * MIB, MIB, true, 4 * MIB, 20 * MIB);
+	declare(4 * MIB, MIB, false, 4 * MIB, 20 * MIB);
+	lifetimes_allocated(lifetimes, BASE + 24 * MIB, 20 * MIB, 0);
+	tell(24 * MIB, MIB, true, 20 * MIB);
+	assert_true(is_reported(4 * MIB) && is_reported(24 * MIB));
+	declare(4 * MIB, MIB, true, 4 * MIB, 40 * MIB);
+	assert_false(is_reported(4 * MIB) || is_reported(24 * MIB));
+	assert_false(live_map_is_dead(lifetimes_map(lifetimes), 4 * MIB, 5 * MIB, late));
+}
+
 static void of_the_allocators_blocks_it_may_not(void **state)
 {
 	(void)state;
@@ -592,6 +627,8 @@ int main(void)
 	    TEST(if_an_event_is_lost_everything_is_alive_from_then_on),
 	    TEST(threads_may_report_while_the_mover_reads),
 	    TEST(of_a_block_the_program_may_say_what_is_in_it),
+	    TEST(what_a_block_has_grown_by_takes_part),
+	    TEST(a_block_of_which_the_program_speaks_for_a_part_is_distrusted),
 	    TEST(of_the_allocators_blocks_it_may_not),
 	    TEST(nor_of_those_that_a_graph_has_named), /* the last: a graph that cannot be read stays unread */
 	};
