@@ -85,6 +85,7 @@ void lifetimes_free(struct lifetimes *lifetimes)
 	for (unsigned i = 0; i < LIFETIMES_HEAPS; i++)
 		if (atomic_load(&lifetimes_state.all[i]) == lifetimes)
 			atomic_store(&lifetimes_state.all[i], NULL);
+	memset(&lifetimes_state.sums[lifetimes->device], 0, sizeof(lifetimes_state.sums[0]));
 	drop_memory(lifetimes);
 }
 
@@ -111,16 +112,24 @@ static struct lifetimes *lifetimes_of(uint64_t address)
 static __thread struct {
 	struct lifetimes *lifetimes; /* NULL: nothing */
 	uint64_t begin, end;
-	uint64_t space; /* that the program has reserved; 0: none, the library has placed it */
+	uint64_t space;     /* that the program has reserved; 0: none, the library has placed it */
+	const void *object; /* that has asked for it */
 } latest __attribute__((tls_model("initial-exec")));
+static __thread const void *asking __attribute__((tls_model("initial-exec"))); /* as lifetimes_asked() said */
 static __thread uint32_t my_number __attribute__((tls_model("initial-exec"))); /* of this thread; 0: none yet */
 static __thread unsigned my_stripe __attribute__((tls_model("initial-exec"))); /* its own (stats.h); 0: none */
+
+void lifetimes_asked(const void *object)
+{
+	asking = object;
+}
 
 void lifetimes_allocated(struct lifetimes *lifetimes, uint64_t address, uint64_t bytes, uint64_t space)
 {
 	if (!lifetimes || address % LIVE_MAP_UNIT)
 		return;
-	if (space && latest.space == space && latest.lifetimes == lifetimes && latest.end == address) {
+	if (space && latest.space == space && latest.lifetimes == lifetimes && latest.end == address &&
+	    latest.object == asking) {
 		latest.end += bytes;
 		return;
 	}
@@ -128,6 +137,7 @@ void lifetimes_allocated(struct lifetimes *lifetimes, uint64_t address, uint64_t
 	latest.begin = address;
 	latest.end = address + bytes;
 	latest.space = space;
+	latest.object = asking;
 }
 
 static uint64_t whole_units(uint64_t bytes)
@@ -185,7 +195,8 @@ void lifetimes_freed(struct lifetimes *lifetimes, uint64_t address, uint64_t byt
 	bool any = atomic_load_explicit(&lifetimes->any, memory_order_relaxed);
 	if (!any && !atomic_load_explicit(&lifetimes->any_graph, memory_order_relaxed))
 		return;
-	atomic_fetch_add_explicit(&lifetimes->freed, set_its(lifetimes, address, bytes, NOT_ITS), memory_order_relaxed);
+	atomic_fetch_add_explicit(&lifetimes_state.sums[lifetimes->device].freed,
+				  set_its(lifetimes, address, bytes, NOT_ITS), memory_order_relaxed);
 	if (any)
 		write_range(lifetimes, LIFETIMES_FREED, address, whole_units(bytes), no_report);
 }
@@ -312,17 +323,27 @@ static void tell_crossings(struct lifetimes *lifetimes, const struct lifetimes_r
 		crossings_died(lifetimes->crossings, begin, begin + report->bytes);
 }
 
-void lifetimes_distrust_all(void)
+/* All that is reported so far is alive as a whole. device: of this one, whose allocator is doubted; -1: of all. */
+static void distrust_reported(int device)
 {
 	unsigned n = atomic_load_explicit(&lifetimes_state.n, memory_order_acquire);
 
-	atomic_store(&lifetimes_state.any_graph_unread, true);
 	for (unsigned i = 0; i < n; i++) {
 		struct lifetimes *one = atomic_load_explicit(&lifetimes_state.all[i], memory_order_acquire);
 
-		if (one && atomic_load_explicit(&one->any, memory_order_relaxed))
-			write_range(one, LIFETIMES_DISTRUSTED_ALL, one->base, one->bytes, no_report);
+		if (!one || (device >= 0 && one->device != device) ||
+		    !atomic_load_explicit(&one->any, memory_order_relaxed))
+			continue;
+		if (device >= 0)
+			crossings_doubt_all(one->crossings);
+		write_range(one, LIFETIMES_DISTRUSTED_ALL, one->base, one->bytes, no_report);
 	}
+}
+
+void lifetimes_distrust_all(void)
+{
+	atomic_store(&lifetimes_state.any_graph_unread, true);
+	distrust_reported(-1);
 }
 
 /*
@@ -344,32 +365,40 @@ static void take_latest(struct lifetimes *lifetimes, bool filled)
 	write_range(lifetimes, LIFETIMES_REPORTED, latest.begin, whole_units(bytes), no_report);
 }
 
+/* Returns whether something is born in what this thread has allocated last, and the allocator itself asked for that. */
+static bool is_in_latest(const struct lifetimes *lifetimes, const struct lifetimes_report *report)
+{
+	return report->born && lifetimes && latest.lifetimes == lifetimes && lifetimes->device == report->device &&
+	       report->address < latest.end && report->address + report->bytes > latest.begin && latest.object &&
+	       latest.object == report->reporter;
+}
+
 /*
- * Compares what the allocator says that it has reserved with what is known. If it has grown by what this thread has
- * allocated last, and what is born lies there, that is its block. If it has shrunk and none of its blocks were freed,
- * it has given some to somebody else, who reports nothing: all are distrusted.
+ * Compares what the allocator says that it has reserved with what is known. If it has grown by what it has allocated
+ * last, and what is born lies there, that is its block. If it has shrunk and none of its blocks were freed, or has
+ * another sum with its new block, it has given some away.
  *
  * Memory that the program has placed where its own was unmapped since the last event may be filled with what was there.
+ *
+ * lifetimes: of the heap that has the range; NULL: none.
  */
 static void compare_reserved(struct lifetimes *lifetimes, const struct lifetimes_report *report)
 {
-	/* Nearly always nothing has changed. To write what is there already would cost a third of a report. */
-	if (!latest.lifetimes && !atomic_load_explicit(&lifetimes->freed, memory_order_relaxed) &&
-	    atomic_load_explicit(&lifetimes->reserved, memory_order_relaxed) == report->reserved)
-		return;
-	uint64_t before = atomic_exchange_explicit(&lifetimes->reserved, report->reserved, memory_order_relaxed);
-	uint64_t freed = atomic_exchange_explicit(&lifetimes->freed, 0, memory_order_relaxed);
-	uint64_t left = before > freed ? before - freed : 0;
+	struct lifetimes_sums *sums = &lifetimes_state.sums[report->device];
 
-	if (report->reserved < left && atomic_load_explicit(&lifetimes->any, memory_order_relaxed)) {
-		crossings_doubt_all(lifetimes->crossings);
-		write_range(lifetimes, LIFETIMES_DISTRUSTED_ALL, lifetimes->base, lifetimes->bytes, no_report);
-	}
-	if (!report->born || latest.lifetimes != lifetimes || lifetimes->device != report->device ||
-	    report->address >= latest.end || report->address + report->bytes <= latest.begin ||
-	    report->reserved != left + (latest.end - latest.begin))
+	/* Nearly always nothing has changed. To write what is there already would cost a third of a report. */
+	if (!latest.lifetimes && !atomic_load_explicit(&sums->freed, memory_order_relaxed) &&
+	    atomic_load_explicit(&sums->reserved, memory_order_relaxed) == report->reserved)
 		return;
-	take_latest(lifetimes, latest.space && freed);
+	uint64_t before = atomic_exchange_explicit(&sums->reserved, report->reserved, memory_order_relaxed);
+	uint64_t freed = atomic_exchange_explicit(&sums->freed, 0, memory_order_relaxed);
+	uint64_t left = before > freed ? before - freed : 0;
+	bool in_latest = is_in_latest(lifetimes, report);
+
+	if (report->reserved < left || (in_latest && report->reserved != left + (latest.end - latest.begin)))
+		distrust_reported(report->device);
+	else if (in_latest)
+		take_latest(lifetimes, latest.space && freed);
 }
 
 static void begin_to_report(void)
@@ -407,13 +436,16 @@ void lifetimes_tell(const struct lifetimes_report *report)
 {
 	struct lifetimes *lifetimes = lifetimes_of(report->address);
 
+	if ((unsigned)report->device >= DEVICE_MOST)
+		return;
+	if (lifetimes)
+		tell_crossings(lifetimes, report);
+	compare_reserved(lifetimes, report);
+	latest.lifetimes = NULL;
 	if (!lifetimes)
 		return;
 	if (!my_number)
 		begin_to_report();
-	tell_crossings(lifetimes, report);
-	compare_reserved(lifetimes, report);
-	latest.lifetimes = NULL;
 	if (!atomic_load_explicit(&lifetimes->any, memory_order_relaxed))
 		return;
 	if (report->block_bytes) {

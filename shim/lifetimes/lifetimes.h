@@ -7,10 +7,11 @@
  * of submissions: each event carries the position of the submission log at that moment. Before that, the thread that
  * finds the ring nearly full applies its events. If an event is lost, everything is alive from then on.
  *
- * A block is reported if the allocator that reports has just made it: PyTorch tells with each event how many bytes it
- * has reserved in all. If that sum has grown by just what this thread has allocated from the heap since its last
- * event, and the range that is born lies there, those blocks are the allocator's. A slab that somebody else has cut,
- * of which PyTorch uses a part, does not match, and stays alive as a whole.
+ * A block is reported if the allocator that reports has just made it: its own code has asked the CUDA runtime for it,
+ * and the sum of bytes that PyTorch has reserved, which it tells with each event, has grown by just what this thread has
+ * allocated from the heap since its last event, and the range that is born lies there. What another library has asked
+ * for, a plugged-in allocator or one that cuts slabs, may have other users when PyTorch has given it back, of which
+ * nobody reports; it stays alive as a whole.
  */
 #ifndef SPILLWAY_LIFETIMES_H
 #define SPILLWAY_LIFETIMES_H
@@ -29,9 +30,10 @@ struct lifetimes;
 struct lifetimes_report {
 	int device;
 	uint64_t address, bytes;
-	bool born;         /* otherwise it died */
-	uint64_t reserved; /* bytes that the allocator has from the driver, on this device */
-	uint64_t number;   /* of the latest submission */
+	bool born;            /* otherwise it died */
+	uint64_t reserved;    /* bytes that the allocator has from the driver, on this device */
+	const void *reporter; /* the object whose code reports (caller_name_object) */
+	uint64_t number;      /* of the latest submission */
 	/*
 	 * Of the latest submission of this thread; 0: none is numbered. It counts only for threads beyond the first 16
 	 * that report; those count their submissions (stats_own_stripe).
@@ -68,6 +70,11 @@ void lifetimes_free(struct lifetimes *lifetimes);
 
 /* ---- events, from any thread; Locking: none ---- */
 
+/*
+ * Until the next call, this thread allocates for the object (call_site_asker); NULL: for one that is not known, which
+ * is never the allocator that reports.
+ */
+void lifetimes_asked(const void *object);
 /*
  * A block was allocated in the heap: `bytes` were requested, at a multiple of LIVE_MAP_UNIT. space: the program has
  * mapped it itself, in the address space that it has reserved from there on; otherwise 0. lifetimes may be NULL.

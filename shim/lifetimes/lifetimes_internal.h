@@ -30,8 +30,6 @@ struct lifetimes {
 	bool gave_up;                           /* everything was distrusted for it; only the reader touches it */
 	_Atomic int reader;                     /* enum reader; the map belongs to it */
 	const _Atomic size_t *_Atomic position; /* of the submission log; NULL: nothing is logged yet */
-	_Atomic uint64_t reserved;              /* bytes that the allocator said last */
-	_Atomic uint64_t freed;                 /* bytes of its blocks that were freed since its last event */
 	_Atomic uint8_t *its;                   /* of each unit of the address space: enum its */
 	_Atomic uint64_t head __attribute__((aligned(64)));
 	uint64_t tail __attribute__((aligned(64))); /* only the reader touches it */

@@ -65,11 +65,12 @@ EXPORT double naming_left_out(unsigned n)
 EXPORT double naming_birth_and_death(unsigned n)
 {
 	uint64_t block = UINT64_C(1) << 42, bytes = 20 * MIB, begin = 0;
-	struct lifetimes_report report = {.address = block, .bytes = MIB, .reserved = bytes};
+	struct lifetimes_report report = {.address = block, .bytes = MIB, .reserved = bytes, .reporter = &report};
 	struct lifetimes *lifetimes = lifetimes_new(0, block, UINT64_C(1) << 30);
 
 	if (!lifetimes)
 		return -1;
+	lifetimes_asked(&report);
 	lifetimes_allocated(lifetimes, block, bytes, 0);
 	for (unsigned i = 0; i < n + 100000; i++) {
 		if (i == 100000)

@@ -16,7 +16,7 @@ static struct heap_grant grant;
 static void report(size_t offset, bool born)
 {
 	lifetimes_tell(&(struct lifetimes_report){
-	    .address = grant.address + offset, .bytes = 4 * MIB, .born = born, .reserved = 64 * MIB});
+	    .address = grant.address + offset, .bytes = 4 * MIB, .born = born, .reserved = 64 * MIB, .reporter = &own});
 }
 
 static void submit(size_t offset)
@@ -80,6 +80,7 @@ static int open_heap(void **state)
 	(void)state;
 	core_driver();
 	core_heap_open(&own, 128 * MIB, 128 * MIB, 0);
+	lifetimes_asked(&own);
 	assert_ok(heap_alloc(own.heap, 64 * MIB, CHUNK_MOVABLE, HEAP_DEVICE, &grant));
 	report(0, true);
 	report(4 * MIB, true);

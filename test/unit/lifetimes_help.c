@@ -1,0 +1,61 @@
+#include "test/unit/lifetimes_help.h"
+
+#include <stdatomic.h>
+
+struct lifetimes *lifetimes;
+_Atomic size_t position;
+const char allocator, other;
+
+int lifetimes_begin(void **state)
+{
+	(void)state;
+	lifetimes = lifetimes_new(0, BASE, BYTES);
+	assert_non_null(lifetimes);
+	atomic_store(&position, 0);
+	return 0;
+}
+
+int lifetimes_end(void **state)
+{
+	(void)state;
+	lifetimes_free(lifetimes);
+	return 0;
+}
+
+void allocated_for(const void *object, uint64_t address, uint64_t bytes, uint64_t space)
+{
+	lifetimes_asked(object);
+	lifetimes_allocated(lifetimes, address, bytes, space);
+	lifetimes_asked(NULL);
+}
+
+void allocated(uint64_t address, uint64_t bytes, uint64_t space)
+{
+	allocated_for(&allocator, address, bytes, space);
+}
+
+void tell(uint64_t at, uint64_t bytes, bool born, uint64_t reserved)
+{
+	lifetimes_tell(&(struct lifetimes_report){.device = 0,
+						  .address = BASE + at,
+						  .bytes = bytes,
+						  .born = born,
+						  .reserved = reserved,
+						  .reporter = &allocator,
+						  .number = 3,
+						  .own = 3});
+}
+
+void read_all(void)
+{
+	struct lifetimes_event event;
+
+	while (lifetimes_read(lifetimes, atomic_load(&position), &event))
+		;
+}
+
+bool is_reported(uint64_t at)
+{
+	read_all();
+	return live_map_is_reported(lifetimes_map(lifetimes), at);
+}
