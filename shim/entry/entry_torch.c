@@ -70,7 +70,7 @@ static torch_report_function *torch_own(const void *caller)
 	return found != TORCH_REPORT ? found : NULL;
 }
 
-static void torch_tell(uint64_t address, int64_t bytes, uint64_t reserved, int device)
+static void torch_tell(uint64_t address, int64_t bytes, uint64_t allocated, uint64_t reserved, int device)
 {
 	struct lifetimes_report report = {
 	    .device = device,
@@ -78,6 +78,7 @@ static void torch_tell(uint64_t address, int64_t bytes, uint64_t reserved, int d
 	    .bytes = (uint64_t)(bytes < 0 ? -bytes : bytes),
 	    .born = bytes > 0,
 	    .reserved = reserved,
+	    .allocated = allocated,
 	    .reporter = atomic_load_explicit(&reporter, memory_order_relaxed),
 	    .number = completion_newest(),
 	    .own = completion_own(),
@@ -96,7 +97,7 @@ HOOK_EXPORT void TORCH_REPORT(void *address, int64_t bytes, size_t allocated, si
 	torch_report_function *own = torch_own(__builtin_return_address(0));
 
 	if (process_stage() == STAGE_RUNNING && device.type == TORCH_CUDA && bytes)
-		torch_tell((uintptr_t)address, bytes, reserved, device.index);
+		torch_tell((uintptr_t)address, bytes, allocated, reserved, device.index);
 	if (own)
 		own(address, bytes, allocated, reserved, device);
 }

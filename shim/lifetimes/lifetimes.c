@@ -3,6 +3,7 @@
  * (lifetimes_ring.c).
  */
 #include "shim/base/lazy_memory.h"
+#include "shim/base/log.h"
 #include "shim/lifetimes/birth_lines.h"
 #include "shim/lifetimes/lifetimes_internal.h"
 #include "shim/lifetimes/lifetimes_state.h"
@@ -354,6 +355,7 @@ static void take_latest(struct lifetimes *lifetimes, bool filled)
 {
 	uint64_t bytes = latest.end - latest.begin;
 
+	atomic_store_explicit(&lifetimes->any, true, memory_order_relaxed);
 	set_its(lifetimes, latest.begin, bytes, ITS);
 	/* Who doubts the space after this finds the units, and writes an event (lifetimes_distrust). */
 	atomic_thread_fence(memory_order_seq_cst);
@@ -361,7 +363,6 @@ static void take_latest(struct lifetimes *lifetimes, bool filled)
 		set_its(lifetimes, latest.begin, bytes, ITS_UNTRUSTED);
 		return;
 	}
-	atomic_store_explicit(&lifetimes->any, true, memory_order_relaxed);
 	write_range(lifetimes, LIFETIMES_REPORTED, latest.begin, whole_units(bytes), no_report);
 }
 
@@ -398,7 +399,25 @@ static void compare_reserved(struct lifetimes *lifetimes, const struct lifetimes
 	if (report->reserved < left || (in_latest && report->reserved != left + (latest.end - latest.begin)))
 		distrust_reported(report->device);
 	else if (in_latest)
-		take_latest(lifetimes, latest.space && freed);
+		take_latest(lifetimes,
+			    (latest.space && freed) || atomic_load_explicit(&sums->incomplete, memory_order_relaxed));
+}
+
+/*
+ * What is born unseen looks dead, so what the allocator says that is in use must be the sum of what it has reported. It
+ * is noticed at the next report; a version that leaves some out does so from the start, before anything has died.
+ */
+static void compare_allocated(const struct lifetimes_report *report)
+{
+	struct lifetimes_sums *sums = &lifetimes_state.sums[report->device];
+	uint64_t before = atomic_load_explicit(&sums->allocated, memory_order_relaxed);
+	uint64_t after = report->born ? before + report->bytes : before - report->bytes;
+
+	atomic_store_explicit(&sums->allocated, report->allocated, memory_order_relaxed);
+	if (after == report->allocated || atomic_exchange(&sums->incomplete, true))
+		return;
+	log_once("PyTorch does not report all births and deaths of tensors; all of its memory is taken to be alive");
+	distrust_reported(report->device);
 }
 
 static void begin_to_report(void)
@@ -440,6 +459,7 @@ void lifetimes_tell(const struct lifetimes_report *report)
 		return;
 	if (lifetimes)
 		tell_crossings(lifetimes, report);
+	compare_allocated(report);
 	compare_reserved(lifetimes, report);
 	latest.lifetimes = NULL;
 	if (!lifetimes)

@@ -32,6 +32,7 @@ struct lifetimes_report {
 	uint64_t address, bytes;
 	bool born;            /* otherwise it died */
 	uint64_t reserved;    /* bytes that the allocator has from the driver, on this device */
+	uint64_t allocated;   /* bytes of them that are in use after this */
 	const void *reporter; /* the object whose code reports (caller_name_object) */
 	uint64_t number;      /* of the latest submission */
 	/*

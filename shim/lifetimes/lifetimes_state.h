@@ -18,8 +18,9 @@ struct lifetimes_reporter {
 
 /* What the allocator of a device has said of itself. */
 struct lifetimes_sums {
-	_Atomic uint64_t reserved; /* bytes that it said last */
-	_Atomic uint64_t freed;    /* bytes of its blocks that were freed since its last event */
+	_Atomic uint64_t reserved, allocated; /* bytes that it said last */
+	_Atomic uint64_t freed;               /* bytes of its blocks that were freed since its last event */
+	_Atomic bool incomplete;              /* it does not report all births and deaths */
 };
 
 /* At which lines tensors are born (birth_lines.c). */

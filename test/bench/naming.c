@@ -76,8 +76,10 @@ EXPORT double naming_birth_and_death(unsigned n)
 		if (i == 100000)
 			begin = clock_now();
 		report.born = true;
+		report.allocated = MIB;
 		lifetimes_tell(&report);
 		report.born = false;
+		report.allocated = 0;
 		lifetimes_tell(&report);
 	}
 	bool known = lifetimes_is_reported(lifetimes, block, MIB);

@@ -15,8 +15,15 @@ static struct heap_grant grant;
 
 static void report(size_t offset, bool born)
 {
-	lifetimes_tell(&(struct lifetimes_report){
-	    .address = grant.address + offset, .bytes = 4 * MIB, .born = born, .reserved = 64 * MIB, .reporter = &own});
+	static uint64_t in_use;
+
+	in_use += born ? 4 * MIB : -4 * MIB;
+	lifetimes_tell(&(struct lifetimes_report){.address = grant.address + offset,
+						  .bytes = 4 * MIB,
+						  .born = born,
+						  .reserved = 64 * MIB,
+						  .allocated = in_use,
+						  .reporter = &own});
 }
 
 static void submit(size_t offset)

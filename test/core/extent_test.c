@@ -55,8 +55,16 @@ static void open_heap(void **state)
 
 static void tell(uint64_t at, uint64_t bytes, bool born)
 {
-	lifetimes_tell(&(struct lifetimes_report){
-	    .device = 0, .address = space + at, .bytes = bytes, .born = born, .reserved = reserved, .reporter = &own});
+	static uint64_t in_use;
+
+	in_use += born ? bytes : -bytes;
+	lifetimes_tell(&(struct lifetimes_report){.device = 0,
+						  .address = space + at,
+						  .bytes = bytes,
+						  .born = born,
+						  .reserved = reserved,
+						  .allocated = in_use,
+						  .reporter = &own});
 }
 
 /* The allocator has all of it. */

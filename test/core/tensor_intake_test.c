@@ -36,8 +36,15 @@ static struct heap_grant block_new(void)
 
 static void report(CUdeviceptr address, size_t mib, bool born)
 {
-	lifetimes_tell(&(struct lifetimes_report){
-	    .address = address, .bytes = mib * MIB, .born = born, .reserved = reserved, .reporter = &own});
+	static uint64_t in_use;
+
+	in_use += born ? mib * MIB : -mib * MIB;
+	lifetimes_tell(&(struct lifetimes_report){.address = address,
+						  .bytes = mib * MIB,
+						  .born = born,
+						  .reserved = reserved,
+						  .allocated = in_use,
+						  .reporter = &own});
 }
 
 static void declare(CUdeviceptr address, size_t mib, bool born)

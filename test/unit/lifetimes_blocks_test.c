@@ -103,6 +103,31 @@ static void memory_elsewhere_does_not_change_what_the_sum_says(void **state)
 	assert_false(is_reported(0) || is_reported(32 * MIB));
 }
 
+static void an_allocator_that_does_not_report_everything_is_never_trusted_again(void **state)
+{
+	static const bool births[] = {true, false};
+
+	for (unsigned i = 0; i < 2; i++) {
+		allocated(BASE, 20 * MIB, 0);
+		tell(0, MIB, true, 20 * MIB);
+		tell(2 * MIB, MIB, true, 20 * MIB);
+		assert_true(is_reported(0));
+		hide(MIB, births[i]);
+		tell(3 * MIB, MIB, i, 20 * MIB);
+		assert_false(is_reported(0));
+		allocated(BASE + 32 * MIB, 20 * MIB, 0);
+		tell(32 * MIB, MIB, true, 40 * MIB);
+		assert_false(is_reported(32 * MIB));
+		assert_int_equal(lifetimes_end(state), 0);
+		assert_int_equal(lifetimes_begin(state), 0);
+	}
+	/* What is in no heap counts. */
+	tell(2 * BYTES, MIB, true, 2 * MIB);
+	allocated(BASE, 20 * MIB, 0);
+	tell(0, MIB, true, 22 * MIB);
+	assert_true(is_reported(0));
+}
+
 static void what_another_thread_has_allocated_is_not(void **state)
 {
 	pthread_t thread;
@@ -223,6 +248,7 @@ static void a_block_used_in_a_capture_is_distrusted(void **state)
 	allocated(BASE, 20 * MIB, 0);
 	tell(0, MIB, true, 20 * MIB);
 	assert_true(is_reported(0));
+	hide(MIB, false);
 	lifetimes_tell(&(struct lifetimes_report){.address = BASE,
 						  .bytes = MIB,
 						  .reserved = 20 * MIB,
@@ -408,6 +434,7 @@ int main(void)
 	    TEST(nor_what_another_library_has_asked_for),
 	    TEST(if_the_sum_is_another_one_with_a_new_block_nothing_is_trusted),
 	    TEST(memory_elsewhere_does_not_change_what_the_sum_says),
+	    TEST(an_allocator_that_does_not_report_everything_is_never_trusted_again),
 	    TEST(what_another_thread_has_allocated_is_not),
 	    TEST(blocks_freed_since_do_not_hide_a_new_one),
 	    TEST(if_the_allocator_has_less_and_freed_nothing_it_is_not_trusted),

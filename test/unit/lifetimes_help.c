@@ -1,10 +1,15 @@
 #include "test/unit/lifetimes_help.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 struct lifetimes *lifetimes;
 _Atomic size_t position;
 const char allocator, other;
+
+/* The allocator's: its reports of one device come one after another. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static uint64_t in_use;
 
 int lifetimes_begin(void **state)
 {
@@ -12,6 +17,7 @@ int lifetimes_begin(void **state)
 	lifetimes = lifetimes_new(0, BASE, BYTES);
 	assert_non_null(lifetimes);
 	atomic_store(&position, 0);
+	in_use = 0;
 	return 0;
 }
 
@@ -36,14 +42,23 @@ void allocated(uint64_t address, uint64_t bytes, uint64_t space)
 
 void tell(uint64_t at, uint64_t bytes, bool born, uint64_t reserved)
 {
+	pthread_mutex_lock(&lock);
+	in_use += born ? bytes : -bytes;
 	lifetimes_tell(&(struct lifetimes_report){.device = 0,
 						  .address = BASE + at,
 						  .bytes = bytes,
 						  .born = born,
 						  .reserved = reserved,
+						  .allocated = in_use,
 						  .reporter = &allocator,
 						  .number = 3,
 						  .own = 3});
+	pthread_mutex_unlock(&lock);
+}
+
+void hide(uint64_t bytes, bool born)
+{
+	in_use += born ? bytes : -bytes;
 }
 
 void read_all(void)

@@ -28,6 +28,8 @@ int lifetimes_end(void **state);
 void allocated_for(const void *object, uint64_t address, uint64_t bytes, uint64_t space);
 void allocated(uint64_t address, uint64_t bytes, uint64_t space);
 void tell(uint64_t at, uint64_t bytes, bool born, uint64_t reserved);
+/* Something is born, or dies, and is not reported. */
+void hide(uint64_t bytes, bool born);
 void read_all(void);
 bool is_reported(uint64_t at);
 
