@@ -383,14 +383,10 @@ static bool is_in_latest(const struct lifetimes *lifetimes, const struct lifetim
  *
  * lifetimes: of the heap that has the range; NULL: none.
  */
-static void compare_reserved(struct lifetimes *lifetimes, const struct lifetimes_report *report)
+static __attribute__((noinline, cold)) void compare_reserved(struct lifetimes *lifetimes,
+							     const struct lifetimes_report *report)
 {
 	struct lifetimes_sums *sums = &lifetimes_state.sums[report->device];
-
-	/* Nearly always nothing has changed. To write what is there already would cost a third of a report. */
-	if (!latest.lifetimes && !atomic_load_explicit(&sums->freed, memory_order_relaxed) &&
-	    atomic_load_explicit(&sums->reserved, memory_order_relaxed) == report->reserved)
-		return;
 	uint64_t before = atomic_exchange_explicit(&sums->reserved, report->reserved, memory_order_relaxed);
 	uint64_t freed = atomic_exchange_explicit(&sums->freed, 0, memory_order_relaxed);
 	uint64_t left = before > freed ? before - freed : 0;
@@ -407,17 +403,27 @@ static void compare_reserved(struct lifetimes *lifetimes, const struct lifetimes
  * What is born unseen looks dead, so what the allocator says that is in use must be the sum of what it has reported. It
  * is noticed at the next report; a version that leaves some out does so from the start, before anything has died.
  */
-static void compare_allocated(const struct lifetimes_report *report)
+static __attribute__((noinline, cold)) void note_incomplete(struct lifetimes_sums *sums, int device)
 {
-	struct lifetimes_sums *sums = &lifetimes_state.sums[report->device];
-	uint64_t before = atomic_load_explicit(&sums->allocated, memory_order_relaxed);
-	uint64_t after = report->born ? before + report->bytes : before - report->bytes;
-
-	atomic_store_explicit(&sums->allocated, report->allocated, memory_order_relaxed);
-	if (after == report->allocated || atomic_exchange(&sums->incomplete, true))
+	if (atomic_exchange(&sums->incomplete, true))
 		return;
 	log_once("PyTorch does not report all births and deaths of tensors; all of its memory is taken to be alive");
-	distrust_reported(report->device);
+	distrust_reported(device);
+}
+
+static void compare_sums(struct lifetimes *lifetimes, const struct lifetimes_report *report)
+{
+	struct lifetimes_sums *sums = &lifetimes_state.sums[report->device];
+	uint64_t in_use = atomic_load_explicit(&sums->allocated, memory_order_relaxed);
+
+	atomic_store_explicit(&sums->allocated, report->allocated, memory_order_relaxed);
+	if (in_use + (report->born ? report->bytes : -report->bytes) != report->allocated)
+		note_incomplete(sums, report->device);
+	/* Nearly always nothing has changed. To write what is there already would cost a third of a report. */
+	if (latest.lifetimes || atomic_load_explicit(&sums->freed, memory_order_relaxed) ||
+	    atomic_load_explicit(&sums->reserved, memory_order_relaxed) != report->reserved)
+		compare_reserved(lifetimes, report);
+	latest.lifetimes = NULL;
 }
 
 static void begin_to_report(void)
@@ -459,9 +465,7 @@ void lifetimes_tell(const struct lifetimes_report *report)
 		return;
 	if (lifetimes)
 		tell_crossings(lifetimes, report);
-	compare_allocated(report);
-	compare_reserved(lifetimes, report);
-	latest.lifetimes = NULL;
+	compare_sums(lifetimes, report);
 	if (!lifetimes)
 		return;
 	if (!my_number)

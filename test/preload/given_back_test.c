@@ -1,7 +1,7 @@
 /*
- * Memory whose contents PyTorch's allocator (fake_torch.h) does not tell of, though it told of their deaths: what it has
- * given back to an allocator that is plugged in. Each part in a process of its own, which is suspended
- * before anything has spilled: what submissions name is not known until then.
+ * Memory that has contents of which PyTorch's allocator (fake_torch.h) does not tell, though it told of a death there: what
+ * it has given back to an allocator that is plugged in, and what a pool gets back with an older state. Each part in a
+ * process of its own, which is suspended before anything has spilled: what submissions name is not known until then.
  */
 #include "test/preload/torch_help.h"
 
@@ -66,10 +66,60 @@ static void what_a_plugged_in_allocator_keeps_is_preserved(void **state)
 	run(plugged);
 }
 
+/*
+ * As PyTorch's graph trees do: the output of a graph is dead for the allocator while the program has its address. Its
+ * thread submits and reports meanwhile. Then the state of the pool is restored: the output is born again, with contents.
+ */
+static int restored(void)
+{
+	torch_begin(false);
+	CUstream stream = child_stream();
+	unsigned pool = torch->new_pool(torch_cache, 0, 0);
+	struct tensor in = tensor_new(MIB / 2, stream), out;
+
+	/* Before it is captured, it runs, in the same pool: what is there is trusted. */
+	torch->use_pool(torch_cache, pool, false);
+	out = tensor_new(in.bytes, stream);
+	tensor_fill(&out, stream);
+	tensor_free(&out);
+	torch_capture(stream, pool);
+	out = tensor_new(in.bytes, stream);
+	tensor_copy_late(&out, &in, 0, stream);
+	CUgraphExec exec = torch_end_capture(stream);
+	CUdeviceptr at = out.at;
+	tensor_free(&out);
+	for (unsigned i = 0; i < 3; i++) {
+		tensor_fill(&in, stream);
+		MUST(cu.cuGraphLaunch(exec, stream));
+		struct tensor other = tensor_new(in.bytes, stream);
+		tensor_fill(&other, stream);
+		tensor_free(&other);
+		away_and_back();
+		torch->use_pool(torch_cache, pool, false);
+		out = tensor_new(in.bytes, stream);
+		torch->use_pool(torch_cache, 0, false);
+		CHECK(out.at == at);
+		out.salt = in.salt;
+		CHECK(tensor_holds(&out));
+		tensor_free(&out);
+	}
+	MUST(cu.cuGraphExecDestroy(exec));
+	CHECK(sim_broken_rules() == 0);
+	return 0;
+}
+
+static void what_a_pool_of_graphs_restores_after_submissions_is_preserved(void **state)
+{
+	(void)state;
+	run(restored);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup_teardown(what_a_plugged_in_allocator_keeps_is_preserved, folder_make, folder_remove),
+	    cmocka_unit_test_setup_teardown(what_a_pool_of_graphs_restores_after_submissions_is_preserved, folder_make,
+					    folder_remove),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
