@@ -15,10 +15,22 @@ static struct device device;
 static struct engine *engine;
 static struct heap_grant grant;
 
+static void report_part(size_t offset, uint64_t bytes, bool born)
+{
+	static uint64_t in_use;
+
+	in_use += born ? bytes : -bytes;
+	lifetimes_tell(&(struct lifetimes_report){.address = grant.address + offset,
+						  .bytes = bytes,
+						  .born = born,
+						  .reserved = 64 * MIB,
+						  .allocated = in_use,
+						  .reporter = &own});
+}
+
 static void report(size_t offset, bool born)
 {
-	lifetimes_tell(&(struct lifetimes_report){
-	    .address = grant.address + offset, .bytes = 4 * MIB, .born = born, .reserved = 64 * MIB});
+	report_part(offset, 4 * MIB, born);
 }
 
 static void submit(size_t offset)
@@ -82,6 +94,7 @@ static int open_heap(void **state)
 	(void)state;
 	core_driver();
 	core_heap_open(&own, 128 * MIB, 128 * MIB, 0);
+	lifetimes_asked(&own);
 	assert_ok(heap_alloc(own.heap, 64 * MIB, CHUNK_MOVABLE, HEAP_DEVICE, &grant));
 	report(0, true);
 	report(4 * MIB, true);
@@ -241,8 +254,7 @@ static unsigned slots[SLOTS];
 
 static void tell(unsigned slot, unsigned n, bool born)
 {
-	lifetimes_tell(&(struct lifetimes_report){
-	    .address = grant.address + slot * MIB, .bytes = n * MIB, .born = born, .reserved = 64 * MIB});
+	report_part(slot * MIB, n * MIB, born);
 	slots[slot] = born ? n : 0;
 }
 

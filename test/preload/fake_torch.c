@@ -17,6 +17,7 @@
 #define SPACE_LARGE  (64 * MIB)
 #define DEVICES      8
 
+unsigned long long runtime_alloc(size_t bytes); /* site_runtime.c */
 void FAKE_TORCH_REPORT(void *address, int64_t bytes, size_t allocated, size_t reserved, struct fake_device device);
 extern const struct fake_torch_functions fake_torch_functions;
 
@@ -222,7 +223,10 @@ static void free_segments(struct fake_torch *torch)
 		*link = segment->next;
 		if (!segment->handle) {
 			torch->reserved -= segment->bytes;
-			must(cuMemFree_v2(segment->at), "cuMemFree");
+			if (torch->pools[segment->pool].plug.release)
+				torch->pools[segment->pool].plug.release(segment->at);
+			else
+				must(cuMemFree_v2(segment->at), "cuMemFree");
 		}
 		free(segment->first);
 		free(segment);
@@ -251,13 +255,13 @@ static CUdeviceptr segment_memory(struct fake_torch *torch, size_t bytes)
 		return at;
 	}
 	CUstreamCaptureMode mode = relax(CU_STREAM_CAPTURE_MODE_RELAXED);
-	CUresult result = cuMemAlloc_v2(&at, bytes);
+	at = pool->plug.allocate ? pool->plug.allocate(bytes) : runtime_alloc(bytes);
 	relax(mode);
-	if (result != CUDA_SUCCESS && !torch->n_captures) {
+	if (!at && !pool->plug.allocate && !torch->n_captures) {
 		free_segments(torch);
-		result = cuMemAlloc_v2(&at, bytes);
+		at = runtime_alloc(bytes);
 	}
-	return result == CUDA_SUCCESS ? at : 0;
+	return at;
 }
 
 static struct block *best_fit(const struct fake_torch *torch, size_t bytes, CUstream stream)
@@ -379,6 +383,11 @@ static unsigned torch_new_pool(struct fake_torch *torch, CUdeviceptr slab, size_
 	return pool;
 }
 
+static void torch_plug_pool(struct fake_torch *torch, unsigned pool, struct fake_plug plug)
+{
+	torch->pools[pool].plug = plug;
+}
+
 /* What was submitted is done: no event needs to be waited for. */
 static void segment_forget(struct segment *segment)
 {
@@ -475,5 +484,5 @@ static bool torch_is_free(struct fake_torch *torch, CUdeviceptr address)
 const struct fake_torch_functions fake_torch_functions = {
     torch_open,     torch_allocate,  torch_release,   torch_record_stream, torch_empty_cache,
     torch_new_pool, torch_drop_pool, torch_use_pool,  torch_checkpoint,    torch_reserved,
-    torch_expand,   torch_fill,      torch_is_filled, torch_is_free,
+    torch_expand,   torch_fill,      torch_is_filled, torch_is_free,       torch_plug_pool,
 };

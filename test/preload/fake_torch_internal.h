@@ -42,6 +42,7 @@ struct block {
 struct pool {
 	CUdeviceptr slab;
 	size_t slab_bytes, slab_used;
+	struct fake_plug plug; /* NULL: the driver */
 	bool is_kept;
 };
 
