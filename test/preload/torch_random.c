@@ -109,6 +109,8 @@ static struct tensor *tensor_any_new(struct worker *worker, size_t bytes)
 {
 	unsigned pool = worker_below(worker, 4) ? 0 : worker->saved;
 
+	if (!options.handle && !worker_below(worker, 4))
+		pool = worker->plugged;
 	if (worker->slab && !worker_below(worker, 4) && bytes <= SLAB_PART / 2)
 		pool = worker->slab_pool;
 	struct tensor *tensor = tensor_make(worker, pool, pool == worker->slab_pool ? 0 : any_stream(worker), bytes);
@@ -347,6 +349,32 @@ static void slab_change(struct worker *worker)
 	tensor_fill(worker, tensor_add(worker, worker->slab + 2 * SLAB_PART, SLAB_PART), 0);
 }
 
+/* ---- an allocator that the cache was given ---- */
+
+static void plug_pool(struct worker *worker)
+{
+	worker->plugged = torch->new_pool(torch_cache, 0, 0);
+	worker->n_plugged++;
+	torch->plug_pool(torch_cache, worker->plugged, (struct fake_plug){plug_allocate, plug_release});
+}
+
+/* The cache gives back what it does not use; somebody else has it now, and reports nothing. */
+static void plug_change(struct worker *worker)
+{
+	size_t bytes = 0;
+
+	if (options.handle || worker->n_plugged == 12 || !has_room(worker, 9 * MIB))
+		return;
+	torch->drop_pool(torch_cache, worker->plugged);
+	torch->empty_cache(torch_cache);
+	plug_pool(worker);
+	CUdeviceptr at = plug_take(0, &bytes);
+	if (at && bytes <= TENSOR_MOST + MIB)
+		tensor_fill(worker, tensor_add(worker, at, bytes), 0);
+	else if (at)
+		plug_release(at);
+}
+
 /* ---- the whole ---- */
 
 static void at_random(struct worker *worker)
@@ -371,6 +399,8 @@ static void at_random(struct worker *worker)
 			slab_change(worker);
 		else if (!worker_below(worker, 4))
 			torch->empty_cache(torch_cache);
+		else if (!worker_below(worker, 2))
+			plug_change(worker);
 		else if (!worker_below(worker, 4))
 			torch->fill(torch_cache, worker_below(worker, 2) ? FILL : 0);
 		break;
@@ -425,6 +455,7 @@ static void *work(void *argument)
 	worker->words = malloc(TENSOR_MOST + FAKE_TORCH_UNIT + 4 * MIB);
 	worker->saved = torch->new_pool(torch_cache, 0, 0);
 	worker->slab_pool = UINT32_MAX;
+	plug_pool(worker);
 	if (op_has_tables)
 		GO(cuMemAlloc_v2(&worker->tables, 512 * STREAMS));
 	while (worker->bytes < worker->share * 3 / 4 && worker->n_tensors < TENSORS / 2)

@@ -51,9 +51,10 @@ struct worker {
 	bool is_capturing;
 	unsigned saved; /* pool whose state is restored now and then */
 	unsigned slab_pool;
-	CUdeviceptr slab;   /* 0: there is none */
-	uint32_t *words;    /* as large as a tensor may be */
-	CUdeviceptr tables; /* of each stream, an address that no launch names; 0: there are none */
+	unsigned plugged, n_plugged; /* pool of the allocator that keeps (torch_random.c); how many it has had */
+	CUdeviceptr slab;            /* 0: there is none */
+	uint32_t *words;             /* as large as a tensor may be */
+	CUdeviceptr tables;          /* of each stream, an address that no launch names; 0: there are none */
 };
 
 /* Says what is wrong, with the seed, and ends the process. */
@@ -83,6 +84,12 @@ uint32_t op_wait(struct worker *worker, size_t n, unsigned stream);
 void op_tell(struct worker *worker, struct tensor *tensor, unsigned stream);
 /* Now and then a kernel is given where its memory ends, as by reverse iterators; natively that is always right. */
 extern bool op_has_ends;
+/*
+ * Memory that the allocator has got back, or new memory. bytes: so many; 0: any that is there. Returns 0 if there is none.
+ */
+CUdeviceptr plug_take(size_t bytes, size_t *ret_bytes);
+CUdeviceptr plug_allocate(size_t bytes);
+void plug_release(CUdeviceptr at);
 /* Loads the kernel. */
 void op_prepare(void);
 /* No other thread submits anything until op_release(). */
