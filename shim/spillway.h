@@ -149,9 +149,9 @@ SPILLWAY_API int spillway_grow(const void *address, uint64_t new_bytes);
 /*
  * The contents of these bytes are no longer needed: what is wholly discarded of what moves as one (2 to 128 MiB)
  * changes places without being copied. They are undefined from now on, until something that is given to the driver
- * after this names the block: as an argument of a kernel, copy or graph. A kernel that finds the address in memory
- * alone names nothing; do not discard what such a kernel writes next. What was given to the driver before goes on
- * undisturbed.
+ * after this names the block: as an argument of a kernel, copy or graph; or until a part of the block is born
+ * (spillway_born). A kernel that finds the address in memory alone names nothing; do not discard what such a kernel
+ * writes next, unless it is born before. What was given to the driver before goes on undisturbed.
  *
  *   -EINVAL  the bytes reach beyond the end of the block
  */

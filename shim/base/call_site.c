@@ -64,6 +64,13 @@ static bool is_plumbing(const void *address)
 	return false;
 }
 
+static bool is_runtime(const void *address)
+{
+	const char *path = caller_name_library(address);
+
+	return path && !strncmp(file_name(path), "libcudart", 9);
+}
+
 /* ---- native callers ---- */
 
 typedef _Unwind_Reason_Code backtrace_function(_Unwind_Trace_Fn visit, void *argument);
@@ -71,6 +78,7 @@ typedef _Unwind_Ptr address_function(struct _Unwind_Context *context);
 
 struct walk {
 	const void *caller, *found; /* found: NULL: none yet */
+	bool (*passes)(const void *address);
 	address_function *address_of;
 	unsigned n;
 	bool behind; /* the frame of the caller has been passed */
@@ -83,7 +91,7 @@ static _Unwind_Reason_Code visit_frame(struct _Unwind_Context *context, void *ar
 
 	if (walk->n++ == FRAMES_MOST || !address)
 		return _URC_END_OF_STACK;
-	if (walk->behind && !is_plumbing(address)) {
+	if (walk->behind && !walk->passes(address)) {
 		/* Code that no object has is made at run time; what called it is not known either. */
 		walk->found = caller_name_library(address) ? address : NULL;
 		return _URC_END_OF_STACK;
@@ -92,16 +100,17 @@ static _Unwind_Reason_Code visit_frame(struct _Unwind_Context *context, void *ar
 	return _URC_NO_REASON;
 }
 
-/* Returns the innermost caller that is no plumbing, or the one that called the driver. */
-static const void *native_caller(const void *caller)
+/* Returns the innermost caller behind this one that `passes` does not pass; NULL: none is known. */
+static const void *native_caller(const void *caller, bool (*passes)(const void *address))
 {
 	const struct call_site_state *state = &base_state.call_site;
 	backtrace_function *backtrace = (backtrace_function *)atomic_load(&state->backtrace);
-	struct walk walk = {.caller = caller, .address_of = (address_function *)atomic_load(&state->address_of)};
+	struct walk walk = {
+	    .caller = caller, .passes = passes, .address_of = (address_function *)atomic_load(&state->address_of)};
 
 	if (backtrace)
 		backtrace(visit_frame, &walk);
-	return walk.found ? walk.found : caller;
+	return walk.found;
 }
 
 /* ---- the table ---- */
@@ -222,7 +231,8 @@ static const struct call_site *name_site(const struct call_site *plain, bool dee
 
 	if (python_process_is_here() && name_in_python(plain->address, deep, &site))
 		return site;
-	return plain->is_plumbing ? site_of(native_caller(plain->address), "", NULL) : plain;
+	const void *caller = plain->is_plumbing ? native_caller(plain->address, is_plumbing) : NULL;
+	return caller ? site_of(caller, "", NULL) : plain;
 }
 
 static uint64_t spent(void)
@@ -326,18 +336,36 @@ const struct call_site *call_site_numbered(unsigned number)
 	return atomic_load_explicit(&base_state.call_site.slot[number - 1], memory_order_acquire);
 }
 
-void call_site_bind(void)
+static void bind_unwinder(void)
 {
 	static const char *const names[] = {"_Unwind_Backtrace", "_Unwind_GetIP"};
 	struct call_site_state *state = &base_state.call_site;
 	uintptr_t address[2];
 
-	caller_name_bind();
-	python_process_bind();
 	if (!atomic_load(&state->backtrace) && elf_symbols_find("libgcc_s", names, 2, address) && address[1]) {
 		atomic_store(&state->address_of, address[1]);
 		atomic_store(&state->backtrace, address[0]);
 	}
+}
+
+const void *call_site_asker(const void *caller)
+{
+	int saved = errno;
+
+	if (is_runtime(caller)) {
+		bind_unwinder(); /* it may have been loaded since */
+		caller = native_caller(caller, is_runtime);
+	}
+	const void *object = caller_name_object(caller);
+	errno = saved;
+	return object;
+}
+
+void call_site_bind(void)
+{
+	caller_name_bind();
+	python_process_bind();
+	bind_unwinder();
 }
 
 void call_site_callers(void)

@@ -23,55 +23,62 @@ void caller_name_bind(void)
 /* Of a longer name nothing is shown: the names of C++ say types, too. */
 #define SYMBOL_MOST 40
 
-/* *ret_base: the load address of the object. *ret_dynamic: its dynamic section; NULL: not known. */
-static const char *caller_name_find(const void *address, uintptr_t *ret_base, const ElfW(Dyn) * *ret_dynamic)
+struct found {
+	const char *path;
+	uintptr_t base;            /* load address */
+	const void *begin;         /* where it is mapped */
+	const ElfW(Dyn) * dynamic; /* NULL: not known */
+};
+
+/* Finds the object that contains the address; path is NULL if there is none. */
+static struct found find(const void *address)
 {
+	struct found found = {0};
 	struct dl_find_object object;
-	const char *path = NULL;
 	Dl_info info;
 
-	*ret_dynamic = NULL;
 	if (!address)
-		return NULL;
+		return found;
 	__typeof__(_dl_find_object) *ask =
 	    atomic_load_explicit(&base_state.caller_name.find_object, memory_order_relaxed);
 	if (ask) {
-		if (ask((void *)(uintptr_t)address, &object) == 0) {
-			path = object.dlfo_link_map->l_name;
-			*ret_base = object.dlfo_link_map->l_addr;
-			*ret_dynamic = object.dlfo_link_map->l_ld;
-		}
+		if (ask((void *)(uintptr_t)address, &object) == 0)
+			found = (struct found){object.dlfo_link_map->l_name, object.dlfo_link_map->l_addr,
+					       object.dlfo_map_start, object.dlfo_link_map->l_ld};
 	} else if (dladdr(address, &info)) {
-		path = info.dli_fname;
-		*ret_base = (uintptr_t)info.dli_fbase;
+		found = (struct found){info.dli_fname, (uintptr_t)info.dli_fbase, info.dli_fbase, NULL};
 	}
 	/* The loader has no name for the program itself. */
-	return path && !*path ? program_invocation_name : path;
+	if (found.path && !*found.path)
+		found.path = program_invocation_name;
+	return found;
 }
 
 const char *caller_name_library(const void *address)
 {
-	const ElfW(Dyn) * dynamic;
-	uintptr_t base;
+	return find(address).path;
+}
 
-	return caller_name_find(address, &base, &dynamic);
+const void *caller_name_object(const void *address)
+{
+	return find(address).begin;
 }
 
 char *caller_name_text(const void *address, char *room, size_t bytes)
 {
-	const ElfW(Dyn) * dynamic;
-	uintptr_t base, start;
-	const char *path = caller_name_find(address, &base, &dynamic), *name = path ? strrchr(path, '/') : NULL;
+	const struct found found = find(address);
+	const char *name = found.path ? strrchr(found.path, '/') : NULL;
+	uintptr_t start;
 
-	if (!path) {
+	if (!found.path) {
 		room[0] = 0;
 		return room;
 	}
-	name = name ? name + 1 : path;
-	const char *symbol = elf_symbols_around(base, dynamic, (uintptr_t)address, &start);
+	name = name ? name + 1 : found.path;
+	const char *symbol = elf_symbols_around(found.base, found.dynamic, (uintptr_t)address, &start);
 	if (symbol && strlen(symbol) <= SYMBOL_MOST)
 		snprintf(room, bytes, "%s:%s+0x%llx", name, symbol, (unsigned long long)((uintptr_t)address - start));
 	else
-		snprintf(room, bytes, "%s+0x%llx", name, (unsigned long long)((uintptr_t)address - base));
+		snprintf(room, bytes, "%s+0x%llx", name, (unsigned long long)((uintptr_t)address - found.base));
 	return room;
 }

@@ -14,6 +14,8 @@
 void caller_name_bind(void);
 /* Returns the path of the object that contains the address, or NULL. The text is valid while that object is loaded. */
 const char *caller_name_library(const void *address);
+/* Returns where that object is mapped, which no other one has while it is loaded, or NULL. */
+const void *caller_name_object(const void *address);
 /*
  * Writes "libtorch_cuda.so+0x1234" to room, or "libmodel.so:load_weights+0x1c" if the object exports the function that
  * contains the address, or "" if the object is not known. Returns room. May take 1 ms.

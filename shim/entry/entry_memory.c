@@ -292,6 +292,7 @@ int spillway_born(const void *address, uint64_t bytes)
 		return result;
 	if (bytes > row.bytes - (address_of(address) - row.key))
 		return entry_memory_leave(&scope, -EINVAL);
+	spill_reused(address_of(address), bytes);
 	declare(&row, address_of(address), bytes, true);
 	return entry_memory_leave(&scope, 0);
 }

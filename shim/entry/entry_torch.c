@@ -12,6 +12,7 @@
  * GPT, also with expandable segments.
  */
 #include "shim/base/autograd.h"
+#include "shim/base/caller_name.h"
 #include "shim/context/capture.h"
 #include "shim/device/device.h"
 #include "shim/driver/real.h"
@@ -19,6 +20,7 @@
 #include "shim/heap/arena.h"
 #include "shim/heap/migration.h"
 #include "shim/lifetimes/lifetimes.h"
+#include "shim/mover/spill.h"
 #include "shim/process/process.h"
 #include "shim/submit/completion.h"
 
@@ -44,8 +46,11 @@ typedef void torch_report_function(void *address, int64_t bytes, size_t allocate
 
 torch_report_function TORCH_REPORT;
 
-/* Returns PyTorch's own function; NULL if its library is not loaded, or has none. */
-static torch_report_function *torch_own(void)
+/* The object that has called first (caller_name_object). */
+static _Atomic(const void *) reporter;
+
+/* Returns PyTorch's own function; NULL if its library is not loaded, or has none. caller: who reports. */
+static torch_report_function *torch_own(const void *caller)
 {
 	static torch_report_function *_Atomic own; /* TORCH_REPORT: there is none */
 	torch_report_function *found = atomic_load_explicit(&own, memory_order_acquire);
@@ -56,6 +61,7 @@ static torch_report_function *torch_own(void)
 
 		if (library && c_dlsym)
 			found = (torch_report_function *)c_dlsym(library, NAME_OF(TORCH_REPORT));
+		atomic_store_explicit(&reporter, caller_name_object(caller), memory_order_relaxed);
 		dlerror(); /* the program must not find an error of ours */
 		autograd_bind();
 		if (!found)
@@ -65,7 +71,7 @@ static torch_report_function *torch_own(void)
 	return found != TORCH_REPORT ? found : NULL;
 }
 
-static void torch_tell(uint64_t address, int64_t bytes, uint64_t reserved, int device)
+static void torch_tell(uint64_t address, int64_t bytes, uint64_t allocated, uint64_t reserved, int device)
 {
 	struct lifetimes_report report = {
 	    .device = device,
@@ -73,6 +79,8 @@ static void torch_tell(uint64_t address, int64_t bytes, uint64_t reserved, int d
 	    .bytes = (uint64_t)(bytes < 0 ? -bytes : bytes),
 	    .born = bytes > 0,
 	    .reserved = reserved,
+	    .allocated = allocated,
+	    .reporter = atomic_load_explicit(&reporter, memory_order_relaxed),
 	    .number = completion_newest(),
 	    .own = completion_own(),
 	};
@@ -81,16 +89,18 @@ static void torch_tell(uint64_t address, int64_t bytes, uint64_t reserved, int d
 
 	if (owner && arena_bounds(heap_arena(atomic_load(&owner->heap)), address, &block, &report.block_bytes))
 		report.block = block;
+	if (report.born)
+		spill_reused(address, report.bytes);
 	lifetimes_tell(&report);
 }
 
 HOOK_EXPORT void TORCH_REPORT(void *address, int64_t bytes, size_t allocated, size_t reserved,
 			      struct torch_device device)
 {
-	torch_report_function *own = torch_own();
+	torch_report_function *own = torch_own(__builtin_return_address(0));
 
 	if (process_stage() == STAGE_RUNNING && device.type == TORCH_CUDA && bytes)
-		torch_tell((uintptr_t)address, bytes, reserved, device.index);
+		torch_tell((uintptr_t)address, bytes, allocated, reserved, device.index);
 	if (own)
 		own(address, bytes, allocated, reserved, device);
 }

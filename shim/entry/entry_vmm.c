@@ -16,7 +16,9 @@
 #include "shim/process/enter.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/entry/hook.h"
+#include "shim/base/call_site.h"
 #include "shim/base/log.h"
+#include "shim/lifetimes/lifetimes.h"
 #include "shim/serve/typed_alloc.h"
 #include "shim/serve/serve.h"
 #include "shim/device/pool.h"
@@ -320,7 +322,10 @@ HOOK_EXPORT CUresult CUDAAPI cuMemMap(CUdeviceptr ptr, size_t size, size_t offse
 	stats_call(HOOK_cuMemMap);
 	if (!enter_serve(&scope))
 		return REAL(cuMemMap)(ptr, size, offset, handle, flags);
-	if (vmm_map(ptr, size, offset, handle, flags, &result))
+	lifetimes_asked(call_site_asker(__builtin_return_address(0)));
+	bool ours = vmm_map(ptr, size, offset, handle, flags, &result);
+	lifetimes_asked(NULL);
+	if (ours)
 		return enter_leave(&scope, result);
 	if (device_of(ptr))
 		return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);

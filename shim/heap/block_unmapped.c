@@ -189,7 +189,7 @@ CUresult heap_place(struct heap *heap, struct block *block, CUdeviceptr address,
 out:
 	heap_leave(heap);
 	if (result == CUDA_SUCCESS)
-		lifetimes_allocated(arena->lifetimes, address, block->units * HEAP_UNIT, true);
+		lifetimes_allocated(arena->lifetimes, address, block->units * HEAP_UNIT, space);
 	return result;
 }
 

@@ -19,9 +19,17 @@ void *heap_divider(const struct block *block)
 	return block->divider;
 }
 
-void heap_reused(struct heap *heap, const struct block *block)
+void heap_reused(struct heap *heap, CUdeviceptr address, uint64_t bytes)
 {
-	atomic_store(&heap->store.arena.marks[block->unit].discarded, 0);
+	const struct arena *arena = &heap->store.arena;
+	CUdeviceptr end = address + bytes;
+
+	for (; address < end; address = arena_address(arena, arena_unit(arena, address) + 1)) {
+		uint32_t word = arena_look(arena, address);
+
+		if (word && !(word & ARENA_SLAB))
+			atomic_store(&arena->marks[word - 1].discarded, 0);
+	}
 }
 
 bool heap_part_begin(struct heap *heap, struct block *block, uint32_t unit, uint32_t units)
@@ -34,7 +42,7 @@ bool heap_part_begin(struct heap *heap, struct block *block, uint32_t unit, uint
 		atomic_store_explicit(&arena->part[block->unit + unit + i], block->unit + unit + 1,
 				      memory_order_release);
 	if (may)
-		heap_reused(heap, block);
+		heap_reused(heap, arena_address(arena, block->unit), HEAP_UNIT);
 	heap_leave(heap);
 	return may;
 }

@@ -171,7 +171,7 @@ enum sw_status heap_alloc(struct heap *heap, size_t bytes, enum chunk_kind kind,
 	if (status != SW_OK)
 		return status;
 	if (bytes > SMALL_MOST)
-		lifetimes_allocated(heap->store.arena.lifetimes, grant.address, bytes, false);
+		lifetimes_allocated(heap->store.arena.lifetimes, grant.address, bytes, 0);
 	*ret_grant = grant;
 	return status;
 }

@@ -148,10 +148,10 @@ uint64_t heap_part_bytes(struct heap *heap, CUdeviceptr address);
 void heap_set_unused(struct heap *heap, struct block *block, bool unused);
 
 /*
- * A block, or a part of one, has another user without having been freed: what was discarded there is of use again, also
+ * These bytes have another user without having been freed: what was discarded in their blocks is of use again, also
  * where no submission names it. Locking: none.
  */
-void heap_reused(struct heap *heap, const struct block *block);
+void heap_reused(struct heap *heap, CUdeviceptr address, uint64_t bytes);
 
 /*
  * Pins (pin.c). heap_pin() pins every block in use that these bytes touch, and waits until no piece of them is moving.

@@ -3,6 +3,7 @@
  * (lifetimes_ring.c).
  */
 #include "shim/base/lazy_memory.h"
+#include "shim/base/log.h"
 #include "shim/lifetimes/birth_lines.h"
 #include "shim/lifetimes/lifetimes_internal.h"
 #include "shim/lifetimes/lifetimes_state.h"
@@ -17,6 +18,7 @@ enum its {
 	NOT_ITS,
 	ITS,                 /* the reporting allocator's */
 	ITS_DISTRUSTED,      /* and an event said that it is distrusted */
+	ITS_UNTRUSTED,       /* and none ever said that it is reported */
 	PROGRAMS,            /* the program itself says what is alive in it */
 	PROGRAMS_DISTRUSTED, /* the same as ITS_DISTRUSTED */
 	OURS,                /* the library's own (lifetimes_own) */
@@ -84,6 +86,7 @@ void lifetimes_free(struct lifetimes *lifetimes)
 	for (unsigned i = 0; i < LIFETIMES_HEAPS; i++)
 		if (atomic_load(&lifetimes_state.all[i]) == lifetimes)
 			atomic_store(&lifetimes_state.all[i], NULL);
+	memset(&lifetimes_state.sums[lifetimes->device], 0, sizeof(lifetimes_state.sums[0]));
 	drop_memory(lifetimes);
 }
 
@@ -110,25 +113,34 @@ static struct lifetimes *lifetimes_of(uint64_t address)
 static __thread struct {
 	struct lifetimes *lifetimes; /* NULL: nothing */
 	uint64_t begin, end;
-	bool placed;
+	uint64_t space;     /* that the program has reserved; 0: none, the library has placed it */
+	uint64_t submitted; /* by then, by all threads (stats_submitted) */
+	const void *object; /* that has asked for it */
 } latest __attribute__((tls_model("initial-exec")));
+static __thread const void *asking __attribute__((tls_model("initial-exec"))); /* as lifetimes_asked() said */
 static __thread uint32_t my_number __attribute__((tls_model("initial-exec"))); /* of this thread; 0: none yet */
 static __thread unsigned my_stripe __attribute__((tls_model("initial-exec"))); /* its own (stats.h); 0: none */
 
-void lifetimes_allocated(struct lifetimes *lifetimes, uint64_t address, uint64_t bytes, bool placed)
+void lifetimes_asked(const void *object)
+{
+	asking = object;
+}
+
+void lifetimes_allocated(struct lifetimes *lifetimes, uint64_t address, uint64_t bytes, uint64_t space)
 {
 	if (!lifetimes || address % LIVE_MAP_UNIT)
 		return;
-	if (placed)
-		atomic_store_explicit(&lifetimes->placed, true, memory_order_relaxed);
-	if (placed && latest.placed && latest.lifetimes == lifetimes && latest.end == address) {
+	if (space && latest.space == space && latest.lifetimes == lifetimes && latest.end == address &&
+	    latest.object == asking) {
 		latest.end += bytes;
 		return;
 	}
 	latest.lifetimes = lifetimes;
 	latest.begin = address;
 	latest.end = address + bytes;
-	latest.placed = placed;
+	latest.space = space;
+	latest.object = asking;
+	latest.submitted = stats_submitted();
 }
 
 static uint64_t whole_units(uint64_t bytes)
@@ -169,7 +181,7 @@ static uint64_t set_its(struct lifetimes *lifetimes, uint64_t address, uint64_t 
 		uint8_t was =
 		    atomic_exchange_explicit(&lifetimes->its[at / LIVE_MAP_UNIT], (uint8_t)its, memory_order_relaxed);
 
-		if (was == ITS || was == ITS_DISTRUSTED)
+		if (was == ITS || was == ITS_DISTRUSTED || was == ITS_UNTRUSTED)
 			had += begin + bytes - at < LIVE_MAP_UNIT ? begin + bytes - at : LIVE_MAP_UNIT;
 	}
 	return had;
@@ -186,7 +198,8 @@ void lifetimes_freed(struct lifetimes *lifetimes, uint64_t address, uint64_t byt
 	bool any = atomic_load_explicit(&lifetimes->any, memory_order_relaxed);
 	if (!any && !atomic_load_explicit(&lifetimes->any_graph, memory_order_relaxed))
 		return;
-	atomic_fetch_add_explicit(&lifetimes->freed, set_its(lifetimes, address, bytes, NOT_ITS), memory_order_relaxed);
+	atomic_fetch_add_explicit(&lifetimes_state.sums[lifetimes->device].freed,
+				  set_its(lifetimes, address, bytes, NOT_ITS), memory_order_relaxed);
 	if (any)
 		write_range(lifetimes, LIFETIMES_FREED, address, whole_units(bytes), no_report);
 }
@@ -205,6 +218,7 @@ static const uint8_t named_by_graph[] = {
     [NOT_ITS] = GRAPHS,
     [ITS] = ITS_DISTRUSTED,
     [ITS_DISTRUSTED] = ITS_DISTRUSTED,
+    [ITS_UNTRUSTED] = ITS_DISTRUSTED,
     [PROGRAMS] = PROGRAMS_DISTRUSTED,
     [PROGRAMS_DISTRUSTED] = PROGRAMS_DISTRUSTED,
     [OURS] = OURS_DISTRUSTED,
@@ -234,21 +248,27 @@ void lifetimes_distrust(struct lifetimes *lifetimes, uint64_t named, uint64_t ad
 {
 	if (!lifetimes)
 		return;
-	if (atomic_load_explicit(&lifetimes->placed, memory_order_relaxed))
+	if (atomic_load_explicit(&lifetimes->any_reserved, memory_order_relaxed))
 		crossings_doubt(lifetimes->crossings, address - lifetimes->base);
-	/* A graph names a block once for each parameter. */
-	uint8_t its =
-	    atomic_load_explicit(&lifetimes->its[(named - lifetimes->base) / LIVE_MAP_UNIT], memory_order_relaxed);
-	if (its == named_by_graph[its])
+	/*
+	 * A graph names a block once for each parameter. Whoever marks a unit is counted before, and until its event is
+	 * in the ring: who sees the mark and no count has the event before whatever it submits.
+	 */
+	uint8_t its = atomic_load(&lifetimes->its[(named - lifetimes->base) / LIVE_MAP_UNIT]);
+	if (its == named_by_graph[its] && !atomic_load(&lifetimes->n_marking))
 		return;
-	if (mark_distrusted(lifetimes, address, bytes))
+	atomic_fetch_add(&lifetimes->n_marking, 1);
+	if (mark_distrusted(lifetimes, address, bytes) || atomic_load(&lifetimes->n_marking) > 1)
 		write_range(lifetimes, LIFETIMES_DISTRUSTED, address, whole_units(bytes), no_report);
+	atomic_fetch_sub(&lifetimes->n_marking, 1);
 }
 
 void lifetimes_reserved(struct lifetimes *lifetimes, uint64_t address)
 {
-	if (lifetimes)
-		crossings_renew(lifetimes->crossings, address - lifetimes->base);
+	if (!lifetimes)
+		return;
+	atomic_store(&lifetimes->any_reserved, true);
+	crossings_renew(lifetimes->crossings, address - lifetimes->base);
 }
 
 bool lifetimes_is_reported(const struct lifetimes *lifetimes, uint64_t address, uint64_t bytes)
@@ -300,54 +320,114 @@ static void tell_crossings(struct lifetimes *lifetimes, const struct lifetimes_r
 	bool on_use = atomic_load_explicit(&lifetimes->any_on_use, memory_order_relaxed);
 	uint64_t begin = report->address - lifetimes->base;
 
-	if (report->born && (on_use || atomic_load_explicit(&lifetimes->placed, memory_order_relaxed)))
+	if (report->born && (on_use || atomic_load_explicit(&lifetimes->any_reserved, memory_order_relaxed)))
 		crossings_born(lifetimes->crossings, begin, begin + report->bytes);
 	else if (on_use)
 		crossings_died(lifetimes->crossings, begin, begin + report->bytes);
 }
 
-void lifetimes_distrust_all(void)
+/* All that is reported so far is alive as a whole. device: of this one, whose allocator is doubted; -1: of all. */
+static void distrust_reported(int device)
 {
 	unsigned n = atomic_load_explicit(&lifetimes_state.n, memory_order_acquire);
 
-	atomic_store(&lifetimes_state.any_graph_unread, true);
 	for (unsigned i = 0; i < n; i++) {
 		struct lifetimes *one = atomic_load_explicit(&lifetimes_state.all[i], memory_order_acquire);
 
-		if (one && atomic_load_explicit(&one->any, memory_order_relaxed))
-			write_range(one, LIFETIMES_DISTRUSTED_ALL, one->base, one->bytes, no_report);
+		if (!one || (device >= 0 && one->device != device) ||
+		    !atomic_load_explicit(&one->any, memory_order_relaxed))
+			continue;
+		if (device >= 0)
+			crossings_doubt_all(one->crossings);
+		write_range(one, LIFETIMES_DISTRUSTED_ALL, one->base, one->bytes, no_report);
 	}
 }
 
-/*
- * Compares what the allocator says that it has reserved with what is known. If it has grown by what this thread has
- * allocated last, and what is born lies there, that is its block. If it has shrunk and none of its blocks were freed,
- * it has given some to somebody else, who reports nothing: all are distrusted.
- *
- * Memory that the program has placed where its own was unmapped since the last event may be filled with what was there:
- * it is not the allocator's.
- */
-static void compare_reserved(struct lifetimes *lifetimes, const struct lifetimes_report *report)
+void lifetimes_distrust_all(void)
 {
-	/* Nearly always nothing has changed. To write what is there already would cost a third of a report. */
-	if (!latest.lifetimes && !atomic_load_explicit(&lifetimes->freed, memory_order_relaxed) &&
-	    atomic_load_explicit(&lifetimes->reserved, memory_order_relaxed) == report->reserved)
-		return;
-	uint64_t before = atomic_exchange_explicit(&lifetimes->reserved, report->reserved, memory_order_relaxed);
-	uint64_t freed = atomic_exchange_explicit(&lifetimes->freed, 0, memory_order_relaxed);
-	uint64_t left = before > freed ? before - freed : 0;
+	atomic_store(&lifetimes_state.any_graph_unread, true);
+	distrust_reported(-1);
+}
 
-	if (report->reserved < left && atomic_load_explicit(&lifetimes->any, memory_order_relaxed)) {
-		crossings_doubt_all(lifetimes->crossings);
-		write_range(lifetimes, LIFETIMES_DISTRUSTED_ALL, lifetimes->base, lifetimes->bytes, no_report);
-	}
-	if (!report->born || latest.lifetimes != lifetimes || lifetimes->device != report->device ||
-	    report->address >= latest.end || report->address + report->bytes <= latest.begin ||
-	    report->reserved != left + (latest.end - latest.begin) || (latest.placed && freed))
-		return;
+/*
+ * What this thread has allocated last is the allocator's. filled: it may hold something, and is alive as a whole. So is
+ * what was placed in address space that a graph has named: the graph may use all of it.
+ */
+static void take_latest(struct lifetimes *lifetimes, bool filled)
+{
+	uint64_t bytes = latest.end - latest.begin;
+
 	atomic_store_explicit(&lifetimes->any, true, memory_order_relaxed);
-	set_its(lifetimes, latest.begin, latest.end - latest.begin, ITS);
-	write_range(lifetimes, LIFETIMES_REPORTED, latest.begin, whole_units(latest.end - latest.begin), no_report);
+	set_its(lifetimes, latest.begin, bytes, ITS);
+	/* Who doubts the space after this finds the units, and writes an event (lifetimes_distrust). */
+	atomic_thread_fence(memory_order_seq_cst);
+	if (filled || (latest.space && crossings_is_doubted(lifetimes->crossings, latest.space - lifetimes->base))) {
+		set_its(lifetimes, latest.begin, bytes, ITS_UNTRUSTED);
+		return;
+	}
+	/* Whoever made it may have filled it. */
+	write_range(lifetimes, LIFETIMES_REPORTED, latest.begin, whole_units(bytes),
+		    (struct live_report){.empty = stats_submitted() == latest.submitted});
+}
+
+/* Returns whether something is born in what this thread has allocated last, and the allocator itself asked for that. */
+static bool is_in_latest(const struct lifetimes *lifetimes, const struct lifetimes_report *report)
+{
+	return report->born && lifetimes && latest.lifetimes == lifetimes && lifetimes->device == report->device &&
+	       report->address < latest.end && report->address + report->bytes > latest.begin && latest.object &&
+	       latest.object == report->reporter;
+}
+
+/*
+ * Compares what the allocator says that it has reserved with what is known. If it has grown by what it has allocated
+ * last, and what is born lies there, that is its block. If it has shrunk and none of its blocks were freed, or has
+ * another sum with its new block, it has given some away.
+ *
+ * Memory that the program has placed where its own was unmapped since the last event may be filled with what was there.
+ *
+ * lifetimes: of the heap that has the range; NULL: none.
+ */
+static __attribute__((noinline, cold)) void compare_reserved(struct lifetimes *lifetimes,
+							     const struct lifetimes_report *report)
+{
+	struct lifetimes_sums *sums = &lifetimes_state.sums[report->device];
+	uint64_t before = atomic_exchange_explicit(&sums->reserved, report->reserved, memory_order_relaxed);
+	uint64_t freed = atomic_exchange_explicit(&sums->freed, 0, memory_order_relaxed);
+	uint64_t left = before > freed ? before - freed : 0;
+	bool in_latest = is_in_latest(lifetimes, report);
+
+	if (report->reserved < left || (in_latest && report->reserved != left + (latest.end - latest.begin)))
+		distrust_reported(report->device);
+	else if (in_latest)
+		take_latest(lifetimes,
+			    (latest.space && freed) || atomic_load_explicit(&sums->incomplete, memory_order_relaxed));
+}
+
+/*
+ * What is born unseen looks dead, so what the allocator says that is in use must be the sum of what it has reported. It
+ * is noticed at the next report; a version that leaves some out does so from the start, before anything has died.
+ */
+static __attribute__((noinline, cold)) void note_incomplete(struct lifetimes_sums *sums, int device)
+{
+	if (atomic_exchange(&sums->incomplete, true))
+		return;
+	log_once("PyTorch does not report all births and deaths of tensors; all of its memory is taken to be alive");
+	distrust_reported(device);
+}
+
+static void compare_sums(struct lifetimes *lifetimes, const struct lifetimes_report *report)
+{
+	struct lifetimes_sums *sums = &lifetimes_state.sums[report->device];
+	uint64_t in_use = atomic_load_explicit(&sums->allocated, memory_order_relaxed);
+
+	atomic_store_explicit(&sums->allocated, report->allocated, memory_order_relaxed);
+	if (in_use + (report->born ? report->bytes : -report->bytes) != report->allocated)
+		note_incomplete(sums, report->device);
+	/* Nearly always nothing has changed. To write what is there already would cost a third of a report. */
+	if (latest.lifetimes || atomic_load_explicit(&sums->freed, memory_order_relaxed) ||
+	    atomic_load_explicit(&sums->reserved, memory_order_relaxed) != report->reserved)
+		compare_reserved(lifetimes, report);
+	latest.lifetimes = NULL;
 }
 
 static void begin_to_report(void)
@@ -385,13 +465,15 @@ void lifetimes_tell(const struct lifetimes_report *report)
 {
 	struct lifetimes *lifetimes = lifetimes_of(report->address);
 
+	if ((unsigned)report->device >= DEVICE_MOST)
+		return;
+	if (lifetimes)
+		tell_crossings(lifetimes, report);
+	compare_sums(lifetimes, report);
 	if (!lifetimes)
 		return;
 	if (!my_number)
 		begin_to_report();
-	tell_crossings(lifetimes, report);
-	compare_reserved(lifetimes, report);
-	latest.lifetimes = NULL;
 	if (!atomic_load_explicit(&lifetimes->any, memory_order_relaxed))
 		return;
 	if (report->block_bytes) {
@@ -416,21 +498,32 @@ static bool is_all(const struct lifetimes *lifetimes, uint64_t begin, uint64_t b
 }
 
 /*
- * The program begins to say what is alive in a block. Returns false if it may not. Of several threads only one adopts
- * it; a graph that names it meanwhile has marked a unit, or finds it and has it distrusted.
+ * The program says from now on what is alive in a block, or in the part that the block has grown by. Returns false if it
+ * may not; a block of which it may for a part is distrusted. A graph that names it meanwhile has marked a unit, or finds
+ * it and has it distrusted.
  */
-static bool adopt(struct lifetimes *lifetimes, uint64_t block, uint64_t bytes)
+static bool adopt(struct lifetimes *lifetimes, uint64_t block, uint64_t bytes, bool born)
 {
-	uint64_t begin = block - lifetimes->base, at = begin;
+	uint64_t begin = block - lifetimes->base, end = begin + bytes, from = end;
+	uint8_t first = atomic_load(&lifetimes->its[begin / LIVE_MAP_UNIT]);
+	bool others = false;
 
+	if (first != PROGRAMS && (first != NOT_ITS || !born))
+		return false;
 	atomic_store_explicit(&lifetimes->any, true, memory_order_relaxed);
-	for (; at < begin + bytes; at += LIVE_MAP_UNIT) {
-		uint8_t nobodys = NOT_ITS;
+	for (uint64_t at = begin; at < end; at += LIVE_MAP_UNIT) {
+		uint8_t was = NOT_ITS;
 
-		if (!atomic_compare_exchange_strong(&lifetimes->its[at / LIVE_MAP_UNIT], &nobodys, PROGRAMS))
-			return false;
+		if (!atomic_compare_exchange_strong(&lifetimes->its[at / LIVE_MAP_UNIT], &was, PROGRAMS))
+			others |= was != PROGRAMS;
+		else if (from == end)
+			from = at;
 	}
-	write_range(lifetimes, LIFETIMES_ADOPTED, block, whole_units(bytes), no_report);
+	/* What another thread has adopted of it meanwhile is alive once more. */
+	if (from < end)
+		write_range(lifetimes, LIFETIMES_ADOPTED, lifetimes->base + from, whole_units(end - from), no_report);
+	if (others)
+		lifetimes_distrust(lifetimes, block, block, bytes);
 	return is_all(lifetimes, begin, bytes, PROGRAMS);
 }
 
@@ -448,9 +541,8 @@ void lifetimes_declare(const struct lifetimes_report *report, uint64_t block, ui
 	}
 	if (!my_number)
 		begin_to_report();
-	uint64_t begin = block - lifetimes->base;
-	if (is_all(lifetimes, begin, block_bytes, PROGRAMS) ||
-	    (report->born && is_all(lifetimes, begin, block_bytes, NOT_ITS) && adopt(lifetimes, block, block_bytes)))
+	if (is_all(lifetimes, block - lifetimes->base, block_bytes, PROGRAMS) ||
+	    adopt(lifetimes, block, block_bytes, report->born))
 		write_report(lifetimes, report, own_submissions(report), report->born, site_of(report));
 }
 
@@ -459,7 +551,7 @@ void lifetimes_own(struct lifetimes *lifetimes, uint64_t address, uint64_t bytes
 	latest.lifetimes = NULL;
 	atomic_store_explicit(&lifetimes->any, true, memory_order_relaxed);
 	set_its(lifetimes, address, bytes, OURS);
-	write_range(lifetimes, LIFETIMES_REPORTED, address, bytes, no_report);
+	write_range(lifetimes, LIFETIMES_REPORTED, address, bytes, (struct live_report){.empty = true});
 }
 
 void lifetimes_own_tell(struct lifetimes *lifetimes, const struct lifetimes_report *report)

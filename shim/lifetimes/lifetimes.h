@@ -7,10 +7,12 @@
  * of submissions: each event carries the position of the submission log at that moment. Before that, the thread that
  * finds the ring nearly full applies its events. If an event is lost, everything is alive from then on.
  *
- * A block is reported if the allocator that reports has just made it: PyTorch tells with each event how many bytes it
- * has reserved in all. If that sum has grown by just what this thread has allocated from the heap since its last
- * event, and the range that is born lies there, those blocks are the allocator's. A slab that somebody else has cut,
- * of which PyTorch uses a part, does not match, and stays alive as a whole.
+ * A block is reported if the allocator that reports has just made it: its own code has asked the CUDA runtime for it,
+ * and the sum of bytes that PyTorch has reserved, which it tells with each event, has grown by just what this thread has
+ * allocated from the heap since its last event, and the range that is born lies there. What another library has asked
+ * for, a plugged-in allocator or one that cuts slabs, may have other users when PyTorch has given it back, of which
+ * nobody reports; it stays alive as a whole. If anything was submitted since a block was allocated, whoever made it may
+ * have filled it: all of it is alive until its next birth and death.
  */
 #ifndef SPILLWAY_LIFETIMES_H
 #define SPILLWAY_LIFETIMES_H
@@ -29,9 +31,11 @@ struct lifetimes;
 struct lifetimes_report {
 	int device;
 	uint64_t address, bytes;
-	bool born;         /* otherwise it died */
-	uint64_t reserved; /* bytes that the allocator has from the driver, on this device */
-	uint64_t number;   /* of the latest submission */
+	bool born;            /* otherwise it died */
+	uint64_t reserved;    /* bytes that the allocator has from the driver, on this device */
+	uint64_t allocated;   /* bytes of them that are in use after this */
+	const void *reporter; /* the object whose code reports (caller_name_object) */
+	uint64_t number;      /* of the latest submission */
 	/*
 	 * Of the latest submission of this thread; 0: none is numbered. It counts only for threads beyond the first 16
 	 * that report; those count their submissions (stats_own_stripe).
@@ -45,8 +49,8 @@ struct lifetimes_report {
 };
 
 enum lifetimes_kind {
-	LIFETIMES_REPORTED, /* a block of which the allocator reports */
-	LIFETIMES_ADOPTED,  /* the same, of one that the program has had already: all of it is alive */
+	LIFETIMES_REPORTED, /* a block of which the allocator reports; unless it is empty, all of it is alive */
+	LIFETIMES_ADOPTED,  /* one that the program has had already, and reports of itself: all of it is alive */
 	LIFETIMES_BORN,
 	LIFETIMES_DIED,
 	LIFETIMES_DISTRUSTED,     /* a block of which reports do not count any more */
@@ -69,10 +73,15 @@ void lifetimes_free(struct lifetimes *lifetimes);
 /* ---- events, from any thread; Locking: none ---- */
 
 /*
- * A block was allocated in the heap: `bytes` were requested, at a multiple of LIVE_MAP_UNIT. placed: the program has
- * mapped it itself. lifetimes may be NULL.
+ * Until the next call, this thread allocates for the object (call_site_asker); NULL: for one that is not known, which
+ * is never the allocator that reports.
  */
-void lifetimes_allocated(struct lifetimes *lifetimes, uint64_t address, uint64_t bytes, bool placed);
+void lifetimes_asked(const void *object);
+/*
+ * A block was allocated in the heap: `bytes` were requested, at a multiple of LIVE_MAP_UNIT. space: the program has
+ * mapped it itself, in the address space that it has reserved from there on; otherwise 0. lifetimes may be NULL.
+ */
+void lifetimes_allocated(struct lifetimes *lifetimes, uint64_t address, uint64_t bytes, uint64_t space);
 /*
  * A block is not in use any more. The caller must call this before its address space is used again. lifetimes may be
  * NULL.
@@ -104,8 +113,9 @@ void lifetimes_tell(const struct lifetimes_report *report);
 /*
  * The program itself says that a range of a block is born, or has died (spillway_born): `block`, at a multiple of
  * LIVE_MAP_UNIT, has all of the range, and was not placed by the program. With the first birth in a block all else in
- * it is alive, for what is there has its contents. Nothing of it counts in a block of the reporting allocator, in one
- * that a graph has ever named, in a capture, and after a graph that could not be read. report->reserved is not used.
+ * it is alive, for what is there has its contents; so is what it has grown by since the latest call. Nothing of it
+ * counts in a block of the reporting allocator, in one that a graph has ever named, in a capture, and after a graph that
+ * could not be read. report->reserved is not used.
  */
 void lifetimes_declare(const struct lifetimes_report *report, uint64_t block, uint64_t block_bytes);
 
@@ -123,7 +133,7 @@ void lifetimes_own_tell(struct lifetimes *lifetimes, const struct lifetimes_repo
 bool lifetimes_is_reported(const struct lifetimes *lifetimes, uint64_t address, uint64_t bytes);
 /* Returns whether the program itself says what is alive there (lifetimes_declare). Locking: none. */
 bool lifetimes_is_declared(const struct lifetimes *lifetimes, uint64_t address);
-/* How far pointers reach, for any thread. Kept from the first block on that the program has placed. */
+/* How far pointers reach, for any thread. Kept from the first address space on that the program has reserved. */
 struct crossings *lifetimes_crossings(struct lifetimes *lifetimes);
 
 /* ---- the reader ---- */
@@ -152,9 +162,9 @@ void lifetimes_hear(struct lifetimes *lifetimes);
 bool lifetimes_is_read(const struct lifetimes *lifetimes, size_t position);
 /*
  * Returns whether an event that has not been read may bring something in these bytes to life: more than the map says is
- * alive then.
+ * alive then. deaths: or to death.
  */
-bool lifetimes_is_unread(const struct lifetimes *lifetimes, uint64_t begin, uint64_t end);
+bool lifetimes_is_unread(const struct lifetimes *lifetimes, uint64_t begin, uint64_t end, bool deaths);
 struct live_map *lifetimes_map(struct lifetimes *lifetimes);
 
 #endif

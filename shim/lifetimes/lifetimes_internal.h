@@ -23,14 +23,13 @@ struct lifetimes {
 	struct lifetimes_record *ring;
 	_Atomic bool any;                       /* a block was reported */
 	_Atomic bool any_graph;                 /* a graph has named something */
+	_Atomic unsigned n_marking;             /* threads between a mark that a graph makes and its event */
 	_Atomic bool any_on_use;                /* an allocation was backed on use */
-	_Atomic bool placed;                    /* the program has placed one itself */
+	_Atomic bool any_reserved;              /* the program has reserved address space */
 	_Atomic bool lost;                      /* an event found no place: none is written or read any more */
 	bool gave_up;                           /* everything was distrusted for it; only the reader touches it */
 	_Atomic int reader;                     /* enum reader; the map belongs to it */
 	const _Atomic size_t *_Atomic position; /* of the submission log; NULL: nothing is logged yet */
-	_Atomic uint64_t reserved;              /* bytes that the allocator said last */
-	_Atomic uint64_t freed;                 /* bytes of its blocks that were freed since its last event */
 	_Atomic uint8_t *its;                   /* of each unit of the address space: enum its */
 	_Atomic uint64_t head __attribute__((aligned(64)));
 	uint64_t tail __attribute__((aligned(64))); /* only the reader touches it */

@@ -34,12 +34,11 @@ static void apply(struct lifetimes *lifetimes, const struct lifetimes_event *eve
 {
 	switch (event->kind) {
 	case LIFETIMES_REPORTED:
-		live_map_report(lifetimes->map, event->begin, event->end);
-		break;
 	case LIFETIMES_ADOPTED:
 		/* If a graph has named it meanwhile, the birth is of units that are not reported, and ignored. */
 		live_map_report(lifetimes->map, event->begin, event->end);
-		live_map_birth(lifetimes->map, event->begin, event->end, event->report);
+		if (!event->report.empty)
+			live_map_birth(lifetimes->map, event->begin, event->end, event->report);
 		break;
 	case LIFETIMES_BORN:
 		live_map_birth(lifetimes->map, event->begin, event->end, event->report);
@@ -92,7 +91,7 @@ bool lifetimes_is_read(const struct lifetimes *lifetimes, size_t position)
 	       (ptrdiff_t)(record->position - position) > 0;
 }
 
-bool lifetimes_is_unread(const struct lifetimes *lifetimes, uint64_t begin, uint64_t end)
+bool lifetimes_is_unread(const struct lifetimes *lifetimes, uint64_t begin, uint64_t end, bool deaths)
 {
 	uint64_t head = atomic_load_explicit(&lifetimes->head, memory_order_acquire);
 
@@ -103,7 +102,7 @@ bool lifetimes_is_unread(const struct lifetimes *lifetimes, uint64_t begin, uint
 
 		if (atomic_load_explicit(&record->sequence, memory_order_acquire) != at + 1)
 			return true;
-		if (record->kind != LIFETIMES_DIED && record->begin < end && record->end > begin)
+		if ((deaths || record->kind != LIFETIMES_DIED) && record->begin < end && record->end > begin)
 			return true;
 	}
 	return false;

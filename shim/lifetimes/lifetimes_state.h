@@ -4,6 +4,7 @@
 #ifndef SPILLWAY_LIFETIMES_STATE_H
 #define SPILLWAY_LIFETIMES_STATE_H
 
+#include "shim/base/limits.h"
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/stats/stats.h"
 
@@ -13,6 +14,13 @@
 struct lifetimes_reporter {
 	uint32_t thread;
 	_Atomic unsigned stripe; /* 0: not known yet; written last */
+};
+
+/* What the allocator of a device has said of itself. */
+struct lifetimes_sums {
+	_Atomic uint64_t reserved, allocated; /* bytes that it said last */
+	_Atomic uint64_t freed;               /* bytes of its blocks that were freed since its last event */
+	_Atomic bool incomplete;              /* it does not report all births and deaths */
 };
 
 /* At which lines tensors are born (birth_lines.c). */
@@ -32,6 +40,7 @@ struct lifetimes_state {
 	_Atomic uint32_t n_threads;                     /* that have reported */
 	_Atomic unsigned n;                             /* those from here on were never used */
 	_Atomic bool any_graph_unread;                  /* a graph could not be read: it may name anything */
+	struct lifetimes_sums sums[DEVICE_MOST];
 	struct lifetimes_reporter reporters[STATS_STRIPES - STATS_SHARED];
 	struct birth_lines_state births;
 };

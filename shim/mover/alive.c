@@ -209,12 +209,44 @@ void alive_name(struct engine *engine, const struct named *named, bool no_kernel
 	}
 }
 
+/* Returns the range that has this byte; its unit, if that is not reported. */
+static struct live_range range_at(const struct live_map *map, uint64_t at)
+{
+	struct live_range range;
+
+	if (live_map_find(map, at, &range))
+		return range;
+	range.begin = at / LIVE_MAP_UNIT * LIVE_MAP_UNIT;
+	return (struct live_range){range.begin, range.begin + LIVE_MAP_UNIT};
+}
+
+/*
+ * Returns from where on a name that is read later may reach this byte: the beginning of its range, or of the first one of
+ * those that are dead one behind the other up to there (live_map_name), or may be when the name is read.
+ */
+static uint64_t named_from(const struct engine *engine, uint64_t at)
+{
+	const struct live_map *map = lifetimes_map(engine->lifetimes);
+	struct live_range range = range_at(map, at), before = range;
+
+	while (live_map_is_dead(map, before.begin, before.end, in_the_end) ||
+	       lifetimes_is_unread(engine->lifetimes, before.begin, before.end, true)) {
+		range = before;
+		if (!range.begin)
+			break;
+		before = range_at(map, range.begin - 1);
+	}
+	return range.begin;
+}
+
 /* Returns whether a submission that has not been read yet names what reaches into these bytes, or may do so. */
 static bool is_named_unread(struct engine *engine, uint64_t begin, uint64_t end)
 {
 	const struct submission_log *log = &engine->channel.tape;
-	const struct live_map *map = lifetimes_map(engine->lifetimes);
 	size_t at = submission_log_begin(log), last = submission_log_end(log);
+	uint64_t from = named_from(engine, begin);
+	/* Up to where: whoever names a byte of a range means all of it. */
+	uint64_t until = range_at(lifetimes_map(engine->lifetimes), end - 1).end;
 	struct named named[NAMES_MOST];
 	unsigned n;
 
@@ -223,13 +255,9 @@ static bool is_named_unread(struct engine *engine, uint64_t begin, uint64_t end)
 			return true;
 		for (unsigned i = 0; i < n; i++) {
 			uint64_t offset = named[i].address - engine->arena->base;
-			struct live_range range;
 
-			if (named[i].bytes == NAMED_ASIDE)
-				continue;
-			if (offset < end && offset + named[i].bytes > begin)
-				return true;
-			if (live_map_find(map, offset, &range) && range.begin < end && range.end > begin)
+			if (named[i].bytes != NAMED_ASIDE && offset < until &&
+			    offset + (named[i].bytes ? named[i].bytes : 1) > from)
 				return true;
 		}
 	}
@@ -260,7 +288,7 @@ static uint64_t idle_since(const struct engine *engine)
 }
 
 /*
- * Returns the number after which only sets were submitted, as far as is known: of what was submitted before tracking
+ * Returns the number after which memory was only cleared, as far as is known: of what was submitted before tracking
  * began it is not, nor of what was born before the first submission since.
  */
 static uint64_t named_only_since(const struct engine *engine)
@@ -282,7 +310,7 @@ static struct live_now now_of(const struct engine *engine)
 /* Returns whether more than the map says may be alive in these bytes. */
 static bool may_be_more(struct engine *engine, uint64_t begin, uint64_t end)
 {
-	return is_any_unseen(engine) || lifetimes_is_unread(engine->lifetimes, begin, end) ||
+	return is_any_unseen(engine) || lifetimes_is_unread(engine->lifetimes, begin, end, false) ||
 	       is_named_unread(engine, begin, end);
 }
 

@@ -37,6 +37,7 @@ static uint64_t number_of(struct engine *engine, struct block_state *block)
 
 	if (of_block && of_all && of_block >= of_all)
 		return of_block;
+	atomic_store_explicit(&state->any, true, memory_order_relaxed);
 	state->last++;
 	if (!of_all)
 		atomic_store(&engine->channel.everything.discarded, state->last);

@@ -17,6 +17,7 @@ struct engine;
 /* ---- discard.c ---- */
 
 struct discard_state {
+	_Atomic bool any; /* something was ever discarded */
 	struct lock lock; /* DISCARD, over all that follows */
 	uint64_t last;    /* number given last */
 	uint64_t empty;   /* stripes that were seen empty after pinning was requested */

@@ -208,6 +208,16 @@ void spill_discard(struct device *device, CUdeviceptr address, uint64_t bytes)
 		discard_bytes(engine, address, bytes);
 }
 
+void spill_reused(CUdeviceptr address, uint64_t bytes)
+{
+	/* The caller has seen the discard, if there was one. */
+	bool any = atomic_load_explicit(&mover_state.discard.any, memory_order_relaxed);
+	struct device *device = any ? device_of(address) : NULL;
+
+	if (device)
+		heap_reused(atomic_load(&device->heap), address, bytes);
+}
+
 void spill_discard_behind(struct device *device, CUdeviceptr address, uint64_t bytes, CUstream stream, bool per_thread,
 			  bool held)
 {

@@ -49,6 +49,10 @@ bool spill_is_suspended(const struct device *device);
  */
 void spill_discard(struct device *device, CUdeviceptr address, uint64_t bytes);
 /*
+ * These bytes are of use again, whoever names them: an allocator has given them to somebody. Locking: none.
+ */
+void spill_reused(CUdeviceptr address, uint64_t bytes);
+/*
  * Discards when the stream has got there (per_thread: its stream 0 is this thread's own). Must be called between
  * admit() and submission_close() of a submission to that stream that names the block. held: submission_pins(). Locking:
  * takes DISCARD.

@@ -11,8 +11,8 @@
  *   - from the moment when a submission names it although it is dead, until the next birth there.
  *
  * But as long as nothing was submitted since a birth in empty memory, and nothing runs, nobody can have written there; nor
- * if only sets were submitted since, which touch nothing but what they name, and none has named what was born. What had
- * been submitted before the birth does not learn the address otherwise.
+ * if memory was only cleared since, which touches nothing but what it names and brings nobody an address, and none of that
+ * has named what was born. What had been submitted before the birth does not learn the address otherwise.
  * Memory is empty if nothing in it is alive and, of each range that has died, some report before the birth shows that
  * its thread had submitted something since the death.
  *
@@ -61,7 +61,7 @@ struct live_report {
 	uint64_t number;      /* 0: none */
 	uint64_t own;         /* a number that grows with each submission of this thread; 0: none */
 	uint32_t thread;      /* from 1; 0, or more than LIVE_MAP_THREADS: deaths that it reports never count */
-	bool empty;           /* of a birth: whatever was there, no contents are meant to survive */
+	bool empty;           /* of a birth, or a block: whatever was there, no contents are meant to survive */
 	uint16_t site;        /* of a birth: any number, 0: none; see live_map_sites() */
 };
 #define LIVE_MAP_THREADS 4095

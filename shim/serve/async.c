@@ -105,7 +105,7 @@ static bool take_pending(struct device *device, const struct async_request *requ
 		lifetimes_freed(heap_arena(atomic_load(&device->heap))->lifetimes,
 				old->key / LIVE_MAP_UNIT * LIVE_MAP_UNIT, old->key % LIVE_MAP_UNIT + old->bytes);
 	if (row->heap.block)
-		heap_reused(atomic_load(&device->heap), row->heap.block);
+		heap_reused(atomic_load(&device->heap), old->key, old->bytes);
 	pool_row_gone(old);
 	ledger_row_free(old);
 	stats_add(STAT_stream_reuses, 1);

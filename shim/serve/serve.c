@@ -11,6 +11,8 @@
 #include "shim/faults/faults.h"
 #include "shim/serve/deferred_free.h"
 #include "shim/driver/real.h"
+#include "shim/heap/small.h"
+#include "shim/lifetimes/lifetimes.h"
 #include "shim/serve/on_use.h"
 #include "shim/serve/oom_retry.h"
 #include "shim/mover/spill.h"
@@ -123,7 +125,11 @@ CUresult serve_alloc(struct backend_request *request, CUdeviceptr *ret_address, 
 	request->site = call_site_find(request->caller);
 	trace_ask(device, request);
 	deferred_free_reap(device->ordinal);
+	/* Nobody reports of smaller ones: they share slabs. */
+	if (request->bytes > SMALL_MOST)
+		lifetimes_asked(call_site_asker(request->caller));
 	enum sw_status status = serve_act(device, request, row, &pitch);
+	lifetimes_asked(NULL);
 	if (status != SW_OK) {
 		if (status == SW_NO_MEMORY)
 			account_refused(device, request->bytes, row->rule, request->site);

@@ -48,6 +48,26 @@ uint64_t stats_submissions(unsigned stripe)
 	return sum;
 }
 
+uint64_t stats_submitted(void)
+{
+	static const enum hook_id all[] = {
+#define HOOK_SUBMIT(name, params, args)      HOOK_##name,
+#define HOOK_SUBMIT_SYNC(name, params, args) HOOK_##name,
+#include "shim/driver/hooks.def"
+	};
+	unsigned n_taken = atomic_load_explicit(&stats_state.count.next_stripe, memory_order_relaxed),
+		 n_own = atomic_load_explicit(&stats_state.count.n_own, memory_order_relaxed);
+	uint64_t sum = 0;
+
+	for (unsigned stripe = 0; stripe < STATS_SHARED + n_own; stripe++) {
+		if (stripe >= n_taken && stripe < STATS_SHARED)
+			continue;
+		for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+			sum += atomic_load_explicit(&stats_stripes[stripe].calls[all[i]], memory_order_relaxed);
+	}
+	return sum;
+}
+
 uint64_t stats_get(enum stats_counter stat)
 {
 	return stats_page_get(&stats, stat, clock_now());

@@ -59,6 +59,11 @@ unsigned stats_own_stripe(void);
  * counted and then issues an acquire fence, if the thread has issued a release fence in between.
  */
 uint64_t stats_submissions(unsigned stripe);
+/*
+ * Returns how many calls that submit work have begun, of all kinds and threads: what the caller knows to have been
+ * called is counted. Takes some 0.1 us for each stripe that is in use.
+ */
+uint64_t stats_submitted(void);
 
 uint64_t stats_get(enum stats_counter stat);
 uint64_t stats_calls(enum hook_id id);

@@ -57,8 +57,8 @@ CUdevice completion_device(CUstream stream, bool per_thread);
 void completion_flush(void);
 
 /*
- * The submission of this thread with this number is no set (submission_named_only). To be called before the thread counts
- * as outside the driver (submission_leave). Locking: none.
+ * The submission of this thread with this number does more than clear memory (submission_named_only). To be called before
+ * the thread counts as outside the driver (submission_leave). Locking: none.
  */
 void completion_is_wide(uint64_t number);
 /* Return the number of the latest submission, of the latest such one, and of the latest one of this thread; 0: none. */

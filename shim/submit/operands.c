@@ -247,11 +247,16 @@ static void name_set(struct submission *use, CUdeviceptr dst, size_t pitch, size
 		name_box(use, dst, &place, &extent);
 }
 
-static void operands_set(struct submission *use, enum hook_id id, CUdeviceptr dst, size_t pitch, size_t element,
-			 size_t width, size_t height)
+/*
+ * A set that clears whole words of 32 bits tells nobody an address; with other values it may write one, half by half.
+ * Libraries clear counters before their kernels, usually of 4 bytes.
+ */
+static void operands_set(struct submission *use, enum hook_id id, CUdeviceptr dst, size_t pitch, unsigned value,
+			 size_t element, size_t width, size_t height)
 {
 	submission_function(use, operands_number(id, element * width * height));
-	submission_named_only(use);
+	if (!value && (dst | pitch | element * width) % 4 == 0)
+		submission_named_only(use);
 	name_set(use, dst, pitch, element, width, height);
 }
 
@@ -475,14 +480,14 @@ ASYNC_OWN(cuMemcpy3DBatchAsync_v2,
 	SYNC(cuMemsetD##bits, (CUdeviceptr_v1 dst, type value, unsigned n), operands_nothing(use, id, n))                       \
 	SYNC(cuMemsetD2D##bits, (CUdeviceptr_v1 dst, unsigned pitch, type value, unsigned width, unsigned height),     \
 	     operands_nothing(use, id, (size_t)width * height))                                                                 \
-	SYNC_OWN(cuMemsetD##bits##_v2, (CUdeviceptr dst, type value, size_t n), operands_set(use, id, dst, 0, bytes, n, 1))     \
+	SYNC_OWN(cuMemsetD##bits##_v2, (CUdeviceptr dst, type value, size_t n), operands_set(use, id, dst, 0, value, bytes, n, 1))     \
 	SYNC_OWN(cuMemsetD2D##bits##_v2, (CUdeviceptr dst, size_t pitch, type value, size_t width, size_t height),     \
-		 operands_set(use, id, dst, pitch, bytes, width, height))                                                       \
+		 operands_set(use, id, dst, pitch, value, bytes, width, height))                                                       \
 	ASYNC_OWN(cuMemsetD##bits##Async, (CUdeviceptr dst, type value, size_t n, CUstream stream),                    \
-		  operands_set(use, id, dst, 0, bytes, n, 1))                                                                   \
+		  operands_set(use, id, dst, 0, value, bytes, n, 1))                                                                   \
 	ASYNC_OWN(cuMemsetD2D##bits##Async,                                                                            \
 		  (CUdeviceptr dst, size_t pitch, type value, size_t width, size_t height, CUstream stream),           \
-		  operands_set(use, id, dst, pitch, bytes, width, height))
+		  operands_set(use, id, dst, pitch, value, bytes, width, height))
 SETS(8, 1, unsigned char)
 SETS(16, 2, unsigned short)
 SETS(32, 4, unsigned)

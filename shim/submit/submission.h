@@ -106,8 +106,9 @@ static inline bool submission_is_no_kernel(uint64_t function)
 }
 
 /*
- * The submission is a set: it touches nothing but what it names, and tells work that runs already no address. A kernel, and
- * what a graph runs, may follow pointers; a copy may bring a pointer to a kernel that was submitted before.
+ * The submission clears memory: it touches nothing but what it names, and tells work that runs already no address. A
+ * kernel, and what a graph runs, may follow pointers; a copy, or sets of other values, may bring a pointer to a kernel
+ * that was submitted before.
  */
 void submission_named_only(struct submission *use);
 

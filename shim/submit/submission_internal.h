@@ -28,7 +28,7 @@ struct held {
 struct submission {
 	/* busy: between open and close; unknown: it may touch anything; has_key: the thread's end frees the lists */
 	bool busy, unknown, per_thread, has_key;
-	bool named_only; /* it is a set (submission_named_only), unless it is unknown */
+	bool named_only; /* it clears memory (submission_named_only), unless it is unknown */
 	bool tracked;    /* tracking was on before anything was named */
 	bool traced;  /* until it is admitted, its names go into a record of the trace */
 	bool holding; /* it will pin its blocks, so each is listed once, as far as that is cheap */

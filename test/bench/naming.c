@@ -65,18 +65,21 @@ EXPORT double naming_left_out(unsigned n)
 EXPORT double naming_birth_and_death(unsigned n)
 {
 	uint64_t block = UINT64_C(1) << 42, bytes = 20 * MIB, begin = 0;
-	struct lifetimes_report report = {.address = block, .bytes = MIB, .reserved = bytes};
+	struct lifetimes_report report = {.address = block, .bytes = MIB, .reserved = bytes, .reporter = &report};
 	struct lifetimes *lifetimes = lifetimes_new(0, block, UINT64_C(1) << 30);
 
 	if (!lifetimes)
 		return -1;
-	lifetimes_allocated(lifetimes, block, bytes, false);
+	lifetimes_asked(&report);
+	lifetimes_allocated(lifetimes, block, bytes, 0);
 	for (unsigned i = 0; i < n + 100000; i++) {
 		if (i == 100000)
 			begin = clock_now();
 		report.born = true;
+		report.allocated = MIB;
 		lifetimes_tell(&report);
 		report.born = false;
+		report.allocated = 0;
 		lifetimes_tell(&report);
 	}
 	bool known = lifetimes_is_reported(lifetimes, block, MIB);

@@ -5,18 +5,32 @@
  */
 #include "shim/lifetimes/lifetimes_internal.h"
 #include "shim/mover/mover_internal.h"
+#include "shim/stats/stats.h"
 #include "shim/submit/submission.h"
 #include "test/core/core.h"
+#include "test/unit/seed.h"
 
 static struct core_heap own;
 static struct device device;
 static struct engine *engine;
 static struct heap_grant grant;
 
+static void report_part(size_t offset, uint64_t bytes, bool born)
+{
+	static uint64_t in_use;
+
+	in_use += born ? bytes : -bytes;
+	lifetimes_tell(&(struct lifetimes_report){.address = grant.address + offset,
+						  .bytes = bytes,
+						  .born = born,
+						  .reserved = 64 * MIB,
+						  .allocated = in_use,
+						  .reporter = &own});
+}
+
 static void report(size_t offset, bool born)
 {
-	lifetimes_tell(&(struct lifetimes_report){
-	    .address = grant.address + offset, .bytes = 4 * MIB, .born = born, .reserved = 64 * MIB});
+	report_part(offset, 4 * MIB, born);
 }
 
 static void submit(size_t offset)
@@ -80,6 +94,7 @@ static int open_heap(void **state)
 	(void)state;
 	core_driver();
 	core_heap_open(&own, 128 * MIB, 128 * MIB, 0);
+	lifetimes_asked(&own);
 	assert_ok(heap_alloc(own.heap, 64 * MIB, CHUNK_MOVABLE, HEAP_DEVICE, &grant));
 	report(0, true);
 	report(4 * MIB, true);
@@ -166,12 +181,156 @@ static void what_was_named_after_its_death_is_alive(void **state)
 	assert_true(is_dead(24 * MIB));
 }
 
+/* Returns whether the piece that has this byte may move without a copy, if it moves now. */
+static bool moves_empty(size_t offset)
+{
+	const struct arena *arena = heap_arena(own.heap);
+	uint32_t unit = arena_unit(arena, grant.address + offset);
+
+	alive_hear(engine);
+	return alive_is_none(engine, arena_unit(arena, grant.address), atomic_load(&arena->piece[unit]) - 1);
+}
+
+/* This thread goes on: what it has reported as dead counts. */
+static void go_on(void)
+{
+	stats_call(HOOK_cuLaunchKernel);
+	engine->link.in_gap = true;
+}
+
+/* Three tensors one behind the other, of which the second dies. */
+static void live_and_die(void)
+{
+	report(44 * MIB, true);
+	report(48 * MIB, true);
+	report(52 * MIB, true);
+	report(48 * MIB, false);
+	go_on();
+	read_all();
+	assert_true(moves_empty(48 * MIB));
+}
+
+static void a_name_that_was_not_read_reaches_what_is_dead_behind_it(void **state)
+{
+	(void)state;
+	live_and_die();
+	/* Alive: nothing else is meant. */
+	submit(45 * MIB);
+	assert_true(moves_empty(48 * MIB));
+	report(44 * MIB, false);
+	go_on();
+	read_all();
+	assert_true(moves_empty(48 * MIB));
+	submit(45 * MIB);
+	assert_false(moves_empty(48 * MIB));
+	read_all();
+	assert_false(moves_empty(48 * MIB));
+	/* Behind the piece, in what has died there. */
+	report(48 * MIB, true);
+	report(48 * MIB, false);
+	go_on();
+	read_all();
+	assert_true(moves_empty(48 * MIB));
+	submit(51 * MIB);
+	assert_false(moves_empty(48 * MIB));
+	read_all();
+	assert_false(moves_empty(48 * MIB));
+	/* Neither was its death. */
+	live_and_die();
+	report(44 * MIB, false);
+	assert_true(moves_empty(48 * MIB));
+	submit(45 * MIB);
+	assert_false(moves_empty(48 * MIB));
+	read_all();
+	assert_false(moves_empty(48 * MIB));
+}
+
+/* ---- anything ---- */
+
+enum { SLOTS = 64, STEPS = 4000 }; /* of 1 MiB */
+
+/* A tensor begins in the slot; how many it has: 0: none does. */
+static unsigned slots[SLOTS];
+
+static void tell(unsigned slot, unsigned n, bool born)
+{
+	report_part(slot * MIB, n * MIB, born);
+	slots[slot] = born ? n : 0;
+}
+
+static void give_birth(struct seed *seed)
+{
+	unsigned begin = (unsigned)seed_below(seed, SLOTS), end = begin;
+
+	for (unsigned slot = 0; slot < begin; slot++)
+		if (slot + slots[slot] > begin)
+			return;
+	while (end < SLOTS && end < begin + 6 && !slots[end])
+		end++;
+	if (end > begin)
+		tell(begin, 1 + (unsigned)seed_below(seed, end - begin), true);
+}
+
+static void step(struct seed *seed)
+{
+	unsigned slot = (unsigned)seed_below(seed, SLOTS);
+
+	switch (seed_below(seed, 8)) {
+	case 0:
+	case 1:
+		give_birth(seed);
+		break;
+	case 2:
+		submit(slot * MIB + 512);
+		break;
+	case 3:
+	case 4:
+	case 5:
+		while (slot < SLOTS && !slots[slot])
+			slot++;
+		if (slot < SLOTS)
+			tell(slot, slots[slot], false);
+		break;
+	default:
+		go_on();
+		break;
+	}
+}
+
+/* What a piece holds does not depend on when a submission is read: what it keeps alive was not dead before. */
+static void whatever_is_submitted_keeps_what_it_names_from_then_on(void **state)
+{
+	struct seed seed = seed_start("alive_lost_test");
+	bool empty[SLOTS / 2];
+	unsigned n_empty = 0;
+
+	(void)state;
+	read_all();
+	live_map_restart(lifetimes_map(engine->lifetimes));
+	for (unsigned i = 0; i < STEPS; i++) {
+		step(&seed);
+		for (unsigned piece = 0; piece < SLOTS / 2; piece++) {
+			empty[piece] = moves_empty(piece * 2 * MIB);
+			n_empty += empty[piece];
+		}
+		if (seed_below(&seed, 4))
+			continue;
+		read_all();
+		for (unsigned piece = 0; piece < SLOTS / 2; piece++)
+			if (empty[piece] && !moves_empty(piece * 2 * MIB))
+				fail_msg("step %u: what lies at %u MiB was dead", i, piece * 2);
+	}
+	assert_true(n_empty > 100);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(what_died_before_the_mover_looked_may_have_been_named),
 	    cmocka_unit_test(what_died_before_a_lost_submission_may_have_been_named),
 	    cmocka_unit_test(what_was_named_after_its_death_is_alive),
+	    cmocka_unit_test(a_name_that_was_not_read_reaches_what_is_dead_behind_it),
+	    cmocka_unit_test(whatever_is_submitted_keeps_what_it_names_from_then_on),
 	};
 
 	return cmocka_run_group_tests(tests, open_heap, NULL);

@@ -20,7 +20,7 @@ static struct engine *engine;
 static struct arena *arena;
 static CUdeviceptr space;
 static struct block *blocks[BLOCKS];
-static uint64_t reserved; /* what the allocator says that it has */
+static uint64_t reserved; /* what the allocator says that it has, in all heaps */
 
 /* ---- the program ---- */
 
@@ -31,7 +31,6 @@ static void open_heap(void **state)
 	struct heap_grant grant;
 
 	(void)state;
-	reserved = 0;
 	core_heap_open(&own, 64 * MIB, 64 * MIB, 0);
 	heap_set_beside(own.heap, true, 0);
 	arena = heap_arena(own.heap);
@@ -41,6 +40,7 @@ static void open_heap(void **state)
 	submission_set_tracking(true, true);
 	submission_ask_to_pin();
 	assert_true(heap_reserve(own.heap, SPACE, 0, &space));
+	lifetimes_asked(&own);
 	for (unsigned i = 0; i < BLOCKS; i++) {
 		assert_ok(heap_make_unmapped(own.heap, BLOCK, CHUNK_MOVABLE, HEAP_DEVICE, &grant));
 		blocks[i] = grant.block;
@@ -55,14 +55,22 @@ static void open_heap(void **state)
 
 static void tell(uint64_t at, uint64_t bytes, bool born)
 {
-	lifetimes_tell(&(struct lifetimes_report){
-	    .device = 0, .address = space + at, .bytes = bytes, .born = born, .reserved = reserved});
+	static uint64_t in_use;
+
+	in_use += born ? bytes : -bytes;
+	lifetimes_tell(&(struct lifetimes_report){.device = 0,
+						  .address = space + at,
+						  .bytes = bytes,
+						  .born = born,
+						  .reserved = reserved,
+						  .allocated = in_use,
+						  .reporter = &own});
 }
 
 /* The allocator has all of it. */
 static void report_all(void)
 {
-	reserved = BLOCKS * BLOCK;
+	reserved += BLOCKS * BLOCK;
 	tell(0, 512, true);
 	heap_follow_reports(own.heap, 0, UINT32_MAX);
 }

@@ -26,7 +26,7 @@ static void finish(enum hook_id id, CUstream stream)
 	const char *name = real_name(id);
 
 	called[id] = true;
-	named_only[id] = seen.n_named_only != 0;
+	named_only[id] |= seen.n_named_only != 0;
 	assert_int_equal(seen.n_stream, 1);
 	if (seen.stream != stream)
 		fail_msg("%s told the wrong stream", name);
@@ -280,18 +280,18 @@ static void box_range_is_exact(void **state)
 static void sets_name_what_they_fill(void **state)
 {
 	(void)state;
-	SYNC_OWN(cuMemsetD8_v2, (A, 1, 100), {A, 100});
-	SYNC_OWN(cuMemsetD16_v2, (A, 1, 100), {A, 200});
-	SYNC_OWN(cuMemsetD32_v2, (A, 1, 100), {A, 400});
-	ASYNC_OWN(cuMemsetD8Async, (A, 1, 100, S), {A, 100});
-	ASYNC_OWN(cuMemsetD16Async, (A, 1, 100, S), {A, 200});
-	ASYNC_OWN(cuMemsetD32Async, (A, 1, 100, S), {A, 400});
-	SYNC_OWN(cuMemsetD2D8_v2, (A, 512, 1, 10, 3), {A, 1034});
-	SYNC_OWN(cuMemsetD2D16_v2, (A, 512, 1, 10, 3), {A, 1044});
-	SYNC_OWN(cuMemsetD2D32_v2, (A, 512, 1, 10, 3), {A, 1064});
-	ASYNC_OWN(cuMemsetD2D8Async, (A, 512, 1, 10, 3, S), {A, 1034});
-	ASYNC_OWN(cuMemsetD2D16Async, (A, 512, 1, 10, 3, S), {A, 1044});
-	ASYNC_OWN(cuMemsetD2D32Async, (A, 512, 1, 10, 3, S), {A, 1064});
+	SYNC_OWN(cuMemsetD8_v2, (A, 0, 100), {A, 100});
+	SYNC_OWN(cuMemsetD16_v2, (A, 0, 100), {A, 200});
+	SYNC_OWN(cuMemsetD32_v2, (A, 0, 100), {A, 400});
+	ASYNC_OWN(cuMemsetD8Async, (A, 0, 100, S), {A, 100});
+	ASYNC_OWN(cuMemsetD16Async, (A, 0, 100, S), {A, 200});
+	ASYNC_OWN(cuMemsetD32Async, (A, 0, 100, S), {A, 400});
+	SYNC_OWN(cuMemsetD2D8_v2, (A, 512, 0, 12, 3), {A, 1036});
+	SYNC_OWN(cuMemsetD2D16_v2, (A, 512, 0, 10, 3), {A, 1044});
+	SYNC_OWN(cuMemsetD2D32_v2, (A, 512, 0, 10, 3), {A, 1064});
+	ASYNC_OWN(cuMemsetD2D8Async, (A, 512, 0, 12, 3, S), {A, 1036});
+	ASYNC_OWN(cuMemsetD2D16Async, (A, 512, 0, 10, 3, S), {A, 1044});
+	ASYNC_OWN(cuMemsetD2D32Async, (A, 512, 0, 10, 3, S), {A, 1064});
 	SYNC(cuMemsetD2D32_v2, (A, 0, 1, 10, 1), {A, 40});
 }
 
@@ -444,6 +444,30 @@ static void only_sets_touch_nothing_but_what_they_name(void **state)
 	}
 }
 
+#define BRINGS_NONE(call)                                                                                              \
+	({                                                                                                             \
+		fake_forget();                                                                                         \
+		call;                                                                                                  \
+		seen.n_named_only != 0;                                                                                \
+	})
+
+static void a_set_brings_no_address_only_if_it_clears_words(void **state)
+{
+	(void)state;
+	assert_true(BRINGS_NONE(operands_cuMemsetD8Async(NULL, A, 0, 4, S)));
+	assert_false(BRINGS_NONE(operands_cuMemsetD8Async(NULL, A, 1, 4, S)));
+	assert_false(BRINGS_NONE(operands_cuMemsetD8Async(NULL, A, 0, 5, S)));
+	assert_false(BRINGS_NONE(operands_cuMemsetD8Async(NULL, A + 1, 0, 4, S)));
+	assert_true(BRINGS_NONE(operands_cuMemsetD16_v2(NULL, A, 0, 2)));
+	assert_false(BRINGS_NONE(operands_cuMemsetD16_v2(NULL, A, 0, 1)));
+	assert_false(BRINGS_NONE(operands_cuMemsetD16_v2(NULL, A, 0x100, 2)));
+	assert_true(BRINGS_NONE(operands_cuMemsetD32Async(NULL, A + 4, 0, 1, S)));
+	assert_false(BRINGS_NONE(operands_cuMemsetD32Async(NULL, A, 0x80000000, 1, S)));
+	assert_true(BRINGS_NONE(operands_cuMemsetD2D8_v2(NULL, A, 8, 0, 4, 2)));
+	assert_false(BRINGS_NONE(operands_cuMemsetD2D8_v2(NULL, A, 6, 0, 4, 2)));
+	assert_false(BRINGS_NONE(operands_cuMemsetD2D8_v2(NULL, A, 8, 0, 3, 2)));
+}
+
 /* Every row again with nothing but zeros, and lists of which only the length is there. */
 typedef void zeros_function(struct submission *, long, long, long, long, long, long, long, long, long, long, long,
 			    long);
@@ -516,6 +540,7 @@ int main(void)
 	    cmocka_unit_test(launches_name_what_the_kernel_takes),
 	    cmocka_unit_test(every_row_has_been_called),
 	    cmocka_unit_test(only_sets_touch_nothing_but_what_they_name),
+	    cmocka_unit_test(a_set_brings_no_address_only_if_it_clears_words),
 	    cmocka_unit_test(nulls_do_not_crash),
 	    cmocka_unit_test(the_number_is_made_from_entry_point_and_extent),
 	};

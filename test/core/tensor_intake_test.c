@@ -28,6 +28,7 @@ static struct heap_grant block_new(void)
 {
 	struct heap_grant grant;
 
+	lifetimes_asked(&own);
 	assert_ok(heap_alloc(own.heap, 40 * MIB, CHUNK_MOVABLE, HEAP_DEVICE, &grant));
 	reserved += 40 * MIB;
 	return grant;
@@ -35,8 +36,15 @@ static struct heap_grant block_new(void)
 
 static void report(CUdeviceptr address, size_t mib, bool born)
 {
-	lifetimes_tell(
-	    &(struct lifetimes_report){.address = address, .bytes = mib * MIB, .born = born, .reserved = reserved});
+	static uint64_t in_use;
+
+	in_use += born ? mib * MIB : -mib * MIB;
+	lifetimes_tell(&(struct lifetimes_report){.address = address,
+						  .bytes = mib * MIB,
+						  .born = born,
+						  .reserved = reserved,
+						  .allocated = in_use,
+						  .reporter = &own});
 }
 
 static void declare(CUdeviceptr address, size_t mib, bool born)

@@ -194,6 +194,31 @@ static void what_may_not_be_dead_survives(void **state)
 	assert_int_equal(child_run(SCENE_SETTINGS(runtime), refusing), 0);
 }
 
+/* What was discarded is born again after the block has grown: with all of it, beside what was there. */
+static int growing(void)
+{
+	scene_load(&own_scene, 0);
+	pool = child_alloc(6 * MIB);
+	born(0, 4 * MIB);
+	fill(0, 0x2222, 4 * MIB);
+	discard(0, 4 * MIB);
+	fill(4 * MIB, 0x3333, 2 * MIB);
+	CHECK(spillway_grow(own_pointer(pool), 12 * MIB) == 0);
+	born(0, 4 * MIB);
+	fill(0, 0x4444, 4 * MIB);
+	fill(6 * MIB, 0x5555, 6 * MIB);
+	evict();
+	CHECK(holds(0, 0x4444, 4 * MIB) && holds(4 * MIB, 0x3333, 2 * MIB) && holds(6 * MIB, 0x5555, 6 * MIB));
+	CHECK(sim_broken_rules() == 0);
+	return 0;
+}
+
+static void what_is_born_again_in_a_block_that_has_grown_survives(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SCENE_SETTINGS(runtime), growing), 0);
+}
+
 /* ---- anything ---- */
 
 enum { PARTS = 12, STEPS = 150 };
@@ -258,6 +283,8 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(what_is_dead_is_not_copied_wherever_it_begins, folder_make, folder_remove),
 	    cmocka_unit_test_setup_teardown(what_is_born_is_not_copied_in, folder_make, folder_remove),
 	    cmocka_unit_test_setup_teardown(what_may_not_be_dead_survives, folder_make, folder_remove),
+	    cmocka_unit_test_setup_teardown(what_is_born_again_in_a_block_that_has_grown_survives, folder_make,
+					    folder_remove),
 	    cmocka_unit_test_setup_teardown(what_is_alive_survives_any_births_and_deaths, folder_make, folder_remove),
 	};
 

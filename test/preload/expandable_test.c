@@ -352,6 +352,55 @@ static void what_a_graph_uses_stays_in_fast(void **state)
 	expandable_run(replaying);
 }
 
+/* Something is born while a capture is open: a graph may use all of the address space from then on. */
+static struct tensor born_in_capture(size_t bytes, CUstream stream, CUstream beside)
+{
+	CUgraph graph;
+
+	MUST(cu.cuStreamBeginCapture_v2(beside, CU_STREAM_CAPTURE_MODE_RELAXED));
+	struct tensor tensor = tensor_new(bytes, stream);
+	MUST(cu.cuStreamEndCapture(beside, &graph));
+	MUST(cu.cuGraphDestroy(graph));
+	return tensor;
+}
+
+/* In that space handles are unmapped and mapped again, dead by then; what is born in a capture reaches into them. */
+static int mapping_again(void)
+{
+	torch_begin(false);
+	torch->expand(torch_cache, HANDLE);
+	CUstream stream = child_stream(), beside = child_stream();
+	struct tensor first = tensor_new(5 * HANDLE / 2, stream), rest = born_in_capture(HANDLE / 2, stream, beside);
+	CHECK(rest.at == first.at + 5 * HANDLE / 2);
+	for (unsigned i = 0; i < 2; i++) {
+		struct tensor dead = tensor_new(2 * HANDLE, stream);
+		CHECK(dead.at == first.at + 3 * HANDLE);
+		tensor_fill(&dead, stream);
+		tensor_free(&dead);
+		tensor_fill(&first, stream);
+		MUST(cu.cuStreamSynchronize(stream));
+		if (i == 0)
+			torch->empty_cache(torch_cache);
+		tensor_free(&rest);
+		if (i == 0)
+			rest = tensor_new(HANDLE / 2, stream);
+	}
+	struct tensor reaching = born_in_capture(5 * HANDLE / 2, stream, beside);
+	CHECK(reaching.at == rest.at);
+	tensor_fill(&reaching, stream);
+	MUST(cu.cuCtxSynchronize());
+	torch_evict();
+	CHECK(tensor_holds(&first) && tensor_holds(&reaching));
+	CHECK(sim_broken_rules() == 0);
+	return 0;
+}
+
+static void what_is_mapped_where_a_graph_may_use_everything_is_preserved(void **state)
+{
+	(void)state;
+	expandable_run(mapping_again);
+}
+
 /* ---- what is not reported ---- */
 
 /* Memory that the program makes beside the allocator, whose pointers nobody knows the reach of. */
@@ -406,6 +455,8 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(nothing_moves_of_what_a_copy_uses, folder_make, folder_remove),
 	    cmocka_unit_test_setup_teardown(segments_grow_and_shrink, folder_make, folder_remove),
 	    cmocka_unit_test_setup_teardown(what_a_graph_uses_stays_in_fast, folder_make, folder_remove),
+	    cmocka_unit_test_setup_teardown(what_is_mapped_where_a_graph_may_use_everything_is_preserved, folder_make,
+					    folder_remove),
 	    cmocka_unit_test_setup_teardown(what_nobody_reports_stays_in_fast, folder_make, folder_remove),
 	};
 

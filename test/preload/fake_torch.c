@@ -2,9 +2,8 @@
  * fake_torch.c: the allocator of fake_torch.h. Blocks of a segment are in a list by address; whoever looks for a free
  * one looks at all of them, which is enough for tests.
  */
-#include "test/preload/fake_torch.h"
+#include "test/preload/fake_torch_internal.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -17,67 +16,13 @@
 #define SPACE_SMALL  (16 * MIB) /* address space of an expandable segment */
 #define SPACE_LARGE  (64 * MIB)
 #define DEVICES      8
-#define POOLS        256
-#define RECORDED     4
 
+unsigned long long runtime_alloc(size_t bytes); /* site_runtime.c */
 void FAKE_TORCH_REPORT(void *address, int64_t bytes, size_t allocated, size_t reserved, struct fake_device device);
 extern const struct fake_torch_functions fake_torch_functions;
 
-enum state {
-	BLOCK_FREE,
-	BLOCK_USED,
-	BLOCK_PENDING,  /* a recorded stream has not passed yet */
-	BLOCK_UNMAPPED, /* address space of an expandable segment: whole handles */
-};
-
-struct segment {
-	struct segment *next;
-	struct block *first;
-	CUdeviceptr at;
-	size_t bytes;
-	unsigned pool;
-	CUstream stream;
-	bool small, is_slab;
-	size_t handle; /* bytes of its handles if it is expandable; 0: it is not */
-};
-
-struct block {
-	struct block *before, *after; /* in its segment */
-	struct segment *segment;
-	CUdeviceptr at;
-	size_t bytes;
-	enum state state;
-	unsigned n_recorded;
-	CUstream recorded[RECORDED];
-	CUevent event[RECORDED];
-};
-
-struct pool {
-	CUdeviceptr slab;
-	size_t slab_bytes, slab_used;
-	bool is_kept;
-};
-
-struct fake_torch {
-	pthread_mutex_t lock;
-	int device;
-	size_t allocated, reserved;
-	size_t handle; /* of expandable segments that are made; 0: they are not expandable */
-	struct segment *segments;
-	struct pool pools[POOLS];
-	unsigned n_pools, n_captures;
-};
-
 static __thread unsigned pool_of_thread;
 static __thread bool is_capturing;
-
-static void must(CUresult result, const char *what)
-{
-	if (result == CUDA_SUCCESS)
-		return;
-	fprintf(stderr, "fake_torch: %s: CUDA error %d\n", what, result);
-	exit(1);
-}
 
 /* What is done in a capture that has nothing to do with it. */
 static CUstreamCaptureMode relax(CUstreamCaptureMode mode)
@@ -93,91 +38,19 @@ static void report(struct fake_torch *torch, CUdeviceptr at, size_t bytes, bool 
 			  torch->reserved, (struct fake_device){FAKE_TORCH_CUDA, (int8_t)torch->device});
 }
 
-/* ---- blocks ---- */
+/* ---- what fills ---- */
 
-static struct block *block_new(struct segment *segment, struct block *before, CUdeviceptr at, size_t bytes)
+/* Returns whether it is filled. */
+static bool memory_fill(const struct fake_torch *torch, CUdeviceptr at, size_t bytes)
 {
-	struct block *block = calloc(1, sizeof(*block));
-
-	block->segment = segment;
-	block->at = at;
-	block->bytes = bytes;
-	block->before = before;
-	block->after = before ? before->after : NULL;
-	if (block->after)
-		block->after->before = block;
-	*(before ? &before->after : &segment->first) = block;
-	return block;
-}
-
-/* The block that follows becomes part of this one. */
-static void block_join(struct block *block)
-{
-	struct block *after = block->after;
-
-	block->bytes += after->bytes;
-	block->after = after->after;
-	if (block->after)
-		block->after->before = block;
-	free(after);
-}
-
-static void block_free(struct block *block)
-{
-	block->state = BLOCK_FREE;
-	if (block->after && block->after->state == BLOCK_FREE)
-		block_join(block);
-	if (block->before && block->before->state == BLOCK_FREE)
-		block_join(block->before);
-}
-
-static struct block *block_at(const struct fake_torch *torch, CUdeviceptr at)
-{
-	for (struct segment *segment = torch->segments; segment; segment = segment->next)
-		for (struct block *block = segment->first; block; block = block->after)
-			if (block->at == at)
-				return block;
-	return NULL;
-}
-
-/* Blocks whose recorded streams have passed are free. wait: wait for them. */
-static void process_events(struct fake_torch *torch, bool wait)
-{
-	if (torch->n_captures)
-		return;
-	for (struct segment *segment = torch->segments; segment; segment = segment->next)
-		for (struct block *block = segment->first; block; block = block->after) {
-			if (block->state != BLOCK_PENDING)
-				continue;
-			while (block->n_recorded) {
-				CUevent event = block->event[block->n_recorded - 1];
-
-				if (wait)
-					must(cuEventSynchronize(event), "cuEventSynchronize");
-				if (cuEventQuery(event) != CUDA_SUCCESS)
-					break;
-				must(cuEventDestroy_v2(event), "cuEventDestroy");
-				block->n_recorded--;
-			}
-			if (block->n_recorded)
-				continue;
-			bool joined = block->before && block->before->state == BLOCK_FREE;
-			struct block *before = block->before;
-			block_free(block);
-			block = joined ? before : block;
-		}
+	if (!torch->word || torch->n_captures)
+		return false;
+	must(cuMemsetD32_v2(at, torch->word, bytes / 4), "cuMemsetD32");
+	must(cuStreamSynchronize(NULL), "cuStreamSynchronize");
+	return true;
 }
 
 /* ---- expandable segments ---- */
-
-/* Cuts off what lies behind the first `bytes` bytes, as a block in the same state. */
-static void block_cut(struct block *block, size_t bytes)
-{
-	if (block->bytes == bytes)
-		return;
-	block_new(block->segment, block, block->at + bytes, block->bytes - bytes)->state = block->state;
-	block->bytes = bytes;
-}
 
 /* Maps one handle. Returns false if there is no memory. */
 static bool handle_map(const struct fake_torch *torch, CUdeviceptr at, size_t bytes)
@@ -207,6 +80,7 @@ static struct block *block_map(struct fake_torch *torch, struct block *block, si
 	if (!mapped)
 		return NULL;
 	block_cut(block, mapped);
+	block->filled = memory_fill(torch, block->at, mapped);
 	torch->reserved += mapped;
 	block_free(block);
 	return joins ? before : block;
@@ -285,6 +159,7 @@ static void block_unmap(struct fake_torch *torch, struct block *block)
 		block = block->after;
 	}
 	block->state = BLOCK_UNMAPPED;
+	block->filled = false;
 	if (block->after && block->after->state == BLOCK_UNMAPPED)
 		block_join(block);
 	if (block->before && block->before->state == BLOCK_UNMAPPED)
@@ -348,7 +223,10 @@ static void free_segments(struct fake_torch *torch)
 		*link = segment->next;
 		if (!segment->handle) {
 			torch->reserved -= segment->bytes;
-			must(cuMemFree_v2(segment->at), "cuMemFree");
+			if (torch->pools[segment->pool].plug.release)
+				torch->pools[segment->pool].plug.release(segment->at);
+			else
+				must(cuMemFree_v2(segment->at), "cuMemFree");
 		}
 		free(segment->first);
 		free(segment);
@@ -377,13 +255,13 @@ static CUdeviceptr segment_memory(struct fake_torch *torch, size_t bytes)
 		return at;
 	}
 	CUstreamCaptureMode mode = relax(CU_STREAM_CAPTURE_MODE_RELAXED);
-	CUresult result = cuMemAlloc_v2(&at, bytes);
+	at = pool->plug.allocate ? pool->plug.allocate(bytes) : runtime_alloc(bytes);
 	relax(mode);
-	if (result != CUDA_SUCCESS && !torch->n_captures) {
+	if (!at && !pool->plug.allocate && !torch->n_captures) {
 		free_segments(torch);
-		result = cuMemAlloc_v2(&at, bytes);
+		at = runtime_alloc(bytes);
 	}
-	return result == CUDA_SUCCESS ? at : 0;
+	return at;
 }
 
 static struct block *best_fit(const struct fake_torch *torch, size_t bytes, CUstream stream)
@@ -438,12 +316,12 @@ static CUdeviceptr torch_allocate(struct fake_torch *torch, size_t bytes, CUstre
 
 		at = segment_memory(torch, all);
 		block = at ? segment_new(torch, at, all, stream, rounded <= SMALL_MOST)->first : NULL;
+		if (block && !block->segment->is_slab)
+			block->filled = memory_fill(torch, at, all);
 	}
 	if (block) {
-		if (block->bytes - rounded >= least) {
-			block_new(block->segment, block, block->at + rounded, block->bytes - rounded);
-			block->bytes = rounded;
-		}
+		if (block->bytes - rounded >= least)
+			block_cut(block, rounded);
 		block->state = BLOCK_USED;
 		at = block->at;
 		if (ret_bytes)
@@ -459,6 +337,7 @@ static void torch_release(struct fake_torch *torch, CUdeviceptr address)
 	pthread_mutex_lock(&torch->lock);
 	struct block *block = block_at(torch, address);
 	report(torch, block->at, block->bytes, false);
+	block->filled = false;
 	if (!block->n_recorded) {
 		block_free(block);
 	} else {
@@ -478,7 +357,7 @@ static void torch_record_stream(struct fake_torch *torch, CUdeviceptr address, C
 	bool known = stream == block->segment->stream;
 	for (unsigned i = 0; i < block->n_recorded; i++)
 		known |= block->recorded[i] == stream;
-	if (!known && block->n_recorded == RECORDED)
+	if (!known && block->n_recorded == FAKE_TORCH_RECORDED)
 		must(CUDA_ERROR_INVALID_VALUE, "too many streams for a block");
 	if (!known)
 		block->recorded[block->n_recorded++] = stream;
@@ -496,12 +375,17 @@ static void torch_empty_cache(struct fake_torch *torch)
 static unsigned torch_new_pool(struct fake_torch *torch, CUdeviceptr slab, size_t bytes)
 {
 	pthread_mutex_lock(&torch->lock);
-	if (torch->n_pools == POOLS)
+	if (torch->n_pools == FAKE_TORCH_POOLS)
 		must(CUDA_ERROR_OUT_OF_MEMORY, "too many pools");
 	unsigned pool = torch->n_pools++;
 	torch->pools[pool] = (struct pool){.slab = slab, .slab_bytes = bytes, .is_kept = true};
 	pthread_mutex_unlock(&torch->lock);
 	return pool;
+}
+
+static void torch_plug_pool(struct fake_torch *torch, unsigned pool, struct fake_plug plug)
+{
+	torch->pools[pool].plug = plug;
 }
 
 /* What was submitted is done: no event needs to be waited for. */
@@ -572,6 +456,21 @@ static void torch_expand(struct fake_torch *torch, size_t handle)
 	pthread_mutex_unlock(&torch->lock);
 }
 
+static void torch_fill(struct fake_torch *torch, unsigned word)
+{
+	pthread_mutex_lock(&torch->lock);
+	torch->word = word;
+	pthread_mutex_unlock(&torch->lock);
+}
+
+static bool torch_is_filled(struct fake_torch *torch, CUdeviceptr address)
+{
+	pthread_mutex_lock(&torch->lock);
+	bool filled = block_at(torch, address)->filled;
+	pthread_mutex_unlock(&torch->lock);
+	return filled;
+}
+
 static bool torch_is_free(struct fake_torch *torch, CUdeviceptr address)
 {
 	pthread_mutex_lock(&torch->lock);
@@ -583,6 +482,7 @@ static bool torch_is_free(struct fake_torch *torch, CUdeviceptr address)
 }
 
 const struct fake_torch_functions fake_torch_functions = {
-    torch_open,      torch_allocate, torch_release,    torch_record_stream, torch_empty_cache, torch_new_pool,
-    torch_drop_pool, torch_use_pool, torch_checkpoint, torch_reserved,      torch_expand,      torch_is_free,
+    torch_open,     torch_allocate,  torch_release,   torch_record_stream, torch_empty_cache,
+    torch_new_pool, torch_drop_pool, torch_use_pool,  torch_checkpoint,    torch_reserved,
+    torch_expand,   torch_fill,      torch_is_filled, torch_is_free,       torch_plug_pool,
 };

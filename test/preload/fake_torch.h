@@ -3,6 +3,7 @@
  * libc10_cuda.so, fake_torch.c), which programs open locally, as Python does. It keeps segments of each device from
  * cuMemAlloc, cuts them into blocks, and reports each block that is born or dies.
  *
+ *   - Segments are asked for by way of a library that is called as the CUDA runtime is (site_runtime.c).
  *   - Small requests share segments of 2 MiB, larger ones those of 8 MiB, the largest have one each: PyTorch's numbers,
  *     the last two divided by 2.5.
  *   - A block belongs to a stream and to a pool. It is used again for the same stream as soon as it is free; if another
@@ -44,6 +45,12 @@ struct fake_reports {
 	struct fake_report last;
 };
 
+/* An allocator of the program's, which a pool has its segments from (torch.cuda.MemPool). allocate() returns 0 if it cannot. */
+struct fake_plug {
+	CUdeviceptr (*allocate)(size_t bytes);
+	void (*release)(CUdeviceptr address);
+};
+
 struct fake_torch;
 
 struct fake_torch_functions {
@@ -76,8 +83,14 @@ struct fake_torch_functions {
 	 * multiple of 2 MiB.
 	 */
 	void (*expand)(struct fake_torch *torch, size_t handle);
+	/* Memory that is got from the driver from now on, but in a capture, is filled with this word before it is used; 0: not. */
+	void (*fill)(struct fake_torch *torch, unsigned word);
+	/* Does the block in use that begins here hold just that? */
+	bool (*is_filled)(struct fake_torch *torch, CUdeviceptr address);
 	/* Is this where a block begins that is not in use? Only a block that may be used again counts. */
 	bool (*is_free)(struct fake_torch *torch, CUdeviceptr address);
+	/* The private pool, which is not used yet, has its segments from there. */
+	void (*plug_pool)(struct fake_torch *torch, unsigned pool, struct fake_plug plug);
 };
 
 /* ---- fake_torch_open.c ---- */

@@ -89,24 +89,6 @@ static void what_is_alive_survives_any_number_of_evictions(void **state)
 
 /* ---- what is dead ---- */
 
-/* Is all of it on the device, with what shares its first and last pages? */
-static bool is_there(const struct tensor *tensor)
-{
-	CUdeviceptr begin = tensor->at / (2 * MIB) * (2 * MIB);
-
-	return child_on_device(begin, tensor->at + tensor->bytes - begin);
-}
-
-/* All of it is on the device when the device is emptied: it is filled until it is. */
-static void bring(struct tensor *tensor)
-{
-	for (int i = 0; i < 300 && !is_there(tensor); i++) {
-		tensor_fill(tensor, NULL);
-		MUST(cu.cuStreamSynchronize(NULL));
-	}
-	CHECK(is_there(tensor));
-}
-
 /*
  * Nothing beside the tensors, whose memory fits: all that is not on the device is so because it was sent out. Each figure
  * is exact.
@@ -132,8 +114,8 @@ static int dying(void)
 	beside = tensor_new(MIB / 2, NULL);
 	tensor_fill(&beside, NULL);
 	for (unsigned i = 0; i < 3; i++) {
-		bring(&whole);
-		bring(&in_part);
+		tensor_bring(&whole);
+		tensor_bring(&in_part);
 		if (i == 1)
 			tensor_free(&beside);
 		if (i == 2)
@@ -159,17 +141,6 @@ static int dying(void)
 	return 0;
 }
 
-/* Submits something and reports: from now on the deaths that this thread has reported count. */
-static void let_deaths_count(void)
-{
-	struct tensor small = tensor_new(1024, NULL);
-
-	tensor_fill(&small, NULL);
-	tensor_free(&small);
-	MUST(cu.cuCtxSynchronize());
-	usleep(20000); /* the mover reads of it */
-}
-
 /* A piece is dead, and one in part: what is left behind is not what was written. */
 static int dying_beside_a_job(void)
 {
@@ -179,11 +150,11 @@ static int dying_beside_a_job(void)
 
 	for (unsigned i = 0; i < 10; i++) {
 		tensor_fill(&beside, NULL);
-		bring(&in_part);
-		bring(&whole);
+		tensor_bring(&in_part);
+		tensor_bring(&whole);
 		tensor_free(&whole);
 		tensor_free(&in_part);
-		let_deaths_count();
+		torch_go_on();
 		torch_evict();
 		CHECK(tensor_holds(&beside));
 		in_part = tensor_new(MIB, NULL);
@@ -191,142 +162,6 @@ static int dying_beside_a_job(void)
 	}
 	CHECK(torch_dead_bytes() >= 4 * MIB); /* at least once all of the whole one was dead when it left */
 	return own_end();
-}
-
-/* A tensor is born in dead memory that is on the host. Memory that is dead when a process is suspended comes back. */
-static struct tensor born_on_the_host(struct tensor *before)
-{
-	bring(before);
-	torch_evict();
-	tensor_free(before);
-	let_deaths_count();
-	struct tensor tensor = tensor_new(4 * MIB, NULL);
-	CHECK(tensor.at == before->at);
-	return tensor;
-}
-
-/* Has it fetched by a kernel that names it and writes nothing there. */
-static void bring_to_read(const struct tensor *tensor)
-{
-	struct tensor copy = tensor_new(4 * MIB, NULL);
-
-	for (int tries = 0; tries < 300 && !is_there(tensor); tries++)
-		tensor_copy_late(&copy, tensor, 0, NULL);
-	MUST(cu.cuCtxSynchronize());
-	tensor_free(&copy);
-}
-
-/*
- * What is written where nothing announces it counts as well. sets: before anything else, something else is set, and in
- * some rounds the tensor itself.
- */
-static int being_born_after(bool sets)
-{
-	uint64_t saved = 0, saved_in = 0;
-	/* How often it was still away when it was born; otherwise it was fetched while it was dead. */
-	unsigned seen = 0;
-	CUdeviceptr table;
-
-	torch_begin(true);
-	struct tensor whole = tensor_new(4 * MIB, NULL);
-	size_t n = whole.bytes / sizeof(uint32_t);
-	CHECK(cu.cuMemAlloc_v2(&table, 2 * sizeof(whole.at)) == CUDA_SUCCESS);
-	MUST(cu.cuMemcpyHtoD_v2(table, &whole.at, sizeof(whole.at)));
-	bring(&whole);
-	torch_evict(); /* for the first time: what submissions named before is not known */
-	for (uint32_t i = 0; i < 20; i++) {
-		whole = born_on_the_host(&whole);
-		uint64_t dead = torch_dead_bytes(), dead_in = torch_dead_in_bytes();
-		if (sets) {
-			MUST(cu.cuMemsetD8Async(table + sizeof(whole.at), (unsigned char)i, sizeof(whole.at), NULL));
-			MUST(cu.cuCtxSynchronize()); /* in `fast`, a set that still runs may be anything */
-			usleep(20000);               /* the mover reads of it */
-		}
-		if (sets && i % 4 == 3) {
-			MUST(cu.cuMemsetD8Async(whole.at, (unsigned char)i, whole.bytes, NULL));
-			bring_to_read(&whole);
-			CHECK(driver_holds(whole.at, i * 0x01010101, n));
-			continue;
-		}
-		if (i % 2 == 0) {
-			seen += !is_there(&whole);
-			tensor_fill(&whole, NULL);
-			bring(&whole);
-			saved += torch_dead_bytes() - dead;
-			saved_in += torch_dead_in_bytes() - dead_in;
-			CHECK(tensor_holds(&whole));
-			continue;
-		}
-		words_fill_hidden(table, i, n, NULL);
-		MUST(cu.cuCtxSynchronize());
-		bring_to_read(&whole);
-		CHECK(words_same(whole.at, i, n) == n);
-	}
-	/* Not where moving did not pay, and the first kernel wrote to the host; or where it was on its way by then. */
-	CHECK((seen < 3 || saved_in >= 4 * MIB) && saved_in <= saved);
-	return own_end();
-}
-
-static int being_born(void)
-{
-	return being_born_after(false);
-}
-
-static int being_born_before_sets(void)
-{
-	return being_born_after(true);
-}
-
-/*
- * It leaves when nothing but sets was submitted since its birth, or a copy that tells a kernel of it, which was submitted
- * before and waits for that.
- */
-static int being_written_before_it_leaves(void)
-{
-	CUdeviceptr table;
-
-	torch_begin(false);
-	CUstream side = child_stream(), stream = child_stream(); /* the default stream would wait for the kernel */
-	struct tensor tensor = tensor_new(4 * MIB, NULL);
-	size_t n = tensor.bytes / sizeof(uint32_t);
-	CHECK(cu.cuMemAlloc_v2(&table, sizeof(tensor.at)) == CUDA_SUCCESS);
-	tensor_fill(&tensor, NULL);
-	torch_evict();
-	for (unsigned i = 1; i < 7; i++) {
-		CUdeviceptr before = tensor.at;
-
-		bring(&tensor);
-		tensor_free(&tensor);
-		let_deaths_count();
-		MUST(cu.cuMemsetD8Async(table, 0, sizeof(tensor.at), side));
-		MUST(cu.cuStreamSynchronize(side));
-		if (i % 2)
-			words_fill_hidden(table, i, n, side);
-		tensor = tensor_new(4 * MIB, NULL);
-		CHECK(tensor.at == before);
-		if (i % 2)
-			MUST(cu.cuMemcpyHtoDAsync_v2(table, &tensor.at, sizeof(tensor.at), stream));
-		else
-			MUST(cu.cuMemsetD8Async(tensor.at, (unsigned char)i, tensor.bytes, stream));
-		MUST(cu.cuCtxSynchronize());
-		usleep(20000); /* the mover reads of it */
-		own_empty_device();
-		CHECK(i % 2 ? words_same(tensor.at, i, n) == n : driver_holds(tensor.at, i * 0x01010101, n));
-	}
-	CHECK(sim_broken_rules() == 0);
-	return 0;
-}
-
-static void what_was_born_is_fetched_without_a_copy_until_something_may_have_written_there(void **state)
-{
-	(void)state;
-	if (!scene_moves())
-		return;
-	torch_run(being_born);
-	torch_run(being_born_before_sets);
-	folder_clear();
-	/* Memory that the driver gives out again does not hold what it held. */
-	assert_int_equal(child_run(SCENE_SETTINGS(runtime, "SIM_FILL=1"), being_written_before_it_leaves), 0);
 }
 
 static int dying_is_seen(void)
@@ -338,10 +173,10 @@ static int dying_is_seen(void)
 		struct tensor tensor = tensor_new(4 * MIB, NULL);
 
 		/* Other contents first: they may be what host memory still holds. */
-		bring(&tensor);
+		tensor_bring(&tensor);
 		tensor_fill(&tensor, NULL);
 		tensor_free(&tensor);
-		let_deaths_count();
+		torch_go_on();
 		torch_evict();
 		lost += tensor_same(&tensor) < tensor.bytes / 4;
 	}
@@ -491,7 +326,7 @@ static void write_unannounced(CUstream stream, CUdeviceptr table, uint32_t salt,
 	exec = torch_end_capture(stream);
 	MUST(cu.cuMemcpyHtoD_v2(table, &dead.at, sizeof(dead.at)));
 	if (scene_moves())
-		bring(&dead);
+		tensor_bring(&dead);
 	tensor_free(&dead);
 	tensor_fill(&kept, stream);
 	MUST(cu.cuGraphLaunch(exec, stream));
@@ -546,7 +381,7 @@ static int restoring(void)
 	for (unsigned i = 0; i < 12; i++) {
 		/* All of it is on the device. */
 		for (unsigned j = 0; j < 3 && scene_moves(); j++)
-			bring(&tensors[j]);
+			tensor_bring(&tensors[j]);
 		MUST(cu.cuCtxSynchronize());
 		torch->checkpoint(torch_cache, pool, i % 4 < 2 ? evict_between : NULL);
 		if (i % 2)
@@ -571,9 +406,6 @@ int main(void)
 					    folder_remove),
 	    cmocka_unit_test_setup_teardown(what_is_alive_survives_any_number_of_evictions, folder_make, folder_remove),
 	    cmocka_unit_test_setup_teardown(what_is_dead_is_not_copied, folder_make, folder_remove),
-	    cmocka_unit_test_setup_teardown(
-		what_was_born_is_fetched_without_a_copy_until_something_may_have_written_there, folder_make,
-		folder_remove),
 	    cmocka_unit_test_setup_teardown(a_slab_that_the_allocator_uses_a_part_of_is_preserved, folder_make,
 					    folder_remove),
 	    cmocka_unit_test_setup_teardown(the_pool_of_a_graph_is_preserved_across_evictions_and_replays, folder_make,

@@ -25,13 +25,13 @@ static void words_body(const struct sim_launch *launch, void **args)
 	fill(*(uint32_t **)args[0], *(uint32_t *)args[1], *(size_t *)args[2]);
 }
 
-/* It waits until the address is there. */
+/* It waits until the address is there, of which the upper half may come last. */
 static void hidden_body(const struct sim_launch *launch, void **args)
 {
 	const volatile CUdeviceptr *table = *(CUdeviceptr **)args[0];
 
 	(void)launch;
-	while (!*table)
+	while (!(*table >> 32))
 		usleep(100);
 	fill(sim_pointer(*table), *(uint32_t *)args[1], *(size_t *)args[2]);
 }
@@ -134,6 +134,22 @@ void tensor_copy_late(struct tensor *to, const struct tensor *from, unsigned us,
 	to->salt = from->salt;
 }
 
+bool tensor_is_there(const struct tensor *tensor)
+{
+	CUdeviceptr begin = tensor->at / (2 * MIB) * (2 * MIB);
+
+	return child_on_device(begin, tensor->at + tensor->bytes - begin);
+}
+
+void tensor_bring(struct tensor *tensor)
+{
+	for (int i = 0; i < 300 && !tensor_is_there(tensor); i++) {
+		tensor_fill(tensor, NULL);
+		MUST(cu.cuStreamSynchronize(NULL));
+	}
+	CHECK(tensor_is_there(tensor));
+}
+
 /* ---- captures ---- */
 
 void torch_capture(CUstream stream, unsigned pool)
@@ -189,6 +205,16 @@ void torch_evict(void)
 {
 	MUST(cu.cuCtxSynchronize());
 	torch_leave();
+}
+
+void torch_go_on(void)
+{
+	struct tensor small = tensor_new(1024, NULL);
+
+	tensor_fill(&small, NULL);
+	tensor_free(&small);
+	MUST(cu.cuCtxSynchronize());
+	usleep(20000); /* the mover reads of it */
 }
 
 uint64_t torch_dead_bytes(void)

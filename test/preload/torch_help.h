@@ -42,6 +42,11 @@ size_t tensor_same(const struct tensor *tensor);
 /* Waits for `us`, then copies. The kernel names the beginnings of both. */
 void tensor_copy_late(struct tensor *to, const struct tensor *from, unsigned us, CUstream stream);
 
+/* Is all of it on the device, with what shares its first and last pages? */
+bool tensor_is_there(const struct tensor *tensor);
+/* All of it is on the device when the device is emptied: it is filled until it is. */
+void tensor_bring(struct tensor *tensor);
+
 /* Captures the stream; what is born until torch_end_capture() is in this pool. */
 void torch_capture(CUstream stream, unsigned pool);
 CUgraphExec torch_end_capture(CUstream stream);
@@ -56,6 +61,8 @@ size_t words_same(CUdeviceptr at, uint32_t salt, size_t n);
 void torch_evict(void);
 /* The same without waiting for what was submitted before. */
 void torch_leave(void);
+/* Submits something and reports: from now on the deaths that this thread has reported count. */
+void torch_go_on(void);
 /* Bytes so far that moved, and did not have to be copied because nothing was alive there. */
 uint64_t torch_dead_bytes(void);
 /* Those that moved to the device. */

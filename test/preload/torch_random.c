@@ -5,11 +5,12 @@
  * states of a pool are restored; a pool has a part of a slab; and cached memory is given back.
  *
  *   torch_random [--seed N] [--operations N] [--threads N] [--bytes MIB] [--deadline SECONDS] [--trouble KINDS]
- *                [--suspend N] [--expandable MIB]
+ *                [--suspend N] [--expandable MIB] [--hidden]
  *
  * --suspend: under the library, it suspends and resumes itself about once in N operations, also while a state of a pool
  * is half restored. --expandable: segments are expandable, with handles of so many MiB; no pool has a slab then, because
- * memory that the allocator gives to somebody else makes the library doubt all that it reports. KINDS are those of trouble.h. TEST_SEED in the environment says so for all runs of it. What every
+ * memory that the allocator gives to somebody else makes the library doubt all that it reports. --hidden: kernels find
+ * addresses in device memory, and some are told of tensors that were born after their launch; not in `fast`. KINDS are those of trouble.h. TEST_SEED in the environment says so for all runs of it. What every
  * word must be is known from a shadow of each tensor. Ends with 0, or with 1 and the first word that is wrong, or what
  * the driver refused; 2: usage.
  */
@@ -53,7 +54,8 @@ void random_fail(const char *format, ...)
 
 /* ---- suspensions ---- */
 
-static int (*suspend_function)(void), (*resume_function)(void); /* NULL: they are not wanted */
+static int (*suspend_function)(void), (*resume_function)(void);      /* NULL: they are not wanted */
+static int (*discard_function)(const void *address, uint64_t bytes); /* NULL: there is no library */
 
 static void suspend_find(void)
 {
@@ -101,14 +103,21 @@ static bool has_room(const struct worker *worker, size_t bytes)
 	return worker->n_tensors + 12 <= TENSORS && worker->bytes + bytes <= worker->share;
 }
 
+#define FILL 0x5a5a5a5au /* what the allocator has filled new memory with */
+
 static struct tensor *tensor_any_new(struct worker *worker, size_t bytes)
 {
 	unsigned pool = worker_below(worker, 4) ? 0 : worker->saved;
 
+	if (!options.handle && !worker_below(worker, 4))
+		pool = worker->plugged;
 	if (worker->slab && !worker_below(worker, 4) && bytes <= SLAB_PART / 2)
 		pool = worker->slab_pool;
 	struct tensor *tensor = tensor_make(worker, pool, pool == worker->slab_pool ? 0 : any_stream(worker), bytes);
-	if (tensor)
+	if (tensor && torch->is_filled(torch_cache, tensor->at) && worker_below(worker, 2))
+		for (size_t i = 0; i < tensor->bytes / 4; i++)
+			tensor->shadow[i] = FILL;
+	else if (tensor)
 		(worker_below(worker, 3) ? tensor_fill : tensor_set)(worker, tensor, tensor->home);
 	return tensor;
 }
@@ -130,6 +139,41 @@ static void drop_behind_a_reader(struct worker *worker)
 		return;
 	kernel_run_late(worker, to, from, any_stream(worker));
 	tensor_drop(worker, from);
+}
+
+/*
+ * A kernel that runs is told of a tensor that is born in memory that has died, and was perhaps discarded: nothing was
+ * submitted since but what tells it. Nothing is allocated or freed by the driver while the kernel waits: the memory is there.
+ */
+static void tell_running(struct worker *worker)
+{
+	unsigned stream = any_stream(worker);
+	size_t bytes = any_size(worker);
+	uint32_t salt;
+
+	if (!has_room(worker, 2 * bytes))
+		return;
+	struct tensor *old = tensor_make(worker, 0, stream, bytes), *other = tensor_make(worker, 0, stream, 512);
+	bytes = old->bytes;
+	tensor_fill(worker, old, stream);
+	worker_settle(worker);
+	if (discard_function && worker_below(worker, 2) &&
+	    discard_function((const void *)(uintptr_t)old->at, old->bytes))
+		random_fail("discard");
+	tensor_drop(worker, old);
+	/* The thread goes on and reports: the death counts. */
+	tensor_fill(worker, other, stream);
+	worker_settle(worker);
+	tensor_drop(worker, other);
+	salt = op_wait(worker, bytes / 4, stream);
+	struct tensor *tensor = tensor_make(worker, 0, stream, bytes);
+	op_tell(worker, tensor, stream);
+	kernel_apply(tensor->shadow, NULL, bytes / 4, salt, false);
+	if (suspend_function && worker_below(worker, 2))
+		suspend_for_a_while();
+	if (tensor->bytes != bytes)
+		tensor_fill(worker, tensor, stream);
+	tensor_check(worker, tensor);
 }
 
 /* ---- steps ---- */
@@ -305,6 +349,32 @@ static void slab_change(struct worker *worker)
 	tensor_fill(worker, tensor_add(worker, worker->slab + 2 * SLAB_PART, SLAB_PART), 0);
 }
 
+/* ---- an allocator that the cache was given ---- */
+
+static void plug_pool(struct worker *worker)
+{
+	worker->plugged = torch->new_pool(torch_cache, 0, 0);
+	worker->n_plugged++;
+	torch->plug_pool(torch_cache, worker->plugged, (struct fake_plug){plug_allocate, plug_release});
+}
+
+/* The cache gives back what it does not use; somebody else has it now, and reports nothing. */
+static void plug_change(struct worker *worker)
+{
+	size_t bytes = 0;
+
+	if (options.handle || worker->n_plugged == 12 || !has_room(worker, 9 * MIB))
+		return;
+	torch->drop_pool(torch_cache, worker->plugged);
+	torch->empty_cache(torch_cache);
+	plug_pool(worker);
+	CUdeviceptr at = plug_take(0, &bytes);
+	if (at && bytes <= TENSOR_MOST + MIB)
+		tensor_fill(worker, tensor_add(worker, at, bytes), 0);
+	else if (at)
+		plug_release(at);
+}
+
 /* ---- the whole ---- */
 
 static void at_random(struct worker *worker)
@@ -312,6 +382,8 @@ static void at_random(struct worker *worker)
 	struct tensor *to = any_tensor(worker), *from = any_tensor(worker);
 	size_t bytes = any_size(worker);
 
+	if (op_has_tables && !worker_below(worker, 12))
+		tell_running(worker);
 	switch (worker_below(worker, 24)) {
 	case 0:
 		repeat_step(worker);
@@ -327,6 +399,10 @@ static void at_random(struct worker *worker)
 			slab_change(worker);
 		else if (!worker_below(worker, 4))
 			torch->empty_cache(torch_cache);
+		else if (!worker_below(worker, 2))
+			plug_change(worker);
+		else if (!worker_below(worker, 4))
+			torch->fill(torch_cache, worker_below(worker, 2) ? FILL : 0);
 		break;
 	case 4:
 	case 5:
@@ -379,6 +455,9 @@ static void *work(void *argument)
 	worker->words = malloc(TENSOR_MOST + FAKE_TORCH_UNIT + 4 * MIB);
 	worker->saved = torch->new_pool(torch_cache, 0, 0);
 	worker->slab_pool = UINT32_MAX;
+	plug_pool(worker);
+	if (op_has_tables)
+		GO(cuMemAlloc_v2(&worker->tables, 512 * STREAMS));
 	while (worker->bytes < worker->share * 3 / 4 && worker->n_tensors < TENSORS / 2)
 		tensor_any_new(worker, any_size(worker));
 	for (unsigned long i = 0; i < options.operations / options.threads; i++) {
@@ -404,15 +483,12 @@ static void *work(void *argument)
 
 static bool parse(int argc, char **argv)
 {
-	static const struct option known[] = {{"seed", required_argument, NULL, 's'},
-					      {"operations", required_argument, NULL, 'o'},
-					      {"threads", required_argument, NULL, 't'},
-					      {"bytes", required_argument, NULL, 'b'},
-					      {"deadline", required_argument, NULL, 'd'},
-					      {"trouble", required_argument, NULL, 'w'},
-					      {"suspend", required_argument, NULL, 'u'},
-					      {"expandable", required_argument, NULL, 'e'},
-					      {NULL, 0, NULL, 0}};
+	static const struct option known[] = {
+	    {"seed", required_argument, NULL, 's'},     {"operations", required_argument, NULL, 'o'},
+	    {"threads", required_argument, NULL, 't'},  {"bytes", required_argument, NULL, 'b'},
+	    {"deadline", required_argument, NULL, 'd'}, {"trouble", required_argument, NULL, 'w'},
+	    {"suspend", required_argument, NULL, 'u'},  {"expandable", required_argument, NULL, 'e'},
+	    {"hidden", no_argument, NULL, 'h'},         {NULL, 0, NULL, 0}};
 
 	for (int option; (option = getopt_long(argc, argv, "", known, NULL)) != -1;) {
 		unsigned long value = optarg ? strtoul(optarg, NULL, 0) : 0;
@@ -439,6 +515,9 @@ static bool parse(int argc, char **argv)
 		case 'e':
 			options.handle = (unsigned)value;
 			break;
+		case 'h':
+			op_has_tables = true;
+			break;
 		case 'w':
 			if (!trouble_read(optarg))
 				return false;
@@ -464,6 +543,7 @@ int main(int argc, char **argv)
 	}
 	if (options.suspend)
 		suspend_find();
+	discard_function = (__typeof__(&spillway_discard))dlsym(RTLD_DEFAULT, "spillway_discard");
 	trouble_begin(options.seed);
 	alarm(options.deadline);
 	printf("torch_random: seed %lu, %lu operations\n", (unsigned long)options.seed, options.operations);

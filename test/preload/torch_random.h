@@ -51,8 +51,10 @@ struct worker {
 	bool is_capturing;
 	unsigned saved; /* pool whose state is restored now and then */
 	unsigned slab_pool;
-	CUdeviceptr slab; /* 0: there is none */
-	uint32_t *words;  /* as large as a tensor may be */
+	unsigned plugged, n_plugged; /* pool of the allocator that keeps (torch_random.c); how many it has had */
+	CUdeviceptr slab;            /* 0: there is none */
+	uint32_t *words;             /* as large as a tensor may be */
+	CUdeviceptr tables;          /* of each stream, an address that no launch names; 0: there are none */
 };
 
 /* Says what is wrong, with the seed, and ends the process. */
@@ -72,8 +74,22 @@ extern struct fake_torch *torch_cache;
 uint32_t worker_below(struct worker *worker, uint32_t n);
 void worker_settle(struct worker *worker);
 
+/* Now and then a kernel finds where it writes in device memory, so that nothing names it. */
+extern bool op_has_tables;
+/*
+ * The same, with a kernel that waits for the address: it is told of the tensor later, by sets or by a copy on another
+ * stream. It writes the first n words; nothing but op_tell() may follow on the stream before that.
+ */
+uint32_t op_wait(struct worker *worker, size_t n, unsigned stream);
+void op_tell(struct worker *worker, struct tensor *tensor, unsigned stream);
 /* Now and then a kernel is given where its memory ends, as by reverse iterators; natively that is always right. */
 extern bool op_has_ends;
+/*
+ * Memory that the allocator has got back, or new memory. bytes: so many; 0: any that is there. Returns 0 if there is none.
+ */
+CUdeviceptr plug_take(size_t bytes, size_t *ret_bytes);
+CUdeviceptr plug_allocate(size_t bytes);
+void plug_release(CUdeviceptr at);
 /* Loads the kernel. */
 void op_prepare(void);
 /* No other thread submits anything until op_release(). */

@@ -66,10 +66,21 @@ static void mix_body(const struct sim_launch *launch, void **args)
 	kernel_apply(to - back, from ? from - back : NULL, n, *(uint32_t *)args[3], how & KEEP);
 }
 
-static const size_t mix_bytes[] = {8, 8, 8, 4, 4, 4};
-static const struct sim_kernel kernels[] = {{"mix", mix_body, 6, mix_bytes}};
-static const struct sim_module image = {SIM_MODULE_MAGIC, 1, kernels};
-static CUfunction mix_function;
+/* It waits until both halves of the address are there. */
+static void table_body(const struct sim_launch *launch, void **args)
+{
+	const volatile CUdeviceptr *table = *(CUdeviceptr **)args[0];
+
+	(void)launch;
+	while (!(*table >> 32))
+		usleep(100);
+	kernel_apply(sim_pointer(*table), NULL, *(size_t *)args[1], *(uint32_t *)args[2], *(uint32_t *)args[3]);
+}
+
+static const size_t mix_bytes[] = {8, 8, 8, 4, 4, 4}, table_bytes[] = {8, 8, 4, 4};
+static const struct sim_kernel kernels[] = {{"mix", mix_body, 6, mix_bytes}, {"table", table_body, 4, table_bytes}};
+static const struct sim_module image = {SIM_MODULE_MAGIC, 2, kernels};
+static CUfunction mix_function, table_function;
 
 void op_prepare(void)
 {
@@ -77,6 +88,7 @@ void op_prepare(void)
 
 	GO(cuModuleLoadData(&module, &image));
 	GO(cuModuleGetFunction(&mix_function, module, "mix"));
+	GO(cuModuleGetFunction(&table_function, module, "table"));
 }
 
 static void mix_submit(CUdeviceptr to, CUdeviceptr from, size_t n, uint32_t salt, uint32_t how, uint32_t us,
@@ -89,6 +101,52 @@ static void mix_submit(CUdeviceptr to, CUdeviceptr from, size_t n, uint32_t salt
 		from += from ? n * 4 : 0;
 	}
 	SUBMIT(cuLaunchKernel(mix_function, 4, 1, 1, 64, 1, 1, 0, stream, args, NULL));
+}
+
+/* ---- addresses in device memory ---- */
+
+bool op_has_tables;
+
+static CUdeviceptr table_of(const struct worker *worker, unsigned stream)
+{
+	return worker->tables + 512 * stream;
+}
+
+static void table_write(const struct worker *worker, CUdeviceptr at, unsigned to, unsigned stream)
+{
+	CUdeviceptr table = table_of(worker, to);
+
+	SUBMIT(cuMemsetD32Async(table, (unsigned)at, 1, worker->stream[stream]));
+	SUBMIT(cuMemsetD32Async(table + 4, (unsigned)(at >> 32), 1, worker->stream[stream]));
+}
+
+static void table_submit(const struct worker *worker, size_t n, uint32_t salt, uint32_t keep, unsigned stream)
+{
+	CUdeviceptr table = table_of(worker, stream);
+	void *args[] = {&table, &n, &salt, &keep};
+
+	SUBMIT(cuLaunchKernel(table_function, 4, 1, 1, 64, 1, 1, 0, worker->stream[stream], args, NULL));
+}
+
+uint32_t op_wait(struct worker *worker, size_t n, unsigned stream)
+{
+	uint32_t salt = worker_below(worker, 1u << 30);
+
+	table_write(worker, 0, stream, stream);
+	GO(cuStreamSynchronize(worker->stream[stream])); /* whoever tells does so on another stream */
+	table_submit(worker, n, salt, false, stream);
+	return salt;
+}
+
+void op_tell(struct worker *worker, struct tensor *tensor, unsigned stream)
+{
+	unsigned other = (stream + 1) % STREAMS;
+
+	if (worker_below(worker, 2))
+		table_write(worker, tensor->at, stream, other);
+	else
+		SUBMIT(cuMemcpyHtoDAsync_v2(table_of(worker, stream), &tensor->at, 8, worker->stream[other]));
+	worker_settle(worker);
 }
 
 static size_t words_of(const struct tensor *to, const struct tensor *from)
@@ -110,6 +168,12 @@ void kernel_run(struct worker *worker, struct tensor *to, struct tensor *from, b
 	tensor_order(worker, to, stream);
 	if (from)
 		tensor_order(worker, from, stream);
+	if (op_has_tables && !from && !worker_below(worker, 2)) {
+		table_write(worker, to->at, stream, stream);
+		table_submit(worker, words_of(to, NULL), salt, keep, stream);
+		kernel_apply(to->shadow, NULL, words_of(to, NULL), salt, keep);
+		return;
+	}
 	if (op_has_ends && !worker_below(worker, 3))
 		how |= FROM_ENDS;
 	mix_submit(to->at, from ? from->at : 0, words_of(to, from), salt, how, 0, worker->stream[stream]);

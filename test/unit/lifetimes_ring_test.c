@@ -1,288 +1,21 @@
 /*
- * lifetimes_ring_test.c: which blocks are reported by an allocator, and in which order events are read.
+ * lifetimes_ring_test.c: in which order events are read.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "shim/stats/stats.h"
+#include "test/unit/lifetimes_help.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 
-#include "shim/lifetimes/lifetimes.h"
-#include "shim/stats/stats.h"
-
-#define MIB   ((uint64_t)1 << 20)
-#define BASE  (UINT64_C(1) << 40)
-#define BYTES (UINT64_C(1) << 30)
-
 static const struct live_now late = {.done = UINT64_MAX, .unfinished = true};
-static struct lifetimes *lifetimes;
-static _Atomic size_t position;
-
-static int begin(void **state)
-{
-	(void)state;
-	lifetimes = lifetimes_new(0, BASE, BYTES);
-	assert_non_null(lifetimes);
-	atomic_store(&position, 0);
-	return 0;
-}
-
-static int end(void **state)
-{
-	(void)state;
-	lifetimes_free(lifetimes);
-	return 0;
-}
-
-/* Ranges are in bytes from BASE. */
-static void tell(uint64_t at, uint64_t bytes, bool born, uint64_t reserved)
-{
-	lifetimes_tell(&(struct lifetimes_report){.device = 0,
-						  .address = BASE + at,
-						  .bytes = bytes,
-						  .born = born,
-						  .reserved = reserved,
-						  .number = 3,
-						  .own = 3});
-}
-
-static void read_all(void)
-{
-	struct lifetimes_event event;
-
-	while (lifetimes_read(lifetimes, atomic_load(&position), &event))
-		;
-}
-
-static bool is_reported(uint64_t at)
-{
-	read_all();
-	return live_map_is_reported(lifetimes_map(lifetimes), at);
-}
-
-/* ---- which blocks are reported ---- */
-
-static void a_block_is_reported_whose_bytes_the_allocator_has_just_reserved(void **state)
-{
-	(void)state;
-	lifetimes_allocated(lifetimes, BASE + 2 * MIB, 20 * MIB, false);
-	tell(2 * MIB, MIB, true, 20 * MIB);
-	assert_true(is_reported(2 * MIB));
-	assert_true(is_reported(21 * MIB));
-	assert_false(is_reported(22 * MIB));
-	assert_int_equal(live_map_sums(lifetimes_map(lifetimes)).alive, MIB);
-	/* A second one, beside memory that this thread has allocated for something else. */
-	lifetimes_allocated(lifetimes, BASE + 100 * MIB, 8 * MIB, false);
-	lifetimes_allocated(lifetimes, BASE + 40 * MIB, 6 * MIB, false);
-	tell(40 * MIB, MIB, true, 26 * MIB);
-	assert_true(is_reported(40 * MIB));
-	assert_false(is_reported(100 * MIB));
-}
-
-static void a_part_of_what_somebody_else_has_allocated_is_not(void **state)
-{
-	(void)state;
-	lifetimes_allocated(lifetimes, BASE, 64 * MIB, false);
-	tell(0, MIB, true, 20 * MIB);
-	assert_false(is_reported(0));
-	tell(20 * MIB, MIB, true, 40 * MIB);
-	assert_false(is_reported(20 * MIB));
-	/* Nor is it when the allocator reports the next time. */
-	lifetimes_allocated(lifetimes, BASE + 64 * MIB, 20 * MIB, false);
-	tell(MIB, MIB, true, 40 * MIB);
-	tell(3 * MIB, MIB, true, 60 * MIB);
-	assert_false(is_reported(0));
-	assert_false(is_reported(64 * MIB));
-	/* As many bytes for something else, while the allocator gets that many from elsewhere. */
-	lifetimes_allocated(lifetimes, BASE + 96 * MIB, 20 * MIB, false);
-	tell(40 * MIB, MIB, true, 80 * MIB);
-	assert_int_equal(live_map_sums(lifetimes_map(lifetimes)).reported, 0);
-	assert_false(is_reported(96 * MIB));
-}
-
-static void *allocate_elsewhere(void *unused)
-{
-	(void)unused;
-	lifetimes_allocated(lifetimes, BASE, 20 * MIB, false);
-	return NULL;
-}
-
-static void what_another_thread_has_allocated_is_not(void **state)
-{
-	pthread_t thread;
-
-	(void)state;
-	assert_int_equal(pthread_create(&thread, NULL, allocate_elsewhere, NULL), 0);
-	assert_int_equal(pthread_join(thread, NULL), 0);
-	tell(0, MIB, true, 20 * MIB);
-	assert_false(is_reported(0));
-}
-
-static void blocks_freed_since_do_not_hide_a_new_one(void **state)
-{
-	(void)state;
-	lifetimes_allocated(lifetimes, BASE, 20 * MIB, false);
-	tell(0, MIB, true, 20 * MIB);
-	tell(0, MIB, false, 20 * MIB);
-	lifetimes_freed(lifetimes, BASE, 20 * MIB);
-	lifetimes_allocated(lifetimes, BASE + 32 * MIB, 30 * MIB, false);
-	tell(32 * MIB, MIB, true, 30 * MIB);
-	assert_false(is_reported(0));
-	assert_true(is_reported(32 * MIB));
-	/* And what was freed before it was reported is nobody's. */
-	lifetimes_allocated(lifetimes, BASE + 64 * MIB, 4 * MIB, false);
-	lifetimes_freed(lifetimes, BASE + 64 * MIB, 4 * MIB);
-	tell(33 * MIB, MIB, true, 34 * MIB);
-	assert_false(is_reported(64 * MIB));
-}
-
-static void if_the_allocator_has_less_and_freed_nothing_it_is_not_trusted(void **state)
-{
-	(void)state;
-	lifetimes_allocated(lifetimes, BASE, 20 * MIB, false);
-	tell(0, MIB, true, 20 * MIB);
-	lifetimes_allocated(lifetimes, BASE + 20 * MIB, 6 * MIB, false);
-	tell(20 * MIB, MIB, true, 26 * MIB);
-	/* Freed by any thread. */
-	lifetimes_freed(lifetimes, BASE + 20 * MIB, 6 * MIB);
-	tell(2 * MIB, MIB, true, 20 * MIB);
-	assert_true(is_reported(0));
-	/* Memory that is not its own does not count. */
-	lifetimes_freed(lifetimes, BASE + 40 * MIB, 4 * MIB);
-	tell(3 * MIB, MIB, true, 16 * MIB);
-	assert_false(is_reported(0));
-}
-
-static void what_is_placed_where_something_was_unmapped_is_not_new(void **state)
-{
-	(void)state;
-	lifetimes_allocated(lifetimes, BASE, 4 * MIB, true);
-	tell(0, MIB, true, 4 * MIB);
-	assert_true(is_reported(0));
-	lifetimes_freed(lifetimes, BASE, 4 * MIB);
-	lifetimes_allocated(lifetimes, BASE, 4 * MIB, true);
-	tell(MIB, MIB, true, 4 * MIB);
-	assert_false(is_reported(0));
-}
-
-static void parts_that_follow_each_other_count_together(void **state)
-{
-	(void)state;
-	for (uint64_t i = 0; i < 50; i++)
-		lifetimes_allocated(lifetimes, BASE + 2 * MIB * i, 2 * MIB, true);
-	tell(0, MIB, true, 100 * MIB);
-	assert_true(is_reported(0));
-	assert_true(is_reported(99 * MIB));
-}
-
-static void a_block_used_in_a_capture_is_distrusted(void **state)
-{
-	(void)state;
-	lifetimes_allocated(lifetimes, BASE, 20 * MIB, false);
-	tell(0, MIB, true, 20 * MIB);
-	assert_true(is_reported(0));
-	lifetimes_tell(&(struct lifetimes_report){
-	    .address = BASE, .bytes = MIB, .reserved = 20 * MIB, .block = BASE, .block_bytes = 20 * MIB});
-	assert_false(is_reported(0));
-	assert_false(live_map_is_dead(lifetimes_map(lifetimes), 2 * MIB, 4 * MIB, late));
-	lifetimes_freed(lifetimes, BASE, 20 * MIB);
-	lifetimes_allocated(lifetimes, BASE, 20 * MIB, false);
-	tell(0, MIB, true, 20 * MIB);
-	assert_true(is_reported(0));
-	lifetimes_distrust(lifetimes, BASE + MIB, BASE, 20 * MIB);
-	assert_false(is_reported(0));
-}
-
-/* ---- what the program itself says ---- */
-
-static void declare(uint64_t at, uint64_t bytes, bool born, uint64_t block, uint64_t block_bytes)
-{
-	lifetimes_declare(&(struct lifetimes_report){.address = BASE + at, .bytes = bytes, .born = born, .number = 3},
-			  BASE + block, block_bytes);
-}
-
-static void of_a_block_the_program_may_say_what_is_in_it(void **state)
-{
-	struct live_map *map = lifetimes_map(lifetimes);
-
-	(void)state;
-	/* Not a death first. */
-	declare(5 * MIB, MIB, false, 4 * MIB, 20 * MIB);
-	assert_false(is_reported(4 * MIB));
-	declare(5 * MIB, MIB, true, 4 * MIB, 20 * MIB);
-	assert_true(is_reported(4 * MIB) && is_reported(23 * MIB));
-	assert_int_equal(live_map_sums(map).alive, 20 * MIB);
-	declare(5 * MIB, MIB, false, 4 * MIB, 20 * MIB);
-	read_all();
-	assert_int_equal(live_map_sums(map).dead, MIB);
-	/* What it frees is not what the allocator has given back. */
-	lifetimes_allocated(lifetimes, BASE + 64 * MIB, 20 * MIB, false);
-	tell(64 * MIB, MIB, true, 20 * MIB);
-	lifetimes_freed(lifetimes, BASE + 4 * MIB, 20 * MIB);
-	assert_true(!is_reported(4 * MIB) && is_reported(64 * MIB));
-	tell(65 * MIB, MIB, true, MIB); /* the allocator has given something away */
-	assert_false(is_reported(64 * MIB));
-}
-
-static void of_the_allocators_blocks_it_may_not(void **state)
-{
-	(void)state;
-	lifetimes_allocated(lifetimes, BASE, 20 * MIB, false);
-	tell(0, MIB, true, 20 * MIB);
-	tell(4 * MIB, MIB, true, 20 * MIB);
-	declare(0, MIB, false, 0, 20 * MIB);
-	declare(4 * MIB, 2 * MIB, true, 0, 20 * MIB);
-	read_all();
-	assert_int_equal(live_map_sums(lifetimes_map(lifetimes)).alive, 2 * MIB);
-}
-
-static void nor_of_those_that_a_graph_has_named(void **state)
-{
-	(void)state;
-	lifetimes_distrust(lifetimes, BASE + 3 * MIB, BASE + 2 * MIB, 20 * MIB);
-	declare(2 * MIB, MIB, true, 2 * MIB, 20 * MIB);
-	assert_false(is_reported(2 * MIB));
-	/* Until it is freed. */
-	lifetimes_freed(lifetimes, BASE + 2 * MIB, 20 * MIB);
-	declare(2 * MIB, MIB, true, 2 * MIB, 20 * MIB);
-	assert_true(is_reported(2 * MIB));
-	lifetimes_distrust(lifetimes, BASE + 9 * MIB, BASE + 2 * MIB, 20 * MIB);
-	assert_false(is_reported(2 * MIB));
-	declare(2 * MIB, MIB, true, 2 * MIB, 20 * MIB);
-	assert_false(is_reported(2 * MIB));
-	/* One that cannot be read may name any. */
-	lifetimes_distrust_all();
-	declare(100 * MIB, MIB, true, 100 * MIB, 20 * MIB);
-	assert_false(is_reported(100 * MIB));
-}
-
-/* A pool of somebody else, in memory that the library divides, of which the allocator was given a part. */
-static void what_the_allocator_does_in_blocks_of_the_librarys_own_does_not_count(void **state)
-{
-	const struct lifetimes_report part = {
-	    .address = BASE + 4 * MIB, .bytes = 8 * MIB, .born = true, .number = 1, .own = 1};
-
-	(void)state;
-	lifetimes_own(lifetimes, BASE, 20 * MIB);
-	lifetimes_own_tell(lifetimes, &part);
-	tell(6 * MIB, 2 * MIB, true, 2 * MIB);
-	tell(6 * MIB, 2 * MIB, false, 2 * MIB);
-	assert_true(is_reported(6 * MIB));
-	assert_false(live_map_is_dead(lifetimes_map(lifetimes), 6 * MIB, 8 * MIB, late));
-	assert_int_equal(live_map_sums(lifetimes_map(lifetimes)).alive, 8 * MIB);
-}
-
-/* ---- the order of events ---- */
 
 static void events_are_read_at_their_place_among_submissions(void **state)
 {
 	struct lifetimes_event event;
 
 	(void)state;
-	lifetimes_allocated(lifetimes, BASE, 4 * MIB, false);
+	allocated(BASE, 4 * MIB, 0);
 	tell(0, MIB, true, 4 * MIB);
 	tell(0, MIB, false, 4 * MIB);
 	lifetimes_take_over(lifetimes, &position);
@@ -319,7 +52,7 @@ static void deaths_count_when_their_thread_has_submitted(void **state)
 	static const struct live_now now = {.done = UINT64_MAX};
 
 	(void)state;
-	lifetimes_allocated(lifetimes, BASE, 4 * MIB, false);
+	allocated(BASE, 4 * MIB, 0);
 	tell(0, 4 * MIB, true, 4 * MIB);
 	launch();
 	tell(0, 4 * MIB, false, 4 * MIB);
@@ -384,7 +117,7 @@ static void submissions_of_other_threads_do_not_make_deaths_count(void **state)
 	pthread_t thread;
 
 	(void)state;
-	lifetimes_allocated(lifetimes, BASE, 2 * MIB * MANY, false);
+	allocated(BASE, 2 * MIB * MANY, 0);
 	tell(0, MIB, true, 2 * MIB * MANY);
 	tell(0, MIB, false, 2 * MIB * MANY);
 	for (uintptr_t i = 1; i < MANY; i++) {
@@ -404,7 +137,7 @@ static void submissions_of_other_threads_do_not_make_deaths_count(void **state)
 static void before_there_is_a_mover_the_ring_is_read_by_its_writers(void **state)
 {
 	(void)state;
-	lifetimes_allocated(lifetimes, BASE, 4 * MIB, false);
+	allocated(BASE, 4 * MIB, 0);
 	tell(0, MIB, true, 4 * MIB);
 	for (unsigned i = 0; i < 200000; i++)
 		tell(0, MIB, i % 2, 4 * MIB);
@@ -416,7 +149,7 @@ static void before_there_is_a_mover_the_ring_is_read_by_its_writers(void **state
 static void if_an_event_is_lost_everything_is_alive_from_then_on(void **state)
 {
 	(void)state;
-	lifetimes_allocated(lifetimes, BASE, 4 * MIB, false);
+	allocated(BASE, 4 * MIB, 0);
 	tell(0, MIB, true, 4 * MIB);
 	lifetimes_take_over(lifetimes, &position);
 	for (unsigned i = 0; i < 200000; i++)
@@ -424,7 +157,7 @@ static void if_an_event_is_lost_everything_is_alive_from_then_on(void **state)
 	assert_false(is_reported(0));
 	assert_false(live_map_is_dead(lifetimes_map(lifetimes), 2 * MIB, 4 * MIB, late));
 	lifetimes_freed(lifetimes, BASE, 4 * MIB);
-	lifetimes_allocated(lifetimes, BASE, 4 * MIB, false);
+	allocated(BASE, 4 * MIB, 0);
 	tell(0, MIB, true, 8 * MIB);
 	assert_false(is_reported(0));
 }
@@ -454,7 +187,7 @@ static void threads_may_report_while_the_mover_reads(void **state)
 	pthread_t thread[THREADS];
 
 	(void)state;
-	lifetimes_allocated(lifetimes, BASE, 4 * MIB * THREADS, false);
+	allocated(BASE, 4 * MIB * THREADS, 0);
 	tell(0, MIB, true, 4 * MIB * THREADS);
 	lifetimes_take_over(lifetimes, &position);
 	live_map_restart(lifetimes_map(lifetimes));
@@ -476,30 +209,18 @@ static void threads_may_report_while_the_mover_reads(void **state)
 	assert_true(live_map_is_valid(lifetimes_map(lifetimes)));
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, lifetimes_begin, lifetimes_end)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    TEST(a_block_is_reported_whose_bytes_the_allocator_has_just_reserved),
-	    TEST(a_part_of_what_somebody_else_has_allocated_is_not),
-	    TEST(what_another_thread_has_allocated_is_not),
-	    TEST(blocks_freed_since_do_not_hide_a_new_one),
-	    TEST(if_the_allocator_has_less_and_freed_nothing_it_is_not_trusted),
-	    TEST(what_is_placed_where_something_was_unmapped_is_not_new),
-	    TEST(parts_that_follow_each_other_count_together),
-	    TEST(a_block_used_in_a_capture_is_distrusted),
-	    TEST(what_the_allocator_does_in_blocks_of_the_librarys_own_does_not_count),
-	    TEST(in_blocks_of_the_librarys_own_deaths_count_and_births_are_empty),
 	    TEST(events_are_read_at_their_place_among_submissions),
 	    TEST(deaths_count_when_their_thread_has_submitted),
+	    TEST(in_blocks_of_the_librarys_own_deaths_count_and_births_are_empty),
 	    TEST(submissions_of_other_threads_do_not_make_deaths_count),
 	    TEST(before_there_is_a_mover_the_ring_is_read_by_its_writers),
 	    TEST(if_an_event_is_lost_everything_is_alive_from_then_on),
 	    TEST(threads_may_report_while_the_mover_reads),
-	    TEST(of_a_block_the_program_may_say_what_is_in_it),
-	    TEST(of_the_allocators_blocks_it_may_not),
-	    TEST(nor_of_those_that_a_graph_has_named), /* the last: a graph that cannot be read stays unread */
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

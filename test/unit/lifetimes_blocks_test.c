@@ -1,0 +1,494 @@
+/*
+ * lifetimes_blocks_test.c: which blocks are reported, by an allocator or by the program itself, and which are distrusted.
+ */
+#include "shim/stats/stats.h"
+#include "test/unit/lifetimes_help.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+
+static const struct live_now late = {.done = UINT64_MAX, .unfinished = true};
+
+/* ---- which blocks are reported ---- */
+
+static void a_block_is_reported_whose_bytes_the_allocator_has_just_reserved(void **state)
+{
+	(void)state;
+	allocated(BASE + 2 * MIB, 20 * MIB, 0);
+	tell(2 * MIB, MIB, true, 20 * MIB);
+	assert_true(is_reported(2 * MIB));
+	assert_true(is_reported(21 * MIB));
+	assert_false(is_reported(22 * MIB));
+	assert_int_equal(live_map_sums(lifetimes_map(lifetimes)).alive, MIB);
+	/* A second one, beside memory that this thread has allocated for something else. */
+	allocated(BASE + 100 * MIB, 8 * MIB, 0);
+	allocated(BASE + 40 * MIB, 6 * MIB, 0);
+	tell(40 * MIB, MIB, true, 26 * MIB);
+	assert_true(is_reported(40 * MIB));
+	assert_false(is_reported(100 * MIB));
+}
+
+static void a_part_of_what_somebody_else_has_allocated_is_not(void **state)
+{
+	(void)state;
+	allocated(BASE, 64 * MIB, 0);
+	tell(0, MIB, true, 20 * MIB);
+	assert_false(is_reported(0));
+	tell(20 * MIB, MIB, true, 40 * MIB);
+	assert_false(is_reported(20 * MIB));
+	/* Nor is it when the allocator reports the next time. */
+	allocated(BASE + 64 * MIB, 20 * MIB, 0);
+	tell(MIB, MIB, true, 40 * MIB);
+	tell(3 * MIB, MIB, true, 60 * MIB);
+	assert_false(is_reported(0));
+	assert_false(is_reported(64 * MIB));
+	/* As many bytes for something else, while the allocator gets that many from elsewhere. */
+	allocated(BASE + 96 * MIB, 20 * MIB, 0);
+	tell(40 * MIB, MIB, true, 80 * MIB);
+	assert_int_equal(live_map_sums(lifetimes_map(lifetimes)).reported, 0);
+	assert_false(is_reported(96 * MIB));
+}
+
+static void *submit_elsewhere(void *call)
+{
+	stats_call(*(const enum hook_id *)call);
+	return NULL;
+}
+
+/* By whatever call, and whichever thread: the block may have been filled. */
+static void a_block_is_alive_as_a_whole_if_anything_was_submitted_since_it_was_made(void **state)
+{
+	static enum hook_id calls[] = {HOOK_cuMemcpyHtoD_v2, HOOK_cuMemsetD2D32Async_ptsz, HOOK_cuGraphLaunch,
+				       HOOK_cuMemcpyBatchAsync};
+	uint64_t at = 0, reserved = 0;
+	pthread_t thread;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++, at += 20 * MIB) {
+		allocated(BASE + at, 8 * MIB, 0);
+		tell(at, MIB, true, reserved += 8 * MIB);
+		assert_true(is_reported(at));
+		assert_true(live_map_is_dead(lifetimes_map(lifetimes), at + MIB, at + 8 * MIB, late));
+		allocated(BASE + at + 8 * MIB, 8 * MIB, 0);
+		assert_int_equal(pthread_create(&thread, NULL, submit_elsewhere, &calls[i]), 0);
+		assert_int_equal(pthread_join(thread, NULL), 0);
+		tell(at + 8 * MIB, MIB, true, reserved += 8 * MIB);
+		assert_true(is_reported(at + 8 * MIB));
+		assert_int_equal(live_map_dead_share(lifetimes_map(lifetimes), at + 8 * MIB, at + 16 * MIB, late, 8),
+				 0);
+	}
+	/* What is born and dies there is dead. */
+	tell(14 * MIB, 2 * MIB, true, reserved);
+	tell(14 * MIB, 2 * MIB, false, reserved);
+	read_all();
+	assert_true(live_map_is_dead(lifetimes_map(lifetimes), 14 * MIB, 16 * MIB, late));
+	assert_false(live_map_is_dead(lifetimes_map(lifetimes), 12 * MIB, 14 * MIB, late));
+}
+
+static void *allocate_elsewhere(void *unused)
+{
+	(void)unused;
+	allocated(BASE, 20 * MIB, 0);
+	return NULL;
+}
+
+static void nor_what_another_library_has_asked_for(void **state)
+{
+	(void)state;
+	allocated_for(&other, BASE, 20 * MIB, 0);
+	tell(0, MIB, true, 20 * MIB);
+	allocated_for(NULL, BASE + 20 * MIB, 20 * MIB, 0);
+	tell(20 * MIB, MIB, true, 40 * MIB);
+	assert_false(is_reported(0) || is_reported(20 * MIB));
+	/* Nor parts that it has placed before or behind the allocator's. */
+	allocated_for(&allocator, BASE + 40 * MIB, 4 * MIB, BASE + 40 * MIB);
+	allocated_for(&other, BASE + 44 * MIB, 4 * MIB, BASE + 40 * MIB);
+	tell(44 * MIB, MIB, true, 48 * MIB);
+	assert_false(is_reported(40 * MIB) || is_reported(44 * MIB));
+	allocated(BASE + 60 * MIB, 20 * MIB, 0);
+	tell(60 * MIB, MIB, true, 68 * MIB);
+	assert_true(is_reported(60 * MIB));
+}
+
+static void if_the_sum_is_another_one_with_a_new_block_nothing_is_trusted(void **state)
+{
+	(void)state;
+	allocated(BASE, 20 * MIB, 0);
+	tell(0, MIB, true, 20 * MIB);
+	tell(0, MIB, false, 20 * MIB);
+	/* As much was given to somebody else meanwhile. */
+	allocated(BASE + 32 * MIB, 20 * MIB, 0);
+	tell(32 * MIB, MIB, true, 20 * MIB);
+	assert_false(is_reported(0) || is_reported(32 * MIB));
+	/* What comes then counts, as before. */
+	allocated(BASE + 64 * MIB, 20 * MIB, 0);
+	tell(64 * MIB, MIB, true, 40 * MIB);
+	assert_true(is_reported(64 * MIB));
+}
+
+static void memory_elsewhere_does_not_change_what_the_sum_says(void **state)
+{
+	(void)state;
+	allocated(BASE, 20 * MIB, 0);
+	tell(0, MIB, true, 20 * MIB);
+	tell(2 * BYTES, MIB, true, 30 * MIB); /* in no heap */
+	allocated(BASE + 32 * MIB, 20 * MIB, 0);
+	tell(32 * MIB, MIB, true, 50 * MIB);
+	assert_true(is_reported(0) && is_reported(32 * MIB));
+	tell(2 * BYTES, MIB, false, 10 * MIB);
+	assert_false(is_reported(0) || is_reported(32 * MIB));
+}
+
+static void an_allocator_that_does_not_report_everything_is_never_trusted_again(void **state)
+{
+	static const bool births[] = {true, false};
+
+	for (unsigned i = 0; i < 2; i++) {
+		allocated(BASE, 20 * MIB, 0);
+		tell(0, MIB, true, 20 * MIB);
+		tell(2 * MIB, MIB, true, 20 * MIB);
+		assert_true(is_reported(0));
+		hide(MIB, births[i]);
+		tell(3 * MIB, MIB, i, 20 * MIB);
+		assert_false(is_reported(0));
+		allocated(BASE + 32 * MIB, 20 * MIB, 0);
+		tell(32 * MIB, MIB, true, 40 * MIB);
+		assert_false(is_reported(32 * MIB));
+		assert_int_equal(lifetimes_end(state), 0);
+		assert_int_equal(lifetimes_begin(state), 0);
+	}
+	/* What is in no heap counts. */
+	tell(2 * BYTES, MIB, true, 2 * MIB);
+	allocated(BASE, 20 * MIB, 0);
+	tell(0, MIB, true, 22 * MIB);
+	assert_true(is_reported(0));
+}
+
+static void what_another_thread_has_allocated_is_not(void **state)
+{
+	pthread_t thread;
+
+	(void)state;
+	assert_int_equal(pthread_create(&thread, NULL, allocate_elsewhere, NULL), 0);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	tell(0, MIB, true, 20 * MIB);
+	assert_false(is_reported(0));
+}
+
+static void blocks_freed_since_do_not_hide_a_new_one(void **state)
+{
+	(void)state;
+	allocated(BASE, 20 * MIB, 0);
+	tell(0, MIB, true, 20 * MIB);
+	tell(0, MIB, false, 20 * MIB);
+	lifetimes_freed(lifetimes, BASE, 20 * MIB);
+	allocated(BASE + 32 * MIB, 30 * MIB, 0);
+	tell(32 * MIB, MIB, true, 30 * MIB);
+	assert_false(is_reported(0));
+	assert_true(is_reported(32 * MIB));
+	/* And what was freed before it was reported is nobody's. */
+	allocated(BASE + 64 * MIB, 4 * MIB, 0);
+	lifetimes_freed(lifetimes, BASE + 64 * MIB, 4 * MIB);
+	tell(33 * MIB, MIB, true, 34 * MIB);
+	assert_false(is_reported(64 * MIB));
+}
+
+static void if_the_allocator_has_less_and_freed_nothing_it_is_not_trusted(void **state)
+{
+	(void)state;
+	allocated(BASE, 20 * MIB, 0);
+	tell(0, MIB, true, 20 * MIB);
+	allocated(BASE + 20 * MIB, 6 * MIB, 0);
+	tell(20 * MIB, MIB, true, 26 * MIB);
+	/* Freed by any thread. */
+	lifetimes_freed(lifetimes, BASE + 20 * MIB, 6 * MIB);
+	tell(2 * MIB, MIB, true, 20 * MIB);
+	assert_true(is_reported(0));
+	/* Memory that is not its own does not count. */
+	lifetimes_freed(lifetimes, BASE + 40 * MIB, 4 * MIB);
+	tell(3 * MIB, MIB, true, 16 * MIB);
+	assert_false(is_reported(0));
+}
+
+static void what_is_placed_where_something_was_unmapped_is_not_new(void **state)
+{
+	(void)state;
+	allocated(BASE, 4 * MIB, BASE);
+	tell(0, MIB, true, 4 * MIB);
+	assert_true(is_reported(0));
+	lifetimes_freed(lifetimes, BASE, 4 * MIB);
+	allocated(BASE, 4 * MIB, BASE);
+	tell(MIB, MIB, true, 4 * MIB);
+	assert_false(is_reported(0));
+}
+
+static void what_is_placed_where_a_graph_may_use_everything_is_not_reported(void **state)
+{
+	(void)state;
+	allocated(BASE + 100 * MIB, 20 * MIB, 0);
+	tell(100 * MIB, MIB, true, 20 * MIB);
+	lifetimes_reserved(lifetimes, BASE);
+	allocated(BASE, 8 * MIB, BASE);
+	tell(0, MIB, true, 28 * MIB);
+	assert_true(is_reported(0));
+	lifetimes_distrust(lifetimes, BASE + 6 * MIB, BASE, 64 * MIB);
+	assert_false(is_reported(0));
+	/* Nor when it is unmapped and mapped again. */
+	for (unsigned i = 0; i < 2; i++) {
+		allocated(BASE + 8 * MIB, 8 * MIB, BASE);
+		tell(8 * MIB, MIB, true, 36 * MIB);
+		assert_false(is_reported(8 * MIB));
+		assert_false(lifetimes_is_reported(lifetimes, BASE + 8 * MIB, 8 * MIB));
+		lifetimes_freed(lifetimes, BASE + 8 * MIB, 8 * MIB);
+		tell(2 * MIB, MIB, true, 28 * MIB);
+	}
+	/* The allocator has given back what was its own: the others are trusted. */
+	assert_true(is_reported(100 * MIB));
+	lifetimes_freed(lifetimes, BASE, 8 * MIB);
+	tell(101 * MIB, MIB, true, 20 * MIB);
+	lifetimes_reserved(lifetimes, BASE);
+	allocated(BASE + 8 * MIB, 8 * MIB, BASE);
+	tell(8 * MIB, MIB, true, 28 * MIB);
+	assert_true(is_reported(8 * MIB) && is_reported(100 * MIB));
+}
+
+static void a_graph_finds_the_rest_of_a_space_by_what_is_not_reported_there(void **state)
+{
+	(void)state;
+	lifetimes_reserved(lifetimes, BASE);
+	allocated(BASE, 4 * MIB, BASE);
+	tell(0, MIB, true, 4 * MIB);
+	allocated(BASE + 4 * MIB, 4 * MIB, BASE);
+	tell(4 * MIB, MIB, true, 8 * MIB);
+	lifetimes_freed(lifetimes, BASE, 4 * MIB);
+	allocated(BASE, 4 * MIB, BASE);
+	tell(MIB, MIB, true, 8 * MIB);
+	assert_true(!is_reported(0) && is_reported(4 * MIB));
+	lifetimes_distrust(lifetimes, BASE, BASE, 64 * MIB);
+	assert_false(is_reported(4 * MIB));
+}
+
+static void parts_that_follow_each_other_count_together(void **state)
+{
+	(void)state;
+	for (uint64_t i = 0; i < 50; i++)
+		allocated(BASE + 2 * MIB * i, 2 * MIB, BASE);
+	tell(0, MIB, true, 100 * MIB);
+	assert_true(is_reported(0));
+	assert_true(is_reported(99 * MIB));
+}
+
+static void a_block_used_in_a_capture_is_distrusted(void **state)
+{
+	(void)state;
+	allocated(BASE, 20 * MIB, 0);
+	tell(0, MIB, true, 20 * MIB);
+	assert_true(is_reported(0));
+	hide(MIB, false);
+	lifetimes_tell(&(struct lifetimes_report){.address = BASE,
+						  .bytes = MIB,
+						  .reserved = 20 * MIB,
+						  .reporter = &allocator,
+						  .block = BASE,
+						  .block_bytes = 20 * MIB});
+	assert_false(is_reported(0));
+	assert_false(live_map_is_dead(lifetimes_map(lifetimes), 2 * MIB, 4 * MIB, late));
+	lifetimes_freed(lifetimes, BASE, 20 * MIB);
+	allocated(BASE, 20 * MIB, 0);
+	tell(0, MIB, true, 20 * MIB);
+	assert_true(is_reported(0));
+	lifetimes_distrust(lifetimes, BASE + MIB, BASE, 20 * MIB);
+	assert_false(is_reported(0));
+}
+
+/* A thread that has marked a block, and is held up before it writes so into the ring. */
+static _Atomic bool is_held;
+static _Atomic unsigned n_held;
+
+struct lifetimes_record *__real_lifetimes_begin_write(struct lifetimes *lifetimes, uint64_t *ret_at);
+struct lifetimes_record *__wrap_lifetimes_begin_write(struct lifetimes *lifetimes, uint64_t *ret_at);
+
+struct lifetimes_record *__wrap_lifetimes_begin_write(struct lifetimes *of, uint64_t *ret_at)
+{
+	bool first = atomic_load(&is_held) && atomic_fetch_add(&n_held, 1) == 0;
+
+	while (first && atomic_load(&is_held))
+		sched_yield();
+	return __real_lifetimes_begin_write(of, ret_at);
+}
+
+static void *distrust_slowly(void *unused)
+{
+	(void)unused;
+	lifetimes_distrust(lifetimes, BASE, BASE, 20 * MIB);
+	return NULL;
+}
+
+static void whoever_distrusts_a_block_while_another_thread_does_is_read_too(void **state)
+{
+	pthread_t thread;
+
+	(void)state;
+	allocated(BASE, 20 * MIB, 0);
+	tell(0, MIB, true, 20 * MIB);
+	atomic_store(&n_held, 0);
+	atomic_store(&is_held, true);
+	assert_int_equal(pthread_create(&thread, NULL, distrust_slowly, NULL), 0);
+	while (!atomic_load(&n_held))
+		sched_yield();
+	lifetimes_distrust(lifetimes, BASE + 3 * MIB, BASE, 20 * MIB);
+	assert_false(is_reported(0));
+	atomic_store(&is_held, false);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	/* Afterwards nothing is written for it any more. */
+	read_all();
+	lifetimes_distrust(lifetimes, BASE + 3 * MIB, BASE, 20 * MIB);
+	assert_true(lifetimes_is_read(lifetimes, 0));
+}
+
+/* ---- what the program itself says ---- */
+
+static void declare(uint64_t at, uint64_t bytes, bool born, uint64_t block, uint64_t block_bytes)
+{
+	lifetimes_declare(&(struct lifetimes_report){.address = BASE + at, .bytes = bytes, .born = born, .number = 3},
+			  BASE + block, block_bytes);
+}
+
+static void of_a_block_the_program_may_say_what_is_in_it(void **state)
+{
+	struct live_map *map = lifetimes_map(lifetimes);
+
+	(void)state;
+	/* Not a death first. */
+	declare(5 * MIB, MIB, false, 4 * MIB, 20 * MIB);
+	assert_false(is_reported(4 * MIB));
+	declare(5 * MIB, MIB, true, 4 * MIB, 20 * MIB);
+	assert_true(is_reported(4 * MIB) && is_reported(23 * MIB));
+	assert_int_equal(live_map_sums(map).alive, 20 * MIB);
+	declare(5 * MIB, MIB, false, 4 * MIB, 20 * MIB);
+	read_all();
+	assert_int_equal(live_map_sums(map).dead, MIB);
+	/* What it frees is not what the allocator has given back. */
+	allocated(BASE + 64 * MIB, 20 * MIB, 0);
+	tell(64 * MIB, MIB, true, 20 * MIB);
+	lifetimes_freed(lifetimes, BASE + 4 * MIB, 20 * MIB);
+	assert_true(!is_reported(4 * MIB) && is_reported(64 * MIB));
+	tell(65 * MIB, MIB, true, MIB); /* the allocator has given something away */
+	assert_false(is_reported(64 * MIB));
+}
+
+static void what_a_block_has_grown_by_takes_part(void **state)
+{
+	struct live_map *map = lifetimes_map(lifetimes);
+
+	(void)state;
+	declare(4 * MIB, MIB, true, 4 * MIB, 20 * MIB);
+	declare(4 * MIB, MIB, false, 4 * MIB, 20 * MIB);
+	read_all();
+	assert_int_equal(live_map_sums(map).dead, MIB);
+	declare(4 * MIB, MIB, true, 4 * MIB, 40 * MIB);
+	assert_true(is_reported(43 * MIB) && !is_reported(44 * MIB));
+	assert_int_equal(live_map_sums(map).alive, 40 * MIB);
+	/* A death may come first. What is behind stays alive. */
+	declare(4 * MIB, MIB, false, 4 * MIB, 60 * MIB);
+	assert_true(is_reported(63 * MIB));
+	assert_int_equal(live_map_sums(map).alive, 59 * MIB);
+	declare(50 * MIB, 2 * MIB, true, 4 * MIB, 60 * MIB);
+	declare(50 * MIB, 2 * MIB, false, 4 * MIB, 60 * MIB);
+	read_all();
+	assert_true(live_map_is_dead(map, 50 * MIB, 52 * MIB, late));
+}
+
+static void a_block_of_which_the_program_speaks_for_a_part_is_distrusted(void **state)
+{
+	(void)state;
+	declare(4 * MIB, MIB, true, 4 * MIB, 20 * MIB);
+	declare(4 * MIB, MIB, false, 4 * MIB, 20 * MIB);
+	allocated(BASE + 24 * MIB, 20 * MIB, 0);
+	tell(24 * MIB, MIB, true, 20 * MIB);
+	assert_true(is_reported(4 * MIB) && is_reported(24 * MIB));
+	declare(4 * MIB, MIB, true, 4 * MIB, 40 * MIB);
+	assert_false(is_reported(4 * MIB) || is_reported(24 * MIB));
+	assert_false(live_map_is_dead(lifetimes_map(lifetimes), 4 * MIB, 5 * MIB, late));
+}
+
+static void of_the_allocators_blocks_it_may_not(void **state)
+{
+	(void)state;
+	allocated(BASE, 20 * MIB, 0);
+	tell(0, MIB, true, 20 * MIB);
+	tell(4 * MIB, MIB, true, 20 * MIB);
+	declare(0, MIB, false, 0, 20 * MIB);
+	declare(4 * MIB, 2 * MIB, true, 0, 20 * MIB);
+	read_all();
+	assert_int_equal(live_map_sums(lifetimes_map(lifetimes)).alive, 2 * MIB);
+}
+
+static void nor_of_those_that_a_graph_has_named(void **state)
+{
+	(void)state;
+	lifetimes_distrust(lifetimes, BASE + 3 * MIB, BASE + 2 * MIB, 20 * MIB);
+	declare(2 * MIB, MIB, true, 2 * MIB, 20 * MIB);
+	assert_false(is_reported(2 * MIB));
+	/* Until it is freed. */
+	lifetimes_freed(lifetimes, BASE + 2 * MIB, 20 * MIB);
+	declare(2 * MIB, MIB, true, 2 * MIB, 20 * MIB);
+	assert_true(is_reported(2 * MIB));
+	lifetimes_distrust(lifetimes, BASE + 9 * MIB, BASE + 2 * MIB, 20 * MIB);
+	assert_false(is_reported(2 * MIB));
+	declare(2 * MIB, MIB, true, 2 * MIB, 20 * MIB);
+	assert_false(is_reported(2 * MIB));
+	/* One that cannot be read may name any. */
+	lifetimes_distrust_all();
+	declare(100 * MIB, MIB, true, 100 * MIB, 20 * MIB);
+	assert_false(is_reported(100 * MIB));
+}
+
+/* A pool of somebody else, in memory that the library divides, of which the allocator was given a part. */
+static void what_the_allocator_does_in_blocks_of_the_librarys_own_does_not_count(void **state)
+{
+	const struct lifetimes_report part = {
+	    .address = BASE + 4 * MIB, .bytes = 8 * MIB, .born = true, .number = 1, .own = 1};
+
+	(void)state;
+	lifetimes_own(lifetimes, BASE, 20 * MIB);
+	lifetimes_own_tell(lifetimes, &part);
+	tell(6 * MIB, 2 * MIB, true, 2 * MIB);
+	tell(6 * MIB, 2 * MIB, false, 2 * MIB);
+	assert_true(is_reported(6 * MIB));
+	assert_false(live_map_is_dead(lifetimes_map(lifetimes), 6 * MIB, 8 * MIB, late));
+	assert_int_equal(live_map_sums(lifetimes_map(lifetimes)).alive, 8 * MIB);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, lifetimes_begin, lifetimes_end)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    TEST(a_block_is_reported_whose_bytes_the_allocator_has_just_reserved),
+	    TEST(a_part_of_what_somebody_else_has_allocated_is_not),
+	    TEST(nor_what_another_library_has_asked_for),
+	    TEST(if_the_sum_is_another_one_with_a_new_block_nothing_is_trusted),
+	    TEST(memory_elsewhere_does_not_change_what_the_sum_says),
+	    TEST(an_allocator_that_does_not_report_everything_is_never_trusted_again),
+	    TEST(a_block_is_alive_as_a_whole_if_anything_was_submitted_since_it_was_made),
+	    TEST(what_another_thread_has_allocated_is_not),
+	    TEST(blocks_freed_since_do_not_hide_a_new_one),
+	    TEST(if_the_allocator_has_less_and_freed_nothing_it_is_not_trusted),
+	    TEST(what_is_placed_where_something_was_unmapped_is_not_new),
+	    TEST(what_is_placed_where_a_graph_may_use_everything_is_not_reported),
+	    TEST(a_graph_finds_the_rest_of_a_space_by_what_is_not_reported_there),
+	    TEST(parts_that_follow_each_other_count_together),
+	    TEST(a_block_used_in_a_capture_is_distrusted),
+	    TEST(whoever_distrusts_a_block_while_another_thread_does_is_read_too),
+	    TEST(what_the_allocator_does_in_blocks_of_the_librarys_own_does_not_count),
+	    TEST(of_a_block_the_program_may_say_what_is_in_it),
+	    TEST(what_a_block_has_grown_by_takes_part),
+	    TEST(a_block_of_which_the_program_speaks_for_a_part_is_distrusted),
+	    TEST(of_the_allocators_blocks_it_may_not),
+	    TEST(nor_of_those_that_a_graph_has_named), /* the last: a graph that cannot be read stays unread */
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

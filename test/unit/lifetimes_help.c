@@ -1,0 +1,76 @@
+#include "test/unit/lifetimes_help.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+struct lifetimes *lifetimes;
+_Atomic size_t position;
+const char allocator, other;
+
+/* The allocator's: its reports of one device come one after another. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static uint64_t in_use;
+
+int lifetimes_begin(void **state)
+{
+	(void)state;
+	lifetimes = lifetimes_new(0, BASE, BYTES);
+	assert_non_null(lifetimes);
+	atomic_store(&position, 0);
+	in_use = 0;
+	return 0;
+}
+
+int lifetimes_end(void **state)
+{
+	(void)state;
+	lifetimes_free(lifetimes);
+	return 0;
+}
+
+void allocated_for(const void *object, uint64_t address, uint64_t bytes, uint64_t space)
+{
+	lifetimes_asked(object);
+	lifetimes_allocated(lifetimes, address, bytes, space);
+	lifetimes_asked(NULL);
+}
+
+void allocated(uint64_t address, uint64_t bytes, uint64_t space)
+{
+	allocated_for(&allocator, address, bytes, space);
+}
+
+void tell(uint64_t at, uint64_t bytes, bool born, uint64_t reserved)
+{
+	pthread_mutex_lock(&lock);
+	in_use += born ? bytes : -bytes;
+	lifetimes_tell(&(struct lifetimes_report){.device = 0,
+						  .address = BASE + at,
+						  .bytes = bytes,
+						  .born = born,
+						  .reserved = reserved,
+						  .allocated = in_use,
+						  .reporter = &allocator,
+						  .number = 3,
+						  .own = 3});
+	pthread_mutex_unlock(&lock);
+}
+
+void hide(uint64_t bytes, bool born)
+{
+	in_use += born ? bytes : -bytes;
+}
+
+void read_all(void)
+{
+	struct lifetimes_event event;
+
+	while (lifetimes_read(lifetimes, atomic_load(&position), &event))
+		;
+}
+
+bool is_reported(uint64_t at)
+{
+	read_all();
+	return live_map_is_reported(lifetimes_map(lifetimes), at);
+}
