@@ -488,7 +488,7 @@ static void an_event_of_a_capture_never_answers_success(void **state)
 	rules_found("the same when the graph was destroyed", answer_of(event), "an error");
 	ok(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
 	ok(cu.cuEventRecord(event, stream));
-	ok(cu.cuStreamDestroy(stream));
+	cu.cuStreamDestroy(stream); /* a real driver may say that this ended the capture */
 	rules_found("an event recorded in a capture whose stream was destroyed", answer_of(event), "an error");
 	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	ok(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
