@@ -81,7 +81,10 @@ CUresult context_record_stream(CUstream stream, bool per_thread, CUevent *ret_ev
 void context_known(CUcontext context, CUdevice device);
 bool context_ending(CUcontext context);
 void context_ended(CUcontext context, bool ended);
-/* Gives the device of a context. Returns false if the context has ended. */
+/*
+ * Gives the device of a context. If the table did not have the context (made by a call that the library does not know),
+ * it has it from now on. Returns false if the context has ended.
+ */
 bool context_device(CUcontext context, CUdevice *ret_device);
 /* Returns a context of the device that is not about to end, or NULL if the device has none. */
 CUcontext context_any(CUdevice device);
@@ -120,15 +123,17 @@ bool context_memory(CUdevice device, size_t *ret_free, size_t *ret_total);
 
 /* A query whether all work that had been submitted to the contexts of some devices when the query began is complete. */
 struct context_idle {
-	unsigned n, ends;
+	unsigned n, ends, changes;
 	unsigned doubts;  /* consecutive errors */
 	uint64_t doubted; /* time of the first of them, ns */
 	CUevent event[CONTEXT_MOST];
+	unsigned n_asked;
+	CUcontext asked[CONTEXT_MOST]; /* the contexts; they stay when the events have completed */
 };
 enum context_idleness {
 	CONTEXT_IDLE,
 	CONTEXT_BUSY,
-	CONTEXT_UNKNOWN, /* a context has ended or died since: start a new query */
+	CONTEXT_UNKNOWN, /* a context has ended, died, or come to be known since: start a new query */
 };
 /*
  * Starts a query. devices: a bit mask of ordinals. Returns false if idleness cannot be determined now: a capture is

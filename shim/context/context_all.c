@@ -66,21 +66,27 @@ static bool wait_for_visits_locked(CUcontext context)
 	return !known || !known->visits;
 }
 
+static void add_locked(CUcontext context, CUdevice device)
+{
+	if (context_state.all.n < CONTEXT_ROWS)
+		context_state.all.row[context_state.all.n++] = (struct known){.context = context, .device = device};
+	else
+		context_state.all.lost_some = true;
+	atomic_fetch_add(&context_state.all.n_changes, 1);
+}
+
 void context_known(CUcontext context, CUdevice device)
 {
 	lock_take(&context_state.all.lock);
 	struct known *known = find_locked(context);
-	bool is_new = !known || known->device != device;
+	if (!known)
+		add_locked(context, device);
+	if (known && known->device != device)
+		atomic_fetch_add(&context_state.all.n_changes, 1);
 	if (known) {
 		known->again = known->enders != 0;
 		known->device = device;
-	} else if (context_state.all.n < CONTEXT_ROWS) {
-		context_state.all.row[context_state.all.n++] = (struct known){.context = context, .device = device};
-	} else {
-		context_state.all.lost_some = true;
 	}
-	if (is_new)
-		atomic_fetch_add(&context_state.all.n_changes, 1);
 	lock_drop(&context_state.all.lock);
 }
 
@@ -169,10 +175,20 @@ static void context_all_remember(CUcontext context, CUdevice device, unsigned ch
 	lately.next = (lately.next + 1) % LATELY;
 }
 
+/* Not context_known(), which is for contexts that were just created. */
+static void context_all_meet(CUcontext context, CUdevice device)
+{
+	lock_take(&context_state.all.lock);
+	if (!find_locked(context))
+		add_locked(context, device);
+	lock_drop(&context_state.all.lock);
+}
+
 bool context_device(CUcontext context, CUdevice *ret_device)
 {
 	bool pushed;
 
+	context = context_whole(context);
 	if (is_from_lately(context, ret_device))
 		return true;
 	lock_take(&context_state.all.lock);
@@ -188,6 +204,8 @@ bool context_device(CUcontext context, CUdevice *ret_device)
 		return found;
 	found = REAL(cuCtxGetDevice)(ret_device) == CUDA_SUCCESS;
 	context_leave(pushed);
+	if (found)
+		context_all_meet(context, *ret_device);
 	return found;
 }
 
@@ -359,25 +377,24 @@ static bool is_among(CUdevice device, uint64_t devices)
 
 bool context_idle_ask(uint64_t devices, struct context_idle *ret_idle)
 {
-	CUcontext some[CONTEXT_MOST];
-	unsigned n = 0;
 	bool gone;
 
 	lock_take(&context_state.all.lock);
-	*ret_idle = (struct context_idle){.ends = context_state.all.n_ends};
+	*ret_idle = (struct context_idle){.ends = context_state.all.n_ends,
+					  .changes = atomic_load(&context_state.all.n_changes)};
 	bool can = !context_state.all.lost_some && !context_state.all.n_ending;
 	for (unsigned i = 0; i < context_state.all.n && can; i++) {
 		if (!is_among(context_state.all.row[i].device, devices))
 			continue;
-		can = n < CONTEXT_MOST;
+		can = ret_idle->n_asked < CONTEXT_MOST;
 		if (can)
-			some[n++] = context_state.all.row[i].context;
+			ret_idle->asked[ret_idle->n_asked++] = context_state.all.row[i].context;
 	}
 	lock_drop(&context_state.all.lock);
 	if (!can || !capture_pause())
 		return false;
-	for (unsigned i = 0; i < n; i++) {
-		CUevent event = context_record(some[i], &gone);
+	for (unsigned i = 0; i < ret_idle->n_asked; i++) {
+		CUevent event = context_record(ret_idle->asked[i], &gone);
 
 		if (event)
 			ret_idle->event[ret_idle->n++] = event;
@@ -414,6 +431,8 @@ enum context_idleness context_idle_look(struct context_idle *idle)
 	if (idle->ends != context_state.all.n_ends) {
 		state = CONTEXT_UNKNOWN; /* the events may have ended with a context: they are lost */
 		idle->n = 0;
+	} else if (idle->changes != atomic_load(&context_state.all.n_changes)) {
+		state = CONTEXT_UNKNOWN; /* what runs in a context that was not asked may have begun before */
 	}
 	while (idle->n && state == CONTEXT_IDLE) {
 		CUresult result = REAL(cuEventQuery)(idle->event[idle->n - 1]);

@@ -89,11 +89,13 @@ static bool goes_on_waiting(struct engine *engine, uint64_t devices, uint64_t be
 }
 
 /*
- * Waits until everything submitted to these devices has completed. Returns false if the patience ends before, or if it
- * cannot be determined.
+ * Waits until everything submitted to these devices has completed, by two proofs: every context that is known is idle;
+ * and of what was counted, nothing is in flight, also not in a context that is missing in the table. Returns false if
+ * the patience ends before, or if it cannot be determined.
  */
 static bool wait_until_idle(struct engine *engine, uint64_t devices, uint64_t begin)
 {
+	uint64_t newest = completion_newest();
 	struct context_idle idle;
 
 	if (!context_idle_ask(devices, &idle))
@@ -101,7 +103,7 @@ static bool wait_until_idle(struct engine *engine, uint64_t devices, uint64_t be
 	for (;;) {
 		enum context_idleness state = context_idle_look(&idle);
 
-		if (state == CONTEXT_IDLE)
+		if (state == CONTEXT_IDLE && completion_is_idle(engine->device->ordinal, devices, &idle, newest))
 			return true;
 		if (!goes_on_waiting(engine, devices, begin) || state == CONTEXT_UNKNOWN) {
 			context_idle_forget(&idle);

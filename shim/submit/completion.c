@@ -306,6 +306,17 @@ uint64_t completion_poll(CUdevice owner, uint64_t devices, bool look_after_tails
 	return result;
 }
 
+bool completion_is_idle(CUdevice owner, uint64_t devices, const struct context_idle *idle, uint64_t number)
+{
+	CUresult unused;
+
+	for (unsigned i = 0; i < idle->n_asked; i++)
+		completion_streams_pass(idle->asked[i], number);
+	if (devices == CONTEXT_ALL_DEVICES)
+		completion_others_pass(number);
+	return completion_poll(owner, devices, false, &unused) >= number;
+}
+
 bool completion_touches(CUdevice owner, uint64_t devices)
 {
 	bool any = false;

@@ -71,6 +71,14 @@ uint64_t completion_own(void);
 uint64_t completion_poll(CUdevice owner, uint64_t devices, bool tails, CUresult *ret_error);
 
 /*
+ * Every context that the query asked is idle (CONTEXT_IDLE). number: completion_newest() before it began. Returns
+ * whether all submissions up to the number are complete that may matter to `owner`, as completion_poll() says. One in a
+ * context that was not asked must be proved complete by itself. Locking: takes ROWS and ROW.
+ */
+struct context_idle;
+bool completion_is_idle(CUdevice owner, uint64_t devices, const struct context_idle *idle, uint64_t number);
+
+/*
  * Returns whether a submission that is not known to be complete, on a stream of an unknown device or of one outside
  * `devices` (bits), may touch the heap of `owner`, by the owners that it was counted with. Says nothing about work that
  * has not been counted yet. Locking: takes ROW.

@@ -25,7 +25,7 @@ static inline void completion_answered(struct completion_answers *answers, CUres
 }
 
 /* ---- completion_streams.c ---- */
-/* Records that all submissions of the context up to the number are complete. Locking: takes ROW. */
+/* Records that all submissions of the whole context up to the number are complete. Locking: takes ROW. */
 void completion_streams_pass(CUcontext context, uint64_t number);
 /* The same for the shared row. Locking: takes ROW. */
 void completion_others_pass(uint64_t number);

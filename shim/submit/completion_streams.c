@@ -84,7 +84,7 @@ static CUdevice device_of_context(CUcontext context)
 {
 	CUdevice device;
 
-	return context && context_device(context_whole(context), &device) && device < DEVICE_MOST ? device : -1;
+	return context && context_device(context, &device) && device < DEVICE_MOST ? device : -1;
 }
 
 /* Returns a row, with its lock, that nothing is under way in: one that is closed, or an open one; or NULL. */
@@ -170,7 +170,8 @@ static struct tracker *completion_streams_find(CUstream stream, bool per_thread,
 	/* CU_STREAM_LEGACY and CU_STREAM_PER_THREAD mean the same in both spellings of an entry point. */
 	CUstream key = thread ? CU_STREAM_PER_THREAD : !stream ? CU_STREAM_LEGACY : stream;
 	CUcontext context = completion_is_default(key) ? current : context_told(stream, per_thread);
-	CUdevice device = device_of_context(context);
+	/* Also makes the context known, so that a gap waits for it (quiesce.c); one that is not told is most likely this. */
+	CUdevice device = device_of_context(context ? context : context_current());
 
 	lock_take(&submit_state.completion.table_lock);
 	struct tracker *tracker = find_locked(key, context, thread);
@@ -234,13 +235,14 @@ void completion_stream_pass_locked(struct tracker *tracker, uint64_t number)
 
 void completion_streams_pass(CUcontext context, uint64_t number)
 {
+	CUcontext whole = context_whole(context);
 	unsigned n = completion_n_trackers();
 
 	for (unsigned i = 0; i < n; i++) {
 		struct tracker *tracker = &submit_state.completion.trackers[i];
 
 		lock_take(&tracker->lock);
-		if (tracker->context == context)
+		if (context_whole(tracker->context) == whole)
 			completion_stream_pass_locked(tracker, number);
 		lock_drop(&tracker->lock);
 	}

@@ -379,63 +379,6 @@ static void an_error_is_believed_when_no_event_answers_otherwise(void **state)
 	cuMemFreeHost(word);
 }
 
-struct seek {
-	CUstream stream;
-	uint64_t rows;
-};
-
-static void find_row(void *argument, unsigned row, const struct completion_what *what)
-{
-	struct seek *seek = argument;
-
-	if (what->function == (uintptr_t)seek->stream)
-		seek->rows |= UINT64_C(1) << (row == COMPLETION_STREAMS - 1 ? 63 : row);
-}
-
-/* Returns the rows (bits; 63: the shared one) in which submissions to the stream are in flight. */
-static uint64_t rows_of(CUstream stream)
-{
-	struct seek seek = {.stream = stream};
-
-	completion_each_in_flight(find_row, &seek);
-	return seek.rows;
-}
-
-/* The caller's context is another one, whose events say nothing of the stream. */
-static void a_stream_whose_context_is_not_told_has_no_row(void **state)
-{
-	unsigned *word = word_new();
-	CUcontext other;
-
-	(void)state;
-	assert_ok(cuCtxCreate_v2(&other, 0, 0));
-	context_known(other, 0);
-	CUstream held = stream_new();
-	stream_hold(held, word);
-	assert_ok(cuCtxSetCurrent(context));
-	sim_fail("cuStreamGetCtx", 1, CUDA_ERROR_UNKNOWN);
-	uint64_t number = submitted(held, false);
-	assert_false(sim_fail_pending());
-	for (int i = 0; i < 10; i++) {
-		assert_true(done_ask() < number);
-		assert_ok(cuCtxSynchronize());
-	}
-	assert_int_equal(rows_of(held), UINT64_C(1) << 63);
-	assert_ok(cuCtxSetCurrent(other));
-	/* The next time it is told, and the stream has one. */
-	submitted(held, false);
-	assert_int_not_equal(rows_of(held), UINT64_C(1) << 63);
-	word_release(word);
-	assert_true(becomes(all_is_done));
-	stream_end(held);
-	assert_true(context_ending(other) && completion_context_ending(other));
-	assert_ok(cuCtxDestroy_v2(other));
-	completion_context_ended(other, true);
-	context_ended(other, true);
-	assert_ok(cuCtxSetCurrent(context));
-	cuMemFreeHost(word);
-}
-
 /* The table is full afterwards. */
 enum { MANY = 2 * COMPLETION_STREAMS };
 
@@ -521,7 +464,6 @@ int main(void)
 	    cmocka_unit_test(a_capture_waits_for_an_event_that_is_being_recorded),
 	    cmocka_unit_test(an_event_that_a_capture_took_proves_nothing_and_harms_nothing),
 	    cmocka_unit_test(an_error_is_believed_when_no_event_answers_otherwise),
-	    cmocka_unit_test(a_stream_whose_context_is_not_told_has_no_row),
 	    cmocka_unit_test(streams_beyond_the_table_are_counted_and_become_done),
 	    cmocka_unit_test(a_row_that_another_stream_took_is_not_used),
 	};
