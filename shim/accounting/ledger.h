@@ -66,8 +66,9 @@ struct ledger_row {
 
 	/* While its free is deferred (deferred_free.h). */
 	struct {
-		CUevent event;     /* the free waits for it; NULL: for the whole context */
+		CUevent event;     /* the free waits for it; NULL: for all of `whole` */
 		CUcontext context; /* of that event; not always the block's context */
+		CUcontext whole;   /* the same, or for a green one its primary context */
 		uint64_t order;    /* events of one order (a stream, a whole context) complete one after the other */
 		uint64_t since;    /* sequence number */
 	} pending;

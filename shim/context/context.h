@@ -110,11 +110,6 @@ bool context_any_died_of(CUresult error);
  */
 CUevent context_record(CUcontext context, bool *ret_gone);
 /*
- * Waits until the work submitted to this context (not its primary one) is complete, at most `ms`, and only while no
- * capture is open. The caller must be a thread that may work in the context.
- */
-void context_await(CUcontext context, unsigned ms);
-/*
  * Waits until all work of the context is complete. Returns CUDA_SUCCESS for a context that has ended: it has no work
  * left.
  */

@@ -311,33 +311,6 @@ CUevent context_record(CUcontext context, bool *ret_gone)
 	return event;
 }
 
-static bool is_busy(CUevent event)
-{
-	CUstreamCaptureMode mode = capture_relax();
-	bool busy = REAL(cuEventQuery)(event) == CUDA_ERROR_NOT_READY;
-
-	capture_restore(mode);
-	return busy;
-}
-
-void context_await(CUcontext context, unsigned ms)
-{
-	bool gone;
-	int before;
-
-	if (!capture_pause())
-		return;
-	CUevent event = context_all_record(context, &gone);
-	capture_resume();
-	/* clock_sleep() is a cancellation point. */
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
-	for (; event && ms && !capture_is_open() && is_busy(event); ms--)
-		clock_sleep(1000000);
-	if (event)
-		REAL(cuEventDestroy_v2)(event);
-	pthread_setcancelstate(before, NULL);
-}
-
 CUresult context_wait_idle(CUcontext context)
 {
 	bool pushed;

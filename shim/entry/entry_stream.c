@@ -14,7 +14,6 @@
 #include "shim/submit/completion.h"
 #include "shim/submit/graph.h"
 #include "shim/submit/kernel_params.h"
-#include "shim/mover/spill.h"
 
 #define BEGIN_CAPTURE(name, per_thread, params, args)                                                                  \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
@@ -251,7 +250,7 @@ END_PRIMARY(cuDevicePrimaryCtxReset_v2, true)
 END_PRIMARY(cuDevicePrimaryCtxRelease, false)
 END_PRIMARY(cuDevicePrimaryCtxRelease_v2, false)
 
-/* A green context holds a reference to its primary context, perhaps the last. */
+/* A green context holds a reference to its primary context, perhaps the last. It ends first: its work is left to that. */
 HOOK_EXPORT CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx hCtx)
 {
 	struct ending ending, of_primary = {.busy = false};
@@ -264,8 +263,6 @@ HOOK_EXPORT CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx hCtx)
 		return REAL(cuGreenCtxDestroy)(hCtx);
 	bool serving = enter_serve(&scope);
 	CUcontext primary = active_primary(device);
-	if (serving)
-		spill_await(context, device);
 	ending = is_ending(context, serving);
 	if (primary)
 		of_primary = is_ending(primary, serving);

@@ -43,7 +43,6 @@
 /* ms: at the end of the process. An engine in the middle of a move is asked up to STOP_TRIES times. */
 #define STOP_MS    500
 #define STOP_TRIES 20
-#define AWAIT_MS   1000
 #define TELL_MS    2000 /* ms: at the end of the process, for a report that is being written, on a loaded machine */
 
 static struct engine *engine_of(const struct device *device)
@@ -225,12 +224,6 @@ void spill_discard_behind(struct device *device, CUdeviceptr address, uint64_t b
 
 	if (engine && !atomic_load(&engine->channel.dead))
 		discard_behind(engine, address, bytes, stream, per_thread, held);
-}
-
-void spill_await(CUcontext green, int device)
-{
-	if (device >= 0 && device < DEVICE_MOST && atomic_load(&mover_state.spill.engines[device]))
-		context_await(green, AWAIT_MS);
 }
 
 /*

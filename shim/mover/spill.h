@@ -61,12 +61,6 @@ void spill_discard_behind(struct device *device, CUdeviceptr address, uint64_t b
 			  bool held);
 
 /*
- * Waits until the work submitted to a green context has completed, for at most a second, and only as long as that
- * disturbs no capture. Does nothing if no engine exists for the device. To be called before a green context ends, by
- * the thread that ends it, because the driver does not document that it waits.
- */
-void spill_await(CUcontext green, int device);
-/*
  * To be called before and after a context ends; `ended`: it did. spill_context_ending() returns false if the context
  * must not end yet, because work of the library in it has not completed for minutes. The caller must call
  * spill_context_ended() in either case. Locking: takes SPILL.

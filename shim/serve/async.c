@@ -140,8 +140,9 @@ static enum sw_status async_take(struct device *device, const struct async_reque
 				 const struct policy_decision *decision, CUcontext context, struct ledger_row *row)
 {
 	struct backend_request plain = {.bytes = request->bytes, .decision = decision};
-	bool segments = !row->fixed && !decision->keep && backend_heap_from(decision) == HEAP_DEVICE_FIRST &&
-			segments_are_for(device, request->bytes);
+	/* Not behind a green context, whose events end before its work does. */
+	bool segments = context == row->context && !row->fixed && !decision->keep &&
+			backend_heap_from(decision) == HEAP_DEVICE_FIRST && segments_are_for(device, request->bytes);
 	struct segment_want want = {
 	    .device = device,
 	    .bytes = request->bytes,

@@ -56,6 +56,7 @@ static void put_unless_ended(struct ledger_row *row, unsigned ends)
 void deferred_free_add(struct ledger_row *row)
 {
 	pool_row_freed(row);
+	row->pending.whole = context_whole(row->pending.event ? row->pending.context : row->context);
 	row->pending.since = atomic_fetch_add(&serve_state.deferred_free.n_added, 1);
 	deferred_free_put(row);
 }
@@ -220,9 +221,9 @@ static void record_events(void)
 		bool gone;
 
 		next = row->next;
-		row->pending.event = context_record(row->context, &gone);
-		row->pending.context = row->context;
-		row->pending.order = (uintptr_t)row->context;
+		row->pending.event = context_record(row->pending.whole, &gone);
+		row->pending.context = row->pending.whole;
+		row->pending.order = (uintptr_t)row->pending.whole;
 		row->orphan = gone;
 		if (gone)
 			row->home->release(row);
@@ -363,6 +364,11 @@ void deferred_free_stream_ending(CUstream stream)
 	lock_drop(&state->lock);
 }
 
+static CUcontext waits_in(const struct ledger_row *row)
+{
+	return row->pending.event ? row->pending.context : row->pending.whole;
+}
+
 struct idle {
 	CUcontext context;
 	uint64_t before;
@@ -373,8 +379,7 @@ static bool by_idle(struct ledger_row *row, void *argument)
 {
 	const struct idle *idle = argument;
 
-	return row->context == idle->context && row->pending.since < idle->before &&
-	       (!row->pending.event || row->pending.context == idle->context);
+	return row->context == idle->context && row->pending.since < idle->before && waits_in(row) == idle->context;
 }
 
 void deferred_free_context_idle(CUcontext context, uint64_t before)
@@ -387,7 +392,25 @@ void deferred_free_context_idle(CUcontext context, uint64_t before)
 
 static bool by_end(struct ledger_row *row, void *argument)
 {
-	return (row->pending.event ? row->pending.context : row->context) == argument;
+	return waits_in(row) == argument;
+}
+
+/*
+ * The work of a green context may go on when it has ended, but its events end with it. Returns whether any row waited for
+ * one; it waits for the whole context from now on.
+ */
+static bool leave_part_locked(CUcontext context)
+{
+	bool any = false;
+
+	for (struct ledger_row *row = serve_state.deferred_free.list; row; row = row->next) {
+		if (!row->pending.event || row->pending.context != context || row->pending.whole == context)
+			continue;
+		end_event(row);
+		serve_state.deferred_free.n_eventless++;
+		any = true;
+	}
+	return any;
 }
 
 struct ledger_row *deferred_free_take_context(CUcontext context)
@@ -396,6 +419,10 @@ struct ledger_row *deferred_free_take_context(CUcontext context)
 
 	lock_take(&state->lock);
 	atomic_fetch_add(&state->n_ends, 1);
+	bool left = leave_part_locked(context);
 	lock_drop(&state->lock);
+	/* Now, not later: nobody promises that an event of the whole context covers a part that was destroyed. */
+	if (left)
+		record_events();
 	return deferred_free_sift(by_end, context, false);
 }

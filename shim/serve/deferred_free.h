@@ -5,7 +5,7 @@
  * are out of the ledger and on a list here, by ->next, oldest first, each with an event to wait for (of context
  * row->pending.context) or without one.
  *
- * A row without an event waits for its whole context. It gets an event as soon as no capture is open (the driver can
+ * A row without an event waits for the whole context of its memory, or of the green one that it waited in before. It gets an event as soon as no capture is open (the driver can
  * record one behind all work of a context); until then it is freed when some free has seen the context idle.
  *
  * Locking: DEFERRED_FREE is held while rows are examined, which makes queries and ends of events, which do not wait.
@@ -66,7 +66,8 @@ struct ledger_row *deferred_free_take_after(const struct deferred_free_want *wan
 void deferred_free_stream_ending(CUstream stream);
 
 /*
- * Before a context ends: takes what waits for it (a list by ->next). If the context has ended, the caller must call
+ * Before a context ends: takes what waits for it (a list by ->next). What waits for work of a green context stays, and
+ * waits for its primary one: the driver does not promise that its work is over when cuGreenCtxDestroy() returns. If the context has ended, the caller must call
  * deferred_free_release(), which frees the rows without touching their events, which ended with it; if not,
  * deferred_free_put_back().
  */

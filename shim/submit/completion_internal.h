@@ -42,6 +42,13 @@ void completion_streams_ended_locked(CUcontext context, bool ended);
  */
 bool completion_streams_wait(CUcontext context);
 
+/*
+ * The work of a green context that is about to end may go on afterwards, but events in it end with it. Its rows, which
+ * must be ending, are closed, and wait for an event of its primary context, recorded now. Locking: takes ROW and
+ * CONTEXTS; must be called without them.
+ */
+void completion_streams_leave_part(CUcontext context);
+
 /* ---- completion_context.c ---- */
 /* Queries the events of contexts and records what they prove. Locking: the caller must hold ROWS; takes ROW. */
 void completion_context_poll_locked(struct completion_answers *answers);

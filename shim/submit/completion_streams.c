@@ -4,6 +4,7 @@
  */
 #include "shim/submit/completion_streams.h"
 #include "shim/base/lock.h"
+#include "shim/context/capture.h"
 #include "shim/context/context.h"
 #include "shim/device/device.h"
 #include "shim/process/process.h"
@@ -137,6 +138,7 @@ static struct tracker *open_locked(CUstream stream, bool per_thread, CUcontext c
 	tracker->per_thread = per_thread;
 	tracker->stream = stream;
 	tracker->context = context;
+	tracker->whole = context_whole(context);
 	tracker->device = device;
 	tracker->thread = thread;
 	tracker->first = tracker->last = tracker->recorded = 0;
@@ -246,7 +248,7 @@ void completion_streams_pass(CUcontext context, uint64_t number)
 		struct tracker *tracker = &submit_state.completion.trackers[i];
 
 		lock_take(&tracker->lock);
-		if (context_whole(tracker->context) == whole)
+		if (tracker->whole == whole)
 			completion_stream_pass_locked(tracker, number);
 		lock_drop(&tracker->lock);
 	}
@@ -324,6 +326,49 @@ void completion_streams_ending_locked(CUcontext context)
 		lock_take(&submit_state.completion.trackers[i].lock);
 		submit_state.completion.trackers[i].ending |= submit_state.completion.trackers[i].context == context;
 		lock_drop(&submit_state.completion.trackers[i].lock);
+	}
+}
+
+static bool is_ending_part(const struct tracker *tracker, CUcontext context)
+{
+	return tracker->ending && tracker->context == context && tracker->whole != context && tracker->first;
+}
+
+/* Closes the row, which waits for this event of the whole context; NULL: for a later one. */
+static void hand_over(struct tracker *tracker, CUevent event, uint64_t number)
+{
+	struct row_event *ring = completion_ring(tracker);
+
+	lock_take(&tracker->lock);
+	memset(ring, 0, sizeof(submit_tables.rows.rings[0]));
+	ring[0] = (struct row_event){event, number};
+	tracker->head = 0;
+	tracker->n = event != NULL;
+	tracker->context = tracker->whole;
+	tracker->open = tracker->ending = false;
+	lock_drop(&tracker->lock);
+}
+
+void completion_streams_leave_part(CUcontext context)
+{
+	unsigned n = completion_n_trackers();
+
+	for (unsigned i = 0; i < n; i++) {
+		struct tracker *tracker = &submit_state.completion.trackers[i];
+		CUevent event = NULL;
+		bool gone;
+
+		lock_take(&tracker->lock);
+		bool is = is_ending_part(tracker, context);
+		CUcontext whole = tracker->whole;
+		uint64_t last = tracker->last;
+		lock_drop(&tracker->lock);
+		if (is && capture_pause()) {
+			event = context_record(whole, &gone);
+			capture_resume();
+		}
+		if (is)
+			hand_over(tracker, event, last);
 	}
 }
 

@@ -229,6 +229,31 @@ static void a_context_ends_when_those_who_ask_it_are_through(void **state)
 	assert_int_equal(sim_broken_rules(), 0);
 }
 
+/* What it ran may go on: the driver does not promise otherwise. */
+static void the_work_of_a_green_context_is_in_flight_after_its_end(void **state)
+{
+	unsigned *word = word_new();
+	CUgreenCtx green;
+	CUcontext part;
+
+	(void)state;
+	assert_ok(cuGreenCtxCreate(&green, NULL, 0, CU_GREEN_CTX_DEFAULT_STREAM));
+	assert_ok(cuCtxFromGreenCtx(&part, green));
+	assert_ok(cuCtxSetCurrent(part));
+	CUstream stream = stream_new();
+	stream_hold(stream, word);
+	uint64_t number = completion_submitted(stream, false, &(struct completion_what){1, 2}, 0, true);
+	assert_ok(cuStreamDestroy_v2(stream));
+	assert_ok(cuCtxSetCurrent(primary));
+	assert_ok(cuGreenCtxDestroy(green));
+	for (int i = 0; i < 10; i++, usleep(1000))
+		assert_true(done_ask() < number);
+	word_release(word);
+	assert_true(becomes(all_is_done));
+	assert_int_equal(sim_broken_rules(), 0);
+	cuMemFreeHost(word);
+}
+
 static int set_up(void **state)
 {
 	(void)state;
@@ -249,6 +274,7 @@ int main(void)
 	    cmocka_unit_test(a_context_ends_when_the_streams_that_its_recorders_have_left_are_gone),
 	    cmocka_unit_test(a_context_whose_recorder_does_not_come_back_does_not_end),
 	    cmocka_unit_test(a_context_ends_when_those_who_ask_it_are_through),
+	    cmocka_unit_test(the_work_of_a_green_context_is_in_flight_after_its_end),
 	};
 	return cmocka_run_group_tests(tests, set_up, NULL);
 }

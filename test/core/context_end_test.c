@@ -117,6 +117,35 @@ static void of_a_context_that_did_not_end_everything_stays(void **state)
 	assert_ok(cuStreamDestroy_v2(stream));
 }
 
+/* The driver does not promise that the work of a green context is over when that has ended. */
+static void what_a_green_context_has_freed_waits_for_its_work(void **state)
+{
+	CUdeviceptr freed, next;
+	CUcontext context, part;
+	CUgreenCtx green;
+
+	(void)state;
+	assert_ok(cuCtxGetCurrent(&context));
+	assert_ok(cuGreenCtxCreate(&green, NULL, 0, CU_GREEN_CTX_DEFAULT_STREAM));
+	assert_ok(cuCtxFromGreenCtx(&part, green));
+	assert_ok(cuCtxSetCurrent(part));
+	CUstream stream = stream_new();
+	freed = alloc(8 * MIB);
+	sim_hold();
+	assert_ok(cuMemsetD8Async(freed, 7, 8 * MIB, stream));
+	assert_ok(cuMemFreeAsync(freed, stream));
+	assert_ok(cuStreamDestroy_v2(stream));
+	assert_ok(cuCtxSetCurrent(context));
+	assert_ok(cuGreenCtxDestroy(green));
+	assert_true(deferred_free_any());
+	next = alloc(8 * MIB);
+	assert_true(next != freed);
+	sim_release();
+	core_drain();
+	assert_false(deferred_free_any());
+	assert_ok(cuMemFree_v2(next));
+}
+
 static void nothing_of_a_destroyed_context_is_counted_any_more(void **state)
 {
 	static char registered[3][4096] __attribute__((aligned(4096)));
@@ -170,6 +199,7 @@ int main(void)
 	    CLEAN(what_is_allocated_after_the_end_is_the_next_contexts),
 	    CLEAN(what_is_freed_after_the_end_waits_for_the_next_contexts_streams),
 	    CLEAN(of_a_context_that_did_not_end_everything_stays),
+	    CLEAN(what_a_green_context_has_freed_waits_for_its_work),
 	    CLEAN(nothing_of_a_destroyed_context_is_counted_any_more),
 	};
 	core_start(settings);

@@ -82,13 +82,17 @@ CUcontext sim_context_new(int device)
 	return context;
 }
 
-/* All memory but that of pools, modules, streams and events of a context go with it, after its work is done. */
+/*
+ * All memory but that of pools, modules, streams and events of a context go with it, after its work is done; not after that
+ * of a green one, for which cuda.h does not promise that.
+ */
 void sim_context_end(CUcontext context)
 {
 	for (struct sim_capture *capture = sim_captures; capture; capture = capture->next)
 		if (capture->context == context)
 			sim_capture_invalidate(capture, "its context was destroyed");
-	sim_wait_context(context);
+	if (!context->memory)
+		sim_wait_context(context);
 	sim_peers_forget_context(context);
 	sim_streams_forget_context(context);
 	sim_alloc_forget_context(context);
