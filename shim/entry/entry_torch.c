@@ -46,11 +46,8 @@ typedef void torch_report_function(void *address, int64_t bytes, size_t allocate
 
 torch_report_function TORCH_REPORT;
 
-/* The object that has called first (caller_name_object). */
-static _Atomic(const void *) reporter;
-
-/* Returns PyTorch's own function; NULL if its library is not loaded, or has none. caller: who reports. */
-static torch_report_function *torch_own(const void *caller)
+/* Returns PyTorch's own function; NULL if its library is not loaded, or has none. */
+static torch_report_function *torch_own(void)
 {
 	static torch_report_function *_Atomic own; /* TORCH_REPORT: there is none */
 	torch_report_function *found = atomic_load_explicit(&own, memory_order_acquire);
@@ -61,7 +58,6 @@ static torch_report_function *torch_own(const void *caller)
 
 		if (library && c_dlsym)
 			found = (torch_report_function *)c_dlsym(library, NAME_OF(TORCH_REPORT));
-		atomic_store_explicit(&reporter, caller_name_object(caller), memory_order_relaxed);
 		dlerror(); /* the program must not find an error of ours */
 		autograd_bind();
 		if (!found)
@@ -71,7 +67,24 @@ static torch_report_function *torch_own(const void *caller)
 	return found != TORCH_REPORT ? found : NULL;
 }
 
-static void torch_tell(uint64_t address, int64_t bytes, uint64_t allocated, uint64_t reserved, int device)
+/*
+ * Returns the object that was the first to report of a GPU (caller_name_object). PyTorch's libraries for the CPU report,
+ * too, perhaps earlier: of files that they map, and all that they do while memory is profiled.
+ */
+static const void *torch_reporter(const void *caller)
+{
+	static _Atomic(const void *) reporter;
+	const void *known = atomic_load_explicit(&reporter, memory_order_relaxed);
+
+	if (!known) {
+		known = caller_name_object(caller);
+		atomic_store_explicit(&reporter, known, memory_order_relaxed);
+	}
+	return known;
+}
+
+static void torch_tell(uint64_t address, int64_t bytes, uint64_t allocated, uint64_t reserved, int device,
+		       const void *caller)
 {
 	struct lifetimes_report report = {
 	    .device = device,
@@ -80,7 +93,7 @@ static void torch_tell(uint64_t address, int64_t bytes, uint64_t allocated, uint
 	    .born = bytes > 0,
 	    .reserved = reserved,
 	    .allocated = allocated,
-	    .reporter = atomic_load_explicit(&reporter, memory_order_relaxed),
+	    .reporter = torch_reporter(caller),
 	    .number = completion_newest(),
 	    .own = completion_own(),
 	};
@@ -97,10 +110,10 @@ static void torch_tell(uint64_t address, int64_t bytes, uint64_t allocated, uint
 HOOK_EXPORT void TORCH_REPORT(void *address, int64_t bytes, size_t allocated, size_t reserved,
 			      struct torch_device device)
 {
-	torch_report_function *own = torch_own(__builtin_return_address(0));
+	torch_report_function *own = torch_own();
 
 	if (process_stage() == STAGE_RUNNING && device.type == TORCH_CUDA && bytes)
-		torch_tell((uintptr_t)address, bytes, allocated, reserved, device.index);
+		torch_tell((uintptr_t)address, bytes, allocated, reserved, device.index, __builtin_return_address(0));
 	if (own)
 		own(address, bytes, allocated, reserved, device);
 }

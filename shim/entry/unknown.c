@@ -8,6 +8,7 @@
 #include "shim/entry/unknown.h"
 #include "shim/driver/driver_state.h"
 #include "shim/process/process.h"
+#include "shim/stats/stats.h"
 #include "shim/submit/completion.h"
 #include "shim/submit/submission.h"
 
@@ -45,6 +46,7 @@ static __attribute__((noinline)) struct call unknown_begin(unsigned i)
 
 	if (process_stage() == STAGE_OFF)
 		return call;
+	stats_unknown_call();
 	call.inside = submission_enter();
 	if (submission_is_watched()) {
 		submission_leave(call.inside);

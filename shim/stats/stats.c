@@ -57,7 +57,7 @@ uint64_t stats_submitted(void)
 	};
 	unsigned n_taken = atomic_load_explicit(&stats_state.count.next_stripe, memory_order_relaxed),
 		 n_own = atomic_load_explicit(&stats_state.count.n_own, memory_order_relaxed);
-	uint64_t sum = 0;
+	uint64_t sum = atomic_load_explicit(&stats_state.unknown.calls, memory_order_relaxed);
 
 	for (unsigned stripe = 0; stripe < STATS_SHARED + n_own; stripe++) {
 		if (stripe >= n_taken && stripe < STATS_SHARED)
@@ -148,6 +148,11 @@ uint64_t stats_live(enum place place)
 uint64_t stats_peak(enum place place)
 {
 	return atomic_load_explicit(&stats.peak[place], memory_order_relaxed);
+}
+
+void stats_unknown_call(void)
+{
+	atomic_fetch_add_explicit(&stats_state.unknown.calls, 1, memory_order_relaxed);
 }
 
 void stats_unknown(const char *name)

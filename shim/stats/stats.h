@@ -163,6 +163,8 @@ void stats_child(void);
 
 /* Records an entry point that is in no list; each name counts once. */
 void stats_unknown(const char *name);
+/* One is called: it may submit work (stats_submitted). */
+void stats_unknown_call(void);
 /* Returns the recorded names, separated by blanks, or "". */
 const char *stats_unknown_names(char *buffer, size_t bytes);
 

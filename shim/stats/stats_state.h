@@ -24,6 +24,7 @@ struct stats_unknown_state {
 	char name[N_UNKNOWN][UNKNOWN_BYTES];
 	atomic_uint n; /* names that were recorded, and those that found no room */
 	atomic_bool ready[N_UNKNOWN];
+	_Atomic uint64_t calls; /* of such entry points, which have no row to be counted in */
 };
 
 struct stats_count_state {
