@@ -109,6 +109,7 @@ static void run_free(struct sim_work *work)
 	sim_lock();
 	if (work->block)
 		sim_block_drop(work->block);
+	work->block = NULL; /* the work stays in its stream for a moment */
 	pthread_cond_broadcast(&sim.progress);
 	sim_unlock();
 }
@@ -191,6 +192,7 @@ static struct sim_block *reuse(CUmemoryPool pool, size_t bytes, CUstream stream,
 /* It is good behind all that the stream has been given before. */
 static void hand_out(struct sim_block *block, CUstream stream)
 {
+	forget_unready(block); /* it may be its next allocation already */
 	block->context = stream->context;
 	block->ready = (struct sim_after){stream, stream->last};
 	if (stream->done >= stream->last)
