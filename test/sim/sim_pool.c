@@ -310,6 +310,9 @@ static CUresult alloc(CUdeviceptr *ret_address, size_t bytes, CUmemoryPool handl
 		return sim_why(CUDA_ERROR_INVALID_VALUE, "no such pool");
 	if (stream->capture)
 		return capture_alloc(ret_address, bytes, stream);
+	result = sim_unsafe();
+	if (result)
+		return result;
 	result = make(&block, pool, bytes, stream);
 	if (result)
 		return result;
@@ -335,6 +338,9 @@ static CUresult free_async(CUdeviceptr address, CUstream handle)
 		return sim_why(CUDA_ERROR_INVALID_VALUE, "%#llx is not the start of a live block", address);
 	if (stream->capture)
 		return capture_free(address, stream);
+	result = sim_unsafe();
+	if (result)
+		return result;
 	if (block->graph) {
 		work = sim_work_new("cuMemFreeAsync", CU_GRAPH_NODE_TYPE_MEM_FREE, run_free_of_graph);
 		work->memory = block->graph;
