@@ -6,6 +6,7 @@
  * A block whose free is still to come is given out again, if it has the size: in the same stream, in one that waits for the
  * free, and, when there is no other memory, in any, which is then made to wait. Work that names a block and runs before what
  * its stream was given before the allocation breaks a rule (sim_pool_touched()): nothing orders it behind the earlier owner.
+ * Work from before the allocation is that owner's.
  * A block is its pool's, not its context's (cuda.h, cuCtxDestroy); a reset of the device ends it.
  */
 #include "sim_context.h"
@@ -205,7 +206,8 @@ void sim_pool_touched(CUstream stream, const struct sim_work *work)
 		next = block->next_unready;
 		if (block->ready.stream->done >= block->ready.seq)
 			forget_unready(block);
-		else if (stream != block->ready.stream && sim_work_names(work, block->range.start, block->range.bytes))
+		else if (stream != block->ready.stream && work->id > block->id &&
+			 sim_work_names(work, block->range.start, block->range.bytes))
 			sim_break_rule("%s touches %#lx, whose allocation has not happened in stream order", work->name,
 				       (unsigned long)block->range.start);
 	}
