@@ -6,6 +6,7 @@
  * program's stream has been given, and that stream goes on behind it.
  */
 #include "shim/entry/copy_internal.h"
+#include "shim/context/capture.h"
 #include "shim/context/context.h"
 #include "shim/driver/real.h"
 #include "shim/serve/oom_retry.h"
@@ -241,7 +242,7 @@ static CUresult go_on(const struct staged *staged, CUresult result)
 	return result != CUDA_SUCCESS ? result : from != CUDA_SUCCESS ? from : to;
 }
 
-CUresult copy_staged(const struct job *job)
+static CUresult copy_relaxed(const struct job *job)
 {
 	const CUDA_MEMCPY3D_PEER *box = &job->box;
 	struct staged staged = {.job = job};
@@ -263,5 +264,15 @@ CUresult copy_staged(const struct job *job)
 	stage_close(&staged.from);
 	stage_close(&staged.to);
 	context_event_give(staged.home, staged.before);
+	return result;
+}
+
+/* To allocate in stream order and to free so would end the captures of other threads. */
+CUresult copy_staged(const struct job *job)
+{
+	CUstreamCaptureMode mode = capture_relax();
+	CUresult result = copy_relaxed(job);
+
+	capture_restore(mode);
 	return result;
 }

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -629,6 +630,45 @@ static void a_synchronous_copy_comes_behind_both_default_streams(void **state)
 		assert_int_equal(gpus.seen[i], 7);
 }
 
+/*
+ * The memory that lies between may be another's until its stream has reached the free: a pool that is full gives out what
+ * waits there, and orders only the stream that allocates behind it (rules_pool_test).
+ */
+static void a_copy_waits_until_the_memory_between_is_free(void **state)
+{
+	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+				.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 2},
+				.maxSize = BYTES};
+	CUmemoryPool usual, full;
+	CUdeviceptr theirs;
+	unsigned *word;
+
+	(void)state;
+	gpus_fill(1, 32000);
+	gpus_be(2);
+	ok(cu.cuMemHostAlloc((void **)&word, 4096, CU_MEMHOSTALLOC_PORTABLE));
+	*word = 0;
+	ok(cuDeviceGetMemPool(&usual, 2));
+	ok(cuMemPoolCreate(&full, &props));
+	ok(cuDeviceSetMemPool(2, full));
+	ok(cuMemAllocFromPoolAsync(&theirs, BYTES, full, gpus.stream[2]));
+	ok(cu.cuStreamSynchronize(gpus.stream[2]));
+	ok(cuStreamWaitValue32_v2(gpus.stream[2], (CUdeviceptr)word, 1, CU_STREAM_WAIT_VALUE_GEQ));
+	ok(driver_fill(gpus.stream[2], theirs, 9, BYTES / 4));
+	ok(cu.cuMemFreeAsync(theirs, gpus.stream[2]));
+	gpus_be(1);
+	ok(cuMemcpyDtoDAsync_v2(gpus.block[2], gpus.block[1], BYTES, gpus.stream[1]));
+	usleep(50000); /* in which a copy that does not wait is made */
+	__atomic_store_n(word, 1, __ATOMIC_RELEASE);
+	done();
+	gpus_expect(2, 32000, BYTES, "by memory that was another's", 0);
+	gpus_be(2);
+	ok(cuDeviceSetMemPool(2, usual));
+	ok(cuMemPoolDestroy(full));
+	ok(cu.cuMemFreeHost(word));
+	assert_int_equal(sim_broken_rules(), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -645,6 +685,7 @@ int main(void)
 	    cmocka_unit_test(failures_on_the_way_leave_nothing_behind),
 	    cmocka_unit_test(memory_on_the_host_is_copied_like_any_other),
 	    cmocka_unit_test(a_synchronous_copy_comes_behind_both_default_streams),
+	    cmocka_unit_test(a_copy_waits_until_the_memory_between_is_free),
 	};
 	return cmocka_run_group_tests(tests, set_up, NULL);
 }

@@ -32,6 +32,7 @@
 	ROW(cuCtxGetStreamPriorityRange)                                                                               \
 	ROW(cuCtxPopCurrent)                                                                                           \
 	ROW(cuCtxPushCurrent)                                                                                          \
+	ROW(cuDevicePrimaryCtxGetState)                                                                                \
 	ROW(cuDevicePrimaryCtxRetain)                                                                                  \
 	ROW(cuDevicePrimaryCtxReset)                                                                                   \
 	ROW(cuCtxRecordEvent)                                                                                          \

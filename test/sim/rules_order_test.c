@@ -227,17 +227,21 @@ static CUresult event_pair(void)
 	return result ? result : cu.cuEventDestroy(event);
 }
 
-static CUresult async_memory(void)
+/* In stream order: what is there before a capture, to be freed, and what was allocated beside one. */
+static CUdeviceptr ordered, made;
+
+static CUresult async_alloc(void)
 {
-	CUdeviceptr at;
-	CUstream stream;
-	CUresult result = cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+	return cu.cuMemAllocAsync(&made, MIB, CU_STREAM_PER_THREAD);
+}
+
+static CUresult async_free(void)
+{
+	CUresult result = cu.cuMemFreeAsync(ordered, CU_STREAM_PER_THREAD);
 
 	if (!result)
-		result = cu.cuMemAllocAsync(&at, MIB, stream);
-	if (!result)
-		result = cu.cuMemFreeAsync(at, stream);
-	return result ? result : cu.cuStreamDestroy(stream);
+		ordered = 0;
+	return result;
 }
 
 static CUresult host_memory(void)
@@ -316,7 +320,10 @@ static const char *beside_a_capture(CUresult (*call)(void), CUstreamCaptureMode 
 	CUdeviceptr at;
 	CUresult answer, ended;
 
+	made = 0;
 	ok(cu.cuMemAlloc(&at, 4096));
+	ok(cu.cuMemAllocAsync(&ordered, MIB, NULL));
+	ok(cu.cuStreamSynchronize(NULL));
 	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	ok(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	ok(cu.cuMemsetD8Async(at, 1, 4096, stream));
@@ -327,6 +334,10 @@ static const char *beside_a_capture(CUresult (*call)(void), CUstreamCaptureMode 
 	ok(cu.cuStreamDestroy(stream));
 	ok(cu.cuCtxSynchronize());
 	ok(cu.cuMemFree(at));
+	if (ordered)
+		ok(cu.cuMemFreeAsync(ordered, NULL));
+	if (made)
+		ok(cu.cuMemFreeAsync(made, NULL));
 	return ended ? answer ? "fails and ends the capture" : "ends the capture" : answer ? "fails" : "is harmless";
 }
 
@@ -339,7 +350,8 @@ static void what_other_threads_do_beside_a_global_capture(void **state)
 	} calls[] = {
 	    {"cuStreamCreate, cuStreamDestroy", "is harmless", stream_pair, "is harmless"},
 	    {"cuEventCreate, cuEventDestroy", "is harmless", event_pair, "is harmless"},
-	    {"cuMemAllocAsync, cuMemFreeAsync", "is harmless", async_memory, "is harmless"},
+	    {"cuMemAllocAsync", "fails and ends the capture", async_alloc, "is harmless"},
+	    {"cuMemFreeAsync", "fails and ends the capture", async_free, "is harmless"},
 	    {"cuMemHostAlloc, cuMemFreeHost", "fails and ends the capture", host_memory, "is harmless"},
 	    {"a copy that waits", "fails and ends the capture", copy_and_wait, "is harmless"},
 	    {"cuMemGetInfo", "is harmless", memory_info, "is harmless"},

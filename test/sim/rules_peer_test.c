@@ -285,8 +285,9 @@ static CUresult copy_between(void *argument)
 }
 
 /*
- * A kernel that is held writes 22 to one side; the copy brings 21: does it come before or behind the kernel? The runtime's
- * cudaMemcpyPeer is serialized with all work of both devices, by its documentation; cuda.h says nothing of that.
+ * A kernel that is held writes 22 to one side; the copy brings 21: does it come before or behind the kernel? It comes behind
+ * both default streams, and so behind blocking streams: copy_staged.c builds on that. (The runtime's documentation has it
+ * behind all work of both devices.)
  */
 static void copy_beside(struct peer_copy *copy, int side, int current, unsigned flags)
 {
@@ -317,7 +318,8 @@ static void copy_beside(struct peer_copy *copy, int side, int current, unsigned 
 	snprintf(rule, sizeof(rule), "cuMemcpyPeer made in the %s's context, and a %s stream of the %s",
 		 current ? "destination" : "source", flags ? "non-blocking" : "blocking",
 		 side ? "destination" : "source");
-	rules_found(rule, waits ? "comes behind it" : "does not wait for it", "comes behind it");
+	rules_found(rule, waits ? "comes behind it" : "does not wait for it",
+		    flags ? "does not wait for it" : "comes behind it");
 	print_message("rule: that call: %s\n", how);
 	be(context_at(side));
 	ok(cu.cuStreamDestroy(stream));

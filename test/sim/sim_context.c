@@ -382,12 +382,15 @@ CUresult sim_primary_release(CUdevice device)
 	d = &sim.device[device];
 	if (!d->primary_references)
 		return sim_why(CUDA_ERROR_INVALID_CONTEXT, "released more often than retained");
-	if (--d->primary_references == 0)
+	if (--d->primary_references == 0 && d->primary->alive)
 		sim_context_end(d->primary);
 	return CUDA_SUCCESS;
 }
 
-/* The context goes whoever holds it; those who retained it keep a handle to something that was destroyed. */
+/*
+ * The context goes whoever holds it. Those who retained it keep a handle to something that was destroyed, and their
+ * references: until they are released, too, it lives on when it is retained anew (cuda.h).
+ */
 static CUresult reset(CUdevice device)
 {
 	struct sim_device *d;
@@ -398,7 +401,6 @@ static CUresult reset(CUdevice device)
 	if (d->primary && d->primary->alive)
 		sim_context_end(d->primary);
 	sim_alloc_forget_pools(device);
-	d->primary_references = 0;
 	return CUDA_SUCCESS;
 }
 

@@ -12,11 +12,12 @@
 #include "sim_memory.h"
 #include "sim_work.h"
 
-/* A synchronous copy between peers comes behind all that both contexts have been given (cuda_runtime_api.h). */
+/* A synchronous copy between peers comes behind the default streams of both contexts (rules_peer_test). */
 static void come_behind(struct sim_work *work, CUcontext context)
 {
 	for (CUstream stream = context->streams; stream; stream = stream->next)
-		sim_work_after(work, stream, stream->last);
+		if (stream->blocking || stream == context->legacy)
+			sim_work_after(work, stream, stream->last);
 }
 
 /* `sides`: NULL where the stream's context touches both. */

@@ -6,6 +6,7 @@
  * A block whose free is still to come is given out again, if it has the size: in the same stream, in one that waits for the
  * free, and, when there is no other memory, in any, which is then made to wait. Work that names a block and runs before what
  * its stream was given before the allocation breaks a rule (sim_pool_touched()): nothing orders it behind the earlier owner.
+ * Work from before the allocation is that owner's.
  * A block is its pool's, not its context's (cuda.h, cuCtxDestroy); a reset of the device ends it.
  */
 #include "sim_context.h"
@@ -207,7 +208,8 @@ void sim_pool_touched(CUstream stream, const struct sim_work *work)
 		next = block->next_unready;
 		if (block->ready.stream->done >= block->ready.seq)
 			forget_unready(block);
-		else if (stream != block->ready.stream && sim_work_names(work, block->range.start, block->range.bytes))
+		else if (stream != block->ready.stream && work->id > block->id &&
+			 sim_work_names(work, block->range.start, block->range.bytes))
 			sim_break_rule("%s touches %#lx, whose allocation has not happened in stream order", work->name,
 				       (unsigned long)block->range.start);
 	}
@@ -312,6 +314,9 @@ static CUresult alloc(CUdeviceptr *ret_address, size_t bytes, CUmemoryPool handl
 		return sim_why(CUDA_ERROR_INVALID_VALUE, "no such pool");
 	if (stream->capture)
 		return capture_alloc(ret_address, bytes, stream);
+	result = sim_unsafe();
+	if (result)
+		return result;
 	result = make(&block, pool, bytes, stream);
 	if (result)
 		return result;
@@ -337,6 +342,9 @@ static CUresult free_async(CUdeviceptr address, CUstream handle)
 		return sim_why(CUDA_ERROR_INVALID_VALUE, "%#llx is not the start of a live block", address);
 	if (stream->capture)
 		return capture_free(address, stream);
+	result = sim_unsafe();
+	if (result)
+		return result;
 	if (block->graph) {
 		work = sim_work_new("cuMemFreeAsync", CU_GRAPH_NODE_TYPE_MEM_FREE, run_free_of_graph);
 		work->memory = block->graph;

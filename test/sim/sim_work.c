@@ -477,6 +477,7 @@ CUresult sim_work_queue(CUstream stream, struct sim_work *work)
 		return result;
 	}
 	work->context = context;
+	work->id = sim_next_id();
 	work->not_before = start_time();
 	if (stream == context->legacy) {
 		for (CUstream other = context->streams; other; other = other->next)

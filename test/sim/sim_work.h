@@ -16,6 +16,7 @@ struct sim_after { /* done when that stream has done its work up to seq */
 struct sim_work {
 	struct sim_work *next;
 	unsigned long seq;
+	unsigned long long id; /* grows with what is submitted (sim_next_id()), as those of blocks */
 	const char *name;
 	CUgraphNodeType type;
 	void (*run)(struct sim_work *work); /* on the stream's thread, lock not held */
