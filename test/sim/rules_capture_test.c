@@ -1,0 +1,512 @@
+/*
+ * rules_capture_test.c: the rules about captures (rules.h): what other threads may do beside one, and what an event that
+ * was recorded in one answers.
+ */
+#include "rules_kernel.h"
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum what { QUERY_EVENT, SYNC_EVENT, QUERY_STREAM, SYNC_STREAM, ALLOC, SYNC_CONTEXT, VMM, RECORD, COPY, PRIORITIES };
+
+struct other {
+	enum what what;
+	bool relaxed;
+	CUstream stream;
+	CUevent event;
+	CUdeviceptr block;
+	void *pinned;
+	CUresult result;
+};
+
+static CUresult do_vmm(void)
+{
+	CUmemAllocationProp prop = rules_at_location(CU_MEM_LOCATION_TYPE_DEVICE);
+	CUmemGenericAllocationHandle handle;
+	CUdeviceptr at;
+	CUresult result = cu.cuMemAddressReserve(&at, CHUNK, 0, 0, 0);
+
+	if (!result)
+		result = cu.cuMemCreate(&handle, CHUNK, &prop, 0);
+	if (!result)
+		result = cu.cuMemMap(at, CHUNK, 0, handle, 0);
+	if (!result)
+		result = rules_set_access(at, CHUNK);
+	if (!result)
+		result = cu.cuMemUnmap(at, CHUNK);
+	if (!result)
+		result = cu.cuMemRelease(handle);
+	if (!result)
+		result = cu.cuMemAddressFree(at, CHUNK);
+	return result;
+}
+
+static void *on_another_thread(void *argument)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	struct other *other = argument;
+	CUdeviceptr at;
+
+	cu.cuCtxSetCurrent(rules_context);
+	if (other->relaxed)
+		cu.cuThreadExchangeStreamCaptureMode(&mode);
+	switch (other->what) {
+	case QUERY_EVENT:
+		other->result = cu.cuEventQuery(other->event);
+		break;
+	case SYNC_EVENT:
+		other->result = cu.cuEventSynchronize(other->event);
+		break;
+	case QUERY_STREAM:
+		other->result = cu.cuStreamQuery(other->stream);
+		break;
+	case SYNC_STREAM:
+		other->result = cu.cuStreamSynchronize(other->stream);
+		break;
+	case ALLOC:
+		other->result = cu.cuMemAlloc(&at, MIB);
+		if (!other->result)
+			cu.cuMemFree(at);
+		break;
+	case SYNC_CONTEXT:
+		other->result = cu.cuCtxSynchronize();
+		break;
+	case VMM:
+		other->result = do_vmm();
+		break;
+	case RECORD:
+		other->result = cu.cuEventRecord(other->event, other->stream);
+		break;
+	case COPY:
+		other->result = cu.cuMemcpyHtoDAsync(other->block, other->pinned, 4096, other->stream);
+		break;
+	case PRIORITIES:
+		other->result = cu.cuCtxGetStreamPriorityRange(NULL, NULL);
+		break;
+	}
+	return NULL;
+}
+
+/* Captures a set in GLOBAL mode while another thread makes one call; did the capture survive? */
+static bool survives(enum what what, bool relaxed)
+{
+	struct other other = {.what = what, .relaxed = relaxed};
+	CUstream stream;
+	CUgraph graph = NULL;
+	CUresult result;
+	pthread_t thread;
+
+	ok(cu.cuMemAlloc(&other.block, 4096));
+	ok(cu.cuMemHostAlloc(&other.pinned, 4096, 0));
+	memset(other.pinned, 0, 4096);
+	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	ok(cu.cuStreamCreate(&other.stream, CU_STREAM_NON_BLOCKING));
+	ok(cu.cuEventCreate(&other.event, 0));
+	ok(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	ok(cu.cuMemsetD8Async(other.block, 1, 4096, stream));
+	pthread_create(&thread, NULL, on_another_thread, &other);
+	pthread_join(thread, NULL);
+	result = cu.cuStreamEndCapture(stream, &graph);
+	if (result) {
+		is(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, result);
+		assert_null(graph);
+	} else {
+		ok(other.result);
+		ok(cu.cuGraphDestroy(graph));
+	}
+	ok(cu.cuCtxSynchronize());
+	ok(cu.cuEventDestroy(other.event));
+	ok(cu.cuStreamDestroy(other.stream));
+	ok(cu.cuStreamDestroy(stream));
+	ok(cu.cuMemFreeHost(other.pinned));
+	ok(cu.cuMemFree(other.block));
+	return !result;
+}
+
+static void unsafe_calls_of_other_threads_invalidate_a_global_capture(void **state)
+{
+	(void)state;
+	assert_false(survives(QUERY_EVENT, false));
+	assert_false(survives(SYNC_EVENT, false));
+	assert_false(survives(QUERY_STREAM, false));
+	assert_false(survives(SYNC_STREAM, false));
+	assert_false(survives(ALLOC, false));
+	assert_false(survives(SYNC_CONTEXT, false));
+}
+
+static void relaxed_threads_are_harmless_but_for_context_synchronize(void **state)
+{
+	(void)state;
+	assert_true(survives(QUERY_EVENT, true));
+	assert_true(survives(SYNC_EVENT, true));
+	assert_true(survives(QUERY_STREAM, true));
+	assert_true(survives(SYNC_STREAM, true));
+	assert_true(survives(ALLOC, true));
+	assert_false(survives(SYNC_CONTEXT, true));
+}
+
+static void mapping_recording_and_copying_never_invalidate(void **state)
+{
+	(void)state;
+	assert_true(survives(VMM, false));
+	assert_true(survives(RECORD, false));
+	assert_true(survives(COPY, false));
+}
+
+/* Whoever asks, the one that captures as well; each of the answers may go nowhere. */
+static void asking_for_the_range_of_priorities_never_invalidates(void **state)
+{
+	int least = 7, greatest = 7;
+	CUstream stream;
+	CUgraph graph;
+
+	(void)state;
+	assert_true(survives(PRIORITIES, false));
+	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	ok(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	ok(cu.cuCtxGetStreamPriorityRange(&least, &greatest));
+	assert_true(least == 0 && greatest <= 0);
+	ok(cu.cuCtxGetStreamPriorityRange(&least, NULL));
+	ok(cu.cuCtxGetStreamPriorityRange(NULL, &greatest));
+	ok(cu.cuStreamEndCapture(stream, &graph));
+	ok(cu.cuGraphDestroy(graph));
+	ok(cu.cuStreamDestroy(stream));
+}
+
+static void the_range_of_priorities_is_that_of_a_context(void **state)
+{
+	int least = 7, greatest = 7;
+
+	(void)state;
+	ok(cu.cuCtxSetCurrent(NULL));
+	is(CUDA_ERROR_INVALID_CONTEXT, cu.cuCtxGetStreamPriorityRange(&least, &greatest));
+	assert_true(least == 7 && greatest == 7);
+	ok(cu.cuCtxSetCurrent(rules_context));
+}
+
+/* What the library calls beside a capture of another thread, and what a program may; the names of those that end it. */
+static CUresult stream_pair(void)
+{
+	CUstream stream;
+	CUresult result = cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+
+	return result ? result : cu.cuStreamDestroy(stream);
+}
+
+static CUresult event_pair(void)
+{
+	CUevent event;
+	CUresult result = cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+
+	return result ? result : cu.cuEventDestroy(event);
+}
+
+/* In stream order: what is there before a capture, to be freed, and what was allocated beside one. */
+static CUdeviceptr ordered, made;
+
+static CUresult async_alloc(void)
+{
+	return cu.cuMemAllocAsync(&made, MIB, CU_STREAM_PER_THREAD);
+}
+
+static CUresult async_free(void)
+{
+	CUresult result = cu.cuMemFreeAsync(ordered, CU_STREAM_PER_THREAD);
+
+	if (!result)
+		ordered = 0;
+	return result;
+}
+
+static CUresult host_memory(void)
+{
+	void *at;
+	CUresult result = cu.cuMemHostAlloc(&at, 4096, 0);
+
+	return result ? result : cu.cuMemFreeHost(at);
+}
+
+static CUresult copy_and_wait(void)
+{
+	unsigned char byte;
+	CUdeviceptr at;
+	CUresult result = cu.cuMemAlloc(&at, 4096);
+
+	if (!result)
+		result = cu.cuMemcpyDtoH(&byte, at, 1);
+	return result ? result : cu.cuMemFree(at);
+}
+
+static CUresult memory_info(void)
+{
+	size_t free_bytes, total;
+
+	return cu.cuMemGetInfo(&free_bytes, &total);
+}
+
+static CUresult default_stream_waits(void)
+{
+	return cu.cuStreamSynchronize(NULL);
+}
+
+static CUresult context_event(void)
+{
+	CUevent event;
+	CUresult result = cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+
+	if (result)
+		return result;
+	result = cu.cuCtxRecordEvent(rules_context, event);
+	cu.cuEventDestroy(event);
+	return result;
+}
+
+struct beside {
+	CUresult (*call)(void);
+	CUstreamCaptureMode mode;
+	CUresult result;
+};
+
+static void *call_beside(void *argument)
+{
+	struct beside *beside = argument;
+
+	cu.cuCtxSetCurrent(rules_context);
+	cu.cuThreadExchangeStreamCaptureMode(&beside->mode);
+	beside->result = beside->call();
+	return NULL;
+}
+
+static CUresult from_another_thread(CUresult (*call)(void), CUstreamCaptureMode mode)
+{
+	struct beside beside = {.call = call, .mode = mode};
+	pthread_t thread;
+
+	pthread_create(&thread, NULL, call_beside, &beside);
+	pthread_join(thread, NULL);
+	return beside.result;
+}
+
+static const char *beside_a_capture(CUresult (*call)(void), CUstreamCaptureMode mode)
+{
+	CUstream stream;
+	CUgraph graph = NULL;
+	CUdeviceptr at;
+	CUresult answer, ended;
+
+	made = 0;
+	ok(cu.cuMemAlloc(&at, 4096));
+	ok(cu.cuMemAllocAsync(&ordered, MIB, NULL));
+	ok(cu.cuStreamSynchronize(NULL));
+	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	ok(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	ok(cu.cuMemsetD8Async(at, 1, 4096, stream));
+	answer = from_another_thread(call, mode);
+	ended = cu.cuStreamEndCapture(stream, &graph);
+	if (graph)
+		ok(cu.cuGraphDestroy(graph));
+	ok(cu.cuStreamDestroy(stream));
+	ok(cu.cuCtxSynchronize());
+	ok(cu.cuMemFree(at));
+	if (ordered)
+		ok(cu.cuMemFreeAsync(ordered, NULL));
+	if (made)
+		ok(cu.cuMemFreeAsync(made, NULL));
+	return ended ? answer ? "fails and ends the capture" : "ends the capture" : answer ? "fails" : "is harmless";
+}
+
+static void what_other_threads_do_beside_a_global_capture(void **state)
+{
+	static const struct {
+		const char *name, *global;
+		CUresult (*call)(void);
+		const char *relaxed;
+	} calls[] = {
+	    {"cuStreamCreate, cuStreamDestroy", "is harmless", stream_pair, "is harmless"},
+	    {"cuEventCreate, cuEventDestroy", "is harmless", event_pair, "is harmless"},
+	    {"cuMemAllocAsync", "fails and ends the capture", async_alloc, "is harmless"},
+	    {"cuMemFreeAsync", "fails and ends the capture", async_free, "is harmless"},
+	    {"cuMemHostAlloc, cuMemFreeHost", "fails and ends the capture", host_memory, "is harmless"},
+	    {"a copy that waits", "fails and ends the capture", copy_and_wait, "is harmless"},
+	    {"cuMemGetInfo", "is harmless", memory_info, "is harmless"},
+	    {"cuStreamSynchronize of the default stream", "fails and ends the capture", default_stream_waits,
+	     "is harmless"},
+	    {"cuCtxRecordEvent", "fails and ends the capture", context_event, "fails and ends the capture"},
+	};
+	char rule[128];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+		snprintf(rule, sizeof(rule), "%s beside another thread's capture", calls[i].name);
+		rules_found(rule, beside_a_capture(calls[i].call, CU_STREAM_CAPTURE_MODE_GLOBAL), calls[i].global);
+		snprintf(rule, sizeof(rule), "%s in a relaxed thread beside it", calls[i].name);
+		rules_found(rule, beside_a_capture(calls[i].call, CU_STREAM_CAPTURE_MODE_RELAXED), calls[i].relaxed);
+	}
+}
+
+static CUevent asked;
+
+static CUresult ask_event(void)
+{
+	return cu.cuEventQuery(asked);
+}
+
+/* The capture is invalid, but still open; then ended; and a wait that had begun before it. */
+static void an_invalid_capture_goes_on_to_forbid_until_it_is_ended(void **state)
+{
+	CUstream stream;
+	CUgraph graph;
+
+	(void)state;
+	ok(cu.cuEventCreate(&asked, CU_EVENT_DISABLE_TIMING));
+	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	ok(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	is(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, from_another_thread(ask_event, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	rules_found("an unsafe call of another thread while a capture is invalid and not ended",
+		    from_another_thread(ask_event, CU_STREAM_CAPTURE_MODE_GLOBAL) ? "fails" : "succeeds", "fails");
+	rules_found("the same in a relaxed thread",
+		    from_another_thread(ask_event, CU_STREAM_CAPTURE_MODE_RELAXED) ? "fails" : "succeeds", "succeeds");
+	is(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cu.cuStreamEndCapture(stream, &graph));
+	rules_found("the same call when it has been ended",
+		    from_another_thread(ask_event, CU_STREAM_CAPTURE_MODE_GLOBAL) ? "fails" : "succeeds", "succeeds");
+	ok(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	rules_found("destroying a stream that captures", cu.cuStreamDestroy(stream) ? "fails" : "succeeds", "succeeds");
+	rules_found("the same call when the capturing stream was destroyed",
+		    from_another_thread(ask_event, CU_STREAM_CAPTURE_MODE_GLOBAL) ? "fails" : "succeeds", "succeeds");
+	ok(cu.cuEventDestroy(asked));
+}
+
+struct wait {
+	CUstream stream;
+	CUresult result;
+	int begun;
+};
+
+static void *wait_for_stream(void *argument)
+{
+	struct wait *wait = argument;
+
+	cu.cuCtxSetCurrent(rules_context);
+	__atomic_store_n(&wait->begun, 1, __ATOMIC_RELEASE);
+	wait->result = cu.cuStreamSynchronize(wait->stream);
+	return NULL;
+}
+
+/* A thread waits already when another one begins to capture. */
+static void a_wait_that_began_before_a_capture_is_harmless(void **state)
+{
+	struct rules_hold *hold = rules_hold_new();
+	struct rules_kernels kernels;
+	struct wait wait = {.begun = 0};
+	CUstream stream;
+	CUgraph graph;
+	CUdeviceptr at;
+	pthread_t thread;
+	CUresult ended;
+
+	(void)state;
+	rules_kernels_load(&kernels);
+	ok(cu.cuMemAlloc(&at, CHUNK));
+	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	ok(cu.cuStreamCreate(&wait.stream, CU_STREAM_NON_BLOCKING));
+	rules_hold_start(&kernels, hold, at, 1, wait.stream);
+	pthread_create(&thread, NULL, wait_for_stream, &wait);
+	while (!__atomic_load_n(&wait.begun, __ATOMIC_ACQUIRE))
+		usleep(1000);
+	usleep(50000);
+	ok(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	ok(cu.cuMemsetD8Async(at + MIB, 1, 4096, stream));
+	rules_let_go(hold);
+	pthread_join(thread, NULL);
+	ended = cu.cuStreamEndCapture(stream, &graph);
+	rules_found("a wait that was under way when another thread began to capture",
+		    wait.result ? "fails" : "succeeds", "succeeds");
+	rules_found("that capture", ended ? "is invalid" : "is good", "is good");
+	if (!ended)
+		ok(cu.cuGraphDestroy(graph));
+	ok(cu.cuStreamDestroy(stream));
+	ok(cu.cuStreamDestroy(wait.stream));
+	ok(cu.cuMemFree(at));
+	ok(cu.cuMemFreeHost(hold));
+}
+
+static const char *answer_of(CUevent event)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	CUresult result;
+
+	/* Asking must not be what ends the capture. */
+	ok(cu.cuThreadExchangeStreamCaptureMode(&mode));
+	result = cu.cuEventQuery(event);
+	ok(cu.cuThreadExchangeStreamCaptureMode(&mode));
+	return !result ? "SUCCESS" : result == CUDA_ERROR_NOT_READY ? "not ready" : "an error";
+}
+
+/* What completion.c builds on: such an event is taken for one that is not reached, whatever becomes of the capture. */
+static void an_event_of_a_capture_never_answers_success(void **state)
+{
+	CUgraphExec instance;
+	CUstream stream;
+	CUevent event;
+	CUgraph graph;
+	CUdeviceptr at;
+
+	(void)state;
+	ok(cu.cuMemAlloc(&at, 4096));
+	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	ok(cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+	/* Reached once before. */
+	ok(cu.cuEventRecord(event, stream));
+	ok(cu.cuStreamSynchronize(stream));
+	ok(cu.cuEventQuery(event));
+	ok(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	ok(cu.cuMemsetD8Async(at, 1, 4096, stream));
+	ok(cu.cuEventRecord(event, stream));
+	rules_found("an event recorded in a capture, while it is open", answer_of(event), "an error");
+	ok(cu.cuStreamEndCapture(stream, &graph));
+	rules_found("the same when it has ended", answer_of(event), "an error");
+	ok(cu.cuGraphInstantiate(&instance, graph, 0));
+	ok(cu.cuGraphLaunch(instance, stream));
+	ok(cu.cuStreamSynchronize(stream));
+	rules_found("the same when its graph has run", answer_of(event), "an error");
+	ok(cu.cuGraphExecDestroy(instance));
+	ok(cu.cuGraphDestroy(graph));
+	rules_found("the same when the graph was destroyed", answer_of(event), "an error");
+	ok(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	ok(cu.cuEventRecord(event, stream));
+	cu.cuStreamDestroy(stream); /* a real driver may say that this ended the capture */
+	rules_found("an event recorded in a capture whose stream was destroyed", answer_of(event), "an error");
+	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	ok(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	ok(cu.cuEventRecord(event, stream));
+	is(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cu.cuStreamQuery(stream));
+	rules_found("an event recorded in a capture that is invalid", answer_of(event), "an error");
+	is(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cu.cuStreamEndCapture(stream, &graph));
+	rules_found("the same when that has ended", answer_of(event), "an error");
+	ok(cu.cuStreamDestroy(stream));
+	ok(cu.cuEventDestroy(event));
+	ok(cu.cuMemFree(at));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(unsafe_calls_of_other_threads_invalidate_a_global_capture),
+	    cmocka_unit_test(relaxed_threads_are_harmless_but_for_context_synchronize),
+	    cmocka_unit_test(mapping_recording_and_copying_never_invalidate),
+	    cmocka_unit_test(what_other_threads_do_beside_a_global_capture),
+	    cmocka_unit_test(an_invalid_capture_goes_on_to_forbid_until_it_is_ended),
+	    cmocka_unit_test(a_wait_that_began_before_a_capture_is_harmless),
+	    cmocka_unit_test(an_event_of_a_capture_never_answers_success),
+	    cmocka_unit_test(asking_for_the_range_of_priorities_never_invalidates),
+	    cmocka_unit_test(the_range_of_priorities_is_that_of_a_context),
+	};
+	int failed = rules_init();
+
+	if (failed)
+		return failed;
+	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	rules_fini();
+	return failed;
+}
