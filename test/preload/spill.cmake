@@ -238,14 +238,14 @@ function(torch_random_test name seed)
   add_test(NAME ${name} COMMAND torch_random --seed ${seed} --operations ${TORCH_OPERATIONS} --deadline ${TORCH_DEADLINE}
                                              ${T_OPTIONS})
   set_tests_properties(${name} PROPERTIES LABELS preload TIMEOUT 600 ENVIRONMENT
-                       "LD_LIBRARY_PATH=${SIM_FOLDER};SIM_MEMORY=256MiB;SIM_FILL=0;SIM_MAP_WAITS=3;${T_UNPARSED_ARGUMENTS}")
+                       "LD_LIBRARY_PATH=${SIM_FOLDER};SIM_MEMORY=512MiB;SIM_FILL=0;SIM_MAP_WAITS=3;${T_UNPARSED_ARGUMENTS}")
 endfunction()
 foreach(seed 1 2) # with budgets that most of what the allocator keeps does not fit into, and of half of it
   math(EXPR budget "40 * ${seed} - 16")
   torch_random_test(torch_random_${seed}_native ${seed})
   foreach(mode ${SPILL_MODES})
     torch_random_test(torch_random_${seed}_${mode} ${seed} "LD_PRELOAD=${PRELOAD}"
-                      "SPILLWAY_SET=device.budget=${budget}MiB,host.budget=256MiB,spill.mode=${mode},report.summary=no")
+                      "SPILLWAY_SET=device.budget=${budget}MiB,host.budget=512MiB,spill.mode=${mode},report.summary=no")
   endforeach()
 endforeach()
 # The mode changes all the time, from outside.

@@ -464,7 +464,15 @@ static void an_event_of_a_capture_never_answers_success(void **state)
 	ok(cu.cuMemsetD8Async(at, 1, 4096, stream));
 	ok(cu.cuEventRecord(event, stream));
 	rules_found("an event recorded in a capture, while it is open", answer_of(event), "an error");
-	ok(cu.cuStreamEndCapture(stream, &graph));
+	/* Asking ends the capture on a real driver, though the thread is relaxed. */
+	bool ended = cu.cuStreamEndCapture(stream, &graph) != CUDA_SUCCESS;
+	rules_found("that capture, after the question", ended ? "is invalid" : "is good", "is good");
+	if (ended) {
+		ok(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+		ok(cu.cuMemsetD8Async(at, 1, 4096, stream));
+		ok(cu.cuEventRecord(event, stream));
+		ok(cu.cuStreamEndCapture(stream, &graph));
+	}
 	rules_found("the same when it has ended", answer_of(event), "an error");
 	ok(cu.cuGraphInstantiate(&instance, graph, 0));
 	ok(cu.cuGraphLaunch(instance, stream));
