@@ -38,13 +38,16 @@ static int hook_find(const void *body)
 	return -1;
 }
 
+/* Not in musl, whose programs may have the library before them though they cannot use it. */
+#pragma weak dladdr1
+
 /* Debuggers look up variables of the driver by name. */
 static bool is_function(const void *address)
 {
 	const ElfW(Sym) *symbol = NULL;
 	Dl_info info;
 
-	return dladdr1(address, &info, (void **)&symbol, RTLD_DL_SYMENT) &&
+	return dladdr1 && dladdr1(address, &info, (void **)&symbol, RTLD_DL_SYMENT) &&
 	       (!symbol || ELF64_ST_TYPE(symbol->st_info) == STT_FUNC);
 }
 
