@@ -331,10 +331,14 @@ void completion_streams_ending_locked(CUcontext context)
 
 static bool is_ending_part(const struct tracker *tracker, CUcontext context)
 {
-	return tracker->ending && tracker->context == context && tracker->whole != context && tracker->first;
+	return tracker->ending && tracker->context == context && tracker->whole && tracker->whole != context &&
+	       tracker->first;
 }
 
-/* Closes the row, which waits for this event of the whole context; NULL: for a later one. */
+/*
+ * Closes the row, which waits for this event of the whole context, and for no later one: those need not cover what was
+ * destroyed. NULL: for a later one after all.
+ */
 static void hand_over(struct tracker *tracker, CUevent event, uint64_t number)
 {
 	struct row_event *ring = completion_ring(tracker);
@@ -345,6 +349,9 @@ static void hand_over(struct tracker *tracker, CUevent event, uint64_t number)
 	tracker->head = 0;
 	tracker->n = event != NULL;
 	tracker->context = tracker->whole;
+	/* completion_streams_pass() passes it by. Not if the event does not cover all of the row. */
+	if (event && tracker->last == number)
+		tracker->whole = NULL;
 	tracker->open = tracker->ending = false;
 	lock_drop(&tracker->lock);
 }

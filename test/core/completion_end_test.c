@@ -254,6 +254,32 @@ static void the_work_of_a_green_context_is_in_flight_after_its_end(void **state)
 	cuMemFreeHost(word);
 }
 
+/* An event of the primary context that is recorded later proves what is left there, and not that. */
+static void an_idle_primary_context_proves_nothing_of_a_green_one_that_ended(void **state)
+{
+	struct context_idle idle = {.n_asked = 1, .asked = {primary}};
+	unsigned *word = word_new();
+	CUgreenCtx green;
+	CUcontext part;
+
+	(void)state;
+	assert_ok(cuGreenCtxCreate(&green, NULL, 0, CU_GREEN_CTX_DEFAULT_STREAM));
+	assert_ok(cuCtxFromGreenCtx(&part, green));
+	assert_ok(cuCtxSetCurrent(part));
+	CUstream stream = stream_new();
+	stream_hold(stream, word);
+	uint64_t number = completion_submitted(stream, false, &(struct completion_what){1, 2}, 0, true);
+	assert_ok(cuStreamDestroy_v2(stream));
+	assert_ok(cuCtxSetCurrent(primary));
+	assert_ok(cuGreenCtxDestroy(green));
+	bool is = completion_is_idle(0, CONTEXT_ALL_DEVICES, &idle, number);
+	word_release(word);
+	assert_false(is);
+	assert_true(becomes(all_is_done));
+	assert_int_equal(sim_broken_rules(), 0);
+	cuMemFreeHost(word);
+}
+
 static int set_up(void **state)
 {
 	(void)state;
@@ -275,6 +301,7 @@ int main(void)
 	    cmocka_unit_test(a_context_whose_recorder_does_not_come_back_does_not_end),
 	    cmocka_unit_test(a_context_ends_when_those_who_ask_it_are_through),
 	    cmocka_unit_test(the_work_of_a_green_context_is_in_flight_after_its_end),
+	    cmocka_unit_test(an_idle_primary_context_proves_nothing_of_a_green_one_that_ended),
 	};
 	return cmocka_run_group_tests(tests, set_up, NULL);
 }
