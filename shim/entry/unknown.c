@@ -38,14 +38,16 @@ struct call {
 	struct submission_stripe *inside; /* NULL: nothing is counted */
 };
 
-/* As a body of a known function (submit_body.h). */
-static __attribute__((noinline)) struct call unknown_begin(unsigned i)
+/* As a body of a known function (submit_body.h). Returns an error if the function must not be called. */
+static __attribute__((noinline)) CUresult unknown_begin(unsigned i, struct call *ret_call)
 {
 	struct call call = {NULL, NULL};
+	CUresult result = CUDA_SUCCESS;
 	int saved = errno;
 
+	*ret_call = call;
 	if (process_stage() == STAGE_OFF)
-		return call;
+		return CUDA_SUCCESS;
 	stats_unknown_call();
 	call.inside = submission_enter();
 	if (submission_is_watched()) {
@@ -56,10 +58,13 @@ static __attribute__((noinline)) struct call unknown_begin(unsigned i)
 			submission_stream(call.use, COMPLETION_ANY_STREAM, false);
 			submission_unknown(call.use);
 		}
-		call.inside = admit(call.use);
+		result = submission_back(call.use);
+		if (result == CUDA_SUCCESS)
+			call.inside = admit(call.use);
 	}
 	errno = saved;
-	return call;
+	*ret_call = call;
+	return result;
 }
 
 static __attribute__((noinline)) void unknown_end(struct call call, CUresult result)
@@ -75,10 +80,13 @@ static __attribute__((noinline)) void unknown_end(struct call call, CUresult res
 
 static inline __attribute__((always_inline)) uint64_t call_it(unsigned i, TYPES)
 {
-	struct call call = unknown_begin(i);
-	unknown_function *function = (unknown_function *)atomic_load(&driver_state.unknown[i]);
-	uint64_t result = function(MANY);
+	struct call call;
+	uint64_t result = unknown_begin(i, &call);
 
+	if (result != CUDA_SUCCESS)
+		return result;
+	unknown_function *function = (unknown_function *)atomic_load(&driver_state.unknown[i]);
+	result = function(MANY);
 	unknown_end(call, (CUresult)result);
 	return result;
 }

@@ -4,7 +4,8 @@
  * anything, on a stream and a context that are not known; arguments and result are the driver's.
  *
  * A function that does not submit works as well, but costs what a submission does: where memory moves, its calls wait for
- * what is in transit, and nothing moves while one is inside the driver.
+ * what is in transit, and nothing moves while one is inside the driver; and what is backed on use has all its memory from
+ * then on. If there is none for it, the function is not called: the program gets the error.
  */
 #ifndef SPILLWAY_UNKNOWN_H
 #define SPILLWAY_UNKNOWN_H

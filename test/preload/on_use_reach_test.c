@@ -4,7 +4,9 @@
  */
 #include "test/preload/on_use_help.h"
 
+#include <dlfcn.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define BYTES (32 * MIB)
 
@@ -57,9 +59,46 @@ static void a_kernel_of_unknown_arguments_takes_what_its_device_can_reach(void *
 	assert_int_equal(on_use_run(reaches), 0);
 }
 
+/* A function of the driver that no row knows (sim_outside.c), which returns the difference of its arguments. */
+static int call_unknown(int a, int b)
+{
+	void *address = dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuBrandNew");
+	int (*body)(int, int);
+
+	CHECK(address);
+	memcpy(&body, &address, sizeof(body));
+	return body(a, b);
+}
+
+static int calls_unknown(void)
+{
+	driver_start(0);
+	CUdeviceptr block = child_alloc(BYTES);
+
+	CHECK(on_use_live(PLACE_UNUSED) == BYTES);
+	CHECK(call_unknown(9, 4) == 5);
+	CHECK(on_use_live(PLACE_UNUSED) == 0 && on_use_counted(STAT_on_use_whole) == 1);
+	/* Without memory for it, the function is not called. */
+	CUdeviceptr more[] = {child_alloc(256 * MIB), child_alloc(256 * MIB)};
+	CHECK(call_unknown(9, 4) == CUDA_ERROR_OUT_OF_MEMORY);
+	MUST(cu.cuMemFree_v2(more[0]));
+	MUST(cu.cuMemFree_v2(more[1]));
+	CHECK(call_unknown(9, 4) == 5);
+	MUST(cu.cuMemFree_v2(block));
+	return on_use_end();
+}
+
+static void a_function_that_no_row_knows_finds_memory_everywhere(void **state)
+{
+	(void)state;
+	assert_int_equal(on_use_run(calls_unknown), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_setup_teardown(a_function_that_no_row_knows_finds_memory_everywhere, folder_make,
+					    folder_remove),
 	    cmocka_unit_test_setup_teardown(a_kernel_of_unknown_arguments_takes_what_its_device_can_reach, folder_make,
 					    folder_remove),
 	};
