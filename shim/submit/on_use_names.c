@@ -75,13 +75,23 @@ static bool make_room(struct submission *use)
 	return more != NULL;
 }
 
+/* Also finds a pointer just beside an allocation: *address becomes the allocation's byte next to it, undefined if false. */
+static bool find_near(CUdeviceptr *address, size_t bytes, struct heap **ret_heap, uint32_t *ret_first)
+{
+	if (find(*address, ret_heap, ret_first))
+		return true;
+	CUdeviceptr behind = *address + ON_USE_NEAR - 1, border = behind / HEAP_UNIT * HEAP_UNIT;
+	*address = border > *address ? border : border - 1;
+	return !bytes && behind % HEAP_UNIT < 2 * ON_USE_NEAR - 1 && find(*address, ret_heap, ret_first);
+}
+
 void on_use_names_add(struct submission *use, CUdeviceptr address, size_t bytes)
 {
 	const struct named *last = use->n_wanted ? &use->wanted[use->n_wanted - 1] : NULL;
 	struct heap *heap;
 	uint32_t first;
 
-	if (!find(address, &heap, &first) || (last && last->address == address && last->bytes == bytes) ||
+	if (!find_near(&address, bytes, &heap, &first) || (last && last->address == address && last->bytes == bytes) ||
 	    !may_be_missing(use, heap, first, address, bytes))
 		return;
 	/* What has no memory yet has no block that could be named, so the submission may touch anything. */

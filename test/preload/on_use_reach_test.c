@@ -94,10 +94,33 @@ static void a_function_that_no_row_knows_finds_memory_everywhere(void **state)
 	assert_int_equal(on_use_run(calls_unknown), 0);
 }
 
+/* A kernel that is given where its memory ends goes backwards, and one that counts from 1 a little before its memory. */
+static int goes_beside(void)
+{
+	driver_start(0);
+	for (int before = 0; before < 2; before++) {
+		CUdeviceptr block = child_alloc(BYTES);
+
+		CHECK(on_use_live(PLACE_UNUSED) == BYTES);
+		MUST(driver_fill(NULL, before ? block - 4 : block + BYTES, 1, 0));
+		CHECK(on_use_live(PLACE_UNUSED) == 0);
+		MUST(cu.cuMemFree_v2(block));
+	}
+	return on_use_end();
+}
+
+static void a_pointer_beside_an_allocation_finds_its_memory(void **state)
+{
+	(void)state;
+	assert_int_equal(on_use_run(goes_beside), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup_teardown(a_function_that_no_row_knows_finds_memory_everywhere, folder_make,
+					    folder_remove),
+	    cmocka_unit_test_setup_teardown(a_pointer_beside_an_allocation_finds_its_memory, folder_make,
 					    folder_remove),
 	    cmocka_unit_test_setup_teardown(a_kernel_of_unknown_arguments_takes_what_its_device_can_reach, folder_make,
 					    folder_remove),
