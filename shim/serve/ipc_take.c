@@ -210,7 +210,7 @@ static bool make_known(struct taken *taken)
 		return false;
 	row->key = taken->at + taken->handle.offset;
 	row->bytes = taken->handle.bytes;
-	row->context = context_current();
+	row->context = context_of_memory();
 	row->taken = taken;
 	if (REAL(cuPointerGetAttribute)(&row->device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, row->key) != CUDA_SUCCESS)
 		row->device = taken->device;

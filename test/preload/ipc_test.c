@@ -464,9 +464,38 @@ static void takes_while_a_stream_is_held(void)
 	give_turn(to_giver[1]);
 }
 
+/* What is opened there is closed when the green context has ended, whose work may go on. */
+static void takes_in_a_green_context(void)
+{
+	CUipcMemHandle handle[2] = {hear_handle(), hear_handle()};
+	CUcontext context = driver_start(0), part;
+	CUgreenCtx green;
+	CUdeviceptr at;
+
+	MUST(cuGreenCtxCreate(&green, NULL, 0, CU_GREEN_CTX_DEFAULT_STREAM));
+	MUST(cuCtxFromGreenCtx(&part, green));
+	MUST(cu.cuCtxSetCurrent(part));
+	CUstream stream = child_stream();
+	MUST(cuIpcOpenMemHandle_v2(&at, handle[0], LAZY));
+	hold(stream);
+	MUST(driver_fill(stream, at, 0x99, MIB));
+	MUST(cu.cuStreamDestroy_v2(stream));
+	MUST(cu.cuCtxSetCurrent(context));
+	MUST(cuGreenCtxDestroy(green));
+	MUST(cuIpcCloseMemHandle(at));
+	CHECK(is_mapped(at));
+	release_in_time();
+	MUST(cu.cuCtxSynchronize());
+	is_unmapped_at_last(at);
+	CHECK(sim_broken_rules() == 0);
+	give_turn(to_giver[1]);
+}
+
+static void (*takes)(void);
+
 static int gives_two(void)
 {
-	pid_t pid = split(takes_while_a_stream_is_held);
+	pid_t pid = split(takes);
 
 	driver_start(0);
 	for (unsigned i = 0; i < 2; i++) {
@@ -484,8 +513,16 @@ static int gives_two(void)
 static void opening_and_closing_wait_for_no_stream(void **state)
 {
 	(void)state;
+	takes = takes_while_a_stream_is_held;
 	assert_int_equal(child_run(SETTINGS("ipc=yes,spill.mode=exact"), gives_two), 0);
 	assert_int_equal(child_run(SETTINGS("ipc=yes,spill.mode=fast"), gives_two), 0);
+}
+
+static void what_a_green_context_has_opened_stays_until_its_work_is_done(void **state)
+{
+	(void)state;
+	takes = takes_in_a_green_context;
+	assert_int_equal(child_run(SETTINGS("ipc=yes,spill.mode=exact"), gives_two), 0);
 }
 
 int main(void)
@@ -497,6 +534,7 @@ int main(void)
 	    cmocka_unit_test(who_cannot_open_it_is_told_so),
 	    cmocka_unit_test(what_fails_on_the_way_leaves_nothing_behind),
 	    cmocka_unit_test(opening_and_closing_wait_for_no_stream),
+	    cmocka_unit_test(what_a_green_context_has_opened_stays_until_its_work_is_done),
 	};
 
 	/* One that was killed leaves its socket, which the next one removes when it is old. */
