@@ -244,10 +244,14 @@ static CUresult open_new(const struct ipc_handle *handle, CUdevice device, struc
 	return result;
 }
 
-/* Everything that was submitted before the last close is complete. What the driver refuses is tried again. */
+/*
+ * Everything that was submitted before the last close is complete. What the driver refuses is tried again, without the
+ * event, which may have ended with its context.
+ */
 static void taken_release(struct ledger_row *row)
 {
 	if (!ipc_take_unmap(row->taken)) {
+		row->pending.event = NULL;
 		deferred_free_add(row);
 		return;
 	}

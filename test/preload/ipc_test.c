@@ -491,6 +491,30 @@ static void takes_in_a_green_context(void)
 	give_turn(to_giver[1]);
 }
 
+/* What waits for a context is unmapped when that ends, or, if the driver refuses it then, later. */
+static void takes_in_a_context_that_ends(void)
+{
+	CUipcMemHandle handle[2] = {hear_handle(), hear_handle()};
+	CUcontext primary = driver_start(0), context;
+	CUdeviceptr at;
+
+	MUST(cu.cuCtxCreate_v2(&context, 0, 0));
+	CUstream stream = child_stream();
+	MUST(cuIpcOpenMemHandle_v2(&at, handle[0], LAZY));
+	hold(stream);
+	MUST(cuIpcCloseMemHandle(at));
+	release_in_time();
+	MUST(cu.cuStreamSynchronize(stream));
+	sim_fail("cuMemUnmap", 1, CUDA_ERROR_UNKNOWN);
+	MUST(cu.cuCtxDestroy_v2(context));
+	CHECK(!sim_fail_pending() && is_mapped(at));
+	MUST(cu.cuCtxSetCurrent(primary));
+	for (unsigned i = 0; i < 100 && is_mapped(at); i++)
+		look_for_what_is_done();
+	CHECK(!is_mapped(at) && sim_broken_rules() == 0);
+	give_turn(to_giver[1]);
+}
+
 static void (*takes)(void);
 
 static int gives_two(void)
@@ -525,6 +549,13 @@ static void what_a_green_context_has_opened_stays_until_its_work_is_done(void **
 	assert_int_equal(child_run(SETTINGS("ipc=yes,spill.mode=exact"), gives_two), 0);
 }
 
+static void what_the_driver_refuses_to_unmap_with_a_context_goes_later(void **state)
+{
+	(void)state;
+	takes = takes_in_a_context_that_ends;
+	assert_int_equal(child_run(SETTINGS("ipc=yes,spill.mode=exact"), gives_two), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -535,6 +566,7 @@ int main(void)
 	    cmocka_unit_test(what_fails_on_the_way_leaves_nothing_behind),
 	    cmocka_unit_test(opening_and_closing_wait_for_no_stream),
 	    cmocka_unit_test(what_a_green_context_has_opened_stays_until_its_work_is_done),
+	    cmocka_unit_test(what_the_driver_refuses_to_unmap_with_a_context_goes_later),
 	};
 
 	/* One that was killed leaves its socket, which the next one removes when it is old. */
