@@ -41,6 +41,14 @@ BEGIN_CAPTURE(cuStreamBeginCaptureToGraph_ptsz, true,
 	      (CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData,
 	       size_t numDependencies, CUstreamCaptureMode mode),
 	      (hStream, hGraph, dependencies, dependencyData, numDependencies, mode))
+BEGIN_CAPTURE(cuStreamBeginRecaptureToGraph, false,
+	      (CUstream hStream, CUstreamCaptureMode mode, CUgraph hGraph, CUgraphRecaptureCallback callbackFunc,
+	       void *userData),
+	      (hStream, mode, hGraph, callbackFunc, userData))
+BEGIN_CAPTURE(cuStreamBeginRecaptureToGraph_ptsz, true,
+	      (CUstream hStream, CUstreamCaptureMode mode, CUgraph hGraph, CUgraphRecaptureCallback callbackFunc,
+	       void *userData),
+	      (hStream, mode, hGraph, callbackFunc, userData))
 
 /* A failed call may have ended the capture (it was invalidated) or not (the wrong thread): ask the driver. */
 #define END_CAPTURE(name, is_capturing, per_thread)                                                                    \

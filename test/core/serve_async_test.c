@@ -188,6 +188,22 @@ static void a_stream_destroyed_in_its_capture_ends_it_for_us_too(void **state)
 	assert_false(capture_is_open());
 }
 
+static void a_free_during_a_recapture_does_not_end_it(void **state)
+{
+	CUdeviceptr address = alloc(3 * MIB);
+	CUstream stream = stream_new();
+	CUgraph graph, same;
+
+	(void)state;
+	assert_ok(cuGraphCreate(&graph, 0));
+	assert_ok(cuStreamBeginRecaptureToGraph(stream, CU_STREAM_CAPTURE_MODE_GLOBAL, graph, NULL, NULL));
+	assert_ok(cuMemFree_v2(address));
+	assert_ok(cuStreamEndCapture(stream, &same));
+	assert_ptr_equal(same, graph);
+	assert_ok(cuGraphDestroy(graph));
+	assert_ok(cuStreamDestroy_v2(stream));
+}
+
 static void a_capture_that_did_not_begin_is_not_open(void **state)
 {
 	CUstream stream = stream_new();
@@ -374,6 +390,7 @@ int main(void)
 	    CLEAN(an_async_free_during_anothers_capture_harms_nothing),
 	    CLEAN(heap_memory_cannot_be_freed_into_a_graph),
 	    CLEAN(a_stream_destroyed_in_its_capture_ends_it_for_us_too),
+	    CLEAN(a_free_during_a_recapture_does_not_end_it),
 	    CLEAN(a_capture_that_did_not_begin_is_not_open),
 	    CLEAN(an_async_free_returns_at_once_and_happens_behind_its_stream),
 	    CLEAN(an_async_free_that_cannot_be_ordered_fails_and_changes_nothing),

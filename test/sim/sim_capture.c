@@ -358,6 +358,10 @@ SPELL_STREAM(cuStreamBeginCaptureToGraph,
 	     (CUstream stream, CUgraph graph, const CUgraphNode *after, const CUgraphEdgeData *edges, size_t n,
 	      CUstreamCaptureMode mode),
 	     stream, ((void)edges, begin(stream, graph, after, n, mode)))
+/* Nodes are added, and none is compared. */
+SPELL_STREAM(cuStreamBeginRecaptureToGraph,
+	     (CUstream stream, CUstreamCaptureMode mode, CUgraph graph, CUgraphRecaptureCallback told, void *data),
+	     stream, ((void)told, (void)data, begin(stream, graph, NULL, 0, mode)))
 SPELL_STREAM(cuStreamEndCapture, (CUstream stream, CUgraph *graph), stream, end_capture(stream, graph))
 SPELL_STREAM(cuStreamIsCapturing, (CUstream stream, CUstreamCaptureStatus *status), stream,
 	     is_capturing(stream, status))
