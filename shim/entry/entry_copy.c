@@ -2,7 +2,8 @@
  * Bodies of copies that may be between GPUs: the arguments become a job, and copy.c decides how the copy is made. For
  * a list each copy is checked: if any needs another way, the copies are made one after the other, each as a list of
  * one that keeps its attributes; otherwise the list goes to the driver unchanged. A list with arrays goes to the
- * driver unchanged, too; it is counted if one of its copies needs another way.
+ * driver unchanged, too; it is counted if one of its copies needs another way. A copy with attributes is a list of one
+ * that may be on the legacy stream.
  */
 #include "shim/entry/copy_internal.h"
 #include "shim/driver/real.h"
@@ -280,16 +281,21 @@ static bool split_list(const struct list *list, size_t *ret_failed, CUresult *re
 	return split;
 }
 
+static bool make_one(const struct list *list, CUresult *ret_result)
+{
+	if (list->ops && has_array(list->ops))
+		return false;
+	struct job job = job_at(list, 0);
+	return copy_make(&job, ret_result);
+}
+
 static bool make_list(const struct list *list, size_t *ret_failed, CUresult *ret_result)
 {
 	if (!list->n || !may_be_looked_at(list))
 		return false;
 	if (list->n > 1)
 		return split_list(list, ret_failed, ret_result);
-	if (list->ops && has_array(list->ops))
-		return false;
-	struct job job = job_at(list, 0);
-	bool made = copy_make(&job, ret_result);
+	bool made = make_one(list, ret_result);
 	if (made && *ret_result != CUDA_SUCCESS && ret_failed)
 		*ret_failed = 0;
 	return made;
@@ -365,3 +371,29 @@ LIST_3D(cuMemcpy3DBatchAsync, false)
 LIST_3D(cuMemcpy3DBatchAsync_ptsz, true)
 LIST_3D_V2(cuMemcpy3DBatchAsync_v2, false)
 LIST_3D_V2(cuMemcpy3DBatchAsync_v2_ptsz, true)
+
+/* ---- one copy with attributes ---- */
+
+#define WITH_ATTRIBUTES(name, own)                                                                                     \
+	AS_LIST(name, list->dsts[i], list->srcs[i], list->sizes[i], list->attributes)                                  \
+	bool copy_##name(CUresult *ret_result, CUdeviceptr dst, CUdeviceptr src, size_t size,                          \
+			 CUmemcpyAttributes *attr, CUstream hStream)                                                   \
+	{                                                                                                              \
+		struct list list = {&dst, &src, &size,   attr, &(size_t){0}, 1,                                        \
+				    NULL, 1,    hStream, own,  HOOK_##name,  as_##name};                               \
+                                                                                                                       \
+		return size && attr && make_one(&list, ret_result);                                                    \
+	}
+#define WITH_ATTRIBUTES_3D(name, own)                                                                                  \
+	AS_LIST(name, &list->ops[i], 0)                                                                                \
+	bool copy_##name(CUresult *ret_result, CUDA_MEMCPY3D_BATCH_OP *op, unsigned long long flags, CUstream hStream) \
+	{                                                                                                              \
+		struct list list = {                                                                                   \
+		    .ops = op, .n = 1, .stream = hStream, .per_thread = own, .id = HOOK_##name, .as_list = as_##name}; \
+                                                                                                                       \
+		return op && !flags && make_one(&list, ret_result);                                                    \
+	}
+WITH_ATTRIBUTES(cuMemcpyWithAttributesAsync, false)
+WITH_ATTRIBUTES(cuMemcpyWithAttributesAsync_ptsz, true)
+WITH_ATTRIBUTES_3D(cuMemcpy3DWithAttributesAsync, false)
+WITH_ATTRIBUTES_3D(cuMemcpy3DWithAttributesAsync_ptsz, true)

@@ -95,7 +95,25 @@ static CUresult list(CUdeviceptr dst, CUdeviceptr src, CUstream stream)
 	return cuMemcpyBatchAsync_ptsz(dsts, srcs, sizes, 2, &in_order, &first, 1, &failed, stream);
 }
 
-enum { SYNC_FORMS = 5, FORMS = 12 };
+enum { SYNC_FORMS = 5, FORMS = 14 };
+/* One copy with attributes (CUDA 13.2), and the same as a box. */
+static CUresult attributed(CUdeviceptr dst, CUdeviceptr src, CUstream stream)
+{
+	CUmemcpyAttributes in_order = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+
+	return cuMemcpyWithAttributesAsync(dst, src, BYTES, &in_order, stream);
+}
+
+static CUresult attributed_box(CUdeviceptr dst, CUdeviceptr src, CUstream stream)
+{
+	CUDA_MEMCPY3D_BATCH_OP op = {.src = {.type = CU_MEMCPY_OPERAND_TYPE_POINTER, .op.ptr.ptr = src},
+				     .dst = {.type = CU_MEMCPY_OPERAND_TYPE_POINTER, .op.ptr.ptr = dst},
+				     .extent = {ROW, ROWS, 1},
+				     .srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+
+	return cuMemcpy3DWithAttributesAsync_ptsz(&op, 0, stream);
+}
+
 /* Between device addresses; the kinds of addresses are said, or left to the driver. */
 static CUresult copy_between(int form, CUdeviceptr dst, CUdeviceptr src, CUstream stream)
 {
@@ -127,6 +145,10 @@ static CUresult copy_between(int form, CUdeviceptr dst, CUdeviceptr src, CUstrea
 		return list(dst, src, stream);
 	case 10:
 		return cuMemcpyDtoDAsync_v2_ptsz(dst, src, BYTES, stream);
+	case 11:
+		return attributed(dst, src, stream);
+	case 12:
+		return attributed_box(dst, src, stream);
 	default:
 		return cuMemcpy(dst, src, BYTES);
 	}
