@@ -250,23 +250,23 @@ foreach(seed 1 2) # with budgets that most of what the allocator keeps does not 
 endforeach()
 # The mode changes all the time, from outside.
 torch_random_test(torch_random_changing 1 "LD_PRELOAD=${PRELOAD}" TROUBLE_MODES_LEAST=2
-                  "SPILLWAY_SET=device.budget=24MiB,host.budget=256MiB,spill.mode=exact,report.summary=no"
+                  "SPILLWAY_SET=device.budget=24MiB,host.budget=512MiB,spill.mode=exact,report.summary=no"
                   OPTIONS --trouble mode)
 torch_random_test(torch_on_use_changing 1 "LD_PRELOAD=${PRELOAD}" TROUBLE_MODES_LEAST=2
                   "SPILLWAY_POLICY=${CMAKE_CURRENT_SOURCE_DIR}/on_use.yaml"
-                  "SPILLWAY_SET=device.budget=24MiB,host.budget=256MiB,spill.mode=exact,report.summary=no"
+                  "SPILLWAY_SET=device.budget=24MiB,host.budget=512MiB,spill.mode=exact,report.summary=no"
                   OPTIONS --trouble mode)
 torch_random_test(torch_expandable_changing 2 "LD_PRELOAD=${PRELOAD}" TROUBLE_MODES_LEAST=2
-                  "SPILLWAY_SET=device.budget=32MiB,host.budget=256MiB,spill.mode=fast,vmm.spill=move,report.summary=no"
+                  "SPILLWAY_SET=device.budget=32MiB,host.budget=512MiB,spill.mode=fast,vmm.spill=move,report.summary=no"
                   OPTIONS --expandable 2 --trouble mode)
 torch_random_test(torch_suspend_changing 3 "LD_PRELOAD=${PRELOAD}" TROUBLE_MODES_LEAST=2
-                  "SPILLWAY_SET=device.budget=48MiB,host.budget=256MiB,spill.mode=exact,report.summary=no"
+                  "SPILLWAY_SET=device.budget=48MiB,host.budget=512MiB,spill.mode=exact,report.summary=no"
                   OPTIONS --suspend 30 --operations 1000 --trouble mode)
 # The same where segments get memory as tensors in them are used: the smallest ones are 2 MiB, and have it at once.
 foreach(mode ${SPILL_MODES})
   torch_random_test(torch_on_use_${mode} 1 "LD_PRELOAD=${PRELOAD}"
                     "SPILLWAY_POLICY=${CMAKE_CURRENT_SOURCE_DIR}/on_use.yaml"
-                    "SPILLWAY_SET=device.budget=24MiB,host.budget=256MiB,spill.mode=${mode},report.summary=no")
+                    "SPILLWAY_SET=device.budget=24MiB,host.budget=512MiB,spill.mode=${mode},report.summary=no")
 endforeach()
 # The same with expandable segments, whose handles the library serves.
 foreach(seed 1 2)
@@ -275,26 +275,26 @@ foreach(seed 1 2)
   torch_random_test(torch_expandable_${seed}_native ${seed} OPTIONS --expandable ${handle})
   foreach(mode ${SPILL_MODES})
     torch_random_test(torch_expandable_${seed}_${mode} ${seed} "LD_PRELOAD=${PRELOAD}"
-                      "SPILLWAY_SET=device.budget=${budget}MiB,host.budget=256MiB,spill.mode=${mode},vmm.spill=move,report.summary=no"
+                      "SPILLWAY_SET=device.budget=${budget}MiB,host.budget=512MiB,spill.mode=${mode},vmm.spill=move,report.summary=no"
                       OPTIONS --expandable ${handle})
   endforeach()
 endforeach()
 # Kernels find in device memory where they write. With two budgets, and suspensions that only one thread's work meets.
 torch_random_test(torch_hidden_native 1 OPTIONS --hidden)
 torch_random_test(torch_hidden_exact 1 "LD_PRELOAD=${PRELOAD}"
-                  "SPILLWAY_SET=device.budget=24MiB,host.budget=256MiB,spill.mode=exact,report.summary=no" OPTIONS --hidden)
+                  "SPILLWAY_SET=device.budget=24MiB,host.budget=512MiB,spill.mode=exact,report.summary=no" OPTIONS --hidden)
 torch_random_test(torch_hidden_suspend 2 "LD_PRELOAD=${PRELOAD}"
-                  "SPILLWAY_SET=device.budget=160MiB,host.budget=256MiB,spill.mode=exact,report.summary=no"
+                  "SPILLWAY_SET=device.budget=160MiB,host.budget=512MiB,spill.mode=exact,report.summary=no"
                   OPTIONS --hidden --suspend 15 --operations 1000 --threads 1)
 # With room for everything: nothing spills before the first suspension.
 foreach(mode exact fast)
   foreach(contents alive poison)
     torch_random_test(torch_suspend_${mode}_${contents} 3 "LD_PRELOAD=${PRELOAD}"
-                      "SPILLWAY_SET=device.budget=160MiB,host.budget=256MiB,spill.mode=${mode},contents=${contents},report.summary=no"
+                      "SPILLWAY_SET=device.budget=160MiB,host.budget=512MiB,spill.mode=${mode},contents=${contents},report.summary=no"
                       OPTIONS --suspend 15 --operations 1000)
   endforeach()
   torch_random_test(torch_suspend_expandable_${mode} 4 "LD_PRELOAD=${PRELOAD}"
-                    "SPILLWAY_SET=device.budget=32MiB,host.budget=256MiB,spill.mode=${mode},vmm.spill=move,report.summary=no"
+                    "SPILLWAY_SET=device.budget=32MiB,host.budget=512MiB,spill.mode=${mode},vmm.spill=move,report.summary=no"
                     OPTIONS --suspend 100 --expandable 4)
 endforeach()
 
