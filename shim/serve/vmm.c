@@ -74,11 +74,14 @@ bool vmm_unreserve(CUdeviceptr address, size_t bytes, CUresult *ret)
 		return false;
 	*ret = CUDA_ERROR_INVALID_VALUE;
 	struct heap *heap = heap_of(space.device);
-	if (space.start != address || space.bytes != bytes || !heap_is_vacant(heap, address, bytes) ||
-	    !va_ranges_take(address, bytes, &space))
+	if (space.start != address || space.bytes != bytes)
 		return true;
-	heap_unreserve(heap, address, bytes);
-	*ret = CUDA_SUCCESS;
+	lock_take(&serve_state.vmm.lock);
+	if (heap_is_vacant(heap, address, bytes) && va_ranges_take(address, bytes, &space)) {
+		heap_unreserve(heap, address, bytes);
+		*ret = CUDA_SUCCESS;
+	}
+	lock_drop(&serve_state.vmm.lock);
 	return true;
 }
 
@@ -353,36 +356,30 @@ static void note_mapping(struct ledger_row *row, const struct ledger_row *ours, 
 	ledger_commit(row);
 }
 
-/* The caller must have taken a reference to the handle, for the mapping. */
-static CUresult map_handle(struct ledger_row *row, const struct va_range *space, size_t offset,
-			   unsigned long long flags)
+/* Asked of the heap and not of the driver, for which the address of a piece that is moving may be free. */
+static bool is_free(const struct va_range *space, CUdeviceptr address, size_t bytes)
 {
-	struct ledger_row ours;
-
-	lock_take(&serve_state.vmm.lock);
-	CUresult result = find_handle(row->mapping.handle, &ours)
-			      ? vmm_judge(&ours, row->key, row->bytes, offset, flags)
-			      : CUDA_ERROR_INVALID_VALUE;
-	if (result == CUDA_SUCCESS && space && !va_ranges_has(space, row->key, row->bytes))
-		result = CUDA_ERROR_INVALID_VALUE;
-	if (result == CUDA_SUCCESS)
-		result = map_ours(&ours, space, row->key, row);
-	lock_drop(&serve_state.vmm.lock);
-	if (result == CUDA_SUCCESS)
-		note_mapping(row, &ours, space);
-	return result;
+	return va_ranges_has(space, address, bytes) && heap_is_vacant(heap_of(space->device), address, bytes);
 }
 
-/* Maps one of the driver's handles into a range of ours. */
-static CUresult map_drivers(struct ledger_row *row, const struct va_range *space, size_t offset,
-			    unsigned long long flags)
+/* The caller must have taken a reference to the handle, for the mapping. Locking: the caller holds VMM. */
+static CUresult map_handle(struct ledger_row *row, size_t offset, unsigned long long flags)
 {
-	CUresult result = CUDA_ERROR_INVALID_VALUE;
+	struct va_range found, *space = va_ranges_find(row->key, &found) ? &found : NULL;
+	CUmemGenericAllocationHandle handle = row->mapping.handle;
+	struct ledger_row copy, *ours = vmm_is_handle(handle) ? &copy : NULL;
+	CUresult result = CUDA_SUCCESS;
 
-	if (va_ranges_has(space, row->key, row->bytes))
-		result = REAL(cuMemMap)(row->key, row->bytes, offset, row->mapping.handle, flags);
+	if (ours)
+		result = find_handle(handle, ours) ? vmm_judge(ours, row->key, row->bytes, offset, flags)
+						   : CUDA_ERROR_INVALID_VALUE;
+	if (result == CUDA_SUCCESS && (space ? !is_free(space, row->key, row->bytes) : device_of(row->key) != NULL))
+		result = CUDA_ERROR_INVALID_VALUE;
 	if (result == CUDA_SUCCESS)
-		note_mapping(row, NULL, space);
+		result = ours ? map_ours(ours, space, row->key, row)
+			      : REAL(cuMemMap)(row->key, row->bytes, offset, handle, flags);
+	if (result == CUDA_SUCCESS)
+		note_mapping(row, ours, space);
 	return result;
 }
 
@@ -390,15 +387,13 @@ static CUresult map_drivers(struct ledger_row *row, const struct va_range *space
 bool vmm_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
 	     unsigned long long flags, CUresult *ret)
 {
-	struct va_range found, *space = va_ranges_find(address, &found) ? &found : NULL;
 	bool is_ours = vmm_is_handle(handle);
 	struct ledger_row *gone;
+	struct va_range space;
 
-	if (!space && !is_ours)
+	if (!is_ours && !va_ranges_find(address, &space))
 		return false;
 	*ret = CUDA_ERROR_INVALID_VALUE;
-	if (!space && device_of(address))
-		return true;
 	bool known = ledger_handle_map(handle);
 	if (is_ours && !known)
 		return true;
@@ -408,7 +403,9 @@ bool vmm_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAlloc
 		row->key = address;
 		row->bytes = bytes;
 		row->mapping.handle = handle;
-		*ret = is_ours ? map_handle(row, space, offset, flags) : map_drivers(row, space, offset, flags);
+		lock_take(&serve_state.vmm.lock);
+		*ret = map_handle(row, offset, flags);
+		lock_drop(&serve_state.vmm.lock);
 	}
 	if (*ret == CUDA_SUCCESS)
 		return true;

@@ -1,0 +1,224 @@
+/*
+ * vmm_map_test.c: what a program maps itself while its other memory moves, and while it gives the addresses back
+ * (serve/vmm.h). cuMemMap and the like in this file are the library's.
+ */
+#include "shim/accounting/ledger.h"
+#include "shim/accounting/va_ranges.h"
+#include "shim/device/device.h"
+#include "shim/heap/block_unmapped.h"
+#include "shim/heap/migration.h"
+#include "test/core/core.h"
+
+#include <pthread.h>
+#include <time.h>
+
+typedef CUmemGenericAllocationHandle handle_id;
+
+#define SPACE (16 * MIB)
+#define PIECE (4 * MIB)
+
+static const char *const settings[] = {
+    "SPILLWAY_SET=spill.mode=exact,vmm.spill=move,device.budget=64MiB,host.budget=64MiB,report.summary=no", NULL};
+static CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+				   .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+				   .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+static const CUmemAccessDesc access_desc = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
+					    .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+static CUdeviceptr space;
+
+static struct heap *heap(void)
+{
+	return atomic_load(&device_get(0)->heap);
+}
+
+static handle_id handle_new(void)
+{
+	handle_id handle;
+
+	assert_ok(cuMemCreate(&handle, PIECE, &prop, 0));
+	return handle;
+}
+
+static handle_id drivers_new(void)
+{
+	handle_id handle;
+
+	assert_ok(REAL(cuMemCreate)(&handle, PIECE, &prop, 0));
+	return handle;
+}
+
+static CUresult map(CUdeviceptr at, handle_id handle)
+{
+	return cuMemMap(at, PIECE, 0, handle, 0);
+}
+
+static void unmap(CUdeviceptr at)
+{
+	assert_ok(cuCtxSynchronize());
+	assert_ok(cuMemUnmap(at, PIECE));
+}
+
+static int open_space(void **state)
+{
+	(void)state;
+	assert_ok(cuMemAddressReserve(&space, SPACE, 0, 0, 0));
+	assert_true(heap_contains(heap(), space));
+	return 0;
+}
+
+static int close_space(void **state)
+{
+	(void)state;
+	assert_ok(cuMemAddressFree(space, SPACE));
+	assert_int_equal(ledger_n_rows(), 0);
+	heap_trim(heap(), 0, 0);
+	assert_int_equal(sim_live().handles, 0);
+	assert_int_equal(sim_broken_rules(), 0);
+	return 0;
+}
+
+/* ---- what is moving ---- */
+
+static handle_id mapped;
+static struct migration transit;
+
+/* The first piece of the space is on its way, and the driver has nothing there. */
+static void begin_move(void)
+{
+	mapped = handle_new();
+	assert_ok(map(space, mapped));
+	assert_ok(cuMemSetAccess(space, PIECE, &access_desc, 1));
+	core_fill(space, PIECE, 7);
+	assert_ok(cuCtxSynchronize());
+	assert_ok(heap_make_spare(heap(), CHUNK_HOST, PIECE / HEAP_UNIT));
+	assert_ok(migration_begin(heap(), arena_unit(heap_arena(heap()), space), CHUNK_HOST, true, &transit));
+	assert_int_equal(migration_bytes(&transit), PIECE);
+	assert_ok(migration_unmap(&transit));
+}
+
+/* It comes back to where it was, with what it held. */
+static void end_move(void)
+{
+	assert_ok(migration_map(heap(), &transit, false));
+	migration_end(heap(), &transit);
+	assert_true(core_is_filled(space, PIECE, 7));
+	unmap(space);
+	assert_ok(cuMemRelease(mapped));
+}
+
+static void nothing_is_mapped_over_it(handle_id handle)
+{
+	assert_int_equal(map(space, handle), CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(map(space + PIECE / 2, handle), CUDA_ERROR_INVALID_VALUE);
+	assert_ok(map(space + PIECE, handle));
+	unmap(space + PIECE);
+}
+
+static void a_drivers_handle_is_not_mapped_over_what_is_moving(void **state)
+{
+	handle_id handle = drivers_new();
+
+	(void)state;
+	begin_move();
+	nothing_is_mapped_over_it(handle);
+	end_move();
+	assert_ok(map(space, handle));
+	unmap(space);
+	assert_ok(cuMemRelease(handle));
+}
+
+/* A second mapping of our handle is one that the heap does not track. */
+static void nor_is_a_handle_of_ours_that_is_mapped_elsewhere(void **state)
+{
+	handle_id handle = handle_new();
+
+	(void)state;
+	assert_ok(map(space + 2 * PIECE, handle));
+	begin_move();
+	nothing_is_mapped_over_it(handle);
+	end_move();
+	unmap(space + 2 * PIECE);
+	assert_ok(cuMemRelease(handle));
+}
+
+static void nor_is_one_that_was_exported_before_it_was_mapped(void **state)
+{
+	handle_id handle = handle_new();
+	int file;
+
+	(void)state;
+	assert_ok(cuMemExportToShareableHandle(&file, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+	begin_move();
+	nothing_is_mapped_over_it(handle);
+	end_move();
+	assert_ok(cuMemRelease(handle));
+}
+
+/* ---- addresses that are given back meanwhile ---- */
+
+static _Atomic bool gives_back, has_answer;
+static CUresult answer;
+
+static void *give_back(void *unused)
+{
+	answer = cuMemAddressFree(space, SPACE);
+	has_answer = true;
+	return unused;
+}
+
+void __real_va_ranges_count(CUdeviceptr address, int more);
+void __wrap_va_ranges_count(CUdeviceptr address, int more);
+
+/* The driver has mapped it, and no row of the library says so yet: time for the other thread to be answered. */
+void __wrap_va_ranges_count(CUdeviceptr address, int more)
+{
+	static pthread_t thread;
+
+	if (more > 0 && gives_back) {
+		CHECK(pthread_create(&thread, NULL, give_back, NULL) == 0);
+		for (int ms = 0; ms < 100 && !has_answer; ms++)
+			nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+		CHECK(pthread_detach(thread) == 0);
+	}
+	__real_va_ranges_count(address, more);
+}
+
+static void addresses_that_have_just_been_mapped_are_not_given_back(void **state)
+{
+	handle_id handle = drivers_new();
+
+	(void)state;
+	gives_back = true;
+	assert_ok(map(space, handle));
+	gives_back = false;
+	while (!has_answer)
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+	assert_int_equal(answer, CUDA_ERROR_INVALID_VALUE);
+	unmap(space);
+	assert_ok(cuMemRelease(handle));
+}
+
+static int start(void **state)
+{
+	(void)state;
+	core_start(settings);
+	/* The heap is made with the first memory. */
+	CUdeviceptr first = 0;
+	assert_ok(cuMemAlloc_v2(&first, PIECE));
+	assert_ok(cuMemFree_v2(first));
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_setup_teardown(a_drivers_handle_is_not_mapped_over_what_is_moving, open_space,
+					    close_space),
+	    cmocka_unit_test_setup_teardown(nor_is_a_handle_of_ours_that_is_mapped_elsewhere, open_space, close_space),
+	    cmocka_unit_test_setup_teardown(nor_is_one_that_was_exported_before_it_was_mapped, open_space, close_space),
+	    cmocka_unit_test_setup_teardown(addresses_that_have_just_been_mapped_are_not_given_back, open_space,
+					    close_space),
+	};
+
+	return cmocka_run_group_tests(tests, start, NULL);
+}
