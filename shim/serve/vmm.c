@@ -509,7 +509,7 @@ bool vmm_set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *de
 	if (!desc || !n || !is_covered(address, bytes))
 		return true;
 	*ret = CUDA_ERROR_NOT_READY;
-	if (!heap_pin(heap, address, bytes))
+	if (!heap_pin_placed(heap, address, bytes))
 		return true;
 	*ret = REAL(cuMemSetAccess)(address, bytes, desc, n);
 	struct granted granted = granted_by(&space, desc, n);
@@ -527,7 +527,7 @@ bool vmm_get_access(unsigned long long *ret_flags, const CUmemLocation *location
 		return false;
 	struct heap *heap = heap_of(space.device);
 	*ret = CUDA_ERROR_NOT_READY;
-	if (!heap_pin(heap, address, 1))
+	if (!heap_pin_placed(heap, address, 1))
 		return true;
 	*ret = REAL(cuMemGetAccess)(ret_flags, location, address);
 	heap_pin_end(heap, address, 1, PIN_OFF);
@@ -545,7 +545,7 @@ CUresult vmm_access_of(const struct ledger_row *row, CUdeviceptr address, unsign
 	*ret_flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 	if (context_device(context_current(), &device) && device == row->device && heap_is_open(heap, address))
 		return CUDA_SUCCESS;
-	if (!heap_pin(heap, address, 1))
+	if (!heap_pin_placed(heap, address, 1))
 		return CUDA_ERROR_NOT_READY;
 	CUresult result = REAL(cuPointerGetAttribute)(ret_flags, CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, address);
 	heap_pin_end(heap, address, 1, PIN_OFF);

@@ -1,5 +1,5 @@
 /*
- * vmm_map_test.c: what a program maps itself while its other memory moves, and while it gives the addresses back
+ * vmm_map_test.c: what a program maps itself while its other memory moves, or is unmapped or given back
  * (serve/vmm.h). cuMemMap and the like in this file are the library's.
  */
 #include "shim/accounting/ledger.h"
@@ -97,13 +97,23 @@ static void begin_move(void)
 }
 
 /* It comes back to where it was, with what it held. */
-static void end_move(void)
+static void end_of_move(void)
 {
-	assert_ok(migration_map(heap(), &transit, false));
+	CHECK(migration_map(heap(), &transit, false) == CUDA_SUCCESS);
 	migration_end(heap(), &transit);
+}
+
+static void end_of_piece(void)
+{
 	assert_true(core_is_filled(space, PIECE, 7));
 	unmap(space);
 	assert_ok(cuMemRelease(mapped));
+}
+
+static void end_move(void)
+{
+	end_of_move();
+	end_of_piece();
 }
 
 static void nothing_is_mapped_over_it(handle_id handle)
@@ -152,6 +162,38 @@ static void nor_is_one_that_was_exported_before_it_was_mapped(void **state)
 	nothing_is_mapped_over_it(handle);
 	end_move();
 	assert_ok(cuMemRelease(handle));
+}
+
+static void *arrive_late(void *unused)
+{
+	for (int naps = 0; naps < 1500; naps++) /* a pin is waited for through 1000 of them */
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+	end_of_move();
+	return unused;
+}
+
+static void *open_it(void *ret_result)
+{
+	*(CUresult *)ret_result = cuMemSetAccess(space, PIECE, &access_desc, 1);
+	return NULL;
+}
+
+/* As without the library: programs end if one of these fails. */
+static void calls_on_what_is_moving_wait_until_it_has_arrived(void **state)
+{
+	CUresult result = CUDA_ERROR_UNKNOWN;
+	pthread_t mover, opener;
+
+	(void)state;
+	begin_move();
+	assert_int_equal(pthread_create(&mover, NULL, arrive_late, NULL), 0);
+	assert_int_equal(pthread_create(&opener, NULL, open_it, &result), 0);
+	assert_ok(map(space + 2 * PIECE, mapped)); /* a second mapping */
+	assert_int_equal(pthread_join(opener, NULL), 0);
+	assert_ok(result);
+	assert_int_equal(pthread_join(mover, NULL), 0);
+	unmap(space + 2 * PIECE);
+	end_of_piece();
 }
 
 /* ---- addresses that are given back meanwhile ---- */
@@ -216,6 +258,7 @@ int main(void)
 					    close_space),
 	    cmocka_unit_test_setup_teardown(nor_is_a_handle_of_ours_that_is_mapped_elsewhere, open_space, close_space),
 	    cmocka_unit_test_setup_teardown(nor_is_one_that_was_exported_before_it_was_mapped, open_space, close_space),
+	    cmocka_unit_test_setup_teardown(calls_on_what_is_moving_wait_until_it_has_arrived, open_space, close_space),
 	    cmocka_unit_test_setup_teardown(addresses_that_have_just_been_mapped_are_not_given_back, open_space,
 					    close_space),
 	};
