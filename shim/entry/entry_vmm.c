@@ -300,14 +300,15 @@ HOOK_EXPORT CUresult CUDAAPI cuMemRetainAllocationHandle(CUmemGenericAllocationH
 	if (!enter_serve(&scope))
 		return REAL(cuMemRetainAllocationHandle)(handle, addr);
 	CUdeviceptr address = (CUdeviceptr)(uintptr_t)addr;
-	if (handle && vmm_retain(address, handle))
-		return enter_leave(&scope, CUDA_SUCCESS);
-	if (device_of(address) && !vmm_is_drivers(address))
+	CUresult result;
+	if (handle && vmm_retain(address, handle, &result))
+		return enter_leave(&scope, result);
+	if (device_of(address))
 		return enter_leave(&scope, retain_of_heap(handle, addr));
 	/* For the program this is cuMemAlloc memory of another process; it would believe a handle that says host. */
 	if (ledger_find(LEDGER_TAKEN, address, &row))
 		return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
-	CUresult result = REAL(cuMemRetainAllocationHandle)(handle, addr);
+	result = REAL(cuMemRetainAllocationHandle)(handle, addr);
 	if (result == CUDA_SUCCESS)
 		ledger_handle_ref(*handle);
 	return enter_leave(&scope, result);

@@ -199,16 +199,6 @@ bool vmm_properties(CUmemGenericAllocationHandle handle, CUmemAllocationProp *re
 	return true;
 }
 
-bool vmm_retain(CUdeviceptr address, CUmemGenericAllocationHandle *ret_handle)
-{
-	struct ledger_row row;
-
-	if ((!vmm_find(address, &row) && !vmm_find_further(address, &row)) || !ledger_handle_ref(row.mapping.handle))
-		return false;
-	*ret_handle = row.mapping.handle;
-	return true;
-}
-
 /*
  * Memory that is made known to others before it was ever mapped holds nothing yet: the driver makes it instead, as it
  * was asked for, in one piece, open to RDMA. Returns false if the driver has none, or if the memory has been mapped.
@@ -299,14 +289,6 @@ bool vmm_find(CUdeviceptr address, struct ledger_row *ret_row)
 bool vmm_find_further(CUdeviceptr address, struct ledger_row *ret_row)
 {
 	return ledger_find(LEDGER_MAPPING, address, ret_row);
-}
-
-bool vmm_is_drivers(CUdeviceptr address)
-{
-	struct ledger_row row;
-	struct va_range space;
-
-	return va_ranges_find(address, &space) && !vmm_find(address, &row);
 }
 
 /* Returns the driver's errors (rules_memory_test): a part of a handle is not supported, whatever else it is. */
@@ -412,6 +394,37 @@ bool vmm_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAlloc
 	ledger_row_free(row);
 	if (known && ledger_handle_unmap(handle, &gone))
 		account_drop(gone);
+	return true;
+}
+
+/* A thread may be unmapping what no row names any more: the driver's handle of that is the heap's alone. */
+static CUresult retain_drivers(const struct va_range *space, CUdeviceptr address,
+			       CUmemGenericAllocationHandle *ret_handle)
+{
+	CUresult result = CUDA_ERROR_INVALID_VALUE;
+
+	lock_take(&serve_state.vmm.lock);
+	if (is_free(space, address - address % HEAP_UNIT, HEAP_UNIT))
+		result = REAL(cuMemRetainAllocationHandle)(ret_handle, (void *)(uintptr_t)address);
+	lock_drop(&serve_state.vmm.lock);
+	if (result == CUDA_SUCCESS)
+		ledger_handle_ref(*ret_handle);
+	return result;
+}
+
+bool vmm_retain(CUdeviceptr address, CUmemGenericAllocationHandle *ret_handle, CUresult *ret)
+{
+	struct va_range space;
+	struct ledger_row row;
+
+	if ((vmm_find(address, &row) || vmm_find_further(address, &row)) && ledger_handle_ref(row.mapping.handle)) {
+		*ret_handle = row.mapping.handle;
+		*ret = CUDA_SUCCESS;
+		return true;
+	}
+	if (!va_ranges_find(address, &space))
+		return false;
+	*ret = retain_drivers(&space, address, ret_handle);
 	return true;
 }
 

@@ -196,6 +196,56 @@ static void calls_on_what_is_moving_wait_until_it_has_arrived(void **state)
 	end_of_piece();
 }
 
+/* ---- memory that is unmapped meanwhile ---- */
+
+static _Atomic bool asks;
+static CUresult retained;
+
+static void *retain(void *unused)
+{
+	handle_id handle;
+
+	retained = cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)space);
+	return unused;
+}
+
+CUresult __real_heap_unplace(struct heap *of, struct block *block);
+CUresult __wrap_heap_unplace(struct heap *of, struct block *block);
+
+/* No row says any more what is mapped, and it still is. */
+CUresult __wrap_heap_unplace(struct heap *of, struct block *block)
+{
+	pthread_t thread;
+
+	if (asks) {
+		CHECK(pthread_create(&thread, NULL, retain, NULL) == 0);
+		CHECK(pthread_join(thread, NULL) == 0);
+	}
+	return __real_heap_unplace(of, block);
+}
+
+/* The heap would give the memory to others while the program has its handle. */
+static void a_piece_of_the_heap_has_no_handle_for_the_program(void **state)
+{
+	handle_id handle = handle_new();
+
+	(void)state;
+	assert_ok(map(space, handle));
+	asks = true;
+	unmap(space);
+	asks = false;
+	assert_int_equal(retained, CUDA_ERROR_INVALID_VALUE);
+	assert_ok(cuMemRelease(handle));
+	/* Of the driver's own memory there it has. */
+	handle = drivers_new();
+	assert_ok(map(space, handle));
+	retain(NULL);
+	assert_ok(retained);
+	unmap(space);
+	for (int i = 0; i < 2; i++)
+		assert_ok(cuMemRelease(handle));
+}
+
 /* ---- addresses that are given back meanwhile ---- */
 
 static _Atomic bool gives_back, has_answer;
@@ -259,6 +309,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(nor_is_a_handle_of_ours_that_is_mapped_elsewhere, open_space, close_space),
 	    cmocka_unit_test_setup_teardown(nor_is_one_that_was_exported_before_it_was_mapped, open_space, close_space),
 	    cmocka_unit_test_setup_teardown(calls_on_what_is_moving_wait_until_it_has_arrived, open_space, close_space),
+	    cmocka_unit_test_setup_teardown(a_piece_of_the_heap_has_no_handle_for_the_program, open_space, close_space),
 	    cmocka_unit_test_setup_teardown(addresses_that_have_just_been_mapped_are_not_given_back, open_space,
 					    close_space),
 	};
