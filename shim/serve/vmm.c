@@ -201,34 +201,33 @@ bool vmm_properties(CUmemGenericAllocationHandle handle, CUmemAllocationProp *re
 
 /*
  * Memory that is made known to others before it was ever mapped holds nothing yet: the driver makes it instead, as it
- * was asked for, in one piece, open to RDMA. Returns false if the driver has none, or if the memory has been mapped.
+ * was asked for, in one piece, open to RDMA. Returns NOT_SUPPORTED if the memory has been mapped, else the driver's
+ * error.
  */
-static bool become_drivers(struct ledger_row *row)
+static CUresult become_drivers(struct ledger_row *row)
 {
-	struct device *device = device_get(row->device);
 	struct heap *heap = heap_of(row->device);
 	CUmemAllocationProp prop = asked_prop(row);
 	CUmemGenericAllocationHandle drivers;
 
 	if (heap_was_placed(heap, row->handle.block))
-		return false;
+		return CUDA_ERROR_NOT_SUPPORTED;
 	CUresult result = REAL(cuMemCreate)(&drivers, row->bytes, &prop, 0);
-	if (result == CUDA_ERROR_OUT_OF_MEMORY && (segments_give_up(device) | device_make_room(device)))
-		result = REAL(cuMemCreate)(&drivers, row->bytes, &prop, 0);
 	if (result != CUDA_SUCCESS)
-		return false;
+		return result;
 	if (!ledger_handle_become(row->key, drivers)) {
 		REAL(cuMemRelease)(drivers);
-		return false;
+		return CUDA_ERROR_NOT_SUPPORTED;
 	}
 	heap_end_unmapped(heap, row->handle.block);
 	row->handle.block = NULL;
 	row->handle.drivers = drivers;
 	account_drivers(row);
-	return true;
+	return CUDA_SUCCESS;
 }
 
-static CUresult vmm_expose_one(CUmemGenericAllocationHandle *handle, unsigned type)
+/* Returns OUT_OF_MEMORY if the driver may have some when there is room. */
+static CUresult expose_locked(CUmemGenericAllocationHandle *handle, unsigned type, bool may_have_room)
 {
 	struct ledger_row row;
 
@@ -237,10 +236,11 @@ static CUresult vmm_expose_one(CUmemGenericAllocationHandle *handle, unsigned ty
 		return CUDA_ERROR_INVALID_VALUE;
 	if (type & ~row.handle.asked_types)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (row.handle.drivers || become_drivers(&row)) {
+	CUresult result = row.handle.drivers ? CUDA_SUCCESS : become_drivers(&row);
+	if (result == CUDA_SUCCESS)
 		*handle = row.handle.drivers;
-		return CUDA_SUCCESS;
-	}
+	if (result == CUDA_SUCCESS || (result == CUDA_ERROR_OUT_OF_MEMORY && may_have_room))
+		return result;
 	switch (heap_fix_unmapped(heap_of(row.device), row.handle.block, handle)) {
 	case SW_OK:
 		return CUDA_SUCCESS;
@@ -254,16 +254,28 @@ static CUresult vmm_expose_one(CUmemGenericAllocationHandle *handle, unsigned ty
 	}
 }
 
+static CUresult expose_one(CUmemGenericAllocationHandle *handle, unsigned type, bool may_have_room)
+{
+	lock_take(&serve_state.vmm.lock);
+	CUresult result = expose_locked(handle, type, may_have_room);
+	lock_drop(&serve_state.vmm.lock);
+	return result;
+}
+
 CUresult vmm_expose(CUmemGenericAllocationHandle *handle, unsigned type)
 {
 	CUmemGenericAllocationHandle ours = *handle;
-	struct ledger_row *gone;
+	struct ledger_row row, *gone;
 
 	if (!vmm_is_handle(ours) || !ledger_handle_map(ours))
 		return CUDA_SUCCESS; /* the driver answers */
-	lock_take(&serve_state.vmm.lock);
-	CUresult result = vmm_expose_one(handle, type);
-	lock_drop(&serve_state.vmm.lock);
+	CUresult result = expose_one(handle, type, true);
+	if (result == CUDA_ERROR_OUT_OF_MEMORY && find_handle(ours, &row)) {
+		/* Takes locks that come before VMM, and may wait. */
+		segments_give_up(device_get(row.device));
+		device_make_room(device_get(row.device));
+		result = expose_one(handle, type, false);
+	}
 	ledger_handle_unmap(ours, &gone);
 	account_drop(gone);
 	return result;

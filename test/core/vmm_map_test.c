@@ -7,6 +7,7 @@
 #include "shim/device/device.h"
 #include "shim/heap/block_unmapped.h"
 #include "shim/heap/migration.h"
+#include "shim/serve/serve_state.h"
 #include "test/core/core.h"
 
 #include <pthread.h>
@@ -246,6 +247,45 @@ static void a_piece_of_the_heap_has_no_handle_for_the_program(void **state)
 		assert_ok(cuMemRelease(handle));
 }
 
+/* ---- memory that is made for others ---- */
+
+static bool made_room, was_free;
+
+bool __real_segments_give_up(const struct device *device);
+bool __wrap_segments_give_up(const struct device *device);
+bool __wrap_segments_give_up(const struct device *device)
+{
+	made_room = true;
+	was_free = lock_try(&serve_state.vmm.lock);
+	if (was_free)
+		lock_drop(&serve_state.vmm.lock);
+	return __real_segments_give_up(device);
+}
+
+/* Room is made by what takes other locks, and may wait. */
+static void no_lock_is_held_while_room_is_made_for_what_is_exported(void **state)
+{
+	handle_id handle = handle_new(), drivers;
+	CUdeviceptr warm;
+	int file;
+
+	(void)state;
+	assert_ok(cuMemAlloc_v2(&warm, PIECE));
+	assert_ok(cuMemFree_v2(warm));
+	sim_fail("cuMemCreate", 1, CUDA_ERROR_OUT_OF_MEMORY);
+	made_room = false;
+	assert_ok(cuMemExportToShareableHandle(&file, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+	assert_true(made_room && was_free);
+	/* It is the driver's all the same: nothing of the heap is left with the handle. */
+	assert_ok(map(space, handle));
+	assert_true(heap_is_vacant(heap(), space, PIECE));
+	assert_ok(
+	    cuMemImportFromShareableHandle(&drivers, (void *)(intptr_t)file, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+	unmap(space);
+	assert_ok(cuMemRelease(drivers));
+	assert_ok(cuMemRelease(handle));
+}
+
 /* ---- addresses that are given back meanwhile ---- */
 
 static _Atomic bool gives_back, has_answer;
@@ -310,6 +350,8 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(nor_is_one_that_was_exported_before_it_was_mapped, open_space, close_space),
 	    cmocka_unit_test_setup_teardown(calls_on_what_is_moving_wait_until_it_has_arrived, open_space, close_space),
 	    cmocka_unit_test_setup_teardown(a_piece_of_the_heap_has_no_handle_for_the_program, open_space, close_space),
+	    cmocka_unit_test_setup_teardown(no_lock_is_held_while_room_is_made_for_what_is_exported, open_space,
+					    close_space),
 	    cmocka_unit_test_setup_teardown(addresses_that_have_just_been_mapped_are_not_given_back, open_space,
 					    close_space),
 	};
