@@ -225,7 +225,11 @@ HOOK_EXPORT CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle)
 	/* The reference is dropped from the ledger before the driver may give the handle to another thread. */
 	struct ledger_row *row;
 	bool known = ledger_handle_unref(handle, &row);
-	CUresult result = known && vmm_is_handle(handle) ? CUDA_SUCCESS : REAL(cuMemRelease)(handle);
+	CUresult result = CUDA_SUCCESS;
+	if (!vmm_is_handle(handle))
+		result = REAL(cuMemRelease)(handle);
+	else if (!known)
+		result = CUDA_ERROR_INVALID_VALUE;
 	if (result == CUDA_SUCCESS) {
 		account_drop(row);
 	} else if (row) {

@@ -190,12 +190,11 @@ bool vmm_properties(CUmemGenericAllocationHandle handle, CUmemAllocationProp *re
 {
 	struct ledger_row row;
 
-	if (!find_handle(handle, &row))
+	if (!vmm_is_handle(handle))
 		return false;
-	*ret = ret_prop ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-	if (!ret_prop)
-		return true;
-	*ret_prop = asked_prop(&row);
+	*ret = ret_prop && find_handle(handle, &row) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	if (*ret == CUDA_SUCCESS)
+		*ret_prop = asked_prop(&row);
 	return true;
 }
 
@@ -267,8 +266,10 @@ CUresult vmm_expose(CUmemGenericAllocationHandle *handle, unsigned type)
 	CUmemGenericAllocationHandle ours = *handle;
 	struct ledger_row row, *gone;
 
-	if (!vmm_is_handle(ours) || !ledger_handle_map(ours))
+	if (!vmm_is_handle(ours))
 		return CUDA_SUCCESS; /* the driver answers */
+	if (!ledger_handle_map(ours))
+		return CUDA_ERROR_INVALID_VALUE;
 	CUresult result = expose_one(handle, type, true);
 	if (result == CUDA_ERROR_OUT_OF_MEMORY && find_handle(ours, &row)) {
 		/* Takes locks that come before VMM, and may wait. */

@@ -286,6 +286,28 @@ static void no_lock_is_held_while_room_is_made_for_what_is_exported(void **state
 	assert_ok(cuMemRelease(handle));
 }
 
+/* ---- handles that have ended ---- */
+
+/* A driver may take a number that it has never given for an address. */
+static void a_number_of_ours_is_never_the_drivers_to_look_up(void **state)
+{
+	handle_id handle = handle_new();
+	CUmemAllocationProp said;
+	int file;
+
+	(void)state;
+	assert_ok(cuMemRelease(handle));
+	unsigned long calls = sim_calls("cuMemRelease") + sim_calls("cuMemGetAllocationPropertiesFromHandle") +
+			      sim_calls("cuMemExportToShareableHandle");
+	assert_int_equal(cuMemRelease(handle), CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(cuMemGetAllocationPropertiesFromHandle(&said, handle), CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(cuMemExportToShareableHandle(&file, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+			 CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(map(space, handle), CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(calls, sim_calls("cuMemRelease") + sim_calls("cuMemGetAllocationPropertiesFromHandle") +
+				    sim_calls("cuMemExportToShareableHandle"));
+}
+
 /* ---- addresses that are given back meanwhile ---- */
 
 static _Atomic bool gives_back, has_answer;
@@ -352,6 +374,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(a_piece_of_the_heap_has_no_handle_for_the_program, open_space, close_space),
 	    cmocka_unit_test_setup_teardown(no_lock_is_held_while_room_is_made_for_what_is_exported, open_space,
 					    close_space),
+	    cmocka_unit_test_setup_teardown(a_number_of_ours_is_never_the_drivers_to_look_up, open_space, close_space),
 	    cmocka_unit_test_setup_teardown(addresses_that_have_just_been_mapped_are_not_given_back, open_space,
 					    close_space),
 	};
