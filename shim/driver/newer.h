@@ -1,12 +1,19 @@
 /*
- * newer.h: functions that are newer than the header may be: what cuda.h of CUDA 13.1 to 13.5 declares and hooks.def has
- * rows for.
+ * newer.h: functions that hooks.def has rows for and cuda.h may not declare: what that of CUDA 13.1 to 13.5 does, and what
+ * cudaGL.h and cudaVDPAU.h do, which need the headers of OpenGL and VDPAU.
  */
 #ifndef SPILLWAY_NEWER_H
 #define SPILLWAY_NEWER_H
 
 #include <cuda.h>
 
+CUresult CUDAAPI cuGLCtxCreate(CUcontext *pctx, unsigned int flags, CUdevice dev);
+CUresult CUDAAPI cuGLCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev);
+/* The last two stand for VdpDevice and VdpGetProcAddress *. */
+CUresult CUDAAPI cuVDPAUCtxCreate(CUcontext *pctx, unsigned int flags, CUdevice dev, unsigned int vdpDevice,
+				  void *vdpGetProcAddress);
+CUresult CUDAAPI cuVDPAUCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev, unsigned int vdpDevice,
+				     void *vdpGetProcAddress);
 #if CUDA_VERSION < 13010
 CUresult CUDAAPI cuMulticastBindMem_v2(CUmemGenericAllocationHandle mcHandle, CUdevice dev, size_t mcOffset,
 				       CUmemGenericAllocationHandle memHandle, size_t memOffset, size_t size,

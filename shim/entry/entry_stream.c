@@ -187,6 +187,14 @@ CREATE_CONTEXT(cuCtxCreate_v3,
 	       (pctx, paramsArray, numParams, flags, dev))
 CREATE_CONTEXT(cuCtxCreate_v4, (CUcontext * pctx, CUctxCreateParams *ctxCreateParams, unsigned int flags, CUdevice dev),
 	       (pctx, ctxCreateParams, flags, dev))
+CREATE_CONTEXT(cuGLCtxCreate, (CUcontext * pctx, unsigned int flags, CUdevice dev), (pctx, flags, dev))
+CREATE_CONTEXT(cuGLCtxCreate_v2, (CUcontext * pctx, unsigned int flags, CUdevice dev), (pctx, flags, dev))
+CREATE_CONTEXT(cuVDPAUCtxCreate,
+	       (CUcontext * pctx, unsigned int flags, CUdevice dev, unsigned int vdpDevice, void *vdpGetProcAddress),
+	       (pctx, flags, dev, vdpDevice, vdpGetProcAddress))
+CREATE_CONTEXT(cuVDPAUCtxCreate_v2,
+	       (CUcontext * pctx, unsigned int flags, CUdevice dev, unsigned int vdpDevice, void *vdpGetProcAddress),
+	       (pctx, flags, dev, vdpDevice, vdpGetProcAddress))
 CREATE_CONTEXT(cuDevicePrimaryCtxRetain, (CUcontext * pctx, CUdevice dev), (pctx, dev))
 
 /* ---- green contexts: parts of a device, whose memory is in its primary context ---- */

@@ -225,7 +225,11 @@ HOOK_EXPORT CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle)
 	/* The reference is dropped from the ledger before the driver may give the handle to another thread. */
 	struct ledger_row *row;
 	bool known = ledger_handle_unref(handle, &row);
-	CUresult result = known && vmm_is_handle(handle) ? CUDA_SUCCESS : REAL(cuMemRelease)(handle);
+	CUresult result = CUDA_SUCCESS;
+	if (!vmm_is_handle(handle))
+		result = REAL(cuMemRelease)(handle);
+	else if (!known)
+		result = CUDA_ERROR_INVALID_VALUE;
 	if (result == CUDA_SUCCESS) {
 		account_drop(row);
 	} else if (row) {
@@ -300,14 +304,15 @@ HOOK_EXPORT CUresult CUDAAPI cuMemRetainAllocationHandle(CUmemGenericAllocationH
 	if (!enter_serve(&scope))
 		return REAL(cuMemRetainAllocationHandle)(handle, addr);
 	CUdeviceptr address = (CUdeviceptr)(uintptr_t)addr;
-	if (handle && vmm_retain(address, handle))
-		return enter_leave(&scope, CUDA_SUCCESS);
-	if (device_of(address) && !vmm_is_drivers(address))
+	CUresult result;
+	if (handle && vmm_retain(address, handle, &result))
+		return enter_leave(&scope, result);
+	if (device_of(address))
 		return enter_leave(&scope, retain_of_heap(handle, addr));
 	/* For the program this is cuMemAlloc memory of another process; it would believe a handle that says host. */
 	if (ledger_find(LEDGER_TAKEN, address, &row))
 		return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
-	CUresult result = REAL(cuMemRetainAllocationHandle)(handle, addr);
+	result = REAL(cuMemRetainAllocationHandle)(handle, addr);
 	if (result == CUDA_SUCCESS)
 		ledger_handle_ref(*handle);
 	return enter_leave(&scope, result);

@@ -5,6 +5,7 @@
  * function has fewer arguments, the rest is what happens to be there, read and not used. No function of the driver has
  * half as many.
  */
+#include "shim/context/context.h"
 #include "shim/entry/unknown.h"
 #include "shim/driver/driver_state.h"
 #include "shim/process/process.h"
@@ -70,7 +71,11 @@ static __attribute__((noinline)) CUresult unknown_begin(unsigned i, struct call 
 static __attribute__((noinline)) void unknown_end(struct call call, CUresult result)
 {
 	int saved = errno;
+	CUdevice device;
 
+	/* It may have made a context and left it current, whose work counts before the submission does not any more. */
+	if (call.inside && process_counts())
+		context_device(context_current(), &device);
 	if (call.inside)
 		submission_close(call.use, call.inside);
 	if (result == CUDA_ERROR_ILLEGAL_ADDRESS)

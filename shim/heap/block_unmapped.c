@@ -216,20 +216,28 @@ static void unmark_placed(struct heap *heap, struct block *block)
 
 /*
  * heap_pin() gives up after a second. In a suspension a piece may take longer: it is mapped when all else has been
- * copied, 2 s for 100 GiB (docs/facts.md, Host memory). Natively this call does not fail, and programs end if it does.
+ * copied, 2 s for 100 GiB (docs/facts.md, Host memory).
  */
-#define UNPLACE_TRIES 30
+#define PIN_TRIES 30
+
+bool heap_pin_placed(struct heap *heap, CUdeviceptr address, size_t bytes)
+{
+	unsigned tries = 0;
+
+	while (!heap_pin(heap, address, bytes))
+		if (++tries == PIN_TRIES)
+			return false;
+	return true;
+}
 
 CUresult heap_unplace(struct heap *heap, struct block *block)
 {
 	CUdeviceptr address = block_address(&heap->store, block);
 	uint64_t bytes = heap_unmapped_bytes(block);
-	unsigned tries = 0;
 
 	/* From here on no piece of it is moving or begins to move. */
-	while (!heap_pin(heap, address, bytes))
-		if (++tries == UNPLACE_TRIES)
-			return CUDA_ERROR_NOT_READY;
+	if (!heap_pin_placed(heap, address, bytes))
+		return CUDA_ERROR_NOT_READY;
 	heap_enter(heap);
 	CUresult result = block->units_mapped ? map_remove(address, bytes) : CUDA_ERROR_INVALID_VALUE;
 	if (result == CUDA_SUCCESS)
@@ -331,7 +339,8 @@ static void block_unmapped_fix(struct heap *heap, struct block *block)
 /* From here on no piece of it is moving or begins to move, until block_unmapped_unpin(). */
 static bool block_unmapped_pin(struct heap *heap, struct block *block)
 {
-	return !block->units_mapped || heap_pin(heap, block_address(&heap->store, block), heap_unmapped_bytes(block));
+	return !block->units_mapped ||
+	       heap_pin_placed(heap, block_address(&heap->store, block), heap_unmapped_bytes(block));
 }
 
 static void block_unmapped_unpin(struct heap *heap, struct block *block)

@@ -136,6 +136,7 @@ struct vmm_state {
 	/*
 	 * VMM: protects the choice whether a handle, which one thread maps and another one exports, becomes the
 	 * driver's or is placed. Either caller takes a reference first, so that the handle does not end meanwhile.
+	 * Held from the question whether addresses are free to the row of what is mapped there.
 	 */
 	struct lock lock;
 	_Atomic uint64_t n_handles; /* handles of ours made, ever */

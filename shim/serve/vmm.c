@@ -74,11 +74,14 @@ bool vmm_unreserve(CUdeviceptr address, size_t bytes, CUresult *ret)
 		return false;
 	*ret = CUDA_ERROR_INVALID_VALUE;
 	struct heap *heap = heap_of(space.device);
-	if (space.start != address || space.bytes != bytes || !heap_is_vacant(heap, address, bytes) ||
-	    !va_ranges_take(address, bytes, &space))
+	if (space.start != address || space.bytes != bytes)
 		return true;
-	heap_unreserve(heap, address, bytes);
-	*ret = CUDA_SUCCESS;
+	lock_take(&serve_state.vmm.lock);
+	if (heap_is_vacant(heap, address, bytes) && va_ranges_take(address, bytes, &space)) {
+		heap_unreserve(heap, address, bytes);
+		*ret = CUDA_SUCCESS;
+	}
+	lock_drop(&serve_state.vmm.lock);
 	return true;
 }
 
@@ -187,55 +190,43 @@ bool vmm_properties(CUmemGenericAllocationHandle handle, CUmemAllocationProp *re
 {
 	struct ledger_row row;
 
-	if (!find_handle(handle, &row))
+	if (!vmm_is_handle(handle))
 		return false;
-	*ret = ret_prop ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-	if (!ret_prop)
-		return true;
-	*ret_prop = asked_prop(&row);
-	return true;
-}
-
-bool vmm_retain(CUdeviceptr address, CUmemGenericAllocationHandle *ret_handle)
-{
-	struct ledger_row row;
-
-	if ((!vmm_find(address, &row) && !vmm_find_further(address, &row)) || !ledger_handle_ref(row.mapping.handle))
-		return false;
-	*ret_handle = row.mapping.handle;
+	*ret = ret_prop && find_handle(handle, &row) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	if (*ret == CUDA_SUCCESS)
+		*ret_prop = asked_prop(&row);
 	return true;
 }
 
 /*
  * Memory that is made known to others before it was ever mapped holds nothing yet: the driver makes it instead, as it
- * was asked for, in one piece, open to RDMA. Returns false if the driver has none, or if the memory has been mapped.
+ * was asked for, in one piece, open to RDMA. Returns NOT_SUPPORTED if the memory has been mapped, else the driver's
+ * error.
  */
-static bool become_drivers(struct ledger_row *row)
+static CUresult become_drivers(struct ledger_row *row)
 {
-	struct device *device = device_get(row->device);
 	struct heap *heap = heap_of(row->device);
 	CUmemAllocationProp prop = asked_prop(row);
 	CUmemGenericAllocationHandle drivers;
 
 	if (heap_was_placed(heap, row->handle.block))
-		return false;
+		return CUDA_ERROR_NOT_SUPPORTED;
 	CUresult result = REAL(cuMemCreate)(&drivers, row->bytes, &prop, 0);
-	if (result == CUDA_ERROR_OUT_OF_MEMORY && (segments_give_up(device) | device_make_room(device)))
-		result = REAL(cuMemCreate)(&drivers, row->bytes, &prop, 0);
 	if (result != CUDA_SUCCESS)
-		return false;
+		return result;
 	if (!ledger_handle_become(row->key, drivers)) {
 		REAL(cuMemRelease)(drivers);
-		return false;
+		return CUDA_ERROR_NOT_SUPPORTED;
 	}
 	heap_end_unmapped(heap, row->handle.block);
 	row->handle.block = NULL;
 	row->handle.drivers = drivers;
 	account_drivers(row);
-	return true;
+	return CUDA_SUCCESS;
 }
 
-static CUresult vmm_expose_one(CUmemGenericAllocationHandle *handle, unsigned type)
+/* Returns OUT_OF_MEMORY if the driver may have some when there is room. */
+static CUresult expose_locked(CUmemGenericAllocationHandle *handle, unsigned type, bool may_have_room)
 {
 	struct ledger_row row;
 
@@ -244,10 +235,11 @@ static CUresult vmm_expose_one(CUmemGenericAllocationHandle *handle, unsigned ty
 		return CUDA_ERROR_INVALID_VALUE;
 	if (type & ~row.handle.asked_types)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (row.handle.drivers || become_drivers(&row)) {
+	CUresult result = row.handle.drivers ? CUDA_SUCCESS : become_drivers(&row);
+	if (result == CUDA_SUCCESS)
 		*handle = row.handle.drivers;
-		return CUDA_SUCCESS;
-	}
+	if (result == CUDA_SUCCESS || (result == CUDA_ERROR_OUT_OF_MEMORY && may_have_room))
+		return result;
 	switch (heap_fix_unmapped(heap_of(row.device), row.handle.block, handle)) {
 	case SW_OK:
 		return CUDA_SUCCESS;
@@ -261,16 +253,30 @@ static CUresult vmm_expose_one(CUmemGenericAllocationHandle *handle, unsigned ty
 	}
 }
 
+static CUresult expose_one(CUmemGenericAllocationHandle *handle, unsigned type, bool may_have_room)
+{
+	lock_take(&serve_state.vmm.lock);
+	CUresult result = expose_locked(handle, type, may_have_room);
+	lock_drop(&serve_state.vmm.lock);
+	return result;
+}
+
 CUresult vmm_expose(CUmemGenericAllocationHandle *handle, unsigned type)
 {
 	CUmemGenericAllocationHandle ours = *handle;
-	struct ledger_row *gone;
+	struct ledger_row row, *gone;
 
-	if (!vmm_is_handle(ours) || !ledger_handle_map(ours))
+	if (!vmm_is_handle(ours))
 		return CUDA_SUCCESS; /* the driver answers */
-	lock_take(&serve_state.vmm.lock);
-	CUresult result = vmm_expose_one(handle, type);
-	lock_drop(&serve_state.vmm.lock);
+	if (!ledger_handle_map(ours))
+		return CUDA_ERROR_INVALID_VALUE;
+	CUresult result = expose_one(handle, type, true);
+	if (result == CUDA_ERROR_OUT_OF_MEMORY && find_handle(ours, &row)) {
+		/* Takes locks that come before VMM, and may wait. */
+		segments_give_up(device_get(row.device));
+		device_make_room(device_get(row.device));
+		result = expose_one(handle, type, false);
+	}
 	ledger_handle_unmap(ours, &gone);
 	account_drop(gone);
 	return result;
@@ -296,14 +302,6 @@ bool vmm_find(CUdeviceptr address, struct ledger_row *ret_row)
 bool vmm_find_further(CUdeviceptr address, struct ledger_row *ret_row)
 {
 	return ledger_find(LEDGER_MAPPING, address, ret_row);
-}
-
-bool vmm_is_drivers(CUdeviceptr address)
-{
-	struct ledger_row row;
-	struct va_range space;
-
-	return va_ranges_find(address, &space) && !vmm_find(address, &row);
 }
 
 /* Returns the driver's errors (rules_memory_test): a part of a handle is not supported, whatever else it is. */
@@ -353,36 +351,30 @@ static void note_mapping(struct ledger_row *row, const struct ledger_row *ours, 
 	ledger_commit(row);
 }
 
-/* The caller must have taken a reference to the handle, for the mapping. */
-static CUresult map_handle(struct ledger_row *row, const struct va_range *space, size_t offset,
-			   unsigned long long flags)
+/* Asked of the heap and not of the driver, for which the address of a piece that is moving may be free. */
+static bool is_free(const struct va_range *space, CUdeviceptr address, size_t bytes)
 {
-	struct ledger_row ours;
-
-	lock_take(&serve_state.vmm.lock);
-	CUresult result = find_handle(row->mapping.handle, &ours)
-			      ? vmm_judge(&ours, row->key, row->bytes, offset, flags)
-			      : CUDA_ERROR_INVALID_VALUE;
-	if (result == CUDA_SUCCESS && space && !va_ranges_has(space, row->key, row->bytes))
-		result = CUDA_ERROR_INVALID_VALUE;
-	if (result == CUDA_SUCCESS)
-		result = map_ours(&ours, space, row->key, row);
-	lock_drop(&serve_state.vmm.lock);
-	if (result == CUDA_SUCCESS)
-		note_mapping(row, &ours, space);
-	return result;
+	return va_ranges_has(space, address, bytes) && heap_is_vacant(heap_of(space->device), address, bytes);
 }
 
-/* Maps one of the driver's handles into a range of ours. */
-static CUresult map_drivers(struct ledger_row *row, const struct va_range *space, size_t offset,
-			    unsigned long long flags)
+/* The caller must have taken a reference to the handle, for the mapping. Locking: the caller holds VMM. */
+static CUresult map_handle(struct ledger_row *row, size_t offset, unsigned long long flags)
 {
-	CUresult result = CUDA_ERROR_INVALID_VALUE;
+	struct va_range found, *space = va_ranges_find(row->key, &found) ? &found : NULL;
+	CUmemGenericAllocationHandle handle = row->mapping.handle;
+	struct ledger_row copy, *ours = vmm_is_handle(handle) ? &copy : NULL;
+	CUresult result = CUDA_SUCCESS;
 
-	if (va_ranges_has(space, row->key, row->bytes))
-		result = REAL(cuMemMap)(row->key, row->bytes, offset, row->mapping.handle, flags);
+	if (ours)
+		result = find_handle(handle, ours) ? vmm_judge(ours, row->key, row->bytes, offset, flags)
+						   : CUDA_ERROR_INVALID_VALUE;
+	if (result == CUDA_SUCCESS && (space ? !is_free(space, row->key, row->bytes) : device_of(row->key) != NULL))
+		result = CUDA_ERROR_INVALID_VALUE;
 	if (result == CUDA_SUCCESS)
-		note_mapping(row, NULL, space);
+		result = ours ? map_ours(ours, space, row->key, row)
+			      : REAL(cuMemMap)(row->key, row->bytes, offset, handle, flags);
+	if (result == CUDA_SUCCESS)
+		note_mapping(row, ours, space);
 	return result;
 }
 
@@ -390,15 +382,13 @@ static CUresult map_drivers(struct ledger_row *row, const struct va_range *space
 bool vmm_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
 	     unsigned long long flags, CUresult *ret)
 {
-	struct va_range found, *space = va_ranges_find(address, &found) ? &found : NULL;
 	bool is_ours = vmm_is_handle(handle);
 	struct ledger_row *gone;
+	struct va_range space;
 
-	if (!space && !is_ours)
+	if (!is_ours && !va_ranges_find(address, &space))
 		return false;
 	*ret = CUDA_ERROR_INVALID_VALUE;
-	if (!space && device_of(address))
-		return true;
 	bool known = ledger_handle_map(handle);
 	if (is_ours && !known)
 		return true;
@@ -408,13 +398,46 @@ bool vmm_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAlloc
 		row->key = address;
 		row->bytes = bytes;
 		row->mapping.handle = handle;
-		*ret = is_ours ? map_handle(row, space, offset, flags) : map_drivers(row, space, offset, flags);
+		lock_take(&serve_state.vmm.lock);
+		*ret = map_handle(row, offset, flags);
+		lock_drop(&serve_state.vmm.lock);
 	}
 	if (*ret == CUDA_SUCCESS)
 		return true;
 	ledger_row_free(row);
 	if (known && ledger_handle_unmap(handle, &gone))
 		account_drop(gone);
+	return true;
+}
+
+/* A thread may be unmapping what no row names any more: the driver's handle of that is the heap's alone. */
+static CUresult retain_drivers(const struct va_range *space, CUdeviceptr address,
+			       CUmemGenericAllocationHandle *ret_handle)
+{
+	CUresult result = CUDA_ERROR_INVALID_VALUE;
+
+	lock_take(&serve_state.vmm.lock);
+	if (is_free(space, address - address % HEAP_UNIT, HEAP_UNIT))
+		result = REAL(cuMemRetainAllocationHandle)(ret_handle, (void *)(uintptr_t)address);
+	lock_drop(&serve_state.vmm.lock);
+	if (result == CUDA_SUCCESS)
+		ledger_handle_ref(*ret_handle);
+	return result;
+}
+
+bool vmm_retain(CUdeviceptr address, CUmemGenericAllocationHandle *ret_handle, CUresult *ret)
+{
+	struct va_range space;
+	struct ledger_row row;
+
+	if ((vmm_find(address, &row) || vmm_find_further(address, &row)) && ledger_handle_ref(row.mapping.handle)) {
+		*ret_handle = row.mapping.handle;
+		*ret = CUDA_SUCCESS;
+		return true;
+	}
+	if (!va_ranges_find(address, &space))
+		return false;
+	*ret = retain_drivers(&space, address, ret_handle);
 	return true;
 }
 
@@ -512,7 +535,7 @@ bool vmm_set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *de
 	if (!desc || !n || !is_covered(address, bytes))
 		return true;
 	*ret = CUDA_ERROR_NOT_READY;
-	if (!heap_pin(heap, address, bytes))
+	if (!heap_pin_placed(heap, address, bytes))
 		return true;
 	*ret = REAL(cuMemSetAccess)(address, bytes, desc, n);
 	struct granted granted = granted_by(&space, desc, n);
@@ -530,7 +553,7 @@ bool vmm_get_access(unsigned long long *ret_flags, const CUmemLocation *location
 		return false;
 	struct heap *heap = heap_of(space.device);
 	*ret = CUDA_ERROR_NOT_READY;
-	if (!heap_pin(heap, address, 1))
+	if (!heap_pin_placed(heap, address, 1))
 		return true;
 	*ret = REAL(cuMemGetAccess)(ret_flags, location, address);
 	heap_pin_end(heap, address, 1, PIN_OFF);
@@ -548,7 +571,7 @@ CUresult vmm_access_of(const struct ledger_row *row, CUdeviceptr address, unsign
 	*ret_flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 	if (context_device(context_current(), &device) && device == row->device && heap_is_open(heap, address))
 		return CUDA_SUCCESS;
-	if (!heap_pin(heap, address, 1))
+	if (!heap_pin_placed(heap, address, 1))
 		return CUDA_ERROR_NOT_READY;
 	CUresult result = REAL(cuPointerGetAttribute)(ret_flags, CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, address);
 	heap_pin_end(heap, address, 1, PIN_OFF);

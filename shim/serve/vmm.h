@@ -37,8 +37,8 @@ bool vmm_create(CUmemGenericAllocationHandle *ret_handle, size_t bytes, const CU
 bool vmm_properties(CUmemGenericAllocationHandle handle, CUmemAllocationProp *ret_prop, CUresult *ret);
 /* Returns true if it is a number of ours, whether or not the handle still exists. */
 bool vmm_is_handle(CUmemGenericAllocationHandle handle);
-/* Takes one reference to the handle of what is mapped at the address. */
-bool vmm_retain(CUdeviceptr address, CUmemGenericAllocationHandle *ret_handle);
+/* Takes one reference to the handle of what is mapped at the address, also of the driver's in a range of ours. */
+bool vmm_retain(CUdeviceptr address, CUmemGenericAllocationHandle *ret_handle, CUresult *ret);
 /*
  * Replaces *handle by the driver's handle, for a call that makes the memory known to others; the memory then stays
  * for good. A *handle that is not ours is left as it is, and the result is CUDA_SUCCESS. type: handle type that it is
@@ -68,10 +68,5 @@ bool vmm_find_further(CUdeviceptr address, struct ledger_row *ret_row);
  * driver's error.
  */
 CUresult vmm_access_of(const struct ledger_row *row, CUdeviceptr address, unsigned *ret_flags);
-/*
- * Returns true if the address is in a reserved range of the arena with nothing of ours mapped: the driver answers for
- * it.
- */
-bool vmm_is_drivers(CUdeviceptr address);
 
 #endif

@@ -280,6 +280,50 @@ static void an_idle_primary_context_proves_nothing_of_a_green_one_that_ended(voi
 	cuMemFreeHost(word);
 }
 
+static CUresult make_gl(CUcontext *ret_context)
+{
+	return cuGLCtxCreate(ret_context, 0, 0);
+}
+
+static CUresult make_gl_v2(CUcontext *ret_context)
+{
+	return cuGLCtxCreate_v2(ret_context, 0, 0);
+}
+
+static CUresult make_vdpau(CUcontext *ret_context)
+{
+	return cuVDPAUCtxCreate(ret_context, 0, 0, 0, NULL);
+}
+
+static CUresult make_vdpau_v2(CUcontext *ret_context)
+{
+	return cuVDPAUCtxCreate_v2(ret_context, 0, 0, 0, NULL);
+}
+
+/* Nothing was submitted there that the library would have counted. */
+static void a_context_for_graphics_is_known_when_it_is_made(void **state)
+{
+	static CUresult (*const makers[])(CUcontext *) = {make_gl, make_gl_v2, make_vdpau, make_vdpau_v2};
+
+	(void)state;
+	for (int i = 0; i < 4; i++) {
+		unsigned *word = word_new();
+		CUcontext made;
+
+		assert_ok(makers[i](&made));
+		CUstream held = stream_new();
+		stream_hold(held, word);
+		assert_ok(cuCtxSetCurrent(primary));
+		for (int turn = 0; turn < 10; turn++, usleep(1000))
+			assert_int_equal(idleness(), CONTEXT_BUSY);
+		word_release(word);
+		assert_true(becomes(all_is_idle));
+		assert_ok(cuCtxDestroy_v2(made));
+		cuMemFreeHost(word);
+	}
+	assert_int_equal(sim_broken_rules(), 0);
+}
+
 static int set_up(void **state)
 {
 	(void)state;
@@ -302,6 +346,7 @@ int main(void)
 	    cmocka_unit_test(a_context_ends_when_those_who_ask_it_are_through),
 	    cmocka_unit_test(the_work_of_a_green_context_is_in_flight_after_its_end),
 	    cmocka_unit_test(an_idle_primary_context_proves_nothing_of_a_green_one_that_ended),
+	    cmocka_unit_test(a_context_for_graphics_is_known_when_it_is_made),
 	};
 	return cmocka_run_group_tests(tests, set_up, NULL);
 }

@@ -54,6 +54,21 @@ uint64_t done_ask(void)
 	return done;
 }
 
+enum context_idleness idleness(void)
+{
+	struct context_idle idle;
+
+	assert_true(context_idle_ask(CONTEXT_ALL_DEVICES, &idle));
+	enum context_idleness answer = context_idle_look(&idle);
+	context_idle_forget(&idle);
+	return answer;
+}
+
+bool all_is_idle(void)
+{
+	return idleness() == CONTEXT_IDLE;
+}
+
 bool becomes(bool (*is_so)(void))
 {
 	struct timespec begin, now;

@@ -5,6 +5,7 @@
 #ifndef SPILLWAY_TEST_COMPLETION_HELP_H
 #define SPILLWAY_TEST_COMPLETION_HELP_H
 
+#include "shim/context/context.h"
 #include "test/core/core.h"
 
 CUstream stream_new(void);
@@ -20,6 +21,9 @@ void word_release(unsigned *word);
 /* Up to which submission everything is done, asked now. */
 uint64_t done_ask(void);
 bool all_is_done(void);
+/* What the question whether all known contexts are idle is answered at once, asked now. */
+enum context_idleness idleness(void);
+bool all_is_idle(void);
 /* Is it so, now or within a generous time? */
 bool becomes(bool (*is_so)(void));
 

@@ -122,6 +122,41 @@ static void what_it_submits_is_done_when_everything_is(void **state)
 	cuMemFreeHost(word);
 }
 
+static CUresult make_context(CUcontext *ret_context, CUstream *ret_stream, unsigned *word)
+{
+	CHECK(cuCtxCreate_v2(ret_context, 0, 0) == CUDA_SUCCESS);
+	*ret_stream = stream_new();
+	stream_hold(*ret_stream, word);
+	return CUDA_SUCCESS;
+}
+
+static void the_context_that_it_leaves_current_is_known(void **state)
+{
+	CUcontext context = core_context(), made;
+	CUresult (*body)(CUcontext *, CUstream *, unsigned *);
+	void *address = unknown_body((void *)make_context);
+
+	(void)state;
+	memcpy(&body, &address, sizeof(body));
+	for (int on = 0; on < 2; on++) {
+		unsigned *word = word_new();
+		CUstream held;
+
+		track(on);
+		assert_int_equal(body(&made, &held, word), CUDA_SUCCESS);
+		assert_ok(cuCtxSetCurrent(context));
+		for (int turn = 0; turn < 10; turn++)
+			assert_int_equal(idleness(), CONTEXT_BUSY);
+		word_release(word);
+		assert_true(becomes(all_is_idle) && becomes(all_is_done));
+		assert_true(context_ending(made));
+		assert_ok(cuCtxDestroy_v2(made));
+		context_ended(made, true);
+		cuMemFreeHost(word);
+	}
+	track(false);
+}
+
 static CUresult again(CUresult (*body)(void), int *depth)
 {
 	return ++*depth < 3 ? body() : CUDA_ERROR_INVALID_VALUE;
@@ -160,7 +195,7 @@ static void each_function_has_a_body_of_its_own_until_all_are_taken(void **state
 	(void)state;
 	for (void *body; (body = unknown_body(made_up + n)); n++, before = body)
 		assert_true(body != before && n < UNKNOWN_MOST);
-	assert_true(n >= UNKNOWN_MOST - 4);
+	assert_true(n >= UNKNOWN_MOST - 5);
 	assert_ptr_equal(unknown_body((void *)many), first);
 }
 
@@ -169,6 +204,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(arguments_and_results_are_the_drivers),
 	    cmocka_unit_test(what_it_submits_is_done_when_everything_is),
+	    cmocka_unit_test(the_context_that_it_leaves_current_is_known),
 	    cmocka_unit_test(one_may_call_another),
 	    cmocka_unit_test(each_function_has_a_body_of_its_own_until_all_are_taken),
 	};

@@ -181,6 +181,17 @@ static void alias(struct worker *worker, struct segment *from, struct segment *t
 	map(to, j, from->slot[i]);
 }
 
+/* Where something is mapped nothing else can be, whether or not that is moving. */
+static void map_over(struct worker *worker, struct segment *segment)
+{
+	const struct memory *there = segment->slot[worker_below(worker, SLOTS)];
+	unsigned i = worker_below(worker, SLOTS);
+
+	if (there && !there->released && segment->slot[i] &&
+	    cuMemMap(segment->at + i * segment->piece, segment->piece, 0, there->handle, 0) == CUDA_SUCCESS)
+		vmm_fail("slot %u was mapped over", i);
+}
+
 void block_change(struct worker *worker, struct segment *segment)
 {
 	struct memory *memory = segment->slot[0];
@@ -215,7 +226,7 @@ void worker_change(struct worker *worker)
 		block_change(worker, segment);
 		return;
 	}
-	switch (worker_below(worker, 8)) {
+	switch (worker_below(worker, 9)) {
 	case 0:
 		sleep_and_wake(worker, segment);
 		break;
@@ -225,6 +236,9 @@ void worker_change(struct worker *worker)
 		break;
 	case 3:
 		alias(worker, &worker->segment[0], &worker->segment[1]);
+		break;
+	case 4:
+		map_over(worker, segment);
 		break;
 	default:
 		segment_grow(worker, segment);

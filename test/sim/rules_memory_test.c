@@ -92,7 +92,7 @@ static void mapping_over_a_mapping_is_refused(void **state)
 
 	(void)state;
 	rules_map_new(at, CHUNK, CU_MEM_LOCATION_TYPE_DEVICE);
-	assert_int_not_equal(cu.cuMemMap(at, CHUNK, 0, handle, 0), CUDA_SUCCESS);
+	is(CUDA_ERROR_INVALID_VALUE, cu.cuMemMap(at, CHUNK, 0, handle, 0));
 	ok(cu.cuMemRelease(handle));
 	rules_unmap_and_free(at, CHUNK);
 }

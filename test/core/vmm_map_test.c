@@ -1,0 +1,383 @@
+/*
+ * vmm_map_test.c: what a program maps itself while its other memory moves, or is unmapped or given back
+ * (serve/vmm.h). cuMemMap and the like in this file are the library's.
+ */
+#include "shim/accounting/ledger.h"
+#include "shim/accounting/va_ranges.h"
+#include "shim/device/device.h"
+#include "shim/heap/block_unmapped.h"
+#include "shim/heap/migration.h"
+#include "shim/serve/serve_state.h"
+#include "test/core/core.h"
+
+#include <pthread.h>
+#include <time.h>
+
+typedef CUmemGenericAllocationHandle handle_id;
+
+#define SPACE (16 * MIB)
+#define PIECE (4 * MIB)
+
+static const char *const settings[] = {
+    "SPILLWAY_SET=spill.mode=exact,vmm.spill=move,device.budget=64MiB,host.budget=64MiB,report.summary=no", NULL};
+static CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+				   .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+				   .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+static const CUmemAccessDesc access_desc = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
+					    .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+static CUdeviceptr space;
+
+static struct heap *heap(void)
+{
+	return atomic_load(&device_get(0)->heap);
+}
+
+static handle_id handle_new(void)
+{
+	handle_id handle;
+
+	assert_ok(cuMemCreate(&handle, PIECE, &prop, 0));
+	return handle;
+}
+
+static handle_id drivers_new(void)
+{
+	handle_id handle;
+
+	assert_ok(REAL(cuMemCreate)(&handle, PIECE, &prop, 0));
+	return handle;
+}
+
+static CUresult map(CUdeviceptr at, handle_id handle)
+{
+	return cuMemMap(at, PIECE, 0, handle, 0);
+}
+
+static void unmap(CUdeviceptr at)
+{
+	assert_ok(cuCtxSynchronize());
+	assert_ok(cuMemUnmap(at, PIECE));
+}
+
+static int open_space(void **state)
+{
+	(void)state;
+	assert_ok(cuMemAddressReserve(&space, SPACE, 0, 0, 0));
+	assert_true(heap_contains(heap(), space));
+	return 0;
+}
+
+static int close_space(void **state)
+{
+	(void)state;
+	assert_ok(cuMemAddressFree(space, SPACE));
+	assert_int_equal(ledger_n_rows(), 0);
+	heap_trim(heap(), 0, 0);
+	assert_int_equal(sim_live().handles, 0);
+	assert_int_equal(sim_broken_rules(), 0);
+	return 0;
+}
+
+/* ---- what is moving ---- */
+
+static handle_id mapped;
+static struct migration transit;
+
+/* The first piece of the space is on its way, and the driver has nothing there. */
+static void begin_move(void)
+{
+	mapped = handle_new();
+	assert_ok(map(space, mapped));
+	assert_ok(cuMemSetAccess(space, PIECE, &access_desc, 1));
+	core_fill(space, PIECE, 7);
+	assert_ok(cuCtxSynchronize());
+	assert_ok(heap_make_spare(heap(), CHUNK_HOST, PIECE / HEAP_UNIT));
+	assert_ok(migration_begin(heap(), arena_unit(heap_arena(heap()), space), CHUNK_HOST, true, &transit));
+	assert_int_equal(migration_bytes(&transit), PIECE);
+	assert_ok(migration_unmap(&transit));
+}
+
+/* It comes back to where it was, with what it held. */
+static void end_of_move(void)
+{
+	CHECK(migration_map(heap(), &transit, false) == CUDA_SUCCESS);
+	migration_end(heap(), &transit);
+}
+
+static void end_of_piece(void)
+{
+	assert_true(core_is_filled(space, PIECE, 7));
+	unmap(space);
+	assert_ok(cuMemRelease(mapped));
+}
+
+static void end_move(void)
+{
+	end_of_move();
+	end_of_piece();
+}
+
+static void nothing_is_mapped_over_it(handle_id handle)
+{
+	assert_int_equal(map(space, handle), CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(map(space + PIECE / 2, handle), CUDA_ERROR_INVALID_VALUE);
+	assert_ok(map(space + PIECE, handle));
+	unmap(space + PIECE);
+}
+
+static void a_drivers_handle_is_not_mapped_over_what_is_moving(void **state)
+{
+	handle_id handle = drivers_new();
+
+	(void)state;
+	begin_move();
+	nothing_is_mapped_over_it(handle);
+	end_move();
+	assert_ok(map(space, handle));
+	unmap(space);
+	assert_ok(cuMemRelease(handle));
+}
+
+/* A second mapping of our handle is one that the heap does not track. */
+static void nor_is_a_handle_of_ours_that_is_mapped_elsewhere(void **state)
+{
+	handle_id handle = handle_new();
+
+	(void)state;
+	assert_ok(map(space + 2 * PIECE, handle));
+	begin_move();
+	nothing_is_mapped_over_it(handle);
+	end_move();
+	unmap(space + 2 * PIECE);
+	assert_ok(cuMemRelease(handle));
+}
+
+static void nor_is_one_that_was_exported_before_it_was_mapped(void **state)
+{
+	handle_id handle = handle_new();
+	int file;
+
+	(void)state;
+	assert_ok(cuMemExportToShareableHandle(&file, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+	begin_move();
+	nothing_is_mapped_over_it(handle);
+	end_move();
+	assert_ok(cuMemRelease(handle));
+}
+
+static void *arrive_late(void *unused)
+{
+	for (int naps = 0; naps < 1500; naps++) /* a pin is waited for through 1000 of them */
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+	end_of_move();
+	return unused;
+}
+
+static void *open_it(void *ret_result)
+{
+	*(CUresult *)ret_result = cuMemSetAccess(space, PIECE, &access_desc, 1);
+	return NULL;
+}
+
+/* As without the library: programs end if one of these fails. */
+static void calls_on_what_is_moving_wait_until_it_has_arrived(void **state)
+{
+	CUresult result = CUDA_ERROR_UNKNOWN;
+	pthread_t mover, opener;
+
+	(void)state;
+	begin_move();
+	assert_int_equal(pthread_create(&mover, NULL, arrive_late, NULL), 0);
+	assert_int_equal(pthread_create(&opener, NULL, open_it, &result), 0);
+	assert_ok(map(space + 2 * PIECE, mapped)); /* a second mapping */
+	assert_int_equal(pthread_join(opener, NULL), 0);
+	assert_ok(result);
+	assert_int_equal(pthread_join(mover, NULL), 0);
+	unmap(space + 2 * PIECE);
+	end_of_piece();
+}
+
+/* ---- memory that is unmapped meanwhile ---- */
+
+static _Atomic bool asks;
+static CUresult retained;
+
+static void *retain(void *unused)
+{
+	handle_id handle;
+
+	retained = cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)space);
+	return unused;
+}
+
+CUresult __real_heap_unplace(struct heap *of, struct block *block);
+CUresult __wrap_heap_unplace(struct heap *of, struct block *block);
+
+/* No row says any more what is mapped, and it still is. */
+CUresult __wrap_heap_unplace(struct heap *of, struct block *block)
+{
+	pthread_t thread;
+
+	if (asks) {
+		CHECK(pthread_create(&thread, NULL, retain, NULL) == 0);
+		CHECK(pthread_join(thread, NULL) == 0);
+	}
+	return __real_heap_unplace(of, block);
+}
+
+/* The heap would give the memory to others while the program has its handle. */
+static void a_piece_of_the_heap_has_no_handle_for_the_program(void **state)
+{
+	handle_id handle = handle_new();
+
+	(void)state;
+	assert_ok(map(space, handle));
+	asks = true;
+	unmap(space);
+	asks = false;
+	assert_int_equal(retained, CUDA_ERROR_INVALID_VALUE);
+	assert_ok(cuMemRelease(handle));
+	/* Of the driver's own memory there it has. */
+	handle = drivers_new();
+	assert_ok(map(space, handle));
+	retain(NULL);
+	assert_ok(retained);
+	unmap(space);
+	for (int i = 0; i < 2; i++)
+		assert_ok(cuMemRelease(handle));
+}
+
+/* ---- memory that is made for others ---- */
+
+static bool made_room, was_free;
+
+bool __real_segments_give_up(const struct device *device);
+bool __wrap_segments_give_up(const struct device *device);
+bool __wrap_segments_give_up(const struct device *device)
+{
+	made_room = true;
+	was_free = lock_try(&serve_state.vmm.lock);
+	if (was_free)
+		lock_drop(&serve_state.vmm.lock);
+	return __real_segments_give_up(device);
+}
+
+/* Room is made by what takes other locks, and may wait. */
+static void no_lock_is_held_while_room_is_made_for_what_is_exported(void **state)
+{
+	handle_id handle = handle_new(), drivers;
+	CUdeviceptr warm;
+	int file;
+
+	(void)state;
+	assert_ok(cuMemAlloc_v2(&warm, PIECE));
+	assert_ok(cuMemFree_v2(warm));
+	sim_fail("cuMemCreate", 1, CUDA_ERROR_OUT_OF_MEMORY);
+	made_room = false;
+	assert_ok(cuMemExportToShareableHandle(&file, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+	assert_true(made_room && was_free);
+	/* It is the driver's all the same: nothing of the heap is left with the handle. */
+	assert_ok(map(space, handle));
+	assert_true(heap_is_vacant(heap(), space, PIECE));
+	assert_ok(
+	    cuMemImportFromShareableHandle(&drivers, (void *)(intptr_t)file, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+	unmap(space);
+	assert_ok(cuMemRelease(drivers));
+	assert_ok(cuMemRelease(handle));
+}
+
+/* ---- handles that have ended ---- */
+
+/* A driver may take a number that it has never given for an address. */
+static void a_number_of_ours_is_never_the_drivers_to_look_up(void **state)
+{
+	handle_id handle = handle_new();
+	CUmemAllocationProp said;
+	int file;
+
+	(void)state;
+	assert_ok(cuMemRelease(handle));
+	unsigned long calls = sim_calls("cuMemRelease") + sim_calls("cuMemGetAllocationPropertiesFromHandle") +
+			      sim_calls("cuMemExportToShareableHandle");
+	assert_int_equal(cuMemRelease(handle), CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(cuMemGetAllocationPropertiesFromHandle(&said, handle), CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(cuMemExportToShareableHandle(&file, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+			 CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(map(space, handle), CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(calls, sim_calls("cuMemRelease") + sim_calls("cuMemGetAllocationPropertiesFromHandle") +
+				    sim_calls("cuMemExportToShareableHandle"));
+}
+
+/* ---- addresses that are given back meanwhile ---- */
+
+static _Atomic bool gives_back, has_answer;
+static CUresult answer;
+
+static void *give_back(void *unused)
+{
+	answer = cuMemAddressFree(space, SPACE);
+	has_answer = true;
+	return unused;
+}
+
+void __real_va_ranges_count(CUdeviceptr address, int more);
+void __wrap_va_ranges_count(CUdeviceptr address, int more);
+
+/* The driver has mapped it, and no row of the library says so yet: time for the other thread to be answered. */
+void __wrap_va_ranges_count(CUdeviceptr address, int more)
+{
+	static pthread_t thread;
+
+	if (more > 0 && gives_back) {
+		CHECK(pthread_create(&thread, NULL, give_back, NULL) == 0);
+		for (int ms = 0; ms < 100 && !has_answer; ms++)
+			nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+		CHECK(pthread_detach(thread) == 0);
+	}
+	__real_va_ranges_count(address, more);
+}
+
+static void addresses_that_have_just_been_mapped_are_not_given_back(void **state)
+{
+	handle_id handle = drivers_new();
+
+	(void)state;
+	gives_back = true;
+	assert_ok(map(space, handle));
+	gives_back = false;
+	while (!has_answer)
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+	assert_int_equal(answer, CUDA_ERROR_INVALID_VALUE);
+	unmap(space);
+	assert_ok(cuMemRelease(handle));
+}
+
+static int start(void **state)
+{
+	(void)state;
+	core_start(settings);
+	/* The heap is made with the first memory. */
+	CUdeviceptr first = 0;
+	assert_ok(cuMemAlloc_v2(&first, PIECE));
+	assert_ok(cuMemFree_v2(first));
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_setup_teardown(a_drivers_handle_is_not_mapped_over_what_is_moving, open_space,
+					    close_space),
+	    cmocka_unit_test_setup_teardown(nor_is_a_handle_of_ours_that_is_mapped_elsewhere, open_space, close_space),
+	    cmocka_unit_test_setup_teardown(nor_is_one_that_was_exported_before_it_was_mapped, open_space, close_space),
+	    cmocka_unit_test_setup_teardown(calls_on_what_is_moving_wait_until_it_has_arrived, open_space, close_space),
+	    cmocka_unit_test_setup_teardown(a_piece_of_the_heap_has_no_handle_for_the_program, open_space, close_space),
+	    cmocka_unit_test_setup_teardown(no_lock_is_held_while_room_is_made_for_what_is_exported, open_space,
+					    close_space),
+	    cmocka_unit_test_setup_teardown(a_number_of_ours_is_never_the_drivers_to_look_up, open_space, close_space),
+	    cmocka_unit_test_setup_teardown(addresses_that_have_just_been_mapped_are_not_given_back, open_space,
+					    close_space),
+	};
+
+	return cmocka_run_group_tests(tests, start, NULL);
+}
