@@ -278,7 +278,7 @@ static bool ends_locked(struct ledger_row *row, const struct ledger_ending *endi
 		return false;
 	if (of_pool && ends && ending->heir)
 		row->context = ending->heir;
-	return of_pool ? row->device == ending->reset : ends;
+	return ends && !of_pool;
 }
 
 struct ledger_row *ledger_take_context(const struct ledger_ending *ending)

@@ -238,8 +238,6 @@ static CUresult end_primary(CUresult(CUDAAPI *end)(CUdevice), CUdevice dev, bool
 	CUcontext primary = active_primary(dev);
 	if (primary)
 		ending = is_ending(primary, serving);
-	if (always)
-		ending.served.reset = dev;
 	CUresult result = ending.busy ? CUDA_ERROR_NOT_READY : end(dev);
 	if (primary)
 		has_ended(primary, &ending, result == CUDA_SUCCESS && (always || !is_active(dev)));

@@ -400,7 +400,6 @@ static CUresult reset(CUdevice device)
 	d = &sim.device[device];
 	if (d->primary && d->primary->alive)
 		sim_context_end(d->primary);
-	sim_alloc_forget_pools(device);
 	return CUDA_SUCCESS;
 }
 

@@ -113,7 +113,7 @@ static void a_hundred_thousand_rows_stay_findable(void **state)
 static void take_context_takes_what_is_of_that_context_and_kind(void **state)
 {
 	CUcontext mine = (CUcontext)0x10, other = (CUcontext)0x20;
-	struct ledger_ending ending = {.kinds = LEDGER_FREEABLE, .context = mine, .reset = -1};
+	struct ledger_ending ending = {.kinds = LEDGER_FREEABLE, .context = mine};
 	size_t n = 0;
 
 	(void)state;
