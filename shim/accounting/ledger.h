@@ -172,8 +172,8 @@ bool ledger_find_any(unsigned kinds, uint64_t address, uint64_t bytes, struct le
 /* As ledger_find() for rows with ->ahead, but finds the row at one of LEDGER_TURNS calls only. */
 #define LEDGER_TURNS 64
 bool ledger_find_ahead(uint64_t address, struct ledger_row *ret);
-/* Returns false if certainly no row spans the address. Two atomic loads. */
-bool ledger_may_span(uint64_t address);
+/* Returns false if certainly no row with ->ahead has the address in it. Two atomic loads. */
+bool ledger_may_be_ahead(uint64_t address);
 
 /* Sets sync_memops of a LEDGER_OURS row. Returns false if there is none. */
 bool ledger_set_sync_memops(uint64_t key, bool on);
