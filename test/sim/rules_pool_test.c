@@ -96,15 +96,13 @@ static void the_end_of_a_context_leaves_memory_of_pools(void **state)
 static void the_end_of_the_primary_context_and_memory_of_pools(void **state)
 {
 	static const char *const calls[] = {"cuDevicePrimaryCtxRelease", "cuDevicePrimaryCtxReset"};
-	CUdeviceptr at, mapped = rules_reserve(BYTES), of_own;
+	CUdeviceptr at, of_own;
 	CUmemoryPool pool, own = new_pool(0);
 	char rule[96];
 	CUstream stream;
 	uint64_t was;
 
 	(void)state;
-	rules_map_new(mapped, BYTES, CU_MEM_LOCATION_TYPE_DEVICE);
-	ok(cu.cuMemsetD8(mapped, 0x5c, BYTES));
 	of_own = take(own, BYTES, NULL);
 	ok(cu.cuMemsetD8(of_own, 0x5d, BYTES));
 	for (int reset = 0; reset < 2; reset++) {
@@ -131,14 +129,10 @@ static void the_end_of_the_primary_context_and_memory_of_pools(void **state)
 		snprintf(rule, sizeof(rule), "memory of a pool that was made, after %s", calls[reset]);
 		rules_found(rule, rules_count(of_own, 0x5d5d5d5d) == RULES_WORDS ? "is as it was" : "IS LOST",
 			    "is as it was");
-		snprintf(rule, sizeof(rule), "what is mapped, after %s", calls[reset]);
-		rules_found(rule, rules_count(mapped, 0x5c5c5c5c) == RULES_WORDS ? "is as it was" : "IS LOST",
-			    "is as it was");
 	}
 	ok(cu.cuMemFreeAsync(of_own, NULL));
 	ok(cu.cuStreamSynchronize(NULL));
 	ok(cu.cuMemPoolDestroy(own));
-	rules_unmap_and_free(mapped, BYTES);
 }
 
 /* ---- what has been freed, not yet in the order of its stream ---- */
