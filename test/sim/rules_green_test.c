@@ -74,6 +74,13 @@ static int begin(void **state)
 	return 0;
 }
 
+static int end(void **state)
+{
+	(void)state;
+	ok(cu.cuCtxDestroy(keeper));
+	return 0;
+}
+
 static void new_part(void)
 {
 	ok(greens.create(&part.green, desc, 0, CU_GREEN_CTX_DEFAULT_STREAM));
@@ -286,7 +293,7 @@ int main(void)
 		fprintf(stderr, "no green contexts: skipped\n");
 		return 77;
 	}
-	failed = cmocka_run_group_tests(tests, begin, NULL);
+	failed = cmocka_run_group_tests(tests, begin, end);
 	rules_fini();
 	return failed;
 }

@@ -97,7 +97,7 @@ static void the_end_of_the_primary_context_and_memory_of_pools(void **state)
 {
 	static const char *const calls[] = {"cuDevicePrimaryCtxRelease", "cuDevicePrimaryCtxReset"};
 	CUdeviceptr at, of_own;
-	CUmemoryPool pool, own = new_pool(0);
+	CUmemoryPool pool, before, own = new_pool(0);
 	char rule[96];
 	CUstream stream;
 	uint64_t was;
@@ -108,6 +108,7 @@ static void the_end_of_the_primary_context_and_memory_of_pools(void **state)
 	for (int reset = 0; reset < 2; reset++) {
 		ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 		ok(cu.cuDeviceGetDefaultMemPool(&pool, 0));
+		before = pool;
 		ok(cu.cuMemAllocAsync(&at, BYTES, stream));
 		ok(cu.cuMemsetD8Async(at, 0x5b, BYTES, stream));
 		ok(cu.cuStreamSynchronize(stream));
@@ -117,6 +118,8 @@ static void the_end_of_the_primary_context_and_memory_of_pools(void **state)
 		ok(cu.cuDevicePrimaryCtxRetain(&rules_context, 0));
 		ok(cu.cuCtxSetCurrent(rules_context));
 		ok(cu.cuDeviceGetDefaultMemPool(&pool, 0));
+		snprintf(rule, sizeof(rule), "the handle of the default pool after %s", calls[reset]);
+		rules_found(rule, pool == before ? "is the same" : "IS ANOTHER", "is the same");
 		snprintf(rule, sizeof(rule), "memory of the default pool after %s", calls[reset]);
 		rules_found(rule, what_stays(was, used_of(pool)), "stays");
 		if (used_of(pool) == was) {
