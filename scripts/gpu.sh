@@ -87,7 +87,7 @@ report_machine() {
 phase_rules() {
 	local library name
 	library=$(libcuda_folder)
-	for name in rules_memory_test rules_order_test rules_capture_test rules_running_test rules_pool_test rules_graph_test rules_peer_test; do
+	for name in rules_memory_test rules_order_test rules_capture_test rules_running_test rules_green_test rules_pool_test rules_graph_test rules_peer_test; do
 		if [ -x "$build/test/sim/$name" ]; then
 			one rules "$name" 90 env "LD_LIBRARY_PATH=$library${extra:+:$extra}" "$build/test/sim/$name"
 		else

@@ -19,6 +19,11 @@
 
 struct ledger_row;
 
+/* Of some rows: they only widen. */
+struct ledger_bounds {
+	_Atomic uint64_t low, high;
+};
+
 struct ledger_state {
 	struct lock lock; /* LEDGER, over all that follows but the atomics */
 	size_t n_rows;
@@ -30,8 +35,8 @@ struct ledger_state {
 	/* Read often and written seldom, so it lies apart from the lock. */
 	struct ledger_row **table;
 	size_t n_buckets;
-	struct ledger_row **spans;              /* committed ones, by key, never overlapping */
-	_Atomic uint64_t spans_low, spans_high; /* bounds of all that ever spanned */
+	struct ledger_row **spans;       /* committed ones, by key, never overlapping */
+	struct ledger_bounds all, ahead; /* of all that ever spanned, and of those with managed.ahead */
 	atomic_uint n_sync_memops;
 };
 

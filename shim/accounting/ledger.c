@@ -113,6 +113,20 @@ static size_t ledger_after(uint64_t address)
 	return low;
 }
 
+static void widen(struct ledger_bounds *bounds, const struct ledger_row *row)
+{
+	if (row->key < atomic_load(&bounds->low))
+		atomic_store(&bounds->low, row->key);
+	if (row->key + row->bytes > atomic_load(&bounds->high))
+		atomic_store(&bounds->high, row->key + row->bytes);
+}
+
+static bool is_within(const struct ledger_bounds *bounds, uint64_t address)
+{
+	return address >= atomic_load_explicit(&bounds->low, memory_order_relaxed) &&
+	       address < atomic_load_explicit(&bounds->high, memory_order_relaxed);
+}
+
 static void spans_add(struct ledger_row *row)
 {
 	struct ledger_state *const ledger = &accounting_state.ledger;
@@ -121,10 +135,9 @@ static void spans_add(struct ledger_row *row)
 	memmove(&ledger->spans[at + 1], &ledger->spans[at], (ledger->n_spans - at) * sizeof(*ledger->spans));
 	ledger->spans[at] = row;
 	ledger->n_spans++;
-	if (row->key < atomic_load(&ledger->spans_low))
-		atomic_store(&ledger->spans_low, row->key);
-	if (row->key + row->bytes > atomic_load(&ledger->spans_high))
-		atomic_store(&ledger->spans_high, row->key + row->bytes);
+	widen(&ledger->all, row);
+	if (row->kind == LEDGER_MANAGED && row->managed.ahead)
+		widen(&ledger->ahead, row);
 }
 
 static void spans_remove(const struct ledger_row *row)
@@ -156,10 +169,9 @@ bool ledger_span(struct ledger_row *row)
 	return ok;
 }
 
-bool ledger_may_span(uint64_t address)
+bool ledger_may_be_ahead(uint64_t address)
 {
-	return address >= atomic_load_explicit(&accounting_state.ledger.spans_low, memory_order_relaxed) &&
-	       address < atomic_load_explicit(&accounting_state.ledger.spans_high, memory_order_relaxed);
+	return is_within(&accounting_state.ledger.ahead, address);
 }
 
 static bool is_quiet(const struct ledger_row *row)
@@ -191,7 +203,7 @@ static struct ledger_row *ledger_touching(unsigned kinds, uint64_t address, uint
 
 bool ledger_find(unsigned kinds, uint64_t address, struct ledger_row *ret)
 {
-	if (!ledger_may_span(address))
+	if (!is_within(&accounting_state.ledger.all, address))
 		return false;
 	lock_take(&accounting_state.ledger.lock);
 	struct ledger_row *row = ledger_containing(kinds, address);
@@ -278,7 +290,7 @@ static bool ends_locked(struct ledger_row *row, const struct ledger_ending *endi
 		return false;
 	if (of_pool && ends && ending->heir)
 		row->context = ending->heir;
-	return of_pool ? row->device == ending->reset : ends;
+	return ends && !of_pool;
 }
 
 struct ledger_row *ledger_take_context(const struct ledger_ending *ending)

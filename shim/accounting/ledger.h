@@ -132,7 +132,7 @@ static inline bool ledger_is_borrowed(const struct ledger_row *row)
 	return row->kind == LEDGER_HANDLE && row->handle.borrowed;
 }
 
-/* Returns true if it is stream-ordered memory: of a pool, and not of a context (cuda.h, cuCtxDestroy). */
+/* Returns true if it is stream-ordered memory: of a pool, and not of a context. */
 static inline bool ledger_is_of_pool(const struct ledger_row *row)
 {
 	return row->kind == LEDGER_ASYNC || (row->kind == LEDGER_HEAP && row->heap.pool);
@@ -150,13 +150,11 @@ struct ledger_row *ledger_take(unsigned kinds, uint64_t key);
 uint64_t ledger_line(void);
 /*
  * Takes out every row of these kinds that belongs to the context and has an id below `line`. Returns a list by ->next.
- * Rows of pools are their device's: they stay, as rows of `heir` if that is not NULL, or go with a device that is reset,
- * whatever context they are of.
+ * Rows of pools are their device's: they stay, as rows of `heir` if that is not NULL.
  */
 struct ledger_ending {
 	unsigned kinds;
 	CUcontext context, heir;
-	int reset; /* ordinal, or -1 */
 	uint64_t line;
 };
 struct ledger_row *ledger_take_context(const struct ledger_ending *ending);
@@ -174,8 +172,8 @@ bool ledger_find_any(unsigned kinds, uint64_t address, uint64_t bytes, struct le
 /* As ledger_find() for rows with ->ahead, but finds the row at one of LEDGER_TURNS calls only. */
 #define LEDGER_TURNS 64
 bool ledger_find_ahead(uint64_t address, struct ledger_row *ret);
-/* Returns false if certainly no row spans the address. Two atomic loads. */
-bool ledger_may_span(uint64_t address);
+/* Returns false if certainly no row with ->ahead has the address in it. Two atomic loads. */
+bool ledger_may_be_ahead(uint64_t address);
 
 /* Sets sync_memops of a LEDGER_OURS row. Returns false if there is none. */
 bool ledger_set_sync_memops(uint64_t key, bool on);

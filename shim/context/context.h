@@ -51,6 +51,8 @@ CUcontext context_whole(CUcontext context);
  */
 void context_green(CUgreenCtx green, CUdevice device);
 CUcontext context_green_ending(CUgreenCtx green, CUdevice *ret_device);
+/* The same for one that belongs to this primary context, which is about to be reset; NULL: none does. */
+CUcontext context_green_take(CUcontext primary, CUgreenCtx *ret_green);
 
 /* ---- context_event.c: reused events ---- */
 

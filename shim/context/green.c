@@ -62,6 +62,21 @@ CUcontext context_green_ending(CUgreenCtx green, CUdevice *ret_device)
 	return NULL;
 }
 
+CUcontext context_green_take(CUcontext primary, CUgreenCtx *ret_green)
+{
+	for (unsigned i = 0; i < GREEN_MOST; i++) {
+		CUcontext context = atomic_load(&context_state.green.row[i].context);
+		CUgreenCtx green = atomic_load(&context_state.green.row[i].green);
+
+		if (!context || !green || context_state.green.row[i].primary != primary)
+			continue;
+		forget_greens(green, context);
+		*ret_green = green;
+		return context;
+	}
+	return NULL;
+}
+
 CUcontext context_of_memory(void)
 {
 	return context_whole(context_current());

@@ -232,10 +232,32 @@ static CUcontext active_primary(CUdevice device)
 	return primary;
 }
 
-/* always: a reset always ends the context, a release only if it releases the last reference. */
+/*
+ * always: a reset always ends the context, a release only if it releases the last reference, which no green context of it
+ * holds then. A reset ends these as well, one after the other until none is left, and at last the primary one.
+ */
+static CUresult end_with_parts(CUresult(CUDAAPI *end)(CUdevice), CUdevice dev, CUcontext primary, bool always,
+			       bool serving)
+{
+	CUgreenCtx green = NULL;
+	CUcontext part = always && primary ? context_green_take(primary, &green) : NULL;
+	CUcontext context = part ? part : primary;
+	struct ending ending = {.busy = false};
+
+	if (context)
+		ending = is_ending(context, serving);
+	CUresult result = ending.busy ? CUDA_ERROR_NOT_READY
+			  : part      ? end_with_parts(end, dev, primary, always, serving)
+				      : end(dev);
+	if (context)
+		has_ended(context, &ending, result == CUDA_SUCCESS && (always || !is_active(dev)));
+	if (part && result != CUDA_SUCCESS)
+		context_green(green, dev);
+	return result;
+}
+
 static CUresult end_primary(CUresult(CUDAAPI *end)(CUdevice), CUdevice dev, bool always)
 {
-	struct ending ending = {.busy = false};
 	struct enter_scope scope;
 
 	kernel_params_drop();
@@ -243,14 +265,7 @@ static CUresult end_primary(CUresult(CUDAAPI *end)(CUdevice), CUdevice dev, bool
 	bool serving = enter_serve(&scope);
 	if (!serving && !process_counts())
 		return end(dev);
-	CUcontext primary = active_primary(dev);
-	if (primary)
-		ending = is_ending(primary, serving);
-	if (always)
-		ending.served.reset = dev;
-	CUresult result = ending.busy ? CUDA_ERROR_NOT_READY : end(dev);
-	if (primary)
-		has_ended(primary, &ending, result == CUDA_SUCCESS && (always || !is_active(dev)));
+	CUresult result = end_with_parts(end, dev, active_primary(dev), always, serving);
 	return serving ? enter_leave(&scope, result) : result;
 }
 

@@ -233,7 +233,6 @@ struct serve_ending serve_context_ending(CUcontext context)
 	    .pending = deferred_free_take_context(context),
 	    .busy = busy,
 	    .device = known ? device : -1,
-	    .reset = -1,
 	};
 }
 
@@ -241,7 +240,6 @@ void serve_context_ended(CUcontext context, struct serve_ending ending, bool end
 {
 	struct ledger_ending rows = {.kinds = LEDGER_FREEABLE | LEDGER_PINNED | LEDGER_REGISTERED | LEDGER_ARRAY,
 				     .context = context,
-				     .reset = ending.reset,
 				     .line = ending.line};
 	struct ledger_row *row, *next;
 

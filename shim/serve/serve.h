@@ -47,7 +47,6 @@ struct serve_ending {
 	struct ledger_row *pending;
 	bool busy;       /* it must not end yet: the caller must not make the real call */
 	CUdevice device; /* -1: not known */
-	CUdevice reset;  /* device that is reset with it, and its pools; -1: none */
 };
 struct serve_ending serve_context_ending(CUcontext context);
 void serve_context_ended(CUcontext context, struct serve_ending ending, bool ended);

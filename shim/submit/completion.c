@@ -95,6 +95,9 @@ static void record_and_drop(struct tracker *tracker, uint64_t number)
 		}
 		if (result == CUDA_SUCCESS && event)
 			result = (per_thread ? REAL(cuEventRecord_ptsz) : REAL(cuEventRecord))(event, stream);
+		/* It may have taken longer than a capture waits. Asking for an event of an open capture would end that. */
+		if (capture_is_open())
+			result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 		capture_resume();
 	}
 	lock_take(&tracker->lock);
@@ -186,9 +189,7 @@ static void poll_locked(struct tracker *tracker, struct completion_answers *answ
 		CUresult result = REAL(cuEventQuery)(completion_ring(tracker)[tracker->head].event);
 
 		completion_answered(answers, result);
-		/*
-		 * Captured: recording took longer than a capture waits, so the event is part of it and proves nothing.
-		 */
+		/* Captured: a capture took it, and had ended when the record returned. It proves nothing. */
 		if (result != CUDA_SUCCESS && result != CUDA_ERROR_CAPTURED_EVENT)
 			return;
 		uint64_t number = completion_ring(tracker)[tracker->head].number;
@@ -207,7 +208,8 @@ static void look_locked(struct tracker *tracker, CUcontext current)
 	if (!tracker->first || tracker->ending)
 		return;
 	poll_locked(tracker, &unused); /* an error stays there for the mover to see */
-	if (!tracker->first || !tracker->open || tracker->thread ||
+	/* Asking for a stream that captures would end that: a capture waits only for a while. */
+	if (!tracker->first || !tracker->open || tracker->thread || capture_is_open() ||
 	    (completion_is_default(tracker->stream) && tracker->context != current))
 		return;
 	if (REAL(cuStreamQuery)(tracker->stream) == CUDA_SUCCESS)

@@ -202,10 +202,10 @@ static bool is_listed(const struct held *list, unsigned n, const struct block_st
 	return false;
 }
 
-/* Heap addresses are never managed memory; for them this costs only ledger_may_span(), two loads. */
+/* Heap addresses are never managed memory; for them this costs only ledger_may_be_ahead(), two loads. */
 static void name_ahead(struct submission *use, CUdeviceptr address)
 {
-	if (use->n_ahead < SUBMISSION_AHEAD_MOST && ledger_may_span(address))
+	if (use->n_ahead < SUBMISSION_AHEAD_MOST && ledger_may_be_ahead(address))
 		use->ahead[use->n_ahead++] = address;
 }
 

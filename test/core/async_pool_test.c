@@ -149,6 +149,46 @@ static void pools_open_what_they_have_in_the_heap_to_other_devices(void **state)
 	assert_ok(cuDevicePrimaryCtxRelease_v2(1));
 }
 
+/* Two owners otherwise: the program has it still. */
+static void memory_of_pools_stays_over_a_reset_of_the_primary_context(void **state)
+{
+	CUdeviceptr kept[2] = {async_get(4 * MIB, NULL)}, next[4];
+	CUmemoryPool pool = pool_new(CU_MEM_HANDLE_TYPE_NONE);
+	CUdeviceptr gone, own;
+	CUcontext context;
+
+	(void)state;
+	async_leave_to_pools(true);
+	kept[1] = async_get(MIB, NULL);
+	async_leave_to_pools(false);
+	assert_ok(cuMemAllocFromPoolAsync(&own, 4 * MIB, pool, NULL));
+	assert_true(async_in_heap(kept[0]) && !async_in_heap(kept[1]) && async_in_heap(own));
+	assert_ok(cuMemAlloc_v2(&gone, 4 * MIB));
+	core_fill(kept[0], 4 * MIB, 1);
+	core_fill(kept[1], MIB, 2);
+	core_fill(own, 4 * MIB, 3);
+	assert_ok(cuDevicePrimaryCtxReset_v2(0));
+	assert_ok(cuDevicePrimaryCtxRetain(&context, 0));
+	assert_ok(cuCtxSetCurrent(context));
+	assert_int_equal(cuMemFree_v2(gone), CUDA_ERROR_INVALID_VALUE);
+	for (unsigned i = 0; i < 4; i++) {
+		next[i] = async_get(4 * MIB, NULL);
+		core_fill(next[i], 4 * MIB, 4);
+	}
+	assert_true(core_is_filled(kept[0], 4 * MIB, 1) && core_is_filled(kept[1], MIB, 2));
+	assert_true(core_is_filled(own, 4 * MIB, 3));
+	assert_int_equal(number(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 4 * MIB);
+	for (unsigned i = 0; i < 4; i++)
+		assert_ok(cuMemFreeAsync(next[i], NULL));
+	assert_ok(cuMemFreeAsync(kept[0], NULL));
+	assert_ok(cuMemFreeAsync(kept[1], NULL));
+	assert_ok(cuMemFreeAsync(own, NULL));
+	assert_ok(cuStreamSynchronize(NULL));
+	assert_int_equal(number(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 0);
+	assert_ok(cuMemPoolDestroy(pool));
+	assert_ok(cuDevicePrimaryCtxRelease_v2(0));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -157,6 +197,7 @@ int main(void)
 	    ASYNC_TEST(trimming_a_pool_gives_back_what_the_heap_keeps_warm),
 	    ASYNC_TEST(pools_that_can_be_exported_stay_with_the_driver),
 	    ASYNC_TEST(pools_open_what_they_have_in_the_heap_to_other_devices),
+	    ASYNC_TEST(memory_of_pools_stays_over_a_reset_of_the_primary_context),
 	};
 	core_start(ASYNC_SETTINGS);
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,8 +1,9 @@
 /*
  * async_random_test.c: several threads with two streams each allocate, use and free in stream order at random, over the
  * budget, while the streams lag behind at random. Every block is filled behind its allocation and read before its free,
- * in the order of its stream; a block that was given to two at a time shows a stranger's bytes. All of it in the heap, or,
- * with ASYNC_USE=auto in the environment, in the driver's pools while there is room.
+ * in the order of its stream; a block that was given to two at a time shows a stranger's bytes. Half way the primary context
+ * is reset, which leaves all of it as it is. All of it in the heap, or, with ASYNC_USE=auto in the environment, in the
+ * driver's pools while there is room.
  */
 #include "test/core/core.h"
 
@@ -18,7 +19,7 @@
 
 #define THREADS 3
 #define STREAMS 2
-#define ROUNDS  400
+#define ROUNDS  400 /* two halves */
 #define LIVE    6
 
 struct held {
@@ -35,6 +36,7 @@ struct worker {
 	struct held held[LIVE];
 	CUdeviceptr seen; /* two words for each allocation: what its first and last were before the free */
 	unsigned n;       /* allocations */
+	bool last;        /* the second half: nothing is left */
 };
 
 static bool is_auto;
@@ -85,7 +87,7 @@ static void *work(void *argument)
 	CHECK(cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS && cuCtxSetCurrent(context) == CUDA_SUCCESS);
 	for (unsigned i = 0; i < STREAMS; i++)
 		CHECK(cuStreamCreate(&worker->stream[i], CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
-	for (unsigned i = 0; i < ROUNDS; i++) {
+	for (unsigned i = 0; i < ROUNDS / 2; i++) {
 		struct held *held = &worker->held[seed_below(&worker->seed, LIVE)];
 
 		if (held->address)
@@ -94,7 +96,7 @@ static void *work(void *argument)
 			take(worker, held);
 	}
 	for (unsigned i = 0; i < LIVE; i++)
-		if (worker->held[i].address)
+		if (worker->held[i].address && worker->last)
 			give(worker, &worker->held[i]);
 	for (unsigned i = 0; i < STREAMS; i++) {
 		CHECK(cuStreamSynchronize(worker->stream[i]) == CUDA_SUCCESS);
@@ -104,22 +106,36 @@ static void *work(void *argument)
 	return NULL;
 }
 
+static void all_work(struct worker workers[THREADS], bool last)
+{
+	pthread_t thread[THREADS];
+
+	for (unsigned i = 0; i < THREADS; i++) {
+		workers[i].last = last;
+		assert_int_equal(pthread_create(&thread[i], NULL, work, &workers[i]), 0);
+	}
+	for (unsigned i = 0; i < THREADS; i++)
+		pthread_join(thread[i], NULL);
+}
+
 static void nobodys_memory_is_anothers(void **state)
 {
 	static struct worker workers[THREADS];
 	static unsigned seen[ROUNDS * 2];
-	pthread_t thread[THREADS];
 	struct seed seed = seed_start("async_random_test");
+	CUcontext context;
 
 	(void)state;
 	for (unsigned i = 0; i < THREADS; i++) {
 		workers[i] = (struct worker){.seed = {seed_next(&seed)}, .number = i};
-		assert_ok(cuMemAlloc_v2(&workers[i].seen, sizeof(seen)));
+		assert_ok(cuMemAllocAsync(&workers[i].seen, sizeof(seen), NULL));
 	}
-	for (unsigned i = 0; i < THREADS; i++)
-		assert_int_equal(pthread_create(&thread[i], NULL, work, &workers[i]), 0);
-	for (unsigned i = 0; i < THREADS; i++)
-		pthread_join(thread[i], NULL);
+	assert_ok(cuStreamSynchronize(NULL));
+	all_work(workers, false);
+	assert_ok(cuDevicePrimaryCtxReset_v2(0));
+	assert_ok(cuDevicePrimaryCtxRetain(&context, 0));
+	assert_ok(cuCtxSetCurrent(context));
+	all_work(workers, true);
 	assert_true(stats_get(STAT_stream_allocations) > 0);
 	if (is_auto)
 		assert_true(n_at_driver > 0);
@@ -129,7 +145,7 @@ static void nobodys_memory_is_anothers(void **state)
 		assert_ok(cuMemcpyDtoH_v2(seen, workers[i].seen, sizeof(seen)));
 		for (unsigned n = 0; n < workers[i].n * 2; n++)
 			assert_int_equal(seen[n], tag_of(&workers[i], n / 2));
-		assert_ok(cuMemFree_v2(workers[i].seen));
+		assert_ok(cuMemFreeAsync(workers[i].seen, NULL));
 	}
 	core_drain();
 	assert_int_equal(ledger_n_rows(), 0);

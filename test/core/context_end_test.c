@@ -5,6 +5,8 @@
  */
 #include "test/core/core.h"
 
+#include "shim/context/capture.h"
+#include "shim/context/context.h"
 #include "shim/device/device.h"
 #include "shim/accounting/ledger.h"
 #include "shim/serve/deferred_free.h"
@@ -146,6 +148,35 @@ static void what_a_green_context_has_freed_waits_for_its_work(void **state)
 	assert_ok(cuMemFree_v2(next));
 }
 
+/* Nobody promises that it outlives the primary one: its events are not asked any more, and its work is over. */
+static void a_green_context_ends_when_its_primary_one_is_reset(void **state)
+{
+	CUdeviceptr freed, next;
+	CUcontext context, part;
+	CUgreenCtx green;
+
+	(void)state;
+	assert_ok(cuCtxGetCurrent(&context));
+	assert_ok(cuGreenCtxCreate(&green, NULL, 0, CU_GREEN_CTX_DEFAULT_STREAM));
+	assert_ok(cuCtxFromGreenCtx(&part, green));
+	assert_ok(cuCtxSetCurrent(part));
+	CUstream stream = stream_new();
+	freed = alloc(8 * MIB);
+	assert_ok(cuMemsetD8Async(freed, 7, 8 * MIB, stream));
+	assert_ok(cuMemFreeAsync(freed, stream));
+	assert_ok(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	assert_true(capture_is_open());
+	assert_ok(cuCtxSetCurrent(NULL));
+	assert_ok(cuDevicePrimaryCtxReset_v2(0));
+	assert_false(capture_is_open() || deferred_free_any());
+	assert_ptr_equal(context_whole(part), part);
+	assert_ok(cuDevicePrimaryCtxRetain(&context, 0));
+	assert_ok(cuCtxSetCurrent(context));
+	next = alloc(8 * MIB);
+	assert_ok(cuMemFree_v2(next));
+	assert_int_equal(sim_broken_rules(), 0);
+}
+
 static void nothing_of_a_destroyed_context_is_counted_any_more(void **state)
 {
 	static char registered[3][4096] __attribute__((aligned(4096)));
@@ -200,6 +231,7 @@ int main(void)
 	    CLEAN(what_is_freed_after_the_end_waits_for_the_next_contexts_streams),
 	    CLEAN(of_a_context_that_did_not_end_everything_stays),
 	    CLEAN(what_a_green_context_has_freed_waits_for_its_work),
+	    CLEAN(a_green_context_ends_when_its_primary_one_is_reset),
 	    CLEAN(nothing_of_a_destroyed_context_is_counted_any_more),
 	};
 	core_start(settings);

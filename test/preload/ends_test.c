@@ -69,6 +69,34 @@ static int resets_a_capturing_context(void)
 	return frees_at_once();
 }
 
+/* First without any memory, when only the existence of contexts is known. */
+static int resets_beside_green_contexts(void)
+{
+	for (unsigned i = 0; i < 6; i++) {
+		CUgreenCtx green;
+		CUcontext part;
+
+		if (i % 2 == 0)
+			driver_start(0);
+		MUST(cuGreenCtxCreate(&green, NULL, 0, CU_GREEN_CTX_DEFAULT_STREAM));
+		MUST(cuCtxFromGreenCtx(&part, green));
+		MUST(cu.cuCtxSetCurrent(part));
+		CUstream stream = child_stream();
+		if (i > 1) {
+			CUdeviceptr block = child_alloc(20 * MIB);
+
+			MUST(cu.cuMemsetD8Async(block, 1, 20 * MIB, stream));
+			MUST(cu.cuMemFreeAsync(block, stream));
+			MUST(cu.cuMemsetD8Async(child_alloc(20 * MIB), 1, 20 * MIB, stream));
+		}
+		begin_capture(stream);
+		if (i % 2)
+			MUST(cu.cuDevicePrimaryCtxReset_v2(0));
+	}
+	driver_start(0);
+	return frees_at_once();
+}
+
 static int releases_a_capturing_context(void)
 {
 	driver_start(0);
@@ -93,6 +121,7 @@ static void a_capture_ends_with_its_context(void **state)
 	(void)state;
 	PASSES(destroys_a_capturing_context);
 	PASSES(resets_a_capturing_context);
+	PASSES(resets_beside_green_contexts);
 	PASSES(releases_a_capturing_context);
 }
 

@@ -436,11 +436,66 @@ static const char *answer_of(CUevent event)
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	CUresult result;
 
-	/* Asking must not be what ends the capture. */
 	ok(cu.cuThreadExchangeStreamCaptureMode(&mode));
 	result = cu.cuEventQuery(event);
 	ok(cu.cuThreadExchangeStreamCaptureMode(&mode));
-	return !result ? "SUCCESS" : result == CUDA_ERROR_NOT_READY ? "not ready" : "an error";
+	return !result                               ? "SUCCESS"
+	       : result == CUDA_ERROR_NOT_READY      ? "not ready"
+	       : result == CUDA_ERROR_CAPTURED_EVENT ? "captured event"
+						     : "another error";
+}
+
+static CUresult query_event(CUevent event, CUstream stream)
+{
+	(void)stream;
+	return cu.cuEventQuery(event);
+}
+
+static CUresult wait_for_event(CUevent event, CUstream stream)
+{
+	(void)stream;
+	return cu.cuEventSynchronize(event);
+}
+
+static CUresult query_stream(CUevent event, CUstream stream)
+{
+	(void)event;
+	return cu.cuStreamQuery(stream);
+}
+
+/* Asks a relaxed thread's question about a relaxed capture that is open. */
+static const char *asked_while_open(CUresult (*ask)(CUevent event, CUstream stream))
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	CUgraph graph = NULL;
+	CUstream stream;
+	CUevent event;
+	CUresult answer, ended;
+
+	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	ok(cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+	ok(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	ok(cu.cuEventRecord(event, stream));
+	ok(cu.cuThreadExchangeStreamCaptureMode(&mode));
+	answer = ask(event, stream);
+	ok(cu.cuThreadExchangeStreamCaptureMode(&mode));
+	ended = cu.cuStreamEndCapture(stream, &graph);
+	if (graph)
+		ok(cu.cuGraphDestroy(graph));
+	ok(cu.cuEventDestroy(event));
+	ok(cu.cuStreamDestroy(stream));
+	return ended ? answer ? "fails and ends the capture" : "ends the capture" : answer ? "fails" : "is harmless";
+}
+
+static void asking_for_what_an_open_capture_recorded_ends_it(void **state)
+{
+	(void)state;
+	rules_found("cuEventQuery of an event of an open capture, relaxed", asked_while_open(query_event),
+		    "fails and ends the capture");
+	rules_found("cuEventSynchronize of such an event, relaxed", asked_while_open(wait_for_event),
+		    "fails and ends the capture");
+	rules_found("cuStreamQuery of a stream that captures, relaxed", asked_while_open(query_stream),
+		    "fails and ends the capture");
 }
 
 /* What completion.c builds on: such an event is taken for one that is not reached, whatever becomes of the capture. */
@@ -463,35 +518,26 @@ static void an_event_of_a_capture_never_answers_success(void **state)
 	ok(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
 	ok(cu.cuMemsetD8Async(at, 1, 4096, stream));
 	ok(cu.cuEventRecord(event, stream));
-	rules_found("an event recorded in a capture, while it is open", answer_of(event), "an error");
-	/* Asking ends the capture on a real driver, though the thread is relaxed. */
-	bool ended = cu.cuStreamEndCapture(stream, &graph) != CUDA_SUCCESS;
-	rules_found("that capture, after the question", ended ? "is invalid" : "is good", "is good");
-	if (ended) {
-		ok(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
-		ok(cu.cuMemsetD8Async(at, 1, 4096, stream));
-		ok(cu.cuEventRecord(event, stream));
-		ok(cu.cuStreamEndCapture(stream, &graph));
-	}
-	rules_found("the same when it has ended", answer_of(event), "an error");
+	ok(cu.cuStreamEndCapture(stream, &graph));
+	rules_found("an event recorded in a capture that has ended", answer_of(event), "captured event");
 	ok(cu.cuGraphInstantiate(&instance, graph, 0));
 	ok(cu.cuGraphLaunch(instance, stream));
 	ok(cu.cuStreamSynchronize(stream));
-	rules_found("the same when its graph has run", answer_of(event), "an error");
+	rules_found("the same when its graph has run", answer_of(event), "captured event");
 	ok(cu.cuGraphExecDestroy(instance));
 	ok(cu.cuGraphDestroy(graph));
-	rules_found("the same when the graph was destroyed", answer_of(event), "an error");
+	rules_found("the same when the graph was destroyed", answer_of(event), "captured event");
 	ok(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
 	ok(cu.cuEventRecord(event, stream));
 	cu.cuStreamDestroy(stream); /* a real driver may say that this ended the capture */
-	rules_found("an event recorded in a capture whose stream was destroyed", answer_of(event), "an error");
+	rules_found("an event recorded in a capture whose stream was destroyed", answer_of(event), "captured event");
 	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	ok(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
 	ok(cu.cuEventRecord(event, stream));
 	is(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cu.cuStreamQuery(stream));
-	rules_found("an event recorded in a capture that is invalid", answer_of(event), "an error");
+	rules_found("an event recorded in a capture that is invalid", answer_of(event), "captured event");
 	is(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cu.cuStreamEndCapture(stream, &graph));
-	rules_found("the same when that has ended", answer_of(event), "an error");
+	rules_found("the same when that has ended", answer_of(event), "captured event");
 	ok(cu.cuStreamDestroy(stream));
 	ok(cu.cuEventDestroy(event));
 	ok(cu.cuMemFree(at));
@@ -506,6 +552,7 @@ int main(void)
 	    cmocka_unit_test(what_other_threads_do_beside_a_global_capture),
 	    cmocka_unit_test(an_invalid_capture_goes_on_to_forbid_until_it_is_ended),
 	    cmocka_unit_test(a_wait_that_began_before_a_capture_is_harmless),
+	    cmocka_unit_test(asking_for_what_an_open_capture_recorded_ends_it),
 	    cmocka_unit_test(an_event_of_a_capture_never_answers_success),
 	    cmocka_unit_test(asking_for_the_range_of_priorities_never_invalidates),
 	    cmocka_unit_test(the_range_of_priorities_is_that_of_a_context),

@@ -96,16 +96,19 @@ static void the_end_of_a_context_leaves_memory_of_pools(void **state)
 static void the_end_of_the_primary_context_and_memory_of_pools(void **state)
 {
 	static const char *const calls[] = {"cuDevicePrimaryCtxRelease", "cuDevicePrimaryCtxReset"};
-	CUmemoryPool pool;
+	CUdeviceptr at, of_own;
+	CUmemoryPool pool, before, own = new_pool(0);
 	char rule[96];
 	CUstream stream;
-	CUdeviceptr at;
 	uint64_t was;
 
 	(void)state;
+	of_own = take(own, BYTES, NULL);
+	ok(cu.cuMemsetD8(of_own, 0x5d, BYTES));
 	for (int reset = 0; reset < 2; reset++) {
 		ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 		ok(cu.cuDeviceGetDefaultMemPool(&pool, 0));
+		before = pool;
 		ok(cu.cuMemAllocAsync(&at, BYTES, stream));
 		ok(cu.cuMemsetD8Async(at, 0x5b, BYTES, stream));
 		ok(cu.cuStreamSynchronize(stream));
@@ -115,8 +118,10 @@ static void the_end_of_the_primary_context_and_memory_of_pools(void **state)
 		ok(cu.cuDevicePrimaryCtxRetain(&rules_context, 0));
 		ok(cu.cuCtxSetCurrent(rules_context));
 		ok(cu.cuDeviceGetDefaultMemPool(&pool, 0));
+		snprintf(rule, sizeof(rule), "the handle of the default pool after %s", calls[reset]);
+		rules_found(rule, pool == before ? "is the same" : "IS ANOTHER", "is the same");
 		snprintf(rule, sizeof(rule), "memory of the default pool after %s", calls[reset]);
-		rules_found(rule, what_stays(was, used_of(pool)), reset ? "is freed" : "stays");
+		rules_found(rule, what_stays(was, used_of(pool)), "stays");
 		if (used_of(pool) == was) {
 			snprintf(rule, sizeof(rule), "what is in it after %s", calls[reset]);
 			rules_found(rule, rules_count(at, 0x5b5b5b5b) == RULES_WORDS ? "is as it was" : "IS LOST",
@@ -124,7 +129,13 @@ static void the_end_of_the_primary_context_and_memory_of_pools(void **state)
 			ok(cu.cuMemFreeAsync(at, NULL));
 			ok(cu.cuStreamSynchronize(NULL));
 		}
+		snprintf(rule, sizeof(rule), "memory of a pool that was made, after %s", calls[reset]);
+		rules_found(rule, rules_count(of_own, 0x5d5d5d5d) == RULES_WORDS ? "is as it was" : "IS LOST",
+			    "is as it was");
 	}
+	ok(cu.cuMemFreeAsync(of_own, NULL));
+	ok(cu.cuStreamSynchronize(NULL));
+	ok(cu.cuMemPoolDestroy(own));
 }
 
 /* ---- what has been freed, not yet in the order of its stream ---- */

@@ -118,6 +118,38 @@ static void an_event_of_a_context_covers_a_stream_whose_handle_is_given_out_agai
 	ok(cu.cuMemFree(at));
 }
 
+/* Of a stream whose work was done: its handle is more likely to be given out again. That one is destroyed, too. */
+static void an_event_of_a_context_covers_a_stream_that_has_the_handle_of_a_destroyed_one(void **state)
+{
+	CUdeviceptr at;
+	CUstream stream, again = NULL, more[8];
+	unsigned n = 0;
+
+	(void)state;
+	ok(cu.cuMemAlloc(&at, CHUNK));
+	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	ok(cu.cuMemsetD8Async(at, 0, 4096, stream));
+	ok(cu.cuStreamSynchronize(stream));
+	ok(cu.cuStreamDestroy(stream));
+	usleep(10000);
+	while (n < 8 && again != stream) {
+		ok(cu.cuStreamCreate(&again, CU_STREAM_NON_BLOCKING));
+		more[n++] = again;
+	}
+	print_message("the handle %s given out again\n", again == stream ? "was" : "was not");
+	for (int destroyed = 0; destroyed < 2; destroyed++) {
+		rules_hold_start(&kernels, hold, at, 1, again);
+		if (destroyed)
+			ok(cu.cuStreamDestroy(again));
+		rules_found(destroyed ? "an event of a context and work of a second stream of one handle, destroyed"
+				      : "an event of a context and work of a second stream of one handle",
+			    event_covers(), "is covered");
+	}
+	while (--n) /* the last one is gone */
+		ok(cu.cuStreamDestroy(more[n - 1]));
+	ok(cu.cuMemFree(at));
+}
+
 static void *launch_in_own_stream(void *at)
 {
 	if (!cu.cuCtxSetCurrent(rules_context))
@@ -461,6 +493,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(an_event_of_a_context_covers_destroyed_streams),
 	    cmocka_unit_test(an_event_of_a_context_covers_a_stream_whose_handle_is_given_out_again),
+	    cmocka_unit_test(an_event_of_a_context_covers_a_stream_that_has_the_handle_of_a_destroyed_one),
 	    cmocka_unit_test(an_event_of_a_context_covers_ended_threads),
 	    cmocka_unit_test(the_default_stream_stands_for_blocking_streams),
 	    cmocka_unit_test(other_addresses_change_beside_kernels),

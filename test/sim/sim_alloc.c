@@ -500,16 +500,6 @@ void sim_alloc_forget_context(CUcontext context)
 	}
 }
 
-void sim_alloc_forget_pools(int device)
-{
-	for (size_t i = blocks.n; i-- > 0;) {
-		struct sim_block *block = (struct sim_block *)blocks.at[i];
-
-		if (block->pool && block->device == device && !block->freeing) /* those go when their turn comes */
-			sim_block_drop(block);
-	}
-}
-
 size_t sim_alloc_live(struct sim_live *live, FILE *out)
 {
 	for (size_t i = 0; i < blocks.n; i++) {

@@ -5,7 +5,8 @@
  *
  * Unsafe calls (docs/facts.md, Stream capture): a thread whose interaction mode is not RELAXED may not make them while
  * a capture is open that concerns it: one in GLOBAL mode by anybody, or one not RELAXED begun by itself. The call fails
- * with STREAM_CAPTURE_UNSUPPORTED and invalidates those captures. cuCtxSynchronize does so in any mode.
+ * with STREAM_CAPTURE_UNSUPPORTED and invalidates those captures. In any mode cuCtxSynchronize does so, and a question about
+ * an event that was recorded in the capture.
  */
 #include "sim_graph.h"
 #include "sim_context.h"
@@ -98,7 +99,8 @@ CUresult sim_capture_work(CUstream stream, struct sim_work *work)
 	}
 	work->context = stream->context;
 	node = sim_graph_add(capture->graph, work, stream->tips, stream->n_tips);
-	node->overlaps = work->overlaps && stream->n_tips == 1 && stream->tips[0]->work->type == CU_GRAPH_NODE_TYPE_KERNEL;
+	node->overlaps =
+	    work->overlaps && stream->n_tips == 1 && stream->tips[0]->work->type == CU_GRAPH_NODE_TYPE_KERNEL;
 	work->overlaps = false;
 	stream->n_tips = 0;
 	add_tips(&stream->tips, &stream->n_tips, &node, 1);
@@ -149,6 +151,13 @@ CUresult sim_capture_wait(CUstream stream, CUevent event)
 	stream->capture = event->capture;
 	add_tips(&stream->tips, &stream->n_tips, event->tips, event->n_tips);
 	return CUDA_SUCCESS;
+}
+
+CUresult sim_capture_event_touched(CUevent event)
+{
+	if (is_open(event->capture, event->capture_id))
+		sim_capture_invalidate(event->capture, "a question about an event of it");
+	return sim_why(CUDA_ERROR_CAPTURED_EVENT, "the event was last recorded in a capture");
 }
 
 /* All streams leave the capture. Hands the graph over. */

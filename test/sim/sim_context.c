@@ -397,7 +397,8 @@ CUresult sim_primary_release(CUdevice device)
 
 /*
  * The context goes whoever holds it. Those who retained it keep a handle to something that was destroyed, and their
- * references: until they are released, too, it lives on when it is retained anew (cuda.h).
+ * references: until they are released, too, it lives on when it is retained anew (cuda.h). Nobody promises that green ones
+ * outlive it.
  */
 static CUresult reset(CUdevice device)
 {
@@ -408,7 +409,9 @@ static CUresult reset(CUdevice device)
 	d = &sim.device[device];
 	if (d->primary && d->primary->alive)
 		sim_context_end(d->primary);
-	sim_alloc_forget_pools(device);
+	for (CUcontext part = sim.contexts; part; part = part->next)
+		if (part->alive && part->memory && part->memory == d->primary)
+			sim_context_end(part);
 	return CUDA_SUCCESS;
 }
 

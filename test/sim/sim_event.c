@@ -173,7 +173,7 @@ static CUresult may_ask(CUevent event)
 	if (!result)
 		result = sim_unsafe();
 	if (!result && event->capture)
-		result = sim_why(CUDA_ERROR_CAPTURED_EVENT, "the event was last recorded in a capture");
+		result = sim_capture_event_touched(event);
 	return result;
 }
 

@@ -49,6 +49,7 @@ extern struct sim_capture *sim_captures;
 /* A call that is unsafe during capture (docs/facts.md, Stream capture): invalidates the captures it may not meet. */
 CUresult sim_unsafe(void);
 CUresult sim_capture_stream_touched(CUstream stream); /* query or synchronise of a capturing stream */
+CUresult sim_capture_event_touched(CUevent event);    /* the same of an event that was recorded in a capture */
 CUresult sim_capture_context_touched(CUcontext context);
 CUresult sim_capture_work(CUstream stream, struct sim_work *work);
 CUresult sim_capture_record(CUstream stream, CUevent event);

@@ -131,7 +131,6 @@ void sim_pool_block_gone(struct sim_block *block);
 /* Before the work of a stream runs: breaks a rule if nothing orders it behind the allocation of what it names. */
 void sim_pool_touched(CUstream stream, const struct sim_work *work);
 void sim_alloc_forget_context(CUcontext context);
-void sim_alloc_forget_pools(int device);
 size_t sim_alloc_live(struct sim_live *live, FILE *out);
 
 /* ---- sim_array.c ---- */

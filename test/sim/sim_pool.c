@@ -7,7 +7,7 @@
  * free, and, when there is no other memory, in any, which is then made to wait. Work that names a block and runs before what
  * its stream was given before the allocation breaks a rule (sim_pool_touched()): nothing orders it behind the earlier owner.
  * Work from before the allocation is that owner's.
- * A block is its pool's, not its context's (cuda.h, cuCtxDestroy); a reset of the device ends it.
+ * A block is its pool's, not its context's: it outlives that, also a primary one that is reset (docs/facts.md).
  */
 #include "sim_context.h"
 #include "sim_graph.h"
