@@ -1,9 +1,10 @@
 /*
  * The socket of a server and its thread.
  *
- * One caller is served at a time, then the connection ends; a few wait in the kernel's queue. Only the owner gets an
- * answer: the modes of the folder and of the socket exclude other users already, and SO_PEERCRED is a second check.
- * Root counts as another user, since `sudo -u OWNER spillway ...` works without a second rule here.
+ * One caller is served at a time, then the connection ends; the others wait in the kernel's queue. Callers that gave up
+ * stay in it until the thread comes to them, so it is as long as the system allows. Only the owner gets an answer: the
+ * modes of the folder and of the socket exclude other users already, and SO_PEERCRED is a second check. Root counts as
+ * another user, since `sudo -u OWNER spillway ...` works without a second rule here.
  *
  * Programs that become daemons close every descriptor they find, also the library's, and may reuse the number. So each
  * descriptor is identified by its inode, too, and one that has become another file is neither used nor closed.
@@ -41,7 +42,6 @@ enum {
 	STOP_MS = 100,  /* longest delay of the program's exit */
 	PAUSE_MS = 200, /* delay before accept() is tried again if the process has no descriptor or memory left */
 	TICK_MS = 1000,
-	BACKLOG = 4,           /* callers that wait while one is served; further ones get EAGAIN */
 	TRIES = 4,             /* another process that exits may remove the folder between two steps */
 	STACK_BYTES = 1 << 20, /* driver calls are made on this thread; only touched pages use memory */
 };
@@ -163,7 +163,7 @@ static void find_again(struct socket_server *server)
 	if (!server->path[0] || is_in_place(server) || socket_server_still(&server->listener) < 0 ||
 	    socket_server_still(&server->place) < 0 || user_dir_make(&folder) != 0)
 		return;
-	int fd = user_dir_listen(&folder, server->name, BACKLOG);
+	int fd = user_dir_listen(&folder, server->name, SOMAXCONN);
 	if (fd < 0) { /* another socket has the name, or there is no space or descriptor */
 		user_dir_close(&folder, false);
 		return;
@@ -321,7 +321,7 @@ static int open_socket(struct socket_server *server)
 		if (error)
 			return error;
 		make_name(server);
-		fd = user_dir_listen(&server->folder, server->name, BACKLOG);
+		fd = user_dir_listen(&server->folder, server->name, SOMAXCONN);
 		if (fd < 0)
 			user_dir_close(&server->folder, true);
 	}

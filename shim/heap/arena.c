@@ -7,6 +7,9 @@
 
 #include <stdatomic.h>
 #include <sys/mman.h>
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/lsan_interface.h>
+#endif
 
 /* A smaller reservation is of no use. Not expected: the driver reserved 16 TiB in 4 us (docs/facts.md, Mapping). */
 #define LEAST_BYTES ((uint64_t)64 << 20)
@@ -15,6 +18,26 @@
 static void *table_new(const struct arena *arena, size_t entry)
 {
 	return lazy_memory_new(arena->n_units * entry);
+}
+
+/* Parts of an allocation that is backed on use are found from here alone, and a leak checker reads no mappings unasked. */
+static struct unit_state *states_new(const struct arena *arena)
+{
+	struct unit_state *states = table_new(arena, sizeof(states[0]));
+
+#ifdef __SANITIZE_ADDRESS__
+	if (states)
+		__lsan_register_root_region(states, arena->n_units * sizeof(states[0]));
+#endif
+	return states;
+}
+
+static void states_free(struct unit_state *states, uint32_t n_units)
+{
+#ifdef __SANITIZE_ADDRESS__
+	__lsan_unregister_root_region(states, n_units * sizeof(states[0]));
+#endif
+	munmap(states, n_units * sizeof(states[0]));
 }
 
 static void tables_free(struct arena *arena)
@@ -30,7 +53,7 @@ static void tables_free(struct arena *arena)
 	if (arena->marks)
 		munmap(arena->marks, arena->n_units * sizeof(arena->marks[0]));
 	if (arena->states)
-		munmap(arena->states, arena->n_units * sizeof(arena->states[0]));
+		states_free(arena->states, arena->n_units);
 }
 
 enum sw_status arena_init(struct arena *arena, CUdeviceptr hint, uint64_t bytes)
@@ -55,7 +78,7 @@ enum sw_status arena_init(struct arena *arena, CUdeviceptr hint, uint64_t bytes)
 	arena->part = table_new(arena, sizeof(arena->part[0]));
 	arena->on_use = table_new(arena, sizeof(arena->on_use[0]));
 	arena->marks = table_new(arena, sizeof(arena->marks[0]));
-	arena->states = table_new(arena, sizeof(arena->states[0]));
+	arena->states = states_new(arena);
 	if (!arena->table || !arena->piece || !arena->part || !arena->on_use || !arena->marks || !arena->states)
 		goto free_tables;
 	/* Not the last one: where a block ends is an address of the arena. */

@@ -185,7 +185,7 @@ static int uses_what_begins_on_the_host(void)
 	CHECK(sim_where(moves) == 'H' && sim_where(stays) == 'H');
 	CHECK(sim_where(child_alloc(MIB)) == 'D');
 	/* Used over and over it comes in, for there is room; the other is as good where it is. */
-	for (; sim_where(moves) == 'H' && rounds < 20000; rounds++) {
+	for (; sim_where(moves) != 'D' && rounds < 20000; rounds++) {
 		MUST(driver_fill(NULL, moves, (unsigned)rounds, BLOCK / 4));
 		MUST(driver_fill(NULL, stays, (unsigned)rounds, 2 * MIB / 4));
 		MUST(cu.cuStreamSynchronize(NULL));

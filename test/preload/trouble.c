@@ -345,6 +345,11 @@ static void happen(void)
 		remove_folder();
 }
 
+static unsigned long operations_to_next(void)
+{
+	return 1 + below(kinds == MODE ? EVERY_MODE : EVERY);
+}
+
 void trouble_begin(uint64_t seed)
 {
 	int fd;
@@ -362,7 +367,7 @@ void trouble_begin(uint64_t seed)
 		sigaction(SIGUSR2, &(struct sigaction){.sa_handler = stand_still, .sa_flags = SA_RESTART}, NULL);
 	if (kinds & STOP)
 		open_sibling();
-	atomic_store(&next_at, 1 + below(EVERY));
+	atomic_store(&next_at, operations_to_next());
 }
 
 void trouble_step(void)
@@ -376,7 +381,7 @@ void trouble_step(void)
 		return;
 	if (now >= atomic_load(&next_at)) {
 		happen();
-		atomic_store(&next_at, now + 1 + below(kinds == MODE ? EVERY_MODE : EVERY));
+		atomic_store(&next_at, now + operations_to_next());
 	}
 	pthread_mutex_unlock(&lock);
 }

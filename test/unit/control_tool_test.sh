@@ -92,9 +92,25 @@ for _ in {1..60}; do
 	sleep 0.5
 done
 expect 'list does not wait for a process that is being suspended' 0 "*$three  busy *" '' "$tool" list
+# Who has given up waits in the kernel's queue all the same, until the process comes to it.
+gave_up=()
+for _ in {1..8}; do
+	"$tool" list >/dev/null 2>&1 &
+	gave_up+=($!)
+done
+wait "${gave_up[@]}"
+expect 'it is listed however many have asked meanwhile' 0 "*$three  busy *" '' "$tool" list
+"$tool" resume "$three" >"$here/next.txt" 2>&1 &
+next=$!
+for _ in {1..60}; do
+	[ -s "$here/next.txt" ] && break
+	sleep 0.5
+done
 # shellcheck disable=SC2154 # start() made it
 echo >&"$three_in"
 wait $slow
+wait $next
+expect 'and does what it is told next' 0 '*' '' grep -q "process $three: resumed" "$here/next.txt"
 n=$((n + 1))
 [[ $(<"$here/slow.txt") = *"process $three is not done yet"*"process $three: suspended, "* ]] || {
 	failed=$((failed + 1))
