@@ -100,6 +100,16 @@ static uint64_t use_more(void)
 	return 1;
 }
 
+/* What no turn can give: it is refused while it is another's. */
+static uint64_t ask_too_much(void)
+{
+	uint64_t before = turn_number();
+	CUdeviceptr more;
+
+	CHECK(cu.cuMemAlloc_v2(&more, 65 * MIB) == CUDA_ERROR_OUT_OF_MEMORY);
+	return turn_number() == before;
+}
+
 static void check_end(void)
 {
 	if (sim_stalled())
@@ -127,8 +137,9 @@ static _Noreturn void end_while_moving(void)
 }
 
 /*
- * 'd': begin; 'a' N: allocate N blocks; 's' N: N steps; 'c': check all; 'u': a suspension that fails; 'x': close
- * all sockets that listen; 'q': the next copy stands still; 'w': end when it does; 'e': end.
+ * 'd': begin; 'a' N: allocate N blocks; 's' N: N steps; 'c': check all; 'u': a suspension that fails; 'm': use more for
+ * a moment; 'h': ask for more than there is; 'x': close all sockets that listen; 'q': the next copy stands still; 'w':
+ * end when it does; 'e': end.
  */
 static uint64_t obey(char what, unsigned n)
 {
@@ -152,6 +163,8 @@ static uint64_t obey(char what, unsigned n)
 		return fail_to_suspend();
 	case 'm':
 		return use_more();
+	case 'h':
+		return ask_too_much();
 	case 'q':
 		sim_stall_at("cuMemcpyDtoDAsync_v2", 1);
 		return 1;
@@ -218,6 +231,17 @@ static void who_finds_no_memory_while_it_is_away_waits_for_its_turn(void **state
 	turns_end(ranks, 2);
 }
 
+static void what_no_turn_can_give_is_refused_at_once(void **state)
+{
+	struct rank ranks[2];
+
+	(void)state;
+	start_two_with(ranks, TIGHT, NEEDS);
+	assert_true(rank_ask(&ranks[0], 'h', 0));
+	turns_run(ranks, 2, 1);
+	turns_end(ranks, 2);
+}
+
 /* What it keeps does not go back to the driver. It waits for its turn as before. */
 static void who_cannot_be_suspended_while_it_is_away_takes_turns_as_before(void **state)
 {
@@ -280,6 +304,7 @@ static int run(void)
 {
 	const struct CMUnitTest tests[] = {
 	    TURNS_TEST(who_finds_no_memory_while_it_is_away_waits_for_its_turn),
+	    TURNS_TEST(what_no_turn_can_give_is_refused_at_once),
 	    TURNS_TEST(who_cannot_be_suspended_while_it_is_away_takes_turns_as_before),
 	    TURNS_TEST(who_ends_while_its_memory_leaves_waits_for_the_mover),
 	    TURNS_TEST(who_has_a_budget_of_its_own_takes_no_more_of_the_account),
