@@ -177,9 +177,18 @@ static uint64_t obey(char what, unsigned n)
 	}
 }
 
+static bool on_use; /* the blocks of ranks have memory where they are used */
+
+static void begin(const void *settings)
+{
+	turns_begin(settings);
+	if (on_use)
+		child_set("SPILLWAY_POLICY=" ON_USE_POLICY);
+}
+
 static struct rank start(const char *settings, unsigned n)
 {
-	static const struct rank_part part = {.begin = turns_begin, .obey = obey};
+	static const struct rank_part part = {.begin = begin, .obey = obey};
 
 	struct rank rank = rank_start(&part, settings);
 	assert_true(rank_ask(&rank, 'd', 0) && rank_ask(&rank, 'a', n));
@@ -216,12 +225,11 @@ static void start_two(struct rank ranks[2], unsigned other_needs)
 /* ---- the parts ---- */
 
 /* The host holds what is away, and no more. In its turn the process has what it has alone. */
-static void who_finds_no_memory_while_it_is_away_waits_for_its_turn(void **state)
+static void find_no_memory(const char *settings)
 {
 	struct rank ranks[2];
 
-	(void)state;
-	start_two_with(ranks, TIGHT, NEEDS);
+	start_two_with(ranks, settings, NEEDS);
 	for (unsigned round = 0; round < 3; round++) {
 		rank_tell(&ranks[1], 's', 20);
 		assert_true(rank_ask(&ranks[0], 'm', 0));
@@ -229,6 +237,23 @@ static void who_finds_no_memory_while_it_is_away_waits_for_its_turn(void **state
 		wait_until_away(ranks);
 	}
 	turns_end(ranks, 2);
+}
+
+static void who_finds_no_memory_while_it_is_away_waits_for_its_turn(void **state)
+{
+	(void)state;
+	find_no_memory(TIGHT ",spill.mode=exact");
+	find_no_memory(TIGHT ",spill.mode=fast");
+}
+
+static void a_use_that_finds_no_memory_while_it_is_away_waits_for_its_turn(void **state)
+{
+	(void)state;
+	on_use = true;
+	find_no_memory(TIGHT ",spill.mode=exact");
+	find_no_memory(TIGHT ",spill.mode=fast");
+	on_use = false;
+	assert_false(log_has("the call that uses it is refused"));
 }
 
 static void what_no_turn_can_give_is_refused_at_once(void **state)
@@ -304,6 +329,7 @@ static int run(void)
 {
 	const struct CMUnitTest tests[] = {
 	    TURNS_TEST(who_finds_no_memory_while_it_is_away_waits_for_its_turn),
+	    TURNS_TEST(a_use_that_finds_no_memory_while_it_is_away_waits_for_its_turn),
 	    TURNS_TEST(what_no_turn_can_give_is_refused_at_once),
 	    TURNS_TEST(who_cannot_be_suspended_while_it_is_away_takes_turns_as_before),
 	    TURNS_TEST(who_ends_while_its_memory_leaves_waits_for_the_mover),
