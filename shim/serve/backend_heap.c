@@ -1,7 +1,7 @@
 /*
  * backend_heap.c: the backend of the heap. An allocation that finds no memory tries, in order, deferred frees, memory
  * that the mover is about to free, host memory kept by other heaps, unused host memory of other processes, and the
- * driver's pools. While the process is suspended it waits until it goes on, and tries again: only then it fails.
+ * driver's pools. While the process is suspended, what it may have when it goes on is waited for.
  */
 #include "shim/serve/backend.h"
 #include "shim/context/context.h"
@@ -104,6 +104,44 @@ static enum sw_status alloc_patiently(const struct want *want, enum heap_from fr
 	}
 }
 
+/* Returns what a request may have at most, whoever uses the rest now. */
+static uint64_t most_ever(const struct device *device, const struct heap *heap, enum heap_from from)
+{
+	uint64_t used, left, shared = atomic_load(&device->shared_total);
+	uint64_t most = atomic_load(&device->follows) ? device->total : atomic_load(&device->own_limit);
+
+	if (from == HEAP_HOST)
+		most = 0;
+	else if (shared && shared < most)
+		most = shared;
+	if (from == HEAP_DEVICE_FIRST)
+		most += heap_lent(heap, &used, &left);
+	return most + (from != HEAP_DEVICE && heap_has_host(heap) ? atomic_load(&host_budget.limit) : 0);
+}
+
+/* A try counts if the process was not suspended at its beginning, nor at its end; or if so many were cut. */
+#define CUT_TRIES 20
+
+/*
+ * What it lacks while it is away it may have in its turn, or when it is resumed, for which it waits as a submission
+ * does. Locking: the caller must hold no lock.
+ */
+static enum sw_status alloc_when_back(const struct want *want, enum heap_from from, struct heap_grant *ret_grant)
+{
+	enum sw_status status = SW_NO_MEMORY;
+	bool away = true;
+
+	for (unsigned i = 0; status == SW_NO_MEMORY && away && i < CUT_TRIES; i++) {
+		gate_wait();
+		if (spill_is_ending())
+			break;
+		away = spill_is_suspended(want->device);
+		status = alloc_patiently(want, from, ret_grant);
+		away |= spill_is_suspended(want->device);
+	}
+	return status;
+}
+
 enum heap_from backend_heap_from(const struct policy_decision *decision)
 {
 	enum policy_place_of place = decision ? decision->place : POLICY_PLACE_AUTO;
@@ -136,6 +174,7 @@ enum sw_status backend_heap_take(struct device *device, size_t bytes, enum chunk
 	if (from != HEAP_HOST)
 		device_take_back(device, heap_rounded(bytes));
 	enum sw_status status = SW_NO_MEMORY;
+	bool away = spill_is_suspended(device);
 	if (from == HEAP_DEVICE_FIRST && kind == CHUNK_MOVABLE) {
 		spill_room_for_new(device, bytes);
 		/* While suspended, the device is left to other processes, unless the host has nothing left. */
@@ -148,11 +187,9 @@ enum sw_status backend_heap_take(struct device *device, size_t bytes, enum chunk
 		status = alloc_patiently(&want, from, &grant);
 	if (status == SW_NO_MEMORY && pool_give_back(device))
 		status = backend_heap_ask(&want, from, &grant);
-	/* What it lacks while it is away it may have in its turn, for which it waits as a submission does. */
-	while (status == SW_NO_MEMORY && spill_is_suspended(device) && !spill_is_ending()) {
-		gate_wait();
-		status = alloc_patiently(&want, from, &grant);
-	}
+	away |= spill_is_suspended(device);
+	if (status == SW_NO_MEMORY && away && bytes <= most_ever(device, want.heap, from))
+		status = alloc_when_back(&want, from, &grant);
 	/* heap_on_use_take() keeps what it took before it failed. */
 	*ret_grant = grant;
 	if (grant.bytes_away) {
@@ -177,11 +214,7 @@ enum sw_status backend_heap_take(struct device *device, size_t bytes, enum chunk
  */
 static bool may_reserve(const struct device *device, struct heap *heap, uint64_t bytes, enum heap_from from)
 {
-	uint64_t used, left, most = atomic_load(&device->budget.limit);
-
-	if (from == HEAP_DEVICE_FIRST)
-		most += heap_lent(heap, &used, &left) + (heap_has_host(heap) ? atomic_load(&host_budget.limit) : 0);
-	return bytes <= device->total || bytes <= most;
+	return bytes <= device->total || bytes <= most_ever(device, heap, from);
 }
 
 /* By address space alone; submissions take memory (serve/on_use.h). */

@@ -10,11 +10,14 @@
 
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -100,6 +103,16 @@ static uint64_t use_more(void)
 	return 1;
 }
 
+/* What no turn can give: it is refused while it is another's. */
+static uint64_t ask_too_much(void)
+{
+	uint64_t before = turn_number();
+	CUdeviceptr more;
+
+	CHECK(cu.cuMemAlloc_v2(&more, 65 * MIB) == CUDA_ERROR_OUT_OF_MEMORY);
+	return turn_number() == before;
+}
+
 static void check_end(void)
 {
 	if (sim_stalled())
@@ -127,8 +140,9 @@ static _Noreturn void end_while_moving(void)
 }
 
 /*
- * 'd': begin; 'a' N: allocate N blocks; 's' N: N steps; 'c': check all; 'u': a suspension that fails; 'x': close
- * all sockets that listen; 'q': the next copy stands still; 'w': end when it does; 'e': end.
+ * 'd': begin; 'a' N: allocate N blocks; 's' N: N steps; 'c': check all; 'u': a suspension that fails; 'm': use more for
+ * a moment; 'h': ask for more than there is; 'y': close the account, and stop; 'x': close all sockets that listen; 'q': the next copy stands still; 'w':
+ * end when it does; 'e': end.
  */
 static uint64_t obey(char what, unsigned n)
 {
@@ -152,6 +166,11 @@ static uint64_t obey(char what, unsigned n)
 		return fail_to_suspend();
 	case 'm':
 		return use_more();
+	case 'h':
+		return ask_too_much();
+	case 'y':
+		/* Before the control thread looks. */
+		return account_close() && raise(SIGSTOP) == 0;
 	case 'q':
 		sim_stall_at("cuMemcpyDtoDAsync_v2", 1);
 		return 1;
@@ -164,9 +183,18 @@ static uint64_t obey(char what, unsigned n)
 	}
 }
 
+static bool on_use; /* the blocks of ranks have memory where they are used */
+
+static void begin(const void *settings)
+{
+	turns_begin(settings);
+	if (on_use)
+		child_set("SPILLWAY_POLICY=" ON_USE_POLICY);
+}
+
 static struct rank start(const char *settings, unsigned n)
 {
-	static const struct rank_part part = {.begin = turns_begin, .obey = obey};
+	static const struct rank_part part = {.begin = begin, .obey = obey};
 
 	struct rank rank = rank_start(&part, settings);
 	assert_true(rank_ask(&rank, 'd', 0) && rank_ask(&rank, 'a', n));
@@ -203,18 +231,45 @@ static void start_two(struct rank ranks[2], unsigned other_needs)
 /* ---- the parts ---- */
 
 /* The host holds what is away, and no more. In its turn the process has what it has alone. */
-static void who_finds_no_memory_while_it_is_away_waits_for_its_turn(void **state)
+static void find_no_memory(const char *settings)
 {
 	struct rank ranks[2];
 
-	(void)state;
-	start_two_with(ranks, TIGHT, NEEDS);
+	start_two_with(ranks, settings, NEEDS);
 	for (unsigned round = 0; round < 3; round++) {
 		rank_tell(&ranks[1], 's', 20);
 		assert_true(rank_ask(&ranks[0], 'm', 0));
 		assert_true(rank_hear(&ranks[1]));
 		wait_until_away(ranks);
 	}
+	turns_end(ranks, 2);
+}
+
+static void who_finds_no_memory_while_it_is_away_waits_for_its_turn(void **state)
+{
+	(void)state;
+	find_no_memory(TIGHT ",spill.mode=exact");
+	find_no_memory(TIGHT ",spill.mode=fast");
+}
+
+static void a_use_that_finds_no_memory_while_it_is_away_waits_for_its_turn(void **state)
+{
+	(void)state;
+	on_use = true;
+	find_no_memory(TIGHT ",spill.mode=exact");
+	find_no_memory(TIGHT ",spill.mode=fast");
+	on_use = false;
+	assert_false(log_has("the call that uses it is refused"));
+}
+
+static void what_no_turn_can_give_is_refused_at_once(void **state)
+{
+	struct rank ranks[2];
+
+	(void)state;
+	start_two_with(ranks, TIGHT, NEEDS);
+	assert_true(rank_ask(&ranks[0], 'h', 0));
+	turns_run(ranks, 2, 1);
 	turns_end(ranks, 2);
 }
 
@@ -259,6 +314,42 @@ static void who_ends_while_its_memory_leaves_waits_for_the_mover(void **state)
 	rank_end(&ranks[1]);
 }
 
+static bool is_listed(const struct rank *rank)
+{
+	char command[256], line[256];
+	bool found = false;
+
+	snprintf(command, sizeof(command), "env -u LD_PRELOAD %s '%s' list", runtime, TOOL);
+	FILE *output = popen(command, "r");
+	assert_non_null(output);
+	for (bool shared = false; fgets(line, sizeof(line), output);) {
+		shared |= strstr(line, ", shared: ") != NULL;
+		found |= shared && atoi(line) == rank->pid;
+	}
+	return pclose(output) == 0 && found;
+}
+
+/* Its lock went with the descriptor, but its memory is there: the others count it, and so does the tool. */
+static void who_has_closed_the_account_is_listed_while_it_lives(void **state)
+{
+	struct rank ranks[2];
+	struct account_page page;
+	int status;
+
+	(void)state;
+	start_two(ranks, NEEDS);
+	assert_true(is_listed(&ranks[0]));
+	rank_tell(&ranks[0], 'y', 0);
+	assert_int_equal(waitpid(ranks[0].pid, &status, WUNTRACED), ranks[0].pid);
+	assert_true(WIFSTOPPED(status));
+	assert_true(is_listed(&ranks[0]));
+	assert_true(account_read(&page) && account_member(&page, &ranks[0]));
+	assert_int_equal(kill(ranks[0].pid, SIGCONT), 0);
+	assert_true(rank_hear(&ranks[0]));
+	turns_run(ranks, 2, 2);
+	turns_end(ranks, 2);
+}
+
 /* Also in its turn: what it may not use is not taken from the account. */
 static void who_has_a_budget_of_its_own_takes_no_more_of_the_account(void **state)
 {
@@ -280,8 +371,11 @@ static int run(void)
 {
 	const struct CMUnitTest tests[] = {
 	    TURNS_TEST(who_finds_no_memory_while_it_is_away_waits_for_its_turn),
+	    TURNS_TEST(a_use_that_finds_no_memory_while_it_is_away_waits_for_its_turn),
+	    TURNS_TEST(what_no_turn_can_give_is_refused_at_once),
 	    TURNS_TEST(who_cannot_be_suspended_while_it_is_away_takes_turns_as_before),
 	    TURNS_TEST(who_ends_while_its_memory_leaves_waits_for_the_mover),
+	    TURNS_TEST(who_has_closed_the_account_is_listed_while_it_lives),
 	    TURNS_TEST(who_has_a_budget_of_its_own_takes_no_more_of_the_account),
 	    TURNS_TEST(who_closes_the_socket_of_its_control_thread_takes_turns_as_before),
 	};

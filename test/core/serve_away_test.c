@@ -1,0 +1,133 @@
+/*
+ * serve_away_test.c: an allocation that finds no memory while the process is suspended. What the mover and the gate
+ * would say, the test says; a wait at the gate is the next line of its story.
+ */
+#include "test/core/child_alloc.h"
+
+#include <unistd.h>
+
+#include "shim/device/device.h"
+#include "shim/mover/spill.h"
+
+#define SETTINGS                                                                                                       \
+	((const char *const[]){"SIM_MEMORY=256MiB", "SPILLWAY_SET=device.budget=32MiB,host.budget=32MiB", NULL})
+
+static struct {
+	unsigned waits; /* at the gate */
+	unsigned looks; /* at whether it is suspended */
+	bool away, ends;
+	unsigned comes_at; /* the look at whether it is suspended at which it comes back */
+} story;
+
+/* What others have had goes back to it. */
+static void come_back(void)
+{
+	story.away = false;
+	atomic_store(&device_get(0)->budget.limit, 32 * MIB);
+}
+
+bool __wrap_spill_is_suspended(const struct device *device);
+bool __wrap_spill_is_suspended(const struct device *device)
+{
+	(void)device;
+	if (++story.looks == story.comes_at)
+		come_back();
+	return story.away;
+}
+
+bool __wrap_spill_is_ending(void);
+bool __wrap_spill_is_ending(void)
+{
+	return story.ends && story.waits;
+}
+
+void __wrap_gate_wait(void);
+void __wrap_gate_wait(void)
+{
+	story.waits++;
+	if (story.ends)
+		come_back();
+}
+
+static void leave(void)
+{
+	/* Where it does not come to an end, this process does. */
+	alarm(20);
+	start();
+	CHECK(cuMemFree_v2(alloc(2 * MIB)) == CUDA_SUCCESS);
+	atomic_store(&device_get(0)->budget.limit, 0);
+	story.looks = 0;
+	story.away = true;
+}
+
+/* A look comes before the first try, which fails, and one after it. */
+static int comes_back_in_between(void *unused)
+{
+	(void)unused;
+	leave();
+	story.comes_at = 2;
+	CHECK(cuMemFree_v2(alloc(48 * MIB)) == CUDA_SUCCESS);
+	return 0;
+}
+
+static void who_comes_back_as_it_is_refused_tries_again(void **state)
+{
+	(void)state;
+	assert_ok(core_in_child(SETTINGS, comes_back_in_between, NULL));
+}
+
+/* Each of its turns is over before the try is. */
+static int never_comes_back(void *unused)
+{
+	(void)unused;
+	leave();
+	CHECK(is_refused(48 * MIB) && story.waits);
+	return 0;
+}
+
+static void who_has_too_short_turns_is_refused_at_last(void **state)
+{
+	(void)state;
+	assert_ok(core_in_child(SETTINGS, never_comes_back, NULL));
+}
+
+static int asks_for_too_much(void *unused)
+{
+	(void)unused;
+	leave();
+	CHECK(is_refused(65 * MIB) && !story.waits);
+	return 0;
+}
+
+static void what_can_never_be_had_is_refused_at_once(void **state)
+{
+	(void)state;
+	assert_ok(core_in_child(SETTINGS, asks_for_too_much, NULL));
+}
+
+static int ends_at_the_gate(void *unused)
+{
+	(void)unused;
+	leave();
+	story.ends = true;
+	CHECK(is_refused(48 * MIB) && story.waits == 1);
+	return 0;
+}
+
+/* The driver may have shut down. */
+static void who_waits_when_the_process_ends_asks_for_nothing_more(void **state)
+{
+	(void)state;
+	assert_ok(core_in_child(SETTINGS, ends_at_the_gate, NULL));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(who_comes_back_as_it_is_refused_tries_again),
+	    cmocka_unit_test(who_has_too_short_turns_is_refused_at_last),
+	    cmocka_unit_test(what_can_never_be_had_is_refused_at_once),
+	    cmocka_unit_test(who_waits_when_the_process_ends_asks_for_nothing_more),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
