@@ -2,13 +2,14 @@
  * torch_random.c: a program that is made up from a seed and keeps its memory in a caching allocator that reports births
  * and deaths (fake_torch.h). Tensors come and go, on several streams, are copied to each other, and die while kernels
  * still read them; steps repeat themselves with tensors that live for a part of them; graphs have pools of their own;
- * states of a pool are restored; a pool has a part of a slab; and cached memory is given back.
+ * states of a pool are restored; a pool has a part of a slab; cached memory is given back; and of some blocks the program
+ * itself says what is alive.
  *
  *   torch_random [--seed N] [--operations N] [--threads N] [--bytes MIB] [--deadline SECONDS] [--trouble KINDS]
  *                [--suspend N] [--expandable MIB] [--hidden]
  *
  * --suspend: under the library, it suspends and resumes itself about once in N operations, also while a state of a pool
- * is half restored. --expandable: segments are expandable, with handles of so many MiB; no pool has a slab then, because
+ * is half restored; tensors come and go meanwhile. --expandable: segments are expandable, with handles of so many MiB; no pool has a slab then, because
  * memory that the allocator gives to somebody else makes the library doubt all that it reports. --hidden: kernels find
  * addresses in device memory, and some are told of tensors that were born after their launch; not in `fast`. KINDS are those of trouble.h. TEST_SEED in the environment says so for all runs of it. What every
  * word must be is known from a shadow of each tensor. Ends with 0, or with 1 and the first word that is wrong, or what
@@ -28,7 +29,7 @@
 #include <unistd.h>
 
 struct options options = {.seed = 1, .operations = 1500, .threads = 2, .bytes = 48 * MIB, .deadline = 100};
-static CUcontext context;
+CUcontext context;
 const struct fake_torch_functions *torch;
 struct fake_torch *torch_cache;
 
@@ -48,7 +49,7 @@ void random_fail(const char *format, ...)
 
 int (*suspend_function)(void);
 static int (*resume_function)(void);
-int (*discard_function)(const void *address, uint64_t bytes);
+range_function *discard_function, *born_function, *grow_function;
 
 static void suspend_find(void)
 {
@@ -58,84 +59,121 @@ static void suspend_find(void)
 		random_fail("it is to suspend itself, and there is no library for that");
 }
 
-void suspend_for_a_while(void)
+static void resume(void)
 {
-	int status = suspend_function();
+	int status = resume_function();
 
-	/* A capture may be open, or no safe point may come in time. */
-	if (status && status != -EBUSY)
-		random_fail("suspend: %d", status);
-	usleep(1000);
-	status = resume_function();
 	if (status)
 		random_fail("resume: %d", status);
 }
 
+/* A capture may be open, or no safe point may come in time. */
+static bool suspend(void)
+{
+	int status = suspend_function();
+
+	if (status && status != -EBUSY)
+		random_fail("suspend: %d", status);
+	return !status;
+}
+
+void suspend_for_a_while(void)
+{
+	suspend();
+	usleep(1000);
+	resume();
+}
+
+static void *resume_soon(void *unused)
+{
+	(void)unused;
+	usleep(2000);
+	resume();
+	return NULL;
+}
+
+bool suspend_begin(pthread_t *thread)
+{
+	if (!suspend())
+		return false;
+	if (pthread_create(thread, NULL, resume_soon, NULL))
+		random_fail("no thread");
+	return true;
+}
+
 /* ---- the whole ---- */
+
+static void change_pools(struct worker *worker)
+{
+	if (!worker_below(worker, 4))
+		slab_change(worker);
+	else if (!worker_below(worker, 4))
+		cache_empty();
+	else if (!worker_below(worker, 2))
+		plug_change(worker);
+	else if (!worker_below(worker, 4))
+		torch->fill(torch_cache, worker_below(worker, 2) ? FILL : 0);
+}
+
+static void check_any(struct worker *worker)
+{
+	tensor_check(worker, any_tensor(worker));
+}
+
+static void change_a_part(struct worker *worker)
+{
+	struct tensor *to = any_tensor(worker), *from = any_tensor(worker);
+
+	if (to != from)
+		part_run(worker, to, from, any_stream(worker));
+}
+
+static void change_any(struct worker *worker)
+{
+	kernel_run(worker, any_tensor(worker), NULL, true, any_stream(worker));
+}
+
+static void add_any(struct worker *worker)
+{
+	struct tensor *to = any_tensor(worker), *from = any_tensor(worker);
+
+	if (to != from)
+		kernel_run(worker, to, from, true, any_stream(worker));
+}
+
+static void make_any(struct worker *worker)
+{
+	size_t bytes = any_size(worker);
+
+	while (!has_room(worker, bytes))
+		drop_any(worker);
+	tensor_any_new(worker, bytes);
+}
+
+/* How often: of the sum of all. */
+static const struct {
+	unsigned share;
+	void (*run)(struct worker *worker);
+} actions[] = {
+    {4, repeat_step},          {4, graph_play}, {4, restore},   {4, change_pools},
+    {8, drop_behind_a_reader}, {4, check_any},  {8, drop_any},  {16, change_a_part},
+    {12, change_any},          {16, add_any},   {16, make_any}, {1, be_born_beside_captures},
+    {1, speak_of_a_block},     {1, go_on_away},
+};
+#define N_ACTIONS (sizeof(actions) / sizeof(actions[0]))
 
 static void at_random(struct worker *worker)
 {
-	struct tensor *to = any_tensor(worker), *from = any_tensor(worker);
-	size_t bytes = any_size(worker);
+	unsigned sum = 0, i = 0;
 
 	if (op_has_tables && !worker_below(worker, 12))
 		tell_running(worker);
-	switch (worker_below(worker, 24)) {
-	case 0:
-		repeat_step(worker);
-		break;
-	case 1:
-		graph_play(worker);
-		break;
-	case 2:
-		restore(worker);
-		break;
-	case 3:
-		if (!worker_below(worker, 4))
-			slab_change(worker);
-		else if (!worker_below(worker, 4))
-			torch->empty_cache(torch_cache);
-		else if (!worker_below(worker, 2))
-			plug_change(worker);
-		else if (!worker_below(worker, 4))
-			torch->fill(torch_cache, worker_below(worker, 2) ? FILL : 0);
-		break;
-	case 4:
-	case 5:
-		drop_behind_a_reader(worker);
-		break;
-	case 6:
-		tensor_check(worker, to);
-		break;
-	case 7:
-	case 8:
-		drop_any(worker);
-		break;
-	case 9:
-	case 10:
-	case 11:
-	case 12:
-		if (to != from)
-			part_run(worker, to, from, any_stream(worker));
-		break;
-	case 13:
-	case 14:
-	case 15:
-		kernel_run(worker, to, NULL, true, any_stream(worker));
-		break;
-	case 16:
-	case 17:
-	case 18:
-	case 19:
-		if (to != from)
-			kernel_run(worker, to, from, true, any_stream(worker));
-		break;
-	default:
-		while (!has_room(worker, bytes))
-			drop_any(worker);
-		tensor_any_new(worker, bytes);
-		break;
-	}
+	for (i = 0; i < N_ACTIONS; i++)
+		sum += actions[i].share;
+	sum = worker_below(worker, sum);
+	for (i = 0; sum >= actions[i].share; i++)
+		sum -= actions[i].share;
+	actions[i].run(worker);
 	while (worker->n_tensors < 8)
 		tensor_any_new(worker, any_size(worker));
 }
@@ -153,7 +191,7 @@ static void *work(void *argument)
 	worker->slab_pool = UINT32_MAX;
 	plug_pool(worker);
 	if (op_has_tables)
-		GO(cuMemAlloc_v2(&worker->tables, 512 * STREAMS));
+		GO(cuMemAlloc_v2(&worker->tables, 512 * (STREAMS + 1)));
 	while (worker->bytes < worker->share * 3 / 4 && worker->n_tensors < TENSORS / 2)
 		tensor_any_new(worker, any_size(worker));
 	for (unsigned long i = 0; i < options.operations / options.threads; i++) {
@@ -239,7 +277,9 @@ int main(int argc, char **argv)
 	}
 	if (options.suspend)
 		suspend_find();
-	discard_function = (__typeof__(&spillway_discard))dlsym(RTLD_DEFAULT, "spillway_discard");
+	discard_function = (range_function *)dlsym(RTLD_DEFAULT, "spillway_discard");
+	born_function = (range_function *)dlsym(RTLD_DEFAULT, "spillway_born");
+	grow_function = (range_function *)dlsym(RTLD_DEFAULT, "spillway_grow");
 	trouble_begin(options.seed);
 	alarm(options.deadline);
 	printf("torch_random: seed %lu, %lu operations\n", (unsigned long)options.seed, options.operations);

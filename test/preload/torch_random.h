@@ -36,12 +36,16 @@ struct tensor {
 	unsigned pool;
 	unsigned home, last; /* streams: that it was allocated for, that used it last */
 	unsigned pins;       /* of graphs */
-	bool is_slab;        /* a part of a slab that the allocator has not got */
+	bool is_slab;        /* the allocator has not got it, or has it back */
 };
 
-/* Captured: from `in` by way of tensors that die in the capture to `sum`, which keeps what it has, and `out`. */
+/*
+ * Captured: from `in` by way of tensors that die in the capture to `sum`, which keeps what it has, and `out`.
+ * The allocator may have `sum` back: nobody is given its memory as long as there is the graph.
+ */
 struct graph {
-	CUgraphExec exec; /* NULL: there is none */
+	CUgraphExec exec;  /* NULL: there is none */
+	CUgraphExec other; /* a second thread's: it adds to `sum` */
 	unsigned pool;
 	uint32_t salt;
 	struct tensor *in, *sum, *out;
@@ -63,7 +67,7 @@ struct worker {
 	unsigned plugged, n_plugged; /* pool of the allocator that keeps; how many it has had */
 	CUdeviceptr slab;            /* 0: there is none */
 	uint32_t *words;             /* as large as a tensor may be */
-	CUdeviceptr tables;          /* of each stream, an address that no launch names; 0: there are none */
+	CUdeviceptr tables;          /* of each stream, addresses that no launch names; 0: there are none */
 };
 
 /* Says what is wrong, with the seed, and ends the process. */
@@ -81,9 +85,14 @@ extern struct fake_torch *torch_cache;
 
 /* ---- torch_random.c ---- */
 
-extern int (*suspend_function)(void);                                /* NULL: no suspensions are wanted */
-extern int (*discard_function)(const void *address, uint64_t bytes); /* NULL: there is no library */
+extern CUcontext context;
+extern int (*suspend_function)(void); /* NULL: no suspensions are wanted */
+/* Of spillway.h; NULL: there is no library. */
+typedef int range_function(const void *address, uint64_t bytes);
+extern range_function *discard_function, *born_function, *grow_function;
 void suspend_for_a_while(void);
+/* Suspends, and has another thread resume soon. Returns false if it does not suspend now. */
+bool suspend_begin(pthread_t *ret_thread);
 
 /* ---- torch_random_op.c ---- */
 
@@ -91,17 +100,19 @@ void suspend_for_a_while(void);
 uint32_t worker_below(struct worker *worker, uint32_t n);
 void worker_settle(struct worker *worker);
 
-/* Now and then a kernel finds where it writes in device memory, so that nothing names it. */
+/* Now and then a kernel finds in device memory where it writes and what it reads, so that nothing names them. */
 extern bool op_has_tables;
 /*
- * The same, with a kernel that waits for the address: it is told of the tensor later, by sets or by a copy on another
- * stream. It writes the first n words; nothing but op_tell() may follow on the stream before that.
+ * The same, with a kernel that waits for the address: it is told of the tensor later, by sets, copies or a graph on
+ * another stream. It writes the first n words; nothing but op_tell() may follow on the stream before that.
  */
 uint32_t op_wait(struct worker *worker, size_t n, unsigned stream);
 void op_tell(struct worker *worker, struct tensor *tensor, unsigned stream);
 /* Now and then a kernel is given where its memory ends, as by reverse iterators; natively that is always right. */
 extern bool op_has_ends;
-/* Loads the kernel. */
+/* The cache gives back what it does not use. */
+void cache_empty(void);
+/* Loads the kernels. */
 void op_prepare(void);
 /* No other thread submits anything until op_release(). */
 void op_hold(void);
@@ -113,6 +124,8 @@ struct tensor *tensor_make(struct worker *worker, unsigned pool, unsigned home, 
 struct tensor *tensor_add(struct worker *worker, CUdeviceptr at, size_t bytes);
 /* A tensor that is not of a slab's part dies. What was submitted may still use it. */
 void tensor_drop(struct worker *worker, struct tensor *tensor);
+/* The same, but its memory is not given to anybody: it can be used until it is dropped. */
+void tensor_die(struct worker *worker, struct tensor *tensor);
 /* Give it contents, by a kernel and by a set. */
 void tensor_fill(struct worker *worker, struct tensor *tensor, unsigned stream);
 void tensor_set(struct worker *worker, struct tensor *tensor, unsigned stream);
@@ -154,6 +167,15 @@ void drop_behind_a_reader(struct worker *worker);
 void tell_running(struct worker *worker);
 /* The same again and again: tensors that live for a part of it, of always the same sizes. */
 void repeat_step(struct worker *worker);
+
+/* ---- torch_random_birth.c ---- */
+
+/* Tensors are born while a stream captures, though not for its graph, and where a segment had other memory before. */
+void be_born_beside_captures(struct worker *worker);
+/* Tensors are born, die and are used while the process is suspended. */
+void go_on_away(struct worker *worker);
+/* A block of which the program itself says what is alive, also in what it has grown by. */
+void speak_of_a_block(struct worker *worker);
 
 /* ---- torch_random_graph.c ---- */
 

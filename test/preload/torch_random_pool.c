@@ -109,7 +109,7 @@ void plug_change(struct worker *worker)
 	if (options.handle || worker->n_plugged == 12 || !has_room(worker, 9 * MIB))
 		return;
 	torch->drop_pool(torch_cache, worker->plugged);
-	torch->empty_cache(torch_cache);
+	cache_empty();
 	plug_pool(worker);
 	CUdeviceptr at = plug_take(0, &bytes);
 	if (at && bytes <= TENSOR_MOST + MIB)
