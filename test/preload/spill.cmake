@@ -222,7 +222,8 @@ foreach(test newborn_test suspend_beside_test suspend_dead_test suspend_map_test
   add_dependencies(${test} fake_torch)
 endforeach()
 # Made-up programs with twice the budget. TEST_SEED in the environment: of every run.
-add_executable(torch_random torch_random.c torch_random_op.c torch_random_plug.c ${TROUBLE} $<TARGET_OBJECTS:fake_torch_open>)
+add_executable(torch_random torch_random.c torch_random_op.c torch_random_tensor.c torch_random_birth.c
+                            torch_random_graph.c torch_random_pool.c ${TROUBLE} $<TARGET_OBJECTS:fake_torch_open>)
 set_target_properties(torch_random PROPERTIES ENABLE_EXPORTS ON)
 target_link_libraries(torch_random PRIVATE sim_cuda spillway_cuda spillway_options pthread)
 target_include_directories(torch_random PRIVATE ${CMAKE_SOURCE_DIR})

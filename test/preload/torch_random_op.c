@@ -66,15 +66,16 @@ static void mix_body(const struct sim_launch *launch, void **args)
 	kernel_apply(to - back, from ? from - back : NULL, n, *(uint32_t *)args[3], how & KEEP);
 }
 
-/* It waits until both halves of the address are there. */
+/* To where, and from where: 0: from nowhere. It waits until the first address is there, whose upper bytes come last. */
 static void table_body(const struct sim_launch *launch, void **args)
 {
 	const volatile CUdeviceptr *table = *(CUdeviceptr **)args[0];
 
 	(void)launch;
-	while (!(*table >> 32))
+	while (!(*table >> 40))
 		usleep(100);
-	kernel_apply(sim_pointer(*table), NULL, *(size_t *)args[1], *(uint32_t *)args[2], *(uint32_t *)args[3]);
+	kernel_apply(sim_pointer(table[0]), table[1] ? sim_pointer(table[1]) : NULL, *(size_t *)args[1],
+		     *(uint32_t *)args[2], *(uint32_t *)args[3]);
 }
 
 static const size_t mix_bytes[] = {8, 8, 8, 4, 4, 4}, table_bytes[] = {8, 8, 4, 4};
@@ -106,18 +107,32 @@ static void mix_submit(CUdeviceptr to, CUdeviceptr from, size_t n, uint32_t salt
 /* ---- addresses in device memory ---- */
 
 bool op_has_tables;
+/* A kernel waits for an address: nothing that the driver would wait with is done meanwhile. */
+static pthread_rwlock_t waiting = PTHREAD_RWLOCK_INITIALIZER;
 
+void cache_empty(void)
+{
+	pthread_rwlock_wrlock(&waiting);
+	torch->empty_cache(torch_cache);
+	pthread_rwlock_unlock(&waiting);
+}
+
+/* Each stream's own; the last is where an address comes from that is copied. */
 static CUdeviceptr table_of(const struct worker *worker, unsigned stream)
 {
 	return worker->tables + 512 * stream;
 }
 
-static void table_write(const struct worker *worker, CUdeviceptr at, unsigned to, unsigned stream)
+static void set_words(CUdeviceptr at, CUdeviceptr value, CUstream stream)
 {
-	CUdeviceptr table = table_of(worker, to);
+	SUBMIT(cuMemsetD32Async(at, (unsigned)value, 1, stream));
+	SUBMIT(cuMemsetD32Async(at + 4, (unsigned)(value >> 32), 1, stream));
+}
 
-	SUBMIT(cuMemsetD32Async(table, (unsigned)at, 1, worker->stream[stream]));
-	SUBMIT(cuMemsetD32Async(table + 4, (unsigned)(at >> 32), 1, worker->stream[stream]));
+static void table_write(const struct worker *worker, CUdeviceptr to, CUdeviceptr from, unsigned stream)
+{
+	set_words(table_of(worker, stream) + 8, from, worker->stream[stream]);
+	set_words(table_of(worker, stream), to, worker->stream[stream]);
 }
 
 static void table_submit(const struct worker *worker, size_t n, uint32_t salt, uint32_t keep, unsigned stream)
@@ -128,25 +143,106 @@ static void table_submit(const struct worker *worker, size_t n, uint32_t salt, u
 	SUBMIT(cuLaunchKernel(table_function, 4, 1, 1, 64, 1, 1, 0, worker->stream[stream], args, NULL));
 }
 
+static void begin_capture(CUstream stream)
+{
+	torch->use_pool(torch_cache, 0, true);
+	GO(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+}
+
+/* What was captured runs, once. */
+static void end_capture(CUstream stream)
+{
+	CUgraphExec exec;
+	CUgraph made;
+
+	GO(cuStreamEndCapture(stream, &made));
+	torch->use_pool(torch_cache, 0, false);
+	GO(cuGraphInstantiateWithFlags(&exec, made, 0));
+	GO(cuGraphDestroy(made));
+	SUBMIT(cuGraphLaunch(exec, stream));
+	GO(cuGraphExecDestroy(exec));
+}
+
+/* The kernel finds both addresses, and is now and then in a graph with what writes them. */
+static void hidden_submit(struct worker *worker, CUdeviceptr to, CUdeviceptr from, size_t n, uint32_t salt,
+			  uint32_t keep, unsigned stream)
+{
+	bool captures = !worker_below(worker, 16);
+
+	if (captures)
+		begin_capture(worker->stream[stream]);
+	table_write(worker, to, from, stream);
+	table_submit(worker, n, salt, keep, stream);
+	if (captures)
+		end_capture(worker->stream[stream]);
+}
+
 uint32_t op_wait(struct worker *worker, size_t n, unsigned stream)
 {
 	uint32_t salt = worker_below(worker, 1u << 30);
 
-	table_write(worker, 0, stream, stream);
+	pthread_rwlock_rdlock(&waiting);
+	table_write(worker, 0, 0, stream);
 	GO(cuStreamSynchronize(worker->stream[stream])); /* whoever tells does so on another stream */
 	table_submit(worker, n, salt, false, stream);
 	return salt;
+}
+
+/* By the ways that bring an address into memory. */
+static void tell(struct worker *worker, CUdeviceptr table, CUdeviceptr at, CUstream stream)
+{
+	CUdeviceptr between = table_of(worker, STREAMS);
+	CUDA_MEMCPY2D box = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+			     .srcDevice = between,
+			     .srcPitch = 8,
+			     .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+			     .dstDevice = table,
+			     .dstPitch = 8,
+			     .WidthInBytes = 8,
+			     .Height = 1};
+
+	switch (worker_below(worker, 8)) {
+	case 0:
+		set_words(table, at, stream);
+		break;
+	case 1:
+		for (unsigned i = 0; i < 6; i++)
+			SUBMIT(cuMemsetD8Async(table + i, (unsigned char)(at >> 8 * i), 1, stream));
+		break;
+	case 2:
+		for (unsigned i = 0; i < 3; i++)
+			SUBMIT(cuMemsetD16Async(table + 2 * i, (unsigned short)(at >> 16 * i), 1, stream));
+		break;
+	case 3:
+		for (unsigned i = 0; i < 2; i++)
+			SUBMIT(cuMemsetD2D32Async(table + 4 * i, 4, (unsigned)(at >> 32 * i), 1, 1, stream));
+		break;
+	case 4:
+		set_words(between, at, stream);
+		SUBMIT(cuMemcpyDtoDAsync_v2(table, between, 8, stream));
+		break;
+	case 5:
+		SUBMIT(cuMemcpyHtoDAsync_v2(between, &at, 8, stream));
+		SUBMIT(cuMemcpy2DAsync_v2(&box, stream));
+		break;
+	case 6:
+		begin_capture(stream);
+		set_words(table, at, stream);
+		end_capture(stream);
+		break;
+	default:
+		SUBMIT(cuMemcpyHtoDAsync_v2(table, &at, 8, stream));
+		break;
+	}
 }
 
 void op_tell(struct worker *worker, struct tensor *tensor, unsigned stream)
 {
 	unsigned other = (stream + 1) % STREAMS;
 
-	if (worker_below(worker, 2))
-		table_write(worker, tensor->at, stream, other);
-	else
-		SUBMIT(cuMemcpyHtoDAsync_v2(table_of(worker, stream), &tensor->at, 8, worker->stream[other]));
+	tell(worker, table_of(worker, stream), tensor->at, worker->stream[other]);
 	worker_settle(worker);
+	pthread_rwlock_unlock(&waiting);
 }
 
 static size_t words_of(const struct tensor *to, const struct tensor *from)
@@ -168,15 +264,12 @@ void kernel_run(struct worker *worker, struct tensor *to, struct tensor *from, b
 	tensor_order(worker, to, stream);
 	if (from)
 		tensor_order(worker, from, stream);
-	if (op_has_tables && !from && !worker_below(worker, 2)) {
-		table_write(worker, to->at, stream, stream);
-		table_submit(worker, words_of(to, NULL), salt, keep, stream);
-		kernel_apply(to->shadow, NULL, words_of(to, NULL), salt, keep);
-		return;
-	}
 	if (op_has_ends && !worker_below(worker, 3))
 		how |= FROM_ENDS;
-	mix_submit(to->at, from ? from->at : 0, words_of(to, from), salt, how, 0, worker->stream[stream]);
+	if (op_has_tables && !worker_below(worker, 2))
+		hidden_submit(worker, to->at, from ? from->at : 0, words_of(to, from), salt, keep, stream);
+	else
+		mix_submit(to->at, from ? from->at : 0, words_of(to, from), salt, how, 0, worker->stream[stream]);
 	kernel_apply(to->shadow, from ? from->shadow : NULL, words_of(to, from), salt, keep);
 }
 
@@ -210,7 +303,10 @@ void part_run(struct worker *worker, struct tensor *to, struct tensor *from, uns
 		memcpy(to->shadow + first, from->shadow + first, n * 4);
 		break;
 	default:
-		mix_submit(at, source, n, salt, salt % 2, 0, worker->stream[stream]);
+		if (op_has_tables && !worker_below(worker, 2))
+			hidden_submit(worker, at, source, n, salt, salt % 2, stream);
+		else
+			mix_submit(at, source, n, salt, salt % 2, 0, worker->stream[stream]);
 		kernel_apply(to->shadow + first, from->shadow + first, n, salt, salt % 2);
 		break;
 	}
@@ -255,15 +351,22 @@ struct tensor *tensor_add(struct worker *worker, CUdeviceptr at, size_t bytes)
 	return add(worker, (struct tensor){.at = at, .bytes = bytes, .is_slab = true, .pins = 1});
 }
 
-void tensor_drop(struct worker *worker, struct tensor *tensor)
+void tensor_die(struct worker *worker, struct tensor *tensor)
 {
 	unsigned i = 0;
 
-	while (worker->tensor[i] != tensor)
+	while (i < worker->n_tensors && worker->tensor[i] != tensor)
 		i++;
-	worker->tensor[i] = worker->tensor[--worker->n_tensors];
+	if (i < worker->n_tensors)
+		worker->tensor[i] = worker->tensor[--worker->n_tensors];
 	if (!tensor->is_slab)
 		torch->release(torch_cache, tensor->at);
+	tensor->is_slab = true;
+}
+
+void tensor_drop(struct worker *worker, struct tensor *tensor)
+{
+	tensor_die(worker, tensor);
 	worker->bytes -= tensor->bytes;
 	free(tensor->shadow);
 	free(tensor);
