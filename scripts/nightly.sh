@@ -46,7 +46,7 @@ read -ra modes <<<"$modes"
 
 preload=${PRELOAD:-$build/libspillway.so}
 programs=$build/test/preload
-rules=$(cd "$(dirname "$0")/../test/preload" && pwd)/peer_random.yaml || exit 2
+policies=$(cd "$(dirname "$0")/../test/preload" && pwd) || exit 2
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 export LD_LIBRARY_PATH=$build/sim
@@ -93,19 +93,30 @@ shape_of_several() {
 	set="device.budget=${budgets[n % 4]},host.budget=1GiB,heap.chunk=${chunks[n / 4 % 3]},async.use=${pools[n / 12 % 3]}"
 	lent=${lends[n / 36 % 4]}
 	[[ -z $lent ]] || set+=",spill.peers=0 .. 7,spill.peer_budget=$lent"
-	environment+=("SPILLWAY_POLICY=$rules")
+	environment+=("SPILLWAY_POLICY=$policies/peer_random.yaml")
 }
 
-# Of one that makes its memory itself: how much of it, in how many threads, what the policy says of it, how tight.
+# Of one that makes its memory itself: how much of it, in how many threads, what the policy says of it, how tight; what it
+# does besides.
 shape_of_own() {
 	local n=$(($1 * 7907 % 1000003)) spills=(move move move yes no) budgets=(24MiB 32MiB 48MiB)
+	local alsos=("" known ask stray grow known,ask,stray,grow) also
 
 	program=vmm_random
 	fail_by "$1"
 	arguments=(--seed "$1" --threads $((1 + n % 3)) --operations 3000 --bytes $((64 + n / 3 % 2 * 16)) --deadline 600)
 	((n / 6 % 2)) || environment+=(SIM_MAP_WAITS=3)
-	environment+=(SIM_MEMORY=128MiB)
-	set="device.budget=${budgets[n / 12 % 3]},host.budget=96MiB,vmm.spill=${spills[n / 36 % 5]}"
+	set="device.budget=${budgets[n / 12 % 3]},vmm.spill=${spills[n / 36 % 5]}"
+	also=${alsos[n / 180 % 6]}
+	if [[ -z $also ]]; then
+		environment+=(SIM_MEMORY=128MiB)
+		set+=,host.budget=96MiB
+	else
+		arguments+=(--also "$also")
+		environment+=(SIM_MEMORY=256MiB "SPILLWAY_POLICY=$policies/vmm_random.yaml")
+		((n / 1080 % 2)) || environment+=(SIM_PIECE_US=100)
+		set+=,host.budget=192MiB,async.use=heap
+	fi
 }
 
 # Of one whose allocator reports: how much of its memory is alive, in how many threads, how tight.
@@ -201,7 +212,7 @@ row() {
 	local name=() all
 
 	for all in "${environment[@]}"; do
-		[[ $all == SPILLWAY_POLICY=* ]] && all=SPILLWAY_POLICY=peer_random.yaml
+		[[ $all == SPILLWAY_POLICY=* ]] && all=SPILLWAY_POLICY=${all##*/}
 		name+=("$all")
 	done
 	printf '%q ' "$1" "$set" "$program" "${name[@]}" -- "${arguments[@]}"
@@ -262,7 +273,7 @@ if [[ -n $replay ]]; then
 		mode=${words[0]} set=${words[1]} program=${words[2]} environment=() arguments=()
 		words=("${words[@]:3}")
 		while [[ ${#words[@]} -gt 0 && ${words[0]} != -- ]]; do
-			environment+=("${words[0]/SPILLWAY_POLICY=peer_random.yaml/SPILLWAY_POLICY=$rules}")
+			environment+=("${words[0]/#SPILLWAY_POLICY=/SPILLWAY_POLICY=$policies/}")
 			words=("${words[@]:1}")
 		done
 		arguments=("${words[@]:1}")

@@ -331,9 +331,10 @@ foreach(mode ${SPILL_MODES})
   spillway_preload_run(vmm_move_test_${mode} vmm_move_test ENVIRONMENT SPILL_MODE=${mode} VMM_SPILL=move)
 endforeach()
 # Made-up programs with twice the budget. VIRTUAL_SEED and VIRTUAL_OPERATIONS in the environment: of every run.
-add_executable(vmm_random vmm_random.c vmm_random_memory.c vmm_random_op.c ${TROUBLE})
+add_executable(vmm_random vmm_random.c vmm_random_memory.c vmm_random_op.c vmm_random_known.c vmm_random_ask.c
+                          vmm_random_grow.c ${TROUBLE})
 set_target_properties(vmm_random PROPERTIES ENABLE_EXPORTS ON)
-target_link_libraries(vmm_random PRIVATE sim_cuda spillway_cuda spillway_options pthread)
+target_link_libraries(vmm_random PRIVATE preload_driver)
 target_include_directories(vmm_random PRIVATE ${CMAKE_SOURCE_DIR})
 target_compile_definitions(vmm_random PRIVATE __CUDA_API_VERSION_INTERNAL)
 add_dependencies(vmm_random libspillway)
@@ -349,6 +350,16 @@ function(vmm_random_test name seed)
   set_tests_properties(${name} PROPERTIES LABELS preload TIMEOUT 600 ENVIRONMENT
                        "LD_LIBRARY_PATH=${SIM_FOLDER};SIM_MEMORY=128MiB;SIM_FILL=0;SIM_MAP_WAITS=3;${T_UNPARSED_ARGUMENTS}")
 endfunction()
+# What it does besides (--also): memory that others know, questions, mappings that must be refused, growth.
+set(ALSO known,ask,stray,grow)
+vmm_random_test(vmm_random_also_native 5 SIM_MEMORY=256MiB OPTIONS --also ${ALSO} --operations 400)
+foreach(mode exact fast)
+  vmm_random_test(
+    vmm_random_also_${mode} 5 "LD_PRELOAD=${PRELOAD}" SIM_MEMORY=256MiB
+    "SPILLWAY_POLICY=${CMAKE_CURRENT_SOURCE_DIR}/vmm_random.yaml"
+    "SPILLWAY_SET=device.budget=32MiB,host.budget=192MiB,spill.mode=${mode},vmm.spill=move,async.use=heap,report.summary=no"
+    OPTIONS --also ${ALSO} --operations 400)
+endforeach()
 # The mode changes all the time, from outside.
 function(vmm_random_changing_test seed mode)
   vmm_random_test(
