@@ -54,15 +54,19 @@ each=6000 # submissions of one program on one GPU: some seconds
 
 # A program is described by: program, arguments, environment (of the simulated GPU), set (the library's settings).
 
-# How often calls fail with which memory is moved; whether handles come back.
+# How often calls fail with which memory is moved, or for how long nothing can be mapped; whether handles come back.
 fail_by() {
 	local seed=$1 fails=(1000 200 50)
 
 	environment=(SIM_FILL=0 "SIM_SEED=$seed" "SIM_REUSE=$((seed / 2 % 2))")
-	((seed / 3 % 4)) || environment+=("SIM_FAIL_THREAD=spillway-mover:${fails[seed % 3]}")
+	case $((seed / 3 % 8)) in
+	0 | 4) environment+=("SIM_FAIL_THREAD=spillway-mover:${fails[seed % 3]}") ;;
+	2) environment+=(SIM_FAIL_THREAD=spillway-mover:20000:1500) ;;
+	esac
 }
 
-# Of one GPU: how tight, how many threads, hidden pointers or none, how late.
+# Of one GPU: how tight, how many threads, hidden pointers or none, how late; without values that streams wait for; with
+# textures.
 shape_of_one() {
 	local n=$(($1 * 7901 % 1000003)) budgets=(16MiB 32MiB 48MiB 64MiB 96MiB)
 
@@ -71,8 +75,10 @@ shape_of_one() {
 	arguments=(--seed "$1" --threads $((1 + n % 4)) --submissions $each --deadline 600)
 	((n / 4 % 3 == 0)) || arguments+=(--no-hidden)
 	((n / 12 % 8)) || environment+=(SIM_DELAY_US=20)
+	((n / 480 % 8)) || environment+=(SIM_STREAM_VALUES=0 SIM_MAP_WAITS=3 SIM_PIECE_US=20)
 	environment+=(SIM_MEMORY=768MiB SIM_HOST_MEMORY=2GiB)
 	set="device.budget=${budgets[n / 96 % 5]},host.budget=1GiB"
+	[[ " ${arguments[*]} " != *" --no-hidden "* ]] || ((n / 3840 % 3)) || arguments+=(--textures)
 }
 
 # Of several: how many, wired how, how late, how tight, how much they lend, who serves pools. Each takes its part of a

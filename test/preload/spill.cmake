@@ -34,7 +34,8 @@ function(spill_watch_test name program)
 endfunction()
 
 # ---- made-up programs, every byte checked ----
-add_executable(spill_random spill_random.c ${TROUBLE} random_block.c random_graph.c random_hidden.c random_kernel.c random_op.c)
+add_executable(spill_random spill_random.c ${TROUBLE} random_block.c random_graph.c random_hidden.c random_kernel.c random_op.c
+                            random_texture.c)
 set_target_properties(spill_random PROPERTIES ENABLE_EXPORTS ON)
 target_link_libraries(spill_random PRIVATE sim_cuda spillway_cuda spillway_options pthread)
 target_include_directories(spill_random PRIVATE ${CMAKE_SOURCE_DIR})
@@ -48,6 +49,18 @@ foreach(part RANGE 1 9)
   set_tests_properties(
     spill_random_test_${part} PROPERTIES LABELS preload TIMEOUT 600 ENVIRONMENT
     "LD_LIBRARY_PATH=${SIM_FOLDER};TEST_PRELOAD=${PRELOAD};SPILL_MODES=${ALL_MODES};SPILL_PART=${part};SPILL_SUBMISSIONS=${SPILL_SUBMISSIONS}")
+endforeach()
+
+# With textures, whose memory no launch names; and where the driver maps nothing for a while.
+function(spill_random_in_trouble name mode options)
+  add_test(NAME ${name} COMMAND spill_random --seed 3 --threads 1 --bytes 64 --no-hidden ${options})
+  set_tests_properties(
+    ${name} PROPERTIES LABELS preload TIMEOUT 600 ENVIRONMENT
+    "LD_LIBRARY_PATH=${SIM_FOLDER};LD_PRELOAD=${PRELOAD};SIM_FILL=0;SPILLWAY_SET=device.budget=24MiB,host.budget=256MiB,spill.mode=${mode},report.summary=no;${ARGN}")
+endfunction()
+spill_random_in_trouble(spill_random_textures fast "--submissions;800;--textures")
+foreach(mode exact fast)
+  spill_random_in_trouble(spill_random_refused_${mode} ${mode} "--submissions;300" SIM_FAIL_THREAD=spillway-mover:2000:300)
 endforeach()
 
 # The mode changes all the time, from outside. Each mode is begun in once, and with pieces of many lengths;
