@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Made-up programs on the simulated GPU, for a night: one mode after the other, seed after seed, as many at once as there
 # are processors, until the time is up or there were enough submissions. A seed stands for a program on a single GPU
-# (test/preload/spill_random.c), on several (peer_random.c), of one that makes its memory itself (vmm_random.c) or of one
-# whose allocator reports births and deaths of tensors (torch_random.c), for its settings, and for what befalls it beside
+# (test/preload/spill_random.c), on several (peer_random.c), of one that makes its memory itself (vmm_random.c), of one
+# whose allocator reports births and deaths of tensors (torch_random.c) or of two processes (ipc_random.c), for its settings, and for what befalls it beside
 # its work (trouble.h). Each is first run without the library: it must be right natively. Then its bytes, checked one by
 # one, must be right with it, too, and its digest, where it has one, the same.
 #
@@ -11,7 +11,7 @@
 #        scripts/nightly.sh BUILD -r FILE
 #   -t  time for each mode, 3600     -n  submissions in each mode, those of plain runs not counted, 10000000
 #   -s  first seed, from the clock   -j  processes at once   -m  modes, default those of BUILD/spill_modes; also off
-#   -p  which programs: one (GPU), several, own (memory), tensors, or all, the default
+#   -p  which programs: one (GPU), several, own (memory), tensors, two (processes), or all, the default
 #   -w  trouble for all of them, as --trouble of the programs, or none; without it what the seed says
 #   -x  kinds of trouble that no seed stands for, separated by commas
 #   -k  failures are added to this file, a line each, as -r reads them
@@ -42,7 +42,7 @@ while getopts t:n:s:j:m:p:w:x:k:r: option; do
 	esac
 done
 read -ra modes <<<"$modes"
-[[ $which == one || $which == several || $which == own || $which == tensors || $which == all ]] || exit 2
+[[ $which == one || $which == several || $which == own || $which == tensors || $which == two || $which == all ]] || exit 2
 
 preload=${PRELOAD:-$build/libspillway.so}
 programs=$build/test/preload
@@ -142,10 +142,23 @@ shape_of_tensors() {
 	fi
 }
 
+# Of two processes, one of which opens what the other one has: how late work is, and which unmapping is refused.
+shape_of_two() {
+	local n=$(($1 * 7933 % 1000003)) budgets=(12MiB 24MiB 48MiB)
+
+	program=ipc_random
+	fail_by "$1"
+	arguments=(--seed "$1" --operations 1800 --deadline 600)
+	((n % 3)) || environment+=(SIM_DELAY_US=20)
+	((n / 3 % 3)) || environment+=("SIM_FAIL=cuMemUnmap:$((1 + n / 9 % 20)):999")
+	set="device.budget=${budgets[n / 180 % 3]},host.budget=256MiB,ipc=yes"
+}
+
 # What befalls it: nothing, one kind, or each with an even chance.
 trouble_of() {
 	local n=$(($1 * 104729 % 1000003)) kinds=(clock stop stall refuse files folder stack) kind word list='' all
 
+	[[ $program != ipc_random ]] || return # it takes none
 	if [[ -n $trouble ]]; then
 		[[ $trouble == none ]] || list=$trouble
 	elif ((n % 3 == 1)); then
@@ -172,10 +185,11 @@ shape_of() {
 	local seed=$1 kind=$which
 
 	if [[ $kind == all ]]; then
-		case $((seed % 6)) in
-		0) kind=several ;;
-		1) kind=own ;;
-		2) kind=tensors ;;
+		case $((seed % 12)) in
+		0 | 6) kind=several ;;
+		1 | 7) kind=own ;;
+		2 | 8) kind=tensors ;;
+		3) kind=two ;;
 		*) kind=one ;;
 		esac
 	fi

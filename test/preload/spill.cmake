@@ -441,7 +441,7 @@ add_dependencies(torch_trace_test fake_torch)
 list(JOIN SPILL_MODES " " SPILL_MODES_TEXT)
 file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/spill_modes CONTENT "${SPILL_MODES_TEXT}\n")
 add_custom_target(nightly COMMAND ${CMAKE_SOURCE_DIR}/scripts/nightly.sh ${CMAKE_BINARY_DIR} USES_TERMINAL
-                  DEPENDS spill_random peer_random vmm_random torch_random spill_fault_test libspillway sim_cuda)
+                  DEPENDS spill_random peer_random vmm_random torch_random ipc_random spill_fault_test libspillway sim_cuda)
 # Programs that once failed are run again as they were.
 add_test(NAME random_seeds_test COMMAND ${CMAKE_SOURCE_DIR}/scripts/nightly.sh ${CMAKE_BINARY_DIR} -r
                                         ${CMAKE_CURRENT_SOURCE_DIR}/random.seeds)
