@@ -1,11 +1,13 @@
 /*
  * random_texture.c: textures and tensor maps of spill_random (random.h): the GPU reads and writes blocks by an address
- * that it keeps itself, which no launch names. They are made while the blocks may be moving, also while a GPU stands
- * still for a second; they are used beside whatever moves then; and when one is gone, so is its block.
+ * that it keeps itself, which no launch names. They are made while the blocks may be moving, also while a driver takes
+ * a second to map; they are used beside whatever moves then; and when one is gone, so is its block.
  */
 #include "test/preload/random.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 /* What the GPU keeps: textures of all threads, by their number. */
 static CUdeviceptr kept[THREADS_MAX * TEXTURES_MAX];
@@ -89,17 +91,34 @@ static void make(struct worker *worker)
 	encode(worker, texture);
 }
 
-/* At times the GPU stands still meanwhile: what is on its way does not arrive in the time that anybody waits. */
+/* The mapping ends, too, if who makes textures must wait for it. */
+static void *map_at_last(void *done)
+{
+	for (unsigned ms = 0; ms < 1300 && !atomic_load((_Atomic bool *)done); ms++)
+		usleep(1000);
+	sim_go_on();
+	return NULL;
+}
+
+/* At times the next mapping takes a second: what is on its way does not arrive in the time that anybody waits. */
 static void make_some(struct worker *worker)
 {
-	bool late = random_one_in(worker, 12);
+	_Atomic bool done = false;
+	pthread_t thread;
 
-	if (late)
-		sim_hold();
-	for (unsigned n = late ? 3 : 1; n; n--)
+	if (!random_one_in(worker, 6)) {
 		make(worker);
-	if (late)
-		sim_release();
+		return;
+	}
+	sim_stall_at("cuMemMap", 1);
+	for (unsigned ms = 0; ms < 20 && !sim_stalled(); ms++)
+		usleep(1000);
+	if (pthread_create(&thread, NULL, map_at_last, &done))
+		random_fail("no thread");
+	for (unsigned n = 3; n; n--)
+		make(worker);
+	atomic_store(&done, true);
+	pthread_join(thread, NULL);
 }
 
 /* With its block, if nothing else names it. */
