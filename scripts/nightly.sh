@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Made-up programs on the simulated GPU, for a night: one mode after the other, seed after seed, as many at once as there
 # are processors, until the time is up or there were enough submissions. A seed stands for a program on a single GPU
-# (test/preload/spill_random.c), on several (peer_random.c), of one that makes its memory itself (vmm_random.c) or of one
-# whose allocator reports births and deaths of tensors (torch_random.c), for its settings, and for what befalls it beside
+# (test/preload/spill_random.c), on several (peer_random.c), of one that makes its memory itself (vmm_random.c), of one
+# whose allocator reports births and deaths of tensors (torch_random.c) or of two processes (ipc_random.c), for its settings, and for what befalls it beside
 # its work (trouble.h). Each is first run without the library: it must be right natively. Then its bytes, checked one by
 # one, must be right with it, too, and its digest, where it has one, the same.
 #
@@ -11,7 +11,7 @@
 #        scripts/nightly.sh BUILD -r FILE
 #   -t  time for each mode, 3600     -n  submissions in each mode, those of plain runs not counted, 10000000
 #   -s  first seed, from the clock   -j  processes at once   -m  modes, default those of BUILD/spill_modes; also off
-#   -p  which programs: one (GPU), several, own (memory), tensors, or all, the default
+#   -p  which programs: one (GPU), several, own (memory), tensors, two (processes), or all, the default
 #   -w  trouble for all of them, as --trouble of the programs, or none; without it what the seed says
 #   -x  kinds of trouble that no seed stands for, separated by commas
 #   -k  failures are added to this file, a line each, as -r reads them
@@ -42,11 +42,11 @@ while getopts t:n:s:j:m:p:w:x:k:r: option; do
 	esac
 done
 read -ra modes <<<"$modes"
-[[ $which == one || $which == several || $which == own || $which == tensors || $which == all ]] || exit 2
+[[ $which == one || $which == several || $which == own || $which == tensors || $which == two || $which == all ]] || exit 2
 
 preload=${PRELOAD:-$build/libspillway.so}
 programs=$build/test/preload
-rules=$(cd "$(dirname "$0")/../test/preload" && pwd)/peer_random.yaml || exit 2
+policies=$(cd "$(dirname "$0")/../test/preload" && pwd) || exit 2
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 export LD_LIBRARY_PATH=$build/sim
@@ -54,15 +54,19 @@ each=6000 # submissions of one program on one GPU: some seconds
 
 # A program is described by: program, arguments, environment (of the simulated GPU), set (the library's settings).
 
-# How often calls fail with which memory is moved; whether handles come back.
+# How often calls fail with which memory is moved, or for how long nothing can be mapped; whether handles come back.
 fail_by() {
 	local seed=$1 fails=(1000 200 50)
 
 	environment=(SIM_FILL=0 "SIM_SEED=$seed" "SIM_REUSE=$((seed / 2 % 2))")
-	((seed / 3 % 4)) || environment+=("SIM_FAIL_THREAD=spillway-mover:${fails[seed % 3]}")
+	case $((seed / 3 % 8)) in
+	0 | 4) environment+=("SIM_FAIL_THREAD=spillway-mover:${fails[seed % 3]}") ;;
+	2) environment+=(SIM_FAIL_THREAD=spillway-mover:20000:1500) ;;
+	esac
 }
 
-# Of one GPU: how tight, how many threads, hidden pointers or none, how late.
+# Of one GPU: how tight, how many threads, hidden pointers or none, how late; without values that streams wait for; with
+# textures.
 shape_of_one() {
 	local n=$(($1 * 7901 % 1000003)) budgets=(16MiB 32MiB 48MiB 64MiB 96MiB)
 
@@ -71,8 +75,10 @@ shape_of_one() {
 	arguments=(--seed "$1" --threads $((1 + n % 4)) --submissions $each --deadline 600)
 	((n / 4 % 3 == 0)) || arguments+=(--no-hidden)
 	((n / 12 % 8)) || environment+=(SIM_DELAY_US=20)
+	((n / 480 % 8)) || environment+=(SIM_STREAM_VALUES=0 SIM_MAP_WAITS=3 SIM_PIECE_US=20)
 	environment+=(SIM_MEMORY=768MiB SIM_HOST_MEMORY=2GiB)
 	set="device.budget=${budgets[n / 96 % 5]},host.budget=1GiB"
+	[[ " ${arguments[*]} " != *" --no-hidden "* ]] || ((n / 3840 % 3)) || arguments+=(--textures)
 }
 
 # Of several: how many, wired how, how late, how tight, how much they lend, who serves pools. Each takes its part of a
@@ -93,19 +99,30 @@ shape_of_several() {
 	set="device.budget=${budgets[n % 4]},host.budget=1GiB,heap.chunk=${chunks[n / 4 % 3]},async.use=${pools[n / 12 % 3]}"
 	lent=${lends[n / 36 % 4]}
 	[[ -z $lent ]] || set+=",spill.peers=0 .. 7,spill.peer_budget=$lent"
-	environment+=("SPILLWAY_POLICY=$rules")
+	environment+=("SPILLWAY_POLICY=$policies/peer_random.yaml")
 }
 
-# Of one that makes its memory itself: how much of it, in how many threads, what the policy says of it, how tight.
+# Of one that makes its memory itself: how much of it, in how many threads, what the policy says of it, how tight; what it
+# does besides.
 shape_of_own() {
 	local n=$(($1 * 7907 % 1000003)) spills=(move move move yes no) budgets=(24MiB 32MiB 48MiB)
+	local alsos=("" known ask stray grow known,ask,stray,grow) also
 
 	program=vmm_random
 	fail_by "$1"
 	arguments=(--seed "$1" --threads $((1 + n % 3)) --operations 3000 --bytes $((64 + n / 3 % 2 * 16)) --deadline 600)
 	((n / 6 % 2)) || environment+=(SIM_MAP_WAITS=3)
-	environment+=(SIM_MEMORY=128MiB)
-	set="device.budget=${budgets[n / 12 % 3]},host.budget=96MiB,vmm.spill=${spills[n / 36 % 5]}"
+	set="device.budget=${budgets[n / 12 % 3]},vmm.spill=${spills[n / 36 % 5]}"
+	also=${alsos[n / 180 % 6]}
+	if [[ -z $also ]]; then
+		environment+=(SIM_MEMORY=128MiB)
+		set+=,host.budget=96MiB
+	else
+		arguments+=(--also "$also")
+		environment+=(SIM_MEMORY=256MiB "SPILLWAY_POLICY=$policies/vmm_random.yaml")
+		((n / 1080 % 2)) || environment+=(SIM_PIECE_US=100)
+		set+=,host.budget=192MiB,async.use=heap
+	fi
 }
 
 # Of one whose allocator reports: how much of its memory is alive, in how many threads, how tight.
@@ -125,10 +142,23 @@ shape_of_tensors() {
 	fi
 }
 
+# Of two processes, one of which opens what the other one has: how late work is, and which unmapping is refused.
+shape_of_two() {
+	local n=$(($1 * 7933 % 1000003)) budgets=(12MiB 24MiB 48MiB)
+
+	program=ipc_random
+	fail_by "$1"
+	arguments=(--seed "$1" --operations 1800 --deadline 600)
+	((n % 3)) || environment+=(SIM_DELAY_US=20)
+	((n / 3 % 3)) || environment+=("SIM_FAIL=cuMemUnmap:$((1 + n / 9 % 20)):999")
+	set="device.budget=${budgets[n / 180 % 3]},host.budget=256MiB,ipc=yes"
+}
+
 # What befalls it: nothing, one kind, or each with an even chance.
 trouble_of() {
 	local n=$(($1 * 104729 % 1000003)) kinds=(clock stop stall refuse files folder stack) kind word list='' all
 
+	[[ $program != ipc_random ]] || return # it takes none
 	if [[ -n $trouble ]]; then
 		[[ $trouble == none ]] || list=$trouble
 	elif ((n % 3 == 1)); then
@@ -155,10 +185,11 @@ shape_of() {
 	local seed=$1 kind=$which
 
 	if [[ $kind == all ]]; then
-		case $((seed % 6)) in
-		0) kind=several ;;
-		1) kind=own ;;
-		2) kind=tensors ;;
+		case $((seed % 12)) in
+		0 | 6) kind=several ;;
+		1 | 7) kind=own ;;
+		2 | 8) kind=tensors ;;
+		3) kind=two ;;
 		*) kind=one ;;
 		esac
 	fi
@@ -201,7 +232,7 @@ row() {
 	local name=() all
 
 	for all in "${environment[@]}"; do
-		[[ $all == SPILLWAY_POLICY=* ]] && all=SPILLWAY_POLICY=peer_random.yaml
+		[[ $all == SPILLWAY_POLICY=* ]] && all=SPILLWAY_POLICY=${all##*/}
 		name+=("$all")
 	done
 	printf '%q ' "$1" "$set" "$program" "${name[@]}" -- "${arguments[@]}"
@@ -262,7 +293,7 @@ if [[ -n $replay ]]; then
 		mode=${words[0]} set=${words[1]} program=${words[2]} environment=() arguments=()
 		words=("${words[@]:3}")
 		while [[ ${#words[@]} -gt 0 && ${words[0]} != -- ]]; do
-			environment+=("${words[0]/SPILLWAY_POLICY=peer_random.yaml/SPILLWAY_POLICY=$rules}")
+			environment+=("${words[0]/#SPILLWAY_POLICY=/SPILLWAY_POLICY=$policies/}")
 			words=("${words[@]:1}")
 		done
 		arguments=("${words[@]:1}")

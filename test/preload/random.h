@@ -31,6 +31,7 @@ enum {
 	TARGETS_MAX = 48,
 	HIDDEN_MAX = 4,
 	OPS_MAX = 256,
+	TEXTURES_MAX = 5,
 };
 #define RING_BYTES (64 * KIB)
 
@@ -40,9 +41,10 @@ struct options {
 	uint64_t seed;
 	unsigned long submissions;
 	unsigned threads;
-	bool hidden;  /* pointers that lie in device memory */
+	bool hidden; /* pointers that lie in device memory */
+	bool textures;
 	bool in_order; /* most blocks are allocated and freed in stream order */
-	size_t bytes; /* of all blocks together, about */
+	size_t bytes;  /* of all blocks together, about */
 	unsigned deadline;
 };
 
@@ -63,6 +65,7 @@ struct block {
 	unsigned pins;          /* steps, graphs, tables and lists that name it: may not be freed or given away */
 	bool pooled;            /* by cuMemAllocAsync */
 	bool addresses;         /* holds addresses, which differ from run to run: not for the digest */
+	bool is_kept;           /* there was a texture of it */
 	unsigned wrote_slot;
 	unsigned long wrote, read[SLOTS]; /* the operation that wrote last, and of each slot the one that read last */
 	const char *last;                 /* what wrote last, and the submission it was */
@@ -135,6 +138,15 @@ struct graph {
 	void *host;
 };
 
+/* An address that the GPU keeps: a texture, or a tensor map; block is NULL where there is none. */
+struct texture {
+	struct block *block;
+	size_t at;
+	uint32_t words;
+	bool is_map;
+	CUtexObject object;
+};
+
 struct worker {
 	const struct options *options;
 	unsigned id;
@@ -149,6 +161,7 @@ struct worker {
 	unsigned *words, *host_words; /* device and pinned memory that streams write and wait for, one word a slot */
 	struct hidden hidden[HIDDEN_MAX];
 	unsigned n_hidden;
+	struct texture texture[TEXTURES_MAX];
 	unsigned char *scratch;
 	CUevent fork, join;
 	unsigned n_captures;
@@ -159,6 +172,7 @@ struct worker {
 extern CUcontext random_context;
 extern struct block *random_shared[4];
 extern unsigned random_n_shared;
+extern int random_has_values; /* streams can write values, and wait for them */
 /* A capture is read, cuCtxSynchronize is write: it makes every capture of its context invalid, natively too. */
 extern pthread_rwlock_t random_captures;
 /* Ends the program: 3 when the context died of an illegal address, else 1. */
@@ -248,6 +262,13 @@ void ring_settle(struct worker *worker, struct ring *ring);
 void hidden_make(struct worker *worker);
 void hidden_drop(struct worker *worker, unsigned index);
 void hidden_apply(const struct hidden *hidden, uint32_t salt);
+
+/* ---- random_texture.c: addresses that the GPU keeps ---- */
+
+void texture_open(void);
+/* Makes some, drops one, or launches with one. */
+void texture_play(struct worker *worker);
+void texture_drop(struct worker *worker, struct texture *texture);
 
 /* ---- random_graph.c: captures and graphs ---- */
 

@@ -49,7 +49,7 @@ void slot_order(struct worker *worker, unsigned slot, unsigned other, unsigned l
 		one->seen[other] = two->n;
 		return;
 	}
-	if (random_one_in(worker, 12)) {
+	if (random_one_in(worker, 12) && random_has_values) {
 		order_by_value(worker, slot, other);
 		return;
 	}

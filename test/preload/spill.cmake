@@ -34,7 +34,8 @@ function(spill_watch_test name program)
 endfunction()
 
 # ---- made-up programs, every byte checked ----
-add_executable(spill_random spill_random.c ${TROUBLE} random_block.c random_graph.c random_hidden.c random_kernel.c random_op.c)
+add_executable(spill_random spill_random.c ${TROUBLE} random_block.c random_graph.c random_hidden.c random_kernel.c random_op.c
+                            random_texture.c)
 set_target_properties(spill_random PROPERTIES ENABLE_EXPORTS ON)
 target_link_libraries(spill_random PRIVATE sim_cuda spillway_cuda spillway_options pthread)
 target_include_directories(spill_random PRIVATE ${CMAKE_SOURCE_DIR})
@@ -48,6 +49,18 @@ foreach(part RANGE 1 9)
   set_tests_properties(
     spill_random_test_${part} PROPERTIES LABELS preload TIMEOUT 600 ENVIRONMENT
     "LD_LIBRARY_PATH=${SIM_FOLDER};TEST_PRELOAD=${PRELOAD};SPILL_MODES=${ALL_MODES};SPILL_PART=${part};SPILL_SUBMISSIONS=${SPILL_SUBMISSIONS}")
+endforeach()
+
+# With textures, whose memory no launch names; and where the driver maps nothing for a while.
+function(spill_random_in_trouble name mode options)
+  add_test(NAME ${name} COMMAND spill_random --seed 3 --threads 1 --bytes 64 --no-hidden ${options})
+  set_tests_properties(
+    ${name} PROPERTIES LABELS preload TIMEOUT 600 ENVIRONMENT
+    "LD_LIBRARY_PATH=${SIM_FOLDER};LD_PRELOAD=${PRELOAD};SIM_FILL=0;SPILLWAY_SET=device.budget=24MiB,host.budget=256MiB,spill.mode=${mode},report.summary=no;${ARGN}")
+endfunction()
+spill_random_in_trouble(spill_random_textures fast "--submissions;800;--textures")
+foreach(mode exact fast)
+  spill_random_in_trouble(spill_random_refused_${mode} ${mode} "--submissions;300" SIM_FAIL_THREAD=spillway-mover:2000:300)
 endforeach()
 
 # The mode changes all the time, from outside. Each mode is begun in once, and with pieces of many lengths;
@@ -332,9 +345,10 @@ foreach(mode ${SPILL_MODES})
   spillway_preload_run(vmm_move_test_${mode} vmm_move_test ENVIRONMENT SPILL_MODE=${mode} VMM_SPILL=move)
 endforeach()
 # Made-up programs with twice the budget. VIRTUAL_SEED and VIRTUAL_OPERATIONS in the environment: of every run.
-add_executable(vmm_random vmm_random.c vmm_random_memory.c vmm_random_op.c ${TROUBLE})
+add_executable(vmm_random vmm_random.c vmm_random_memory.c vmm_random_op.c vmm_random_known.c vmm_random_ask.c
+                          vmm_random_grow.c ${TROUBLE})
 set_target_properties(vmm_random PROPERTIES ENABLE_EXPORTS ON)
-target_link_libraries(vmm_random PRIVATE sim_cuda spillway_cuda spillway_options pthread)
+target_link_libraries(vmm_random PRIVATE preload_driver)
 target_include_directories(vmm_random PRIVATE ${CMAKE_SOURCE_DIR})
 target_compile_definitions(vmm_random PRIVATE __CUDA_API_VERSION_INTERNAL)
 add_dependencies(vmm_random libspillway)
@@ -350,6 +364,16 @@ function(vmm_random_test name seed)
   set_tests_properties(${name} PROPERTIES LABELS preload TIMEOUT 600 ENVIRONMENT
                        "LD_LIBRARY_PATH=${SIM_FOLDER};SIM_MEMORY=128MiB;SIM_FILL=0;SIM_MAP_WAITS=3;${T_UNPARSED_ARGUMENTS}")
 endfunction()
+# What it does besides (--also): memory that others know, questions, mappings that must be refused, growth.
+set(ALSO known,ask,stray,grow)
+vmm_random_test(vmm_random_also_native 5 SIM_MEMORY=256MiB OPTIONS --also ${ALSO} --operations 400)
+foreach(mode exact fast)
+  vmm_random_test(
+    vmm_random_also_${mode} 5 "LD_PRELOAD=${PRELOAD}" SIM_MEMORY=256MiB
+    "SPILLWAY_POLICY=${CMAKE_CURRENT_SOURCE_DIR}/vmm_random.yaml"
+    "SPILLWAY_SET=device.budget=32MiB,host.budget=192MiB,spill.mode=${mode},vmm.spill=move,async.use=heap,report.summary=no"
+    OPTIONS --also ${ALSO} --operations 400)
+endforeach()
 # The mode changes all the time, from outside.
 function(vmm_random_changing_test seed mode)
   vmm_random_test(
@@ -418,7 +442,7 @@ add_dependencies(torch_trace_test fake_torch)
 list(JOIN SPILL_MODES " " SPILL_MODES_TEXT)
 file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/spill_modes CONTENT "${SPILL_MODES_TEXT}\n")
 add_custom_target(nightly COMMAND ${CMAKE_SOURCE_DIR}/scripts/nightly.sh ${CMAKE_BINARY_DIR} USES_TERMINAL
-                  DEPENDS spill_random peer_random vmm_random torch_random spill_fault_test libspillway sim_cuda)
+                  DEPENDS spill_random peer_random vmm_random torch_random ipc_random spill_fault_test libspillway sim_cuda)
 # Programs that once failed are run again as they were.
 add_test(NAME random_seeds_test COMMAND ${CMAKE_SOURCE_DIR}/scripts/nightly.sh ${CMAKE_BINARY_DIR} -r
                                         ${CMAKE_CURRENT_SOURCE_DIR}/random.seeds)

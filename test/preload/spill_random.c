@@ -3,9 +3,9 @@
  * prints what must be the same with and without Spillway (random.h).
  *
  *   spill_random [--seed N] [--submissions N] [--threads N] [--bytes MIB] [--no-hidden] [--in-order 0|1] [--deadline SECONDS]
- *                [--trouble KINDS]
+ *                [--textures] [--trouble KINDS]
  *
- * KINDS are those of trouble.h, which befall the process beside its work.
+ * --textures: random_texture.c plays, too. KINDS are those of trouble.h, which befall the process beside its work.
  * Exit status: 0 all bytes are right; 1 the first wrong one, or an error, is told on stderr; 2 bad arguments; 3 the
  * context died of an illegal address; 142 (SIGALRM) not done by the deadline.
  *
@@ -28,6 +28,7 @@ enum { PHASES = 6 };
 CUcontext random_context;
 struct block *random_shared[4];
 unsigned random_n_shared;
+int random_has_values;
 pthread_rwlock_t random_captures = PTHREAD_RWLOCK_INITIALIZER;
 
 static struct options options = {
@@ -234,6 +235,10 @@ static void anything(struct worker *worker)
 	uint32_t which = random_below(worker, 2000);
 	struct op op;
 
+	if (options.textures && random_one_in(worker, 20)) {
+		texture_play(worker);
+		return;
+	}
 	if (which < 6)
 		free_and_allocate(worker);
 	else if (which < 10)
@@ -303,6 +308,8 @@ static void periodic(struct worker *worker, struct phase *phase)
 			}
 			if (random_one_in(worker, 3000))
 				graph_play(worker);
+			if (options.textures && random_one_in(worker, 20))
+				texture_play(worker);
 		}
 		if (random_one_in(worker, 4))
 			slot_wait(worker, random_below(worker, SLOTS));
@@ -363,6 +370,8 @@ static void close_worker(struct worker *worker)
 {
 	while (worker->n_hidden)
 		hidden_drop(worker, 0);
+	for (unsigned i = 0; i < TEXTURES_MAX; i++)
+		texture_drop(worker, &worker->texture[i]);
 	while (worker->n_blocks)
 		block_free(worker, worker->n_blocks - 1);
 	for (unsigned i = 0; i < RINGS; i++) {
@@ -422,10 +431,11 @@ static void share_blocks(void)
 
 static bool parse(int argc, char **argv)
 {
-	static const struct option all[] = {
-	    {"seed", 1, NULL, 's'},    {"submissions", 1, NULL, 'n'}, {"threads", 1, NULL, 't'},
-	    {"bytes", 1, NULL, 'b'},   {"no-hidden", 0, NULL, 'h'},   {"deadline", 1, NULL, 'd'},
-	    {"trouble", 1, NULL, 'w'}, {"in-order", 1, NULL, 'o'},    {NULL, 0, NULL, 0}};
+	static const struct option all[] = {{"seed", 1, NULL, 's'},      {"submissions", 1, NULL, 'n'},
+					    {"threads", 1, NULL, 't'},   {"bytes", 1, NULL, 'b'},
+					    {"no-hidden", 0, NULL, 'h'}, {"deadline", 1, NULL, 'd'},
+					    {"trouble", 1, NULL, 'w'},   {"in-order", 1, NULL, 'o'},
+					    {"textures", 0, NULL, 'x'},  {NULL, 0, NULL, 0}};
 	int which;
 
 	while ((which = getopt_long(argc, argv, "", all, NULL)) != -1) {
@@ -449,6 +459,9 @@ static bool parse(int argc, char **argv)
 			break;
 		case 'o':
 			options.in_order = value;
+			break;
+		case 'x':
+			options.textures = true;
 			break;
 		case 'd':
 			options.deadline = (unsigned)value;
@@ -483,7 +496,9 @@ int main(int argc, char **argv)
 	GO(cuInit(0));
 	GO(cuDevicePrimaryCtxRetain(&random_context, 0));
 	GO(cuCtxSetCurrent(random_context));
+	GO(cuDeviceGetAttribute(&random_has_values, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, 0));
 	kernel_open();
+	texture_open();
 	share_blocks();
 	pthread_barrier_init(&meeting, NULL, options.threads);
 	for (unsigned i = 0; i < options.threads; i++) {

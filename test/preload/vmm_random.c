@@ -5,11 +5,12 @@
  * touch spans of many handles.
  *
  *   vmm_random [--seed N] [--operations N] [--threads N] [--bytes MIB] [--deadline SECONDS]
- *                  [--trouble KINDS]
+ *                  [--trouble KINDS] [--also ACTIONS]
  *
- * KINDS are those of trouble.h, which befall the process beside its work. VIRTUAL_SEED and VIRTUAL_OPERATIONS in the environment say so for all runs of it. What every word must be is known from
- * a shadow of each handle; any two operations on one handle are in order, by events. Ends with 0, or with 1 and the first
- * word that is wrong, or what the driver refused; 2: usage.
+ * KINDS are those of trouble.h, which befall the process beside its work; ACTIONS those of the table below, for which the
+ * policy is vmm_random.yaml. VIRTUAL_SEED and VIRTUAL_OPERATIONS in the environment say so for all runs of it. What every
+ * word must be is known from a shadow of each handle; any two operations on one handle are in order, by events. Ends with
+ * 0, or with 1 and the first word that is wrong, or what the driver refused; 2: usage.
  */
 #include "test/preload/vmm_random.h"
 #include "test/preload/trouble.h"
@@ -19,6 +20,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 static struct {
@@ -101,6 +103,31 @@ static void graph_play(struct worker *worker)
 		graph_run(worker, graph, worker_below(worker, STREAMS));
 }
 
+/* ---- what --also names ---- */
+
+static struct {
+	const char *name;
+	void (*play)(struct worker *worker);
+} also[] = {{"known", known_play}, {"ask", ask_play}, {"stray", stray_play}, {"grow", grow_play}};
+enum { ALSO = sizeof(also) / sizeof(also[0]) };
+static unsigned n_also; /* so many of them are asked for, and stand first */
+
+static bool read_also(char *list)
+{
+	for (char *word = strtok(list, ","); word; word = strtok(NULL, ",")) {
+		unsigned i = n_also;
+
+		while (i < ALSO && strcmp(also[i].name, word) != 0)
+			i++;
+		if (i == ALSO)
+			return false;
+		__typeof__(also[0]) first = also[n_also];
+		also[n_also++] = also[i];
+		also[i] = first;
+	}
+	return true;
+}
+
 /* ---- the whole ---- */
 
 static void at_random(struct worker *worker)
@@ -108,6 +135,10 @@ static void at_random(struct worker *worker)
 	struct span span;
 	struct op op;
 
+	if (n_also && !worker_below(worker, 6)) {
+		also[worker_below(worker, n_also)].play(worker);
+		return;
+	}
 	switch (worker_below(worker, 12)) {
 	case 0:
 		worker_change(worker);
@@ -216,7 +247,7 @@ static bool parse(int argc, char **argv)
 	static const struct option all[] = {{"seed", 1, NULL, 's'},     {"operations", 1, NULL, 'n'},
 					    {"threads", 1, NULL, 't'},  {"bytes", 1, NULL, 'b'},
 					    {"deadline", 1, NULL, 'd'}, {"trouble", 1, NULL, 'w'},
-					    {NULL, 0, NULL, 0}};
+					    {"also", 1, NULL, 'a'},     {NULL, 0, NULL, 0}};
 	int which;
 
 	while ((which = getopt_long(argc, argv, "", all, NULL)) != -1) {
@@ -237,6 +268,10 @@ static bool parse(int argc, char **argv)
 			break;
 		case 'd':
 			options.deadline = (unsigned)value;
+			break;
+		case 'a':
+			if (!read_also(optarg))
+				return false;
 			break;
 		case 'w':
 			if (!trouble_read(optarg))

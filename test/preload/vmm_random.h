@@ -1,6 +1,7 @@
 /*
  * vmm_random.h: what the files of vmm_random share: its memory and how it comes and goes (vmm_random_memory.c),
- * what is done with it and what every word must be (vmm_random_op.c), and the program itself (vmm_random.c).
+ * what is done with it and what every word must be (vmm_random_op.c), what it does besides where --also says so
+ * (vmm_random_known.c, vmm_random_ask.c, vmm_random_grow.c), and the program itself (vmm_random.c).
  */
 #ifndef SPILLWAY_TEST_VMM_RANDOM_H
 #define SPILLWAY_TEST_VMM_RANDOM_H
@@ -11,7 +12,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define MIB ((size_t)1 << 20)
+#define MIB        ((size_t)1 << 20)
+#define GRANULE    (2 * MIB)
+#define ONE_HANDLE (6 * MIB) /* vmm_random.yaml: a block that does not move, and has a handle */
 
 enum {
 	STREAMS = 3,
@@ -31,6 +34,7 @@ struct memory {
 	uint32_t *shadow;
 	unsigned slots; /* where it is mapped */
 	bool released;
+	bool shown;      /* made for other processes */
 	unsigned stream; /* of the last operation on it */
 };
 struct segment {
@@ -105,6 +109,13 @@ void op_run(struct worker *worker, const struct op *op);
 
 /* ---- vmm_random_memory.c ---- */
 
+/* NULL: the worker has its share. shown: for other processes, beside the share. */
+struct memory *memory_make(struct worker *worker, size_t bytes, bool shown);
+void memory_release(struct worker *worker, struct memory *memory); /* it goes with its last mapping */
+void handle_release(CUmemGenericAllocationHandle handle);
+/* A slot that is not mapped. */
+void slot_map(struct segment *segment, unsigned slot, struct memory *memory);
+void slot_fill(struct worker *worker, struct segment *segment, unsigned slot);
 /* Waits for all of its streams. */
 void worker_settle(struct worker *worker);
 /* One change of what memory there is, by chance. */
@@ -114,5 +125,12 @@ void segment_grow(struct worker *worker, struct segment *segment);
 void segment_unmap(struct worker *worker, struct segment *segment, unsigned first, unsigned n);
 /* Allocates the block of that segment, or frees it. */
 void block_change(struct worker *worker, struct segment *segment);
+
+/* ---- what --also names ---- */
+
+void known_play(struct worker *worker);
+void ask_play(struct worker *worker);
+void stray_play(struct worker *worker);
+void grow_play(struct worker *worker);
 
 #endif

@@ -20,31 +20,42 @@ static void memory_drop(struct worker *worker, struct memory *memory)
 	free(memory);
 }
 
-static void release(struct worker *worker, struct memory *memory)
+void handle_release(CUmemGenericAllocationHandle handle)
+{
+	CUresult result;
+
+	do /* a refusal that was meant for the library may have come here */
+		result = cuMemRelease(handle);
+	while (result == CUDA_ERROR_UNKNOWN);
+	GO(result);
+}
+
+void memory_release(struct worker *worker, struct memory *memory)
 {
 	if (!memory->released)
-		GO(cuMemRelease(memory->handle));
+		handle_release(memory->handle);
 	memory->released = true;
 	memory_drop(worker, memory);
 }
 
-/* NULL: the worker has its share. */
-static struct memory *memory_make(struct worker *worker, size_t bytes)
+struct memory *memory_make(struct worker *worker, size_t bytes, bool shown)
 {
 	const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+					  .requestedHandleTypes = shown ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : 0,
 					  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
 
-	if (worker->live + bytes > worker->share)
+	if (!shown && worker->live + bytes > worker->share)
 		return NULL;
 	struct memory *memory = calloc(1, sizeof(*memory));
 	memory->bytes = bytes;
+	memory->shown = shown;
 	memory->shadow = malloc(bytes);
 	worker->live += bytes;
 	GO(cuMemCreate(&memory->handle, bytes, &prop, 0));
 	return memory;
 }
 
-static void map(struct segment *segment, unsigned slot, struct memory *memory)
+void slot_map(struct segment *segment, unsigned slot, struct memory *memory)
 {
 	const CUmemAccessDesc desc = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
 				      .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
@@ -56,7 +67,7 @@ static void map(struct segment *segment, unsigned slot, struct memory *memory)
 	memory->slots++;
 }
 
-static void fill(struct worker *worker, struct segment *segment, unsigned slot)
+void slot_fill(struct worker *worker, struct segment *segment, unsigned slot)
 {
 	struct op op = {.kind = SET32,
 			.stream = worker_below(worker, STREAMS),
@@ -75,13 +86,13 @@ void segment_grow(struct worker *worker, struct segment *segment)
 
 		if (segment->slot[i])
 			continue;
-		memory = memory_make(worker, segment->piece);
+		memory = memory_make(worker, segment->piece, false);
 		if (!memory)
 			return;
-		map(segment, i, memory);
+		slot_map(segment, i, memory);
 		if (worker_below(worker, 3))
-			release(worker, memory); /* as who will never need it but by its address */
-		fill(worker, segment, i);
+			memory_release(worker, memory); /* as who will never need it but by its address */
+		slot_fill(worker, segment, i);
 		n--;
 	}
 }
@@ -95,7 +106,7 @@ void segment_unmap(struct worker *worker, struct segment *segment, unsigned firs
 		segment->slot[i] = NULL;
 		memory->slots--;
 		if (!memory->slots && !memory->released)
-			release(worker, memory);
+			memory_release(worker, memory);
 		else
 			memory_drop(worker, memory);
 	}
@@ -149,21 +160,21 @@ static void sleep_and_wake(struct worker *worker, struct segment *segment)
 		if (n_kept && worker_below(worker, 2)) {
 			memory = kept[--n_kept];
 			memory->slots--;
-			map(segment, i, memory);
+			slot_map(segment, i, memory);
 			continue;
 		}
-		memory = memory_make(worker, segment->piece);
+		memory = memory_make(worker, segment->piece, false);
 		if (!memory)
 			continue;
-		map(segment, i, memory);
-		fill(worker, segment, i);
+		slot_map(segment, i, memory);
+		slot_fill(worker, segment, i);
 	}
 	while (n_kept) {
 		struct memory *memory = kept[--n_kept];
 
 		memory->slots--;
 		if (!memory->slots)
-			release(worker, memory);
+			memory_release(worker, memory);
 	}
 }
 
@@ -178,7 +189,7 @@ static void alias(struct worker *worker, struct segment *from, struct segment *t
 		GO(cuMemRetainAllocationHandle(&from->slot[i]->handle, (void *)(from->at + i * from->piece)));
 		from->slot[i]->released = false;
 	}
-	map(to, j, from->slot[i]);
+	slot_map(to, j, from->slot[i]);
 }
 
 /* Where something is mapped nothing else can be, whether or not that is moving. */
@@ -215,7 +226,7 @@ void block_change(struct worker *worker, struct segment *segment)
 	worker->live += memory->bytes;
 	GO(cuMemAlloc_v2(&segment->at, segment->piece));
 	segment->slot[0] = memory;
-	fill(worker, segment, 0);
+	slot_fill(worker, segment, 0);
 }
 
 void worker_change(struct worker *worker)

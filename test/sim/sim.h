@@ -16,6 +16,8 @@
  *   SIM_MAP_WAITS=0            cuMemSetAccess waits for the copy under way to a device (1), to the host (2), either (3)
  *   SIM_FAIL=name:n:code       the n-th call (from 1) of that entry point returns that CUresult; comma-separated
  *   SIM_FAIL_THREAD=name:n     of the calls of threads of that name one in n fails, by SIM_SEED, for no memory or no reason
+ *                  =name:n:ms  and then nothing can be mapped by such a thread for up to so long
+ *   SIM_STREAM_VALUES=1        0: streams cannot write values and wait for them
  *   SIM_LOG=path               the call log, one line a call: thread, name, result, and why when the model refused
  *   SIM_REPORT=path            at exit: calls, broken rules, and leaks by origin, one line each
  *   SIM_FILL=1                 0 leaves new physical memory zero instead of 0xA5 (up to 64 MiB a piece)

@@ -91,6 +91,7 @@ static void start(void)
 	sim.set.host_vmm = sim_parse_size(getenv("SIM_HOST_VMM"), 1);
 	sim.set.fill = sim_parse_size(getenv("SIM_FILL"), 1);
 	sim.set.large = sim_parse_size(getenv("SIM_LARGE"), 1);
+	sim.set.stream_values = sim_parse_size(getenv("SIM_STREAM_VALUES"), 1);
 	sim.set.run = sim_parse_size(getenv("SIM_RUN"), 1);
 	sim.set.pageable = sim_parse_size(getenv("SIM_PAGEABLE"), 0);
 	sim.set.concurrent_managed = sim_parse_size(getenv("SIM_CONCURRENT_MANAGED"), 1);

@@ -122,6 +122,8 @@ static CUresult attribute(int *ret_value, CUdevice_attribute which, CUdevice dev
 	for (size_t i = 0; i < sizeof(attributes) / sizeof(attributes[0]); i++)
 		if (attributes[i].attribute == which)
 			value = attributes[i].value;
+	if (which == CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS)
+		value = sim.set.stream_values;
 	if (which == CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)
 		value = sim.set.vmm;
 	if (which == CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED ||

@@ -419,6 +419,8 @@ static CUresult value(CUstream stream, CUstreamBatchMemOpType type, CUdeviceptr 
 	CUstreamBatchMemOpParams op = {
 	    .waitValue = {.operation = type, .address = address, .value64 = number, .flags = flags}};
 
+	if (!sim.set.stream_values)
+		return sim_why(CUDA_ERROR_NOT_SUPPORTED, "SIM_STREAM_VALUES is off");
 	return batch(stream, 1, &op);
 }
 

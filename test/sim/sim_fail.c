@@ -8,15 +8,16 @@
 #include "sim_internal.h"
 #include <stdlib.h>
 #include <sys/prctl.h>
+#include <time.h>
 
 static unsigned fail_any_at;
 static CUresult fail_any_with;
 
-/* SIM_FAIL_THREAD=name:n */
+/* SIM_FAIL_THREAD=name:n, name:n:ms */
 static struct {
 	char name[16];
-	unsigned n;
-	uint64_t random;
+	unsigned n, ms;
+	uint64_t random, until; /* the driver maps nothing until then */
 } often;
 
 /* SIM_FAIL=name:n:code,name:n:code */
@@ -38,7 +39,7 @@ void sim_fail_read(void)
 	const char *text = getenv("SIM_FAIL_THREAD");
 
 	read_orders(getenv("SIM_FAIL"));
-	if (text && sscanf(text, "%15[^:]:%u", often.name, &often.n) != 2)
+	if (text && sscanf(text, "%15[^:]:%u:%u", often.name, &often.n, &often.ms) < 2)
 		fprintf(stderr, "sim: cannot read SIM_FAIL_THREAD=%s\n", text);
 	often.random = sim.set.seed;
 }
@@ -54,13 +55,29 @@ static bool is_the_one(void)
 	return known == YES;
 }
 
-static bool fails_by_chance(CUresult *ret_error)
+static uint64_t now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+static bool fails_by_chance(const char *name, CUresult *ret_error)
 {
 	if (!often.n || !is_the_one())
 		return false;
+	if (often.until && (!strcmp(name, "cuMemMap") || !strcmp(name, "cuMemSetAccess"))) {
+		*ret_error = CUDA_ERROR_OUT_OF_MEMORY;
+		if (now_ms() < often.until)
+			return true;
+		often.until = 0;
+	}
 	often.random = often.random * 6364136223846793005u + 1442695040888963407u;
 	if ((often.random >> 33) % often.n)
 		return false;
+	if (often.ms)
+		often.until = now_ms() + (often.random >> 40) % often.ms;
 	*ret_error = often.random >> 32 & 1 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_UNKNOWN;
 	return true;
 }
@@ -122,7 +139,7 @@ bool sim_fails(struct sim_entry *entry, CUresult *ret_error)
 		stand_still();
 	if (entry->hold_at && --entry->hold_at == 0)
 		sim.held = true;
-	return fails_by_order(entry, ret_error) || fails_by_chance(ret_error);
+	return fails_by_order(entry, ret_error) || fails_by_chance(entry->name, ret_error);
 }
 
 /* ---- the controls ---- */

@@ -88,7 +88,8 @@ size_t sim_parse_size(const char *text, size_t otherwise);
 struct sim_settings {
 	int devices;
 	size_t memory, host_memory, window;
-	bool vmm, host_vmm, fill, large, pageable, concurrent_managed, same_pointer, run, reuse, dead_handles;
+	bool vmm, host_vmm, fill, large, pageable, concurrent_managed, same_pointer, run, reuse, dead_handles,
+	    stream_values;
 	unsigned peers[SIM_DEVICES_MAX]; /* bits: the devices whose memory that device can reach */
 	unsigned pcie[SIM_DEVICES_MAX];  /* bits: those of them that it reaches over PCIe */
 	unsigned max_peers;

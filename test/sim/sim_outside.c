@@ -152,6 +152,7 @@ SPELL(cuTexObjectCreate,
       (CUtexObject * object, const CUDA_RESOURCE_DESC *resource, const CUDA_TEXTURE_DESC *description,
        const CUDA_RESOURCE_VIEW_DESC *view),
       texture(object, resource))
+SPELL(cuTexObjectDestroy, (CUtexObject object), object ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE)
 SPELL(cuTexRefSetAddress_v2, (size_t * offset, CUtexref ref, CUdeviceptr address, size_t bytes),
       reference(ref, address))
 
