@@ -145,9 +145,8 @@ static void make_any(struct worker *worker)
 {
 	size_t bytes = any_size(worker);
 
-	while (!has_room(worker, bytes))
-		drop_any(worker);
-	tensor_any_new(worker, bytes);
+	if (make_room(worker, bytes))
+		tensor_any_new(worker, bytes);
 }
 
 /* How often: of the sum of all. */
