@@ -140,6 +140,9 @@ shape_of_tensors() {
 		arguments+=(--expandable $((2 << n / 288 % 3)))
 		set+=,vmm.spill=move
 	fi
+	((n / 864 % 2)) || arguments+=(--suspend 40)
+	# Addresses in memory, where no mode stops a program for them (spillway-limits(7)).
+	[[ $mode == fast || ,$trouble, == *,mode,* ]] || ((n / 1728 % 2)) || arguments+=(--hidden)
 }
 
 # Of two processes, one of which opens what the other one has: how late work is, and which unmapping is refused.

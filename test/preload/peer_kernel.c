@@ -1,6 +1,8 @@
 /* peer_kernel.c: the kernels of peer_random, as bodies on the device and as a function on shadows (peers.h). */
 #include "test/preload/peers.h"
 
+#include <unistd.h>
+
 void kernel_mix(uint32_t *to, const uint32_t *from, size_t n, uint32_t salt)
 {
 	for (size_t i = 0; i < n; i++)
@@ -20,9 +22,16 @@ static void chase_body(const struct sim_launch *launch, void **args)
 	kernel_mix(sim_pointer(**(CUdeviceptr **)args[0]), NULL, *(size_t *)args[1], *(uint32_t *)args[2]);
 }
 
-static const size_t mix_params[] = {8, 8, 8, 4}, chase_params[] = {8, 8, 4};
-static const struct sim_kernel kernels[] = {{"mix", mix_body, 4, mix_params}, {"chase", chase_body, 3, chase_params}};
-static const struct sim_module image = {SIM_MODULE_MAGIC, 2, kernels};
+static void rest_body(const struct sim_launch *launch, void **args)
+{
+	(void)launch;
+	usleep(*(uint32_t *)args[0]);
+}
+
+static const size_t mix_params[] = {8, 8, 8, 4}, chase_params[] = {8, 8, 4}, rest_params[] = {4};
+static const struct sim_kernel kernels[] = {
+    {"mix", mix_body, 4, mix_params}, {"chase", chase_body, 3, chase_params}, {"rest", rest_body, 1, rest_params}};
+static const struct sim_module image = {SIM_MODULE_MAGIC, 3, kernels};
 
 void kernel_load(struct functions *functions)
 {
@@ -31,4 +40,5 @@ void kernel_load(struct functions *functions)
 	GO(cuModuleLoadData(&module, &image));
 	GO(cuModuleGetFunction(&functions->mix, module, "mix"));
 	GO(cuModuleGetFunction(&functions->chase, module, "chase"));
+	GO(cuModuleGetFunction(&functions->rest, module, "rest"));
 }

@@ -35,6 +35,11 @@ static bool is_peer_copy(enum op_kind kind)
 	return kind == OP_PEER || kind == OP_PEER_NOW || kind == OP_PEER_3D;
 }
 
+bool op_returns(const struct op *op)
+{
+	return op->kind != OP_PEER_NOW && op->kind < OP_IN && op->kind != OP_CHASE;
+}
+
 /* What a stream capture takes. */
 static bool is_capturable(enum op_kind kind)
 {

@@ -117,6 +117,8 @@ static void operate(struct worker *worker)
 		block_make(worker);
 	else if (what < 780)
 		run_any(worker);
+	else if (what < 785)
+		beside_pool(worker);
 	else if (what < 840)
 		block_make(worker);
 	else if (what < 880)
@@ -145,7 +147,11 @@ static void *work(void *argument)
 			reach_change(worker);
 		} else if (what < 18) {
 			guest_change(worker);
-		} else if (what == 18) {
+		} else if (what < 22) {
+			beside_capture(worker);
+		} else if (what < 28) {
+			beside_full_pool(worker);
+		} else if (what == 28) {
 			suspend();
 		} else {
 			pthread_rwlock_rdlock(&world.lock);

@@ -40,7 +40,7 @@ enum {
 };
 
 struct functions {
-	CUfunction mix, chase;
+	CUfunction mix, chase, rest; /* rest: for so many us */
 };
 
 enum access { ACCESS_NONE, ACCESS_READ, ACCESS_WRITE };
@@ -215,6 +215,8 @@ void block_open_tables(struct worker *worker);
 enum op_use { OP_ANY, OP_OF_GRAPH, OP_KERNEL };
 bool op_make(struct worker *worker, struct op *ret_op, enum op_use use);
 bool op_may(const struct worker *worker, const struct op *op);
+/* Is it only submitted, and nothing waited for? */
+bool op_returns(const struct op *op);
 /* Other blocks for the same kernel on the same lane. */
 bool op_change_blocks(struct worker *worker, struct op *op);
 bool op_conflict(const struct op *a, const struct op *b);
@@ -231,6 +233,18 @@ struct op_params {
 };
 void op_params(const struct op *op, struct op_params *ret_params);
 const struct functions *op_functions(const struct worker *worker, unsigned lane);
+
+/* ---- peer_beside.c: copies beside what their waits must leave alone, and behind what they must wait for ---- */
+
+/*
+ * Two lanes take turns in a pool that has room for one block: the second copies into it from anywhere as soon as the
+ * first has freed it, still with work to do.
+ */
+void beside_pool(struct worker *worker);
+/* What a copy needs in between comes from such a pool. Takes the lock for writing, as the next one does. */
+void beside_full_pool(struct worker *worker);
+/* Copies and kernels while another thread captures, in the mode that forbids all threads to wait. */
+void beside_capture(struct worker *worker);
 
 /* ---- peer_graph.c ---- */
 

@@ -300,6 +300,9 @@ torch_random_test(torch_hidden_exact 1 "LD_PRELOAD=${PRELOAD}"
 torch_random_test(torch_hidden_suspend 2 "LD_PRELOAD=${PRELOAD}"
                   "SPILLWAY_SET=device.budget=160MiB,host.budget=512MiB,spill.mode=exact,report.summary=no"
                   OPTIONS --hidden --suspend 15 --operations 1000 --threads 1)
+torch_random_test(torch_hidden_expandable 4 "LD_PRELOAD=${PRELOAD}"
+                  "SPILLWAY_SET=device.budget=160MiB,host.budget=256MiB,spill.mode=exact,vmm.spill=move,report.summary=no"
+                  OPTIONS --hidden --expandable 4 --suspend 40 --operations 500 --threads 1)
 # With room for everything: nothing spills before the first suspension.
 foreach(mode exact fast)
   foreach(contents alive poison)

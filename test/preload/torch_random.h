@@ -157,6 +157,8 @@ bool has_room(const struct worker *worker, size_t bytes);
 /* In any pool, of known contents; NULL: not in this slab. */
 struct tensor *tensor_any_new(struct worker *worker, size_t bytes);
 void drop_any(struct worker *worker);
+/* Drops tensors until there is room. Returns false if there is none. */
+bool make_room(struct worker *worker, size_t bytes);
 /* A tensor dies right after the launch of a kernel that reads it, on a stream that is perhaps not its own. */
 void drop_behind_a_reader(struct worker *worker);
 /*

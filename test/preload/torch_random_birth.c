@@ -42,7 +42,7 @@ void be_born_beside_captures(struct worker *worker)
 		size_t bytes = worker_below(worker, 4) ? MIB + worker_below(worker, 4 * MIB) : any_size(worker);
 		bool beside = worker_below(worker, 2);
 
-		if (!has_room(worker, bytes))
+		if (!make_room(worker, bytes))
 			return;
 		struct tensor *tensor =
 		    beside ? born_beside_a_capture(worker, stream, bytes) : tensor_make(worker, 0, stream, bytes);
@@ -98,7 +98,7 @@ void speak_of_a_block(struct worker *worker)
 	CUdeviceptr at;
 
 	bytes = bytes < TENSOR_MOST ? bytes / 512 * 512 : TENSOR_MOST;
-	if (!has_room(worker, bytes))
+	if (!make_room(worker, bytes))
 		return;
 	GO(cuMemAlloc_v2(&at, grow_function ? before : bytes));
 	block = tensor_add(worker, at, bytes);

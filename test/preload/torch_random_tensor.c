@@ -51,6 +51,13 @@ void drop_any(struct worker *worker)
 		tensor_drop(worker, tensor);
 }
 
+bool make_room(struct worker *worker, size_t bytes)
+{
+	for (unsigned tries = 0; tries < 2 * TENSORS && !has_room(worker, bytes); tries++)
+		drop_any(worker);
+	return has_room(worker, bytes);
+}
+
 void drop_behind_a_reader(struct worker *worker)
 {
 	struct tensor *from = any_tensor(worker), *to = any_tensor(worker);
