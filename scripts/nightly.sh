@@ -62,7 +62,7 @@ fail_by() {
 	((seed / 3 % 4)) || environment+=("SIM_FAIL_THREAD=spillway-mover:${fails[seed % 3]}")
 }
 
-# Of one GPU: how tight, how many threads, hidden pointers or none, how late.
+# Of one GPU: how tight, how many threads, hidden pointers or none, how late, whether its threads end or it leaves them.
 shape_of_one() {
 	local n=$(($1 * 7901 % 1000003)) budgets=(16MiB 32MiB 48MiB 64MiB 96MiB)
 
@@ -70,6 +70,7 @@ shape_of_one() {
 	fail_by "$1"
 	arguments=(--seed "$1" --threads $((1 + n % 4)) --submissions $each --deadline 600)
 	((n / 4 % 3 == 0)) || arguments+=(--no-hidden)
+	((n / 4 % 3 == 0 || n / 480 % 4)) || arguments+=(--leave)
 	((n / 12 % 8)) || environment+=(SIM_DELAY_US=20)
 	environment+=(SIM_MEMORY=768MiB SIM_HOST_MEMORY=2GiB)
 	set="device.budget=${budgets[n / 96 % 5]},host.budget=1GiB"

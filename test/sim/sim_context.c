@@ -323,6 +323,9 @@ SPELL_FREE(cuCtxCreate_v3, (CUcontext * context, CUexecAffinityParam *affinity, 
 	   ((void)affinity, (void)n, create_context(context, flags, device)))
 SPELL_FREE(cuCtxCreate_v4, (CUcontext * context, CUctxCreateParams *params, unsigned flags, CUdevice device),
 	   ((void)params, create_context(context, flags, device)))
+/* Without a display: a context that is made by a call of exempt.def. */
+SPELL_FREE(cuGLCtxCreate_v2, (CUcontext * context, unsigned flags, CUdevice device),
+	   create_context(context, flags, device))
 SPELL_FREE(cuCtxDestroy, (CUcontext context), destroy_context(context))
 SPELL_FREE(cuCtxDestroy_v2, (CUcontext context), destroy_context(context))
 SPELL(cuCtxAttach, (CUcontext * context, unsigned flags), attach(context, flags))
