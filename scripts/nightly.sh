@@ -65,8 +65,8 @@ fail_by() {
 	esac
 }
 
-# Of one GPU: how tight, how many threads, hidden pointers or none, how late; without values that streams wait for; with
-# textures.
+# Of one GPU: how tight, how many threads, hidden pointers or none, how late, whether its threads end or it leaves them; without
+# values that streams wait for; with textures.
 shape_of_one() {
 	local n=$(($1 * 7901 % 1000003)) budgets=(16MiB 32MiB 48MiB 64MiB 96MiB)
 
@@ -74,6 +74,7 @@ shape_of_one() {
 	fail_by "$1"
 	arguments=(--seed "$1" --threads $((1 + n % 4)) --submissions $each --deadline 600)
 	((n / 4 % 3 == 0)) || arguments+=(--no-hidden)
+	((n / 4 % 3 == 0 || n / 480 % 4)) || arguments+=(--leave)
 	((n / 12 % 8)) || environment+=(SIM_DELAY_US=20)
 	((n / 480 % 8)) || environment+=(SIM_STREAM_VALUES=0 SIM_MAP_WAITS=3 SIM_PIECE_US=20)
 	environment+=(SIM_MEMORY=768MiB SIM_HOST_MEMORY=2GiB)

@@ -111,7 +111,7 @@ static bool any_within(const CUdeviceptr *words, size_t n, CUdeviceptr first, CU
 	bool any = false;
 
 	for (size_t i = 0; i < n; i++)
-		any |= words[i] - first < bytes;
+		any |= submission_pointer(words[i]) - first < bytes;
 	return any;
 }
 
@@ -221,11 +221,13 @@ static struct pointer_array *find_addresses(CUdeviceptr dst, CUdeviceptr src, si
 		}
 		bool any = any_within(words, some / sizeof(*words), first, span);
 		for (size_t i = 0; any && i < some / sizeof(*words) && (!table || table->n <= MANY); i++) {
-			if (!submission_means_heap(words[i]))
+			CUdeviceptr pointer = submission_pointer(words[i]);
+
+			if (!submission_means_heap(pointer))
 				continue;
 			if (!table && !(table = new_table(dst, 0, 0, MANY + 1)))
 				return NULL;
-			table->at[table->n++] = words[i];
+			table->at[table->n++] = pointer;
 			end = at + (i + 1) * sizeof(*words);
 		}
 		at += some;
@@ -373,13 +375,14 @@ static void pointer_arrays_put(CUdeviceptr dst, CUdeviceptr address)
 
 void pointer_arrays_written(struct submission *use, CUdeviceptr dst, uint64_t word)
 {
+	CUdeviceptr pointer = submission_pointer(word);
 	int saved = errno;
 
-	if (!submission_means_heap(word))
+	if (!submission_means_heap(pointer))
 		return;
-	submission_stores(use, word);
+	submission_stores(use, pointer);
 	lock_take(&submit_state.pointer_arrays_lock);
-	pointer_arrays_put(dst, word);
+	pointer_arrays_put(dst, pointer);
 	lock_drop(&submit_state.pointer_arrays_lock);
 	errno = saved;
 }

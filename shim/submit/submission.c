@@ -429,7 +429,7 @@ void submission_name_in_heaps(struct submission *use, CUdeviceptr address, size_
 		if (word)
 			name_block(use, in, word & ARENA_SLAB ? arena_unit(in->arena, at) : word - 1, at, bytes);
 		if (atomic_load_explicit(&in->arena->any_unreported, memory_order_relaxed))
-			name_others(use, in, address, bytes);
+			name_others(use, in, at ? at : address, bytes);
 		return;
 	}
 }

@@ -4,8 +4,11 @@
  */
 #include "test/core/completion_help.h"
 
+#include "shim/heap/on_use.h"
 #include "shim/mover/mover_internal.h"
 #include "shim/submit/submission.h"
+
+#include <string.h>
 
 #define BLOCK_BYTES (4 * HEAP_UNIT)
 #define N           3
@@ -107,6 +110,31 @@ static void a_word_beside_a_block_means_it(void **state)
 	}
 }
 
+/* Of such an allocation the pointer may mean all: parts that were taken apart. */
+static void a_pointer_beside_memory_on_use_keeps_all_of_it(void **state)
+{
+	const struct heap_grant before[] = {grants[0], grants[1]};
+	struct heap_grant part = {0};
+	CUdeviceptr base;
+
+	(void)state;
+	heap_set_beside(own_heap.heap, true, UINT64_MAX); /* as in `fast` */
+	assert_int_equal(heap_on_use_reserve(own_heap.heap, 2 * BLOCK_BYTES, false, &base), SW_OK);
+	for (unsigned i = 0; i < 2; i++) {
+		part.address = base + i * (2 * BLOCK_BYTES - HEAP_UNIT);
+		assert_int_equal(heap_on_use_take(own_heap.heap, HEAP_UNIT, CHUNK_MOVABLE, HEAP_DEVICE_FIRST, &part),
+				 SW_OK);
+		grants[i].address = base + i * (2 * BLOCK_BYTES - HEAP_UNIT);
+	}
+	assert_int_equal(pinned_by(base, 0), 3);
+	assert_int_equal(pinned_by(base - 4, 0), 3);
+	assert_int_equal(pinned_by(base + 2 * BLOCK_BYTES, 0), 3);
+	assert_int_equal(pinned_by(base + 2 * BLOCK_BYTES + 512, 0), 0);
+	heap_on_use_free(own_heap.heap, base);
+	heap_set_beside(own_heap.heap, false, UINT64_MAX);
+	memcpy(grants, before, sizeof(before));
+}
+
 static void a_grown_block_touches_no_other(void **state)
 {
 	struct heap_grant first, next;
@@ -133,6 +161,7 @@ int main(void)
 	    cmocka_unit_test(a_pointer_beside_a_block_keeps_it),
 	    cmocka_unit_test(a_range_beside_a_block_does_not),
 	    cmocka_unit_test(a_word_beside_a_block_means_it),
+	    cmocka_unit_test(a_pointer_beside_memory_on_use_keeps_all_of_it),
 	    cmocka_unit_test(a_grown_block_touches_no_other),
 	};
 

@@ -43,6 +43,7 @@ struct options {
 	unsigned threads;
 	bool hidden; /* pointers that lie in device memory */
 	bool textures;
+	bool leave;    /* the process ends by exit() in the last phase, whose end the handlers of exit() wait for */
 	bool in_order; /* most blocks are allocated and freed in stream order */
 	size_t bytes;  /* of all blocks together, about */
 	unsigned deadline;
@@ -64,6 +65,7 @@ struct block {
 	unsigned owner, number; /* told in messages */
 	unsigned pins;          /* steps, graphs, tables and lists that name it: may not be freed or given away */
 	bool pooled;            /* by cuMemAllocAsync */
+	bool elsewhere;         /* allocated in another context: cuMemFree need not wait for the work of this one */
 	bool addresses;         /* holds addresses, which differ from run to run: not for the digest */
 	bool is_kept;           /* there was a texture of it */
 	unsigned wrote_slot;
@@ -72,11 +74,14 @@ struct block {
 	unsigned long last_submission;
 };
 
-/* Pointers in device memory: a table of them, or a list whose nodes lie in several blocks. */
+/*
+ * Pointers in device memory: a table of them, or a list whose nodes lie in several blocks. Of a table's targets so many
+ * are in it at a time, from some one on; behind the addresses is how far from each its words are (kernel_odd()).
+ */
 struct hidden {
 	bool list;
 	struct block *table; /* of a list: the block of the first node */
-	unsigned n;
+	unsigned n, used, first;
 	uint32_t words; /* that each points to */
 	struct target {
 		struct block *block;
@@ -90,6 +95,7 @@ enum op_kind {
 	OP_EXTRA,
 	OP_COOPERATIVE,
 	OP_EX,
+	OP_ODD,
 	OP_HIDDEN,
 	OP_COPY,
 	OP_COPY_SYNC,
@@ -97,6 +103,7 @@ enum op_kind {
 	OP_COPY_2D,
 	OP_COPY_3D,
 	OP_COPY_BATCH,
+	OP_COPY_UNKNOWN,
 	OP_HTOD_PINNED,
 	OP_HTOD_PAGEABLE,
 	OP_HTOD_SYNC,
@@ -164,7 +171,8 @@ struct worker {
 	struct texture texture[TEXTURES_MAX];
 	unsigned char *scratch;
 	CUevent fork, join;
-	unsigned n_captures;
+	unsigned n_captures, phase;
+	struct other *other;
 };
 
 /* ---- spill_random.c ---- */
@@ -198,6 +206,8 @@ static inline bool random_one_in(struct worker *worker, uint32_t n)
 
 /* Makes, fills and adds a block; NULL when there is no place for more. */
 struct block *block_make(struct worker *worker, size_t bytes);
+/* Adds memory that is filled with the byte, by an operation that the caller says (block_use). */
+struct block *block_add(struct worker *worker, CUdeviceptr at, size_t bytes, unsigned char byte, bool pooled);
 /* Submitted work may still use it: the driver promises to wait. */
 void block_free(struct worker *worker, unsigned index);
 void block_take_off(struct worker *worker, unsigned index);
@@ -215,9 +225,14 @@ void slot_wait(struct worker *worker, unsigned slot);
 
 /* ---- random_kernel.c: the kernels, and the same on shadows ---- */
 
-void kernel_open(void); /* in each thread before the first launch? once: the functions are of the context */
-enum { KERNEL_MIX, KERNEL_STRUCT, KERNEL_TABLE, KERNEL_LIST, KERNELS };
-extern CUfunction kernel_function[KERNELS];
+enum { KERNEL_MIX, KERNEL_STRUCT, KERNEL_ODD, KERNEL_TABLE, KERNEL_LIST, KERNELS };
+extern CUfunction kernel_function[KERNELS];          /* of random_context */
+void kernel_open(CUfunction ret_functions[KERNELS]); /* of the current context */
+/*
+ * A pointer that stands for this place in the block, though it lies less than 512 bytes before or behind the block, or has
+ * bits that no address has; the place is ret_by bytes from it.
+ */
+CUdeviceptr kernel_odd(const struct block *block, size_t at, uint32_t salt, int32_t *ret_by);
 struct kernel_struct {
 	uint32_t words, stride;
 	uint32_t *to;
@@ -235,6 +250,8 @@ void kernel_fill(uint32_t *to, uint32_t words, uint32_t salt);
 
 /* ---- random_op.c: operations ---- */
 
+/* A block whose contents operations may change. */
+struct block *op_pick(struct worker *worker);
 /* An operation of any kind, or of those that can be captured, or of those that do not wait on the host. */
 void op_make(struct worker *worker, struct op *ret_op, bool capturable);
 /* One launch of the kernel that takes its pointers as parameters. */
@@ -262,6 +279,22 @@ void ring_settle(struct worker *worker, struct ring *ring);
 void hidden_make(struct worker *worker);
 void hidden_drop(struct worker *worker, unsigned index);
 void hidden_apply(const struct hidden *hidden, uint32_t salt);
+/*
+ * The slot writes other addresses into the table, perhaps; always if no pointer is to be hidden, for then a launch may only
+ * follow what was copied from the host just before (spillway-limits(7)).
+ */
+void hidden_renew(struct worker *worker, struct hidden *hidden, unsigned slot);
+
+/* ---- random_crowd.c: many streams, many threads ---- */
+
+/* Up to hundreds at once write a part of a block each; streams are destroyed, threads end with their work in flight. */
+void crowd_play(struct worker *worker);
+
+/* ---- random_context.c: other contexts of the device ---- */
+
+/* What runs in one works on the thread's blocks. It ends with its work in flight, and with frees that are to come. */
+void context_play(struct worker *worker);
+void context_close(struct worker *worker);
 
 /* ---- random_texture.c: addresses that the GPU keeps ---- */
 

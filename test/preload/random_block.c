@@ -132,29 +132,42 @@ void slot_wait(struct worker *worker, unsigned slot)
 
 /* ---- blocks ---- */
 
-struct block *block_make(struct worker *worker, size_t bytes)
+struct block *block_add(struct worker *worker, CUdeviceptr at, size_t bytes, unsigned char byte, bool pooled)
 {
 	struct block *block = calloc(1, sizeof(*block));
+
+	*block = (struct block){.at = at,
+				.bytes = bytes,
+				.shadow = malloc(bytes),
+				.owner = worker->id,
+				.number = worker->n_made++,
+				.pooled = pooled};
+	memset(block->shadow, byte, bytes);
+	worker->block[worker->n_blocks++] = block;
+	worker->bytes += bytes;
+	worker->pooled += pooled ? bytes : 0;
+	return block;
+}
+
+struct block *block_make(struct worker *worker, size_t bytes)
+{
 	unsigned slot = random_below(worker, SLOTS);
 	unsigned char byte = (unsigned char)random_next(worker);
+	struct block *block;
+	CUdeviceptr at;
+	bool pooled;
 
-	if (worker->n_blocks == BLOCKS_MAX) {
-		free(block);
+	if (worker->n_blocks == BLOCKS_MAX)
 		return NULL;
-	}
 	if (worker->options->in_order)
-		block->pooled = !random_one_in(worker, 4);
+		pooled = !random_one_in(worker, 4);
 	else
-		block->pooled = bytes <= MIB && worker->pooled < 2 * MIB && random_one_in(worker, 8);
-	if (block->pooled)
-		GO(cuMemAllocAsync(&block->at, bytes, worker->slot[slot].handle));
+		pooled = bytes <= MIB && worker->pooled < 2 * MIB && random_one_in(worker, 8);
+	if (pooled)
+		GO(cuMemAllocAsync(&at, bytes, worker->slot[slot].handle));
 	else
-		GO(cuMemAlloc_v2(&block->at, bytes));
-	block->bytes = bytes;
-	block->owner = worker->id;
-	block->number = worker->n_made++;
-	block->shadow = malloc(bytes);
-	memset(block->shadow, byte, bytes);
+		GO(cuMemAlloc_v2(&at, bytes));
+	block = block_add(worker, at, bytes, byte, pooled);
 	block_use(worker, slot, block, true, "the first set");
 	/* A large one part by part, the last first: each may get memory of its own (place: on-use). */
 	for (size_t part = bytes < 4 * MIB ? 1 : 3, n = part, end = bytes; part-- > 0; end = bytes / n * part)
@@ -162,9 +175,6 @@ struct block *block_make(struct worker *worker, size_t bytes)
 				   worker->slot[slot].handle));
 	worker->slot[slot].n++;
 	op_submitted(worker);
-	worker->block[worker->n_blocks++] = block;
-	worker->bytes += bytes;
-	worker->pooled += block->pooled ? bytes : 0;
 	return block;
 }
 
@@ -182,7 +192,7 @@ void block_free(struct worker *worker, unsigned index)
 	struct block *block = worker->block[index];
 	unsigned slot = random_below(worker, SLOTS);
 
-	if (random_one_in(worker, 4) != worker->options->in_order) {
+	if (random_one_in(worker, 4) != worker->options->in_order || block->elsewhere) {
 		block_use(worker, slot, block, true, "the free");
 		GO(cuMemFreeAsync(block->at, worker->slot[slot].handle));
 		worker->slot[slot].n++;

@@ -158,6 +158,9 @@ static void replay(struct worker *worker, struct graph *graph)
 	unsigned slot = random_below(worker, SLOTS);
 
 	for (unsigned i = 0; i < graph->n; i++)
+		if (graph->op[i].hidden)
+			hidden_renew(worker, graph->op[i].hidden, slot);
+	for (unsigned i = 0; i < graph->n; i++)
 		op_order(worker, &graph->op[i], slot);
 	GO(cuGraphLaunch(graph->exec, worker->slot[slot].handle));
 	for (unsigned i = 0; i < graph->n; i++) {

@@ -10,8 +10,9 @@
 
 void hidden_apply(const struct hidden *hidden, uint32_t salt)
 {
-	for (unsigned i = 0; i < hidden->n; i++) {
-		unsigned char *at = hidden->target[i].block->shadow + hidden->target[i].at;
+	for (unsigned i = 0; i < hidden->used; i++) {
+		const struct target *target = &hidden->target[(hidden->first + i) % hidden->n];
+		unsigned char *at = target->block->shadow + target->at;
 		struct kernel_node *node = (struct kernel_node *)at;
 
 		kernel_mix(hidden->list ? node->data : (uint32_t *)at, NULL, hidden->words, 1, salt + i);
@@ -25,15 +26,42 @@ static void pin(const struct hidden *hidden, int by)
 		hidden->target[i].block->pins += (unsigned)by;
 }
 
-/* From the shadow to the device, bytes that were just written there. */
-static void upload(struct worker *worker, struct block *block, size_t at, size_t n)
+/* From the shadow to the device, what was just written there; perhaps word by word. */
+static void upload(struct worker *worker, unsigned slot, struct block *block)
 {
-	unsigned slot = random_below(worker, SLOTS);
+	CUstream stream = worker->slot[slot].handle;
+	bool by_words = block->bytes < 2 * KIB && random_one_in(worker, 6);
 
 	block_use(worker, slot, block, true, "an upload of addresses");
-	GO(cuMemcpyHtoDAsync_v2(block->at + at, block->shadow + at, n, worker->slot[slot].handle));
+	for (size_t at = 0; by_words && at < block->bytes; at += sizeof(cuuint64_t))
+		GO(cuStreamWriteValue64_v2(stream, block->at + at, *(cuuint64_t *)(block->shadow + at), 0));
+	if (!by_words)
+		GO(cuMemcpyHtoDAsync_v2(block->at, block->shadow, block->bytes, stream));
 	worker->slot[slot].n++;
 	op_submitted(worker);
+}
+
+static void fill_table(struct worker *worker, struct hidden *hidden)
+{
+	CUdeviceptr *table = (CUdeviceptr *)hidden->table->shadow;
+
+	hidden->first = random_below(worker, hidden->n);
+	for (unsigned i = 0; i < hidden->used; i++) {
+		const struct target *target = &hidden->target[(hidden->first + i) % hidden->n];
+		int32_t by = 0;
+
+		table[i] = random_one_in(worker, 3) ? kernel_odd(target->block, target->at, random_next(worker), &by)
+						    : target->block->at + target->at;
+		table[TARGETS_MAX + i] = (CUdeviceptr)by;
+	}
+}
+
+void hidden_renew(struct worker *worker, struct hidden *hidden, unsigned slot)
+{
+	if (hidden->list || (worker->options->hidden && !random_one_in(worker, 3)))
+		return;
+	fill_table(worker, hidden);
+	upload(worker, slot, hidden->table);
 }
 
 static void make_table(struct worker *worker, struct hidden *hidden)
@@ -49,16 +77,13 @@ static void make_table(struct worker *worker, struct hidden *hidden)
 		hidden->target[hidden->n++] =
 		    (struct target){block, 4 * (size_t)random_below(worker, (uint32_t)(words - hidden->words + 1))};
 	}
-	hidden->table = block_make(worker, TARGETS_MAX * sizeof(CUdeviceptr));
+	hidden->table = hidden->n ? block_make(worker, 2 * TARGETS_MAX * sizeof(CUdeviceptr)) : NULL;
 	if (!hidden->table)
 		return;
+	hidden->used = 1 + random_below(worker, hidden->n);
 	hidden->table->addresses = true;
-	for (unsigned i = 0; i < hidden->n; i++) {
-		CUdeviceptr at = hidden->target[i].block->at + hidden->target[i].at;
-
-		memcpy(hidden->table->shadow + i * sizeof(at), &at, sizeof(at));
-	}
-	upload(worker, hidden->table, 0, hidden->table->bytes);
+	fill_table(worker, hidden);
+	upload(worker, random_below(worker, SLOTS), hidden->table);
 }
 
 /* Nodes in blocks of their own, of all sizes, one after the other in a random order of blocks. */
@@ -93,8 +118,10 @@ static void make_list(struct worker *worker, struct hidden *hidden)
 		memcpy(hidden->target[i].block->shadow + hidden->target[i].at, &at, sizeof(at));
 	}
 	for (unsigned i = 0; i < 4; i++)
-		upload(worker, home[i], 0, home[i]->bytes);
+		upload(worker, random_below(worker, SLOTS), home[i]);
 	hidden->table = hidden->target[0].block;
+	hidden->used = hidden->n;
+	hidden->first = 0;
 }
 
 void hidden_make(struct worker *worker)
@@ -103,7 +130,7 @@ void hidden_make(struct worker *worker)
 
 	if (worker->n_hidden == HIDDEN_MAX || worker->n_blocks + 6 > BLOCKS_MAX)
 		return;
-	hidden->list = random_one_in(worker, 2);
+	hidden->list = worker->options->hidden && random_one_in(worker, 2);
 	if (hidden->list)
 		make_list(worker, hidden);
 	else

@@ -50,6 +50,36 @@ static void struct_body(const struct sim_launch *launch, void **args)
 	mix_slowly(all->to, all->from, all->words, all->stride, all->salt);
 }
 
+/* ---- odd pointers ---- */
+
+#define BITS 57 /* of an address */
+
+CUdeviceptr kernel_odd(const struct block *block, size_t at, uint32_t salt, int32_t *ret_by)
+{
+	CUdeviceptr tag = salt % 3 ? (CUdeviceptr)(salt >> 20) << BITS : 0, beside = block->at + at;
+
+	if (salt / 3 % 3 == 0)
+		beside = block->at + block->bytes + salt / 9 % 512;
+	else if (salt / 3 % 3 == 1)
+		beside = block->at - 1 - salt / 9 % 511;
+	*ret_by = (int32_t)(block->at + at - beside);
+	return beside | tag;
+}
+
+static void *of_odd(uintptr_t pointer, int64_t by)
+{
+	return sim_pointer((pointer & (((uintptr_t)1 << BITS) - 1)) + (uintptr_t)by);
+}
+
+static void odd_body(const struct sim_launch *launch, void **args)
+{
+	uintptr_t from = *(uintptr_t *)args[2];
+
+	(void)launch;
+	mix_slowly(of_odd(*(uintptr_t *)args[0], *(int32_t *)args[1]), from ? of_odd(from, *(int32_t *)args[3]) : NULL,
+		   *(uint32_t *)args[4], *(uint32_t *)args[5], *(uint32_t *)args[6]);
+}
+
 /* The addresses in the table are the program's: the device knows where they are (sim_pointer). */
 static void table_body(const struct sim_launch *launch, void **args)
 {
@@ -58,7 +88,7 @@ static void table_body(const struct sim_launch *launch, void **args)
 
 	(void)launch;
 	for (uint32_t i = 0; i < n; i++)
-		mix_slowly(sim_pointer(table[i]), NULL, words, 1, salt + i);
+		mix_slowly(of_odd(table[i], (int64_t)table[TARGETS_MAX + i]), NULL, words, 1, salt + i);
 }
 
 static void list_body(const struct sim_launch *launch, void **args)
@@ -75,18 +105,20 @@ static void list_body(const struct sim_launch *launch, void **args)
 
 static const size_t mix_bytes[] = {8, 8, 4, 4, 4};
 static const size_t struct_bytes[] = {4, sizeof(struct kernel_struct)};
+static const size_t odd_bytes[] = {8, 4, 8, 4, 4, 4, 4};
 static const size_t table_bytes[] = {8, 4, 4, 4}, list_bytes[] = {8, 4, 4};
 static const struct sim_kernel kernels[KERNELS] = {{"mix", mix_body, 5, mix_bytes},
 						   {"mix_struct", struct_body, 2, struct_bytes},
+						   {"mix_odd", odd_body, 7, odd_bytes},
 						   {"mix_table", table_body, 4, table_bytes},
 						   {"mix_list", list_body, 3, list_bytes}};
 static const struct sim_module image = {SIM_MODULE_MAGIC, KERNELS, kernels};
 
-void kernel_open(void)
+void kernel_open(CUfunction ret_functions[KERNELS])
 {
 	CUmodule module;
 
 	GO(cuModuleLoadData(&module, &image));
 	for (int i = 0; i < KERNELS; i++)
-		GO(cuModuleGetFunction(&kernel_function[i], module, kernels[i].name));
+		GO(cuModuleGetFunction(&ret_functions[i], module, kernels[i].name));
 }

@@ -2,6 +2,7 @@
 #include "test/preload/random.h"
 #include "test/preload/trouble.h"
 
+#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +12,7 @@ static const char *const names[OP_KINDS] = {
     [OP_EXTRA] = "a launch with an extra buffer",
     [OP_COOPERATIVE] = "a cooperative launch",
     [OP_EX] = "cuLaunchKernelEx",
+    [OP_ODD] = "a launch with odd pointers",
     [OP_HIDDEN] = "a launch with hidden pointers",
     [OP_COPY] = "a copy",
     [OP_COPY_SYNC] = "a synchronous copy",
@@ -18,6 +20,7 @@ static const char *const names[OP_KINDS] = {
     [OP_COPY_2D] = "a 2D copy",
     [OP_COPY_3D] = "a 3D copy",
     [OP_COPY_BATCH] = "a batch of copies",
+    [OP_COPY_UNKNOWN] = "a copy by a function of a newer driver",
     [OP_HTOD_PINNED] = "a copy from pinned memory",
     [OP_HTOD_PAGEABLE] = "a copy from pageable memory",
     [OP_HTOD_SYNC] = "a synchronous copy from the host",
@@ -38,7 +41,7 @@ static bool is_kernel(enum op_kind kind)
 
 static bool is_copy(enum op_kind kind)
 {
-	return kind >= OP_COPY && kind <= OP_COPY_BATCH;
+	return kind >= OP_COPY && kind <= OP_COPY_UNKNOWN;
 }
 
 static bool is_from_host(enum op_kind kind)
@@ -58,7 +61,8 @@ static bool is_sync(enum op_kind kind)
 
 static bool is_capturable(enum op_kind kind)
 {
-	return !is_sync(kind) && kind != OP_HTOD_PAGEABLE && kind != OP_DTOH_PINNED && kind != OP_COPY_BATCH;
+	return !is_sync(kind) && kind != OP_HTOD_PAGEABLE && kind != OP_DTOH_PINNED && kind != OP_COPY_BATCH &&
+	       kind != OP_COPY_UNKNOWN;
 }
 
 void op_submitted(struct worker *worker)
@@ -69,8 +73,8 @@ void op_submitted(struct worker *worker)
 
 /* ---- making ---- */
 
-/* A block whose contents operations may change; block 0 and those with addresses are left alone. */
-static struct block *pick(struct worker *worker)
+/* Block 0 and those with addresses are left alone. */
+struct block *op_pick(struct worker *worker)
 {
 	for (;;) {
 		struct block *block = worker->block[1 + random_below(worker, worker->n_blocks - 1)];
@@ -85,7 +89,7 @@ static struct block *pick_source(struct worker *worker, const struct block *but)
 	for (int tries = 0; tries < 8; tries++) {
 		struct block *block = random_n_shared && random_one_in(worker, 4)
 					  ? random_shared[random_below(worker, random_n_shared)]
-					  : pick(worker);
+					  : op_pick(worker);
 
 		if (block != but)
 			return block;
@@ -131,7 +135,8 @@ void op_make(struct worker *worker, struct op *op, bool capturable)
 	*op = (struct op){.salt = random_next(worker), .slot = random_below(worker, SLOTS), .rows = 1, .pitch = 1};
 	do
 		op->kind = (enum op_kind)random_below(worker, OP_KINDS);
-	while ((capturable && !is_capturable(op->kind)) || (op->kind == OP_HIDDEN && !worker->n_hidden));
+	while ((capturable && !is_capturable(op->kind)) || (op->kind == OP_HIDDEN && !worker->n_hidden) ||
+	       (op->kind == OP_COPY_UNKNOWN && !random_one_in(worker, 8))); /* it may touch anything */
 	if (is_sync(op->kind)) /* in the legacy stream, or the thread's own by the other spelling */
 		op->slot = random_one_in(worker, 3) ? SLOT_OWN : SLOT_LEGACY;
 	if (op->kind == OP_COPY_BATCH) /* the driver refuses it the default streams */
@@ -140,7 +145,7 @@ void op_make(struct worker *worker, struct op *op, bool capturable)
 		op->hidden = &worker->hidden[random_below(worker, worker->n_hidden)];
 		return;
 	}
-	op->to = pick(worker);
+	op->to = op_pick(worker);
 	room = op->to->bytes;
 	if (is_copy(op->kind) || (is_kernel(op->kind) && !random_one_in(worker, 3)))
 		op->from = pick_source(worker, is_kernel(op->kind) ? NULL : op->to);
@@ -269,11 +274,22 @@ static void submit_kernel(const struct op *op, CUstream stream)
 		launch(op, kernel_function[KERNEL_MIX], stream, p.at, NULL);
 }
 
+static void submit_odd(const struct op *op, CUstream stream)
+{
+	int32_t to_by, from_by = 0;
+	CUdeviceptr to = kernel_odd(op->to, op->to_at, op->salt, &to_by);
+	CUdeviceptr from = op->from ? kernel_odd(op->from, op->from_at, op->salt / 7, &from_by) : 0;
+	uint32_t words = op->words, stride = op->pitch, salt = op->salt;
+	void *params[] = {&to, &to_by, &from, &from_by, &words, &stride, &salt};
+
+	launch(op, kernel_function[KERNEL_ODD], stream, params, NULL);
+}
+
 static void submit_hidden(const struct op *op, CUstream stream)
 {
 	const struct hidden *hidden = op->hidden;
 	CUdeviceptr at = hidden->table->at + (hidden->list ? hidden->target[0].at : 0);
-	uint32_t n = hidden->n, words = hidden->words, salt = op->salt;
+	uint32_t n = hidden->used, words = hidden->words, salt = op->salt;
 	void *table[] = {&at, &n, &words, &salt}, *list[] = {&at, &words, &salt};
 
 	if (hidden->list)
@@ -290,6 +306,16 @@ static void submit_batch(const struct op *op, CUstream stream)
 	CUmemcpyAttributes attributes = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
 
 	GO(cuMemcpyBatchAsync_v2(tos + 2 - n, froms + 2 - n, bytes + 2 - n, n, &attributes, &index, 1, stream));
+}
+
+/* Found by its name, as no program of today can call it otherwise. */
+static CUresult copy_unknown(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)
+{
+	void *address = dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), "cuBrandNewCopyAsync");
+	CUresult (*body)(CUdeviceptr, CUdeviceptr, size_t, CUstream);
+
+	memcpy(&body, &address, sizeof(body));
+	return body(to, from, bytes, stream);
 }
 
 static void submit_copy(const struct op *op, CUstream stream, unsigned slot)
@@ -318,6 +344,8 @@ static void submit_copy(const struct op *op, CUstream stream, unsigned slot)
 
 	if (op->kind == OP_COPY_BATCH)
 		submit_batch(op, stream);
+	else if (op->kind == OP_COPY_UNKNOWN)
+		GO(copy_unknown(to, from, bytes, stream));
 	else if (op->kind == OP_COPY_2D)
 		GO(cuMemcpy2DAsync_v2(&two, stream));
 	else if (op->kind == OP_COPY_3D)
@@ -425,6 +453,8 @@ void op_submit(struct worker *worker, const struct op *op, CUstream stream, unsi
 {
 	if (op->hidden)
 		submit_hidden(op, stream);
+	else if (op->kind == OP_ODD)
+		submit_odd(op, stream);
 	else if (is_kernel(op->kind))
 		submit_kernel(op, stream);
 	else if (is_copy(op->kind))
@@ -476,6 +506,8 @@ void op_apply(struct worker *worker, const struct op *op)
 
 void op_run(struct worker *worker, const struct op *op)
 {
+	if (op->hidden)
+		hidden_renew(worker, op->hidden, op->slot);
 	op_order(worker, op, op->slot);
 	op_submit(worker, op, worker->slot[op->slot].handle, op->slot);
 	op_apply(worker, op);

@@ -34,17 +34,17 @@ function(spill_watch_test name program)
 endfunction()
 
 # ---- made-up programs, every byte checked ----
-add_executable(spill_random spill_random.c ${TROUBLE} random_block.c random_graph.c random_hidden.c random_kernel.c random_op.c
-                            random_texture.c)
+add_executable(spill_random spill_random.c ${TROUBLE} random_block.c random_context.c random_crowd.c random_graph.c
+                            random_hidden.c random_kernel.c random_op.c random_texture.c)
 set_target_properties(spill_random PROPERTIES ENABLE_EXPORTS ON)
-target_link_libraries(spill_random PRIVATE sim_cuda spillway_cuda spillway_options pthread)
+target_link_libraries(spill_random PRIVATE sim_cuda spillway_cuda spillway_options pthread dl)
 target_include_directories(spill_random PRIVATE ${CMAKE_SOURCE_DIR})
 target_compile_definitions(spill_random PRIVATE __CUDA_API_VERSION_INTERNAL)
 # All modes in one test, for what the programs do without the library is found out once; each of its parts is a test.
 spill_watch_program(spill_random_test spill_random)
 target_compile_definitions(spill_random_test PRIVATE ON_USE_POLICY="${CMAKE_CURRENT_SOURCE_DIR}/on_use.yaml")
 list(JOIN SPILL_MODES " " ALL_MODES)
-foreach(part RANGE 1 9)
+foreach(part RANGE 1 10)
   add_test(NAME spill_random_test_${part} COMMAND spill_random_test)
   set_tests_properties(
     spill_random_test_${part} PROPERTIES LABELS preload TIMEOUT 600 ENVIRONMENT

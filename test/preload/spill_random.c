@@ -3,7 +3,7 @@
  * prints what must be the same with and without Spillway (random.h).
  *
  *   spill_random [--seed N] [--submissions N] [--threads N] [--bytes MIB] [--no-hidden] [--in-order 0|1] [--deadline SECONDS]
- *                [--textures] [--trouble KINDS]
+ *                [--textures] [--trouble KINDS] [--leave]
  *
  * --textures: random_texture.c plays, too. KINDS are those of trouble.h, which befall the process beside its work.
  * Exit status: 0 all bytes are right; 1 the first wrong one, or an error, is told on stderr; 2 bad arguments; 3 the
@@ -17,6 +17,7 @@
 
 #include <getopt.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +34,10 @@ pthread_rwlock_t random_captures = PTHREAD_RWLOCK_INITIALIZER;
 
 static struct options options = {
     .seed = 1, .submissions = 20000, .threads = 2, .hidden = true, .bytes = 144 * MIB, .deadline = 100};
+static struct worker workers[THREADS_MAX];
+static pthread_t threads[THREADS_MAX];
 static pthread_barrier_t meeting;
+static sem_t last_phase;                                   /* has begun */
 static pthread_mutex_t ending = PTHREAD_MUTEX_INITIALIZER; /* for good: by the one thread that ends the process */
 
 /* What one thread gives the next in each phase. */
@@ -52,8 +56,8 @@ void random_must(CUresult result, const char *call, const char *file, int line)
 	fprintf(trouble_errors, "spill_random: seed %lu: %s:%d: %s: CUDA error %d\n", (unsigned long)options.seed, file,
 		line, call, result);
 	fflush(NULL);
-	if (result != CUDA_ERROR_ILLEGAL_ADDRESS)
-		_exit(1);
+	if (result != CUDA_ERROR_ILLEGAL_ADDRESS || options.leave) /* whose exit() waits for this thread */
+		_exit(result == CUDA_ERROR_ILLEGAL_ADDRESS ? 3 : 1);
 	/* What the library has to say of it may come at the end; a second thread in exit() would cut it short. */
 	pthread_mutex_lock(&ending);
 	exit(3);
@@ -134,7 +138,8 @@ static void synchronize(struct worker *worker)
 
 static void change_hidden(struct worker *worker)
 {
-	if (!worker->options->hidden)
+	/* What was copied before anything was spilled is not known as addresses. */
+	if (!worker->options->hidden && !worker->phase)
 		return;
 	if (worker->n_hidden && random_one_in(worker, 2))
 		hidden_drop(worker, random_below(worker, worker->n_hidden));
@@ -161,7 +166,8 @@ static void give(struct worker *worker)
 	unsigned index = any_loose(worker), slot = random_below(worker, SLOTS);
 	struct block *block = index ? worker->block[index] : NULL;
 
-	if (block && (block->addresses || (block->pooled && !worker->options->in_order) || worker->n_blocks < 6))
+	if (block && (block->addresses || block->elsewhere || (block->pooled && !worker->options->in_order) ||
+		      worker->n_blocks < 6))
 		block = NULL;
 	if (block) {
 		block_use(worker, slot, block, true, "the giver");
@@ -253,6 +259,10 @@ static void anything(struct worker *worker)
 		graph_play(worker);
 	else if (which < 70)
 		ask(worker);
+	else if (which < 74)
+		crowd_play(worker);
+	else if (which < 84)
+		context_play(worker);
 	else {
 		op_make(worker, &op, false);
 		op_run(worker, &op);
@@ -368,6 +378,7 @@ static void open_worker(struct worker *worker)
 
 static void close_worker(struct worker *worker)
 {
+	context_close(worker);
 	while (worker->n_hidden)
 		hidden_drop(worker, 0);
 	for (unsigned i = 0; i < TEXTURES_MAX; i++)
@@ -396,6 +407,9 @@ static void *work(void *argument)
 		unsigned long start = worker->quota * p / PHASES, end = worker->quota * (p + 1) / PHASES;
 		struct phase phase = {.half = (start + end) / 2, .late = start + (end - start) * 3 / 4, .end = end};
 
+		worker->phase = p;
+		if (p == PHASES - 1 && worker->id == 0)
+			sem_post(&last_phase);
 		if (p % 2)
 			periodic(worker, &phase);
 		else
@@ -435,7 +449,8 @@ static bool parse(int argc, char **argv)
 					    {"threads", 1, NULL, 't'},   {"bytes", 1, NULL, 'b'},
 					    {"no-hidden", 0, NULL, 'h'}, {"deadline", 1, NULL, 'd'},
 					    {"trouble", 1, NULL, 'w'},   {"in-order", 1, NULL, 'o'},
-					    {"textures", 0, NULL, 'x'},  {NULL, 0, NULL, 0}};
+					    {"textures", 0, NULL, 'x'},  {"leave", 0, NULL, 'l'},
+					    {NULL, 0, NULL, 0}};
 	int which;
 
 	while ((which = getopt_long(argc, argv, "", all, NULL)) != -1) {
@@ -463,6 +478,9 @@ static bool parse(int argc, char **argv)
 		case 'x':
 			options.textures = true;
 			break;
+		case 'l':
+			options.leave = true;
+			break;
 		case 'd':
 			options.deadline = (unsigned)value;
 			break;
@@ -478,14 +496,31 @@ static bool parse(int argc, char **argv)
 	       options.bytes >= 8 * MIB * options.threads;
 }
 
-int main(int argc, char **argv)
+/* The threads' end, and what is said of it. */
+static void finish(void)
 {
-	static struct worker workers[THREADS_MAX];
-	pthread_t thread[THREADS_MAX];
 	unsigned long submitted = 0;
 	const char *wrong;
 	uint64_t digest = 0;
 
+	for (unsigned i = 0; i < options.threads; i++) {
+		pthread_join(threads[i], NULL);
+		submitted += workers[i].submitted;
+		digest_add(&digest, &workers[i].digest, sizeof(digest));
+	}
+	for (unsigned i = 0; i < random_n_shared; i++)
+		GO(cuMemFree_v2(random_shared[i]->at));
+	wrong = trouble_end();
+	if (wrong)
+		random_fail("%s", wrong);
+	if (sim_broken_rules())
+		random_fail("%lu rules of the model were broken", sim_broken_rules());
+	printf("spill_random: seed %lu, %lu submissions, %u threads, digest %016lx\n", (unsigned long)options.seed,
+	       submitted, options.threads, (unsigned long)digest);
+}
+
+int main(int argc, char **argv)
+{
 	if (!parse(argc, argv)) {
 		fprintf(stderr, "usage: see the head of spill_random.c\n");
 		return 2;
@@ -493,11 +528,15 @@ int main(int argc, char **argv)
 	trouble_begin(options.seed);
 	/* What hangs is told apart from what is slow by SIGALRM, 142 in a shell. */
 	alarm(options.deadline);
+	/* First of all: it comes after what libraries have to do at the end. */
+	if (options.leave)
+		atexit(finish);
+	sem_init(&last_phase, 0, 0);
 	GO(cuInit(0));
 	GO(cuDevicePrimaryCtxRetain(&random_context, 0));
 	GO(cuCtxSetCurrent(random_context));
 	GO(cuDeviceGetAttribute(&random_has_values, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, 0));
-	kernel_open();
+	kernel_open(kernel_function);
 	texture_open();
 	share_blocks();
 	pthread_barrier_init(&meeting, NULL, options.threads);
@@ -511,22 +550,13 @@ int main(int argc, char **argv)
 		workers[i].random = options.seed * 0x9e3779b97f4a7c15u + i * 0x632be59bd9b4e019u;
 		workers[i].quota = options.submissions / options.threads;
 		workers[i].share = options.bytes / options.threads;
-		if (trouble_thread(&thread[i], work, &workers[i]))
+		if (trouble_thread(&threads[i], work, &workers[i]))
 			random_fail("no thread");
 	}
-	for (unsigned i = 0; i < options.threads; i++) {
-		pthread_join(thread[i], NULL);
-		submitted += workers[i].submitted;
-		digest_add(&digest, &workers[i].digest, sizeof(digest));
+	if (options.leave) {
+		sem_wait(&last_phase);
+		exit(0);
 	}
-	for (unsigned i = 0; i < random_n_shared; i++)
-		GO(cuMemFree_v2(random_shared[i]->at));
-	wrong = trouble_end();
-	if (wrong)
-		random_fail("%s", wrong);
-	if (sim_broken_rules())
-		random_fail("%lu rules of the model were broken", sim_broken_rules());
-	printf("spill_random: seed %lu, %lu submissions, %u threads, digest %016lx\n", (unsigned long)options.seed,
-	       submitted, options.threads, (unsigned long)digest);
+	finish();
 	return 0;
 }

@@ -36,6 +36,7 @@ struct trial {
 	const char *in_order;     /* most blocks are allocated in stream order: async.use; NULL: few are */
 	bool on_use;              /* what is large gets memory when it is used, part by part */
 	const char *chunk;        /* heap.chunk; NULL: as the budget has it, which are short pieces */
+	bool leave;               /* the process ends by exit() while its threads are at work */
 };
 
 static struct outcome run_trial(const struct trial *trial, const char *preload, const char *set)
@@ -48,7 +49,8 @@ static struct outcome run_trial(const struct trial *trial, const char *preload, 
 		       trial->on_use ? "SPILLWAY_POLICY=" ON_USE_POLICY : "SPILLWAY_POLICY=",
 		       trial->sim ? trial->sim : "SIM_SEED=0", preload),
 		   SPILL_RANDOM, "--seed", trial->seed, "--threads", trial->threads, "--submissions", n, "--deadline",
-		   deadline, "--in-order", trial->in_order ? "1" : "0", trial->hidden ? NULL : "--no-hidden");
+		   deadline, "--in-order", trial->in_order ? "1" : "0", trial->hidden ? NULL : "--no-hidden",
+		   trial->leave ? "--leave" : NULL);
 }
 
 /* Only `fast` may stop a job, only for an access that nothing announced, and then it says what to do about it. */
@@ -95,37 +97,37 @@ static void passes(const struct trial *trial)
 static void every_byte_is_right(void **state)
 {
 	(void)state;
-	passes(&(struct trial){"101", "1", true, "48MiB", NULL, 1, NULL, NULL, false, NULL});
-	passes(&(struct trial){"102", "2", true, "48MiB", NULL, 1, NULL, NULL, false, NULL});
-	passes(&(struct trial){"103", "4", true, "64MiB", NULL, 1, NULL, NULL, false, NULL});
+	passes(&(struct trial){"101", "1", true, "48MiB", NULL, 1, NULL, NULL, false, NULL, false});
+	passes(&(struct trial){"102", "2", true, "48MiB", NULL, 1, NULL, NULL, false, NULL, false});
+	passes(&(struct trial){"103", "4", true, "64MiB", NULL, 1, NULL, NULL, false, NULL, false});
 }
 
 static void every_byte_is_right_where_all_pointers_are_parameters(void **state)
 {
 	(void)state;
-	passes(&(struct trial){"201", "1", false, "48MiB", NULL, 1, NULL, NULL, false, NULL});
-	passes(&(struct trial){"202", "3", false, "64MiB", NULL, 1, NULL, NULL, false, NULL});
+	passes(&(struct trial){"201", "1", false, "48MiB", NULL, 1, NULL, NULL, false, NULL, false});
+	passes(&(struct trial){"202", "3", false, "64MiB", NULL, 1, NULL, NULL, false, NULL, false});
 }
 
 static void every_byte_is_right_with_hardly_any_device_memory(void **state)
 {
 	(void)state;
-	passes(&(struct trial){"301", "2", false, "16MiB", NULL, 2, NULL, NULL, false, NULL});
-	passes(&(struct trial){"302", "1", true, "16MiB", NULL, 2, NULL, NULL, false, NULL});
+	passes(&(struct trial){"301", "2", false, "16MiB", NULL, 2, NULL, NULL, false, NULL, false});
+	passes(&(struct trial){"302", "1", true, "16MiB", NULL, 2, NULL, NULL, false, NULL, false});
 }
 
 static void every_byte_is_right_when_work_comes_late(void **state)
 {
 	(void)state;
-	passes(&(struct trial){"401", "2", false, "48MiB", "SIM_DELAY_US=100", 8, NULL, NULL, false, NULL});
-	passes(&(struct trial){"402", "1", true, "48MiB", "SIM_DELAY_US=100", 8, NULL, NULL, false, NULL});
+	passes(&(struct trial){"401", "2", false, "48MiB", "SIM_DELAY_US=100", 8, NULL, NULL, false, NULL, false});
+	passes(&(struct trial){"402", "1", true, "48MiB", "SIM_DELAY_US=100", 8, NULL, NULL, false, NULL, false});
 }
 
 static void every_byte_is_right_on_other_devices(void **state)
 {
 	(void)state;
-	passes(&(struct trial){"501", "2", true, "48MiB", NULL, 2, "12MiB", NULL, false, NULL});
-	passes(&(struct trial){"502", "3", false, "32MiB", NULL, 2, "256MiB", NULL, false, NULL});
+	passes(&(struct trial){"501", "2", true, "48MiB", NULL, 2, "12MiB", NULL, false, NULL, false});
+	passes(&(struct trial){"502", "3", false, "32MiB", NULL, 2, "256MiB", NULL, false, NULL, false});
 }
 
 /* Of the calls with which memory is moved, not of the program's. */
@@ -133,21 +135,21 @@ static void every_byte_is_right_where_one_call_in_so_many_fails(void **state)
 {
 	(void)state;
 	passes(&(struct trial){"601", "2", false, "48MiB", "SIM_FAIL_THREAD=spillway-mover:500", 2, NULL, NULL, false,
-			       NULL});
+			       NULL, false});
 	passes(&(struct trial){"602", "1", false, "48MiB", "SIM_FAIL_THREAD=spillway-mover:50", 4, NULL, NULL, false,
-			       NULL});
+			       NULL, false});
 	passes(&(struct trial){"606", "1", false, "48MiB", "SIM_FAIL_THREAD=spillway-mover:50", 4, "24MiB", NULL, false,
-			       NULL});
+			       NULL, false});
 }
 
 static void every_byte_is_right_of_memory_in_stream_order(void **state)
 {
 	(void)state;
-	passes(&(struct trial){"701", "1", true, "48MiB", NULL, 1, NULL, "heap", false, NULL});
-	passes(&(struct trial){"702", "3", false, "32MiB", NULL, 2, NULL, "heap", false, NULL});
-	passes(&(struct trial){"703", "2", false, "48MiB", "SIM_DELAY_US=100", 8, NULL, "auto", false, NULL});
+	passes(&(struct trial){"701", "1", true, "48MiB", NULL, 1, NULL, "heap", false, NULL, false});
+	passes(&(struct trial){"702", "3", false, "32MiB", NULL, 2, NULL, "heap", false, NULL, false});
+	passes(&(struct trial){"703", "2", false, "48MiB", "SIM_DELAY_US=100", 8, NULL, "auto", false, NULL, false});
 	passes(&(struct trial){"704", "2", false, "48MiB", "SIM_FAIL_THREAD=spillway-mover:50", 4, NULL, "heap", false,
-			       NULL});
+			       NULL, false});
 }
 
 /*
@@ -157,24 +159,32 @@ static void every_byte_is_right_of_memory_in_stream_order(void **state)
 static void every_byte_is_right_of_memory_that_is_taken_on_use(void **state)
 {
 	(void)state;
-	passes(&(struct trial){"801", "1", true, "48MiB", NULL, 1, NULL, NULL, true, NULL});
-	passes(&(struct trial){"802", "3", false, "32MiB", NULL, 2, NULL, NULL, true, NULL});
-	passes(&(struct trial){"803", "2", false, "16MiB", NULL, 2, NULL, NULL, true, NULL});
+	passes(&(struct trial){"801", "1", true, "48MiB", NULL, 1, NULL, NULL, true, NULL, false});
+	passes(&(struct trial){"802", "3", false, "32MiB", NULL, 2, NULL, NULL, true, NULL, false});
+	passes(&(struct trial){"803", "2", false, "16MiB", NULL, 2, NULL, NULL, true, NULL, false});
 	passes(&(struct trial){"804", "2", false, "48MiB", "SIM_FAIL_THREAD=spillway-mover:50", 4, NULL, NULL, true,
-			       NULL});
-	passes(&(struct trial){"805", "2", false, "48MiB", NULL, 4, "12MiB", NULL, true, NULL});
+			       NULL, false});
+	passes(&(struct trial){"805", "2", false, "48MiB", NULL, 4, "12MiB", NULL, true, NULL, false});
 }
 
 /* Each block is one piece, of its own length: in `fast` host memory consists of several parts (shim/heap/compound.h). */
 static void every_byte_is_right_of_pieces_of_many_lengths(void **state)
 {
 	(void)state;
-	passes(&(struct trial){"901", "1", true, "64MiB", NULL, 1, NULL, NULL, false, "128MiB"});
-	passes(&(struct trial){"902", "3", false, "96MiB", NULL, 2, NULL, NULL, false, "128MiB"});
+	passes(&(struct trial){"901", "1", true, "64MiB", NULL, 1, NULL, NULL, false, "128MiB", false});
+	passes(&(struct trial){"902", "3", false, "96MiB", NULL, 2, NULL, NULL, false, "128MiB", false});
 	passes(&(struct trial){"903", "2", false, "64MiB", "SIM_FAIL_THREAD=spillway-mover:50", 4, NULL, NULL, false,
-			       "128MiB"});
-	passes(&(struct trial){"904", "2", false, "64MiB", NULL, 4, "24MiB", NULL, false, "128MiB"});
-	passes(&(struct trial){"905", "2", false, "64MiB", "SIM_DELAY_US=100", 8, NULL, "heap", false, "128MiB"});
+			       "128MiB", false});
+	passes(&(struct trial){"904", "2", false, "64MiB", NULL, 4, "24MiB", NULL, false, "128MiB", false});
+	passes(
+	    &(struct trial){"905", "2", false, "64MiB", "SIM_DELAY_US=100", 8, NULL, "heap", false, "128MiB", false});
+}
+
+static void every_byte_is_right_where_the_process_ends_with_threads_at_work(void **state)
+{
+	(void)state;
+	passes(&(struct trial){"1001", "2", false, "32MiB", NULL, 2, NULL, NULL, false, NULL, true});
+	passes(&(struct trial){"1002", "4", false, "16MiB", "SIM_DELAY_US=100", 8, NULL, NULL, false, NULL, true});
 }
 
 int main(void)
@@ -189,6 +199,7 @@ int main(void)
 	    cmocka_unit_test(every_byte_is_right_of_memory_in_stream_order),
 	    cmocka_unit_test(every_byte_is_right_of_memory_that_is_taken_on_use),
 	    cmocka_unit_test(every_byte_is_right_of_pieces_of_many_lengths),
+	    cmocka_unit_test(every_byte_is_right_where_the_process_ends_with_threads_at_work),
 	};
 
 	enum { TESTS = sizeof(tests) / sizeof(tests[0]) };

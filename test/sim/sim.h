@@ -43,6 +43,10 @@
 #include <stdint.h>
 #include <stdio.h>
 
+/* Of the driver, but in no header that is read here: a copy that hooks.def does not know, and a call of exempt.def. */
+CUresult CUDAAPI cuBrandNewCopyAsync(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream);
+CUresult CUDAAPI cuGLCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device);
+
 /* The n-th call from now (1 = the next) of the named entry point fails with error, once. n = 0 removes it. */
 void sim_fail(const char *name, unsigned n, CUresult error);
 /* And the call after that with another error. */

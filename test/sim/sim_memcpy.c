@@ -304,6 +304,9 @@ SPELL_SYNC(cuMemcpy3DPeer, (const CUDA_MEMCPY3D_PEER *copy), PEER3)
 
 SPELL_STREAM(cuMemcpyAsync, (CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream stream), stream,
 	     linear('U', dst, 'U', src, n, stream, true))
+/* What a newer driver might have, as cuBrandNew (sim_outside.c). */
+SPELL(cuBrandNewCopyAsync, (CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream stream),
+      linear('U', dst, 'U', src, n, stream, true))
 SPELL_STREAM(cuMemcpyHtoDAsync_v2, (CUdeviceptr dst, const void *src, size_t n, CUstream stream), stream,
 	     linear('D', dst, 'H', (uintptr_t)src, n, stream, true))
 SPELL_STREAM(cuMemcpyDtoHAsync_v2, (void *dst, CUdeviceptr src, size_t n, CUstream stream), stream,

@@ -7,7 +7,9 @@
 
 void *sim_export(const char *name);
 
-extern int cuBrandNew(void); /* in neither list */
+/* in neither list */
+extern int cuBrandNew(void);
+extern int cuBrandNewCopyAsync(void);
 
 #define EXEMPT(name, reason)         extern int name(void);
 #define HOOK(name, params, args)     EXEMPT(name, HOOKED)
@@ -20,6 +22,7 @@ static const struct {
 	int (*address)(void);
 } names[] = {
     {"cuBrandNew", cuBrandNew},
+    {"cuBrandNewCopyAsync", cuBrandNewCopyAsync},
 #define EXEMPT(name, reason)         {#name, name},
 #define HOOK(name, params, args)     {#name, name},
 #define HOOK_USE(name, params, args) {#name, name},

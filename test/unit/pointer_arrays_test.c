@@ -124,6 +124,24 @@ static void an_array_is_known_wherever_it_is_named(void **state)
 	assert_int_equal(look(HEAP + 4096), 0);
 }
 
+/* Programs keep marks of their own in the bits that no address has. */
+static void a_pointer_with_a_tag_is_its_address(void **state)
+{
+	const CUdeviceptr tag = UINT64_C(0x55) << 57;
+	CUdeviceptr words[3] = {tag | (HEAP + 5), tag | 17, ~UINT64_C(0) << 57 | (HEAP + BYTES - 1)};
+	unsigned before = n_stored;
+
+	(void)state;
+	copy(HEAP + 8192, words, 3);
+	assert_int_equal(n_stored, before + 2);
+	assert_int_equal(look(HEAP + 8192), 2);
+	assert_int_equal(named[0], HEAP + 5);
+	assert_int_equal(named[1], HEAP + BYTES - 1);
+	pointer_arrays_written(NULL, HEAP + 16384, words[0]);
+	assert_int_equal(look(HEAP + 16384), 1);
+	assert_int_equal(named[0], HEAP + 5);
+}
+
 /* FSDP's are: by a number for each block of the grid that works on them. */
 static void an_array_may_be_followed_by_anything(void **state)
 {
@@ -439,6 +457,7 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(an_array_is_known_wherever_it_is_named),
+	    cmocka_unit_test(a_pointer_with_a_tag_is_its_address),
 	    cmocka_unit_test(an_array_may_be_followed_by_anything),
 	    cmocka_unit_test(rows_are_looked_through_one_by_one),
 	    cmocka_unit_test(rows_without_gaps_are_one_array),
