@@ -51,6 +51,9 @@ CUcontext context_whole(CUcontext context);
  */
 void context_green(CUgreenCtx green, CUdevice device);
 CUcontext context_green_ending(CUgreenCtx green, CUdevice *ret_device);
+/* Returns a green context of this primary context; NULL: none is known. */
+CUgreenCtx context_green_of(CUcontext primary);
+#define CONTEXT_GREENS 64 /* the most that are known */
 
 /* ---- context_event.c: reused events ---- */
 

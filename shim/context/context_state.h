@@ -7,6 +7,7 @@
 
 #include "shim/base/clock.h"
 #include "shim/base/lock.h"
+#include "shim/context/context.h"
 
 #include <cuda.h>
 #include <stdatomic.h>
@@ -31,7 +32,7 @@ struct capture_state {
 /* ---- green.c ---- */
 
 /* Green contexts are few; one that finds no row is treated as a separate context. */
-#define GREEN_MOST 64
+#define GREEN_MOST CONTEXT_GREENS
 
 /* The table has no lock: a row is claimed by its `green` and found by its `context`, set last and cleared first. */
 struct green_state {

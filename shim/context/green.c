@@ -62,6 +62,14 @@ CUcontext context_green_ending(CUgreenCtx green, CUdevice *ret_device)
 	return NULL;
 }
 
+CUgreenCtx context_green_of(CUcontext primary)
+{
+	for (unsigned i = 0; i < GREEN_MOST; i++)
+		if (atomic_load(&context_state.green.row[i].context) && context_state.green.row[i].primary == primary)
+			return atomic_load(&context_state.green.row[i].green);
+	return NULL;
+}
+
 CUcontext context_of_memory(void)
 {
 	return context_whole(context_current());

@@ -224,10 +224,51 @@ static CUcontext active_primary(CUdevice device)
 	return primary;
 }
 
+/* Green contexts of a primary context that is reset. */
+struct parts {
+	unsigned n;
+	struct {
+		CUgreenCtx green;
+		CUcontext context;
+		CUdevice device;
+		struct ending ending;
+	} at[CONTEXT_GREENS];
+};
+
+/* As if each was destroyed before: its events end, too. Returns false if the reset must not be made. */
+static bool parts_are_ending(CUcontext primary, bool serving, struct parts *ret)
+{
+	CUgreenCtx green;
+	bool may = true;
+
+	ret->n = 0;
+	while (may && ret->n < CONTEXT_GREENS && (green = context_green_of(primary))) {
+		CUcontext context = context_green_ending(green, &ret->at[ret->n].device);
+
+		if (!context)
+			continue;
+		ret->at[ret->n].green = green;
+		ret->at[ret->n].context = context;
+		ret->at[ret->n].ending = is_ending(context, serving);
+		may = !ret->at[ret->n++].ending.busy;
+	}
+	return may;
+}
+
+static void parts_have_ended(const struct parts *parts, bool ended)
+{
+	for (unsigned i = 0; i < parts->n; i++) {
+		has_ended(parts->at[i].context, &parts->at[i].ending, ended);
+		if (!ended)
+			context_green(parts->at[i].green, parts->at[i].device);
+	}
+}
+
 /* always: a reset always ends the context, a release only if it releases the last reference. */
 static CUresult end_primary(CUresult(CUDAAPI *end)(CUdevice), CUdevice dev, bool always)
 {
 	struct ending ending = {.busy = false};
+	struct parts parts = {.n = 0};
 	struct enter_scope scope;
 
 	kernel_params_drop();
@@ -236,13 +277,16 @@ static CUresult end_primary(CUresult(CUDAAPI *end)(CUdevice), CUdevice dev, bool
 	if (!serving && !process_counts())
 		return end(dev);
 	CUcontext primary = active_primary(dev);
+	/* Those of a context that is released hold it. */
+	bool may = !always || !primary || parts_are_ending(primary, serving, &parts);
 	if (primary)
 		ending = is_ending(primary, serving);
 	if (always)
 		ending.served.reset = dev;
-	CUresult result = ending.busy ? CUDA_ERROR_NOT_READY : end(dev);
+	CUresult result = ending.busy || !may ? CUDA_ERROR_NOT_READY : end(dev);
 	if (primary)
 		has_ended(primary, &ending, result == CUDA_SUCCESS && (always || !is_active(dev)));
+	parts_have_ended(&parts, result == CUDA_SUCCESS);
 	return serving ? enter_leave(&scope, result) : result;
 }
 

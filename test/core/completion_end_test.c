@@ -280,6 +280,29 @@ static void an_idle_primary_context_proves_nothing_of_a_green_one_that_ended(voi
 	cuMemFreeHost(word);
 }
 
+/* Their events have ended with it, and are not asked any more. */
+static void a_reset_ends_green_contexts_too(void **state)
+{
+	unsigned *word = word_new();
+	CUgreenCtx green;
+	CUcontext part;
+
+	(void)state;
+	assert_ok(cuGreenCtxCreate(&green, NULL, 0, CU_GREEN_CTX_DEFAULT_STREAM));
+	assert_ok(cuCtxFromGreenCtx(&part, green));
+	assert_ok(cuCtxSetCurrent(part));
+	CUstream stream = stream_new();
+	for (int i = 0; i < 100; i++) {
+		stream_work(stream, word);
+		completion_submitted(stream, false, &(struct completion_what){1, 2}, 0, true);
+	}
+	assert_ok(cuCtxSetCurrent(primary));
+	assert_ok(cuDevicePrimaryCtxReset_v2(0));
+	assert_true(becomes(all_is_done));
+	assert_int_equal(sim_broken_rules(), 0);
+	assert_int_equal(cuGreenCtxDestroy(green), CUDA_ERROR_INVALID_CONTEXT);
+}
+
 static int set_up(void **state)
 {
 	(void)state;
@@ -302,6 +325,7 @@ int main(void)
 	    cmocka_unit_test(a_context_ends_when_those_who_ask_it_are_through),
 	    cmocka_unit_test(the_work_of_a_green_context_is_in_flight_after_its_end),
 	    cmocka_unit_test(an_idle_primary_context_proves_nothing_of_a_green_one_that_ended),
+	    cmocka_unit_test(a_reset_ends_green_contexts_too), /* last: the primary context has nothing any more */
 	};
 	return cmocka_run_group_tests(tests, set_up, NULL);
 }

@@ -400,6 +400,10 @@ static CUresult reset(CUdevice device)
 	d = &sim.device[device];
 	if (d->primary && d->primary->alive)
 		sim_context_end(d->primary);
+	/* Green ones go with it: the stricter of what cuda.h leaves open. */
+	for (CUcontext at = sim.contexts; at && d->primary; at = at->next)
+		if (at->memory == d->primary && at->alive)
+			sim_context_end(at);
 	sim_alloc_forget_pools(device);
 	return CUDA_SUCCESS;
 }
