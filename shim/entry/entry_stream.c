@@ -247,6 +247,7 @@ static bool parts_are_ending(CUcontext primary, bool serving, struct parts *ret)
 
 		if (!context)
 			continue;
+		capture_forget_context(context);
 		ret->at[ret->n].green = green;
 		ret->at[ret->n].context = context;
 		ret->at[ret->n].ending = is_ending(context, serving);
@@ -277,6 +278,8 @@ static CUresult end_primary(CUresult(CUDAAPI *end)(CUdevice), CUdevice dev, bool
 	if (!serving && !process_counts())
 		return end(dev);
 	CUcontext primary = active_primary(dev);
+	if (always && primary)
+		capture_forget_context(primary);
 	/* Those of a context that is released hold it. */
 	bool may = !always || !primary || parts_are_ending(primary, serving, &parts);
 	if (primary)
@@ -313,6 +316,7 @@ HOOK_EXPORT CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx hCtx)
 	CUcontext context = process_counts() ? context_green_ending(hCtx, &device) : NULL;
 	if (!context)
 		return REAL(cuGreenCtxDestroy)(hCtx);
+	capture_forget_context(context);
 	bool serving = enter_serve(&scope);
 	CUcontext primary = active_primary(device);
 	ending = is_ending(context, serving);
