@@ -320,6 +320,8 @@ HOOK_EXPORT CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx hCtx)
 	bool serving = enter_serve(&scope);
 	CUcontext primary = active_primary(device);
 	ending = is_ending(context, serving);
+	if (primary && serving)
+		deferred_free_leave(primary);
 	if (primary)
 		of_primary = is_ending(primary, serving);
 	CUresult result = ending.busy || of_primary.busy ? CUDA_ERROR_NOT_READY : REAL(cuGreenCtxDestroy)(hCtx);

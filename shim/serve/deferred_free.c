@@ -154,12 +154,23 @@ void deferred_free_release(struct ledger_row *rows)
 	capture_restore(mode);
 }
 
+/* In front: what was added meanwhile goes on waiting behind it. */
 void deferred_free_put_back(struct ledger_row *rows)
 {
+	struct deferred_free_state *const state = &serve_state.deferred_free;
+
+	lock_take(&state->lock);
+	struct ledger_row *newer = state->list;
+	state->list = NULL;
+	state->tail = &state->list;
 	for (struct ledger_row *next; rows; rows = next) {
 		next = rows->next;
-		deferred_free_put(rows);
+		append_locked(rows);
 	}
+	*state->tail = newer;
+	while (*state->tail)
+		state->tail = &(*state->tail)->next;
+	lock_drop(&state->lock);
 }
 
 /*
@@ -442,6 +453,31 @@ static bool leave_part(CUcontext context)
 	record_paused();
 	capture_resume();
 	return true;
+}
+
+static const struct backend mark_home = {.name = "mark", .release = ledger_row_free};
+
+/* A row of nothing: rows of the same order that are put behind it wait for its event (by_event). */
+void deferred_free_leave(CUcontext primary)
+{
+	bool gone;
+
+	if (!capture_pause())
+		return;
+	CUevent event = context_record(primary, &gone);
+	capture_resume();
+	struct ledger_row *row = event ? ledger_row_new(LEDGER_TAKEN) : NULL;
+	if (!row) {
+		if (event)
+			context_event_give(primary, event);
+		return;
+	}
+	row->home = &mark_home;
+	row->device = -1;
+	row->pending.event = event;
+	row->pending.context = primary;
+	row->pending.order = (uintptr_t)primary;
+	deferred_free_add(row);
 }
 
 struct ledger_row *deferred_free_take_context(CUcontext context, bool *ret_may)

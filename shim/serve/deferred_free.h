@@ -73,6 +73,11 @@ void deferred_free_stream_ending(CUstream stream);
  * with it; if not, deferred_free_put_back().
  */
 struct ledger_row *deferred_free_take_context(CUcontext context, bool *ret_may);
+/*
+ * Before a green context ends: what waits for all of this primary one later waits for what was submitted so far, too. Not
+ * while a capture is open.
+ */
+void deferred_free_leave(CUcontext primary);
 void deferred_free_release(struct ledger_row *rows);
 void deferred_free_put_back(struct ledger_row *rows);
 
