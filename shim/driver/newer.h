@@ -38,6 +38,18 @@ CUresult CUDAAPI cuStreamBeginRecaptureToGraph(CUstream hStream, CUstreamCapture
 					       CUgraphRecaptureCallback callbackFunc, void *userData);
 CUresult CUDAAPI cuStreamBeginRecaptureToGraph_ptsz(CUstream hStream, CUstreamCaptureMode mode, CUgraph hGraph,
 						    CUgraphRecaptureCallback callbackFunc, void *userData);
+typedef cuuint32_t CUlogicalEndpointId;
+CUresult CUDAAPI cuLogicalEndpointBindAddr(CUlogicalEndpointId leId, CUdevice dev, cuuint64_t offset, void *ptr,
+					   cuuint64_t size, unsigned long long flags);
+CUresult CUDAAPI cuLogicalEndpointBindMem(CUlogicalEndpointId leId, CUdevice dev, cuuint64_t offset,
+					  CUmemGenericAllocationHandle memHandle, cuuint64_t memOffset, cuuint64_t size,
+					  unsigned long long flags);
+#endif
+#if CUDA_VERSION < 13040
+CUresult CUDAAPI cuGraphAddNode_v3(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+				   const CUgraphEdgeData *dependencyData, size_t numDependencies,
+				   CUgraphNodeParams *nodeParams);
+CUresult CUDAAPI cuGraphNodeSetParams_v2(CUgraphNode hNode, CUgraphNodeParams *nodeParams);
 #endif
 
 #endif

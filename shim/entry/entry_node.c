@@ -53,18 +53,21 @@ HOOK_EXPORT CUresult CUDAAPI cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hG
 	return added_any(result, nodeParams);
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
-					       const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData,
-					       size_t numDependencies, CUgraphNodeParams *nodeParams)
-{
-	CUresult result;
-
-	stats_call(HOOK_cuGraphAddNode_v2);
-	GRAPH_PINNED(
-	    result, params, nodeParams,
-	    REAL(cuGraphAddNode_v2)(phGraphNode, hGraph, dependencies, dependencyData, numDependencies, nodeParams));
-	return added_any(result, nodeParams);
-}
+#define ADD_NODE(name)                                                                                                 \
+	HOOK_EXPORT CUresult CUDAAPI name(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,   \
+					  const CUgraphEdgeData *dependencyData, size_t numDependencies,               \
+					  CUgraphNodeParams *nodeParams)                                               \
+	{                                                                                                              \
+		CUresult result;                                                                                       \
+                                                                                                                       \
+		stats_call(HOOK_##name);                                                                               \
+		GRAPH_PINNED(                                                                                          \
+		    result, params, nodeParams,                                                                        \
+		    REAL(name)(phGraphNode, hGraph, dependencies, dependencyData, numDependencies, nodeParams));       \
+		return added_any(result, nodeParams);                                                                  \
+	}
+ADD_NODE(cuGraphAddNode_v2)
+ADD_NODE(cuGraphAddNode_v3)
 
 HOOK_EXPORT CUresult CUDAAPI cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph,
 						  const CUgraphNode *dependencies, size_t numDependencies,
@@ -108,11 +111,14 @@ HOOK_EXPORT CUresult CUDAAPI cuGraphMemsetNodeSetParams(CUgraphNode hNode, const
 	return result;
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams *nodeParams)
-{
-	CUresult result;
-
-	stats_call(HOOK_cuGraphNodeSetParams);
-	GRAPH_PINNED(result, params, nodeParams, REAL(cuGraphNodeSetParams)(hNode, nodeParams));
-	return result;
-}
+#define SET_PARAMS(name)                                                                                               \
+	HOOK_EXPORT CUresult CUDAAPI name(CUgraphNode hNode, CUgraphNodeParams *nodeParams)                            \
+	{                                                                                                              \
+		CUresult result;                                                                                       \
+                                                                                                                       \
+		stats_call(HOOK_##name);                                                                               \
+		GRAPH_PINNED(result, params, nodeParams, REAL(name)(hNode, nodeParams));                               \
+		return result;                                                                                         \
+	}
+SET_PARAMS(cuGraphNodeSetParams)
+SET_PARAMS(cuGraphNodeSetParams_v2)

@@ -163,7 +163,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemGetHandleForAddressRange(void *handle, CUdevic
 	return enter_leave(&scope, entry_pin_end(heap, dptr, size, result));
 }
 
-#define BIND_ADDR(name, params, args)                                                                                  \
+#define BIND_ADDR(name, params, args, memptr)                                                                          \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
 	{                                                                                                              \
 		struct enter_scope scope;                                                                              \
@@ -183,8 +183,12 @@ HOOK_EXPORT CUresult CUDAAPI cuMemGetHandleForAddressRange(void *handle, CUdevic
 BIND_ADDR(cuMulticastBindAddr,
 	  (CUmemGenericAllocationHandle mcHandle, size_t mcOffset, CUdeviceptr memptr, size_t size,
 	   unsigned long long flags),
-	  (mcHandle, mcOffset, memptr, size, flags))
+	  (mcHandle, mcOffset, memptr, size, flags), memptr)
 BIND_ADDR(cuMulticastBindAddr_v2,
 	  (CUmemGenericAllocationHandle mcHandle, CUdevice dev, size_t mcOffset, CUdeviceptr memptr, size_t size,
 	   unsigned long long flags),
-	  (mcHandle, dev, mcOffset, memptr, size, flags))
+	  (mcHandle, dev, mcOffset, memptr, size, flags), memptr)
+BIND_ADDR(cuLogicalEndpointBindAddr,
+	  (CUlogicalEndpointId leId, CUdevice dev, cuuint64_t offset, void *ptr, cuuint64_t size,
+	   unsigned long long flags),
+	  (leId, dev, offset, ptr, size, flags), (CUdeviceptr)(uintptr_t)ptr)

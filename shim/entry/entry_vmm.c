@@ -489,6 +489,10 @@ WITH_HANDLE(cuMulticastBindMem_v2,
 	    (CUmemGenericAllocationHandle mcHandle, CUdevice dev, size_t mcOffset,
 	     CUmemGenericAllocationHandle memHandle, size_t memOffset, size_t size, unsigned long long flags),
 	    (mcHandle, dev, mcOffset, memHandle, memOffset, size, flags), memHandle, 0, result)
+WITH_HANDLE(cuLogicalEndpointBindMem,
+	    (CUlogicalEndpointId leId, CUdevice dev, cuuint64_t offset, CUmemGenericAllocationHandle memHandle,
+	     cuuint64_t memOffset, cuuint64_t size, unsigned long long flags),
+	    (leId, dev, offset, memHandle, memOffset, size, flags), memHandle, 0, result)
 
 /*
  * Returns a copy of the list with the driver's handles in place of ours, or NULL if there is no memory. The caller

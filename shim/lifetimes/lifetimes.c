@@ -107,12 +107,15 @@ static struct lifetimes *lifetimes_of(uint64_t address)
 /* ---- which blocks are reported ---- */
 
 /*
- * What this thread has allocated last, since its last event; parts that the program places one behind the other count
- * as one.
+ * What this thread has allocated last, since its last event; parts that the program places in one space count as one:
+ * PyTorch maps what is missing on both sides of what it has.
  */
+#define PARTS_MOST 8
 static __thread struct {
 	struct lifetimes *lifetimes; /* NULL: nothing */
-	uint64_t begin, end;
+	unsigned n;
+	struct live_range part[PARTS_MOST];
+	uint64_t bytes;     /* of all parts */
 	uint64_t space;     /* that the program has reserved; 0: none, the library has placed it */
 	uint64_t submitted; /* by then, by all threads (stats_submitted) */
 	const void *object; /* that has asked for it */
@@ -130,17 +133,32 @@ void lifetimes_allocated(struct lifetimes *lifetimes, uint64_t address, uint64_t
 {
 	if (!lifetimes || address % LIVE_MAP_UNIT)
 		return;
-	if (space && latest.space == space && latest.lifetimes == lifetimes && latest.end == address &&
-	    latest.object == asking) {
-		latest.end += bytes;
+	bool more = space && latest.space == space && latest.lifetimes == lifetimes && latest.object == asking;
+	if (more && latest.part[latest.n - 1].end == address) {
+		latest.part[latest.n - 1].end += bytes;
+		latest.bytes += bytes;
 		return;
 	}
+	more = more && latest.n < PARTS_MOST;
+	latest.n = more ? latest.n : 0;
+	latest.bytes = more ? latest.bytes + bytes : bytes;
+	latest.part[latest.n++] = (struct live_range){address, address + bytes};
+	if (more)
+		return;
 	latest.lifetimes = lifetimes;
-	latest.begin = address;
-	latest.end = address + bytes;
 	latest.space = space;
 	latest.object = asking;
 	latest.submitted = stats_submitted();
+}
+
+/* Returns how many parts of it have some of these bytes. */
+static unsigned latest_parts_in(uint64_t begin, uint64_t end)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < latest.n; i++)
+		n += latest.part[i].begin < end && latest.part[i].end > begin;
+	return n;
 }
 
 static uint64_t whole_units(uint64_t bytes)
@@ -193,7 +211,7 @@ void lifetimes_freed(struct lifetimes *lifetimes, uint64_t address, uint64_t byt
 		return;
 	if (atomic_load_explicit(&lifetimes->any_on_use, memory_order_relaxed))
 		crossings_unwatch(lifetimes->crossings, address - lifetimes->base, address - lifetimes->base + bytes);
-	if (latest.lifetimes == lifetimes && latest.begin < address + bytes && latest.end > address)
+	if (latest.lifetimes == lifetimes && latest_parts_in(address, address + bytes))
 		latest.lifetimes = NULL;
 	bool any = atomic_load_explicit(&lifetimes->any, memory_order_relaxed);
 	if (!any && !atomic_load_explicit(&lifetimes->any_graph, memory_order_relaxed))
@@ -355,26 +373,30 @@ void lifetimes_distrust_all(void)
  */
 static void take_latest(struct lifetimes *lifetimes, bool filled)
 {
-	uint64_t bytes = latest.end - latest.begin;
-
 	atomic_store_explicit(&lifetimes->any, true, memory_order_relaxed);
-	set_its(lifetimes, latest.begin, bytes, ITS);
-	/* Who doubts the space after this finds the units, and writes an event (lifetimes_distrust). */
-	atomic_thread_fence(memory_order_seq_cst);
-	if (filled || (latest.space && crossings_is_doubted(lifetimes->crossings, latest.space - lifetimes->base))) {
-		set_its(lifetimes, latest.begin, bytes, ITS_UNTRUSTED);
-		return;
+	for (unsigned i = 0; i < latest.n; i++) {
+		uint64_t at = latest.part[i].begin, bytes = latest.part[i].end - at;
+
+		set_its(lifetimes, at, bytes, ITS);
+		/* Who doubts the space after this finds the units, and writes an event (lifetimes_distrust). */
+		atomic_thread_fence(memory_order_seq_cst);
+		if (filled ||
+		    (latest.space && crossings_is_doubted(lifetimes->crossings, latest.space - lifetimes->base)))
+			set_its(lifetimes, at, bytes, ITS_UNTRUSTED);
+		else /* whoever made it may have filled it */
+			write_range(lifetimes, LIFETIMES_REPORTED, at, whole_units(bytes),
+				    (struct live_report){.empty = stats_submitted() == latest.submitted});
 	}
-	/* Whoever made it may have filled it. */
-	write_range(lifetimes, LIFETIMES_REPORTED, latest.begin, whole_units(bytes),
-		    (struct live_report){.empty = stats_submitted() == latest.submitted});
 }
 
-/* Returns whether something is born in what this thread has allocated last, and the allocator itself asked for that. */
+/*
+ * Returns whether something is born in each part of what this thread has allocated last, and the allocator itself asked
+ * for that.
+ */
 static bool is_in_latest(const struct lifetimes *lifetimes, const struct lifetimes_report *report)
 {
 	return report->born && lifetimes && latest.lifetimes == lifetimes && lifetimes->device == report->device &&
-	       report->address < latest.end && report->address + report->bytes > latest.begin && latest.object &&
+	       latest_parts_in(report->address, report->address + report->bytes) == latest.n && latest.object &&
 	       latest.object == report->reporter;
 }
 
@@ -396,7 +418,7 @@ static __attribute__((noinline, cold)) void compare_reserved(struct lifetimes *l
 	uint64_t left = before > freed ? before - freed : 0;
 	bool in_latest = is_in_latest(lifetimes, report);
 
-	if (report->reserved < left || (in_latest && report->reserved != left + (latest.end - latest.begin)))
+	if (report->reserved < left || (in_latest && report->reserved != left + latest.bytes))
 		distrust_reported(report->device);
 	else if (in_latest)
 		take_latest(lifetimes,

@@ -9,10 +9,10 @@
  *
  * A block is reported if the allocator that reports has just made it: its own code has asked the CUDA runtime for it,
  * and the sum of bytes that PyTorch has reserved, which it tells with each event, has grown by just what this thread has
- * allocated from the heap since its last event, and the range that is born lies there. What another library has asked
- * for, a plugged-in allocator or one that cuts slabs, may have other users when PyTorch has given it back, of which
- * nobody reports; it stays alive as a whole. If anything was submitted since a block was allocated, whoever made it may
- * have filled it: all of it is alive until its next birth and death.
+ * allocated from the heap since its last event, and the range that is born lies there, in each part of it. What another
+ * library has asked for, a plugged-in allocator or one that cuts slabs, may have other users when PyTorch has given it
+ * back, of which nobody reports; it stays alive as a whole. If anything was submitted since a block was allocated,
+ * whoever made it may have filled it: all of it is alive until its next birth and death.
  */
 #ifndef SPILLWAY_LIFETIMES_H
 #define SPILLWAY_LIFETIMES_H

@@ -87,6 +87,8 @@ static void mover_end(struct engine *engine)
 		;
 	quiesce_resume(engine, true);
 	link_close(engine);
+	/* Before: who sees that it is dead, and this, need not wait (spill_end). */
+	atomic_store(&engine->loop.left, true);
 	atomic_store(&engine->channel.dead, true);
 	count_alive(engine, false);
 	lock_take(&engine->channel.lock);

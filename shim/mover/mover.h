@@ -13,10 +13,14 @@
 
 struct engine;
 
-/* The thread of the engine, and when memory last moved. Only the thread itself may touch it once it runs. */
+/*
+ * The thread of the engine, and when memory last moved. Only the thread itself may touch it once it runs,
+ * but for `left`, which others read.
+ */
 struct loop {
 	pthread_t thread;
 	bool has_thread, ended;
+	_Atomic bool left; /* its thread calls the driver no more */
 	uint64_t copied;   /* ns: when copies were last in flight */
 	uint64_t quiet_ns; /* how long ago that was when this pass began */
 	uint64_t governed; /* ns: when the governor was last updated */

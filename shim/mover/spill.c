@@ -282,14 +282,30 @@ static bool is_in_between(const struct engine *engine)
 	       atomic_load(&engine->channel.everything.unmapped);
 }
 
+/* Returns whether the engine has ended. One that has died may still put in their places what was in between. */
+static bool has_ended(const struct engine *engine)
+{
+	return atomic_load(&engine->channel.dead) && (atomic_load(&engine->loop.left) || !engine->loop.has_thread);
+}
+
+/* A dead engine takes no order, but ends by itself. */
+static void ask_to_stop(struct engine *engine)
+{
+	if (!atomic_load(&engine->channel.dead))
+		engine_ask(engine, ORDER_STOP, NULL, 0, STOP_MS, NULL);
+	else
+		for (unsigned ms = 0; ms < STOP_MS && !has_ended(engine); ms++)
+			nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
 /* Makes the engine end. Its mover may be in the driver for some time, but if it hangs there, the process still ends. */
 static void stop(struct engine *engine)
 {
 	bool between = false;
 
-	for (unsigned i = 0; i < STOP_TRIES && !atomic_load(&engine->channel.dead); i++) {
+	for (unsigned i = 0; i < STOP_TRIES && !has_ended(engine); i++) {
 		between |= is_in_between(engine);
-		engine_ask(engine, ORDER_STOP, NULL, 0, STOP_MS, NULL);
+		ask_to_stop(engine);
 		between |= is_in_between(engine);
 		if (!between)
 			return;

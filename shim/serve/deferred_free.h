@@ -67,11 +67,17 @@ void deferred_free_stream_ending(CUstream stream);
 
 /*
  * Before a context ends: takes what waits for it (a list by ->next). What waits for work of a green context stays, and
- * waits for its primary one: the driver does not promise that its work is over when cuGreenCtxDestroy() returns. If the context has ended, the caller must call
- * deferred_free_release(), which frees the rows without touching their events, which ended with it; if not,
- * deferred_free_put_back().
+ * waits for its primary one: the driver does not promise that its work is over when cuGreenCtxDestroy() returns. Clears
+ * *ret_may if a capture that is open for longer keeps it from that: the context must not end then. If the context has
+ * ended, the caller must call deferred_free_release(), which frees the rows without touching their events, which ended
+ * with it; if not, deferred_free_put_back().
  */
-struct ledger_row *deferred_free_take_context(CUcontext context);
+struct ledger_row *deferred_free_take_context(CUcontext context, bool *ret_may);
+/*
+ * Before a green context ends: what waits for all of this primary one later waits for what was submitted so far, too. Not
+ * while a capture is open.
+ */
+void deferred_free_leave(CUcontext primary);
 void deferred_free_release(struct ledger_row *rows);
 void deferred_free_put_back(struct ledger_row *rows);
 

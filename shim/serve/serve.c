@@ -224,14 +224,15 @@ bool serve_is_ours(CUdeviceptr address)
 struct serve_ending serve_context_ending(CUcontext context)
 {
 	CUdevice device;
-	bool known = context_device(context, &device), busy = !spill_context_ending(context);
+	bool known = context_device(context, &device), may = spill_context_ending(context), left;
 
 	managed_prefetch_context_ending(context);
 	segments_context_ending(context);
+	struct ledger_row *pending = deferred_free_take_context(context, &left);
 	return (struct serve_ending){
 	    .line = ledger_line(),
-	    .pending = deferred_free_take_context(context),
-	    .busy = busy,
+	    .pending = pending,
+	    .busy = !may || !left,
 	    .device = known ? device : -1,
 	};
 }

@@ -140,10 +140,7 @@ bool completion_context_ending(CUcontext context)
 		}
 	}
 	lock_drop(&submit_state.completion.table_lock);
-	bool may = completion_streams_wait(context);
-	if (may)
-		completion_streams_leave_part(context);
-	return may;
+	return completion_streams_wait(context) && completion_streams_leave_part(context);
 }
 
 void completion_context_ended(CUcontext context, bool ended)

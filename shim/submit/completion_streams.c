@@ -356,7 +356,7 @@ static void hand_over(struct tracker *tracker, CUevent event, uint64_t number)
 	lock_drop(&tracker->lock);
 }
 
-void completion_streams_leave_part(CUcontext context)
+bool completion_streams_leave_part(CUcontext context)
 {
 	unsigned n = completion_n_trackers();
 
@@ -370,13 +370,15 @@ void completion_streams_leave_part(CUcontext context)
 		CUcontext whole = tracker->whole;
 		uint64_t last = tracker->last;
 		lock_drop(&tracker->lock);
-		if (is && capture_pause()) {
-			event = context_record(whole, &gone);
-			capture_resume();
-		}
-		if (is)
-			hand_over(tracker, event, last);
+		if (!is)
+			continue;
+		if (!capture_pause_soon())
+			return false;
+		event = context_record(whole, &gone);
+		capture_resume();
+		hand_over(tracker, event, last);
 	}
+	return true;
 }
 
 void completion_streams_ended_locked(CUcontext context, bool ended)

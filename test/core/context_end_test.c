@@ -120,14 +120,15 @@ static void of_a_context_that_did_not_end_everything_stays(void **state)
 }
 
 /* The driver does not promise that the work of a green context is over when that has ended. */
-static void what_a_green_context_has_freed_waits_for_its_work(void **state)
+static void what_a_green_context_has_freed_waits_for_its_work(bool beside_a_capture)
 {
 	CUdeviceptr freed, next;
 	CUcontext context, part;
 	CUgreenCtx green;
+	CUgraph graph;
 
-	(void)state;
 	assert_ok(cuCtxGetCurrent(&context));
+	CUstream captured = stream_new();
 	assert_ok(cuGreenCtxCreate(&green, NULL, 0, CU_GREEN_CTX_DEFAULT_STREAM));
 	assert_ok(cuCtxFromGreenCtx(&part, green));
 	assert_ok(cuCtxSetCurrent(part));
@@ -138,6 +139,12 @@ static void what_a_green_context_has_freed_waits_for_its_work(void **state)
 	assert_ok(cuMemFreeAsync(freed, stream));
 	assert_ok(cuStreamDestroy_v2(stream));
 	assert_ok(cuCtxSetCurrent(context));
+	if (beside_a_capture) {
+		assert_ok(cuStreamBeginCapture_v2(captured, CU_STREAM_CAPTURE_MODE_GLOBAL));
+		assert_int_equal(cuGreenCtxDestroy(green), CUDA_ERROR_NOT_READY);
+		assert_ok(cuStreamEndCapture(captured, &graph));
+		assert_ok(cuGraphDestroy(graph));
+	}
 	assert_ok(cuGreenCtxDestroy(green));
 	assert_true(deferred_free_any());
 	next = alloc(8 * MIB);
@@ -146,6 +153,19 @@ static void what_a_green_context_has_freed_waits_for_its_work(void **state)
 	core_drain();
 	assert_false(deferred_free_any());
 	assert_ok(cuMemFree_v2(next));
+	assert_ok(cuStreamDestroy_v2(captured));
+}
+
+static void what_a_green_context_has_freed_waits(void **state)
+{
+	(void)state;
+	what_a_green_context_has_freed_waits_for_its_work(false);
+}
+
+static void also_if_a_capture_was_open_when_it_should_have_ended(void **state)
+{
+	(void)state;
+	what_a_green_context_has_freed_waits_for_its_work(true);
 }
 
 /* Nobody promises that it outlives the primary one: its events are not asked any more, and its work is over. */
@@ -232,6 +252,8 @@ int main(void)
 	    CLEAN(of_a_context_that_did_not_end_everything_stays),
 	    CLEAN(what_a_green_context_has_freed_waits_for_its_work),
 	    CLEAN(a_green_context_ends_when_its_primary_one_is_reset),
+	    CLEAN(what_a_green_context_has_freed_waits),
+	    CLEAN(also_if_a_capture_was_open_when_it_should_have_ended),
 	    CLEAN(nothing_of_a_destroyed_context_is_counted_any_more),
 	};
 	core_start(settings);

@@ -11,6 +11,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <unistd.h>
 
 #define BYTES (4 * MIB)
 
@@ -125,6 +126,36 @@ static void what_is_unmapped_is_waited_for(void **state)
 	assert_int_equal(n_stops, 3);
 }
 
+/* A mover whose engine has died in a gap, and that has not put everything in its place yet. */
+static atomic_bool is_in_its_place;
+
+static void *put_in_place(void *unused)
+{
+	(void)unused;
+	usleep(100000);
+	atomic_store(&is_in_its_place, true);
+	gate_open();
+	atomic_store(&engine->loop.left, true);
+	return NULL;
+}
+
+static void the_gate_stays_closed_while_a_dead_engine_puts_things_in_their_place(void **state)
+{
+	pthread_t thread;
+
+	(void)state;
+	atomic_store(&engine->channel.dead, true);
+	engine->loop.has_thread = true;
+	gate_drain();
+	assert_true(gate_close());
+	assert_ok(pthread_create(&thread, NULL, put_in_place, NULL));
+	spill_end();
+	bool is = atomic_load(&is_in_its_place);
+	assert_ok(pthread_join(thread, NULL));
+	assert_true(is);
+	assert_false(is_closed());
+}
+
 static void nothing_is_waited_for_for_ever(void **state)
 {
 	(void)state;
@@ -169,6 +200,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup_teardown(the_gate_stays_closed_until_an_open_gap_has_ended, begin_exact, end),
 	    cmocka_unit_test_setup_teardown(what_is_unmapped_is_waited_for, begin_fast, end),
+	    cmocka_unit_test_setup_teardown(the_gate_stays_closed_while_a_dead_engine_puts_things_in_their_place,
+					    begin_exact, end),
 	    cmocka_unit_test_setup_teardown(nothing_is_waited_for_for_ever, begin_fast, end),
 	    cmocka_unit_test_setup_teardown(a_mover_that_leaves_all_in_its_place_is_asked_once, begin_fast, end),
 	    cmocka_unit_test_setup_teardown(nothing_begins_to_move_when_the_process_ends, begin_fast, end),

@@ -406,6 +406,10 @@ SPELL(cuGraphAddNode_v2,
       (CUgraphNode * node, CUgraph graph, const CUgraphNode *after, const CUgraphEdgeData *edges, size_t n,
        CUgraphNodeParams *params),
       add_node_by(node, graph, after, edges, n, params))
+SPELL(cuGraphAddNode_v3,
+      (CUgraphNode * node, CUgraph graph, const CUgraphNode *after, const CUgraphEdgeData *edges, size_t n,
+       CUgraphNodeParams *params),
+      add_node_by(node, graph, after, edges, n, params))
 SPELL(cuGraphConditionalHandleCreate,
       (CUgraphConditionalHandle * handle, CUgraph graph, CUcontext context, unsigned value, unsigned flags),
       ((void)graph, (void)context, (void)flags, condition(handle, value)))
@@ -424,3 +428,4 @@ SPELL(cuGraphMemsetNodeSetParams, (CUgraphNode node, const CUDA_MEMSET_NODE_PARA
 SPELL(cuGraphBatchMemOpNodeSetParams, (CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS *ops),
       set(node, FORM(BATCH_MEM_OP, ops)))
 SPELL(cuGraphNodeSetParams, (CUgraphNode node, CUgraphNodeParams *params), sim_node_set(node, params))
+SPELL(cuGraphNodeSetParams_v2, (CUgraphNode node, CUgraphNodeParams *params), sim_node_set(node, params))

@@ -101,6 +101,22 @@ static CUresult ipc_open(const CUipcMemHandle *handle, unsigned flags)
 	return sim_why(CUDA_ERROR_INVALID_CONTEXT, "a handle of this process");
 }
 
+/* What is bound stays the endpoint's: a caller that maps other memory at the address has lost it. */
+static CUresult bind_range(const void *address, cuuint64_t bytes, unsigned long long flags)
+{
+	int file = -1;
+	CUresult result = range_handle(&file, (uintptr_t)address, bytes, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, flags);
+
+	if (file >= 0)
+		close(file);
+	return result;
+}
+
+static CUresult bind_handle(CUmemGenericAllocationHandle id, unsigned long long flags)
+{
+	return sim_handle_of(id) && !flags ? CUDA_SUCCESS : sim_why(CUDA_ERROR_INVALID_VALUE, "no handle, or flags");
+}
+
 /* A program must not look into one. */
 static CUresult tensor_map(CUtensorMap *ret_map, const void *address)
 {
@@ -141,6 +157,14 @@ SPELL_FREE(cuMemImportFromShareableHandle,
 SPELL(cuIpcOpenMemHandle, (CUdeviceptr * address, CUipcMemHandle handle, unsigned flags), ipc_open(&handle, flags))
 SPELL(cuIpcOpenMemHandle_v2, (CUdeviceptr * address, CUipcMemHandle handle, unsigned flags), ipc_open(&handle, flags))
 SPELL(cuIpcCloseMemHandle, (CUdeviceptr address), sim_why(CUDA_ERROR_INVALID_VALUE, "nothing was opened there"))
+SPELL(cuLogicalEndpointBindAddr,
+      (CUlogicalEndpointId endpoint, CUdevice device, cuuint64_t offset, void *address, cuuint64_t bytes,
+       unsigned long long flags),
+      bind_range(address, bytes, flags))
+SPELL(cuLogicalEndpointBindMem,
+      (CUlogicalEndpointId endpoint, CUdevice device, cuuint64_t offset, CUmemGenericAllocationHandle handle,
+       cuuint64_t at, cuuint64_t bytes, unsigned long long flags),
+      bind_handle(handle, flags))
 SPELL_FREE(cuTensorMapEncodeTiled,
 	   (CUtensorMap * map, CUtensorMapDataType type, cuuint32_t rank, void *address, const cuuint64_t *dim,
 	    const cuuint64_t *strides, const cuuint32_t *box, const cuuint32_t *element_strides,

@@ -111,6 +111,25 @@ static void nor_what_another_library_has_asked_for(void **state)
 	assert_true(is_reported(60 * MIB));
 }
 
+/* As PyTorch maps them, when a tensor is born over a range of which a part in the middle is mapped. */
+static void parts_on_both_sides_of_others_count_as_one_block(void **state)
+{
+	(void)state;
+	allocated(BASE + 20 * MIB, 20 * MIB, BASE);
+	tell(20 * MIB, 20 * MIB, true, 20 * MIB);
+	tell(20 * MIB, 20 * MIB, false, 20 * MIB);
+	allocated(BASE, 20 * MIB, BASE);
+	allocated(BASE + 40 * MIB, 20 * MIB, BASE);
+	tell(0, 50 * MIB, true, 60 * MIB);
+	assert_true(is_reported(0) && is_reported(20 * MIB) && is_reported(40 * MIB));
+	assert_true(live_map_is_dead(lifetimes_map(lifetimes), 50 * MIB, 60 * MIB, late));
+	/* Not if nothing is born in one of them: what else it is for is not known. */
+	allocated(BASE + 80 * MIB, 4 * MIB, BASE);
+	allocated(BASE + 64 * MIB, 4 * MIB, BASE);
+	tell(64 * MIB, MIB, true, 68 * MIB);
+	assert_false(is_reported(80 * MIB) || is_reported(64 * MIB));
+}
+
 static void if_the_sum_is_another_one_with_a_new_block_nothing_is_trusted(void **state)
 {
 	(void)state;
@@ -469,6 +488,7 @@ int main(void)
 	    TEST(a_block_is_reported_whose_bytes_the_allocator_has_just_reserved),
 	    TEST(a_part_of_what_somebody_else_has_allocated_is_not),
 	    TEST(nor_what_another_library_has_asked_for),
+	    TEST(parts_on_both_sides_of_others_count_as_one_block),
 	    TEST(if_the_sum_is_another_one_with_a_new_block_nothing_is_trusted),
 	    TEST(memory_elsewhere_does_not_change_what_the_sum_says),
 	    TEST(an_allocator_that_does_not_report_everything_is_never_trusted_again),
