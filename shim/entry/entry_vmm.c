@@ -347,53 +347,14 @@ HOOK_EXPORT CUresult CUDAAPI cuMemMap(CUdeviceptr ptr, size_t size, size_t offse
 	return enter_leave(&scope, result);
 }
 
-/* One call may unmap several mappings, one right behind the other. */
-static struct ledger_row *take_mappings(CUdeviceptr address, size_t bytes)
-{
-	struct ledger_row *taken = NULL, *row;
-
-	for (CUdeviceptr at = address; at - address < bytes; at += row->bytes) {
-		row = ledger_take(LEDGER_MAPPING, at);
-		if (!row)
-			break;
-		row->next = taken;
-		taken = row;
-	}
-	return taken;
-}
-
-static void end_mappings(struct ledger_row *rows, bool unmapped)
-{
-	for (struct ledger_row *next; rows; rows = next) {
-		struct ledger_row *handle;
-
-		next = rows->next;
-		if (!unmapped) {
-			ledger_commit(rows);
-			continue;
-		}
-		ledger_handle_unmap(rows->mapping.handle, &handle);
-		account_drop(handle);
-		ledger_row_free(rows);
-	}
-}
-
 HOOK_EXPORT CUresult CUDAAPI cuMemUnmap(CUdeviceptr ptr, size_t size)
 {
 	struct enter_scope scope;
-	CUresult result;
 
 	stats_call(HOOK_cuMemUnmap);
 	if (!enter_serve(&scope))
 		return serve_is_late_free(ptr) ? CUDA_SUCCESS : REAL(cuMemUnmap)(ptr, size);
-	if (vmm_unmap(ptr, size, &result))
-		return enter_leave(&scope, result);
-	if (device_of(ptr))
-		return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
-	struct ledger_row *rows = take_mappings(ptr, size);
-	result = REAL(cuMemUnmap)(ptr, size);
-	end_mappings(rows, result == CUDA_SUCCESS);
-	return enter_leave(&scope, result);
+	return enter_leave(&scope, vmm_unmap(ptr, size));
 }
 
 /*

@@ -214,6 +214,14 @@ static void unmark_placed(struct heap *heap, struct block *block)
 	block->stays = block->left;
 }
 
+/* Looked up by address, because another thread may be unplacing it. Locking: the caller holds HEAP. */
+static struct block *placed_at(const struct heap *heap, CUdeviceptr address)
+{
+	struct block *block = arena_block_at(&heap->store.arena, address);
+
+	return block && block->loose ? block : NULL;
+}
+
 /*
  * heap_pin() gives up after a second. In a suspension a piece may take longer: it is mapped when all else has been
  * copied, 2 s for 100 GiB (docs/facts.md, Host memory).
@@ -230,18 +238,21 @@ bool heap_pin_placed(struct heap *heap, CUdeviceptr address, size_t bytes)
 	return true;
 }
 
-CUresult heap_unplace(struct heap *heap, struct block *block)
+CUresult heap_unplace(struct heap *heap, CUdeviceptr address, uint64_t bytes)
 {
-	CUdeviceptr address = block_address(&heap->store, block);
-	uint64_t bytes = heap_unmapped_bytes(block);
+	struct block *block;
 
-	/* From here on no piece of it is moving or begins to move. */
+	/* From here on no piece there is moving or begins to move. */
 	if (!heap_pin_placed(heap, address, bytes))
 		return CUDA_ERROR_NOT_READY;
 	heap_enter(heap);
-	CUresult result = block->units_mapped ? map_remove(address, bytes) : CUDA_ERROR_INVALID_VALUE;
-	if (result == CUDA_SUCCESS)
-		unmark_placed(heap, block);
+	CUresult result = map_remove(address, bytes);
+	for (uint64_t at = 0; at < bytes && result == CUDA_SUCCESS;
+	     at += block ? heap_unmapped_bytes(block) : HEAP_UNIT) {
+		block = placed_at(heap, address + at);
+		if (block)
+			unmark_placed(heap, block);
+	}
 	heap_leave(heap);
 	if (result != CUDA_SUCCESS)
 		heap_pin_end(heap, address, bytes, PIN_OFF);
@@ -296,14 +307,6 @@ void heap_follow_reports(struct heap *heap, uint32_t first, uint32_t end)
 		unit = block ? block->unit + block->units : unit + 1;
 	}
 	heap_leave(heap);
-}
-
-/* Looked up by address, because another thread may be unplacing it. Locking: the caller holds HEAP. */
-static struct block *placed_at(const struct heap *heap, CUdeviceptr address)
-{
-	struct block *block = arena_block_at(&heap->store.arena, address);
-
-	return block && block->loose ? block : NULL;
 }
 
 void heap_open(struct heap *heap, CUdeviceptr address, bool open)

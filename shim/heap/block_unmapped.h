@@ -65,10 +65,11 @@ void heap_follow_reports(struct heap *heap, uint32_t first, uint32_t end);
  */
 bool heap_pin_placed(struct heap *heap, CUdeviceptr address, size_t bytes);
 /*
- * Unmaps the block, after waiting for its moving pieces. Returns NOT_READY if they did not arrive in time, else the
- * driver's error; the block stays placed on any error.
+ * Unmaps what is mapped in these bytes, blocks and other mappings, each of which must lie in them as a whole. Waits for
+ * moving pieces first. Returns NOT_READY if they did not arrive in time, else the driver's error; everything stays
+ * mapped on any error.
  */
-CUresult heap_unplace(struct heap *heap, struct block *block);
+CUresult heap_unplace(struct heap *heap, CUdeviceptr address, uint64_t bytes);
 /*
  * Records that the device may (open) or may no longer read and write the block that is placed at an address. From then
  * on the block may migrate, unless it stays; a closed block is pinned until it is opened again. The caller must hold a

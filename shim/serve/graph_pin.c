@@ -5,6 +5,7 @@
 #include "shim/device/device.h"
 #include "shim/driver/real.h"
 #include "shim/serve/on_use.h"
+#include "shim/submit/copy_extent.h"
 
 #include <stdlib.h>
 
@@ -68,29 +69,35 @@ static bool is_device(CUmemorytype type)
 	return type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_UNIFIED;
 }
 
-/*
- * Returns the bytes from the first of a box to its last: `slices` slices, `height` rows apart, of `rows` rows,
- * `pitch` bytes apart.
- */
-static size_t span_of(size_t pitch, size_t height, size_t width, size_t rows, size_t slices)
+static void add_box(struct graph_pin *hold, CUdeviceptr base, const struct copy_extent_place *place,
+		    const struct copy_extent *extent)
 {
-	size_t last_row = rows ? rows - 1 : 0, last_slice = slices ? slices - 1 : 0;
+	CUdeviceptr first;
+	size_t bytes;
 
-	return (last_slice * height + last_row) * pitch + width;
+	if (copy_extent_range(base, place, extent, &first, &bytes) && bytes)
+		graph_pin_add(hold, first, bytes);
 }
 
 static void add_copy(struct graph_pin *hold, const CUDA_MEMCPY3D *copy)
 {
-	size_t src = span_of(copy->srcPitch, copy->srcHeight, copy->WidthInBytes, copy->Height, copy->Depth);
-	size_t dst = span_of(copy->dstPitch, copy->dstHeight, copy->WidthInBytes, copy->Height, copy->Depth);
+	const struct copy_extent extent = {copy->WidthInBytes, copy->Height, copy->Depth};
+	const struct copy_extent_place src = {copy->srcXInBytes, copy->srcY, copy->srcZ, copy->srcPitch,
+					      copy->srcHeight};
+	const struct copy_extent_place dst = {copy->dstXInBytes, copy->dstY, copy->dstZ, copy->dstPitch,
+					      copy->dstHeight};
 
-	graph_pin_add(hold, is_device(copy->srcMemoryType) ? copy->srcDevice : 0, src + copy->srcXInBytes);
-	graph_pin_add(hold, is_device(copy->dstMemoryType) ? copy->dstDevice : 0, dst + copy->dstXInBytes);
+	if (is_device(copy->srcMemoryType))
+		add_box(hold, copy->srcDevice, &src, &extent);
+	if (is_device(copy->dstMemoryType))
+		add_box(hold, copy->dstDevice, &dst, &extent);
 }
 
 static void add_set(struct graph_pin *hold, const CUDA_MEMSET_NODE_PARAMS *set)
 {
-	graph_pin_add(hold, set->dst, span_of(set->pitch, 1, set->width * set->elementSize, set->height, 1));
+	const struct copy_extent extent = {set->width * set->elementSize, set->height, 1};
+
+	add_box(hold, set->dst, &(struct copy_extent_place){.pitch = set->pitch}, &extent);
 }
 
 bool graph_pin_copy(struct graph_pin *hold, CUresult result, const CUDA_MEMCPY3D *copy)
@@ -116,9 +123,9 @@ bool graph_pin_params(struct graph_pin *hold, CUresult result, const CUgraphNode
 	if (params->type == CU_GRAPH_NODE_TYPE_MEMCPY)
 		add_copy(hold, &params->memcpy.copyParams);
 	else if (params->type == CU_GRAPH_NODE_TYPE_MEMSET)
-		graph_pin_add(hold, params->memset.dst,
-			      span_of(params->memset.pitch, 1, params->memset.width * params->memset.elementSize,
-				      params->memset.height, 1));
+		add_box(
+		    hold, params->memset.dst, &(struct copy_extent_place){.pitch = params->memset.pitch},
+		    &(struct copy_extent){params->memset.width * params->memset.elementSize, params->memset.height, 1});
 	return graph_pin_held(hold);
 }
 

@@ -452,16 +452,25 @@ static bool is_covered(CUdeviceptr address, size_t bytes)
 	return found == bytes && bytes;
 }
 
-static CUresult unmap_one(struct ledger_row *row)
+/* Takes the rows of the mappings that lie there one right behind the other. *ret_bytes: how long they are. */
+static struct ledger_row *take_mappings(CUdeviceptr address, size_t bytes, size_t *ret_bytes)
+{
+	struct ledger_row *taken = NULL, *row;
+
+	for (*ret_bytes = 0; *ret_bytes < bytes; *ret_bytes += row->bytes) {
+		row = ledger_take(LEDGER_MAPPING, address + *ret_bytes);
+		if (!row)
+			break;
+		row->next = taken;
+		taken = row;
+	}
+	return taken;
+}
+
+static void end_mapping(struct ledger_row *row)
 {
 	struct ledger_row *handle;
-	CUresult result = row->mapping.block ? heap_unplace(heap_of(row->device), row->mapping.block)
-					     : REAL(cuMemUnmap)(row->key, row->bytes);
 
-	if (result != CUDA_SUCCESS) {
-		ledger_commit(row);
-		return result;
-	}
 	if (row->mapping.block)
 		trace_freed(trace_freeing(row));
 	else
@@ -469,25 +478,37 @@ static CUresult unmap_one(struct ledger_row *row)
 	ledger_handle_unmap(row->mapping.handle, &handle);
 	account_drop(handle);
 	ledger_row_free(row);
-	return CUDA_SUCCESS;
 }
 
-bool vmm_unmap(CUdeviceptr address, size_t bytes, CUresult *ret)
+static void end_mappings(struct ledger_row *rows, bool unmapped)
 {
-	struct ledger_row *row;
-	struct va_range space;
-
-	if (!va_ranges_find(address, &space))
-		return false;
-	*ret = is_covered(address, bytes) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-	for (CUdeviceptr at = address; *ret == CUDA_SUCCESS && at - address < bytes;) {
-		row = ledger_take(LEDGER_MAPPING, at);
-		if (!row)
-			break; /* another thread was faster */
-		at += row->bytes;
-		*ret = unmap_one(row);
+	for (struct ledger_row *next; rows; rows = next) {
+		next = rows->next;
+		if (unmapped)
+			end_mapping(rows);
+		else
+			ledger_commit(rows);
 	}
-	return true;
+}
+
+CUresult vmm_unmap(CUdeviceptr address, size_t bytes)
+{
+	CUresult result = CUDA_ERROR_INVALID_VALUE;
+	struct va_range space;
+	size_t taken;
+
+	bool ours = va_ranges_find(address, &space);
+	struct heap *heap = ours ? heap_of(space.device) : NULL;
+	if (ours ? !is_covered(address, bytes) || !heap_contains(heap, address + bytes - 1)
+		 : device_of(address) != NULL)
+		return result;
+	struct ledger_row *rows = take_mappings(address, bytes, &taken);
+	if (!ours)
+		result = REAL(cuMemUnmap)(address, bytes);
+	else if (taken == bytes) /* else another thread was faster */
+		result = heap_unplace(heap, address, bytes);
+	end_mappings(rows, result == CUDA_SUCCESS);
+	return result;
 }
 
 /* ---- access ---- */

@@ -49,7 +49,8 @@ CUresult vmm_expose(CUmemGenericAllocationHandle *handle, unsigned type);
 
 bool vmm_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
 	     unsigned long long flags, CUresult *ret);
-bool vmm_unmap(CUdeviceptr address, size_t bytes, CUresult *ret);
+/* Also of what is not ours. All of it is unmapped, or on an error nothing. */
+CUresult vmm_unmap(CUdeviceptr address, size_t bytes);
 bool vmm_set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *desc, size_t n, CUresult *ret);
 bool vmm_get_access(unsigned long long *ret_flags, const CUmemLocation *location, CUdeviceptr address, CUresult *ret);
 

@@ -195,7 +195,7 @@ static void what_is_reported_as_a_whole_may_move(void **state)
 		assert_false(is_pinned(i));
 	assert_int_equal(n_bounded(), BLOCKS);
 	/* Placed anew, it is not reported. */
-	assert_ok(heap_unplace(own.heap, blocks[2]));
+	assert_ok(heap_unplace(own.heap, space + 2 * BLOCK, BLOCK));
 	assert_int_equal(n_bounded(), BLOCKS - 1);
 	assert_ok(heap_place(own.heap, blocks[2], space + 2 * BLOCK, space, SPACE));
 	heap_follow_reports(own.heap, 0, UINT32_MAX);
@@ -211,10 +211,10 @@ static void graph_reaches_over_all_of_the_space(void **state)
 	open_heap(state);
 	tell(3 * MIB, 6 * MIB, true);
 	assert_int_equal(held_by_graph(3 * MIB), 1 << 0 | 1 << 1 | 1 << 2);
-	assert_ok(heap_unplace(own.heap, blocks[3]));
-	assert_ok(heap_unplace(own.heap, blocks[2]));
-	assert_ok(heap_unplace(own.heap, blocks[1]));
-	assert_ok(heap_unplace(own.heap, blocks[0]));
+	assert_ok(heap_unplace(own.heap, space + 3 * BLOCK, BLOCK));
+	assert_ok(heap_unplace(own.heap, space + 2 * BLOCK, BLOCK));
+	assert_ok(heap_unplace(own.heap, space + 1 * BLOCK, BLOCK));
+	assert_ok(heap_unplace(own.heap, space + 0 * BLOCK, BLOCK));
 	heap_unreserve(own.heap, space, SPACE);
 	assert_true(heap_reserve(own.heap, SPACE, space, &other) && other == space);
 	for (unsigned i = 0; i < BLOCKS; i++)

@@ -9,13 +9,17 @@
 enum { N = 20 };
 
 static unsigned n_pins, n_ends, lasting; /* the pin that waits in vain, from 1; 0: none */
+static CUdeviceptr pinned;               /* the latest, and how much */
+static size_t pinned_bytes;
 
 bool __wrap_heap_pin(struct heap *heap, CUdeviceptr address, size_t bytes);
 void __wrap_heap_pin_end(struct heap *heap, CUdeviceptr address, size_t bytes, enum pin_end end);
 
 bool __wrap_heap_pin(struct heap *heap, CUdeviceptr address, size_t bytes)
 {
-	(void)heap, (void)address, (void)bytes;
+	(void)heap;
+	pinned = address;
+	pinned_bytes = bytes;
 	return ++n_pins != lasting;
 }
 
@@ -73,12 +77,40 @@ static void it_waits_in_vain_once(void **state)
 	assert_int_equal(n_pins, 1);
 }
 
+/* Handles that the program has mapped there are blocks of their own. */
+static void of_a_copy_that_begins_further_on_all_is_held(void **state)
+{
+	CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+			      .dstMemoryType = CU_MEMORYTYPE_HOST,
+			      .srcXInBytes = 7,
+			      .srcY = 3,
+			      .srcZ = 5,
+			      .srcPitch = 1024,
+			      .srcHeight = 100,
+			      .WidthInBytes = 16,
+			      .Height = 2,
+			      .Depth = 2};
+	struct graph_pin hold;
+	CUdeviceptr block;
+
+	(void)state;
+	lasting = 0;
+	assert_ok(cuMemAlloc_v2(&block, 2 * MIB));
+	copy.srcDevice = block;
+	assert_true(graph_pin_copy(&hold, CUDA_ERROR_INVALID_VALUE, &copy));
+	graph_pin_end(&hold);
+	assert_in_range(pinned, block, block + (5 * 100 + 3) * 1024 + 7);
+	assert_in_range(pinned + pinned_bytes, block + (6 * 100 + 4) * 1024 + 7 + 16, block + 2 * MIB);
+	assert_ok(cuMemFree_v2(block));
+}
+
 int main(void)
 {
 	static const char *const settings[] = {"SIM_MEMORY=256MiB", NULL};
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(all_that_sets_name_is_held),
 	    cmocka_unit_test(it_waits_in_vain_once),
+	    cmocka_unit_test(of_a_copy_that_begins_further_on_all_is_held),
 	};
 	core_start(settings);
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,6 +2,7 @@
  * heap_unmapped_test.c: memory of the heap that has an address only where it is placed (block_unmapped.h): its contents go along, each
  * refusal of the driver leaves everything as it was, and nothing of it moves while it may not be touched.
  */
+#include "shim/heap/block.h"
 #include "shim/heap/block_unmapped.h"
 #include "shim/heap/migration.h"
 #include "test/core/core.h"
@@ -40,6 +41,11 @@ static struct block *make(size_t bytes)
 static CUresult place(struct block *block, CUdeviceptr at)
 {
 	return heap_place(own.heap, block, at, space, SPACE);
+}
+
+static CUresult unplace(const struct block *block)
+{
+	return heap_unplace(own.heap, arena_address(heap_arena(own.heap), block->unit), heap_unmapped_bytes(block));
 }
 
 /* As the program's cuMemSetAccess, by whom it is opened. */
@@ -85,25 +91,25 @@ static void contents_go_along(void **state)
 	core_fill(space, LONG, 1);
 	core_fill(space + LONG, LONG, 2);
 	for (int i = 0; i < 3; i++) {
-		assert_ok(heap_unplace(own.heap, block));
+		assert_ok(unplace(block));
 		assert_true(heap_is_vacant(own.heap, space, LONG));
 		assert_ok(place(block, there));
 		open_it(block, there);
 		assert_true(core_is_filled(there, LONG, 1));
-		assert_ok(heap_unplace(own.heap, block));
+		assert_ok(unplace(block));
 		assert_ok(place(block, space));
 		open_it(block, space);
 		assert_true(core_is_filled(space, LONG, 1) && core_is_filled(space + LONG, LONG, 2));
 		assert_true(heap_is_valid(own.heap));
 	}
-	assert_ok(heap_unplace(own.heap, block));
+	assert_ok(unplace(block));
 	heap_end_unmapped(own.heap, block);
 	/* What is next has its memory. */
 	unsigned long made = sim_calls("cuMemCreate");
 	block = make(LONG);
 	assert_int_equal(sim_calls("cuMemCreate"), made);
 	heap_end_unmapped(own.heap, block);
-	assert_ok(heap_unplace(own.heap, other));
+	assert_ok(unplace(other));
 	heap_end_unmapped(own.heap, other);
 	close_heap();
 }
@@ -124,7 +130,7 @@ static void closed_it_stays_and_open_it_leaves_with_what_it_holds(void **state)
 	heap_pin_end(own.heap, space, 1, PIN_OFF);
 	assert_false(may_leave(space));
 	assert_true(core_is_filled(space, 4 * MIB, 3));
-	assert_ok(heap_unplace(own.heap, block));
+	assert_ok(unplace(block));
 	heap_end_unmapped(own.heap, block);
 	close_heap();
 }
@@ -153,7 +159,7 @@ static void what_is_on_its_way_is_unmapped_when_it_has_arrived(void **state)
 	assert_ok(heap_make_spare(own.heap, CHUNK_HOST, 1));
 	assert_ok(migration_begin(own.heap, arena_unit(heap_arena(own.heap), space), CHUNK_HOST, true, &slow));
 	assert_int_equal(pthread_create(&thread, NULL, arrive_late, NULL), 0);
-	assert_ok(heap_unplace(own.heap, block));
+	assert_ok(unplace(block));
 	assert_int_equal(pthread_join(thread, NULL), 0);
 	heap_end_unmapped(own.heap, block);
 	close_heap();
@@ -176,7 +182,7 @@ static void what_others_know_is_never_used_again(void **state)
 	assert_ok(heap_map_again(own.heap, many, space + 40 * MIB));
 	assert_true(heap_was_placed(own.heap, many));
 	unsigned long released = sim_calls("cuMemRelease");
-	assert_ok(heap_unplace(own.heap, one));
+	assert_ok(unplace(one));
 	heap_end_unmapped(own.heap, one);
 	assert_int_equal(sim_calls("cuMemRelease"), released + 1);
 	assert_ok(cuMemUnmap(space + 40 * MIB, LONG));
@@ -211,10 +217,10 @@ static void refusals_leave_everything_as_it_was(void **state)
 	core_fill(space, LONG, 4);
 	assert_ok(cuCtxSynchronize());
 	sim_fail("cuMemUnmap", 1, CUDA_ERROR_UNKNOWN);
-	assert_int_equal(heap_unplace(own.heap, block), CUDA_ERROR_UNKNOWN);
+	assert_int_equal(unplace(block), CUDA_ERROR_UNKNOWN);
 	assert_true(core_is_filled(space, LONG, 4) && may_leave(space));
-	assert_ok(heap_unplace(own.heap, block));
-	assert_ok(heap_unplace(own.heap, other));
+	assert_ok(unplace(block));
+	assert_ok(unplace(other));
 	heap_end_unmapped(own.heap, block);
 	heap_end_unmapped(own.heap, other);
 	close_heap();
@@ -278,9 +284,9 @@ static void it_stays_as_long_as_memory_moves_beside_what_runs(void **state)
 	heap_set_beside(own.heap, false, 0);
 	assert_true(may_leave(space) && may_leave(space + LONG));
 	assert_false(atomic_load(&heap_arena(own.heap)->any_unreported));
-	assert_ok(heap_unplace(own.heap, block));
+	assert_ok(unplace(block));
 	heap_end_unmapped(own.heap, block);
-	assert_ok(heap_unplace(own.heap, later));
+	assert_ok(unplace(later));
 	heap_end_unmapped(own.heap, later);
 	close_heap();
 }

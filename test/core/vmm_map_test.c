@@ -210,11 +210,11 @@ static void *retain(void *unused)
 	return unused;
 }
 
-CUresult __real_heap_unplace(struct heap *of, struct block *block);
-CUresult __wrap_heap_unplace(struct heap *of, struct block *block);
+CUresult __real_heap_unplace(struct heap *of, CUdeviceptr address, uint64_t bytes);
+CUresult __wrap_heap_unplace(struct heap *of, CUdeviceptr address, uint64_t bytes);
 
 /* No row says any more what is mapped, and it still is. */
-CUresult __wrap_heap_unplace(struct heap *of, struct block *block)
+CUresult __wrap_heap_unplace(struct heap *of, CUdeviceptr address, uint64_t bytes)
 {
 	pthread_t thread;
 
@@ -222,7 +222,7 @@ CUresult __wrap_heap_unplace(struct heap *of, struct block *block)
 		CHECK(pthread_create(&thread, NULL, retain, NULL) == 0);
 		CHECK(pthread_join(thread, NULL) == 0);
 	}
-	return __real_heap_unplace(of, block);
+	return __real_heap_unplace(of, address, bytes);
 }
 
 /* The heap would give the memory to others while the program has its handle. */
@@ -284,6 +284,44 @@ static void no_lock_is_held_while_room_is_made_for_what_is_exported(void **state
 	unmap(space);
 	assert_ok(cuMemRelease(drivers));
 	assert_ok(cuMemRelease(handle));
+}
+
+/* ---- several mappings at once ---- */
+
+static void map_three(const handle_id handles[3])
+{
+	for (int i = 0; i < 3; i++)
+		assert_ok(map(space + i * PIECE, handles[i]));
+	assert_ok(cuMemSetAccess(space, 3 * PIECE, &access_desc, 1));
+}
+
+static void an_unmapping_that_the_driver_refuses_unmaps_nothing(void **state)
+{
+	handle_id handles[3] = {handle_new(), drivers_new(), handle_new()};
+
+	(void)state;
+	map_three(handles);
+	core_fill(space, 3 * PIECE, 8);
+	for (unsigned n = 1; n <= 3; n++) {
+		assert_ok(cuCtxSynchronize());
+		sim_fail("cuMemUnmap", n, CUDA_ERROR_UNKNOWN);
+		CUresult result = cuMemUnmap(space, 3 * PIECE);
+		sim_fail("cuMemUnmap", 0, CUDA_SUCCESS);
+		if (result != CUDA_SUCCESS) {
+			assert_true(core_is_filled(space, 3 * PIECE, 8));
+			assert_ok(cuCtxSynchronize());
+			/* Nor is anything pinned by it. */
+			assert_ok(heap_make_spare(heap(), CHUNK_HOST, PIECE / HEAP_UNIT));
+			assert_true(core_leaves(&(struct core_heap){.heap = heap()}, space));
+			assert_ok(cuMemUnmap(space, 3 * PIECE));
+		}
+		map_three(handles);
+		core_fill(space, 3 * PIECE, 8);
+	}
+	assert_ok(cuCtxSynchronize());
+	assert_ok(cuMemUnmap(space, 3 * PIECE));
+	for (int i = 0; i < 3; i++)
+		assert_ok(cuMemRelease(handles[i]));
 }
 
 /* ---- handles that have ended ---- */
@@ -373,6 +411,8 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(calls_on_what_is_moving_wait_until_it_has_arrived, open_space, close_space),
 	    cmocka_unit_test_setup_teardown(a_piece_of_the_heap_has_no_handle_for_the_program, open_space, close_space),
 	    cmocka_unit_test_setup_teardown(no_lock_is_held_while_room_is_made_for_what_is_exported, open_space,
+					    close_space),
+	    cmocka_unit_test_setup_teardown(an_unmapping_that_the_driver_refuses_unmaps_nothing, open_space,
 					    close_space),
 	    cmocka_unit_test_setup_teardown(a_number_of_ours_is_never_the_drivers_to_look_up, open_space, close_space),
 	    cmocka_unit_test_setup_teardown(addresses_that_have_just_been_mapped_are_not_given_back, open_space,
