@@ -129,6 +129,9 @@ void texture_drop(struct worker *worker, struct texture *texture)
 
 	if (!block)
 		return;
+	/* No launch may use one that has gone, or the next one of its number. */
+	for (unsigned slot = 0; slot < SLOTS; slot++)
+		slot_wait(worker, slot);
 	if (!texture->is_map)
 		GO(cuTexObjectDestroy(texture->object));
 	texture->block = NULL;
