@@ -78,12 +78,13 @@ void beside_pool(struct worker *worker)
 	GO(cuMemPoolDestroy(pool));
 }
 
-/* Between two devices, and in the order of a stream. */
+/* Between two devices, as one piece: the pool has room for it, and for nothing else. */
 static bool op_make_between(struct worker *worker, struct op *op)
 {
 	for (int tries = 0; tries < 20 && worker->n_blocks; tries++)
 		if (op_make(worker, op, OP_ANY) && op->from && op_returns(op) && op->to->device >= 0 &&
-		    op->from->device >= 0 && op->to->device != op->from->device)
+		    op->from->device >= 0 && op->to->device != op->from->device && op->kind != OP_BATCH &&
+		    !op->to->guest)
 			return true;
 	return false;
 }

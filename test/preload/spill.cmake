@@ -242,7 +242,7 @@ target_link_libraries(torch_random PRIVATE sim_cuda spillway_cuda spillway_optio
 target_include_directories(torch_random PRIVATE ${CMAKE_SOURCE_DIR})
 target_compile_definitions(torch_random PRIVATE __CUDA_API_VERSION_INTERNAL)
 add_dependencies(torch_random libspillway fake_torch)
-set(TORCH_OPERATIONS 3000)
+set(TORCH_OPERATIONS 2500)
 math(EXPR TORCH_DEADLINE "100 * ${TEST_SLOWNESS}")
 if(SPILLWAY_SANITIZE) # is slow
   set(TORCH_OPERATIONS 600)
