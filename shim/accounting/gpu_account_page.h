@@ -3,7 +3,6 @@
 #define SPILLWAY_GPU_ACCOUNT_PAGE_H
 
 #include "shim/accounting/gpu_account.h"
-#include "shim/base/user_dir.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -56,22 +55,6 @@ static inline bool account_head_is_ours(const struct account_head *head)
 {
 	return head->bytes == sizeof(struct account_page) && head->version == GPU_ACCOUNT_VERSION &&
 	       head->magic == GPU_ACCOUNT_MAGIC && head->total;
-}
-
-/* ns: who lives publishes something every 100 ms, unless it is stopped or waits for its mover. */
-#define GPU_ACCOUNT_QUIET UINT64_C(150000000)
-
-/* Returns whether the process has published nothing lately. now: CLOCK_MONOTONIC, ns. */
-static inline bool account_is_quiet(const struct gpu_account_member *member, uint64_t now)
-{
-	return now > member->claim.beat && now - member->claim.beat >= GPU_ACCOUNT_QUIET;
-}
-
-/* Returns whether the process is known to have ended, whatever its lock says. space: the caller's PID namespace. */
-static inline bool account_has_ended(const struct gpu_account_member *member, uint64_t space)
-{
-	return member->started && member->space && member->space == space && member->pid <= INT32_MAX &&
-	       user_dir_process_is_gone((pid_t)member->pid, member->started);
 }
 
 /* Returns what is left of a process that has ended: memory that nobody moves, for as long as a child of it keeps it. */

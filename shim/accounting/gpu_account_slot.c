@@ -6,9 +6,26 @@
 #include "shim/accounting/quota_slots.h"
 #include "shim/base/clock.h"
 #include "shim/base/identity.h"
+#include "shim/base/user_dir.h"
 
 #include <fcntl.h>
 #include <unistd.h>
+
+/* ns: who lives publishes something every 100 ms, unless it is stopped or waits for its mover. */
+#define QUIET_NS UINT64_C(150000000)
+
+/* Returns whether the process has published nothing lately. now: CLOCK_MONOTONIC, ns. */
+static bool account_is_quiet(const struct gpu_account_member *member, uint64_t now)
+{
+	return now > member->claim.beat && now - member->claim.beat >= QUIET_NS;
+}
+
+/* Returns whether the process is known to have ended, whatever its lock says. space: the caller's PID namespace. */
+static bool account_has_ended(const struct gpu_account_member *member, uint64_t space)
+{
+	return member->started && member->space && member->space == space && member->pid <= INT32_MAX &&
+	       user_dir_process_is_gone((pid_t)member->pid, member->started);
+}
 
 enum account_slot_state account_slot_state(int fd, unsigned slot, const struct gpu_account_member *member, uint64_t now)
 {

@@ -1,8 +1,9 @@
-/* gpu_account_slot.h: whose a slot of an account is (gpu_account.h), for the files that read the slots. */
+/* gpu_account_slot.h: whose a slot of an account is (gpu_account.h), for the files that read the slots, and the tool. */
 #ifndef SPILLWAY_GPU_ACCOUNT_SLOT_H
 #define SPILLWAY_GPU_ACCOUNT_SLOT_H
 
 #include "shim/accounting/gpu_account_page.h"
+#include "shim/base/user_dir.h"
 
 #include <sys/stat.h>
 
@@ -14,7 +15,7 @@ enum account_slot_state {
 
 /*
  * Returns what slot i of the open file is, which has that contents; it must not be the caller's own. now: clock_now().
- * Cost: a system call; some ten if the process has not published anything for GPU_ACCOUNT_QUIET.
+ * Cost: a system call; some ten if the process has not published anything for some 0.1 s.
  */
 enum account_slot_state account_slot_state(int fd, unsigned slot, const struct gpu_account_member *member,
 					   uint64_t now);

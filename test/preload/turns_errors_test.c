@@ -10,11 +10,14 @@
 
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -138,7 +141,7 @@ static _Noreturn void end_while_moving(void)
 
 /*
  * 'd': begin; 'a' N: allocate N blocks; 's' N: N steps; 'c': check all; 'u': a suspension that fails; 'm': use more for
- * a moment; 'h': ask for more than there is; 'x': close all sockets that listen; 'q': the next copy stands still; 'w':
+ * a moment; 'h': ask for more than there is; 'y': close the account, and stop; 'x': close all sockets that listen; 'q': the next copy stands still; 'w':
  * end when it does; 'e': end.
  */
 static uint64_t obey(char what, unsigned n)
@@ -165,6 +168,9 @@ static uint64_t obey(char what, unsigned n)
 		return use_more();
 	case 'h':
 		return ask_too_much();
+	case 'y':
+		/* Before the control thread looks. */
+		return account_close() && raise(SIGSTOP) == 0;
 	case 'q':
 		sim_stall_at("cuMemcpyDtoDAsync_v2", 1);
 		return 1;
@@ -308,6 +314,42 @@ static void who_ends_while_its_memory_leaves_waits_for_the_mover(void **state)
 	rank_end(&ranks[1]);
 }
 
+static bool is_listed(const struct rank *rank)
+{
+	char command[256], line[256];
+	bool found = false;
+
+	snprintf(command, sizeof(command), "env -u LD_PRELOAD %s '%s' list", runtime, TOOL);
+	FILE *output = popen(command, "r");
+	assert_non_null(output);
+	for (bool shared = false; fgets(line, sizeof(line), output);) {
+		shared |= strstr(line, ", shared: ") != NULL;
+		found |= shared && atoi(line) == rank->pid;
+	}
+	return pclose(output) == 0 && found;
+}
+
+/* Its lock went with the descriptor, but its memory is there: the others count it, and so does the tool. */
+static void who_has_closed_the_account_is_listed_while_it_lives(void **state)
+{
+	struct rank ranks[2];
+	struct account_page page;
+	int status;
+
+	(void)state;
+	start_two(ranks, NEEDS);
+	assert_true(is_listed(&ranks[0]));
+	rank_tell(&ranks[0], 'y', 0);
+	assert_int_equal(waitpid(ranks[0].pid, &status, WUNTRACED), ranks[0].pid);
+	assert_true(WIFSTOPPED(status));
+	assert_true(is_listed(&ranks[0]));
+	assert_true(account_read(&page) && account_member(&page, &ranks[0]));
+	assert_int_equal(kill(ranks[0].pid, SIGCONT), 0);
+	assert_true(rank_hear(&ranks[0]));
+	turns_run(ranks, 2, 2);
+	turns_end(ranks, 2);
+}
+
 /* Also in its turn: what it may not use is not taken from the account. */
 static void who_has_a_budget_of_its_own_takes_no_more_of_the_account(void **state)
 {
@@ -333,6 +375,7 @@ static int run(void)
 	    TURNS_TEST(what_no_turn_can_give_is_refused_at_once),
 	    TURNS_TEST(who_cannot_be_suspended_while_it_is_away_takes_turns_as_before),
 	    TURNS_TEST(who_ends_while_its_memory_leaves_waits_for_the_mover),
+	    TURNS_TEST(who_has_closed_the_account_is_listed_while_it_lives),
 	    TURNS_TEST(who_has_a_budget_of_its_own_takes_no_more_of_the_account),
 	    TURNS_TEST(who_closes_the_socket_of_its_control_thread_takes_turns_as_before),
 	};

@@ -1,5 +1,7 @@
 #include "test/preload/turns_help.h"
 
+#include "shim/accounting/gpu_account_slot.h"
+#include "shim/base/clock.h"
 #include "test/preload/child.h"
 #include "test/preload/folder.h"
 
@@ -13,13 +15,6 @@
 #include <unistd.h>
 
 #include <cmocka.h>
-
-static bool is_alive(int fd, unsigned slot)
-{
-	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 1 + slot, .l_len = 1};
-
-	return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
-}
 
 bool account_read(struct account_page *ret_page)
 {
@@ -38,9 +33,11 @@ bool account_read_of(const char *part, struct account_page *ret_page)
 	for (unsigned i = 0; good && i < GPU_ACCOUNT_MOST; i++) {
 		struct gpu_account_member *member = &ret_page->slot[i].member;
 
-		if (!is_alive(fd, i))
+		enum account_slot_state is = account_slot_state(fd, i, member, clock_now());
+
+		if (is == ACCOUNT_SLOT_FREE)
 			member->pid = 0;
-		else if (account_has_ended(member, member->space))
+		else if (is == ACCOUNT_SLOT_ENDED)
 			*member = account_left_by(member);
 	}
 	if (fd >= 0)
@@ -95,6 +92,20 @@ unsigned account_holder(const struct rank *ranks, unsigned n)
 		if (member->pid == (uint64_t)ranks[i].pid && !member->claim.moving && !member->claim.away)
 			return i;
 	return n;
+}
+
+bool account_close(void)
+{
+	char path[32], target[256];
+	bool any = false;
+
+	for (int fd = 3; fd < 256; fd++) {
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+		ssize_t n = readlink(path, target, sizeof(target) - 1);
+		target[n > 0 ? n : 0] = 0;
+		any |= strstr(target, GPU_ACCOUNT_TAIL) && close(fd) == 0;
+	}
+	return any;
 }
 
 /* ---- ranks that make steps ---- */

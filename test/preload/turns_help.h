@@ -23,6 +23,9 @@ uint64_t account_turns(const struct rank *rank);
 /* Returns the number of the rank whose turn it is and who is not just moving, or n. */
 unsigned account_holder(const struct rank *ranks, unsigned n);
 
+/* In a rank: closes the file, as by close_range(). Returns false if it is not open. */
+bool account_close(void);
+
 /* ---- ranks that obey 's' N: N steps, and 'c': whether all contents are right ---- */
 
 /* For struct rank_part: the settings that all of them have, and those of one. */

@@ -3,30 +3,19 @@
 
 #include <fcntl.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "shim/accounting/gpu_account_page.h"
+#include "shim/accounting/gpu_account_slot.h"
+#include "shim/base/clock.h"
 #include "shim/base/user_dir.h"
 #include "shim/plan/gpu_job.h"
 #include "tools/common/units.h"
 
-/* A process, or a child of it, holds a lock on the byte of its slot as long as it lives. */
-static bool is_locked(int fd, unsigned slot)
-{
-	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 1 + slot, .l_len = 1};
-
-	return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
-}
-
 static double seconds_since(uint64_t ns)
 {
-	struct timespec now;
+	uint64_t now = clock_now();
 
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	double since = (double)now.tv_sec + (double)now.tv_nsec / 1e9 - (double)ns / 1e9;
-	return since > 0 ? since : 0;
+	return now > ns ? (double)(now - ns) / 1e9 : 0;
 }
 
 /* ---- reading ---- */
@@ -35,22 +24,6 @@ static double seconds_since(uint64_t ns)
 static struct gpu_job_view jobs;
 static char names[GPU_JOB_DEVICES][64];
 static unsigned n_names;
-
-static uint64_t clock_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
-
-/* Returns the PID namespace of the tool; 0: not known. */
-static uint64_t own_space(void)
-{
-	struct stat status;
-
-	return stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
-}
 
 /*
  * Reads an account. Returns false if it is not whole. Slots of the dead are empty afterwards, or have what a child
@@ -68,12 +41,12 @@ static bool read_page(const struct user_dir *folder, const char *name, struct ac
 	for (unsigned i = 0; good && i < GPU_ACCOUNT_MOST; i++) {
 		struct gpu_account_member *member = &ret_page->slot[i].member;
 
-		ret_ended[i] = false;
-		if (!is_locked(fd, i))
+		enum account_slot_state is = account_slot_state(fd, i, member, clock_now());
+
+		ret_ended[i] = is == ACCOUNT_SLOT_ENDED;
+		if (is == ACCOUNT_SLOT_FREE)
 			member->pid = 0;
-		else if (account_is_quiet(member, clock_ns()))
-			ret_ended[i] = account_has_ended(member, own_space());
-		if (ret_ended[i])
+		else if (ret_ended[i])
 			*member = account_left_by(member);
 	}
 	close(fd);
