@@ -159,9 +159,7 @@ static bool read_others(const struct gpu_account *account, uint64_t *ret_sum, st
 			continue;
 		}
 		enum account_slot_state is = account_slot_state(account->fd, i, member, now);
-		uint64_t has = is == ACCOUNT_SLOT_FREE    ? 0
-			       : is == ACCOUNT_SLOT_ENDED ? member->holds
-							  : member->may_have;
+		uint64_t has = is == ACCOUNT_SLOT_FREE ? 0 : member->may_have;
 		*ret_sum += has < QUOTA_MOST ? has : QUOTA_MOST;
 	}
 	return true;

@@ -12,9 +12,10 @@
  * Each process holds a lock on a byte of the file as long as it lives, which the kernel drops however it ends: a slot
  * without its lock is free, and what its process had can be given to others. Children of a process keep its lock, as
  * they keep its memory on the device, until they end or exec. A process that has ended and is survived by such a child
- * is a member that takes part in nothing, and has what it held last. A process that is stopped keeps what it has. The
- * turn (plan/gpu_turn.h) is in the file, too, and changes only under the same lock. It goes with its process:
- * the turn of one that has died is that of another of its job (plan/gpu_job.h), or of none.
+ * is a member that takes part in nothing, and keeps all that it might have: it may have taken more since it published
+ * what it holds. A process that is stopped keeps what it has. The turn (plan/gpu_turn.h) is in the file, too, and
+ * changes only under the same lock. It goes with its process: the turn of one that has died is that of another of its
+ * job (plan/gpu_job.h), or of none.
  *
  * A file that is removed or damaged while it is used is left by each process at its next look: it then enters the file
  * of that time with what it has. After such a loss nobody raises anything for a second, so that all have entered; who

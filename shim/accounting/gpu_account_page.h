@@ -57,14 +57,17 @@ static inline bool account_head_is_ours(const struct account_head *head)
 	       head->magic == GPU_ACCOUNT_MAGIC && head->total;
 }
 
-/* Returns what is left of a process that has ended: memory that nobody moves, for as long as a child of it keeps it. */
+/*
+ * Returns what is left of a process that has ended: memory that nobody moves, for as long as a child of it keeps it. How
+ * much that is nobody knows: all that it may have. It may have taken that since it published what it holds.
+ */
 static inline struct gpu_account_member account_left_by(const struct gpu_account_member *member)
 {
 	return (struct gpu_account_member){.pid = member->pid,
-					   .may_have = member->holds,
-					   .holds = member->holds,
-					   .needs = member->holds,
-					   .stuck = member->holds,
+					   .may_have = member->may_have,
+					   .holds = member->may_have,
+					   .needs = member->may_have,
+					   .stuck = member->may_have,
 					   .worked = member->worked};
 }
 

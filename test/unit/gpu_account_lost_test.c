@@ -4,6 +4,8 @@
  */
 #include "test/unit/gpu_account_help.h"
 
+#include "shim/base/user_dir.h"
+
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
