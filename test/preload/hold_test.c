@@ -434,22 +434,10 @@ static void copies_that_measure_behind_held_work_ends(void **state)
 	unsetenv("HOLD_AT");
 }
 
-static bool is_child_of_fork;
-
-#ifdef __SANITIZE_ADDRESS__
-/* What the threads hold that the child of a fork lacks is lost to the sanitizer; it is not ours to free there. */
-int __lsan_is_turned_off(void);
-int __lsan_is_turned_off(void)
-{
-	return is_child_of_fork;
-}
-#endif
-
 static void child_of_fork(int number)
 {
 	CUdeviceptr block;
 
-	is_child_of_fork = true;
 	alarm(20 * TEST_SLOWNESS);
 	/* CUDA is lost to the child of a process that had used it; that must be said, not hung in. */
 	if (number % 2 && cu.cuMemAlloc_v2(&block, MIB) == CUDA_SUCCESS)

@@ -142,6 +142,16 @@ expect 'a job and a process are two things' 2 '' '*--job takes one name*' "$tool
 eval "exec {four_in}>&- {five_in}>&- {six_in}>&- {seven_in}>&-"
 wait "$four" "$five" "$six" "$seven"
 
+# The library waits for a request for a second, and the tool as long for its place in a queue.
+export XDG_RUNTIME_DIR=$here/other
+start before full
+start eight
+start after full
+# shellcheck disable=SC2154 # start() made it
+expect 'a process is asked before others hold the tool up' 0 "process $eight: suspended, *" '' \
+	"$tool" suspend "$eight"
+export XDG_RUNTIME_DIR=$here
+
 kill -KILL "$two"
 wait "$two" 2>/dev/null
 expect 'a killed process is not listed' 0 "*$one *" '' "$tool" list

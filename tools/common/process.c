@@ -42,7 +42,13 @@ enum {
 struct search {
 	process_visit *visit;
 	void *argument;
+	const int *wanted; /* it is over when this is a descriptor; NULL: all are visited */
 };
+
+static bool search_is_over(const struct search *search)
+{
+	return search->wanted && *search->wanted >= 0;
+}
 
 /* Reads the identity from "PID-ID.ctl"; 0 for a release whose names had none. */
 static uint64_t identity_in(const char *name)
@@ -57,11 +63,14 @@ static void process_look(const struct user_dir *folder, const char *name, void *
 {
 	const struct search *search = argument;
 	struct process_found found = {.identity = identity_in(name)};
-	int fd = user_dir_connect(folder, name, CONNECT_MS);
 	struct ucred peer;
 	struct stat status;
 	socklen_t bytes = sizeof(peer);
 
+	/* A process waits for a request no longer than we may wait for others. */
+	if (search_is_over(search))
+		return;
+	int fd = user_dir_connect(folder, name, CONNECT_MS);
 	if (fd == -ECONNREFUSED)
 		user_dir_remove_stale(folder, name);
 	if (fd < 0)
@@ -190,7 +199,7 @@ static void take_wanted(const struct process_found *found, int fd, void *argumen
 	struct wanted *wanted = argument;
 	const struct process_name *name = wanted->name;
 
-	if (wanted->fd < 0 && (name->identity ? found->identity == name->identity : found->pid == name->pid))
+	if (name->identity ? found->identity == name->identity : found->pid == name->pid)
 		wanted->fd = fd;
 	else
 		close(fd);
@@ -199,7 +208,7 @@ static void take_wanted(const struct process_found *found, int fd, void *argumen
 int process_connect(const struct process_name *name)
 {
 	struct wanted wanted = {name, -1};
-	struct search search = {take_wanted, &wanted};
+	struct search search = {take_wanted, &wanted, &wanted.fd};
 
 	search_own(&search);
 	if (wanted.fd < 0 && name->pid)
@@ -211,7 +220,7 @@ int process_connect(const struct process_name *name)
 
 void process_each(process_visit *visit, void *argument)
 {
-	struct search search = {visit, argument};
+	struct search search = {visit, argument, NULL};
 
 	search_own(&search);
 	view_each(search_view, &search);

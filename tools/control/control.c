@@ -179,17 +179,17 @@ static bool ask_members(const struct verb *verb, struct member *member, size_t n
 {
 	bool good = true;
 
-	for (size_t i = 0; i < n; i++) {
+	for (size_t i = 0; i < n; i++)
 		member[i].already = is_in_state(&member[i].name, verb->state);
+	for (size_t i = 0; i < n; i++) {
 		member[i].fd = process_connect(&member[i].name);
 		if (member[i].fd < 0)
 			process_explain(&member[i].name, verb->name);
-	}
-	for (size_t i = 0; i < n; i++)
 		if (member[i].fd >= 0 && !process_send(member[i].fd, verb->request)) {
 			close(member[i].fd);
 			member[i].fd = -1;
 		}
+	}
 	for (size_t i = 0; i < n; i++) {
 		if (member[i].fd >= 0)
 			member[i].done = hear_one(verb, &member[i].name, member[i].fd);
