@@ -106,7 +106,7 @@ struct spillway_place {
 	uint64_t bytes; /* as the program asked */
 	uint64_t bytes_on_device;
 	uint64_t bytes_on_host; /* or on another device that lends memory (spill.peers) */
-	int movable; /* 1: it may move at any time, so the two figures above are of this moment */
+	int movable;            /* 1: it may move at any time, so the two figures above are of this moment */
 };
 
 /*

@@ -312,7 +312,7 @@ static void mover_govern(struct engine *engine)
  * link busy. In a steady state most of it is needed again before that.
  */
 #define DEFERRED_MAP_NS 1000000000
-#define LULL_NS 5000000
+#define LULL_NS         5000000
 
 static bool deferred_map_is_due(const struct engine *engine)
 {

@@ -39,10 +39,10 @@ struct tracking {
  * `leaving`.
  */
 struct host_reserve {
-	uint64_t after; /* ns: nothing is pinned ahead before this time */
-	uint64_t since; /* ns: when the reserve last needed nothing that could be pinned */
-	uint64_t moved; /* bytes that had moved until then */
-	uint64_t heard; /* submissions that had been read until then */
+	uint64_t after;           /* ns: nothing is pinned ahead before this time */
+	uint64_t since;           /* ns: when the reserve last needed nothing that could be pinned */
+	uint64_t moved;           /* bytes that had moved until then */
+	uint64_t heard;           /* submissions that had been read until then */
 	_Atomic uint64_t leaving; /* bytes that will leave at once; 0: not known (spill_leaves_soon) */
 	uint64_t leaving_after;   /* ns: nothing is pinned for them before this time */
 };

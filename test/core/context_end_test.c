@@ -250,7 +250,6 @@ int main(void)
 	    CLEAN(what_is_allocated_after_the_end_is_the_next_contexts),
 	    CLEAN(what_is_freed_after_the_end_waits_for_the_next_contexts_streams),
 	    CLEAN(of_a_context_that_did_not_end_everything_stays),
-	    CLEAN(what_a_green_context_has_freed_waits_for_its_work),
 	    CLEAN(a_green_context_ends_when_its_primary_one_is_reset),
 	    CLEAN(what_a_green_context_has_freed_waits),
 	    CLEAN(also_if_a_capture_was_open_when_it_should_have_ended),
