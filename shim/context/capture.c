@@ -35,20 +35,6 @@ void capture_resume(void)
 	atomic_fetch_sub(&context_state.capture.n_waiting, 1);
 }
 
-#define SOON_MS 1000
-
-bool capture_pause_soon(void)
-{
-	bool paused;
-	int before;
-
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
-	for (unsigned ms = 0; !(paused = capture_pause()) && ms < SOON_MS; ms++)
-		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-	pthread_setcancelstate(before, NULL);
-	return paused;
-}
-
 void capture_opening(void)
 {
 	const struct timespec step = {.tv_nsec = 50000};

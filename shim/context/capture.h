@@ -26,8 +26,6 @@ bool capture_is_open(void);
  */
 bool capture_pause(void);
 void capture_resume(void);
-/* The same, but waits for open captures to end, a second at most. Locking: the caller must hold no lock. */
-bool capture_pause_soon(void);
 
 /*
  * Called before and after the real cuStreamBeginCapture*; success: its result. per_thread: the entry point is a _ptsz

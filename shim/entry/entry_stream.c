@@ -244,8 +244,6 @@ static CUresult end_with_parts(CUresult(CUDAAPI *end)(CUdevice), CUdevice dev, C
 	CUcontext context = part ? part : primary;
 	struct ending ending = {.busy = false};
 
-	if (always && context)
-		capture_forget_context(context);
 	if (context)
 		ending = is_ending(context, serving);
 	CUresult result = ending.busy ? CUDA_ERROR_NOT_READY
@@ -294,12 +292,9 @@ HOOK_EXPORT CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx hCtx)
 	CUcontext context = process_counts() ? context_green_ending(hCtx, &device) : NULL;
 	if (!context)
 		return REAL(cuGreenCtxDestroy)(hCtx);
-	capture_forget_context(context);
 	bool serving = enter_serve(&scope);
 	CUcontext primary = active_primary(device);
 	ending = is_ending(context, serving);
-	if (primary && serving)
-		deferred_free_leave(primary);
 	if (primary)
 		of_primary = is_ending(primary, serving);
 	CUresult result = ending.busy || of_primary.busy ? CUDA_ERROR_NOT_READY : REAL(cuGreenCtxDestroy)(hCtx);

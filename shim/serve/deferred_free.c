@@ -154,23 +154,12 @@ void deferred_free_release(struct ledger_row *rows)
 	capture_restore(mode);
 }
 
-/* In front: what was added meanwhile goes on waiting behind it. */
 void deferred_free_put_back(struct ledger_row *rows)
 {
-	struct deferred_free_state *const state = &serve_state.deferred_free;
-
-	lock_take(&state->lock);
-	struct ledger_row *newer = state->list;
-	state->list = NULL;
-	state->tail = &state->list;
 	for (struct ledger_row *next; rows; rows = next) {
 		next = rows->next;
-		append_locked(rows);
+		deferred_free_put(rows);
 	}
-	*state->tail = newer;
-	while (*state->tail)
-		state->tail = &(*state->tail)->next;
-	lock_drop(&state->lock);
 }
 
 /*
@@ -218,10 +207,15 @@ static bool by_lack_of_event(struct ledger_row *row, void *argument)
  * driver's queues. Rows of a context that is gone are done. If any context ended meanwhile, the event may have ended
  * with it: then it is forgotten, and the next pass records another or finds the context gone.
  */
-static void record_paused(void)
+static void record_events(void)
 {
 	struct deferred_free_state *const state = &serve_state.deferred_free;
 
+	lock_take(&state->lock);
+	bool any = state->n_eventless != 0;
+	lock_drop(&state->lock);
+	if (!any || !capture_pause())
+		return;
 	for (struct ledger_row *row = deferred_free_sift(by_lack_of_event, NULL, false), *next; row; row = next) {
 		unsigned ends = atomic_load(&state->n_ends);
 		bool gone;
@@ -236,18 +230,6 @@ static void record_paused(void)
 		else
 			put_unless_ended(row, ends);
 	}
-}
-
-static void record_events(void)
-{
-	struct deferred_free_state *const state = &serve_state.deferred_free;
-
-	lock_take(&state->lock);
-	bool any = state->n_eventless != 0;
-	lock_drop(&state->lock);
-	if (!any || !capture_pause())
-		return;
-	record_paused();
 	capture_resume();
 }
 
@@ -413,75 +395,27 @@ static bool by_end(struct ledger_row *row, void *argument)
 	return waits_in(row) == argument;
 }
 
-static bool is_of_part(const struct ledger_row *row, CUcontext context)
-{
-	return row->pending.event && row->pending.context == context && row->pending.whole != context;
-}
-
+/*
+ * The work of a green context may go on when it has ended, but its events end with it: what waited for one waits for the
+ * whole context from now on.
+ */
 static void leave_part_locked(CUcontext context)
 {
 	for (struct ledger_row *row = serve_state.deferred_free.list; row; row = row->next) {
-		if (!is_of_part(row, context))
+		if (!row->pending.event || row->pending.context != context || row->pending.whole == context)
 			continue;
 		end_event(row);
 		serve_state.deferred_free.n_eventless++;
 	}
 }
 
-/*
- * The work of a green context may go on when it has ended, but its events end with it. What waited for one waits for the
- * whole context from now on. Its event is recorded now, not later: nobody promises that one of the whole context covers a
- * part that was destroyed. Returns false if a capture does not let that be.
- */
-static bool leave_part(CUcontext context)
+struct ledger_row *deferred_free_take_context(CUcontext context)
 {
 	struct deferred_free_state *const state = &serve_state.deferred_free;
-	bool any = false;
 
 	lock_take(&state->lock);
 	atomic_fetch_add(&state->n_ends, 1);
-	for (const struct ledger_row *row = state->list; row && !any; row = row->next)
-		any = is_of_part(row, context);
-	lock_drop(&state->lock);
-	if (!any)
-		return true;
-	if (!capture_pause_soon())
-		return false;
-	lock_take(&state->lock);
 	leave_part_locked(context);
 	lock_drop(&state->lock);
-	record_paused();
-	capture_resume();
-	return true;
-}
-
-static const struct backend mark_home = {.name = "mark", .release = ledger_row_free};
-
-/* A row of nothing: rows of the same order that are put behind it wait for its event (by_event). */
-void deferred_free_leave(CUcontext primary)
-{
-	bool gone;
-
-	if (!capture_pause())
-		return;
-	CUevent event = context_record(primary, &gone);
-	capture_resume();
-	struct ledger_row *row = event ? ledger_row_new(LEDGER_TAKEN) : NULL;
-	if (!row) {
-		if (event)
-			context_event_give(primary, event);
-		return;
-	}
-	row->home = &mark_home;
-	row->device = -1;
-	row->pending.event = event;
-	row->pending.context = primary;
-	row->pending.order = (uintptr_t)primary;
-	deferred_free_add(row);
-}
-
-struct ledger_row *deferred_free_take_context(CUcontext context, bool *ret_may)
-{
-	*ret_may = leave_part(context);
 	return deferred_free_sift(by_end, context, false);
 }

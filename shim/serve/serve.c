@@ -224,15 +224,14 @@ bool serve_is_ours(CUdeviceptr address)
 struct serve_ending serve_context_ending(CUcontext context)
 {
 	CUdevice device;
-	bool known = context_device(context, &device), may = spill_context_ending(context), left;
+	bool known = context_device(context, &device), busy = !spill_context_ending(context);
 
 	managed_prefetch_context_ending(context);
 	segments_context_ending(context);
-	struct ledger_row *pending = deferred_free_take_context(context, &left);
 	return (struct serve_ending){
 	    .line = ledger_line(),
-	    .pending = pending,
-	    .busy = !may || !left,
+	    .pending = deferred_free_take_context(context),
+	    .busy = busy,
 	    .device = known ? device : -1,
 	};
 }

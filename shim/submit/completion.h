@@ -111,9 +111,9 @@ void completion_each_in_flight(void (*visit)(void *argument, unsigned row, const
  */
 bool completion_stream_ending(CUstream stream);
 /*
- * Must be called before the context ends. Returns false if it must not end yet, because a thread still records in it, or
- * because work of a green context cannot be followed beyond its end while a capture is open. In either case the caller
- * must then call completion_context_ended() with whether it ended. Locking: take ROWS and ROW.
+ * Must be called before the context ends. Returns false if it must not end yet, because a thread still records in it.
+ * In either case the caller must then call completion_context_ended() with whether it ended. Locking: take ROWS and
+ * ROW.
  */
 bool completion_context_ending(CUcontext context);
 void completion_context_ended(CUcontext context, bool ended);

@@ -140,7 +140,10 @@ bool completion_context_ending(CUcontext context)
 		}
 	}
 	lock_drop(&submit_state.completion.table_lock);
-	return completion_streams_wait(context) && completion_streams_leave_part(context);
+	bool may = completion_streams_wait(context);
+	if (may)
+		completion_streams_leave_part(context);
+	return may;
 }
 
 void completion_context_ended(CUcontext context, bool ended)

@@ -44,10 +44,10 @@ bool completion_streams_wait(CUcontext context);
 
 /*
  * The work of a green context that is about to end may go on afterwards, but events in it end with it. Its rows, which
- * must be ending, are closed, and wait for an event of its primary context, recorded now. Returns false if a capture that
- * stays open does not let it be recorded. Locking: takes ROW and CONTEXTS; must be called without them.
+ * must be ending, are closed, and wait for an event of its primary context, which covers that work (docs/facts.md).
+ * Locking: takes ROW; must be called without it.
  */
-bool completion_streams_leave_part(CUcontext context);
+void completion_streams_leave_part(CUcontext context);
 
 /* ---- completion_context.c ---- */
 /* Queries the events of contexts and records what they prove. Locking: the caller must hold ROWS; takes ROW. */

@@ -329,56 +329,22 @@ void completion_streams_ending_locked(CUcontext context)
 	}
 }
 
-static bool is_ending_part(const struct tracker *tracker, CUcontext context)
-{
-	return tracker->ending && tracker->context == context && tracker->whole && tracker->whole != context &&
-	       tracker->first;
-}
-
-/*
- * Closes the row, which waits for this event of the whole context, and for no later one: those need not cover what was
- * destroyed. NULL: for a later one after all.
- */
-static void hand_over(struct tracker *tracker, CUevent event, uint64_t number)
-{
-	struct row_event *ring = completion_ring(tracker);
-
-	lock_take(&tracker->lock);
-	memset(ring, 0, sizeof(submit_tables.rows.rings[0]));
-	ring[0] = (struct row_event){event, number};
-	tracker->head = 0;
-	tracker->n = event != NULL;
-	tracker->context = tracker->whole;
-	/* completion_streams_pass() passes it by. Not if the event does not cover all of the row. */
-	if (event && tracker->last == number)
-		tracker->whole = NULL;
-	tracker->open = tracker->ending = false;
-	lock_drop(&tracker->lock);
-}
-
-bool completion_streams_leave_part(CUcontext context)
+void completion_streams_leave_part(CUcontext context)
 {
 	unsigned n = completion_n_trackers();
 
 	for (unsigned i = 0; i < n; i++) {
 		struct tracker *tracker = &submit_state.completion.trackers[i];
-		CUevent event = NULL;
-		bool gone;
 
 		lock_take(&tracker->lock);
-		bool is = is_ending_part(tracker, context);
-		CUcontext whole = tracker->whole;
-		uint64_t last = tracker->last;
+		if (tracker->ending && tracker->context == context && tracker->whole != context && tracker->first) {
+			memset(completion_ring(tracker), 0, sizeof(submit_tables.rows.rings[0]));
+			tracker->n = tracker->head = 0;
+			tracker->context = tracker->whole;
+			tracker->open = tracker->ending = false;
+		}
 		lock_drop(&tracker->lock);
-		if (!is)
-			continue;
-		if (!capture_pause_soon())
-			return false;
-		event = context_record(whole, &gone);
-		capture_resume();
-		hand_over(tracker, event, last);
 	}
-	return true;
 }
 
 void completion_streams_ended_locked(CUcontext context, bool ended)

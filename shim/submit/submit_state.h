@@ -35,7 +35,7 @@ struct tracker {
 	bool per_thread; /* spelling of the calls that submit */
 	CUstream stream;
 	CUcontext context;
-	CUcontext whole;      /* the same, or for a green one its primary context; NULL: only its own events prove it */
+	CUcontext whole;      /* the same, or for a green one its primary context */
 	CUdevice device;      /* of the context; -1: not known */
 	uint64_t thread;      /* serial of the thread of a per-thread default stream; else 0 */
 	uint64_t first, last; /* the oldest submission not known to be complete (0: none); the latest */

@@ -254,32 +254,6 @@ static void the_work_of_a_green_context_is_in_flight_after_its_end(void **state)
 	cuMemFreeHost(word);
 }
 
-/* An event of the primary context that is recorded later proves what is left there, and not that. */
-static void an_idle_primary_context_proves_nothing_of_a_green_one_that_ended(void **state)
-{
-	struct context_idle idle = {.n_asked = 1, .asked = {primary}};
-	unsigned *word = word_new();
-	CUgreenCtx green;
-	CUcontext part;
-
-	(void)state;
-	assert_ok(cuGreenCtxCreate(&green, NULL, 0, CU_GREEN_CTX_DEFAULT_STREAM));
-	assert_ok(cuCtxFromGreenCtx(&part, green));
-	assert_ok(cuCtxSetCurrent(part));
-	CUstream stream = stream_new();
-	stream_hold(stream, word);
-	uint64_t number = completion_submitted(stream, false, &(struct completion_what){1, 2}, 0, true);
-	assert_ok(cuStreamDestroy_v2(stream));
-	assert_ok(cuCtxSetCurrent(primary));
-	assert_ok(cuGreenCtxDestroy(green));
-	bool is = completion_is_idle(0, CONTEXT_ALL_DEVICES, &idle, number);
-	word_release(word);
-	assert_false(is);
-	assert_true(becomes(all_is_done));
-	assert_int_equal(sim_broken_rules(), 0);
-	cuMemFreeHost(word);
-}
-
 static CUresult make_gl(CUcontext *ret_context)
 {
 	return cuGLCtxCreate(ret_context, 0, 0);
@@ -321,62 +295,6 @@ static void a_context_for_graphics_is_known_when_it_is_made(void **state)
 		assert_ok(cuCtxDestroy_v2(made));
 		cuMemFreeHost(word);
 	}
-	assert_int_equal(sim_broken_rules(), 0);
-}
-
-/* Which would end by a question of ours: what runs there could not be followed any more. */
-static void a_green_context_that_works_does_not_end_beside_a_capture(void **state)
-{
-	struct context_idle idle = {.n_asked = 1, .asked = {primary}};
-	CUstream captured = stream_new();
-	unsigned *word = word_new();
-	CUgreenCtx green;
-	CUcontext part;
-	CUgraph graph;
-
-	(void)state;
-	assert_ok(cuGreenCtxCreate(&green, NULL, 0, CU_GREEN_CTX_DEFAULT_STREAM));
-	assert_ok(cuCtxFromGreenCtx(&part, green));
-	assert_ok(cuCtxSetCurrent(part));
-	CUstream stream = stream_new();
-	stream_hold(stream, word);
-	uint64_t number = completion_submitted(stream, false, &(struct completion_what){1, 2}, 0, true);
-	assert_ok(cuStreamDestroy_v2(stream));
-	assert_ok(cuCtxSetCurrent(primary));
-	assert_ok(cuStreamBeginCapture_v2(captured, CU_STREAM_CAPTURE_MODE_GLOBAL));
-	atomic_store(&naps_are_short, true);
-	CUresult beside = cuGreenCtxDestroy(green);
-	atomic_store(&naps_are_short, false);
-	assert_ok(cuStreamEndCapture(captured, &graph));
-	if (beside != CUDA_SUCCESS)
-		assert_ok(cuGreenCtxDestroy(green));
-	bool is = completion_is_idle(0, CONTEXT_ALL_DEVICES, &idle, number);
-	word_release(word);
-	assert_false(is);
-	assert_int_equal(beside, CUDA_ERROR_NOT_READY);
-	assert_true(becomes(all_is_done));
-	assert_int_equal(sim_broken_rules(), 0);
-	assert_ok(cuGraphDestroy(graph));
-	assert_ok(cuStreamDestroy_v2(captured));
-	cuMemFreeHost(word);
-}
-
-/* Its own capture ends with it. */
-static void its_own_capture_keeps_no_green_context_from_its_end(void **state)
-{
-	CUgreenCtx green;
-	CUcontext part;
-
-	(void)state;
-	assert_ok(cuGreenCtxCreate(&green, NULL, 0, CU_GREEN_CTX_DEFAULT_STREAM));
-	assert_ok(cuCtxFromGreenCtx(&part, green));
-	assert_ok(cuCtxSetCurrent(part));
-	CUstream stream = stream_new();
-	completion_submitted(stream, false, &(struct completion_what){1, 2}, 0, false);
-	assert_ok(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
-	assert_ok(cuCtxSetCurrent(primary));
-	assert_ok(cuGreenCtxDestroy(green));
-	assert_true(becomes(all_is_done));
 	assert_int_equal(sim_broken_rules(), 0);
 }
 
@@ -424,10 +342,7 @@ int main(void)
 	    cmocka_unit_test(a_context_whose_recorder_does_not_come_back_does_not_end),
 	    cmocka_unit_test(a_context_ends_when_those_who_ask_it_are_through),
 	    cmocka_unit_test(the_work_of_a_green_context_is_in_flight_after_its_end),
-	    cmocka_unit_test(an_idle_primary_context_proves_nothing_of_a_green_one_that_ended),
 	    cmocka_unit_test(a_context_for_graphics_is_known_when_it_is_made),
-	    cmocka_unit_test(a_green_context_that_works_does_not_end_beside_a_capture),
-	    cmocka_unit_test(its_own_capture_keeps_no_green_context_from_its_end),
 	    cmocka_unit_test(a_reset_ends_green_contexts_too), /* last: the primary context has nothing any more */
 	};
 	return cmocka_run_group_tests(tests, set_up, NULL);

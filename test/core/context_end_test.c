@@ -120,15 +120,14 @@ static void of_a_context_that_did_not_end_everything_stays(void **state)
 }
 
 /* The driver does not promise that the work of a green context is over when that has ended. */
-static void what_a_green_context_has_freed_waits_for_its_work(bool beside_a_capture)
+static void what_a_green_context_has_freed_waits_for_its_work(void **state)
 {
 	CUdeviceptr freed, next;
 	CUcontext context, part;
 	CUgreenCtx green;
-	CUgraph graph;
 
+	(void)state;
 	assert_ok(cuCtxGetCurrent(&context));
-	CUstream captured = stream_new();
 	assert_ok(cuGreenCtxCreate(&green, NULL, 0, CU_GREEN_CTX_DEFAULT_STREAM));
 	assert_ok(cuCtxFromGreenCtx(&part, green));
 	assert_ok(cuCtxSetCurrent(part));
@@ -139,12 +138,6 @@ static void what_a_green_context_has_freed_waits_for_its_work(bool beside_a_capt
 	assert_ok(cuMemFreeAsync(freed, stream));
 	assert_ok(cuStreamDestroy_v2(stream));
 	assert_ok(cuCtxSetCurrent(context));
-	if (beside_a_capture) {
-		assert_ok(cuStreamBeginCapture_v2(captured, CU_STREAM_CAPTURE_MODE_GLOBAL));
-		assert_int_equal(cuGreenCtxDestroy(green), CUDA_ERROR_NOT_READY);
-		assert_ok(cuStreamEndCapture(captured, &graph));
-		assert_ok(cuGraphDestroy(graph));
-	}
 	assert_ok(cuGreenCtxDestroy(green));
 	assert_true(deferred_free_any());
 	next = alloc(8 * MIB);
@@ -153,19 +146,6 @@ static void what_a_green_context_has_freed_waits_for_its_work(bool beside_a_capt
 	core_drain();
 	assert_false(deferred_free_any());
 	assert_ok(cuMemFree_v2(next));
-	assert_ok(cuStreamDestroy_v2(captured));
-}
-
-static void what_a_green_context_has_freed_waits(void **state)
-{
-	(void)state;
-	what_a_green_context_has_freed_waits_for_its_work(false);
-}
-
-static void also_if_a_capture_was_open_when_it_should_have_ended(void **state)
-{
-	(void)state;
-	what_a_green_context_has_freed_waits_for_its_work(true);
 }
 
 /* Nobody promises that it outlives the primary one: its events are not asked any more, and its work is over. */
@@ -250,9 +230,8 @@ int main(void)
 	    CLEAN(what_is_allocated_after_the_end_is_the_next_contexts),
 	    CLEAN(what_is_freed_after_the_end_waits_for_the_next_contexts_streams),
 	    CLEAN(of_a_context_that_did_not_end_everything_stays),
+	    CLEAN(what_a_green_context_has_freed_waits_for_its_work),
 	    CLEAN(a_green_context_ends_when_its_primary_one_is_reset),
-	    CLEAN(what_a_green_context_has_freed_waits),
-	    CLEAN(also_if_a_capture_was_open_when_it_should_have_ended),
 	    CLEAN(nothing_of_a_destroyed_context_is_counted_any_more),
 	};
 	core_start(settings);

@@ -483,9 +483,6 @@ static void takes_in_a_green_context(void)
 	MUST(cu.cuCtxSetCurrent(context));
 	MUST(cuGreenCtxDestroy(green));
 	MUST(cuIpcCloseMemHandle(at));
-	/* So long that a wrong one is seen. */
-	usleep(50000);
-	child_alloc(4 * MIB);
 	CHECK(is_mapped(at));
 	release_in_time();
 	MUST(cu.cuCtxSynchronize());

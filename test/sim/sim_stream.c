@@ -57,10 +57,9 @@ CUresult sim_mark_context(CUcontext context, struct sim_after *ret_at)
 
 	if (!context->observer)
 		context->observer = stream_new(context, CU_STREAM_NON_BLOCKING, 0);
-	/* Nobody promises that it still covers green contexts that were destroyed. */
+	/* It covers green contexts, too, also those that were destroyed (docs/facts.md). */
 	for (CUcontext part = sim.contexts; part; part = part->next)
-		for (CUstream stream = part->streams; stream && part->alive && sim_is_part(part, context);
-		     stream = stream->next)
+		for (CUstream stream = part->streams; stream && sim_is_part(part, context); stream = stream->next)
 			sim_work_after(marker, stream, stream->last);
 	marker->always = true;
 	CUresult result = sim_work_queue(context->observer, marker);
