@@ -151,6 +151,10 @@ start after full
 expect 'a process is asked before others hold the tool up' 0 "process $eight: suspended, *" '' \
 	"$tool" suspend "$eight"
 export XDG_RUNTIME_DIR=$here
+# Each has the standard input of those before it open, too.
+eval "exec {before_in}>&- {eight_in}>&- {after_in}>&-"
+# shellcheck disable=SC2154
+wait "$before" "$eight" "$after"
 
 kill -KILL "$two"
 wait "$two" 2>/dev/null
