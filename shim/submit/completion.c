@@ -190,7 +190,7 @@ static void poll_locked(struct tracker *tracker, struct completion_answers *answ
 
 		completion_answered(answers, result);
 		/* Captured: a capture took it, and had ended when the record returned. It proves nothing. */
-		if (result != CUDA_SUCCESS && result != CUDA_ERROR_CAPTURED_EVENT)
+		if (result != CUDA_SUCCESS && !completion_is_captured(result))
 			return;
 		uint64_t number = completion_ring(tracker)[tracker->head].number;
 		tracker->head = (tracker->head + 1) % EVENTS;

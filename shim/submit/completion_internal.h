@@ -16,9 +16,14 @@ struct completion_answers {
 	bool any_good;
 	CUresult error; /* the latest, or CUDA_SUCCESS */
 };
+/* Of an event that a capture has recorded which has ended: the documented answer, and what a driver gave (docs/facts.md). */
+static inline bool completion_is_captured(CUresult result)
+{
+	return result == CUDA_ERROR_CAPTURED_EVENT || result == CUDA_ERROR_INVALID_VALUE;
+}
 static inline void completion_answered(struct completion_answers *answers, CUresult result)
 {
-	if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY || result == CUDA_ERROR_CAPTURED_EVENT)
+	if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY || completion_is_captured(result))
 		answers->any_good = true;
 	else
 		answers->error = result;

@@ -157,7 +157,7 @@ CUresult sim_capture_event_touched(CUevent event)
 {
 	if (is_open(event->capture, event->capture_id))
 		sim_capture_invalidate(event->capture, "a question about an event of it");
-	return sim_why(CUDA_ERROR_CAPTURED_EVENT, "the event was last recorded in a capture");
+	return sim_why(CUDA_ERROR_INVALID_VALUE, "the event was last recorded in a capture");
 }
 
 /* All streams leave the capture. Hands the graph over. */
