@@ -107,10 +107,13 @@ void context_play(struct worker *worker)
 	GO(cuCtxPushCurrent_v2(worker->other->context));
 	GO(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
 	GO(cuStreamWaitEvent(worker->other->stream, in->event, 0));
-	/* A library may ask where the stream belongs, a program need not. Other threads' calls may need the answer. */
-	if (random_one_in(worker, 3) && worker->options->threads == 1)
+	/* A library may ask where the stream belongs, a program need not. Other calls may need the answer. */
+	bool fails = random_one_in(worker, 3) && worker->options->threads == 1;
+	if (fails)
 		sim_fail("cuStreamGetCtx", 1, CUDA_ERROR_UNKNOWN);
 	submit(worker, block, slot);
+	if (fails)
+		sim_fail("cuStreamGetCtx", 0, CUDA_SUCCESS);
 	GO(cuEventRecord(event, worker->other->stream));
 	GO(cuCtxPopCurrent_v2(NULL));
 	GO(cuStreamWaitEvent(in->handle, event, 0));

@@ -30,7 +30,7 @@ static void pin(const struct hidden *hidden, int by)
 static void upload(struct worker *worker, unsigned slot, struct block *block)
 {
 	CUstream stream = worker->slot[slot].handle;
-	bool by_words = block->bytes < 2 * KIB && random_one_in(worker, 6);
+	bool by_words = block->bytes < 2 * KIB && random_one_in(worker, 6) && random_has_values;
 
 	block_use(worker, slot, block, true, "an upload of addresses");
 	for (size_t at = 0; by_words && at < block->bytes; at += sizeof(cuuint64_t))
