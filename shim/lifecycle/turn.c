@@ -191,8 +191,8 @@ static void look_as_holder(struct device *device, const struct gpu_account_membe
 		state->claim.n++;
 		stats_add(STAT_turns, 1);
 	}
-	state->lacks =
-	    *ret_limit < room && !turn_account_others_are_away(turns, self) && turns->now - state->began < TURN_BEGIN;
+	/* Who is away may have been counted with more, and an account that settles gives nothing. */
+	state->lacks = *ret_limit < room && turns->now - state->began < TURN_BEGIN;
 	state->keep = gpu_turn_keep(turns, self);
 	leave_moment_see(&state->moment, turns->now, alive_bytes(device, member));
 	pin_ahead(device, member, turns, self);

@@ -115,9 +115,10 @@ static uint64_t raise(struct device *device, const struct gpu_account_member *me
 		turn->number = view->turn.number;
 		turn->seen = turns->now;
 	}
-	bool comes = !turn_account_others_are_away(turns, self) && turns->now - turn->seen < TURN_BEGIN;
-	turn->job.has_room = limit >= (member->needs < room ? member->needs : room) || !comes;
-	turn->lacks = turn->away || (limit < room && comes);
+	bool begins = turns->now - turn->seen < TURN_BEGIN;
+	turn->job.has_room = limit >= (member->needs < room ? member->needs : room) ||
+			     turn_account_others_are_away(turns, self) || !begins;
+	turn->lacks = turn->away || (limit < room && begins);
 	return limit;
 }
 
