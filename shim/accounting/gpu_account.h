@@ -21,9 +21,9 @@
  * of that time with what it has. After such a loss nobody raises anything for a second, so that all have entered; who
  * makes the file finds those that still use the removed one in /proc, and what they have counts from then on. What is
  * not counted before it has come: what a process has that is stopped for longer, and was in a damaged file, or in
- * another PID namespace. A slot without its lock counts while its process lives (quota_file_counts()): a program may
- * close all descriptors. A file that another version of this library uses is
- * not touched: the process is alone.
+ * another PID namespace. What a process leaves to a child, and dies before it has entered, is not counted at all. A slot
+ * without its lock counts while its process lives (quota_file_counts()): a program may close all descriptors. A file
+ * that another version of this library uses is not touched: the process is alone.
  *
  * An account is used by one thread at a time; the caller ensures that. Nothing here waits: if another process just
  * changes the file, the call fails and is to be made again later. If that process is stopped (SIGSTOP) in the midst of

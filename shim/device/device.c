@@ -209,7 +209,7 @@ static struct policy_size chosen_budget(void)
  */
 static uint64_t take_share(struct device *device, uint64_t mine, uint64_t limit)
 {
-	uint64_t used = atomic_load(&device->budget.used);
+	uint64_t used = atomic_load(&device->budget.used), wanted = limit;
 	uint64_t total = sizes_device_total(process_policy(), device->total, mine);
 
 	if (!total)
@@ -221,6 +221,8 @@ static uint64_t take_share(struct device *device, uint64_t mine, uint64_t limit)
 	device->account.keeps_total = policy_device_total(process_policy()).kind == POLICY_SIZE_AUTO;
 	limit = gpu_account_begin(&device->account, device->uuid, total, used, limit);
 	atomic_store(&device->shared_total, device->account.joined ? device->account.total : total);
+	/* Until the control thread has looked. */
+	atomic_store(&device->out_of_turn, limit < wanted && policy_turns(process_policy())->mode != POLICY_TURNS_OFF);
 	return limit;
 }
 

@@ -36,6 +36,11 @@ struct device {
 	_Atomic uint64_t own_limit; /* the budget by policy, or as changed since, whatever others have */
 	/* What the processes that share the device may have together (device.total); 0: it is not shared. */
 	_Atomic uint64_t shared_total;
+	/*
+	 * It takes turns, and is due more than it may have now: another has the turn, or what others had is not there
+	 * yet. Set under START, then by the control thread.
+	 */
+	_Atomic bool out_of_turn;
 	struct gpu_account account; /* joined under START, then the control thread's */
 	unsigned char uuid[16];
 	struct {

@@ -64,6 +64,19 @@ struct staged {
 	struct stage from, to;
 };
 
+/* The program may have set a pool that holds little. The default pool holds what the GPU does. */
+static CUresult stage_alloc(struct stage *stage, size_t bytes)
+{
+	CUresult result = REAL(cuMemAllocAsync)(&stage->memory, bytes, stage->stream);
+	CUmemoryPool pool;
+	CUdevice device;
+
+	if (result == CUDA_ERROR_OUT_OF_MEMORY && REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS &&
+	    REAL(cuDeviceGetDefaultMemPool)(&pool, device) == CUDA_SUCCESS)
+		result = REAL(cuMemAllocFromPoolAsync)(&stage->memory, bytes, pool, stage->stream);
+	return result;
+}
+
 /*
  * A synchronous copy comes behind what either GPU was given in its default stream. If the driver has no memory left, the
  * heap makes room.
@@ -80,7 +93,7 @@ static CUresult stage_open(const struct job *job, struct stage *stage, CUcontext
 	if (result == CUDA_SUCCESS && job->sync)
 		result = context_wait_stream(NULL, job->per_thread);
 	if (result == CUDA_SUCCESS)
-		OOM_RETRY_CALL(result, -1, REAL(cuMemAllocAsync)(&stage->memory, bytes, stage->stream));
+		OOM_RETRY_CALL(result, -1, stage_alloc(stage, bytes));
 	context_leave(pushed);
 	return result;
 }

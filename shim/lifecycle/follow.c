@@ -249,6 +249,8 @@ static void look_at(struct device *device, void *argument)
 	uint64_t own = follows ? state->budget.limit : atomic_load(&device->own_limit);
 	uint64_t limit = device_within_limit(device, own);
 	atomic_store(&device->budget.limit, shares ? share(device, limit) : limit);
+	/* After the limit: an allocation that reads false before it tries has all that the process is due. */
+	atomic_store(&device->out_of_turn, shares && turn_lacks(device));
 	if (change == LIVE_BUDGET_SHRINKS)
 		tell_shrink(device, &figures);
 	state->acts = true;

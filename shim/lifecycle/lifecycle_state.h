@@ -84,6 +84,7 @@ struct turn_state {
 	struct gpu_turn_claim claim;
 	_Atomic bool away;         /* its memory of the device is suspended, because it is not its turn */
 	bool holds;                /* its turn has begun */
+	bool lacks;                /* turn_lacks() */
 	bool enters;               /* it took no part in turns before this look */
 	bool moves;                /* its memory moves, as of a job */
 	enum turn_act act;         /* what turn_act() is to do */

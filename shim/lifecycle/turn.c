@@ -126,6 +126,8 @@ void turn_claim(struct device *device, struct gpu_account_member *member)
 	/* A job waits together. */
 	if (!state->away || (!gate_n_waiting() && !state->job.many))
 		claim->waits = 0;
+	/* As long as nothing else is known. */
+	state->lacks = claim->kind != GPU_TURN_OFF || state->away;
 	member->claim = *claim;
 	turn_account_claim(device, member, now);
 }
@@ -177,7 +179,8 @@ static void look_as_holder(struct device *device, const struct gpu_account_membe
 {
 	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
 
-	*ret_limit = turn_account_raise(device, member, turn_account_room(device, turns, self));
+	uint64_t room = turn_account_room(device, turns, self);
+	*ret_limit = turn_account_raise(device, member, room);
 	if (state->away) {
 		state->act = TURN_COMES;
 		return;
@@ -188,6 +191,8 @@ static void look_as_holder(struct device *device, const struct gpu_account_membe
 		state->claim.n++;
 		stats_add(STAT_turns, 1);
 	}
+	/* Who is away may have been counted with more, and an account that settles gives nothing. */
+	state->lacks = *ret_limit < room && turns->now - state->began < TURN_BEGIN;
 	state->keep = gpu_turn_keep(turns, self);
 	leave_moment_see(&state->moment, turns->now, alive_bytes(device, member));
 	pin_ahead(device, member, turns, self);
@@ -248,10 +253,11 @@ void turn_alone(const struct device *device)
 	state->act = state->away && !is_suspended_by_user() ? TURN_COMES : TURN_STAYS;
 	state->job.many = false;
 	turn_job_alone(device, state->away);
+	state->lacks = false;
 }
 
-bool turn_look(struct device *device, const struct gpu_account_member *member, const struct gpu_account_view *view,
-	       uint64_t most, uint64_t *ret_limit)
+static bool look(struct device *device, const struct gpu_account_member *member, const struct gpu_account_view *view,
+		 uint64_t most, uint64_t *ret_limit)
 {
 	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
 	struct gpu_turn_view turns;
@@ -289,6 +295,7 @@ bool turn_look(struct device *device, const struct gpu_account_member *member, c
 		turn_job_alone(device, state->away);
 	if (!takes_part || (!turns.on && !together)) {
 		state->holds = false;
+		state->lacks = false;
 		spill_leaves_soon(device, 0);
 		state->act = state->away && !is_suspended_by_user() ? TURN_COMES : TURN_STAYS;
 		*ret_limit = state->away ? member->holds : member->may_have;
@@ -306,6 +313,20 @@ bool turn_look(struct device *device, const struct gpu_account_member *member, c
 	else
 		look_as_other(device, view, &turns, self);
 	return true;
+}
+
+bool turn_look(struct device *device, const struct gpu_account_member *member, const struct gpu_account_view *view,
+	       uint64_t most, uint64_t *ret_limit)
+{
+	bool sets = look(device, member, view, most, ret_limit);
+
+	lifecycle_state.turn[device->ordinal].lacks &= sets;
+	return sets;
+}
+
+bool turn_lacks(const struct device *device)
+{
+	return lifecycle_state.turn[device->ordinal].lacks;
 }
 
 void turn_suspended(struct device *device)

@@ -35,6 +35,11 @@ void turn_claim(struct device *device, struct gpu_account_member *member);
 bool turn_look(struct device *device, const struct gpu_account_member *member, const struct gpu_account_view *view,
 	       uint64_t most, uint64_t *ret_limit);
 /*
+ * Returns whether the process is due more than its budget of the device says now: another has the turn, or what others
+ * had is not there yet, or the account is not known. Of what was read last.
+ */
+bool turn_lacks(const struct device *device);
+/*
  * The file of the account was lost. For some time nothing changes then, so that all processes are in the next one
  * first.
  */

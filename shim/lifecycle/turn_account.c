@@ -232,7 +232,7 @@ void turn_account_lost(const struct device *device)
 {
 	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
 
-	if (state->away || state->holds)
+	if (state->claim.kind != GPU_TURN_OFF || state->away)
 		state->lost_until = clock_now() + TURN_LOST;
 	state->holds = false;
 	/* Tries to enter the next account are counted. */
@@ -243,6 +243,14 @@ uint64_t turn_account_raise(struct device *device, const struct gpu_account_memb
 {
 	return wanted > member->may_have ? gpu_account_raise(&device->account, member->may_have, wanted)
 					 : member->may_have;
+}
+
+bool turn_account_others_are_away(const struct gpu_turn_view *turns, uint32_t self)
+{
+	for (uint32_t i = 0; i < turns->n; i++)
+		if (i != self && gpu_turn_takes_part(turns, i) && !turns->members[i].claim.away)
+			return false;
+	return true;
 }
 
 uint64_t turn_account_room(const struct device *device, const struct gpu_turn_view *turns, uint32_t self)

@@ -29,6 +29,12 @@ uint32_t turn_account_member(uint32_t unit);
 uint64_t turn_account_part(const struct gpu_account_view *view, uint64_t bytes);
 /* Returns what this process may have if it may have so much more, `wanted`, as far as there is room in the account. */
 uint64_t turn_account_raise(struct device *device, const struct gpu_account_member *member, uint64_t wanted);
+/*
+ * Returns whether all others that take turns have given up what they can. They are waited for so long (ns) from the
+ * beginning of a turn.
+ */
+bool turn_account_others_are_away(const struct gpu_turn_view *turns, uint32_t self);
+#define TURN_BEGIN 2000000000u
 /* Returns the bytes that this process may have in its turn. */
 uint64_t turn_account_room(const struct device *device, const struct gpu_turn_view *turns, uint32_t self);
 /* Publishes what this process has now. Returns false if it is not in the account, or that is lost, and left. */

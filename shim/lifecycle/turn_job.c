@@ -16,8 +16,6 @@
 #define LOOK_STEPS 1
 #define LOOK_WAITS 2
 #define LOOK_RUNS  5
-/* ns: memory comes back after this time even if others have not given up theirs yet. */
-#define TURN_BEGIN 2000000000u
 /* ns: it could not come back, and asks for no other turn before this time. */
 #define TURN_PAUSE 250000000u
 
@@ -113,16 +111,14 @@ static uint64_t raise(struct device *device, const struct gpu_account_member *me
 		room = turn->most;
 	uint64_t limit =
 	    room > member->may_have ? gpu_account_raise(&device->account, member->may_have, room) : member->may_have;
-	bool others_left = true;
-
-	for (uint32_t i = 0; i < turns->n; i++)
-		others_left &= i == self || !gpu_turn_takes_part(turns, i) || turns->members[i].claim.away;
 	if (turn->number != view->turn.number) {
 		turn->number = view->turn.number;
 		turn->seen = turns->now;
 	}
-	turn->job.has_room = limit >= (member->needs < room ? member->needs : room) || others_left ||
-			     turns->now - turn->seen >= TURN_BEGIN;
+	bool begins = turns->now - turn->seen < TURN_BEGIN;
+	turn->job.has_room = limit >= (member->needs < room ? member->needs : room) ||
+			     turn_account_others_are_away(turns, self) || !begins;
+	turn->lacks = turn->away || (limit < room && begins);
 	return limit;
 }
 
@@ -186,6 +182,7 @@ bool turn_job_look(struct device *device, const struct gpu_account_member *membe
 	look_at_waits(device, turns, self);
 	state->number = view->turn.number;
 	state->has_room = true;
+	turn->lacks = turns->on || turn->away;
 	turn->keep = turn_account_part(view, gpu_turn_keep(turns, self));
 	*ret_limit = turn->away ? member->holds : member->may_have;
 	if (turns->on && holds && comes)

@@ -13,20 +13,9 @@
 
 /* ns: the pause after a try that failed, which doubles each time. */
 #define TURN_PAUSE 250000000u
-/* ns: a turn begins after this time even if others have not given up their memory yet. */
-#define TURN_BEGIN 2000000000u
 /* The account is locked by another process for some microseconds at a time. */
 #define PASS_TRIES 100
 #define PASS_NS    500000
-
-/* Returns whether all others that take turns have given up what they can. */
-static bool others_are_away(const struct gpu_turn_view *turns, uint32_t self)
-{
-	for (uint32_t i = 0; i < turns->n; i++)
-		if (i != self && gpu_turn_takes_part(turns, i) && !turns->members[i].claim.away)
-			return false;
-	return true;
-}
 
 /*
  * This process is stopped, and has published that: gives the turn to the next one, if it still has it. Returns false if
@@ -174,7 +163,7 @@ static bool is_room_all(const struct device *device, const struct gpu_turn_view 
 		state->others = others;
 		state->seen = turns->now;
 	}
-	return limit >= (needs < room ? needs : room) || others_are_away(turns, self) ||
+	return limit >= (needs < room ? needs : room) || turn_account_others_are_away(turns, self) ||
 	       turns->now - state->seen >= TURN_BEGIN;
 }
 

@@ -1,7 +1,7 @@
 /*
  * backend_heap.c: the backend of the heap. An allocation that finds no memory tries, in order, deferred frees, memory
  * that the mover is about to free, host memory kept by other heaps, unused host memory of other processes, and the
- * driver's pools. While the process is suspended, what it may have when it goes on is waited for.
+ * driver's pools. While the process is suspended, or it is not its turn, what it may have when it goes on is waited for.
  */
 #include "shim/serve/backend.h"
 #include "shim/context/context.h"
@@ -119,8 +119,19 @@ static uint64_t most_ever(const struct device *device, const struct heap *heap, 
 	return most + (from != HEAP_DEVICE && heap_has_host(heap) ? atomic_load(&host_budget.limit) : 0);
 }
 
-/* A try counts if the process was not suspended at its beginning, nor at its end; or if so many were cut. */
+/* A try counts if the process was not away at its beginning, nor at its end; or if so many were cut. */
 #define CUT_TRIES 20
+/*
+ * For so long an allocation waits with an open gate until the process has left for another's turn, or others have for
+ * its own. It gives up when it cannot be stopped (TURN_TRIES), which takes about two seconds.
+ */
+#define TURN_PATIENCE_MS 10000
+
+/* What an allocation lacks now it may have later. */
+static bool is_away(const struct device *device)
+{
+	return spill_is_suspended(device) || atomic_load(&device->out_of_turn);
+}
 
 /*
  * What it lacks while it is away it may have in its turn, or when it is resumed, for which it waits as a submission
@@ -131,13 +142,14 @@ static enum sw_status alloc_when_back(const struct want *want, enum heap_from fr
 	enum sw_status status = SW_NO_MEMORY;
 	bool away = true;
 
+	control_start();
 	for (unsigned i = 0; status == SW_NO_MEMORY && away && i < CUT_TRIES; i++) {
-		gate_wait();
+		bool in_time = gate_wait_while(&want->device->out_of_turn, TURN_PATIENCE_MS);
 		if (spill_is_ending())
 			break;
-		away = spill_is_suspended(want->device);
+		away = is_away(want->device);
 		status = alloc_patiently(want, from, ret_grant);
-		away |= spill_is_suspended(want->device);
+		away = in_time && (away || is_away(want->device));
 	}
 	return status;
 }
@@ -174,7 +186,7 @@ enum sw_status backend_heap_take(struct device *device, size_t bytes, enum chunk
 	if (from != HEAP_HOST)
 		device_take_back(device, heap_rounded(bytes));
 	enum sw_status status = SW_NO_MEMORY;
-	bool away = spill_is_suspended(device);
+	bool away = is_away(device);
 	if (from == HEAP_DEVICE_FIRST && kind == CHUNK_MOVABLE) {
 		spill_room_for_new(device, bytes);
 		/* While suspended, the device is left to other processes, unless the host has nothing left. */
@@ -187,7 +199,7 @@ enum sw_status backend_heap_take(struct device *device, size_t bytes, enum chunk
 		status = alloc_patiently(&want, from, &grant);
 	if (status == SW_NO_MEMORY && pool_give_back(device))
 		status = backend_heap_ask(&want, from, &grant);
-	away |= spill_is_suspended(device);
+	away |= is_away(device);
 	if (status == SW_NO_MEMORY && away && bytes <= most_ever(device, want.heap, from))
 		status = alloc_when_back(&want, from, &grant);
 	/* heap_on_use_take() keeps what it took before it failed. */

@@ -11,14 +11,10 @@
 
 #include <pthread.h>
 
-void gate_wait(void)
+static void wait_until_open(void)
 {
-	int before;
-
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
-	completion_flush();
-	atomic_fetch_add(&submit_state.gate.n_waiting, 1);
 	struct timespec until = clock_in(GATE_PATIENCE_MS * 1000000ull);
+
 	lock_take(&submit_state.gate.lock);
 	while (atomic_load(&submission_state) & (SUBMISSION_DRAINING | SUBMISSION_CLOSED)) {
 		if (lock_wait(&submit_state.gate.lock, &submit_state.gate.opened, &until) == 0)
@@ -32,8 +28,30 @@ void gate_wait(void)
 			clock_wake_all(&submit_state.gate.opened);
 	}
 	lock_drop(&submit_state.gate.lock);
+}
+
+bool gate_wait_while(const _Atomic bool *held, unsigned ms)
+{
+	int before;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+	completion_flush();
+	atomic_fetch_add(&submit_state.gate.n_waiting, 1);
+	wait_until_open();
+	for (; atomic_load(held) && ms; ms--) {
+		clock_sleep(1000000);
+		wait_until_open();
+	}
 	atomic_fetch_sub(&submit_state.gate.n_waiting, 1);
 	pthread_setcancelstate(before, NULL);
+	return ms || !atomic_load(held);
+}
+
+void gate_wait(void)
+{
+	static const _Atomic bool never;
+
+	gate_wait_while(&never, 0);
 }
 
 unsigned gate_n_waiting(void)

@@ -327,6 +327,11 @@ void gate_undrain(void);
  * reopens a gate that is only being closed. Locking: takes ROW and GATE, one after the other.
  */
 void gate_wait(void);
+/*
+ * As gate_wait(), and also while `held`, which says that the gate is about to be closed, or opened for more; but for at
+ * most `ms` with an open gate. Returns false if that was too short.
+ */
+bool gate_wait_while(const _Atomic bool *held, unsigned ms);
 #define GATE_PATIENCE_MS 500
 /* Returns how many submissions wait at the gate now. */
 unsigned gate_n_waiting(void);

@@ -16,6 +16,7 @@ static struct {
 	unsigned waits; /* at the gate */
 	unsigned looks; /* at whether it is suspended */
 	bool away, ends;
+	bool waits_long;   /* its turn does not come */
 	unsigned comes_at; /* the look at whether it is suspended at which it comes back */
 } story;
 
@@ -41,12 +42,15 @@ bool __wrap_spill_is_ending(void)
 	return story.ends && story.waits;
 }
 
-void __wrap_gate_wait(void);
-void __wrap_gate_wait(void)
+bool __wrap_gate_wait_while(_Atomic bool *held, unsigned ms);
+bool __wrap_gate_wait_while(_Atomic bool *held, unsigned ms)
 {
+	(void)ms;
 	story.waits++;
-	if (story.ends)
+	if (story.ends || (atomic_load(held) && !story.waits_long))
 		come_back();
+	atomic_store(held, atomic_load(held) && story.waits_long);
+	return !story.waits_long;
 }
 
 static void leave(void)
@@ -91,6 +95,29 @@ static void who_has_too_short_turns_is_refused_at_last(void **state)
 	assert_ok(core_in_child(SETTINGS, never_comes_back, NULL));
 }
 
+/* The gate is open, and what it may have is not what it is due. */
+static int is_not_away_yet(void *waits_long)
+{
+	leave();
+	story.away = false;
+	atomic_store(&device_get(0)->out_of_turn, true);
+	story.waits_long = waits_long;
+	CHECK(is_refused(48 * MIB) == story.waits_long && story.waits == 1);
+	return 0;
+}
+
+static void who_is_due_a_turn_waits_for_it_before_it_is_away(void **state)
+{
+	(void)state;
+	assert_ok(core_in_child(SETTINGS, is_not_away_yet, NULL));
+}
+
+static void who_waits_too_long_for_its_turn_is_refused_at_last(void **state)
+{
+	(void)state;
+	assert_ok(core_in_child(SETTINGS, is_not_away_yet, ""));
+}
+
 static int asks_for_too_much(void *unused)
 {
 	(void)unused;
@@ -126,6 +153,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(who_comes_back_as_it_is_refused_tries_again),
 	    cmocka_unit_test(who_has_too_short_turns_is_refused_at_last),
+	    cmocka_unit_test(who_is_due_a_turn_waits_for_it_before_it_is_away),
+	    cmocka_unit_test(who_waits_too_long_for_its_turn_is_refused_at_last),
 	    cmocka_unit_test(what_can_never_be_had_is_refused_at_once),
 	    cmocka_unit_test(who_waits_when_the_process_ends_asks_for_nothing_more),
 	};

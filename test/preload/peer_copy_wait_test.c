@@ -229,6 +229,30 @@ static void a_copy_waits_until_the_memory_between_is_free(void **state)
 	assert_int_equal(sim_broken_rules(), 0);
 }
 
+/* The driver takes no memory of it for such a copy. */
+static void a_pool_of_the_program_that_is_full_refuses_no_copy(void **state)
+{
+	(void)state;
+	for (int device = 1; device <= 2; device++) {
+		CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+					.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
+					.maxSize = ROW};
+		CUmemoryPool usual, small;
+
+		gpus_fill(1, 33000 + (unsigned)device);
+		ok(cuDeviceGetMemPool(&usual, device));
+		ok(cuMemPoolCreate(&small, &props));
+		ok(cuDeviceSetMemPool(device, small));
+		gpus_be(1);
+		ok(cuMemcpyDtoDAsync_v2(gpus.block[2], gpus.block[1], BYTES, gpus.stream[1]));
+		done();
+		gpus_expect(2, 33000 + (unsigned)device, BYTES, "with a full pool", device);
+		ok(cuDeviceSetMemPool(device, usual));
+		ok(cuMemPoolDestroy(small));
+	}
+	assert_int_equal(sim_broken_rules(), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -237,6 +261,7 @@ int main(void)
 	    cmocka_unit_test(copies_leave_captures_of_other_threads_alone),
 	    cmocka_unit_test(a_synchronous_copy_comes_behind_both_default_streams),
 	    cmocka_unit_test(a_copy_waits_until_the_memory_between_is_free),
+	    cmocka_unit_test(a_pool_of_the_program_that_is_full_refuses_no_copy),
 	};
 	return cmocka_run_group_tests(tests, set_up, NULL);
 }

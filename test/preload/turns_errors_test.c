@@ -103,6 +103,38 @@ static uint64_t use_more(void)
 	return 1;
 }
 
+static CUcontext context;
+
+static void *end_capture_later(void *stream)
+{
+	CUgraph graph;
+
+	usleep(100000);
+	MUST(cu.cuCtxSetCurrent(context));
+	MUST(cu.cuStreamEndCapture(stream, &graph));
+	MUST(cu.cuGraphDestroy(graph));
+	return NULL;
+}
+
+/* As it begins, it needs more than the host holds. Its memory cannot leave while a capture is open. */
+static uint64_t begin_with_much(bool captures)
+{
+	CUstream stream;
+	pthread_t thread;
+
+	if (captures) {
+		MUST(cu.cuCtxGetCurrent(&context));
+		MUST(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+		MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+		CHECK(pthread_create(&thread, NULL, end_capture_later, stream) == 0);
+	}
+	for (unsigned i = 0; i < NEEDS; i++)
+		blocks[n_blocks++] = child_alloc(4 * MIB);
+	use_more();
+	CHECK(!captures || pthread_join(thread, NULL) == 0);
+	return step(1);
+}
+
 /* What no turn can give: it is refused while it is another's. */
 static uint64_t ask_too_much(void)
 {
@@ -141,8 +173,9 @@ static _Noreturn void end_while_moving(void)
 
 /*
  * 'd': begin; 'a' N: allocate N blocks; 's' N: N steps; 'c': check all; 'u': a suspension that fails; 'm': use more for
- * a moment; 'h': ask for more than there is; 'y': close the account, and stop; 'x': close all sockets that listen; 'q': the next copy stands still; 'w':
- * end when it does; 'e': end.
+ * a moment; 'b' N: begin with more than the host holds, and (1) with an open capture; 'h': ask for more than there is;
+ * 'y': close the account, and stop; 'x': close all sockets that listen; 'q': the next copy stands still; 'w': end when it
+ * does; 'e': end.
  */
 static uint64_t obey(char what, unsigned n)
 {
@@ -166,6 +199,8 @@ static uint64_t obey(char what, unsigned n)
 		return fail_to_suspend();
 	case 'm':
 		return use_more();
+	case 'b':
+		return begin_with_much(n);
 	case 'h':
 		return ask_too_much();
 	case 'y':
@@ -192,13 +227,18 @@ static void begin(const void *settings)
 		child_set("SPILLWAY_POLICY=" ON_USE_POLICY);
 }
 
-static struct rank start(const char *settings, unsigned n)
+static struct rank start_how(const char *settings, char how, unsigned n)
 {
 	static const struct rank_part part = {.begin = begin, .obey = obey};
 
 	struct rank rank = rank_start(&part, settings);
-	assert_true(rank_ask(&rank, 'd', 0) && rank_ask(&rank, 'a', n));
+	assert_true(rank_ask(&rank, 'd', 0) && rank_ask(&rank, how, n));
 	return rank;
+}
+
+static struct rank start(const char *settings, unsigned n)
+{
+	return start_how(settings, 'a', n);
 }
 
 /* The first has nothing to do, and the other makes steps until the first is away. */
@@ -250,6 +290,33 @@ static void who_finds_no_memory_while_it_is_away_waits_for_its_turn(void **state
 	(void)state;
 	find_no_memory(TIGHT ",spill.mode=exact");
 	find_no_memory(TIGHT ",spill.mode=fast");
+}
+
+/* It has nothing of the device, and is not away yet. how: 'b' */
+static void come_later(const char *settings, unsigned how)
+{
+	struct rank ranks[2];
+
+	ranks[0] = start(settings, NEEDS);
+	rank_tell(&ranks[0], 's', 60);
+	ranks[1] = start_how(settings, 'b', how);
+	assert_true(rank_hear(&ranks[0]));
+	turns_run(ranks, 2, 1);
+	turns_end(ranks, 2);
+}
+
+static void who_comes_while_another_has_all_waits_for_its_turn(void **state)
+{
+	(void)state;
+	come_later(TIGHT ",spill.mode=exact", 0);
+	come_later(TIGHT ",spill.mode=fast", 0);
+}
+
+static void who_cannot_leave_yet_when_it_finds_no_memory_waits_for_its_turn(void **state)
+{
+	(void)state;
+	come_later(TIGHT ",spill.mode=exact", 1);
+	come_later(TIGHT ",spill.mode=fast", 1);
 }
 
 static void a_use_that_finds_no_memory_while_it_is_away_waits_for_its_turn(void **state)
@@ -371,6 +438,8 @@ static int run(void)
 {
 	const struct CMUnitTest tests[] = {
 	    TURNS_TEST(who_finds_no_memory_while_it_is_away_waits_for_its_turn),
+	    TURNS_TEST(who_comes_while_another_has_all_waits_for_its_turn),
+	    TURNS_TEST(who_cannot_leave_yet_when_it_finds_no_memory_waits_for_its_turn),
 	    TURNS_TEST(a_use_that_finds_no_memory_while_it_is_away_waits_for_its_turn),
 	    TURNS_TEST(what_no_turn_can_give_is_refused_at_once),
 	    TURNS_TEST(who_cannot_be_suspended_while_it_is_away_takes_turns_as_before),

@@ -8,7 +8,6 @@
 #include "test/preload/folder.h"
 #include "test/preload/turns_help.h"
 #include "test/rank.h"
-#include "test/unit/seed.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -69,15 +68,8 @@ static uint64_t leave_a_child(bool clone)
 	_exit(read(child_waits[0], &word, 1) == 1 ? 0 : 1);
 }
 
-/* As much again as it has, for a moment: where it is away it may have to wait for its turn. */
-static uint64_t allocate_more(void)
-{
-	MUST(cu.cuMemFree_v2(child_alloc(NEEDS * 4 * MIB)));
-	return 1;
-}
-
 /*
- * 'm': allocate more for a moment; 'x': close the account; 'd': begin; 'a' N: allocate N blocks; 's' N: N steps; 'c': check all; 'p' N: have a child, by fork() or (1) clone();
+ * 'd': begin; 'a' N: allocate N blocks; 's' N: N steps; 'c': check all; 'p' N: have a child, by fork() or (1) clone();
  * 'k': work that does not end; 'r': it ends; 'e': end.
  */
 static uint64_t obey(char what, unsigned n)
@@ -91,10 +83,6 @@ static uint64_t obey(char what, unsigned n)
 			blocks[n_blocks++] = child_alloc(4 * MIB);
 		step();
 		return 1;
-	case 'm':
-		return allocate_more();
-	case 'x':
-		return account_close();
 	case 'p':
 		return leave_a_child(n);
 	case 's':
@@ -481,58 +469,6 @@ static void auto_takes_turns_where_spilling_costs_much(void **state)
 	turns_end(ranks, 2);
 }
 
-/*
- * Those that are there make steps, while one is killed and replaced, with or without a child that stays, or stopped for a
- * while, or allocates, or the account is damaged, removed, or closed.
- */
-static void whatever_happens_every_byte_is_right(void **state)
-{
-	struct seed dice = seed_start("turns_test");
-	struct rank ranks[MOST];
-	char path[256];
-
-	(void)state;
-	start_all(ranks, MOST, SET("fast"));
-	for (unsigned event = 0; event < 16; event++) {
-		unsigned victim = (unsigned)seed_below(&dice, MOST);
-		uint64_t what = seed_below(&dice, 8);
-		bool has_child = what == 4;
-
-		if (has_child)
-			assert_true(rank_ask(&ranks[victim], 'p', 0));
-		else if (what == 5 || what == 6)
-			assert_true(rank_ask(&ranks[victim], what == 5 ? 'x' : 'm', 0));
-		what = has_child ? 0 : what;
-
-		for (unsigned i = 0; i < MOST; i++)
-			rank_tell(&ranks[i], 's', 1 + (unsigned)seed_below(&dice, 8));
-		usleep((unsigned)seed_below(&dice, 50000));
-		if (what == 0)
-			rank_kill(&ranks[victim]);
-		else if (what == 1)
-			kill(ranks[victim].pid, SIGSTOP);
-		else if (what == 2 && folder_files(GPU_ACCOUNT_TAIL, path) == 1)
-			assert_int_equal(truncate(path, (off_t)seed_below(&dice, 5000)), 0);
-		else if (what == 7 && folder_files(GPU_ACCOUNT_TAIL, path) == 1)
-			assert_int_equal(unlink(path), 0);
-		for (unsigned i = 0; i < MOST; i++)
-			if (i != victim || what > 1)
-				assert_true(rank_hear(&ranks[i]));
-		if (what == 1) {
-			kill(ranks[victim].pid, SIGCONT);
-			assert_true(rank_hear(&ranks[victim]));
-		} else if (what == 0) {
-			ranks[victim] = start(SET("fast"));
-			assert_true(rank_ask(&ranks[victim], 'a', NEEDS - (unsigned)seed_below(&dice, 3)));
-		}
-		if (has_child)
-			assert_int_equal(write(child_waits[1], "", 1), 1);
-		check_all(ranks, MOST);
-	}
-	for (unsigned i = 0; i < MOST; i++)
-		rank_end(&ranks[i]);
-}
-
 /* Where all fits, nobody waits. */
 static void there_are_no_turns_where_all_fits(void **state)
 {
@@ -569,16 +505,11 @@ static int run(void)
 	    TURNS_TEST(who_finds_an_account_of_another_version_goes_on_alone),
 	    TURNS_TEST(work_that_does_not_end_keeps_its_turn),
 	};
-	const struct CMUnitTest random[] = {
-	    TURNS_TEST(whatever_happens_every_byte_is_right),
-	};
-	const char *part = getenv("TURNS_TEST_PART");
 
 	if (pipe(child_waits))
 		return 1;
-	return !part                     ? cmocka_run_group_tests(turns, NULL, NULL)
-	       : !strcmp(part, "faults") ? cmocka_run_group_tests(faults, NULL, NULL)
-					 : cmocka_run_group_tests(random, NULL, NULL);
+	return !getenv("TURNS_TEST_PART") ? cmocka_run_group_tests(turns, NULL, NULL)
+					  : cmocka_run_group_tests(faults, NULL, NULL);
 }
 
 int main(int argc, char **argv)

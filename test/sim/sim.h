@@ -68,6 +68,15 @@ struct sim_live {
 	size_t handles, mappings, reservations, arrays;
 };
 struct sim_live sim_live(void);
+/*
+ * What several processes have of device 0 as if it were one: in memory that they share, where each has a place of its
+ * own. The sum is taken whenever one gets more.
+ */
+#define SIM_TOGETHER 64
+struct sim_together {
+	_Atomic size_t now[SIM_TOGETHER], most;
+};
+void sim_together(struct sim_together *all, unsigned place);
 /* Print one line for each live object with its origin (call number and entry point); returns how many. */
 size_t sim_leaks(FILE *out);
 /*

@@ -290,6 +290,33 @@ static bool own_file(struct sim_physical *physical)
 	return false;
 }
 
+static struct sim_together *together;
+static unsigned place;
+
+static void tell_together(int device, bool more)
+{
+	size_t sum = 0, most;
+
+	if (!together || device)
+		return;
+	atomic_store(&together->now[place], sim.device[0].used);
+	for (unsigned i = 0; more && i < SIM_TOGETHER; i++)
+		sum += atomic_load(&together->now[i]);
+	most = atomic_load(&together->most);
+	while (sum > most && !atomic_compare_exchange_weak(&together->most, &most, sum))
+		;
+}
+
+SIM_EXPORT void sim_together(struct sim_together *all, unsigned self)
+{
+	sim_start();
+	sim_lock();
+	together = all;
+	place = self;
+	tell_together(0, true);
+	sim_unlock();
+}
+
 CUresult sim_physical_take(struct sim_physical *ret_physical, size_t bytes, int device, bool own)
 {
 	size_t *used = device < 0 ? &sim.host_used : &sim.device[device].used;
@@ -305,6 +332,7 @@ CUresult sim_physical_take(struct sim_physical *ret_physical, size_t bytes, int 
 		memory_end += (off_t)bytes;
 	}
 	*used += bytes;
+	tell_together(device, true);
 	if (device >= 0)
 		sim_managed_fit(device, 0); /* managed pages give way, as cuda.h says of cuMemAllocManaged */
 	fill(ret_physical);
@@ -319,6 +347,7 @@ void sim_physical_give(struct sim_physical *physical)
 		sim.host_used -= physical->bytes;
 	} else {
 		sim.device[physical->device].used -= physical->bytes;
+		tell_together(physical->device, false);
 	}
 	if (physical->file) {
 		if (physical->tables)
