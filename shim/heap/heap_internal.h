@@ -12,6 +12,7 @@ struct heap {
 	_Atomic bool no_peers;    /* evictions go to the host only (heap_lend) */
 	_Atomic unsigned n_stocking; /* threads that pin host memory for host_reserve.c */
 	uint64_t taken_bytes;     /* of spares that are not exchanged yet (migration.c) */
+	struct chunk *left; /* spares that the driver may still write to: never reused. Under HEAP */
 	uint64_t keep[CHUNK_PLACES];
 	uint64_t ahead; /* host memory that is kept pinned for what lies on the device (host_reserve.c) */
 	/* fields of heap_lock.c */

@@ -78,6 +78,15 @@ static void drop_spare(struct heap *heap, struct migration *transit)
 	transit->spare = NULL;
 }
 
+void migration_leave_spare(struct heap *heap, struct migration *transit)
+{
+	heap_enter(heap);
+	transit->spare->next = heap->left;
+	heap->left = transit->spare;
+	transit->spare = NULL;
+	heap_leave(heap);
+}
+
 /* Puts the spare back into the store, if there is one. */
 static void put_spare(struct heap *heap, struct migration *transit)
 {

@@ -77,9 +77,12 @@ bool migration_is_given(struct heap *heap, const struct migration *transit);
  * migration_begin() does; changes nothing then.
  */
 enum sw_status migration_turn(struct heap *heap, bool in_place, struct migration *transit);
+/* The driver may still write to the spare, or have it mapped: nobody gets it any more. Locking: takes HEAP. */
+void migration_leave_spare(struct heap *heap, struct migration *transit);
+
 /*
- * Ends a turn that is not made after all: the spare goes back to the store. If the caller has set the spare to NULL,
- * because it must not be reused, it is lost.
+ * Ends a turn that is not made after all: the spare goes back to the store. One that was left (migration_leave_spare) is
+ * lost.
  */
 void heap_give_spare(struct heap *heap, struct migration *transit);
 /*

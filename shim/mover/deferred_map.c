@@ -50,7 +50,7 @@ static void fill_on_device(struct engine *engine, struct migration *transit)
 	link_let_go(engine, true);
 	CUresult result = link_fill(engine, transit);
 	if (!link_is_idle_by(engine->link.stream_in, clock_now() + COPY_NS))
-		transit->spare = NULL; /* it may still be written to, and is never reused */
+		migration_leave_spare(engine->heap, transit);
 	else if (result != CUDA_SUCCESS)
 		heap_give_spare(engine->heap, transit);
 }

@@ -185,7 +185,7 @@ static enum migrate_answer fill_after_all(struct engine *engine, struct deferred
 	CUresult result = link_fill(engine, transit);
 
 	if (result != CUDA_SUCCESS || !link_settle(engine->link.stream_in)) {
-		move->transit.spare = NULL; /* the memory is never reused */
+		migration_leave_spare(engine->heap, &move->transit);
 		engine_die(engine,
 			   "memory that was to be filled can neither be copied to nor unmapped; its contents are lost");
 		return rest ? undo_turn(engine, rest, move) : migrate_undo(engine, move);
@@ -454,9 +454,8 @@ void migrate_abandon(struct engine *engine)
 			engine->moves.n_back -= move->is_back;
 			bool removed = remove_new(move);
 
-			/* The spare may still be written to, or is still mapped: it is never reused. */
 			if (REAL(cuEventQuery)(move->event) != CUDA_SUCCESS || !removed)
-				move->transit.spare = NULL;
+				migration_leave_spare(engine->heap, &move->transit);
 			migrate_undo(engine, move);
 		}
 		queue->bytes = 0;
