@@ -174,7 +174,8 @@ static bool prepare(struct gpu_account *account, uint64_t total)
 	struct account_head head;
 	struct stat status;
 
-	if (fstat(account->fd, &status) != 0 || !quota_file_is_private(&status) || !status.st_nlink)
+	if (fstat(account->fd, &status) != 0 || !quota_file_is_private(&status) || !status.st_nlink ||
+	    !quota_file_may_have(sizeof(empty)))
 		return false;
 	bool ours = status.st_size == (off_t)sizeof(empty) && read_head(account->fd, &head);
 	if (!ours && quota_file_is_locked(account->fd, 1, GPU_ACCOUNT_MOST))

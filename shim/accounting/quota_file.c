@@ -38,15 +38,17 @@ bool quota_file_read_at(int fd, void *room, size_t bytes, size_t offset)
 	return syscall(SYS_pread64, fd, room, bytes, (off_t)offset) == (long)bytes;
 }
 
-bool quota_file_write_at(int fd, const void *from, size_t bytes, size_t offset)
+bool quota_file_may_have(size_t bytes)
 {
 	struct rlimit limit;
 
-	/*
-	 * A write beyond the limit raises a signal that ends the program, and the program may lower the limit at any
-	 * time.
-	 */
-	if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < (rlim_t)QUOTA_PAGE_BYTES)
+	return getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur >= bytes;
+}
+
+bool quota_file_write_at(int fd, const void *from, size_t bytes, size_t offset)
+{
+	/* The program may lower the limit at any time. */
+	if (!quota_file_may_have(offset + bytes))
 		return false;
 	return syscall(SYS_pwrite64, fd, from, bytes, (off_t)offset) == (long)bytes;
 }

@@ -20,7 +20,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/random.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -58,9 +57,8 @@ static int quota_join_fill(const struct quota_seat *seat)
 				  .version = QUOTA_VERSION,
 				  .magic = QUOTA_MAGIC,
 				  .next_stamp = clock_now()}; /* above those of a file that was truncated */
-	struct rlimit limit;
 
-	if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < (rlim_t)QUOTA_PAGE_BYTES)
+	if (!quota_file_may_have(QUOTA_PAGE_BYTES))
 		return -EFBIG;
 	int error = fchmod(seat->fd, S_IRUSR | S_IWUSR) == 0 ? posix_fallocate(seat->fd, 0, QUOTA_PAGE_BYTES) : errno;
 	if (error)

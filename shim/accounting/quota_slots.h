@@ -29,6 +29,8 @@ int quota_file_open_folder(quota_file_is_used *is_used, const void *file, struct
 /* Read or write all of these bytes, else return false. By syscall(): pread() and pwrite() are cancellation points. */
 bool quota_file_read_at(int fd, void *room, size_t bytes, size_t offset);
 bool quota_file_write_at(int fd, const void *from, size_t bytes, size_t offset);
+/* Returns whether this process may write a file of so many bytes (RLIMIT_FSIZE): beyond that a signal would end it. */
+bool quota_file_may_have(size_t bytes);
 
 /* Sets a lock of the open file on one byte; type as in struct flock. Never waits. Returns 0 or a negative errno. */
 int quota_file_lock_byte(int fd, unsigned byte, short type);

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 unsigned char account_uuid[16] = {0xab, 1};
@@ -85,6 +86,8 @@ static uint64_t obey(char order, unsigned n)
 			_exit(read(child_waits[0], &word, 1) == 1 ? 0 : 1);
 		}
 		return 1;
+	case 'L':
+		return setrlimit(RLIMIT_FSIZE, &(struct rlimit){n, n}) == 0;
 	case 'h':
 		mine.holds = n * MIB;
 		return 1;

@@ -2,6 +2,8 @@
  * gpu_account.h by several processes: the sum of what they may have, their deaths, and whose turn it is.
  */
 #include "shim/base/identity.h"
+#include "shim/accounting/gpu_account_page.h"
+#include "shim/accounting/quota_slots.h"
 #include "test/unit/gpu_account_help.h"
 #include "test/unit/seed.h"
 
@@ -144,6 +146,31 @@ static void a_child_of_a_fork_keeps_what_its_parent_held(void **state)
 		assert_int_equal(rank_ask(&b, 'r', 64), 64);
 		rank_end(&b);
 	}
+}
+
+/* A write beyond the limit would end it. The host's file is the shorter one. */
+static void who_may_not_write_large_files_does_not_enter_and_lives(void **state)
+{
+	const unsigned limits[] = {0, 4096, QUOTA_PAGE_BYTES, sizeof(struct account_page) - 1,
+				   sizeof(struct account_page)};
+	struct rank a = account_start(), b = account_start();
+
+	(void)state;
+	for (unsigned i = 0; i < 10; i++) {
+		struct rank small = account_start();
+
+		/* First there is no file, then there is one. */
+		assert_true(i < 5 || rank_ask(&a, 'j', TOTAL));
+		assert_true(rank_ask(&small, 'L', limits[i % 5]));
+		assert_int_equal(rank_ask(&small, 'j', TOTAL / 2), i % 5 == 4);
+		rank_end(&small);
+	}
+	/* One that had entered before writes no more. */
+	assert_true(rank_ask(&b, 'j', TOTAL) && rank_ask(&b, 'L', 0));
+	rank_ask(&b, 'r', 50);
+	rank_end(&b);
+	assert_int_equal(rank_ask(&a, 'r', TOTAL), TOTAL);
+	rank_end(&a);
 }
 
 /* As process 1 of two containers. Who waits to enter must not take the other's memory for its own. */
@@ -325,6 +352,7 @@ int main(void)
 	    TEST(the_sum_is_never_more_than_the_total),
 	    TEST(the_dead_have_nothing),
 	    TEST(a_child_of_a_fork_keeps_what_its_parent_held),
+	    TEST(who_may_not_write_large_files_does_not_enter_and_lives),
 	    TEST(another_process_of_the_same_pid_is_another),
 	    TEST(the_last_to_join_sets_the_total),
 	    TEST(who_is_stopped_while_it_changes_the_file_keeps_nobody_waiting),
