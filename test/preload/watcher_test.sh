@@ -39,6 +39,13 @@ expect 'so it is with abort()' 134 1 run -- "$actor" aborts
 expect 'and with _exit()' 7 1 run -- "$actor" ends_at_once
 expect 'SIGINT is a SIGINT' 130 1 run -- "$actor" is_interrupted
 expect 'SIGKILL is a SIGKILL' 137 1 run -- "$actor" is_killed
+# The watcher's own descriptors lie where the closed ones were.
+no_input() { run -- "$actor" is_terminated <&-; }
+no_output() { run -- "$actor" is_terminated >&-; }
+neither() { run -- "$actor" is_terminated <&- >&-; }
+for closed in no_input no_output neither; do
+	expect "the summary comes with $closed" 143 1 "$closed"
+done
 expect 'the figures come if they are asked for' 143 1 run --set report=full,host.budget=64MiB -- "$actor" is_terminated
 grep -q ' live at exit, ' <<<"$said" || complain 'no figures'
 expect 'nothing comes if nothing is to be reported' 143 0 run --set report=none -- "$actor" is_terminated

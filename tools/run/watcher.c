@@ -77,12 +77,14 @@ void watcher_print_left(pid_t pid)
 /* Nothing that the program or its starter holds stays open but standard error, whose reader gets the lines. */
 static bool let_go(struct watched *program)
 {
+	/* One of the standard descriptors, where the starter had closed that: it is given another file below. */
+	int fd = fcntl(program->fd, F_DUPFD_CLOEXEC, 3);
 	int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
 
-	if (nothing < 0 || dup2(nothing, STDIN_FILENO) < 0 || dup2(nothing, STDOUT_FILENO) < 0)
+	if (fd < 0 || nothing < 0 || dup2(nothing, STDIN_FILENO) < 0 || dup2(nothing, STDOUT_FILENO) < 0)
 		return false;
 	/* The pidfd becomes descriptor 3; all above it are closed. */
-	if (program->fd != 3 && dup2(program->fd, 3) < 0)
+	if (fd != 3 && dup2(fd, 3) < 0)
 		return false;
 	program->fd = 3;
 	return syscall(SYS_close_range, 4u, ~0u, 0u) == 0 && chdir("/") == 0;
