@@ -48,7 +48,10 @@ static size_t printable_length(const unsigned char *text)
 		if ((text[i] & 0xc0) != 0x80)
 			return 0;
 	/* U+0080 to U+009F are control characters too, which terminals obey. */
-	return text[0] == 0xc2 && text[1] < 0xa0 ? 0 : n;
+	bool is_control = text[0] == 0xc2 && text[1] < 0xa0;
+	bool is_longer = (text[0] == 0xe0 && text[1] < 0xa0) || (text[0] == 0xf0 && text[1] < 0x90);
+	bool is_none = (text[0] == 0xed && text[1] >= 0xa0) || (text[0] == 0xf4 && text[1] >= 0x90);
+	return is_control || is_longer || is_none ? 0 : n;
 }
 
 char *policy_printable(const char *text, char *buffer, size_t bytes)

@@ -33,10 +33,10 @@ static bool word_of(const struct python *python, uint64_t address, unsigned offs
 
 /* ---- texts ---- */
 
-/* Appends a character as UTF-8, a control character as '?'. */
+/* Appends a character as UTF-8; a control character, and a byte of a file name that is not UTF-8 (PEP 383), as '?'. */
 static size_t put(char *room, size_t n, uint32_t c)
 {
-	if (c < 0x20 || c == 0x7f || c > 0x10ffff)
+	if (c < 0x20 || (c >= 0x7f && c < 0xa0) || (c >= 0xd800 && c < 0xe000) || c > 0x10ffff)
 		c = '?';
 	if (c < 0x80) {
 		room[n++] = (char)c;

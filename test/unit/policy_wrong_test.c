@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "policy/text.h"
+
 static void wrong_values_say_what_to_write_instead(void **state)
 {
 	static const char *const rows[][2] = {
@@ -342,6 +344,30 @@ static void rules_with_other_conditions_are_covered_only_by_wider_ones(void **st
 	    "remove it\n");
 }
 
+static void what_is_quoted_is_valid_utf_8_without_control_characters(void **state)
+{
+	static const struct {
+		const char *text, *printed;
+	} cases[] = {
+	    {"a\x1b[31mb\x7f", "a?[31mb?"},
+	    /* control characters of the second sort */
+	    {"\xc2\x9b\xc2\xa0", "??\xc2\xa0"},
+	    /* half of a pair, which no text has */
+	    {"\xed\xb2\x80\xed\x9f\xbf", "???\xed\x9f\xbf"},
+	    /* longer than it must be */
+	    {"\xe0\x80\xaf\xf0\x8f\xbf\xbf", "???????"},
+	    /* beyond the last character */
+	    {"\xf4\x90\x80\x80\xf4\x8f\xbf\xbf", "????\xf4\x8f\xbf\xbf"},
+	    /* bytes of another encoding, and a half */
+	    {"\xfe\xe4.py\xc3", "??.py?"},
+	};
+	char room[64];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+		assert_string_equal(policy_printable(cases[i].text, room, sizeof(room)), cases[i].printed);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -356,6 +382,7 @@ int main(void)
 	    cmocka_unit_test(too_many_or_too_long_patterns_are_refused),
 	    cmocka_unit_test(ranks_are_bounded),
 	    cmocka_unit_test(rules_with_other_conditions_are_covered_only_by_wider_ones),
+	    cmocka_unit_test(what_is_quoted_is_valid_utf_8_without_control_characters),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

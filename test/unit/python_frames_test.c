@@ -290,7 +290,7 @@ static void whose_a_file_is_its_path_says(void **state)
 static void texts_of_any_script_are_written_as_utf_8(void **state)
 {
 	static const uint32_t latin[] = {'/', 'h', '/', 0xe4, '.', 'p', 'y'}, wide[] = {0x8bad, 0x7ec3, 7},
-			      widest[] = {0x1f600, 'x'};
+			      widest[] = {0x1f600, 'x'}, lone[] = {0xdc80, 0x9b, 0xdfff, 0xe000};
 	char room[PYTHON_NAME];
 
 	(void)state;
@@ -307,6 +307,10 @@ static void texts_of_any_script_are_written_as_utf_8(void **state)
 		set_thread(&layout, make_frame(&layout, 0, make_code(&layout, file, name), 0));
 		assert_int_equal(python_frames_find(&python, THREAD, SELF, room, NULL), PYTHON_OF_USER);
 		assert_string_equal(room, "a.py:10 in \U0001f600x");
+		name = make_wide(&layout, 2, lone, 4);
+		set_thread(&layout, make_frame(&layout, 0, make_code(&layout, file, name), 0));
+		assert_int_equal(python_frames_find(&python, THREAD, SELF, room, NULL), PYTHON_OF_USER);
+		assert_string_equal(room, "a.py:10 in ???\ue000");
 	}
 }
 
