@@ -26,32 +26,25 @@ bool policy_number_read(const char *text, uint64_t *ret_number, const char **ret
 	return c > text && !policy_is_digit(*c);
 }
 
-/*
- * Returns the length of the printable character at text: 1 for ASCII, 2 to 4 for complete UTF-8, 0 if it must not be
- * printed.
- */
-static size_t printable_length(const unsigned char *text)
+size_t policy_character_length(const char *text)
 {
-	size_t n;
+	const unsigned char *c = (const unsigned char *)text;
+	size_t n = c[0] < 0x80 ? 1 : c[0] >= 0xc2 && c[0] <= 0xdf ? 2 : (c[0] & 0xf0) == 0xe0 ? 3 : 4;
 
-	if (text[0] >= 0x20 && text[0] < 0x7f)
-		return 1;
-	if (text[0] >= 0xc2 && text[0] <= 0xdf)
-		n = 2;
-	else if (text[0] >= 0xe0 && text[0] <= 0xef)
-		n = 3;
-	else if (text[0] >= 0xf0 && text[0] <= 0xf4)
-		n = 4;
-	else
+	if (n == 4 && (c[0] < 0xf0 || c[0] > 0xf4))
 		return 0;
 	for (size_t i = 1; i < n; i++)
-		if ((text[i] & 0xc0) != 0x80)
+		if ((c[i] & 0xc0) != 0x80)
 			return 0;
-	/* U+0080 to U+009F are control characters too, which terminals obey. */
-	bool is_control = text[0] == 0xc2 && text[1] < 0xa0;
-	bool is_longer = (text[0] == 0xe0 && text[1] < 0xa0) || (text[0] == 0xf0 && text[1] < 0x90);
-	bool is_none = (text[0] == 0xed && text[1] >= 0xa0) || (text[0] == 0xf4 && text[1] >= 0x90);
-	return is_control || is_longer || is_none ? 0 : n;
+	bool is_longer = (c[0] == 0xe0 && c[1] < 0xa0) || (c[0] == 0xf0 && c[1] < 0x90);
+	bool is_none = (c[0] == 0xed && c[1] >= 0xa0) || (c[0] == 0xf4 && c[1] >= 0x90);
+	return is_longer || is_none ? 0 : n;
+}
+
+/* Terminals obey those from U+0080 to U+009F, too. */
+static bool is_control(const unsigned char *c)
+{
+	return c[0] < 0x20 || c[0] == 0x7f || (c[0] == 0xc2 && c[1] < 0xa0);
 }
 
 char *policy_printable(const char *text, char *buffer, size_t bytes)
@@ -62,7 +55,7 @@ char *policy_printable(const char *text, char *buffer, size_t bytes)
 	bool fits = strnlen(text, bytes) <= room, cut = false;
 
 	while (*from && !cut) {
-		size_t n = printable_length(from);
+		size_t n = is_control(from) ? 0 : policy_character_length((const char *)from);
 		size_t take = n ? n : 1;
 
 		if (!fits && used + take + 3 > room) {

@@ -12,6 +12,9 @@ char policy_lower(char c); /* ASCII only */
 /* Reads digits; *ret_end is where they end. Returns false if there are none, or the number is over 10^18. */
 bool policy_number_read(const char *text, uint64_t *ret_number, const char **ret_end);
 
+/* Returns the bytes of the UTF-8 character at text, 0 if there is no valid one: too long a form, a surrogate, or cut off. */
+size_t policy_character_length(const char *text);
+
 /*
  * Writes text in double quotes, safe to print: control characters and broken UTF-8 become '?', long text ends in
  * "...". buffer needs POLICY_QUOTED_BYTES. Returns buffer.

@@ -108,6 +108,7 @@ for option in '' --json --csv=allocations --csv=rules --html --perfetto; do
 	# shellcheck disable=SC2086 # none or one
 	expect "hostile texts do not stop ${option:-text}" 0 '*' '' report $option hostile.trace
 	in_no_line "nor bring control characters into ${option:-text}" "$(printf '[\001-\010\013-\037\177]')" out.txt
+	iconv -f UTF-8 -t UTF-8 out.txt >/dev/null || complain "${option:-text} is not UTF-8"
 	case $option in
 	--html) in_no_line 'nor end the script of the page' '<script>alert\|<img' out.txt ;;
 	--csv*) in_no_line 'nor become formulas' ',"\{0,1\}[=+@]' out.txt ;;

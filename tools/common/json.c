@@ -2,27 +2,10 @@
  * Writes JSON to stdout.
  */
 #include "tools/common/json.h"
+#include "policy/text.h"
 
 #include <inttypes.h>
 #include <stdio.h>
-
-/*
- * Returns the length of the valid UTF-8 character at c, 0 if there is none. Overlong forms and surrogates are invalid.
- */
-static size_t character_length(const unsigned char *c)
-{
-	size_t n = c[0] < 0x80 ? 1 : c[0] >= 0xc2 && c[0] <= 0xdf ? 2 : (c[0] & 0xf0) == 0xe0 ? 3 : 4;
-
-	if (n == 4 && (c[0] < 0xf0 || c[0] > 0xf4))
-		return 0;
-	for (size_t i = 1; i < n; i++)
-		if ((c[i] & 0xc0) != 0x80)
-			return 0;
-	if ((c[0] == 0xe0 && c[1] < 0xa0) || (c[0] == 0xed && c[1] >= 0xa0) || (c[0] == 0xf0 && c[1] < 0x90) ||
-	    (c[0] == 0xf4 && c[1] >= 0x90))
-		return 0;
-	return n;
-}
 
 void json_quoted(const char *text, bool script)
 {
@@ -32,7 +15,7 @@ void json_quoted(const char *text, bool script)
 	}
 	putchar('"');
 	for (const unsigned char *c = (const unsigned char *)text; *c;) {
-		size_t n = character_length(c);
+		size_t n = policy_character_length((const char *)c);
 
 		if (n == 0)
 			printf("\\ufffd");

@@ -4,6 +4,7 @@
  * prefixed with '.
  */
 #include "tools/report/report.h"
+#include "policy/text.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -13,10 +14,14 @@ static void put_text(const char *text)
 	putchar('"');
 	if (*text && strchr("=+-@\t\r", *text))
 		putchar('\'');
-	for (; *text; text++) {
+	for (size_t n; *text; text += n ? n : 1) {
+		n = policy_character_length(text);
 		if (*text == '"')
 			putchar('"');
-		putchar((unsigned char)*text < 0x20 || *text == 0x7f ? '?' : *text);
+		if (!n || (unsigned char)*text < 0x20 || *text == 0x7f)
+			putchar('?');
+		else
+			fwrite(text, 1, n, stdout);
 	}
 	putchar('"');
 }
