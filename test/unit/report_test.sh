@@ -100,6 +100,9 @@ in_no_line 'the page names no place on a network' 'https\{0,1\}:' page.html
 expect '--output makes a file of the same, for the owner alone' 0 '' '' report --html --output new.html spilling.trace
 cmp -s page.html new.html || complain 'it is another'
 [ "$(stat -c %a new.html)" = 600 ] || complain "its mode is $(stat -c %a new.html)"
+expect 'so does a page that is named before the traces' 0 '' '' report --html first.html spilling.trace
+cmp -s page.html first.html || complain 'it is another'
+expect 'of which there must be one' 2 '' '*no trace given*' report --html first.html
 ln -s elsewhere link.html
 expect '--output follows no link' 1 '' '*link.html*cannot be written*' report --html --output link.html spilling.trace
 

@@ -18,6 +18,7 @@
 #include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -350,14 +351,26 @@ static int show_runs(const struct wish *wish, struct runs *runs, int n)
 	return TOOL_BAD;
 }
 
+/* `report --html job.html job.trace`: the page comes first, as --output is not there to say where it goes. */
+static bool first_is_page(const struct wish *wish, char *const *operands, int n)
+{
+	size_t length = n > 0 ? strlen(operands[0]) : 0;
+
+	return wish->output == OUTPUT_HTML && !wish->file && length > 5 &&
+	       !strcasecmp(operands[0] + length - 5, ".html");
+}
+
 int tool_report(int argc, char **argv)
 {
 	struct wish wish = {.table = "allocations"};
-	int status = options_read(&options, argc, argv, &wish), n = argc - optind;
+	int status = options_read(&options, argc, argv, &wish);
 	struct runs runs = {.status = TOOL_OK};
 
 	if (status != OPTIONS_GO_ON)
 		return status;
+	if (first_is_page(&wish, argv + optind, argc - optind))
+		wish.file = argv[optind++];
+	int n = argc - optind;
 	if (!report_fits(&wish, n))
 		return TOOL_BAD;
 	status = TOOL_OK;
