@@ -177,9 +177,12 @@ static void *open_worker(void *argument)
 
 	worker->id = (unsigned)(worker - workers);
 	worker->random = world.seed * 7919 + worker->id;
+	/* Another thread may capture already. */
+	pthread_rwlock_rdlock(&world.lock);
 	lanes_open(worker);
 	block_open_tables(worker);
 	GO(cuMemHostAlloc((void **)&worker->pinned, 4 * HOST_WORDS, CU_MEMHOSTALLOC_PORTABLE));
+	pthread_rwlock_unlock(&world.lock);
 	worker->pageable = malloc(4 * HOST_WORDS);
 	return work(worker);
 }
