@@ -109,8 +109,7 @@ static uint64_t raise(struct device *device, const struct gpu_account_member *me
 
 	if (room > turn->most)
 		room = turn->most;
-	uint64_t limit =
-	    room > member->may_have ? gpu_account_raise(&device->account, member->may_have, room) : member->may_have;
+	uint64_t limit = turn_account_raise(device, member, room);
 	if (turn->number != view->turn.number) {
 		turn->number = view->turn.number;
 		turn->seen = turns->now;
