@@ -34,7 +34,6 @@
 
 static CUdeviceptr blocks[NEEDS];
 static unsigned n_blocks, fills;
-static int child_waits[2]; /* a pipe: each child ends when it has read a byte */
 static struct sim_together *together;
 
 static uint64_t step(unsigned n)
@@ -46,18 +45,6 @@ static uint64_t step(unsigned n)
 		MUST(cu.cuCtxSynchronize());
 	}
 	return 1;
-}
-
-/* A child that does not exec, as a worker of a data loader. */
-static uint64_t leave_a_child(void)
-{
-	pid_t pid = fork();
-	char word;
-
-	if (pid)
-		return pid > 0;
-	alarm(60);
-	_exit(read(child_waits[0], &word, 1) == 1 ? 0 : 1);
 }
 
 /*
@@ -89,7 +76,7 @@ static uint64_t obey(char what, unsigned n)
 		account_close();
 		return 1;
 	case 'p':
-		return leave_a_child();
+		return turns_leave_a_child(false);
 	default:
 		exit(0);
 	}
@@ -125,7 +112,7 @@ static void end_child(const struct member *dead)
 	struct account_page page;
 
 	atomic_store(&together->now[dead->place], 0);
-	assert_int_equal(write(child_waits[1], "", 1), 1);
+	assert_int_equal(write(turns_child_waits[1], "", 1), 1);
 	for (unsigned tries = 0; tries < ROUNDS && (!account_read(&page) || account_member(&page, &dead->rank));
 	     tries++)
 		usleep(1000);
@@ -230,7 +217,7 @@ static int run(void)
 	};
 
 	together = mmap(NULL, sizeof(*together), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (together == MAP_FAILED || pipe(child_waits))
+	if (together == MAP_FAILED || pipe(turns_child_waits))
 		return 1;
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

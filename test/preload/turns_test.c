@@ -17,7 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -33,7 +32,6 @@
 static CUdeviceptr blocks[NEEDS];
 static unsigned n_blocks, fills;
 static unsigned *hold;
-static int child_waits[2]; /* a pipe: each child ends when it has read a byte */
 
 /* What cuMemGetInfo says is the same in all turns. */
 static void check_capacity(void)
@@ -56,18 +54,6 @@ static void step(void)
 	check_capacity();
 }
 
-/* A child that does not exec, as a worker of a data loader. clone: by a call that the library does not hear of. */
-static uint64_t leave_a_child(bool clone)
-{
-	pid_t pid = clone ? (pid_t)syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL) : fork();
-	char word;
-
-	if (pid)
-		return pid > 0;
-	alarm(60);
-	_exit(read(child_waits[0], &word, 1) == 1 ? 0 : 1);
-}
-
 /*
  * 'd': begin; 'a' N: allocate N blocks; 's' N: N steps; 'c': check all; 'p' N: have a child, by fork() or (1) clone();
  * 'k': work that does not end; 'r': it ends; 'e': end.
@@ -84,7 +70,7 @@ static uint64_t obey(char what, unsigned n)
 		step();
 		return 1;
 	case 'p':
-		return leave_a_child(n);
+		return turns_leave_a_child(n);
 	case 's':
 		for (; n; n--)
 			step();
@@ -228,7 +214,7 @@ static void what_a_child_keeps_of_a_dead_process_counts(void **state)
 			assert_true(dead && dead->may_have >= NEEDS * 2 * MIB);
 		} while (dead->stuck != dead->may_have);
 		account_check();
-		assert_int_equal(write(child_waits[1], "", 1), 1);
+		assert_int_equal(write(turns_child_waits[1], "", 1), 1);
 		for (unsigned tries = 0; tries < ROUNDS && (!other || other->may_have < NEEDS * 4 * MIB); tries++) {
 			assert_true(rank_ask(&ranks[1], 's', 1) && account_read(&page));
 			other = account_member(&page, &ranks[1]);
@@ -506,7 +492,7 @@ static int run(void)
 	    TURNS_TEST(work_that_does_not_end_keeps_its_turn),
 	};
 
-	if (pipe(child_waits))
+	if (pipe(turns_child_waits))
 		return 1;
 	return !getenv("TURNS_TEST_PART") ? cmocka_run_group_tests(turns, NULL, NULL)
 					  : cmocka_run_group_tests(faults, NULL, NULL);
