@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# setup.sh: what the build needs and a fresh Debian 12 lacks. Installs missing packages when it can, says what to do when
+# setup.sh: what the build needs and a bare Debian or Ubuntu lacks. Installs missing packages when it can, says what to do when
 # it cannot, and is quiet when all is there. `setup.sh --lib` leaves out what only tests need; `setup.sh --headers` prints
 # the folder of CUDA's headers and does no more. BUILD: the build folder, into which it fetches those headers if it must.
 set -euo pipefail
@@ -27,23 +27,12 @@ missing_packages() {
 	{ has_header yaml.h && has_library libyaml.a; } || echo libyaml-dev
 	[ $tests = no ] || { has_header cmocka.h && has_library libcmocka.so; } || echo libcmocka-dev
 	has_header zlib.h || echo zlib1g-dev
+	has_headers || has_pip || echo python3-pip # which fetches the headers of CUDA
 }
 
 # For the screen of `spillway top`, which has plain text without it.
 missing_screen() {
 	{ has_header curses.h && has_library libncursesw.so; } || echo libncurses-dev
-}
-
-install_screen() {
-	[ -n "$(missing_screen)" ] || return 0
-	if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-		echo "setup: installing $(missing_screen)"
-		DEBIAN_FRONTEND=noninteractive apt-get update -q >/dev/null 2>&1 || true
-		DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends libncurses-dev >/dev/null 2>&1 ||
-			true
-	fi
-	[ -z "$(missing_screen)" ] ||
-		echo "setup: without libncurses-dev \`spillway top\` has no screen, but plain text; root: apt-get install libncurses-dev"
 }
 
 # For tests that are skipped without them. gcc-multilib cannot be beside a cross compiler in Debian 12, and is not here.
@@ -82,43 +71,54 @@ fedora_packages() { # PACKAGE...
 }
 
 install_missing() {
-	local packages
+	local packages said
 	mapfile -t packages < <(missing_packages)
-	[ ${#packages[@]} -gt 0 ] || return 0
+	if [ ${#packages[@]} = 0 ] && [ -z "$(missing_screen)" ]; then
+		return 0
+	fi
 	if ! command -v apt-get >/dev/null && command -v dnf >/dev/null; then
 		mapfile -t packages < <(fedora_packages "${packages[@]}")
 		# The static libyaml is no package there. CMake, which is given its place, says where it comes from.
 		if has_header yaml.h && ! has_library libyaml.a && has_library libyaml.so; then
 			echo 'setup: only a shared libyaml was found; cmake says what to do unless it is given -DYAML_STATIC' >&2
 			mapfile -t packages < <(printf '%s\n' "${packages[@]}" | grep -vx libyaml-devel)
-			[ ${#packages[@]} -gt 0 ] || return 0
 		fi
+		[ ${#packages[@]} -gt 0 ] || return 0
 		echo "setup: missing: ${packages[*]}; run as root: dnf install ${packages[*]}" >&2
 		return 1
 	fi
 	if ! command -v apt-get >/dev/null; then
+		[ ${#packages[@]} -gt 0 ] || return 0
 		echo "setup: this system has no apt-get; please install by hand: ${packages[*]}" >&2
 		return 1
 	fi
-	if [ "$(id -u)" != 0 ]; then
+	if [ "$(id -u)" = 0 ]; then
+		mapfile -t packages < <(missing_packages; missing_screen)
+		echo "setup: installing ${packages[*]}"
+		export DEBIAN_FRONTEND=noninteractive
+		said=$(apt-get update -q 2>&1 && apt-get install -q -y --no-install-recommends "${packages[@]}" 2>&1) || echo "$said" >&2
+		mapfile -t packages < <(missing_packages)
+		[ ${#packages[@]} = 0 ] || {
+			echo "setup: still not found: ${packages[*]}" >&2
+			return 1
+		}
+	elif [ ${#packages[@]} -gt 0 ]; then
+		mapfile -t packages < <(missing_packages; missing_screen)
 		echo "setup: missing: ${packages[*]}; run as root: apt-get install ${packages[*]}" >&2
 		return 1
 	fi
-	echo "setup: installing ${packages[*]}"
-	export DEBIAN_FRONTEND=noninteractive
-	apt-get update -q >/dev/null
-	apt-get install -q -y --no-install-recommends "${packages[@]}" >/dev/null
-	mapfile -t packages < <(missing_packages)
-	[ ${#packages[@]} = 0 ] || {
-		echo "setup: installed, but still not found: ${packages[*]}" >&2
-		return 1
-	}
+	[ -z "$(missing_screen)" ] ||
+		echo "setup: without libncurses-dev \`spillway top\` has no screen, but plain text; root: apt-get install libncurses-dev"
 }
 
 # Are the headers here that this build needs?
 has_headers() {
 	local folder
 	folder=$(cuda_headers "$build") && { [ $tests = no ] || has_all_headers "$folder"; }
+}
+
+has_pip() {
+	python3 -m pip --version >/dev/null 2>&1
 }
 
 say_headers() {
@@ -143,7 +143,7 @@ say_headers() {
 
 get_headers() {
 	has_headers && return 0
-	if python3 -m pip --version >/dev/null 2>&1; then
+	if has_pip; then
 		echo "setup: fetching the headers of CUDA from PyPI: ${header_packages[*]}"
 		mkdir -p "$build"
 		fetch_headers python3 "$build/cuda" || echo 'setup: PyPI does not give them' >&2
@@ -165,6 +165,5 @@ case ${1:-} in
 --lib) tests=no ;;
 esac
 install_missing
-install_screen
 [ $tests = no ] || install_extras
 get_headers

@@ -34,14 +34,15 @@ headers() {
 }
 all='cuda.h cuda_runtime_api.h crt/host_defines.h cudaProfiler.h'
 
-# A python3 without site-packages but PYTHONPATH, and without pip but for the one that is asked for by FAKE_PIP.
+# A python3 without site-packages but PYTHONPATH, and without pip but for the one that is asked for by FAKE_PIP, or that
+# apt-get installs for root (FAKE_UID=0).
 mkdir -p "$here/bin" "$here/none"
 cat >"$here/bin/python3" <<END
 #!/bin/sh
 case "\$1 \$2 \$3" in
-'-m pip --version') [ -n "\$FAKE_PIP" ] ;;
+'-m pip --version') [ -n "\$FAKE_PIP" ] || [ -e "$here/installed" ] ;;
 '-m pip download')
-	[ "\$FAKE_PIP" = yes ] || exit 1
+	[ "\$FAKE_PIP" = yes ] || [ -e "$here/installed" ] || exit 1
 	echo "\$*" >"$here/asked"
 	while [ "\$1" != -d ]; do shift; done
 	mkdir -p "\$2"
@@ -49,7 +50,9 @@ case "\$1 \$2 \$3" in
 *) exec "$real" -S "\$@" ;;
 esac
 END
-chmod +x "$here/bin/python3"
+printf '#!/bin/sh\necho "${FAKE_UID:-1000}"\n' >"$here/bin/id"
+printf '#!/bin/sh\n[ "$1" != install ] || echo "$*" >"%s"\n' "$here/installed" >"$here/bin/apt-get"
+chmod +x "$here"/bin/*
 # shellcheck disable=SC2086
 headers "$here/made/nvidia/cu13/include" $all
 (cd "$here/made" && "$real" -m zipfile -c "$here/made.whl" nvidia) || exit 1
@@ -69,7 +72,8 @@ setup() {
 # Nothing.
 words='pip install nvidia-cuda-runtime==13.0.'
 expect 'cmake says what is missing' not "$words" configure "$here/nothing" -DSPILLWAY_TESTS=OFF
-expect 'so does setup.sh' not "$words" setup --lib
+expect 'setup.sh names pip, which fetches them' not 'run as root: apt-get install python3-pip' setup --lib
+expect 'so does setup.sh for the tests' not 'run as root: apt-get install python3-pip' setup
 expect 'setup.sh --headers prints no folder' not "$words" setup --headers
 
 # A site-packages as PyTorch's: all the library needs, but not what the simulated GPU needs.
@@ -78,7 +82,7 @@ headers "$site" cuda.h cuda_runtime_api.h
 export PYTHONPATH="$here/site"
 expect 'cmake finds a site-packages' 0 "found: $site" configure "$here/torch" -DSPILLWAY_TESTS=OFF
 expect 'setup.sh is content with it for the library' 0 '' setup --lib
-expect 'setup.sh is not for the tests' not "$words" setup
+expect 'setup.sh is not for the tests' not 'apt-get install python3-pip' setup
 expect 'cmake names the header that the tests lack' not 'has no crt/host_defines.h' configure "$here/torch" -DSPILLWAY_TESTS=ON
 
 # Another with everything, in the active environment.
@@ -108,6 +112,9 @@ expect 'setup.sh fetches the headers' 0 'fetching the headers' env FAKE_PIP=yes 
 expect 'by name and version' 0 'nvidia-cuda-crt==13.0.' cat "$here/asked"
 expect 'setup.sh has them from then on' 0 "$here/build/cuda/nvidia/cu13/include" setup --headers
 expect 'and fetches nothing more' 0 '' setup
+rm -rf "$here/build"
+expect 'root: pip is installed, then the headers are fetched' 0 'fetching the headers' env FAKE_UID=0 "$source/scripts/setup.sh" --lib
+expect 'pip alone was missing' 0 'install -q -y --no-install-recommends python3-pip' cat "$here/installed"
 expect 'cmake finds them in the build folder' 0 "found: $here/build/cuda/nvidia/cu13/include" configure "$here/build"
 
 echo "$n promises, $failed failed"
