@@ -32,16 +32,14 @@ make_package() {
 	shift
 	read -ra flags <<<"${CMAKE_FLAGS:-}"
 	rm -rf "$work/made"
+	echo "packages: the .${kind,,}; what is built and packed is written to $work/$kind.log, too"
 	{
 		cmake -G Ninja -S . -B "$work/build" -DCUDA_INCLUDE_DIR="$cuda" -DSPILLWAY_TESTS=OFF -DSPILLWAY_DEMO=ON \
 			-DCMAKE_INSTALL_PREFIX=/usr "-DCMAKE_C_FLAGS=-ffile-prefix-map=$root=. ${CFLAGS:-}" -DSPILLWAY_PACKAGE="$kind" \
 			"-DSPILLWAY_CONTACT=${DEBFULLNAME:-Spillway maintainers} <${DEBEMAIL:-spillway@localhost.localdomain}>" "$@" "${flags[@]}" &&
 			cmake --build "$work/build" --target lib demo_parts &&
 			(cd "$work/build" && cpack -G "$kind" -B "$work/made")
-	} >"$work/$kind.log" 2>&1 || {
-		tail -n 30 "$work/$kind.log" >&2
-		fail "the $kind failed; all of its output is in $work/$kind.log"
-	}
+	} 2>&1 | tee "$work/$kind.log" || fail "the $kind failed; all of its output is in $work/$kind.log"
 	for made in "$work"/made/*."${kind,,}"; do
 		cp "$made" "$target/"
 		echo "$target/${made##*/}: $(stat -c %s "$made") bytes"

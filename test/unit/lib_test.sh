@@ -78,6 +78,8 @@ expect 'make install needs no cmocka' make_ install "PREFIX=$here/to"
 expect 'make install builds what is installed' is_asked "--build $here/build --target lib
 --install $here/build --prefix $here/to"
 expect 'make install knows no test' fails has_tests
+expect 'a package has no tests' cmake -G Ninja -S "$source" -B "$here/package" -DSPILLWAY_TESTS=OFF -DSPILLWAY_DEMO=ON \
+	-DCUDA_INCLUDE_DIR="$2"
 expect 'make needs cmocka' fails make_ all
 expect 'make names cmocka' grep -q 'missing:.* libcmocka-dev' "$here/said"
 rm "$here/bin/gcc"
