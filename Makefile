@@ -3,7 +3,7 @@ BUILD  ?= build
 PREFIX ?= /usr/local
 CMAKE_FLAGS ?=
 
-.PHONY: all lib wheel packages setup demo test asan tsan gpu-test bench format install clean
+.PHONY: all lib wheel packages setup demo test asan tsan gpu-test bench format install uninstall clean
 
 # Settings in addition to those of the command line.
 configure = cmake -G Ninja -S . -B $(BUILD) -DCUDA_INCLUDE_DIR="$$(BUILD=$(BUILD) scripts/setup.sh --headers)" $(1) $(CMAKE_FLAGS) > $(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
@@ -18,6 +18,7 @@ lib:
 	@BUILD=$(BUILD) scripts/setup.sh --lib
 	@$(call configure,$(if $(wildcard $(BUILD)/build.ninja),,-DSPILLWAY_TESTS=OFF))
 	@cmake --build $(BUILD) --target lib
+	@echo "$(BUILD)/spillway and $(BUILD)/libspillway.so are built. Next: $(BUILD)/spillway doctor; $(BUILD)/spillway run -- PROGRAM"
 
 # Makes dist/: a wheel and a tarball for x86_64 and for aarch64 that run with glibc 2.28 or newer. Fetches what it needs.
 wheel:
@@ -62,6 +63,12 @@ format:
 
 install: lib
 	@cmake --install $(BUILD) --prefix $(PREFIX)
+
+# Removes what the last `make install` installed, and the folder that is ours alone.
+uninstall:
+	@grep -q '^$(PREFIX)/' $(BUILD)/install_manifest.txt || { echo "uninstall: the last make install from here was not to $(PREFIX)"; exit 1; }
+	@sed 's|^|$(DESTDIR)|' $(BUILD)/install_manifest.txt | xargs -d '\n' rm -fv --
+	@find "$(DESTDIR)$(PREFIX)/share/spillway" -depth -type d -empty -delete
 
 clean:
 	@rm -rf build build-asan build-tsan build.log build-asan.log build-tsan.log

@@ -65,7 +65,7 @@ run_lintian() {
 deb_files() {
 	dpkg-deb -c "$deb" | awk '$1 !~ /^d/ { print substr($6, 2) }' |
 		sed "s|^/usr/lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)/|/usr/lib64/|; s|/zsh/vendor-completions/|/zsh/site-functions/|" |
-		grep -vE '^/usr/share/(doc|lintian)/' | sort
+		grep -vE '^/usr/(share/(doc|lintian)|lib/python3)/' | sort
 }
 rpm_files() {
 	rpm -qp --qf '[%{FILEMODES:perms} %{FILENAMES}\n]' "$rpm" | awk '$1 !~ /^d/ { print $2 }' | grep -v '^/usr/share/doc/' | sort
@@ -99,7 +99,11 @@ unpacked_pkg_config() {
 	folder=$(dirname "$(find "$tree" -name spillway.pc)")
 	[ -f "$(bare env PKG_CONFIG_PATH="$folder" pkg-config --variable=preload spillway)" ] &&
 		[ -f "$(bare env PKG_CONFIG_PATH="$folder" pkg-config --variable=policies spillway)/training.yaml" ] &&
+		[ -f "$(bare env PKG_CONFIG_PATH="$folder" pkg-config --variable=python spillway)/spillway.py" ] &&
 		[ "$(bare env PKG_CONFIG_PATH="$folder" pkg-config --modversion spillway)" = "$version" ]
+}
+unpacked_module() {
+	bare env PYTHONPATH="$tree/usr/lib/python3/dist-packages" python3 -c 'import spillway; print(spillway.is_active())'
 }
 dependencies() {
 	apt-get -s -o APT::Get::Show-User-Simulation-Note=no install "$deb" | grep -E '^Inst spillway '
@@ -131,7 +135,8 @@ else
 	judge 'spillway --version' "$version" unpacked_version
 	judge 'spillway demo' 'from the unpacked .deb' unpacked_demo
 	if_here man 'manual pages' 'are read compressed' unpacked_page
-	if_here pkg-config 'pkg-config' 'names library and policies' unpacked_pkg_config
+	if_here pkg-config 'pkg-config' 'names library, policies and Python module' unpacked_pkg_config
+	if_here python3 'import spillway' 'works from the unpacked .deb' unpacked_module
 	if_here apt-get 'dependencies' 'can be had' dependencies
 	judge 'dpkg' 'unpacks it into an empty root' empty_root
 fi

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # finish.sh PREFIX DEB|RPM VERSION CONTACT: what a package has beside what `make install` installs: licence and changelog,
-# compressed manual pages, and for Debian its changelog, the reasons for lintian, and zsh's folder. CPack calls it when
+# compressed manual pages, and for Debian its changelog, the reasons for lintian, and the folders of zsh and python3. CPack calls it when
 # everything else lies in PREFIX.
 set -euo pipefail
 
@@ -54,3 +54,6 @@ mkdir -p "$prefix/share/lintian/overrides" "$prefix/share/zsh/vendor-completions
 cp "$here/lintian-overrides" "$prefix/share/lintian/overrides/spillway"
 mv "$prefix/share/zsh/site-functions/_spillway" "$prefix/share/zsh/vendor-completions/"
 rmdir "$prefix/share/zsh/site-functions"
+# Where Debian's python3 looks, whatever its version.
+mkdir -p "$prefix/lib/python3/dist-packages"
+ln -s ../../../share/spillway/python/spillway.py "$prefix/lib/python3/dist-packages/spillway.py"

@@ -1,5 +1,8 @@
 """What a Python program may ask of the Spillway library that it runs under (`spillway run -- python train.py`).
 
+With `make install` or a package, `export PYTHONPATH=$(pkg-config --variable=python spillway)` lets every Python find it;
+that of Debian finds the .deb's without.
+
 Nothing here loads the library: it is in the process, or it is not (is_active()). Hints (born, discard, prefer_host) do
 nothing without it and return False, so that a program can give them always; the other functions raise RuntimeError then.
 What the library refuses raises OSError with its errno value; spillway-api(7) says which and why.
