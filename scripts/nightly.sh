@@ -330,6 +330,10 @@ night_checks() (
 	for check in cmake_check packages_check slurm; do
 		"$scripts/$check.sh" || (($? == 77)) || bad=1
 	done
+	for release in bookworm trixie jammy noble; do
+		"$scripts/fresh.sh" $release demo test user || (($? == 77)) || bad=1
+	done
+	"$scripts/fresh.sh" bookworm image || (($? == 77)) || bad=1
 	"$scripts/cluster.sh" "$build" || bad=1
 	BUILD=$folder/arm "$scripts/arm.sh" || (($? == 77)) || bad=1
 	if DIST=$folder/dist "$scripts/wheel.sh" x86_64; then
