@@ -49,6 +49,14 @@ for pair in $(sed -n 's/.*`docs\/\([a-z]*\.md\)`, A \([a-z]*\).*/\1:\2/p' README
 done
 mode=$(sed -n 's/^spill.mode: //p' policy/inference.yaml)
 promise "docs/results.md names the mode of the policy inference: $mode" grep -q "policy \`inference\` says \`$mode\`" docs/results.md
+for page in docs/*.md; do
+	promise "README.md names $page" grep -q "\`$page\`" README.md
+done
+for file in README.md docs/*.md .github/*.md; do
+	for link in $(grep -oE '\]\([A-Za-z0-9_./-]+[)#]' "$file" 2>/dev/null | tr -d '](#)'); do
+		promise "$link, to which $file links, is there" [ -e "$(dirname "$file")/$link" ]
+	done
+done
 # The rooms of the tool that read pages of figures.
 readers=$(grep -lE '(pages|page|figures)_read\(' tools/*/*.c | sed 's!tools/\([a-z]*\)/.*!\1!' | grep -vx common | sort -u | tr '\n' ' ')
 names() { # FILE: who reads the page of figures, or shows it, as the page says
