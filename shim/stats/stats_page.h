@@ -1,9 +1,9 @@
 /*
  * stats_page.h: the statistics page, which holds the figures of a process. It is in memory, and, once the process
  * uses CUDA memory, in a file that other processes of the same user may map and read: PID-START.stats in the user's
- * private folder (user_dir.h), mode 0600, or PID-START-ID.stats if a process of another PID namespace has the former
- * name. The file is removed at exit. After a crash it stays, with the last figures; another process removes it once
- * it is a day old.
+ * private folder (user_dir.h), mode 0400 once it is filled, or PID-START-ID.stats if a process of another PID namespace
+ * has the former name. The file is removed at exit. After a crash it stays, with the last figures; another process
+ * removes it once it is a day old.
  *
  * The library and the tool both use the page, so it needs only libc. Every number has 8 bytes and is written
  * separately, by relaxed atomics: a reader sees each number whole, but two numbers need not be consistent to the byte

@@ -30,7 +30,10 @@ for command in $(echo "$commands" | grep -vx -e help -e version); do
 	diff "$here/help" "$here/page" || complain "$command: the options of --help (<) and of its manual page (>)"
 	grep -q '^\.Sh EXIT STATUS' "$page" || complain "$page has no exit statuses"
 	grep -q '^\.Sh EXAMPLES' "$page" || complain "$page has no examples"
-	grep -q "^\.It Cm $command\$" "$pages/spillway.1" || complain "spillway.1 does not name $command"
+	says=$("$tool" --help | sed -n "s/^  $command  *//p")
+	grep -iqx "$says:\{0,1\}" <<END || complain "spillway.1 does not say of $command what --help says: $says"
+$(sed -n "/^\.It Cm $command\$/{n;p}" "$pages/spillway.1")
+END
 	"$tool" "$command" --help | grep -qi 'exit status' || complain "the help of $command does not tell its exit statuses"
 done
 for file in "$pages"/*.[157]; do

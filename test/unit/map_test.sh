@@ -1,7 +1,7 @@
 #!/bin/sh
 # map_test.sh SOURCE_DIR: the pages about the code name what is there. The rooms in shim/README.md are those of rooms.txt,
 # its glossary's symbols exist, the map in README.md names files and folders, and comments that cite a page of docs/ name
-# one of its headings.
+# one of its headings; what they say of who reads the page of figures, and of processors, is so.
 source=$1
 . "${0%/*}/../expect.sh"
 
@@ -37,6 +37,37 @@ promise 'the map in README.md has rows, at most 16' [ "$(echo "$map" | wc -l)" -
 for path in $(echo "$map" | sed 's/^| \([^|]*\)|.*/\1/' | tr '`' ' '); do
 	promise "$path, of the map, is there" [ -e "$path" ]
 done
+for path in test/*/; do
+	promise "the map names $path" sh -c 'echo "$1" | grep -q "^|[^|]*\`$2\`"' sh "$map" "$path"
+done
+
+# ---- what README.md and the pages for newcomers say ----
+promise 'who names x86-64 as what is needed names Arm, too' \
+	sh -c '! grep -h x86-64 README.md docs/quickstart.md | grep -v Arm'
+for pair in $(sed -n 's/.*`docs\/\([a-z]*\.md\)`, A \([a-z]*\).*/\1:\2/p' README.md); do
+	promise "docs/${pair%:*} has the heading A ${pair#*:}" grep -q "^## .*A ${pair#*:}" "docs/${pair%:*}"
+done
+mode=$(sed -n 's/^spill.mode: //p' policy/inference.yaml)
+promise "docs/results.md names the mode of the policy inference: $mode" grep -q "policy \`inference\` says \`$mode\`" docs/results.md
+for page in docs/*.md; do
+	promise "README.md names $page" grep -q "\`$page\`" README.md
+done
+for file in README.md docs/*.md .github/*.md; do
+	for link in $(grep -oE '\]\([A-Za-z0-9_./-]+[)#]' "$file" 2>/dev/null | tr -d '](#)'); do
+		promise "$link, to which $file links, is there" [ -e "$(dirname "$file")/$link" ]
+	done
+done
+# The rooms of the tool that read pages of figures.
+readers=$(grep -lE '(pages|page|figures)_read\(' tools/*/*.c | sed 's!tools/\([a-z]*\)/.*!\1!' | grep -vx common | sort -u | tr '\n' ' ')
+names() { # FILE: who reads the page of figures, or shows it, as the page says
+	tr '\n' ' ' <"$1" | grep -oE '(`[a-z -]+`(, | and )?)+ (read|show) it' | tr -cs 'a-z' '\n' |
+		grep -vxE '|spillway|json|and|read|show|it' | sort -u | tr '\n' ' '
+}
+promise "docs/design.md says who reads the page of figures: $readers" [ "$(names docs/design.md)" = "$readers" ]
+for name in $(names docs/adding.md); do
+	promise "$name, which docs/adding.md names, reads the page of figures" sh -c 'echo " $1" | grep -q " $2 "' sh "$readers" "$name"
+done
+promise 'docs/adding.md names who shows a figure' [ -n "$(names docs/adding.md)" ]
 
 # ---- citations of docs/ ----
 cited=$(grep -rhoE 'docs/[a-z]+\.md' shim policy tools test scripts README.md docs | sort -u)
