@@ -1,8 +1,9 @@
 /*
  * Sites of the program. See call_site.h.
  *
- * Native callers are found by the unwinder that the program has loaded for its exceptions (libgcc_s). It is asked only
- * where the caller is plumbing, and stops at the first frame that is none, so it only goes through code of compilers.
+ * Native callers are found by the unwinder that the program has loaded for its exceptions (libgcc_s), which stays loaded
+ * from then on, as it does once the program calls backtrace(). It is asked only where the caller is plumbing, and stops at
+ * the first frame that is none, so it only goes through code of compilers.
  */
 #include "shim/base/call_site.h"
 #include "shim/base/base_state.h"
@@ -342,7 +343,7 @@ static void bind_unwinder(void)
 	struct call_site_state *state = &base_state.call_site;
 	uintptr_t address[2];
 
-	if (!atomic_load(&state->backtrace) && elf_symbols_find("libgcc_s", names, 2, address) && address[1]) {
+	if (!atomic_load(&state->backtrace) && elf_symbols_find("libgcc_s", names, 2, address, NULL) && address[1]) {
 		atomic_store(&state->address_of, address[1]);
 		atomic_store(&state->backtrace, address[0]);
 	}
