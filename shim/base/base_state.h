@@ -81,6 +81,8 @@ struct autograd_state {
 
 #define CALL_SITE_SLOTS 4096
 
+#define WATCHED_OBJECTS 256
+
 struct call_site;
 struct call_site_state {
 	_Atomic(struct call_site *) slot[CALL_SITE_SLOTS];
@@ -91,6 +93,7 @@ struct call_site_state {
 	    spent; /* ns: when the first request was named, and how long naming has taken, of the CPU */
 	/* By number of a site: that of the site of its backward pass (call_site_backward()); 0: not made yet */
 	_Atomic uint16_t backward[CALL_SITE_SLOTS];
+	_Atomic(const void *) watched[WATCHED_OBJECTS]; /* objects whose closing is heard of; NULL: free */
 	/* _Unwind_Backtrace() and _Unwind_GetIP() of the program's libgcc_s, which is held; NULL: it has none */
 	_Atomic uintptr_t backtrace, address_of;
 };

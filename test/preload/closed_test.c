@@ -1,6 +1,6 @@
 /*
  * A program closes what the library has found in it: an interpreter of Python, PyTorch's autograd, the unwinder. It is
- * closed as without the library, and the program goes on. "closed_test real" does so with each libpython of this machine.
+ * closed as without the library, and the program goes on; what is opened in its place is not taken for it. "closed_test real" does so with each libpython of this machine.
  */
 #include "test/preload/child.h"
 #include "test/preload/fake_torch.h"
@@ -160,6 +160,36 @@ static int close_autograd(void)
 	return 0;
 }
 
+/* Is what the plugin allocates of the driver, as the rule for the first one has it? */
+static int is_of_driver(const char *plugin, const void **ret_address)
+{
+	void *library = dlopen(plugin, RTLD_NOW | RTLD_LOCAL);
+
+	CHECK(library);
+	CUresult (*take)(CUdeviceptr *, size_t) = (CUresult(*)(CUdeviceptr *, size_t))dlsym(library, "plug_take");
+	CUdeviceptr block;
+	CHECK(take && take(&block, 4 * MIB) == CUDA_SUCCESS);
+	int ret = !driver_is_heap(block);
+	MUST(cu.cuMemFree_v2(block));
+	*ret_address = (const void *)(uintptr_t)take;
+	CHECK(dlclose(library) == 0 && !is_loaded(plugin));
+	return ret;
+}
+
+/* More often than there is room for sites of an address: those that are the same are one. */
+static int open_in_turn(void)
+{
+	const void *one, *other;
+
+	driver_start(0);
+	for (int i = 0; i < 200; i++) {
+		CHECK(is_of_driver(PLUG_ONE, &one) == 1);
+		CHECK(is_of_driver(PLUG_OTHER, &other) == 0);
+		CHECK(one == other); /* else it is no test */
+	}
+	return 0;
+}
+
 /* Returns 1 if it is no library that can be used. */
 static int close_real(void)
 {
@@ -228,6 +258,13 @@ static void autograd_may_be_closed(void **state)
 	run_in_all_modes(close_autograd);
 }
 
+static void a_plugin_that_is_opened_where_another_was_has_its_own_rule(void **state)
+{
+	(void)state;
+	const char *const settings[] = {CHILD_BUDGETS, "SPILLWAY_POLICY=" PLUG_POLICY, NULL};
+	assert_int_equal(child_run(settings, open_in_turn), 0);
+}
+
 /* ---- libpythons of this machine ---- */
 
 static int close_all_real(void)
@@ -262,6 +299,7 @@ int main(int argc, char **argv)
 	    cmocka_unit_test(a_fork_while_a_thread_asks_leaves_a_child_that_can_end),
 	    cmocka_unit_test(the_unwinder_may_be_closed),
 	    cmocka_unit_test(autograd_may_be_closed),
+	    cmocka_unit_test(a_plugin_that_is_opened_where_another_was_has_its_own_rule),
 	};
 
 	if (argc > 1 && !strcmp(argv[1], "real"))
