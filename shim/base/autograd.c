@@ -160,8 +160,8 @@ void autograd_bind(void)
 	if (!atomic_compare_exchange_strong(&autograd->state, &expected, STATE_LOOKING))
 		return;
 	/* Without reading, the first node could not be given back. */
-	if (elf_symbols_find("libtorch_cpu.so", names, NAMES, address) && address[THREAD] && address[CURRENT_NODE] &&
-	    read_own((uintptr_t)&byte, &byte, 1)) {
+	if (elf_symbols_find("libtorch_cpu.so", names, NAMES, address, NULL) && address[THREAD] &&
+	    address[CURRENT_NODE] && read_own((uintptr_t)&byte, &byte, 1)) {
 		autograd->next_number = (autograd_count_function *)address[NEXT_NUMBER];
 		autograd->own_thread = (autograd_count_function *)address[THREAD];
 		autograd->current_node = (autograd_node_function *)address[CURRENT_NODE];

@@ -31,8 +31,8 @@ struct autograd_node {
 };
 
 /*
- * Looks for the functions. The first call decides; a PyTorch that is loaded later is not found. Locking: takes the
- * loader's lock.
+ * Looks for the functions, and holds their library, which is never unloaded anyway: it has unique symbols of C++. The
+ * first call decides; a PyTorch that is loaded later is not found. Locking: takes the loader's lock.
  */
 void autograd_bind(void);
 /* Returns true if all three functions are there, and nodes have a layout that is known, as far as one was seen. */

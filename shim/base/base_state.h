@@ -62,6 +62,7 @@ struct python_process_state {
 	uint64_t version; /* as in Py_Version; 0: older than 3.9 */
 	struct python python;
 	python_thread_function *thread;
+	atomic_uint n_calls; /* of it, that threads are in */
 };
 
 /* ---- autograd.c ---- */
@@ -80,6 +81,8 @@ struct autograd_state {
 
 #define CALL_SITE_SLOTS 4096
 
+#define WATCHED_OBJECTS 256
+
 struct call_site;
 struct call_site_state {
 	_Atomic(struct call_site *) slot[CALL_SITE_SLOTS];
@@ -90,7 +93,8 @@ struct call_site_state {
 	    spent; /* ns: when the first request was named, and how long naming has taken, of the CPU */
 	/* By number of a site: that of the site of its backward pass (call_site_backward()); 0: not made yet */
 	_Atomic uint16_t backward[CALL_SITE_SLOTS];
-	/* _Unwind_Backtrace() and _Unwind_GetIP() of the program's libgcc_s; NULL: it has none */
+	_Atomic(const void *) watched[WATCHED_OBJECTS]; /* objects whose closing is heard of; NULL: free */
+	/* _Unwind_Backtrace() and _Unwind_GetIP() of the program's libgcc_s, which is held; NULL: it has none */
 	_Atomic uintptr_t backtrace, address_of;
 };
 

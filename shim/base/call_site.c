@@ -1,13 +1,15 @@
 /*
  * Sites of the program. See call_site.h.
  *
- * Native callers are found by the unwinder that the program has loaded for its exceptions (libgcc_s). It is asked only
- * where the caller is plumbing, and stops at the first frame that is none, so it only goes through code of compilers.
+ * Native callers are found by the unwinder that the program has loaded for its exceptions (libgcc_s), which stays loaded
+ * from then on, as it does once the program calls backtrace(). It is asked only where the caller is plumbing, and stops at
+ * the first frame that is none, so it only goes through code of compilers.
  */
 #include "shim/base/call_site.h"
 #include "shim/base/base_state.h"
 #include "shim/base/caller_name.h"
 #include "shim/base/clock.h"
+#include "shim/base/closing.h"
 #include "shim/base/elf_symbols.h"
 #include "shim/base/python_process.h"
 
@@ -113,6 +115,49 @@ static const void *native_caller(const void *caller, bool (*passes)(const void *
 	return walk.found;
 }
 
+/* ---- objects that are closed ---- another may be opened in their place, and an address mean other code */
+
+/* What is at the address of a site. */
+enum at_address {
+	AT_THE_SAME,
+	AT_NOT_KNOWN, /* since its object was closed */
+	AT_OTHER_CODE,
+};
+
+/* watched: the object's place in the list. Of other code, too, it is not known any more what is there. */
+static void forget_object(void *watched)
+{
+	const void *object = atomic_exchange((_Atomic(const void *) *)watched, NULL);
+
+	for (unsigned i = 0; i < CALL_SITE_SLOTS; i++) {
+		struct call_site *site = atomic_load(&base_state.call_site.slot[i]);
+
+		if (site && site->object && (site->object == object || atomic_load(&site->at_address) == AT_OTHER_CODE))
+			atomic_store(&site->at_address, AT_NOT_KNOWN);
+	}
+}
+
+/* Returns the object that contains the address, and hears of its closing from now on. */
+static const void *watch_object(const void *address)
+{
+	const void *object = caller_name_object(address);
+	_Atomic(const void *) *watched = base_state.call_site.watched;
+
+	for (unsigned i = 0; object && i < WATCHED_OBJECTS; i++)
+		if (atomic_load(&watched[i]) == object)
+			return object;
+	for (unsigned i = 0; object && i < WATCHED_OBJECTS; i++) {
+		const void *none = NULL;
+
+		if (atomic_compare_exchange_strong(&watched[i], &none, object)) {
+			if (!closing_hear(address, forget_object, (void *)&watched[i]))
+				atomic_store(&watched[i], NULL);
+			return object;
+		}
+	}
+	return object;
+}
+
 /* ---- the table ---- */
 
 static uint32_t hash_of(const void *address, const char *text)
@@ -145,7 +190,8 @@ static struct call_site *make_site(const void *address, const char *text, const 
 	struct call_site *site = malloc(sizeof(*site) + n + m + k);
 	if (!site)
 		return NULL;
-	*site = (struct call_site){.address = address, .hash = hash, .is_named = *text != 0};
+	*site = (struct call_site){
+	    .address = address, .object = watch_object(address), .hash = hash, .is_named = *text != 0};
 	site->is_plumbing = !*text && is_plumbing(address);
 	site->is_backward = !strcmp(name, BACKWARD);
 	memcpy(site->text, name, n);
@@ -156,13 +202,30 @@ static struct call_site *make_site(const void *address, const char *text, const 
 	return site;
 }
 
-static bool is_it(const struct call_site *site, const void *address, const char *text, const char *callers,
-		  uint32_t hash)
+/* Its object was closed: is the code that is there now the one that was named? */
+static bool look_again(struct call_site *site)
+{
+	uint8_t known = atomic_load(&site->at_address);
+	char room[320];
+
+	if (known != AT_NOT_KNOWN)
+		return known == AT_THE_SAME;
+	bool same = watch_object(site->address) == site->object;
+	if (same && site->is_named)
+		same = !strcmp(library_of(site->address), site->library ? site->library : "");
+	else if (same)
+		same = !strcmp(caller_name_text(site->address, room, sizeof(room)), site->text);
+	atomic_compare_exchange_strong(&site->at_address, &known, same ? AT_THE_SAME : AT_OTHER_CODE);
+	return same;
+}
+
+static bool is_it(struct call_site *site, const void *address, const char *text, const char *callers, uint32_t hash)
 {
 	if (!site->callers != !callers || (callers && strcmp(site->callers, callers) != 0))
 		return false;
 	return site->hash == hash && site->address == address && site->is_named == (*text != 0) &&
-	       (!*text || !strcmp(site->text, text));
+	       (!*text || !strcmp(site->text, text)) &&
+	       (atomic_load_explicit(&site->at_address, memory_order_relaxed) == AT_THE_SAME || look_again(site));
 }
 
 static const struct call_site *site_of(const void *address, const char *text, const char *callers)
@@ -342,7 +405,7 @@ static void bind_unwinder(void)
 	struct call_site_state *state = &base_state.call_site;
 	uintptr_t address[2];
 
-	if (!atomic_load(&state->backtrace) && elf_symbols_find("libgcc_s", names, 2, address) && address[1]) {
+	if (!atomic_load(&state->backtrace) && elf_symbols_find("libgcc_s", names, 2, address, NULL) && address[1]) {
 		atomic_store(&state->address_of, address[1]);
 		atomic_store(&state->backtrace, address[0]);
 	}

@@ -30,11 +30,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Constant, and never freed: the address of a site is its identity. */
+/* Never freed: the address of a site is its identity. Constant, but for what is found at its address. */
 struct call_site {
 	const void *address; /* code: that called the driver, or that is named */
+	const void *object;  /* that contains it (caller_name_object); NULL: not known */
 	uint32_t hash;
 	uint16_t number;            /* from 1: see call_site_numbered() */
+	_Atomic uint8_t at_address; /* for call_site.c: is that code still there? */
 	bool is_plumbing, is_named; /* is_named: text says more than the address */
 	bool is_backward;           /* a thread of PyTorch's autograd, of which no line is known */
 	/* File name of the library that called the driver, unless text names it or it is the runtime; else NULL. */

@@ -3,6 +3,9 @@
  */
 #include "shim/base/elf_symbols.h"
 
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
 #include <string.h>
 
 struct symbols {
@@ -69,11 +72,13 @@ struct search {
 	const char *const *names;
 	unsigned n;
 	uintptr_t *addresses;
+	uintptr_t base;      /* of what was found */
+	char path[PATH_MAX]; /* of it */
 };
 
 static int look_in(struct dl_phdr_info *info, size_t size, void *argument)
 {
-	const struct search *search = argument;
+	struct search *search = argument;
 	const char *name = strrchr(info->dlpi_name, '/');
 	const ElfW(Dyn) *dynamic = NULL;
 	struct symbols symbols;
@@ -94,14 +99,32 @@ static int look_in(struct dl_phdr_info *info, size_t size, void *argument)
 		return 0;
 	for (unsigned i = 1; i < search->n; i++)
 		search->addresses[i] = look_up(&symbols, search->names[i]);
+	search->base = info->dlpi_addr;
+	snprintf(search->path, sizeof(search->path), "%s", info->dlpi_name);
 	return 1;
 }
 
-bool elf_symbols_find(const char *object, const char *const names[], unsigned n, uintptr_t ret_addresses[])
+bool elf_symbols_find(const char *object, const char *const names[], unsigned n, uintptr_t ret_addresses[],
+		      void **ret_held)
 {
 	struct search search = {.object = object, .names = names, .n = n, .addresses = ret_addresses};
+	const struct link_map *map;
+	void *handle;
 
-	return dl_iterate_phdr(look_in, &search) == 1;
+	if (dl_iterate_phdr(look_in, &search) != 1)
+		return false;
+	handle = dlopen(search.path, RTLD_LAZY | RTLD_NOLOAD);
+	/* What was found may have been closed before it was held: what is found now is held, if it is at that address. */
+	if (!handle || dlinfo(handle, RTLD_DI_LINKMAP, &map) || dl_iterate_phdr(look_in, &search) != 1 ||
+	    search.base != map->l_addr) {
+		if (handle)
+			dlclose(handle);
+		dlerror(); /* the program must not find an error of ours */
+		return false;
+	}
+	if (ret_held)
+		*ret_held = handle;
+	return true;
 }
 
 /* Returns the number behind that of the last symbol. */

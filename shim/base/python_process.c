@@ -2,20 +2,26 @@
  * The interpreter of this process. See python_process.h.
  *
  * The thread's state is found by PyGILState_GetThisThreadState(), which reads a thread-local variable and nothing else,
- * in all versions that are known. Py_Version exists since 3.11; before, functions that a version has added tell it.
+ * in all versions that are known. Its library may be closed by any thread: who closes it waits until no thread is in
+ * there, and no other calls it from then on. Nothing is locked for that, since a call may be made under any lock of the
+ * program, such as the GIL. Py_Version exists since 3.11; before, functions that a version has added tell it.
  */
 #include "shim/base/python_process.h"
 #include "shim/base/base_state.h"
+#include "shim/base/closing.h"
 #include "shim/base/elf_symbols.h"
 #include "shim/base/log.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { PAGE = 4096 }; /* the smallest there is */
+enum { PAGE = 4096 };         /* the smallest there is */
+enum { CALL_MS_MOST = 1000 }; /* closed() waits no longer */
 
 enum state {
 	STATE_NEW,
@@ -64,14 +70,46 @@ static uint64_t version_of(const struct python_memory *memory, const uintptr_t a
 	return address[SINCE_3_10] ? 0x030a0000 : address[SINCE_3_9] ? 0x03090000 : 0;
 }
 
+/*
+ * The interpreter's library is closed, with or without the end of the interpreter; its code is there until this returns.
+ * A call that takes a second is one that another process had begun when it forked this one.
+ */
+static void closed(void *unused)
+{
+	struct python_process_state *process = &base_state.python_process;
+	const struct timespec ms = {.tv_nsec = 1000000};
+
+	(void)unused;
+	atomic_store(&process->state, STATE_NONE);
+	for (unsigned i = 0; i < CALL_MS_MOST && atomic_load(&process->n_calls); i++)
+		nanosleep(&ms, NULL);
+}
+
+/* Either closed() sees that this thread calls, or this thread that it was closed: both write, then read. */
+static void *thread_of(struct python_process_state *process)
+{
+	void *thread = NULL;
+
+	atomic_fetch_add(&process->n_calls, 1);
+	if (atomic_load(&process->state) == STATE_KNOWN)
+		thread = process->thread();
+	atomic_fetch_sub(&process->n_calls, 1);
+	return thread;
+}
+
 static enum state look(struct python_process_state *process)
 {
 	const struct python_memory memory = {read_own, NULL};
 	uint64_t words[PYTHON_WORDS];
 	uintptr_t address[NAMES] = {0};
 	unsigned char byte;
+	void *held;
 
-	if (!elf_symbols_find(NULL, names, NAMES, address))
+	if (!elf_symbols_find(NULL, names, NAMES, address, &held))
+		return STATE_NONE;
+	bool may_call = closing_hear((const void *)address[STATE_OF_THREAD], closed, NULL);
+	dlclose(held);
+	if (!may_call)
 		return STATE_NONE;
 	process->thread = (python_thread_function *)address[STATE_OF_THREAD];
 	if (memory.read(NULL, (uintptr_t)&byte, &byte, 1) != 1)
@@ -94,8 +132,10 @@ void python_process_bind(void)
 	struct python_process_state *process = &base_state.python_process;
 	int saved = errno, expected = STATE_NEW;
 
-	if (atomic_compare_exchange_strong(&process->state, &expected, STATE_LOOKING))
-		atomic_store_explicit(&process->state, (int)look(process), memory_order_release);
+	if (atomic_compare_exchange_strong(&process->state, &expected, STATE_LOOKING)) {
+		expected = STATE_LOOKING; /* unless it was closed meanwhile */
+		atomic_compare_exchange_strong(&process->state, &expected, (int)look(process));
+	}
 	errno = saved;
 }
 
@@ -117,7 +157,7 @@ static void say_not_known(uint64_t version)
 
 enum python_found python_process_name(char *room, char *callers)
 {
-	const struct python_process_state *process = &base_state.python_process;
+	struct python_process_state *process = &base_state.python_process;
 	int state = atomic_load_explicit(&process->state, memory_order_acquire);
 
 	room[0] = 0;
@@ -131,7 +171,7 @@ enum python_found python_process_name(char *room, char *callers)
 		    "named by native code, not by lines of Python");
 	if (state != STATE_KNOWN)
 		return PYTHON_NO_FRAMES;
-	void *thread = process->thread();
+	void *thread = thread_of(process);
 	if (!thread)
 		return PYTHON_NO_FRAMES;
 	return python_frames_find(&process->python, (uintptr_t)thread, (uintptr_t)pthread_self(), room, callers);
