@@ -271,13 +271,13 @@ static int close_all_real(void)
 {
 	static const char *const patterns[] = {"/usr/lib/*/libpython3.*.so.1.0", "/usr/lib64/libpython3.*.so.1.0",
 					       "/usr/local/lib/libpython3.*.so.1.0",
-					       "/root/.pyenv/versions/*/lib/libpython3.*.so.1.0"};
+					       "~/.pyenv/versions/*/lib/libpython3.*.so.1.0"};
 	const char *const settings[] = {CHILD_BUDGETS, NULL};
 	int n = 0, n_failed = 0;
 	glob_t found = {0};
 
 	for (size_t i = 0; i < sizeof(patterns) / sizeof(patterns[0]); i++)
-		glob(patterns[i], i ? GLOB_APPEND : 0, NULL, &found);
+		glob(patterns[i], GLOB_TILDE | (i ? GLOB_APPEND : 0), NULL, &found);
 	for (size_t i = 0; i < found.gl_pathc; i++) {
 		path = found.gl_pathv[i];
 		int status = child_run(settings, close_real);
