@@ -26,8 +26,8 @@ cannot() {
 }
 
 case $release in
-bookworm | trixie) mirror=http://deb.debian.org/debian keyring=debian-archive-keyring components=main script=$release ;;
-jammy | noble) mirror=http://archive.ubuntu.com/ubuntu keyring=ubuntu-archive-keyring components=main,universe script=jammy ;;
+bookworm | trixie) mirror=http://deb.debian.org/debian keyring=debian-archive-keyring suite='' components=main script=$release ;;
+jammy | noble) mirror=http://archive.ubuntu.com/ubuntu keyring=ubuntu-archive-keyring suite=trixie components=main,universe script=jammy ;;
 *)
 	echo "$usage" >&2
 	exit 2
@@ -58,9 +58,9 @@ row() { # STEP RESULT
 	[[ $2 == good* ]] || bad=1
 }
 
-# The archive's keys, from a package of the archive of this machine's Debian, which checks it.
+# The archive's keys, from a package whose own signature Debian's keys of this machine check; Debian 13 has Ubuntu's.
 base_root() {
-	unpack_debian "$here/keys" "$(dpkg --print-architecture)" $keyring || return 1
+	SUITE=$suite unpack_debian "$here/keys" "$(dpkg --print-architecture)" $keyring || return 1
 	debootstrap --variant=minbase --components=$components --keyring="$(echo "$here"/keys/root/usr/share/keyrings/*-archive-keyring.gpg)" \
 		"$release" "$here/base" $mirror "/usr/share/debootstrap/scripts/$script"
 }
