@@ -424,7 +424,7 @@ static enum summary_change choose_change(const struct stats_page *page, const st
 		return SUMMARY_CHANGE_CACHE;
 	if (!totals->moved && !strcmp(page->mode, "static"))
 		return SUMMARY_CHANGE_MOVE;
-	if ((double)totals->gap_us / 1e6 > WORTH_IT * totals->run)
+	if (!strcmp(page->mode, "exact") && (double)totals->gap_us / 1e6 > WORTH_IT * totals->run)
 		return SUMMARY_CHANGE_FAST;
 	if (site && (site->least_bytes || summary_is_of_tensors(site)) &&
 	    2 * summary_figure(&site->figures, FIGURE_moved_in_bytes) > summary_get(page, STAT_moved_in_bytes))

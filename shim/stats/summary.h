@@ -37,7 +37,7 @@ enum summary_change {
 	SUMMARY_CHANGE_BUDGET,  /* device.budget: the device has room for all of it */
 	SUMMARY_CHANGE_CACHE,   /* the program's allocator keeps more than it uses */
 	SUMMARY_CHANGE_MOVE,    /* spill.mode, which is static */
-	SUMMARY_CHANGE_FAST,    /* spill.mode: the GPU stood still */
+	SUMMARY_CHANGE_FAST,    /* spill.mode, which is exact: the GPU stood still */
 	SUMMARY_CHANGE_SITE,    /* a rule for the site that moves most */
 	SUMMARY_CHANGE_LINE,    /* the tensors of the line that moves most */
 	SUMMARY_CHANGE_UNKNOWN, /* the figures do not show what */

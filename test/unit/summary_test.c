@@ -227,6 +227,18 @@ static void where_the_gpu_stands_still_fast_is_advised(void **state)
 	    "in spillway-policy(5))");
 }
 
+/* As after `spillway set PID spill.mode=fast`. */
+static void who_is_fast_by_now_is_not_advised_to_be(void **state)
+{
+	(void)state;
+	need_more_than_there_is();
+	move(30, 20);
+	strcpy(page.mode, "fast");
+	make();
+	assert_false(says("spill.mode: fast"));
+	must_say("change: half of what moves is 150 allocations");
+}
+
 static void else_a_rule_for_what_moves_most_is_advised(void **state)
 {
 	(void)state;
@@ -409,6 +421,7 @@ int main(void)
 	    cmocka_unit_test_setup(room_on_the_device_is_the_first_advice, begin_anew),
 	    cmocka_unit_test_setup(where_nothing_moves_moving_is_advised, begin_anew),
 	    cmocka_unit_test_setup(where_the_gpu_stands_still_fast_is_advised, begin_anew),
+	    cmocka_unit_test_setup(who_is_fast_by_now_is_not_advised_to_be, begin_anew),
 	    cmocka_unit_test_setup(else_a_rule_for_what_moves_most_is_advised, begin_anew),
 	    cmocka_unit_test_setup(of_tensors_no_rule_is_advised, begin_anew),
 	    cmocka_unit_test_setup(where_most_is_made_by_the_program_itself_that_is_the_first_advice, begin_anew),
