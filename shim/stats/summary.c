@@ -382,11 +382,18 @@ static double seconds_lost(const struct totals *totals)
 /* Time that kernels take longer because they read over the link is counted nowhere. */
 static void say_cost(const struct stats_page *page, const struct totals *totals, struct summary *summary)
 {
-	double waited = (double)totals->waiting_us / 1e6, stopped = (double)totals->gap_us / 1e6;
-	char gaps[64] = "";
+	double waited = (double)totals->waiting_us / 1e6, stopped = (double)totals->gap_us / 1e6,
+	       still = (double)summary_get(page, STAT_unmoved_us) / 1e6;
+	char gaps[64] = "", off[128] = "";
 
 	if (totals->gap_us)
 		snprintf(gaps, sizeof(gaps), ", the GPU was stopped for %.1f %%", summary_share(stopped, totals->run));
+	if (still > WORTH_IT * totals->run)
+		snprintf(
+		    off, sizeof(off),
+		    "; moving was switched off for %.0f %% of the run, what kernels read over the link then is not "
+		    "counted",
+		    still < totals->run ? summary_share(still, totals->run) : 100);
 	if (totals->over && !totals->moved)
 		add(summary, 0,
 		    "  cost: not known: nothing was moved to the device; kernels read it over the link, which nobody "
@@ -394,10 +401,7 @@ static void say_cost(const struct stats_page *page, const struct totals *totals,
 	else if (totals->over)
 		add(summary, 0,
 		    "  cost: %.1f %% of the run: for %.1f of %.1f s at least one submission waited for memory%s%s",
-		    summary_share(seconds_lost(totals), totals->run), waited, totals->run, gaps,
-		    summary_get(page, STAT_governor_changes)
-			? "; moving was switched off at times, what kernels read over the link then is not counted"
-			: "");
+		    summary_share(seconds_lost(totals), totals->run), waited, totals->run, gaps, off);
 	else if (atomic_load(&page->peak[PLACE_MANAGED]) || atomic_load(&page->peak[PLACE_SYSTEM]))
 		add(summary, 0,
 		    "  cost: no submission waited for memory; faulting pages cost time, which is not counted");
