@@ -187,6 +187,20 @@ static void the_first_memory_is_said_with_what_is_in_force(void **state)
 	}
 }
 
+/* What goes wrong is said all the same. */
+static void nothing_is_reported_of_spilling_where_nothing_is_to_be(void **state)
+{
+	struct outcome outcome =
+	    RUN(SET("SIM_MEMORY=128MiB", "SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB,report=none"), ACTOR,
+		"fills_up");
+
+	(void)state;
+	must(&outcome, 0, "12 DDDDHHHHHHHH\n");
+	assert_int_equal(run_lines_with(outcome.err, "SPILLING"), 0);
+	assert_int_equal(run_lines_with(outcome.err, "out of memory: "), 1);
+	run_free(&outcome);
+}
+
 /* ---- budgets ---- */
 
 static void budgets_hold_to_the_block(void **state)
@@ -216,6 +230,8 @@ static void budgets_hold_to_the_block(void **state)
 
 		if (strcmp(outcome.out, cases[i].out) || run_lines_with(outcome.err, "SPILLING") != cases[i].spilling ||
 		    run_lines_with(outcome.err, "out of memory: ") != 1 || run_lines(outcome.err) > 14 ||
+		    run_lines_with(outcome.err, "device.budget: 1.0 GiB is more than the GPU has (128.0 MiB)") !=
+			(strstr(cases[i].set, "=1GiB") != NULL) ||
 		    !strstr(outcome.err, cases[i].raise) || run_lines_with(outcome.err, "what to raise: ") != 1 ||
 		    run_lines_with(outcome.err, "what limits that: the machine has ") != !strstr(cases[i].set, "off"))
 			fail_msg("%s: stdout is %s, stderr is\n%s", cases[i].set, outcome.out, outcome.err);
@@ -261,6 +277,7 @@ int main(void)
 	    cmocka_unit_test(a_warning_is_said_once_and_changes_nothing),
 	    cmocka_unit_test(a_heap_without_any_memory_is_refused),
 	    cmocka_unit_test(the_first_memory_is_said_with_what_is_in_force),
+	    cmocka_unit_test(nothing_is_reported_of_spilling_where_nothing_is_to_be),
 	    cmocka_unit_test(budgets_hold_to_the_block),
 	    cmocka_unit_test(without_vmm_everything_goes_to_the_driver_and_it_is_said),
 	    cmocka_unit_test(without_host_vmm_nothing_spills_and_it_is_said),
