@@ -141,6 +141,27 @@ static void a_warning_is_said_once_and_changes_nothing(void **state)
 	run_free(&outcome);
 }
 
+static void a_variable_that_nobody_reads_is_said_with_the_one_that_was_meant(void **state)
+{
+	static const char *const lines[] = {
+	    "nobody reads SPILLWAY_POLCY; did you mean SPILLWAY_POLICY?\n",
+	    "nobody reads SPILLWAY_MODE; did you mean SPILLWAY_SET=spill.mode=...?\n",
+	    "nobody reads SPILLWAY_DEVICE_BUDGET; did you mean SPILLWAY_SET=device.budget=...?\n",
+	    "nobody reads SPILLWAY_NOTHING; spillway(1) names the variables that are read\n",
+	};
+	struct outcome outcome = RUN(SET("SPILLWAY_POLCY=heap", "SPILLWAY_MODE=fast", "SPILLWAY_DEVICE_BUDGET=1GiB",
+					 "SPILLWAY_NOTHING=1", "SPILLWAY_JOB=mine"),
+				     ACTOR, "first_allocation");
+
+	(void)state;
+	must(&outcome, 0, "0\n0\n0\n0\n");
+	for (size_t i = 0; i < sizeof(lines) / sizeof(*lines); i++)
+		if (!strstr(outcome.err, lines[i]))
+			fail_msg("no line %sin\n%s", lines[i], outcome.err);
+	assert_int_equal(run_lines_with(outcome.err, "environment: warning: nobody reads "), 4);
+	run_free(&outcome);
+}
+
 static void a_heap_without_any_memory_is_refused(void **state)
 {
 	struct outcome outcome = RUN(SET("SPILLWAY_SET=device.budget=0,spill.mode=off"), ACTOR, "first_allocation");
@@ -275,6 +296,7 @@ int main(void)
 	    cmocka_unit_test(a_bad_policy_is_said_once_and_passed_through),
 	    cmocka_unit_test(a_bad_policy_fails_allocations_when_strict),
 	    cmocka_unit_test(a_warning_is_said_once_and_changes_nothing),
+	    cmocka_unit_test(a_variable_that_nobody_reads_is_said_with_the_one_that_was_meant),
 	    cmocka_unit_test(a_heap_without_any_memory_is_refused),
 	    cmocka_unit_test(the_first_memory_is_said_with_what_is_in_force),
 	    cmocka_unit_test(nothing_is_reported_of_spilling_where_nothing_is_to_be),
