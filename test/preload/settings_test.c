@@ -253,6 +253,9 @@ static void budgets_hold_to_the_block(void **state)
 		    run_lines_with(outcome.err, "out of memory: ") != 1 || run_lines(outcome.err) > 14 ||
 		    run_lines_with(outcome.err, "device.budget: 1.0 GiB is more than the GPU has (128.0 MiB)") !=
 			(strstr(cases[i].set, "=1GiB") != NULL) ||
+		    run_lines_with(outcome.err, "change: memory ran out at host.total, which was 16.0 MiB") !=
+			(strstr(cases[i].set, "host.total") != NULL) ||
+		    run_lines_with(outcome.err, "change: memory ran out") != 1 ||
 		    !strstr(outcome.err, cases[i].raise) || run_lines_with(outcome.err, "what to raise: ") != 1 ||
 		    run_lines_with(outcome.err, "what limits that: the machine has ") != !strstr(cases[i].set, "off"))
 			fail_msg("%s: stdout is %s, stderr is\n%s", cases[i].set, outcome.out, outcome.err);
