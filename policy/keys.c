@@ -149,8 +149,7 @@ static const char *level_name(const char *key, size_t n_prefix, char buffer[POLI
 	return buffer;
 }
 
-/* Returns a key whose last part is `typed`, ignoring case: "device.budget" for "budget". */
-static const char *key_ending(const struct policy_keys *keys, const char *typed)
+const char *policy_key_ending(const struct policy_keys *keys, const char *typed)
 {
 	for (size_t i = 0; i < keys->n; i++) {
 		const char *last = strrchr(keys->keys[i].name, '.');
@@ -194,7 +193,7 @@ void policy_key_hint(const struct policy_keys *keys, const char *prefix, const c
 		policy_suggest(&suggestion, level_name(keys->keys[i].name, n_prefix, levels[i]));
 	}
 	if (!suggestion.best && n_prefix == 0)
-		suggestion.best = key_ending(keys, name);
+		suggestion.best = policy_key_ending(keys, name);
 	if (suggestion.best)
 		snprintf(ret_hint, POLICY_MAX_WHY, "did you mean \"%s\"?", suggestion.best);
 	else

@@ -116,6 +116,8 @@ void policy_why_append(char *ret_why, const char *more);
 /* Stores the standard value of every key of a table that has one. */
 void policy_keys_standard(const struct policy_keys *keys, void *target);
 
+/* Returns a key whose last part is `typed`, ignoring case: "device.budget" for "budget". NULL if there is none. */
+const char *policy_key_ending(const struct policy_keys *keys, const char *typed);
 /*
  * Writes what to use instead of an unknown key, "did you mean ...?" or the list of keys, into ret_hint
  * (POLICY_MAX_WHY bytes). name: dotted, in full; prefix: the part of it that is known ("device." or "").

@@ -25,12 +25,15 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #define LINE_BYTES 1024 /* below PIPE_BUF, so that a pipe takes all of a line or none of it */
+#define NARROWEST  40   /* columns of a terminal for which lines are wrapped */
+#define WRAP_BYTES 512  /* that wrapping adds to a line at most */
 
 /* ---- which file it is ---- */
 
@@ -217,11 +220,46 @@ out:
 	pthread_setcancelstate(cancel, NULL);
 }
 
+/* Returns 0 if standard error is no terminal, or one whose width is not known. */
+static unsigned terminal_width(void)
+{
+	struct winsize size;
+
+	if (base_state.log.standard_error.type != S_IFCHR || ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0)
+		return 0;
+	return size.ws_col < NARROWEST ? 0 : size.ws_col;
+}
+
+/*
+ * Wraps the line at blanks, as far as there is room. Further lines begin below the first word behind the head. Returns the
+ * new length.
+ */
+static size_t wrap_line(char *line, size_t bytes, size_t n_head, size_t room, unsigned width)
+{
+	size_t indent = n_head + strspn(line + n_head, " "), column = indent, blank = 0;
+
+	for (size_t i = indent; i < bytes; i++) {
+		if (line[i] == ' ')
+			blank = i;
+		column += ((unsigned char)line[i] & 0xc0) != 0x80; /* a character of UTF-8 has one column */
+		if (column <= width || !blank || bytes + indent > room)
+			continue;
+		memmove(line + blank + 1 + indent, line + blank + 1, bytes - blank - 1);
+		line[blank] = '\n';
+		memset(line + blank + 1, ' ', indent);
+		bytes += indent;
+		column = indent;
+		i = blank + indent;
+		blank = 0;
+	}
+	return bytes;
+}
+
 void log_line(const char *format, ...)
 {
 	static const char head[] = "spillway: ";
 	const size_t n_head = sizeof(head) - 1;
-	char line[LINE_BYTES];
+	char line[LINE_BYTES + WRAP_BYTES];
 	int saved = errno;
 	va_list list;
 
@@ -231,13 +269,16 @@ void log_line(const char *format, ...)
 		goto out;
 	memcpy(line, head, n_head);
 	va_start(list, format);
-	int n = vsnprintf(line + n_head, sizeof(line) - n_head - 1, format, list);
+	int n = vsnprintf(line + n_head, LINE_BYTES - n_head - 1, format, list);
 	va_end(list);
 	if (n < 0)
 		n = 0;
 	size_t bytes = n_head + (size_t)n;
-	if (bytes > sizeof(line) - 2)
-		bytes = sizeof(line) - 2;
+	if (bytes > LINE_BYTES - 2)
+		bytes = LINE_BYTES - 2;
+	unsigned width = terminal_width();
+	if (width)
+		bytes = wrap_line(line, bytes, n_head, sizeof(line) - 1, width);
 	line[bytes++] = '\n';
 	put_quietly(line, bytes);
 out:

@@ -14,7 +14,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
-/* Writes one line of at most 1023 bytes; adds the newline. */
+/* Writes one line of at most 1023 bytes; adds the newline. On a terminal it is wrapped. */
 void log_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Writes a line once for each place in the code that uses the macro. */

@@ -264,7 +264,7 @@ static void set_budget(struct device *device)
 	if (follows)
 		automatic = mine > reserve ? mine - reserve : 0;
 	automatic = device_within_limit(device, automatic);
-	uint64_t limit = device_within_limit(device, sizes_resolve(chosen_budget(), device->total, automatic));
+	uint64_t limit = sizes_device_budget(chosen_budget(), device->total, automatic);
 	atomic_store(&device->budget.limit, known ? take_share(device, mine, limit) : limit);
 	atomic_store(&device->own_limit, own_limit(device, limit));
 	atomic_store(&device->follows, follows && known);
@@ -465,8 +465,7 @@ static void change_budget(struct device *device, void *argument)
 	(void)argument;
 	if (!atomic_load(&device->budget_known))
 		return;
-	uint64_t limit = sizes_resolve(chosen_budget(), device->total, atomic_load(&device->own_limit));
-	limit = device_within_limit(device, limit);
+	uint64_t limit = sizes_device_budget(chosen_budget(), device->total, atomic_load(&device->own_limit));
 	atomic_store(&device->own_limit, limit);
 	/* Of a device that is shared, the control thread takes what the others leave. */
 	if (!atomic_load(&device->shared_total) || limit < atomic_load(&device->budget.limit))

@@ -1,5 +1,6 @@
 /* Resolves sizes of the policy. See sizes.h. */
 #include "shim/device/sizes.h"
+#include "shim/base/log.h"
 #include "shim/process/process.h"
 
 uint64_t sizes_resolve(struct policy_size size, uint64_t whole, uint64_t automatic)
@@ -21,6 +22,18 @@ uint64_t sizes_within(enum policy_limit limit, uint64_t bytes, uint64_t whole)
 	uint64_t most = sizes_resolve(policy_limit(process_policy(), limit), whole, UINT64_MAX);
 
 	return bytes < most ? bytes : most;
+}
+
+uint64_t sizes_device_budget(struct policy_size size, uint64_t whole, uint64_t automatic)
+{
+	uint64_t limit = sizes_within(POLICY_LIMIT_DEVICE_BUDGET, sizes_resolve(size, whole, automatic), whole);
+	char asked[32], has[32];
+
+	if (limit <= whole)
+		return limit;
+	log_once("device.budget: %s is more than the GPU has (%s): the budget is what it has",
+		 log_bytes(asked, sizeof(asked), limit), log_bytes(has, sizeof(has), whole));
+	return whole;
 }
 
 uint64_t sizes_host_total(const struct policy *policy, const struct hostmem *memory)

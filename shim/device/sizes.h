@@ -16,6 +16,11 @@ bool sizes_limited(enum policy_limit limit);
 uint64_t sizes_within(enum policy_limit limit, uint64_t bytes, uint64_t whole);
 
 /*
+ * Returns the device's budget: at most what the device has, which is said, and what the machine's policy allows.
+ */
+uint64_t sizes_device_budget(struct policy_size size, uint64_t whole, uint64_t automatic);
+
+/*
  * Returns what the processes that share a device may have together in their heaps; 0: this process does not share it.
  * whole: the device's memory; mine: what of it no other process had when this one started.
  */

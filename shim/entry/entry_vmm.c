@@ -57,6 +57,8 @@ static void say_spilled(const struct device *device, size_t size)
 	stats_add(STAT_spilled_allocations, 1);
 	stats_add(STAT_spilled_bytes, size);
 	stats_add(STAT_rescues, 1);
+	if (policy_report(process_policy()) == POLICY_REPORT_NONE)
+		return;
 	log_once("SPILLING BEGINS: the device budget of %s is full, %s of the program's own cuMemCreate went to host "
 		 "memory for good; the GPU reaches it over the link, many times slower",
 		 log_bytes(budget, sizeof(budget), atomic_load(&device->budget.limit)),

@@ -67,6 +67,7 @@ static enum stage read_policy(void)
 	if (process_is_off())
 		return STAGE_OFF;
 	read = policy_read(secure_getenv("SPILLWAY_POLICY"), secure_getenv("SPILLWAY_SET"), &errors);
+	policy_warn_environment(environ, &errors);
 	enum stage stage = read ? STAGE_RUNNING : bad_policy(&errors);
 	if (read)
 		say_warnings(&errors);

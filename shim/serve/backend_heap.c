@@ -30,6 +30,8 @@ static void note_spill(const struct device *device, const struct heap_grant *gra
 	stats_add(STAT_spilled_allocations, 1);
 	stats_add(STAT_spilled_bytes, grant->bytes_away);
 	stats_add(STAT_rescues, 1);
+	if (policy_report(process_policy()) == POLICY_REPORT_NONE)
+		return;
 	log_once("SPILLING BEGINS: the device budget of %s is %s, %s went to %s; %s",
 		 log_bytes(budget, sizeof(budget), atomic_load(&device->budget.limit)),
 		 heap_is_full(atomic_load(&device->heap)) ? "not full but the device is" : "full",

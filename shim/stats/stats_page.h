@@ -18,7 +18,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#define STATS_VERSION 6
+#define STATS_VERSION 7
 #define STATS_MAGIC   0x5753544154530a31u
 #define STATS_TAIL    ".stats"
 /* Value of any number that has not been measured; shown as n/a, never as 0. */

@@ -124,8 +124,7 @@ static void say_need(const struct stats_page *page, uint64_t now, const struct t
 		return;
 	add(summary, 1,
 	    "  the heap held %s at most, %.2f of the device budget of %s (the device has %s); over it for %.0f %% of "
-	    "the "
-	    "run",
+	    "the run",
 	    log_bytes(need, sizeof(need), totals->need), (double)totals->need / (double)totals->budget,
 	    log_bytes(budget, sizeof(budget), totals->budget), log_bytes(total, sizeof(total), totals->device_total),
 	    summary_share((double)stats_page_get(page, STAT_over_us, now) / 1e6, totals->run));
@@ -245,8 +244,7 @@ static void say_moves(const struct stats_page *page, const struct totals *totals
 	if (summary_get(page, STAT_gaps) + summary_get(page, STAT_gaps_given_up))
 		add(summary, 6,
 		    "  %llu submissions waited, %.2f s in all, for %.0f %% of the run at least one; the GPU was "
-		    "stopped "
-		    "%llu times, %.2f s (%.0f %%), tries given up: %llu",
+		    "stopped %llu times, %.2f s (%.0f %%), tries given up: %llu",
 		    summary_get(page, STAT_waits), (double)summary_get(page, STAT_wait_us) / 1e6,
 		    summary_share((double)totals->waiting_us / 1e6, totals->run), summary_get(page, STAT_gaps),
 		    (double)totals->gap_us / 1e6, summary_share((double)totals->gap_us / 1e6, totals->run),
@@ -382,11 +380,18 @@ static double seconds_lost(const struct totals *totals)
 /* Time that kernels take longer because they read over the link is counted nowhere. */
 static void say_cost(const struct stats_page *page, const struct totals *totals, struct summary *summary)
 {
-	double waited = (double)totals->waiting_us / 1e6, stopped = (double)totals->gap_us / 1e6;
-	char gaps[64] = "";
+	double waited = (double)totals->waiting_us / 1e6, stopped = (double)totals->gap_us / 1e6,
+	       still = (double)summary_get(page, STAT_unmoved_us) / 1e6;
+	char gaps[64] = "", off[128] = "";
 
 	if (totals->gap_us)
 		snprintf(gaps, sizeof(gaps), ", the GPU was stopped for %.1f %%", summary_share(stopped, totals->run));
+	if (still > WORTH_IT * totals->run)
+		snprintf(
+		    off, sizeof(off),
+		    "; moving was switched off for %.0f %% of the run, what kernels read over the link then is not "
+		    "counted",
+		    still < totals->run ? summary_share(still, totals->run) : 100);
 	if (totals->over && !totals->moved)
 		add(summary, 0,
 		    "  cost: not known: nothing was moved to the device; kernels read it over the link, which nobody "
@@ -394,10 +399,7 @@ static void say_cost(const struct stats_page *page, const struct totals *totals,
 	else if (totals->over)
 		add(summary, 0,
 		    "  cost: %.1f %% of the run: for %.1f of %.1f s at least one submission waited for memory%s%s",
-		    summary_share(seconds_lost(totals), totals->run), waited, totals->run, gaps,
-		    summary_get(page, STAT_governor_changes)
-			? "; moving was switched off at times, what kernels read over the link then is not counted"
-			: "");
+		    summary_share(seconds_lost(totals), totals->run), waited, totals->run, gaps, off);
 	else if (atomic_load(&page->peak[PLACE_MANAGED]) || atomic_load(&page->peak[PLACE_SYSTEM]))
 		add(summary, 0,
 		    "  cost: no submission waited for memory; faulting pages cost time, which is not counted");
@@ -407,14 +409,43 @@ static void say_cost(const struct stats_page *page, const struct totals *totals,
 
 /* ---- what to change ---- */
 
+static bool ran_out_of_shared(const struct stats_page *page)
+{
+	return atomic_load(&page->share_total) && summary_get(page, STAT_share_refused);
+}
+
+/* What a program that ends at its first refusal would have wanted next, a run that has enough shows. */
+static void say_refused(const struct stats_page *page, struct summary *summary)
+{
+	char total[TEXT], needed[TEXT];
+	uint64_t least = 0;
+
+	if (!ran_out_of_shared(page)) {
+		add(summary, 0, "  change: memory ran out: see what to raise, where \"out of memory\" was said");
+		return;
+	}
+	for (unsigned i = 0; i < STATS_SITES; i++)
+		if (summary_figure(&page->site[i].figures, FIGURE_refused) && page->site[i].least_bytes > least)
+			least = page->site[i].least_bytes;
+	add(summary, 0,
+	    "  change: memory ran out at host.total, which was %s: at least %s are needed. Run once with host.total: "
+	    "80%%: what %s",
+	    log_bytes(total, sizeof(total), atomic_load(&page->share_total)),
+	    log_bytes(needed, sizeof(needed), atomic_load(&page->share_most_used) + least),
+	    atomic_load(&page->share_most_ranks) > 1 ? "report: full then says was taken at most is enough"
+						     : "then lies on the host at most is enough");
+}
+
 static enum summary_change choose_change(const struct stats_page *page, const struct totals *totals)
 {
 	const struct stats_site *site = summary_costliest(page);
 
 	if (summary_get(page, STAT_vmm_bytes) > totals->need && (totals->over || summary_get(page, STAT_refused)))
 		return SUMMARY_CHANGE_VMM;
+	if (summary_get(page, STAT_refused) && (!totals->over || ran_out_of_shared(page)))
+		return SUMMARY_CHANGE_REFUSED;
 	if (!totals->over)
-		return summary_get(page, STAT_refused) ? SUMMARY_CHANGE_REFUSED : SUMMARY_CHANGE_NOTHING;
+		return SUMMARY_CHANGE_NOTHING;
 	if (totals->moved && seconds_lost(totals) < WORTH_IT * totals->run)
 		return SUMMARY_CHANGE_CHEAP;
 	if (totals->device_total > DEVICE_RESERVE && totals->need < totals->device_total - DEVICE_RESERVE)
@@ -424,12 +455,12 @@ static enum summary_change choose_change(const struct stats_page *page, const st
 		return SUMMARY_CHANGE_CACHE;
 	if (!totals->moved && !strcmp(page->mode, "static"))
 		return SUMMARY_CHANGE_MOVE;
-	if ((double)totals->gap_us / 1e6 > WORTH_IT * totals->run)
+	if (!strcmp(page->mode, "exact") && (double)totals->gap_us / 1e6 > WORTH_IT * totals->run)
 		return SUMMARY_CHANGE_FAST;
 	if (site && (site->least_bytes || summary_is_of_tensors(site)) &&
 	    2 * summary_figure(&site->figures, FIGURE_moved_in_bytes) > summary_get(page, STAT_moved_in_bytes))
 		return site->least_bytes ? SUMMARY_CHANGE_SITE : SUMMARY_CHANGE_LINE;
-	return SUMMARY_CHANGE_UNKNOWN;
+	return summary_get(page, STAT_refused) ? SUMMARY_CHANGE_REFUSED : SUMMARY_CHANGE_UNKNOWN;
 }
 
 static void say_change(const struct stats_page *page, const struct totals *totals, struct summary *summary)
@@ -443,7 +474,7 @@ static void say_change(const struct stats_page *page, const struct totals *total
 		    log_bytes(bytes, sizeof(bytes), summary_get(page, STAT_vmm_bytes)));
 		break;
 	case SUMMARY_CHANGE_REFUSED:
-		add(summary, 0, "  change: memory ran out: see what to raise, where \"out of memory\" was said");
+		say_refused(page, summary);
 		break;
 	case SUMMARY_CHANGE_NOTHING:
 		add(summary, 0, "  change: nothing");
@@ -467,15 +498,13 @@ static void say_change(const struct stats_page *page, const struct totals *total
 	case SUMMARY_CHANGE_MOVE:
 		add(summary, 0,
 		    "  change: spill.mode: exact moves memory to where it is used; with static kernels read %s over "
-		    "the "
-		    "link, each time",
+		    "the link, each time",
 		    log_bytes(bytes, sizeof(bytes), totals->away));
 		break;
 	case SUMMARY_CHANGE_FAST:
 		add(summary, 0,
 		    "  change: the GPU stood still for %.0f %% of the run; spill.mode: fast copies beside kernels (see "
-		    "its "
-		    "limits in spillway-policy(5))",
+		    "its limits in spillway-policy(5))",
 		    summary_share((double)totals->gap_us / 1e6, totals->run));
 		break;
 	case SUMMARY_CHANGE_SITE:

@@ -26,8 +26,7 @@ for end in is_terminated:143 is_killed:137 aborts:134 is_interrupted:130 ends_at
 spillway: the policy that this run speaks for:*' small -- "$actor" "${end%:*}"
 	[ "$(grep -c 'summary of process' err.txt)" = 1 ] || complain 'not one summary'
 done
-expect 'no summary comes where none is wanted; a policy all the same' 137 '' '*BEGINS*
-spillway: the policy that this run speaks for:*' \
+expect 'no summary comes where none is wanted; a policy all the same' 137 '' 'spillway: the policy that this run speaks for:*' \
 	small --set report=none -- "$actor" is_killed
 expect 'no core file of the tool' 134 '' '*' sh -c 'ulimit -c 0; "$@"' sh "$tool" run --library "$library" --fit -- "$actor" aborts
 expect 'a program that is not there is 127' 127 '' 'spillway: nosuch: no such program' fit -- nosuch

@@ -141,6 +141,27 @@ static void a_warning_is_said_once_and_changes_nothing(void **state)
 	run_free(&outcome);
 }
 
+static void a_variable_that_nobody_reads_is_said_with_the_one_that_was_meant(void **state)
+{
+	static const char *const lines[] = {
+	    "nobody reads SPILLWAY_POLCY; did you mean SPILLWAY_POLICY?\n",
+	    "nobody reads SPILLWAY_MODE; did you mean SPILLWAY_SET=spill.mode=...?\n",
+	    "nobody reads SPILLWAY_DEVICE_BUDGET; did you mean SPILLWAY_SET=device.budget=...?\n",
+	    "nobody reads SPILLWAY_NOTHING; spillway(1) names the variables that are read\n",
+	};
+	struct outcome outcome = RUN(SET("SPILLWAY_POLCY=heap", "SPILLWAY_MODE=fast", "SPILLWAY_DEVICE_BUDGET=1GiB",
+					 "SPILLWAY_NOTHING=1", "SPILLWAY_JOB=mine"),
+				     ACTOR, "first_allocation");
+
+	(void)state;
+	must(&outcome, 0, "0\n0\n0\n0\n");
+	for (size_t i = 0; i < sizeof(lines) / sizeof(*lines); i++)
+		if (!strstr(outcome.err, lines[i]))
+			fail_msg("no line %sin\n%s", lines[i], outcome.err);
+	assert_int_equal(run_lines_with(outcome.err, "environment: warning: nobody reads "), 4);
+	run_free(&outcome);
+}
+
 static void a_heap_without_any_memory_is_refused(void **state)
 {
 	struct outcome outcome = RUN(SET("SPILLWAY_SET=device.budget=0,spill.mode=off"), ACTOR, "first_allocation");
@@ -187,6 +208,20 @@ static void the_first_memory_is_said_with_what_is_in_force(void **state)
 	}
 }
 
+/* What goes wrong is said all the same. */
+static void nothing_is_reported_of_spilling_where_nothing_is_to_be(void **state)
+{
+	struct outcome outcome =
+	    RUN(SET("SIM_MEMORY=128MiB", "SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB,report=none"), ACTOR,
+		"fills_up");
+
+	(void)state;
+	must(&outcome, 0, "12 DDDDHHHHHHHH\n");
+	assert_int_equal(run_lines_with(outcome.err, "SPILLING"), 0);
+	assert_int_equal(run_lines_with(outcome.err, "out of memory: "), 1);
+	run_free(&outcome);
+}
+
 /* ---- budgets ---- */
 
 static void budgets_hold_to_the_block(void **state)
@@ -216,6 +251,11 @@ static void budgets_hold_to_the_block(void **state)
 
 		if (strcmp(outcome.out, cases[i].out) || run_lines_with(outcome.err, "SPILLING") != cases[i].spilling ||
 		    run_lines_with(outcome.err, "out of memory: ") != 1 || run_lines(outcome.err) > 14 ||
+		    run_lines_with(outcome.err, "device.budget: 1.0 GiB is more than the GPU has (128.0 MiB)") !=
+			(strstr(cases[i].set, "=1GiB") != NULL) ||
+		    run_lines_with(outcome.err, "change: memory ran out at host.total, which was 16.0 MiB") !=
+			(strstr(cases[i].set, "host.total") != NULL) ||
+		    run_lines_with(outcome.err, "change: memory ran out") != 1 ||
 		    !strstr(outcome.err, cases[i].raise) || run_lines_with(outcome.err, "what to raise: ") != 1 ||
 		    run_lines_with(outcome.err, "what limits that: the machine has ") != !strstr(cases[i].set, "off"))
 			fail_msg("%s: stdout is %s, stderr is\n%s", cases[i].set, outcome.out, outcome.err);
@@ -259,8 +299,10 @@ int main(void)
 	    cmocka_unit_test(a_bad_policy_is_said_once_and_passed_through),
 	    cmocka_unit_test(a_bad_policy_fails_allocations_when_strict),
 	    cmocka_unit_test(a_warning_is_said_once_and_changes_nothing),
+	    cmocka_unit_test(a_variable_that_nobody_reads_is_said_with_the_one_that_was_meant),
 	    cmocka_unit_test(a_heap_without_any_memory_is_refused),
 	    cmocka_unit_test(the_first_memory_is_said_with_what_is_in_force),
+	    cmocka_unit_test(nothing_is_reported_of_spilling_where_nothing_is_to_be),
 	    cmocka_unit_test(budgets_hold_to_the_block),
 	    cmocka_unit_test(without_vmm_everything_goes_to_the_driver_and_it_is_said),
 	    cmocka_unit_test(without_host_vmm_nothing_spills_and_it_is_said),

@@ -51,6 +51,21 @@ grep -q ' live at exit, ' <<<"$said" || complain 'no figures'
 expect 'nothing comes if nothing is to be reported' 143 0 run --set report=none -- "$actor" is_terminated
 expect 'nor without CUDA' 143 0 run -- sh -c 'kill -TERM $$'
 [ -z "$said" ] || complain 'something was said'
+# It is found where a look meets it; on a busy machine that takes longer.
+unset_for() { { sleep "$1"; echo; } | run --set report="$2" -- sh -c 'env -u LD_PRELOAD "$1" ends_when_told; exit $?' sh "$actor"; }
+for seconds in 0.2 1 5 25; do
+	expect 'who loses the library below run is named, once' 7 0 unset_for $seconds summary
+	[ -z "$said" ] || break
+done
+[[ $said =~ ^spillway:\ process\ [0-9]+\ \(actor\)\ used\ CUDA\ without\ the\ library:\ [^$'\n']*LD_PRELOAD[^$'\n']*$ ]] ||
+	complain 'not who'
+expect 'not where nothing is to be reported' 7 0 unset_for $seconds none
+[ -z "$said" ] || complain 'something was said'
+expect 'nor without CUDA' 0 0 run -- env -u LD_PRELOAD sleep 0.2
+[ -z "$said" ] || complain 'something was said'
+with_it() { { sleep "$1"; echo; } | run -- sh -c '"$1" ends_when_told; exit $?' sh "$actor"; }
+expect 'nor of who has it' 7 1 with_it $seconds
+! grep -q without <<<"$said" || complain 'it was said'
 expect 'what a program starts is ended as it would be' 0 0 run -- sh -c "trap 'exit 0' TERM; kill -TERM \$\$; exit 1"
 expect 'a signal that is ignored stays ignored' 0 0 run -- sh -c "trap '' TERM; kill -TERM \$\$; exit 0"
 expect 'without run nobody is there to print it' 143 0 env LD_PRELOAD="$library" "$actor" is_terminated

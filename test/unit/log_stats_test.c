@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -240,17 +241,72 @@ static void a_full_socket_is_not_waited_for(void **state)
 	close(ends[1]);
 }
 
+/* Returns a terminal, and in ret_master what reads what is written to it. */
+static int terminal_open(int *ret_master)
+{
+	*ret_master = posix_openpt(O_RDWR | O_NOCTTY);
+	if (*ret_master < 0 || grantpt(*ret_master) || unlockpt(*ret_master))
+		skip();
+	int terminal = open(ptsname(*ret_master), O_RDWR | O_NOCTTY);
+	assert_true(terminal >= 0);
+	return terminal;
+}
+
+static void say_what_is_wide(void)
+{
+	log_line("SPILLING BEGINS: the device budget of 600.0 MiB is full, 92.0 MiB went to host memory; memory moves "
+		 "over the link to where it is used, which takes time");
+	log_line("  cost: \xc3\xa4\xc3\xb6\xc3\xbc fill the line, whose end is here and not beyond, column 80 "
+		 "or below of it");
+	log_line("/a/word/that/is/wider/than/the/terminal/itself/is/not/cut/because/somebody/may/want/to/copy/it it");
+}
+
+static void a_wide_line_is_wrapped_on_a_terminal(void **state)
+{
+	static const char wrapped[] =
+	    "spillway: SPILLING BEGINS: the device budget of 600.0 MiB is full, 92.0 MiB went\r\n"
+	    "          to host memory; memory moves over the link to where it is used, which\r\n"
+	    "          takes time\r\n"
+	    "spillway:   cost: \xc3\xa4\xc3\xb6\xc3\xbc fill the line, whose end is here and not beyond, column 80\r\n"
+	    "            or below of it\r\n"
+	    "spillway: "
+	    "/a/word/that/is/wider/than/the/terminal/itself/is/not/cut/because/somebody/may/want/to/copy/it\r\n"
+	    "          it\r\n";
+	struct winsize size = {.ws_row = 24, .ws_col = 80};
+	int master, terminal = terminal_open(&master), saved = dup(2);
+	char text[2048];
+	size_t n = 0;
+	ssize_t got;
+
+	(void)state;
+	assert_int_equal(ioctl(terminal, TIOCSWINSZ, &size), 0);
+	dup2(terminal, 2);
+	log_begin();
+	alarm(60);
+	say_what_is_wide();
+	while (n < strlen(wrapped) && (got = read(master, text + n, sizeof(text) - 1 - n)) > 0)
+		n += (size_t)got;
+	dup2(saved, 2);
+	close(saved);
+	log_begin();
+	alarm(0);
+	text[n] = 0;
+	assert_string_equal(text, wrapped);
+	close(terminal);
+	close(master);
+	/* Elsewhere it is searched and cut by line. */
+	heard(say_what_is_wide, text, sizeof(text));
+	assert_non_null(
+	    strstr(text, "went to host memory; memory moves over the link to where it is used, which takes time\n"));
+}
+
 /* As by Ctrl-S. */
 static void a_stopped_terminal_is_not_waited_for(void **state)
 {
-	int master = posix_openpt(O_RDWR | O_NOCTTY), saved = dup(2);
+	int master, terminal = terminal_open(&master), saved = dup(2);
 	char text[256];
 
 	(void)state;
-	if (master < 0 || grantpt(master) || unlockpt(master))
-		skip();
-	int terminal = open(ptsname(master), O_RDWR | O_NOCTTY);
-	assert_true(terminal >= 0);
 	alarm(60);
 	dup2(terminal, 2);
 	log_begin();
@@ -418,6 +474,7 @@ int main(void)
 	    cmocka_unit_test(another_file_in_its_place_is_not_written_to),
 	    cmocka_unit_test(a_full_pipe_is_not_waited_for),
 	    cmocka_unit_test(a_full_socket_is_not_waited_for),
+	    cmocka_unit_test(a_wide_line_is_wrapped_on_a_terminal),
 	    cmocka_unit_test(a_stopped_terminal_is_not_waited_for),
 	    cmocka_unit_test(bytes_are_written_for_people),
 	    cmocka_unit_test(calls_of_all_threads_are_added_up),

@@ -5,6 +5,7 @@
 #include "test/unit/quota_help.h"
 
 #include "shim/accounting/accounting_state.h"
+#include "shim/base/log.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -12,6 +13,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -77,6 +79,48 @@ static void the_total_is_the_firsts_unless_a_policy_says_another(void **state)
 	assert_true(rank_ask(&e, 't', 1));
 	assert_int_equal(rank_ask(&e, 'f', 0), 7);
 	rank_end(&e);
+}
+
+/* What all ranks said until now. */
+static void said_is(FILE *log, const char *words)
+{
+	char said[1024];
+
+	ssize_t n = pread(fileno(log), said, sizeof(said) - 1, 0); /* the position is that of all who write */
+	said[n > 0 ? n : 0] = 0;
+	assert_string_equal(said, words);
+}
+
+#define BINDS                                                                                                          \
+	"spillway: host.total: another process of this user has set it to 100.0 MiB, which holds for this one, too\n"
+#define IGNORED                                                                                                        \
+	"spillway: host.total: 4.0 MiB is not in effect: other processes of this user have begun with 100.0 MiB, "     \
+	"which holds until they have ended\n"
+
+static void a_total_that_is_not_ones_own_is_said_once(void **state)
+{
+	int saved = dup(STDERR_FILENO);
+	FILE *log = tmpfile();
+
+	(void)state;
+	assert_non_null(log);
+	dup2(fileno(log), STDERR_FILENO);
+	log_begin();
+	struct rank a = share_start(), b = share_start_with(1000 * MIB, false), c = share_start_with(100 * MIB, true),
+		    d = share_start_with(4 * MIB, true);
+	dup2(saved, STDERR_FILENO);
+	close(saved);
+	log_begin();
+	/* What two have computed differs by chance. */
+	assert_true(rank_ask(&a, 't', 1) && rank_ask(&b, 't', 1) && rank_ask(&c, 't', 1) && rank_ask(&c, 'k', 0));
+	said_is(log, "");
+	assert_true(rank_ask(&a, 'k', 0) && rank_ask(&a, 't', 1) && rank_ask(&a, 'k', 0));
+	said_is(log, BINDS);
+	assert_true(rank_ask(&d, 't', 1) && rank_ask(&d, 'k', 0));
+	said_is(log, BINDS IGNORED);
+	for (unsigned i = 0; i < 4; i++)
+		rank_end(((struct rank *[]){&a, &b, &c, &d})[i]);
+	fclose(log);
 }
 
 /* In a process of its own, which a quota is arranged for once. */
@@ -419,6 +463,7 @@ int main(void)
 	    TEST(one_alone_has_all_of_it_and_no_more),
 	    TEST(a_limit_that_was_changed_is_left_alone),
 	    TEST(the_total_is_the_firsts_unless_a_policy_says_another),
+	    TEST(a_total_that_is_not_ones_own_is_said_once),
 	    TEST(what_one_has_the_other_has_not),
 	    TEST(who_has_less_than_his_part_comes_first),
 	    TEST(what_is_spare_is_owed_to_who_is_short_and_no_more_than_is_short),

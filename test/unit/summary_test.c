@@ -227,6 +227,18 @@ static void where_the_gpu_stands_still_fast_is_advised(void **state)
 	    "in spillway-policy(5))");
 }
 
+/* As after `spillway set PID spill.mode=fast`. */
+static void who_is_fast_by_now_is_not_advised_to_be(void **state)
+{
+	(void)state;
+	need_more_than_there_is();
+	move(30, 20);
+	strcpy(page.mode, "fast");
+	make();
+	assert_false(says("spill.mode: fast"));
+	must_say("change: half of what moves is 150 allocations");
+}
+
 static void else_a_rule_for_what_moves_most_is_advised(void **state)
 {
 	(void)state;
@@ -234,18 +246,23 @@ static void else_a_rule_for_what_moves_most_is_advised(void **state)
 	move(30, 0);
 	make();
 	assert_false(says("the GPU was stopped"));
-	page.counter[STAT_governor_changes] = 1;
+	page.counter[STAT_governor_changes] = 3;
+	page.counter[STAT_unmoved_us] = 1500000; /* in the first step: next to nothing */
+	make();
+	assert_false(says("switched off"));
+	page.counter[STAT_unmoved_us] = 12000000;
 	page.peak[PLACE_PEER] = GIB;
 	page.counter[STAT_refused] = 2;
 	must_be_short(
 	    "summary of process 42: spilled: 5.0 GiB lay on the host and on other devices at most, of 20.0 GiB in "
 	    "all; the device budget is 8.0 GiB; 2 requests ended in out of memory",
 	    "  cost: 30.0 % of the run: for 30.0 of 100.0 s at least one submission waited for memory; moving was "
-	    "switched off at times, what kernels read over the link then is not counted",
+	    "switched off for 12 % of the run, what kernels read over the link then is not counted",
 	    "  change: half of what moves is 150 allocations of 64.0 MiB to 128.0 MiB under rule optim, asked for at "
 	    "libc10_cuda.so+0x12: if a step uses them once, a rule for them with place: host, movable: no lets the "
 	    "rest stay; `spillway replay` of a trace says what it saves");
 	page.site[7].figures.figure[FIGURE_moved_in_bytes] = 100 * GIB;
+	page.counter[STAT_refused] = 0;
 	make();
 	must_say("change: nothing that the figures show; `spillway run --trace job.trace ...`");
 }
@@ -333,6 +350,31 @@ static void what_processes_share_is_told_where_several_do_or_it_was_not_enough(v
 	must_say("host.total: 48.0 GiB of 64.0 GiB taken at most; there was no room for more 3 times");
 }
 
+/* The program ended at the first request that was refused: what it would have wanted next, nobody knows. */
+static void where_shared_host_memory_ran_out_a_run_that_shows_the_need_is_advised(void **state)
+{
+	(void)state;
+	need_more_than_there_is();
+	share(1, 3);
+	page.share_most_used = 64 * GIB;
+	make();
+	assert_false(says("memory ran out")); /* others gave some */
+	page.counter[STAT_refused] = page.site[7].figures.figure[FIGURE_refused] = 1;
+	must_be_short(
+	    "summary of process 42: spilled: 4.0 GiB lay on the host at most, of 20.0 GiB in all; the device budget "
+	    "is 8.0 GiB; 1 request ended in out of memory",
+	    "  cost: not known: nothing was moved to the device; kernels read it over the link, which nobody times",
+	    "  change: memory ran out at host.total, which was 64.0 GiB: at least 64.1 GiB are needed. Run once with "
+	    "host.total: 80%: what then lies on the host at most is enough");
+	share(4, 3);
+	make();
+	must_say("Run once with host.total: 80%: what report: full then says was taken at most is enough");
+	/* Of a budget of its own no more is known. */
+	share(0, 0);
+	make();
+	must_say("change: memory ran out: see what to raise, where \"out of memory\" was said");
+}
+
 static void what_is_taken_on_use_is_told(void **state)
 {
 	(void)state;
@@ -409,12 +451,14 @@ int main(void)
 	    cmocka_unit_test_setup(room_on_the_device_is_the_first_advice, begin_anew),
 	    cmocka_unit_test_setup(where_nothing_moves_moving_is_advised, begin_anew),
 	    cmocka_unit_test_setup(where_the_gpu_stands_still_fast_is_advised, begin_anew),
+	    cmocka_unit_test_setup(who_is_fast_by_now_is_not_advised_to_be, begin_anew),
 	    cmocka_unit_test_setup(else_a_rule_for_what_moves_most_is_advised, begin_anew),
 	    cmocka_unit_test_setup(of_tensors_no_rule_is_advised, begin_anew),
 	    cmocka_unit_test_setup(where_most_is_made_by_the_program_itself_that_is_the_first_advice, begin_anew),
 	    cmocka_unit_test_setup(what_the_program_makes_itself_matters_where_there_is_no_room, begin_anew),
 	    cmocka_unit_test_setup(what_costs_next_to_nothing_needs_no_advice, begin_anew),
 	    cmocka_unit_test_setup(what_processes_share_is_told_where_several_do_or_it_was_not_enough, begin_anew),
+	    cmocka_unit_test_setup(where_shared_host_memory_ran_out_a_run_that_shows_the_need_is_advised, begin_anew),
 	    cmocka_unit_test_setup(what_is_taken_on_use_is_told, begin_anew),
 	    cmocka_unit_test_setup(faults_that_nobody_counts_are_not_zero, begin_anew),
 	    cmocka_unit_test_setup(fourteen_lines_are_enough, begin_anew),

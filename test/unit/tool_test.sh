@@ -104,6 +104,12 @@ expect 'keys of the variable are told by its name' 2 '' 'SPILLWAY_SET:1:1: error
 	with SPILLWAY_SET=x=1 "$tool" run --library "$library" -- echo started
 expect 'run checks the policy of the environment too' 2 '' 'bad.yaml:1:10: *' \
 	with SPILLWAY_POLICY=bad.yaml "$tool" run --library "$library" -- echo started
+expect 'run names variables that nobody reads' 0 started \
+	'environment: warning: nobody reads SPILLWAY_POLCY; did you mean SPILLWAY_POLICY?' \
+	with SPILLWAY_POLCY=x "$tool" run --library "$library" -- echo started
+for variable in $(grep -rhoE '"SPILLWAY_[A-Z_]+"' "$source/shim" "$source/tools" --include='*.c' | tr -d '"' | sort -u); do
+	expect "$variable is read" 0 started '' with "$variable=" "$tool" run --library "$library" -- echo started
+done
 expect 'run prints warnings and goes on' 0 started 'warn.yaml:3:3: warning: *' run --policy warn.yaml -- echo started
 expect 'run says where it looked for the library' 2 '' '*libspillway.so is not found*Looked at:*/lib64/libspillway.so*' \
 	sh -c 'cp "$1" lonely && ./lonely run -- echo started' sh "$tool"

@@ -125,7 +125,7 @@ static void json_is_one_object_on_a_line_with_every_figure(void **state)
 	has(text, "\"interval\": 10.000");
 	has(text,
 	    "\"places\": {\"device\": 8589934592, \"host\": 5368709120, \"peer\": 0, \"managed\": 0, \"system\": 0, ");
-	has(text, "\"state\": \"running\", \"version\": 6, \"problem\": null, \"command\": \"/usr/bin/python3 ");
+	has(text, "\"state\": \"running\", \"version\": 7, \"problem\": null, \"command\": \"/usr/bin/python3 ");
 	for (unsigned i = 0; i < STAT_COUNT; i++) {
 		if (i == STAT_over_us || i == STAT_host_time)
 			continue;

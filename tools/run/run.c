@@ -120,6 +120,7 @@ static bool policy_is_good(const char *name, const char *set, struct asked *ret_
 	struct policy *policy = policy_read(name, set, &errors);
 	bool good = policy != NULL;
 
+	policy_warn_environment(environ, &errors);
 	tool_print_errors(&errors);
 	if (policy)
 		*ret_asked = (struct asked){policy_needs(policy), policy_report(policy)};

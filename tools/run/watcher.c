@@ -5,10 +5,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -28,6 +31,11 @@ struct watched {
 	pid_t pid;
 	uint64_t started; /* ticks, as in /proc/PID/stat; 0: any that is gone */
 	int fd;           /* pidfd */
+	/* The first process of it that had CUDA mapped and the library not; pid 0: none was seen. */
+	struct {
+		pid_t pid;
+		char name[32];
+	} without;
 };
 
 void watcher_print(const struct stats_page *page, uint64_t now, bool full)
@@ -74,6 +82,91 @@ void watcher_print_left(pid_t pid)
 	print_what_is_left(&(struct watched){.pid = pid}, false);
 }
 
+/* ---- who has lost the library ---- */
+
+/* How often the program and its children are looked at, ms: each time after twice as long. */
+#define FIRST_LOOK_MS 2
+#define MOST_LEVELS   16
+
+/* The loader maps the library before CUDA; but what is mapped in the middle of a look may be missed by it. */
+static bool lacks_library(pid_t pid)
+{
+	bool has_cuda = false, has_library = false;
+	char path[64], *line = NULL;
+	size_t room = 0;
+
+	snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
+	FILE *maps = fopen(path, "re");
+	if (!maps)
+		return false;
+	while (!has_library && getline(&line, &room, maps) > 0) {
+		has_cuda |= strstr(line, "/libcuda.so") != NULL;
+		has_library = strstr(line, "/libspillway.so") != NULL;
+	}
+	free(line);
+	fclose(maps);
+	return has_cuda && !has_library;
+}
+
+static void name_process(pid_t pid, char *room, int bytes)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
+	FILE *file = fopen(path, "re");
+	if (!file || !fgets(room, bytes, file))
+		snprintf(room, (size_t)bytes, "?");
+	if (file)
+		fclose(file);
+	for (char *at = room; *at; at++)
+		if (*at < ' ' || *at > '~')
+			*at = at[0] == '\n' ? '\0' : '?';
+}
+
+/* Looks at the process and at what its main thread has started. */
+static void look_for_loss(struct watched *program, pid_t pid, int level)
+{
+	char path[64];
+	int child;
+
+	if (program->without.pid || level > MOST_LEVELS)
+		return;
+	if (lacks_library(pid) && lacks_library(pid)) {
+		program->without.pid = pid;
+		name_process(pid, program->without.name, sizeof(program->without.name));
+		return;
+	}
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)pid, (int)pid);
+	FILE *children = fopen(path, "re");
+	while (children && fscanf(children, "%d", &child) == 1)
+		look_for_loss(program, child, level + 1);
+	if (children)
+		fclose(children);
+}
+
+/* Returns true once the program has ended. */
+static bool wait_for_end(struct watched *program)
+{
+	struct pollfd end = {.fd = program->fd, .events = POLLIN};
+	int n, ms = FIRST_LOOK_MS;
+
+	while ((n = poll(&end, 1, program->without.pid ? -1 : ms)) == 0 || (n < 0 && errno == EINTR)) {
+		look_for_loss(program, program->pid, 0);
+		ms = ms < INT_MAX / 2 ? 2 * ms : ms;
+	}
+	return n > 0 && (end.revents & POLLIN);
+}
+
+static void say_loss(const struct watched *program)
+{
+	if (!program->without.pid)
+		return;
+	log_patience(WATCHER_MS);
+	log_line("process %d (%s) used CUDA without the library: something below `spillway run` has taken it out of "
+		 "LD_PRELOAD; that process ran as without Spillway",
+		 (int)program->without.pid, program->without.name);
+}
+
 /* Nothing that the program or its starter holds stays open but standard error, whose reader gets the lines. */
 static bool let_go(struct watched *program)
 {
@@ -92,19 +185,15 @@ static bool let_go(struct watched *program)
 
 __attribute__((noreturn)) static void watch(struct watched *program, bool full)
 {
-	struct pollfd end = {.events = POLLIN};
 	sigset_t all;
 
 	/* A terminal or batch system that signals all processes of the job must not end it before it has printed. */
 	sigfillset(&all);
 	sigprocmask(SIG_SETMASK, &all, NULL);
 	prctl(PR_SET_NAME, "spillway-watch");
-	if (let_go(program)) {
-		end.fd = program->fd;
-		while (poll(&end, 1, -1) < 0 && errno == EINTR)
-			;
-		if (end.revents & POLLIN)
-			print_what_is_left(program, full);
+	if (let_go(program) && wait_for_end(program)) {
+		print_what_is_left(program, full);
+		say_loss(program);
 	}
 	_exit(0);
 }
