@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 enum {
@@ -260,8 +261,12 @@ static uint64_t cgroup_headroom(const char *root, uint64_t *ret_domain)
 	uint64_t tightest = UINT64_MAX;
 
 	*ret_domain = 0;
-	if (!lines_open(&lines, root, "/proc/self/cgroup"))
-		return UINT64_MAX;
+	if (!lines_open(&lines, root, "/proc/self/cgroup")) {
+		uint64_t one = headroom_above(root, (char[]){""}, &version_1, ret_domain);
+		uint64_t two = headroom_above(root, (char[]){""}, &version_2, ret_domain);
+
+		return one < two ? one : two;
+	}
 	for (char *line; (line = lines_next(&lines));) {
 		uint64_t left = UINT64_MAX;
 		/* number:controllers:path; the path may contain colons, as containerd's do. */
@@ -289,11 +294,16 @@ struct hostmem hostmem_read(const char *root)
 {
 	struct field fields[] = {{"MemTotal:", 0}, {"MemAvailable:", 0}};
 	struct hostmem memory = {0};
+	struct sysinfo info;
 
 	memory.cgroup_headroom = cgroup_headroom(root, &memory.domain);
 	read_fields(root, "/proc/meminfo", fields, 2);
 	memory.total = fields[0].value * 1024;
 	memory.available = fields[1].value * 1024;
+	if (!memory.total && sysinfo(&info) == 0) {
+		memory.total = info.totalram * (uint64_t)info.mem_unit;
+		memory.available = info.freeram * (uint64_t)info.mem_unit;
+	}
 	return memory;
 }
 

@@ -1,5 +1,6 @@
 /*
- * hostmem.h: reports how much host memory this process may reasonably pin. Reads only /proc and the cgroup's files.
+ * hostmem.h: reports how much host memory this process may reasonably pin. Reads only /proc and the cgroup's files; without
+ * /proc, what the kernel says is free, and the limits of the group at the root of the cgroup's files.
  */
 #ifndef SPILLWAY_HOSTMEM_H
 #define SPILLWAY_HOSTMEM_H
@@ -7,7 +8,7 @@
 #include <stdint.h>
 
 struct hostmem {
-	uint64_t total, available; /* MemTotal, MemAvailable; 0 when /proc cannot be read */
+	uint64_t total, available; /* MemTotal, MemAvailable; without /proc, free memory is available */
 	/*
 	 * Headroom of the tightest cgroup of this process: its limit (memory.max or memory.high) minus the usage that
 	 * the kernel cannot reclaim at once (as it can the page cache); UINT64_MAX without a limit.

@@ -176,11 +176,13 @@ static inline __attribute__((always_inline)) void write_range(struct lifetimes *
 {
 	uint64_t begin = address - lifetimes->base, at;
 
-	if (trace_is_on() && !atomic_load_explicit(&lifetimes->lost, memory_order_relaxed))
+	if (trace_is_on())
 		lifetimes_trace(lifetimes->device, kind, address, bytes, report.site);
 	struct lifetimes_record *record = lifetimes_begin_write(lifetimes, &at);
-	if (!record)
+	if (__builtin_expect(!record, 0)) {
+		lifetimes_lose(lifetimes, kind);
 		return;
+	}
 	record->kind = kind;
 	record->begin = begin;
 	record->end = begin + bytes;
@@ -367,6 +369,28 @@ void lifetimes_distrust_all(void)
 	distrust_reported(-1);
 }
 
+/* Returns whether all units of the block are in this state. */
+static bool is_all(const struct lifetimes *lifetimes, uint64_t begin, uint64_t bytes, enum its its)
+{
+	for (uint64_t at = begin; at < begin + bytes; at += LIVE_MAP_UNIT)
+		if (atomic_load(&lifetimes->its[at / LIVE_MAP_UNIT]) != its)
+			return false;
+	return true;
+}
+
+/*
+ * A block is reported that has just been given this state. A graph that has named it since finds no place for its event,
+ * perhaps, and then this one follows, or a reader has seen the block before the loss (read_lost).
+ */
+static void write_block(struct lifetimes *lifetimes, enum lifetimes_kind kind, uint64_t at, uint64_t bytes,
+			enum its its, bool empty)
+{
+	write_range(lifetimes, kind, at, whole_units(bytes), (struct live_report){.empty = empty});
+	atomic_thread_fence(memory_order_seq_cst);
+	if (!is_all(lifetimes, at - lifetimes->base, bytes, its))
+		write_range(lifetimes, LIFETIMES_DISTRUSTED, at, whole_units(bytes), no_report);
+}
+
 /*
  * What this thread has allocated last is the allocator's. filled: it may hold something, and is alive as a whole. So is
  * what was placed in address space that a graph has named: the graph may use all of it.
@@ -384,8 +408,8 @@ static void take_latest(struct lifetimes *lifetimes, bool filled)
 		    (latest.space && crossings_is_doubted(lifetimes->crossings, latest.space - lifetimes->base)))
 			set_its(lifetimes, at, bytes, ITS_UNTRUSTED);
 		else /* whoever made it may have filled it */
-			write_range(lifetimes, LIFETIMES_REPORTED, at, whole_units(bytes),
-				    (struct live_report){.empty = stats_submitted() == latest.submitted});
+			write_block(lifetimes, LIFETIMES_REPORTED, at, bytes, ITS,
+				    stats_submitted() == latest.submitted);
 	}
 }
 
@@ -510,15 +534,6 @@ void lifetimes_tell(const struct lifetimes_report *report)
 		write_report(lifetimes, report, own_submissions(report), false, site_of(report));
 }
 
-/* Returns whether all units of the block are in this state. */
-static bool is_all(const struct lifetimes *lifetimes, uint64_t begin, uint64_t bytes, enum its its)
-{
-	for (uint64_t at = begin; at < begin + bytes; at += LIVE_MAP_UNIT)
-		if (atomic_load(&lifetimes->its[at / LIVE_MAP_UNIT]) != its)
-			return false;
-	return true;
-}
-
 /*
  * The program says from now on what is alive in a block, or in the part that the block has grown by. Returns false if it
  * may not; a block of which it may for a part is distrusted. A graph that names it meanwhile has marked a unit, or finds
@@ -543,7 +558,7 @@ static bool adopt(struct lifetimes *lifetimes, uint64_t block, uint64_t bytes, b
 	}
 	/* What another thread has adopted of it meanwhile is alive once more. */
 	if (from < end)
-		write_range(lifetimes, LIFETIMES_ADOPTED, lifetimes->base + from, whole_units(end - from), no_report);
+		write_block(lifetimes, LIFETIMES_ADOPTED, lifetimes->base + from, end - from, PROGRAMS, false);
 	if (others)
 		lifetimes_distrust(lifetimes, block, block, bytes);
 	return is_all(lifetimes, begin, bytes, PROGRAMS);
@@ -573,7 +588,7 @@ void lifetimes_own(struct lifetimes *lifetimes, uint64_t address, uint64_t bytes
 	latest.lifetimes = NULL;
 	atomic_store_explicit(&lifetimes->any, true, memory_order_relaxed);
 	set_its(lifetimes, address, bytes, OURS);
-	write_range(lifetimes, LIFETIMES_REPORTED, address, bytes, (struct live_report){.empty = true});
+	write_block(lifetimes, LIFETIMES_REPORTED, address, bytes, OURS, true);
 }
 
 void lifetimes_own_tell(struct lifetimes *lifetimes, const struct lifetimes_report *report)

@@ -5,7 +5,8 @@
  * Events come from any thread, in the middle of the program's allocator and perhaps in a stream capture. An event is
  * one record in a ring: no lock, no memory, no call of the driver. Once a mover reads the ring it does so in the order
  * of submissions: each event carries the position of the submission log at that moment. Before that, the thread that
- * finds the ring nearly full applies its events. If an event is lost, everything is alive from then on.
+ * finds the ring nearly full applies its events. If an event is lost, everything that is reported then is alive until its
+ * next birth and death; if that was not one of a birth or a death, until its block is freed.
  *
  * A block is reported if the allocator that reports has just made it: its own code has asked the CUDA runtime for it,
  * and the sum of bytes that PyTorch has reserved, which it tells with each event, has grown by just what this thread has
@@ -56,6 +57,7 @@ enum lifetimes_kind {
 	LIFETIMES_DISTRUSTED,     /* a block of which reports do not count any more */
 	LIFETIMES_DISTRUSTED_ALL, /* the same, of all blocks reported so far */
 	LIFETIMES_FREED,          /* a block that is not in use any more */
+	LIFETIMES_LOST,           /* only read: stands for some that were lost; empty: nothing is distrusted for them */
 };
 
 /* An event, as read. Offsets are in bytes from the beginning of the heap's address space. */
@@ -165,6 +167,11 @@ bool lifetimes_is_read(const struct lifetimes *lifetimes, size_t position);
  * alive then. deaths: or to death.
  */
 bool lifetimes_is_unread(const struct lifetimes *lifetimes, uint64_t begin, uint64_t end, bool deaths);
+/*
+ * Returns whether the map has a meaning: no event was lost that is not accounted for. Whoever asks after it has read that
+ * something was submitted may use what the map says of what that names.
+ */
+bool lifetimes_is_known(const struct lifetimes *lifetimes);
 struct live_map *lifetimes_map(struct lifetimes *lifetimes);
 
 #endif

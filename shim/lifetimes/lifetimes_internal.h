@@ -26,21 +26,23 @@ struct lifetimes {
 	_Atomic unsigned n_marking;             /* threads between a mark that a graph makes and its event */
 	_Atomic bool any_on_use;                /* an allocation was backed on use */
 	_Atomic bool any_reserved;              /* the program has reserved address space */
-	_Atomic bool lost;                      /* an event found no place: none is written or read any more */
-	bool gave_up;                           /* everything was distrusted for it; only the reader touches it */
+	_Atomic uint64_t lost;                  /* events that found no place, by kind (lifetimes_lose) */
 	_Atomic int reader;                     /* enum reader; the map belongs to it */
 	const _Atomic size_t *_Atomic position; /* of the submission log; NULL: nothing is logged yet */
 	_Atomic uint8_t *its;                   /* of each unit of the address space: enum its */
 	_Atomic uint64_t head __attribute__((aligned(64)));
-	uint64_t tail __attribute__((aligned(64))); /* only the reader touches it */
+	/* Only the reader touches these: the tail; of `lost`, what the map accounts for, and what it will, at this place. */
+	uint64_t tail __attribute__((aligned(64)));
+	uint64_t lost_known, lost_then, lost_end;
 };
 
 /*
  * Reserves a place in the ring for an event. The caller must fill it, all but sequence and position, and then call
- * lifetimes_end_write() with *ret_at. Returns NULL if there is no place: the event is lost, and everything is alive from then
- * on. Locking: none.
+ * lifetimes_end_write() with *ret_at. Returns NULL if there is no place: then the caller must call lifetimes_lose(), before
+ * it does anything else that the event stands for. Locking: none.
  */
 struct lifetimes_record *lifetimes_begin_write(struct lifetimes *lifetimes, uint64_t *ret_at);
 void lifetimes_end_write(struct lifetimes *lifetimes, struct lifetimes_record *record, uint64_t at);
+void lifetimes_lose(struct lifetimes *lifetimes, enum lifetimes_kind kind);
 
 #endif

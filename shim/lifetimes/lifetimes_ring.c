@@ -4,11 +4,15 @@
  * A writer reserves a place by advancing the head, fills it, and stores its sequence number last; the reader frees a
  * place by storing the number that the writer of the next round waits for. One word says who reads: nobody, a writer
  * that found the ring nearly full, or the mover, which keeps it for good.
+ *
+ * An event that finds no place is lost. Whoever wanted to write it counts that before it goes on, so a reader that does
+ * not see the count comes before whatever the event was about. What is in the ring by then may be older than the event:
+ * a death, perhaps, of what was born once more. So the map says nothing until all of that has been read, and then
+ * everything is alive.
  */
 #include "shim/base/log.h"
 #include "shim/lifetimes/lifetimes_internal.h"
 #include "shim/lifetimes/lifetimes_state.h"
-#include "shim/trace/trace.h"
 
 #include <sched.h>
 #include <stdatomic.h>
@@ -55,18 +59,48 @@ static void apply(struct lifetimes *lifetimes, const struct lifetimes_event *eve
 	case LIFETIMES_FREED:
 		live_map_forget(lifetimes->map, event->begin, event->end);
 		break;
+	case LIFETIMES_LOST:
+		if (event->report.empty)
+			live_map_restart(lifetimes->map);
+		else
+			live_map_distrust_reported(lifetimes->map);
+		break;
 	}
+}
+
+/* ---- lost events ---- */
+
+/* Counts of lost events: births, deaths, and new blocks; and, above them, the others. */
+#define LOST_OTHER (UINT64_C(1) << 32)
+
+bool lifetimes_is_known(const struct lifetimes *lifetimes)
+{
+	return atomic_load(&lifetimes->lost) == lifetimes->lost_known;
+}
+
+/* Returns true, and the event that stands for those that were lost, if all has been read that may be older. */
+static bool read_lost(struct lifetimes *lifetimes, struct lifetimes_event *ret)
+{
+	uint64_t known = lifetimes->lost_known;
+
+	if (lifetimes->lost_then == known) {
+		lifetimes->lost_then = atomic_load(&lifetimes->lost);
+		lifetimes->lost_end = atomic_load(&lifetimes->head);
+	}
+	if (lifetimes->lost_then == known || lifetimes->tail < lifetimes->lost_end)
+		return false;
+	lifetimes->lost_known = lifetimes->lost_then;
+	*ret = (struct lifetimes_event){.kind = LIFETIMES_LOST,
+					.end = lifetimes->bytes,
+					.report.empty = known / LOST_OTHER == lifetimes->lost_then / LOST_OTHER};
+	return true;
 }
 
 bool lifetimes_read(struct lifetimes *lifetimes, size_t position, struct lifetimes_event *ret)
 {
 	struct lifetimes_record *record = record_at(lifetimes, lifetimes->tail);
 
-	if (atomic_load(&lifetimes->lost)) {
-		if (lifetimes->gave_up)
-			return false;
-		lifetimes->gave_up = true;
-		*ret = (struct lifetimes_event){.kind = LIFETIMES_DISTRUSTED_ALL, .end = lifetimes->bytes};
+	if (!lifetimes_is_known(lifetimes) && read_lost(lifetimes, ret)) {
 		apply(lifetimes, ret);
 		return true;
 	}
@@ -84,7 +118,7 @@ bool lifetimes_is_read(const struct lifetimes *lifetimes, size_t position)
 {
 	const struct lifetimes_record *record = record_at(lifetimes, lifetimes->tail);
 
-	if (lifetimes->gave_up || lifetimes->tail == atomic_load_explicit(&lifetimes->head, memory_order_acquire))
+	if (lifetimes->tail == atomic_load_explicit(&lifetimes->head, memory_order_acquire))
 		return true;
 	/* What is not complete yet may hold back others that are. */
 	return atomic_load_explicit(&record->sequence, memory_order_acquire) == lifetimes->tail + 1 &&
@@ -95,8 +129,8 @@ bool lifetimes_is_unread(const struct lifetimes *lifetimes, uint64_t begin, uint
 {
 	uint64_t head = atomic_load_explicit(&lifetimes->head, memory_order_acquire);
 
-	if (atomic_load(&lifetimes->lost))
-		return !lifetimes->gave_up;
+	if (!lifetimes_is_known(lifetimes))
+		return true;
 	for (uint64_t at = lifetimes->tail; at != head; at++) {
 		const struct lifetimes_record *record = record_at(lifetimes, at);
 
@@ -128,8 +162,6 @@ struct lifetimes_record *lifetimes_begin_write(struct lifetimes *lifetimes, uint
 	struct lifetimes_record *record;
 	size_t at;
 
-	if (atomic_load_explicit(&lifetimes->lost, memory_order_relaxed))
-		return NULL;
 	do {
 		/*
 		 * Before the place is reserved: an event in a later place, and what was submitted after it, must not be
@@ -139,13 +171,8 @@ struct lifetimes_record *lifetimes_begin_write(struct lifetimes *lifetimes, uint
 		record = record_at(lifetimes, head);
 		uint64_t sequence = atomic_load_explicit(&record->sequence, memory_order_acquire);
 
-		if (sequence != free_at(head) && (int64_t)(sequence - head) <= 0) {
-			atomic_store(&lifetimes->lost, true);
-			trace_event(doubted, (uint64_t)lifetimes->device, 0, 0);
-			log_once("births and deaths of tensors are not read in time; all memory is taken to be alive "
-				 "from now on");
+		if (sequence != free_at(head) && (int64_t)(sequence - head) <= 0)
 			return NULL;
-		}
 	} while (!atomic_compare_exchange_weak_explicit(&lifetimes->head, &head, head + 1, memory_order_acq_rel,
 							memory_order_acquire));
 	record->position = at;
@@ -157,6 +184,16 @@ void lifetimes_end_write(struct lifetimes *lifetimes, struct lifetimes_record *r
 {
 	atomic_store_explicit(&record->sequence, at + 1, memory_order_release);
 	if (at % NEARLY_FULL == NEARLY_FULL - 1 && !atomic_load_explicit(&lifetimes->position, memory_order_acquire))
+		read_as_writer(lifetimes);
+}
+
+void lifetimes_lose(struct lifetimes *lifetimes, enum lifetimes_kind kind)
+{
+	/* What is lost of a block that is not known makes nothing of it dead. */
+	atomic_fetch_add(&lifetimes->lost, kind < LIFETIMES_DISTRUSTED ? 1 : LOST_OTHER);
+	log_once("births and deaths of tensors are not read in time; all memory is taken to be alive until its next "
+		 "birth and death");
+	if (!atomic_load_explicit(&lifetimes->position, memory_order_acquire))
 		read_as_writer(lifetimes);
 }
 

@@ -31,6 +31,7 @@ void lifetimes_trace(int on, enum lifetimes_kind kind, uint64_t address, uint64_
 		trace_event(doubted, device, 0, 0);
 		break;
 	case LIFETIMES_FREED: /* the trace has the end of the allocation */
+	case LIFETIMES_LOST:  /* it has those */
 		break;
 	}
 }

@@ -83,6 +83,22 @@ void alive_restart(struct engine *engine)
 	tell_plan(engine, 0, engine->arena->bytes);
 }
 
+/* Tells the plan of the blocks that are reported already, except for those that follow no allocator's rule. */
+static void tell_blocks(struct engine *engine)
+{
+	const struct arena *arena = engine->arena;
+	const struct live_map *map = lifetimes_map(engine->lifetimes);
+
+	for (uint32_t unit = 0; unit < arena->n_units_seen; unit++) {
+		uint32_t word = atomic_load_explicit(&arena->table[unit], memory_order_acquire);
+		uint32_t units = atomic_load_explicit(&arena->states[unit].units, memory_order_relaxed);
+
+		if (word && !(word & ARENA_SLAB) && word - 1 == unit && live_map_is_reported(map, unit * HEAP_UNIT) &&
+		    !lifetimes_is_declared(engine->lifetimes, arena_address(arena, unit)))
+			plan_report(engine->plan, unit * HEAP_UNIT, (unit + units) * HEAP_UNIT);
+	}
+}
+
 /* Tells the plan what the allocator does, from which it foresees where tensors will lie. */
 static void tell_tensors(struct engine *engine, const struct lifetimes_event *event)
 {
@@ -101,24 +117,12 @@ static void tell_tensors(struct engine *engine, const struct lifetimes_event *ev
 	case LIFETIMES_FREED:
 		plan_forget(engine->plan, event->begin, event->end);
 		break;
+	case LIFETIMES_LOST:
+		plan_forget(engine->plan, event->begin, event->end);
+		tell_blocks(engine);
+		break;
 	case LIFETIMES_ADOPTED: /* the program's own: it follows no allocator's rule */
 		break;
-	}
-}
-
-/* Tells the plan of the blocks that are reported already, except for those that follow no allocator's rule. */
-static void tell_blocks(struct engine *engine)
-{
-	const struct arena *arena = engine->arena;
-	const struct live_map *map = lifetimes_map(engine->lifetimes);
-
-	for (uint32_t unit = 0; unit < arena->n_units_seen; unit++) {
-		uint32_t word = atomic_load_explicit(&arena->table[unit], memory_order_acquire);
-		uint32_t units = atomic_load_explicit(&arena->states[unit].units, memory_order_relaxed);
-
-		if (word && !(word & ARENA_SLAB) && word - 1 == unit && live_map_is_reported(map, unit * HEAP_UNIT) &&
-		    !lifetimes_is_declared(engine->lifetimes, arena_address(arena, unit)))
-			plan_report(engine->plan, unit * HEAP_UNIT, (unit + units) * HEAP_UNIT);
 	}
 }
 
@@ -143,7 +147,7 @@ void alive_begin(struct engine *engine, bool all_now)
 static void follow_reports(struct engine *engine, const struct lifetimes_event *event)
 {
 	if (!engine->exact && (event->kind == LIFETIMES_REPORTED || event->kind == LIFETIMES_DISTRUSTED ||
-			       event->kind == LIFETIMES_DISTRUSTED_ALL))
+			       event->kind == LIFETIMES_DISTRUSTED_ALL || event->kind == LIFETIMES_LOST))
 		heap_follow_reports(engine->heap, (uint32_t)(event->begin / HEAP_UNIT),
 				    (uint32_t)(event->end / HEAP_UNIT));
 }
@@ -184,7 +188,8 @@ void alive_count(const struct engine *engine)
 
 bool alive_find(const struct engine *engine, CUdeviceptr address, struct live_range *ret)
 {
-	return engine->lifetimes && live_map_find(lifetimes_map(engine->lifetimes), address - engine->arena->base, ret);
+	return engine->lifetimes && lifetimes_is_known(engine->lifetimes) &&
+	       live_map_find(lifetimes_map(engine->lifetimes), address - engine->arena->base, ret);
 }
 
 void alive_name(struct engine *engine, const struct named *named, bool no_kernel)

@@ -245,6 +245,26 @@ static void a_name_that_was_not_read_reaches_what_is_dead_behind_it(void **state
 	assert_false(moves_empty(48 * MIB));
 }
 
+static void while_births_are_lost_nothing_moves_empty_and_later_it_does_again(void **state)
+{
+	struct live_range range;
+
+	(void)state;
+	live_and_die();
+	assert_true(alive_find(engine, grant.address + 45 * MIB, &range));
+	while (lifetimes_is_known(engine->lifetimes))
+		report(56 * MIB, atomic_load(&engine->lifetimes->head) % 2);
+	report(48 * MIB, true);
+	submit(48 * MIB);
+	/* By what was read it is dead. */
+	assert_false(moves_empty(48 * MIB));
+	assert_false(alive_find(engine, grant.address + 45 * MIB, &range));
+	read_all();
+	assert_false(moves_empty(48 * MIB));
+	assert_true(alive_find(engine, grant.address + 45 * MIB, &range));
+	live_and_die();
+}
+
 /* ---- anything ---- */
 
 enum { SLOTS = 64, STEPS = 4000 }; /* of 1 MiB */
@@ -330,6 +350,7 @@ int main(void)
 	    cmocka_unit_test(what_died_before_a_lost_submission_may_have_been_named),
 	    cmocka_unit_test(what_was_named_after_its_death_is_alive),
 	    cmocka_unit_test(a_name_that_was_not_read_reaches_what_is_dead_behind_it),
+	    cmocka_unit_test(while_births_are_lost_nothing_moves_empty_and_later_it_does_again),
 	    cmocka_unit_test(whatever_is_submitted_keeps_what_it_names_from_then_on),
 	};
 

@@ -168,6 +168,25 @@ static void in_fast_small_blocks_are_named_as_a_whole(void **state)
 	engine->exact = false;
 }
 
+static void after_lost_births_blocks_are_known_and_tensors_are_not(void **state)
+{
+	bool born = true;
+
+	(void)state;
+	for (; lifetimes_is_known(engine->lifetimes); born = !born)
+		report(first.address + 36 * MIB, 2, born);
+	submit(first.address + 8 * MIB, first.address + 16 * MIB);
+	while (intake_read(engine))
+		;
+	assert_int_equal(future()->n_blocks, 2);
+	assert_int_equal(future()->log.n_alive, 0);
+	report(first.address + 4 * MIB, 2, true);
+	report(second.address + 12 * MIB, 2, true);
+	submit(first.address + 8 * MIB, first.address + 16 * MIB);
+	assert_true(intake_read(engine));
+	assert_int_equal(future()->log.n_alive, 2);
+}
+
 static void a_freed_block_is_the_allocators_no_more(void **state)
 {
 	(void)state;
@@ -192,6 +211,7 @@ int main(void)
 	    cmocka_unit_test(names_births_and_deaths_are_told_in_their_order),
 	    cmocka_unit_test(pieces_are_found_by_their_units),
 	    cmocka_unit_test(in_fast_small_blocks_are_named_as_a_whole),
+	    cmocka_unit_test(after_lost_births_blocks_are_known_and_tensors_are_not),
 	    cmocka_unit_test(a_freed_block_is_the_allocators_no_more),
 	};
 

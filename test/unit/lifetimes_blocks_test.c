@@ -366,6 +366,37 @@ static void whoever_distrusts_a_block_while_another_thread_does_is_read_too(void
 	assert_true(lifetimes_is_read(lifetimes, 0));
 }
 
+static void *make_slowly(void *unused)
+{
+	(void)unused;
+	allocated(BASE, 8 * MIB, 0);
+	tell(0, MIB, true, 8 * MIB);
+	return NULL;
+}
+
+/* It is read after all that is known to be lost has been accounted for. */
+static void a_block_that_a_graph_named_unseen_before_its_first_report_is_alive(void **state)
+{
+	const struct lifetimes_report part = {.address = BASE + 64 * MIB, .bytes = MIB, .born = true};
+	pthread_t thread;
+
+	(void)state;
+	lifetimes_own(lifetimes, BASE + 64 * MIB, 2 * MIB);
+	lifetimes_take_over(lifetimes, &position);
+	atomic_store(&n_held, 0);
+	atomic_store(&is_held, true);
+	assert_int_equal(pthread_create(&thread, NULL, make_slowly, NULL), 0);
+	while (!atomic_load(&n_held))
+		sched_yield();
+	while (!atomic_load(&lifetimes->lost))
+		lifetimes_own_tell(lifetimes, &part);
+	lifetimes_distrust(lifetimes, BASE + MIB, BASE, 8 * MIB);
+	read_all();
+	atomic_store(&is_held, false);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	assert_false(is_reported(0));
+}
+
 /* ---- what the program itself says ---- */
 
 static void declare(uint64_t at, uint64_t bytes, bool born, uint64_t block, uint64_t block_bytes)
@@ -502,6 +533,7 @@ int main(void)
 	    TEST(parts_that_follow_each_other_count_together),
 	    TEST(a_block_used_in_a_capture_is_distrusted),
 	    TEST(whoever_distrusts_a_block_while_another_thread_does_is_read_too),
+	    TEST(a_block_that_a_graph_named_unseen_before_its_first_report_is_alive),
 	    TEST(what_the_allocator_does_in_blocks_of_the_librarys_own_does_not_count),
 	    TEST(of_a_block_the_program_may_say_what_is_in_it),
 	    TEST(what_a_block_has_grown_by_takes_part),

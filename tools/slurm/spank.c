@@ -171,13 +171,14 @@ __attribute__((noreturn)) static void become_tool(const struct owner *owner, pid
 
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	snprintf(pid, sizeof(pid), "%d", (int)task);
 	snprintf(folder, sizeof(folder), "XDG_RUNTIME_DIR=%s", owner->runtime);
 	if (nothing < 0 || dup2(nothing, 0) < 0 || dup2(nothing, 1) < 0 || dup2(output, 2) < 0)
 		_exit(1);
 	if (geteuid() == 0 && (setgroups(0, NULL) != 0 || setgid(owner->group) != 0 || setuid(owner->user) != 0))
 		_exit(1);
+	/* Another user's process has none. */
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	for (int fd = 3; fd < 1024; fd++)
 		close(fd);
 	char *arguments[] = {"spillway", "run", "--summary-of", pid, NULL};
