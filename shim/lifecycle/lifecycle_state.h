@@ -21,6 +21,7 @@
 
 struct suspension_state {
 	_Atomic bool suspended;
+	_Atomic bool on_request;      /* it came through the socket, not from the program itself */
 	_Atomic uint64_t given_back; /* bytes of the device, since the first suspension; 0: not suspended */
 };
 
