@@ -88,6 +88,7 @@ struct turn_state {
 	bool lacks;                /* turn_lacks() */
 	bool enters;               /* it took no part in turns before this look */
 	bool moves;                /* its memory moves, as of a job */
+	bool other_clock;          /* than most that share the device */
 	enum turn_act act;         /* what turn_act() is to do */
 	unsigned look_ms;          /* turn_look_ms() */
 	uint64_t most;             /* bytes that it may have by its own budget */
