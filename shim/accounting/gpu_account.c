@@ -394,6 +394,7 @@ static bool read_view(const struct gpu_account *account, struct gpu_account_view
 	for (unsigned i = 0; i < ret_view->n && ret_view->turn.holder == GPU_TURN_NOBODY; i++)
 		if (gpu_job_share(&dead, &ret_view->members[i].job))
 			ret_view->turn.holder = i;
+	account_leave_out_clocks(ret_view);
 	/*
 	 * Who is in the account is in the view. If something else has been written over its slot, the file is damaged.
 	 */

@@ -17,6 +17,9 @@
  * changes only under the same lock. It goes with its process: the turn of one that has died is that of another of its
  * job (plan/gpu_job.h), or of none.
  *
+ * Times are those of CLOCK_MONOTONIC, which differs between time namespaces: only processes with the same clock take turns,
+ * those with the clock that most have.
+ *
  * A file that is removed or damaged while it is used is left by each process at its next look: it then enters the file
  * of that time with what it has. After such a loss nobody raises anything for a second, so that all have entered; who
  * makes the file finds those that still use the removed one in /proc, and what they have counts from then on. What is
@@ -56,7 +59,7 @@ struct gpu_account_member {
 	struct gpu_turn_claim claim;
 	struct gpu_job_claim job;
 	uint64_t given[GPU_JOB_GIVEN]; /* numbers of handles that it has given out (job_links.h) */
-	uint64_t started, space; /* when `pid` started, as in /proc/PID/stat, and its PID namespace; 0: not known */
+	uint64_t started, space; /* when `pid` started, as in /proc/PID/stat, and identity_space(); 0: not known */
 };
 
 /* Whose turn it is (plan/gpu_turn.h). The number grows with each change, so that two processes never make the same. */
@@ -85,6 +88,7 @@ struct gpu_account {
 struct gpu_account_view {
 	uint64_t total;
 	unsigned n, self; /* members; the number of this process among them */
+	bool other_clock; /* that of this process is not that of the turns: it takes none */
 	struct gpu_account_turn turn;
 	struct gpu_account_member members[GPU_ACCOUNT_MOST];
 	unsigned char slots[GPU_ACCOUNT_MOST]; /* of the members, in the file */

@@ -37,6 +37,40 @@ enum account_slot_state account_slot_state(int fd, unsigned slot, const struct g
 											    : ACCOUNT_SLOT_LIVES;
 }
 
+bool account_has_clock(const struct gpu_account_member *member, uint64_t clock)
+{
+	return !member->space || identity_space_clock(member->space) == clock;
+}
+
+uint64_t account_clock(const struct gpu_account_member *members, unsigned n)
+{
+	uint64_t clock = 0;
+	unsigned most = 0;
+
+	for (unsigned i = 0; i < n && most <= n / 2; i++) {
+		uint64_t its = identity_space_clock(members[i].space);
+		unsigned same = 0;
+
+		for (unsigned j = i; members[i].space && j < n; j++)
+			same += members[j].space && account_has_clock(&members[j], its);
+		if (same > most) {
+			most = same;
+			clock = its;
+		}
+	}
+	return clock;
+}
+
+void account_leave_out_clocks(struct gpu_account_view *view)
+{
+	uint64_t clock = account_clock(view->members, view->n);
+
+	for (unsigned i = 0; i < view->n; i++)
+		if (!account_has_clock(&view->members[i], clock))
+			view->members[i].claim.kind = GPU_TURN_OFF;
+	view->other_clock = view->self < view->n && !account_has_clock(&view->members[view->self], clock);
+}
+
 bool account_same_process(const struct gpu_account_member *a, const struct gpu_account_member *b)
 {
 	return a->pid == b->pid && a->started == b->started && a->space == b->space;

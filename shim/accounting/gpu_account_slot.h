@@ -20,6 +20,12 @@ enum account_slot_state {
 enum account_slot_state account_slot_state(int fd, unsigned slot, const struct gpu_account_member *member,
 					   uint64_t now);
 
+/* Returns the clock (identity.h) that most members have; of two that as many have, that of the first of these members. */
+uint64_t account_clock(const struct gpu_account_member *members, unsigned n);
+/* Returns true also if its clock is not known. */
+bool account_has_clock(const struct gpu_account_member *member, uint64_t clock);
+/* Has members with another clock than that take no part in turns: the times that they publish say nothing to the others. */
+void account_leave_out_clocks(struct gpu_account_view *view);
 /* Returns true if both are of one process; it may have drawn another number meanwhile. */
 bool account_same_process(const struct gpu_account_member *a, const struct gpu_account_member *b);
 /*

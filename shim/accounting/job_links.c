@@ -11,7 +11,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /*
@@ -134,17 +133,6 @@ static void add(uint64_t process)
 	    GPU_JOB_LINKS);
 }
 
-/* Returns whether that process has its pid in the PID namespace of this one: only then its number is known here. */
-static bool is_of_own_namespace(pid_t pid)
-{
-	struct stat own, other;
-	char path[40];
-
-	snprintf(path, sizeof(path), "/proc/%d/ns/pid", (int)pid);
-	return stat("/proc/self/ns/pid", &own) == 0 && stat(path, &other) == 0 && own.st_dev == other.st_dev &&
-	       own.st_ino == other.st_ino;
-}
-
 static void find_owners(void)
 {
 	struct links_state *const state = &accounting_state.links;
@@ -156,7 +144,7 @@ static void find_owners(void)
 		if (!pid)
 			continue;
 		/* If it has ended, there is nobody to wait for. */
-		if (started && is_of_own_namespace(pid))
+		if (started && identity_space_of(pid) == identity_space())
 			look_for(gpu_account_number((uint64_t)pid, started, identity_space()));
 		else if (started)
 			atomic_store(&state->is_strange, true);

@@ -20,7 +20,7 @@
 struct identity_state {
 	_Atomic uint64_t number;
 	_Atomic pid_t owner; /* the process that drew the number; DRAWING: a thread is about to write it */
-	/* The PID namespace of `space_owner`, which is written last; other processes look again. */
+	/* identity_space() of `space_owner`, which is written last; other processes look again. */
 	_Atomic uint64_t space;
 	_Atomic pid_t space_owner;
 };

@@ -21,22 +21,37 @@ static uint64_t identity_mix(uint64_t value)
 	return value ^ value >> 31;
 }
 
+/* The inode of the first time namespace, as the kernel has defined it. */
+#define FIRST_TIME 0xEFFFFFFAu
+
+uint64_t identity_space_of(pid_t pid)
+{
+	struct stat pids, times;
+	char path[40];
+
+	snprintf(path, sizeof(path), "/proc/%d/ns/pid", (int)pid);
+	if (stat(path, &pids) != 0)
+		return 0;
+	snprintf(path, sizeof(path), "/proc/%d/ns/time", (int)pid);
+	uint64_t clock = stat(path, &times) == 0 && times.st_ino != FIRST_TIME ? (uint32_t)times.st_ino : 0;
+	return clock << 32 | (uint32_t)pids.st_ino;
+}
+
 uint64_t identity_space(void)
 {
 	struct identity_state *const identity = &base_state.identity;
-	struct stat status;
 	int saved = errno;
 	pid_t pid = getpid();
 
 	if (atomic_load(&identity->space_owner) == pid)
 		return atomic_load(&identity->space);
-	bool known = user_dir_process_started(pid) && stat("/proc/self/ns/pid", &status) == 0;
-	if (known) {
-		atomic_store(&identity->space, status.st_ino);
+	uint64_t space = user_dir_process_started(pid) ? identity_space_of(pid) : 0;
+	if (space) {
+		atomic_store(&identity->space, space);
 		atomic_store(&identity->space_owner, pid);
 	}
 	errno = saved;
-	return known ? status.st_ino : 0;
+	return space;
 }
 
 static uint64_t identity_draw(void)

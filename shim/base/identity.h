@@ -14,11 +14,26 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/types.h>
 
 /* Never 0. */
 uint64_t identity_get(void);
-/* Returns the inode of this process's PID namespace; 0 if /proc is not mounted or belongs to another namespace. */
+/*
+ * Returns the number of the space in which this process's id and times are counted; 0 if /proc is not mounted or belongs
+ * to another PID namespace. Processes with the same number mean the same by an id and by a time of CLOCK_MONOTONIC.
+ */
 uint64_t identity_space(void);
+/* Returns that of another process; 0 if it is not known. */
+uint64_t identity_space_of(pid_t pid);
+/* The parts of such a number: the inode of the PID namespace; and of the time namespace, 0: the first one of the machine. */
+static inline uint64_t identity_space_pids(uint64_t space)
+{
+	return (uint32_t)space;
+}
+static inline uint64_t identity_space_clock(uint64_t space)
+{
+	return space >> 32;
+}
 
 /* Writes the number as 16 hexadecimal digits to room. Returns room. */
 #define IDENTITY_DIGITS 16

@@ -9,9 +9,10 @@
  * Programs that become daemons close every descriptor they find, also the library's, and may reuse the number. So each
  * descriptor is identified by its inode, too, and one that has become another file is neither used nor closed.
  *
- * If the socket was removed, the thread replaces the listener and the folder by new ones under the same descriptor
- * numbers. A concurrent stop that has just read a number shuts the new listener down. A stop that reads before the new
- * inode is stored does nothing, but has set OVER before, which the thread sees afterwards.
+ * If the socket was removed, or the program has closed it, the thread replaces the listener and the folder by new ones,
+ * under the same descriptor numbers where these are still its own. A concurrent stop that has just read such a number
+ * shuts the new listener down. A stop that reads before the new number and inode are stored does nothing, but has set
+ * OVER before, which the thread sees afterwards.
  *
  * States: NONE -> STARTING -> SERVING -> OVER. The thread that ends SERVING takes the server apart. A stop during
  * STARTING only sets OVER; the starting thread finds that when it is done, and takes the server apart. A child of a
@@ -121,7 +122,14 @@ bool socket_server_peer_is_owner(int fd)
 	       peer.uid == geteuid();
 }
 
-/* ---- replacing a removed socket ---- */
+/* ---- replacing a socket ---- */
+
+static const char *socket_server_why(int error)
+{
+	return error == -EPERM ? "the folder for it (spillway in XDG_RUNTIME_DIR, or spillway-UID in /tmp) is a link, "
+				 "another user's or open to others"
+			       : strerror(-error);
+}
 
 /* Notes the path and the inode of the socket. If the path is not known, a removed socket is not replaced. */
 static void note_path(struct socket_server *server)
@@ -129,13 +137,12 @@ static void note_path(struct socket_server *server)
 	struct stat status;
 
 	server->path[0] = 0;
-	if (fstatat(server->folder.fd, server->name, &status, AT_SYMLINK_NOFOLLOW) != 0 ||
-	    !user_dir_path_of(&server->folder, server->name, server->path, sizeof(server->path))) {
-		server->path[0] = 0;
+	if (fstatat(server->folder.fd, server->name, &status, AT_SYMLINK_NOFOLLOW) != 0)
 		return;
-	}
 	server->device = status.st_dev;
 	server->inode = status.st_ino;
+	if (!user_dir_path_of(&server->folder, server->name, server->path, sizeof(server->path)))
+		server->path[0] = 0;
 }
 
 static bool is_in_place(const struct socket_server *server)
@@ -143,39 +150,66 @@ static bool is_in_place(const struct socket_server *server)
 	return user_dir_leads_to(AT_FDCWD, server->path, server->device, server->inode);
 }
 
-/* Moves fd to the held number and closes fd. Returns false if the program has reused that number. */
-static bool socket_server_replace(struct socket_server_held *held, int fd)
+/*
+ * Moves fd to the held number, or if the program has closed that to a new one: never a standard descriptor, which a
+ * program may have closed to open it anew. Returns the number, or -1.
+ */
+static int socket_server_replace(struct socket_server_held *held, int fd)
 {
 	int old = socket_server_still(held);
-	bool done = old >= 0 && dup3(fd, old, O_CLOEXEC) == old;
+	int moved = old >= 0 ? dup3(fd, old, O_CLOEXEC) : fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
 
 	close(fd);
-	if (done)
-		socket_server_hold(held, old);
-	return done;
+	if (moved >= 0)
+		socket_server_hold(held, moved);
+	return moved;
 }
 
-/* Replaces a socket that was removed. Runs on the server's thread, which tries again a second later if it fails. */
-static void find_again(struct socket_server *server)
+/* Makes the socket again, under the same name. Returns 0 or a negative errno. Runs on the server's thread. */
+static int make_again(struct socket_server *server)
 {
 	struct user_dir folder;
+	int error = user_dir_make(&folder);
 
-	if (!server->path[0] || is_in_place(server) || socket_server_still(&server->listener) < 0 ||
-	    socket_server_still(&server->place) < 0 || user_dir_make(&folder) != 0)
-		return;
+	if (error)
+		return error;
+	/* The name of a socket that was closed stays. */
+	if (user_dir_leads_to(folder.fd, server->name, server->device, server->inode))
+		unlinkat(folder.fd, server->name, 0);
 	int fd = user_dir_listen(&folder, server->name, SOMAXCONN);
 	if (fd < 0) { /* another socket has the name, or there is no space or descriptor */
 		user_dir_close(&folder, false);
-		return;
+		return fd;
 	}
-	/* The folder keeps its descriptor number, so close_socket() and take_apart() need no change. */
 	memcpy(server->folder.name, folder.name, sizeof(folder.name));
-	bool replaced = socket_server_replace(&server->listener, fd);
-	if (!socket_server_replace(&server->place, folder.fd) || !replaced)
-		return;
+	fd = socket_server_replace(&server->listener, fd);
+	server->folder.fd = socket_server_replace(&server->place, folder.fd);
+	if (fd < 0 || server->folder.fd < 0)
+		return -EMFILE;
 	note_path(server);
-	if (user_dir_is_first_loss())
+	return 0;
+}
+
+/* Replaces a socket that was removed. The thread tries again a second later if it fails. */
+static void find_again(struct socket_server *server)
+{
+	if (server->path[0] && !is_in_place(server) && socket_server_still(&server->listener) >= 0 &&
+	    make_again(server) == 0 && user_dir_is_first_loss())
 		log_line(USER_DIR_LOSS);
+}
+
+/* Replaces a socket that cannot be waited for: the program has closed it. Returns false if that fails. */
+static bool open_again(struct socket_server *server)
+{
+	int error = make_again(server);
+
+	if (!error)
+		return true;
+	log_once("the program closed our socket, and no other can be made (%s): %s process %d any more",
+		 socket_server_why(error), server->cannot, (int)getpid());
+	if (server->cut_off && !is_over(server))
+		server->cut_off();
+	return false;
 }
 
 /* ---- the thread ---- */
@@ -210,25 +244,23 @@ static bool do_what_is_due(struct socket_server *server)
 	return true;
 }
 
-/* Serves the next caller. Returns false if the thread has no socket to wait for any more. */
+/* Serves the next caller. Returns false if the thread has no socket to wait for. */
 static bool serve_next(struct socket_server *server)
 {
-	struct pollfd wait = {.fd = atomic_load(&server->listener.fd_and_1) - 1, .events = POLLIN};
-	int n = poll(&wait, 1, until_due(server)), error = errno;
+	struct pollfd wait = {.fd = socket_server_still(&server->listener), .events = POLLIN};
 
-	if (is_over(server))
+	if (wait.fd < 0)
 		return false;
+	int n = poll(&wait, 1, until_due(server)), error = errno;
 	/* The tick runs even if callers follow one another without a pause. */
-	if (do_what_is_due(server) || is_over(server))
-		return !is_over(server);
+	if (is_over(server) || do_what_is_due(server) || is_over(server))
+		return true;
 	if (n == 0)
 		return true;
 	if (n < 0 && error == EINTR)
 		return true;
-	if (n < 0 || socket_server_still(&server->listener) < 0) {
-		log_once("the program closed our socket: %s process %d any more", server->cannot, (int)getpid());
+	if (n < 0 || socket_server_still(&server->listener) < 0)
 		return false;
-	}
 	int fd = accept4(wait.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	if (fd >= 0) {
 		socket_server_hold(&server->caller, fd);
@@ -259,17 +291,16 @@ static bool serve_next(struct socket_server *server)
 }
 
 /*
- * There is no socket any more, but what is looked at must go on: submissions may be waiting for what a look decides. A stop
- * cannot wake the thread; it waits STOP_MS for it.
+ * There is no socket for a second, but what is looked at must go on: submissions may be waiting for what a look decides.
+ * A stop cannot wake the thread; it waits STOP_MS for it.
  */
 static void go_on_without(struct socket_server *server)
 {
-	while (!is_over(server)) {
+	for (long until = now_ms() + TICK_MS; !is_over(server) && now_ms() < until; do_what_is_due(server)) {
 		int ms = until_due(server);
 
 		ms = ms < STOP_MS / 2 ? ms : STOP_MS / 2;
 		nanosleep(&(struct timespec){.tv_nsec = ms * 1000000L}, NULL);
-		do_what_is_due(server);
 	}
 }
 
@@ -280,10 +311,9 @@ static void *socket_server_serve(void *argument)
 	prctl(PR_SET_NAME, server->thread_name);
 	server->ticked = server->looked = now_ms();
 	user_dir_sweep(&server->folder, server->tail);
-	while (serve_next(server))
-		;
-	if (server->look)
-		go_on_without(server);
+	while (!is_over(server))
+		if (!serve_next(server) && !open_again(server))
+			go_on_without(server);
 	return NULL;
 }
 
@@ -364,11 +394,11 @@ static bool socket_server_join(struct socket_server *server)
 /* The caller must have set the state to OVER. */
 static void take_apart(struct socket_server *server)
 {
-	int fd = socket_server_still(&server->listener);
+	int fd = socket_server_still(&server->listener), folder = socket_server_still(&server->place);
 
 	/* Remove the name first, so that no new caller connects while the thread ends. */
-	if (socket_server_still(&server->place) >= 0)
-		unlinkat(server->folder.fd, server->name, 0);
+	if (folder >= 0)
+		unlinkat(folder, server->name, 0);
 	if (fd >= 0)
 		shutdown(fd, SHUT_RDWR);
 	if (socket_server_join(server))
@@ -388,9 +418,7 @@ static void socket_server_start_thread(struct socket_server *server)
 	}
 	if (error) {
 		log_once("no socket, so that %s process %d: %s", server->cannot, (int)getpid(),
-			 error == -EPERM ? "the folder for it (spillway in XDG_RUNTIME_DIR, or spillway-UID in /tmp) "
-					   "is a link, another user's or open to others"
-					 : strerror(-error));
+			 socket_server_why(error));
 		atomic_store(&server->state, OVER);
 	} else if (!atomic_compare_exchange_strong(&server->state, &starting, SERVING)) {
 		take_apart(server);

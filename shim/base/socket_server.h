@@ -4,8 +4,9 @@
  * members; the rest is 0 and private to socket_server.c.
  *
  * Once a second the thread checks that the socket still has its name. If it was removed, as the whole folder is at a
- * log-out, the thread creates it again under the same name, in the folder of that time (user_dir_make()). If the
- * program closes the socket's descriptor, there are no callers any more, but `look` and `tick` are called as before.
+ * log-out, the thread creates it again under the same name, in the folder of that time (user_dir_make()); so it does if
+ * the program closes the socket's descriptor. While that fails there are no callers, but `look` and `tick` are called as
+ * before.
  *
  * Used for `spillway suspend`, `resume` and `status` (control.c) and for memory that other processes may map
  * (ipc_give.c).
@@ -41,6 +42,8 @@ struct socket_server {
 	 * where it returns 0, it is called once a second. May be NULL.
 	 */
 	unsigned (*look)(void);
+	/* Called by it while the program has closed the socket and no other can be made, once a second. May be NULL. */
+	void (*cut_off)(void);
 
 	long ticked; /* time of the last tick, ms; only the thread uses it */
 	long looked; /* time of the last look, ms; and after how many the next one is due. Thread only */

@@ -14,6 +14,7 @@
  * after another.
  */
 #include "shim/lifecycle/control_request.h"
+#include "shim/base/log.h"
 #include "shim/lifecycle/lifecycle_state.h"
 #include "shim/lifecycle/settings.h"
 #include "shim/lifecycle/turn.h"
@@ -39,6 +40,7 @@ static enum sw_status suspend(const struct order_watch *watch, uint64_t *ret_byt
 		atomic_store(&state->given_back, 0);
 		return status;
 	}
+	atomic_store(&state->on_request, watch != NULL);
 	/* A second suspension may give nothing more back; what the first one gave back still counts. */
 	if (!atomic_exchange(&state->suspended, true) || bytes > atomic_load(&state->given_back))
 		atomic_store(&state->given_back, bytes);
@@ -84,6 +86,14 @@ static enum sw_status resume_and_look(uint64_t *ret_bytes)
 {
 	lifecycle_state.looks.follow_due = 0;
 	return control_resume(ret_bytes);
+}
+
+void control_cut_off(void)
+{
+	const struct suspension_state *state = &lifecycle_state.suspension;
+
+	if (atomic_load(&state->suspended) && atomic_load(&state->on_request) && resume_and_look(NULL) == SW_OK)
+		log_line("this process was suspended, and goes on by itself: `spillway resume` cannot reach it");
 }
 
 static const char *why_not(enum sw_status status)

@@ -17,4 +17,7 @@ control_answer control_request;
 enum sw_status control_suspend(uint64_t *ret_bytes);
 enum sw_status control_resume(uint64_t *ret_bytes);
 
+/* Called when nobody can reach this process any more: resumes it if it was suspended through the socket. */
+void control_cut_off(void);
+
 #endif

@@ -21,6 +21,7 @@
 
 struct suspension_state {
 	_Atomic bool suspended;
+	_Atomic bool on_request;      /* it came through the socket, not from the program itself */
 	_Atomic uint64_t given_back; /* bytes of the device, since the first suspension; 0: not suspended */
 };
 
@@ -87,6 +88,7 @@ struct turn_state {
 	bool lacks;                /* turn_lacks() */
 	bool enters;               /* it took no part in turns before this look */
 	bool moves;                /* its memory moves, as of a job */
+	bool other_clock;          /* than most that share the device */
 	enum turn_act act;         /* what turn_act() is to do */
 	unsigned look_ms;          /* turn_look_ms() */
 	uint64_t most;             /* bytes that it may have by its own budget */

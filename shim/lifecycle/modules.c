@@ -77,7 +77,7 @@ static unsigned look(void)
 static void start_control(struct policy *policy)
 {
 	(void)policy;
-	control_give(control_request, sampler_tick, look);
+	control_give(control_request, sampler_tick, look, control_cut_off);
 }
 
 static void start_trace(struct policy *policy)

@@ -49,11 +49,22 @@ static bool can_take_turns(void)
 	       !lifecycle_state.jobs.is_spread;
 }
 
+/* Who takes no turns on one device takes none on the others. */
+static bool has_other_clock(void)
+{
+	bool other = false;
+
+	for (unsigned i = 0; i < DEVICE_MOST; i++)
+		other |= lifecycle_state.turn[i].other_clock;
+	return other;
+}
+
 static enum gpu_turn_kind kind_now(uint64_t now)
 {
 	int mode = policy_turns(process_policy())->mode;
 
-	if (!can_take_turns() || is_suspended_by_user() || now < lifecycle_state.turn_common.refuses_until)
+	if (!can_take_turns() || has_other_clock() || is_suspended_by_user() ||
+	    now < lifecycle_state.turn_common.refuses_until)
 		return GPU_TURN_OFF;
 	return mode == POLICY_TURNS_ON ? GPU_TURN_ON : GPU_TURN_AUTO;
 }
@@ -249,6 +260,7 @@ void turn_alone(const struct device *device)
 	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
 
 	state->holds = false;
+	state->other_clock = false;
 	state->look_ms = 0;
 	state->act = state->away && !is_suspended_by_user() ? TURN_COMES : TURN_STAYS;
 	state->job.many = false;
@@ -266,6 +278,9 @@ static bool look(struct device *device, const struct gpu_account_member *member,
 	state->act = TURN_STAYS;
 	state->look_ms = 0;
 	state->member = *member;
+	state->other_clock = view->other_clock;
+	if (view->other_clock && can_take_turns())
+		turn_say_clock(device);
 	if (member->claim.kind == GPU_TURN_OFF && !state->away && !state->holds)
 		return false;
 	/*

@@ -8,6 +8,8 @@
 #include "shim/submit/kernel_params.h"
 #include "shim/submit/recent_submissions.h"
 
+#include <stdio.h>
+
 void turn_say_refused(const struct gpu_account_view *view, const struct gpu_turn_view *turns)
 {
 	uint32_t who = view->n > 1 ? gpu_turn_in_the_way(turns) : GPU_TURN_NOBODY;
@@ -24,14 +26,26 @@ void turn_say_refused(const struct gpu_account_view *view, const struct gpu_turn
 
 void turn_say_turns(const struct device *device, const struct gpu_account_view *view)
 {
-	char needs[32], total[32];
+	char needs[32], total[32], who[32] = "they";
 	uint64_t sum = 0;
+	unsigned n = 0;
 
-	for (unsigned i = 0; i < view->n; i++)
+	for (unsigned i = 0; i < view->n; i++) {
 		sum += view->members[i].needs;
-	log_once("share: %u processes need %s of device %d, and have %s together (device.total): they take turns",
+		n += view->members[i].claim.kind != GPU_TURN_OFF;
+	}
+	if (n < view->n)
+		snprintf(who, sizeof(who), "%u of them", n);
+	log_once("share: %u processes need %s of device %d, and have %s together (device.total): %s take turns",
 		 view->n, log_bytes(needs, sizeof(needs), sum), device->ordinal,
-		 log_bytes(total, sizeof(total), view->total));
+		 log_bytes(total, sizeof(total), view->total), who);
+}
+
+void turn_say_clock(const struct device *device)
+{
+	log_once("share: this process takes no turns on device %d: its clock is not that of the others there, "
+		 "which are in another time namespace",
+		 device->ordinal);
 }
 
 /* Writes what was submitted last, for a message. */

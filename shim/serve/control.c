@@ -71,7 +71,7 @@ static void serve_caller(struct socket_server *server, int fd)
 		;
 }
 
-void control_give(control_answer *answer, void (*tick)(void), unsigned (*look)(void))
+void control_give(control_answer *answer, void (*tick)(void), unsigned (*look)(void), void (*cut_off)(void))
 {
 	struct control_state *const control = &serve_state.control;
 
@@ -79,6 +79,7 @@ void control_give(control_answer *answer, void (*tick)(void), unsigned (*look)(v
 	control->server.serve = serve_caller;
 	control->server.tick = tick;
 	control->server.look = look;
+	control->server.cut_off = cut_off;
 }
 
 void control_start(void)

@@ -28,9 +28,10 @@ typedef void control_answer(const char *request, char reply[CONTROL_MOST_REPLY])
 
 /*
  * Sets what answers requests, and what the thread calls between two of them: tick about once a second, look again after as
- * many ms as it returned, 0: as often as tick. Called once, before the first control_start().
+ * many ms as it returned, 0: as often as tick; and cut_off once a second while no request can come, because the program has
+ * closed the socket. Called once, before the first control_start().
  */
-void control_give(control_answer *answer, void (*tick)(void), unsigned (*look)(void));
+void control_give(control_answer *answer, void (*tick)(void), unsigned (*look)(void), void (*cut_off)(void));
 /*
  * Opens the socket and starts the thread, once; cheap ever after. Called in the first heap allocation. May take
  * memory and open files; leaves errno as it is. Makes no driver call. Locking: the caller must hold no lock.

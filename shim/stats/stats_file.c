@@ -45,7 +45,7 @@ static void say_who(const struct stats_about *about)
 	stats.pid = (uint64_t)getpid();
 	stats.started = user_dir_process_started(getpid());
 	stats.identity = identity_get();
-	stats.space = identity_space();
+	stats.space = identity_space_pids(identity_space());
 	stats.start_ns = clock_wall();
 	stats.start_clock = clock_now();
 	read_command(stats.command, sizeof(stats.command));

@@ -74,6 +74,25 @@ static int forks_while_suspended(void)
 	return 0;
 }
 
+/* As a program does that becomes a daemon. */
+static int closes_its_descriptors_while_suspended(void)
+{
+	char text[2048] = "";
+
+	job_start();
+	CHECK(tool_says("suspend", 0, "suspended"));
+	for (int fd = 3; fd < 1024; fd++)
+		close(fd);
+	/* Who asks before the socket is made again hears the end. */
+	for (int tries = 0; tries < 100 && tool_run("resume", text); tries++)
+		usleep(100000);
+	CHECK(strstr(text, "resumed"));
+	job_check(0x1000);
+	CHECK(tool_says("suspend", 0, "suspended") && tool_says("resume", 0, "resumed"));
+	job_check(0x1000);
+	return 0;
+}
+
 static int exits(void)
 {
 	job_start();
@@ -99,11 +118,19 @@ static void a_process_is_reached_from_its_first_allocation_on_if_its_policy_says
 	assert_int_equal(child_run(SETTINGS(",spill.mode=exact"), forks_while_suspended), 0);
 }
 
+static void a_process_that_closes_its_descriptors_is_reached_again(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SETTINGS(",spill.mode=exact"), closes_its_descriptors_while_suspended), 0);
+	assert_int_equal(child_run(SETTINGS(",spill.mode=fast"), closes_its_descriptors_while_suspended), 0);
+}
+
 static int run(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_process_that_exits_leaves_nothing), /* first: other children end by _exit() */
 	    cmocka_unit_test(a_process_is_reached_from_its_first_allocation_on_if_its_policy_says_so),
+	    cmocka_unit_test(a_process_that_closes_its_descriptors_is_reached_again),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -73,5 +73,5 @@ static void tick(void)
 /* As lifecycle_start() does. */
 __attribute__((constructor)) static void give(void)
 {
-	control_give(control_request, tick, NULL);
+	control_give(control_request, tick, NULL, control_cut_off);
 }

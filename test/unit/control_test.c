@@ -357,25 +357,93 @@ static void the_child_of_a_fork_lets_its_parents_socket_be(void **state)
 
 /* ---- the program's own doings ---- */
 
+static void close_all(void)
+{
+	for (int fd = 3; fd < 64; fd++)
+		close(fd);
+}
+
+/* Waits until the socket of that name gives that reply. Who asks at the old one hears the end. */
+static bool comes_back(const char *name, const char *request, const char *reply)
+{
+	char got[256] = "";
+
+	for (int ms = 0; ms < WAIT_MS && !got[0]; ms++, usleep(1000)) {
+		struct user_dir folder;
+
+		CHECK(user_dir_open_xdg(runtime, &folder) == 0);
+		int fd = user_dir_connect(&folder, name, 0);
+		if (fd >= 0 && send(fd, request, strlen(request), MSG_NOSIGNAL) > 0)
+			receive(fd, got);
+		if (fd >= 0)
+			close(fd);
+		user_dir_close(&folder, false);
+	}
+	return !strcmp(got, reply);
+}
+
 static int closes_everything(void)
 {
 	struct user_dir folder;
-	char name[NAME_MAX + 1], reply[256];
+	char name[NAME_MAX + 1];
+	struct stat status;
 	int mine[16];
 
 	control_start();
-	CHECK(says("status\n", "ok 0 running\n"));
-	for (int fd = 3; fd < 64; fd++)
-		close(fd);
+	CHECK(says("suspend\n", "ok 1000\n"));
+	CHECK(user_dir_open_xdg(runtime, &folder) == 0 && socket_name(&folder, name));
+	close_all();
+	close(STDIN_FILENO);
 	for (int i = 0; i < 16; i++)
 		mine[i] = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	/* The thread still waits at the old socket, sees at the first caller what has happened, and ends. */
-	CHECK(user_dir_open_xdg(runtime, &folder) == 0 && socket_name(&folder, name));
-	int fd = user_dir_connect(&folder, name, 0);
-	CHECK(fd < 0 || !receive(fd, reply));
+	close(mine[0]);
+	CHECK(comes_back(name, "resume\n", "ok 1000\n") && says("status\n", "ok 0 running\n"));
+	CHECK(mine[0] == STDIN_FILENO && fcntl(mine[0], F_GETFD) < 0);
+	for (int i = 1; i < 16; i++)
+		CHECK(fstat(mine[i], &status) == 0 && S_ISCHR(status.st_mode));
 	control_stop();
-	for (int i = 0; i < 16; i++)
-		CHECK(fcntl(mine[i], F_GETFD) >= 0);
+	for (int i = 1; i < 16; i++)
+		CHECK(fstat(mine[i], &status) == 0 && S_ISCHR(status.st_mode));
+	CHECK(n_threads_of_ours() == 0 && n_entries(runtime) == 0);
+	return 0;
+}
+
+static bool state_is(const char *state)
+{
+	char reply[CONTROL_MOST_REPLY];
+
+	control_request("status", reply);
+	return !strcmp(reply, state);
+}
+
+static void await_ticks(int n)
+{
+	int until = fake_ticks + n;
+
+	for (long end = now_ms() + WAIT_MS; fake_ticks < until && now_ms() < end;)
+		usleep(10000);
+	CHECK(fake_ticks >= until);
+}
+
+/* A folder takes the place of its socket. */
+static int cannot_listen_again(void)
+{
+	struct user_dir folder;
+	char name[NAME_MAX + 1];
+
+	control_start();
+	CHECK(says("suspend\n", "ok 1000\n"));
+	CHECK(user_dir_open_xdg(runtime, &folder) == 0 && socket_name(&folder, name));
+	CHECK(unlinkat(folder.fd, name, 0) == 0 && mkdirat(folder.fd, name, S_IRWXU) == 0);
+	close_all();
+	await_ticks(2);
+	CHECK(state_is("ok 0 running") && fake_calls == 2);
+	/* What the program has suspended itself it can resume. */
+	CHECK(control_suspend(NULL) == SW_OK);
+	await_ticks(2);
+	CHECK(state_is("ok 1000 suspended") && fake_calls == 3);
+	CHECK(user_dir_open_xdg(runtime, &folder) == 0 && unlinkat(folder.fd, name, AT_REMOVEDIR) == 0);
+	CHECK(comes_back(name, "resume\n", "ok 1000\n"));
 	return 0;
 }
 
@@ -478,8 +546,10 @@ static void what_the_program_does_with_descriptors_and_threads_is_survived(void 
 	(void)state;
 #ifndef __SANITIZE_THREAD__ /* it calls the program's close() a race with our fstat(), which it is */
 	assert_int_equal(in_child(closes_everything), 0);
+	assert_int_equal(in_child(cannot_listen_again), 0);
 #else
 	(void)closes_everything;
+	(void)cannot_listen_again;
 #endif
 	assert_int_equal(in_child(has_no_descriptor_left), 0);
 	for (int i = 0; i < 50; i++)

@@ -67,6 +67,14 @@ static uint64_t obey(char order, unsigned n)
 		mine.pid = (uint64_t)(order == 'I' ? getppid() : getpid());
 		mine.space = 1;
 		return 1;
+	case 'T':
+		mine.space = identity_space_pids(mine.space) | (uint64_t)n << 32;
+		mine.claim.kind = GPU_TURN_ON;
+		return 1;
+	case 'K':
+		for (unsigned i = 0; i < view.n; i++)
+			sum += i != view.self && view.members[i].claim.kind == GPU_TURN_ON;
+		return sum + (view.other_clock ? 10 : 0);
 	case 'u':
 		account_uuid[0] = (unsigned char)n;
 		return 1;

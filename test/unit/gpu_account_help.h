@@ -25,7 +25,9 @@ int drop_account(void **state);
  * account of GPU N; 'A': all accounts: 100 times the seats, 10 times the number of its own account, and 1 if it has the
  * turn there. 'S': the next write stops it. 'P' N: its slot is empty (0), or not, from its next look on. 'I': its pid
  * is that of its parent from its next look on, as in a container; 'X': it is in another PID namespace. 'C': the
- * descriptor is closed, as by a program that closes all. 'L' N: it may write no files of more than N bytes.
+ * descriptor is closed, as by a program that closes all. 'T' N: it has the
+ * clock N, and takes part in turns, from its next look on; 'K': how many others take part, and 10 if its own clock is not
+ * that of the turns. 'L' N: it may write no files of more than N bytes.
  */
 struct rank account_start(void);
 /* Asks until the answer is that one, for ten seconds at most. Returns the last answer. */

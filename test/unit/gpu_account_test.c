@@ -96,6 +96,38 @@ static void the_sum_is_never_more_than_the_total(void **state)
 	assert_int_equal(access(account_path, F_OK), -1);
 }
 
+static uint64_t looks(const struct rank *rank, unsigned clock)
+{
+	assert_true(rank_ask(rank, 'T', clock) && rank_ask(rank, 'l', 0));
+	return rank_ask(rank, 'K', 0);
+}
+
+/* A time that one of them publishes says nothing to who is in another time namespace. */
+static void those_with_the_clock_of_most_take_turns(void **state)
+{
+	struct rank a = account_start(), b = account_start(), c = account_start();
+
+	(void)state;
+	assert_true(rank_ask(&a, 'j', TOTAL) && rank_ask(&b, 'j', TOTAL) && rank_ask(&c, 'j', TOTAL));
+	assert_int_equal(looks(&a, 0), 0);
+	assert_int_equal(looks(&b, 0), 1);
+	assert_int_equal(looks(&c, 7), 12);
+	assert_int_equal(looks(&a, 0), 1);
+	/* Of two with different clocks none takes turns with the other; the account is the first one's. */
+	rank_end(&b);
+	assert_int_equal(looks(&c, 7), 11);
+	assert_int_equal(looks(&a, 0), 0);
+	/* It may have been made by one of another clock. */
+	b = account_start();
+	assert_true(rank_ask(&b, 'j', TOTAL));
+	assert_int_equal(looks(&b, 7), 1);
+	assert_int_equal(looks(&a, 0), 12);
+	rank_end(&a);
+	assert_int_equal(looks(&c, 7), 1);
+	rank_end(&b);
+	rank_end(&c);
+}
+
 static void the_dead_have_nothing(void **state)
 {
 	struct rank a = account_start(), b = account_start();
@@ -350,6 +382,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_account, drop_account)
 	const struct CMUnitTest tests[] = {
 	    TEST(the_sum_is_never_more_than_the_total),
+	    TEST(those_with_the_clock_of_most_take_turns),
 	    TEST(the_dead_have_nothing),
 	    TEST(a_child_of_a_fork_keeps_what_its_parent_held),
 	    TEST(who_may_not_write_large_files_does_not_enter_and_lives),

@@ -318,12 +318,12 @@ void process_explain(const struct process_name *name, const char *verb)
 		break;
 	case 1:
 		tool_say("process %d runs under Spillway, but has no control socket: it has not used GPU memory yet, "
-			 "or its policy says \"control: no\"",
+			 "its policy says \"control: no\", or it has closed the socket",
 			 (int)pid);
 		break;
 	default:
 		tool_say("process %d has no control socket: it does not run under Spillway, has not used GPU memory "
-			 "yet, or its policy says \"control: no\"",
+			 "yet, its policy says \"control: no\", or it has closed the socket",
 			 (int)pid);
 	}
 }

@@ -7,6 +7,7 @@
 
 #include "shim/accounting/gpu_account_slot.h"
 #include "shim/base/clock.h"
+#include "shim/base/identity.h"
 #include "shim/base/user_dir.h"
 #include "shim/plan/gpu_job.h"
 #include "tools/common/units.h"
@@ -124,6 +125,9 @@ static void read_account(const struct user_dir *folder, const char *name, void *
 	gpu.since = seconds_since(page.head.turn.since);
 	if (gpu.holder == GPU_ACCOUNT_MOST)
 		gpu.holder = gpu.n;
+	uint64_t clock = account_clock(gpu.member, gpu.n);
+	for (unsigned i = 0; i < gpu.n; i++)
+		gpu.other_clock[i] = !account_has_clock(&gpu.member[i], clock);
 	visit->visit(&gpu, visit->argument);
 }
 
@@ -183,7 +187,9 @@ static void write_turn(const struct shared_gpu *gpu, unsigned i, char text[32])
 	const struct gpu_turn_claim *claim = &gpu->member[i].claim;
 	uint64_t state = gpu->member[i].job.state;
 
-	if (!gpu->turns || claim->kind == GPU_TURN_OFF)
+	if (gpu->other_clock[i])
+		snprintf(text, 32, "other clock");
+	else if (!gpu->turns || claim->kind == GPU_TURN_OFF)
 		snprintf(text, 32, "-");
 	else if (claim->moving)
 		snprintf(text, 32, "moves");
@@ -205,7 +211,7 @@ static void print_member(FILE *out, const struct shared_gpu *gpu, unsigned i)
 
 	if (gpu->ended[i])
 		snprintf(idle, sizeof(idle), "ended");
-	else if (member->worked)
+	else if (member->worked && account_has_clock(member, identity_space_clock(identity_space())))
 		snprintf(idle, sizeof(idle), "%.1f s", seconds_since(member->worked));
 	write_turn(gpu, i, its);
 	if (gpu->job[i])

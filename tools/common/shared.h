@@ -17,7 +17,9 @@ struct shared_gpu {
 	double since;    /* seconds since the turn began */
 	unsigned n;
 	struct gpu_account_member member[GPU_ACCOUNT_MOST];
-	bool ended[GPU_ACCOUNT_MOST];   /* of each member: its process has ended, and a child keeps its memory */
+	bool ended[GPU_ACCOUNT_MOST]; /* of each member: its process has ended, and a child keeps its memory */
+	bool other_clock
+	    [GPU_ACCOUNT_MOST];         /* of each member: it takes no turns, because its clock is not that of most */
 	unsigned job[GPU_ACCOUNT_MOST]; /* of each member: number of its job, from 1 on; 0: its process is alone */
 };
 

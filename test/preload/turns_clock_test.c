@@ -1,0 +1,297 @@
+/*
+ * share: turns, where a process is in another time namespace: what it publishes says nothing to the others. Those with
+ * the clock of most take turns; the others take none, say so, and go on in what they may have. Skipped where time
+ * namespaces cannot be made; without root they are made in a user namespace.
+ */
+#include "shim/base/clock.h"
+#include "test/preload/child.h"
+#include "test/preload/folder.h"
+#include "test/preload/turns_help.h"
+#include "test/rank.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#ifndef CLONE_NEWTIME
+#define CLONE_NEWTIME 0x00000080
+#endif
+
+#define SETTINGS "SPILLWAY_SET=device.total=32MiB,host.budget=256MiB,report.summary=no,share=turns,share.quantum=20ms"
+#define NEEDS    6 /* blocks of 4 MiB: more than half of the total */
+#define FEW      1
+#define MOST     5
+#define ROUNDS   200
+#define DIFFERS  "share: this process takes no turns on device 0: its clock is not that of the others there"
+
+/* ---- a rank ---- */
+
+/* The clock of a rank: seconds before that of the test; or that of another process. */
+struct clock {
+	long ahead;
+	pid_t as;
+};
+
+static CUdeviceptr blocks[NEEDS];
+static unsigned n_blocks, fills;
+
+static bool write_text(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY | O_CLOEXEC);
+	bool written = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+
+	if (fd >= 0)
+		close(fd);
+	return written;
+}
+
+static bool map_ids(uid_t user, gid_t group)
+{
+	char map[64];
+
+	snprintf(map, sizeof(map), "%u %u 1", (unsigned)user, (unsigned)user);
+	if (!write_text("/proc/self/setgroups", "deny") || !write_text("/proc/self/uid_map", map))
+		return false;
+	snprintf(map, sizeof(map), "%u %u 1", (unsigned)group, (unsigned)group);
+	return write_text("/proc/self/gid_map", map);
+}
+
+/* Goes into a new time namespace, which for others would begin with their next child. */
+static bool enter_new(long ahead)
+{
+	uid_t user = geteuid();
+	gid_t group = getegid();
+	char offsets[64];
+
+	snprintf(offsets, sizeof(offsets), "monotonic %ld 0\nboottime %ld 0\n", ahead, ahead);
+	return unshare((user ? CLONE_NEWUSER : 0) | CLONE_NEWTIME) == 0 && (!user || map_ids(user, group)) &&
+	       write_text("/proc/self/timens_offsets", offsets);
+}
+
+/* Goes into a namespace of that process, or "self". */
+static bool enter(const char *process, const char *what, int type)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%s/ns/%s", process, what);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	bool entered = fd >= 0 && setns(fd, type) == 0;
+	if (fd >= 0)
+		close(fd);
+	return entered;
+}
+
+static bool enter_clock(const struct clock *clock)
+{
+	char process[16];
+
+	if (!clock->as)
+		return enter_new(clock->ahead) && enter("self", "time_for_children", CLONE_NEWTIME);
+	snprintf(process, sizeof(process), "%d", (int)clock->as);
+	return (geteuid() == 0 || enter(process, "user", CLONE_NEWUSER)) && enter(process, "time", CLONE_NEWTIME);
+}
+
+static void begin(const void *clock)
+{
+	const struct clock *its = clock;
+
+	turns_begin(SETTINGS);
+	CHECK((!its->ahead && !its->as) || enter_clock(its));
+}
+
+static uint64_t step(unsigned n)
+{
+	for (; n; n--) {
+		fills++;
+		for (unsigned i = 0; i < n_blocks; i++)
+			MUST(driver_fill(NULL, blocks[i], fills + i, 4 * MIB / 4));
+		MUST(cu.cuCtxSynchronize());
+	}
+	return 1;
+}
+
+/* 'a' N: begin, and allocate N blocks; 's' N: N steps; 'c': check all; 'e': end. */
+static uint64_t obey(char what, unsigned n)
+{
+	switch (what) {
+	case 'a':
+		driver_start(0);
+		for (; n; n--)
+			blocks[n_blocks++] = child_alloc(4 * MIB);
+		return step(1);
+	case 's':
+		return step(n);
+	case 'c':
+		for (unsigned i = 0; i < n_blocks; i++)
+			CHECK(driver_holds(blocks[i], fills + i, 4 * MIB / 4));
+		return sim_broken_rules() == 0;
+	default:
+		exit(0);
+	}
+}
+
+static struct rank start(struct clock clock, unsigned needs)
+{
+	static const struct rank_part part = {.begin = begin, .obey = obey};
+
+	struct rank rank = rank_start(&part, &clock);
+	assert_true(rank_ask(&rank, 'a', needs));
+	return rank;
+}
+
+/* ---- the parts ---- */
+
+static const struct clock own;
+
+static struct clock ahead(void)
+{
+	return (struct clock){.ahead = 100000};
+}
+
+/* It cannot be before the machine started, which was some seconds ago at least. */
+static struct clock behind(void)
+{
+	return (struct clock){.ahead = -(long)(clock_now() / 2000000000)};
+}
+
+static void step_all(const struct rank *ranks, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		rank_tell(&ranks[i], 's', 20);
+	for (unsigned i = 0; i < n; i++)
+		assert_true(rank_hear(&ranks[i]));
+	account_check();
+}
+
+/* It is said at the next look, soon. */
+static void step_until_log_says(const struct rank *ranks, unsigned n, const char *words)
+{
+	for (unsigned round = 0; round < ROUNDS && !log_has(words); round++)
+		step_all(ranks, n);
+	assert_true(log_says(words));
+}
+
+static bool is_listed(const char *words)
+{
+	char command[256];
+
+	snprintf(command, sizeof(command), "env -u LD_PRELOAD %s '%s' list | grep -q '%s'", runtime, TOOL, words);
+	return system(command) == 0;
+}
+
+static void leave_out(struct clock clock)
+{
+	struct rank ranks[3];
+
+	ranks[0] = start(own, NEEDS);
+	ranks[1] = start(own, NEEDS);
+	turns_run(ranks, 2, 1);
+	ranks[2] = start(clock, FEW);
+	step_until_log_says(ranks, 3, DIFFERS);
+	turns_run(ranks, 2, 2);
+	assert_int_equal(account_turns(&ranks[2]), 0);
+	assert_true(is_listed("other clock"));
+	assert_true(log_says("share: 2 processes need 48.0 MiB"));
+	turns_end(ranks, 3);
+}
+
+static void who_is_ahead_of_the_others_takes_no_turns_and_says_so(void **state)
+{
+	(void)state;
+	leave_out(ahead());
+}
+
+static void who_is_behind_the_others_takes_no_turns_and_says_so(void **state)
+{
+	(void)state;
+	leave_out(behind());
+}
+
+static void take_no_turns(struct clock clock)
+{
+	static struct account_page page;
+	struct rank ranks[2];
+
+	ranks[0] = start(own, NEEDS);
+	ranks[1] = start(clock, NEEDS);
+	step_until_log_says(ranks, 2, DIFFERS);
+	for (unsigned round = 0; round < 5; round++)
+		step_all(ranks, 2);
+	assert_true(account_read(&page) && page.head.turn.number == 0);
+	assert_false(log_has("take turns"));
+	turns_end(ranks, 2);
+}
+
+static void two_with_different_clocks_take_no_turns_and_do_not_say_that_they_do(void **state)
+{
+	(void)state;
+	take_no_turns(ahead());
+	take_no_turns(behind());
+}
+
+/* The account is that of another namespace, until more come from here, and when they have gone. */
+static void the_clock_of_the_account_is_that_of_most(void **state)
+{
+	struct rank ranks[MOST];
+
+	(void)state;
+	ranks[0] = start(ahead(), NEEDS);
+	ranks[1] = start((struct clock){.as = ranks[0].pid}, NEEDS);
+	ranks[2] = start(own, FEW);
+	turns_run(ranks, 2, 2);
+	assert_int_equal(account_turns(&ranks[2]), 0);
+	for (unsigned i = 3; i < MOST; i++)
+		ranks[i] = start(own, FEW);
+	step_until_log_says(ranks, MOST,
+			    "5 processes need 60.0 MiB of device 0, and have 32.0 MiB together "
+			    "(device.total): 3 of them take turns");
+	for (unsigned i = 3; i < MOST; i++) {
+		assert_true(rank_ask(&ranks[i], 'c', 0));
+		rank_end(&ranks[i]);
+	}
+	turns_run(ranks, 2, 2);
+	uint64_t had = account_turns(&ranks[2]);
+	turns_run(ranks, 2, 2);
+	assert_int_equal(account_turns(&ranks[2]), had);
+	turns_end(ranks, 3);
+}
+
+static int may_not(void)
+{
+	struct clock clock = ahead();
+	int status;
+	pid_t child = fork();
+
+	if (!child)
+		_exit(!enter_clock(&clock));
+	return waitpid(child, &status, 0) != child || status != 0;
+}
+
+static int run(void)
+{
+	const struct CMUnitTest tests[] = {
+	    TURNS_TEST(who_is_ahead_of_the_others_takes_no_turns_and_says_so),
+	    TURNS_TEST(who_is_behind_the_others_takes_no_turns_and_says_so),
+	    TURNS_TEST(two_with_different_clocks_take_no_turns_and_do_not_say_that_they_do),
+	    TURNS_TEST(the_clock_of_the_account_is_that_of_most),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+int main(int argc, char **argv)
+{
+	(void)argc;
+	if (may_not()) {
+		printf("skipped: this system lets us make no time namespaces\n");
+		return 77;
+	}
+	return turns_main(argv, run);
+}
