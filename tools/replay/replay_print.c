@@ -197,10 +197,9 @@ static void print_verdict(const struct replay_sweep *sweep)
 	else
 		printf("No budget that was tried is within %.0f %% of full speed.\n", (REPLAY_GOOD - 1) * 100);
 	if (sweep->full_ms > 0)
-		printf("The limit is the GPU's own time, or that of the least that must move by Belady's rule%s. How "
+		printf("The limit is the GPU's own time, or that of the link for the least that must be copied in. How "
 		       "good\n"
-		       "predictions are: spillway-replay(1), PREDICTIONS.\n",
-		       sweep->model->n_births ? " on tensors" : "");
+		       "predictions are: spillway-replay(1), PREDICTIONS.\n");
 }
 
 void replay_print(const struct replay_sweep *sweep)
