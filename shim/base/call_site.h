@@ -29,6 +29,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 /* Never freed: the address of a site is its identity. Constant, but for what is found at its address. */
 struct call_site {
@@ -48,6 +49,15 @@ struct call_site {
 	const char *callers;
 	char text[]; /* "" if nothing is known */
 };
+
+/* Returns whether this names tensors that the backward pass makes. */
+static inline bool call_site_names_backward(const char *text)
+{
+	static const char end[] = " [backward]";
+	size_t n = strlen(text), m = sizeof(end) - 1;
+
+	return !strcmp(text, "backward") || (n > m && !strcmp(text + n - m, end));
+}
 
 /* Prepares call_site_find(). May be called repeatedly. Locking: the caller must hold no lock: the loader's is taken. */
 void call_site_bind(void);

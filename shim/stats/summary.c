@@ -5,6 +5,7 @@
  * that moves most. What the figures do not show is said to be not counted.
  */
 #include "shim/stats/summary.h"
+#include "shim/base/call_site.h"
 #include "shim/base/log.h"
 
 #include <stdarg.h>
@@ -516,10 +517,12 @@ static void say_change(const struct stats_page *page, const struct totals *total
 		break;
 	case SUMMARY_CHANGE_LINE:
 		summary_describe(page, summary_costliest(page), what, sizeof(what));
-		add(summary, 0,
-		    "  change: half of what moves is %s: make them smaller, free them earlier, or compute them again "
-		    "(torch.utils.checkpoint); rules are about the larger blocks that they lie in",
-		    what);
+		add(summary, 0, "  change: half of what moves is %s%s", what,
+		    call_site_names_backward(summary_costliest(page)->text)
+			? ", which the backward pass makes: make them smaller, or free gradients earlier "
+			  "(zero_grad(set_to_none=True))"
+			: ": make them smaller, or free them earlier; `spillway report` of a trace says whether they "
+			  "last from step to step");
 		break;
 	case SUMMARY_CHANGE_UNKNOWN:
 		add(summary, 0,

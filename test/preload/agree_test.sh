@@ -39,7 +39,8 @@ for mode in static exact fast; do
 	"$tool" report --json $mode.trace | tr -d '\n' >report.json
 	"$tool" report --html $mode.trace >report.html
 	"$tool" replay $mode.trace >replay.txt 2>/dev/null
-	"$tool" replay --json --write-policy $mode.yaml $mode.trace >replay.json 2>/dev/null
+	"$tool" replay --json $mode.trace >replay.json 2>/dev/null
+	"$tool" replay --step-time 9 --write-policy $mode.yaml $mode.trace >/dev/null 2>&1
 
 	peak=$(value together report.json)
 	is "$mode: the summary's peak is that of report" "$(sed -n 's/^  together \([^,]*\),.*/\1/p' report.txt)" "$summary"
@@ -54,6 +55,10 @@ for mode in static exact fast; do
 	is "$mode: replay takes the mode of the trace" "$(grep -o '^mode [a-z]* (as recorded)' replay.txt)" "mode $mode (as recorded)"
 	is "$mode: and says so in JSON" "$(value mode replay.json) $(value mode_recorded replay.json)" "\"$mode\" \"$mode\""
 	is "$mode: the policy it writes has it" "$(grep '^spill.mode' $mode.yaml)" "spill.mode: $mode"
+
+	is "$mode: nothing is called full speed that waited for memory" "$(grep -c 'within 10 %' replay.txt)" 0
+	is "$mode: which is said" "$(grep -c 'recorded with memory on the host' replay.txt)" 1
+	is "$mode: in JSON, too" "$(value full_speed_ms replay.json) $(value full_speed_is_at_most replay.json)" "null true"
 
 	# The last evaluation begins as a step does. How long it takes is not known, so it is not among the whole ones.
 	is "$mode: report counts the program's steps" "$(sed -n 's/^  \([0-9]*\) steps of .*/\1/p' report.txt)" $steps

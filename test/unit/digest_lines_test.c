@@ -20,10 +20,9 @@
 static struct trace trace;
 static struct digest digest;
 
-/* Site 2 and 3 are one line, called from two places. A block of 64 MiB that site 1 has asked for. */
-static struct trace_file file_begin(void)
+/* A block of 64 MiB that site 1 has asked for. */
+static struct trace_file file_named(const char *const names[3])
 {
-	static const char *const names[] = {"job.py:3 in f", "job.py:4 in g", "job.py:4 in g"};
 	struct trace_file file = file_new("version=1\nstart=1\nclock=1\n");
 
 	file_frame(&file, 0, T0);
@@ -36,6 +35,12 @@ static struct trace_file file_begin(void)
 	FILE_ADD(&file, made, T0, 1, AT, 64 * MIB, 0, 0, 0, 0, 1, 0);
 	FILE_ADD(&file, kept, T0, 0, AT, 64 * MIB);
 	return file;
+}
+
+/* Site 2 and 3 are one line, called from two places. */
+static struct trace_file file_begin(void)
+{
+	return file_named((const char *const[]){"job.py:3 in f", "job.py:4 in g", "job.py:4 in g"});
 }
 
 static void read_back(struct trace_file *file)
@@ -103,10 +108,88 @@ static void what_moves_is_of_the_lines_of_its_tensors(void **state)
 	assert_int_equal(digest.total.bytes_in, 64 * MIB);
 	assert_true(digest.total.tensors == 3 && digest.total.tensor_bytes == 56 * MIB);
 	assert_int_equal(digest.tables[DIGEST_BY_SITE].groups[0].number, 2); /* it costs most */
-	assert_non_null(strstr(digest.costs[0].evidence,
-			       "40.0 ms of it for tensors of site \"job.py:4 in g\", of which 40.0 MiB were brought in"));
+	assert_non_null(
+	    strstr(digest.costs[0].evidence,
+		   "40.0 ms of it for tensors of site \"job.py:4 in g\", of which 40.0 MiB were brought in"));
 	assert_non_null(strstr(digest.advice[0], "Tensors of site \"job.py:4 in g\" cause 62"));
+	assert_null(strstr(digest.advice[0], "checkpoint")); /* how long they last is not known */
 	done();
+}
+
+/* ---- what is advised for them ---- */
+
+enum { STEPS = 9, LAUNCHES = 10, STEP_MS = 100 };
+
+/*
+ * Each step names two tensors of the block; in the middle of it all of the block leaves and comes back. lasting: what site 2
+ * has there is born once, and otherwise anew in each step.
+ */
+static const char *advice_of(const char *name, const char *other, bool lasting)
+{
+	struct trace_file file = file_named((const char *const[]){"job.py:3 in f", name, other});
+
+	FILE_ADD(&file, born, T0 + MS, 0, AT, 16 * MIB, 1);
+	for (unsigned step = 0; step < STEPS; step++) {
+		uint64_t begin = STEP_MS * step, now = T0 + begin * MS;
+
+		for (unsigned i = 0; i < LAUNCHES; i++) {
+			struct trace_named named = {.address = AT + (i % 2) * 16 * MIB};
+
+			if (i == 2 && (!lasting || !step))
+				FILE_ADD(&file, born, now + 8 * MS, 0, AT + 16 * MIB, 48 * MIB, 2);
+			if (i == 5) {
+				FILE_ADD(&file, move, now + 20 * MS, 2 * step, 0, AT, 64 * MIB, 1, TRACE_WHY_ROOM, 0,
+					 0);
+				FILE_ADD(&file, moved, now + 25 * MS, 2 * step, 0, 0);
+				FILE_ADD(&file, wait, now + 30 * MS, 0, 20 * MS, 0);
+				FILE_ADD(&file, move, now + 30 * MS, 2 * step + 1, 0, AT, 64 * MIB, 0, TRACE_WHY_WAITED,
+					 0, 0);
+				FILE_ADD(&file, moved, now + 45 * MS, 2 * step + 1, 0, 0);
+			}
+			file_submit(&file, now + (i < 5 ? 2 * i : 50 + i) * MS, 100 + i, &named, 1);
+			if (i == 8 && !lasting)
+				FILE_ADD(&file, died, now + 59 * MS, 0, AT + 16 * MIB, 48 * MIB);
+		}
+	}
+	read_back(&file);
+	assert_int_equal(digest.n_steps, STEPS);
+	return digest.n_advice ? digest.advice[0] : "";
+}
+
+static void must_advise(const char *advice, const char *end)
+{
+	if (!strstr(advice, " cause 7") || strlen(advice) < strlen(end) ||
+	    strcmp(advice + strlen(advice) - strlen(end), end) != 0)
+		fail_msg("the advice is: %s", advice);
+	done();
+}
+
+static void to_compute_again_is_advised_of_what_the_forward_pass_makes_anew(void **state)
+{
+	(void)state;
+	must_advise(advice_of("job.py:4 in g", "job.py:4 in g [backward]", false),
+		    "make them smaller, free them earlier, or compute more of them again (torch.utils.checkpoint).");
+	/* No other line's backward pass shows what this one makes. */
+	must_advise(advice_of("job.py:4 in g", "job.py:3 in f [backward]", false),
+		    "make them smaller, or free them earlier.");
+}
+
+/* Weights, and states of an optimizer. */
+static void what_lasts_from_step_to_step_is_not_to_be_computed_again(void **state)
+{
+	(void)state;
+	must_advise(advice_of("job.py:4 in g", "job.py:4 in g [backward]", true),
+		    "they last from step to step, so only smaller ones, or fewer, move less.");
+}
+
+static void nor_is_what_the_backward_pass_makes(void **state)
+{
+	static const char end[] = "the backward pass makes them: make them smaller, or free gradients earlier "
+				  "(zero_grad(set_to_none=True)).";
+
+	(void)state;
+	must_advise(advice_of("job.py:4 in g [backward]", "job.py:4 in g", false), end);
+	must_advise(advice_of("backward", "job.py:4 in g", false), end);
 }
 
 static void a_range_that_is_born_again_is_of_the_new_line(void **state)
@@ -165,6 +248,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(what_moves_is_of_the_lines_of_its_tensors),
+	    cmocka_unit_test(to_compute_again_is_advised_of_what_the_forward_pass_makes_anew),
+	    cmocka_unit_test(what_lasts_from_step_to_step_is_not_to_be_computed_again),
+	    cmocka_unit_test(nor_is_what_the_backward_pass_makes),
 	    cmocka_unit_test(a_range_that_is_born_again_is_of_the_new_line),
 	    cmocka_unit_test(without_sites_of_births_it_is_of_the_allocation),
 	    cmocka_unit_test(absurd_sites_are_no_sites),

@@ -10,20 +10,6 @@
 
 #include <cmocka.h>
 
-static void report(enum replay_kind kind, uint32_t of, uint64_t offset, uint64_t bytes)
-{
-	assert_true(replay_add_part(&model, kind, &(struct replay_part){offset, bytes, of}, model.n_events * 1000));
-}
-
-static void name(uint64_t function, uint32_t of, uint64_t offset)
-{
-	uint32_t submit;
-
-	assert_true(replay_add_named(&model, &(struct replay_named){.offset = offset, .block = of}));
-	assert_true(replay_add_submit(&model, function, &submit));
-	assert_true(replay_add_launch(&model, submit, model.n_events * 1000));
-}
-
 /* ---- what a pointer means ---- */
 
 static void cut(bool fast, uint64_t budget)

@@ -47,6 +47,20 @@ void launch(uint64_t function, unsigned n, const uint32_t *blocks)
 	assert_true(replay_add_launch(&model, submit, model.n_events * 1000));
 }
 
+void report(enum replay_kind kind, uint32_t of, uint64_t offset, uint64_t bytes)
+{
+	assert_true(replay_add_part(&model, kind, &(struct replay_part){offset, bytes, of}, model.n_events * 1000));
+}
+
+void name(uint64_t function, uint32_t of, uint64_t offset)
+{
+	uint32_t submit;
+
+	assert_true(replay_add_named(&model, &(struct replay_named){.offset = offset, .block = of}));
+	assert_true(replay_add_submit(&model, function, &submit));
+	assert_true(replay_add_launch(&model, submit, model.n_events * 1000));
+}
+
 void cycle(unsigned n, uint64_t bytes, unsigned times)
 {
 	uint32_t blocks[64];

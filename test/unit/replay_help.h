@@ -19,6 +19,9 @@ int teardown(void **state);
 
 uint32_t block(uint64_t bytes);
 void launch(uint64_t function, unsigned n, const uint32_t *blocks);
+/* What the allocator reports of a part of a block, and a launch that names one byte of a block. */
+void report(enum replay_kind kind, uint32_t of, uint64_t offset, uint64_t bytes);
+void name(uint64_t function, uint32_t of, uint64_t offset);
 /* n blocks of that size, named one after the other, so many times. */
 void cycle(unsigned n, uint64_t bytes, unsigned times);
 /* The model under that mode and those budgets, each submission taking so long. */

@@ -29,22 +29,21 @@ static unsigned block_of(uint64_t address)
 	return i;
 }
 
-static void report(enum replay_kind kind, uint64_t begin, uint64_t end)
+static void report_range(enum replay_kind kind, uint64_t begin, uint64_t end)
 {
 	unsigned i = block_of(begin);
-	struct replay_part part = {begin - begins[i], end - begin, blocks[i]};
 
-	assert_true(replay_add_part(&model, kind, &part, model.n_events * 1000));
+	report(kind, blocks[i], begin - begins[i], end - begin);
 }
 
 static void hear_birth(uint64_t begin, uint64_t end)
 {
-	report(REPLAY_BORN, begin, end);
+	report_range(REPLAY_BORN, begin, end);
 }
 
 static void hear_death(uint64_t begin, uint64_t end)
 {
-	report(REPLAY_DIED, begin, end);
+	report_range(REPLAY_DIED, begin, end);
 }
 
 static void hear_launch(uint64_t function, const struct length_tensor *named, unsigned n)
@@ -74,7 +73,7 @@ static void make_job(void)
 	for (unsigned i = 0; i < BLOCKS; at += sizes[i++]) {
 		begins[i] = at;
 		blocks[i] = block(sizes[i]);
-		report(REPLAY_KEPT, at, at + sizes[i]);
+		report_range(REPLAY_KEPT, at, at + sizes[i]);
 	}
 	length_begin(&program, (struct length_calls){hear_birth, hear_death, hear_launch}, sizes, BLOCKS);
 	for (unsigned i = 0; i < STEPS; i++)

@@ -233,7 +233,6 @@ static struct trace_file a_trace(void)
 	FILE_ADD(&file, refused, S, 1, 0, 0, 0, 0, 2);
 	file_submit(&file, S + 10, 77, one, 1);
 	file_submit(&file, S + 20, 78, two, 2);
-	/* 100 ns of waiting, 60 of them in a gap. */
 	FILE_ADD(&file, wait, S + 30, 0, 100, 0);
 	FILE_ADD(&file, gap, S + 40, 0, 60, 0, 0, 0);
 	file_submit(&file, S + 140, 77, one, 1);
@@ -328,20 +327,6 @@ static void the_same_address_is_another_block_later(void **state)
 	assert_int_equal(model.n_submits, 3);
 }
 
-static void waits_are_taken_off_once(void **state)
-{
-	struct trace_file file = a_trace();
-	(void)state;
-
-	file_save(&file, temporary);
-	file_free(&file);
-	assert_int_equal(replay_model_read(&model, temporary), 0);
-	uint64_t first = 0;
-	for (size_t i = model.n_events; i-- > 0;)
-		first = model.events[i].kind == REPLAY_SUBMIT ? model.events[i].time : first;
-	assert_int_equal(model.events[model.n_events - 1].time - first, 60);
-}
-
 static void any_change_of_a_trace_does_no_more_than_end_the_reading(void **state)
 {
 	struct trace_file file = a_trace();
@@ -407,7 +392,6 @@ int main(void)
 	    TEST(a_trace_of_a_job_that_spilled_says_so),
 	    TEST(a_trace_of_a_job_that_borrowed_says_so),
 	    TEST(the_same_address_is_another_block_later),
-	    TEST(waits_are_taken_off_once),
 	    TEST(any_change_of_a_trace_does_no_more_than_end_the_reading),
 	    TEST(any_change_of_a_text_does_no_more_than_end_the_reading),
 	};

@@ -82,6 +82,20 @@ expect 'without a time no policy is written' 1 '*' '*no policy is written*--step
 expect 'and no file is left' 1 '' '' test -e no.yaml
 expect 'no curve without times' 1 '*' '*no curve is drawn*' replay --svg no.svg turn.trace
 
+# What the pages print as predictions of that job is what is predicted.
+for mode in fast exact static; do
+	replay --json --mode $mode --step-time 70 --budget 11803MiB,9836MiB,7377MiB "$gpt" |
+		sed -n 's/.*"budget": \(12376342528\|10313793536\|7735345152\),.*"step_ms": \([0-9.]*\),.*/\2/p'
+done | awk '{ printf "%.0f\n", $1 }' >said.txt
+said=$(tr '\n' ' ' <said.txt)
+expect 'replay(1) prints its predictions' 0 "$said" '' \
+	sh -c 'sed -n "s/^\.It .* Ta [12][0-9.]* Ta \([0-9]*\) Ta [0-9]*$/\1/p" "$1" | tr "\n" " "' sh "$2/tools/man/spillway-replay.1"
+expect 'so does tuning.md, of fast and exact' 0 "$(head -n 6 said.txt | tr '\n' ' ')" '' \
+	awk -F ' *[|] *' '$2 ~ /^(1.25|1.5|2.0)$/ { f = f $5 " "; e = e $3 " " } END { printf "%s%s", f, e }' "$2/docs/tuning.md"
+expect 'and results.md' 0 "$said" '' \
+	sh -c 'sed -n "/^## What replay/,/^## Other/p" "$1" | grep "^| .\(fast\|exact\|static\)." | grep -o "[0-9][0-9]* (" | tr -d "(\n"' sh \
+	"$2/docs/results.md"
+
 expect 'help' 0 'usage: spillway replay *' '' replay --help
 expect 'a trace is needed' 2 '' '*one trace is needed*' replay
 expect 'one trace' 2 '' '*one trace is needed*' replay a b

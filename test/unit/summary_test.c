@@ -277,10 +277,18 @@ static void of_tensors_no_rule_is_advised(void **state)
 	strcpy(page.site[7].text, "train.py:57 in forward");
 	make();
 	must_say("costs most: tensors under rule optim born at train.py:57 in forward: 400.0 GiB brought in");
+	/* They may be weights, or states of an optimizer: what is computed anew in each step is not known here. */
 	must_say(
-	    "change: half of what moves is tensors under rule optim born at train.py:57 in forward: make them "
-	    "smaller, free them earlier, or compute them again (torch.utils.checkpoint); rules are about the larger "
-	    "blocks that they lie in");
+	    "change: half of what moves is tensors under rule optim born at train.py:57 in forward: make them smaller, "
+	    "or free them earlier; `spillway report` of a trace says whether they last from step to step");
+	assert_false(says("checkpoint"));
+	strcpy(page.site[7].text, "train.py:57 in forward [backward]");
+	make();
+	must_say("born at train.py:57 in forward [backward], which the backward pass makes: make them smaller, or free "
+		 "gradients earlier (zero_grad(set_to_none=True))");
+	strcpy(page.site[7].text, "backward");
+	make();
+	must_say("born at backward, which the backward pass makes: make them smaller");
 	page.site[7].text[0] = 0; /* none of a line */
 	make();
 	must_say("change: nothing that the figures show");

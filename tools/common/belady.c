@@ -29,9 +29,10 @@ bool belady_start(struct belady *b, size_t n_items, size_t n_uses)
 	    .stamp = calloc(n_items + 1, sizeof(*b->stamp)),
 	    .here = calloc(n_items + 1, 1),
 	    .written = calloc(n_items + 1, 1),
+	    .kept = calloc(n_items + 1, sizeof(*b->kept)),
 	    .heap = calloc(n_uses + 1, sizeof(*b->heap)), /* each name is pushed once */
 	};
-	if (!b->bytes || !b->next || !b->use || !b->stamp || !b->here || !b->written || !b->heap)
+	if (!b->bytes || !b->next || !b->use || !b->stamp || !b->here || !b->written || !b->kept || !b->heap)
 		return false;
 	memset(b->use, 0xff, (n_items + 1) * sizeof(*b->use));
 	return true;
@@ -45,6 +46,7 @@ void belady_end(struct belady *b)
 	free(b->stamp);
 	free(b->here);
 	free(b->written);
+	free(b->kept);
 	free(b->heap);
 	*b = (struct belady){0};
 }
@@ -58,11 +60,17 @@ void belady_look_ahead(struct belady *b, struct belady_names names, uint32_t num
 	}
 }
 
+void belady_forget_ahead(struct belady *b, uint32_t item)
+{
+	b->use[item] = UINT32_MAX;
+}
+
 void belady_rewind(struct belady *b, uint64_t budget)
 {
 	memset(b->stamp, 0, b->n_items * sizeof(*b->stamp));
 	memset(b->here, 0, b->n_items);
 	memset(b->written, 0, b->n_items);
+	memset(b->kept, 0, b->n_items * sizeof(*b->kept));
 	b->n_heap = b->at = 0;
 	b->used = b->outside = b->in = b->out = b->missed = b->over = 0;
 	b->budget = budget;
@@ -142,6 +150,38 @@ void belady_submit(struct belady *b, struct belady_names names, uint32_t number)
 		if (b->here[item])
 			belady_push(b, (struct belady_entry){b->use[item], item});
 	}
+}
+
+/* Lets go of what exceeds the budget. */
+static void let_go(struct belady *b)
+{
+	while (b->used > b->budget) {
+		struct belady_entry top = b->heap[0];
+		uint64_t excess = b->used - b->budget, kept = b->use[top.item] == top.next ? b->kept[top.item] : 0;
+		uint64_t less = excess < kept ? excess : kept;
+
+		b->kept[top.item] -= less;
+		b->used -= less;
+		if (less == kept)
+			belady_pop(b);
+	}
+}
+
+void belady_carry(struct belady *b, struct belady_names names)
+{
+	for (uint32_t i = 0; i < names.n; i++) {
+		uint32_t item = belady_name(names, i);
+
+		if (b->counts && b->written[item])
+			b->in += b->bytes[item] - b->kept[item];
+		b->written[item] = true;
+		b->use[item] = b->next[b->at++];
+		b->used -= b->kept[item];
+		b->kept[item] = b->use[item] == UINT32_MAX ? 0 : b->bytes[item];
+		b->used += b->kept[item];
+		belady_push(b, (struct belady_entry){b->use[item], item});
+	}
+	let_go(b);
 }
 
 void belady_forget(struct belady *b, uint32_t item)

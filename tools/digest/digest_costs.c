@@ -6,6 +6,7 @@
 #include "tools/digest/digest_part.h"
 #include "tools/common/units.h"
 
+#include "shim/base/call_site.h"
 #include "policy/policy.h"
 #include "policy/text.h"
 
@@ -358,6 +359,37 @@ static void advise_host(struct judge *judge, const struct digest_device *sum)
 	    units_time(worst->wait_ns / steps, saved));
 }
 
+/*
+ * Returns what to do about tensors of a line. What lines of the forward pass make shows in that the backward pass makes
+ * tensors for them.
+ */
+static const char *advice_for(const struct digest *digest, uint64_t site)
+{
+	const struct trace *trace = digest->trace;
+	const char *name = trace_text(trace, TRACE_SITES, site);
+	bool is_forward = false;
+	char backward[256];
+
+	if (call_site_names_backward(name))
+		return "the backward pass makes them: make them smaller, or free gradients earlier "
+		       "(zero_grad(set_to_none=True))";
+	snprintf(backward, sizeof(backward), "%s [backward]", name);
+	for (size_t i = 0; i < trace->n_names[TRACE_SITES]; i++)
+		is_forward |= !strcmp(trace_text(trace, TRACE_SITES, i), backward);
+	switch (digest_lasting(digest, site)) {
+	case DIGEST_LASTING:
+		return "they last from step to step, so only smaller ones, or fewer, move less";
+	case DIGEST_PASSING:
+		if (is_forward)
+			return "make them smaller, free them earlier, or compute more of them again "
+			       "(torch.utils.checkpoint)";
+		break;
+	default:
+		break;
+	}
+	return "make them smaller, or free them earlier";
+}
+
 static void advise_tensors(struct judge *judge, const struct digest_device *sum)
 {
 	struct digest *digest = judge->digest;
@@ -368,11 +400,9 @@ static void advise_tensors(struct judge *judge, const struct digest_device *sum)
 	if (!worst || !worst->tensors || !worst->wait_ns || !sum->bytes_in ||
 	    (double)worst->bytes_in < HOST_SHARE * (double)sum->bytes_in || !(room = advice_room(digest)))
 		return;
-	snprintf(room, DIGEST_TEXT,
-		 "Tensors of %s cause %s of what is brought in: make them smaller, free them earlier, or compute them "
-		 "again (torch.utils.checkpoint).",
+	snprintf(room, DIGEST_TEXT, "Tensors of %s cause %s of what is brought in: %s.",
 		 costs_call(digest, by, worst->number, name),
-		 units_share((double)worst->bytes_in, (double)sum->bytes_in, share));
+		 units_share((double)worst->bytes_in, (double)sum->bytes_in, share), advice_for(digest, worst->number));
 }
 
 static void advise_mode(struct judge *judge, const struct digest_device *sum)

@@ -57,6 +57,15 @@ void digest_series_free(struct digest_places *places);
 /* digest_alive.c: what is alive of what an allocator keeps. The bins must be there. */
 bool digest_alive_find(struct digest *digest);
 
+/* digest_lasting.c: whether most of what is brought in of a line's tensors was born more than a step before. */
+enum digest_lasting {
+	DIGEST_LASTING_UNKNOWN, /* or some of it was */
+	DIGEST_PASSING,         /* hardly any */
+	DIGEST_LASTING,
+};
+/* site: a group's number by site. Moves and steps must have been found. */
+enum digest_lasting digest_lasting(const struct digest *digest, uint64_t site);
+
 /* digest_map.c: addresses over time. */
 bool digest_map_make(struct digest *digest, unsigned device);
 

@@ -97,7 +97,7 @@ struct replay_model {
 	uint64_t peak_bytes; /* maximum of bytes live at once, as requested; for a trace, that of trace_peaks() */
 	uint64_t peak_of[REPLAY_DEVICES]; /* the same, per device */
 	bool timed;                       /* events have times */
-	bool spilled;                     /* recorded with memory on the host: times may be longer than necessary */
+	bool spilled;                     /* recorded with memory on the host: times say nothing of full speed */
 	bool peers;                       /* recorded with memory on other devices */
 	uint64_t lost;                    /* missing events, as the file counts them */
 	uint64_t strange;                 /* events that do not fit, such as the free of an unknown block: ignored */

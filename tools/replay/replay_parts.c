@@ -72,8 +72,11 @@ static bool add_named(struct building *b, uint32_t what, struct job_event *launc
 static bool tensor_name(struct building *b, struct live_range range, struct job_event *launch)
 {
 	uint64_t number;
+	/* What was brought to life with all that was dead behind it is less when it is named again. */
+	bool known = number_map_get(&b->tensor_from, range.begin, &number) && number &&
+		     b->job->tensor_bytes[number - 1] == range.end - range.begin;
 
-	if ((!number_map_get(&b->tensor_from, range.begin, &number) || !number) && !tensor_new(b, range))
+	if (!known && !tensor_new(b, range))
 		return false;
 	if (!number_map_get(&b->tensor_from, range.begin, &number) || b->tensor_stamp[number - 1] == b->launches)
 		return true;
@@ -216,15 +219,24 @@ bool parts_name(struct building *b, const struct life *life, uint64_t offset, ui
 	return true;
 }
 
+static bool is_reported(const struct building *b, uint32_t piece)
+{
+	uint32_t unit = b->job->unit_of[piece], end = unit + b->job->units[piece];
+
+	for (; unit < end; unit++)
+		if (live_map_is_reported(b->map, unit * JOB_UNIT))
+			return true;
+	return false;
+}
+
 bool parts_name_rest(struct building *b, struct job_event *launch)
 {
 	const struct job *job = b->job;
 
 	for (uint32_t i = 0; b->map && i < launch->n; i++) {
-		uint32_t piece = job->named[launch->from + i].piece, unit = job->unit_of[piece];
+		uint32_t piece = job->named[launch->from + i].piece;
 
-		if ((unit == REPLAY_NONE || !live_map_is_reported(b->map, unit * JOB_UNIT)) &&
-		    !add_named(b, 2 * piece, launch))
+		if ((job->unit_of[piece] == REPLAY_NONE || !is_reported(b, piece)) && !add_named(b, 2 * piece, launch))
 			return false;
 	}
 	return true;

@@ -23,12 +23,10 @@ static bool has_time(const struct replay_sweep *sweep, const struct replay_answe
 
 /* ---- what was read ---- */
 
-static const char *source_of_time(const struct replay_sweep *sweep)
+/* Returns whether it has times, but of steps for which memory was short. */
+static bool was_short(const struct replay_sweep *sweep)
 {
-	if (sweep->request->step_ms > 0)
-		return "as given";
-	return sweep->model->spilled ? "or less: it was recorded with memory on the host; --step-time knows better"
-				     : "as recorded";
+	return sweep->model->n_launches && sweep->model->spilled && !(sweep->request->step_ms > 0);
 }
 
 static void print_head(const struct replay_sweep *sweep)
@@ -51,7 +49,8 @@ static void print_head(const struct replay_sweep *sweep)
 	if (sweep->outside)
 		printf(", up to %s of it outside the heap", units_bytes(sweep->outside, size));
 	if (sweep->full_ms > 0)
-		printf("; a step takes %.1f ms with all of it there (%s)", sweep->full_ms, source_of_time(sweep));
+		printf("; a step takes %.1f ms with all of it there (%s)", sweep->full_ms,
+		       sweep->request->step_ms > 0 ? "as given" : "as recorded");
 	printf("\n");
 	if (sweep->elsewhere)
 		printf("%" PRIu64 " allocations are managed or system memory by policy: in none of the figures\n",
@@ -182,6 +181,9 @@ static void print_verdict(const struct replay_sweep *sweep)
 	printf("\n");
 	if (!sweep->model->n_launches)
 		printf("This trace knows allocations only: what fits can be said, how long a step takes cannot.\n");
+	else if (was_short(sweep))
+		printf("This trace was recorded with memory on the host, so its times are not those of full speed: say "
+		       "--step-time, what\na step takes with all of it in device memory.\n");
 	else if (!(sweep->full_ms > 0))
 		printf(
 		    "This trace has no times: say --step-time, what a step takes with all of it in device memory.\n");
@@ -197,10 +199,9 @@ static void print_verdict(const struct replay_sweep *sweep)
 	else
 		printf("No budget that was tried is within %.0f %% of full speed.\n", (REPLAY_GOOD - 1) * 100);
 	if (sweep->full_ms > 0)
-		printf("The limit is the GPU's own time, or that of the least that must move by Belady's rule%s. How "
+		printf("The limit is the GPU's own time, or that of the link for the least that must be copied in. How "
 		       "good\n"
-		       "predictions are: spillway-replay(1), PREDICTIONS.\n",
-		       sweep->model->n_births ? " on tensors" : "");
+		       "predictions are: spillway-replay(1), PREDICTIONS.\n");
 }
 
 void replay_print(const struct replay_sweep *sweep)
@@ -265,7 +266,7 @@ void replay_print_json(const struct replay_sweep *sweep)
 	json_number(json, "peak_outside_heap", sweep->outside);
 	put_real(json, "link_gb_per_s", request->link, true);
 	put_real(json, "full_speed_ms", sweep->full_ms, sweep->full_ms > 0);
-	json_truth(json, "full_speed_is_at_most", model->spilled && !(request->step_ms > 0));
+	json_truth(json, "full_speed_is_at_most", was_short(sweep));
 	json_truth(json, "peers_left_out", request->peers_left_out);
 	json_number_or_null(json, "best_budget", sweep->best ? sweep->best->budget : 0, sweep->best != NULL);
 	json_open(json, "budgets", '[');

@@ -186,6 +186,19 @@ static double over_link(const struct run *run, const struct job_event *event)
 	return bytes;
 }
 
+/* Returns the bytes of the pieces that it uses and that are not on the device. */
+static double elsewhere(const struct run *run, const struct job_event *event)
+{
+	uint64_t units = 0;
+
+	for (uint32_t i = 0; i < event->n; i++) {
+		uint32_t piece = run->job->named[event->from + i].piece;
+
+		units += run->spots[piece].where == PLAN_DEVICE ? 0 : run->job->units[piece];
+	}
+	return (double)(units * JOB_UNIT);
+}
+
 static void program_submit(struct run *run, const struct job_event *event)
 {
 	uint64_t number = ++run->submitted;
@@ -199,6 +212,7 @@ static void program_submit(struct run *run, const struct job_event *event)
 	    start + run->costs->launch_us + bytes * run->costs->still_factor / (run->costs->gb_per_s * 1e3);
 	if (run->counts) {
 		run->result->bytes_link += bytes;
+		run->result->bytes_there += elsewhere(run, event);
 		run->result->foreseen += run->plan && plan_knows(run->plan);
 	}
 	run->cpu += run->costs->submit_us;

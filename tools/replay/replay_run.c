@@ -84,6 +84,7 @@ static void run_finish(struct run *run)
 	result->dead_in /= n;
 	result->dead_out /= n;
 	result->bytes_link /= n;
+	result->bytes_there /= n;
 	result->moves_in /= n;
 	result->moves_out /= n;
 	result->gaps /= n;

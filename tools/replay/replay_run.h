@@ -71,6 +71,7 @@ struct run_result {
 	double bytes_in, bytes_out;               /* copied per step */
 	double dead_in, dead_out;                 /* moved per step without a copy, because nothing was alive there */
 	double bytes_link;                        /* read or written by kernels over the link, per step */
+	double bytes_there;                       /* of pieces used elsewhere than on the device, per step */
 	double step_ms;                           /* 0: there is no duration */
 	double moves_in, moves_out, gaps, remade; /* per step */
 	double foreseen;                          /* per step: submissions after which the future was known */

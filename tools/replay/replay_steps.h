@@ -30,7 +30,11 @@ struct replay_steps replay_find_steps(const struct job *job, uint64_t most);
 bool replay_steps_of(const struct replay_model *model, uint32_t device, uint64_t most, struct replay_steps *ret_steps);
 /* Returns whether a step begins with this submission. launch: the number of submissions before it. */
 bool replay_step_begins(const struct replay_steps *steps, uint64_t launch, uint64_t function);
-/* Returns the duration of a step while recording, without known waits, in ms; 0 if the file has no times. */
+/*
+ * Returns the duration of a step with all memory on the device, in ms. 0: the file has no times, or was recorded with
+ * memory on the host: steps took longer for it, and what of them is waits and what is work cannot be told apart, because
+ * the GPU works while a submission waits.
+ */
 double replay_step_ms(const struct job *job, const struct replay_steps *steps);
 
 #endif

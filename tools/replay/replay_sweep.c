@@ -82,11 +82,26 @@ static double launches_a_step(const struct replay_sweep *sweep)
 	return (double)(sweep->job->n_launches - sweep->steps.from) / sweep->steps.n;
 }
 
-static void replay_sweep_run(struct replay_sweep *sweep, uint64_t budget, enum policy_spill mode,
-			     struct run_result *ret_result)
+/* Computes the least that the run could take and move. */
+static bool find_limit(const struct replay_sweep *sweep, const struct run_setting *setting,
+		       struct replay_answer *answer)
 {
+	struct replay_point point = {0};
+
+	if (!sweep->model->n_launches)
+		return true;
+	if (!replay_belady(sweep->job, answer->budget, &sweep->steps, &point) ||
+	    (sweep->full_ms > 0 && !replay_limit(sweep->job, setting, &answer->run, &answer->limit_ms)))
+		return false;
+	answer->least_in = point.bytes_in;
+	return true;
+}
+
+static bool sweep_ask(struct replay_sweep *sweep, uint64_t budget, bool shown, struct replay_answer *ret_answer)
+{
+	struct replay_answer answer = {.budget = budget, .asked = shown};
 	struct run_setting setting = {
-	    .mode = mode,
+	    .mode = sweep->request->mode,
 	    .budget = budget,
 	    .host_budget = sweep->request->host_budget,
 	    .costs = run_costs_default(),
@@ -94,47 +109,26 @@ static void replay_sweep_run(struct replay_sweep *sweep, uint64_t budget, enum p
 	    .progress = sweep_show,
 	    .argument = sweep,
 	};
+	struct run_result still;
 
+	if (!sweep_cut(sweep, budget))
+		return false;
+	answer.outside = sweep->job->peak_outside;
 	setting.costs.gb_per_s = sweep->request->link;
 	if (sweep->full_ms > 0 && sweep->job->n_launches)
 		setting.costs.launch_us = sweep->full_ms * 1e3 / launches_a_step(sweep);
-	run_job(sweep->job, &setting, ret_result);
-}
-
-/* Computes the lower limit of a step's duration; 0 if it is not known. */
-static bool find_limit(struct replay_sweep *sweep, struct replay_answer *answer)
-{
-	struct replay_point point;
-
-	if (!sweep->model->n_launches)
-		return true;
-	if (!replay_belady(sweep->job, answer->budget, &sweep->steps, &point))
-		return false;
-	double most = point.bytes_in > point.bytes_out ? point.bytes_in : point.bytes_out;
-	double link_ms = most / (sweep->request->link * 1e6);
-	answer->least_in = point.bytes_in;
-	answer->limit_ms = sweep->full_ms > 0 ? (link_ms > sweep->full_ms ? link_ms : sweep->full_ms) : 0;
-	return true;
-}
-
-static bool sweep_ask(struct replay_sweep *sweep, uint64_t budget, bool shown, struct replay_answer *ret_answer)
-{
-	enum policy_spill mode = sweep->request->mode;
-	struct replay_answer answer = {.budget = budget, .asked = shown};
-	struct run_result still;
-
-	if (!sweep_cut(sweep, budget) || !find_limit(sweep, &answer))
-		return false;
-	answer.outside = sweep->job->peak_outside;
-	replay_sweep_run(sweep, budget, mode, &answer.run);
-	bool moves = mode == POLICY_SPILL_EXACT || mode == POLICY_SPILL_FAST;
+	run_job(sweep->job, &setting, &answer.run);
+	bool moves = setting.mode == POLICY_SPILL_EXACT || setting.mode == POLICY_SPILL_FAST;
 	if (moves && answer.run.end == RUN_DONE && sweep->full_ms > 0 && answer.run.bytes_in > 0) {
-		replay_sweep_run(sweep, budget, POLICY_SPILL_STATIC, &still);
+		setting.mode = POLICY_SPILL_STATIC;
+		run_job(sweep->job, &setting, &still);
 		if (still.end == RUN_DONE && still.step_ms < TRIAL_GAIN * answer.run.step_ms) {
 			answer.run = still;
 			answer.run.stays = true;
 		}
 	}
+	if (!find_limit(sweep, &setting, &answer))
+		return false;
 	sweep->done++;
 	*ret_answer = answer;
 	return answer.run.end != RUN_BROKEN;

@@ -5,7 +5,7 @@
 #ifndef TOOLS_REPLAY_SWEEP_H
 #define TOOLS_REPLAY_SWEEP_H
 
-#include "tools/replay/replay_run.h"
+#include "tools/replay/replay_limit.h"
 
 /* The options of the command. */
 struct replay_request {
@@ -32,7 +32,7 @@ struct replay_answer {
 	uint64_t budget;
 	uint64_t outside; /* bytes outside the heap at this budget */
 	struct run_result run;
-	double limit_ms; /* lower limit of a step: the GPU's time, or that of the least moves; 0: not known */
+	double limit_ms; /* the least that a step takes; 0: not known */
 	double least_in; /* bytes fetched per step by Belady's rule */
 	bool asked;      /* the user asked for it: it is shown */
 };

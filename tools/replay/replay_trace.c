@@ -1,9 +1,6 @@
 /*
  * Builds a model from a trace of the library. The trace's submissions name addresses; these become blocks and offsets,
  * once for all events of a submission until the next allocation or free.
- *
- * Events have the times of submissions, which show the duration of a step if nothing waits for memory. Known spans of
- * waits and gaps are subtracted.
  */
 #include "tools/replay/replay_read.h"
 
@@ -25,7 +22,6 @@ struct taking {
 	uint32_t *text_of;   /* by site; REPLAY_NONE: not added yet */
 	size_t n_sites;
 	uint64_t changes;
-	uint64_t waited, waiting_until; /* ns; total subtracted, and the end of the last span subtracted */
 };
 
 static enum policy_api api_of(uint32_t api)
@@ -136,22 +132,10 @@ static bool take_parts(struct taking *taking, enum replay_kind kind, const struc
 	return true;
 }
 
-/* Spans may overlap: a gap is contained in the waits of threads at the gate. */
-static void take_wait(struct taking *taking, uint64_t from, uint64_t ns)
-{
-	uint64_t begin = from > taking->waiting_until ? from : taking->waiting_until, end = from + ns;
-
-	if (end < from || end <= begin)
-		return;
-	taking->waited += end - begin;
-	taking->waiting_until = end;
-}
-
 static bool take_row(struct taking *taking, const struct trace_row *row, uint64_t at)
 {
 	const struct trace_event *event = &row->event;
-	uint64_t now = event->time - taking->trace->first;
-	uint64_t time = now > taking->waited ? now - taking->waited : 0;
+	uint64_t time = event->time - taking->trace->first;
 
 	/* Numbers of other threads than the first 65534 do not fit. */
 	taking->model->thread = event->thread < UINT16_MAX ? (uint16_t)(event->thread + 1) : 0;
@@ -179,12 +163,6 @@ static bool take_row(struct taking *taking, const struct trace_row *row, uint64_
 		return take_parts(taking, REPLAY_DOUBTED, event, time);
 	case TRACE_mode:
 		taking->model->n_modes++;
-		return true;
-	case TRACE_wait:
-		take_wait(taking, event->time, event->wait.ns);
-		return true;
-	case TRACE_gap:
-		take_wait(taking, event->time, event->gap.ns);
 		return true;
 	default:
 		return true;
