@@ -27,7 +27,7 @@ cannot() {
 
 case $release in
 bookworm | trixie) mirror=http://deb.debian.org/debian keyring=debian-archive-keyring suite='' components=main script=$release ;;
-jammy | noble) mirror=http://archive.ubuntu.com/ubuntu keyring=ubuntu-archive-keyring suite=trixie components=main,universe script=jammy ;;
+jammy | noble) mirror=http://archive.ubuntu.com/ubuntu keyring=ubuntu-keyring suite=trixie components=main,universe script=jammy ;;
 *)
 	echo "$usage" >&2
 	exit 2
