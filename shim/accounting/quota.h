@@ -37,9 +37,9 @@
  * namespaces (containers that share the folder) hold, nor those without readable descriptors in /proc; and a process
  * with `control: no` comes back only when it next takes.
  *
- * A process that is stopped (SIGSTOP, a debugger) at the very point where it joins or leaves keeps the others from
- * joining: they wait 2 s, log it once, and get no host memory until it goes on or ends. None of them takes a budget
- * of its own then.
+ * Processes join one after the other, and each waits until those before it have joined. One that is stopped (SIGSTOP,
+ * a debugger) at the very point where it joins or leaves keeps the others out: they wait 2 s, log it once, and get no
+ * host memory until it goes on or ends. None of them takes a budget of its own then.
  *
  * A file that another version of this library uses cannot be read, so it is unknown how much of the total is left.
  * This process then logs both versions once, and gets no host memory until the processes that use the file have
