@@ -208,6 +208,8 @@ static void budgets_hold_to_the_block(void **state)
 	    {"SPILLWAY_SET=device.budget=32MiB,host.total=16MiB", "6 DDDDHH\n", 1, "host.total to 24MiB or more\n"},
 	    {"SPILLWAY_SET=device.budget=32MiB,host.budget=20MiB,host.total=16MiB", "6 DDDDHH\n", 1,
 	     "host.budget to 24MiB or more, and host.total to 24MiB or more\n"},
+	    {"SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB,host.total=16MiB", "6 DDDDHH\n", 1,
+	     "what to raise: host.total to 24MiB or more\n"},
 	};
 
 	(void)state;
