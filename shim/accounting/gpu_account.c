@@ -18,6 +18,7 @@
 #include "shim/accounting/quota_slots.h"
 #include "shim/base/clock.h"
 #include "shim/base/identity.h"
+#include "shim/base/log.h"
 #include "shim/base/user_dir.h"
 
 #include <errno.h>
@@ -282,11 +283,11 @@ static bool enter(struct gpu_account *account, const struct user_dir *folder, ui
 {
 	struct stat status;
 
+	errno = 0;
+	account->slot = 0;
 	account->fd = openat(folder->fd, account->name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK,
 			     S_IRUSR | S_IWUSR);
-	if (account->fd < 0)
-		return false;
-	bool locked = account_lock(account);
+	bool locked = account->fd >= 0 && account_lock(account);
 	bool entered = locked && prepare(account, total) && fstat(account->fd, &status) == 0 &&
 		       bring_in_lost(account) && take_slot(account, member) && is_still_locked(account);
 	if (entered) {
@@ -294,9 +295,12 @@ static bool enter(struct gpu_account *account, const struct user_dir *folder, ui
 		account->device = status.st_dev;
 		account->inode = status.st_ino;
 	}
+	if (!entered && (locked || account->fd < 0))
+		account->lasting = account->slot == GPU_ACCOUNT_MOST ? "all its places are taken"
+								     : account_why_not(account->fd, errno);
 	if (locked)
 		account_unlock(account);
-	if (!entered)
+	if (!entered && account->fd >= 0)
 		close(account->fd);
 	return entered;
 }
@@ -343,7 +347,10 @@ bool gpu_account_join(struct gpu_account *account, const unsigned char uuid[16],
 
 	write_name(account->name, uuid);
 	for (unsigned i = 0; i < TRIES && !account->joined; i++) {
-		if (account_open_folder(account->name, &folder) != 0)
+		int error = account_open_folder(account->name, &folder);
+
+		account->lasting = error ? account_why_not(-1, -error) : NULL;
+		if (error)
 			break;
 		account->joined = enter(account, &folder, total, member);
 		user_dir_close(&folder, false);
@@ -351,6 +358,9 @@ bool gpu_account_join(struct gpu_account *account, const unsigned char uuid[16],
 		if (account->joined && !is_in_first_place(account))
 			abandon(account);
 	}
+	if (account->lasting)
+		log_once("device.total: no account of the GPU (%s): this process goes by its own budget",
+			 account->lasting);
 	errno = saved;
 	return account->joined;
 }
@@ -478,7 +488,7 @@ uint64_t gpu_account_begin(struct gpu_account *account, const unsigned char uuid
 					    .space = identity_space()};
 
 	if (!account->joined && !gpu_account_join(account, uuid, total, &member))
-		return used;
+		return !account->lasting ? used : limit < total ? limit : total;
 	return gpu_account_raise(account, used, limit);
 }
 

@@ -26,7 +26,8 @@
  * not counted before it has come: what a process has that is stopped for longer, and was in a damaged file, or in
  * another PID namespace. What a process leaves to a child, and dies before it has entered, is not counted at all. A slot
  * without its lock counts while its process lives (quota_file_counts()): a program may close all descriptors. A file
- * that another version of this library uses is not touched: the process is alone.
+ * that another version of this library uses is not touched. Where a process cannot enter the file, and that lasts, it is
+ * alone: it logs that once, and has the budget that it would have if nobody shared; it enters as soon as it can.
  *
  * An account is used by one thread at a time; the caller ensures that. Nothing here waits: if another process just
  * changes the file, the call fails and is to be made again later. If that process is stopped (SIGSTOP) in the midst of
@@ -78,6 +79,7 @@ struct gpu_account {
 	ino_t inode;
 	bool keeps_total;    /* set before it enters: the total of those that are there holds, if there are any */
 	bool lost;           /* it has left a file that was lost, and has not entered another since */
+	const char *lasting; /* why it could not be entered, if that lasts: the process is alone. Else NULL */
 	uint64_t total;      /* as in the file when it entered */
 	uint64_t lock;       /* as in the file, while this process holds it */
 	unsigned busy;       /* tries to take the lock that failed, one after the other */
@@ -118,13 +120,13 @@ void gpu_account_queue_end(struct gpu_account_queue *queue);
 
 /*
  * Enters the account of the GPU with that UUID (16 bytes). total: it replaces that of the file, unless `keeps_total`.
- * member: as this process is now. Returns false if that is impossible now.
+ * member: as this process is now. Returns false if that is impossible now; `lasting` says if it will stay so.
  */
 bool gpu_account_join(struct gpu_account *account, const unsigned char uuid[16], uint64_t total,
 		      const struct gpu_account_member *member);
 /*
  * Enters the account with `used` bytes, and raises what this process may have to `limit`, as far as the total allows.
- * Returns what it may have then; `used` if the account cannot be entered now.
+ * Returns what it may have then; if the account cannot be entered, `used`, or where that lasts what it may have alone.
  */
 uint64_t gpu_account_begin(struct gpu_account *account, const unsigned char uuid[16], uint64_t total, uint64_t used,
 			   uint64_t limit);

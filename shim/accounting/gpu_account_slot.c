@@ -8,6 +8,7 @@
 #include "shim/base/identity.h"
 #include "shim/base/user_dir.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -125,6 +126,27 @@ bool account_is_used(int fd)
 			return true;
 	}
 	return false;
+}
+
+const char *account_why_not(int fd, int error)
+{
+	struct account_head head = {0};
+	struct stat status;
+
+	if (error == ENOSPC || error == EDQUOT)
+		return "there is no room for its file";
+	if (fd < 0)
+		return error == ENOENT || error == EMFILE || error == ENFILE ? NULL : "its file cannot be made";
+	if (fstat(fd, &status) != 0 || !status.st_nlink)
+		return NULL;
+	if (!quota_file_is_private(&status))
+		return "its file is not this user's alone";
+	if (!quota_file_may_have(sizeof(struct account_page)))
+		return "`ulimit -f` is too small for its file";
+	quota_file_read_at(fd, &head, sizeof(head), 0);
+	bool other = head.magic == GPU_ACCOUNT_MAGIC &&
+		     (head.version != GPU_ACCOUNT_VERSION || head.bytes != sizeof(struct account_page));
+	return other && quota_file_is_locked(fd, 1, GPU_ACCOUNT_MOST) ? "another version of Spillway uses it" : NULL;
 }
 
 int account_open_used(const struct user_dir *folder, const char *name, struct stat *ret_status)

@@ -35,6 +35,11 @@ bool account_same_process(const struct gpu_account_member *a, const struct gpu_a
 bool account_carry_over(int from, int into);
 /* Returns true if another process, of any version of this library, uses the open file. */
 bool account_is_used(int fd);
+/*
+ * Returns why the file could not be made or entered (error: a positive errno or 0, of what failed last; fd: -1 if it is
+ * not open), if that lasts; else NULL.
+ */
+const char *account_why_not(int fd, int error);
 /* Opens the file of that name, if it is used, and nobody else's. Returns a descriptor, or -1. */
 int account_open_used(const struct user_dir *folder, const char *name, struct stat *ret_status);
 /* Opens the folder of that file: that in which it is used, else that for new files. Returns 0 or a negative errno. */

@@ -264,13 +264,14 @@ static enum taken try_once(uint64_t bytes)
 	return result;
 }
 
-static void quota_want(uint64_t bytes)
+/* level: what we would have with what was refused. */
+static void quota_want(uint64_t level)
 {
 	uint64_t until = clock_now() + accounting_state.quota.want_lasts;
 	struct quota_seat at = seat_now();
 	struct quota_head head;
 
-	WRITE(wanted, bytes);
+	WRITE(wanted, level);
 	WRITE(wanted_until, until);
 	atomic_store(&accounting_state.quota.wanted_until, until);
 	/* A time too far ahead would never pass. Two processes that write at once differ by microseconds. */
@@ -285,9 +286,9 @@ static void quota_refuse(uint64_t bytes)
 
 	if (is_seated() && quota_look(&view) == QUOTA_GOOD) {
 		quota_tell(&view, 0);
-		/* Others leave to us what is owed to us. */
-		if (view.mine < view.part && atomic_load(&accounting_state.quota.wanted_until) < clock_now())
-			quota_want(quota_smaller(bytes, view.part - view.mine));
+		/* Others leave to us what our part would serve. */
+		if (quota_view_is_part(&view, bytes) && atomic_load(&accounting_state.quota.wanted_until) < clock_now())
+			quota_want(view.mine + bytes);
 	}
 	atomic_fetch_add(&accounting_state.quota.refusals, 1);
 	stats_add(STAT_share_refused, 1);
@@ -425,6 +426,18 @@ uint64_t quota_left(void)
 	return beyond > own ? beyond : quota_smaller(room, own);
 }
 
+uint64_t quota_enough(uint64_t bytes)
+{
+	struct quota_view view;
+
+	if (!is_seated() || quota_look(&view) != QUOTA_GOOD || quota_view_fits(&view, view.used + view.claimed, bytes))
+		return 0;
+	bytes = quota_smaller(bytes, QUOTA_MOST);
+	uint64_t gone = view.used + view.claimed, part = view.ranks * (view.mine + bytes);
+	/* It fits with all that others want, or is our part of it. */
+	return gone + bytes + (part > gone + bytes ? quota_smaller(view.wanted, part - gone - bytes) : 0);
+}
+
 uint64_t quota_refusals(void)
 {
 	return atomic_load_explicit(&accounting_state.quota.refusals, memory_order_relaxed);
@@ -504,12 +517,19 @@ bool quota_wait(uint64_t bytes, unsigned *tries)
 {
 	struct quota_view view;
 
-	if (!is_seated() || *tries >= WAIT_TRIES || quota_look(&view) != QUOTA_GOOD || !(view.spare || view.ending) ||
-	    bytes > view.total)
+	if (!is_seated() || quota_look(&view) != QUOTA_GOOD)
+		return false;
+	bool waits = *tries < WAIT_TRIES && (view.spare || view.ending) && bytes <= view.total;
+	/*
+	 * A piece of it may have been said to be wanted: others are to know whether our part would serve all of it. It
+	 * begins with what is spare.
+	 */
+	if (waits || atomic_load(&accounting_state.quota.wanted_until))
+		quota_want(view.mine - quota_smaller(spare_now(), view.mine) + quota_smaller(bytes, QUOTA_MOST));
+	if (!waits)
 		return false;
 	if (!(*tries)++)
 		stats_add(STAT_share_waits, 1);
-	quota_want(bytes);
 	nanosleep(&(struct timespec){.tv_nsec = WAIT_STEP}, NULL);
 	return true;
 }

@@ -13,8 +13,8 @@
  *  - The ranks together never take more than T, however many take at the same time. (A total that is lowered while
  *    they run takes nothing away; nothing more is given until the sum is below it.)
  *  - A rank that has no more than T/n, including what it asks for, is refused only while the bytes are not free. A
- *    rank that would have more is also refused the bytes that are owed to others: what ranks below T/n have lately (2
- *    s) been refused.
+ *    rank that would have more is also refused the bytes that are owed to others: what they have lately (2 s) been
+ *    refused, and with which they would have no more than T/n.
  *  - What a rank has pinned but does not use (its spare) goes back when another rank is short: at its next free, else
  *    within about a second, by its control thread (not with `control: no`). An allocation that would be out of memory
  *    waits for that, for 2.5 s at most, and only while others have spare, or are ending.
@@ -37,9 +37,9 @@
  * namespaces (containers that share the folder) hold, nor those without readable descriptors in /proc; and a process
  * with `control: no` comes back only when it next takes.
  *
- * A process that is stopped (SIGSTOP, a debugger) at the very point where it joins or leaves keeps the others from
- * joining: they wait 2 s, log it once, and get no host memory until it goes on or ends. None of them takes a budget
- * of its own then.
+ * Processes join one after the other, and each waits until those before it have joined. One that is stopped (SIGSTOP,
+ * a debugger) at the very point where it joins or leaves keeps the others out: they wait 2 s, log it once, and get no
+ * host memory until it goes on or ends. None of them takes a budget of its own then.
  *
  * A file that another version of this library uses cannot be read, so it is unknown how much of the total is left.
  * This process then logs both versions once, and gets no host memory until the processes that use the file have
@@ -82,6 +82,11 @@ bool quota_take(uint64_t bytes);
 void quota_give(uint64_t bytes);
 /* Returns what could be taken now; UINT64_MAX where nothing is shared, or nothing has been taken yet. */
 uint64_t quota_left(void);
+/*
+ * Returns the total with which that many bytes more would be given to this process, beside what others have and have
+ * lately been refused; 0 if they would be given now, or nothing is shared.
+ */
+uint64_t quota_enough(uint64_t bytes);
 /* Returns how often a take has been refused. */
 uint64_t quota_refusals(void);
 
@@ -99,8 +104,8 @@ uint64_t quota_owed(void);
 void quota_returned(uint64_t bytes);
 
 /*
- * An allocation that needs at most this many bytes of host memory was refused: publishes that to the others, and
- * waits a little. *tries: 0 the first time. Returns false if waiting (longer) is useless.
+ * An allocation that needs this many bytes of host memory in all was refused: publishes that to the others, and waits
+ * a little. *tries: 0 the first time. Returns false if waiting (longer) is useless.
  */
 bool quota_wait(uint64_t bytes, unsigned *tries);
 

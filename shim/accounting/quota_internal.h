@@ -42,7 +42,7 @@ struct quota_slot {
 	_Atomic uint64_t used;         /* bytes taken; this and all that follows is written by its process alone */
 	_Atomic uint64_t claim;        /* bytes it is about to take: others count them as taken */
 	_Atomic uint64_t spare;        /* of the bytes used: free for its next use */
-	_Atomic uint64_t wanted;       /* bytes it was refused */
+	_Atomic uint64_t wanted;       /* bytes it would have with those that it was refused */
 	_Atomic uint64_t wanted_until; /* CLOCK_MONOTONIC, ns: `wanted` is ignored after it */
 	_Atomic uint64_t leaving;      /* it ends: no rank any more, but its bytes are still pinned */
 	_Atomic uint64_t ticket; /* random; 0: only the lock shows that a process is alive, see quota_file_join() */
@@ -132,8 +132,8 @@ struct quota_view {
 	uint64_t mine;                 /* the bytes used by us */
 	uint64_t part;                 /* what each rank may have in any case */
 	uint64_t spare, ending;        /* spare: of others, unused; ending: pinned by processes that end */
-	uint64_t owed;                 /* to others below their part */
-	uint64_t wanted;               /* by others, whatever they have */
+	uint64_t owed;                 /* to others, whose part would serve what they were refused */
+	uint64_t wanted;               /* by others, whatever they have and want */
 	unsigned ranks, index;         /* index: of our own slot */
 	bool lower_claim;              /* a process in a lower slot claims something */
 };
@@ -154,6 +154,8 @@ enum quota_looked quota_view_look(const struct quota_seat *at, struct quota_view
 enum quota_looked quota_view_check_own(const struct quota_seat *at, const struct quota_slot *slot);
 /* Returns what is left of the total. gone: bytes that are taken or count as taken. */
 uint64_t quota_view_room(const struct quota_view *view, uint64_t gone);
+/* Returns true if our part would serve that many bytes more. */
+bool quota_view_is_part(const struct quota_view *view, uint64_t bytes);
 /* Returns true if that many bytes fit, and are not owed to others. */
 bool quota_view_fits(const struct quota_view *view, uint64_t gone, uint64_t bytes);
 

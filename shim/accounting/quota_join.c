@@ -281,6 +281,21 @@ static void log_foreign(const struct quota_seat *seat)
 	    version < QUOTA_VERSION ? "an older" : "a newer", (unsigned long long)version, QUOTA_VERSION);
 }
 
+/* Takes the lock of byte 0. Each process that enters before us is waited for so long: on a busy machine they are many. */
+static int lock_to_enter(int fd, uint64_t patience)
+{
+	uint64_t before, stamp = 0;
+	int error;
+
+	quota_file_read_at(fd, &stamp, sizeof(stamp), QUOTA_HEAD(next_stamp));
+	do {
+		before = stamp;
+		error = quota_file_lock(fd, patience);
+		quota_file_read_at(fd, &stamp, sizeof(stamp), QUOTA_HEAD(next_stamp));
+	} while (error == -EBUSY && stamp != before);
+	return error;
+}
+
 /* Returns -EAGAIN if the file that was opened has been removed; another one may exist. */
 static int quota_join_enter(const struct user_dir *folder, const struct quota_terms *terms, struct quota_seat *seat,
 			    const struct quota_seat *before, uint64_t held, uint64_t patience)
@@ -303,7 +318,7 @@ static int quota_join_enter(const struct user_dir *folder, const struct quota_te
 		seat->index = before->index;
 	}
 	if (!error)
-		error = quota_file_lock(seat->fd, patience);
+		error = lock_to_enter(seat->fd, patience);
 	if (!error) {
 		error = enter_locked(terms, seat, before, held);
 		if (is_to_be_replaced(seat, error))

@@ -31,7 +31,7 @@ static bool add_slot(struct quota_view *view, unsigned i, const struct quota_slo
 	return true;
 }
 
-/* Others below their part are owed what they were refused lately. view->part must be set. */
+/* Others are owed what they were refused lately, if their part would serve it. view->part must be set. */
 static void add_want(struct quota_view *view, unsigned i, const struct quota_slot *slot, uint64_t now)
 {
 	uint64_t until = slot->wanted_until;
@@ -39,10 +39,11 @@ static void add_want(struct quota_view *view, unsigned i, const struct quota_slo
 	/* A time that lies too far ahead was not given by this clock. */
 	if (i == view->index || !slot->stamp || until <= now || until > now + accounting_state.quota.want_lasts)
 		return;
-	uint64_t wanted = quota_smaller(slot->wanted, view->total), used = slot->used;
+	uint64_t level = slot->wanted, used = slot->used, most = quota_smaller(level, view->total);
+	uint64_t wanted = most > used ? most - used : 0;
 	view->wanted += wanted;
-	if (used < view->part)
-		view->owed += quota_smaller(wanted, view->part - used);
+	if (level <= view->part)
+		view->owed += wanted;
 }
 
 enum quota_looked quota_view_check_own(const struct quota_seat *at, const struct quota_slot *slot)
@@ -125,11 +126,16 @@ uint64_t quota_view_room(const struct quota_view *view, uint64_t gone)
 	return view->total > gone ? view->total - gone : 0;
 }
 
+bool quota_view_is_part(const struct quota_view *view, uint64_t bytes)
+{
+	return bytes <= view->part && view->mine <= view->part - bytes;
+}
+
 bool quota_view_fits(const struct quota_view *view, uint64_t gone, uint64_t bytes)
 {
 	uint64_t room = quota_view_room(view, gone);
 
 	if (bytes > room)
 		return false;
-	return view->mine + bytes <= view->part || bytes <= room - quota_smaller(room, view->owed);
+	return quota_view_is_part(view, bytes) || bytes <= room - quota_smaller(room, view->owed);
 }

@@ -222,7 +222,8 @@ static uint64_t take_share(struct device *device, uint64_t mine, uint64_t limit)
 	limit = gpu_account_begin(&device->account, device->uuid, total, used, limit);
 	atomic_store(&device->shared_total, device->account.joined ? device->account.total : total);
 	/* Until the control thread has looked. */
-	atomic_store(&device->out_of_turn, limit < wanted && policy_turns(process_policy())->mode != POLICY_TURNS_OFF);
+	atomic_store(&device->out_of_turn, limit < wanted && !device->account.lasting &&
+					       policy_turns(process_policy())->mode != POLICY_TURNS_OFF);
 	return limit;
 }
 

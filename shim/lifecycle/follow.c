@@ -165,10 +165,11 @@ static bool enter_account(struct device *device, const struct gpu_account_member
 		state->refused = 0;
 		return true;
 	}
+	if (device->account.lasting)
+		state->refused = REFUSED_MOST; /* it has been said */
 	if (state->refused < REFUSED_MOST && ++state->refused == REFUSED_MOST)
-		log_once("device.total: the account of device %d cannot be entered (its file is damaged, or of another "
-			 "version of Spillway, or there is no folder for it): this process goes by its own budget",
-			 device->ordinal);
+		log_once("device.total: no account of the GPU (its file is damaged, and in use): this process goes by "
+			 "its own budget");
 	return false;
 }
 

@@ -286,9 +286,10 @@ static void say_what_to_raise(const struct device *device, size_t bytes)
 	const struct policy *policy = process_policy();
 	bool own = policy_host_budget(policy).kind != POLICY_SIZE_AUTO || !atomic_load(&host_budget.shared) ||
 		   sizes_limited(POLICY_LIMIT_HOST_BUDGET);
-	bool own_full = budget_left(&host_budget) < bytes;
-	bool all_full = quota_left() < bytes || (own_full && !own);
-	uint64_t all_used = atomic_load(&stats.share_used), used = atomic_load(&host_budget.used);
+	uint64_t used = atomic_load(&host_budget.used), limit = atomic_load(&host_budget.limit);
+	uint64_t all = quota_enough(bytes);
+	bool own_full = used > limit || limit - used < bytes;
+	bool all_full = all || (own_full && !own);
 	char budget[POLICY_SIZE_BYTES_TEXT], total[POLICY_SIZE_BYTES_TEXT];
 
 	if (policy_spill_mode(policy) == POLICY_SPILL_OFF) {
@@ -303,8 +304,8 @@ static void say_what_to_raise(const struct device *device, size_t bytes)
 		return;
 	log_line("  what to raise: %s%s%s%s%s%s", own_full ? "host.budget to " : "",
 		 own_full ? enough(used, bytes, budget) : "", own_full && all_full ? " or more, and " : "",
-		 all_full ? "host.total to " : "",
-		 all_full ? enough(all_used > used ? all_used : used, bytes, total) : "", " or more");
+		 all_full ? "host.total to " : "", all_full ? enough(all ? all - bytes : used, bytes, total) : "",
+		 " or more");
 	say_host_limits();
 }
 

@@ -92,6 +92,14 @@ static enum sw_status alloc_with_frees(const struct want *want, enum heap_from f
 	}
 }
 
+/* Returns how much host memory a request needs that was refused. */
+static uint64_t host_bytes(const struct want *want, enum heap_from from)
+{
+	uint64_t here = from == HEAP_DEVICE_FIRST ? budget_left(&want->device->budget) : 0;
+
+	return want->bytes > here ? want->bytes - here : 0;
+}
+
 /* If other processes of the user have the host memory, they are asked for what they do not use. */
 static enum sw_status alloc_patiently(const struct want *want, enum heap_from from, struct heap_grant *ret_grant)
 {
@@ -101,7 +109,8 @@ static enum sw_status alloc_patiently(const struct want *want, enum heap_from fr
 		uint64_t refusals = quota_refusals();
 		enum sw_status status = alloc_with_frees(want, from, ret_grant);
 
-		if (status != SW_NO_MEMORY || quota_refusals() == refusals || !quota_wait(want->bytes, &tries))
+		if (status != SW_NO_MEMORY || quota_refusals() == refusals ||
+		    !quota_wait(host_bytes(want, from), &tries))
 			return status;
 	}
 }

@@ -243,6 +243,8 @@ static void budgets_hold_to_the_block(void **state)
 	    {"SPILLWAY_SET=device.budget=32MiB,host.total=16MiB", "6 DDDDHH\n", 1, "host.total to 24MiB or more\n"},
 	    {"SPILLWAY_SET=device.budget=32MiB,host.budget=20MiB,host.total=16MiB", "6 DDDDHH\n", 1,
 	     "host.budget to 24MiB or more, and host.total to 24MiB or more\n"},
+	    {"SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB,host.total=16MiB", "6 DDDDHH\n", 1,
+	     "what to raise: host.total to 24MiB or more\n"},
 	};
 
 	(void)state;
@@ -262,6 +264,23 @@ static void budgets_hold_to_the_block(void **state)
 		must(&outcome, 0, cases[i].out);
 		run_free(&outcome);
 	}
+}
+
+#define ACCOUNT "spillway/gpu-53494d554c415445442d4750552d3000.account"
+
+/* A folder has the name of the file in which it would share. */
+static void who_cannot_share_a_gpu_says_so_and_has_its_own_budget(void **state)
+{
+	struct outcome outcome =
+	    RUN(SET("SIM_MEMORY=128MiB", "SPILLWAY_SET=device.total=32MiB,host.budget=64MiB"), "/bin/sh", "-c",
+		"mkdir -m 700 spillway " ACCOUNT " && \"$0\" fills_up && rmdir " ACCOUNT, ACTOR);
+
+	(void)state;
+	if (run_lines_with(outcome.err, "device.total: no account of the GPU (its file cannot be made): this process "
+					"goes by its own budget") != 1)
+		fail_msg("stdout is %s, stderr is\n%s", outcome.out, outcome.err);
+	must(&outcome, 0, "12 DDDDHHHHHHHH\n");
+	run_free(&outcome);
 }
 
 /* ---- drivers that can do less ---- */
@@ -304,6 +323,7 @@ int main(void)
 	    cmocka_unit_test(the_first_memory_is_said_with_what_is_in_force),
 	    cmocka_unit_test(nothing_is_reported_of_spilling_where_nothing_is_to_be),
 	    cmocka_unit_test(budgets_hold_to_the_block),
+	    cmocka_unit_test(who_cannot_share_a_gpu_says_so_and_has_its_own_budget),
 	    cmocka_unit_test(without_vmm_everything_goes_to_the_driver_and_it_is_said),
 	    cmocka_unit_test(without_host_vmm_nothing_spills_and_it_is_said),
 	};

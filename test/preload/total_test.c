@@ -3,15 +3,18 @@
  * share whichever came first, every byte stays as it was, and a killed process leaves its share to the others. A rank
  * is a process of its own that does what it is told; its simulated GPU is its own, so only the account limits them.
  */
+#include "shim/accounting/gpu_account_page.h"
 #include "test/preload/child.h"
 #include "test/preload/folder.h"
 #include "test/rank.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <cmocka.h>
@@ -184,6 +187,64 @@ static void processes_share_a_gpu_and_its_memory_goes_where_it_is_needed(void **
 	share_with(SET("fast"));
 }
 
+/* Of a place in the account. */
+static int set_lock(int fd, short type)
+{
+	return fcntl(fd, F_OFD_SETLK, &(struct flock){.l_type = type, .l_whence = SEEK_SET, .l_start = 8, .l_len = 1});
+}
+
+/* The account as a process of the version before has it that still runs: its lock shows that. Returns a descriptor. */
+static int make_older(char ret_path[256])
+{
+	const struct account_head older = {.bytes = sizeof(struct account_head),
+					   .version = GPU_ACCOUNT_VERSION - 1,
+					   .magic = GPU_ACCOUNT_MAGIC,
+					   .total = TOTAL * MIB};
+	struct rank first = start(SET("exact"));
+	char below[96];
+
+	assert_true(rank_ask(&first, 'a', 1));
+	assert_int_equal(folder_files(GPU_ACCOUNT_TAIL, ret_path), 1);
+	rank_end(&first);
+	snprintf(below, sizeof(below), "%s/spillway", folder);
+	mkdir(below, 0700);
+	int fd = open(ret_path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	assert_int_equal(write(fd, &older, sizeof(older)), sizeof(older));
+	assert_int_equal(set_lock(fd, F_WRLCK), 0);
+	return fd;
+}
+
+/* As where the library is replaced while jobs run, and the old ones are on the GPU still. */
+static void beside_another_version_it_has_its_own_budget_at_once_and_shares_when_that_has_ended(void **state)
+{
+	static const char *const settings[] = {SET("off"), SET("exact"), SET("exact") ",share=turns", SET("fast")};
+	struct account_head head;
+	char path[256];
+	int fd = make_older(path);
+	struct rank one, other;
+
+	(void)state;
+	for (unsigned i = 0; i < sizeof(settings) / sizeof(*settings); i++) {
+		one = start(settings[i]);
+		assert_true(rank_ask(&one, 'a', 14));
+		assert_int_equal(rank_ask(&one, 'h', 0), 56);
+		assert_true(rank_ask(&one, 'c', 0));
+		if (i < 3)
+			rank_end(&one);
+	}
+	assert_int_equal(pread(fd, &head, sizeof(head), 0), sizeof(head));
+	assert_int_equal(head.version, GPU_ACCOUNT_VERSION - 1);
+	assert_int_equal(set_lock(fd, F_UNLCK), 0); /* the processes that were started have it open, too */
+	close(fd);
+	other = start(SET("fast"));
+	assert_true(rank_ask(&other, 'a', 14));
+	const struct rank ranks[] = {one, other};
+	assert_true(come_to_hold(ranks, 2, 20, 32));
+	shows_the_account(&one, &other);
+	rank_end(&one);
+	rank_end(&other);
+}
+
 /* Without device.total nothing changes. */
 static void who_does_not_share_has_what_it_had(void **state)
 {
@@ -265,6 +326,9 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(who_takes_turns_shares_what_the_device_has, folder_make, folder_remove),
 	    cmocka_unit_test_setup_teardown(processes_share_a_gpu_and_its_memory_goes_where_it_is_needed, folder_make,
 					    folder_remove),
+	    cmocka_unit_test_setup_teardown(
+		beside_another_version_it_has_its_own_budget_at_once_and_shares_when_that_has_ended, folder_make,
+		folder_remove),
 	    cmocka_unit_test_setup_teardown(who_does_not_share_has_what_it_had, folder_make, folder_remove),
 	    cmocka_unit_test_setup_teardown(who_starts_beside_others_gets_its_share_when_they_leave_it, folder_make,
 					    folder_remove),

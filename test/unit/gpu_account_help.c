@@ -28,6 +28,8 @@ static uint64_t obey(char order, unsigned n)
 	switch (order) {
 	case 'j':
 		return gpu_account_join(&account, account_uuid, n * MIB, &mine);
+	case 'b':
+		return gpu_account_begin(&account, account_uuid, TOTAL * MIB, 0, n * MIB) / MIB;
 	case 'r':
 		mine.may_have = gpu_account_raise(&account, mine.may_have, n * MIB);
 		return mine.may_have / MIB;

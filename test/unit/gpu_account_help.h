@@ -17,7 +17,7 @@ int make_account(void **state);
 int drop_account(void **state);
 
 /*
- * A process; 'j' N: join with a total of N MiB, 'r' N: raise to N MiB, 'd' N: down to N MiB, 'l': look, 'e': leave and
+ * A process; 'j' N: join with a total of N MiB, 'b' N: begin with a limit of N MiB, 'r' N: raise to N MiB, 'd' N: down to N MiB, 'l': look, 'e': leave and
  * end. Answers: MiB that it may have; of 'l' how many members there are; 's': the sum of all, 't': the total, 'h' N:
  * holds N MiB from its next look on; 'f' N: fork a child that stays, and is told of the fork (0), or not. 'w': whose
  * turn it was at the last look (0: none, 1: its own, 2: of another); 'n': its number; 'p' N: gives it to itself (1),

@@ -160,6 +160,9 @@ static void a_file_of_another_version_is_left_alone_while_it_is_used(void **stat
 	assert_int_equal(pwrite(fd, &version, sizeof(version), 8), sizeof(version));
 	close(fd);
 	assert_false(rank_ask(&b, 'j', TOTAL));
+	/* It is alone at once. */
+	assert_int_equal(rank_ask(&b, 'b', TOTAL / 2), TOTAL / 2);
+	assert_int_equal(rank_ask(&b, 'b', 2 * TOTAL), TOTAL);
 	rank_kill(&a);
 	assert_true(rank_ask(&b, 'j', TOTAL));
 	assert_int_equal(rank_ask(&b, 'r', 64), 64);

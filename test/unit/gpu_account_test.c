@@ -7,6 +7,7 @@
 #include "test/unit/gpu_account_help.h"
 #include "test/unit/seed.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -205,6 +206,47 @@ static void who_may_not_write_large_files_does_not_enter_and_lives(void **state)
 	rank_end(&a);
 }
 
+/* For good, or as long as the others are there. While another process only changes the file, it has nothing yet. */
+static void who_finds_no_place_is_alone_at_once(void **state)
+{
+	struct rank ranks[GPU_ACCOUNT_MOST], next = account_start();
+
+	(void)state;
+	for (unsigned i = 0; i < GPU_ACCOUNT_MOST; i++) {
+		ranks[i] = account_start();
+		assert_true(rank_ask(&ranks[i], 'j', TOTAL));
+		if (i)
+			continue;
+		int fd = open(account_path, O_RDWR | O_CLOEXEC);
+		assert_true(quota_file_try_lock(fd, GPU_ACCOUNT_LOCK));
+		assert_int_equal(rank_ask(&next, 'b', TOTAL), 0);
+		close(fd);
+	}
+	assert_int_equal(rank_ask(&next, 'b', TOTAL / 2), TOTAL / 2);
+	rank_end(&ranks[5]);
+	assert_true(rank_ask(&next, 'j', TOTAL));
+	rank_end(&next);
+	for (unsigned i = 0; i < GPU_ACCOUNT_MOST; i++)
+		if (i != 5)
+			rank_end(&ranks[i]);
+}
+
+static void who_cannot_make_the_file_is_alone_at_once(void **state)
+{
+	struct rank small = account_start(), a = account_start();
+
+	(void)state;
+	assert_true(rank_ask(&small, 'L', 4096));
+	assert_int_equal(rank_ask(&small, 'b', TOTAL), TOTAL);
+	assert_int_equal(unlink(account_path), 0);
+	assert_int_equal(mkdir(account_path, 0700), 0);
+	assert_int_equal(rank_ask(&a, 'b', TOTAL), TOTAL);
+	assert_int_equal(rmdir(account_path), 0);
+	assert_true(rank_ask(&a, 'j', TOTAL));
+	rank_end(&small);
+	rank_end(&a);
+}
+
 /* As process 1 of two containers. Who waits to enter must not take the other's memory for its own. */
 static void another_process_of_the_same_pid_is_another(void **state)
 {
@@ -386,6 +428,8 @@ int main(void)
 	    TEST(the_dead_have_nothing),
 	    TEST(a_child_of_a_fork_keeps_what_its_parent_held),
 	    TEST(who_may_not_write_large_files_does_not_enter_and_lives),
+	    TEST(who_finds_no_place_is_alone_at_once),
+	    TEST(who_cannot_make_the_file_is_alone_at_once),
 	    TEST(another_process_of_the_same_pid_is_another),
 	    TEST(the_last_to_join_sets_the_total),
 	    TEST(who_is_stopped_while_it_changes_the_file_keeps_nobody_waiting),

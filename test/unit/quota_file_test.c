@@ -4,6 +4,8 @@
  */
 #include "test/unit/quota_help.h"
 
+#include "shim/accounting/quota_slots.h"
+#include "shim/base/clock.h"
 #include "shim/base/user_dir.h"
 
 #include <fcntl.h>
@@ -19,6 +21,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -288,6 +291,48 @@ static void a_full_table_leaves_the_next_its_own_budget(void **state)
 	munmap(page, sizeof(*page));
 }
 
+#define PATIENCE_MS 20
+
+/* Those that enter the file before a process that waits: one in each of its pauses, for much longer than its patience. */
+static struct {
+	struct quota_page *page; /* NULL: there are none */
+	int fd;                  /* has the lock of byte 0 */
+	uint64_t until;
+} before;
+
+int __real_nanosleep(const struct timespec *duration, struct timespec *left);
+int __wrap_nanosleep(const struct timespec *duration, struct timespec *left);
+
+int __wrap_nanosleep(const struct timespec *duration, struct timespec *left)
+{
+	if (before.page)
+		atomic_fetch_add(&before.page->head.next_stamp, 1);
+	if (before.page && clock_now() > before.until)
+		quota_file_lock_byte(before.fd, 0, F_UNLCK);
+	return __real_nanosleep(duration, left);
+}
+
+/* On a busy machine many that start together take seconds to enter, one after the other. */
+static void who_enters_after_many_others_gets_its_part(void **state)
+{
+	struct rank a = share_start();
+
+	(void)state;
+	assert_true(rank_ask(&a, 't', 32));
+	before.page = map_file();
+	before.fd = open(file, O_RDWR | O_CLOEXEC);
+	assert_true(quota_file_try_lock(before.fd, 0));
+	before.until = clock_now() + 10 * PATIENCE_MS * UINT64_C(1000000);
+	struct rank b = share_start();
+	assert_true(rank_ask(&b, 'j', PATIENCE_MS));
+	assert_true(rank_ask(&b, 't', 32));
+	close(before.fd);
+	munmap(before.page, sizeof(*before.page));
+	before.page = NULL;
+	rank_end(&a);
+	rank_end(&b);
+}
+
 /* A pid of another namespace says nothing: the lock does. */
 static void of_another_namespace_the_lock_decides(void **state)
 {
@@ -361,6 +406,7 @@ int main(void)
 	    TEST(a_file_open_to_others_a_link_and_a_pipe_are_not_used),
 	    TEST(where_files_may_not_be_large_there_is_none),
 	    TEST(a_full_table_leaves_the_next_its_own_budget),
+	    TEST(who_enters_after_many_others_gets_its_part),
 	    TEST(of_another_namespace_the_lock_decides),
 	    TEST(a_claim_that_never_ends_counts_as_taken),
 	    TEST(a_claim_of_another_is_waited_for),

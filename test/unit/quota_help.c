@@ -76,6 +76,8 @@ static uint64_t obey(char order, unsigned n)
 		return stats_get(STAT_share_reclaimed);
 	case 'f':
 		return quota_left() / MIB;
+	case 'h':
+		return quota_enough(n * MIB) / MIB;
 	case 'n':
 		return atomic_load(&stats.share_ranks);
 	case 'p':

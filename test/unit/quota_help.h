@@ -27,8 +27,8 @@ void arrange(uint64_t total, bool given);
  * A process, with ROOM or other terms, for these orders. 't' N: take N MiB, 'g' N: give; 's' N: of those, so much is
  * spare, 'u' N: no more; 'w' N: wait once; 'p' N: wait no longer than N ms for another's claim,
  * 'j' N: for the file; 'k': tick; 'l': leave and
- * stay; 'e': leave and end; 'x': end. Questions: 'o': MiB owed; 'r': how many dead it has found; 'f': MiB left; 'n': how
- * many processes there are.
+ * stay; 'e': leave and end; 'x': end. Questions: 'o': MiB owed; 'r': how many dead it has found; 'f': MiB left; 'h' N: with
+ * how many MiB for all it could have N more; 'n': how many processes there are.
  */
 struct rank share_start(void);
 struct rank share_start_with(uint64_t total, bool given);

@@ -211,6 +211,59 @@ static void what_is_spare_is_owed_to_who_is_short_and_no_more_than_is_short(void
 	rank_end(&b);
 }
 
+/* Four, whose part is 16 each. */
+static void what_no_part_serves_is_kept_from_nobody(void **state)
+{
+	struct rank a = share_start(), b = share_start(), c = share_start(), d = share_start();
+
+	(void)state;
+	assert_true(rank_ask(&a, 't', 64));
+	assert_false(rank_ask(&b, 't', 30) || rank_ask(&c, 't', 30));
+	/* One asks for it in pieces, the first of which its part would serve. */
+	assert_false(rank_ask(&d, 't', 8) || rank_ask(&d, 'w', 30));
+	assert_true(rank_ask(&a, 'g', 64));
+	assert_true(rank_ask(&b, 't', 30) && rank_ask(&c, 't', 30));
+	rank_end(&a);
+	rank_end(&b);
+	rank_end(&c);
+	rank_end(&d);
+}
+
+static void set_total(uint64_t mib)
+{
+	const uint64_t total = mib * MIB;
+	int fd = open(file, O_WRONLY | O_CLOEXEC);
+
+	assert_int_equal(pwrite(fd, &total, sizeof(total), QUOTA_HEAD(total)), sizeof(total));
+	close(fd);
+}
+
+static void what_is_said_to_be_enough_is_enough_and_no_less_is(void **state)
+{
+	static const struct {
+		unsigned has, wanted, asked;
+	} cases[] = {{60, 10, 10}, {60, 10, 30}, {64, 20, 8}, {64, 0, 1}, {1, 0, 70}, {64, 8, 40}};
+
+	(void)state;
+	for (unsigned i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct rank a = share_start(), b = share_start(), c = share_start();
+
+		assert_true(rank_ask(&a, 't', cases[i].has) && rank_ask(&b, 't', 0) && rank_ask(&c, 't', 0));
+		assert_false(cases[i].wanted && rank_ask(&b, 't', cases[i].wanted));
+		assert_false(rank_ask(&c, 't', cases[i].asked));
+		uint64_t enough = rank_ask(&c, 'h', cases[i].asked);
+		assert_true(enough > 64);
+		set_total(enough - 1);
+		assert_false(rank_ask(&c, 't', cases[i].asked));
+		set_total(enough);
+		assert_true(rank_ask(&c, 't', cases[i].asked));
+		assert_int_equal(rank_ask(&c, 'h', 0), 0);
+		rank_end(&a);
+		rank_end(&b);
+		rank_end(&c);
+	}
+}
+
 /* ---- ends ---- */
 
 static void a_killed_one_leaves_its_share_to_who_is_short(void **state)
@@ -467,6 +520,8 @@ int main(void)
 	    TEST(what_one_has_the_other_has_not),
 	    TEST(who_has_less_than_his_part_comes_first),
 	    TEST(what_is_spare_is_owed_to_who_is_short_and_no_more_than_is_short),
+	    TEST(what_no_part_serves_is_kept_from_nobody),
+	    TEST(what_is_said_to_be_enough_is_enough_and_no_less_is),
 	    TEST(a_killed_one_leaves_its_share_to_who_is_short),
 	    TEST(a_killed_one_that_nobody_has_waited_for_is_gone_as_well),
 	    TEST(a_killed_one_is_found_without_anybody_being_short),
