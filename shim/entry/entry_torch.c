@@ -29,7 +29,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define TORCH_CUDA 1 /* c10::DeviceType */
+#define TORCH_CUDA 1                   /* c10::DeviceType */
+#define BYTES_MOST (UINT64_C(1) << 44) /* of a tensor: as much as a heap has addresses (crossings.c) */
 
 /* c10::Device */
 struct torch_device {
@@ -86,10 +87,12 @@ static const void *torch_reporter(const void *caller)
 static void torch_tell(uint64_t address, int64_t bytes, uint64_t allocated, uint64_t reserved, int device,
 		       const void *caller)
 {
+	uint64_t size = bytes < 0 ? -(uint64_t)bytes : (uint64_t)bytes;
+	/* What is cut is not what the sum of all says, so nothing is trusted any more (lifetimes_tell). */
 	struct lifetimes_report report = {
 	    .device = device,
 	    .address = address,
-	    .bytes = (uint64_t)(bytes < 0 ? -bytes : bytes),
+	    .bytes = size < BYTES_MOST ? size : BYTES_MOST,
 	    .born = bytes > 0,
 	    .reserved = reserved,
 	    .allocated = allocated,

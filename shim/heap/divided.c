@@ -22,7 +22,8 @@ void *heap_divider(const struct block *block)
 void heap_reused(struct heap *heap, CUdeviceptr address, uint64_t bytes)
 {
 	const struct arena *arena = &heap->store.arena;
-	CUdeviceptr end = address + bytes;
+	uint64_t room = arena->base + arena->bytes - address;
+	CUdeviceptr end = address + (bytes < room ? bytes : room);
 
 	for (; address < end; address = arena_address(arena, arena_unit(arena, address) + 1)) {
 		uint32_t word = arena_look(arena, address);

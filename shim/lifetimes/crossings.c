@@ -103,7 +103,9 @@ static void mark_born(struct crossings *crossings, uint64_t begin, uint64_t end,
 		next = (at / WORD_BYTES + 1) * WORD_BYTES;
 		if (end < next)
 			bits &= UINT64_MAX >> (GRAINS - 1 - (end - 1) % WORD_BYTES / GRAIN);
-		if (born)
+		if (bits == UINT64_MAX) /* nobody else's */
+			atomic_store_explicit(&words[at / WORD_BYTES], born ? bits : 0, memory_order_relaxed);
+		else if (born)
 			atomic_fetch_or_explicit(&words[at / WORD_BYTES], bits, memory_order_relaxed);
 		else
 			atomic_fetch_and_explicit(&words[at / WORD_BYTES], ~bits, memory_order_relaxed);

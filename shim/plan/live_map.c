@@ -34,6 +34,7 @@ void live_map_report(struct live_map *map, uint64_t begin, uint64_t end)
 		if (map->trust[unit] == UNKNOWN) {
 			map->trust[unit] = REPORTED;
 			map->n_reported++;
+			map->past = unit < map->past ? map->past : unit + 1;
 		}
 }
 
@@ -70,20 +71,26 @@ static uint64_t reported_to(const struct live_map *map, uint64_t unit, uint64_t 
 	return unit;
 }
 
-void live_map_distrust_reported(struct live_map *map)
+/* Distrusts those of these units that are reported. */
+static void distrust_part(struct live_map *map, uint64_t first, uint64_t last)
 {
-	uint64_t last = map->bytes >> UNIT_SHIFT, end;
+	uint64_t past = last < map->past ? last : map->past, end;
 
-	for (uint64_t unit = 0; map->n_reported && unit < last; unit = end + 1) {
-		end = reported_to(map, unit, last);
+	for (uint64_t unit = first; map->n_reported && unit < past; unit = end + 1) {
+		end = reported_to(map, unit, past);
 		if (end > unit)
 			live_map_distrust(map, unit << UNIT_SHIFT, end << UNIT_SHIFT);
 	}
 }
 
+void live_map_distrust_reported(struct live_map *map)
+{
+	distrust_part(map, 0, map->past);
+}
+
 void live_map_restart(struct live_map *map)
 {
-	uint64_t last = map->bytes >> UNIT_SHIFT, end;
+	uint64_t last = map->past, end;
 
 	for (uint64_t unit = 0; map->n_reported && unit < last; unit = end + 1) {
 		end = reported_to(map, unit, last);
@@ -94,16 +101,6 @@ void live_map_restart(struct live_map *map)
 }
 
 /* ---- births, deaths and names ---- */
-
-/* Distrusts those of these units that are reported. */
-static void distrust_part(struct live_map *map, uint64_t first, uint64_t last)
-{
-	if (last > map->bytes >> UNIT_SHIFT)
-		last = map->bytes >> UNIT_SHIFT;
-	for (uint64_t unit = first; unit < last; unit++)
-		if (is_reported(map, unit))
-			live_map_distrust(map, unit << UNIT_SHIFT, (unit + 1) << UNIT_SHIFT);
-}
 
 void live_map_heard(struct live_map *map, struct live_report report)
 {

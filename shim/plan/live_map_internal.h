@@ -39,6 +39,7 @@ struct live_map {
 	struct node *nodes;
 	uint32_t n_nodes, unused; /* nodes ever used; first free one */
 	uint64_t n_reported;      /* units */
+	uint64_t past;            /* those from here on were never reported */
 	uint64_t alive, dead;     /* bytes */
 	/* of each thread that reports: its latest submission that is known, and that it had made by its latest report */
 	uint64_t own[LIVE_MAP_THREADS + 1], reported_own[LIVE_MAP_THREADS + 1];

@@ -93,15 +93,22 @@ static void what_is_alive_survives_any_number_of_evictions(void **state)
 
 /* ---- what is dead ---- */
 
+/* Whoever else has the function reports. */
+static void report(const void *at, int64_t bytes, size_t reserved, struct fake_device device)
+{
+	void (*function)(const void *, int64_t, size_t, size_t, struct fake_device);
+
+	*(void **)&function = dlsym(RTLD_DEFAULT, NAME_OF(FAKE_TORCH_REPORT));
+	CHECK(function);
+	function(at, bytes, 0, reserved, device);
+}
+
 /* Libraries for the CPU report, too, before anything is allocated: of a file that is mapped. */
 static void report_a_file(void)
 {
-	void (*report)(void *, int64_t, size_t, size_t, struct fake_device);
 	static char file[4096];
 
-	*(void **)&report = dlsym(RTLD_DEFAULT, NAME_OF(FAKE_TORCH_REPORT));
-	CHECK(report);
-	report(file, sizeof(file), 0, sizeof(file), (struct fake_device){0, 0});
+	report(file, sizeof(file), sizeof(file), (struct fake_device){0, 0});
 }
 
 /*
@@ -415,6 +422,33 @@ static void what_a_checkpoint_restores_is_preserved(void **state)
 	torch_run(restoring);
 }
 
+/* The block of the job beside is discarded, so that what is born is looked for. */
+static int overreaching(void)
+{
+	static const int64_t sizes[] = {(int64_t)1 << 40, INT64_MAX, INT64_MIN};
+	struct tensor tensor;
+	CUdeviceptr block;
+
+	torch_begin(true);
+	MUST(cu.cuMemAlloc_v2(&block, 4 * MIB));
+	for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		tensor = tensor_new(4 * MIB, NULL);
+		tensor_fill(&tensor, NULL);
+		CHECK(spillway_discard(own_pointer(block), 4 * MIB) == 0);
+		report(own_pointer(tensor.at), sizes[i], torch->reserved(torch_cache),
+		       (struct fake_device){FAKE_TORCH_CUDA, 0});
+		torch_evict();
+		CHECK(tensor_holds(&tensor));
+	}
+	return own_end();
+}
+
+static void what_is_reported_beyond_all_memory_ends_nobody_and_loses_nothing(void **state)
+{
+	(void)state;
+	torch_run(overreaching);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -427,6 +461,8 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(the_pool_of_a_graph_is_preserved_across_evictions_and_replays, folder_make,
 					    folder_remove),
 	    cmocka_unit_test_setup_teardown(what_a_checkpoint_restores_is_preserved, folder_make, folder_remove),
+	    cmocka_unit_test_setup_teardown(what_is_reported_beyond_all_memory_ends_nobody_and_loses_nothing,
+					    folder_make, folder_remove),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

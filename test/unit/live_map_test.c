@@ -5,9 +5,11 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/mman.h>
+#include <unistd.h>
 #include <cmocka.h>
 
-#include "shim/plan/live_map.h"
+#include "shim/plan/live_map_internal.h"
 
 #define KIB ((uint64_t)1 << 10)
 #define MIB ((uint64_t)1 << 20)
@@ -367,6 +369,26 @@ static void what_dies_and_is_born_with_nothing_in_between_keeps_its_contents(voi
 	live_map_free(map);
 }
 
+/* 16 TiB of address space have 8 million units: to look at all of them takes milliseconds. */
+static void nothing_looks_where_no_block_ever_was(void **state)
+{
+	struct live_map *map = live_map_new(16 * MIB * MIB);
+	size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes = n_units(map->bytes);
+
+	(void)state;
+	live_map_report(map, 2 * MIB, 12 * MIB);
+	live_map_report(map, 64 * MIB, 66 * MIB);
+	assert_int_equal(mprotect(map->trust + page, bytes / page * page - page, PROT_NONE), 0);
+	live_map_restart(map);
+	assert_int_equal(live_map_sums(map).alive, 12 * MIB);
+	assert_true(birth(map, 64 * MIB, 2 * map->bytes));
+	assert_int_equal(live_map_sums(map).reported, 10 * MIB);
+	assert_true(live_map_is_reported(map, 11 * MIB));
+	live_map_distrust_reported(map);
+	assert_int_equal(live_map_sums(map).reported, 0);
+	live_map_free(map);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -385,6 +407,7 @@ int main(void)
 	    cmocka_unit_test(what_dies_and_is_born_with_nothing_in_between_keeps_its_contents),
 	    cmocka_unit_test(a_map_of_many_terabytes_finds_what_is_far_apart),
 	    cmocka_unit_test(without_memory_for_a_birth_nothing_is_reported_any_more),
+	    cmocka_unit_test(nothing_looks_where_no_block_ever_was),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
