@@ -419,6 +419,16 @@ static void one_may_be_suspended(void **state)
 	end_all(ranks, 3);
 }
 
+/* What it shows in the account of this GPU, now. */
+static struct gpu_job_claim job_on(const struct rank *rank, unsigned device)
+{
+	turns_gpus_read();
+	const struct gpu_account_member *member = account_member(&pages[device], rank);
+
+	assert_non_null(member);
+	return member->job;
+}
+
 /* It was not away when it was suspended; it is resumed in the midst of the turns of others. */
 static void one_that_is_resumed_leaves_all_its_gpus_together(void **state)
 {
@@ -436,13 +446,13 @@ static void one_that_is_resumed_leaves_all_its_gpus_together(void **state)
 		rank_tell(&ranks[i], 's', STEPS);
 	resume(&ranks[0]);
 	while (!left) {
-		turns_gpus_read();
-		const struct gpu_account_member *a = account_member(&pages[0], &ranks[0]),
-						*b = account_member(&pages[1], &ranks[0]);
+		struct gpu_job_claim first_gpu = job_on(&ranks[0], 0), second_gpu = job_on(&ranks[0], 1);
+		/* Read one after the other: only if the first is still as it was, both were so at one moment. */
+		struct gpu_job_claim again = job_on(&ranks[0], 0);
+		bool steady = again.state == first_gpu.state && again.attempt == first_gpu.attempt;
 
-		assert_true(a && b);
-		left = a->job.state == GPU_JOB_AWAY && b->job.state == GPU_JOB_AWAY;
-		assert_false(a->job.state == GPU_JOB_AWAY && b->job.state == GPU_JOB_RUNS);
+		left = first_gpu.state == GPU_JOB_AWAY && second_gpu.state == GPU_JOB_AWAY;
+		assert_false(steady && first_gpu.state == GPU_JOB_AWAY && second_gpu.state == GPU_JOB_RUNS);
 		usleep(1000);
 	}
 	assert_true(rank_hear(&ranks[1]) && rank_hear(&ranks[2]));
