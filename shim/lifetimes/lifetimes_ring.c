@@ -96,6 +96,18 @@ static bool read_lost(struct lifetimes *lifetimes, struct lifetimes_event *ret)
 	return true;
 }
 
+/* Returns whether a graph has named what this event reports. Its own event may be lost, and accounted for. */
+static bool is_named_by_graph(const struct lifetimes *lifetimes, const struct lifetimes_event *event)
+{
+	for (uint64_t at = event->begin; at < event->end && event->kind <= LIFETIMES_ADOPTED; at += LIVE_MAP_UNIT) {
+		uint8_t its = atomic_load(&lifetimes->its[at / LIVE_MAP_UNIT]);
+
+		if (its == ITS_DISTRUSTED || its == PROGRAMS_DISTRUSTED || its == OURS_DISTRUSTED)
+			return true;
+	}
+	return false;
+}
+
 bool lifetimes_read(struct lifetimes *lifetimes, size_t position, struct lifetimes_event *ret)
 {
 	struct lifetimes_record *record = record_at(lifetimes, lifetimes->tail);
@@ -110,6 +122,8 @@ bool lifetimes_read(struct lifetimes *lifetimes, size_t position, struct lifetim
 	*ret = (struct lifetimes_event){record->kind, record->begin, record->end, record->report};
 	atomic_store_explicit(&record->sequence, lifetimes->tail + LIFETIMES_RING, memory_order_release);
 	lifetimes->tail++;
+	if (is_named_by_graph(lifetimes, ret))
+		ret->kind = LIFETIMES_DISTRUSTED;
 	apply(lifetimes, ret);
 	return true;
 }

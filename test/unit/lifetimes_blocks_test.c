@@ -378,6 +378,7 @@ static void *make_slowly(void *unused)
 static void a_block_that_a_graph_named_unseen_before_its_first_report_is_alive(void **state)
 {
 	const struct lifetimes_report part = {.address = BASE + 64 * MIB, .bytes = MIB, .born = true};
+	struct lifetimes_event event;
 	pthread_t thread;
 
 	(void)state;
@@ -394,6 +395,8 @@ static void a_block_that_a_graph_named_unseen_before_its_first_report_is_alive(v
 	read_all();
 	atomic_store(&is_held, false);
 	assert_int_equal(pthread_join(thread, NULL), 0);
+	while (lifetimes_read(lifetimes, 0, &event))
+		assert_false(live_map_is_reported(lifetimes_map(lifetimes), 0));
 	assert_false(is_reported(0));
 }
 
