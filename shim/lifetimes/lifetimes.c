@@ -509,18 +509,18 @@ static bool is_all(const struct lifetimes *lifetimes, uint64_t begin, uint64_t b
 }
 
 /*
- * The program says from now on what is alive in a block, or in the part that the block has grown by. Returns false if it
- * may not; a block of which it may for a part is distrusted. A graph that names it meanwhile has marked a unit, or finds
- * it and has it distrusted.
+ * The program says from now on what is alive in a block, or in the part that the block has grown by, unless it may not; a
+ * block of which it may for a part is distrusted. A graph that names it meanwhile has marked a unit, or finds it and has
+ * it distrusted.
  */
-static bool adopt(struct lifetimes *lifetimes, uint64_t block, uint64_t bytes, bool born)
+static void adopt(struct lifetimes *lifetimes, uint64_t block, uint64_t bytes, bool born)
 {
 	uint64_t begin = block - lifetimes->base, end = begin + bytes, from = end;
 	uint8_t first = atomic_load(&lifetimes->its[begin / LIVE_MAP_UNIT]);
 	bool others = false;
 
 	if (first != PROGRAMS && (first != NOT_ITS || !born))
-		return false;
+		return;
 	atomic_store_explicit(&lifetimes->any, true, memory_order_relaxed);
 	for (uint64_t at = begin; at < end; at += LIVE_MAP_UNIT) {
 		uint8_t was = NOT_ITS;
@@ -535,7 +535,6 @@ static bool adopt(struct lifetimes *lifetimes, uint64_t block, uint64_t bytes, b
 		write_range(lifetimes, LIFETIMES_ADOPTED, lifetimes->base + from, whole_units(end - from), no_report);
 	if (others)
 		lifetimes_distrust(lifetimes, block, block, bytes);
-	return is_all(lifetimes, begin, bytes, PROGRAMS);
 }
 
 void lifetimes_declare(const struct lifetimes_report *report, uint64_t block, uint64_t block_bytes)
@@ -552,8 +551,10 @@ void lifetimes_declare(const struct lifetimes_report *report, uint64_t block, ui
 	}
 	if (!my_number)
 		begin_to_report();
-	if (is_all(lifetimes, block - lifetimes->base, block_bytes, PROGRAMS) ||
-	    adopt(lifetimes, block, block_bytes, report->born))
+	if (!is_all(lifetimes, block - lifetimes->base, block_bytes, PROGRAMS))
+		adopt(lifetimes, block, block_bytes, report->born);
+	/* Also if a graph has named it, whose event may come later. */
+	if (lifetimes_is_declared(lifetimes, block))
 		write_report(lifetimes, report, own_submissions(report), report->born, site_of(report));
 }
 
