@@ -78,7 +78,7 @@ bool lifetimes_is_known(const struct lifetimes *lifetimes)
 	return atomic_load(&lifetimes->lost) == lifetimes->lost_known;
 }
 
-/* Returns true, and the event that stands for those that were lost, if all has been read that may be older. */
+/* Some were lost. Returns true, and the event for all of them, if all has been read that may be older. */
 static bool read_lost(struct lifetimes *lifetimes, struct lifetimes_event *ret)
 {
 	uint64_t known = lifetimes->lost_known;
@@ -87,7 +87,7 @@ static bool read_lost(struct lifetimes *lifetimes, struct lifetimes_event *ret)
 		lifetimes->lost_then = atomic_load(&lifetimes->lost);
 		lifetimes->lost_end = atomic_load(&lifetimes->head);
 	}
-	if (lifetimes->lost_then == known || lifetimes->tail < lifetimes->lost_end)
+	if (lifetimes->tail < lifetimes->lost_end)
 		return false;
 	lifetimes->lost_known = lifetimes->lost_then;
 	*ret = (struct lifetimes_event){.kind = LIFETIMES_LOST,
