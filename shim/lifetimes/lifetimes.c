@@ -13,19 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of a unit: whose block is there. */
-enum its {
-	NOT_ITS,
-	ITS,                 /* the reporting allocator's */
-	ITS_DISTRUSTED,      /* and an event said that it is distrusted */
-	ITS_UNTRUSTED,       /* and none ever said that it is reported */
-	PROGRAMS,            /* the program itself says what is alive in it */
-	PROGRAMS_DISTRUSTED, /* the same as ITS_DISTRUSTED */
-	OURS,                /* the library's own (lifetimes_own) */
-	OURS_DISTRUSTED,     /* the same as ITS_DISTRUSTED */
-	GRAPHS,              /* nobody reports about it, and a graph has named it */
-};
-
 /* ---- creation ---- */
 
 static size_t its_bytes(uint64_t bytes)
@@ -369,28 +356,6 @@ void lifetimes_distrust_all(void)
 	distrust_reported(-1);
 }
 
-/* Returns whether all units of the block are in this state. */
-static bool is_all(const struct lifetimes *lifetimes, uint64_t begin, uint64_t bytes, enum its its)
-{
-	for (uint64_t at = begin; at < begin + bytes; at += LIVE_MAP_UNIT)
-		if (atomic_load(&lifetimes->its[at / LIVE_MAP_UNIT]) != its)
-			return false;
-	return true;
-}
-
-/*
- * A block is reported that has just been given this state. A graph that has named it since finds no place for its event,
- * perhaps, and then this one follows, or a reader has seen the block before the loss (read_lost).
- */
-static void write_block(struct lifetimes *lifetimes, enum lifetimes_kind kind, uint64_t at, uint64_t bytes,
-			enum its its, bool empty)
-{
-	write_range(lifetimes, kind, at, whole_units(bytes), (struct live_report){.empty = empty});
-	atomic_thread_fence(memory_order_seq_cst);
-	if (!is_all(lifetimes, at - lifetimes->base, bytes, its))
-		write_range(lifetimes, LIFETIMES_DISTRUSTED, at, whole_units(bytes), no_report);
-}
-
 /*
  * What this thread has allocated last is the allocator's. filled: it may hold something, and is alive as a whole. So is
  * what was placed in address space that a graph has named: the graph may use all of it.
@@ -408,8 +373,8 @@ static void take_latest(struct lifetimes *lifetimes, bool filled)
 		    (latest.space && crossings_is_doubted(lifetimes->crossings, latest.space - lifetimes->base)))
 			set_its(lifetimes, at, bytes, ITS_UNTRUSTED);
 		else /* whoever made it may have filled it */
-			write_block(lifetimes, LIFETIMES_REPORTED, at, bytes, ITS,
-				    stats_submitted() == latest.submitted);
+			write_range(lifetimes, LIFETIMES_REPORTED, at, whole_units(bytes),
+				    (struct live_report){.empty = stats_submitted() == latest.submitted});
 	}
 }
 
@@ -534,19 +499,28 @@ void lifetimes_tell(const struct lifetimes_report *report)
 		write_report(lifetimes, report, own_submissions(report), false, site_of(report));
 }
 
+/* Returns whether all units of the block are in this state. */
+static bool is_all(const struct lifetimes *lifetimes, uint64_t begin, uint64_t bytes, enum its its)
+{
+	for (uint64_t at = begin; at < begin + bytes; at += LIVE_MAP_UNIT)
+		if (atomic_load(&lifetimes->its[at / LIVE_MAP_UNIT]) != its)
+			return false;
+	return true;
+}
+
 /*
- * The program says from now on what is alive in a block, or in the part that the block has grown by. Returns false if it
- * may not; a block of which it may for a part is distrusted. A graph that names it meanwhile has marked a unit, or finds
- * it and has it distrusted.
+ * The program says from now on what is alive in a block, or in the part that the block has grown by, unless it may not; a
+ * block of which it may for a part is distrusted. A graph that names it meanwhile has marked a unit, or finds it and has
+ * it distrusted.
  */
-static bool adopt(struct lifetimes *lifetimes, uint64_t block, uint64_t bytes, bool born)
+static void adopt(struct lifetimes *lifetimes, uint64_t block, uint64_t bytes, bool born)
 {
 	uint64_t begin = block - lifetimes->base, end = begin + bytes, from = end;
 	uint8_t first = atomic_load(&lifetimes->its[begin / LIVE_MAP_UNIT]);
 	bool others = false;
 
 	if (first != PROGRAMS && (first != NOT_ITS || !born))
-		return false;
+		return;
 	atomic_store_explicit(&lifetimes->any, true, memory_order_relaxed);
 	for (uint64_t at = begin; at < end; at += LIVE_MAP_UNIT) {
 		uint8_t was = NOT_ITS;
@@ -558,10 +532,9 @@ static bool adopt(struct lifetimes *lifetimes, uint64_t block, uint64_t bytes, b
 	}
 	/* What another thread has adopted of it meanwhile is alive once more. */
 	if (from < end)
-		write_block(lifetimes, LIFETIMES_ADOPTED, lifetimes->base + from, end - from, PROGRAMS, false);
+		write_range(lifetimes, LIFETIMES_ADOPTED, lifetimes->base + from, whole_units(end - from), no_report);
 	if (others)
 		lifetimes_distrust(lifetimes, block, block, bytes);
-	return is_all(lifetimes, begin, bytes, PROGRAMS);
 }
 
 void lifetimes_declare(const struct lifetimes_report *report, uint64_t block, uint64_t block_bytes)
@@ -578,8 +551,10 @@ void lifetimes_declare(const struct lifetimes_report *report, uint64_t block, ui
 	}
 	if (!my_number)
 		begin_to_report();
-	if (is_all(lifetimes, block - lifetimes->base, block_bytes, PROGRAMS) ||
-	    adopt(lifetimes, block, block_bytes, report->born))
+	if (!is_all(lifetimes, block - lifetimes->base, block_bytes, PROGRAMS))
+		adopt(lifetimes, block, block_bytes, report->born);
+	/* Also if a graph has named it, whose event may come later. */
+	if (lifetimes_is_declared(lifetimes, block))
 		write_report(lifetimes, report, own_submissions(report), report->born, site_of(report));
 }
 
@@ -588,7 +563,7 @@ void lifetimes_own(struct lifetimes *lifetimes, uint64_t address, uint64_t bytes
 	latest.lifetimes = NULL;
 	atomic_store_explicit(&lifetimes->any, true, memory_order_relaxed);
 	set_its(lifetimes, address, bytes, OURS);
-	write_block(lifetimes, LIFETIMES_REPORTED, address, bytes, OURS, true);
+	write_range(lifetimes, LIFETIMES_REPORTED, address, bytes, (struct live_report){.empty = true});
 }
 
 void lifetimes_own_tell(struct lifetimes *lifetimes, const struct lifetimes_report *report)

@@ -15,6 +15,19 @@ struct lifetimes_record {
 	enum lifetimes_kind kind;
 };
 
+/* Of a unit: whose block is there. */
+enum its {
+	NOT_ITS,
+	ITS,                 /* the reporting allocator's */
+	ITS_DISTRUSTED,      /* and an event said that it is distrusted */
+	ITS_UNTRUSTED,       /* and none ever said that it is reported */
+	PROGRAMS,            /* the program itself says what is alive in it */
+	PROGRAMS_DISTRUSTED, /* the same as ITS_DISTRUSTED */
+	OURS,                /* the library's own (lifetimes_own) */
+	OURS_DISTRUSTED,     /* the same as ITS_DISTRUSTED */
+	GRAPHS,              /* nobody reports about it, and a graph has named it */
+};
+
 struct lifetimes {
 	uint64_t base, bytes;
 	int device;

@@ -78,7 +78,7 @@ bool lifetimes_is_known(const struct lifetimes *lifetimes)
 	return atomic_load(&lifetimes->lost) == lifetimes->lost_known;
 }
 
-/* Returns true, and the event that stands for those that were lost, if all has been read that may be older. */
+/* Some were lost. Returns true, and the event for all of them, if all has been read that may be older. */
 static bool read_lost(struct lifetimes *lifetimes, struct lifetimes_event *ret)
 {
 	uint64_t known = lifetimes->lost_known;
@@ -87,13 +87,25 @@ static bool read_lost(struct lifetimes *lifetimes, struct lifetimes_event *ret)
 		lifetimes->lost_then = atomic_load(&lifetimes->lost);
 		lifetimes->lost_end = atomic_load(&lifetimes->head);
 	}
-	if (lifetimes->lost_then == known || lifetimes->tail < lifetimes->lost_end)
+	if (lifetimes->tail < lifetimes->lost_end)
 		return false;
 	lifetimes->lost_known = lifetimes->lost_then;
 	*ret = (struct lifetimes_event){.kind = LIFETIMES_LOST,
 					.end = lifetimes->bytes,
 					.report.empty = known / LOST_OTHER == lifetimes->lost_then / LOST_OTHER};
 	return true;
+}
+
+/* Returns whether a graph has named what this event reports. Its own event may be lost, and accounted for. */
+static bool is_named_by_graph(const struct lifetimes *lifetimes, const struct lifetimes_event *event)
+{
+	for (uint64_t at = event->begin; at < event->end && event->kind <= LIFETIMES_ADOPTED; at += LIVE_MAP_UNIT) {
+		uint8_t its = atomic_load(&lifetimes->its[at / LIVE_MAP_UNIT]);
+
+		if (its == ITS_DISTRUSTED || its == PROGRAMS_DISTRUSTED || its == OURS_DISTRUSTED)
+			return true;
+	}
+	return false;
 }
 
 bool lifetimes_read(struct lifetimes *lifetimes, size_t position, struct lifetimes_event *ret)
@@ -110,6 +122,8 @@ bool lifetimes_read(struct lifetimes *lifetimes, size_t position, struct lifetim
 	*ret = (struct lifetimes_event){record->kind, record->begin, record->end, record->report};
 	atomic_store_explicit(&record->sequence, lifetimes->tail + LIFETIMES_RING, memory_order_release);
 	lifetimes->tail++;
+	if (is_named_by_graph(lifetimes, ret))
+		ret->kind = LIFETIMES_DISTRUSTED;
 	apply(lifetimes, ret);
 	return true;
 }

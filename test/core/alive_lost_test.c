@@ -267,7 +267,7 @@ static void while_births_are_lost_nothing_moves_empty_and_later_it_does_again(vo
 
 /* ---- anything ---- */
 
-enum { SLOTS = 64, STEPS = 4000 }; /* of 1 MiB */
+enum { SLOTS = 64, STEPS = 8000 }; /* of 1 MiB */
 
 /* A tensor begins in the slot; how many it has: 0: none does. */
 static unsigned slots[SLOTS];
@@ -291,6 +291,22 @@ static void give_birth(struct seed *seed)
 		tell(begin, 1 + (unsigned)seed_below(seed, end - begin), true);
 }
 
+/* Until one is lost: the death of what was not born. */
+static void lose_reports(void)
+{
+	while (lifetimes_is_known(engine->lifetimes))
+		lifetimes_own_tell(engine->lifetimes,
+				   &(struct lifetimes_report){.address = grant.address, .bytes = 512});
+}
+
+static void check_alive(unsigned step)
+{
+	for (unsigned slot = 0; slot < SLOTS; slot++)
+		for (unsigned i = slot; i < slot + slots[slot]; i++)
+			if (moves_empty(i / 2 * 2 * MIB))
+				fail_msg("step %u: the tensor at %u MiB is alive", step, slot);
+}
+
 static void step(struct seed *seed)
 {
 	unsigned slot = (unsigned)seed_below(seed, SLOTS);
@@ -311,13 +327,21 @@ static void step(struct seed *seed)
 		if (slot < SLOTS)
 			tell(slot, slots[slot], false);
 		break;
+	case 6:
+		if (seed_below(seed, 50) == 0)
+			lose_reports();
+		go_on();
+		break;
 	default:
 		go_on();
 		break;
 	}
 }
 
-/* What a piece holds does not depend on when a submission is read: what it keeps alive was not dead before. */
+/*
+ * What a piece holds does not depend on when a submission is read: what it keeps alive was not dead before. What was born
+ * and has not died is alive, whatever reports were lost.
+ */
 static void whatever_is_submitted_keeps_what_it_names_from_then_on(void **state)
 {
 	struct seed seed = seed_start("alive_lost_test");
@@ -333,9 +357,11 @@ static void whatever_is_submitted_keeps_what_it_names_from_then_on(void **state)
 			empty[piece] = moves_empty(piece * 2 * MIB);
 			n_empty += empty[piece];
 		}
+		check_alive(i);
 		if (seed_below(&seed, 4))
 			continue;
 		read_all();
+		check_alive(i);
 		for (unsigned piece = 0; piece < SLOTS / 2; piece++)
 			if (empty[piece] && !moves_empty(piece * 2 * MIB))
 				fail_msg("step %u: what lies at %u MiB was dead", i, piece * 2);

@@ -378,6 +378,7 @@ static void *make_slowly(void *unused)
 static void a_block_that_a_graph_named_unseen_before_its_first_report_is_alive(void **state)
 {
 	const struct lifetimes_report part = {.address = BASE + 64 * MIB, .bytes = MIB, .born = true};
+	struct lifetimes_event event;
 	pthread_t thread;
 
 	(void)state;
@@ -394,6 +395,8 @@ static void a_block_that_a_graph_named_unseen_before_its_first_report_is_alive(v
 	read_all();
 	atomic_store(&is_held, false);
 	assert_int_equal(pthread_join(thread, NULL), 0);
+	while (lifetimes_read(lifetimes, 0, &event))
+		assert_false(live_map_is_reported(lifetimes_map(lifetimes), 0));
 	assert_false(is_reported(0));
 }
 
@@ -495,6 +498,28 @@ static void nor_of_those_that_a_graph_has_named(void **state)
 	assert_false(is_reported(100 * MIB));
 }
 
+/* The graph's event is not written yet. */
+static void what_is_born_while_a_graph_names_its_block_is_alive(void **state)
+{
+	pthread_t thread;
+
+	(void)state;
+	declare(4 * MIB, MIB, true, 0, 20 * MIB);
+	declare(4 * MIB, MIB, false, 0, 20 * MIB);
+	read_all();
+	atomic_store(&n_held, 0);
+	atomic_store(&is_held, true);
+	assert_int_equal(pthread_create(&thread, NULL, distrust_slowly, NULL), 0);
+	while (!atomic_load(&n_held))
+		sched_yield();
+	declare(4 * MIB, MIB, true, 0, 20 * MIB);
+	assert_true(is_reported(4 * MIB));
+	assert_false(live_map_is_dead(lifetimes_map(lifetimes), 4 * MIB, 5 * MIB, late));
+	atomic_store(&is_held, false);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	assert_false(is_reported(4 * MIB));
+}
+
 /* A pool of somebody else, in memory that the library divides, of which the allocator was given a part. */
 static void what_the_allocator_does_in_blocks_of_the_librarys_own_does_not_count(void **state)
 {
@@ -539,6 +564,7 @@ int main(void)
 	    TEST(what_a_block_has_grown_by_takes_part),
 	    TEST(a_block_of_which_the_program_speaks_for_a_part_is_distrusted),
 	    TEST(of_the_allocators_blocks_it_may_not),
+	    TEST(what_is_born_while_a_graph_names_its_block_is_alive),
 	    TEST(nor_of_those_that_a_graph_has_named), /* the last: a graph that cannot be read stays unread */
 	};
 
