@@ -64,10 +64,13 @@ static bool is_told(int status)
 	       (status == -EIO && getenv("SIM_FAIL_THREAD"));
 }
 
+/* Without memory the process stays suspended, and the call is to be repeated (spillway.h). */
 static void resume(void)
 {
-	int status = resume_function();
+	int status;
 
+	while ((status = resume_function()) == -ENOMEM)
+		usleep(1000);
 	if (status && !is_told(status))
 		random_fail("resume: %d", status);
 }
