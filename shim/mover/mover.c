@@ -292,7 +292,7 @@ static void mover_govern(struct engine *engine)
 
 	if (now - engine->loop.governed < GOVERN_NS)
 		return;
-	if (!engine->governor.allows)
+	if (!engine->governor.allows && plan_units(engine->plan, PLAN_HOST))
 		stats_add(STAT_unmoved_us, (now - engine->loop.governed) / 1000);
 	engine->loop.governed = now;
 	piece_keep_follow(engine);

@@ -267,6 +267,34 @@ static void a_suspended_process_is_seen_to_be_so(void **state)
 	assert_int_equal(child_run(SETTINGS(), shows_that_it_is_suspended), 0);
 }
 
+/* All of it is on the device again; whether moving would pay is tried all the same. */
+static int tries_to_move_what_is_there(void)
+{
+	time_t end = time(NULL) + 30;
+
+	driver_start(0);
+	CUdeviceptr block = child_alloc(BLOCK);
+	const struct stats_page *page = page_there();
+	CHECK(spillway_suspend() == 0 && spillway_resume() == 0);
+	while (!child_on_device(block, BLOCK) && time(NULL) < end) {
+		MUST(driver_fill(NULL, block, 1, N_WORDS));
+		MUST(cu.cuCtxSynchronize());
+	}
+	uint64_t changes = page->counter[STAT_governor_changes] + 2, unmoved = page->counter[STAT_unmoved_us];
+	while (page->counter[STAT_governor_changes] < changes && time(NULL) < end) {
+		MUST(driver_fill(NULL, block, 1, N_WORDS));
+		MUST(cu.cuCtxSynchronize());
+	}
+	CHECK(page->counter[STAT_governor_changes] >= changes && page->counter[STAT_unmoved_us] == unmoved);
+	return 0;
+}
+
+static void moving_is_not_switched_off_where_nothing_is_to_move(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SETTINGS(",spill.mode=exact"), tries_to_move_what_is_there), 0);
+}
+
 /* Where nothing spills, too, each once. */
 static int traces(void)
 {
@@ -395,6 +423,7 @@ int main(void)
 	    TEST(steps_do_not_wait_for_each_other_in_vain),
 	    TEST(steps_do_not_wait_for_each_other_in_vain),
 	    TEST(a_suspended_process_is_seen_to_be_so),
+	    TEST(moving_is_not_switched_off_where_nothing_is_to_move),
 	    TEST(counter_and_trace_agree_on_how_busy_the_link_was),
 	    TEST(submissions_of_a_traced_program_are_counted),
 	    TEST(rules_have_figures_of_their_own),
