@@ -26,6 +26,7 @@ missing_packages() {
 	has_header stdio.h || echo libc6-dev
 	{ has_header yaml.h && has_library libyaml.a; } || echo libyaml-dev
 	[ $tests = no ] || { has_header cmocka.h && has_library libcmocka.so; } || echo libcmocka-dev
+	[ $tests = no ] || command -v patch >/dev/null || echo patch
 	has_header zlib.h || echo zlib1g-dev
 	has_headers || has_pip || echo python3-pip # which fetches the headers of CUDA
 }
