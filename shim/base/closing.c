@@ -11,7 +11,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-#include <sys/auxv.h>
 
 /* The C library's, as the C++ ABI (Itanium, 3.3.6) has it. */
 extern int __cxa_atexit(void (*function)(void *), void *argument, void *handle);
@@ -61,9 +60,9 @@ bool closing_hear(const void *address, void (*heard)(void *argument), void *argu
 
 	if (!header || memcmp(header->e_ident, ELFMAG, SELFMAG) != 0)
 		return false;
-	const ElfW(Phdr) *parts = (const void *)(begin + header->e_phoff);
-	if ((uintptr_t)parts == getauxval(AT_PHDR))
+	if (header->e_type == ET_EXEC)
 		return true;
+	const ElfW(Phdr) *parts = (const void *)(begin + header->e_phoff);
 	for (unsigned i = 0; i < header->e_phnum; i++)
 		if (parts[i].p_type == PT_LOAD && parts[i].p_offset == 0)
 			return hear(begin - parts[i].p_vaddr, parts, header->e_phnum, heard, argument);

@@ -11,8 +11,8 @@
 /*
  * From now on heard() is called, perhaps repeatedly, when the object that contains the address is closed or the process
  * exits, by the thread that does it, and perhaps under the loader's lock. The caller must hold the object, or be called
- * by it. Returns false if that would not be heard; not for the program itself, which is never closed. Locking: as
- * caller_name.h.
+ * by it. Returns false if that would not be heard. Returns true for a program at a fixed address, which has no handle, and
+ * is never closed. Locking: as caller_name.h.
  */
 bool closing_hear(const void *address, void (*heard)(void *argument), void *argument);
 
