@@ -130,28 +130,12 @@ static bool write_slot(size_t offset, uint64_t value)
 }
 #define WRITE(field, value) write_slot(offsetof(struct quota_slot, field), value)
 
-/* Says once why the total is another one than the policy's. Totals that were computed differ by chance. */
-static void say_total(uint64_t total)
-{
-	uint64_t own = accounting_state.quota.terms.total;
-	struct quota_seat at = seat_now();
-	char holds[32], text[32];
-	struct quota_head head;
-
-	log_bytes(holds, sizeof(holds), total);
-	if (accounting_state.quota.terms.given)
-		log_once("host.total: %s is not in effect: other processes of this user have begun with %s, which "
-			 "holds until they have ended",
-			 log_bytes(text, sizeof(text), own), holds);
-	else if (quota_file_read_head(&at, &head) && head.given)
-		log_once("host.total: another process of this user has set it to %s, which holds for this one, too",
-			 holds);
-}
-
 static void quota_tell(const struct quota_view *view, uint64_t more)
 {
+	struct quota_seat at = seat_now();
+
 	if (view->total != quota_smaller(accounting_state.quota.terms.total, QUOTA_MOST))
-		say_total(view->total);
+		quota_file_say_total(&at, view->total);
 	/* A slot whose process has not come back counts as more than the total. */
 	stats_set_share(view->total, quota_smaller(view->used + more, view->total), view->ranks);
 	accounting_state.quota.terms.total = view->total;

@@ -92,6 +92,8 @@ struct quota_seat {
  * library uses the file, which has been logged; -ENOSPC if all slots are taken (or there is no space for the file).
  */
 int quota_file_join(const struct quota_terms *terms, struct quota_seat *seat, uint64_t held, bool patient);
+/* Says once why the total is another one than the policy's. Totals that were computed differ by chance. */
+void quota_file_say_total(const struct quota_seat *seat, uint64_t total);
 /* Returns true if the descriptor is still that of the file. */
 bool quota_file_is_open(const struct quota_seat *seat);
 /* As quota_file_is_open(), and the file has the length that it must have. */

@@ -281,6 +281,22 @@ static void log_foreign(const struct quota_seat *seat)
 	    version < QUOTA_VERSION ? "an older" : "a newer", (unsigned long long)version, QUOTA_VERSION);
 }
 
+void quota_file_say_total(const struct quota_seat *seat, uint64_t total)
+{
+	uint64_t own = accounting_state.quota.terms.total;
+	char holds[32], text[32];
+	struct quota_head head;
+
+	log_bytes(holds, sizeof(holds), total);
+	if (accounting_state.quota.terms.given)
+		log_once("host.total: %s is not in effect: other processes of this user have begun with %s, which "
+			 "holds until they have ended",
+			 log_bytes(text, sizeof(text), own), holds);
+	else if (quota_file_read_head(seat, &head) && head.given)
+		log_once("host.total: another process of this user has set it to %s, which holds for this one, too",
+			 holds);
+}
+
 /* Takes the lock of byte 0. Each process that enters before us is waited for so long: on a busy machine they are many. */
 static int lock_to_enter(int fd, uint64_t patience)
 {
