@@ -66,7 +66,7 @@ expect 'so it does in JSON' 0 \
 expect 'explain says so of what is limited' 0 \
 	'*device.budget: start (heap:5); /etc*host.budget: 48MiB (--set); cut from 1GiB*spill.mode: exact (heap:7); /etc*' '*' \
 	"$tool" explain --set host.budget=1GiB heap
-expect 'and of all that is set where that is asked for' 0 '*async.use: auto (heap:9)*' '*' "$tool" explain --settings heap
+expect 'and of all that is set where that is asked for' 0 '*async.use: auto (heap:10)*' '*' "$tool" explain --settings heap
 expect 'containers get it, too' 0 '*"hostPath": "/etc/spillway",?"containerPath": "/etc/spillway",?"options": [[]"ro"*' '' \
 	"$tool" cdi --library "$library"
 # A request from outside: the process stands still until it is told, and its budget stays what it was.
