@@ -27,6 +27,7 @@ enum {
 	MOST_LEFT = 64,   /* files kept of ended processes; many children may end by _exit() */
 	MOST_SWEPT = 256, /* entries examined in one sweep, about 10 us each */
 	RUN_LENGTH = 128,
+	MAKE_TRIES = 100,
 	FOLDER_FLAGS = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
 };
 
@@ -38,13 +39,21 @@ static bool is_ours(int fd, mode_t open_to)
 	       (status.st_mode & open_to) == 0 && (status.st_mode & S_IRWXU) == S_IRWXU;
 }
 
-/* Opens the folder `name` in parent. Leaves parent open. Returns 0 or a negative errno. */
+/*
+ * Opens the folder `name` in parent. Leaves parent open. Returns 0 or a negative errno. make: it is made if need be, and
+ * made again if it is removed meanwhile, as its last user does: elsewhere this process would not find the others.
+ */
 static int open_in(int parent, const char *name, bool make, struct user_dir *ret_folder)
 {
-	if (make && mkdirat(parent, name, S_IRWXU) != 0 && errno != EEXIST)
-		return -errno;
-	/* O_NOFOLLOW: in /tmp any user may have created a link of this name. */
-	int fd = openat(parent, name, FOLDER_FLAGS | O_NOFOLLOW);
+	unsigned tries = make ? MAKE_TRIES : 1;
+	int fd;
+
+	do {
+		if (make && mkdirat(parent, name, S_IRWXU) != 0 && errno != EEXIST)
+			return -errno;
+		/* O_NOFOLLOW: in /tmp any user may have created a link of this name. */
+		fd = openat(parent, name, FOLDER_FLAGS | O_NOFOLLOW);
+	} while (fd < 0 && errno == ENOENT && --tries);
 	if (fd < 0)
 		return errno == ELOOP || errno == ENOTDIR || errno == EACCES ? -EPERM : -errno;
 	if (!is_ours(fd, S_IRWXG | S_IRWXO)) {

@@ -8,11 +8,13 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -71,6 +73,34 @@ static int has_a_runtime_dir_of_another(void)
 {
 	CHECK(chown(runtime, STRANGER, STRANGER) == 0);
 	return uses_the_fallback();
+}
+
+/* As its last user does, in the moment between the making and the opening. */
+static int finds_it_although_it_is_removed_again_and_again(void)
+{
+	char below[PATH_MAX];
+	struct user_dir folder;
+	bool found = true;
+
+	snprintf(below, sizeof(below), "%s/spillway", runtime);
+	pid_t remover = fork();
+	if (!remover)
+		for (;;)
+			rmdir(below);
+	for (unsigned i = 0; i < 20000 && found; i++) {
+		found = user_dir_make(&folder) == 0 && !strcmp(folder.name, "spillway");
+		user_dir_close(&folder, false);
+	}
+	kill(remover, SIGKILL);
+	waitpid(remover, NULL, 0);
+	CHECK(found);
+	return 0;
+}
+
+static void a_folder_that_is_removed_meanwhile_is_made_again(void **state)
+{
+	(void)state;
+	assert_int_equal(in_child(finds_it_although_it_is_removed_again_and_again), 0);
 }
 
 static void without_a_fit_runtime_dir_the_fallback_is_used(void **state)
@@ -312,6 +342,7 @@ static void a_socket_that_was_removed_is_made_again(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_folder_that_is_removed_meanwhile_is_made_again),
 	    cmocka_unit_test(without_a_fit_runtime_dir_the_fallback_is_used),
 	    cmocka_unit_test(a_folder_that_is_not_ours_alone_is_refused),
 	    cmocka_unit_test(a_path_longer_than_a_socket_address_is_no_matter),
