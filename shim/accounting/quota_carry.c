@@ -103,8 +103,8 @@ int quota_carry_over(const struct quota_seat *from, const struct quota_seat *int
 	const uint64_t moved = 1;
 	struct quota_head head;
 
-	if (!quota_file_read_at(from->fd, &head, sizeof(head), 0) || !quota_head_is_ours(&head) ||
-	    head.total > QUOTA_MOST)
+	/* Of a file that was cut behind its head, slots are missing. */
+	if (!quota_file_read_head(from, &head) || !quota_head_is_ours(&head) || head.total > QUOTA_MOST)
 		return carry_unknown(from, into);
 	if (!quota_file_write_at(from->fd, &moved, sizeof(moved), QUOTA_HEAD(moved)))
 		return -EIO;

@@ -195,6 +195,24 @@ static void a_truncated_file_ends_nobody_and_gives_nothing_away(void **state)
 	}
 }
 
+/* Its head is whole, and slots are missing. */
+static void a_file_that_is_truncated_and_then_removed_gives_nothing_away(void **state)
+{
+	struct rank a = share_start(), b = share_start(), c = share_start();
+
+	(void)state;
+	assert_true(rank_ask(&a, 't', 30) && rank_ask(&b, 't', 20));
+	assert_int_equal(truncate(file, sizeof(struct quota_head) + sizeof(struct quota_slot)), 0);
+	log_out(false, 0);
+	assert_false(rank_ask(&c, 't', 15));
+	assert_int_equal(rank_ask(&a, 'k', 0), 1);
+	assert_int_equal(rank_ask(&b, 'k', 0), 1);
+	assert_false(rank_ask(&c, 't', 15));
+	rank_end(&a);
+	rank_end(&b);
+	rank_end(&c);
+}
+
 static void who_is_gone_before_it_came_back_holds_nothing(void **state)
 {
 	struct rank a = share_start(), b = share_start();
@@ -351,6 +369,7 @@ int main(void)
 	    TEST(after_a_log_out_and_when_the_user_comes_back_there_is_one_budget),
 	    TEST(a_total_that_was_given_holds_on),
 	    TEST(a_truncated_file_ends_nobody_and_gives_nothing_away),
+	    TEST(a_file_that_is_truncated_and_then_removed_gives_nothing_away),
 	    TEST(who_is_gone_before_it_came_back_holds_nothing),
 	    TEST(while_the_file_is_kept_by_a_stopped_process_nobody_has_a_budget_of_its_own),
 	    TEST(who_ends_without_having_got_in_leaves_nothing),
