@@ -6,8 +6,8 @@
 #include "shim/spillway.h"
 
 #include "shim/lifecycle/control_request.h"
+#include "shim/lifecycle/sampler.h"
 #include "shim/process/process.h"
-#include "shim/lifecycle/exit_summary.h"
 #include "shim/stats/stats.h"
 
 #include <errno.h>

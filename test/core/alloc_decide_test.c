@@ -9,9 +9,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "shim/serve/alloc_decide.h"
-#include "shim/lifecycle/exit_summary.h"
 #include "shim/accounting/ledger.h"
+#include "shim/lifecycle/sampler.h"
+#include "shim/serve/alloc_decide.h"
 
 static char path[] = "/tmp/alloc_decide_test.XXXXXX.yaml";
 
