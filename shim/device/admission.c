@@ -1,9 +1,9 @@
 /* Waiting before the first allocation on a device that is shared. See admission.h. */
 #include "shim/device/admission.h"
-#include "shim/accounting/job_links.h"
 #include "shim/base/clock.h"
 #include "shim/base/identity.h"
 #include "shim/base/log.h"
+#include "shim/base/rank.h"
 #include "shim/device/device.h"
 #include "shim/device/sizes.h"
 #include "shim/plan/gpu_share.h"
@@ -105,7 +105,7 @@ static bool has_other_device(const struct device *device)
 
 static void wait_in_line(struct device *device, struct seen *seen, uint64_t most, uint64_t host)
 {
-	uint64_t began = clock_now(), job = job_links_name(policy_turns(process_policy())->job);
+	uint64_t began = clock_now(), job = rank_together_as(policy_turns(process_policy())->job);
 	struct passed passed = {0};
 	bool told = false;
 

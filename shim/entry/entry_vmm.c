@@ -12,7 +12,6 @@
  * counts it. Programs may use our address space only where they have reserved it: elsewhere a call is refused as the
  * driver refuses it for cuMemAlloc memory, except for handles of memory that never moves.
  */
-#include "shim/accounting/job_links.h"
 #include "shim/process/enter.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/entry/hook.h"
@@ -415,9 +414,9 @@ HOOK_EXPORT CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr *ptr, size_t size, 
 
 /*
  * Other processes and devices need the driver's handle. mine: the argument that may hold a handle of ours; as: the
- * type that it is to be exported as; done: what to return for `result`.
+ * type that it is to be exported as.
  */
-#define WITH_HANDLE(name, params, args, mine, as, done)                                                                \
+#define WITH_HANDLE(name, params, args, mine, as)                                                                      \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
 	{                                                                                                              \
 		struct enter_scope scope;                                                                              \
@@ -426,36 +425,25 @@ HOOK_EXPORT CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr *ptr, size_t size, 
 		if (!enter_serve(&scope))                                                                              \
 			return REAL(name) args;                                                                        \
 		CUresult result = vmm_expose(&(mine), as);                                                             \
-		if (result == CUDA_SUCCESS)                                                                            \
-			result = REAL(name) args;                                                                      \
-		return enter_leave(&scope, done);                                                                      \
+		return enter_leave(&scope, result == CUDA_SUCCESS ? REAL(name) args : result);                         \
 	}
-
-/* Who imports it is of one job with this process. */
-static CUresult exported(CUresult result, const void *handle, CUmemAllocationHandleType type)
-{
-	if (result == CUDA_SUCCESS)
-		job_links_exported(handle, type);
-	return result;
-}
 
 WITH_HANDLE(cuMemExportToShareableHandle,
 	    (void *shareableHandle, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType handleType,
 	     unsigned long long flags),
-	    (shareableHandle, handle, handleType, flags), handle, handleType,
-	    exported(result, shareableHandle, handleType))
+	    (shareableHandle, handle, handleType, flags), handle, handleType)
 WITH_HANDLE(cuMulticastBindMem,
 	    (CUmemGenericAllocationHandle mcHandle, size_t mcOffset, CUmemGenericAllocationHandle memHandle,
 	     size_t memOffset, size_t size, unsigned long long flags),
-	    (mcHandle, mcOffset, memHandle, memOffset, size, flags), memHandle, 0, result)
+	    (mcHandle, mcOffset, memHandle, memOffset, size, flags), memHandle, 0)
 WITH_HANDLE(cuMulticastBindMem_v2,
 	    (CUmemGenericAllocationHandle mcHandle, CUdevice dev, size_t mcOffset,
 	     CUmemGenericAllocationHandle memHandle, size_t memOffset, size_t size, unsigned long long flags),
-	    (mcHandle, dev, mcOffset, memHandle, memOffset, size, flags), memHandle, 0, result)
+	    (mcHandle, dev, mcOffset, memHandle, memOffset, size, flags), memHandle, 0)
 WITH_HANDLE(cuLogicalEndpointBindMem,
 	    (CUlogicalEndpointId leId, CUdevice dev, cuuint64_t offset, CUmemGenericAllocationHandle memHandle,
 	     cuuint64_t memOffset, cuuint64_t size, unsigned long long flags),
-	    (leId, dev, offset, memHandle, memOffset, size, flags), memHandle, 0, result)
+	    (leId, dev, offset, memHandle, memOffset, size, flags), memHandle, 0)
 
 /*
  * Returns a copy of the list with the driver's handles in place of ours, or NULL if there is no memory. The caller

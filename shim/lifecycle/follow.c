@@ -4,7 +4,6 @@
  * follows: a load for each device, once a second.
  */
 #include "shim/lifecycle/follow.h"
-#include "shim/accounting/job_links.h"
 #include "shim/base/clock.h"
 #include "shim/base/identity.h"
 #include "shim/base/log.h"
@@ -305,6 +304,5 @@ static void drop_account(struct device *device, void *argument)
 
 void follow_child(void)
 {
-	job_links_child();
 	device_each(drop_account, NULL);
 }
