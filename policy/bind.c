@@ -77,7 +77,6 @@ static unsigned more_pack(struct policy_more *more, const struct policy_rule *ru
 _Static_assert(POLICY_NEED_ORDER == 1 << POLICY_NUMBER_ORDER && POLICY_NEED_LIVE == 1 << POLICY_NUMBER_LIVE &&
 		   POLICY_NEED_FREE == 1 << POLICY_NUMBER_FREE &&
 		   POLICY_NEED_THREAD == POLICY_NEED_LIBRARY << POLICY_TEXT_THREAD &&
-		   POLICY_NEED_NVTX == POLICY_NEED_LIBRARY << POLICY_TEXT_NVTX &&
 		   POLICY_NEED_CALLER == POLICY_NEED_LIBRARY << POLICY_TEXT_CALLER,
 	       "packing relies on it");
 

@@ -116,7 +116,7 @@ struct policy_decision policy_decide(const struct policy *policy, const struct p
 	unsigned api = 1u << request->api;
 	struct asked asked = {
 	    .number = {request->order, request->live, request->device_free},
-	    .text = {request->library, request->thread, request->nvtx, request->caller},
+	    .text = {request->library, request->thread, request->caller},
 	    .known = request->known,
 	    .skip = matching ? 1u << POLICY_TEXT_LIBRARY : 0,
 	};

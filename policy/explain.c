@@ -118,7 +118,7 @@ static bool number_holds(const struct policy_rule *rule, const struct policy_req
 
 static bool text_holds(const struct policy_rule *rule, int which, const char *text, char *ret_text)
 {
-	static const char *const what[] = {"calling library", "thread", "NVTX range", "caller"};
+	static const char *const what[] = {"calling library", "thread", "caller"};
 	char patterns[256], quoted[POLICY_QUOTED_BYTES];
 
 	if (!rule->text[which].n || policy_globs_match(&rule->text[which], text))
@@ -141,6 +141,5 @@ bool policy_explain(const struct policy *policy, int index, const struct policy_
 	       number_holds(rule, request, POLICY_NUMBER_FREE, request->device_free, ret_text) &&
 	       text_holds(rule, POLICY_TEXT_LIBRARY, request->library, ret_text) &&
 	       text_holds(rule, POLICY_TEXT_THREAD, request->thread, ret_text) &&
-	       text_holds(rule, POLICY_TEXT_NVTX, request->nvtx, ret_text) &&
 	       text_holds(rule, POLICY_TEXT_CALLER, request->caller, ret_text);
 }

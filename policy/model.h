@@ -53,7 +53,7 @@ struct policy_uses {
 
 /* Conditions that few rules have: on numbers other than the size, and on texts of a request. */
 enum { POLICY_NUMBER_ORDER, POLICY_NUMBER_LIVE, POLICY_NUMBER_FREE, POLICY_N_NUMBERS };
-enum { POLICY_TEXT_LIBRARY, POLICY_TEXT_THREAD, POLICY_TEXT_NVTX, POLICY_TEXT_CALLER, POLICY_N_TEXTS };
+enum { POLICY_TEXT_LIBRARY, POLICY_TEXT_THREAD, POLICY_TEXT_CALLER, POLICY_N_TEXTS };
 
 /* What policy_bind() found out about a rule. A rule with any value but OURS matches nothing. */
 enum policy_process {

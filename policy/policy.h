@@ -193,9 +193,8 @@ enum policy_need {
 	POLICY_NEED_FREE = 1 << 2,
 	POLICY_NEED_LIBRARY = 1 << 3,
 	POLICY_NEED_THREAD = 1 << 4,
-	POLICY_NEED_NVTX = 1 << 5,
-	POLICY_NEED_CALLER = 1 << 6,
-	POLICY_NEED_PROCESS = 1 << 7, /* name, arguments or rank: policy_bind() */
+	POLICY_NEED_CALLER = 1 << 5,
+	POLICY_NEED_PROCESS = 1 << 6, /* name, arguments or rank: policy_bind() */
 };
 
 /*
@@ -211,7 +210,7 @@ struct policy_request {
 	uint64_t live;        /* live bytes of the process */
 	uint64_t device_free; /* bytes that may still be allocated on the device */
 	const char *library;  /* path of the object that called */
-	const char *thread, *nvtx;
+	const char *thread;
 	const char *caller;                         /* place in the program that asked, as reports name it */
 	const struct policy_library *library_known; /* for that path; NULL: its patterns are tested one by one */
 };

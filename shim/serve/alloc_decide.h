@@ -17,11 +17,6 @@
  */
 void alloc_decide_bind(void);
 /*
- * Returns true if a rule, or the trace, looks at NVTX ranges. Works before the process is started, too. Leaves errno
- * as it is.
- */
-bool alloc_decide_wants_ranges(void);
-/*
  * Describes this process to the policy, and makes the counts. Locking: called once, under START, before the policy is
  * shared.
  */

@@ -138,7 +138,7 @@ static void patterns_match_whole_names(void **state)
 
 static void a_text_that_is_not_known_matches_no_pattern(void **state)
 {
-	struct policy_request request = {.library = "lib", .thread = "t", .nvtx = "n", .caller = "a.py:3 in f"};
+	struct policy_request request = {.library = "lib", .thread = "t", .caller = "a.py:3 in f"};
 
 	(void)state;
 	assert_false(matches("caller: '*'", plain));
@@ -146,11 +146,10 @@ static void a_text_that_is_not_known_matches_no_pattern(void **state)
 	assert_false(matches("caller: 'a.py:3'", request));
 	assert_false(matches("library: '*'", plain));
 	assert_false(matches("thread: '*'", plain));
-	assert_false(matches("nvtx: '*'", plain));
 	assert_true(matches("library: 'lib'", request));
 	assert_true(matches("thread: [x, t]", request));
-	assert_true(matches("nvtx: '?'", request));
-	assert_false(matches("nvtx: [x, y], library: lib", request));
+	assert_true(matches("thread: '?'", request));
+	assert_false(matches("thread: [x, y], library: lib", request));
 }
 
 static void all_conditions_of_a_rule_must_hold(void **state)
@@ -315,7 +314,6 @@ static void only_what_rules_ask_for_is_needed(void **state)
 	    {"pressure: device.free < 1GiB", POLICY_NEED_FREE},
 	    {"library: x", POLICY_NEED_LIBRARY},
 	    {"thread: x", POLICY_NEED_THREAD},
-	    {"nvtx: x", POLICY_NEED_NVTX},
 	    {"caller: x", POLICY_NEED_CALLER},
 	};
 

@@ -329,7 +329,7 @@ static void rules_with_other_conditions_are_covered_only_by_wider_ones(void **st
 	    "- {match: {rank: [2 .. 4]}, use: heap}\n"
 	    "- {match: {rank: '> 5'}, use: heap}\n"
 	    "- {use: heap}\n"
-	    "- {match: {nvtx: x}, use: heap}\n",
+	    "- {match: {caller: x}, use: heap}\n",
 	    "p.yaml:3:3: warning: rule 2 is unreachable: rule 1 (line 2) matches all that it matches; move it "
 	    "up or remove it\n"
 	    "p.yaml:7:3: warning: rule 6 is unreachable: rule 5 (line 6) matches all that it matches; move it "

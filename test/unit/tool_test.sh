@@ -6,7 +6,7 @@ source=$2
 sim=$3
 # A sanitizer in the tool wants to be first in LD_PRELOAD; these tests are about who is first.
 export ASAN_OPTIONS="verify_asan_link_order=0:$ASAN_OPTIONS"
-unset NVTX_INJECTION64_PATH SPILLWAY_TRACE SPILLWAY SPILLWAY_POLICY SPILLWAY_SET LD_PRELOAD
+unset SPILLWAY_TRACE SPILLWAY SPILLWAY_POLICY SPILLWAY_SET LD_PRELOAD
 . "${0%/*}/../expect.sh"
 here=$(mktemp -d /tmp/tool_test.XXXXXX) || exit 1
 here=$(cd "$here" && pwd -P)
@@ -54,12 +54,6 @@ expect 'run says nothing where the option lets the library through' 0 started ''
 	with SLURM_EXPORT_ENV=NONE "$tool" run --library "$library" -- launch/srun --export ALL,A=b x
 expect 'run says that env -i strips' 0 started "*env: $gone" run -- launch/env -i x
 expect 'run says nothing of env that adds' 0 started '' run -- launch/env A=b x -i
-printf 'version: 1\nrules:\n- {match: {nvtx: forward}, use: heap}\n' >nvtx.yaml
-expect 'run has the ranges told to the library that a rule asks for' 0 "$library" '' \
-	run --policy nvtx.yaml -- printenv NVTX_INJECTION64_PATH
-expect 'run leaves the ranges to a profiler' 0 '/a/profiler.so' '' \
-	with NVTX_INJECTION64_PATH=/a/profiler.so "$tool" run --library "$library" --policy nvtx.yaml -- printenv NVTX_INJECTION64_PATH
-expect 'run asks for no ranges that no rule looks at' 1 '' '' run -- printenv NVTX_INJECTION64_PATH
 expect 'run without --audit leaves LD_AUDIT alone' 1 '' '' run -- printenv LD_AUDIT
 expect 'run --audit needs its library beside the other' 2 '' '*no libspillway-audit.so beside*' run --audit -- true
 ${CC:-cc} -shared -fPIC -o libspillway-audit.so -x c - <<END
@@ -75,9 +69,6 @@ expect 'run --audit leaves settings of that alone' 0 'a=b' '' \
 expect 'run makes the library path absolute' 0 "$library" '' "$tool" run --library nothing.so -- printenv LD_PRELOAD
 expect 'run --trace names the file by its whole path' 0 "$here/t.%p" '' run --trace t.%p -- printenv SPILLWAY_TRACE
 expect 'run --trace takes a file in another folder' 0 "$here/folder/t" '' run --trace folder/../folder/t -- printenv SPILLWAY_TRACE
-expect 'run --trace lets the library see NVTX ranges' 0 "$library" '' run --trace t -- printenv NVTX_INJECTION64_PATH
-expect 'run --trace leaves NVTX to whom the user has named' 0 "$here/tool.so" '' \
-	with NVTX_INJECTION64_PATH="$here/tool.so" "$tool" run --trace t --library "$library" -- printenv NVTX_INJECTION64_PATH
 expect 'run --trace refuses a letter it does not know' 2 '' "*'%x' is not known*%p*" run --trace t.%x -- echo started
 expect 'run --trace refuses a folder that is not there' 2 '' '*nosuch/t*No such file*' run --trace nosuch/t -- echo started
 expect 'run --trace refuses a folder as a file' 2 '' '*no name of a file*' run --trace folder/ -- echo started
@@ -342,7 +333,7 @@ expect 'explain leaves a communication library to the driver' 0 'rule 1 (communi
 use: driver' '' "$tool" explain --lib /usr/lib/libnccl.so.2 training
 expect 'explain --json' 0 '{"schema": 1, "policy": "rules.yaml", "passed_over": [[]{"rule": 1, "name": "aé", "why": "the size is 1MiB, not < 1MiB"}], "rule": 2, "name": "rule 2", "use": [[]"deny"], "place": "auto", "movable": true, "cap": null, "managed": {"advise": [[]], "prefetch": "none", "headroom": null}, "system": {"register": true, "huge_pages": true, "numa_node": null}, "settings": [[]*[]], "note": null}' '' \
 	"$tool" explain --json --api pitch rules.yaml
-expect 'explain takes every part of a request' 0 '*yes*' '' "$tool" explain --api vmm --device 3 --thread t --nvtx n \
+expect 'explain takes every part of a request' 0 '*yes*' '' "$tool" explain --api vmm --device 3 --thread t \
 	--order 3 --live 1GiB --free 2GiB --args 'a b' --rank 3 --set default=driver --lib x --caller 'a.py:3 in f' observe
 expect 'explain with a bad policy prints its errors' 2 '' 'bad.yaml:1:10: *' "$tool" explain bad.yaml
 cat >rank.yaml <<'END'
