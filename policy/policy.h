@@ -222,7 +222,6 @@ struct policy_request {
 /* What happens to device memory that the program makes itself (cuMemCreate). */
 enum policy_vmm {
 	POLICY_VMM_DRIVER, /* memory of the driver, whatever the budget says */
-	POLICY_VMM_STAYS,  /* memory of the driver; over the budget it is made in host memory, for good */
 	POLICY_VMM_MOVES,  /* memory of the heap, mapped where the program wants it */
 };
 

@@ -74,8 +74,8 @@ static void check_place(const struct policy *policy, const struct policy_rule *r
 static void check_vmm(const struct policy *policy, struct policy_errors *errors)
 {
 	static const char text[] =
-	    "vmm.spill: move moves nothing with spill.mode: %s; write vmm.spill: yes, with which "
-	    "it lies where it was made, or spill.mode: exact";
+	    "vmm.spill: move moves nothing with spill.mode: %s; write spill.mode: exact, or "
+	    "vmm.spill: no";
 	const char *mode = policy_spill_name((enum policy_spill)policy->spill);
 
 	if (policy->spill == POLICY_SPILL_EXACT || policy->spill == POLICY_SPILL_FAST || policy->observe)

@@ -99,12 +99,11 @@ struct ledger_row {
 		struct {
 			struct block *block;  /* heap handle (vmm.h): its memory; NULL: the driver's */
 			uint64_t drivers;     /* our handle without a block: the driver's handle that replaces it */
-			uint64_t asked_flags; /* spilled or heap handle: allocFlags as the program asked for them */
+			uint64_t asked_flags; /* borrowed or heap handle: allocFlags as the program expects them */
 			unsigned asked_types; /* heap handle: handle types that it may be exported as */
 			unsigned refs;        /* releases still to come, plus mappings */
 			unsigned maps;        /* the mappings among refs */
 			bool on_host;         /* in host memory, as the program asked */
-			bool spilled;         /* asked for on the device, made in host memory */
 			bool borrowed;        /* retained from a heap block on the host; counted with the block */
 		} handle;
 		struct {

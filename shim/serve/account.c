@@ -36,7 +36,7 @@ static enum place place_of(const struct ledger_row *row)
 	case LEDGER_REGISTERED:
 		return PLACE_PINNED;
 	case LEDGER_HANDLE:
-		return row->handle.spilled ? PLACE_HOST : row->handle.on_host ? PLACE_PINNED : PLACE_DRIVER;
+		return row->handle.on_host ? PLACE_PINNED : PLACE_DRIVER;
 	default:
 		return PLACE_DRIVER;
 	}
@@ -54,9 +54,6 @@ static void count_driver_memory(const struct ledger_row *row, bool live)
 		stats_live_add(row->device, place, row->bytes);
 	else
 		stats_live_sub(row->device, place, row->bytes);
-	/* A spilled handle was charged to the host before it was made. */
-	if (row->kind == LEDGER_HANDLE && row->handle.spilled && !live)
-		budget_give(&host_budget, row->bytes);
 	if (device && live)
 		budget_charge(&device->budget, row->bytes);
 	else if (device)

@@ -83,7 +83,7 @@ expect 'run keeps the environment where no option is given' 0 'host.budget=0' ''
 	with SPILLWAY_SET=host.budget=0 "$tool" run --library "$library" -- printenv SPILLWAY_SET
 expect 'run --share sets what it takes to share a GPU' 0 'share=auto,device.total=90%,vmm.spill=move' '' \
 	run --share -- printenv SPILLWAY_SET
-echo 'vmm.spill: yes' >stays.yaml
+echo 'vmm.spill: move' >stays.yaml
 expect 'but not what the user or the policy sets' 0 'device.total=8GiB,share=turns' '' \
 	run --share --policy stays.yaml --set device.total=8GiB,share=turns -- printenv SPILLWAY_SET
 expect 'nor what the environment does' 0 'share.weight=3,share=auto,device.total=90%,vmm.spill=move' '' \
@@ -220,12 +220,12 @@ warns() { # "promise" "keys, with commas between them" "the warning (a pattern)"
 warns 'one process that may pin more than all together' host.budget=64GiB,host.total=32GiB '*host.budget of at most host.total*'
 warns 'so it is of shares' host.budget=60%,host.total=50% '*host.budget of at most host.total*'
 for mode in off static; do
-	warns "memory that $mode does not move" vmm.spill=move,spill.mode=$mode "*spill.mode: $mode; write vmm.spill: yes*exact*"
+	warns "memory that $mode does not move" vmm.spill=move,spill.mode=$mode "*spill.mode: $mode; write spill.mode: exact*"
 done
 warns 'a heap without device memory' device.budget=0 '*device.budget: 0 *write auto, a SIZE or N%*'
 warns 'none of it' device.budget=0% '*device.budget: 0 *write auto, a SIZE or N%*'
 for set in host.budget=32GiB,host.total=32GiB host.budget=60%,host.total=1GiB host.budget=2GiB,host.total=1GiB,host.share=off \
-	vmm.spill=move,spill.mode=exact vmm.spill=move,spill.mode=fast vmm.spill=yes,spill.mode=static device.budget=2MiB observe=yes,device.budget=0; do
+	vmm.spill=move,spill.mode=exact vmm.spill=move,spill.mode=fast device.budget=2MiB observe=yes,device.budget=0; do
 	expect "nothing is wrong with $set" 1 '' '' run --set $set -- printenv SPILLWAY_WARNED
 done
 expect 'an earlier warning is not taken for one of this run' 1 '' '' env SPILLWAY_WARNED=1 "$tool" run --library "$library" -- printenv SPILLWAY_WARNED
@@ -300,7 +300,9 @@ use: heap
   heap memory is placed: auto; movable: yes' '' "$tool" explain rules.yaml
 expect 'explain says who serves what no rule names' 0 '*no rule matches: no rule that names the api, so the driver serves it
 use: driver*' '' "$tool" explain --api vmm heap
-expect 'explain says that it may be on the host' 0 '*note: vmm.spill: yes*' '' \
+expect 'explain says that it is of the heap' 0 '*note: vmm.spill: move*' '' \
+	"$tool" explain --api vmm --set vmm.spill=move heap
+expect 'what vmm.spill: yes was is said' 2 '' '*vmm.spill: *yes* is unknown; write no, move*' \
 	"$tool" explain --api vmm --set vmm.spill=yes heap
 expect 'explain says that a pool serves' 0 '*note: async.use: driver*' '' "$tool" explain --api async passthrough
 for policy in heap training training-fast inference; do

@@ -158,9 +158,7 @@ static const char *not_so(const struct policy *policy, const struct policy_reque
 	case POLICY_API_VMM:
 		if (decision->use != POLICY_USE_DRIVER || decision->vmm_spill == POLICY_VMM_DRIVER)
 			return NULL;
-		return decision->vmm_spill == POLICY_VMM_MOVES
-			   ? "vmm.spill: move, so it is memory of the heap, mapped where the program wants it"
-			   : "vmm.spill: yes, so over the device budget it is made in host memory";
+		return "vmm.spill: move, so it is memory of the heap, mapped where the program wants it";
 	default:
 		return NULL;
 	}
