@@ -69,7 +69,6 @@ enum policy_advise {
 enum policy_prefetch {
 	POLICY_PREFETCH_NONE,
 	POLICY_PREFETCH_ON_ALLOC,
-	POLICY_PREFETCH_BEFORE_LAUNCH,
 };
 
 /* What happens to heap memory over the device budget (docs/design.md, Moving). */
@@ -170,9 +169,8 @@ struct policy_size {
  * can store all of them.
  */
 struct policy_managed {
-	int advise;                  /* bits: 1 << enum policy_advise */
-	int prefetch;                /* enum policy_prefetch */
-	struct policy_size headroom; /* device memory that prefetching leaves free; never a share */
+	int advise;   /* bits: 1 << enum policy_advise */
+	int prefetch; /* enum policy_prefetch */
 };
 
 /* How system memory is allocated; constant, inside the policy. */

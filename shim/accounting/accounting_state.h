@@ -18,7 +18,7 @@
 
 struct ledger_row;
 
-/* Of some rows: they only widen. */
+/* They only widen. */
 struct ledger_bounds {
 	_Atomic uint64_t low, high;
 };
@@ -35,7 +35,7 @@ struct ledger_state {
 	struct ledger_row **table;
 	size_t n_buckets;
 	struct ledger_row **spans;       /* committed ones, by key, never overlapping */
-	struct ledger_bounds all, ahead; /* of all that ever spanned, and of those with managed.ahead */
+	struct ledger_bounds all;        /* of all that ever spanned */
 	atomic_uint n_sync_memops;
 };
 

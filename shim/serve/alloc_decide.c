@@ -193,28 +193,14 @@ static unsigned advice_of(int advise)
 	return advice;
 }
 
-static enum backend_prefetch prefetch_of(int prefetch)
-{
-	switch (prefetch) {
-	case POLICY_PREFETCH_ON_ALLOC:
-		return BACKEND_PREFETCH_ON_ALLOC;
-	case POLICY_PREFETCH_BEFORE_LAUNCH:
-		return BACKEND_PREFETCH_BEFORE_LAUNCH;
-	default:
-		return BACKEND_PREFETCH_NONE;
-	}
-}
-
-struct backend_managed_settings alloc_decide_managed(const struct policy_decision *decision,
-						     const struct device *device)
+struct backend_managed_settings alloc_decide_managed(const struct policy_decision *decision)
 {
 	const struct policy_managed *managed = decision->managed;
 
 	return (struct backend_managed_settings){
 	    .advice = advice_of(managed->advise),
 	    .device = -1,
-	    .prefetch = prefetch_of(managed->prefetch),
-	    .headroom = managed->headroom.kind == POLICY_SIZE_BYTES ? managed->headroom.value : device_headroom(device),
+	    .prefetch = managed->prefetch == POLICY_PREFETCH_ON_ALLOC,
 	};
 }
 

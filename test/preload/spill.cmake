@@ -412,8 +412,7 @@ set_target_properties(oom_retry_test PROPERTIES ENABLE_EXPORTS ON) # its own clo
 # ---- beside memory outside the heap ----
 spill_mode_test(pools_test)
 spill_mode_test(home_mix_test)
-target_compile_definitions(home_mix_test PRIVATE HOMES_POLICY="${CMAKE_CURRENT_SOURCE_DIR}/homes.yaml"
-                           AHEAD_POLICY="${CMAKE_CURRENT_SOURCE_DIR}/ahead.yaml")
+target_compile_definitions(home_mix_test PRIVATE HOMES_POLICY="${CMAKE_CURRENT_SOURCE_DIR}/homes.yaml")
 
 # ---- what a stop says; drivers that are too old ----
 # The simulated driver as it was before it could record an event for a whole context (CUDA 12.4).

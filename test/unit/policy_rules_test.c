@@ -368,8 +368,7 @@ static void a_rule_takes_the_files_settings_where_it_has_none(void **state)
 					    "- {match: {size: < 1MiB}, use: managed, managed: {prefetch: on-alloc}, "
 					    "system.numa_node: auto}\n"
 					    "- {use: system, managed.advise: [], system.huge_pages: yes}\n"
-					    "managed: {advise: [preferred-host, read-mostly], prefetch: before-launch, "
-					    "headroom: 1GiB}\n"
+					    "managed: {advise: [preferred-host, read-mostly], prefetch: none}\n"
 					    "system: {register: no, huge_pages: no, numa_node: 3}\n");
 	struct policy_request small = {.bytes = 1}, large = {.bytes = MIB};
 	struct policy_decision decision = policy_decide(policy, &small);
@@ -377,13 +376,11 @@ static void a_rule_takes_the_files_settings_where_it_has_none(void **state)
 	(void)state;
 	assert_int_equal(decision.managed->advise, 1 << POLICY_ADVISE_PREFERRED_HOST | 1 << POLICY_ADVISE_READ_MOSTLY);
 	assert_int_equal(decision.managed->prefetch, POLICY_PREFETCH_ON_ALLOC);
-	assert_true(decision.managed->headroom.kind == POLICY_SIZE_BYTES &&
-		    decision.managed->headroom.value == 1024 * MIB);
 	assert_false(decision.system->register_pages);
 	assert_int_equal(decision.system->numa_node, POLICY_NODE_AUTO);
 	decision = policy_decide(policy, &large);
 	assert_int_equal(decision.managed->advise, 0);
-	assert_int_equal(decision.managed->prefetch, POLICY_PREFETCH_BEFORE_LAUNCH);
+	assert_int_equal(decision.managed->prefetch, POLICY_PREFETCH_NONE);
 	assert_true(decision.system->huge_pages);
 	assert_int_equal(decision.system->numa_node, 3);
 	policy_free(policy);
@@ -477,7 +474,7 @@ static void names_and_sizes_can_be_read_alone(void **state)
 	assert_false(policy_bytes_read("1%", &bytes, why));
 	assert_int_equal(bytes, 1536);
 	assert_string_equal(policy_place_name(POLICY_PLACE_HOST), "host");
-	assert_string_equal(policy_prefetch_name(POLICY_PREFETCH_BEFORE_LAUNCH), "before-launch");
+	assert_string_equal(policy_prefetch_name(POLICY_PREFETCH_ON_ALLOC), "on-alloc");
 	assert_string_equal(policy_advise_name(POLICY_ADVISE_ACCESSED_BY), "accessed-by");
 	assert_string_equal(policy_use_name(POLICY_USE_DENY), "deny");
 	assert_string_equal(policy_use_name(POLICY_USE_COUNT), "?");

@@ -206,8 +206,6 @@ static void print_settings(const struct policy_decision *decision)
 		print_advise(decision->managed, ", ", false);
 		printf("%s; prefetch %s", decision->managed->advise ? "" : "nothing",
 		       policy_prefetch_name((enum policy_prefetch)decision->managed->prefetch));
-		if (decision->managed->headroom.kind == POLICY_SIZE_BYTES)
-			printf("; headroom %s", policy_size_format(decision->managed->headroom.value, size));
 		printf("\n");
 	}
 	if (explain_uses(decision, POLICY_USE_SYSTEM)) {
@@ -266,7 +264,6 @@ static void put_rules(struct json *json, const struct policy *policy, const stru
 static void print_json(const struct policy *policy, const struct policy_request *request,
 		       const struct policy_decision *decision)
 {
-	const struct policy_size headroom = decision->managed->headroom;
 	struct json writer = JSON_WRITER, *json = &writer;
 
 	json_open(json, NULL, '{');
@@ -286,7 +283,6 @@ static void print_json(const struct policy *policy, const struct policy_request 
 	print_advise(decision->managed, ", ", true);
 	json_close(json, ']');
 	json_text(json, "prefetch", policy_prefetch_name((enum policy_prefetch)decision->managed->prefetch));
-	json_number_or_null(json, "headroom", headroom.value, headroom.kind == POLICY_SIZE_BYTES);
 	json_close(json, '}');
 	json_open(json, "system", '{');
 	json_truth(json, "register", decision->system->register_pages);
