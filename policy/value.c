@@ -10,7 +10,6 @@
 #include "policy/keys.h"
 #include "policy/ranks.h"
 #include "policy/size.h"
-#include "policy/synonym.h"
 #include "policy/text.h"
 
 static bool enum_parse(const struct policy_key *key, const char *text, int *ret_value, char *ret_why)
@@ -26,10 +25,6 @@ static bool enum_parse(const struct policy_key *key, const char *text, int *ret_
 		}
 		policy_suggest(&suggestion, v->name);
 	}
-	/* Synonyms come before suggestions: "host" is not a typing error of "heap". */
-	const char *meant = policy_synonym(key->set, text);
-	if (meant)
-		suggestion.best = meant;
 	if (!*text)
 		snprintf(ret_why, POLICY_MAX_WHY, "has no value; write ");
 	else if (suggestion.best)

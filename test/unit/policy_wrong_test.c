@@ -118,14 +118,31 @@ static void wrong_decisions_say_what_to_write_instead(void **state)
 	    "p.yaml:12:1: error: managed.advise: memory cannot prefer the device and the host; remove one of them\n");
 }
 
+/* Up to 0.2.0 there were these. */
+static void what_is_no_longer_known_is_an_error_that_says_what_is(void **state)
+{
+	(void)state;
+	expect_problems(
+	    "managed: {headroom: 1GiB}\n"
+	    "vmm.spill: yes\n"
+	    "managed.prefetch: before-launch\n"
+	    "rules:\n"
+	    "- {match: {nvtx: x}, use: heap}\n",
+	    "p.yaml:1:11: error: unknown key \"managed.headroom\"; write one of: advise, prefetch\n"
+	    "p.yaml:2:12: error: vmm.spill: \"yes\" is unknown; write no, move, false or off\n"
+	    "p.yaml:3:19: error: managed.prefetch: \"before-launch\" is unknown; write none or on-alloc\n"
+	    "p.yaml:5:12: error: rule 1: unknown key \"match.nvtx\"; write one of: size, api, device, rank, "
+	    "process, arguments, library, caller, thread, order, live, pressure\n");
+}
+
 static void memory_that_is_taken_on_use_moves(void **state)
 {
 	(void)state;
 	expect_problems(
 	    "rules:\n"
 	    "- {use: heap, place: on-use, movable: exact}\n"
-	    "- {use: heap, place: lazy}\n",
-	    "p.yaml:3:22: error: rule 2: place: \"lazy\" is unknown; did you mean on-use? Write auto, device, "
+	    "- {use: heap, place: onuse}\n",
+	    "p.yaml:3:22: error: rule 2: place: \"onuse\" is unknown; did you mean on-use? Write auto, device, "
 	    "host, on-use or stripe\n");
 	expect_problems(
 	    "rules:\n"
@@ -372,6 +389,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(wrong_values_say_what_to_write_instead),
 	    cmocka_unit_test(wrong_decisions_say_what_to_write_instead),
+	    cmocka_unit_test(what_is_no_longer_known_is_an_error_that_says_what_is),
 	    cmocka_unit_test(memory_that_is_taken_on_use_moves),
 	    cmocka_unit_test(memory_of_a_kind_can_be_of_few_others),
 	    cmocka_unit_test(rules_that_name_no_api_do_not_cover_those_that_name_memory_of_a_kind),

@@ -243,17 +243,6 @@ rule 'nor what is denied' '{use: deny, place: host}' 0 '*remove place*'
 rule 'unless the heap may serve it' '{use: managed, place: host, fallback: heap}' 0 ''
 rule 'the heap has places' '{use: heap, place: host}' 0 ''
 rule 'a rule that asks for moves' '{use: heap, vmm.spill: move}' 0 ''
-for typed in cudaMalloc:malloc cuMemAlloc_v2:malloc cuMemAllocPitch:pitch cudaMallocManaged:managed cudaMallocAsync:async \
-	CUDAMALLOCHOST:host cudaMallocFromPoolAsync:pool cuMemCreate:vmm pinned:host; do
-	rule "api ${typed%:*} is ${typed#*:}" "{match: {api: ${typed%:*}}, use: driver}" 2 \
-		"*\"${typed%:*}\" is unknown; did you mean ${typed#*:}[?]*"
-done
-for typed in 'host:heap (and place: host)' 'CPU:heap (and place: host)' 'gpu:heap (and place: device)' 'uvm:managed' \
-	'cudaMallocManaged:managed' 'pageable:system' 'cudaMalloc:driver' 'none:deny'; do
-	rule "use ${typed%%:*} is ${typed#*:}" "{use: ${typed%%:*}}" 2 "*did you mean ${typed#*:}[?]*"
-done
-rule 'place gpu is device' '{use: heap, place: gpu}' 2 '*did you mean device[?]*'
-expect 'spill.mode none is off' 2 '' '*did you mean off[?]*' run --set spill.mode=none -- echo started
 rule 'what nobody knows gets the list' '{use: xyzzy}' 2 '*"xyzzy" is unknown; write heap, *'
 
 for word in version --version -V; do
