@@ -82,14 +82,14 @@ static void warn_rule(const struct policy *policy, const struct policy_rule *rul
 void policy_warn_devices(const struct policy *policy, const struct policy_device *devices, int n,
 			 struct policy_errors *errors)
 {
-	unsigned char use = (unsigned char)policy->use;
+	unsigned char use = (unsigned char)policy->settings.use;
 	const char *what;
 
 	if (n <= 0)
 		return;
 	if (n > POLICY_MAX_DEVICES)
 		n = POLICY_MAX_DEVICES;
-	what = all_lack(devices, n, (1ull << n) - 1, &use, 1, &policy->system, POLICY_PLACE_AUTO);
+	what = all_lack(devices, n, (1ull << n) - 1, &use, 1, &policy->settings.system, POLICY_PLACE_AUTO);
 	if (what)
 		policy_warning_add(
 		    errors, policy->name, (struct policy_place){0},

@@ -75,7 +75,7 @@ static struct policy_decision decision_of(const struct policy_rule *rule, int in
 /* The decision if no rule matched. */
 static struct policy_decision decide_standard(const struct policy *policy, enum policy_api api)
 {
-	int use = POLICY_APIS_ANY & 1 << api ? policy->use : POLICY_USE_DRIVER;
+	int use = POLICY_APIS_ANY & 1 << api ? policy->settings.use : POLICY_USE_DRIVER;
 
 	return (struct policy_decision){
 	    .use = (enum policy_use)use,
@@ -84,9 +84,9 @@ static struct policy_decision decide_standard(const struct policy *policy, enum 
 	    .n_uses = 1,
 	    .uses = {(unsigned char)use},
 	    .cap = POLICY_NO_CAP,
-	    .vmm_spill = (enum policy_vmm)policy->vmm_spill,
-	    .managed = &policy->managed,
-	    .system = &policy->system,
+	    .vmm_spill = (enum policy_vmm)policy->settings.vmm_spill,
+	    .managed = &policy->settings.managed,
+	    .system = &policy->settings.system,
 	};
 }
 

@@ -12,7 +12,7 @@ static const struct policy_value values[] = {
 };
 
 #define POLICY_KEY(name, type, set, field, standard, help)                                                             \
-	{name, POLICY_TYPE_##type, POLICY_SET_##set, offsetof(struct policy, field), standard, help},
+	{name, POLICY_TYPE_##type, POLICY_SET_##set, offsetof(struct policy_settings, field), standard, help},
 static const struct policy_key file_keys[] = {
 #include "policy/keys.def"
 };
@@ -24,7 +24,7 @@ static const struct policy_key rule_keys[] = {
 };
 
 #define POLICY_LIMIT_KEY(name, type, set, field, standard, help)                                                       \
-	{name, POLICY_TYPE_##type, POLICY_SET_##set, offsetof(struct policy, field), standard, help},
+	{name, POLICY_TYPE_##type, POLICY_SET_##set, offsetof(struct policy_settings, field), standard, help},
 static const struct policy_key limit_keys[] = {
 #include "policy/keys.def"
 };

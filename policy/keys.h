@@ -65,7 +65,7 @@ struct policy_key {
 };
 
 /*
- * A table of keys: those of a file and of its limits (offsets into struct policy), or of a rule (struct policy_rule).
+ * A table of keys: those of a file and of its limits (offsets into struct policy_settings), or of a rule (struct policy_rule).
  */
 struct policy_keys {
 	const struct policy_key *keys;

@@ -97,7 +97,7 @@ void policy_machine_limits(const char *text, size_t bytes, struct policy_limits 
 	if (found.n_errors && !found.n_kept)
 		policy_error_add(errors, policy_machine_path, whole, "out of memory while reading; try again");
 	if (policy)
-		*ret_limits = policy->limits;
+		*ret_limits = policy->settings.limits;
 	policy_errors_free(&found);
 	policy_free(policy);
 	free(real_path);
@@ -143,24 +143,25 @@ static void warn_cut(struct policy *policy, const struct policy_origin *origin, 
 
 void policy_limits_apply(struct policy *policy, const struct policy_limits *limits, struct policy_errors *errors)
 {
-	if (limits != &policy->limits)
-		policy->limits = *limits;
+	if (limits != &policy->settings.limits)
+		policy->settings.limits = *limits;
 	for (size_t i = 0; i < policy_limit_keys.n; i++) {
 		const struct policy_key *limit = &policy_limit_keys.keys[i];
 		int index = policy_key_find(&policy_file_keys, limit->name);
 		const struct policy_key *key = &policy_file_keys.keys[index];
-		void *value = (char *)policy + key->offset, *most = (char *)policy + limit->offset;
+		void *value = (char *)&policy->settings + key->offset,
+		     *most = (char *)&policy->settings + limit->offset;
 		char before[POLICY_SETTING_BYTES], after[POLICY_SETTING_BYTES];
 		/* Where what all have together is limited, all must count it. */
-		bool shares = most == (void *)&policy->limits.most[POLICY_LIMIT_DEVICE_TOTAL], is_cut;
+		bool shares = most == (void *)&policy->settings.limits.most[POLICY_LIMIT_DEVICE_TOTAL], is_cut;
 
-		policy_value_write(key, policy, before);
+		policy_value_write(key, &policy->settings, before);
 		is_cut = limit->type == POLICY_TYPE_ENUM ? cut_mode(value, *(int *)most)
 							 : cut_size(value, *(struct policy_size *)most, shares);
 		if (!is_cut)
 			continue;
 		memcpy(policy->before_cut[i], before, sizeof(before));
-		warn_cut(policy, &policy->origins[index], key->name, before, policy_value_write(key, policy, after),
-			 errors);
+		warn_cut(policy, &policy->origins[index], key->name, before,
+			 policy_value_write(key, &policy->settings, after), errors);
 	}
 }

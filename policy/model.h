@@ -135,28 +135,15 @@ struct policy_origin {
 	struct policy_place place;
 };
 
-/* What the machine's policy limits: the sizes of enum policy_limit, and the mode. */
+/* What a policy limits has a key each: the sizes, and the mode. */
 enum { POLICY_N_LIMITED = POLICY_LIMIT_COUNT + 1 };
-struct policy_limits {
-	struct policy_size most[POLICY_LIMIT_COUNT]; /* auto: no limit */
-	int spill;                                   /* enum policy_spill: the last mode that may be used */
-};
 
 struct policy {
 	char *name;
 	uint64_t hash; /* hash of the texts read so far */
 	char hash_text[17];
-	int version, spill, capacity, summary, control, ipc, use, observe, async_use, vmm_spill, faults, host_share,
-	    pdl;
-	int contents;
-	uint64_t peers; /* bits by number of the device */
-	struct policy_size device_budget, device_reserve, device_total, host_budget, host_pin_ahead, host_total,
-	    peer_budget, heap_chunk, heap_release_threshold, async_release_threshold;
-	struct policy_turns turns;
-	struct policy_managed managed;
-	struct policy_system system;
-	/* While a text is read: its limits. Afterwards: those of the machine, whichever text the policy is. */
-	struct policy_limits limits;
+	/* While a text is read its limits are its own; afterwards those of the machine, whichever text the policy is. */
+	struct policy_settings settings;
 	struct policy_origin origins[POLICY_MAX_KEYS]; /* by key of policy_file_keys */
 	/* By key of policy_limit_keys: the value as it was written, if a limit has cut it; "" otherwise. */
 	char before_cut[POLICY_N_LIMITED][POLICY_SETTING_BYTES];

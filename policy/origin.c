@@ -68,7 +68,7 @@ char *policy_value_write(const struct policy_key *key, const void *target, char 
 /* Returns true if the limit is one: not "none", not the last mode. */
 static bool limits_anything(const struct policy_key *limit, const struct policy *policy)
 {
-	const void *field = (const char *)policy + limit->offset;
+	const void *field = (const char *)&policy->settings + limit->offset;
 
 	return limit->type == POLICY_TYPE_ENUM ? *(const int *)field != policy_no_limits.spill
 					       : ((const struct policy_size *)field)->kind != POLICY_SIZE_AUTO;
@@ -83,7 +83,7 @@ bool policy_setting(const struct policy *policy, unsigned number, struct policy_
 	const struct policy_origin *origin = &policy->origins[number];
 	int limited = policy_key_find(&policy_limit_keys, key->name);
 	*ret_setting = (struct policy_setting){.key = key->name};
-	policy_value_write(key, policy, ret_setting->value);
+	policy_value_write(key, &policy->settings, ret_setting->value);
 	if (origin->from == POLICY_FROM_FILE) {
 		ret_setting->file = policy->files[origin->file];
 		ret_setting->line = origin->place.line;
@@ -92,7 +92,7 @@ bool policy_setting(const struct policy *policy, unsigned number, struct policy_
 	}
 	if (limited < 0 || !limits_anything(&policy_limit_keys.keys[limited], policy))
 		return true;
-	policy_value_write(&policy_limit_keys.keys[limited], policy, ret_setting->limit);
+	policy_value_write(&policy_limit_keys.keys[limited], &policy->settings, ret_setting->limit);
 	memcpy(ret_setting->cut, policy->before_cut[limited], sizeof(ret_setting->cut));
 	return true;
 }

@@ -304,8 +304,10 @@ static void rules_walk(struct walk *w, const struct policy_node *list)
 /* Limits that stand elsewhere than in the machine's policy are checked, so that a draft of it can be. */
 static void limits_walk(struct walk *outer, const struct policy_node *map)
 {
-	struct walk w = {
-	    .source = outer->source, .keys = &policy_limit_keys, .target = outer->source->policy, .who = "limits: "};
+	struct walk w = {.source = outer->source,
+			 .keys = &policy_limit_keys,
+			 .target = &outer->source->policy->settings,
+			 .who = "limits: "};
 
 	if (map->kind != POLICY_NODE_MAP || (map->complete && map->n == 0)) {
 		PROBLEM(outer, map->place,
@@ -352,14 +354,16 @@ static void include_walk(const struct policy_source *source, const struct policy
 
 static void file_walk(const struct policy_source *source, const struct policy_node *map)
 {
-	struct walk w = {
-	    .source = source, .keys = &policy_file_keys, .target = source->policy, .origins = source->policy->origins};
+	struct walk w = {.source = source,
+			 .keys = &policy_file_keys,
+			 .target = &source->policy->settings,
+			 .origins = source->policy->origins};
 	const struct policy_node *include = find_include(map);
 
 	if (include)
 		include_walk(source, include);
 	map_walk(&w, map, "");
-	advice_check(&w, &source->policy->managed);
+	advice_check(&w, &source->policy->settings.managed);
 }
 
 static void source_parse(const struct policy_source *source, const char *text, size_t bytes)

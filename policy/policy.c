@@ -66,8 +66,8 @@ struct policy *policy_new(const char *name)
 		free(policy);
 		return NULL;
 	}
-	policy_keys_standard(&policy_file_keys, policy);
-	policy_keys_standard(&policy_limit_keys, policy);
+	policy_keys_standard(&policy_file_keys, &policy->settings);
+	policy_keys_standard(&policy_limit_keys, &policy->settings);
 	return policy;
 }
 
@@ -91,7 +91,7 @@ static struct policy *read_text(const char *name, const char *real_path, const c
 		policy_set_parse(set, policy, errors);
 	}
 	if (errors->n_errors == 0)
-		policy_limits_apply(policy, limits ? limits : &policy->limits, errors);
+		policy_limits_apply(policy, limits ? limits : &policy->settings.limits, errors);
 	if (errors->n_errors == 0)
 		policy_check_whole(policy, errors);
 	if (errors->n_errors == 0 && !policy_finish(policy))
@@ -186,7 +186,7 @@ size_t policy_n_rules(const struct policy *policy)
 
 bool policy_uses(const struct policy *policy, enum policy_use use)
 {
-	if (policy->observe)
+	if (policy->settings.observe)
 		return use == POLICY_USE_DRIVER;
 	for (size_t i = 0; i < policy->n_rules; i++) {
 		const struct policy_rule *rule = &policy->rules[i];
@@ -197,112 +197,17 @@ bool policy_uses(const struct policy *policy, enum policy_use use)
 			if (rule->fallback.use[j] == use)
 				return true;
 	}
-	return policy->use == (int)use;
+	return policy->settings.use == (int)use;
 }
 
-struct policy_size policy_device_budget(const struct policy *policy)
+const struct policy_settings *policy_settings(const struct policy *policy)
 {
-	return policy->device_budget;
-}
-
-struct policy_size policy_device_total(const struct policy *policy)
-{
-	return policy->device_total;
-}
-
-const struct policy_turns *policy_turns(const struct policy *policy)
-{
-	return &policy->turns;
-}
-
-struct policy_size policy_device_reserve(const struct policy *policy)
-{
-	return policy->device_reserve;
-}
-
-uint64_t policy_peers(const struct policy *policy)
-{
-	return policy->peers;
-}
-
-struct policy_size policy_peer_budget(const struct policy *policy)
-{
-	return policy->peer_budget;
-}
-
-struct policy_size policy_host_budget(const struct policy *policy)
-{
-	return policy->host_budget;
-}
-
-struct policy_size policy_host_pin_ahead(const struct policy *policy)
-{
-	return policy->host_pin_ahead;
-}
-
-struct policy_size policy_limit(const struct policy *policy, enum policy_limit limit)
-{
-	return policy->limits.most[limit];
-}
-
-enum policy_share policy_host_share(const struct policy *policy)
-{
-	return (enum policy_share)policy->host_share;
-}
-
-struct policy_size policy_host_total(const struct policy *policy)
-{
-	return policy->host_total;
-}
-
-enum policy_spill policy_spill_limit(const struct policy *policy)
-{
-	return (enum policy_spill)policy->limits.spill;
-}
-
-enum policy_spill policy_spill_mode(const struct policy *policy)
-{
-	return (enum policy_spill)policy->spill;
-}
-
-enum policy_capacity policy_capacity(const struct policy *policy)
-{
-	return (enum policy_capacity)policy->capacity;
-}
-
-enum policy_faults policy_faults(const struct policy *policy)
-{
-	return (enum policy_faults)policy->faults;
+	return &policy->settings;
 }
 
 enum policy_pdl policy_pdl(const struct policy *policy)
 {
-	return policy->observe ? POLICY_PDL_KEEP : (enum policy_pdl)policy->pdl;
-}
-
-enum policy_contents policy_contents(const struct policy *policy)
-{
-	return (enum policy_contents)policy->contents;
-}
-
-enum policy_report policy_report(const struct policy *policy)
-{
-	return (enum policy_report)policy->summary;
-}
-
-bool policy_control(const struct policy *policy)
-{
-	return policy->control != 0;
-}
-
-bool policy_ipc(const struct policy *policy)
-{
-	return policy->ipc != 0;
-}
-
-bool policy_observe(const struct policy *policy)
-{
-	return policy->observe != 0;
+	return policy->settings.observe ? POLICY_PDL_KEEP : (enum policy_pdl)policy->settings.pdl;
 }
 
 unsigned policy_needs(const struct policy *policy)
@@ -317,39 +222,19 @@ bool policy_decides(const struct policy *policy, enum policy_api api)
 
 enum policy_vmm policy_vmm_spill(const struct policy *policy)
 {
-	return policy->observe ? POLICY_VMM_DRIVER : (enum policy_vmm)policy->vmm_spill;
+	return policy->settings.observe ? POLICY_VMM_DRIVER : (enum policy_vmm)policy->settings.vmm_spill;
 }
 
 bool policy_vmm_moves(const struct policy *policy)
 {
-	bool moves = policy->vmm_spill == POLICY_VMM_MOVES;
+	bool moves = policy->settings.vmm_spill == POLICY_VMM_MOVES;
 
 	for (size_t i = 0; i < policy->n_rules; i++)
 		moves |= policy->rules[i].vmm_spill == POLICY_VMM_MOVES;
-	return moves && !policy->observe;
+	return moves && !policy->settings.observe;
 }
 
 uint64_t policy_rule_cap(const struct policy *policy, int rule)
 {
 	return rule >= 0 && (size_t)rule < policy->n_rules ? policy->rules[rule].cap : POLICY_NO_CAP;
-}
-
-struct policy_size policy_heap_chunk(const struct policy *policy)
-{
-	return policy->heap_chunk;
-}
-
-struct policy_size policy_heap_release_threshold(const struct policy *policy)
-{
-	return policy->heap_release_threshold;
-}
-
-struct policy_size policy_async_release_threshold(const struct policy *policy)
-{
-	return policy->async_release_threshold;
-}
-
-enum policy_async policy_async_use(const struct policy *policy)
-{
-	return (enum policy_async)policy->async_use;
 }

@@ -17,17 +17,18 @@ static bool is_less(struct policy_size a, struct policy_size b)
 
 static void check_budgets(const struct policy *policy, struct policy_errors *errors)
 {
+	const struct policy_settings *settings = &policy->settings;
 	bool given =
-	    policy->device_budget.kind == POLICY_SIZE_BYTES || policy->device_budget.kind == POLICY_SIZE_PERCENT;
-	bool nothing = given && policy->device_budget.value == 0;
+	    settings->device_budget.kind == POLICY_SIZE_BYTES || settings->device_budget.kind == POLICY_SIZE_PERCENT;
+	bool nothing = given && settings->device_budget.value == 0;
 
-	if (is_less(policy->host_total, policy->host_budget) && policy->host_share != POLICY_SHARE_OFF)
+	if (is_less(settings->host_total, settings->host_budget) && settings->host_share != POLICY_SHARE_OFF)
 		policy_warning_add(errors, policy->name, whole,
 				   "host.budget is more than host.total, which no process gets more than; write a "
 				   "host.budget of at most host.total");
-	if (!nothing || policy->observe)
+	if (!nothing || settings->observe)
 		return;
-	if (policy->spill == POLICY_SPILL_OFF)
+	if (settings->spill == POLICY_SPILL_OFF)
 		policy_error_add(errors, policy->name, whole,
 				 "device.budget: 0 with spill.mode: off leaves the heap no memory at all; write "
 				 "device.budget: auto or a SIZE, or another spill.mode");
@@ -76,11 +77,12 @@ static void check_vmm(const struct policy *policy, struct policy_errors *errors)
 	static const char text[] =
 	    "vmm.spill: move moves nothing with spill.mode: %s; write spill.mode: exact, or "
 	    "vmm.spill: no";
-	const char *mode = policy_spill_name((enum policy_spill)policy->spill);
+	const struct policy_settings *settings = &policy->settings;
+	const char *mode = policy_spill_name((enum policy_spill)settings->spill);
 
-	if (policy->spill == POLICY_SPILL_EXACT || policy->spill == POLICY_SPILL_FAST || policy->observe)
+	if (settings->spill == POLICY_SPILL_EXACT || settings->spill == POLICY_SPILL_FAST || settings->observe)
 		return;
-	if (policy->vmm_spill == POLICY_VMM_MOVES)
+	if (settings->vmm_spill == POLICY_VMM_MOVES)
 		policy_warning_add(errors, policy->name, whole, text, mode);
 	for (size_t i = 0; i < policy->n_rules; i++) {
 		const struct policy_rule *rule = &policy->rules[i];
@@ -95,17 +97,18 @@ static void check_vmm(const struct policy *policy, struct policy_errors *errors)
 /* Host memory is pinned ahead by the thread of the control socket, for memory that moves. */
 static void check_pin_ahead(const struct policy *policy, struct policy_errors *errors)
 {
-	bool moves = policy->spill == POLICY_SPILL_EXACT || policy->spill == POLICY_SPILL_FAST;
-	bool none = policy->host_pin_ahead.kind == POLICY_SIZE_BYTES && policy->host_pin_ahead.value == 0;
+	const struct policy_settings *settings = &policy->settings;
+	bool moves = settings->spill == POLICY_SPILL_EXACT || settings->spill == POLICY_SPILL_FAST;
+	bool none = settings->host_pin_ahead.kind == POLICY_SIZE_BYTES && settings->host_pin_ahead.value == 0;
 
-	if (none || policy->observe)
+	if (none || settings->observe)
 		return;
 	if (!moves)
 		policy_warning_add(errors, policy->name, whole,
 				   "host.pin_ahead pins nothing with spill.mode: %s, which moves nothing; write "
 				   "spill.mode: exact or fast, or host.pin_ahead: 0",
-				   policy_spill_name((enum policy_spill)policy->spill));
-	else if (!policy->control)
+				   policy_spill_name((enum policy_spill)settings->spill));
+	else if (!settings->control)
 		policy_warning_add(errors, policy->name, whole,
 				   "host.pin_ahead pins nothing with control: no, whose thread does it; write control: "
 				   "yes, or host.pin_ahead: 0");

@@ -68,10 +68,10 @@ void pool_forgotten(struct pool *pool, bool gone)
  */
 static void set_threshold(CUmemoryPool handle, CUdevice ordinal)
 {
-	struct policy_size threshold = policy_async_release_threshold(process_policy());
+	struct policy_size threshold = process_settings()->async_release_threshold;
 	cuuint64_t bytes = threshold.value;
 
-	if (threshold.kind != POLICY_SIZE_BYTES || policy_observe(process_policy()))
+	if (threshold.kind != POLICY_SIZE_BYTES || process_settings()->observe)
 		return;
 	CUresult result = REAL(cuMemPoolSetAttribute)(handle, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &bytes);
 	if (result != CUDA_SUCCESS)

@@ -162,7 +162,7 @@ void pool_unclaim(uint64_t id, size_t bytes)
  */
 void pool_close(struct device *device)
 {
-	if (policy_spill_mode(process_policy()) < POLICY_SPILL_EXACT || atomic_exchange(&device->pools_closed, true))
+	if (process_settings()->spill < POLICY_SPILL_EXACT || atomic_exchange(&device->pools_closed, true))
 		return;
 	log_once("the driver's pools of device %d cannot serve all that is allocated in stream order; from now on the "
 		 "heap does, so that it can move",

@@ -19,7 +19,7 @@
 void exit_summary_print(void)
 {
 	struct summary *const summary = &lifecycle_state.summary.text;
-	bool full = policy_report(process_policy()) == POLICY_REPORT_FULL;
+	bool full = process_settings()->report == POLICY_REPORT_FULL;
 	char names[200];
 
 	/* At exit no lock may be waited for: the thread that held it may have ended. */
@@ -32,7 +32,7 @@ void exit_summary_print(void)
 		summary_make_short(&stats, clock_now(), summary);
 	for (unsigned i = 0; i < summary->n; i++)
 		log_line("%s", summary->line[i].text);
-	if (policy_observe(process_policy()))
+	if (process_settings()->observe)
 		alloc_decide_print();
 	if (full && stats_get(STAT_unknown_names))
 		log_line("  %llu entry points asked for that we do not know: %s",
@@ -42,7 +42,7 @@ void exit_summary_print(void)
 
 void exit_summary_end(void)
 {
-	if (policy_report(process_policy()) == POLICY_REPORT_NONE ||
+	if (process_settings()->report == POLICY_REPORT_NONE ||
 	    stats_get(STAT_allocations) + stats_get(STAT_refused) == 0)
 		return;
 	log_patience(SUMMARY_MS);

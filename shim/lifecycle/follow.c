@@ -111,9 +111,8 @@ static uint64_t submissions(void)
  */
 static uint64_t stuck_of(struct heap *heap, uint64_t used)
 {
-	return policy_spill_mode(process_policy()) >= POLICY_SPILL_EXACT
-		   ? heap_pinned_device(heap) + heap_others_bytes(heap)
-		   : used;
+	return process_settings()->spill >= POLICY_SPILL_EXACT ? heap_pinned_device(heap) + heap_others_bytes(heap)
+							       : used;
 }
 
 static struct gpu_account_member member_of(struct device *device)

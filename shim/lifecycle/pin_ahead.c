@@ -17,9 +17,9 @@
 /* Returns how many bytes the policy wants pinned for each device. */
 static uint64_t wanted(void)
 {
-	struct policy_size size = policy_host_pin_ahead(process_policy());
+	struct policy_size size = process_settings()->host_pin_ahead;
 
-	if (policy_spill_mode(process_policy()) < POLICY_SPILL_EXACT)
+	if (process_settings()->spill < POLICY_SPILL_EXACT)
 		return 0;
 	return size.kind == POLICY_SIZE_AUTO ? UINT64_MAX : size.value;
 }

@@ -71,7 +71,7 @@ static void trace_one(const struct fault_event *event, void *argument)
 
 void sampler_start(const struct policy *policy)
 {
-	if (policy_faults(policy) == POLICY_FAULTS_EVENTS && trace_is_wanted())
+	if (policy_settings(policy)->faults == POLICY_FAULTS_EVENTS && trace_is_wanted())
 		faults_listen(trace_one, NULL);
 }
 

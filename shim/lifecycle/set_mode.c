@@ -36,7 +36,7 @@ static const char *why_not(enum sw_status status)
 static bool may_be(const char *value, enum policy_spill *ret_mode, char reply[CONTROL_MOST_REPLY])
 {
 	const struct policy *policy = process_policy();
-	enum policy_spill began = policy_spill_mode(policy);
+	enum policy_spill began = policy_settings(policy)->spill;
 
 	*ret_mode = !strcmp(value, policy_spill_name(POLICY_SPILL_FAST)) ? POLICY_SPILL_FAST : POLICY_SPILL_EXACT;
 	if (strcmp(value, policy_spill_name(*ret_mode)) != 0) {
@@ -51,7 +51,7 @@ static bool may_be(const char *value, enum policy_spill *ret_mode, char reply[CO
 			 policy_spill_name(began));
 		return false;
 	}
-	if (*ret_mode > policy_spill_limit(policy)) {
+	if ((int)*ret_mode > policy_settings(policy)->limits.spill) {
 		snprintf(reply, CONTROL_MOST_REPLY,
 			 "error spill.mode: %s is more than this machine allows (limits of %.80s)",
 			 policy_spill_name(*ret_mode), policy_machine_path);

@@ -87,7 +87,7 @@ static const struct setting *find_setting(const char *text, size_t length)
  */
 static bool is_too_much(const struct setting *setting, struct policy_size size)
 {
-	struct policy_size most = policy_limit(process_policy(), setting->limit);
+	struct policy_size most = process_settings()->limits.most[setting->limit];
 
 	return size.kind == most.kind && size.kind != POLICY_SIZE_AUTO && size.value > most.value;
 }
@@ -103,7 +103,7 @@ static bool change_weight(const char *text, char reply[CONTROL_MOST_REPLY])
 		return false;
 	if (!policy_weight_read(text + strlen(key), &weight, why)) {
 		snprintf(reply, CONTROL_MOST_REPLY, "error share.weight: %.200s", why);
-	} else if (policy_turns(process_policy())->mode == POLICY_TURNS_OFF) {
+	} else if (process_settings()->turns.mode == POLICY_TURNS_OFF) {
 		snprintf(reply, CONTROL_MOST_REPLY, "error share.weight: this process takes no turns (share: off)");
 	} else {
 		turn_set_weight(weight);

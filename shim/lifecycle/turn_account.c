@@ -31,9 +31,9 @@ void turn_account_claim(const struct device *device, struct gpu_account_member *
 		claim->process = identity_get();
 		lifecycle_state.jobs.started = user_dir_process_started(getpid());
 		lifecycle_state.jobs.space = identity_space();
-		claim->name = rank_together_as(policy_turns(process_policy())->job);
+		claim->name = rank_together_as(process_settings()->turns.job);
 		lifecycle_state.jobs.is_spread = rank_is_spread();
-		if (lifecycle_state.jobs.is_spread && policy_turns(process_policy())->mode != POLICY_TURNS_OFF)
+		if (lifecycle_state.jobs.is_spread && process_settings()->turns.mode != POLICY_TURNS_OFF)
 			log_once("share: this job runs on several machines, and takes no turns");
 	}
 	if (!turn->away || !gate_n_waiting() || now < turn->waits_after)

@@ -167,7 +167,7 @@ struct policy_decision alloc_decide(struct device *device, const struct backend_
 	/* The default is counted only for requests that rules without an api decide about. */
 	if (decision.rule >= 0 || POLICY_APIS_ANY & 1 << question.api)
 		alloc_decide_count_one(decision.rule, request->bytes);
-	if (policy_observe(policy)) {
+	if (policy_settings(policy)->observe) {
 		decision.vmm_spill = POLICY_VMM_DRIVER;
 		decision.use = POLICY_USE_DRIVER;
 		decision.uses[0] = POLICY_USE_DRIVER;

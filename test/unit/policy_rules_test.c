@@ -392,11 +392,11 @@ static void keys_of_the_file_are_read(void **state)
 					    "async: {use: heap, release_threshold: 2GiB}\ndefault: managed\n");
 
 	(void)state;
-	assert_true(policy_observe(policy));
-	assert_true(policy_heap_chunk(policy).value == 8 * MIB);
-	assert_true(policy_heap_release_threshold(policy).kind == POLICY_SIZE_BYTES);
-	assert_true(policy_async_release_threshold(policy).value == 2048 * MIB);
-	assert_int_equal(policy_async_use(policy), POLICY_ASYNC_HEAP);
+	assert_true(policy_settings(policy)->observe);
+	assert_true(policy_settings(policy)->heap_chunk.value == 8 * MIB);
+	assert_true(policy_settings(policy)->heap_release_threshold.kind == POLICY_SIZE_BYTES);
+	assert_true(policy_settings(policy)->async_release_threshold.value == 2048 * MIB);
+	assert_int_equal(policy_settings(policy)->async_use, POLICY_ASYNC_HEAP);
 	/* Whoever observes has the driver serve everything. */
 	assert_true(policy_uses(policy, POLICY_USE_DRIVER) && !policy_uses(policy, POLICY_USE_MANAGED));
 	policy_free(policy);
@@ -420,15 +420,15 @@ static void shipped_policies_send_to_the_heap_what_pools_cannot_serve(void **sta
 		struct policy *policy = policy_read(rows[i].name, NULL, &errors);
 
 		assert_non_null(policy);
-		assert_int_equal(policy_async_use(policy), rows[i].use);
+		assert_int_equal(policy_settings(policy)->async_use, rows[i].use);
 		policy_free(policy);
 		policy_errors_free(&errors);
 	}
 	struct policy *policy = good_policy("async.use: auto\n");
-	assert_int_equal(policy_async_use(policy), POLICY_ASYNC_AUTO);
+	assert_int_equal(policy_settings(policy)->async_use, POLICY_ASYNC_AUTO);
 	policy_free(policy);
 	policy = good_policy("default: heap\n");
-	assert_int_equal(policy_async_use(policy), POLICY_ASYNC_DRIVER);
+	assert_int_equal(policy_settings(policy)->async_use, POLICY_ASYNC_DRIVER);
 	policy_free(policy);
 }
 
@@ -485,15 +485,15 @@ static void host_memory_is_pinned_ahead_for_all_or_for_so_much(void **state)
 	struct policy *policy = good_policy("host.pin_ahead: auto\n");
 
 	(void)state;
-	assert_true(policy_host_pin_ahead(policy).kind == POLICY_SIZE_AUTO);
+	assert_true(policy_settings(policy)->host_pin_ahead.kind == POLICY_SIZE_AUTO);
 	policy_free(policy);
 	policy = good_policy("version: 1\n");
-	assert_true(policy_host_pin_ahead(policy).kind == POLICY_SIZE_BYTES);
-	assert_true(policy_host_pin_ahead(policy).value == 0);
+	assert_true(policy_settings(policy)->host_pin_ahead.kind == POLICY_SIZE_BYTES);
+	assert_true(policy_settings(policy)->host_pin_ahead.value == 0);
 	policy_free(policy);
 	policy = good_policy("spill.mode: fast\nhost: {pin_ahead: 34GiB, budget: 40GiB}\n");
-	assert_true(policy_host_pin_ahead(policy).kind == POLICY_SIZE_BYTES);
-	assert_true(policy_host_pin_ahead(policy).value == 34816 * MIB);
+	assert_true(policy_settings(policy)->host_pin_ahead.kind == POLICY_SIZE_BYTES);
+	assert_true(policy_settings(policy)->host_pin_ahead.value == 34816 * MIB);
 	policy_free(policy);
 	policy_free(good_policy("host.pin_ahead: 0\nspill.mode: off\n"));
 	policy_free(good_policy("host.pin_ahead: 1GiB\nspill.mode: static\nobserve: yes\n"));
@@ -519,21 +519,21 @@ static void how_processes_take_turns(void **state)
 	struct policy *queued = good_policy("share.queue: 10min\n");
 
 	(void)state;
-	assert_int_equal(policy_turns(standard)->mode, POLICY_TURNS_OFF);
-	assert_int_equal(policy_turns(standard)->weight, 1);
-	assert_string_equal(policy_turns(standard)->job, "");
-	assert_string_equal(policy_turns(policy)->job, "train");
-	assert_int_equal(policy_turns(standard)->quantum, 0);
-	assert_int_equal(policy_turns(standard)->patience, UINT64_C(10000000000));
-	assert_int_equal(policy_turns(policy)->mode, POLICY_TURNS_ON);
-	assert_int_equal(policy_turns(policy)->weight, 3);
-	assert_int_equal(policy_turns(policy)->quantum, UINT64_C(2500000000));
-	assert_int_equal(policy_turns(policy)->patience, UINT64_C(60000000000));
-	assert_int_equal(policy_turns(nested)->quantum, 20000000);
-	assert_int_equal(policy_turns(nested)->patience, 0);
-	assert_int_equal(policy_turns(standard)->queue, 0);
-	assert_true(policy_turns(nested)->queue == POLICY_WAIT_ALWAYS);
-	assert_int_equal(policy_turns(queued)->queue, UINT64_C(600000000000));
+	assert_int_equal(policy_settings(standard)->turns.mode, POLICY_TURNS_OFF);
+	assert_int_equal(policy_settings(standard)->turns.weight, 1);
+	assert_string_equal(policy_settings(standard)->turns.job, "");
+	assert_string_equal(policy_settings(policy)->turns.job, "train");
+	assert_int_equal(policy_settings(standard)->turns.quantum, 0);
+	assert_int_equal(policy_settings(standard)->turns.patience, UINT64_C(10000000000));
+	assert_int_equal(policy_settings(policy)->turns.mode, POLICY_TURNS_ON);
+	assert_int_equal(policy_settings(policy)->turns.weight, 3);
+	assert_int_equal(policy_settings(policy)->turns.quantum, UINT64_C(2500000000));
+	assert_int_equal(policy_settings(policy)->turns.patience, UINT64_C(60000000000));
+	assert_int_equal(policy_settings(nested)->turns.quantum, 20000000);
+	assert_int_equal(policy_settings(nested)->turns.patience, 0);
+	assert_int_equal(policy_settings(standard)->turns.queue, 0);
+	assert_true(policy_settings(nested)->turns.queue == POLICY_WAIT_ALWAYS);
+	assert_int_equal(policy_settings(queued)->turns.queue, UINT64_C(600000000000));
 	policy_free(queued);
 	policy_free(standard);
 	policy_free(policy);

@@ -128,13 +128,13 @@ static int question_read(int argc, char **argv, struct question *question)
 /* Like not_so(), for stream-ordered memory that is not denied. */
 static const char *ordered_not_so(const struct policy *policy, const struct policy_decision *decision)
 {
-	if (policy_async_use(policy) == POLICY_ASYNC_DRIVER)
+	if (policy_settings(policy)->async_use == POLICY_ASYNC_DRIVER)
 		return "async.use: driver, so the driver's pool serves it";
 	if (decision->use == POLICY_USE_DRIVER)
 		return NULL;
 	if (decision->use != POLICY_USE_HEAP)
 		return "this use cannot serve in stream order: the next is asked, at last the driver's pool";
-	return policy_async_use(policy) == POLICY_ASYNC_AUTO
+	return policy_settings(policy)->async_use == POLICY_ASYNC_AUTO
 		   ? "async.use: auto, so the driver's pool serves it while it can; what would exceed device.budget, "
 		     "or finds no memory there, is served as said here"
 		   : NULL;
@@ -144,7 +144,7 @@ static const char *ordered_not_so(const struct policy *policy, const struct poli
 static const char *not_so(const struct policy *policy, const struct policy_request *request,
 			  const struct policy_decision *decision)
 {
-	if (policy_observe(policy))
+	if (policy_settings(policy)->observe)
 		return "observe: yes, so the driver serves it and the decision is only counted";
 	switch (request->api) {
 	case POLICY_API_MALLOC:

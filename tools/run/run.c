@@ -117,7 +117,7 @@ static bool policy_is_good(const char *name, const char *set, enum policy_report
 	policy_warn_environment(environ, &errors);
 	tool_print_errors(&errors);
 	if (policy)
-		*ret_report = policy_report(policy);
+		*ret_report = policy_settings(policy)->report;
 	/* The library prints the warnings of a policy only if they were not printed here. */
 	good = good && (errors.n ? setenv("SPILLWAY_WARNED", "1", 1) : unsetenv("SPILLWAY_WARNED")) == 0;
 	policy_free(policy);
@@ -257,8 +257,9 @@ static bool add_share(struct request *request)
 	if (!request->set && given && *given)
 		done = (request->set = strdup(given)) != NULL;
 	given = given ? given : "";
-	bool turns = policy_turns(policy)->mode != POLICY_TURNS_OFF || policy_set_names(given, "share");
-	bool total = policy_device_total(policy).kind != POLICY_SIZE_AUTO || policy_set_names(given, "device.total");
+	bool turns = policy_settings(policy)->turns.mode != POLICY_TURNS_OFF || policy_set_names(given, "share");
+	bool total =
+	    policy_settings(policy)->device_total.kind != POLICY_SIZE_AUTO || policy_set_names(given, "device.total");
 	bool vmm = policy_vmm_spill(policy) != POLICY_VMM_DRIVER || policy_set_names(given, "vmm.spill");
 	done = done && (turns || add_set(request, 0, "share=auto", why));
 	done = done && (total || add_set(request, 0, "device.total=90%", why));
