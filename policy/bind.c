@@ -20,7 +20,9 @@ static void bind_inherit(const struct policy *policy, struct policy_rule *rule)
 		int outer = policy_key_find(&policy_file_keys, key->name);
 
 		if (outer >= 0 && !(rule->given & 1u << i))
-			policy_value_copy(key, rule, &policy_file_keys.keys[outer], &policy->settings);
+			/* All of these are an int. */
+			memcpy((char *)rule + key->offset,
+			       (const char *)&policy->settings + policy_file_keys.keys[outer].offset, sizeof(int));
 	}
 }
 

@@ -61,7 +61,7 @@ static struct policy_decision decision_of(const struct policy_rule *rule, int in
 	    .place = (enum policy_place_of)rule->place,
 	    .n_uses = 1 + rule->fallback.n,
 	    .uses = {(unsigned char)rule->use},
-	    .cap = rule->cap,
+	    .cap = policy_cap(rule),
 	    .vmm_spill = (enum policy_vmm)rule->vmm_spill,
 	    .managed = &rule->managed,
 	    .system = &rule->system,

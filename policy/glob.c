@@ -77,29 +77,27 @@ bool policy_globs_cover(const struct policy_globs *outer, const struct policy_gl
 
 bool policy_globs_add(struct policy_globs *globs, const char *pattern, char *ret_why)
 {
-	char printable[POLICY_MAX_GLOB + 1], quoted[POLICY_QUOTED_BYTES], *more;
 	size_t bytes = strlen(pattern) + 1;
+	char *more;
 
 	if (bytes == 1)
-		snprintf(ret_why, POLICY_MAX_WHY, "has no value; write a name, or a pattern as in \"*nccl*\"");
-	else if (bytes > POLICY_MAX_GLOB + 1)
-		snprintf(ret_why, POLICY_MAX_WHY, "is longer than %d bytes; write a shorter pattern with a *",
-			 POLICY_MAX_GLOB);
-	else if (strcmp(policy_printable(pattern, printable, sizeof(printable)), pattern) != 0)
-		snprintf(ret_why, POLICY_MAX_WHY,
-			 "has line breaks or control characters in it; write one line of plain text");
-	else if (globs->n == POLICY_MAX_GLOBS)
-		snprintf(ret_why, POLICY_MAX_WHY, "has more than %d patterns; write fewer, with a *", POLICY_MAX_GLOBS);
-	else if (globs->n && policy_globs_cover(globs, &(struct policy_globs){(char *)pattern, 1, (unsigned)bytes}))
-		snprintf(ret_why, POLICY_MAX_WHY, "%s is listed already; remove it", policy_quote(pattern, quoted));
-	else if (!(more = realloc(globs->text, globs->bytes + bytes)))
-		snprintf(ret_why, POLICY_MAX_WHY, "out of memory while reading; try again");
-	else {
-		memcpy(more + globs->bytes, pattern, bytes);
-		*globs = (struct policy_globs){more, globs->n + 1, globs->bytes + (unsigned)bytes};
-		return true;
-	}
-	return false;
+		return policy_wrong(ret_why, NULL, "has no value; write a name, or a pattern as in \"*nccl*\"");
+	if (bytes > POLICY_MAX_GLOB + 1)
+		return policy_wrong(ret_why, NULL, "is longer than %d bytes; write a shorter pattern with a *",
+				    POLICY_MAX_GLOB);
+	if (!policy_is_printable(pattern))
+		return policy_wrong(ret_why, NULL, POLICY_NOT_PLAIN);
+	if (globs->n == POLICY_MAX_GLOBS)
+		return policy_wrong(ret_why, NULL, "has more than %d patterns; write fewer, with a *",
+				    POLICY_MAX_GLOBS);
+	if (globs->n && policy_globs_cover(globs, &(struct policy_globs){(char *)pattern, 1, (unsigned)bytes}))
+		return policy_wrong(ret_why, pattern, POLICY_LISTED);
+	more = realloc(globs->text, globs->bytes + bytes);
+	if (!more)
+		return policy_wrong(ret_why, NULL, "out of memory while reading; try again");
+	memcpy(more + globs->bytes, pattern, bytes);
+	*globs = (struct policy_globs){more, globs->n + 1, globs->bytes + (unsigned)bytes};
+	return true;
 }
 
 void policy_globs_free(struct policy_globs *globs)

@@ -6,32 +6,21 @@
 
 /* The type of a key's value; each type is read by one function in value.c. */
 enum policy_type {
-	POLICY_TYPE_SIZE,      /* struct policy_size: auto, bytes or a share */
-	POLICY_TYPE_BUDGET,    /* struct policy_size: start, auto, bytes or a share */
-	POLICY_TYPE_MOST,      /* struct policy_size: none (stored as auto), bytes or a share */
-	POLICY_TYPE_BYTES,     /* struct policy_size: auto or bytes */
-	POLICY_TYPE_CHUNK,     /* struct policy_size: auto, or bytes that a chunk can have */
-	POLICY_TYPE_TIME,      /* uint64_t: ns, or 0 for auto */
-	POLICY_TYPE_WAIT,      /* uint64_t: ns, 0 for no, POLICY_WAIT_ALWAYS for yes */
-	POLICY_TYPE_WEIGHT,    /* int, 1 to POLICY_WEIGHT_MOST */
-	POLICY_TYPE_LIMIT,     /* uint64_t: bytes, or POLICY_NO_CAP for none */
-	POLICY_TYPE_ENUM,      /* int, one of the named values of the key's set */
-	POLICY_TYPE_FLAGS,     /* int, bits of the named values; one or a list */
-	POLICY_TYPE_USES,      /* struct policy_uses, named values in order; one or a list */
-	POLICY_TYPE_TEXT,      /* char[POLICY_MAX_NAME + 1] */
-	POLICY_TYPE_GLOBS,     /* struct policy_globs; one or a list */
-	POLICY_TYPE_DEVICES,   /* uint64_t, bits; one or a list */
-	POLICY_TYPE_RANKS,     /* struct policy_ranks; one or a list */
-	POLICY_TYPE_NODE,      /* int, or POLICY_NODE_AUTO */
-	POLICY_TYPE_CONDITION, /* struct policy_range, of bytes */
-	POLICY_TYPE_PRESSURE,  /* struct policy_range, of bytes */
-	POLICY_TYPE_ORDER,     /* struct policy_range, of allocations */
-	POLICY_TYPE_RULES,     /* the list of rules: not a single value, see parse.c */
-	POLICY_TYPE_LIMITS,    /* the map of limits: likewise */
-	POLICY_TYPE_INCLUDE,   /* other files: not a value either, see include.c */
+	POLICY_TYPE_SIZE,    /* struct policy_size: auto, bytes or a share; with a set: what that says */
+	POLICY_TYPE_TIME,    /* uint64_t: ns, or 0 for auto */
+	POLICY_TYPE_NUMBER,  /* int, in the range of the set */
+	POLICY_TYPE_ENUM,    /* int, one of the named values of the key's set */
+	POLICY_TYPE_FLAGS,   /* int, bits of the named values; one or a list */
+	POLICY_TYPE_USES,    /* struct policy_uses, named values in order; one or a list */
+	POLICY_TYPE_TEXT,    /* char[POLICY_MAX_NAME + 1] */
+	POLICY_TYPE_GLOBS,   /* struct policy_globs; one or a list */
+	POLICY_TYPE_DEVICES, /* uint64_t, bits; one or a list */
+	POLICY_TYPE_RANKS,   /* struct policy_ranks; one or a list */
+	POLICY_TYPE_RANGE,   /* struct policy_range, of bytes unless the set says more */
+	POLICY_TYPE_PART,    /* a part of the file, not a value: see parse.c, and for include include.c */
 };
 
-/* Sets of named values. */
+/* Sets of named values; behind BOOL, sets without names: which values of a type are meant. */
 enum policy_set {
 	POLICY_SET_NONE,
 	POLICY_SET_VERSION,
@@ -50,9 +39,22 @@ enum policy_set {
 	POLICY_SET_REPORT,
 	POLICY_SET_SUMMARY, /* yes, no, full, and the spellings of BOOL */
 	POLICY_SET_FAULTS,
-	POLICY_SET_MOVABLE, /* yes, no, exact, and the spellings of BOOL */
-	POLICY_SET_VMM,     /* no, yes, move, and the spellings of BOOL; never 0 or 1 */
-	POLICY_SET_BOOL,    /* yes, no, true, false, on, off; never 0 or 1 */
+	POLICY_SET_MOVABLE,  /* yes, no, exact, and the spellings of BOOL */
+	POLICY_SET_VMM,      /* no, move, and the spellings of no; never 0 or 1 */
+	POLICY_SET_BOOL,     /* yes, no, true, false, on, off; never 0 or 1 */
+	POLICY_SET_START,    /* a size: start, auto, bytes or a share */
+	POLICY_SET_MOST,     /* a size: none (stored as auto), bytes or a share */
+	POLICY_SET_BYTES,    /* a size: auto or bytes */
+	POLICY_SET_CHUNK,    /* a size: auto, or bytes that a chunk can have */
+	POLICY_SET_CAP,      /* a size: none (stored as auto) or bytes */
+	POLICY_SET_WAIT,     /* a time: ns, 0 for no, POLICY_WAIT_ALWAYS for yes */
+	POLICY_SET_WEIGHT,   /* a number, 1 to POLICY_WEIGHT_MOST */
+	POLICY_SET_NODE,     /* a number, or POLICY_NODE_AUTO */
+	POLICY_SET_PRESSURE, /* a range of what is free on the device */
+	POLICY_SET_ORDER,    /* a range of allocations */
+	POLICY_SET_RULES,
+	POLICY_SET_LIMITS,
+	POLICY_SET_INCLUDE, /* parts */
 };
 
 struct policy_key {
@@ -88,7 +90,7 @@ int policy_key_find(const struct policy_keys *keys, const char *name);
 /*
  * Reads text as the value of key and stores it in target, the struct that the table describes. Returns false if the
  * text is wrong: ret_why (POLICY_MAX_WHY bytes) says what is wrong and what to write instead, and nothing is stored,
- * except that a value that may be a list is then empty. Not for POLICY_TYPE_RULES, _LIMITS and _INCLUDE.
+ * except that a value that may be a list is then empty. Not for POLICY_TYPE_PART.
  */
 bool policy_value_parse(const struct policy_key *key, const char *text, void *target, char *ret_why);
 
@@ -102,9 +104,6 @@ bool policy_value_add(const struct policy_key *key, const char *text, void *targ
 
 /* Returns an example of the value of a key, for messages: the standard value or a similar one. */
 const char *policy_value_example(const struct policy_key *key);
-
-/* Copies a value from one table's struct to another's; both keys must mean the same field. Not for lists of texts. */
-void policy_value_copy(const struct policy_key *to_key, void *to, const struct policy_key *from_key, const void *from);
 
 /*
  * policy_values_list() appends the values of a set as "a, b or c" to ret_why, policy_why_append() a text. ret_why has

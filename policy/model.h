@@ -79,7 +79,7 @@ struct policy_rule {
 	struct policy_globs process, arguments, text[POLICY_N_TEXTS];
 	int use, place, movable, vmm_spill;
 	struct policy_uses fallback;
-	uint64_t cap;
+	struct policy_size cap; /* auto: none */
 	struct policy_managed managed;
 	struct policy_system system;
 	uint32_t given;                 /* bits: keys of the rule table that were written */
@@ -93,6 +93,11 @@ struct policy_rule {
 static inline unsigned policy_rule_apis(const struct policy_rule *rule)
 {
 	return rule->apis ? (unsigned)rule->apis : POLICY_APIS_ANY;
+}
+
+static inline uint64_t policy_cap(const struct policy_rule *rule)
+{
+	return rule->cap.kind == POLICY_SIZE_AUTO ? POLICY_NO_CAP : rule->cap.value;
 }
 
 /* The conditions that every request is tested against, 32 bytes for each rule: 1,000 rules are 32 KiB. */

@@ -12,7 +12,7 @@ static void write_size(const struct policy_key *key, struct policy_size size, ch
 
 	switch (size.kind) {
 	case POLICY_SIZE_AUTO:
-		snprintf(text, POLICY_SETTING_BYTES, key->type == POLICY_TYPE_MOST ? "none" : "auto");
+		snprintf(text, POLICY_SETTING_BYTES, key->set == POLICY_SET_MOST ? "none" : "auto");
 		break;
 	case POLICY_SIZE_START:
 		snprintf(text, POLICY_SETTING_BYTES, "start");
@@ -43,16 +43,12 @@ char *policy_value_write(const struct policy_key *key, const void *target, char 
 
 	switch (key->type) {
 	case POLICY_TYPE_SIZE:
-	case POLICY_TYPE_BUDGET:
-	case POLICY_TYPE_MOST:
-	case POLICY_TYPE_BYTES:
-	case POLICY_TYPE_CHUNK:
 		write_size(key, *(const struct policy_size *)field, text);
 		break;
 	case POLICY_TYPE_ENUM:
 		snprintf(text, POLICY_SETTING_BYTES, "%s", enum_name(key->set, *(const int *)field));
 		break;
-	case POLICY_TYPE_NODE:
+	case POLICY_TYPE_NUMBER:
 		if (*(const int *)field == POLICY_NODE_AUTO)
 			snprintf(text, POLICY_SETTING_BYTES, "auto");
 		else

@@ -46,11 +46,11 @@ static void entry_walk(struct walk *w, const struct policy_key *key, const struc
 
 static void value_walk(struct walk *w, const struct policy_key *key, const struct policy_node *value)
 {
-	if (key->type == POLICY_TYPE_RULES && value->kind != POLICY_NODE_BAD)
+	if (key->set == POLICY_SET_RULES && value->kind != POLICY_NODE_BAD)
 		rules_walk(w, value);
-	if (key->type == POLICY_TYPE_LIMITS && value->kind != POLICY_NODE_BAD)
+	if (key->set == POLICY_SET_LIMITS && value->kind != POLICY_NODE_BAD)
 		limits_walk(w, value);
-	if (key->type == POLICY_TYPE_RULES || key->type == POLICY_TYPE_LIMITS || key->type == POLICY_TYPE_INCLUDE)
+	if (key->type == POLICY_TYPE_PART)
 		return;
 	/* A list replaces that of an included file, rather than extending it. */
 	policy_value_clear(key, w->target);

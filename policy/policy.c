@@ -236,5 +236,5 @@ bool policy_vmm_moves(const struct policy *policy)
 
 uint64_t policy_rule_cap(const struct policy *policy, int rule)
 {
-	return rule >= 0 && (size_t)rule < policy->n_rules ? policy->rules[rule].cap : POLICY_NO_CAP;
+	return rule >= 0 && (size_t)rule < policy->n_rules ? policy_cap(&policy->rules[rule]) : POLICY_NO_CAP;
 }

@@ -42,8 +42,7 @@ static bool last_number(const char *text, uint64_t *ret_number)
 	return policy_number_read(text + strspn(text, " "), ret_number, &text) && !*text;
 }
 
-/* Reads "3" or "3 .. 5". */
-static bool range_read(const char *text, struct policy_range *ret_range)
+bool policy_numbers_read(const char *text, struct policy_range *ret_range)
 {
 	if (!policy_number_read(text, &ret_range->lo, &text))
 		return false;
@@ -75,31 +74,15 @@ static bool comparison_read(const char *text, struct policy_range *ret_range)
 static bool ranks_read(const char *text, struct policy_range *ret_range, char *ret_why)
 {
 	bool compares = *text && strchr("<>=", *text);
-	char quoted[POLICY_QUOTED_BYTES];
 
-	policy_quote(text, quoted);
-	if (!(compares ? comparison_read(text, ret_range) : range_read(text, ret_range))) {
-		snprintf(ret_why, POLICY_MAX_WHY, "%s is no rank; write a number, \"0 .. 3\" or \">= 4\"", quoted);
-		return false;
-	}
+	if (!(compares ? comparison_read(text, ret_range) : policy_numbers_read(text, ret_range)))
+		return policy_wrong(ret_why, text, "is no rank; write a number, \"0 .. 3\" or \">= 4\"");
 	if (ret_range->lo <= ret_range->hi)
 		return true;
 	if (compares)
-		snprintf(ret_why, POLICY_MAX_WHY, "%s matches nothing; write \"== 0\" or remove the rule", quoted);
-	else
-		snprintf(ret_why, POLICY_MAX_WHY, "%s matches nothing; write \"%llu .. %llu\"", quoted,
-			 (unsigned long long)ret_range->hi, (unsigned long long)ret_range->lo);
-	return false;
-}
-
-/* Makes room for one more range. */
-static bool ranks_grow(struct policy_ranks *ranks)
-{
-	struct policy_range *more = realloc(ranks->range, (ranks->n + 1) * sizeof(*more));
-
-	if (more)
-		ranks->range = more;
-	return more != NULL;
+		return policy_wrong(ret_why, text, "matches nothing; write \"== 0\" or remove the rule");
+	return policy_wrong(ret_why, text, "matches nothing; write \"%llu .. %llu\"", (unsigned long long)ret_range->hi,
+			    (unsigned long long)ret_range->lo);
 }
 
 /* Return true if the range touches the one before index at, or the one at index at. */
@@ -136,8 +119,7 @@ static void ranks_insert(struct policy_ranks *ranks, unsigned at, struct policy_
 
 bool policy_ranks_add(struct policy_ranks *ranks, const char *text, char *ret_why)
 {
-	char quoted[POLICY_QUOTED_BYTES];
-	struct policy_range range;
+	struct policy_range range, *more;
 	unsigned at = 0;
 
 	if (!ranks_read(text, &range, ret_why))
@@ -145,17 +127,16 @@ bool policy_ranks_add(struct policy_ranks *ranks, const char *text, char *ret_wh
 	while (at < ranks->n && ranks->range[at].hi < range.lo)
 		at++;
 	if (at < ranks->n && ranks->range[at].lo <= range.hi)
-		snprintf(ret_why, POLICY_MAX_WHY, "%s is listed already; remove it", policy_quote(text, quoted));
-	else if (ranks->n == POLICY_MAX_RANKS && !joins_before(ranks, at, range) && !joins_behind(ranks, at, range))
-		snprintf(ret_why, POLICY_MAX_WHY, "has more than %d ranks apart from each other; write ranges",
-			 POLICY_MAX_RANKS);
-	else if (!ranks_grow(ranks))
-		snprintf(ret_why, POLICY_MAX_WHY, "out of memory while reading; try again");
-	else {
-		ranks_insert(ranks, at, range);
-		return true;
-	}
-	return false;
+		return policy_wrong(ret_why, text, POLICY_LISTED);
+	if (ranks->n == POLICY_MAX_RANKS && !joins_before(ranks, at, range) && !joins_behind(ranks, at, range))
+		return policy_wrong(ret_why, NULL, "has more than %d ranks apart from each other; write ranges",
+				    POLICY_MAX_RANKS);
+	more = realloc(ranks->range, (ranks->n + 1) * sizeof(*more));
+	if (!more)
+		return policy_wrong(ret_why, NULL, "out of memory while reading; try again");
+	ranks->range = more;
+	ranks_insert(ranks, at, range);
+	return true;
 }
 
 void policy_ranks_free(struct policy_ranks *ranks)

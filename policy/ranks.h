@@ -6,6 +6,9 @@
 
 #include "policy/model.h"
 
+/* Reads "3" or "3 .. 5", with nothing behind. Blanks around the dots are ignored. */
+bool policy_numbers_read(const char *text, struct policy_range *ret_range);
+
 /* Returns true if the rank is one of them; false for a rank below 0, which means no rank. */
 bool policy_ranks_match(const struct policy_ranks *ranks, int64_t rank);
 

@@ -74,10 +74,10 @@ static void item_parse(char *item, struct policy *policy, struct policy_place *s
 		return;
 	}
 	seen[index] = place;
-	if (key->type == POLICY_TYPE_RULES || key->type == POLICY_TYPE_LIMITS || key->type == POLICY_TYPE_INCLUDE)
+	if (key->type == POLICY_TYPE_PART)
 		policy_error_add(errors, set_file, place,
 				 "%s is a %s and cannot be set here; write it in a policy file", name,
-				 key->type == POLICY_TYPE_LIMITS ? "map" : "list");
+				 key->set == POLICY_SET_LIMITS ? "map" : "list");
 	else if (!policy_value_parse(key, set_trim(equals + 1), &policy->settings, why))
 		policy_error_add(errors, set_file, place, "%s: %s", name, why);
 	policy->origins[index] = (struct policy_origin){.from = POLICY_FROM_SET, .place = place};

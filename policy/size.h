@@ -10,12 +10,6 @@
 
 #include "policy/model.h"
 
-/* Reads auto, a size, or a share of at most 100%. */
-bool policy_size_parse(const char *text, struct policy_size *ret_size, char *ret_why);
-
-/* Reads a size only. */
-bool policy_size_bytes_parse(const char *text, uint64_t *ret_bytes, char *ret_why);
-
 /* Reads ">= SIZE", "> SIZE", "<= SIZE", "< SIZE", "== SIZE" or "SIZE .. SIZE" (both ends included). */
 bool policy_condition_parse(const char *text, struct policy_range *ret_range, char *ret_why);
 

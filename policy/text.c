@@ -2,7 +2,11 @@
 #include "policy/text.h"
 
 #include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
+
+#include "policy/model.h"
 
 bool policy_is_digit(char c)
 {
@@ -85,6 +89,28 @@ char *policy_quote(const char *text, char buffer[POLICY_QUOTED_BYTES])
 	buffer[n] = '"';
 	buffer[n + 1] = '\0';
 	return buffer;
+}
+
+bool policy_is_printable(const char *text)
+{
+	for (size_t n; *text; text += n) {
+		n = is_control((const unsigned char *)text) ? 0 : policy_character_length(text);
+		if (!n)
+			return false;
+	}
+	return true;
+}
+
+bool policy_wrong(char *ret_why, const char *text, const char *format, ...)
+{
+	char quoted[POLICY_QUOTED_BYTES];
+	int used = text ? snprintf(ret_why, POLICY_MAX_WHY, "%s ", policy_quote(text, quoted)) : 0;
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(ret_why + used, (size_t)(POLICY_MAX_WHY - used), format, arguments);
+	va_end(arguments);
+	return false;
 }
 
 enum { MAX_TEXT = 64 };

@@ -28,6 +28,14 @@ char *policy_quote(const char *text, char buffer[POLICY_QUOTED_BYTES]);
  */
 char *policy_printable(const char *text, char *buffer, size_t bytes);
 
+/* Returns true if it is complete text without control characters, which policy_printable() would not change. */
+bool policy_is_printable(const char *text);
+
+/* Writes to ret_why (POLICY_MAX_WHY bytes) the text in quotes, if it is not NULL, and what is wrong with it. Returns false. */
+__attribute__((format(printf, 3, 4))) bool policy_wrong(char *ret_why, const char *text, const char *format, ...);
+#define POLICY_LISTED    "is listed already; remove it"
+#define POLICY_NOT_PLAIN "has line breaks or control characters in it; write one line of plain text"
+
 /*
  * Returns the number of single-character errors (wrong, missing, extra, swapped with the next one) between a and b,
  * ignoring case. Texts over 64 bytes are infinitely far apart (UINT_MAX).

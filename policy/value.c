@@ -12,13 +12,12 @@
 #include "policy/size.h"
 #include "policy/text.h"
 
-static bool enum_parse(const struct policy_key *key, const char *text, int *ret_value, char *ret_why)
+static bool enum_parse(enum policy_set set, const char *text, int *ret_value, char *ret_why)
 {
 	struct policy_suggestion suggestion = {.typed = text};
 	const struct policy_value *v = NULL;
-	char quoted[POLICY_QUOTED_BYTES];
 
-	while ((v = policy_value_next(key->set, v))) {
+	while ((v = policy_value_next(set, v))) {
 		if (strcmp(text, v->name) == 0) {
 			*ret_value = v->value;
 			return true;
@@ -26,49 +25,39 @@ static bool enum_parse(const struct policy_key *key, const char *text, int *ret_
 		policy_suggest(&suggestion, v->name);
 	}
 	if (!*text)
-		snprintf(ret_why, POLICY_MAX_WHY, "has no value; write ");
+		policy_wrong(ret_why, NULL, "has no value; write ");
 	else if (suggestion.best)
-		snprintf(ret_why, POLICY_MAX_WHY, "%s is unknown; did you mean %s? Write ", policy_quote(text, quoted),
-			 suggestion.best);
+		policy_wrong(ret_why, text, "is unknown; did you mean %s? Write ", suggestion.best);
 	else
-		snprintf(ret_why, POLICY_MAX_WHY, "%s is unknown; write ", policy_quote(text, quoted));
-	policy_values_list(key->set, ret_why);
-	if ((key->set == POLICY_SET_BOOL || key->set == POLICY_SET_VMM || key->set == POLICY_SET_MOVABLE ||
-	     key->set == POLICY_SET_SUMMARY) &&
+		policy_wrong(ret_why, text, "is unknown; write ");
+	policy_values_list(set, ret_why);
+	if ((set == POLICY_SET_BOOL || set == POLICY_SET_VMM || set == POLICY_SET_MOVABLE ||
+	     set == POLICY_SET_SUMMARY) &&
 	    policy_is_digit(*text))
 		policy_why_append(ret_why, " (a number is not taken as yes or no)");
 	return false;
 }
 
-static bool fail_listed(const char *text, char *ret_why)
-{
-	char quoted[POLICY_QUOTED_BYTES];
-
-	snprintf(ret_why, POLICY_MAX_WHY, "%s is listed already; remove it", policy_quote(text, quoted));
-	return false;
-}
-
-static bool flag_add(const struct policy_key *key, const char *text, int *flags, char *ret_why)
+static bool flag_add(enum policy_set set, const char *text, int *flags, char *ret_why)
 {
 	int value;
 
-	if (!enum_parse(key, text, &value, ret_why))
+	if (!enum_parse(set, text, &value, ret_why))
 		return false;
 	if (*flags & 1 << value)
-		return fail_listed(text, ret_why);
+		return policy_wrong(ret_why, text, POLICY_LISTED);
 	*flags |= 1 << value;
 	return true;
 }
 
-static bool use_add(const struct policy_key *key, const char *text, struct policy_uses *uses, char *ret_why)
+static bool use_add(enum policy_set set, const char *text, struct policy_uses *uses, char *ret_why)
 {
 	int value;
 
-	if (!enum_parse(key, text, &value, ret_why))
+	if (!enum_parse(set, text, &value, ret_why))
 		return false;
-	for (unsigned i = 0; i < uses->n; i++)
-		if (uses->use[i] == value)
-			return fail_listed(text, ret_why);
+	if (memchr(uses->use, value, uses->n))
+		return policy_wrong(ret_why, text, POLICY_LISTED);
 	uses->use[uses->n++] = (unsigned char)value;
 	return true;
 }
@@ -76,89 +65,45 @@ static bool use_add(const struct policy_key *key, const char *text, struct polic
 /* Names are printed in reports and logs, so they must be complete printable text. */
 static bool text_parse(const char *text, char *ret_text, char *ret_why)
 {
-	char printable[POLICY_MAX_NAME + 1];
-
-	if (!*text) {
-		snprintf(ret_why, POLICY_MAX_WHY, "has no value; write a short text or leave the key out");
-		return false;
-	}
-	if (strlen(text) > POLICY_MAX_NAME) {
-		snprintf(ret_why, POLICY_MAX_WHY, "is longer than %d bytes; write a shorter text", POLICY_MAX_NAME);
-		return false;
-	}
-	if (strcmp(policy_printable(text, printable, sizeof(printable)), text) != 0) {
-		snprintf(ret_why, POLICY_MAX_WHY,
-			 "has line breaks or control characters in it; write one line of plain text");
-		return false;
-	}
+	if (!*text)
+		return policy_wrong(ret_why, NULL, "has no value; write a short text or leave the key out");
+	if (strlen(text) > POLICY_MAX_NAME)
+		return policy_wrong(ret_why, NULL, "is longer than %d bytes; write a shorter text", POLICY_MAX_NAME);
+	if (!policy_is_printable(text))
+		return policy_wrong(ret_why, NULL, POLICY_NOT_PLAIN);
 	strcpy(ret_text, text);
 	return true;
 }
 
-static bool bytes_parse(const char *text, struct policy_size *ret_size, char *ret_why)
+static bool chunk_check(const char *text, uint64_t bytes, char *ret_why)
 {
-	uint64_t bytes;
+	char next[POLICY_SIZE_BYTES_TEXT];
 
-	if (strcmp(text, "auto") == 0) {
-		*ret_size = (struct policy_size){.kind = POLICY_SIZE_AUTO};
-		return true;
-	}
-	if (!policy_size_bytes_parse(text, &bytes, ret_why))
-		return false;
-	*ret_size = (struct policy_size){.kind = POLICY_SIZE_BYTES, .value = bytes};
+	if (bytes < POLICY_CHUNK_LEAST || bytes > POLICY_CHUNK_MOST)
+		return policy_wrong(ret_why, text, "is no size of a chunk; write auto or a size from 2MiB to 128MiB");
+	if (bytes % POLICY_CHUNK_LEAST)
+		return policy_wrong(ret_why, text, "is no multiple of 2MiB; write %s",
+				    policy_size_format(bytes - bytes % POLICY_CHUNK_LEAST, next));
 	return true;
 }
 
-static bool budget_parse(const char *text, struct policy_size *ret_size, char *ret_why)
+/* Reads a size, and the words and shares that this kind of it takes. */
+static bool size_parse(enum policy_set kind, const char *text, struct policy_size *ret_size, char *ret_why)
 {
-	if (strcmp(text, "start") != 0)
-		return policy_size_parse(text, ret_size, ret_why);
-	*ret_size = (struct policy_size){.kind = POLICY_SIZE_START};
-	return true;
-}
-
-static bool most_parse(const char *text, struct policy_size *ret_size, char *ret_why)
-{
+	bool shares =
+	    kind == POLICY_SET_NONE || kind == POLICY_SET_START || (kind == POLICY_SET_MOST && strchr(text, '%'));
 	struct policy_size size = {.kind = POLICY_SIZE_BYTES};
 
-	if (strcmp(text, "none") == 0)
+	if (strcmp(text, kind == POLICY_SET_MOST || kind == POLICY_SET_CAP ? "none" : "auto") == 0)
 		size.kind = POLICY_SIZE_AUTO;
-	else if (strchr(text, '%') ? !policy_size_parse(text, &size, ret_why)
-				   : !policy_size_bytes_parse(text, &size.value, ret_why))
+	else if (kind == POLICY_SET_START && strcmp(text, "start") == 0)
+		size.kind = POLICY_SIZE_START;
+	else if (shares ? !policy_size_read(text, &size, ret_why) : !policy_bytes_read(text, &size.value, ret_why))
+		return false;
+	if (kind == POLICY_SET_CHUNK && size.kind == POLICY_SIZE_BYTES && !chunk_check(text, size.value, ret_why))
 		return false;
 	*ret_size = size;
 	return true;
-}
-
-static bool chunk_parse(const char *text, struct policy_size *ret_size, char *ret_why)
-{
-	char quoted[POLICY_QUOTED_BYTES], next[POLICY_SIZE_BYTES_TEXT];
-	struct policy_size size;
-
-	if (!bytes_parse(text, &size, ret_why))
-		return false;
-	if (size.kind == POLICY_SIZE_BYTES && (size.value < POLICY_CHUNK_LEAST || size.value > POLICY_CHUNK_MOST)) {
-		snprintf(ret_why, POLICY_MAX_WHY, "%s is no size of a chunk; write auto or a size from 2MiB to 128MiB",
-			 policy_quote(text, quoted));
-		return false;
-	}
-	if (size.kind == POLICY_SIZE_BYTES && size.value % POLICY_CHUNK_LEAST) {
-		policy_size_format(size.value - size.value % POLICY_CHUNK_LEAST, next);
-		snprintf(ret_why, POLICY_MAX_WHY, "%s is no multiple of 2MiB; write %s", policy_quote(text, quoted),
-			 next);
-		return false;
-	}
-	*ret_size = size;
-	return true;
-}
-
-static bool limit_parse(const char *text, uint64_t *ret_bytes, char *ret_why)
-{
-	if (strcmp(text, "none") == 0) {
-		*ret_bytes = POLICY_NO_CAP;
-		return true;
-	}
-	return policy_size_bytes_parse(text, ret_bytes, ret_why);
 }
 
 /* Reads digits, an optional fraction of at most 3 digits, and a unit: ms, s or min. */
@@ -184,118 +129,59 @@ static bool time_read(const char *text, uint64_t *ret_ns)
 	return false;
 }
 
-/* Reads "auto" or a time. */
-static bool time_parse(const char *text, uint64_t *ret_ns, char *ret_why)
+/* Reads a time, or "auto"; a time to wait is also "yes", "no" or one of their other spellings. */
+static bool time_parse(enum policy_set kind, const char *text, uint64_t *ret_ns, char *ret_why)
 {
-	char quoted[POLICY_QUOTED_BYTES];
+	bool waits = kind == POLICY_SET_WAIT;
+	int word = 0;
 
-	if (strcmp(text, "auto") == 0) {
-		*ret_ns = 0;
-		return true;
-	}
 	if (time_read(text, ret_ns))
 		return true;
-	snprintf(ret_why, POLICY_MAX_WHY, "%s is no time; write auto or a time from 1ms to 60min, as in 500ms or 2.5s",
-		 policy_quote(text, quoted));
-	return false;
-}
-
-/* Reads "yes", "no", their other spellings, or a time. */
-static bool wait_parse(const char *text, uint64_t *ret_ns, char *ret_why)
-{
-	static const char *const names[2][3] = {{"no", "false", "off"}, {"yes", "true", "on"}};
-	char quoted[POLICY_QUOTED_BYTES];
-
-	for (unsigned i = 0; i < 6; i++)
-		if (strcmp(text, names[i / 3][i % 3]) == 0) {
-			*ret_ns = i / 3 ? POLICY_WAIT_ALWAYS : 0;
-			return true;
-		}
-	if (time_read(text, ret_ns))
-		return true;
-	snprintf(ret_why, POLICY_MAX_WHY,
-		 "%s is none of yes and no; write yes, no or a time from 1ms to 60min, as in 10min",
-		 policy_quote(text, quoted));
-	return false;
-}
-
-static bool weight_parse(const char *text, int *ret_weight, char *ret_why)
-{
-	char quoted[POLICY_QUOTED_BYTES];
-	const char *end;
-	uint64_t weight;
-
-	if (!policy_number_read(text, &weight, &end) || *end || weight < 1 || weight > POLICY_WEIGHT_MOST) {
-		snprintf(ret_why, POLICY_MAX_WHY, "%s is no weight; write a number from 1 to %d",
-			 policy_quote(text, quoted), POLICY_WEIGHT_MOST);
-		return false;
-	}
-	*ret_weight = (int)weight;
+	if (waits ? !enum_parse(POLICY_SET_BOOL, text, &word, ret_why) : strcmp(text, "auto") != 0)
+		return policy_wrong(
+		    ret_why, text,
+		    waits ? "is none of yes and no; write yes, no or a time from 1ms to 60min, as in 10min"
+			  : "is no time; write auto or a time from 1ms to 60min, as in 500ms or 2.5s");
+	*ret_ns = word ? POLICY_WAIT_ALWAYS : 0;
 	return true;
 }
 
-bool policy_size_read(const char *text, struct policy_size *ret_size, char *ret_why)
+/* Reads a weight, or a NUMA node. */
+static bool number_parse(enum policy_set kind, const char *text, int *ret_number, char *ret_why)
 {
-	return policy_size_parse(text, ret_size, ret_why);
+	enum { MAX_NODE = 1023 }; /* the kernel's largest CONFIG_NODES_SHIFT */
+	bool is_node = kind == POLICY_SET_NODE;
+	uint64_t number, least = is_node ? 0 : 1, most = is_node ? MAX_NODE : POLICY_WEIGHT_MOST;
+	const char *end;
+
+	if (is_node && strcmp(text, "auto") == 0) {
+		*ret_number = POLICY_NODE_AUTO;
+		return true;
+	}
+	if (!policy_number_read(text, &number, &end) || *end || number < least || number > most)
+		return policy_wrong(ret_why, text, "is no %s; write %sa number from %d to %d",
+				    is_node ? "NUMA node" : "weight", is_node ? "auto or " : "", (int)least, (int)most);
+	*ret_number = (int)number;
+	return true;
 }
 
 bool policy_weight_read(const char *text, int *ret_weight, char *ret_why)
 {
-	return weight_parse(text, ret_weight, ret_why);
-}
-
-/* Reads "3" or "3 .. 5", with nothing behind. Blanks around the dots are ignored. */
-static bool numbers_read(const char *text, struct policy_range *ret_range)
-{
-	const char *end;
-
-	if (!policy_number_read(text, &ret_range->lo, &end))
-		return false;
-	ret_range->hi = ret_range->lo;
-	if (!*end)
-		return true;
-	end += strspn(end, " ");
-	if (strncmp(end, "..", 2) != 0)
-		return false;
-	end += 2 + strspn(end + 2, " ");
-	return policy_number_read(end, &ret_range->hi, &end) && !*end;
+	return number_parse(POLICY_SET_WEIGHT, text, ret_weight, ret_why);
 }
 
 static bool devices_add(const char *text, uint64_t *devices, char *ret_why)
 {
-	char quoted[POLICY_QUOTED_BYTES];
 	struct policy_range range;
 
-	if (!numbers_read(text, &range) || range.lo > range.hi || range.hi >= POLICY_MAX_DEVICES) {
-		snprintf(ret_why, POLICY_MAX_WHY, "%s is no device; write a number from 0 to %d, or \"0 .. 3\"",
-			 policy_quote(text, quoted), POLICY_MAX_DEVICES - 1);
-		return false;
-	}
+	if (!policy_numbers_read(text, &range) || range.lo > range.hi || range.hi >= POLICY_MAX_DEVICES)
+		return policy_wrong(ret_why, text, "is no device; write a number from 0 to %d, or \"0 .. 3\"",
+				    POLICY_MAX_DEVICES - 1);
 	for (uint64_t device = range.lo; device <= range.hi; device++) {
 		if (*devices & 1ull << device)
-			return fail_listed(text, ret_why);
+			return policy_wrong(ret_why, text, POLICY_LISTED);
 		*devices |= 1ull << device;
 	}
-	return true;
-}
-
-static bool node_parse(const char *text, int *ret_node, char *ret_why)
-{
-	enum { MAX_NODE = 1023 }; /* the kernel's largest CONFIG_NODES_SHIFT */
-	char quoted[POLICY_QUOTED_BYTES];
-	const char *end;
-	uint64_t node;
-
-	if (strcmp(text, "auto") == 0) {
-		*ret_node = POLICY_NODE_AUTO;
-		return true;
-	}
-	if (!policy_number_read(text, &node, &end) || *end || node > MAX_NODE) {
-		snprintf(ret_why, POLICY_MAX_WHY, "%s is no NUMA node; write auto or a number from 0 to %d",
-			 policy_quote(text, quoted), MAX_NODE);
-		return false;
-	}
-	*ret_node = (int)node;
 	return true;
 }
 
@@ -303,52 +189,40 @@ static bool node_parse(const char *text, int *ret_node, char *ret_why)
 static bool order_parse(const char *text, struct policy_range *ret_range, char *ret_why)
 {
 	bool first = strncmp(text, "first ", 6) == 0, after = strncmp(text, "after ", 6) == 0;
-	char quoted[POLICY_QUOTED_BYTES];
 	struct policy_range range;
 	const char *end;
 	uint64_t n;
 
-	policy_quote(text, quoted);
 	if (first || after) {
-		if (!policy_number_read(text + 6 + strspn(text + 6, " "), &n, &end) || *end) {
-			snprintf(ret_why, POLICY_MAX_WHY, "%s has no plain number; write \"%s 100\"", quoted,
-				 first ? "first" : "after");
-			return false;
-		}
-		if (first && n == 0) {
-			snprintf(ret_why, POLICY_MAX_WHY, "%s matches nothing; write \"first 1\" or remove the rule",
-				 quoted);
-			return false;
-		}
+		if (!policy_number_read(text + 6 + strspn(text + 6, " "), &n, &end) || *end)
+			return policy_wrong(ret_why, text, "has no plain number; write \"%s 100\"",
+					    first ? "first" : "after");
+		if (first && n == 0)
+			return policy_wrong(ret_why, text, "matches nothing; write \"first 1\" or remove the rule");
 		*ret_range = first ? (struct policy_range){1, n} : (struct policy_range){n + 1, UINT64_MAX};
 		return true;
 	}
-	if (!strstr(text, "..") || !numbers_read(text, &range)) {
-		snprintf(ret_why, POLICY_MAX_WHY,
-			 "%s is no order; write \"first 100\", \"after 100\" or \"100 .. 200\"", quoted);
-		return false;
-	}
-	if (range.lo == 0 || range.lo > range.hi) {
-		snprintf(ret_why, POLICY_MAX_WHY, "%s matches nothing; the first is number 1, write \"1 .. 200\"",
-			 quoted);
-		return false;
-	}
+	if (!strstr(text, "..") || !policy_numbers_read(text, &range))
+		return policy_wrong(ret_why, text, "is no order; write \"first 100\", \"after 100\" or \"100 .. 200\"");
+	if (range.lo == 0 || range.lo > range.hi)
+		return policy_wrong(ret_why, text, "matches nothing; the first is number 1, write \"1 .. 200\"");
 	*ret_range = range;
 	return true;
 }
 
-static bool pressure_parse(const char *text, struct policy_range *ret_range, char *ret_why)
+static bool range_parse(enum policy_set kind, const char *text, struct policy_range *ret_range, char *ret_why)
 {
 	static const char what[] = "device.free";
-	char quoted[POLICY_QUOTED_BYTES];
 
-	if (strncmp(text, what, sizeof(what) - 1) != 0) {
-		snprintf(ret_why, POLICY_MAX_WHY, "%s is no pressure; write \"device.free < 2GiB\"",
-			 policy_quote(text, quoted));
-		return false;
+	if (kind == POLICY_SET_ORDER)
+		return order_parse(text, ret_range, ret_why);
+	if (kind == POLICY_SET_PRESSURE) {
+		if (strncmp(text, what, sizeof(what) - 1) != 0)
+			return policy_wrong(ret_why, text, "is no pressure; write \"device.free < 2GiB\"");
+		text += sizeof(what) - 1;
+		text += strspn(text, " ");
 	}
-	text += sizeof(what) - 1;
-	return policy_condition_parse(text + strspn(text, " "), ret_range, ret_why);
+	return policy_condition_parse(text, ret_range, ret_why);
 }
 
 bool policy_value_is_list(const struct policy_key *key)
@@ -379,29 +253,17 @@ bool policy_value_add(const struct policy_key *key, const char *text, void *targ
 
 	switch (key->type) {
 	case POLICY_TYPE_SIZE:
-		return policy_size_parse(text, field, ret_why);
-	case POLICY_TYPE_BUDGET:
-		return budget_parse(text, field, ret_why);
-	case POLICY_TYPE_MOST:
-		return most_parse(text, field, ret_why);
-	case POLICY_TYPE_BYTES:
-		return bytes_parse(text, field, ret_why);
-	case POLICY_TYPE_CHUNK:
-		return chunk_parse(text, field, ret_why);
+		return size_parse(key->set, text, field, ret_why);
 	case POLICY_TYPE_TIME:
-		return time_parse(text, field, ret_why);
-	case POLICY_TYPE_WAIT:
-		return wait_parse(text, field, ret_why);
-	case POLICY_TYPE_WEIGHT:
-		return weight_parse(text, field, ret_why);
-	case POLICY_TYPE_LIMIT:
-		return limit_parse(text, field, ret_why);
+		return time_parse(key->set, text, field, ret_why);
+	case POLICY_TYPE_NUMBER:
+		return number_parse(key->set, text, field, ret_why);
 	case POLICY_TYPE_ENUM:
-		return enum_parse(key, text, field, ret_why);
+		return enum_parse(key->set, text, field, ret_why);
 	case POLICY_TYPE_FLAGS:
-		return flag_add(key, text, field, ret_why);
+		return flag_add(key->set, text, field, ret_why);
 	case POLICY_TYPE_USES:
-		return use_add(key, text, field, ret_why);
+		return use_add(key->set, text, field, ret_why);
 	case POLICY_TYPE_TEXT:
 		return text_parse(text, field, ret_why);
 	case POLICY_TYPE_GLOBS:
@@ -410,21 +272,12 @@ bool policy_value_add(const struct policy_key *key, const char *text, void *targ
 		return devices_add(text, field, ret_why);
 	case POLICY_TYPE_RANKS:
 		return policy_ranks_add(field, text, ret_why);
-	case POLICY_TYPE_NODE:
-		return node_parse(text, field, ret_why);
-	case POLICY_TYPE_CONDITION:
-		return policy_condition_parse(text, field, ret_why);
-	case POLICY_TYPE_PRESSURE:
-		return pressure_parse(text, field, ret_why);
-	case POLICY_TYPE_ORDER:
-		return order_parse(text, field, ret_why);
-	case POLICY_TYPE_RULES:
-	case POLICY_TYPE_LIMITS:
-	case POLICY_TYPE_INCLUDE:
+	case POLICY_TYPE_RANGE:
+		return range_parse(key->set, text, field, ret_why);
+	case POLICY_TYPE_PART:
 		break;
 	}
-	snprintf(ret_why, POLICY_MAX_WHY, "is a list; write it in a policy file");
-	return false;
+	return policy_wrong(ret_why, NULL, "is a list; write it in a policy file");
 }
 
 bool policy_value_parse(const struct policy_key *key, const char *text, void *target, char *ret_why)
@@ -435,27 +288,23 @@ bool policy_value_parse(const struct policy_key *key, const char *text, void *ta
 
 const char *policy_value_example(const struct policy_key *key)
 {
-	static const struct {
-		enum policy_type type;
-		const char *example;
-	} examples[] = {
-	    {POLICY_TYPE_CONDITION, "\">= 64MiB\""}, {POLICY_TYPE_TEXT, "some text"},
-	    {POLICY_TYPE_GLOBS, "\"*name*\""},       {POLICY_TYPE_DEVICES, "0"},
-	    {POLICY_TYPE_ORDER, "\"first 100\""},    {POLICY_TYPE_PRESSURE, "\"device.free < 2GiB\""},
-	    {POLICY_TYPE_INCLUDE, "other.yaml"},     {POLICY_TYPE_RANKS, "0"},
-	};
-
-	for (size_t i = 0; i < sizeof(examples) / sizeof(*examples); i++)
-		if (examples[i].type == key->type)
-			return examples[i].example;
-	return key->standard && *key->standard ? key->standard : policy_value_next(key->set, NULL)->name;
-}
-
-void policy_value_copy(const struct policy_key *to_key, void *to, const struct policy_key *from_key, const void *from)
-{
-	size_t bytes = to_key->type == POLICY_TYPE_BYTES ? sizeof(struct policy_size) : sizeof(int);
-
-	memcpy((char *)to + to_key->offset, (const char *)from + from_key->offset, bytes);
+	switch (key->type) {
+	case POLICY_TYPE_RANGE:
+		return key->set == POLICY_SET_ORDER      ? "\"first 100\""
+		       : key->set == POLICY_SET_PRESSURE ? "\"device.free < 2GiB\""
+							 : "\">= 64MiB\"";
+	case POLICY_TYPE_TEXT:
+		return "some text";
+	case POLICY_TYPE_GLOBS:
+		return "\"*name*\"";
+	case POLICY_TYPE_DEVICES:
+	case POLICY_TYPE_RANKS:
+		return "0";
+	case POLICY_TYPE_PART:
+		return "other.yaml";
+	default:
+		return key->standard && *key->standard ? key->standard : policy_value_next(key->set, NULL)->name;
+	}
 }
 
 void policy_keys_standard(const struct policy_keys *keys, void *target)
@@ -470,16 +319,10 @@ void policy_keys_standard(const struct policy_keys *keys, void *target)
 
 bool policy_api_read(const char *text, enum policy_api *ret_api, char *ret_why)
 {
-	static const struct policy_key key = {.name = "api", .type = POLICY_TYPE_ENUM, .set = POLICY_SET_API};
 	int value;
 
-	if (!enum_parse(&key, text, &value, ret_why))
+	if (!enum_parse(POLICY_SET_API, text, &value, ret_why))
 		return false;
 	*ret_api = (enum policy_api)value;
 	return true;
-}
-
-bool policy_bytes_read(const char *text, uint64_t *ret_bytes, char *ret_why)
-{
-	return policy_size_bytes_parse(text, ret_bytes, ret_why);
 }
