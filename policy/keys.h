@@ -1,4 +1,4 @@
-/* keys.h: the tables of keys.def, and reading one value. Private to this folder, except for the help of the tool. */
+/* keys.h: the tables of keys.def, and reading and writing values. Private to this folder, except for the help of the tool. */
 #ifndef POLICY_KEYS_H
 #define POLICY_KEYS_H
 
@@ -125,5 +125,62 @@ void policy_key_hint(const struct policy_keys *keys, const char *prefix, const c
 
 /* Returns true if name is the beginning of a dotted key ("device" of "device.budget"). */
 bool policy_key_is_section(const struct policy_keys *keys, const char *name);
+
+/* Writes the value of a key as in a policy; "..." for a list. target: as for policy_value_parse(). Returns text. */
+char *policy_value_write(const struct policy_key *key, const void *target, char text[POLICY_SETTING_BYTES]);
+
+/*
+ * ---- sizes: size.c ----
+ * A size is digits, an optional fraction, and a unit: B, KiB, MiB, GiB, TiB (1024) or kB, KB, MB, GB, TB (1000); or
+ * N%. Only 0 needs no unit. Reading fails as policy_value_parse() does. No locale, no rounding.
+ */
+
+/* Reads ">= SIZE", "> SIZE", "<= SIZE", "< SIZE", "== SIZE" or "SIZE .. SIZE" (both ends included). */
+bool policy_condition_parse(const char *text, struct policy_range *ret_range, char *ret_why);
+
+/* Writes a condition as in a policy: ">= 64MiB", "1MiB .. 64MiB". buffer needs POLICY_RANGE_TEXT. Returns buffer. */
+#define POLICY_RANGE_TEXT 72
+char *policy_range_format(const struct policy_range *range, char buffer[POLICY_RANGE_TEXT]);
+
+/* ---- conditions on the rank of a process in its job ---- */
+
+/* Reads "3" or "3 .. 5", with nothing behind. Blanks around the dots are ignored. */
+bool policy_numbers_read(const char *text, struct policy_range *ret_range);
+
+/* Returns true if the rank is one of them; false for a rank below 0, which means no rank. */
+bool policy_ranks_match(const struct policy_ranks *ranks, int64_t rank);
+
+/* Returns true if every rank of inner is surely one of outer. outer may have no condition. */
+bool policy_ranks_cover(const struct policy_ranks *outer, const struct policy_ranks *inner);
+
+/*
+ * Adds ranks: "3", "0 .. 3", ">= 4" and the other comparisons that sizes have. Returns false if it cannot: ret_why
+ * (POLICY_MAX_WHY bytes) says why, and nothing has changed.
+ */
+bool policy_ranks_add(struct policy_ranks *ranks, const char *text, char *ret_why);
+void policy_ranks_free(struct policy_ranks *ranks);
+
+/* Writes the ranks as in a policy, with "or" between them, cut to the buffer. Returns buffer. */
+char *policy_ranks_format(const struct policy_ranks *ranks, char *buffer, size_t bytes);
+
+/*
+ * ---- patterns on texts ----
+ * '*' stands for any bytes, including slashes, '?' for one byte; every other byte for itself.
+ */
+
+bool policy_glob_match(const char *pattern, const char *text);
+
+/* Returns true if any of the patterns matches; false for a text that is NULL. */
+bool policy_globs_match(const struct policy_globs *globs, const char *text);
+
+/* Returns true if every text that matches inner surely matches outer. Only literal equality is recognized. */
+bool policy_globs_cover(const struct policy_globs *outer, const struct policy_globs *inner);
+
+/* Adds a pattern. Returns false if it cannot: ret_why (POLICY_MAX_WHY bytes) says why, and nothing has changed. */
+bool policy_globs_add(struct policy_globs *globs, const char *pattern, char *ret_why);
+void policy_globs_free(struct policy_globs *globs);
+
+/* Writes the patterns in quotes with "or" between them, cut to the buffer. Returns buffer. */
+char *policy_globs_format(const struct policy_globs *globs, char *buffer, size_t bytes);
 
 #endif

@@ -1,5 +1,4 @@
 /* Reads the policy of the machine, if nobody but its owner can have written it, and applies its limits to a policy. */
-#include "policy/machine.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,7 +9,6 @@
 #include <unistd.h>
 
 #include "policy/keys.h"
-#include "policy/origin.h"
 #include "policy/parse.h"
 
 const char *policy_machine_path = "/etc/spillway/policy.yaml";

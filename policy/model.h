@@ -1,13 +1,31 @@
 /*
- * model.h: a policy after it was read. Private to this folder.
+ * model.h: a policy after it was read, and what reads, checks and completes one. Private to this folder.
  *
  * The caller of policy_read() owns the policy. Nothing in it changes after policy_bind(), so no lock guards it.
  */
 #ifndef POLICY_MODEL_H
 #define POLICY_MODEL_H
 
-#include "policy/error.h"
 #include "policy/policy.h"
+
+/* ---- problems: policy.c ---- */
+
+/* A place in a text. Line 0 means the file as a whole. */
+struct policy_place {
+	unsigned line, column;
+};
+
+/*
+ * Adds a problem. Problems of one file are kept in the order of its lines, in whatever order they are found; those of
+ * another file come after, also together. At most 100 are kept; when the list is full, an error replaces the last
+ * warning. Without memory the text is lost, but not the count.
+ */
+__attribute__((format(printf, 4, 5))) void policy_error_add(struct policy_errors *errors, const char *file,
+							    struct policy_place place, const char *format, ...);
+__attribute__((format(printf, 4, 5))) void policy_warning_add(struct policy_errors *errors, const char *file,
+							      struct policy_place place, const char *format, ...);
+
+/* ---- the policy ---- */
 
 enum {
 	POLICY_MAX_RULES = 10000,  /* a longer list was surely made by a faulty program */
@@ -172,5 +190,62 @@ struct policy {
 
 /* Adds a text to the hash of the policy, for policy_hash(). */
 void policy_hash_add(struct policy *policy, const char *text, size_t bytes);
+
+/* ---- the built-in policies: policy.c ---- */
+
+/* Returns the text of a built-in policy (static, not terminated), or NULL if none has that name. */
+const char *policy_builtin_find(const char *name, size_t *ret_bytes);
+
+/* ---- after reading: decide.c, check.c ---- */
+
+/*
+ * Completes a policy after everything has been read: rules inherit values of the file for keys that they leave out,
+ * and the tests are packed. Returns false if there is no memory. Afterwards the policy is not bound to a process.
+ */
+bool policy_finish(struct policy *policy);
+
+/*
+ * Checks a policy that was read without an error, including the settings on top. A combination without a meaning is
+ * an error; one that is harmless but does not do what it says is a warning.
+ */
+void policy_check_whole(const struct policy *policy, struct policy_errors *errors);
+
+/*
+ * Warns about every rule that can never be the first to match. Without memory it gives no warnings and does no other
+ * harm.
+ */
+void policy_warn_unreachable(const struct policy *policy, struct policy_errors *errors);
+
+/*
+ * ---- the policy of the machine: machine.c ----
+ * /etc/spillway/policy.yaml: the policy of who names none, and limits that no policy can exceed. The limits keep order among
+ * those who want it. They are no security boundary: who owns a process can start it without the library.
+ */
+
+/* No limit on anything. */
+extern const struct policy_limits policy_no_limits;
+
+/* Returns true if the name is that of the machine's policy. */
+bool policy_machine_is(const char *file);
+
+/*
+ * Reads the machine's policy. Returns its text, which the caller frees, or NULL if there is none; also if it is
+ * refused, because it or its folder is not its owner's (policy_machine_owner) alone to write, or cannot be read: then a
+ * warning is added to errors.
+ */
+char *policy_machine_read(size_t *ret_bytes, struct policy_errors *errors);
+
+/*
+ * Gets the limits of the text of the machine's policy. Errors in it, wherever they are, are added to errors: a limit
+ * that cannot be read must not be taken for none. Its warnings are not.
+ */
+void policy_machine_limits(const char *text, size_t bytes, struct policy_limits *ret_limits,
+			   struct policy_errors *errors);
+
+/*
+ * Gives the policy these limits, and cuts the settings that are known to exceed one; a setting that was written and cut
+ * is a warning. The policy must have been read without an error.
+ */
+void policy_limits_apply(struct policy *policy, const struct policy_limits *limits, struct policy_errors *errors);
 
 #endif

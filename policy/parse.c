@@ -1,19 +1,17 @@
 /*
  * Reads a tree of YAML into a policy, in one walk against the tables of keys. Keys of a map may be dotted or nested;
  * both give one full name, by which values are looked up and duplicate keys are found. This file knows no key by name
- * except include: the files that a policy includes are read before it, in the order in which they are named.
+ * except include: the files that a policy includes are read before it, in the order in which they are named. Also settings of one line.
  */
+#include "policy/keys.h"
 #include "policy/parse.h"
+#include "policy/text.h"
 
+#include <limits.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "policy/cover.h"
-#include "policy/keys.h"
-#include "policy/machine.h"
-#include "policy/text.h"
-#include "policy/tree.h"
 
 /* The walk over one map that holds keys of a table, including the maps nested in it. */
 struct walk {
@@ -400,4 +398,237 @@ void policy_parse(const char *file, const char *real_path, const char *text, siz
 	source_parse(&source, text, bytes);
 	if (!policy->rules_bad)
 		policy_warn_unreachable(policy, errors);
+}
+
+/*
+ * ---- include ---- Each file may be included once in a policy, so that the work is bounded by the number of files and not
+ * by the number of ways to reach them. Files are compared by real path, which also finds a file that includes itself
+ * through others.
+ */
+
+__attribute__((format(printf, 4, 5))) static void
+fail(const struct policy_source *source, const struct policy_node *name, const char *begin, const char *format, ...)
+{
+	char text[POLICY_MAX_WHY + POLICY_QUOTED_BYTES], quoted[POLICY_QUOTED_BYTES];
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(text, sizeof(text), format, arguments);
+	va_end(arguments);
+	policy_error_add(source->errors, source->file, name->place, "include: %s%s%s", policy_quote(name->text, quoted),
+			 begin, text);
+}
+
+/*
+ * Makes the path of a name in the source's file: relative to that file's folder, unless the name begins with a slash.
+ * Returns false if it is too long.
+ */
+static bool path_of(const struct policy_source *source, const char *name, char path[PATH_MAX])
+{
+	const char *slash = strrchr(source->file, '/');
+	int folder = *name != '/' && slash ? (int)(slash + 1 - source->file) : 0;
+
+	return snprintf(path, PATH_MAX, "%.*s%s", folder, source->file, name) < PATH_MAX;
+}
+
+/* Returns true if the file has been read, or is being read, which means that it includes itself. */
+static bool is_read(const struct policy_source *source, const char *real_path)
+{
+	for (unsigned i = 0; i < source->policy->n_files; i++)
+		if (source->policy->real_paths[i] && strcmp(source->policy->real_paths[i], real_path) == 0)
+			return true;
+	return false;
+}
+
+/*
+ * Adds the file to the policy. Returns false if the policy has too many files, or without memory; the problem has
+ * been added.
+ */
+static bool add_file(const struct policy_source *outer, const struct policy_node *name, const char *path,
+		     const char *real_path, struct policy_source *ret_source)
+{
+	struct policy *policy = outer->policy;
+
+	if (policy->n_files == POLICY_MAX_FILES) {
+		fail(outer, name, " ", "is one file too many; a policy may have %d", POLICY_MAX_FILES);
+		return false;
+	}
+	policy->files[policy->n_files] = strdup(path);
+	policy->real_paths[policy->n_files] = strdup(real_path);
+	if (!policy->files[policy->n_files] || !policy->real_paths[policy->n_files]) {
+		free(policy->files[policy->n_files]);
+		free(policy->real_paths[policy->n_files]);
+		policy_error_add(outer->errors, outer->file, (struct policy_place){0},
+				 "out of memory while reading; try again");
+		return false;
+	}
+	*ret_source = *outer;
+	ret_source->index = policy->n_files++;
+	ret_source->file = policy->files[ret_source->index];
+	ret_source->depth++;
+	return true;
+}
+
+static bool open_file(const struct policy_source *outer, const struct policy_node *name,
+		      struct policy_included *included)
+{
+	char path[PATH_MAX], why[POLICY_MAX_WHY], *real_path;
+	bool added = false;
+
+	if (!path_of(outer, name->text, path)) {
+		fail(outer, name, " ", "is too long a path; write a shorter one");
+		return false;
+	}
+	real_path = realpath(path, NULL);
+	if (real_path && is_read(outer, real_path)) {
+		fail(outer, name, " ", "is read already, or includes this file; name each file once");
+		free(real_path);
+		return false;
+	}
+	included->owned = policy_file_read(path, &included->bytes, why);
+	included->text = included->owned;
+	if (included->text)
+		added = add_file(outer, name, path, real_path ? real_path : path, &included->source);
+	else
+		fail(outer, name, ": ", "%s", why);
+	if (!added)
+		free(included->owned);
+	free(real_path);
+	return added;
+}
+
+bool policy_include_open(const struct policy_source *outer, const struct policy_node *name,
+			 struct policy_included *ret_included)
+{
+	*ret_included = (struct policy_included){0};
+	if (name->kind == POLICY_NODE_BAD)
+		return false;
+	if (name->kind != POLICY_NODE_SCALAR || !*name->text) {
+		policy_error_add(outer->errors, outer->file, name->place,
+				 "include: a name was expected; write the path of a file, or a list of paths");
+		return false;
+	}
+	if (outer->depth == POLICY_MAX_INCLUDE) {
+		fail(outer, name, " ", "is included more than %d files deep; put some of them into one",
+		     POLICY_MAX_INCLUDE);
+		return false;
+	}
+	ret_included->text = policy_builtin_find(name->text, &ret_included->bytes);
+	if (!ret_included->text)
+		return open_file(outer, name, ret_included);
+	if (is_read(outer, name->text)) {
+		fail(outer, name, " ", "is read already; name each policy once");
+		return false;
+	}
+	return add_file(outer, name, name->text, name->text, &ret_included->source);
+}
+
+void policy_include_close(struct policy_included *included)
+{
+	free(included->owned);
+}
+
+/*
+ * ---- settings "key=value,key=value" ---- They have no quotes and no escapes, because no value of a single key contains a
+ * comma. Blanks around keys and values are ignored.
+ */
+
+static const char set_file[] = "SPILLWAY_SET";
+
+/* Removes blanks from both ends of text, in place. */
+static char *set_trim(char *text)
+{
+	size_t length;
+
+	text += strspn(text, " ");
+	length = strlen(text);
+	while (length > 0 && text[length - 1] == ' ')
+		text[--length] = '\0';
+	return text;
+}
+
+static void set_unknown(const char *name, struct policy_place place, struct policy_errors *errors)
+{
+	char hint[POLICY_MAX_WHY], quoted[POLICY_QUOTED_BYTES];
+
+	policy_quote(name, quoted);
+	if (policy_key_is_section(&policy_file_keys, name)) {
+		const struct policy_key *key = policy_file_keys.keys;
+
+		while (strncmp(key->name, name, strlen(name)) != 0 || key->name[strlen(name)] != '.')
+			key++;
+		policy_error_add(errors, set_file, place, "%s is a group of keys; write one of them, as in %s=%s",
+				 quoted, key->name, policy_value_example(key));
+		return;
+	}
+	policy_key_hint(&policy_file_keys, "", name, hint);
+	policy_error_add(errors, set_file, place, "unknown key %s; %s", quoted, hint);
+}
+
+/* Reads one "key=value", terminated; changes it in place. */
+static void item_parse(char *item, struct policy *policy, struct policy_place *seen, struct policy_place place,
+		       struct policy_errors *errors)
+{
+	char *equals = strchr(item, '='), *name, why[POLICY_MAX_WHY], quoted[POLICY_QUOTED_BYTES];
+	const struct policy_key *key;
+	int index;
+
+	if (!*set_trim(item)) {
+		policy_error_add(errors, set_file, place,
+				 "nothing stands between two commas or at an end; remove one comma");
+		return;
+	}
+	if (!equals) {
+		policy_error_add(errors, set_file, place, "%s has no \"=\"; write key=value, as in device.budget=4GiB",
+				 policy_quote(set_trim(item), quoted));
+		return;
+	}
+	*equals = '\0';
+	name = set_trim(item);
+	index = policy_key_find(&policy_file_keys, name);
+	if (index < 0) {
+		set_unknown(name, place, errors);
+		return;
+	}
+	key = &policy_file_keys.keys[index];
+	if (seen[index].line) {
+		policy_error_add(errors, set_file, place, "%s is given twice, first in column %u; remove one of them",
+				 name, seen[index].column);
+		return;
+	}
+	seen[index] = place;
+	if (key->type == POLICY_TYPE_PART)
+		policy_error_add(errors, set_file, place,
+				 "%s is a %s and cannot be set here; write it in a policy file", name,
+				 key->set == POLICY_SET_LIMITS ? "map" : "list");
+	else if (!policy_value_parse(key, set_trim(equals + 1), &policy->settings, why))
+		policy_error_add(errors, set_file, place, "%s: %s", name, why);
+	policy->origins[index] = (struct policy_origin){.from = POLICY_FROM_SET, .place = place};
+}
+
+void policy_set_parse(const char *set, struct policy *policy, struct policy_errors *errors)
+{
+	struct policy_place seen[POLICY_MAX_KEYS] = {{0}};
+	char *copy, *item;
+
+	if (strnlen(set, POLICY_MAX_SET + 1) > POLICY_MAX_SET) {
+		policy_error_add(errors, set_file, (struct policy_place){0}, "more than 64 KiB; write a policy file");
+		return;
+	}
+	copy = strdup(set);
+	if (!copy) {
+		policy_error_add(errors, set_file, (struct policy_place){0}, "out of memory while reading; try again");
+		return;
+	}
+	for (item = copy; item;) {
+		char *comma = strchr(item, ',');
+		size_t blanks = strspn(item, " ");
+		struct policy_place place = {1, (unsigned)((size_t)(item - copy) + blanks) + 1};
+
+		if (comma)
+			*comma = '\0';
+		item_parse(item, policy, seen, place, errors);
+		item = comma ? comma + 1 : NULL;
+	}
+	free(copy);
 }

@@ -2,21 +2,16 @@
  * Reads a policy: the standard values, then the file, then the settings on top. A policy with an error is discarded
  * as a whole. Also the accessors of policy.h.
  */
-#include "policy/policy.h"
+#include "policy/keys.h"
+#include "policy/parse.h"
+#include "policy/text.h"
 
+#include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include "policy/bind.h"
-#include "policy/builtin.h"
-#include "policy/keys.h"
-#include "policy/machine.h"
-#include "policy/model.h"
-#include "policy/parse.h"
-#include "policy/text.h"
-#include "policy/whole.h"
 
 static bool is_path(const char *name)
 {
@@ -237,4 +232,275 @@ bool policy_vmm_moves(const struct policy *policy)
 uint64_t policy_rule_cap(const struct policy *policy, int rule)
 {
 	return rule >= 0 && (size_t)rule < policy->n_rules ? policy_cap(&policy->rules[rule]) : POLICY_NO_CAP;
+}
+
+/*
+ * ---- the built-in policies ---- The assembler reads the YAML files (CMake sets POLICY_FOLDER and rebuilds this object
+ * if one changes), so the embedded text is the file that ships. A new one is a file and a row here.
+ */
+
+/* One row for each policy: ROW(symbol, name). */
+#define BUILTINS(ROW)                                                                                                  \
+	ROW(heap, "heap")                                                                                              \
+	ROW(passthrough, "passthrough")                                                                                \
+	ROW(managed, "managed")                                                                                        \
+	ROW(system, "system")                                                                                          \
+	ROW(training, "training")                                                                                      \
+	ROW(training_fast, "training-fast")                                                                            \
+	ROW(inference, "inference")                                                                                    \
+	ROW(observe, "observe")
+
+#define EMBED(symbol, name)                                                                                            \
+	__asm__(".pushsection .rodata\n"                                                                               \
+		".hidden policy_builtin_" #symbol "\n"                                                                 \
+		".hidden policy_builtin_" #symbol "_end\n"                                                             \
+		".globl policy_builtin_" #symbol "\n"                                                                  \
+		".globl policy_builtin_" #symbol "_end\n"                                                              \
+		"policy_builtin_" #symbol ":\n"                                                                        \
+		".incbin \"" POLICY_FOLDER "/" name ".yaml\"\n"                                                        \
+		"policy_builtin_" #symbol "_end:\n"                                                                    \
+		".popsection\n");                                                                                      \
+	extern const char policy_builtin_##symbol[], policy_builtin_##symbol##_end[];
+BUILTINS(EMBED)
+
+static const struct builtin {
+	const char *name, *begin, *end;
+} builtins[] = {
+#define ENTRY(symbol, name) {name, policy_builtin_##symbol, policy_builtin_##symbol##_end},
+    BUILTINS(ENTRY)};
+
+static const char *const names[] = {
+#define NAME(symbol, name) name,
+    BUILTINS(NAME) NULL};
+
+const char *const *policy_builtin_names(void)
+{
+	return names;
+}
+
+const char *policy_builtin_find(const char *name, size_t *ret_bytes)
+{
+	for (size_t i = 0; i < sizeof(builtins) / sizeof(*builtins); i++) {
+		if (strcmp(builtins[i].name, name) != 0)
+			continue;
+		*ret_bytes = (size_t)((uintptr_t)builtins[i].end - (uintptr_t)builtins[i].begin);
+		return builtins[i].begin;
+	}
+	return NULL;
+}
+
+/* ---- problems: in the order of the file, the 100 most useful of them ---- */
+
+static bool error_before(const struct policy_error *a, const struct policy_error *b)
+{
+	if (strcmp(a->file, b->file) != 0)
+		return false;
+	return a->line != b->line ? a->line < b->line : a->column < b->column;
+}
+
+/*
+ * Makes room for one more problem in a full list: drops the last warning, or, without one, the last problem if the
+ * new one comes before it. A warning never replaces an error. Returns false if the new problem must be dropped.
+ */
+static bool make_room(struct policy_errors *errors, const struct policy_error *problem)
+{
+	size_t warning = errors->n_kept, victim = errors->n_kept - 1;
+
+	while (warning > 0 && !errors->kept[warning - 1].warning)
+		warning--;
+	if (warning > 0)
+		victim = warning - 1;
+	if ((problem->warning || warning == 0) && !error_before(problem, &errors->kept[victim]))
+		return false;
+	if (problem->warning && warning == 0)
+		return false;
+	errors->n_kept--;
+	memmove(errors->kept + victim, errors->kept + victim + 1, (errors->n_kept - victim) * sizeof(*errors->kept));
+	return true;
+}
+
+static void error_keep(struct policy_errors *errors, const struct policy_error *problem)
+{
+	size_t at;
+
+	if (!errors->kept)
+		errors->kept = malloc(POLICY_MAX_ERRORS * sizeof(*errors->kept));
+	if (!errors->kept)
+		return;
+	if (errors->n_kept == POLICY_MAX_ERRORS && !make_room(errors, problem))
+		return;
+	at = errors->n_kept;
+	/* Problems of one file stay together, also if problems of a file that it includes were added meanwhile. */
+	while (at > 0 && strcmp(errors->kept[at - 1].file, problem->file) != 0)
+		at--;
+	if (at == 0)
+		at = errors->n_kept;
+	while (at > 0 && error_before(problem, &errors->kept[at - 1]))
+		at--;
+	memmove(errors->kept + at + 1, errors->kept + at, (errors->n_kept - at) * sizeof(*errors->kept));
+	errors->kept[at] = *problem;
+	errors->n_kept++;
+}
+
+/* Keeps the end of a long path, which says more than its beginning. */
+static void copy_file(char *to, size_t bytes, const char *file)
+{
+	size_t length = strlen(file);
+
+	if (length < bytes) {
+		policy_printable(file, to, bytes);
+		return;
+	}
+	memcpy(to, "...", 3);
+	policy_printable(file + length - (bytes - 4), to + 3, bytes - 3);
+}
+
+__attribute__((format(printf, 5, 0))) static void add(struct policy_errors *errors, const char *file,
+						      struct policy_place place, bool warning, const char *format,
+						      va_list arguments)
+{
+	struct policy_error problem = {.line = place.line, .column = place.column, .warning = warning};
+
+	copy_file(problem.file, sizeof(problem.file), file);
+	vsnprintf(problem.text, sizeof(problem.text), format, arguments);
+	errors->n++;
+	if (!warning)
+		errors->n_errors++;
+	error_keep(errors, &problem);
+}
+
+void policy_error_add(struct policy_errors *errors, const char *file, struct policy_place place, const char *format,
+		      ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	add(errors, file, place, false, format, arguments);
+	va_end(arguments);
+}
+
+void policy_warning_add(struct policy_errors *errors, const char *file, struct policy_place place, const char *format,
+			...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	add(errors, file, place, true, format, arguments);
+	va_end(arguments);
+}
+
+void policy_errors_free(struct policy_errors *errors)
+{
+	free(errors->kept);
+	*errors = (struct policy_errors){0};
+}
+
+char *policy_error_format(const struct policy_error *error, char *buffer, size_t bytes)
+{
+	const char *kind = error->warning ? "warning" : "error";
+
+	if (bytes == 0)
+		return buffer;
+	if (error->line == 0)
+		snprintf(buffer, bytes, "%s: %s: %s", error->file, kind, error->text);
+	else
+		snprintf(buffer, bytes, "%s:%u:%u: %s: %s", error->file, error->line, error->column, kind, error->text);
+	return buffer;
+}
+
+/* ---- variables of the environment that look like ours and are not ---- */
+
+/* Those that the library or a command reads; also those that one sets for the other. */
+static const char *const known[] = {"POLICY", "SET",    "TRACE",   "JOB",      "STRICT",
+				    "DOORS",  "WARNED", "FIGURES", "SLURM_SET"};
+
+/* Returns the key that is meant by DEVICE_BUDGET, or MODE; NULL if none is. */
+static const char *key_meant(const char *name)
+{
+	struct policy_suggestion suggestion = {.typed = name};
+
+	for (size_t i = 0; i < policy_file_keys.n; i++)
+		policy_suggest(&suggestion, policy_file_keys.keys[i].name);
+	return suggestion.best ? suggestion.best : policy_key_ending(&policy_file_keys, name);
+}
+
+static void look_at_variable(const char *name, struct policy_errors *errors)
+{
+	static const char place[] = "environment";
+	struct policy_suggestion suggestion = {.typed = name};
+	char safe[POLICY_QUOTED_BYTES];
+
+	for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++) {
+		if (!strcmp(known[i], name))
+			return;
+		policy_suggest(&suggestion, known[i]);
+	}
+	const char *key = suggestion.best ? NULL : key_meant(name);
+	policy_printable(name, safe, sizeof(safe));
+	if (suggestion.best)
+		policy_warning_add(errors, place, (struct policy_place){0},
+				   "nobody reads SPILLWAY_%s; did you mean SPILLWAY_%s?", safe, suggestion.best);
+	else if (key)
+		policy_warning_add(errors, place, (struct policy_place){0},
+				   "nobody reads SPILLWAY_%s; did you mean SPILLWAY_SET=%s=...?", safe, key);
+	else
+		policy_warning_add(errors, place, (struct policy_place){0},
+				   "nobody reads SPILLWAY_%s; spillway(1) names the variables that are read", safe);
+}
+
+void policy_warn_environment(char *const *environment, struct policy_errors *errors)
+{
+	static const char ours[] = "SPILLWAY_";
+	char name[128];
+
+	for (; environment && *environment; environment++) {
+		const char *rest = *environment + strlen(ours);
+
+		if (strncmp(*environment, ours, strlen(ours)) != 0)
+			continue;
+		snprintf(name, sizeof(name), "%.*s", (int)strcspn(rest, "="), rest);
+		look_at_variable(name, errors);
+	}
+}
+
+/* ---- hashing and freeing ---- */
+
+void policy_hash_add(struct policy *policy, const char *text, size_t bytes)
+{
+	/* FNV-1a. The length goes first, so that two texts do not hash as one. */
+	uint64_t hash = policy->hash ? policy->hash : 14695981039346656037u;
+
+	hash = (hash ^ bytes) * 1099511628211u;
+	for (size_t i = 0; i < bytes; i++)
+		hash = (hash ^ (unsigned char)text[i]) * 1099511628211u;
+	policy->hash = hash;
+	snprintf(policy->hash_text, sizeof(policy->hash_text), "%016llx", (unsigned long long)hash);
+}
+
+static void rule_free(struct policy_rule *rule)
+{
+	policy_globs_free(&rule->process);
+	policy_globs_free(&rule->arguments);
+	policy_ranks_free(&rule->ranks);
+	for (int i = 0; i < POLICY_N_TEXTS; i++)
+		policy_globs_free(&rule->text[i]);
+}
+
+void policy_free(struct policy *policy)
+{
+	if (!policy)
+		return;
+	free(policy->name);
+	for (size_t i = 0; i < policy->n_rules; i++)
+		rule_free(&policy->rules[i]);
+	for (unsigned i = 0; i < policy->n_files; i++) {
+		free(policy->files[i]);
+		free(policy->real_paths[i]);
+	}
+	free(policy->rules);
+	free(policy->tests);
+	free(policy->libraries);
+	free(policy->numbers);
+	free(policy->more);
+	free(policy);
 }

@@ -3,7 +3,7 @@
  * point; multiplied by the unit in 128 bits, it must leave no remainder. Nothing is rounded, and no floating point is
  * used: strtod depends on the locale, accepts "nan" and "0x1p3", and cannot hold all 64 bits.
  */
-#include "policy/size.h"
+#include "policy/keys.h"
 
 #include <stdio.h>
 #include <string.h>

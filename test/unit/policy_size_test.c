@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "policy/size.h"
+#include "policy/keys.h"
 
 #define MIB (1ull << 20)
 
