@@ -7,8 +7,6 @@
 
 /* ---- values that contradict each other ---- */
 
-static const struct policy_place whole = {0};
-
 /* Returns true if a is known to be less than b. A share and a number of bytes can be compared only on a machine. */
 static bool is_less(struct policy_size a, struct policy_size b)
 {
@@ -23,17 +21,17 @@ static void check_budgets(const struct policy *policy, struct policy_errors *err
 	bool nothing = given && settings->device_budget.value == 0;
 
 	if (is_less(settings->host_total, settings->host_budget) && settings->host_share != POLICY_SHARE_OFF)
-		policy_warning_add(errors, policy->name, whole,
+		policy_warning_add(errors, policy->name, POLICY_WHOLE,
 				   "host.budget is more than host.total, which no process gets more than; write a "
 				   "host.budget of at most host.total");
 	if (!nothing || settings->observe)
 		return;
 	if (settings->spill == POLICY_SPILL_OFF)
-		policy_error_add(errors, policy->name, whole,
+		policy_error_add(errors, policy->name, POLICY_WHOLE,
 				 "device.budget: 0 with spill.mode: off leaves the heap no memory at all; write "
 				 "device.budget: auto or a SIZE, or another spill.mode");
 	else
-		policy_warning_add(errors, policy->name, whole,
+		policy_warning_add(errors, policy->name, POLICY_WHOLE,
 				   "device.budget: 0 leaves the heap no device memory: nothing can be moved there, and "
 				   "kernels reach all of it over the link; write auto, a SIZE or N%%");
 }
@@ -82,7 +80,7 @@ static void check_vmm(const struct policy *policy, struct policy_errors *errors)
 	if (settings->spill == POLICY_SPILL_EXACT || settings->spill == POLICY_SPILL_FAST || settings->observe)
 		return;
 	if (settings->vmm_spill == POLICY_VMM_MOVES)
-		policy_warning_add(errors, policy->name, whole, text, mode);
+		policy_warning_add(errors, policy->name, POLICY_WHOLE, text, mode);
 	for (size_t i = 0; i < policy->n_rules; i++) {
 		const struct policy_rule *rule = &policy->rules[i];
 		bool given = rule->given & 1u << policy_key_find(&policy_rule_keys, "vmm.spill");
@@ -103,12 +101,12 @@ static void check_pin_ahead(const struct policy *policy, struct policy_errors *e
 	if (none || settings->observe)
 		return;
 	if (!moves)
-		policy_warning_add(errors, policy->name, whole,
+		policy_warning_add(errors, policy->name, POLICY_WHOLE,
 				   "host.pin_ahead pins nothing with spill.mode: %s, which moves nothing; write "
 				   "spill.mode: exact or fast, or host.pin_ahead: 0",
 				   policy_spill_name((enum policy_spill)settings->spill));
 	else if (!settings->control)
-		policy_warning_add(errors, policy->name, whole,
+		policy_warning_add(errors, policy->name, POLICY_WHOLE,
 				   "host.pin_ahead pins nothing with control: no, whose thread does it; write control: "
 				   "yes, or host.pin_ahead: 0");
 }
@@ -365,7 +363,7 @@ void policy_warn_devices(const struct policy *policy, const struct policy_device
 	what = all_lack(devices, n, (1ull << n) - 1, &use, 1, &policy->settings.system, POLICY_PLACE_AUTO);
 	if (what)
 		policy_warning_add(
-		    errors, policy->name, (struct policy_place){0},
+		    errors, policy->name, POLICY_WHOLE,
 		    "default: no device here can serve %s (there is no %s); the driver serves what no rule matches",
 		    policy_use_name((enum policy_use)use), what);
 	for (size_t i = 0; i < policy->n_rules; i++)

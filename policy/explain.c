@@ -163,16 +163,6 @@ static void write_size(const struct policy_key *key, struct policy_size size, ch
 	}
 }
 
-static const char *enum_name(enum policy_set set, int value)
-{
-	const struct policy_value *v = NULL;
-
-	while ((v = policy_value_next(set, v)))
-		if (v->value == value)
-			return v->name;
-	return "?";
-}
-
 char *policy_value_write(const struct policy_key *key, const void *target, char text[POLICY_SETTING_BYTES])
 {
 	const void *field = (const char *)target + key->offset;
@@ -182,7 +172,7 @@ char *policy_value_write(const struct policy_key *key, const void *target, char 
 		write_size(key, *(const struct policy_size *)field, text);
 		break;
 	case POLICY_TYPE_ENUM:
-		snprintf(text, POLICY_SETTING_BYTES, "%s", enum_name(key->set, *(const int *)field));
+		snprintf(text, POLICY_SETTING_BYTES, "%s", policy_value_name(key->set, *(const int *)field));
 		break;
 	case POLICY_TYPE_NUMBER:
 		if (*(const int *)field == POLICY_NODE_AUTO)

@@ -57,7 +57,7 @@ const struct policy_value *policy_value_next(enum policy_set set, const struct p
 	return NULL;
 }
 
-static const char *value_name(enum policy_set set, int value)
+const char *policy_value_name(enum policy_set set, int value)
 {
 	const struct policy_value *v = NULL;
 
@@ -67,45 +67,19 @@ static const char *value_name(enum policy_set set, int value)
 	return "?";
 }
 
-const char *policy_use_name(enum policy_use use)
-{
-	return value_name(POLICY_SET_USE, (int)use);
-}
-
-const char *policy_spill_name(enum policy_spill mode)
-{
-	return value_name(POLICY_SET_SPILL, (int)mode);
-}
-
-const char *policy_capacity_name(enum policy_capacity capacity)
-{
-	return value_name(POLICY_SET_CAPACITY, (int)capacity);
-}
-
-const char *policy_api_name(enum policy_api api)
-{
-	return value_name(POLICY_SET_API, (int)api);
-}
-
-const char *policy_movable_name(enum policy_movable movable)
-{
-	return value_name(POLICY_SET_MOVABLE, (int)movable);
-}
-
-const char *policy_place_name(enum policy_place_of place)
-{
-	return value_name(POLICY_SET_PLACE, (int)place);
-}
-
-const char *policy_prefetch_name(enum policy_prefetch prefetch)
-{
-	return value_name(POLICY_SET_PREFETCH, (int)prefetch);
-}
-
-const char *policy_advise_name(enum policy_advise advise)
-{
-	return value_name(POLICY_SET_ADVISE, (int)advise);
-}
+#define NAME(function, type, set)                                                                                      \
+	const char *function(type value)                                                                               \
+	{                                                                                                              \
+		return policy_value_name(set, (int)value);                                                             \
+	}
+NAME(policy_use_name, enum policy_use, POLICY_SET_USE)
+NAME(policy_spill_name, enum policy_spill, POLICY_SET_SPILL)
+NAME(policy_capacity_name, enum policy_capacity, POLICY_SET_CAPACITY)
+NAME(policy_api_name, enum policy_api, POLICY_SET_API)
+NAME(policy_movable_name, enum policy_movable, POLICY_SET_MOVABLE)
+NAME(policy_place_name, enum policy_place_of, POLICY_SET_PLACE)
+NAME(policy_prefetch_name, enum policy_prefetch, POLICY_SET_PREFETCH)
+NAME(policy_advise_name, enum policy_advise, POLICY_SET_ADVISE)
 
 int policy_key_find(const struct policy_keys *keys, const char *name)
 {
@@ -115,14 +89,14 @@ int policy_key_find(const struct policy_keys *keys, const char *name)
 	return -1;
 }
 
-bool policy_key_is_section(const struct policy_keys *keys, const char *name)
+const struct policy_key *policy_key_in_section(const struct policy_keys *keys, const char *name)
 {
 	size_t length = strlen(name);
 
 	for (size_t i = 0; i < keys->n; i++)
 		if (strncmp(keys->keys[i].name, name, length) == 0 && keys->keys[i].name[length] == '.')
-			return true;
-	return false;
+			return &keys->keys[i];
+	return NULL;
 }
 
 void policy_why_append(char *text, const char *more)

@@ -83,6 +83,8 @@ struct policy_value {
 };
 /* Returns the next value of a set. Start with NULL; NULL at the end. */
 const struct policy_value *policy_value_next(enum policy_set set, const struct policy_value *before);
+/* Returns the first name of a value, "?" if it has none. */
+const char *policy_value_name(enum policy_set set, int value);
 
 /* Returns the index of the key of that name, or -1. */
 int policy_key_find(const struct policy_keys *keys, const char *name);
@@ -123,8 +125,8 @@ const char *policy_key_ending(const struct policy_keys *keys, const char *typed)
  */
 void policy_key_hint(const struct policy_keys *keys, const char *prefix, const char *name, char *ret_hint);
 
-/* Returns true if name is the beginning of a dotted key ("device" of "device.budget"). */
-bool policy_key_is_section(const struct policy_keys *keys, const char *name);
+/* Returns the first key that begins with name and a dot ("device.budget" for "device"). NULL if there is none. */
+const struct policy_key *policy_key_in_section(const struct policy_keys *keys, const char *name);
 
 /* Writes the value of a key as in a policy; "..." for a list. target: as for policy_value_parse(). Returns text. */
 char *policy_value_write(const struct policy_key *key, const void *target, char text[POLICY_SETTING_BYTES]);

@@ -16,8 +16,6 @@ unsigned policy_machine_owner = 0;
 
 const struct policy_limits policy_no_limits = {.spill = POLICY_SPILL_FAST};
 
-static const struct policy_place whole = {0};
-
 bool policy_machine_is(const char *file)
 {
 	return strcmp(file, policy_machine_path) == 0;
@@ -45,7 +43,7 @@ static int open_folder(const char *path, const char **ret_name)
 
 static void warn(struct policy_errors *errors, const char *why)
 {
-	policy_warning_add(errors, policy_machine_path, whole,
+	policy_warning_add(errors, policy_machine_path, POLICY_WHOLE,
 			   "%s; it is ignored, and with it the limits of this machine", why);
 }
 
@@ -84,7 +82,7 @@ void policy_machine_limits(const char *text, size_t bytes, struct policy_limits 
 	if (policy)
 		policy_parse(policy_machine_path, real_path, text, bytes, policy, &found);
 	else
-		policy_error_add(errors, policy_machine_path, whole, "out of memory while reading; try again");
+		policy_error_add(errors, policy_machine_path, POLICY_WHOLE, POLICY_NO_MEMORY);
 	for (size_t i = 0; i < found.n_kept; i++) {
 		const struct policy_error *problem = &found.kept[i];
 
@@ -93,7 +91,7 @@ void policy_machine_limits(const char *text, size_t bytes, struct policy_limits 
 					 "%s", problem->text);
 	}
 	if (found.n_errors && !found.n_kept)
-		policy_error_add(errors, policy_machine_path, whole, "out of memory while reading; try again");
+		policy_error_add(errors, policy_machine_path, POLICY_WHOLE, POLICY_NO_MEMORY);
 	if (policy)
 		*ret_limits = policy->settings.limits;
 	policy_errors_free(&found);

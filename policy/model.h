@@ -20,10 +20,13 @@ struct policy_place {
  * another file come after, also together. At most 100 are kept; when the list is full, an error replaces the last
  * warning. Without memory the text is lost, but not the count.
  */
-__attribute__((format(printf, 4, 5))) void policy_error_add(struct policy_errors *errors, const char *file,
-							    struct policy_place place, const char *format, ...);
-__attribute__((format(printf, 4, 5))) void policy_warning_add(struct policy_errors *errors, const char *file,
-							      struct policy_place place, const char *format, ...);
+__attribute__((format(printf, 5, 6))) void policy_problem_add(struct policy_errors *errors, bool warning,
+							      const char *file, struct policy_place place,
+							      const char *format, ...);
+#define policy_error_add(errors, ...)   policy_problem_add(errors, false, __VA_ARGS__)
+#define policy_warning_add(errors, ...) policy_problem_add(errors, true, __VA_ARGS__)
+#define POLICY_WHOLE                    ((struct policy_place){0}) /* the file as a whole */
+#define POLICY_NO_MEMORY                "out of memory while reading; try again"
 
 /* ---- the policy ---- */
 

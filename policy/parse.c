@@ -87,22 +87,12 @@ static void report_unknown(struct walk *w, const char *prefix, const char *name,
 	PROBLEM(w, place, "%sunknown key %s; %s", w->who, policy_quote(name, quoted), hint);
 }
 
-/* Returns the first key of the table in a section. */
-static const struct policy_key *first_in_section(const struct policy_keys *keys, const char *name)
-{
-	const struct policy_key *key = keys->keys;
-
-	while (strncmp(key->name, name, strlen(name)) != 0 || key->name[strlen(name)] != '.')
-		key++;
-	return key;
-}
-
 static void map_walk(struct walk *w, const struct policy_node *map, const char *prefix);
 
 static void section_walk(struct walk *w, const struct policy_node *map, const struct policy_node *key, const char *name)
 {
 	const struct policy_node *value = key->next, *first = first_alike(map, key);
-	const struct policy_key *inside = first_in_section(w->keys, name);
+	const struct policy_key *inside = policy_key_in_section(w->keys, name);
 	char prefix[POLICY_MAX_KEY + 2];
 
 	if (first != key)
@@ -140,7 +130,7 @@ static void pair_walk(struct walk *w, const struct policy_node *map, const struc
 	}
 	index = policy_key_find(w->keys, name);
 	/* `report` is both a key and a section. */
-	if ((index < 0 || key->next->kind == POLICY_NODE_MAP) && policy_key_is_section(w->keys, name)) {
+	if ((index < 0 || key->next->kind == POLICY_NODE_MAP) && policy_key_in_section(w->keys, name)) {
 		section_walk(w, map, key, name);
 	} else if (index < 0) {
 		report_unknown(w, prefix, name, key->place);
@@ -261,7 +251,7 @@ static bool rules_grow(struct walk *w, size_t n)
 	struct policy_rule *rules = realloc(policy->rules, (policy->n_rules + n + 1) * sizeof(*rules));
 
 	if (!rules) {
-		PROBLEM(w, (struct policy_place){0}, "out of memory while reading; try again");
+		PROBLEM(w, POLICY_WHOLE, POLICY_NO_MEMORY);
 		return false;
 	}
 	memset(rules + policy->n_rules, 0, (n + 1) * sizeof(*rules));
@@ -329,15 +319,7 @@ static const struct policy_node *find_include(const struct policy_node *map)
 
 static void source_parse(const struct policy_source *source, const char *text, size_t bytes);
 
-static void include_one(const struct policy_source *source, const struct policy_node *name)
-{
-	struct policy_included included;
-
-	if (!policy_include_open(source, name, &included))
-		return;
-	source_parse(&included.source, included.text, included.bytes);
-	policy_include_close(&included);
-}
+static void include_one(const struct policy_source *outer, const struct policy_node *name);
 
 /* Reads the texts that the value of an include names: one name or a list. */
 static void include_walk(const struct policy_source *source, const struct policy_node *value)
@@ -373,8 +355,7 @@ static void source_parse(const struct policy_source *source, const char *text, s
 	policy_hash_add(source->policy, text, bytes);
 	policy_tree_read(source->file, text, bytes, &tree, errors);
 	if (errors->n_errors == n_before && (!tree.root || (tree.root->kind == POLICY_NODE_MAP && tree.root->n == 0)))
-		policy_error_add(errors, source->file, (struct policy_place){0},
-				 "nothing is in it; write at least version: 1");
+		policy_error_add(errors, source->file, POLICY_WHOLE, "nothing is in it; write at least version: 1");
 	else if (tree.root && tree.root->kind == POLICY_NODE_MAP)
 		file_walk(source, tree.root);
 	else if (tree.root && tree.root->kind != POLICY_NODE_BAD)
@@ -392,7 +373,7 @@ void policy_parse(const char *file, const char *real_path, const char *text, siz
 	policy->real_paths[0] = real_path ? strdup(real_path) : NULL;
 	policy->n_files = 1;
 	if (!policy->files[0] || (real_path && !policy->real_paths[0])) {
-		policy_error_add(errors, file, (struct policy_place){0}, "out of memory while reading; try again");
+		policy_error_add(errors, file, POLICY_WHOLE, POLICY_NO_MEMORY);
 		return;
 	}
 	source_parse(&source, text, bytes);
@@ -458,8 +439,7 @@ static bool add_file(const struct policy_source *outer, const struct policy_node
 	if (!policy->files[policy->n_files] || !policy->real_paths[policy->n_files]) {
 		free(policy->files[policy->n_files]);
 		free(policy->real_paths[policy->n_files]);
-		policy_error_add(outer->errors, outer->file, (struct policy_place){0},
-				 "out of memory while reading; try again");
+		policy_error_add(outer->errors, outer->file, POLICY_WHOLE, POLICY_NO_MEMORY);
 		return false;
 	}
 	*ret_source = *outer;
@@ -469,63 +449,48 @@ static bool add_file(const struct policy_source *outer, const struct policy_node
 	return true;
 }
 
-static bool open_file(const struct policy_source *outer, const struct policy_node *name,
-		      struct policy_included *included)
+static void include_file(const struct policy_source *outer, const struct policy_node *name)
 {
-	char path[PATH_MAX], why[POLICY_MAX_WHY], *real_path;
-	bool added = false;
+	struct policy_source source;
+	char path[PATH_MAX], why[POLICY_MAX_WHY];
+	size_t bytes;
 
 	if (!path_of(outer, name->text, path)) {
 		fail(outer, name, " ", "is too long a path; write a shorter one");
-		return false;
+		return;
 	}
-	real_path = realpath(path, NULL);
-	if (real_path && is_read(outer, real_path)) {
+	char *real_path = realpath(path, NULL), *text = NULL;
+
+	if (real_path && is_read(outer, real_path))
 		fail(outer, name, " ", "is read already, or includes this file; name each file once");
-		free(real_path);
-		return false;
-	}
-	included->owned = policy_file_read(path, &included->bytes, why);
-	included->text = included->owned;
-	if (included->text)
-		added = add_file(outer, name, path, real_path ? real_path : path, &included->source);
-	else
+	else if (!(text = policy_file_read(path, &bytes, why)))
 		fail(outer, name, ": ", "%s", why);
-	if (!added)
-		free(included->owned);
+	else if (add_file(outer, name, path, real_path ? real_path : path, &source))
+		source_parse(&source, text, bytes);
+	free(text);
 	free(real_path);
-	return added;
 }
 
-bool policy_include_open(const struct policy_source *outer, const struct policy_node *name,
-			 struct policy_included *ret_included)
+static void include_one(const struct policy_source *outer, const struct policy_node *name)
 {
-	*ret_included = (struct policy_included){0};
+	struct policy_source source;
+	const char *builtin;
+	size_t bytes;
+
 	if (name->kind == POLICY_NODE_BAD)
-		return false;
-	if (name->kind != POLICY_NODE_SCALAR || !*name->text) {
+		return;
+	if (name->kind != POLICY_NODE_SCALAR || !*name->text)
 		policy_error_add(outer->errors, outer->file, name->place,
 				 "include: a name was expected; write the path of a file, or a list of paths");
-		return false;
-	}
-	if (outer->depth == POLICY_MAX_INCLUDE) {
+	else if (outer->depth == POLICY_MAX_INCLUDE)
 		fail(outer, name, " ", "is included more than %d files deep; put some of them into one",
 		     POLICY_MAX_INCLUDE);
-		return false;
-	}
-	ret_included->text = policy_builtin_find(name->text, &ret_included->bytes);
-	if (!ret_included->text)
-		return open_file(outer, name, ret_included);
-	if (is_read(outer, name->text)) {
+	else if (!(builtin = policy_builtin_find(name->text, &bytes)))
+		include_file(outer, name);
+	else if (is_read(outer, name->text))
 		fail(outer, name, " ", "is read already; name each policy once");
-		return false;
-	}
-	return add_file(outer, name, name->text, name->text, &ret_included->source);
-}
-
-void policy_include_close(struct policy_included *included)
-{
-	free(included->owned);
+	else if (add_file(outer, name, name->text, name->text, &source))
+		source_parse(&source, builtin, bytes);
 }
 
 /*
@@ -552,11 +517,8 @@ static void set_unknown(const char *name, struct policy_place place, struct poli
 	char hint[POLICY_MAX_WHY], quoted[POLICY_QUOTED_BYTES];
 
 	policy_quote(name, quoted);
-	if (policy_key_is_section(&policy_file_keys, name)) {
-		const struct policy_key *key = policy_file_keys.keys;
-
-		while (strncmp(key->name, name, strlen(name)) != 0 || key->name[strlen(name)] != '.')
-			key++;
+	const struct policy_key *key = policy_key_in_section(&policy_file_keys, name);
+	if (key) {
 		policy_error_add(errors, set_file, place, "%s is a group of keys; write one of them, as in %s=%s",
 				 quoted, key->name, policy_value_example(key));
 		return;
@@ -612,12 +574,12 @@ void policy_set_parse(const char *set, struct policy *policy, struct policy_erro
 	char *copy, *item;
 
 	if (strnlen(set, POLICY_MAX_SET + 1) > POLICY_MAX_SET) {
-		policy_error_add(errors, set_file, (struct policy_place){0}, "more than 64 KiB; write a policy file");
+		policy_error_add(errors, set_file, POLICY_WHOLE, "more than 64 KiB; write a policy file");
 		return;
 	}
 	copy = strdup(set);
 	if (!copy) {
-		policy_error_add(errors, set_file, (struct policy_place){0}, "out of memory while reading; try again");
+		policy_error_add(errors, set_file, POLICY_WHOLE, POLICY_NO_MEMORY);
 		return;
 	}
 	for (item = copy; item;) {

@@ -21,21 +21,6 @@ void policy_parse(const char *file, const char *real_path, const char *text, siz
 		  struct policy_errors *errors);
 
 /*
- * Finds the text that one name of an include means. Returns false if there is none; the problem has been added to the
- * errors. The caller must call policy_include_close() after success.
- */
-struct policy_node;
-struct policy_included {
-	struct policy_source source;
-	const char *text;
-	size_t bytes;
-	char *owned; /* the text of a file; NULL for a built-in policy */
-};
-bool policy_include_open(const struct policy_source *outer, const struct policy_node *name,
-			 struct policy_included *ret_included);
-void policy_include_close(struct policy_included *included);
-
-/*
  * Applies "key=value,key=value" on top of a policy. Problems are reported for the file "SPILLWAY_SET", with the
  * column of the key, from 1.
  */
@@ -75,15 +60,16 @@ struct policy_node {
 		POLICY_NODE_BAD, /* already reported: the reader skips it */
 	} kind;
 	struct policy_place place;
-	bool complete;    /* false if the text ends inside, so missing keys are not reported */
-	const char *text; /* for a scalar, terminated */
-	size_t n;         /* children; a map has key, value, ..., and an odd number only if the text ends inside */
+	bool complete; /* false if the text ends inside, so missing keys are not reported */
+	size_t n;      /* children; a map has key, value, ..., and an odd number only if the text ends inside */
 	struct policy_node *first, *last, *next;
+	struct policy_node *made; /* the one that was made before, of all */
+	char text[];              /* of a scalar, terminated; else "" */
 };
 
 struct policy_tree {
 	struct policy_node *root; /* NULL if the text is empty, or an error came first */
-	struct policy_block *blocks;
+	struct policy_node *made; /* all nodes */
 };
 
 /* Reads text into a tree. Problems are added to errors; the tree holds what could be read before one. */

@@ -24,12 +24,11 @@ static void report_no_builtin(const char *name, struct policy_errors *errors)
 {
 	struct policy_suggestion suggestion = {.typed = name};
 	char list[POLICY_MAX_WHY] = "", quoted[POLICY_QUOTED_BYTES];
-	struct policy_place whole = {0};
 
 	policy_quote(name, quoted);
 	/* A file such as "heap-2" in the current folder, without "./" in front, looks like the name of a built-in. */
 	if (access(name, F_OK) == 0) {
-		policy_error_add(errors, name, whole,
+		policy_error_add(errors, name, POLICY_WHOLE,
 				 "there is no built-in policy %s; write ./%s for the file of that name", quoted, name);
 		return;
 	}
@@ -40,11 +39,11 @@ static void report_no_builtin(const char *name, struct policy_errors *errors)
 		snprintf(list + length, sizeof(list) - length, "%s%s", length ? ", " : "", *n);
 	}
 	if (suggestion.best)
-		policy_error_add(errors, name, whole, "there is no built-in policy %s; did you mean \"%s\"?", quoted,
-				 suggestion.best);
+		policy_error_add(errors, name, POLICY_WHOLE, "there is no built-in policy %s; did you mean \"%s\"?",
+				 quoted, suggestion.best);
 	else
 		policy_error_add(
-		    errors, name, whole,
+		    errors, name, POLICY_WHOLE,
 		    "there is no built-in policy %s; write one of %s, or the path of a file (with a / or ending in "
 		    ".yaml)",
 		    quoted, list);
@@ -76,7 +75,7 @@ static struct policy *read_text(const char *name, const char *real_path, const c
 	struct policy *policy = policy_new(name);
 
 	if (!policy) {
-		policy_error_add(errors, name, (struct policy_place){0}, "out of memory while reading; try again");
+		policy_error_add(errors, name, POLICY_WHOLE, POLICY_NO_MEMORY);
 		return NULL;
 	}
 	if (text)
@@ -90,7 +89,7 @@ static struct policy *read_text(const char *name, const char *real_path, const c
 	if (errors->n_errors == 0)
 		policy_check_whole(policy, errors);
 	if (errors->n_errors == 0 && !policy_finish(policy))
-		policy_error_add(errors, name, (struct policy_place){0}, "out of memory while reading; try again");
+		policy_error_add(errors, name, POLICY_WHOLE, POLICY_NO_MEMORY);
 	if (errors->n_errors == 0)
 		return policy;
 	policy_free(policy);
@@ -139,7 +138,7 @@ struct policy *policy_read(const char *name, const char *set, struct policy_erro
 	if (!is_path(name))
 		report_no_builtin(name, errors);
 	else if (!(text = policy_file_read(name, &bytes, why)))
-		policy_error_add(errors, name, (struct policy_place){0}, "%s", why);
+		policy_error_add(errors, name, POLICY_WHOLE, "%s", why);
 	return read_file(name, text, bytes, set, &limits, errors);
 }
 
@@ -355,38 +354,19 @@ static void copy_file(char *to, size_t bytes, const char *file)
 	policy_printable(file + length - (bytes - 4), to + 3, bytes - 3);
 }
 
-__attribute__((format(printf, 5, 0))) static void add(struct policy_errors *errors, const char *file,
-						      struct policy_place place, bool warning, const char *format,
-						      va_list arguments)
+void policy_problem_add(struct policy_errors *errors, bool warning, const char *file, struct policy_place place,
+			const char *format, ...)
 {
 	struct policy_error problem = {.line = place.line, .column = place.column, .warning = warning};
+	va_list arguments;
 
 	copy_file(problem.file, sizeof(problem.file), file);
+	va_start(arguments, format);
 	vsnprintf(problem.text, sizeof(problem.text), format, arguments);
+	va_end(arguments);
 	errors->n++;
-	if (!warning)
-		errors->n_errors++;
+	errors->n_errors += !warning;
 	error_keep(errors, &problem);
-}
-
-void policy_error_add(struct policy_errors *errors, const char *file, struct policy_place place, const char *format,
-		      ...)
-{
-	va_list arguments;
-
-	va_start(arguments, format);
-	add(errors, file, place, false, format, arguments);
-	va_end(arguments);
-}
-
-void policy_warning_add(struct policy_errors *errors, const char *file, struct policy_place place, const char *format,
-			...)
-{
-	va_list arguments;
-
-	va_start(arguments, format);
-	add(errors, file, place, true, format, arguments);
-	va_end(arguments);
 }
 
 void policy_errors_free(struct policy_errors *errors)
@@ -438,13 +418,13 @@ static void look_at_variable(const char *name, struct policy_errors *errors)
 	const char *key = suggestion.best ? NULL : key_meant(name);
 	policy_printable(name, safe, sizeof(safe));
 	if (suggestion.best)
-		policy_warning_add(errors, place, (struct policy_place){0},
-				   "nobody reads SPILLWAY_%s; did you mean SPILLWAY_%s?", safe, suggestion.best);
+		policy_warning_add(errors, place, POLICY_WHOLE, "nobody reads SPILLWAY_%s; did you mean SPILLWAY_%s?",
+				   safe, suggestion.best);
 	else if (key)
-		policy_warning_add(errors, place, (struct policy_place){0},
+		policy_warning_add(errors, place, POLICY_WHOLE,
 				   "nobody reads SPILLWAY_%s; did you mean SPILLWAY_SET=%s=...?", safe, key);
 	else
-		policy_warning_add(errors, place, (struct policy_place){0},
+		policy_warning_add(errors, place, POLICY_WHOLE,
 				   "nobody reads SPILLWAY_%s; spillway(1) names the variables that are read", safe);
 }
 

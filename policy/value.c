@@ -454,7 +454,7 @@ bool policy_ranks_add(struct policy_ranks *ranks, const char *text, char *ret_wh
 				    POLICY_MAX_RANKS);
 	more = realloc(ranks->range, (ranks->n + 1) * sizeof(*more));
 	if (!more)
-		return policy_wrong(ret_why, NULL, "out of memory while reading; try again");
+		return policy_wrong(ret_why, NULL, POLICY_NO_MEMORY);
 	ranks->range = more;
 	ranks_insert(ranks, at, range);
 	return true;
@@ -569,7 +569,7 @@ bool policy_globs_add(struct policy_globs *globs, const char *pattern, char *ret
 		return policy_wrong(ret_why, pattern, POLICY_LISTED);
 	more = realloc(globs->text, globs->bytes + bytes);
 	if (!more)
-		return policy_wrong(ret_why, NULL, "out of memory while reading; try again");
+		return policy_wrong(ret_why, NULL, POLICY_NO_MEMORY);
 	memcpy(more + globs->bytes, pattern, bytes);
 	*globs = (struct policy_globs){more, globs->n + 1, globs->bytes + (unsigned)bytes};
 	return true;

@@ -266,7 +266,7 @@ static void problem_add(const char *file, const char *text, size_t bytes, const 
 	unsigned begun = (unsigned)parser->context_mark.line + 1;
 
 	if (parser->error == YAML_MEMORY_ERROR) {
-		policy_error_add(errors, file, (struct policy_place){0}, "out of memory while reading; try again");
+		policy_error_add(errors, file, POLICY_WHOLE, POLICY_NO_MEMORY);
 		return;
 	}
 	/* For an error of the reader libyaml gives an offset in bytes, not a mark. */
@@ -285,17 +285,8 @@ static void problem_add(const char *file, const char *text, size_t bytes, const 
 
 /*
  * ---- the tree ---- Made of libyaml's events. Its documents are not used: they resolve aliases, by which ten lines can grow
- * to gigabytes, do not limit the depth, and are not there at all if an error comes at the end. Nodes are allocated from
- * blocks that are freed together.
+ * to gigabytes, do not limit the depth, and are not there at all if an error comes at the end.
  */
-
-enum { BLOCK_BYTES = 1 << 16 };
-
-struct policy_block {
-	struct policy_block *next;
-	size_t used, bytes;
-	_Alignas(max_align_t) char data[];
-};
 
 struct builder {
 	const char *file;
@@ -309,32 +300,6 @@ struct builder {
 static struct policy_place place_of(const yaml_mark_t *mark)
 {
 	return (struct policy_place){(unsigned)mark->line + 1, (unsigned)mark->column + 1};
-}
-
-static void *tree_take(struct builder *b, size_t bytes)
-{
-	struct policy_block *block = b->tree->blocks;
-	void *memory;
-
-	bytes = (bytes + _Alignof(max_align_t) - 1) & ~(_Alignof(max_align_t) - 1);
-	if (!block || block->bytes - block->used < bytes) {
-		size_t room = bytes > BLOCK_BYTES ? bytes : BLOCK_BYTES;
-
-		block = malloc(sizeof(*block) + room);
-		if (!block) {
-			policy_error_add(b->errors, b->file, (struct policy_place){0},
-					 "out of memory while reading; try again");
-			b->stop = true;
-			return NULL;
-		}
-		block->used = 0;
-		block->bytes = room;
-		block->next = b->tree->blocks;
-		b->tree->blocks = block;
-	}
-	memory = block->data + block->used;
-	block->used += bytes;
-	return memory;
 }
 
 /* Adds a node to the innermost open one. If there are too many, the first is reported and all are dropped. */
@@ -366,13 +331,22 @@ static void tree_attach(struct builder *b, struct policy_node *node)
 	parent->last = node;
 }
 
-static struct policy_node *add_node(struct builder *b, enum policy_node_kind kind, const yaml_mark_t *mark)
+/* text: NULL, or that of a scalar. */
+static struct policy_node *add_node(struct builder *b, enum policy_node_kind kind, const yaml_mark_t *mark,
+				    const char *text)
 {
-	struct policy_node *node = tree_take(b, sizeof(*node));
+	size_t length = text ? strlen(text) : 0;
+	struct policy_node *node = calloc(1, sizeof(*node) + length + 1);
 
-	if (!node)
+	if (!node) {
+		policy_error_add(b->errors, b->file, POLICY_WHOLE, POLICY_NO_MEMORY);
+		b->stop = true;
 		return NULL;
-	*node = (struct policy_node){.kind = kind, .place = place_of(mark), .complete = true, .text = ""};
+	}
+	*node = (struct policy_node){.kind = kind, .place = place_of(mark), .complete = true, .made = b->tree->made};
+	b->tree->made = node;
+	if (text)
+		memcpy(node->text, text, length);
 	tree_attach(b, node);
 	return node;
 }
@@ -393,22 +367,12 @@ static void add_scalar(struct builder *b, const yaml_event_t *event)
 	const char *value = (const char *)event->data.scalar.value;
 	size_t length = event->data.scalar.length;
 	bool has_nul = memchr(value, '\0', length) != NULL;
-	struct policy_node *node;
-	char *text;
 
 	refuse_extras(b, &event->start_mark, event->data.scalar.anchor, event->data.scalar.tag);
-	node = add_node(b, has_nul ? POLICY_NODE_BAD : POLICY_NODE_SCALAR, &event->start_mark);
+	add_node(b, has_nul ? POLICY_NODE_BAD : POLICY_NODE_SCALAR, &event->start_mark, has_nul ? NULL : value);
 	if (has_nul)
 		policy_error_add(b->errors, b->file, place_of(&event->start_mark),
 				 "the text has a NUL character (\\0) in it; write plain text");
-	if (!node || has_nul)
-		return;
-	text = tree_take(b, length + 1);
-	if (!text)
-		return;
-	memcpy(text, value, length);
-	text[length] = '\0';
-	node->text = text;
 }
 
 static void add_alias(struct builder *b, const yaml_event_t *event)
@@ -416,7 +380,7 @@ static void add_alias(struct builder *b, const yaml_event_t *event)
 	policy_error_add(
 	    b->errors, b->file, place_of(&event->start_mark),
 	    "an alias (*name) has no use in a policy; write the value in full, or in quotes if it begins with *");
-	add_node(b, POLICY_NODE_BAD, &event->start_mark);
+	add_node(b, POLICY_NODE_BAD, &event->start_mark, NULL);
 }
 
 static void open_node(struct builder *b, enum policy_node_kind kind, const yaml_event_t *event)
@@ -434,7 +398,7 @@ static void open_node(struct builder *b, enum policy_node_kind kind, const yaml_
 		refuse_extras(b, &event->start_mark, event->data.sequence_start.anchor, event->data.sequence_start.tag);
 	else
 		refuse_extras(b, &event->start_mark, event->data.mapping_start.anchor, event->data.mapping_start.tag);
-	node = add_node(b, kind, &event->start_mark);
+	node = add_node(b, kind, &event->start_mark, NULL);
 	if (!node)
 		return;
 	node->complete = false;
@@ -491,7 +455,7 @@ void policy_tree_read(const char *file, const char *text, size_t bytes, struct p
 	if (!text_check(file, text, bytes, errors))
 		return;
 	if (!yaml_parser_initialize(&parser)) {
-		policy_error_add(errors, file, (struct policy_place){0}, "out of memory while reading; try again");
+		policy_error_add(errors, file, POLICY_WHOLE, POLICY_NO_MEMORY);
 		return;
 	}
 	yaml_parser_set_input_string(&parser, (const unsigned char *)text, bytes);
@@ -511,11 +475,9 @@ void policy_tree_read(const char *file, const char *text, size_t bytes, struct p
 
 void policy_tree_free(struct policy_tree *tree)
 {
-	while (tree->blocks) {
-		struct policy_block *next = tree->blocks->next;
-
-		free(tree->blocks);
-		tree->blocks = next;
+	for (struct policy_node *node = tree->made, *before; node; node = before) {
+		before = node->made;
+		free(node);
 	}
-	tree->root = NULL;
+	*tree = (struct policy_tree){0};
 }
