@@ -121,10 +121,10 @@ void policy_check_whole(const struct policy *policy, struct policy_errors *error
 }
 
 /*
- * ---- unreachable rules ---- The union of the size ranges of all earlier rules without other conditions is kept as a sorted
- * list of pieces with gaps between them; a rule is unreachable if one piece contains its range. Rules with other conditions
- * are compared one by one: an earlier rule covers a later one if none of its conditions is narrower. Several such rules
- * that only together cover a later one are not found.
+ * ---- unreachable rules ---- The union of the size ranges of all earlier rules without other conditions is kept as a
+ * sorted list of pieces with gaps between them; a rule is unreachable if one piece contains its range. Rules with other
+ * conditions are compared one by one: an earlier rule covers a later one if none of its conditions is narrower. Several
+ * such rules that only together cover a later one are not found.
  */
 
 static bool cover_holds(const struct policy_range *outer, const struct policy_range *inner)

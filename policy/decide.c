@@ -10,8 +10,8 @@
 #include <string.h>
 
 /*
- * ---- binding ---- Conditions that are the same for every request of the process are evaluated once, and not when deciding:
- * policy_bind() packs the tests again, and a rule for another process gets a test that nothing passes.
+ * ---- binding ---- Conditions that are the same for every request of the process are evaluated once, and not when
+ * deciding: policy_bind() packs the tests again, and a rule for another process gets a test that nothing passes.
  */
 
 /* Keys of a rule that are also keys of the file take the file's value if they are absent. */

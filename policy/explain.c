@@ -6,7 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- why a rule does not match ---- It tests the rule as it was written and shares no code with decide.c, so that tests can compare the two. */
+/*
+ * ---- why a rule does not match ---- It tests the rule as it was written and shares no code with decide.c, so that
+ * tests can compare the two.
+ */
 
 __attribute__((format(printf, 2, 3))) static bool say(char *ret_text, const char *format, ...)
 {

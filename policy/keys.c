@@ -1,6 +1,6 @@
 /*
- * The tables of keys and named values, made from keys.def, and the search in them, with hints for unknown keys; and helpers
- * for the text of users.
+ * The tables of keys and named values, made from keys.def, and the search in them, with hints for unknown keys; and
+ * helpers for the text of users.
  */
 #include "policy/keys.h"
 #include "policy/text.h"

@@ -1,4 +1,7 @@
-/* keys.h: the tables of keys.def, and reading and writing values. Private to this folder, except for the help of the tool. */
+/*
+ * keys.h: the tables of keys.def, and reading and writing values. Private to this folder, except for the help of the
+ * tool.
+ */
 #ifndef POLICY_KEYS_H
 #define POLICY_KEYS_H
 
@@ -17,7 +20,7 @@ enum policy_type {
 	POLICY_TYPE_DEVICES, /* uint64_t, bits; one or a list */
 	POLICY_TYPE_RANKS,   /* struct policy_ranks; one or a list */
 	POLICY_TYPE_RANGE,   /* struct policy_range, of bytes unless the set says more */
-	POLICY_TYPE_PART,    /* a part of the file, not a value: see parse.c, and for include include.c */
+	POLICY_TYPE_PART,    /* a part of the file, not a value: see parse.c */
 };
 
 /* Sets of named values; behind BOOL, sets without names: which values of a type are meant. */
@@ -67,7 +70,8 @@ struct policy_key {
 };
 
 /*
- * A table of keys: those of a file and of its limits (offsets into struct policy_settings), or of a rule (struct policy_rule).
+ * A table of keys: those of a file and of its limits (offsets into struct policy_settings), or of a rule (struct
+ * policy_rule).
  */
 struct policy_keys {
 	const struct policy_key *keys;

@@ -168,7 +168,9 @@ struct policy {
 	char *name;
 	uint64_t hash; /* hash of the texts read so far */
 	char hash_text[17];
-	/* While a text is read its limits are its own; afterwards those of the machine, whichever text the policy is. */
+	/*
+	 * While a text is read its limits are its own; afterwards those of the machine, whichever text the policy is.
+	 */
 	struct policy_settings settings;
 	struct policy_origin origins[POLICY_MAX_KEYS]; /* by key of policy_file_keys */
 	/* By key of policy_limit_keys: the value as it was written, if a limit has cut it; "" otherwise. */
@@ -221,8 +223,8 @@ void policy_warn_unreachable(const struct policy *policy, struct policy_errors *
 
 /*
  * ---- the policy of the machine: machine.c ----
- * /etc/spillway/policy.yaml: the policy of who names none, and limits that no policy can exceed. The limits keep order among
- * those who want it. They are no security boundary: who owns a process can start it without the library.
+ * /etc/spillway/policy.yaml: the policy of who names none, and limits that no policy can exceed. The limits keep order
+ * among those who want it. They are no security boundary: who owns a process can start it without the library.
  */
 
 /* No limit on anything. */

@@ -1,7 +1,8 @@
 /*
  * Reads a tree of YAML into a policy, in one walk against the tables of keys. Keys of a map may be dotted or nested;
  * both give one full name, by which values are looked up and duplicate keys are found. This file knows no key by name
- * except include: the files that a policy includes are read before it, in the order in which they are named. Also settings of one line.
+ * except include: the files that a policy includes are read before it, in the order in which they are named. Also
+ * settings of one line.
  */
 #include "policy/keys.h"
 #include "policy/parse.h"
@@ -382,9 +383,9 @@ void policy_parse(const char *file, const char *real_path, const char *text, siz
 }
 
 /*
- * ---- include ---- Each file may be included once in a policy, so that the work is bounded by the number of files and not
- * by the number of ways to reach them. Files are compared by real path, which also finds a file that includes itself
- * through others.
+ * ---- include ---- Each file may be included once in a policy, so that the work is bounded by the number of files and
+ * not by the number of ways to reach them. Files are compared by real path, which also finds a file that includes
+ * itself through others.
  */
 
 __attribute__((format(printf, 4, 5))) static void
@@ -494,8 +495,8 @@ static void include_one(const struct policy_source *outer, const struct policy_n
 }
 
 /*
- * ---- settings "key=value,key=value" ---- They have no quotes and no escapes, because no value of a single key contains a
- * comma. Blanks around keys and values are ignored.
+ * ---- settings "key=value,key=value" ---- They have no quotes and no escapes, because no value of a single key
+ * contains a comma. Blanks around keys and values are ignored.
  */
 
 static const char set_file[] = "SPILLWAY_SET";

@@ -47,9 +47,9 @@ struct policy *policy_new(const char *name);
 
 /*
  * ---- the tree of YAML: yaml.c ----
- * It refuses everything that a policy does not use: anchors, aliases, tags, directives, several documents, deep nesting,
- * endless maps. The caller of policy_tree_read() owns the tree until policy_tree_free(); nodes and their texts live as long
- * as the tree.
+ * It refuses everything that a policy does not use: anchors, aliases, tags, directives, several documents, deep
+ * nesting, endless maps. The caller of policy_tree_read() owns the tree until policy_tree_free(); nodes and their texts
+ * live as long as the tree.
  */
 
 struct policy_node {

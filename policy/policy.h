@@ -318,7 +318,9 @@ void policy_errors_free(struct policy_errors *errors);
 /* Writes one problem as "file:line:column: error: text" into buffer (always terminated). Returns buffer. */
 char *policy_error_format(const struct policy_error *error, char *buffer, size_t bytes);
 
-/* Adds a warning for each variable SPILLWAY_... of the environment that nobody reads. errors: as policy_read() left it. */
+/*
+ * Adds a warning for each variable SPILLWAY_... of the environment that nobody reads. errors: as policy_read() left it.
+ */
 void policy_warn_environment(char *const *environment, struct policy_errors *errors);
 
 /*

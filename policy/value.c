@@ -327,8 +327,8 @@ bool policy_api_read(const char *text, enum policy_api *ret_api, char *ret_why)
 }
 
 /*
- * ---- ranks ---- Ranges are kept in order, and ranges that touch are joined; so ranges that are listed twice are found at
- * once, and whether one condition covers another is a simple comparison.
+ * ---- ranks ---- Ranges are kept in order, and ranges that touch are joined; so ranges that are listed twice are found
+ * at once, and whether one condition covers another is a simple comparison.
  */
 
 bool policy_ranks_match(const struct policy_ranks *ranks, int64_t rank)
@@ -481,8 +481,8 @@ char *policy_ranks_format(const struct policy_ranks *ranks, char *buffer, size_t
 }
 
 /*
- * ---- patterns with * and ? ---- fnmatch(3) may allocate and depends on the locale, which deciding must not. Time is at
- * most the product of both lengths, because the search only ever goes back to the last star.
+ * ---- patterns with * and ? ---- fnmatch(3) may allocate and depends on the locale, which deciding must not. Time is
+ * at most the product of both lengths, because the search only ever goes back to the last star.
  */
 
 /* Recognizes "*word*", the form of most patterns: the C library searches for a word many bytes at a time. */

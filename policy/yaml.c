@@ -284,8 +284,8 @@ static void problem_add(const char *file, const char *text, size_t bytes, const 
 }
 
 /*
- * ---- the tree ---- Made of libyaml's events. Its documents are not used: they resolve aliases, by which ten lines can grow
- * to gigabytes, do not limit the depth, and are not there at all if an error comes at the end.
+ * ---- the tree ---- Made of libyaml's events. Its documents are not used: they resolve aliases, by which ten lines can
+ * grow to gigabytes, do not limit the depth, and are not there at all if an error comes at the end.
  */
 
 struct builder {
