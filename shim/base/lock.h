@@ -45,7 +45,6 @@
 	X(QUOTA_SEAT,       HOLDS, "the place in its file, and what this process writes there (quota.c)", "no")            \
 	X(FAULTS,           HOLDS, "the queue of page faults (faults_queue.c)",               "no")                        \
 	X(LEDGER,           BRIEF, "what is live and whose",                                  "no")                        \
-	X(MANAGED_PREFETCH, HOLDS, "prefetches under way (managed_prefetch.c)",                          "queries and ends of events") \
 	X(ROWS,             HOLDS, "opening and closing rows of streams; events of whole contexts (completion_context.c)", "queries and ends of events") \
 	X(ROW,              BRIEF, "(stream) its submissions and the events behind them (completion_streams.h)", "queries of events") \
 	X(CONTEXTS,         HOLDS, "the contexts of the process and who is in them (context_all.c)", "queries and ends of events") \

@@ -156,7 +156,7 @@ uint64_t device_headroom(const struct device *device)
 
 uint64_t device_reserve(const struct device *device)
 {
-	struct policy_size size = policy_device_reserve(process_policy());
+	struct policy_size size = process_settings()->device_reserve;
 	uint64_t share = device->total / LIVE_SHARE;
 
 	return size.kind == POLICY_SIZE_BYTES ? size.value : share < LIVE_RESERVE ? share : LIVE_RESERVE;
@@ -174,7 +174,7 @@ uint64_t device_within_limit(const struct device *device, uint64_t bytes)
 static void set_host_budget(const struct policy *policy)
 {
 	struct hostmem memory = hostmem_read("");
-	struct policy_size own = policy_host_budget(policy);
+	struct policy_size own = policy_settings(policy)->host_budget;
 	bool has_own = own.kind != POLICY_SIZE_AUTO, shared = sizes_shares_host(policy);
 	struct quota_terms terms = {
 	    .total = sizes_host_total(policy, &memory),
@@ -201,14 +201,14 @@ static void set_lender(struct device *device, uint64_t most)
 	uint64_t half = device->total / 2, automatic = beyond + own / 2;
 
 	atomic_store(&device->lender.beyond.limit, beyond);
-	atomic_store(&device->lender.lent.limit, sizes_resolve(policy_peer_budget(process_policy()), device->total,
+	atomic_store(&device->lender.lent.limit, sizes_resolve(process_settings()->peer_budget, device->total,
 							       automatic < half ? automatic : half));
 }
 
 static struct policy_size chosen_budget(void)
 {
 	lock_assert_held(LOCK_START);
-	return device_state.devices.is_changed ? device_state.devices.budget : policy_device_budget(process_policy());
+	return device_state.devices.is_changed ? device_state.devices.budget : process_settings()->device_budget;
 }
 
 /*
@@ -222,16 +222,16 @@ static uint64_t take_share(struct device *device, uint64_t mine, uint64_t limit)
 
 	if (!total)
 		return limit;
-	if (!policy_control(process_policy())) {
+	if (!process_settings()->control) {
 		log_once("device.total needs control: yes; this process goes by its own budget");
 		return limit < total ? limit : total;
 	}
-	device->account.keeps_total = policy_device_total(process_policy()).kind == POLICY_SIZE_AUTO;
+	device->account.keeps_total = process_settings()->device_total.kind == POLICY_SIZE_AUTO;
 	limit = gpu_account_begin(&device->account, device->uuid, total, used, limit);
 	atomic_store(&device->shared_total, device->account.joined ? device->account.total : total);
 	/* Until the control thread has looked. */
-	atomic_store(&device->out_of_turn, limit < wanted && !device->account.lasting &&
-					       policy_turns(process_policy())->mode != POLICY_TURNS_OFF);
+	atomic_store(&device->out_of_turn,
+		     limit < wanted && !device->account.lasting && process_settings()->turns.mode != POLICY_TURNS_OFF);
 	return limit;
 }
 
@@ -339,9 +339,9 @@ static const char *why_not_lend(const struct device *device, const struct device
  */
 static void find_lenders(const struct device *device, struct heap_config *config, bool say)
 {
-	uint64_t lenders = policy_peers(process_policy());
+	uint64_t lenders = process_settings()->peers;
 
-	if (policy_spill_mode(process_policy()) == POLICY_SPILL_OFF)
+	if (process_settings()->spill == POLICY_SPILL_OFF)
 		return;
 	for (int i = 0; i < DEVICE_MOST && config->n_lenders < HEAP_LENDERS; i++) {
 		if (!(lenders >> i & 1) || i == device->ordinal)
@@ -376,25 +376,25 @@ static struct heap *make_heap(struct device *device)
 	    .device = device->ordinal,
 	    .host_usable = device->host_vmm,
 	    .host_location = device->host_location,
-	    .moves = policy_spill_mode(process_policy()) >= POLICY_SPILL_EXACT,
+	    .moves = process_settings()->spill >= POLICY_SPILL_EXACT,
 	    .beside = device_beside(),
 	    .rdma = device_attribute(device->ordinal, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED),
 	    .exportable =
 		device_attribute(device->ordinal, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED),
 	    /* The program may export any memory that it makes itself (vmm.h). */
-	    .share = policy_ipc(process_policy()) || policy_vmm_moves(process_policy()),
+	    .share = process_settings()->ipc || policy_vmm_moves(process_policy()),
 	    .peers = peer_heap(device->ordinal),
 	    .device_budget = &device->budget,
 	    .host_budget = &host_budget,
 	    .arena_hint = ARENA_HINT(device->ordinal),
 	    .arena_bytes = ARENA_TIMES * (device->total + host),
 	    .keep_device =
-		sizes_resolve(policy_heap_release_threshold(process_policy()), device->total, keep_of(&device->budget)),
+		sizes_resolve(process_settings()->heap_release_threshold, device->total, keep_of(&device->budget)),
 	    .keep_host = keep_of(&host_budget),
-	    .device_at_once = policy_heap_release_threshold(process_policy()).kind != POLICY_SIZE_AUTO,
-	    .piece_bytes = sizes_resolve(policy_heap_chunk(process_policy()), 0, 0),
+	    .device_at_once = process_settings()->heap_release_threshold.kind != POLICY_SIZE_AUTO,
+	    .piece_bytes = sizes_resolve(process_settings()->heap_chunk, 0, 0),
 	    .piece_most = device_piece_most(),
-	    .piece_budget = policy_turns(process_policy())->mode == POLICY_TURNS_OFF ? NULL : &device->shared_total,
+	    .piece_budget = process_settings()->turns.mode == POLICY_TURNS_OFF ? NULL : &device->shared_total,
 	};
 	find_lenders(device, &config, true);
 	if (policy_vmm_moves(process_policy()))
@@ -406,7 +406,7 @@ static struct heap *make_heap(struct device *device)
 		log_once("no heap on device %d (%s); allocations go to the driver", device->ordinal,
 			 status_text(status));
 		device->heap_refused = true;
-	} else if (!device->host_vmm && policy_spill_mode(process_policy()) != POLICY_SPILL_OFF) {
+	} else if (!device->host_vmm && process_settings()->spill != POLICY_SPILL_OFF) {
 		log_once("this driver or device has no host-backed VMM memory: nothing can spill, what is over the "
 			 "device budget gets out of memory");
 	}

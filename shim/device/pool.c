@@ -87,10 +87,10 @@ void pool_forgotten(struct pool *pool, bool gone)
  */
 static void set_threshold(CUmemoryPool handle, CUdevice ordinal)
 {
-	struct policy_size threshold = policy_async_release_threshold(process_policy());
+	struct policy_size threshold = process_settings()->async_release_threshold;
 	cuuint64_t bytes = threshold.value;
 
-	if (threshold.kind != POLICY_SIZE_BYTES || policy_observe(process_policy()))
+	if (threshold.kind != POLICY_SIZE_BYTES || process_settings()->observe)
 		return;
 	CUresult result = REAL(cuMemPoolSetAttribute)(handle, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &bytes);
 	if (result != CUDA_SUCCESS)
@@ -537,7 +537,7 @@ void pool_unclaim(uint64_t id, size_t bytes)
  */
 void pool_close(struct device *device)
 {
-	if (policy_spill_mode(process_policy()) < POLICY_SPILL_EXACT || atomic_exchange(&device->pools_closed, true))
+	if (process_settings()->spill < POLICY_SPILL_EXACT || atomic_exchange(&device->pools_closed, true))
 		return;
 	log_once("the driver's pools of device %d cannot serve all that is allocated in stream order; from now on the "
 		 "heap does, so that it can move",

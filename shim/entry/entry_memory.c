@@ -115,7 +115,7 @@ static bool find_elsewhere(CUdeviceptr address, struct ledger_row *ret_row)
 
 static bool is_moved(void)
 {
-	enum policy_spill mode = policy_spill_mode(process_policy());
+	enum policy_spill mode = process_settings()->spill;
 
 	return mode == POLICY_SPILL_EXACT || mode == POLICY_SPILL_FAST;
 }
@@ -242,7 +242,7 @@ int spillway_grow(const void *address, uint64_t new_bytes)
 		return result;
 	if (row.kind == LEDGER_MAPPING)
 		return entry_memory_leave(&scope, -ENOTSUP); /* the program itself can map more memory behind it */
-	enum heap_from from = policy_spill_mode(process_policy()) == POLICY_SPILL_OFF ? HEAP_DEVICE : HEAP_DEVICE_FIRST;
+	enum heap_from from = process_settings()->spill == POLICY_SPILL_OFF ? HEAP_DEVICE : HEAP_DEVICE_FIRST;
 	enum sw_status status = SW_OK;
 	if (new_bytes > row.bytes && !account_grow(&row, new_bytes)) {
 		status = SW_NO_MEMORY;

@@ -4,15 +4,12 @@
  * vmm.spill says what happens to the memory:
  *
  *   no     nothing
- *   yes    a handle that does not fit the device budget is made in host memory. A handle has no address, so the program
- *          maps it and grants its device access as before, and goes on. It never moves
  *   move   it is heap memory (vmm.h); each of these bodies tries this first
  *
  * A handle lives until every reference (create, retain) is released and every mapping of it is gone, as the driver
  * counts it. Programs may use our address space only where they have reserved it: elsewhere a call is refused as the
  * driver refuses it for cuMemAlloc memory, except for handles of memory that never moves.
  */
-#include "shim/accounting/job_links.h"
 #include "shim/process/enter.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/entry/hook.h"
@@ -37,76 +34,13 @@ static bool has_room(struct oom_retry *room, const CUmemAllocationProp *prop, si
 	return prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE && oom_retry_make(room, prop->location.id, size);
 }
 
-/* Returns true if the size does not fit the device budget. Releases warm memory of the heap first. */
-static bool is_over_budget(struct device *device, size_t size)
-{
-	device_known_budget(device);
-	pool_refresh(device);
-	if (budget_left(&device->budget) >= size)
-		return false;
-	segments_give_up(device);
-	device_make_room(device);
-	return budget_left(&device->budget) < size;
-}
-
-static void say_spilled(const struct device *device, size_t size)
-{
-	char budget[32], bytes[32];
-
-	pdl_spilled();
-	stats_add(STAT_spilled_allocations, 1);
-	stats_add(STAT_spilled_bytes, size);
-	stats_add(STAT_rescues, 1);
-	if (policy_report(process_policy()) == POLICY_REPORT_NONE)
-		return;
-	log_once("SPILLING BEGINS: the device budget of %s is full, %s of the program's own cuMemCreate went to host "
-		 "memory for good; the GPU reaches it over the link, many times slower",
-		 log_bytes(budget, sizeof(budget), atomic_load(&device->budget.limit)),
-		 log_bytes(bytes, sizeof(bytes), size));
-}
-
-/*
- * Makes a handle in host memory that the program wants on the device, charged to the host budget. Flags that only
- * device memory can have (compressed, open to RDMA) are left out. Returns false if the handle does not spill, or if
- * the driver refuses it: the caller must try the device as usual.
- */
-static bool create_on_host(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
-			   unsigned long long flags, const struct account_claim *claim, CUresult *ret_result)
-{
-	if (claim->spill != POLICY_VMM_STAYS || policy_spill_mode(process_policy()) == POLICY_SPILL_OFF ||
-	    (prop->allocFlags.usage & CU_MEM_CREATE_USAGE_TILE_POOL))
-		return false;
-	struct device *device = device_get(prop->location.id);
-	if (!device || !device->host_vmm || !is_over_budget(device, size))
-		return false;
-	if (!device_take_host(size)) {
-		account_refused(device, size, claim->rule, claim->site);
-		*ret_result = CUDA_ERROR_OUT_OF_MEMORY;
-		return true;
-	}
-	CUmemAllocationProp host = *prop;
-	host.location = device->host_location;
-	memset(&host.allocFlags, 0, sizeof(host.allocFlags));
-	*ret_result = REAL(cuMemCreate)(handle, size, &host, flags);
-	if (*ret_result == CUDA_SUCCESS) {
-		say_spilled(device, size);
-		return true;
-	}
-	budget_give(&host_budget, size);
-	log_once("the driver refuses to make the program's cuMemCreate in host memory (%s); it stays on the device",
-		 real_error_name(*ret_result));
-	return false;
-}
-
-static void note_handle(CUmemGenericAllocationHandle handle, size_t size, const CUmemAllocationProp *prop, bool spilled,
+static void note_handle(CUmemGenericAllocationHandle handle, size_t size, const CUmemAllocationProp *prop,
 			const struct account_claim *claim)
 {
 	struct ledger_row *row = ledger_row_new(LEDGER_HANDLE);
 
 	if (!row) {
 		account_claim_end(claim, size);
-		if (spilled)
-			budget_give(&host_budget, size);
 		return;
 	}
 	/* From the properties, not from the current context: NCCL calls cuMemCreate before it has one. */
@@ -115,18 +49,14 @@ static void note_handle(CUmemGenericAllocationHandle handle, size_t size, const 
 	row->key = handle;
 	row->bytes = size;
 	row->handle.refs = 1;
-	row->handle.spilled = spilled;
 	row->rule = claim->rule;
 	row->cap = claim->cap;
-	_Static_assert(sizeof(row->handle.asked_flags) == sizeof(prop->allocFlags), "they are kept whole");
-	memcpy(&row->handle.asked_flags, &prop->allocFlags, sizeof(row->handle.asked_flags));
 	account_new(row, claim->site);
 	if (!row->handle.on_host)
 		stats_add(STAT_vmm_bytes, size);
-	if (!spilled)
-		log_once("the program manages virtual memory itself (cuMemCreate): that part goes round the heap, "
-			 "counted but never %s",
-			 claim->spill == POLICY_VMM_DRIVER ? "spilled (vmm.spill in the policy lets it)" : "moved");
+	log_once("the program manages virtual memory itself (cuMemCreate): that part goes round the heap, counted but "
+		 "never %s",
+		 claim->spill == POLICY_VMM_DRIVER ? "spilled (vmm.spill in the policy lets it)" : "moved");
 }
 
 /* Most programs end after this. The message names what would have helped. */
@@ -152,20 +82,16 @@ static CUresult entry_vmm_create(CUmemGenericAllocationHandle *handle, size_t si
 			account_claim_end(claim, size);
 		return result;
 	}
-	bool on_host = create_on_host(handle, size, prop, flags, claim, &result);
+	struct oom_retry room = {0};
 
-	if (!on_host) {
-		struct oom_retry room = {0};
-
-		do
-			result = REAL(cuMemCreate)(handle, size, prop, flags);
-		while (result == CUDA_ERROR_OUT_OF_MEMORY && has_room(&room, prop, size));
-		oom_retry_end(&room, result);
-		if (result == CUDA_ERROR_OUT_OF_MEMORY)
-			say_no_room(prop, size);
-	}
+	do
+		result = REAL(cuMemCreate)(handle, size, prop, flags);
+	while (result == CUDA_ERROR_OUT_OF_MEMORY && has_room(&room, prop, size));
+	oom_retry_end(&room, result);
+	if (result == CUDA_ERROR_OUT_OF_MEMORY)
+		say_no_room(prop, size);
 	if (result == CUDA_SUCCESS)
-		note_handle(*handle, size, prop, on_host, claim);
+		note_handle(*handle, size, prop, claim);
 	else
 		account_claim_end(claim, size);
 	return result;
@@ -192,8 +118,8 @@ HOOK_EXPORT CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *handle, s
 }
 
 /*
- * For a spilled handle the program gets the properties that it asked for, because it takes from them the device to
- * grant access to.
+ * Of a handle that was retained from a block on the host the program gets the properties that it expects, because it
+ * takes from them the device to grant access to.
  */
 HOOK_EXPORT CUresult CUDAAPI cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
 								    CUmemGenericAllocationHandle handle)
@@ -209,7 +135,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemGetAllocationPropertiesFromHandle(CUmemAllocat
 	if (vmm_properties(handle, prop, &result))
 		return enter_leave(&scope, result);
 	result = REAL(cuMemGetAllocationPropertiesFromHandle)(prop, handle);
-	if (result == CUDA_SUCCESS && ledger_get(LEDGER_HANDLE, handle, &row) && row.handle.spilled) {
+	if (result == CUDA_SUCCESS && ledger_get(LEDGER_HANDLE, handle, &row) && row.handle.borrowed) {
 		prop->location = (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = row.device};
 		memcpy(&prop->allocFlags, &row.handle.asked_flags, sizeof(row.handle.asked_flags));
 	}
@@ -245,8 +171,8 @@ HOOK_EXPORT CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle)
 
 /*
  * A block that found no room on the device is on the host, and its handle would say so; a library that asks (Open
- * MPI) would then read the block with the CPU, which is not possible. So, as for spilled handles, the program gets
- * the properties that it asked for.
+ * MPI) would then read the block with the CPU, which is not possible. So the program gets the properties of memory
+ * of the device.
  */
 static void note_retained(CUmemGenericAllocationHandle handle, int device)
 {
@@ -261,7 +187,8 @@ static void note_retained(CUmemGenericAllocationHandle handle, int device)
 	row->key = handle;
 	row->device = device;
 	row->handle.refs = 1;
-	row->handle.spilled = row->handle.borrowed = true;
+	row->handle.borrowed = true;
+	_Static_assert(sizeof(row->handle.asked_flags) == sizeof(prop.allocFlags), "they are kept whole");
 	memcpy(&row->handle.asked_flags, &prop.allocFlags, sizeof(row->handle.asked_flags));
 	ledger_commit(row);
 }
@@ -415,9 +342,9 @@ HOOK_EXPORT CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr *ptr, size_t size, 
 
 /*
  * Other processes and devices need the driver's handle. mine: the argument that may hold a handle of ours; as: the
- * type that it is to be exported as; done: what to return for `result`.
+ * type that it is to be exported as.
  */
-#define WITH_HANDLE(name, params, args, mine, as, done)                                                                \
+#define WITH_HANDLE(name, params, args, mine, as)                                                                      \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
 	{                                                                                                              \
 		struct enter_scope scope;                                                                              \
@@ -426,36 +353,25 @@ HOOK_EXPORT CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr *ptr, size_t size, 
 		if (!enter_serve(&scope))                                                                              \
 			return REAL(name) args;                                                                        \
 		CUresult result = vmm_expose(&(mine), as);                                                             \
-		if (result == CUDA_SUCCESS)                                                                            \
-			result = REAL(name) args;                                                                      \
-		return enter_leave(&scope, done);                                                                      \
+		return enter_leave(&scope, result == CUDA_SUCCESS ? REAL(name) args : result);                         \
 	}
-
-/* Who imports it is of one job with this process. */
-static CUresult exported(CUresult result, const void *handle, CUmemAllocationHandleType type)
-{
-	if (result == CUDA_SUCCESS)
-		job_links_exported(handle, type);
-	return result;
-}
 
 WITH_HANDLE(cuMemExportToShareableHandle,
 	    (void *shareableHandle, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType handleType,
 	     unsigned long long flags),
-	    (shareableHandle, handle, handleType, flags), handle, handleType,
-	    exported(result, shareableHandle, handleType))
+	    (shareableHandle, handle, handleType, flags), handle, handleType)
 WITH_HANDLE(cuMulticastBindMem,
 	    (CUmemGenericAllocationHandle mcHandle, size_t mcOffset, CUmemGenericAllocationHandle memHandle,
 	     size_t memOffset, size_t size, unsigned long long flags),
-	    (mcHandle, mcOffset, memHandle, memOffset, size, flags), memHandle, 0, result)
+	    (mcHandle, mcOffset, memHandle, memOffset, size, flags), memHandle, 0)
 WITH_HANDLE(cuMulticastBindMem_v2,
 	    (CUmemGenericAllocationHandle mcHandle, CUdevice dev, size_t mcOffset,
 	     CUmemGenericAllocationHandle memHandle, size_t memOffset, size_t size, unsigned long long flags),
-	    (mcHandle, dev, mcOffset, memHandle, memOffset, size, flags), memHandle, 0, result)
+	    (mcHandle, dev, mcOffset, memHandle, memOffset, size, flags), memHandle, 0)
 WITH_HANDLE(cuLogicalEndpointBindMem,
 	    (CUlogicalEndpointId leId, CUdevice dev, cuuint64_t offset, CUmemGenericAllocationHandle memHandle,
 	     cuuint64_t memOffset, cuuint64_t size, unsigned long long flags),
-	    (leId, dev, offset, memHandle, memOffset, size, flags), memHandle, 0, result)
+	    (leId, dev, offset, memHandle, memOffset, size, flags), memHandle, 0)
 
 /*
  * Returns a copy of the list with the driver's handles in place of ours, or NULL if there is no memory. The caller

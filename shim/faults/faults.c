@@ -141,7 +141,7 @@ static bool faults_count(enum policy_faults how)
 
 static bool faults_start_source(void)
 {
-	enum policy_faults how = policy_faults(process_policy());
+	enum policy_faults how = process_settings()->faults;
 	struct rusage usage;
 	bool counts;
 

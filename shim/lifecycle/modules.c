@@ -95,7 +95,7 @@ static void start_stats(struct policy *read)
 	const struct stats_about about = {
 	    .policy = policy_name(read),
 	    .policy_hash = policy_hash(read),
-	    .mode = policy_spill_name(policy_spill_mode(read)),
+	    .mode = policy_spill_name(policy_settings(read)->spill),
 	    .spillway = SPILLWAY_VERSION,
 	};
 

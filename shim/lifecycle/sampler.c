@@ -77,7 +77,7 @@ static void trace_one(const struct fault_event *event, void *argument)
 
 void sampler_start(const struct policy *policy)
 {
-	if (policy_faults(policy) == POLICY_FAULTS_EVENTS && trace_is_wanted())
+	if (policy_settings(policy)->faults == POLICY_FAULTS_EVENTS && trace_is_wanted())
 		faults_listen(trace_one, NULL);
 }
 
@@ -121,9 +121,9 @@ void sampler_tick(void)
 /* Returns how many bytes the policy wants pinned for each device. */
 static uint64_t wanted(void)
 {
-	struct policy_size size = policy_host_pin_ahead(process_policy());
+	struct policy_size size = process_settings()->host_pin_ahead;
 
-	if (policy_spill_mode(process_policy()) < POLICY_SPILL_EXACT)
+	if (process_settings()->spill < POLICY_SPILL_EXACT)
 		return 0;
 	return size.kind == POLICY_SIZE_AUTO ? UINT64_MAX : size.value;
 }
@@ -167,7 +167,7 @@ unsigned pin_ahead_look(void)
 void exit_summary_print(void)
 {
 	struct summary *const summary = &lifecycle_state.summary.text;
-	bool full = policy_report(process_policy()) == POLICY_REPORT_FULL;
+	bool full = process_settings()->report == POLICY_REPORT_FULL;
 	char names[200];
 
 	/* At exit no lock may be waited for: the thread that held it may have ended. */
@@ -180,7 +180,7 @@ void exit_summary_print(void)
 		summary_make_short(&stats, clock_now(), summary);
 	for (unsigned i = 0; i < summary->n; i++)
 		log_line("%s", summary->line[i].text);
-	if (policy_observe(process_policy()))
+	if (process_settings()->observe)
 		alloc_decide_print();
 	if (full && stats_get(STAT_unknown_names))
 		log_line("  %llu entry points asked for that we do not know: %s",
@@ -190,7 +190,7 @@ void exit_summary_print(void)
 
 void exit_summary_end(void)
 {
-	if (policy_report(process_policy()) == POLICY_REPORT_NONE ||
+	if (process_settings()->report == POLICY_REPORT_NONE ||
 	    stats_get(STAT_allocations) + stats_get(STAT_refused) == 0)
 		return;
 	log_patience(SUMMARY_MS);

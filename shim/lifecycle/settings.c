@@ -91,7 +91,7 @@ static const struct setting *find_setting(const char *text, size_t length)
  */
 static bool is_too_much(const struct setting *setting, struct policy_size size)
 {
-	struct policy_size most = policy_limit(process_policy(), setting->limit);
+	struct policy_size most = process_settings()->limits.most[setting->limit];
 
 	return size.kind == most.kind && size.kind != POLICY_SIZE_AUTO && size.value > most.value;
 }
@@ -107,7 +107,7 @@ static bool change_weight(const char *text, char reply[CONTROL_MOST_REPLY])
 		return false;
 	if (!policy_weight_read(text + strlen(key), &weight, why)) {
 		snprintf(reply, CONTROL_MOST_REPLY, "error share.weight: %.200s", why);
-	} else if (policy_turns(process_policy())->mode == POLICY_TURNS_OFF) {
+	} else if (process_settings()->turns.mode == POLICY_TURNS_OFF) {
 		snprintf(reply, CONTROL_MOST_REPLY, "error share.weight: this process takes no turns (share: off)");
 	} else {
 		turn_set_weight(weight);
@@ -144,7 +144,7 @@ static const char *why_not(enum sw_status status)
 static bool may_be(const char *value, enum policy_spill *ret_mode, char reply[CONTROL_MOST_REPLY])
 {
 	const struct policy *policy = process_policy();
-	enum policy_spill began = policy_spill_mode(policy);
+	enum policy_spill began = policy_settings(policy)->spill;
 
 	*ret_mode = !strcmp(value, policy_spill_name(POLICY_SPILL_FAST)) ? POLICY_SPILL_FAST : POLICY_SPILL_EXACT;
 	if (strcmp(value, policy_spill_name(*ret_mode)) != 0) {
@@ -159,7 +159,7 @@ static bool may_be(const char *value, enum policy_spill *ret_mode, char reply[CO
 			 policy_spill_name(began));
 		return false;
 	}
-	if (*ret_mode > policy_spill_limit(policy)) {
+	if ((int)*ret_mode > policy_settings(policy)->limits.spill) {
 		snprintf(reply, CONTROL_MOST_REPLY,
 			 "error spill.mode: %s is more than this machine allows (limits of %.80s)",
 			 policy_spill_name(*ret_mode), policy_machine_path);

@@ -2,7 +2,7 @@
  * trace_internal.h: functions and types that the files of the trace share:
  *
  *   trace_state.c  the state of the room (trace_state.h), and whether the trace is on
- *   trace_names.c  numbers for places in the program and for names of ranges
+ *   trace_names.c  numbers for places in the program
  *   trace_file.c   the file: its name, its head, writing to it
  *   trace_drain.c  the thread that empties the rings
  *   trace.c        writing into a ring, and what the rest of the library calls

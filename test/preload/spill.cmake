@@ -323,7 +323,7 @@ set(LARGE_PAGES "GLIBC_TUNABLES=glibc.malloc.hugetlb=1")
 if(SPILLWAY_EMULATED)
   set(LARGE_PAGES "GLIBC_TUNABLES=")
 endif()
-set(VIRTUAL_KINDS static-move exact-move fast-move exact-no exact-yes)
+set(VIRTUAL_KINDS static-move exact-move fast-move exact-no)
 function(virtual_mode_tests name)
   foreach(kind ${VIRTUAL_KINDS})
     string(REPLACE "-" ";" words ${kind})
@@ -412,8 +412,7 @@ set_target_properties(oom_retry_test PROPERTIES ENABLE_EXPORTS ON) # its own clo
 # ---- beside memory outside the heap ----
 spill_mode_test(pools_test)
 spill_mode_test(home_mix_test)
-target_compile_definitions(home_mix_test PRIVATE HOMES_POLICY="${CMAKE_CURRENT_SOURCE_DIR}/homes.yaml"
-                           AHEAD_POLICY="${CMAKE_CURRENT_SOURCE_DIR}/ahead.yaml")
+target_compile_definitions(home_mix_test PRIVATE HOMES_POLICY="${CMAKE_CURRENT_SOURCE_DIR}/homes.yaml")
 
 # ---- what a stop says; drivers that are too old ----
 # The simulated driver as it was before it could record an event for a whole context (CUDA 12.4).

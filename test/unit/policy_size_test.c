@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "policy/size.h"
+#include "policy/keys.h"
 
 #define MIB (1ull << 20)
 
@@ -16,7 +16,7 @@ static void expect_size(const char *text, int kind, uint64_t value)
 	struct policy_size size;
 	char why[POLICY_MAX_WHY];
 
-	if (!policy_size_parse(text, &size, why))
+	if (!policy_size_read(text, &size, why))
 		fail_msg("%s: %s", text, why);
 	assert_int_equal(size.kind, kind);
 	assert_true(size.value == value);
@@ -97,7 +97,7 @@ static void wrong_sizes_say_what_to_write_instead(void **state)
 		struct policy_size size = {.value = 42};
 		char why[POLICY_MAX_WHY];
 
-		assert_false(policy_size_parse(rows[i][0], &size, why));
+		assert_false(policy_size_read(rows[i][0], &size, why));
 		assert_string_equal(why, rows[i][1]);
 		assert_int_equal(size.value, 42);
 	}

@@ -94,14 +94,6 @@ static const struct {
     {"NSYS_PROFILING_SESSION_ID", "Nsight Systems"},
 };
 
-/* `spillway run` itself names the library as an NVTX tool. */
-static bool names_tool(const char *variable)
-{
-	const char *value = getenv(variable);
-
-	return value && *value && !strstr(value, "/libspillway.so");
-}
-
 static void neighbour_cupti(const struct doctor *doctor, int device, struct doctor_finding *finding)
 {
 	char text[300] = "";
@@ -109,9 +101,10 @@ static void neighbour_cupti(const struct doctor *doctor, int device, struct doct
 	(void)doctor;
 	(void)device;
 	for (size_t i = 0; i < sizeof(injections) / sizeof(*injections); i++) {
+		const char *value = getenv(injections[i].variable);
 		size_t length = strlen(text);
 
-		if (names_tool(injections[i].variable))
+		if (value && *value)
 			snprintf(text + length, sizeof(text) - length, "%s%s (%s)", length ? ", " : "",
 				 injections[i].who, injections[i].variable);
 	}

@@ -26,7 +26,7 @@ static void choose_mode(struct replay_request *request, const struct replay_mode
 	if (request->mode != POLICY_SPILL_COUNT) {
 		request->mode_source = "as asked for";
 	} else if (request->policy_name || policy_set_names(request->set, "spill.mode") || !recorded) {
-		request->mode = policy_spill_mode(policy);
+		request->mode = policy_settings(policy)->spill;
 		request->mode_source = request->policy_name                           ? "as the policy says"
 				       : policy_set_names(request->set, "spill.mode") ? "as --set says"
 										      : "assumed: nothing says which";
@@ -54,7 +54,7 @@ static bool read_policy(struct replay_request *request, const struct replay_mode
 	policy_bind(policy, *model->process ? model->process : NULL, *model->arguments ? model->arguments : NULL,
 		    model->rank);
 	choose_mode(request, model, policy);
-	struct policy_size host = policy_host_budget(policy);
+	struct policy_size host = policy_settings(policy)->host_budget;
 	if (request->host_budget == UINT64_MAX && host.kind == POLICY_SIZE_BYTES)
 		request->host_budget = host.value;
 	else if (request->host_budget == UINT64_MAX && host.kind == POLICY_SIZE_PERCENT)
@@ -91,7 +91,7 @@ static void say_doubts(const struct replay_model *model)
 /* The model has only the link to the host. */
 static void say_peers(struct replay_request *request, const struct replay_model *model, const struct policy *policy)
 {
-	request->peers_left_out = model->peers || (policy && policy_peers(policy));
+	request->peers_left_out = model->peers || (policy && policy_settings(policy)->peers);
 	if (request->peers_left_out)
 		tool_say("memory that other GPUs lend (spill.peers) is left out%s: what is over the budget lies on the "
 			 "host here, and moves over its link",

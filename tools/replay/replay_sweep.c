@@ -67,8 +67,9 @@ static bool sweep_cut(struct replay_sweep *sweep, uint64_t budget)
 				      .fast = sweep->request->mode == POLICY_SPILL_FAST,
 				      .moves = sweep->request->mode >= POLICY_SPILL_EXACT};
 	/* The backend of an allocation depends also on the free memory. */
-	bool by_free = policy && (policy_needs(policy) & POLICY_NEED_FREE ||
-				  (policy_async_use(policy) == POLICY_ASYNC_AUTO && has_ordered(sweep->model)));
+	bool by_free =
+	    policy && (policy_needs(policy) & POLICY_NEED_FREE ||
+		       (policy_settings(policy)->async_use == POLICY_ASYNC_AUTO && has_ordered(sweep->model)));
 
 	if (sweep->job && sweep->job->most_units == job_most_units(&setting) && !by_free)
 		return true;
@@ -225,7 +226,8 @@ static bool sweep_measure(struct replay_sweep *sweep)
 static bool ask_all(struct replay_sweep *sweep)
 {
 	const struct replay_request *request = sweep->request;
-	struct policy_size own = request->policy ? policy_device_budget(request->policy) : (struct policy_size){0};
+	struct policy_size own =
+	    request->policy ? policy_settings(request->policy)->device_budget : (struct policy_size){0};
 
 	for (unsigned i = 0; i < request->n_budgets; i++) {
 		const struct replay_budget *budget = &request->budgets[i];

@@ -107,14 +107,8 @@ static int request_read(int argc, char **argv, struct request *request)
 	return TOOL_BAD;
 }
 
-/* What the tool has to know of the policy. */
-struct asked {
-	unsigned needs; /* what its rules test (enum policy_need) */
-	enum policy_report report;
-};
-
 /* Checks the policy that the program would get, and prints every problem; warnings do not stop a run. */
-static bool policy_is_good(const char *name, const char *set, struct asked *ret_asked)
+static bool policy_is_good(const char *name, const char *set, enum policy_report *ret_report)
 {
 	struct policy_errors errors;
 	struct policy *policy = policy_read(name, set, &errors);
@@ -123,7 +117,7 @@ static bool policy_is_good(const char *name, const char *set, struct asked *ret_
 	policy_warn_environment(environ, &errors);
 	tool_print_errors(&errors);
 	if (policy)
-		*ret_asked = (struct asked){policy_needs(policy), policy_report(policy)};
+		*ret_report = policy_settings(policy)->report;
 	/* The library prints the warnings of a policy only if they were not printed here. */
 	good = good && (errors.n ? setenv("SPILLWAY_WARNED", "1", 1) : unsetenv("SPILLWAY_WARNED")) == 0;
 	policy_free(policy);
@@ -177,31 +171,14 @@ static bool set_audit(const char *audit)
 	return put_first("LD_AUDIT", audit) && setenv("GLIBC_TUNABLES", "glibc.rtld.optional_static_tls=16384", 0) == 0;
 }
 
-/*
- * NVTX reports its ranges to the single tool that the variable names. The variable is set to the library if rules or a
- * trace need the ranges and no other tool is named. A profiler that starts the program sets the variable itself.
- */
-static bool set_nvtx(const char *library)
+static bool set_environment(const struct request *request, const char *policy, const char *library, const char *audit)
 {
-	return setenv("NVTX_INJECTION64_PATH", library, 0) == 0;
-}
-
-/* A trace contains the NVTX ranges that the program marks. */
-static bool set_trace(const char *trace, const char *library)
-{
-	return setenv("SPILLWAY_TRACE", trace, 1) == 0 && set_nvtx(library);
-}
-
-static bool set_environment(const struct request *request, const char *policy, const char *library, const char *audit,
-			    unsigned needs)
-{
-	bool done = put_first("LD_PRELOAD", library) && (!request->audit || set_audit(audit)) &&
-		    (!(needs & POLICY_NEED_NVTX) || set_nvtx(library));
+	bool done = put_first("LD_PRELOAD", library) && (!request->audit || set_audit(audit));
 
 	if (request->set)
 		done = done && setenv("SPILLWAY_SET", request->set, 1) == 0;
 	if (request->trace)
-		done = done && set_trace(request->trace, library);
+		done = done && setenv("SPILLWAY_TRACE", request->trace, 1) == 0;
 	return done && set_policy(policy);
 }
 
@@ -280,8 +257,9 @@ static bool add_share(struct request *request)
 	if (!request->set && given && *given)
 		done = (request->set = strdup(given)) != NULL;
 	given = given ? given : "";
-	bool turns = policy_turns(policy)->mode != POLICY_TURNS_OFF || policy_set_names(given, "share");
-	bool total = policy_device_total(policy).kind != POLICY_SIZE_AUTO || policy_set_names(given, "device.total");
+	bool turns = policy_settings(policy)->turns.mode != POLICY_TURNS_OFF || policy_set_names(given, "share");
+	bool total =
+	    policy_settings(policy)->device_total.kind != POLICY_SIZE_AUTO || policy_set_names(given, "device.total");
 	bool vmm = policy_vmm_spill(policy) != POLICY_VMM_DRIVER || policy_set_names(given, "vmm.spill");
 	done = done && (turns || add_set(request, 0, "share=auto", why));
 	done = done && (total || add_set(request, 0, "device.total=90%", why));
@@ -313,17 +291,17 @@ static int prepare_and_start(const struct request *request)
 	const char *policy = request->policy ? request->policy : getenv("SPILLWAY_POLICY");
 	const char *set = request->set ? request->set : getenv("SPILLWAY_SET");
 	char library[PATH_MAX], audit[PATH_MAX] = "";
-	struct asked asked = {0};
+	enum policy_report report = POLICY_REPORT_FULL;
 
-	if (!policy_is_good(policy, set, &asked) || !library_find(request->library, library))
+	if (!policy_is_good(policy, set, &report) || !library_find(request->library, library))
 		return TOOL_BAD;
 	if (request->audit && !library_find_audit(library, audit))
 		return TOOL_BAD;
-	if (!set_environment(request, policy, library, audit, asked.needs)) {
+	if (!set_environment(request, policy, library, audit)) {
 		tool_say("the environment could not be set");
 		return TOOL_BROKEN;
 	}
-	return start(request, asked.report);
+	return start(request, report);
 }
 
 static int summary_of(const char *text)
