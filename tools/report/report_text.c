@@ -312,8 +312,7 @@ static void print_table(const struct digest *digest, enum digest_by by)
 	printf("\n");
 	print_rows(rows, n + 1, 6);
 	if (n < table->n)
-		text_line("and %s more; --csv=%s has all", units_count(table->n - n, a),
-			  by == DIGEST_BY_RULE ? "rules" : "allocations");
+		text_line("and %s more; --json has them", units_count(table->n - n, a));
 }
 
 static void print_functions(const struct digest *digest)
