@@ -62,7 +62,7 @@ in_no_line 'nor has one of five runs beside each other' '.\{81\}' narrow.txt
 expect 'which are all there' 0 '5' '' awk '/^submissions/ { n += NF - 1 } END { print n }' narrow.txt
 
 # JSON, as far as a shell can look at it, and a parser where there is one.
-expect 'JSON' 0 '{*"schema": 1,*}' '' report --json spilling.trace
+expect 'JSON' 0 '{*"schema": 2,*}' '' report --json spilling.trace
 grep -o '"[a-z_]*": ' out.txt | tr -d '": ' | sort -u >keys.txt
 [ "$(wc -l <keys.txt)" -ge 100 ] || complain 'keys were not found'
 sed -n 's/^\.\(It \)\{0,1\}Cm //p' "$source/tools/man/spillway-report.1" | tr ' ' '\n' | sort -u >page.txt

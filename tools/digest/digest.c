@@ -354,7 +354,7 @@ static bool digest_finish(struct pass *pass)
 		return false;
 	rest_find(digest);
 	for (unsigned i = 0; i < DIGEST_DEVICES; i++)
-		if (digest->devices[i].seen && (!digest->devices[i].bins || !digest_map_make(digest, i)))
+		if (digest->devices[i].seen && !digest->devices[i].bins)
 			return false;
 	if (!digest_uses_find(digest, &uses))
 		return false;
@@ -402,11 +402,8 @@ void digest_free(struct digest *digest)
 {
 	for (int i = 0; i < DIGEST_TABLES; i++)
 		free(digest->tables[i].groups);
-	for (int i = 0; i < DIGEST_DEVICES; i++) {
+	for (int i = 0; i < DIGEST_DEVICES; i++)
 		free(digest->devices[i].bins);
-		free(digest->devices[i].map.used);
-		free(digest->devices[i].map.host);
-	}
 	free(digest->block_wait_ns);
 	free(digest->first_site);
 	free(digest->moves);

@@ -66,9 +66,6 @@ enum digest_lasting {
 /* site: a group's number by site. Moves and steps must have been found. */
 enum digest_lasting digest_lasting(const struct digest *digest, uint64_t site);
 
-/* digest_map.c: addresses over time. */
-bool digest_map_make(struct digest *digest, unsigned device);
-
 /*
  * digest_uses.c: which blocks a submission names. Submissions that name the same blocks share a list: list k is
  * blocks[first[k]] up to blocks[first[k + 1]], each once.
