@@ -40,9 +40,6 @@ struct digest_group {
 enum digest_by {
 	DIGEST_BY_RULE,  /* the rule's number plus 1; 0: no rule */
 	DIGEST_BY_SITE,  /* the number of the first site of that name; 0: not known */
-	DIGEST_BY_SIZE,  /* index of a class */
-	DIGEST_BY_LIFE,  /* index of a class */
-	DIGEST_BY_MOVES, /* index of a class */
 	DIGEST_BY_CALLS, /* the site's number: of one name there is one for each chain of callers; 0: not known */
 	DIGEST_TABLES,   /* must be last */
 };
@@ -50,7 +47,7 @@ enum digest_by {
 /*
  * By site and by calls, what of a move was alive counts for the lines at which its tensors were born, as far as the trace
  * has them, and the waits for it; the rest counts for the allocation's site. Contains only groups in which something
- * happened, the costliest first; classes are in their own order.
+ * happened, the costliest first.
  */
 struct digest_table {
 	struct digest_group *groups;

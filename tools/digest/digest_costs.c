@@ -42,21 +42,23 @@ const char *digest_cost_name(enum digest_cost_kind kind)
 	return names[kind];
 }
 
-/* Returns the table whose lines show the cause best: rules if there are any, otherwise sites, otherwise sizes. */
+/* Returns the table whose lines show the cause best: rules if there are any, otherwise sites. */
 static enum digest_by costs_telling(const struct digest *digest)
 {
 	const struct digest_table *rules = &digest->tables[DIGEST_BY_RULE], *sites = &digest->tables[DIGEST_BY_SITE];
+	bool known = rules->n && rules->groups[0].number;
 
-	if (rules->n && rules->groups[0].number)
-		return DIGEST_BY_RULE;
-	return sites->n && sites->groups[0].number ? DIGEST_BY_SITE : DIGEST_BY_SIZE;
+	return !known && sites->n && sites->groups[0].number ? DIGEST_BY_SITE : DIGEST_BY_RULE;
 }
 
+/* Returns the group that is waited for most; NULL if neither rules nor sites are known. */
 static const struct digest_group *worst_of(const struct digest *digest, enum digest_by by)
 {
 	const struct digest_table *table = &digest->tables[by];
 	const struct digest_group *worst = NULL;
 
+	if (!table->n || !table->groups[0].number)
+		return NULL;
 	for (size_t i = 0; i < table->n; i++)
 		if (!worst || table->groups[i].wait_ns > worst->wait_ns ||
 		    (table->groups[i].wait_ns == worst->wait_ns && table->groups[i].bytes_in > worst->bytes_in))
@@ -68,13 +70,9 @@ static const struct digest_group *worst_of(const struct digest *digest, enum dig
 static const char *costs_call(const struct digest *digest, enum digest_by by, uint64_t number, char room[NAME_TEXT])
 {
 	char made[64], name[NAME_TEXT - 8];
-	bool none = (by == DIGEST_BY_RULE || by == DIGEST_BY_SITE) && number == 0;
 
 	policy_printable(digest_group_name(digest, by, number, made, sizeof(made)), name, sizeof(name));
-	if (by == DIGEST_BY_RULE || by == DIGEST_BY_SITE)
-		snprintf(room, NAME_TEXT, none ? "no %s" : "%s \"%s\"", digest_by_name(by), name);
-	else
-		snprintf(room, NAME_TEXT, "%s", name);
+	snprintf(room, NAME_TEXT, number ? "%s \"%s\"" : "no %s", digest_by_name(by), name);
 	return room;
 }
 
@@ -340,8 +338,7 @@ static void advise_host(struct judge *judge, const struct digest_device *sum)
 	char *room, name[NAME_TEXT], bytes[UNITS_TEXT], share[UNITS_TEXT], saved[UNITS_TEXT];
 
 	/* A rule for a line places the blocks that the line asks for, and not the tensors that are born there. */
-	if (!worst || by == DIGEST_BY_SIZE || !worst->allocations || worst->tensors || !sum->bytes_in ||
-	    steps < STEPS_LEAST)
+	if (!worst || !worst->allocations || worst->tensors || !sum->bytes_in || steps < STEPS_LEAST)
 		return;
 	touches = (double)worst->submits / (double)worst->allocations / (double)steps;
 	/* Moving all memory to the host is not useful advice. */
@@ -428,7 +425,7 @@ static void advise_idle(struct judge *judge, const struct digest_device *sum)
 {
 	struct digest *digest = judge->digest;
 	const struct trace *trace = digest->trace;
-	enum digest_by by = costs_telling(digest) == DIGEST_BY_SITE ? DIGEST_BY_SITE : DIGEST_BY_RULE;
+	enum digest_by by = costs_telling(digest);
 	size_t n = (by == DIGEST_BY_RULE ? trace->n_names[TRACE_RULES] : trace->n_names[TRACE_SITES]) + 2, worst = 0;
 	uint64_t *idle = digest_zeros(n, sizeof(*idle)),
 		 budget = costs_tightest(digest) ? costs_tightest(digest)->budget : 0;

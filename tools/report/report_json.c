@@ -425,7 +425,7 @@ static void put_curve(struct json *json, const struct digest *digest)
 
 static void put_run(struct json *json, const struct digest *digest)
 {
-	static const char *const tables[DIGEST_TABLES] = {"rules", "sites", "sizes", "lives", "move_counts", "calls"};
+	static const char *const tables[DIGEST_TABLES] = {"rules", "sites", "calls"};
 
 	json_open(json, NULL, '{');
 	json_number(json, "schema", 2);

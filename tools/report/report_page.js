@@ -509,15 +509,11 @@
 			rate_out: link.out_ns ? link.bytes_out / link.out_ns : null,
 			name: "device " + link.device + " and " + (link.lender === null ? "the host" : "device " + link.lender)}));
 
-		const TABLES = [["Rule", GROUP, () => data.rules], ["Site", GROUP, () => data.sites], ["Size", GROUP, () => data.sizes],
-			["Life", GROUP, () => data.lives], ["Moves", GROUP, () => data.move_counts], ["Costliest", BLOCK, blocks],
-			["Kernels", FUNCTION, () => data.functions], ["Links", LINK, links]].filter(([, , rows]) => rows().length);
+		const TABLES = [["Rule", GROUP, () => data.rules], ["Site", GROUP, () => data.sites],
+			["Costliest", BLOCK, blocks], ["Kernels", FUNCTION, () => data.functions], ["Links", LINK, links]].filter(([, , rows]) => rows().length);
 		let shown = {table: 0, key: null, down: true};
 
-		/*
-		 * The last lines of a table of groups: what no allocation has, and all, as the charts show it. Classes of moves and lives
-		 * have no refusals, which belong to no allocation.
-		 */
+		/* The last lines of a table of groups: what no allocation has, and all, as the charts show it. */
 		function foot(seen) {
 			const lines = [], rest = {name: "(of no allocation)", ...data.rest}, all = {...data.total, name: "together"};
 			for (const key of ["wait_ns", "bytes_in", "bytes_out"])
@@ -595,12 +591,10 @@
 				$("table").append(make("p", "dim hint narrow", "A wider window also shows how many times they moved."));
 		}
 
-		/* What the costs name: rules, or lines if there is no rule, or sizes. */
+		/* What the costs name: rules, or lines if there is no rule. */
 		function opened() {
-			const index = name => Math.max(TABLES.findIndex(table => table[0] === name), 0);
-			if (data.rules.length && data.rules[0].name !== "(no rule)")
-				return index("Rule");
-			return index(data.sites.length && data.sites[0].name !== "(not known)" ? "Site" : "Size");
+			const known = data.rules.length && data.rules[0].name !== "(no rule)";
+			return Math.max(TABLES.findIndex(table => table[0] === (known ? "Rule" : "Site")), 0);
 		}
 
 		function fillTables() {

@@ -380,8 +380,8 @@ void report_text(const struct digest *digest)
 	print_moves(digest);
 	print_links(digest);
 	/* Chains of callers are for the page: they have no room in lines of 80 columns. */
-	for (int by = 0; by <= DIGEST_BY_MOVES; by++)
-		print_table(digest, (enum digest_by)by);
+	print_table(digest, DIGEST_BY_RULE);
+	print_table(digest, DIGEST_BY_SITE);
 	print_idle_rules(digest);
 	print_functions(digest);
 	print_curve(digest);
