@@ -88,8 +88,8 @@ expect 'a policy with an error is told' 2 '' '*nosuch*' replay --policy ./nosuch
 expect 'a missing trace is told' 2 '' '*"none": No such file*' replay none
 printf 'A 1 4096\nA 2 oops\n' >bad.trace
 expect 'a bad line is told' 2 '' '*"bad.trace": line 2: *' replay bad.trace
-head -c 50000 "$gpt" >half.gz
-expect 'half a gzipped file is told' 2 '' '*cannot be read to its end*' replay half.gz
+head -c 30000 "$gpt" >half.gz
+expect 'of half a gzipped file what can be read is used, and that is told' 0 '*' '*the trace is cut off at its end*' replay half.gz
 printf 'SPLWTRC\nmore' | gzip >packed.trace
 expect 'what a gzipped file holds is looked at as any other' 2 '' '*"packed.trace": its head is not whole' replay packed.trace
 printf 'A 1 4096\nF 9\nL 1 1:0\n' >strange.trace
