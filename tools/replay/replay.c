@@ -73,10 +73,9 @@ static void say_doubts(const struct replay_model *model)
 		tool_say("%llu events are missing in the trace, by its own count: the prediction lacks what they did",
 			 (unsigned long long)model->lost);
 	if (model->strange)
-		tool_say("%llu events do not fit what came before (the first at %s %llu) and were passed over: was the "
-			 "recording begun late?",
-			 (unsigned long long)model->strange, model->timed ? "event" : "line",
-			 (unsigned long long)model->strange_at);
+		tool_say("%llu events do not fit what came before (the first at event %llu) and were passed over: was "
+			 "the recording begun late?",
+			 (unsigned long long)model->strange, (unsigned long long)model->strange_at);
 	if (model->n_modes)
 		tool_say(
 		    "spill.mode was set %llu times while this was recorded: the prediction is for one mode, and what "

@@ -187,8 +187,7 @@ static const struct options options = {
     .head = "usage: spillway replay [option...] TRACE\n\n"
 	    "Predicts, without a GPU, what a recorded job would cost with less device memory: peak, bytes moved and\n"
 	    "the time of a step for each budget, and the smallest budget within 10 % of full speed.\n"
-	    "TRACE is made by `spillway run --trace`, or is a log of RMM's, or what torch_snapshot.py makes of a\n"
-	    "memory snapshot of PyTorch's; the last two say nothing of time.\n",
+	    "TRACE is made by `spillway run --trace`.\n",
     .tail = "Exit status: 0 all was answered, 1 the job cannot run under a budget, 2 wrong usage or no trace.\n\n"
 	    "examples:\n"
 	    "  spillway replay --mode fast job.trace\n"
