@@ -27,7 +27,6 @@ enum { NAME_TEXT = 96 };
 
 struct judge {
 	struct digest *digest;
-	const struct digest_uses *uses;
 	struct digest_cost all[DIGEST_COST_KINDS];
 	char mode[32];
 };
@@ -165,10 +164,34 @@ static void judge_rest(struct judge *judge)
 	judge_asking(judge);
 }
 
+/*
+ * Of a job in which nothing moved: the submissions that named heap memory on the host, and the bytes they named there.
+ */
+static uint64_t count_reaching(const struct digest *digest, uint64_t *ret_bytes)
+{
+	const struct trace *trace = digest->trace;
+	uint64_t n = 0;
+
+	*ret_bytes = 0;
+	for (size_t i = 0; !digest->n_moves && i < trace->n_rows; i++) {
+		uint64_t bytes = 0;
+
+		for (uint32_t k = 0; k < trace->rows[i].n_blocks; k++) {
+			const struct trace_block *block = &trace->blocks[trace->rows[i].blocks[k]];
+
+			bytes += block->backend == POLICY_USE_HEAP ? block->on_host : 0;
+		}
+		n += bytes != 0;
+		*ret_bytes += bytes;
+	}
+	return n;
+}
+
 static void judge_unmeasured(struct judge *judge, const struct digest_device *sum)
 {
 	struct digest_cost *cost = &judge->all[DIGEST_FAULTS];
 	char gpu[UNITS_TEXT], cpu[UNITS_TEXT], in[UNITS_TEXT], out[UNITS_TEXT];
+	uint64_t bytes, n_reaching = count_reaching(judge->digest, &bytes);
 
 	*cost = (struct digest_cost){0};
 	if (sum->faults_gpu || sum->faults_cpu)
@@ -179,12 +202,12 @@ static void judge_unmeasured(struct judge *judge, const struct digest_device *su
 			 units_bytes(sum->fault_in, in), units_bytes(sum->fault_out, out));
 	cost = &judge->all[DIGEST_REACHING];
 	*cost = (struct digest_cost){0};
-	if (judge->uses->n_reaching)
+	if (n_reaching)
 		snprintf(cost->evidence, sizeof(cost->evidence),
 			 "%s named memory %s, %s if each read all of it; what that cost is not "
 			 "measured",
-			 units_number(judge->uses->n_reaching, "submission", gpu), digest_away(judge->digest),
-			 units_bytes(judge->uses->bytes_reached, in));
+			 units_number(n_reaching, "submission", gpu), digest_away(judge->digest),
+			 units_bytes(bytes, in));
 }
 
 static int by_ns(const void *a, const void *b)
@@ -466,9 +489,9 @@ static void advise_rules(struct judge *judge)
 		 digest->n_idle_rules > 1 ? ", and others" : "");
 }
 
-void digest_costs_make(struct digest *digest, const struct digest_uses *uses)
+void digest_costs_make(struct digest *digest)
 {
-	struct judge judge = {.digest = digest, .uses = uses};
+	struct judge judge = {.digest = digest};
 	struct digest_device sum = sum_of(digest);
 
 	trace_value(digest->trace, "mode", judge.mode, sizeof(judge.mode));
