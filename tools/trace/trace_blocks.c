@@ -2,7 +2,6 @@
  * Turns rows into blocks: their lengths and ends, the submissions that name them, and the moves that each takes part
  * in.
  */
-#include "tools/common/number_map.h"
 #include "tools/trace/trace_internal.h"
 
 #include <stdlib.h>
