@@ -10,7 +10,6 @@
 #include "tools/replay/replay_sweep.h"
 #include "tools/common/options.h"
 #include "tools/commands.h"
-#include "tools/common/new_file.h"
 #include "tools/common/policy_file.h"
 #include "tools/common/tool.h"
 
@@ -74,10 +73,9 @@ static void say_doubts(const struct replay_model *model)
 		tool_say("%llu events are missing in the trace, by its own count: the prediction lacks what they did",
 			 (unsigned long long)model->lost);
 	if (model->strange)
-		tool_say("%llu events do not fit what came before (the first at %s %llu) and were passed over: was the "
-			 "recording begun late?",
-			 (unsigned long long)model->strange, model->timed ? "event" : "line",
-			 (unsigned long long)model->strange_at);
+		tool_say("%llu events do not fit what came before (the first at event %llu) and were passed over: was "
+			 "the recording begun late?",
+			 (unsigned long long)model->strange, (unsigned long long)model->strange_at);
 	if (model->n_modes)
 		tool_say(
 		    "spill.mode was set %llu times while this was recorded: the prediction is for one mode, and what "
@@ -154,18 +152,13 @@ static int say_failures(const struct replay_sweep *sweep)
 static int replay_answer_one(const struct replay_sweep *sweep)
 {
 	const struct replay_request *request = sweep->request;
-	int status, other;
 
 	if (request->json)
 		replay_print_json(sweep);
 	else
 		replay_print(sweep);
 	fflush(stdout);
-	status = say_failures(sweep);
-	other = request->svg ? replay_svg(sweep) : TOOL_OK;
-	status = status ? status : other;
-	other = request->write ? replay_write_policy(sweep) : TOOL_OK;
-	return status ? status : other;
+	return say_failures(sweep);
 }
 
 int tool_replay(int argc, char **argv)
@@ -179,8 +172,6 @@ int tool_replay(int argc, char **argv)
 
 	if (status != OPTIONS_GO_ON)
 		return status;
-	if (new_file_is_taken(request.svg) || new_file_is_taken(request.write))
-		return TOOL_BROKEN;
 	if (replay_model_read(&model, request.path)) {
 		tool_say("%s: %s", policy_quote(request.path, quoted), model.problem);
 		replay_model_free(&model);

@@ -276,9 +276,9 @@ static void name_block(const struct replay_sweep *sweep, const struct run_result
 		policy_printable(model->texts[block->site], site, sizeof(site));
 	if (sweep->request->policy && run->rule >= 0)
 		policy_printable(policy_rule_name(sweep->request->policy, run->rule), rule, sizeof(rule));
-	snprintf(room, bytes, "allocation %" PRIu64 " (%s %" PRIu64 ") of %s%s%s%s%s", block->order,
-		 model->timed ? "event" : "line", block->place, units_bytes(block->bytes, size),
-		 *site ? ", asked for by " : "", site, *rule ? ", rule " : ", no rule", rule);
+	snprintf(room, bytes, "allocation %" PRIu64 " (event %" PRIu64 ") of %s%s%s%s%s", block->order, block->place,
+		 units_bytes(block->bytes, size), *site ? ", asked for by " : "", site, *rule ? ", rule " : ", no rule",
+		 rule);
 }
 
 const char *sweep_why(const struct replay_sweep *sweep, const struct replay_answer *answer, char *room)
