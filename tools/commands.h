@@ -19,6 +19,5 @@ int tool_report(int argc, char **argv);
 int tool_top(int argc, char **argv);
 int tool_prom(int argc, char **argv);
 int tool_cdi(int argc, char **argv);
-int tool_kernel(int argc, char **argv);
 
 #endif

@@ -8,13 +8,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "policy/text.h"
 #include "tools/commands.h"
+#include "tools/common/library.h"
 #include "tools/common/tool.h"
 
 static int tool_help(int argc, char **argv);
 static int tool_version(int argc, char **argv);
+static int tool_kernel(int argc, char **argv);
 
 static const struct command {
 	const char *name;
@@ -134,6 +137,29 @@ static int tool_version(int argc, char **argv)
 		return refuse_more("version", argv[1]);
 	printf("spillway %s\n", SPILLWAY_VERSION);
 	return TOOL_OK;
+}
+
+/* Becomes a program in Python, as Jupyter is one, in the build folder or an installed tree. */
+static int tool_kernel(int argc, char **argv)
+{
+	static const char *const places[] = {"python", "../share/spillway/python"};
+	char folder[PATH_MAX], tool[PATH_MAX], script[PATH_MAX + 64];
+	char **command = calloc((size_t)argc + 3, sizeof(*command));
+
+	if (!command || !library_tool_folder(folder) || !realpath("/proc/self/exe", tool))
+		return TOOL_BROKEN;
+	for (size_t i = 0; i < sizeof(places) / sizeof(*places); i++) {
+		snprintf(script, sizeof(script), "%s/%s/spillway_kernel.py", folder, places[i]);
+		if (access(script, R_OK) == 0)
+			break;
+	}
+	command[0] = (char[]){"python3"};
+	command[1] = script;
+	command[2] = tool;
+	memcpy(command + 3, argv + 1, (size_t)(argc - 1) * sizeof(*command));
+	execvp(command[0], command);
+	tool_say("`spillway kernel` needs python3: %s", strerror(errno));
+	return TOOL_BROKEN;
 }
 
 static int main_dispatch(int argc, char **argv)
