@@ -286,18 +286,17 @@ static void lines_are_added_up_by_process_and_library(void **state)
 	assert_int_equal(doors.n, 3);
 	const struct door_process *first = &doors.processes[0];
 	assert_string_equal(first->executable, "/bin/a");
-	assert_true(first->ended && first->looked);
+	assert_true(first->ended);
 	assert_int_equal(first->n_objects, 2);
 	const struct door_object *x = &first->objects[0];
-	assert_true(x->asked_resolver && x->asked_empty && x->dlsym_past && !x->apart);
-	assert_int_equal(x->looked[DOOR_BY_DLSYM].ours, 1);
-	assert_int_equal(x->looked[DOOR_BY_PROC].ours, 1);
-	assert_int_equal(x->looked[DOOR_BY_PROC].driver, 1);
-	assert_int_equal(x->linked_ours, 1);
-	assert_int_equal(x->linked_elsewhere, 4);
-	assert_string_equal(x->runtime, "libcudart.so.13");
+	assert_true(x->dlsym_past && !x->apart);
+	assert_int_equal(x->looked.through, 3); /* one of them is not hooked */
+	assert_int_equal(x->looked.past, 0);
+	assert_int_equal(x->linked.through, 1);
+	assert_int_equal(x->linked.past, 2 + 4); /* to the driver, and to some other library */
+	assert_int_equal(x->linked.unbound, 3);
 	assert_true(first->objects[1].apart);
-	assert_int_equal(doors.processes[1].objects[0].looked[DOOR_BY_DLSYM].copy, 1);
+	assert_int_equal(doors.processes[1].objects[0].looked.past, 1);
 	assert_false(doors.processes[2].ended);
 	assert_string_equal(doors.processes[2].executable, "/bin/b?[31m"); /* no colours of somebody else's */
 	doors_free(&doors);

@@ -47,8 +47,10 @@ struct doctor {
 
 struct doctor_check {
 	const char *id, *title;
-	/* Leaves the status DOCTOR_NONE if the check does not apply. device: as in doctor_subject. */
-	void (*look)(const struct doctor *doctor, int device, struct doctor_finding *ret_finding);
+	/* Leaves the status DOCTOR_NONE if the check does not apply. finding->device: as in doctor_subject. */
+	void (*look)(const struct doctor *doctor, struct doctor_finding *finding);
+	/* The consequence and the fix of a note or a problem for which look() gives none; NULL: it has none. */
+	const char *so, *fix;
 };
 
 struct doctor_subject {
@@ -61,7 +63,8 @@ struct doctor_subject {
 extern const struct doctor_subject doctor_driver, doctor_device, doctor_nodes, doctor_memory, doctor_system,
     doctor_preload, doctor_neighbour;
 
-/* For checks: doctor_is() sets status and fact, the others the consequence and the fix. */
+/* For checks: doctor_is() sets status and fact, doctor_more() adds to the fact, the others set the consequence and the fix. */
+__attribute__((format(printf, 2, 3))) void doctor_more(struct doctor_finding *finding, const char *format, ...);
 __attribute__((format(printf, 3, 4))) void doctor_is(struct doctor_finding *finding, enum doctor_status status,
 						     const char *format, ...);
 __attribute__((format(printf, 2, 3))) void doctor_so(struct doctor_finding *finding, const char *format, ...);
@@ -77,6 +80,18 @@ bool doctor_exists(const struct doctor *doctor, const char *path);
 /* Puts the root before path, for callers that open the file themselves. Returns false if the result is too long. */
 bool doctor_path(const struct doctor *doctor, const char *path, char ret_path[PATH_MAX]);
 
+/* Returns whether the tool runs in a container, where missing parts must be added when that is started. */
+bool doctor_is_container(const struct doctor *doctor);
+
+/* Kind of a link from one device to another, as far as the driver reports it. */
+enum doctor_link_kind {
+	DOCTOR_LINK_NONE, /* the device cannot access the other's memory */
+	DOCTOR_LINK_PCIE,
+	DOCTOR_LINK_NVLINK,
+	DOCTOR_LINK_UNKNOWN, /* it can, over a link of unknown kind */
+};
+enum doctor_link_kind doctor_link_kind(const struct doctor *doctor, int from, int to);
+
 /* Adds a finding at the end of the list. Returns NULL if memory runs out. */
 struct doctor_finding *doctor_add(struct doctor *doctor, const char *subject, const char *id, const char *title,
 				  int device);
@@ -86,10 +101,5 @@ struct doctor_finding *doctor_add(struct doctor *doctor, const char *subject, co
  * status if the program could not be started.
  */
 int doctor_program(struct doctor *doctor, char **program);
-
-/* Prints all findings to stdout. */
-void doctor_print_text(const struct doctor *doctor);
-void doctor_print_json(const struct doctor *doctor);
-size_t doctor_count(const struct doctor *doctor, enum doctor_status status);
 
 #endif

@@ -14,18 +14,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "shim/base/clock.h"
 #include "tools/common/progress.h"
-
-static int64_t clock_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 /* ---- the child ---- */
 
@@ -162,16 +154,16 @@ static void send_stage(int pipe, struct doctor_cuda *cuda, enum doctor_stage sta
 }
 
 /* A third of the patience is for the links, and a third is reserved for a slow copy. */
-static double time_for_links(int64_t start, unsigned patience_s)
+static double time_for_links(uint64_t start, unsigned patience_s)
 {
-	double third = patience_s / 3.0, left = 2 * third - (double)(clock_ms() - start) / 1000;
+	double third = patience_s / 3.0, left = 2 * third - (double)(clock_now() - start) / 1e9;
 
 	return left < third ? left : third;
 }
 
 static void cuda_child(int pipe, const char *root, bool measure, unsigned patience_s, struct doctor_cuda *cuda)
 {
-	int64_t start = clock_ms();
+	uint64_t start = clock_now();
 
 	/* If Spillway is preloaded here, it must not act: the driver itself is queried. */
 	setenv("SPILLWAY", "0", 1);
@@ -216,12 +208,12 @@ static void cuda_child(int pipe, const char *root, bool measure, unsigned patien
 /* ---- the parent ---- */
 
 /* Reads until the child closes its end. Returns false if the time was over. */
-static bool cuda_receive(int pipe, int64_t until, struct doctor_cuda *ret_cuda)
+static bool cuda_receive(int pipe, uint64_t until, struct doctor_cuda *ret_cuda)
 {
 	static struct doctor_cuda coming;
 	size_t at = 0;
 
-	while (clock_ms() < until) {
+	while (clock_now() < until) {
 		struct pollfd ready = {.fd = pipe, .events = POLLIN};
 
 		progress_at(0);
@@ -274,7 +266,7 @@ void doctor_cuda_ask(const char *root, bool measure, unsigned patience_s, struct
 	close(ends[1]);
 	if (pid > 0) {
 		progress_begin(measure ? "asking the driver, measuring the link" : "asking the driver", 0);
-		bool in_time = cuda_receive(ends[0], clock_ms() + (int64_t)patience_s * 1000, ret_cuda);
+		bool in_time = cuda_receive(ends[0], clock_now() + patience_s * UINT64_C(1000000000), ret_cuda);
 		ret_cuda->end = cuda_reap(pid, in_time);
 		progress_end();
 	}

@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "tools/doctor/doctor.h"
-#include "tools/doctor/doctor_container.h"
 
 /* Migration needs this CUDA version; shim/mover/spill.c looks up two functions of it. */
 enum { MOVES_VERSION = 12050 };
@@ -45,12 +44,11 @@ static bool is_wsl(const struct doctor *doctor)
 	return doctor_exists(doctor, "/dev/dxg");
 }
 
-static void doctor_driver_kernel(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void doctor_driver_kernel(const struct doctor *doctor, struct doctor_finding *finding)
 {
 	bool works = doctor->cuda.stage >= DOCTOR_STARTED && doctor->cuda.init == 0;
 	char text[512], version[64];
 
-	(void)device;
 	if (is_wsl(doctor)) {
 		doctor_is(finding, DOCTOR_NOTE, "that of Windows, through /dev/dxg (WSL)");
 		doctor_so(finding, "Spillway has not been tried there");
@@ -72,11 +70,10 @@ static void doctor_driver_kernel(const struct doctor *doctor, int device, struct
 	}
 }
 
-static void doctor_driver_library(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void doctor_driver_library(const struct doctor *doctor, struct doctor_finding *finding)
 {
 	const struct doctor_cuda *cuda = &doctor->cuda;
 
-	(void)device;
 	if (cuda->stage == DOCTOR_NOT_ASKED && cuda->end == DOCTOR_ENDED) {
 		doctor_is(finding, DOCTOR_PROBLEM, "libcuda.so.1 cannot be opened: %s", cuda->load_error);
 		doctor_so(finding, "no program can use a GPU here");
@@ -95,12 +92,11 @@ static void doctor_driver_library(const struct doctor *doctor, int device, struc
 	}
 }
 
-static void same_version(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void same_version(const struct doctor *doctor, struct doctor_finding *finding)
 {
 	char version[64];
 	const char *tail = strstr(doctor->cuda.path, "libcuda.so.");
 
-	(void)device;
 	/* The library's real name ends with its version: libcuda.so.580.159. */
 	if (!tail || !strchr(tail + 11, '.') || !kernel_version(doctor, version, sizeof(version)))
 		return;
@@ -109,8 +105,6 @@ static void same_version(const struct doctor *doctor, int device, struct doctor_
 		doctor_is(finding, DOCTOR_OK, "%s", tail + 11);
 	} else {
 		doctor_is(finding, DOCTOR_PROBLEM, "libcuda is %s, the kernel has %s", tail + 11, version);
-		doctor_so(finding, "no program can use a GPU here until both are of one version");
-		doctor_fix(finding, "reboot   # after an update of the driver; in a container, start it again");
 	}
 }
 
@@ -134,11 +128,10 @@ static const struct {
      "modprobe -r nvidia_uvm; modprobe nvidia_uvm   # as root; then look at dmesg"},
 };
 
-static void doctor_driver_start(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void doctor_driver_start(const struct doctor *doctor, struct doctor_finding *finding)
 {
 	const struct doctor_cuda *cuda = &doctor->cuda;
 
-	(void)device;
 	if (cuda->end == DOCTOR_HUNG && cuda->stage < DOCTOR_LOOKED) {
 		doctor_is(finding, DOCTOR_PROBLEM, "the driver does not answer (see --timeout)");
 		doctor_so(finding, "programs that use CUDA hang here");
@@ -165,11 +158,10 @@ static void doctor_driver_start(const struct doctor *doctor, int device, struct 
 	}
 }
 
-static void driver_version(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void driver_version(const struct doctor *doctor, struct doctor_finding *finding)
 {
 	const struct doctor_cuda *cuda = &doctor->cuda;
 
-	(void)device;
 	if (cuda->stage < DOCTOR_LOADED)
 		return;
 	if (!cuda->version) {
@@ -191,17 +183,14 @@ static void driver_version(const struct doctor *doctor, int device, struct docto
 	}
 }
 
-static void driver_devices(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void driver_devices(const struct doctor *doctor, struct doctor_finding *finding)
 {
 	const struct doctor_cuda *cuda = &doctor->cuda;
 
-	(void)device;
 	if (cuda->stage < DOCTOR_LOOKED)
 		return;
 	if (cuda->n_devices == 0) {
 		doctor_is(finding, DOCTOR_PROBLEM, "none");
-		doctor_so(finding, "no program can use a GPU here");
-		doctor_fix(finding, "look at CUDA_VISIBLE_DEVICES, then at `nvidia-smi -L`");
 	} else if (cuda->n_devices > DOCTOR_DEVICES) {
 		doctor_is(finding, DOCTOR_OK, "%d; the first %d were looked at", cuda->n_devices, DOCTOR_DEVICES);
 	} else {
@@ -210,12 +199,14 @@ static void driver_devices(const struct doctor *doctor, int device, struct docto
 }
 
 static const struct doctor_check driver_checks[] = {
-    {"driver.kernel", "kernel module", doctor_driver_kernel},
-    {"driver.library", "libcuda.so.1", doctor_driver_library},
-    {"driver.same", "one version", same_version},
-    {"driver.start", "start", doctor_driver_start},
-    {"driver.cuda", "CUDA version", driver_version},
-    {"driver.devices", "devices", driver_devices},
+    {"driver.kernel", "kernel module", doctor_driver_kernel, NULL, NULL},
+    {"driver.library", "libcuda.so.1", doctor_driver_library, NULL, NULL},
+    {"driver.same", "one version", same_version, "no program can use a GPU here until both are of one version",
+     "reboot   # after an update of the driver; in a container, start it again"},
+    {"driver.start", "start", doctor_driver_start, NULL, NULL},
+    {"driver.cuda", "CUDA version", driver_version, NULL, NULL},
+    {"driver.devices", "devices", driver_devices, "no program can use a GPU here",
+     "look at CUDA_VISIBLE_DEVICES, then at `nvidia-smi -L`"},
 };
 const struct doctor_subject doctor_driver = {"driver", false, driver_checks,
 					     sizeof(driver_checks) / sizeof(*driver_checks)};
@@ -254,25 +245,22 @@ static void need_node(const struct doctor *doctor, const char *path, const char 
 		doctor_fix(finding, "nvidia-modprobe %s   # as root", module);
 }
 
-static void control_node(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void control_node(const struct doctor *doctor, struct doctor_finding *finding)
 {
-	(void)device;
 	need_node(doctor, "/dev/nvidiactl", "-c 0", finding);
 }
 
-static void uvm_node(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void uvm_node(const struct doctor *doctor, struct doctor_finding *finding)
 {
-	(void)device;
 	need_node(doctor, "/dev/nvidia-uvm", "-u", finding);
 }
 
-static void gpu_nodes(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void gpu_nodes(const struct doctor *doctor, struct doctor_finding *finding)
 {
 	char full[PATH_MAX], version[64], cards[32] = "";
 	glob_t found;
 	size_t n_known = 0, n_nodes = 0;
 
-	(void)device;
 	if (is_wsl(doctor) || !kernel_version(doctor, version, sizeof(version)))
 		return;
 	if (doctor_path(doctor, "/proc/driver/nvidia/gpus/*", full) && glob(full, 0, NULL, &found) == 0) {
@@ -299,12 +287,11 @@ static void gpu_nodes(const struct doctor *doctor, int device, struct doctor_fin
 		doctor_fix(finding, "nvidia-modprobe -c 0   # as root");
 }
 
-static void tools_node(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void tools_node(const struct doctor *doctor, struct doctor_finding *finding)
 {
 	char version[64];
 	int error = node_error(doctor, "/dev/nvidia-uvm-tools");
 
-	(void)device;
 	if (is_wsl(doctor) || (error && !kernel_version(doctor, version, sizeof(version))))
 		return;
 	if (!error) {
@@ -312,7 +299,6 @@ static void tools_node(const struct doctor *doctor, int device, struct doctor_fi
 		return;
 	}
 	doctor_is(finding, DOCTOR_NOTE, "/dev/nvidia-uvm-tools: %s", strerror(error));
-	doctor_so(finding, "the driver's counts of page faults and migrations cannot be read");
 	if (error != ENOENT)
 		doctor_fix(finding, "chmod a+rw /dev/nvidia-uvm-tools   # as root");
 	else if (doctor_is_container(doctor))
@@ -322,10 +308,11 @@ static void tools_node(const struct doctor *doctor, int device, struct doctor_fi
 }
 
 static const struct doctor_check node_checks[] = {
-    {"nodes.control", "/dev/nvidiactl", control_node},
-    {"nodes.gpu", "/dev/nvidia*", gpu_nodes},
-    {"nodes.uvm", "/dev/nvidia-uvm", uvm_node},
-    {"nodes.uvm_tools", "uvm-tools", tools_node},
+    {"nodes.control", "/dev/nvidiactl", control_node, NULL, NULL},
+    {"nodes.gpu", "/dev/nvidia*", gpu_nodes, NULL, NULL},
+    {"nodes.uvm", "/dev/nvidia-uvm", uvm_node, NULL, NULL},
+    {"nodes.uvm_tools", "uvm-tools", tools_node, "the driver's counts of page faults and migrations cannot be read",
+     NULL},
 };
 const struct doctor_subject doctor_nodes = {"device nodes", false, node_checks,
 					    sizeof(node_checks) / sizeof(*node_checks)};

@@ -1,190 +1,275 @@
 /*
- * doctor_measure.c: measures the link to each device with copies of pinned memory: to the device, to the host, and
- * both at once. Pieces are as large as those that Spillway moves; the measurement uses little memory and time.
+ * doctor_measure.c: measures the link to each device with copies of pinned memory (to the device, to the host, and both
+ * at once), then the links between devices. Runs in the child of doctor_cuda.c, which has one thread. Pieces are as large
+ * as those that Spillway moves; the measurement uses little memory and time.
+ *
+ * Only two devices at a time have access to each other, if they can, so that no platform limit is exceeded. If they
+ * cannot, the driver copies through the host, and the rate of that is measured.
  */
+#include <cuda.h>
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "tools/doctor/doctor_measure.h"
+#include "shim/base/clock.h"
+#include "tools/doctor/doctor_cuda.h"
 
 #define PIECE ((size_t)32 << 20)
 /* With less free memory than this, the measurement could disturb other programs. */
 #define FREE_LEAST (4 * PIECE)
 
 enum {
-	ALL_MS = 1800, /* time for the copies of all devices together */
-	ONE_MS = 80,   /* maximum time for one direction of one device */
-	AT_ONCE = 2,   /* copies submitted before waiting for them */
+	ALL_MS = 600, /* time for the copies of all devices in one direction */
+	ONE_MS = 80,  /* maximum time for one direction of one device */
+	PEER_MS = 20, /* for one direction between two devices */
+	AT_ONCE = 4,  /* copies submitted before waiting for them: a round */
 };
 
-#define TEXT_OF(name) #name
-#define TEXT(name)    TEXT_OF(name) /* cuMemAlloc is a macro for its newest version */
+#define FUNCTIONS(ROW)                                                                                                 \
+	ROW(cuDevicePrimaryCtxRetain)                                                                                  \
+	ROW(cuDevicePrimaryCtxRelease)                                                                                 \
+	ROW(cuCtxSetCurrent)                                                                                           \
+	ROW(cuCtxEnablePeerAccess)                                                                                     \
+	ROW(cuCtxDisablePeerAccess)                                                                                    \
+	ROW(cuMemGetInfo)                                                                                              \
+	ROW(cuMemAlloc)                                                                                                \
+	ROW(cuMemFree)                                                                                                 \
+	ROW(cuMemHostAlloc)                                                                                            \
+	ROW(cuMemFreeHost)                                                                                             \
+	ROW(cuStreamCreate)                                                                                            \
+	ROW(cuStreamDestroy)                                                                                           \
+	ROW(cuStreamSynchronize)                                                                                       \
+	ROW(cuMemcpyHtoDAsync)                                                                                         \
+	ROW(cuMemcpyDtoHAsync)                                                                                         \
+	ROW(cuMemcpyPeerAsync)
 
-static const char *const names[MEASURE_N_FUNCTIONS] = {
-#define ROW(name) TEXT(name),
-    MEASURE_FUNCTIONS(ROW)
+/* cuMemAlloc and others are macros for their newest versions, here and where a member is called. */
+static struct {
+#define ROW(name) __typeof__(&name) name;
+	FUNCTIONS(ROW)
+#undef ROW
+} driver;
+
+#define TEXT_OF(name) #name
+#define TEXT(name)    TEXT_OF(name)
+
+static const struct {
+	const char *name;
+	void *member;
+} functions[] = {
+#define ROW(name) {TEXT(name), &driver.name},
+    FUNCTIONS(ROW)
 #undef ROW
 };
 
-struct bench {
-	CUstream in, out;
-	CUdeviceptr device[2];
-	void *host[2];
-};
-
-static CUresult set_up(struct bench *bench)
+/* Returns the name of a function that the driver does not have; NULL if it has all. */
+static const char *find_functions(void *library)
 {
-	CUresult result = CUDA_SUCCESS;
+	for (size_t i = 0; i < sizeof(functions) / sizeof(*functions); i++) {
+		void *function = dlsym(library, functions[i].name);
 
-	for (int i = 0; i < 2 && !result; i++) {
-		result = MEASURE(cuMemAlloc)(&bench->device[i], PIECE);
-		if (!result)
-			result = MEASURE(cuMemHostAlloc)(&bench->host[i], PIECE, 0);
-		if (!result)
-			memset(bench->host[i], 0, PIECE);
+		if (!function)
+			return functions[i].name;
+		memcpy(functions[i].member, &function, sizeof(function));
 	}
-	if (!result)
-		result = MEASURE(cuStreamCreate)(&bench->in, CU_STREAM_NON_BLOCKING);
-	return result ? result : MEASURE(cuStreamCreate)(&bench->out, CU_STREAM_NON_BLOCKING);
-}
-
-static void tear_down(struct bench *bench)
-{
-	if (bench->in)
-		MEASURE(cuStreamDestroy)(bench->in);
-	if (bench->out)
-		MEASURE(cuStreamDestroy)(bench->out);
-	for (int i = 0; i < 2; i++) {
-		if (bench->device[i])
-			MEASURE(cuMemFree)(bench->device[i]);
-		if (bench->host[i])
-			MEASURE(cuMemFreeHost)(bench->host[i]);
-	}
-}
-
-/* Submits some copies in each wanted direction and waits for them. */
-static CUresult round_of(const struct bench *bench, int in, int out)
-{
-	CUresult result = CUDA_SUCCESS;
-
-	for (int i = 0; i < AT_ONCE && !result; i++) {
-		if (in)
-			result = MEASURE(cuMemcpyHtoDAsync)(bench->device[0], bench->host[0], PIECE, bench->in);
-		if (out && !result)
-			result = MEASURE(cuMemcpyDtoHAsync)(bench->host[1], bench->device[1], PIECE, bench->out);
-	}
-	CUresult end_in = MEASURE(cuStreamSynchronize)(bench->in), end_out = MEASURE(cuStreamSynchronize)(bench->out);
-	return result ? result : end_in ? end_in : end_out;
-}
-
-/* Returns bytes per second, both directions added. The first round is only a warm-up. */
-static CUresult rate_of(const struct bench *bench, int in, int out, double for_seconds, double *ret_rate)
-{
-	CUresult result = round_of(bench, in, out);
-	double start = measure_seconds(), end = start;
-	size_t bytes = 0;
-
-	while (!result && end - start < for_seconds) {
-		result = round_of(bench, in, out);
-		bytes += AT_ONCE * PIECE * (size_t)(in + out);
-		end = measure_seconds();
-	}
-	if (!result && end > start)
-		*ret_rate = (double)bytes / (end - start);
-	return result;
-}
-
-static CUresult measure_here(struct doctor_gpu *gpu, double for_seconds)
-{
-	struct bench bench = {0};
-	CUresult result = set_up(&bench);
-
-	if (!result)
-		result = rate_of(&bench, 1, 0, for_seconds, &gpu->to_device);
-	if (!result)
-		result = rate_of(&bench, 0, 1, for_seconds, &gpu->to_host);
-	if (!result)
-		result = rate_of(&bench, 1, 1, for_seconds, &gpu->both);
-	tear_down(&bench);
-	return result;
-}
-
-/*
- * Returns a context of the device, with memory for the copies; NULL if nothing can be measured on it, and records why.
- */
-static CUcontext open_device(int ordinal, struct doctor_gpu *gpu)
-{
-	size_t free = 0, total = 0;
-	CUcontext context;
-	CUresult result = MEASURE(cuDevicePrimaryCtxRetain)(&context, ordinal);
-
-	if (result) {
-		snprintf(gpu->measure_error, sizeof(gpu->measure_error), "no context: error %d", (int)result);
-		return NULL;
-	}
-	result = MEASURE(cuCtxSetCurrent)(context);
-	if (!result)
-		result = MEASURE(cuMemGetInfo)(&free, &total);
-	gpu->free = free;
-	if (!result && free >= FREE_LEAST)
-		return context;
-	if (result)
-		snprintf(gpu->measure_error, sizeof(gpu->measure_error), "the driver answered error %d", (int)result);
-	else
-		snprintf(gpu->measure_error, sizeof(gpu->measure_error), "less than %zu MiB of its memory are free",
-			 FREE_LEAST >> 20);
-	MEASURE(cuDevicePrimaryCtxRelease)(ordinal);
 	return NULL;
 }
 
-static void measure_device(CUcontext context, struct doctor_gpu *gpu, double for_seconds)
+/*
+ * One device with what is copied from and to. context NULL: it is not measured. All is kept until everything is measured,
+ * because creating a context takes longer than the copies.
+ */
+struct side {
+	CUcontext context;
+	CUdeviceptr block[2];
+	CUstream in, out;
+};
+static struct side sides[DOCTOR_DEVICES];
+
+static void close_side(int ordinal)
 {
-	CUresult result = MEASURE(cuCtxSetCurrent)(context);
+	struct side *side = &sides[ordinal];
+
+	if (!side->context)
+		return;
+	driver.cuCtxSetCurrent(side->context);
+	if (side->in)
+		driver.cuStreamDestroy(side->in);
+	if (side->out)
+		driver.cuStreamDestroy(side->out);
+	for (int i = 0; i < 2; i++)
+		if (side->block[i])
+			driver.cuMemFree(side->block[i]);
+	driver.cuDevicePrimaryCtxRelease(ordinal);
+	*side = (struct side){0};
+}
+
+/* Returns whether the device can be measured; records why if not. */
+static bool open_side(int ordinal, struct doctor_gpu *gpu)
+{
+	struct side *side = &sides[ordinal];
+	size_t free = 0, total = 0;
+	CUresult result = driver.cuDevicePrimaryCtxRetain(&side->context, ordinal);
+
+	if (result) {
+		side->context = NULL;
+		snprintf(gpu->measure_error, sizeof(gpu->measure_error), "no context: error %d", (int)result);
+		return false;
+	}
+	result = driver.cuCtxSetCurrent(side->context);
+	if (!result)
+		result = driver.cuMemGetInfo(&free, &total);
+	gpu->free = free;
+	if (!result && free < FREE_LEAST) {
+		snprintf(gpu->measure_error, sizeof(gpu->measure_error), "less than %zu MiB of its memory are free",
+			 FREE_LEAST >> 20);
+		close_side(ordinal);
+		return false;
+	}
+	for (int i = 0; i < 2 && !result; i++)
+		result = driver.cuMemAlloc(&side->block[i], PIECE);
+	if (!result)
+		result = driver.cuStreamCreate(&side->in, CU_STREAM_NON_BLOCKING);
+	if (!result)
+		result = driver.cuStreamCreate(&side->out, CU_STREAM_NON_BLOCKING);
+	if (!result)
+		return true;
+	snprintf(gpu->measure_error, sizeof(gpu->measure_error), "the driver answered error %d", (int)result);
+	close_side(ordinal);
+	return false;
+}
+
+/* What is copied at once between a device and host memory (NULL: not in this direction), or to another device. */
+struct flow {
+	const struct side *side;
+	void *in, *out;
+	const struct side *to;
+};
+
+static CUresult round_of(const struct flow *flow)
+{
+	const struct side *side = flow->side, *to = flow->to;
+	CUresult result = CUDA_SUCCESS;
+
+	for (int i = 0; i < AT_ONCE && !result; i++) {
+		if (flow->in)
+			result = driver.cuMemcpyHtoDAsync(side->block[0], flow->in, PIECE, side->in);
+		if (flow->out && !result)
+			result = driver.cuMemcpyDtoHAsync(flow->out, side->block[1], PIECE, side->out);
+		if (to)
+			result = driver.cuMemcpyPeerAsync(to->block[0], to->context, side->block[0], side->context,
+							  PIECE, side->in);
+	}
+	CUresult end_in = driver.cuStreamSynchronize(side->in), end_out = driver.cuStreamSynchronize(side->out);
+	return result ? result : end_in ? end_in : end_out;
+}
+
+/* Measures bytes per second, all directions added. The first round is only a warm-up; at least one more is made. */
+static CUresult rate_of(const struct flow *flow, double for_ms, double *ret_rate)
+{
+	CUresult result = driver.cuCtxSetCurrent(flow->side->context);
+	uint64_t start, end;
+	double rounds = 0;
 
 	if (!result)
-		result = measure_here(gpu, for_seconds);
+		result = round_of(flow);
+	start = end = clock_now();
+	while (!result && (double)(end - start) < for_ms * 1e6) {
+		result = round_of(flow);
+		rounds++;
+		end = clock_now();
+	}
+	if (!result && end > start)
+		*ret_rate = rounds * AT_ONCE * (double)PIECE * (!!flow->in + !!flow->out + !!flow->to) * 1e9 /
+			    (double)(end - start);
+	return result;
+}
+
+static void measure_device(const struct side *side, struct doctor_gpu *gpu, double for_ms)
+{
+	void *host[2] = {0};
+	CUresult result = CUDA_SUCCESS;
+
+	for (int i = 0; i < 2 && !result; i++) {
+		result = driver.cuMemHostAlloc(&host[i], PIECE, 0);
+		if (!result)
+			memset(host[i], 0, PIECE);
+	}
+	if (!result)
+		result = rate_of(&(struct flow){.side = side, .in = host[0]}, for_ms, &gpu->to_device);
+	if (!result)
+		result = rate_of(&(struct flow){.side = side, .out = host[1]}, for_ms, &gpu->to_host);
+	if (!result)
+		result = rate_of(&(struct flow){.side = side, .in = host[0], .out = host[1]}, for_ms, &gpu->both);
+	for (int i = 0; i < 2; i++)
+		if (host[i])
+			driver.cuMemFreeHost(host[i]);
 	if (result)
 		snprintf(gpu->measure_error, sizeof(gpu->measure_error), "the driver answered error %d", (int)result);
 }
 
-static bool find_functions(void *driver, struct doctor_cuda *cuda, int n)
-{
-	for (int i = 0; i < MEASURE_N_FUNCTIONS; i++) {
-		measure_functions[i] = dlsym(driver, names[i]);
-		for (int d = 0; d < n && !measure_functions[i]; d++)
-			snprintf(cuda->devices[d].measure_error, sizeof(cuda->devices[d].measure_error),
-				 "the driver has no %s", names[i]);
-		if (!measure_functions[i])
-			return false;
-	}
-	return true;
-}
-
-/*
- * Contexts are kept until everything is measured, because creating one takes longer than the copies. NULL: not
- * measured.
- */
-static CUcontext contexts[DOCTOR_DEVICES];
-
-void doctor_measure(void *driver, struct doctor_cuda *cuda)
+void doctor_measure(void *library, struct doctor_cuda *cuda)
 {
 	int n = cuda->n_devices < DOCTOR_DEVICES ? cuda->n_devices : DOCTOR_DEVICES;
-	double share = (double)ALL_MS / 3 / (n ? n : 1);
+	const char *lacking = find_functions(library);
 
-	if (!find_functions(driver, cuda, n))
-		return;
 	for (int i = 0; i < n; i++) {
-		contexts[i] = open_device(i, &cuda->devices[i]);
-		if (contexts[i])
-			measure_device(contexts[i], &cuda->devices[i], (share < ONE_MS ? share : ONE_MS) / 1000);
+		struct doctor_gpu *gpu = &cuda->devices[i];
+
+		if (lacking)
+			snprintf(gpu->measure_error, sizeof(gpu->measure_error), "the driver has no %s", lacking);
+		else if (open_side(i, gpu))
+			measure_device(&sides[i], gpu, ALL_MS / n < ONE_MS ? ALL_MS / n : ONE_MS);
 	}
+}
+
+/* ---- between devices ---- */
+
+/* Enables or disables one device's access to the memory of the other, if it can have any. */
+static CUresult give_access(const struct doctor_cuda *cuda, int one, int other, bool enable)
+{
+	CUresult result;
+
+	if (!(cuda->devices[one].peers >> other & 1))
+		return CUDA_SUCCESS;
+	result = driver.cuCtxSetCurrent(sides[one].context);
+	if (!result)
+		result = enable ? driver.cuCtxEnablePeerAccess(sides[other].context, 0)
+				: driver.cuCtxDisablePeerAccess(sides[other].context);
+	return result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED ? CUDA_SUCCESS : result;
+}
+
+static void measure_pair(struct doctor_cuda *cuda, int a, int b)
+{
+	struct doctor_link *to_b = &cuda->devices[a].links[b], *to_a = &cuda->devices[b].links[a];
+	CUresult ab = give_access(cuda, a, b, true), ba = give_access(cuda, b, a, true);
+
+	/* If access cannot be enabled although it should, the rate would be that of another path. */
+	to_b->error = to_a->error = (int)(ab ? ab : ba);
+	if (!to_b->error) {
+		to_b->error = (int)rate_of(&(struct flow){.side = &sides[a], .to = &sides[b]}, PEER_MS, &to_b->rate);
+		to_a->error = (int)rate_of(&(struct flow){.side = &sides[b], .to = &sides[a]}, PEER_MS, &to_a->rate);
+	}
+	if (!ab)
+		give_access(cuda, a, b, false);
+	if (!ba)
+		give_access(cuda, b, a, false);
 }
 
 void doctor_measure_links(double at_most_seconds, struct doctor_cuda *cuda)
 {
-	measure_peers(cuda, contexts, at_most_seconds);
+	int n = cuda->n_devices < DOCTOR_LINKED ? cuda->n_devices : DOCTOR_LINKED;
+	uint64_t start = clock_now();
+
+	for (int a = 0; a < n; a++)
+		for (int b = a + 1; b < n; b++) {
+			if (!sides[a].context || !sides[b].context)
+				continue;
+			if ((double)(clock_now() - start) < at_most_seconds * 1e9)
+				measure_pair(cuda, a, b);
+			else
+				cuda->devices[a].links[b].error = cuda->devices[b].links[a].error = DOCTOR_LINK_LATE;
+		}
 	for (int i = 0; i < DOCTOR_DEVICES; i++)
-		if (contexts[i])
-			MEASURE(cuDevicePrimaryCtxRelease)(i);
+		close_side(i);
 }
