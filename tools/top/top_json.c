@@ -40,46 +40,30 @@ static void put_places(struct json *json, const _Atomic uint64_t live[PLACE_COUN
 	json_close(json, '}');
 }
 
-/* Writes numbers and rates; before may be NULL. */
-static void put_figures(struct json *json, const struct stats_figures *now, const struct stats_figures *before,
-			double seconds)
+/* Writes the numbers of a row, and the rates of those that grow. */
+static void put_row(struct json *json, const struct figures_process *process, enum figures_group group, unsigned row,
+		    const char *numbers, const char *rates)
 {
-	json_open(json, "figures", '{');
-	for (unsigned i = 0; i < FIGURE_COUNT; i++)
-		put_number(json, figures_tables[i].name, now->figure[i]);
+	const struct figures_group_about *about = &figures_groups[group];
+
+	json_open(json, numbers, '{');
+	for (unsigned i = 0; i < about->n; i++)
+		put_number(json, about->name[i].name, figures_get(process->page, group, row, i));
 	json_close(json, '}');
-	json_open(json, "rates", '{');
-	for (unsigned i = 0; i < FIGURE_COUNT; i++) {
-		if (!figures_tables[i].gauge)
-			put_real(json, figures_tables[i].name,
-				 before ? figures_rate(now->figure[i], before->figure[i], seconds) : NAN);
-	}
+	json_open(json, rates, '{');
+	for (unsigned i = 0; i < about->n; i++)
+		if (!about->name[i].gauge)
+			put_real(json, about->name[i].name, figures_get_rate(process, group, row, i));
 	json_close(json, '}');
 }
 
-static void put_faults(struct json *json, const _Atomic uint64_t fault[FAULT_COUNT], const _Atomic uint64_t *before,
-		       double seconds)
+/* The same of a row that is said once, among other members. */
+static void put_once(struct json *json, const struct page *page, enum figures_group group, unsigned row)
 {
-	json_open(json, "faults", '{');
-	for (unsigned i = 0; i < FAULT_COUNT; i++)
-		put_number(json, figures_faults[i].name, fault[i]);
-	json_close(json, '}');
-	json_open(json, "fault_rates", '{');
-	for (unsigned i = 0; i < FAULT_COUNT; i++)
-		put_real(json, figures_faults[i].name, before ? figures_rate(fault[i], before[i], seconds) : NAN);
-	json_close(json, '}');
-}
+	const struct figures_group_about *about = &figures_groups[group];
 
-static void put_counters(struct json *json, const struct figures_process *process)
-{
-	json_open(json, "counters", '{');
-	for (unsigned i = 0; i < STAT_COUNT; i++)
-		put_number(json, figures_counters[i].name, page_counter(process->page, i));
-	json_close(json, '}');
-	json_open(json, "rates", '{');
-	for (unsigned i = 0; i < STAT_COUNT; i++)
-		put_real(json, figures_counters[i].name, figures_counter_rate(process, i));
-	json_close(json, '}');
+	for (unsigned i = 0; i < about->n; i++)
+		put_number(json, about->name[i].name, figures_get(page, group, row, i));
 }
 
 static void put_histogram(struct json *json, const struct figures_name *name,
@@ -123,34 +107,19 @@ static void put_kind(struct json *json, uint64_t kind)
 	json_text(json, "kind", kind < STATS_LINK_KINDS ? names[kind] : NULL);
 }
 
-static void put_link_figures(struct json *json, const _Atomic uint64_t *now, const double rate[LINK_COUNT])
-{
-	json_open(json, "figures", '{');
-	for (unsigned i = 0; i < LINK_COUNT; i++)
-		put_number(json, figures_links[i].name, now[i]);
-	json_close(json, '}');
-	json_open(json, "rates", '{');
-	for (unsigned i = 0; i < LINK_COUNT; i++)
-		put_real(json, figures_links[i].name, rate[i]);
-	json_close(json, '}');
-	json_close(json, '}');
-}
-
 static void put_links_of(struct json *json, const struct figures_process *process, unsigned device)
 {
-	const struct stats_device *of = &process->page->copy->device[device];
-	double rate[LINK_COUNT];
-
 	json_open(json, "links", '[');
 	for (unsigned i = 0; i < STATS_DEVICES; i++) {
-		if (!figures_link_is_known(&of->link[i]))
+		const struct stats_link *link = &process->page->copy->device[device].link[i];
+
+		if (!figures_link_is_known(link))
 			continue;
-		for (unsigned k = 0; k < LINK_COUNT; k++)
-			rate[k] = figures_link_rate(process, device, i, k);
 		json_open(json, NULL, '{');
 		put_number(json, "lender", i);
-		put_kind(json, of->link[i].kind);
-		put_link_figures(json, of->link[i].figure, rate);
+		put_kind(json, link->kind);
+		put_row(json, process, GROUP_LINKS, device * STATS_DEVICES + i, "figures", "rates");
+		json_close(json, '}');
 	}
 	json_close(json, ']');
 }
@@ -165,7 +134,6 @@ static void put_devices(struct json *json, const struct figures_process *process
 	json_open(json, "devices", '[');
 	for (unsigned i = 0; i < STATS_DEVICES; i++) {
 		const struct stats_device *device = &copy->device[i];
-		const struct stats_device *before = process->before ? &process->before->copy->device[i] : NULL;
 
 		if (!device->known)
 			continue;
@@ -173,19 +141,11 @@ static void put_devices(struct json *json, const struct figures_process *process
 		put_number(json, "number", i);
 		json_text(json, "name", device->name);
 		json_text(json, "uuid", figures_uuid(device->uuid, device->name, uuid));
-		put_number(json, "total", device->total);
-		put_number(json, "budget", device->budget);
-		put_number(json, "used", device->used);
-		put_number(json, "lent", device->lent);
-		put_number(json, "most_lent", device->most_lent);
-		put_number(json, "cache", device->cache);
-		put_number(json, "cache_alive", device->cache_alive);
-		put_number(json, "cache_most_alive", device->cache_most_alive);
-		put_number(json, "cache_dead", device->cache_dead);
+		put_once(json, process->page, GROUP_DEVICE, i);
 		put_links_of(json, process, i);
 		put_places(json, device->live, device->peak);
-		put_faults(json, device->fault, before ? before->fault : NULL, process->seconds);
-		put_figures(json, &device->figures, before ? &before->figures : NULL, process->seconds);
+		put_row(json, process, GROUP_DEVICE_FAULTS, i, "faults", "fault_rates");
+		put_row(json, process, GROUP_DEVICES, i, "figures", "rates");
 		json_close(json, '}');
 	}
 	json_close(json, ']');
@@ -193,14 +153,11 @@ static void put_devices(struct json *json, const struct figures_process *process
 
 static void put_backends(struct json *json, const struct figures_process *process)
 {
-	const struct stats_page *before = process->before ? process->before->copy : NULL;
-
 	json_open(json, "backends", '[');
 	for (unsigned i = 0; i < STATS_BACKENDS; i++) {
 		json_open(json, NULL, '{');
 		json_text(json, "name", policy_use_name((enum policy_use)i));
-		put_figures(json, &process->page->copy->backend[i], before ? &before->backend[i] : NULL,
-			    process->seconds);
+		put_row(json, process, GROUP_BACKENDS, i, "figures", "rates");
 		json_close(json, '}');
 	}
 	json_close(json, ']');
@@ -240,7 +197,7 @@ static void put_ranked(struct json *json, const struct figures_process *process,
 			put_place_in_program(json, copy, &copy->site[number]);
 		else
 			json_text(json, "text", number ? STATS_SMALL_TEXT : "all others");
-		put_figures(json, entries[i].now, entries[i].before, process->seconds);
+		put_row(json, process, kind == TOP_RULES ? GROUP_RULES : GROUP_SITES, number, "figures", "rates");
 		json_close(json, '}');
 	}
 	json_close(json, ']');
@@ -263,14 +220,10 @@ static void put_page(struct json *json, const struct figures_process *process)
 	put_number(json, "start_ns", copy->start_ns);
 	put_real(json, "seconds", (double)page_age(process->page) / 1e9);
 	json_text(json, "fault_source", *copy->fault_source ? copy->fault_source : NULL);
-	put_number(json, "host_budget", copy->host_budget);
-	put_number(json, "host_used", copy->host_used);
-	put_number(json, "share_total", copy->share_total);
-	put_number(json, "share_used", copy->share_used);
-	put_number(json, "share_ranks", copy->share_ranks);
+	put_once(json, process->page, GROUP_PROCESS, 0);
 	put_places(json, copy->live, copy->peak);
-	put_faults(json, copy->fault, process->before ? process->before->copy->fault : NULL, process->seconds);
-	put_counters(json, process);
+	put_row(json, process, GROUP_FAULTS, 0, "faults", "fault_rates");
+	put_row(json, process, GROUP_COUNTERS, 0, "counters", "rates");
 	put_histograms(json, copy);
 	put_devices(json, process);
 	put_backends(json, process);

@@ -266,7 +266,8 @@ static void print_lending(FILE *out, const struct figures_process *process, unsi
 			fprintf(out, "%s %s %s", k ? "," : "", figures_links[k].name,
 				text_amount(link->figure[k], figures_links[k].unit, text));
 			fprintf(out, " (%s a second)",
-				amount_a_second(figures_link_rate(process, number, i, k), figures_links[k].unit, text));
+				amount_a_second(figures_get_rate(process, GROUP_LINKS, number * STATS_DEVICES + i, k),
+						figures_links[k].unit, text));
 		}
 		fputc('\n', out);
 	}
