@@ -5,7 +5,6 @@
 #define TOOLS_COMMANDS_H
 
 /* Each function runs one command. argv[0] is the command's name. Returns the exit status. */
-int tool_demo(int argc, char **argv);
 int tool_check(int argc, char **argv);
 int tool_explain(int argc, char **argv);
 int tool_doctor(int argc, char **argv);

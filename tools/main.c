@@ -17,6 +17,7 @@
 
 static int tool_help(int argc, char **argv);
 static int tool_version(int argc, char **argv);
+static int tool_demo(int argc, char **argv);
 static int tool_kernel(int argc, char **argv);
 
 static const struct command {
@@ -139,27 +140,37 @@ static int tool_version(int argc, char **argv)
 	return TOOL_OK;
 }
 
-/* Becomes a program in Python, as Jupyter is one, in the build folder or an installed tree. */
-static int tool_kernel(int argc, char **argv)
+/* Becomes a script that lies in the build folder or an installed tree, with the path of this tool before its arguments. */
+static int become_script(const char *interpreter, const char *name, int argc, char **argv)
 {
-	static const char *const places[] = {"python", "../share/spillway/python"};
+	static const char *const places[] = {".", "../share/spillway"};
 	char folder[PATH_MAX], tool[PATH_MAX], script[PATH_MAX + 64];
 	char **command = calloc((size_t)argc + 3, sizeof(*command));
 
 	if (!command || !library_tool_folder(folder) || !realpath("/proc/self/exe", tool))
 		return TOOL_BROKEN;
 	for (size_t i = 0; i < sizeof(places) / sizeof(*places); i++) {
-		snprintf(script, sizeof(script), "%s/%s/spillway_kernel.py", folder, places[i]);
+		snprintf(script, sizeof(script), "%s/%s/%s", folder, places[i], name);
 		if (access(script, R_OK) == 0)
 			break;
 	}
-	command[0] = (char[]){"python3"};
+	command[0] = (char *)interpreter;
 	command[1] = script;
 	command[2] = tool;
 	memcpy(command + 3, argv + 1, (size_t)(argc - 1) * sizeof(*command));
-	execvp(command[0], command);
-	tool_say("`spillway kernel` needs python3: %s", strerror(errno));
+	execvp(interpreter, command);
+	tool_say("`spillway %s` needs %s: %s", argv[0], interpreter, strerror(errno));
 	return TOOL_BROKEN;
+}
+
+static int tool_demo(int argc, char **argv)
+{
+	return become_script("sh", "demo.sh", argc, argv);
+}
+
+static int tool_kernel(int argc, char **argv)
+{
+	return become_script("python3", "python/spillway_kernel.py", argc, argv);
 }
 
 static int main_dispatch(int argc, char **argv)
