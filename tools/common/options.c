@@ -37,7 +37,8 @@ static void print_row(const struct option_row *row, int column)
 static void print_help(const struct options *options)
 {
 	fputs(options->head, stdout);
-	printf("\noptions:\n");
+	if (options->n)
+		printf("\noptions:\n");
 	for (size_t i = 0; i < options->n; i++)
 		print_row(&options->rows[i], options->column);
 	printf("\n%s", options->tail);

@@ -109,8 +109,7 @@ static void search_own(const struct search *search)
 	search_folder(user_dir_open_tmp(user_dir_fallback, &folder), &folder, search);
 }
 
-/* Returns the contents of a file of /proc/PID as a text, or NULL if it cannot be read. The caller must free it. */
-static char *read_file(pid_t pid, const char *file, size_t most, size_t *ret_bytes)
+char *process_read(pid_t pid, const char *file, size_t most, size_t *ret_bytes)
 {
 	char path[64], *text = malloc(most + 1);
 	size_t at = 0;
@@ -137,7 +136,7 @@ static void search_theirs(pid_t pid, const struct search *search)
 	char path[PATH_MAX];
 	struct user_dir folder;
 	size_t bytes;
-	char *environment = read_file(pid, "environ", MOST_ENVIRONMENT, &bytes);
+	char *environment = process_read(pid, "environ", MOST_ENVIRONMENT, &bytes);
 
 	for (size_t at = 0; environment && at < bytes; at += strlen(environment + at) + 1) {
 		if (strncmp(environment + at, key, sizeof(key) - 1) != 0)
@@ -259,7 +258,7 @@ const char *process_show_name(const struct process_name *name, char room[PROCESS
 static bool owner_of(pid_t pid, uid_t *ret_owner)
 {
 	size_t bytes;
-	char *text = read_file(pid, "status", 4096, &bytes);
+	char *text = process_read(pid, "status", 4096, &bytes);
 	const char *line = text ? strstr(text, "\nUid:") : NULL;
 	unsigned effective;
 	bool known = line && sscanf(line, "\nUid: %*u %u", &effective) == 1;
@@ -331,7 +330,7 @@ void process_explain(const struct process_name *name, const char *verb)
 void process_command(pid_t pid, char ret_command[PROCESS_COMMAND])
 {
 	size_t bytes = 0;
-	char *text = pid ? read_file(pid, "cmdline", PROCESS_COMMAND - 1, &bytes) : NULL;
+	char *text = pid ? process_read(pid, "cmdline", PROCESS_COMMAND - 1, &bytes) : NULL;
 
 	if (bytes && !text[bytes - 1])
 		bytes--;
