@@ -77,6 +77,8 @@ __attribute__((format(printf, 2, 3))) void doctor_fix(struct doctor_finding *fin
 bool doctor_read(const struct doctor *doctor, const char *path, char *buffer, size_t room);
 /* Returns whether this file or folder exists below the root. */
 bool doctor_exists(const struct doctor *doctor, const char *path);
+/* Returns how many files below the root match the pattern. */
+size_t doctor_count_files(const struct doctor *doctor, const char *pattern);
 /* Puts the root before path, for callers that open the file themselves. Returns false if the result is too long. */
 bool doctor_path(const struct doctor *doctor, const char *path, char ret_path[PATH_MAX]);
 

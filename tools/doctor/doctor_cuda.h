@@ -65,11 +65,4 @@ struct doctor_cuda {
  */
 void doctor_cuda_ask(const char *root, bool measure, unsigned patience_s, struct doctor_cuda *ret_cuda);
 
-/*
- * For the child of doctor_cuda.c: measures each device within the time for all, and then the links between several
- * devices; no new pair is begun after the time is over. driver: from dlopen().
- */
-void doctor_measure(void *driver, struct doctor_cuda *cuda);
-void doctor_measure_links(double at_most_seconds, struct doctor_cuda *cuda);
-
 #endif

@@ -4,7 +4,6 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,9 +11,6 @@
 #include <unistd.h>
 
 #include "tools/doctor/doctor.h"
-
-/* Migration needs this CUDA version; shim/mover/spill.c looks up two functions of it. */
-enum { MOVES_VERSION = 12050 };
 
 /* Finds the version: the first word of the line that begins with digits and contains a dot. */
 static bool find_version(const char *text, char *ret_version, size_t room)
@@ -62,7 +58,6 @@ static void doctor_driver_kernel(const struct doctor *doctor, struct doctor_find
 		doctor_is(finding, DOCTOR_UNKNOWN, "there is no /proc/driver/nvidia/version, and yet the driver works");
 	} else {
 		doctor_is(finding, DOCTOR_PROBLEM, "not loaded: there is no /proc/driver/nvidia/version");
-		doctor_so(finding, "no program can use a GPU here");
 		if (doctor_is_container(doctor))
 			doctor_fix(finding, "install the driver on the host of this container, and load it there");
 		else
@@ -76,7 +71,6 @@ static void doctor_driver_library(const struct doctor *doctor, struct doctor_fin
 
 	if (cuda->stage == DOCTOR_NOT_ASKED && cuda->end == DOCTOR_ENDED) {
 		doctor_is(finding, DOCTOR_PROBLEM, "libcuda.so.1 cannot be opened: %s", cuda->load_error);
-		doctor_so(finding, "no program can use a GPU here");
 		if (doctor_is_container(doctor))
 			doctor_fix(finding, "docker run --gpus all ...   # with the NVIDIA Container Toolkit on the "
 					    "host");
@@ -147,8 +141,6 @@ static void doctor_driver_start(const struct doctor *doctor, struct doctor_findi
 		doctor_is(finding, DOCTOR_OK, "cuInit succeeds");
 	} else {
 		doctor_is(finding, DOCTOR_PROBLEM, "cuInit answers %s (%d)", cuda->init_name, cuda->init);
-		doctor_so(finding, "no program can use a GPU here");
-		doctor_fix(finding, "dmesg | grep -i -e nvrm -e xid");
 		for (size_t i = 0; i < sizeof(init_errors) / sizeof(*init_errors); i++) {
 			if (init_errors[i].error != cuda->init)
 				continue;
@@ -166,20 +158,16 @@ static void driver_version(const struct doctor *doctor, struct doctor_finding *f
 		return;
 	if (!cuda->version) {
 		doctor_is(finding, DOCTOR_UNKNOWN, "the driver does not say");
-	} else if (!cuda->has_vmm) {
-		doctor_is(finding, DOCTOR_PROBLEM, "%d.%d: no virtual memory management", cuda->version / 1000,
-			  cuda->version % 1000 / 10);
+		return;
+	}
+	doctor_is(finding, DOCTOR_OK, "%d.%d", cuda->version / 1000, cuda->version % 1000 / 10);
+	if (!cuda->has_vmm) {
+		finding->status = DOCTOR_PROBLEM;
+		doctor_more(finding, ": no virtual memory management");
 		doctor_so(finding, "there is no heap: everything is passed through, nothing can spill");
-		doctor_fix(finding, "install a driver for CUDA %d.%d or newer (555 or newer)", MOVES_VERSION / 1000,
-			   MOVES_VERSION % 1000 / 10);
 	} else if (!cuda->has_moves) {
-		doctor_is(finding, DOCTOR_NOTE, "%d.%d: older than %d.%d", cuda->version / 1000,
-			  cuda->version % 1000 / 10, MOVES_VERSION / 1000, MOVES_VERSION % 1000 / 10);
-		doctor_so(finding, "what is spilled does not move: exact and fast behave like static");
-		doctor_fix(finding, "install a driver for CUDA %d.%d or newer (555 or newer)", MOVES_VERSION / 1000,
-			   MOVES_VERSION % 1000 / 10);
-	} else {
-		doctor_is(finding, DOCTOR_OK, "%d.%d", cuda->version / 1000, cuda->version % 1000 / 10);
+		finding->status = DOCTOR_NOTE;
+		doctor_more(finding, ": older than 12.5");
 	}
 }
 
@@ -199,12 +187,14 @@ static void driver_devices(const struct doctor *doctor, struct doctor_finding *f
 }
 
 static const struct doctor_check driver_checks[] = {
-    {"driver.kernel", "kernel module", doctor_driver_kernel, NULL, NULL},
-    {"driver.library", "libcuda.so.1", doctor_driver_library, NULL, NULL},
+    {"driver.kernel", "kernel module", doctor_driver_kernel, "no program can use a GPU here", NULL},
+    {"driver.library", "libcuda.so.1", doctor_driver_library, "no program can use a GPU here", NULL},
     {"driver.same", "one version", same_version, "no program can use a GPU here until both are of one version",
      "reboot   # after an update of the driver; in a container, start it again"},
-    {"driver.start", "start", doctor_driver_start, NULL, NULL},
-    {"driver.cuda", "CUDA version", driver_version, NULL, NULL},
+    {"driver.start", "start", doctor_driver_start, "no program can use a GPU here", "dmesg | grep -i -e nvrm -e xid"},
+    /* Migration needs 12.5; shim/mover/spill.c looks up two functions of it. */
+    {"driver.cuda", "CUDA version", driver_version, "what is spilled does not move: exact and fast behave like static",
+     "install a driver for CUDA 12.5 or newer (555 or newer)"},
     {"driver.devices", "devices", driver_devices, "no program can use a GPU here",
      "look at CUDA_VISIBLE_DEVICES, then at `nvidia-smi -L`"},
 };
@@ -223,7 +213,9 @@ static int node_error(const struct doctor *doctor, const char *path)
 	return access(full, *doctor->root ? F_OK : R_OK | W_OK) == 0 ? 0 : errno;
 }
 
-static void need_node(const struct doctor *doctor, const char *path, const char *module, struct doctor_finding *finding)
+/* status: what it is if the node cannot be used. module: the options of nvidia-modprobe that make it. */
+static void need_node(const struct doctor *doctor, const char *path, const char *module, enum doctor_status status,
+		      struct doctor_finding *finding)
 {
 	int error = node_error(doctor, path);
 	char version[64];
@@ -235,42 +227,38 @@ static void need_node(const struct doctor *doctor, const char *path, const char 
 		doctor_is(finding, DOCTOR_OK, "there");
 		return;
 	}
-	doctor_is(finding, DOCTOR_PROBLEM, "%s: %s", path, strerror(error));
-	doctor_so(finding, "the driver is loaded, but programs here cannot reach it: cuInit fails");
+	doctor_is(finding, status, "%s: %s", path, strerror(error));
 	if (error != ENOENT)
 		doctor_fix(finding, "chmod a+rw %s   # as root; or join the group that owns it", path);
 	else if (doctor_is_container(doctor))
-		doctor_fix(finding, "docker run --gpus all ...   # or --device %s", path);
+		doctor_fix(finding, "docker run --gpus all --device %s ...", path);
 	else
 		doctor_fix(finding, "nvidia-modprobe %s   # as root", module);
 }
 
 static void control_node(const struct doctor *doctor, struct doctor_finding *finding)
 {
-	need_node(doctor, "/dev/nvidiactl", "-c 0", finding);
+	need_node(doctor, "/dev/nvidiactl", "-c 0", DOCTOR_PROBLEM, finding);
 }
 
 static void uvm_node(const struct doctor *doctor, struct doctor_finding *finding)
 {
-	need_node(doctor, "/dev/nvidia-uvm", "-u", finding);
+	need_node(doctor, "/dev/nvidia-uvm", "-u", DOCTOR_PROBLEM, finding);
+}
+
+static void tools_node(const struct doctor *doctor, struct doctor_finding *finding)
+{
+	need_node(doctor, "/dev/nvidia-uvm-tools", "-u -c 0", DOCTOR_NOTE, finding);
 }
 
 static void gpu_nodes(const struct doctor *doctor, struct doctor_finding *finding)
 {
-	char full[PATH_MAX], version[64], cards[32] = "";
-	glob_t found;
-	size_t n_known = 0, n_nodes = 0;
+	char version[64], cards[32] = "";
+	size_t n_known = doctor_count_files(doctor, "/proc/driver/nvidia/gpus/*");
+	size_t n_nodes = doctor_count_files(doctor, "/dev/nvidia[0-9]*");
 
 	if (is_wsl(doctor) || !kernel_version(doctor, version, sizeof(version)))
 		return;
-	if (doctor_path(doctor, "/proc/driver/nvidia/gpus/*", full) && glob(full, 0, NULL, &found) == 0) {
-		n_known = found.gl_pathc;
-		globfree(&found);
-	}
-	if (doctor_path(doctor, "/dev/nvidia[0-9]*", full) && glob(full, 0, NULL, &found) == 0) {
-		n_nodes = found.gl_pathc;
-		globfree(&found);
-	}
 	if (n_known)
 		snprintf(cards, sizeof(cards), " of %zu", n_known);
 	if (n_nodes || node_error(doctor, "/dev/nvidiactl") == ENOENT) {
@@ -287,30 +275,11 @@ static void gpu_nodes(const struct doctor *doctor, struct doctor_finding *findin
 		doctor_fix(finding, "nvidia-modprobe -c 0   # as root");
 }
 
-static void tools_node(const struct doctor *doctor, struct doctor_finding *finding)
-{
-	char version[64];
-	int error = node_error(doctor, "/dev/nvidia-uvm-tools");
-
-	if (is_wsl(doctor) || (error && !kernel_version(doctor, version, sizeof(version))))
-		return;
-	if (!error) {
-		doctor_is(finding, DOCTOR_OK, "there");
-		return;
-	}
-	doctor_is(finding, DOCTOR_NOTE, "/dev/nvidia-uvm-tools: %s", strerror(error));
-	if (error != ENOENT)
-		doctor_fix(finding, "chmod a+rw /dev/nvidia-uvm-tools   # as root");
-	else if (doctor_is_container(doctor))
-		doctor_fix(finding, "docker run --gpus all --device /dev/nvidia-uvm-tools ...");
-	else
-		doctor_fix(finding, "nvidia-modprobe -u -c 0   # as root");
-}
-
+#define UNREACHED "the driver is loaded, but programs here cannot reach it: cuInit fails"
 static const struct doctor_check node_checks[] = {
-    {"nodes.control", "/dev/nvidiactl", control_node, NULL, NULL},
+    {"nodes.control", "/dev/nvidiactl", control_node, UNREACHED, NULL},
     {"nodes.gpu", "/dev/nvidia*", gpu_nodes, NULL, NULL},
-    {"nodes.uvm", "/dev/nvidia-uvm", uvm_node, NULL, NULL},
+    {"nodes.uvm", "/dev/nvidia-uvm", uvm_node, UNREACHED, NULL},
     {"nodes.uvm_tools", "uvm-tools", tools_node, "the driver's counts of page faults and migrations cannot be read",
      NULL},
 };

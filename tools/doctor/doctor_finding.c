@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,6 +71,19 @@ bool doctor_exists(const struct doctor *doctor, const char *path)
 	char full[PATH_MAX];
 
 	return doctor_path(doctor, path, full) && access(full, F_OK) == 0;
+}
+
+size_t doctor_count_files(const struct doctor *doctor, const char *pattern)
+{
+	char full[PATH_MAX];
+	size_t n = 0;
+	glob_t found;
+
+	if (doctor_path(doctor, pattern, full) && glob(full, 0, NULL, &found) == 0) {
+		n = found.gl_pathc;
+		globfree(&found);
+	}
+	return n;
 }
 
 bool doctor_read(const struct doctor *doctor, const char *path, char *buffer, size_t room)

@@ -3,7 +3,6 @@
  * preloaded libraries, MPS, MIG, profilers.
  */
 #include <ctype.h>
-#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -280,15 +279,8 @@ static void neighbour_mps(const struct doctor *doctor, struct doctor_finding *fi
 
 static void neighbour_mig(const struct doctor *doctor, struct doctor_finding *finding)
 {
-	char pattern[PATH_MAX];
-	size_t n = 0;
-	glob_t found;
+	size_t n = doctor_count_files(doctor, "/proc/driver/nvidia/capabilities/gpu*/mig/gi*");
 
-	if (doctor_path(doctor, "/proc/driver/nvidia/capabilities/gpu*/mig/gi*", pattern) &&
-	    glob(pattern, 0, NULL, &found) == 0) {
-		n = found.gl_pathc;
-		globfree(&found);
-	}
 	if (!n)
 		doctor_is(finding, DOCTOR_OK, "no instances");
 	else
