@@ -468,15 +468,17 @@ static struct figures_process *find_process(const struct figures *figures, const
 	return NULL;
 }
 
+bool figures_is_named(const struct page *page, const struct process_name *name)
+{
+	return name->identity ? name->identity == page->identity : name->pid == page->pid;
+}
+
 static bool is_chosen(const struct page *page, const struct figures_choice *choice)
 {
-	for (size_t i = 0; i < choice->n_pids; i++)
-		if (choice->pid[i] == page->pid)
+	for (size_t i = 0; i < choice->n; i++)
+		if (figures_is_named(page, &choice->name[i]))
 			return true;
-	for (size_t i = 0; i < choice->n_identities; i++)
-		if (choice->identity[i] == page->identity)
-			return true;
-	return choice->n_pids + choice->n_identities == 0;
+	return choice->n == 0;
 }
 
 static bool has_changed(const struct page *page, const struct page *before)

@@ -9,6 +9,7 @@
 #define TOOLS_FIGURES_H
 
 #include "tools/common/page.h"
+#include "tools/common/process.h"
 
 /* ---- names ---- */
 
@@ -142,12 +143,12 @@ struct figures {
 
 struct figures_choice {
 	uid_t only; /* (uid_t)-1: all users that are visible */
-	const pid_t *pid;
-	size_t n_pids;
-	const uint64_t *identity;
-	size_t n_identities; /* if both lists are empty: all processes */
+	const struct process_name *name;
+	size_t n; /* 0: all processes */
 };
 
+/* Returns whether the page is of the process of that name. */
+bool figures_is_named(const struct page *page, const struct process_name *name);
 /* Takes a reading. Returns false if memory runs out. */
 bool figures_read(struct figures *figures, const struct figures_choice *choice);
 void figures_free(struct figures *figures);

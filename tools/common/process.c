@@ -10,7 +10,6 @@
  */
 #include "tools/common/process.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -96,17 +95,10 @@ static void search_folder(int error, struct user_dir *folder, const struct searc
 	user_dir_close(folder, false);
 }
 
-static void search_own(const struct search *search)
+static void search_usual(const struct user_dir *folder, uid_t owner, void *argument)
 {
-	const char *xdg = getenv("XDG_RUNTIME_DIR");
-	struct user_dir folder;
-	char usual[64];
-
-	snprintf(usual, sizeof(usual), "/run/user/%u", (unsigned)geteuid());
-	search_folder(user_dir_open_xdg(xdg, &folder), &folder, search);
-	if (!xdg || strcmp(xdg, usual) != 0)
-		search_folder(user_dir_open_xdg(usual, &folder), &folder, search);
-	search_folder(user_dir_open_tmp(user_dir_fallback, &folder), &folder, search);
+	(void)owner;
+	user_dir_each(folder, MOST_SOCKETS, process_look, argument);
 }
 
 char *process_read(pid_t pid, const char *file, size_t most, size_t *ret_bytes)
@@ -150,42 +142,10 @@ static void search_theirs(pid_t pid, const struct search *search)
 	search_folder(user_dir_open_tmp(path, &folder), &folder, search);
 }
 
-/* Searches a folder of another mount namespace, by whatever name, if only this user can write to it. */
-static void search_path(const char *path, const struct search *search)
-{
-	struct user_dir folder = {.fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)};
-	struct stat status;
-
-	if (folder.fd < 0)
-		return;
-	if (fstat(folder.fd, &status) == 0 && status.st_uid == geteuid() && (status.st_mode & 0077) == 0)
-		user_dir_each(&folder, MOST_SOCKETS, process_look, (void *)search);
-	close(folder.fd);
-}
-
-/* Searches each folder in `parent` whose name begins with prefix. below: appended to its path. */
-static void search_all_in(const char *parent, const char *prefix, const char *below, const struct search *search)
-{
-	char path[PATH_MAX];
-	DIR *dir = opendir(parent);
-
-	for (struct dirent *entry; dir && (entry = readdir(dir));)
-		if (entry->d_name[0] != '.' && !strncmp(entry->d_name, prefix, strlen(prefix)) &&
-		    (size_t)snprintf(path, sizeof(path), "%s/%s%s", parent, entry->d_name, below) < sizeof(path))
-			search_path(path, search);
-	if (dir)
-		closedir(dir);
-}
-
 static void search_view(const char *root, pid_t pid, void *argument)
 {
-	char path[PATH_MAX];
-
+	(void)root;
 	search_theirs(pid, argument);
-	snprintf(path, sizeof(path), "%s/run/user", root);
-	search_all_in(path, "", "/spillway", argument);
-	snprintf(path, sizeof(path), "%s%s", root, user_dir_fallback);
-	search_all_in(path, "spillway-", "", argument);
 }
 
 struct wanted {
@@ -208,21 +168,26 @@ int process_connect(const struct process_name *name)
 {
 	struct wanted wanted = {name, -1};
 	struct search search = {take_wanted, &wanted, &wanted.fd};
+	struct folders folders = {.only = geteuid(), .visit = search_usual, .argument = &search};
 
-	search_own(&search);
+	folders_own(&folders);
 	if (wanted.fd < 0 && name->pid)
 		search_theirs(name->pid, &search);
 	if (wanted.fd < 0)
 		view_each(search_view, &search);
+	if (wanted.fd < 0)
+		folders_of_views(&folders);
 	return wanted.fd;
 }
 
 void process_each(process_visit *visit, void *argument)
 {
 	struct search search = {visit, argument, NULL};
+	struct folders folders = {.only = geteuid(), .visit = search_usual, .argument = &search};
 
-	search_own(&search);
+	folders_own(&folders);
 	view_each(search_view, &search);
+	folders_of_views(&folders);
 }
 
 /* ---- names ---- */

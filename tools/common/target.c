@@ -15,6 +15,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "tools/common/elf_file.h"
 #include "tools/common/tool.h"
 
 /* The kernel follows MAX_SCRIPTS scripts that name scripts, and reads MAX_LINE bytes of the first line. */
@@ -158,51 +159,29 @@ static bool gains_rights(int fd, const char *path)
 	return getuid() != 0 && getxattr(path, "security.capability", NULL, 0) > 0;
 }
 
-/*
- * Finds the program's loader, "" if it has none. Returns false if it cannot be read; the kernel will then refuse the
- * file.
- */
-static bool read_loader(int fd, const Elf64_Ehdr *header, char ret_loader[PATH_MAX])
+/* Returns why the loader will not load the library into this ELF file, of which `head` is the head; NULL if it will. */
+static const char *elf_reason(int fd, const char *path, const Elf64_Ehdr *head)
 {
-	*ret_loader = '\0';
-	for (unsigned i = 0; i < header->e_phnum; i++) {
-		off_t offset = (off_t)(header->e_phoff + (Elf64_Off)i * header->e_phentsize);
-		Elf64_Phdr segment;
-		ssize_t n;
+	struct elf_file *file;
+	const char *loader, *reason = NULL;
 
-		if (pread(fd, &segment, sizeof(segment), offset) != (ssize_t)sizeof(segment))
-			return false;
-		if (segment.p_type != PT_INTERP)
-			continue;
-		n = pread(fd, ret_loader, segment.p_filesz < PATH_MAX ? segment.p_filesz : PATH_MAX - 1,
-			  (off_t)segment.p_offset);
-		ret_loader[n > 0 ? n : 0] = '\0';
-		return n > 0;
-	}
-	return true;
-}
-
-/* Returns why the loader will not load the library into this ELF file; NULL if it will. */
-static const char *elf_reason(int fd, const char *path)
-{
-	Elf64_Ehdr header = {0};
-	char loader[PATH_MAX];
-
-	if (pread(fd, &header, sizeof(header), 0) < EI_NIDENT)
-		return NULL;
-	if (header.e_ident[EI_CLASS] == ELFCLASS32)
+	if (head->e_ident[EI_CLASS] == ELFCLASS32)
 		return "it is a 32-bit program";
-	if (header.e_machine != OUR_MACHINE)
+	if (head->e_machine != OUR_MACHINE)
 		return "it is a program for another kind of processor";
-	if (!read_loader(fd, &header, loader))
+	file = elf_open(path, NULL);
+	/* What cannot be read the kernel will refuse. */
+	if (!file)
 		return NULL;
-	if (!*loader)
-		return "it is statically linked";
-	if (strstr(loader, "/ld-musl-"))
-		return "it was built for musl, another C library than CUDA's (glibc)";
-	if (gains_rights(fd, path))
-		return "it runs with more rights than you have (set-user-ID, set-group-ID or capabilities)";
-	return NULL;
+	loader = elf_loader(file);
+	if (!loader)
+		reason = "it is statically linked";
+	else if (strstr(loader, "/ld-musl-"))
+		reason = "it was built for musl, another C library than CUDA's (glibc)";
+	else if (gains_rights(fd, path))
+		reason = "it runs with more rights than you have (set-user-ID, set-group-ID or capabilities)";
+	elf_close(file);
+	return reason;
 }
 
 /*
@@ -237,6 +216,7 @@ const char *target_reason(const char *path, char ret_file[PATH_MAX])
 	for (int n = 0; n <= MAX_SCRIPTS; n++) {
 		int fd = open(ret_file, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 		const char *reason = NULL;
+		Elf64_Ehdr head;
 		ssize_t bytes;
 		bool script;
 
@@ -245,8 +225,10 @@ const char *target_reason(const char *path, char ret_file[PATH_MAX])
 		bytes = pread(fd, line, MAX_LINE, 0);
 		line[bytes > 0 ? bytes : 0] = '\0';
 		script = strncmp(line, "#!", 2) == 0;
-		if (bytes >= SELFMAG && memcmp(line, ELFMAG, SELFMAG) == 0)
-			reason = elf_reason(fd, ret_file);
+		if (bytes >= (ssize_t)sizeof(head) && memcmp(line, ELFMAG, SELFMAG) == 0) {
+			memcpy(&head, line, sizeof(head));
+			reason = elf_reason(fd, ret_file, &head);
+		}
 		close(fd);
 		if (reason || !script || !script_interpreter(line, ret_file))
 			return reason;

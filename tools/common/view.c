@@ -1,10 +1,12 @@
 /*
- * Reads namespaces and process ids from /proc.
+ * Reads namespaces and process ids from /proc, and finds the folders of users.
  */
 #include "tools/common/view.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,6 +82,130 @@ void view_each(view_visit *visit, void *argument)
 		snprintf(path, sizeof(path), "/proc/%d/root", (int)views.view[i].pid);
 		visit(path, views.view[i].pid, argument);
 	}
+}
+
+/* ---- folders ---- */
+
+/* Searches the folder `name` in parent (a path) if only its owner can write to it. */
+static void look_at(const char *parent, const char *name, uid_t owner, struct folders *search)
+{
+	struct stat status;
+	char path[PATH_MAX];
+
+	if (!search->other_view && search->only != (uid_t)-1 && owner != search->only)
+		return;
+	if ((size_t)snprintf(path, sizeof(path), "%s/%s", parent, name) >= sizeof(path))
+		return;
+	int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0)
+		return;
+	bool known = fstat(fd, &status) == 0;
+	if (known && search->other_view) {
+		owner = status.st_uid;
+		if ((geteuid() != 0 && owner != geteuid()) || (search->only != (uid_t)-1 && owner != search->only)) {
+			close(fd);
+			return;
+		}
+	}
+	if (known && status.st_uid == owner && (status.st_mode & 0077) == 0) {
+		search->visit(&(struct user_dir){.fd = fd}, owner, search->argument);
+		close(fd);
+		return;
+	}
+	search->n_refused++;
+	close(fd);
+}
+
+/* ---- folders of one mount namespace; root: the prefix of their paths ---- */
+
+/* Reads a user id that takes the whole text; (uid_t)-1 if it is none. */
+static uid_t read_user(const char *text)
+{
+	char *end;
+
+	if (!policy_is_digit(*text))
+		return (uid_t)-1;
+	errno = 0;
+	unsigned long user = strtoul(text, &end, 10);
+	return errno || *end || user >= (uid_t)-1 ? (uid_t)-1 : (uid_t)user;
+}
+
+/*
+ * Searches every folder in `parent` whose name is prefix and a user id. below: a folder in it to search instead; NULL
+ * for itself.
+ */
+static void look_at_all_users(const char *parent, const char *prefix, const char *below, struct folders *search)
+{
+	DIR *dir = opendir(parent);
+
+	for (struct dirent *entry; dir && (entry = readdir(dir));) {
+		char path[PATH_MAX];
+
+		if (strncmp(entry->d_name, prefix, strlen(prefix)) != 0)
+			continue;
+		uid_t user = read_user(entry->d_name + strlen(prefix));
+		if (user == (uid_t)-1)
+			continue;
+		if (!below)
+			look_at(parent, entry->d_name, user, search);
+		else if ((size_t)snprintf(path, sizeof(path), "%s/%s", parent, entry->d_name) < sizeof(path))
+			look_at(path, below, user, search);
+	}
+	if (dir)
+		closedir(dir);
+}
+
+/*
+ * Searches spillway-UID in a folder like /tmp: the tool's own user, for root all users. In another mount namespace the
+ * user may have any number.
+ */
+static void look_below(const char *root, const char *folder, struct folders *search)
+{
+	char path[PATH_MAX], name[32];
+
+	snprintf(path, sizeof(path), "%s%s", root, folder);
+	if (geteuid() == 0 || search->other_view) {
+		look_at_all_users(path, "spillway-", NULL, search);
+		return;
+	}
+	snprintf(name, sizeof(name), "spillway-%u", (unsigned)geteuid());
+	look_at(path, name, geteuid(), search);
+}
+
+static void look_everywhere(const char *root, struct folders *search)
+{
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s/run/user", root);
+	if (geteuid() == 0 || search->other_view) {
+		look_at_all_users(path, "", "spillway", search);
+	} else {
+		snprintf(path, sizeof(path), "%s/run/user/%u", root, (unsigned)geteuid());
+		look_at(path, "spillway", geteuid(), search);
+	}
+	look_below(root, user_dir_memory, search);
+	look_below(root, user_dir_fallback, search);
+}
+
+void folders_own(struct folders *folders)
+{
+	const char *xdg = getenv("XDG_RUNTIME_DIR");
+
+	if (xdg && xdg[0] == '/')
+		look_at(xdg, "spillway", geteuid(), folders);
+	look_everywhere("", folders);
+}
+
+static void look_at_view(const char *root, pid_t pid, void *argument)
+{
+	(void)pid;
+	look_everywhere(root, argument);
+}
+
+void folders_of_views(struct folders *folders)
+{
+	folders->other_view = true;
+	view_each(look_at_view, folders);
 }
 
 /* ---- processes ---- */

@@ -15,9 +15,9 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "shim/base/clock.h"
 #include "shim/base/log.h"
 #include "shim/base/user_dir.h"
 #include "shim/stats/summary.h"
@@ -58,9 +58,7 @@ void watcher_print(const struct stats_page *page, uint64_t now, bool full)
 static void print_what_is_left(const struct watched *program, bool full)
 {
 	struct pages pages = {0};
-	struct timespec now;
 
-	clock_gettime(CLOCK_MONOTONIC, &now);
 	pages_read(&pages, geteuid());
 	for (size_t i = 0; i < pages.n; i++) {
 		const struct page *page = pages.page[i];
@@ -72,7 +70,7 @@ static void print_what_is_left(const struct watched *program, bool full)
 				     : page->started == user_dir_process_started(program->pid))
 			continue;
 		if (page->copy->counter[STAT_allocations] + page->copy->counter[STAT_refused])
-			watcher_print(page->copy, (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec, full);
+			watcher_print(page->copy, clock_now(), full);
 	}
 	pages_free(&pages);
 }

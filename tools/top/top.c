@@ -15,7 +15,6 @@
 #include <unistd.h>
 
 #include "policy/text.h"
-#include "shim/base/identity.h"
 #include "tools/common/options.h"
 #include "tools/common/seconds.h"
 #include "tools/commands.h"
@@ -94,36 +93,19 @@ static bool read_value(void *argument, int code, const char *text, char *why)
 	}
 }
 
-static bool read_pid(const char *text, pid_t *ret_pid)
-{
-	char *end;
-
-	errno = 0;
-	long pid = strtol(text, &end, 10);
-	*ret_pid = (pid_t)pid;
-	return policy_is_digit(*text) && !errno && !*end && pid > 0 && pid <= INT_MAX;
-}
-
-/* Reads process ids and identities into two lists; a process id has fewer digits than an identity. */
 static bool read_processes(int n, char **texts, struct wish *wish)
 {
-	pid_t *pids = calloc((size_t)n + 1, sizeof(*pids));
-	uint64_t *identities = calloc((size_t)n + 1, sizeof(*identities));
+	struct process_name *names = calloc((size_t)n + 1, sizeof(*names));
 
-	wish->choice.pid = pids;
-	wish->choice.identity = identities;
-	if (!pids || !identities) {
+	wish->choice.name = names;
+	wish->choice.n = (size_t)n;
+	if (!names) {
 		tool_say("no memory");
 		return false;
 	}
-	for (int i = 0; i < n; i++) {
-		if (identity_read(texts[i], strchr(texts[i], 0), &identities[wish->choice.n_identities]))
-			wish->choice.n_identities++;
-		else if (read_pid(texts[i], &pids[wish->choice.n_pids]))
-			wish->choice.n_pids++;
-		else
+	for (int i = 0; i < n; i++)
+		if (!process_read_name(texts[i], &names[i]))
 			return say_wrong("process id", texts[i], "`spillway top --once` shows them");
-	}
 	return true;
 }
 
@@ -195,22 +177,6 @@ static int read_wish(int argc, char **argv, struct wish *wish)
 
 /* ---- readings ---- */
 
-static volatile sig_atomic_t enough;
-
-static void on_signal(int number)
-{
-	(void)number;
-	enough = 1;
-}
-
-static void end_by_signal(void)
-{
-	const struct sigaction action = {.sa_handler = on_signal};
-
-	sigaction(SIGINT, &action, NULL);
-	sigaction(SIGTERM, &action, NULL);
-}
-
 static void top_show(const struct figures *figures, const struct wish *wish)
 {
 	if (wish->json)
@@ -227,35 +193,20 @@ static bool top_take(struct figures *figures, const struct wish *wish)
 	return false;
 }
 
-static void say_is_missing(const char *name)
-{
-	tool_say(
-	    "process %s shows no figures: it does not run under Spillway, has not used CUDA memory yet, is another "
-	    "user's, or is gone; `spillway top --once` shows those that do",
-	    name);
-}
-
 /* Prints the named processes that were not found. In JSON they are visible to programs. */
 static void say_missing(const struct figures *figures, const struct wish *wish)
 {
-	char name[IDENTITY_TEXT];
+	char name[PROCESS_NAME];
 
-	for (size_t i = 0; !wish->json && i < wish->choice.n_pids; i++) {
+	for (size_t i = 0; !wish->json && i < wish->choice.n; i++) {
 		bool there = false;
 
 		for (size_t p = 0; p < figures->n; p++)
-			there |= figures->process[p].page->pid == wish->choice.pid[i];
-		snprintf(name, sizeof(name), "%d", (int)wish->choice.pid[i]);
+			there |= figures_is_named(figures->process[p].page, &wish->choice.name[i]);
 		if (!there)
-			say_is_missing(name);
-	}
-	for (size_t i = 0; !wish->json && i < wish->choice.n_identities; i++) {
-		bool there = false;
-
-		for (size_t p = 0; p < figures->n; p++)
-			there |= figures->process[p].page->identity == wish->choice.identity[i];
-		if (!there)
-			say_is_missing(identity_text(wish->choice.identity[i], name));
+			tool_say("process %s shows no figures: it does not run under Spillway, has not used CUDA "
+				 "memory yet, is another user's, or is gone; `spillway top --once` shows those that do",
+				 process_show_name(&wish->choice.name[i], name));
 	}
 }
 
@@ -264,7 +215,7 @@ static int show_once(struct figures *figures, const struct wish *wish)
 	if (!top_take(figures, wish))
 		return TOOL_BROKEN;
 	if (wish->interval_given) {
-		seconds_sleep(wish->interval, &enough);
+		seconds_sleep(wish->interval);
 		if (!top_take(figures, wish))
 			return TOOL_BROKEN;
 	}
@@ -275,11 +226,12 @@ static int show_once(struct figures *figures, const struct wish *wish)
 
 static int show_all(struct figures *figures, const struct wish *wish)
 {
-	end_by_signal();
-	for (unsigned long n = 0; !enough && (!wish->count || n < wish->count); n++) {
+	seconds_end_by(SIGINT);
+	seconds_end_by(SIGTERM);
+	for (unsigned long n = 0; !seconds_enough() && (!wish->count || n < wish->count); n++) {
 		if (n)
-			seconds_sleep(wish->interval, &enough);
-		if (enough)
+			seconds_sleep(wish->interval);
+		if (seconds_enough())
 			break;
 		if (!top_take(figures, wish))
 			return TOOL_BROKEN;
@@ -316,7 +268,6 @@ int tool_top(int argc, char **argv)
 
 	if (status < 0)
 		status = show_as_wished(&wish);
-	free((void *)wish.choice.pid);
-	free((void *)wish.choice.identity);
+	free((void *)wish.choice.name);
 	return status;
 }

@@ -48,7 +48,7 @@ const struct figures_process **top_order(const struct figures *figures, const st
 const char *top_bytes(double bytes, char room[TOP_TEXT]);
 const char *top_count(double n, char room[TOP_TEXT]);
 
-/* ---- what costs most (top_rank.c) ---- */
+/* ---- what costs most (top_table.c) ---- */
 
 enum top_kind { TOP_RULES, TOP_SITES };
 

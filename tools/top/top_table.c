@@ -1,13 +1,17 @@
 /*
- * The table of processes: its columns and the order of its rows. A new column needs a row in the list and a function.
+ * The table of processes: its columns and the order of its rows; and what costs most. A new column needs a row in the
+ * list and a case in value_of().
  */
 #include "tools/top/top.h"
-#include "shim/base/identity.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "policy/policy.h"
+#include "shim/base/identity.h"
 
 /* ---- short numbers ---- */
 
@@ -36,88 +40,6 @@ const char *top_count(double n, char room[TOP_TEXT])
 	static const char *const units[] = {"", "k", "M", "G", "T", "P", "E"};
 
 	return table_shorten(n, 1000, units, 7, room);
-}
-
-/* ---- values ---- */
-
-typedef double column_value(const struct figures_process *process);
-
-static double value_pid(const struct figures_process *process)
-{
-	return process->page->pid ? (double)process->page->pid : NAN;
-}
-
-static double value_user(const struct figures_process *process)
-{
-	return (double)process->page->owner;
-}
-
-static double table_live(const struct figures_process *process, enum place place)
-{
-	uint64_t bytes = figures_live(process->page, place);
-
-	return bytes == STATS_NA ? NAN : (double)bytes;
-}
-
-static double value_device(const struct figures_process *process)
-{
-	return table_live(process, PLACE_DEVICE);
-}
-
-static double value_host(const struct figures_process *process)
-{
-	return table_live(process, PLACE_HOST);
-}
-
-static double value_peer(const struct figures_process *process)
-{
-	return table_live(process, PLACE_PEER);
-}
-
-static double value_managed(const struct figures_process *process)
-{
-	return table_live(process, PLACE_MANAGED);
-}
-
-static double value_system(const struct figures_process *process)
-{
-	return table_live(process, PLACE_SYSTEM);
-}
-
-static double value_driver(const struct figures_process *process)
-{
-	return table_live(process, PLACE_DRIVER);
-}
-
-static double value_pinned(const struct figures_process *process)
-{
-	return table_live(process, PLACE_PINNED);
-}
-
-static double value_in(const struct figures_process *process)
-{
-	return figures_counter_rate(process, STAT_moved_in_bytes);
-}
-
-static double value_out(const struct figures_process *process)
-{
-	return figures_counter_rate(process, STAT_moved_out_bytes);
-}
-
-static double value_faults(const struct figures_process *process)
-{
-	return figures_fault_rate(process, FAULT_GPU);
-}
-
-/* The percentage of time in which at least one submission waited; both times are of the same clock. */
-static double value_wait(const struct figures_process *process)
-{
-	return figures_counter_rate(process, STAT_waiting_us) / 1e4;
-}
-
-static double value_age(const struct figures_process *process)
-{
-	return process->page->copy ? (double)page_age(process->page) / 1e9 : NAN;
 }
 
 /* ---- columns ---- */
@@ -164,13 +86,57 @@ const struct top_column top_columns[] = {
     [COLUMN_COMMAND] = {"COMMAND", "command", 0, 0, true, NULL},
 };
 
-static column_value *const values[COLUMN_COUNT] = {
-    [COLUMN_PID] = value_pid,       [COLUMN_USER] = value_user,     [COLUMN_DEVICE] = value_device,
-    [COLUMN_HOST] = value_host,     [COLUMN_PEER] = value_peer,     [COLUMN_MANAGED] = value_managed,
-    [COLUMN_SYSTEM] = value_system, [COLUMN_DRIVER] = value_driver, [COLUMN_PINNED] = value_pinned,
-    [COLUMN_IN] = value_in,         [COLUMN_OUT] = value_out,       [COLUMN_FAULTS] = value_faults,
-    [COLUMN_WAIT] = value_wait,     [COLUMN_AGE] = value_age,
-};
+static double live_of(const struct figures_process *process, enum place place)
+{
+	uint64_t bytes = figures_live(process->page, place);
+
+	return bytes == STATS_NA ? NAN : (double)bytes;
+}
+
+/* Returns whether the column is a number, and not a text. */
+static bool is_number(unsigned column)
+{
+	return column != COLUMN_STATE && column != COLUMN_ID && column != COLUMN_COMMAND;
+}
+
+static double value_of(const struct figures_process *process, unsigned column)
+{
+	const struct page *page = process->page;
+
+	switch (column) {
+	case COLUMN_PID:
+		return page->pid ? (double)page->pid : NAN;
+	case COLUMN_USER:
+		return (double)page->owner;
+	case COLUMN_DEVICE:
+		return live_of(process, PLACE_DEVICE);
+	case COLUMN_HOST:
+		return live_of(process, PLACE_HOST);
+	case COLUMN_PEER:
+		return live_of(process, PLACE_PEER);
+	case COLUMN_MANAGED:
+		return live_of(process, PLACE_MANAGED);
+	case COLUMN_SYSTEM:
+		return live_of(process, PLACE_SYSTEM);
+	case COLUMN_DRIVER:
+		return live_of(process, PLACE_DRIVER);
+	case COLUMN_PINNED:
+		return live_of(process, PLACE_PINNED);
+	case COLUMN_IN:
+		return figures_counter_rate(process, STAT_moved_in_bytes);
+	case COLUMN_OUT:
+		return figures_counter_rate(process, STAT_moved_out_bytes);
+	case COLUMN_FAULTS:
+		return figures_fault_rate(process, FAULT_GPU);
+	case COLUMN_WAIT:
+		/* The percentage of time in which at least one submission waited; both times are of the same clock. */
+		return figures_counter_rate(process, STAT_waiting_us) / 1e4;
+	case COLUMN_AGE:
+		return page->copy ? (double)page_age(page) / 1e9 : NAN;
+	default:
+		return NAN;
+	}
+}
 
 unsigned top_n_columns(void)
 {
@@ -259,7 +225,7 @@ static const char *command_of(const struct page *page, char *room, size_t bytes)
 const char *top_cell(const struct figures_process *process, unsigned column, char *room, size_t bytes)
 {
 	const struct page *page = process->page;
-	double value = values[column] ? values[column](process) : NAN;
+	double value = value_of(process, column);
 
 	switch (column) {
 	case COLUMN_PID:
@@ -310,8 +276,8 @@ static int in_order(const void *left, const void *right)
 	unsigned column = ordered_by->sort;
 	int order = 0;
 
-	if (values[column]) {
-		double x = values[column](a), y = values[column](b);
+	if (is_number(column)) {
+		double x = value_of(a, column), y = value_of(b, column);
 
 		if (isnan(x) != isnan(y))
 			return isnan(x) ? 1 : -1;
@@ -366,4 +332,128 @@ const struct figures_process **top_order(const struct figures *figures, const st
 		qsort(list + n, n_gone, sizeof(*list), newest_first);
 	*ret_n = n + (n_gone < view->gone ? n_gone : view->gone);
 	return list;
+}
+
+/* ---- what costs most ----
+ *
+ * The costliest rules and sites: by moved bytes, then by live bytes. The whole run counts, because an order by the last
+ * second would change at every reading.
+ */
+
+static uint64_t rank_moved(const struct stats_figures *figures)
+{
+	return figures->figure[FIGURE_moved_in_bytes] + figures->figure[FIGURE_moved_out_bytes];
+}
+
+static bool costs_more(const struct stats_figures *a, const struct stats_figures *b)
+{
+	if (rank_moved(a) != rank_moved(b))
+		return rank_moved(a) > rank_moved(b);
+	return a->figure[FIGURE_live] > b->figure[FIGURE_live];
+}
+
+static size_t rank_insert(struct top_entry *entries, size_t n, size_t most, const struct top_entry *entry)
+{
+	size_t at = n;
+
+	while (at > 0 && costs_more(entry->now, entries[at - 1].now))
+		at--;
+	if (at >= most)
+		return n;
+	if (n == most)
+		n--;
+	memmove(&entries[at + 1], &entries[at], (n - at) * sizeof(*entries));
+	entries[at] = *entry;
+	return n + 1;
+}
+
+static const struct stats_figures *figures_of(const struct page *page, enum top_kind kind, unsigned number)
+{
+	return kind == TOP_RULES ? &page->copy->rule[number].figures : &page->copy->site[number].figures;
+}
+
+static bool is_used(const struct page *page, enum top_kind kind, unsigned number)
+{
+	const struct stats_figures *figures = figures_of(page, kind, number);
+
+	if (kind == TOP_SITES && number && number != STATS_SMALL && page->copy->site[number].known != 2)
+		return false;
+	for (unsigned i = 0; i < FIGURE_COUNT; i++)
+		if (figures->figure[i])
+			return true;
+	return false;
+}
+
+size_t top_rank(const struct figures_process *const *processes, size_t n, enum top_kind kind, struct top_entry *entries,
+		size_t most)
+{
+	const unsigned n_numbers = kind == TOP_RULES ? STATS_RULES : STATS_SITES;
+	size_t found = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		const struct figures_process *process = processes[i];
+
+		for (unsigned number = 0; process->page->copy && number < n_numbers; number++) {
+			if (!is_used(process->page, kind, number))
+				continue;
+			const struct top_entry entry = {
+			    .process = process,
+			    .now = figures_of(process->page, kind, number),
+			    .before = process->before ? figures_of(process->before, kind, number) : NULL,
+			    .kind = kind,
+			    .number = number,
+			};
+			found = rank_insert(entries, found, most, &entry);
+		}
+	}
+	return found;
+}
+
+const char *top_entry_name(const struct top_entry *entry, char *room, size_t bytes)
+{
+	const struct stats_page *copy = entry->process->page->copy;
+	const struct stats_site *site = &copy->site[entry->number];
+	char least[TOP_TEXT], caller[32] = "(caller not known)";
+
+	if (entry->kind == TOP_RULES) {
+		const char *name = copy->rule[entry->number].name;
+
+		snprintf(room, bytes, "%s", *name ? name : "(no name)");
+		return room;
+	}
+	if (!entry->number || entry->number == STATS_SMALL) {
+		snprintf(room, bytes, entry->number ? STATS_SMALL_TEXT : "all others");
+		return room;
+	}
+	if (site->caller)
+		snprintf(caller, sizeof(caller), "0x%" PRIx64, site->caller);
+	if (!site->least_bytes) {
+		snprintf(room, bytes, "%s tensors", site->text);
+		return room;
+	}
+	snprintf(room, bytes, "%s >=%s %s", *site->text ? site->text : caller,
+		 top_bytes((double)site->least_bytes, least),
+		 site->backend < POLICY_USE_COUNT ? policy_use_name((enum policy_use)site->backend) : "?");
+	return room;
+}
+
+static double rank_rate(const struct top_entry *entry, enum figure figure)
+{
+	if (!entry->before)
+		return NAN;
+	return figures_rate(entry->now->figure[figure], entry->before->figure[figure], entry->process->seconds);
+}
+
+const char *top_entry_numbers(const struct top_entry *entry, char *room, size_t bytes)
+{
+	char live[TOP_TEXT], peak[TOP_TEXT], in[TOP_TEXT], out[TOP_TEXT], all[TOP_TEXT], wait[TOP_TEXT], pid[16];
+
+	snprintf(pid, sizeof(pid), entry->process->page->pid ? "%d" : "-", (int)entry->process->page->pid);
+	snprintf(
+	    room, bytes, "%8s %6s %6s %6s %6s %6s %5ss", pid, top_bytes((double)entry->now->figure[FIGURE_live], live),
+	    top_bytes((double)entry->now->figure[FIGURE_peak], peak),
+	    top_bytes(rank_rate(entry, FIGURE_moved_in_bytes), in),
+	    top_bytes(rank_rate(entry, FIGURE_moved_out_bytes), out), top_bytes((double)rank_moved(entry->now), all),
+	    top_count((double)entry->now->figure[FIGURE_wait_us] / 1e6, wait));
+	return room;
 }
