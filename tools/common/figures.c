@@ -145,11 +145,6 @@ static uint64_t number_of_device(const struct stats_device *device, unsigned i)
 	return *at[i];
 }
 
-static uint64_t number_of_link(const struct stats_link *link, unsigned i)
-{
-	return figures_link_is_known(link) ? link->figure[i] : STATS_NA;
-}
-
 /* row: of a device, or of a device and something else. */
 static uint64_t get_of_device(const struct stats_page *copy, enum figures_group group, unsigned row, unsigned i)
 {
@@ -166,7 +161,7 @@ static uint64_t get_of_device(const struct stats_page *copy, enum figures_group 
 	case GROUP_DEVICE_FAULTS:
 		return device->fault[i];
 	case GROUP_LINKS:
-		return number_of_link(&device->link[row % part], i);
+		return figures_link_is_known(&device->link[row % part]) ? device->link[row % part].figure[i] : STATS_NA;
 	default:
 		return device->figures.figure[i];
 	}
@@ -219,16 +214,6 @@ double figures_fault_rate(const struct figures_process *process, enum stats_faul
 uint64_t figures_live(const struct page *page, enum place place)
 {
 	return page->copy ? page->copy->live[place] : STATS_NA;
-}
-
-uint64_t figures_live_all(const struct page *page)
-{
-	uint64_t sum = 0;
-
-	for (unsigned i = 0; page->copy && i < PLACE_COUNT; i++)
-		if (i != PLACE_UNUSED)
-			sum += page->copy->live[i];
-	return sum;
 }
 
 uint64_t figures_fault(const struct page *page, enum stats_fault fault)
@@ -481,12 +466,6 @@ static bool is_chosen(const struct page *page, const struct figures_choice *choi
 	return choice->n == 0;
 }
 
-static bool has_changed(const struct page *page, const struct page *before)
-{
-	return memcmp((const void *)page->copy->counter, (const void *)before->copy->counter,
-		      sizeof(page->copy->counter)) != 0;
-}
-
 /* Continues the history of a known process: its last page becomes the previous one. */
 static void go_on(struct figures_process *process, struct figures_process *old)
 {
@@ -496,8 +475,9 @@ static void go_on(struct figures_process *process, struct figures_process *old)
 	process->before = old->page;
 	old->page = NULL;
 	process->seconds = (double)(process->page->clock - process->before->clock) / 1e9;
-	if (!process->page->alive && has_changed(process->page, process->before))
-		process->page->alive = true;
+	process->page->alive |=
+	    memcmp((const void *)process->page->copy->counter, (const void *)process->before->copy->counter,
+		   sizeof(process->page->copy->counter)) != 0;
 }
 
 static void free_process(struct figures_process *process)

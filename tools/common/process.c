@@ -44,11 +44,6 @@ struct search {
 	const int *wanted; /* it is over when this is a descriptor; NULL: all are visited */
 };
 
-static bool search_is_over(const struct search *search)
-{
-	return search->wanted && *search->wanted >= 0;
-}
-
 /* Reads the identity from "PID-ID.ctl"; 0 for a release whose names had none. */
 static uint64_t identity_in(const char *name)
 {
@@ -67,7 +62,7 @@ static void process_look(const struct user_dir *folder, const char *name, void *
 	socklen_t bytes = sizeof(peer);
 
 	/* A process waits for a request no longer than we may wait for others. */
-	if (search_is_over(search))
+	if (search->wanted && *search->wanted >= 0)
 		return;
 	int fd = user_dir_connect(folder, name, CONNECT_MS);
 	if (fd == -ECONNREFUSED)
@@ -101,34 +96,13 @@ static void search_usual(const struct user_dir *folder, uid_t owner, void *argum
 	user_dir_each(folder, MOST_SOCKETS, process_look, argument);
 }
 
-char *process_read(pid_t pid, const char *file, size_t most, size_t *ret_bytes)
-{
-	char path[64], *text = malloc(most + 1);
-	size_t at = 0;
-	ssize_t n = 0;
-
-	snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, file);
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	while (fd >= 0 && text && at < most && (n = read(fd, text + at, most - at)) > 0)
-		at += (size_t)n;
-	if (fd >= 0)
-		close(fd);
-	if (fd < 0 || !text || n < 0) {
-		free(text);
-		return NULL;
-	}
-	text[at] = 0;
-	*ret_bytes = at;
-	return text;
-}
-
 static void search_theirs(pid_t pid, const struct search *search)
 {
 	static const char key[] = "XDG_RUNTIME_DIR=/";
 	char path[PATH_MAX];
 	struct user_dir folder;
 	size_t bytes;
-	char *environment = process_read(pid, "environ", MOST_ENVIRONMENT, &bytes);
+	char *environment = view_read(pid, "environ", MOST_ENVIRONMENT, &bytes);
 
 	for (size_t at = 0; environment && at < bytes; at += strlen(environment + at) + 1) {
 		if (strncmp(environment + at, key, sizeof(key) - 1) != 0)
@@ -223,7 +197,7 @@ const char *process_show_name(const struct process_name *name, char room[PROCESS
 static bool owner_of(pid_t pid, uid_t *ret_owner)
 {
 	size_t bytes;
-	char *text = process_read(pid, "status", 4096, &bytes);
+	char *text = view_read(pid, "status", 4096, &bytes);
 	const char *line = text ? strstr(text, "\nUid:") : NULL;
 	unsigned effective;
 	bool known = line && sscanf(line, "\nUid: %*u %u", &effective) == 1;
@@ -232,24 +206,6 @@ static bool owner_of(pid_t pid, uid_t *ret_owner)
 		*ret_owner = effective;
 	free(text);
 	return known;
-}
-
-/* Returns 1 if libspillway.so is mapped, 0 if not, -1 if the mappings cannot be read. */
-static int has_library(pid_t pid)
-{
-	char path[64], *line = NULL;
-	size_t room = 0;
-	int found = 0;
-
-	snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
-	FILE *maps = fopen(path, "re");
-	if (!maps)
-		return -1;
-	while (!found && getline(&line, &room, maps) > 0)
-		found = strstr(line, "/libspillway.so") != NULL;
-	free(line);
-	fclose(maps);
-	return found;
 }
 
 void process_explain(const struct process_name *name, const char *verb)
@@ -276,7 +232,7 @@ void process_explain(const struct process_name *name, const char *verb)
 			 (int)pid, user ? user->pw_name : number, verb, (int)pid);
 		return;
 	}
-	switch (has_library(pid)) {
+	switch (view_maps(pid, "/libspillway.so")) {
 	case 0:
 		tool_say("process %d does not run under Spillway; `spillway run` starts a program so", (int)pid);
 		break;
@@ -295,7 +251,7 @@ void process_explain(const struct process_name *name, const char *verb)
 void process_command(pid_t pid, char ret_command[PROCESS_COMMAND])
 {
 	size_t bytes = 0;
-	char *text = pid ? process_read(pid, "cmdline", PROCESS_COMMAND - 1, &bytes) : NULL;
+	char *text = pid ? view_read(pid, "cmdline", PROCESS_COMMAND - 1, &bytes) : NULL;
 
 	if (bytes && !text[bytes - 1])
 		bytes--;

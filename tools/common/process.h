@@ -42,12 +42,6 @@ void process_explain(const struct process_name *name, const char *verb);
 typedef void process_visit(const struct process_found *found, int fd, void *argument);
 void process_each(process_visit *visit, void *argument);
 
-/*
- * Returns the contents of a file of /proc/PID, at most `most` bytes, as a text; NULL if it cannot be read. The caller must
- * free it.
- */
-char *process_read(pid_t pid, const char *file, size_t most, size_t *ret_bytes);
-
 /* Fills in the command line, safe to print; "?" if it cannot be read or pid is 0. */
 void process_command(pid_t pid, char ret_command[PROCESS_COMMAND]);
 

@@ -210,6 +210,44 @@ void folders_of_views(struct folders *folders)
 
 /* ---- processes ---- */
 
+char *view_read(pid_t pid, const char *file, size_t most, size_t *ret_bytes)
+{
+	char path[64], *text = malloc(most + 1);
+	size_t at = 0;
+	ssize_t n = 0;
+
+	snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, file);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	while (fd >= 0 && text && at < most && (n = read(fd, text + at, most - at)) > 0)
+		at += (size_t)n;
+	if (fd >= 0)
+		close(fd);
+	if (fd < 0 || !text || n < 0) {
+		free(text);
+		return NULL;
+	}
+	text[at] = 0;
+	*ret_bytes = at;
+	return text;
+}
+
+int view_maps(pid_t pid, const char *part)
+{
+	char path[64], *line = NULL;
+	size_t room = 0;
+	int found = 0;
+
+	snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
+	FILE *maps = fopen(path, "re");
+	if (!maps)
+		return -1;
+	while (!found && getline(&line, &room, maps) > 0)
+		found = strstr(line, part) != NULL;
+	free(line);
+	fclose(maps);
+	return found;
+}
+
 static struct {
 	struct {
 		pid_t pid, inside; /* in the tool's PID namespace, and in its own */
@@ -227,21 +265,19 @@ uint64_t view_own_space(void)
  * Reads "NSpid:\t4711\t1", which lists the process's id in each PID namespace from the tool's down to its own. Returns
  * the last; 0 if it is not known.
  */
-static pid_t id_inside(const char *process)
+static pid_t id_inside(pid_t pid)
 {
-	char text[STATUS_BYTES];
+	size_t bytes;
+	char *text = view_read(pid, "status", STATUS_BYTES, &bytes), *line = text ? strstr(text, "\nNSpid:") : NULL;
+	const char *last = NULL;
 
-	snprintf(text, sizeof(text), "/proc/%.32s/status", process);
-	int fd = open(text, O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd >= 0 ? read(fd, text, sizeof(text) - 1) : 0;
-	if (fd >= 0)
-		close(fd);
-	text[n > 0 ? n : 0] = 0;
-	char *line = strstr(text, "\nNSpid:");
-	if (!line)
-		return 0;
-	line[1 + strcspn(line + 1, "\n")] = 0;
-	return (pid_t)strtol(strrchr(line, '\t') ? strrchr(line, '\t') + 1 : "", NULL, 10);
+	if (line) {
+		line[1 + strcspn(line + 1, "\n")] = 0;
+		last = strrchr(line, '\t');
+	}
+	pid_t inside = last ? (pid_t)strtol(last + 1, NULL, 10) : 0;
+	free(text);
+	return inside;
 }
 
 static void list_strangers(void)
@@ -256,8 +292,9 @@ static void list_strangers(void)
 		uint64_t space = namespace_of(entry->d_name, "pid");
 		if (!space || space == own)
 			continue;
-		strangers.process[strangers.n].pid = (pid_t)strtol(entry->d_name, NULL, 10);
-		strangers.process[strangers.n].inside = id_inside(entry->d_name);
+		pid_t pid = (pid_t)strtol(entry->d_name, NULL, 10);
+		strangers.process[strangers.n].pid = pid;
+		strangers.process[strangers.n].inside = id_inside(pid);
 		strangers.process[strangers.n++].space = space;
 	}
 	if (dir)

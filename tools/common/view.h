@@ -48,4 +48,13 @@ uint64_t view_own_space(void);
  */
 pid_t view_process(uint64_t space, pid_t pid, bool fresh);
 
+/*
+ * Returns the contents of a file of /proc/PID, at most `most` bytes, as a text; NULL if it cannot be read. The caller must
+ * free it.
+ */
+char *view_read(pid_t pid, const char *file, size_t most, size_t *ret_bytes);
+
+/* Returns 1 if a file whose path has this part is mapped in the process, 0 if not, -1 if that cannot be read. */
+int view_maps(pid_t pid, const char *part);
+
 #endif

@@ -19,6 +19,7 @@
 #include "tools/commands.h"
 #include "tools/common/options.h"
 #include "tools/common/tool.h"
+#include "tools/common/view.h"
 #include "tools/common/units.h"
 
 enum {
@@ -174,7 +175,7 @@ static bool job_has(pid_t pid, const char *job)
 {
 	char found[RANK_JOB_BYTES] = "";
 	struct environment environment = {0};
-	char *text = pid ? process_read(pid, "environ", ENVIRONMENT_MOST, &environment.bytes) : NULL;
+	char *text = pid ? view_read(pid, "environ", ENVIRONMENT_MOST, &environment.bytes) : NULL;
 
 	if (!text)
 		return false;
@@ -432,12 +433,6 @@ struct list {
 	size_t n, room;
 };
 
-/* Compares by socket; a visible process has only one. */
-static bool is_same(const struct process_found *a, const struct process_found *b)
-{
-	return (a->device == b->device && a->inode == b->inode) || (a->pid && a->pid == b->pid);
-}
-
 /* All requests are sent before the first reply is awaited, so that all together take as long as the slowest. */
 static void control_add(const struct process_found *found, int fd, void *argument)
 {
@@ -445,9 +440,14 @@ static void control_add(const struct process_found *found, int fd, void *argumen
 
 	if (list->job && !job_has(found->pid, list->job))
 		goto drop;
-	for (size_t i = 0; i < list->n; i++)
-		if (is_same(&list->entry[i].process, found))
+	for (size_t i = 0; i < list->n; i++) {
+		const struct process_found *known = &list->entry[i].process;
+
+		/* A visible process has one socket. */
+		if ((known->device == found->device && known->inode == found->inode) ||
+		    (known->pid && known->pid == found->pid))
 			goto drop;
+	}
 	if (!grow(&list->entry, list->n, &list->room, sizeof(*list->entry)))
 		goto drop;
 	if (!process_send(fd, "status\n"))

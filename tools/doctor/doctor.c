@@ -38,14 +38,6 @@ static size_t count(const struct doctor *doctor, enum doctor_status status)
 
 /* ---- text ---- */
 
-static void print_subject(const struct doctor_finding *finding)
-{
-	if (finding->device >= 0)
-		printf("  %s %d\n", finding->subject, finding->device);
-	else
-		printf("  %s\n", finding->subject);
-}
-
 static void print_finding(const struct doctor_finding *finding)
 {
 	const char *slash = strrchr(finding->object, '/');
@@ -65,11 +57,6 @@ static void print_finding(const struct doctor_finding *finding)
 		printf("%*sdo: %s\n", 4 + TITLE, "", finding->fix);
 }
 
-static bool same_subject(const struct doctor_finding *a, const struct doctor_finding *b)
-{
-	return a && strcmp(a->subject, b->subject) == 0 && a->device == b->device;
-}
-
 /* Prints all findings of that status, by subject, under a heading. */
 static void print_all(const struct doctor *doctor, enum doctor_status status, const char *heading)
 {
@@ -82,8 +69,12 @@ static void print_all(const struct doctor *doctor, enum doctor_status status, co
 			continue;
 		if (!last)
 			printf("%s\n", heading);
-		if (!same_subject(last, finding))
-			print_subject(finding);
+		if (!last || strcmp(last->subject, finding->subject) != 0 || last->device != finding->device) {
+			printf("  %s", finding->subject);
+			if (finding->device >= 0)
+				printf(" %d", finding->device);
+			printf("\n");
+		}
 		print_finding(finding);
 		last = finding;
 	}

@@ -3,7 +3,7 @@
  * keeps the last complete one. A child that does not answer in time is killed; a child that is stuck in the kernel is
  * abandoned without waiting.
  */
-#include "tools/doctor/doctor_cuda.h"
+#include "tools/doctor/doctor.h"
 
 #include <cuda.h>
 #include <dlfcn.h>
@@ -397,14 +397,6 @@ static void send_stage(int pipe, struct doctor_cuda *cuda, enum doctor_stage sta
 	}
 }
 
-/* A third of the patience is for the links, and a third is reserved for a slow copy. */
-static double time_for_links(uint64_t start, unsigned patience_s)
-{
-	double third = patience_s / 3.0, left = 2 * third - (double)(clock_now() - start) / 1e9;
-
-	return left < third ? left : third;
-}
-
 static void cuda_child(int pipe, const char *root, bool measure, unsigned patience_s, struct doctor_cuda *cuda)
 {
 	uint64_t start = clock_now();
@@ -445,7 +437,9 @@ static void cuda_child(int pipe, const char *root, bool measure, unsigned patien
 		return;
 	measure_devices(lacking, cuda);
 	send_stage(pipe, cuda, DOCTOR_MEASURED);
-	measure_links(time_for_links(start, patience_s), cuda);
+	/* A third of the patience is for the links, and a third is reserved for a slow copy. */
+	double third = patience_s / 3.0, left = 2 * third - (double)(clock_now() - start) / 1e9;
+	measure_links(left < third ? left : third, cuda);
 	send_stage(pipe, cuda, DOCTOR_ALL);
 }
 

@@ -294,7 +294,7 @@ static int version_here(const struct doctor *doctor)
 
 static void system_glibc(const struct doctor *doctor, struct doctor_finding *finding)
 {
-	struct elf_file *library = *doctor->found_library ? elf_open(doctor->found_library, NULL) : NULL;
+	struct elf_file *library = *doctor->found_library ? elf_open(doctor->found_library) : NULL;
 	int here = version_here(doctor), needs = library ? elf_needs_version(library, "GLIBC_") : 0;
 
 	elf_close(library);

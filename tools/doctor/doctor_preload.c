@@ -184,7 +184,7 @@ static void look_at_other(const struct doctor *doctor, const char *path, struct 
 			other->missing = true;
 			doctor_more(finding, ": cannot be read");
 		}
-		file = elf_open(full, NULL);
+		file = elf_open(full);
 	}
 	name = file ? elf_defines_prefix(file, "cu", is_driver_name) : NULL;
 	if (file && !name && elf_defines(file, "dlsym"))

@@ -15,7 +15,7 @@
 #include "tools/doctor/doctor.h"
 #include "tools/doctor/doctor_doors.h"
 #include "tools/common/elf_file.h"
-#include "tools/common/target.h"
+#include "tools/common/library.h"
 #include "tools/commands.h"
 #include "tools/common/tool.h"
 
@@ -101,21 +101,12 @@ static bool program_run(const struct doctor *doctor, char **program, const char 
 	return pid > 0;
 }
 
-/* Makes a temporary file for the library's log. Returns -1 if it cannot be made. */
-static int make_file(char ret_path[PATH_MAX])
-{
-	const char *folder = getenv("TMPDIR");
-
-	snprintf(ret_path, PATH_MAX, "%s/spillway-doors-XXXXXX", folder && *folder == '/' ? folder : "/tmp");
-	return mkostemp(ret_path, O_CLOEXEC);
-}
-
 /* ---- interpreting the log ---- */
 
 /* Returns whether the library contains a CUDA runtime or another way to load the driver. */
 static bool names_driver(const struct door_object *object)
 {
-	struct elf_file *file = elf_open(object->path, NULL);
+	struct elf_file *file = elf_open(object->path);
 	bool ours = strncmp(base_name(object->path), "libspillway", 11) == 0;
 	bool named = file && !ours && elf_has_text(file, "libcuda.so.1");
 
@@ -215,15 +206,6 @@ static void report_rest(struct doctor *doctor, const struct doors *doors, size_t
 			  "there was more than is kept; some processes or libraries are left out");
 }
 
-static void program_report(struct doctor *doctor, const struct doors *doors)
-{
-	size_t shown = 0;
-
-	for (size_t i = 0; i < doors->n && shown < PROCESSES_SHOWN; i++)
-		shown += report_libraries(doctor, &doors->processes[i]);
-	report_rest(doctor, doors, shown);
-}
-
 static void report_end(struct doctor *doctor, int status)
 {
 	struct doctor_finding *finding = program_add(doctor, "program.end", "ended");
@@ -244,11 +226,14 @@ static void report_end(struct doctor *doctor, int status)
 int doctor_program(struct doctor *doctor, char **program)
 {
 	struct doors doors = {0};
+	const char *folder = getenv("TMPDIR");
 	char path[PATH_MAX];
+	size_t shown = 0;
 	int status = 0, fd;
 
 	look_before(doctor, program);
-	fd = make_file(path);
+	snprintf(path, sizeof(path), "%s/spillway-doors-XXXXXX", folder && *folder == '/' ? folder : "/tmp");
+	fd = mkostemp(path, O_CLOEXEC);
 	if (fd < 0) {
 		tool_say("%s: %s; set TMPDIR to a folder that can be written", path, strerror(errno));
 		return TOOL_BROKEN;
@@ -268,7 +253,9 @@ int doctor_program(struct doctor *doctor, char **program)
 		return WEXITSTATUS(status);
 	}
 	report_end(doctor, status);
-	program_report(doctor, &doors);
+	for (size_t i = 0; i < doors.n && shown < PROCESSES_SHOWN; i++)
+		shown += report_libraries(doctor, &doors.processes[i]);
+	report_rest(doctor, &doors, shown);
 	doors_free(&doors);
 	return TOOL_OK;
 }

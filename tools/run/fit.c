@@ -4,7 +4,7 @@
  * A process that ends well removes its figures, so the library is asked to leave a copy (SPILLWAY_FIGURES, stats_file.c)
  * in a folder that only this user may enter. One that was killed leaves them where they were.
  */
-#include "tools/run/fit.h"
+#include "tools/run/run.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -28,8 +28,8 @@
 #include "tools/common/page.h"
 #include "tools/common/policy_file.h"
 #include "tools/common/tool.h"
+#include "tools/common/view.h"
 #include "tools/run/fit_policy.h"
-#include "tools/run/watcher.h"
 
 /* How often a terminal is told. */
 #define EVERY_NS UINT64_C(60000000000)
@@ -88,17 +88,15 @@ static void fit_folder_remove(const char *path)
 /* Returns the parent of a process; 0 if it has ended. */
 static pid_t parent_of(pid_t pid)
 {
-	char path[32], line[512];
+	size_t bytes;
+	char *text = view_read(pid, "stat", 512, &bytes);
+	/* "PID (NAME) STATE PARENT": the name may contain anything. */
+	const char *name = text ? strrchr(text, ')') : NULL;
 	int parent = 0;
 
-	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-	FILE *file = fopen(path, "re");
-	/* "PID (NAME) STATE PARENT": the name may contain anything. */
-	const char *name = file && fgets(line, sizeof(line), file) ? strrchr(line, ')') : NULL;
-	if (name && sscanf(name + 1, " %*c %d", &parent) != 1)
+	if (!name || sscanf(name + 1, " %*c %d", &parent) != 1)
 		parent = 0;
-	if (file)
-		fclose(file);
+	free(text);
 	return parent;
 }
 

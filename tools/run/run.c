@@ -15,12 +15,10 @@
 #include "tools/common/new_file.h"
 #include "tools/common/options.h"
 #include "tools/common/policy_file.h"
-#include "tools/common/target.h"
 #include "tools/commands.h"
 #include "tools/common/tool.h"
-#include "tools/run/fit.h"
 #include "tools/run/fit_policy.h"
-#include "tools/run/watcher.h"
+#include "tools/run/run.h"
 #include "tools/trace/trace_name.h"
 
 /* The command line. policy and set: NULL = as in the environment. set and given must be freed. */
@@ -212,12 +210,6 @@ static bool set_nvtx(const char *library)
 	return setenv("NVTX_INJECTION64_PATH", library, 0) == 0;
 }
 
-/* A trace contains the NVTX ranges that the program marks. */
-static bool set_trace(const char *trace, const char *library)
-{
-	return setenv("SPILLWAY_TRACE", trace, 1) == 0 && set_nvtx(library);
-}
-
 static bool set_environment(const struct request *request, const char *policy, const char *library, const char *audit,
 			    const struct asked *asked)
 {
@@ -227,7 +219,8 @@ static bool set_environment(const struct request *request, const char *policy, c
 	if (request->set)
 		done = done && setenv("SPILLWAY_SET", request->set, 1) == 0;
 	if (request->trace)
-		done = done && set_trace(request->trace, library);
+		/* A trace contains the NVTX ranges that the program marks. */
+		done = done && setenv("SPILLWAY_TRACE", request->trace, 1) == 0 && set_nvtx(library);
 	return done && set_policy(policy, asked->builtin);
 }
 

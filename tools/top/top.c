@@ -54,12 +54,6 @@ static bool read_count(const char *text, unsigned long *ret_count)
 	return policy_is_digit(*text) && !errno && !*end && *ret_count > 0;
 }
 
-static bool read_gone(const char *text, size_t *ret_gone)
-{
-	*ret_gone = text ? SIZE_MAX : TOP_GONE;
-	return !text || !strcmp(text, "all") || read_count(text, ret_gone);
-}
-
 static bool say_wrong(const char *what, const char *text, const char *instead)
 {
 	char quoted[POLICY_QUOTED_BYTES];
@@ -86,7 +80,8 @@ static bool read_value(void *argument, int code, const char *text, char *why)
 		wish->view.sort = column < 0 ? 0 : (unsigned)column;
 		return column >= 0 || say_wrong("column", text, "`spillway top --help` names them");
 	case 'g':
-		return read_gone(text, &wish->view.gone) ||
+		wish->view.gone = text ? SIZE_MAX : TOP_GONE;
+		return !text || !strcmp(text, "all") || read_count(text, &wish->view.gone) ||
 		       say_wrong("number of processes", text, "give a number from 1 on, or all");
 	default:
 		return read_user(text, &wish->choice.only) || say_wrong("user", text, "give a name or a number");
@@ -165,16 +160,6 @@ static const struct options options = {
 	    "  spillway top --once --details --interval 2 4711\n",
 };
 
-/* Returns OPTIONS_GO_ON, or the exit status. */
-static int read_wish(int argc, char **argv, struct wish *wish)
-{
-	int status = options_read(&options, argc, argv, wish);
-
-	if (status != OPTIONS_GO_ON)
-		return status;
-	return top_fits(wish) && read_processes(argc - optind, argv + optind, wish) ? OPTIONS_GO_ON : TOOL_BAD;
-}
-
 /* ---- readings ---- */
 
 static void top_show(const struct figures *figures, const struct wish *wish)
@@ -245,6 +230,20 @@ static int show_all(struct figures *figures, const struct wish *wish)
 	return TOOL_OK;
 }
 
+#ifndef SPILLWAY_SCREEN
+/* The tool was built without ncurses. */
+int top_screen(struct figures *figures, const struct figures_choice *choice, const struct top_view *view,
+	       double interval)
+{
+	(void)figures;
+	(void)choice;
+	(void)view;
+	(void)interval;
+	tool_say("this spillway was built without ncurses, so here is plain text; --once shows it once");
+	return -1;
+}
+#endif
+
 static int show_as_wished(struct wish *wish)
 {
 	struct figures figures = {0};
@@ -264,10 +263,11 @@ static int show_as_wished(struct wish *wish)
 int tool_top(int argc, char **argv)
 {
 	struct wish wish = {.interval = 1, .choice.only = (uid_t)-1, .view.sort = (unsigned)top_column_named("device")};
-	int status = read_wish(argc, argv, &wish);
+	int status = options_read(&options, argc, argv, &wish);
 
-	if (status < 0)
-		status = show_as_wished(&wish);
+	if (status == OPTIONS_GO_ON)
+		status = top_fits(&wish) && read_processes(argc - optind, argv + optind, &wish) ? show_as_wished(&wish)
+												: TOOL_BAD;
 	free((void *)wish.choice.name);
 	return status;
 }

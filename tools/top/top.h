@@ -72,7 +72,7 @@ const char *top_entry_name(const struct top_entry *entry, char *room, size_t byt
 /* Returns one line that fits under that head, without the name. */
 const char *top_entry_numbers(const struct top_entry *entry, char *room, size_t bytes);
 
-/* ---- plain text (top_text.c) and JSON (top_json.c) ---- */
+/* ---- plain text and JSON (top_print.c) ---- */
 
 void top_print_text(FILE *out, const struct figures *figures, const struct top_view *view);
 /* Prints everything known about one process. */

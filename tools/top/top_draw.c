@@ -186,12 +186,6 @@ static void pen_part(int y, int x, int width, const char *name, const char *size
 		pen_text(y, x + (width - length) / 2, length, text, style);
 }
 
-/* Marks the end of device memory in a bar. */
-static void pen_edge(int y, int x)
-{
-	pen_text(y, x, 1, pen.wide ? "\u2502" : "|", PEN_PLAIN);
-}
-
 /* Draws the last values, the newest at the right end. most: the value of a full column; must be greater than 0. */
 static void pen_spark(int y, int x, int width, const struct figures_history *history, double most, enum pen_style style)
 {
@@ -307,7 +301,7 @@ static void draw_bar(int y, int x, int width, const struct figures_device *devic
 	share_out(parts, PARTS, width - 1);
 	for (unsigned i = 0; i < PARTS; i++) {
 		if (i == PARTS_HERE)
-			pen_edge(y, x++);
+			pen_text(y, x++, 1, pen.wide ? "\u2502" : "|", PEN_PLAIN);
 		if (parts[i].width > 0)
 			pen_part(y, x, parts[i].width, parts[i].name, top_bytes(parts[i].bytes, size), parts[i].style);
 		x += parts[i].width;

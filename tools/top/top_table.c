@@ -261,19 +261,13 @@ const char *top_cell(const struct figures_process *process, unsigned column, cha
 static const struct top_view
     *ordered_by; /* the argument of the comparison, because qsort() passes none; this tool has one thread */
 
-static int by_text(const struct figures_process *a, const struct figures_process *b, unsigned column)
-{
-	char left[256], right[256];
-
-	return strcmp(top_cell(a, column, left, sizeof(left)), top_cell(b, column, right, sizeof(right)));
-}
-
 /* Numbers are sorted in descending order with unknown values last; texts and ids in ascending order. */
 static int in_order(const void *left, const void *right)
 {
 	const struct figures_process *a = *(const struct figures_process *const *)left;
 	const struct figures_process *b = *(const struct figures_process *const *)right;
 	unsigned column = ordered_by->sort;
+	char one[256], other[256];
 	int order = 0;
 
 	if (is_number(column)) {
@@ -285,7 +279,7 @@ static int in_order(const void *left, const void *right)
 		if (column == COLUMN_PID || column == COLUMN_USER)
 			order = -order;
 	} else {
-		order = by_text(a, b, column);
+		order = strcmp(top_cell(a, column, one, sizeof(one)), top_cell(b, column, other, sizeof(other)));
 	}
 	if (ordered_by->reverse)
 		order = -order;
