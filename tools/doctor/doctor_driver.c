@@ -213,13 +213,24 @@ static int node_error(const struct doctor *doctor, const char *path)
 	return access(full, *doctor->root ? F_OK : R_OK | W_OK) == 0 ? 0 : errno;
 }
 
-/* status: what it is if the node cannot be used. module: the options of nvidia-modprobe that make it. */
-static void need_node(const struct doctor *doctor, const char *path, const char *module, enum doctor_status status,
-		      struct doctor_finding *finding)
+/* status: what it is if the node cannot be used. make: the options of nvidia-modprobe that make it. */
+static const struct {
+	const char *id, *path, *make;
+	enum doctor_status status;
+} nodes[] = {
+    {"nodes.control", "/dev/nvidiactl", "-c 0", DOCTOR_PROBLEM},
+    {"nodes.uvm", "/dev/nvidia-uvm", "-u", DOCTOR_PROBLEM},
+    {"nodes.uvm_tools", "/dev/nvidia-uvm-tools", "-u -c 0", DOCTOR_NOTE},
+};
+
+static void one_node(const struct doctor *doctor, struct doctor_finding *finding)
 {
-	int error = node_error(doctor, path);
+	size_t i = 0;
 	char version[64];
 
+	while (strcmp(nodes[i].id, finding->id) != 0)
+		i++;
+	int error = node_error(doctor, nodes[i].path);
 	/* Without a driver no nodes are expected. */
 	if (is_wsl(doctor) || (!kernel_version(doctor, version, sizeof(version)) && error))
 		return;
@@ -227,28 +238,13 @@ static void need_node(const struct doctor *doctor, const char *path, const char 
 		doctor_is(finding, DOCTOR_OK, "there");
 		return;
 	}
-	doctor_is(finding, status, "%s: %s", path, strerror(error));
+	doctor_is(finding, nodes[i].status, "%s: %s", nodes[i].path, strerror(error));
 	if (error != ENOENT)
-		doctor_fix(finding, "chmod a+rw %s   # as root; or join the group that owns it", path);
+		doctor_fix(finding, "chmod a+rw %s   # as root; or join the group that owns it", nodes[i].path);
 	else if (doctor_is_container(doctor))
-		doctor_fix(finding, "docker run --gpus all --device %s ...", path);
+		doctor_fix(finding, "docker run --gpus all --device %s ...", nodes[i].path);
 	else
-		doctor_fix(finding, "nvidia-modprobe %s   # as root", module);
-}
-
-static void control_node(const struct doctor *doctor, struct doctor_finding *finding)
-{
-	need_node(doctor, "/dev/nvidiactl", "-c 0", DOCTOR_PROBLEM, finding);
-}
-
-static void uvm_node(const struct doctor *doctor, struct doctor_finding *finding)
-{
-	need_node(doctor, "/dev/nvidia-uvm", "-u", DOCTOR_PROBLEM, finding);
-}
-
-static void tools_node(const struct doctor *doctor, struct doctor_finding *finding)
-{
-	need_node(doctor, "/dev/nvidia-uvm-tools", "-u -c 0", DOCTOR_NOTE, finding);
+		doctor_fix(finding, "nvidia-modprobe %s   # as root", nodes[i].make);
 }
 
 static void gpu_nodes(const struct doctor *doctor, struct doctor_finding *finding)
@@ -277,10 +273,10 @@ static void gpu_nodes(const struct doctor *doctor, struct doctor_finding *findin
 
 #define UNREACHED "the driver is loaded, but programs here cannot reach it: cuInit fails"
 static const struct doctor_check node_checks[] = {
-    {"nodes.control", "/dev/nvidiactl", control_node, UNREACHED, NULL},
+    {"nodes.control", "/dev/nvidiactl", one_node, UNREACHED, NULL},
     {"nodes.gpu", "/dev/nvidia*", gpu_nodes, NULL, NULL},
-    {"nodes.uvm", "/dev/nvidia-uvm", uvm_node, UNREACHED, NULL},
-    {"nodes.uvm_tools", "uvm-tools", tools_node, "the driver's counts of page faults and migrations cannot be read",
+    {"nodes.uvm", "/dev/nvidia-uvm", one_node, UNREACHED, NULL},
+    {"nodes.uvm_tools", "uvm-tools", one_node, "the driver's counts of page faults and migrations cannot be read",
      NULL},
 };
 const struct doctor_subject doctor_nodes = {"device nodes", false, node_checks,

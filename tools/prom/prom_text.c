@@ -234,75 +234,54 @@ static void put_totals(FILE *out, const struct figures *figures)
 
 /* ---- GPUs that are shared ---- */
 
-enum shared_value {
-	SHARED_MAY_HAVE,
-	SHARED_NEEDS,
-	SHARED_TURN,
-	SHARED_WAITS,
-	SHARED_GOT,
-	SHARED_DUE,
-	SHARED_SWITCH,
-	SHARED_COUNT
-};
-
 static const struct {
 	const char *name, *text;
-} shared_values[SHARED_COUNT] = {
-    [SHARED_MAY_HAVE] = {"spillway_shared_may_have_bytes", "what the process may have of a GPU that it shares"},
-    [SHARED_NEEDS] = {"spillway_shared_needs_bytes", "what it needs, there and elsewhere"},
-    [SHARED_TURN] = {"spillway_turn_holder", "1: it is its turn"},
-    [SHARED_WAITS] = {"spillway_turn_waiting_seconds", "for how long it has been waiting for its turn; 0: it does not"},
-    [SHARED_GOT] = {"spillway_turn_share_ratio", "the part of the time of all turns that it has had"},
-    [SHARED_DUE] = {"spillway_turn_weight_ratio", "the part that its weight stands for"},
-    [SHARED_SWITCH] = {"spillway_turn_switch_seconds", "how long its memory takes to leave and to come back"},
+} shared_values[] = {
+    {"spillway_shared_may_have_bytes", "what the process may have of a GPU that it shares"},
+    {"spillway_shared_needs_bytes", "what it needs, there and elsewhere"},
+    {"spillway_turn_holder", "1: it is its turn"},
+    {"spillway_turn_waiting_seconds", "for how long it has been waiting for its turn; 0: it does not"},
+    {"spillway_turn_share_ratio", "the part of the time of all turns that it has had"},
+    {"spillway_turn_weight_ratio", "the part that its weight stands for"},
+    {"spillway_turn_switch_seconds", "how long its memory takes to leave and to come back"},
 };
+enum { N_SHARED = sizeof(shared_values) / sizeof(*shared_values) };
 
 struct put_shared {
 	FILE *out;
-	enum shared_value value;
+	unsigned value; /* N_SHARED: what all of them may have */
 };
-
-static double shared_value(const struct shared_gpu *gpu, unsigned i, enum shared_value value)
-{
-	const struct gpu_account_member *member = &gpu->member[i];
-
-	switch (value) {
-	case SHARED_MAY_HAVE:
-		return (double)member->may_have;
-	case SHARED_NEEDS:
-		return (double)member->needs;
-	case SHARED_TURN:
-		return gpu->turns && i == gpu->holder;
-	case SHARED_WAITS:
-		return shared_waits(gpu, i);
-	case SHARED_GOT:
-		return shared_got(gpu, i);
-	case SHARED_DUE:
-		return shared_due(gpu, i);
-	default:
-		return (double)member->claim.cost / 1e9;
-	}
-}
 
 static void put_shared_gpu(const struct shared_gpu *gpu, void *argument)
 {
 	const struct put_shared *put = argument;
 
-	if (put->value == SHARED_COUNT) /* of all of them */
+	if (put->value == N_SHARED)
 		fprintf(put->out, "spillway_shared_total_bytes{gpu=\"%s\"} %" PRIu64 "\n", gpu->uuid, gpu->total);
-	for (unsigned i = 0; put->value < SHARED_COUNT && i < gpu->n; i++)
+	for (unsigned i = 0; put->value < N_SHARED && i < gpu->n; i++) {
+		const struct gpu_account_member *member = &gpu->member[i];
+		/* In the order of shared_values. */
+		const double values[N_SHARED] = {(double)member->may_have,
+						 (double)member->needs,
+						 gpu->turns && i == gpu->holder,
+						 shared_waits(gpu, i),
+						 shared_got(gpu, i),
+						 shared_due(gpu, i),
+						 (double)member->claim.cost / 1e9};
+
 		fprintf(put->out, "%s{gpu=\"%s\",pid=\"%" PRIu64 "\"} %.15g\n", shared_values[put->value].name,
-			gpu->uuid, gpu->member[i].pid, shared_value(gpu, i, put->value));
+			gpu->uuid, member->pid, values[put->value]);
+	}
 }
 
 /* Of this user's processes. A process that takes no turns has a share of 0. */
 static void put_all_shared(FILE *out)
 {
-	struct put_shared put = {out, SHARED_COUNT};
+	struct put_shared put = {out, N_SHARED};
 
 	put_head(out, "spillway_shared_total_bytes", "gauge", "what the processes that share a GPU may have together");
 	shared_each(put_shared_gpu, &put);
-	for (put.value = 0; put.value < SHARED_COUNT; put.value++) {
+	for (put.value = 0; put.value < N_SHARED; put.value++) {
 		put_head(out, shared_values[put.value].name, "gauge", shared_values[put.value].text);
 		shared_each(put_shared_gpu, &put);
 	}

@@ -506,15 +506,15 @@ static int draw_table(struct draw *draw, int y, int rows)
 	return y;
 }
 
-static int draw_ranked(const struct draw *draw, int y, enum top_kind kind, size_t rows)
+static int draw_ranked(const struct draw *draw, int y, enum figures_group group, size_t rows)
 {
 	struct top_entry entries[MOST_RANKED];
-	size_t n = top_rank(draw->list, draw->n, kind, entries, rows < MOST_RANKED ? rows : MOST_RANKED);
+	size_t n = top_rank(draw->list, draw->n, group, entries, rows < MOST_RANKED ? rows : MOST_RANKED);
 	char numbers[128], name[TOP_NAME];
 	/* The table's first column is one column narrower. */
 	int at = pen_text(y, 0, COLS, &TOP_RANK_HEAD[1], PEN_HEAD);
 
-	pen_text(y++, at + 2, COLS - at - 2, kind == TOP_RULES ? "RULE" : "SITE", PEN_HEAD);
+	pen_text(y++, at + 2, COLS - at - 2, group == GROUP_RULES ? "RULE" : "SITE", PEN_HEAD);
 	for (size_t i = 0; i < n; i++, y++) {
 		top_entry_numbers(&entries[i], numbers, sizeof(numbers));
 		at = pen_text(y, 0, COLS, numbers + 1, PEN_PLAIN);
@@ -576,8 +576,8 @@ void draw_main(struct draw *draw)
 		int rows = end - y - 1 - (ranked > 0 ? 2 * ranked + 4 : 0);
 		y = draw_table(draw, y, rows);
 		if (ranked > 0) {
-			y = draw_ranked(draw, y + 1, TOP_RULES, (size_t)ranked);
-			draw_ranked(draw, y + 1, TOP_SITES, (size_t)(end - y - 2 > 0 ? end - y - 2 : 0));
+			y = draw_ranked(draw, y + 1, GROUP_RULES, (size_t)ranked);
+			draw_ranked(draw, y + 1, GROUP_SITES, (size_t)(end - y - 2 > 0 ? end - y - 2 : 0));
 		}
 	}
 	draw_keys("q quit  h help  s sort  r reverse  p pause  Up/Down, Enter: details  g killed");

@@ -111,11 +111,11 @@ static void print_row(FILE *out, const struct figures_process *process)
 	fputc('\n', out);
 }
 
-static void print_ranked(FILE *out, const struct figures_process *const *list, size_t n, enum top_kind kind,
+static void print_ranked(FILE *out, const struct figures_process *const *list, size_t n, enum figures_group group,
 			 const char *title)
 {
 	struct top_entry entries[MOST_RANKED];
-	size_t found = top_rank(list, n, kind, entries, MOST_RANKED);
+	size_t found = top_rank(list, n, group, entries, MOST_RANKED);
 	char numbers[128], name[TOP_NAME];
 
 	if (!found)
@@ -162,8 +162,8 @@ void top_print_text(FILE *out, const struct figures *figures, const struct top_v
 			top_print_details(out, list[i]);
 		}
 	} else {
-		print_ranked(out, list, n, TOP_RULES, "RULE");
-		print_ranked(out, list, n, TOP_SITES, "SITE");
+		print_ranked(out, list, n, GROUP_RULES, "RULE");
+		print_ranked(out, list, n, GROUP_SITES, "SITE");
 	}
 	free(list);
 }
@@ -350,14 +350,14 @@ static void print_figures_head(FILE *out, const char *title)
 	fputc('\n', out);
 }
 
-static void print_figures(FILE *out, const struct stats_figures *figures, const char *name)
+static void print_figures(FILE *out, const struct top_entry *entry, const char *name)
 {
 	char text[TOP_TEXT], time[UNITS_TEXT];
 
 	fprintf(out, "  %-*s", NAME_WIDTH, name);
 	for (unsigned i = 0; i < FIGURE_COUNT; i++) {
 		const struct figures_name *about = &figures_tables[i];
-		uint64_t value = figures->figure[i];
+		uint64_t value = figures_get(entry->process->page, entry->group, entry->row, i);
 		const char *shown = value == STATS_NA              ? "n/a"
 				    : about->unit == FIGURES_BYTES ? top_bytes((double)value, text)
 				    : about->unit == FIGURES_US    ? text_amount(value, FIGURES_US, time)
@@ -368,20 +368,22 @@ static void print_figures(FILE *out, const struct stats_figures *figures, const 
 	fputc('\n', out);
 }
 
-static void print_all_ranked(FILE *out, const struct figures_process *process, enum top_kind kind, const char *title)
+static void print_all_ranked(FILE *out, const struct figures_process *process, enum figures_group group,
+			     const char *title)
 {
 	struct top_entry entries[STATS_SITES];
-	size_t n = top_rank(&process, 1, kind, entries, STATS_SITES);
+	size_t n = top_rank(&process, 1, group, entries, STATS_SITES);
 	char name[TOP_NAME];
 
 	if (n)
 		print_figures_head(out, title);
 	for (size_t i = 0; i < n; i++)
-		print_figures(out, entries[i].now, top_entry_name(&entries[i], name, sizeof(name)));
+		print_figures(out, &entries[i], top_entry_name(&entries[i], name, sizeof(name)));
 }
 
-static void print_backends(FILE *out, const struct stats_page *copy)
+static void print_backends(FILE *out, const struct figures_process *process)
 {
+	const struct stats_page *copy = process->page->copy;
 	bool any = false;
 
 	for (unsigned i = 0; i < STATS_BACKENDS; i++) {
@@ -390,7 +392,8 @@ static void print_backends(FILE *out, const struct stats_page *copy)
 		if (!any)
 			print_figures_head(out, "BACKEND");
 		any = true;
-		print_figures(out, &copy->backend[i], policy_use_name((enum policy_use)i));
+		print_figures(out, &(struct top_entry){process, GROUP_BACKENDS, i},
+			      policy_use_name((enum policy_use)i));
 	}
 }
 
@@ -413,9 +416,9 @@ void top_print_details(FILE *out, const struct figures_process *process)
 	print_about(out, page);
 	print_places(out, page->copy);
 	print_page_devices(out, process);
-	print_all_ranked(out, process, TOP_RULES, "RULE");
-	print_all_ranked(out, process, TOP_SITES, "SITE");
-	print_backends(out, page->copy);
+	print_all_ranked(out, process, GROUP_RULES, "RULE");
+	print_all_ranked(out, process, GROUP_SITES, "SITE");
+	print_backends(out, process);
 	print_counters(out, process);
 	print_histograms(out, page->copy);
 }
@@ -588,25 +591,25 @@ static void put_place_in_program(struct json *json, const struct stats_page *cop
 }
 
 /* Writes all entries that were used, the costliest first. */
-static void put_ranked(struct json *json, const struct figures_process *process, enum top_kind kind)
+static void put_ranked(struct json *json, const struct figures_process *process, enum figures_group group)
 {
 	struct top_entry entries[STATS_SITES];
 	const struct stats_page *copy = process->page->copy;
-	size_t n = top_rank(&process, 1, kind, entries, STATS_SITES);
+	size_t n = top_rank(&process, 1, group, entries, STATS_SITES);
 
-	json_open(json, kind == TOP_RULES ? "rules" : "sites", '[');
+	json_open(json, group == GROUP_RULES ? "rules" : "sites", '[');
 	for (size_t i = 0; i < n; i++) {
-		unsigned number = entries[i].number;
+		unsigned number = entries[i].row;
 
 		json_open(json, NULL, '{');
 		put_number(json, "number", number);
-		if (kind == TOP_RULES)
+		if (group == GROUP_RULES)
 			json_text(json, "name", copy->rule[number].name);
 		else if (number && number != STATS_SMALL)
 			put_place_in_program(json, copy, &copy->site[number]);
 		else
 			json_text(json, "text", number ? STATS_SMALL_TEXT : "all others");
-		put_row(json, process, kind == TOP_RULES ? GROUP_RULES : GROUP_SITES, number, "figures", "rates");
+		put_row(json, process, group, number, "figures", "rates");
 		json_close(json, '}');
 	}
 	json_close(json, ']');
@@ -636,8 +639,8 @@ static void put_page(struct json *json, const struct figures_process *process)
 	put_histograms(json, copy);
 	put_devices(json, process);
 	put_backends(json, process);
-	put_ranked(json, process, TOP_RULES);
-	put_ranked(json, process, TOP_SITES);
+	put_ranked(json, process, GROUP_RULES);
+	put_ranked(json, process, GROUP_SITES);
 }
 
 static void put_process(struct json *json, const struct figures_process *process)

@@ -334,23 +334,28 @@ const struct figures_process **top_order(const struct figures *figures, const st
  * second would change at every reading.
  */
 
-static uint64_t rank_moved(const struct stats_figures *figures)
+static uint64_t figure_of(const struct top_entry *entry, enum figure figure)
 {
-	return figures->figure[FIGURE_moved_in_bytes] + figures->figure[FIGURE_moved_out_bytes];
+	return figures_get(entry->process->page, entry->group, entry->row, figure);
 }
 
-static bool costs_more(const struct stats_figures *a, const struct stats_figures *b)
+static uint64_t rank_moved(const struct top_entry *entry)
+{
+	return figure_of(entry, FIGURE_moved_in_bytes) + figure_of(entry, FIGURE_moved_out_bytes);
+}
+
+static bool costs_more(const struct top_entry *a, const struct top_entry *b)
 {
 	if (rank_moved(a) != rank_moved(b))
 		return rank_moved(a) > rank_moved(b);
-	return a->figure[FIGURE_live] > b->figure[FIGURE_live];
+	return figure_of(a, FIGURE_live) > figure_of(b, FIGURE_live);
 }
 
 static size_t rank_insert(struct top_entry *entries, size_t n, size_t most, const struct top_entry *entry)
 {
 	size_t at = n;
 
-	while (at > 0 && costs_more(entry->now, entries[at - 1].now))
+	while (at > 0 && costs_more(entry, &entries[at - 1]))
 		at--;
 	if (at >= most)
 		return n;
@@ -361,62 +366,46 @@ static size_t rank_insert(struct top_entry *entries, size_t n, size_t most, cons
 	return n + 1;
 }
 
-static const struct stats_figures *figures_of(const struct page *page, enum top_kind kind, unsigned number)
+static bool is_used(const struct top_entry *entry)
 {
-	return kind == TOP_RULES ? &page->copy->rule[number].figures : &page->copy->site[number].figures;
-}
-
-static bool is_used(const struct page *page, enum top_kind kind, unsigned number)
-{
-	const struct stats_figures *figures = figures_of(page, kind, number);
-
-	if (kind == TOP_SITES && number && number != STATS_SMALL && page->copy->site[number].known != 2)
+	if (entry->group == GROUP_SITES && entry->row && entry->row != STATS_SMALL &&
+	    entry->process->page->copy->site[entry->row].known != 2)
 		return false;
 	for (unsigned i = 0; i < FIGURE_COUNT; i++)
-		if (figures->figure[i])
+		if (figure_of(entry, i))
 			return true;
 	return false;
 }
 
-size_t top_rank(const struct figures_process *const *processes, size_t n, enum top_kind kind, struct top_entry *entries,
-		size_t most)
+size_t top_rank(const struct figures_process *const *processes, size_t n, enum figures_group group,
+		struct top_entry *entries, size_t most)
 {
-	const unsigned n_numbers = kind == TOP_RULES ? STATS_RULES : STATS_SITES;
 	size_t found = 0;
 
-	for (size_t i = 0; i < n; i++) {
-		const struct figures_process *process = processes[i];
+	for (size_t i = 0; i < n; i++)
+		for (unsigned row = 0; processes[i]->page->copy && row < figures_groups[group].n_rows; row++) {
+			const struct top_entry entry = {processes[i], group, row};
 
-		for (unsigned number = 0; process->page->copy && number < n_numbers; number++) {
-			if (!is_used(process->page, kind, number))
-				continue;
-			const struct top_entry entry = {
-			    .process = process,
-			    .now = figures_of(process->page, kind, number),
-			    .before = process->before ? figures_of(process->before, kind, number) : NULL,
-			    .kind = kind,
-			    .number = number,
-			};
-			found = rank_insert(entries, found, most, &entry);
+			if (is_used(&entry))
+				found = rank_insert(entries, found, most, &entry);
 		}
-	}
 	return found;
 }
 
 const char *top_entry_name(const struct top_entry *entry, char *room, size_t bytes)
 {
 	const struct stats_page *copy = entry->process->page->copy;
-	const struct stats_site *site = &copy->site[entry->number];
+	const struct stats_site *site = &copy->site[entry->row];
 	char least[TOP_TEXT], caller[32] = "(caller not known)";
 
-	if (entry->kind == TOP_RULES) {
-		const char *name = copy->rule[entry->number].name;
+	if (entry->group == GROUP_RULES) {
+		const char *name = copy->rule[entry->row].name;
 
 		snprintf(room, bytes, "%s", *name ? name : "(no name)");
 		return room;
 	}
-	if (!entry->number || entry->number == STATS_SMALL) {
-		snprintf(room, bytes, entry->number ? STATS_SMALL_TEXT : "all others");
+	if (!entry->row || entry->row == STATS_SMALL) {
+		snprintf(room, bytes, entry->row ? STATS_SMALL_TEXT : "all others");
 		return room;
 	}
 	if (site->caller)
@@ -431,23 +420,16 @@ const char *top_entry_name(const struct top_entry *entry, char *room, size_t byt
 	return room;
 }
 
-static double rank_rate(const struct top_entry *entry, enum figure figure)
-{
-	if (!entry->before)
-		return NAN;
-	return figures_rate(entry->now->figure[figure], entry->before->figure[figure], entry->process->seconds);
-}
-
 const char *top_entry_numbers(const struct top_entry *entry, char *room, size_t bytes)
 {
 	char live[TOP_TEXT], peak[TOP_TEXT], in[TOP_TEXT], out[TOP_TEXT], all[TOP_TEXT], wait[TOP_TEXT], pid[16];
 
 	snprintf(pid, sizeof(pid), entry->process->page->pid ? "%d" : "-", (int)entry->process->page->pid);
 	snprintf(
-	    room, bytes, "%8s %6s %6s %6s %6s %6s %5ss", pid, top_bytes((double)entry->now->figure[FIGURE_live], live),
-	    top_bytes((double)entry->now->figure[FIGURE_peak], peak),
-	    top_bytes(rank_rate(entry, FIGURE_moved_in_bytes), in),
-	    top_bytes(rank_rate(entry, FIGURE_moved_out_bytes), out), top_bytes((double)rank_moved(entry->now), all),
-	    top_count((double)entry->now->figure[FIGURE_wait_us] / 1e6, wait));
+	    room, bytes, "%8s %6s %6s %6s %6s %6s %5ss", pid, top_bytes((double)figure_of(entry, FIGURE_live), live),
+	    top_bytes((double)figure_of(entry, FIGURE_peak), peak),
+	    top_bytes(figures_get_rate(entry->process, entry->group, entry->row, FIGURE_moved_in_bytes), in),
+	    top_bytes(figures_get_rate(entry->process, entry->group, entry->row, FIGURE_moved_out_bytes), out),
+	    top_bytes((double)rank_moved(entry), all), top_count((double)figure_of(entry, FIGURE_wait_us) / 1e6, wait));
 	return room;
 }
