@@ -185,72 +185,95 @@ static bool job_has(pid_t pid, const char *job)
 	return !strcmp(found, job);
 }
 
-/* A process of a job that is asked, and what came of it. */
-struct member {
-	struct process_name name;
-	int fd; /* -1: it cannot be reached */
-	bool already, done;
+/* ---- the processes that can be asked ---- */
+
+struct entry {
+	struct process_found process;
+	int fd;             /* where it was asked for its state; -1: it could not be */
+	bool already, done; /* what was to be done: before, and now */
 };
 
-/* Those of this user that have a control socket. */
-struct members {
-	const char *job;
-	struct member *member;
+struct list {
+	const char *job; /* NULL: all processes */
+	struct entry *entry;
 	size_t n, room;
 	bool failed; /* no memory */
 };
 
-static void add_member(const struct process_found *found, int fd, void *argument)
+/* All requests are sent before the first reply is awaited, so that all together take as long as the slowest. */
+static void list_add(const struct process_found *found, int fd, void *argument)
 {
-	struct members *members = argument;
+	struct list *list = argument;
 
-	close(fd);
-	if (!job_has(found->pid, members->job))
+	if (list->job && !job_has(found->pid, list->job))
+		goto drop;
+	for (size_t i = 0; i < list->n; i++) {
+		const struct process_found *known = &list->entry[i].process;
+
+		/* A visible process has one socket. */
+		if ((known->device == found->device && known->inode == found->inode) ||
+		    (known->pid && known->pid == found->pid))
+			goto drop;
+	}
+	if (!grow(&list->entry, list->n, &list->room, sizeof(*list->entry))) {
+		list->failed = true;
+		goto drop;
+	}
+	list->entry[list->n] = (struct entry){.process = *found, .fd = fd};
+	if (process_send(fd, "status\n")) {
+		list->n++;
 		return;
-	for (size_t i = 0; i < members->n; i++)
-		if (members->member[i].name.pid == found->pid)
-			return;
-	if (grow(&members->member, members->n, &members->room, sizeof(*members->member)))
-		members->member[members->n++] = (struct member){.name = {.pid = found->pid}};
-	else
-		members->failed = true;
+	}
+	list->entry[list->n++].fd = -1;
+drop:
+	close(fd);
 }
 
-/* Returns true if the process says that it is in this state ("suspended", "running"). */
-static bool is_in_state(const struct process_name *name, const char *state)
+/* Waits for the state of a process until then, and closes the connection. Returns false if the process has ended. */
+static bool hear_state(struct entry *entry, uint64_t end, char ret_state[16])
 {
-	char reply[PROCESS_REPLY], found[16] = "";
-	int fd = process_connect(name);
+	char reply[PROCESS_REPLY];
+	uint64_t now = clock_now();
+	int got = entry->fd < 0 ? -1 : process_receive(entry->fd, now < end ? (int)((end - now) / 1000000) : 0, reply);
 
-	if (fd < 0)
-		return false;
-	if (process_send(fd, "status\n") && process_receive(fd, LIST_MS, reply) == 1 &&
-	    version_of(reply) == CONTROL_VERSION)
-		sscanf(reply, "ok %*u %15s", found);
-	close(fd);
-	return !strcmp(found, state);
+	if (entry->fd >= 0)
+		close(entry->fd);
+	entry->fd = -1;
+	strcpy(ret_state, got == 0 ? "busy" : "?");
+	if (got > 0 && version_of(reply) != CONTROL_VERSION)
+		snprintf(ret_state, 16, "v%u", version_of(reply));
+	else if (got > 0)
+		sscanf(reply, "ok %*u %15s", ret_state);
+	return got >= 0;
 }
 
 /* All are asked before the first answer is awaited: a rank whose GPU waits for one that stands still could not stop. */
-static bool ask_members(const struct verb *verb, struct member *member, size_t n)
+static bool ask_members(const struct verb *verb, struct list *list)
 {
+	uint64_t end = clock_now() + LIST_MS * UINT64_C(1000000);
+	char state[16];
 	bool good = true;
 
-	for (size_t i = 0; i < n; i++)
-		member[i].already = is_in_state(&member[i].name, verb->state);
-	for (size_t i = 0; i < n; i++) {
-		member[i].fd = process_connect(&member[i].name);
-		if (member[i].fd < 0)
-			process_explain(&member[i].name, verb->name);
-		if (member[i].fd >= 0 && !process_send(member[i].fd, verb->request)) {
-			close(member[i].fd);
-			member[i].fd = -1;
+	for (size_t i = 0; i < list->n; i++)
+		list->entry[i].already = hear_state(&list->entry[i], end, state) && strcmp(state, verb->state) == 0;
+	for (size_t i = 0; i < list->n; i++) {
+		const struct process_name name = {.pid = list->entry[i].process.pid};
+		int fd = process_connect(&name);
+
+		if (fd < 0)
+			process_explain(&name, verb->name);
+		if (fd >= 0 && !process_send(fd, verb->request)) {
+			close(fd);
+			fd = -1;
 		}
+		list->entry[i].fd = fd;
 	}
-	for (size_t i = 0; i < n; i++) {
-		if (member[i].fd >= 0)
-			member[i].done = hear_one(verb, &member[i].name, member[i].fd);
-		good &= member[i].done;
+	for (size_t i = 0; i < list->n; i++) {
+		const struct process_name name = {.pid = list->entry[i].process.pid};
+
+		if (list->entry[i].fd >= 0)
+			list->entry[i].done = hear_one(verb, &name, list->entry[i].fd);
+		good &= list->entry[i].done;
 	}
 	return good;
 }
@@ -262,29 +285,29 @@ static bool ask_members(const struct verb *verb, struct member *member, size_t n
 static int ask_job(const struct verb *verb, const struct verb *back, const char *job)
 {
 	char quoted[POLICY_QUOTED_BYTES];
-	struct members members = {.job = job};
+	struct list list = {.job = job};
 	bool good;
 
-	process_each(add_member, &members);
-	if (members.failed || !members.n) {
-		if (members.failed)
+	process_each(list_add, &list);
+	if (list.failed || !list.n) {
+		if (list.failed)
 			tool_say("no memory");
 		else
 			tool_say("no process of this user here is of the job %s and has used GPU memory under Spillway",
 				 policy_quote(job, quoted));
-		free(members.member);
+		free(list.entry);
 		return TOOL_BROKEN;
 	}
-	good = ask_members(verb, members.member, members.n);
-	for (size_t i = 0; !good && i < members.n; i++)
-		if (members.member[i].done && !members.member[i].already)
-			ask_one(back, &members.member[i].name);
+	good = ask_members(verb, &list);
+	for (size_t i = 0; !good && i < list.n; i++)
+		if (list.entry[i].done && !list.entry[i].already)
+			ask_one(back, &(struct process_name){.pid = list.entry[i].process.pid});
 	if (good)
-		printf("job %s: %zu process%s %s\n", job, members.n, members.n == 1 ? "" : "es", verb->done);
+		printf("job %s: %zu process%s %s\n", job, list.n, list.n == 1 ? "" : "es", verb->done);
 	else
 		tool_say("job %s: not %s: of its %zu processes one could not be; the others are as they were",
-			 policy_quote(job, quoted), verb->done, members.n);
-	free(members.member);
+			 policy_quote(job, quoted), verb->done, list.n);
+	free(list.entry);
 	return good ? TOOL_OK : TOOL_BROKEN;
 }
 
@@ -422,42 +445,6 @@ int tool_set(int argc, char **argv)
 
 /* ---- list ---- */
 
-struct entry {
-	struct process_found process;
-	int fd;
-};
-
-struct list {
-	const char *job; /* NULL: all processes */
-	struct entry *entry;
-	size_t n, room;
-};
-
-/* All requests are sent before the first reply is awaited, so that all together take as long as the slowest. */
-static void control_add(const struct process_found *found, int fd, void *argument)
-{
-	struct list *list = argument;
-
-	if (list->job && !job_has(found->pid, list->job))
-		goto drop;
-	for (size_t i = 0; i < list->n; i++) {
-		const struct process_found *known = &list->entry[i].process;
-
-		/* A visible process has one socket. */
-		if ((known->device == found->device && known->inode == found->inode) ||
-		    (known->pid && known->pid == found->pid))
-			goto drop;
-	}
-	if (!grow(&list->entry, list->n, &list->room, sizeof(*list->entry)))
-		goto drop;
-	if (!process_send(fd, "status\n"))
-		goto drop;
-	list->entry[list->n++] = (struct entry){*found, fd};
-	return;
-drop:
-	close(fd);
-}
-
 static int by_pid(const void *a, const void *b)
 {
 	const struct process_found *left = &((const struct entry *)a)->process;
@@ -469,21 +456,12 @@ static int by_pid(const void *a, const void *b)
 }
 
 /* Returns false if the process has ended. */
-static bool print_one(const struct entry *entry, uint64_t end, bool head)
+static bool print_one(struct entry *entry, uint64_t end, bool head)
 {
-	char reply[PROCESS_REPLY], command[PROCESS_COMMAND], state[16] = "?", pid[16] = "-";
-	char identity[IDENTITY_TEXT] = "-";
-	uint64_t now = clock_now();
-	int got = process_receive(entry->fd, now < end ? (int)((end - now) / 1000000) : 0, reply);
+	char command[PROCESS_COMMAND], state[16], pid[16] = "-", identity[IDENTITY_TEXT] = "-";
 
-	if (got < 0)
+	if (!hear_state(entry, end, state))
 		return false;
-	if (got == 0)
-		strcpy(state, "busy");
-	else if (version_of(reply) != CONTROL_VERSION)
-		snprintf(state, sizeof(state), "v%u", version_of(reply));
-	else
-		sscanf(reply, "ok %*u %15s", state);
 	process_command(entry->process.pid, command);
 	if (entry->process.pid)
 		snprintf(pid, sizeof(pid), "%d", (int)entry->process.pid);
@@ -533,14 +511,12 @@ int tool_list(int argc, char **argv)
 		return TOOL_BAD;
 	}
 	struct list list = {.job = request.job};
-	process_each(control_add, &list);
+	process_each(list_add, &list);
 	uint64_t end = clock_now() + LIST_MS * UINT64_C(1000000);
 	if (list.n)
 		qsort(list.entry, list.n, sizeof(*list.entry), by_pid);
-	for (size_t i = 0; i < list.n; i++) {
+	for (size_t i = 0; i < list.n; i++)
 		any |= print_one(&list.entry[i], end, !any);
-		close(list.entry[i].fd);
-	}
 	free(list.entry);
 	if (any && !list.job)
 		shared_print(stdout);
