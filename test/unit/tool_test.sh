@@ -154,7 +154,7 @@ for verb in suspend resume; do
 	expect "$verb takes process ids alone, and looks at all of them first" 2 '' '*"4x" is no process id*' \
 		"$tool" $verb $$ 4x
 	expect "$verb takes no id that cannot be one" 2 '' '*"99999999999" is no process id*' "$tool" $verb 99999999999
-	expect "$verb takes no group of processes" 2 '' '*"-1" is no process id*' "$tool" $verb -1
+	expect "$verb takes no group of processes" 2 '' '*unknown option "-1"*' "$tool" $verb -1
 	expect "$verb takes no 0" 2 '' '*"0" is no process id*' "$tool" $verb 0
 	expect "$verb of a process that is not there says so" 1 '' '*there is no process 2147483647' "$tool" $verb 2147483647
 	expect "$verb of a process without Spillway says so" 1 '' "*process $$ does not run under Spillway*" "$tool" $verb $$

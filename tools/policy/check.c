@@ -1,6 +1,8 @@
 /*
  * `spillway check`: parses policies and reports every problem in them.
  */
+#include <cuda.h>
+#include <dlfcn.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -8,7 +10,7 @@
 #include "policy/text.h"
 #include "tools/common/json.h"
 #include "tools/common/options.h"
-#include "tools/common/setting.h"
+#include "tools/common/policy_file.h"
 #include "tools/commands.h"
 #include "tools/common/tool.h"
 

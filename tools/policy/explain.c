@@ -11,7 +11,7 @@
 #include "policy/text.h"
 #include "tools/common/json.h"
 #include "tools/common/options.h"
-#include "tools/common/setting.h"
+#include "tools/common/policy_file.h"
 #include "tools/commands.h"
 #include "tools/common/tool.h"
 

@@ -8,19 +8,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tools/common/library.h"
 #include "tools/common/new_file.h"
 #include "tools/common/options.h"
 #include "tools/common/policy_file.h"
-#include "tools/common/preload.h"
-#include "tools/common/target.h"
 #include "tools/commands.h"
 #include "tools/common/tool.h"
-#include "tools/run/fit.h"
 #include "tools/run/fit_policy.h"
-#include "tools/run/watcher.h"
+#include "tools/run/run.h"
 #include "tools/trace/trace_name.h"
 
 /* The command line. policy and set: NULL = as in the environment. set and given must be freed. */
@@ -107,8 +105,14 @@ static int request_read(int argc, char **argv, struct request *request)
 	return TOOL_BAD;
 }
 
+/* What the tool has to know of the policy. */
+struct asked {
+	bool builtin;
+	enum policy_report report;
+};
+
 /* Checks the policy that the program would get, and prints every problem; warnings do not stop a run. */
-static bool policy_is_good(const char *name, const char *set, enum policy_report *ret_report)
+static bool policy_is_good(const char *name, const char *set, struct asked *ret_asked)
 {
 	struct policy_errors errors;
 	struct policy *policy = policy_read(name, set, &errors);
@@ -117,7 +121,7 @@ static bool policy_is_good(const char *name, const char *set, enum policy_report
 	policy_warn_environment(environ, &errors);
 	tool_print_errors(&errors);
 	if (policy)
-		*ret_report = policy_settings(policy)->report;
+		*ret_asked = (struct asked){policy_is_builtin(policy), policy_settings(policy)->report};
 	/* The library prints the warnings of a policy only if they were not printed here. */
 	good = good && (errors.n ? setenv("SPILLWAY_WARNED", "1", 1) : unsetenv("SPILLWAY_WARNED")) == 0;
 	policy_free(policy);
@@ -125,31 +129,56 @@ static bool policy_is_good(const char *name, const char *set, enum policy_report
 	return good;
 }
 
-static bool is_builtin(const char *name)
-{
-	for (const char *const *n = policy_builtin_names(); *n; n++)
-		if (strcmp(*n, name) == 0)
-			return true;
-	return false;
-}
-
 /*
  * The path is made absolute, because the program, or a child of it, may change its folder before the library reads the
  * policy.
  */
-static bool set_policy(const char *name)
+static bool set_policy(const char *name, bool builtin)
 {
 	char path[PATH_MAX];
 
-	if (!name)
+	if (!name || !*name || builtin)
+		return !name || setenv("SPILLWAY_POLICY", name, 1) == 0;
+	if (realpath(name, path))
+		return setenv("SPILLWAY_POLICY", path, 1) == 0;
+	tool_say("%s: %s", name, strerror(errno));
+	return false;
+}
+
+/* Files are compared by device and inode, because one file may have several names. */
+static bool same_file(const char *a, const char *b)
+{
+	struct stat status_a, status_b;
+
+	if (strcmp(a, b) == 0)
 		return true;
-	if (!*name || is_builtin(name))
-		return setenv("SPILLWAY_POLICY", name, 1) == 0;
-	if (!realpath(name, path)) {
-		tool_say("%s: %s", name, strerror(errno));
-		return false;
+	return stat(a, &status_a) == 0 && stat(b, &status_b) == 0 && status_a.st_dev == status_b.st_dev &&
+	       status_a.st_ino == status_b.st_ino;
+}
+
+/*
+ * Joins with ':' the library and the entries of `existing` (may be NULL) that are not the same library. Returns NULL
+ * if memory runs out; the caller must free the result.
+ */
+static char *preload_join(const char *library, const char *existing)
+{
+	size_t bytes = strlen(library) + (existing ? strlen(existing) : 0) + 2;
+	char *joined = malloc(bytes), *copy = strdup(existing ? existing : ""), *rest = copy, *entry;
+
+	if (!joined || !copy) {
+		free(joined);
+		free(copy);
+		return NULL;
 	}
-	return setenv("SPILLWAY_POLICY", path, 1) == 0;
+	strcpy(joined, library);
+	while ((entry = strsep(&rest, ": "))) {
+		if (!*entry || same_file(library, entry))
+			continue;
+		strcat(joined, ":");
+		strcat(joined, entry);
+	}
+	free(copy);
+	return joined;
 }
 
 /* Puts the library before what the variable already names. */
@@ -171,7 +200,8 @@ static bool set_audit(const char *audit)
 	return put_first("LD_AUDIT", audit) && setenv("GLIBC_TUNABLES", "glibc.rtld.optional_static_tls=16384", 0) == 0;
 }
 
-static bool set_environment(const struct request *request, const char *policy, const char *library, const char *audit)
+static bool set_environment(const struct request *request, const char *policy, const char *library, const char *audit,
+			    bool builtin)
 {
 	bool done = put_first("LD_PRELOAD", library) && (!request->audit || set_audit(audit));
 
@@ -179,7 +209,7 @@ static bool set_environment(const struct request *request, const char *policy, c
 		done = done && setenv("SPILLWAY_SET", request->set, 1) == 0;
 	if (request->trace)
 		done = done && setenv("SPILLWAY_TRACE", request->trace, 1) == 0;
-	return done && set_policy(policy);
+	return done && set_policy(policy, builtin);
 }
 
 static int run_start(char **program)
@@ -291,17 +321,17 @@ static int prepare_and_start(const struct request *request)
 	const char *policy = request->policy ? request->policy : getenv("SPILLWAY_POLICY");
 	const char *set = request->set ? request->set : getenv("SPILLWAY_SET");
 	char library[PATH_MAX], audit[PATH_MAX] = "";
-	enum policy_report report = POLICY_REPORT_FULL;
+	struct asked asked = {0};
 
-	if (!policy_is_good(policy, set, &report) || !library_find(request->library, library))
+	if (!policy_is_good(policy, set, &asked) || !library_find(request->library, library))
 		return TOOL_BAD;
 	if (request->audit && !library_find_audit(library, audit))
 		return TOOL_BAD;
-	if (!set_environment(request, policy, library, audit)) {
+	if (!set_environment(request, policy, library, audit, asked.builtin)) {
 		tool_say("the environment could not be set");
 		return TOOL_BROKEN;
 	}
-	return start(request, report);
+	return start(request, asked.report);
 }
 
 static int summary_of(const char *text)
