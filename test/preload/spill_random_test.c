@@ -1,7 +1,7 @@
 /*
- * Made-up programs (spill_random.c) under the library, in the modes that SPILL_MODES names: every byte is right, and
- * the digest of the run is that of the same program without the library, which runs once for all modes.
- * SPILL_SUBMISSIONS says how long they are; SPILL_PART=K that only the K-th test (from 1) is to run.
+ * Made-up programs (spill_random.c) under the library, in the mode that SPILL_MODE names: every byte is right, and
+ * the digest of the run is that of the same program without the library. SPILL_SUBMISSIONS says how long they are;
+ * SPILL_PART=K that only the K-th test (from 1) is to run.
  */
 #include "test/preload/run.h"
 #include "test/slow.h"
@@ -16,16 +16,8 @@
 
 enum { STOPPED = 3 }; /* what spill_random ends with when its context died of an illegal address */
 
-enum { TRIALS_MOST = 32 };
-
 static const char *mode;
 static char submissions[32];
-
-/* What the programs did without the library, by their seeds. */
-static struct plain {
-	const char *seed;
-	struct outcome outcome;
-} plains[TRIALS_MOST];
 
 struct trial {
 	const char *seed, *threads;
@@ -60,27 +52,13 @@ static bool is_the_defined_stop(const struct trial *trial, const struct outcome 
 	       run_lines_with(outcome->err, "spill.mode: exact") > 0;
 }
 
-static const struct outcome *plainly(const struct trial *trial)
-{
-	struct plain *plain = plains;
-
-	for (; plain->seed && strcmp(plain->seed, trial->seed) != 0; plain++)
-		assert_true(plain + 1 < plains + TRIALS_MOST);
-	if (!plain->seed) {
-		plain->outcome = run_trial(trial, "LD_PRELOAD=", "SPILLWAY=off");
-		plain->seed = trial->seed;
-	}
-	if (plain->outcome.status)
-		fail_msg("without the library: status %d\n%s", plain->outcome.status, plain->outcome.err);
-	return &plain->outcome;
-}
-
 static void passes(const struct trial *trial)
 {
-	const struct outcome *plain = plainly(trial);
+	struct outcome plain = run_trial(trial, "LD_PRELOAD=", "SPILLWAY=off"), ours;
 	char set[200], preload[512];
-	struct outcome ours;
 
+	if (plain.status)
+		fail_msg("without the library: status %d\n%s", plain.status, plain.err);
 	snprintf(set, sizeof(set),
 		 "SPILLWAY_SET=spill.mode=%s,device.budget=%s,heap.chunk=%s,host.budget=768MiB%s%s%s%s", mode,
 		 trial->budget, trial->chunk ? trial->chunk : "auto",
@@ -88,10 +66,11 @@ static void passes(const struct trial *trial)
 		 trial->in_order ? ",async.use=" : "", trial->in_order ? trial->in_order : "");
 	snprintf(preload, sizeof(preload), "LD_PRELOAD=%s", getenv("TEST_PRELOAD"));
 	ours = run_trial(trial, preload, set);
-	if (!is_the_defined_stop(trial, &ours) && (ours.status || strcmp(ours.out, plain->out)))
+	if (!is_the_defined_stop(trial, &ours) && (ours.status || strcmp(ours.out, plain.out)))
 		fail_msg("seed %s, %s threads: status %d, stdout\n%snot\n%sstderr\n%s", trial->seed, trial->threads,
-			 ours.status, ours.out, plain->out, ours.err);
+			 ours.status, ours.out, plain.out, ours.err);
 	run_free(&ours);
+	run_free(&plain);
 }
 
 static void every_byte_is_right(void **state)
@@ -203,26 +182,20 @@ int main(void)
 	};
 
 	enum { TESTS = sizeof(tests) / sizeof(tests[0]) };
-	const char *modes = getenv("SPILL_MODES"), *only = getenv("SPILL_PART");
+	const char *only = getenv("SPILL_PART");
 	unsigned long part = only ? strtoul(only, NULL, 10) : 0;
-	char words[128];
-	int failed = 0;
 
-	snprintf(words, sizeof(words), "%s", modes ? modes : "static");
+	mode = getenv("SPILL_MODE") ? getenv("SPILL_MODE") : "static";
 	snprintf(submissions, sizeof(submissions), "%s",
 		 getenv("SPILL_SUBMISSIONS") ? getenv("SPILL_SUBMISSIONS") : "20000");
 	if (only && (part < 1 || part > TESTS)) {
 		fprintf(stderr, "SPILL_PART=%s is none of 1 to %d\n", only, TESTS);
 		return 1;
 	}
-	for (mode = strtok(words, " "); mode; mode = strtok(NULL, " ")) {
-		if (!only) {
-			failed += cmocka_run_group_tests_name(mode, tests, NULL, NULL);
-		} else {
-			const struct CMUnitTest one[] = {tests[part - 1]};
+	if (only) {
+		const struct CMUnitTest one[] = {tests[part - 1]};
 
-			failed += cmocka_run_group_tests_name(mode, one, NULL, NULL);
-		}
+		return cmocka_run_group_tests_name(mode, one, NULL, NULL);
 	}
-	return failed;
+	return cmocka_run_group_tests_name(mode, tests, NULL, NULL);
 }
