@@ -13,8 +13,7 @@ function(spill_watch_program name program)
   string(TOUPPER ${program} macro)
   spillway_shared(shared SOURCES run.c)
   add_executable(${name} ${name}.c ${shared})
-  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR} ${CMOCKA_INCLUDE_DIR})
-  target_link_libraries(${name} PRIVATE ${CMOCKA_LIBRARY} spillway_options)
+  target_link_libraries(${name} PRIVATE test_main spillway_options)
   target_compile_definitions(${name} PRIVATE ${macro}="$<TARGET_FILE:${program}>")
   add_dependencies(${name} ${program} libspillway)
 endfunction()
@@ -46,7 +45,7 @@ foreach(part RANGE 1 10)
     add_test(NAME spill_random_test_${part}_${mode} COMMAND spill_random_test)
     set_tests_properties(
       spill_random_test_${part}_${mode} PROPERTIES LABELS preload TIMEOUT 600 ENVIRONMENT
-      "LD_LIBRARY_PATH=${SIM_FOLDER};TEST_PRELOAD=${PRELOAD};SPILL_MODE=${mode};SPILL_PART=${part};SPILL_SUBMISSIONS=${SPILL_SUBMISSIONS}")
+      "LD_LIBRARY_PATH=${SIM_FOLDER};TEST_PRELOAD=${PRELOAD};SPILL_MODE=${mode};TEST_PART=${part};SPILL_SUBMISSIONS=${SPILL_SUBMISSIONS}")
   endforeach()
 endforeach()
 
