@@ -31,7 +31,7 @@ function(spill_watch_test name program)
 endfunction()
 
 # ---- made-up programs, every byte checked ----
-add_executable(spill_random spill_random.c ${TROUBLE} random_block.c random_context.c random_crowd.c random_graph.c
+add_executable(spill_random spill_random.c ${MADE_UP} random_block.c random_context.c random_crowd.c random_graph.c
                             random_hidden.c random_kernel.c random_op.c random_texture.c)
 set_target_properties(spill_random PROPERTIES ENABLE_EXPORTS ON)
 target_link_libraries(spill_random PRIVATE sim_cuda spillway_cuda spillway_options pthread dl)
@@ -238,9 +238,9 @@ foreach(test newborn_test suspend_beside_test suspend_dead_test suspend_map_test
   spill_moving_test(${test} torch_help.c typed_alloc_help.c figures_help.c folder.c $<TARGET_OBJECTS:fake_torch_open>)
   add_dependencies(${test} fake_torch)
 endforeach()
-# Made-up programs with twice the budget. TEST_SEED in the environment: of every run.
+# Made-up programs with twice the budget.
 add_executable(torch_random torch_random.c torch_random_op.c torch_random_tensor.c torch_random_birth.c
-                            torch_random_graph.c torch_random_pool.c ${TROUBLE} $<TARGET_OBJECTS:fake_torch_open>)
+                            torch_random_graph.c torch_random_pool.c ${MADE_UP} $<TARGET_OBJECTS:fake_torch_open>)
 set_target_properties(torch_random PROPERTIES ENABLE_EXPORTS ON)
 target_link_libraries(torch_random PRIVATE sim_cuda spillway_cuda spillway_options pthread)
 target_include_directories(torch_random PRIVATE ${CMAKE_SOURCE_DIR})
@@ -351,9 +351,9 @@ preload_program(vmm_move_test SOURCES vmm_move_test.c vmm_help.c child.c)
 foreach(mode ${SPILL_MODES})
   spillway_preload_run(vmm_move_test_${mode} vmm_move_test ENVIRONMENT SPILL_MODE=${mode} VMM_SPILL=move)
 endforeach()
-# Made-up programs with twice the budget. VIRTUAL_SEED and VIRTUAL_OPERATIONS in the environment: of every run.
+# Made-up programs with twice the budget.
 add_executable(vmm_random vmm_random.c vmm_random_memory.c vmm_random_op.c vmm_random_known.c vmm_random_ask.c
-                          vmm_random_grow.c ${TROUBLE})
+                          vmm_random_grow.c ${MADE_UP})
 set_target_properties(vmm_random PROPERTIES ENABLE_EXPORTS ON)
 target_link_libraries(vmm_random PRIVATE preload_driver)
 target_include_directories(vmm_random PRIVATE ${CMAKE_SOURCE_DIR})
