@@ -74,7 +74,6 @@ const char *policy_value_name(enum policy_set set, int value)
 	}
 NAME(policy_use_name, enum policy_use, POLICY_SET_USE)
 NAME(policy_spill_name, enum policy_spill, POLICY_SET_SPILL)
-NAME(policy_capacity_name, enum policy_capacity, POLICY_SET_CAPACITY)
 NAME(policy_api_name, enum policy_api, POLICY_SET_API)
 NAME(policy_movable_name, enum policy_movable, POLICY_SET_MOVABLE)
 NAME(policy_place_name, enum policy_place_of, POLICY_SET_PLACE)

@@ -161,7 +161,7 @@ bool policy_ranks_cover(const struct policy_ranks *outer, const struct policy_ra
 
 /*
  * Adds ranks: "3", "0 .. 3", ">= 4" and the other comparisons that sizes have. Returns false if it cannot: ret_why
- * (POLICY_MAX_WHY bytes) says why, and nothing has changed.
+ * (POLICY_MAX_WHY bytes) says why.
  */
 bool policy_ranks_add(struct policy_ranks *ranks, const char *text, char *ret_why);
 void policy_ranks_free(struct policy_ranks *ranks);

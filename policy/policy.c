@@ -415,14 +415,12 @@ static void look_at_variable(const char *name, struct policy_errors *errors)
 			return;
 		policy_suggest(&suggestion, known[i]);
 	}
-	const char *key = suggestion.best ? NULL : key_meant(name);
+	const char *key = suggestion.best ? NULL : key_meant(name), *meant = suggestion.best ? suggestion.best : key;
 	policy_printable(name, safe, sizeof(safe));
-	if (suggestion.best)
-		policy_warning_add(errors, place, POLICY_WHOLE, "nobody reads SPILLWAY_%s; did you mean SPILLWAY_%s?",
-				   safe, suggestion.best);
-	else if (key)
+	if (meant)
 		policy_warning_add(errors, place, POLICY_WHOLE,
-				   "nobody reads SPILLWAY_%s; did you mean SPILLWAY_SET=%s=...?", safe, key);
+				   "nobody reads SPILLWAY_%s; did you mean SPILLWAY_%s%s%s?", safe, key ? "SET=" : "",
+				   meant, key ? "=..." : "");
 	else
 		policy_warning_add(errors, place, POLICY_WHOLE,
 				   "nobody reads SPILLWAY_%s; spillway(1) names the variables that are read", safe);

@@ -396,7 +396,6 @@ const char *const *policy_builtin_names(void);
 /* Names of values, as written in a policy. */
 const char *policy_use_name(enum policy_use use);
 const char *policy_spill_name(enum policy_spill mode);
-const char *policy_capacity_name(enum policy_capacity capacity);
 const char *policy_api_name(enum policy_api api);
 const char *policy_place_name(enum policy_place_of place);
 const char *policy_movable_name(enum policy_movable movable);

@@ -406,36 +406,16 @@ static bool ranks_read(const char *text, struct policy_range *ret_range, char *r
 			    (unsigned long long)ret_range->lo);
 }
 
-/* Return true if the range touches the one before index at, or the one at index at. */
-static bool joins_before(const struct policy_ranks *ranks, unsigned at, struct policy_range range)
+/* Joins the range at the index with the one before, if they touch. */
+static void ranks_join(struct policy_ranks *ranks, unsigned at)
 {
-	return at > 0 && ranks->range[at - 1].hi + 1 == range.lo;
-}
-
-static bool joins_behind(const struct policy_ranks *ranks, unsigned at, struct policy_range range)
-{
-	return at < ranks->n && range.hi + 1 == ranks->range[at].lo;
-}
-
-/* Inserts the range before index at, and joins it with those that it touches. */
-static void ranks_insert(struct policy_ranks *ranks, unsigned at, struct policy_range range)
-{
-	bool before = joins_before(ranks, at, range), behind = joins_behind(ranks, at, range);
 	struct policy_range *here = ranks->range + at;
 
-	if (before && behind) {
-		here[-1].hi = here->hi;
-		memmove(here, here + 1, (ranks->n - at - 1) * sizeof(*here));
-		ranks->n--;
-	} else if (before) {
-		here[-1].hi = range.hi;
-	} else if (behind) {
-		here->lo = range.lo;
-	} else {
-		memmove(here + 1, here, (ranks->n - at) * sizeof(*here));
-		*here = range;
-		ranks->n++;
-	}
+	if (at == 0 || at >= ranks->n || here[-1].hi + 1 != here->lo)
+		return;
+	here[-1].hi = here->hi;
+	memmove(here, here + 1, (ranks->n - at - 1) * sizeof(*here));
+	ranks->n--;
 }
 
 bool policy_ranks_add(struct policy_ranks *ranks, const char *text, char *ret_why)
@@ -449,14 +429,18 @@ bool policy_ranks_add(struct policy_ranks *ranks, const char *text, char *ret_wh
 		at++;
 	if (at < ranks->n && ranks->range[at].lo <= range.hi)
 		return policy_wrong(ret_why, text, POLICY_LISTED);
-	if (ranks->n == POLICY_MAX_RANKS && !joins_before(ranks, at, range) && !joins_behind(ranks, at, range))
-		return policy_wrong(ret_why, NULL, "has more than %d ranks apart from each other; write ranges",
-				    POLICY_MAX_RANKS);
 	more = realloc(ranks->range, (ranks->n + 1) * sizeof(*more));
 	if (!more)
 		return policy_wrong(ret_why, NULL, POLICY_NO_MEMORY);
 	ranks->range = more;
-	ranks_insert(ranks, at, range);
+	memmove(more + at + 1, more + at, (ranks->n - at) * sizeof(*more));
+	more[at] = range;
+	ranks->n++;
+	ranks_join(ranks, at + 1);
+	ranks_join(ranks, at);
+	if (ranks->n > POLICY_MAX_RANKS)
+		return policy_wrong(ret_why, NULL, "has more than %d ranks apart from each other; write ranges",
+				    POLICY_MAX_RANKS);
 	return true;
 }
 

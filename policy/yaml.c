@@ -122,33 +122,29 @@ static bool ends_line(const char *text, size_t bytes, size_t i)
 	return text[i] == '\n' || (text[i] == '\r' && (i + 1 == bytes || text[i + 1] != '\n'));
 }
 
-static struct policy_place place_of_offset(const char *text, size_t bytes, size_t offset)
+/* Returns the place of that offset. Stops before it at `until`: *offset becomes that of what is returned. */
+static struct policy_place place_at(const char *text, size_t bytes, struct policy_place until, size_t *offset)
 {
 	struct policy_place place = {1, 1};
+	size_t i = 0;
 
-	for (size_t i = 0; i < offset && i < bytes; i++) {
+	for (; i < bytes && i < *offset; i++) {
+		bool begins = begins_character(text[i]);
+
+		if (begins && place.line == until.line && place.column == until.column)
+			break;
 		if (ends_line(text, bytes, i))
 			place = (struct policy_place){place.line + 1, 1};
-		else if (begins_character(text[i]))
-			place.column++;
+		else
+			place.column += begins;
 	}
+	*offset = i;
 	return place;
 }
 
-/* Returns the character at a place, or a line end if there is none. */
-static char character_at(const char *text, size_t bytes, struct policy_place place)
+static struct policy_place place_of_offset(const char *text, size_t bytes, size_t offset)
 {
-	struct policy_place here = {1, 1};
-
-	for (size_t i = 0; i < bytes; i++) {
-		if (here.line == place.line && here.column == place.column && begins_character(text[i]))
-			return text[i];
-		if (ends_line(text, bytes, i))
-			here = (struct policy_place){here.line + 1, 1};
-		else if (begins_character(text[i]))
-			here.column++;
-	}
-	return '\n';
+	return place_at(text, bytes, POLICY_WHOLE, &offset);
 }
 
 static bool line_check(const char *file, const char *line, size_t length, unsigned number, struct policy_errors *errors)
@@ -274,7 +270,9 @@ static void problem_add(const char *file, const char *text, size_t bytes, const 
 		place = place_of_offset(text, bytes, parser->problem_offset);
 		begun = place.line;
 	}
-	ours = problem_explain(problem, character_at(text, bytes, place));
+	size_t at = bytes;
+	place_at(text, bytes, place, &at);
+	ours = problem_explain(problem, at < bytes ? text[at] : '\n');
 	if (!ours)
 		policy_error_add(errors, file, place, "not valid YAML (%s); write \"key: value\" lines", problem);
 	else if (parser->context && begun < place.line)
