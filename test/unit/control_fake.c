@@ -65,6 +65,11 @@ const struct policy *process_policy(void)
 	return policy;
 }
 
+const struct policy_settings *process_settings(void)
+{
+	return policy_settings(process_policy());
+}
+
 static void tick(void)
 {
 	fake_ticks++;
