@@ -1,8 +1,15 @@
 #!/usr/bin/env bash
-# count.sh [FOLDER]: lines of shim, tools and policy (*.c, *.h, *.def) that are neither blank nor comment alone, by folder
-# and in all. FOLDER: the repository (by default the one this script lies in).
+# count.sh [FOLDER]: source lines that are no tests and neither blank nor comment alone: C (*.c, *.h, *.def) of shim, tools
+# and policy by folder; then all tracked source in any language, with what does not belong to the product (lab/, contrib/)
+# as "moved". FOLDER: the repository (by default the one this script lies in).
 set -euo pipefail
 cd "${1:-$(dirname "$0")/..}"
+
+# Other languages: a line that begins with # or // is a comment.
+others() {
+	git ls-files | grep -v '^test/' | grep -E '\.(py|sh|awk|js|css|html|cmake|in|fish|bash)$|^Makefile$|CMakeLists\.txt$|completion/|^\.ci/run$' |
+		grep -E "$1" | tr '\n' '\0' | xargs -0 -r cat | grep -cvE '^[ \t]*($|#|//)' || true
+}
 
 find shim tools policy -type f \( -name '*.c' -o -name '*.h' -o -name '*.def' \) -print0 | sort -z | xargs -0 awk '
 FNR == 1 {
@@ -50,3 +57,7 @@ END {
 	}
 	printf "%7d  all of shim\n%7d  all of tools\n%7d  all of policy\n%7d  in all\n", sum["shim"], sum["tools"], sum["policy"], all
 }'
+moved=$(git ls-files lab contrib | grep -E '\.(c|h|def|py|sh)$' | tr '\n' '\0' | xargs -0 -r cat | grep -cvE '^[ \t]*($|#|//|/?\*)' || true)
+printf '%7d  other languages: tools (web pages, Python, completion)\n' "$(others '^tools/')"
+printf '%7d  other languages: scripts, CMake, Makefile and the rest\n' "$(others '^[^t]|^t[^o]')"
+printf '%7d  moved: lab/, contrib/\n' "$moved"

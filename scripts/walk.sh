@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# How many source files does a reader pass: from cuMemAlloc to the first chunk, and from a launch under pressure to the
-# planner? The library of a commit is built with -finstrument-functions and runs test/bench/walk_job.c on the simulated
-# GPU. Files entered are counted once each, headers with inline functions too.
-# Usage: scripts/walk.sh COMMIT [-l]      -l: list the files in the order in which they are entered
-#   alloc   from the entry of cuMemAlloc_v2 to the first function of heap/chunk.c, on the program's thread
-#   launch  the median of 21: from the entry of a launch (a set), when something has spilled, to its return on the
-#           program's thread, and on the mover's thread from there to the first function of plan.c
+# How deep does a call go? Four flows, each on its own thread from its first function to its last, as medians: calls,
+# different functions, different files (headers with inline functions too), and depth. The library of a commit is built
+# with -finstrument-functions and runs test/bench/walk_job.c on the simulated GPU.
+# Usage: scripts/walk.sh COMMIT [FLOW]      FLOW: also lists the files of that flow, as they are entered
+#   allocation  cuMemAlloc_v2 of 2 MiB, which makes a chunk, mostly on the host
+#   launch      a submission that is tracked, while memory is spilled
+#   migration   the beginning of a move, beside running kernels
+#   gap         what exact does in a gap in which two pieces leave and two come
 set -euo pipefail
 
-commit=${1:?usage: scripts/walk.sh COMMIT [-l]} list=${2:-}
+commit=${1:?usage: scripts/walk.sh COMMIT [FLOW]} list=${2:-}
 cd "$(dirname "$0")/.."
 include=$(scripts/setup.sh --headers)
 folder=$(mktemp -d)
@@ -23,37 +24,55 @@ cmake -G Ninja -S "$folder/tree" -B "$folder/build" -DCUDA_INCLUDE_DIR="$include
 	{ tail -20 "$folder/log" >&2; exit 2; }
 gcc -O1 -shared -fPIC -o "$folder/walk.so" test/bench/walk.c
 gcc -O1 -I. -I"$include" -o "$folder/job" test/bench/walk_job.c -L"$folder/build/sim" -l:libcuda.so.1
-export LD_LIBRARY_PATH=$folder/build/sim SIM_MEMORY=256MiB
-WALK=$folder/steps LD_PRELOAD="$folder/walk.so $folder/build/libspillway.so" \
-	SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB,spill.mode=fast,report.summary=no "$folder/job" 2>/dev/null
 
-# thread depth function file
-cut -d' ' -f3 "$folder/steps" | sort -u >"$folder/addresses"
-addr2line -f -e "$folder/build/libspillway.so" <"$folder/addresses" | paste - - |
-	sed 's|[^\t]*/tree/||; s|:[0-9?]*\( .*\)*$||' | paste "$folder/addresses" - >"$folder/names"
-awk 'NR == FNR { name[$1] = $2 " " $3; next } { print $1, $2, name[$3] }' "$folder/names" "$folder/steps" >"$folder/walked"
-
-# What is walked, by file, in order. The first allocation also reads the policy; the third is followed.
-alloc() {
-	awk '$3 == "cuMemAlloc_v2" && ++n == 3 { thread = $1 }
-		n >= 3 && $1 == thread { if (!seen[$4]++) print $4; if ($4 ~ /heap\/chunk\.c$/) exit }' "$folder/walked"
+# walk MODE MIB BLOCKS: prints thread, depth, function and file of each function entered.
+walk() {
+	LD_LIBRARY_PATH=$folder/build/sim SIM_MEMORY=256MiB WALK=$folder/steps \
+		LD_PRELOAD="$folder/walk.so $folder/build/libspillway.so" \
+		SPILLWAY_SET=device.budget=32MiB,host.budget=128MiB,spill.mode=$1,report.summary=no "$folder/job" "$2" "$3" 2>/dev/null
+	cut -d' ' -f3 "$folder/steps" | sort -u >"$folder/addresses"
+	addr2line -f -e "$folder/build/libspillway.so" <"$folder/addresses" | paste - - |
+		sed 's|[^\t]*/tree/||; s|:[0-9?]*\( .*\)*$||' | paste "$folder/addresses" - >"$folder/names"
+	awk 'NR == FNR { name[$1] = $2 " " $3; next } { print $1, $2, name[$3] }' "$folder/names" "$folder/steps"
 }
 
-# launch N: the Nth launch: the program's thread until it has returned, and the mover's until it asks the planner.
-launch() {
-	awk -v wanted="$1" '$2 == 0 && $3 ~ /^(submit_)?cuMemsetD8Async$/ { n++; if (n == wanted) thread = $1 }
-		n == wanted && $1 == thread && !seen[$4]++ { print $4 }
-		n >= wanted && $1 != thread { if (!seen[$4]++) print $4; if ($4 ~ /\/plan\.c$/) exit }' "$folder/walked"
+# flow NAME FIRST LAST MARK TIMES: the walks from an entry of FIRST to that of LAST (-: to the return of FIRST) in which
+# MARK is entered so many times (0: any), and the median of each figure.
+flow() {
+	awk -v first="^($2)\$" -v last="$3" -v mark="$4" -v times="$5" -v list="$([[ $list != "$1" ]] || echo 1)" '
+	function leave(t) {
+		if (!times || marks[t] == times) print calls[t], functions[t], files[t], deepest[t], order[t]
+		walks[t] = 0
+	}
+	walks[$1] && $2 <= start[$1] { if (last == "-") leave($1); walks[$1] = 0 }
+	!walks[$1] && $3 ~ first {
+		start[$1] = $2
+		walks[$1] = ++n
+		calls[$1] = functions[$1] = files[$1] = deepest[$1] = marks[$1] = 0
+		order[$1] = ""
+	}
+	walks[$1] {
+		calls[$1]++
+		functions[$1] += !seen[walks[$1] " " $3 " " $4]++
+		if (!seen[walks[$1] " " $4]++) { files[$1]++; if (list) order[$1] = order[$1] " " $4 }
+		if ($2 - start[$1] + 1 > deepest[$1]) deepest[$1] = $2 - start[$1] + 1
+		marks[$1] += $3 == mark
+		if ($3 == last) leave($1)
+	}' "$folder/walked" >"$folder/$1"
+	local n figure
+	n=$(wc -l <"$folder/$1")
+	((n)) || { echo "$1: never seen"; return 1; }
+	printf '%-12s' "$1"
+	for figure in 1 2 3 4; do printf '%10d' "$(sort -nk$figure "$folder/$1" | sed -n "$(((n + 1) / 2))p" | cut -d' ' -f$figure)"; done
+	printf '%10d\n' "$n"
+	[[ $list != "$1" ]] || sed -n 1p "$folder/$1" | cut -d' ' -f5- | tr -s ' ' '\n' | sed 's/^/  /'
 }
 
-alloc >"$folder/alloc"
-echo "alloc: $(wc -l <"$folder/alloc") files"
-[[ $list != -l ]] || sed 's/^/  /' "$folder/alloc"
-# What the mover is in the middle of when a launch comes differs from launch to launch: the median of several counts.
-for n in $(seq 100 5 200); do
-	launch "$n" >"$folder/launch.$n"
-	echo "$(wc -l <"$folder/launch.$n") $n"
-done | sort -n >"$folder/launches"
-read -r files n < <(sed -n 11p "$folder/launches")
-echo "launch: $files files ($(head -1 "$folder/launches" | cut -d' ' -f1) .. $(tail -1 "$folder/launches" | cut -d' ' -f1) in 21 launches)"
-[[ $list != -l ]] || sed 's/^/  /' "$folder/launch.$n"
+printf '%-12s%10s%10s%10s%10s%10s\n' flow calls functions files depth 'median of'
+walk fast 2 48 >"$folder/walked"
+flow allocation cuMemAlloc_v2 - chunk_create 1
+walk fast 8 6 >"$folder/walked"
+flow launch 'submit_cuMemsetD8Async|cuMemsetD8Async' - - 0
+flow migration migrate_begin - link_copy 1
+walk exact 4 12 >"$folder/walked"
+flow gap quiesce_fetch_wishes - link_copy 4

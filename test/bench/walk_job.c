@@ -1,14 +1,18 @@
-/* walk_job: the program that scripts/walk.sh follows: one allocation with room on the device; then, with the budget full, launches. */
+/*
+ * walk_job: the program that scripts/walk.sh follows. It allocates so many blocks of so many MiB, and fills one after the
+ * other, again and again. Usage: walk_job MIB BLOCKS
+ */
 #include <cuda.h>
 
-
 #include <stdio.h>
+#include <stdlib.h>
 
-#define MIB    (UINT64_C(1) << 20)
-#define BLOCKS 6
+#define BLOCKS 64
 
-int main(void)
+int main(int argc, char **argv)
 {
+	const uint64_t bytes = (argc > 1 ? strtoul(argv[1], NULL, 10) : 8) << 20;
+	unsigned n = argc > 2 ? (unsigned)strtoul(argv[2], NULL, 10) % (BLOCKS + 1) : 6;
 	CUcontext context;
 	CUdeviceptr block[BLOCKS];
 	CUresult result = cuInit(0);
@@ -17,14 +21,14 @@ int main(void)
 		result = cuDevicePrimaryCtxRetain(&context, 0);
 	if (!result)
 		result = cuCtxSetCurrent(context);
-	for (int i = 0; i < BLOCKS && !result; i++)
-		result = cuMemAlloc(&block[i], 8 * MIB);
-	for (int step = 0; step < 40 && !result; step++)
-		for (int i = 0; i < BLOCKS && !result; i++)
-			result = cuMemsetD8Async(block[i], (unsigned char)step, 8 * MIB, 0);
+	for (unsigned i = 0; i < n && !result; i++)
+		result = cuMemAlloc(&block[i], bytes);
+	for (unsigned step = 0; step < 40 && !result; step++)
+		for (unsigned i = 0; i < n && !result; i++)
+			result = cuMemsetD8Async(block[i], (unsigned char)step, bytes, 0);
 	if (!result)
 		result = cuCtxSynchronize();
-	for (int i = 0; i < BLOCKS && !result; i++)
+	for (unsigned i = 0; i < n && !result; i++)
 		result = cuMemFree(block[i]);
 	if (result)
 		fprintf(stderr, "walk_job: CUDA error %d\n", (int)result);
