@@ -10,13 +10,7 @@
 
 #include "shim/plan/plan.h"
 
-/* Must equal shim/heap/block_build.c and chunk.h. */
-#define PIECE_SHARE 32
-#define PIECE_LEAST 2
-#define PIECE_MOST  64
-/* Must equal FAST_PIECE of shim/device/device_beside.c, in units. */
-#define FAST_PIECE 24
-/* A line of a file can name some thousand pieces. This limit, 2 GiB of names, exceeds any recorded job. */
+/* A submission can name some thousand pieces. This limit, 2 GiB of names, exceeds any recorded job. */
 #define NAMED_MOST ((uint64_t)1 << 28)
 
 bool cut_add_event(struct building *b, const struct job_event *event)
@@ -40,7 +34,7 @@ bool cut_add_named(struct building *b, uint32_t piece, uint64_t bytes)
 
 uint32_t job_most_units(const struct job_setting *setting)
 {
-	uint64_t units = setting->budget / PIECE_SHARE / JOB_UNIT, most = setting->fast ? FAST_PIECE : PIECE_MOST;
+	uint64_t units = setting->budget / PIECE_SHARE / JOB_UNIT, most = setting->fast ? FAST_PIECE / JOB_UNIT : CHUNK_MOST;
 
 	if (setting->policy) {
 		struct policy_size chunk = policy_heap_chunk(setting->policy);

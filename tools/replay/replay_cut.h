@@ -9,12 +9,11 @@
 #include "tools/replay/replay_job.h"
 
 #include "shim/plan/live_map.h"
+#include "shim/plan/sizes.h"
 #include "shim/plan/tensor_extents.h"
 #include "tools/common/number_map.h"
 
-/* Must equal SMALL_MOST of shim/heap/small.h. */
-#define SMALL_MOST ((uint64_t)1 << 20)
-#define CLASSES    40
+#define CLASSES 40
 
 /* A block of the model while it is alive. */
 struct life {

@@ -3,6 +3,7 @@
  * map of what is alive follows them in their order, the plan is told which pieces are dead, and only what is alive is
  * copied.
  */
+#include "shim/plan/sizes.h"
 #include "shim/plan/tensor_extents.h"
 #include "tools/replay/replay_internal.h"
 
@@ -10,13 +11,6 @@
 #define HEAR_US 0.7
 /* Maximum number of names of one submission that are remembered (predict.h). */
 #define HEARD_MOST 16384
-
-/* Must equal INTAKE_NAMED_AT of shim/mover/intake.h. */
-#define TENSORS_MOST 1024
-
-/* Must equal GAP of shim/mover/alive.c and ALIVE_RANGES of alive.h. */
-#define GAP          ((uint64_t)256 << 10)
-#define ALIVE_RANGES 32
 
 /* As piece_at_unit() of shim/mover/piece.c. argument: the run. */
 static bool live_piece_at(void *argument, uint32_t unit, uint32_t *ret_piece, uint32_t *ret_past)
@@ -142,10 +136,10 @@ unsigned live_names(struct run *run, const struct job_event *event)
 static void name_tensors(struct run *run, const struct job_event *event)
 {
 	const struct job *job = run->job;
-	uint64_t begins[TENSORS_MOST];
+	uint64_t begins[INTAKE_NAMED_AT];
 	unsigned n = 0;
 
-	for (uint32_t i = 0; i < event->n_tensors && n < TENSORS_MOST; i++) {
+	for (uint32_t i = 0; i < event->n_tensors && n < INTAKE_NAMED_AT; i++) {
 		uint32_t what = job->tensors[event->tensors + i];
 
 		if (what % 2)
@@ -202,7 +196,7 @@ uint64_t live_bytes(const struct run *run, uint32_t piece, bool gap)
 
 	if (!run->live.map || run->job->unit_of[piece] == REPLAY_NONE || may_be_more(run, piece, begin, begin + all))
 		return all;
-	unsigned n = live_map_alive(run->live.map, begin, begin + all, now, GAP, parts, ALIVE_RANGES);
+	unsigned n = live_map_alive(run->live.map, begin, begin + all, now, ALIVE_GAP, parts, ALIVE_RANGES);
 	for (unsigned i = 0; i < n; i++)
 		alive += parts[i].end - parts[i].begin;
 	return alive;
