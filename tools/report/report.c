@@ -22,7 +22,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { RUNS_MOST = 16, REPORT_PROBLEM = 200 };
+enum { REPORT_PROBLEM = 200 };
 
 enum output {
 	OUTPUT_TEXT,

@@ -28,6 +28,7 @@ char *report_name(const struct digest *digest, enum digest_by by, uint64_t numbe
 
 /* Maximum length of lists, such as the largest blocks, in text and in JSON. */
 enum { REPORT_LINES = 12, REPORT_LIST = 200 };
+enum { RUNS_MOST = 16 }; /* that are put beside each other */
 
 /*
  * Finds the costliest blocks: sorted by waiting, then by moved bytes, then by size. Stores at most `most` of them and

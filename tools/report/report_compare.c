@@ -50,11 +50,13 @@ size_t report_blocks(const struct digest *digest, uint32_t *ret_blocks, size_t m
 /* ---- figures ---- */
 
 enum unit { TIME, SHARE, BYTES, COUNT };
+enum { FIGURES = 26 };
 
 struct figure {
 	const char *name;
 	enum unit unit;
-	bool (*get)(const struct digest *digest, double *ret_value);
+	bool known;
+	uint64_t value, of; /* of: the whole of a share */
 };
 
 static uint64_t compare_sum(const struct digest *digest, size_t field)
@@ -86,109 +88,72 @@ static bool faults_known(const struct digest *digest)
 	return false;
 }
 
-/* FIGURE(name, known?, value) of `d`. */
-#define FIGURE(name, known, value)                                                                                     \
-	static bool name(const struct digest *d, double *ret_value)                                                    \
-	{                                                                                                              \
-		*ret_value = (double)(value);                                                                          \
-		return known;                                                                                          \
-	}
 #define SUM(field)  compare_sum(d, offsetof(struct digest_device, field))
 #define MOST(field) compare_most(d, offsetof(struct digest_device, field))
-FIGURE(run_time, true, d->run_ns)
-FIGURE(lost, d->run_ns, d->run_ns ? (double)d->lost_ns / (double)d->run_ns : 0)
-FIGURE(step, MOST(step_median), MOST(step_median))
-FIGURE(steps, MOST(n_steps), MOST(n_steps))
-FIGURE(waiting, true, d->wait_ns)
-FIGURE(gaps, true, d->gap_ns)
-FIGURE(suspended, true, d->suspended_ns)
-FIGURE(asking, true, d->ask_ns)
-FIGURE(link_time, true, d->link_ns)
-FIGURE(budget, MOST(budget), MOST(budget))
-FIGURE(need, true, SUM(need))
-FIGURE(on_device, true, SUM(device))
-FIGURE(on_host, true, SUM(host_alone))
-FIGURE(on_peers, d->trace->tells_peers, SUM(peers))
-FIGURE(managed, true, SUM(managed))
-FIGURE(bytes_in, true, SUM(bytes_in))
-FIGURE(bytes_out, true, SUM(bytes_out))
-FIGURE(peer_in, d->trace->tells_peers, SUM(peer_in))
-FIGURE(peer_out, d->trace->tells_peers, SUM(peer_out))
-FIGURE(bytes_in_step, MOST(n_steps), MOST(n_steps) ? SUM(bytes_in) / MOST(steps_begun) : 0)
-FIGURE(refetches, true, d->total.refetches)
-FIGURE(faults_gpu, faults_known(d), SUM(faults_gpu))
-FIGURE(faults_cpu, faults_known(d), SUM(faults_cpu))
-FIGURE(allocations, true, d->total.allocations)
-FIGURE(refused, true, d->total.refused)
-FIGURE(submissions, true, d->n_events[TRACE_submit])
-#undef FIGURE
-
-static const struct figure figures[] = {
-    {"recorded", TIME, run_time},
-    {"waited or stopped", SHARE, lost},
-    {"step, in the middle", TIME, step},
-    {"steps", COUNT, steps},
-    {"waiting for memory", TIME, waiting},
-    {"GPU stopped", TIME, gaps},
-    {"suspended", TIME, suspended},
-    {"making allocations", TIME, asking},
-    {"link busy", TIME, link_time},
-    {"device budget", BYTES, budget},
-    {"needed at most", BYTES, need},
-    {"on the device at most", BYTES, on_device},
-    {"on the host at most", BYTES, on_host},
-    {"on other GPUs at most", BYTES, on_peers},
-    {"managed at most", BYTES, managed},
-    {"moved in", BYTES, bytes_in},
-    {"moved out", BYTES, bytes_out},
-    {"  in from other GPUs", BYTES, peer_in},
-    {"  out to other GPUs", BYTES, peer_out},
-    {"moved in a step", BYTES, bytes_in_step},
-    {"brought back within 10 s", COUNT, refetches},
-    {"GPU page faults", COUNT, faults_gpu},
-    {"CPU page faults", COUNT, faults_cpu},
-    {"allocations", COUNT, allocations},
-    {"refused", COUNT, refused},
-    {"submissions", COUNT, submissions},
-};
-
-/* Doubles at the upper end of the range, which no integer can hold, are clamped. */
-static uint64_t compare_whole(double value)
+static void figures_of(const struct digest *d, struct figure ret[FIGURES])
 {
-	return value < 18446744073709549568.0 ? (uint64_t)value : UINT64_MAX;
+	const bool peers = d->trace->tells_peers, faults = faults_known(d);
+	const uint64_t steps = MOST(n_steps);
+	const struct figure figures[] = {
+	    {"recorded", TIME, true, d->run_ns, 0},
+	    {"waited or stopped", SHARE, d->run_ns, d->lost_ns, d->run_ns},
+	    {"step, in the middle", TIME, MOST(step_median), MOST(step_median), 0},
+	    {"steps", COUNT, steps, steps, 0},
+	    {"waiting for memory", TIME, true, d->wait_ns, 0},
+	    {"GPU stopped", TIME, true, d->gap_ns, 0},
+	    {"suspended", TIME, true, d->suspended_ns, 0},
+	    {"making allocations", TIME, true, d->ask_ns, 0},
+	    {"link busy", TIME, true, d->link_ns, 0},
+	    {"device budget", BYTES, MOST(budget), MOST(budget), 0},
+	    {"needed at most", BYTES, true, SUM(need), 0},
+	    {"on the device at most", BYTES, true, SUM(device), 0},
+	    {"on the host at most", BYTES, true, SUM(host_alone), 0},
+	    {"on other GPUs at most", BYTES, peers, SUM(peers), 0},
+	    {"managed at most", BYTES, true, SUM(managed), 0},
+	    {"moved in", BYTES, true, SUM(bytes_in), 0},
+	    {"moved out", BYTES, true, SUM(bytes_out), 0},
+	    {"  in from other GPUs", BYTES, peers, SUM(peer_in), 0},
+	    {"  out to other GPUs", BYTES, peers, SUM(peer_out), 0},
+	    {"moved in a step", BYTES, steps, steps ? SUM(bytes_in) / MOST(steps_begun) : 0, 0},
+	    {"brought back within 10 s", COUNT, true, d->total.refetches, 0},
+	    {"GPU page faults", COUNT, faults, SUM(faults_gpu), 0},
+	    {"CPU page faults", COUNT, faults, SUM(faults_cpu), 0},
+	    {"allocations", COUNT, true, d->total.allocations, 0},
+	    {"refused", COUNT, true, d->total.refused, 0},
+	    {"submissions", COUNT, true, d->n_events[TRACE_submit], 0},
+	};
+
+	_Static_assert(sizeof(figures) / sizeof(*figures) == FIGURES, "all of them");
+	memcpy(ret, figures, sizeof(figures));
 }
 
-static void print_value(const struct figure *figure, const struct digest *digest)
+static void print_value(const struct figure *figure)
 {
 	char room[UNITS_TEXT];
-	double value;
 
-	if (!figure->get(digest, &value)) {
-		printf(" %14s", "n/a");
-		return;
-	}
-	switch (figure->unit) {
-	case TIME:
-		units_time(compare_whole(value), room);
-		break;
-	case SHARE:
-		units_share(value, 1, room);
-		break;
-	case BYTES:
-		units_bytes(compare_whole(value), room);
-		break;
-	case COUNT:
-		units_count(compare_whole(value), room);
-		break;
-	}
+	if (!figure->known)
+		snprintf(room, sizeof(room), "n/a");
+	else if (figure->unit == TIME)
+		units_time(figure->value, room);
+	else if (figure->unit == SHARE)
+		units_share((double)figure->value, (double)figure->of, room);
+	else if (figure->unit == BYTES)
+		units_bytes(figure->value, room);
+	else
+		units_count(figure->value, room);
 	printf(" %14s", room);
 }
 
-static void print_change(const struct figure *figure, const struct digest *a, const struct digest *b)
+static double compare_real(const struct figure *figure)
 {
-	double before, after;
+	return (double)figure->value / (figure->of ? (double)figure->of : 1);
+}
 
-	if (!figure->get(a, &before) || !figure->get(b, &after))
+static void print_change(const struct figure *a, const struct figure *b)
+{
+	double before = compare_real(a), after = compare_real(b);
+
+	if (!a->known || !b->known)
 		return;
 	if (before == after)
 		printf("           =");
@@ -201,16 +166,20 @@ static void print_change(const struct figure *figure, const struct digest *a, co
 /* Prints the figures of the runs from..to - 1 beside each other. */
 static void print_runs(const struct digest *digests, size_t from, size_t to, bool with_change)
 {
+	struct figure figures[RUNS_MOST][FIGURES];
+
 	printf("\n%-26s", "");
-	for (size_t i = from; i < to; i++)
+	for (size_t i = from; i < to; i++) {
 		printf(" %14zu", i + 1);
+		figures_of(&digests[i], figures[i - from]);
+	}
 	printf("%s\n", with_change ? "     change" : "");
-	for (size_t k = 0; k < sizeof(figures) / sizeof(*figures); k++) {
-		printf("%-26s", figures[k].name);
-		for (size_t i = from; i < to; i++)
-			print_value(&figures[k], &digests[i]);
+	for (size_t k = 0; k < FIGURES; k++) {
+		printf("%-26s", figures[0][k].name);
+		for (size_t i = 0; i < to - from; i++)
+			print_value(&figures[i][k]);
 		if (with_change)
-			print_change(&figures[k], &digests[0], &digests[1]);
+			print_change(&figures[0][k], &figures[1][k]);
 		printf("\n");
 	}
 }
