@@ -13,6 +13,20 @@
 
 #include "tools/replay/replay_run.h"
 
+struct replay_point {
+	uint64_t budget;            /* of device memory */
+	double bytes_in, bytes_out; /* moved per step; 0 if everything fits */
+	uint64_t over;              /* submissions that name more than fits: the rest would be read over the link */
+};
+
+/*
+ * Computes what a job that was cut for this budget moves by Belady's rule (evict first what is used farthest in the
+ * future), with the pieces that the library moves: a reference and no bound, because pieces differ in size. Returns false
+ * if memory runs out.
+ */
+bool replay_belady(const struct job *job, uint64_t budget, const struct replay_steps *steps,
+		   struct replay_point *ret_point);
+
 /*
  * Computes the limit of a run that has this result: the GPU's own time of a step, or that of the link, whichever is
  * longer, in ms. Returns false if memory runs out.

@@ -1,6 +1,6 @@
 /*
  * What the program's allocator reports, while a job is cut: follows what is alive, so that a pointer means the tensor that
- * it lies in, as for the mover (shim/mover/intake.c), and numbers the tensors for Belady's rule (replay_curve.c).
+ * it lies in, as for the mover (shim/mover/intake.c), and numbers the tensors for Belady's rule (replay_limit.c).
  *
  * The ranges of live_map.h do not depend on what has completed; only whether a death counts already does. So the
  * simulated run has the same ranges at the same place of the job, and what launches bring back to life is found here.

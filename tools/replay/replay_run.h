@@ -9,7 +9,7 @@
 #ifndef TOOLS_REPLAY_RUN_H
 #define TOOLS_REPLAY_RUN_H
 
-#include "tools/replay/replay_curve.h"
+#include "tools/replay/replay_steps.h"
 
 /*
  * Durations and rates. M: measured separately on one H200 (driver 580, PCIe 5 x16) by the programs in test/bench; F:
