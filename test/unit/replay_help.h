@@ -6,7 +6,7 @@
 #define UNIT_REPLAY_HELP_H
 
 #include "policy/policy.h"
-#include "tools/replay/replay_limit.h"
+#include "tools/replay/replay_run.h"
 
 #define MIB UINT64_C(1048576)
 

@@ -1,7 +1,6 @@
 /*
  * replay_cut.h: a job under construction. Internal to replay_job.c, which decides where allocations go and names
- * pieces, replay_cut.c, which gives blocks their pieces and address space, and replay_parts.c, which follows what is
- * alive.
+ * pieces, and replay_cut.c, which gives blocks their pieces and address space, and follows what is alive.
  */
 #ifndef TOOLS_REPLAY_CUT_H
 #define TOOLS_REPLAY_CUT_H
@@ -81,7 +80,7 @@ bool cut_add_pieces(struct building *b, const struct life *life, const struct jo
 bool cut_take_small(struct building *b, uint64_t bytes, struct life *life, const struct job_event *like);
 bool cut_give_small(struct building *b, const struct life *life, const struct job_event *like);
 
-/* ---- replay_parts.c ---- */
+/* ---- what is alive ---- */
 /* Does nothing, as all below, if no births were recorded. */
 bool parts_begin(struct building *b);
 void parts_end(struct building *b);

@@ -2,7 +2,7 @@
  * What a job moves by Belady's rule; and the limit of a run: what launches need for certain, and the least of it that
  * cannot have stayed on the device.
  */
-#include "tools/replay/replay_limit.h"
+#include "tools/replay/replay_run.h"
 #include "tools/common/belady.h"
 #include "tools/common/grow.h"
 

@@ -3,7 +3,6 @@
  * several traces.
  */
 #include "tools/report/report.h"
-#include "tools/report/report_job.h"
 
 #include "policy/text.h"
 #include "tools/common/options.h"
