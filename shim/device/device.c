@@ -5,10 +5,11 @@
 #include "shim/base/log.h"
 #include "shim/context/context.h"
 #include "shim/device/device_state.h"
-#include "shim/device/pool.h"
 #include "shim/device/peer.h"
+#include "shim/device/pool.h"
 #include "shim/device/sizes.h"
 #include "shim/driver/real.h"
+#include "shim/plan/piece_sizes.h"
 #include "shim/process/process.h"
 #include "shim/stats/stats.h"
 
@@ -597,19 +598,6 @@ void device_each(void (*visit)(struct device *device, void *argument), void *arg
 }
 
 /* ---- whether memory of the heaps moves beside what runs, and how large the pieces are then ---- */
-
-/*
- * Largest piece in `fast` mode. Pieces follow each other on the link, each way: the next one is fetched as soon as one
- * is evicted, so short pieces wait less for each other, and less memory is moving. In a gap of `exact` mode nothing
- * else runs, and the number of mapping changes counts. Measured: a step of GPT at 1.25 / 1.5 / 2.0 times the budget
- * takes 142 / 258 / 433 ms, with pieces up to 128 MiB 152 / 269 / 449 (1.25 on another machine); one with sequences of
- * varying length at 1.5: 223 and 275 ms; ResNet in `exact` at 1.5: 187 ms with 128 MiB, 201 with 64. With 48 instead of
- * 32 MiB, since pieces that are dead in part are preferred as victims (plan_victim.c): the GPT 127 to 130 / 211 to 213
- * / 351 to 357 for 130 / 215 / 353, ResNet-50 at 1.5 102 for 107. 48 MiB fit the sizes of that GPT; in the replay
- * model, at 1.25, 44 and 40 MiB take 4 and 5 % longer, 52 to 64 MiB 2 %. A GPT without births takes 1 % longer at 1.25
- * and 4 % less at 1.5, one of varying lengths 2 % longer at 1.5 and 5 % less at 2.0, ResNet-50 as long.
- */
-#define FAST_PIECE ((uint64_t)48 << 20)
 
 bool device_beside(void)
 {

@@ -9,20 +9,9 @@
 #include "shim/heap/map.h"
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
+#include "shim/plan/piece_sizes.h"
 
 #include <stdlib.h>
-
-/*
- * Size of the largest pieces, unless the user sets it (heap.chunk): a share of the device budget, at least 4 MiB and at
- * most what the mode wants; where processes take turns, of what they may have together (piece_budget). Changing a
- * mapping costs nearly the same whatever its size, so a block of up to that size is one piece. Jobs have many blocks of
- * few sizes, so most pieces that are evicted have the size of a piece that is fetched. For the same reason longer
- * blocks are cut into pieces of that size and a rest: cutting them evenly would make many sizes. Measured, GPT at 1.5
- * times the device budget: 270 ms a step, 340 with pieces that are powers of two; with pieces up to 32 MiB, 258 ms a
- * step, 270 if cut evenly.
- */
-#define PIECE_SHARE 32
-#define PIECE_LEAST 2
 
 /* ---- where chunks come from ---- */
 

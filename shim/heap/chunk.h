@@ -18,8 +18,7 @@
 
 #include "shim/heap/heap.h"
 #include "shim/base/range.h"
-
-#define CHUNK_MOST 64 /* units: 128 MiB */
+#include "shim/plan/piece_sizes.h"
 
 struct block;
 

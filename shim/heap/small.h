@@ -12,8 +12,8 @@
 #define SPILLWAY_SMALL_H
 
 #include "shim/heap/block.h"
+#include "shim/plan/piece_sizes.h"
 
-#define SMALL_MOST    ((size_t)1 << 20)
 #define SMALL_CLASSES 40
 
 struct slab;

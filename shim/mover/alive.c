@@ -13,12 +13,6 @@
 #include "shim/submit/submission.h"
 #include "shim/stats/stats.h"
 
-/*
- * Dead bytes between two parts that are alive are copied along if there are fewer than this: a copy of its own costs
- * about as long as these bytes take, 5 us.
- */
-#define GAP ((uint64_t)256 << 10)
-
 /* More names of a record are not examined when it has not been read yet. */
 #define NAMES_MOST 256
 
@@ -357,7 +351,7 @@ unsigned alive_ranges(struct engine *engine, const struct migration *transit, st
 	if (!engine->lifetimes)
 		return all_of_it(transit, ret);
 	unsigned n =
-	    live_map_alive(lifetimes_map(engine->lifetimes), begin, begin + bytes, now, GAP, ret, ALIVE_RANGES);
+	    live_map_alive(lifetimes_map(engine->lifetimes), begin, begin + bytes, now, ALIVE_GAP, ret, ALIVE_RANGES);
 	for (unsigned i = 0; i < n; i++) {
 		ret[i].begin -= begin;
 		ret[i].end -= begin;

@@ -7,6 +7,7 @@
 
 #include "shim/heap/migration.h"
 #include "shim/plan/live_map.h"
+#include "shim/plan/piece_sizes.h"
 #include "shim/submit/submission_log.h"
 
 #include <stdbool.h>
@@ -65,7 +66,6 @@ void alive_name(struct engine *engine, const struct named *named, bool no_kernel
  * Stores the parts of a piece that have to be copied when it moves, in bytes from its beginning, and returns how many.
  * To be called while no submission that names the piece can enter the driver.
  */
-#define ALIVE_RANGES 32
 unsigned alive_ranges(struct engine *engine, const struct migration *transit, struct live_range *ret);
 /*
  * To be called instead where alive_is_none() was true and the piece is mapped nowhere; also when it comes back, if it has

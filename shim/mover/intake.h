@@ -7,6 +7,7 @@
 
 #include "shim/mover/piece.h"
 #include "shim/plan/scheduler.h"
+#include "shim/plan/piece_sizes.h"
 #include "shim/plan/tensor_extents.h"
 #include "shim/submit/submission_log.h"
 
@@ -24,8 +25,6 @@ struct weighed {
 	const struct waiter *waiter;
 	uint64_t since; /* of the waiter */
 };
-
-#define INTAKE_NAMED_AT 1024 /* more of one submission are ignored */
 
 /* What was read so far. Only the mover's thread may touch it. */
 struct intake {

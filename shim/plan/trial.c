@@ -29,8 +29,6 @@
  */
 #define ALIKE         8
 #define UNSTEADY_MOST 16
-/* Percent that a change must gain. */
-#define GAIN 5
 
 void trial_init(struct trial *trial)
 {
@@ -118,7 +116,7 @@ bool trial_moves(struct trial *trial, uint64_t now_ns, uint64_t finished, uint64
 			trial_measure(trial, now_ns, finished, TRIAL_ASK_MOVE);
 		break;
 	case TRIAL_ASK_STAY:
-		if (over && elapsed < best - best * GAIN / 100) {
+		if (over && elapsed < best - best * TRIAL_GAIN / 100) {
 			trial->best_ns = elapsed;
 			trial_settle(trial, TRIAL_STAY, WAIT_STAY, now_ns, finished);
 		} else if (over || elapsed > best) {
@@ -126,7 +124,7 @@ bool trial_moves(struct trial *trial, uint64_t now_ns, uint64_t finished, uint64
 		}
 		break;
 	case TRIAL_ASK_MOVE:
-		if (over && elapsed < best - best * GAIN / 100) {
+		if (over && elapsed < best - best * TRIAL_GAIN / 100) {
 			trial->best_ns = elapsed;
 			trial_settle(trial, TRIAL_MOVE, WAIT_FIRST, now_ns, finished);
 		} else if (over || elapsed > 2 * best) {

@@ -14,6 +14,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define TRIAL_GAIN 5 /* percent that a change must gain */
+
 enum trial_state {
 	TRIAL_MOVE,     /* moving; stretches are measured */
 	TRIAL_ASK_STAY, /* one stretch without moving, to compare */

@@ -8,7 +8,6 @@
 #include "shim/plan/move_limits.h"
 #include "shim/plan/plan.h"
 #include "shim/plan/tensor_extents.h"
-#include "tools/replay/replay_curve.h"
 #include "tools/replay/replay_run.h"
 
 #include <stdio.h>

@@ -172,15 +172,13 @@ static void times_say_how_long_a_step_takes(void **state)
 
 static void the_least_of_a_cycle_is_as_counted_by_hand(void **state)
 {
-	struct replay_point points[3];
 	(void)state;
-
 	/*
 	 * Of n in turn with room for k Belady keeps k - 1 and lets the rest pass through one place: of n uses (n - k) / (n -
 	 * 1) miss. Here 8 and 5 of 64 MiB: 3/7 of 8 x 64 MiB.
 	 */
 	cycle(8, 64 * MIB, 100);
-	assert_true(replay_curve(&model, NULL, (uint64_t[]){512 * MIB, 320 * MIB, 128 * MIB}, 3, points));
+	struct replay_point points[] = {least_at(512 * MIB), least_at(320 * MIB), least_at(128 * MIB)};
 	assert_true(points[0].bytes_in == 0 && points[0].bytes_out == 0);
 	double expected = 8.0 * 64 * (double)MIB * 3 / 7;
 	assert_true(points[1].bytes_in > 0.7 * expected && points[1].bytes_in < 1.3 * expected);
@@ -190,38 +188,24 @@ static void the_least_of_a_cycle_is_as_counted_by_hand(void **state)
 
 static void what_names_more_than_fits_is_counted(void **state)
 {
-	struct replay_point point;
 	(void)state;
-
 	uint32_t two[] = {block(64 * MIB), block(64 * MIB)};
 	for (unsigned i = 0; i < 20; i++)
 		launch(1, 2, two);
-	assert_true(replay_curve(&model, NULL, (uint64_t[]){100 * MIB}, 1, &point));
-	assert_true(point.over > 0);
+	assert_true(least_at(100 * MIB).over > 0);
 }
 
 static void what_is_freed_gives_its_room_back_and_is_not_brought_in(void **state)
 {
-	struct replay_point point;
 	(void)state;
-
 	for (unsigned i = 0; i < 20; i++) {
 		uint32_t one = block(64 * MIB);
 
 		launch(1, 1, &one);
 		assert_true(replay_add_end(&model, one, 0));
 	}
-	assert_true(replay_curve(&model, NULL, (uint64_t[]){100 * MIB}, 1, &point));
+	struct replay_point point = least_at(100 * MIB);
 	assert_true(point.bytes_in == 0 && point.over == 0);
-}
-
-static void without_submissions_there_is_no_curve(void **state)
-{
-	struct replay_point point;
-	(void)state;
-
-	block(MIB);
-	assert_false(replay_curve(&model, NULL, (uint64_t[]){MIB}, 1, &point));
 }
 
 /* ---- how it is cut ---- */
@@ -404,7 +388,6 @@ int main(void)
 	    TEST(the_least_of_a_cycle_is_as_counted_by_hand),
 	    TEST(what_names_more_than_fits_is_counted),
 	    TEST(what_is_freed_gives_its_room_back_and_is_not_brought_in),
-	    TEST(without_submissions_there_is_no_curve),
 	    TEST(small_allocations_share_a_piece),
 	    TEST(freed_memory_is_taken_again),
 	    TEST(a_job_that_is_too_large_is_refused),

@@ -72,6 +72,18 @@ void cycle(unsigned n, uint64_t bytes, unsigned times)
 			launch(100 + i, 1, &blocks[i]);
 }
 
+struct replay_point least_at(uint64_t budget)
+{
+	struct job *cut = job_new(&model, &(struct job_setting){.budget = budget});
+	struct replay_point point;
+
+	assert_non_null(cut);
+	struct replay_steps steps = replay_find_steps(cut, REPLAY_STEPS);
+	assert_true(replay_belady(cut, budget, &steps, &point));
+	job_free(cut);
+	return point;
+}
+
 struct run_result run(enum policy_spill mode, uint64_t budget, uint64_t host, double launch_us)
 {
 	struct job_setting setting = {.budget = budget, .fast = mode == POLICY_SPILL_FAST};

@@ -6,7 +6,6 @@
 #define UNIT_REPLAY_HELP_H
 
 #include "policy/policy.h"
-#include "tools/replay/replay_curve.h"
 #include "tools/replay/replay_run.h"
 
 #define MIB UINT64_C(1048576)
@@ -26,6 +25,9 @@ void name(uint64_t function, uint32_t of, uint64_t offset);
 void cycle(unsigned n, uint64_t bytes, unsigned times);
 /* The model under that mode and those budgets, each submission taking so long. */
 struct run_result run(enum policy_spill mode, uint64_t budget, uint64_t host, double launch_us);
+
+/* The least that a step of the model moves at that budget, by Belady's rule. */
+struct replay_point least_at(uint64_t budget);
 
 /* A policy of that text, in a file whose name is written over `name`, which must end in XXXXXX and five more characters. */
 struct policy *policy_of(const char *text, char *name);

@@ -4,7 +4,7 @@
  */
 #include "test/unit/replay_help.h"
 #include "test/unit/seed.h"
-#include "tools/replay/replay_limit.h"
+#include "tools/replay/replay_run.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

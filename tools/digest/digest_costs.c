@@ -1,11 +1,9 @@
 /*
- * Computes what the run lost by its memory, in seconds; a verdict of one sentence; and advice. The library measured
- * the times. Costs that were not measured (the duration of page faults, what kernels lost by reading over the link)
- * have no time, and are listed last.
+ * What a run cost, and what to change.
  */
-#include "tools/digest/digest_part.h"
+#include "tools/common/grow.h"
 #include "tools/common/units.h"
-
+#include "tools/digest/digest_part.h"
 #include "shim/base/call_site.h"
 #include "shim/stats/advice.h"
 #include "policy/policy.h"
@@ -14,6 +12,118 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+
+/*
+ * Follows the tensors of one line through the trace, and asks of each that is brought in whether it was born before the
+ * step before. One begin of a step may lie between the forward and the backward pass, so a tensor that has seen one may
+ * be of the same step.
+ */
+
+/* Whether most of what is brought in of a line's tensors was born more than a step before. */
+enum digest_lasting {
+	DIGEST_LASTING_UNKNOWN, /* or some of it was */
+	DIGEST_PASSING,         /* hardly any */
+	DIGEST_LASTING,
+};
+
+enum { ALIVE_MOST = 4096 }; /* of a line with more at once nothing is known */
+
+struct tensor {
+	uint64_t begin, end, born;
+};
+
+struct lasting {
+	const struct digest *digest;
+	struct tensor *alive;
+	size_t n, room;
+	uint64_t latest[DIGEST_DEVICES], before[DIGEST_DEVICES]; /* begins of steps, plus 1; 0: there was none */
+	uint64_t all, lasting;                                   /* bytes brought in; of tensors that last */
+};
+
+/* Whatever was in these bytes is not there any more. */
+static void lasting_forget(struct lasting *lasting, uint64_t begin, uint64_t end)
+{
+	for (size_t i = lasting->n; i-- > 0;)
+		if (lasting->alive[i].begin < end && lasting->alive[i].end > begin)
+			lasting->alive[i] = lasting->alive[--lasting->n];
+}
+
+static void note_steps(struct lasting *lasting, size_t *at, uint64_t now)
+{
+	const struct digest *digest = lasting->digest;
+
+	for (; *at < digest->n_steps && digest->steps[*at].time <= now; ++*at) {
+		const struct digest_step *step = &digest->steps[*at];
+
+		lasting->before[step->device] = lasting->latest[step->device];
+		lasting->latest[step->device] = step->time + 1;
+	}
+}
+
+static void count_move(struct lasting *lasting, const struct digest_move *move)
+{
+	uint64_t end = move->address + move->bytes;
+
+	if (move->to_host || move->stayed || move->end == UINT64_MAX || move->device >= DIGEST_DEVICES ||
+	    !lasting->before[move->device])
+		return;
+	for (size_t i = 0; i < lasting->n; i++) {
+		const struct tensor *tensor = &lasting->alive[i];
+		uint64_t from = tensor->begin > move->address ? tensor->begin : move->address;
+		uint64_t to = tensor->end < end ? tensor->end : end, bytes = to > from ? to - from : 0;
+
+		lasting->all += bytes;
+		lasting->lasting += tensor->born + 1 < lasting->before[move->device] ? bytes : 0;
+	}
+}
+
+/* Returns false if nothing can be said. */
+static bool take(struct lasting *lasting, const struct trace_event *event, uint64_t site)
+{
+	const struct digest *digest = lasting->digest;
+	uint64_t begin = event->born.address, end = begin + event->born.bytes;
+
+	if (end < begin)
+		return true;
+	lasting_forget(lasting, begin, end);
+	if (event->kind != TRACE_born || event->born.site >= digest->trace->n_names[TRACE_SITES] ||
+	    digest->first_site[event->born.site] != site)
+		return true;
+	if (lasting->n == ALIVE_MOST || !grow(&lasting->alive, lasting->n, &lasting->room, sizeof(*lasting->alive)))
+		return false;
+	lasting->alive[lasting->n++] = (struct tensor){begin, end, digest_since(digest, event->time)};
+	return true;
+}
+
+/* site: a group's number by site. Moves and steps must have been found. */
+static enum digest_lasting digest_lasting(const struct digest *digest, uint64_t site)
+{
+	struct lasting lasting = {.digest = digest};
+	size_t n_moves = 0, step = 0;
+	bool known = true;
+
+	for (size_t i = 0; known && i < digest->trace->n_rows; i++) {
+		const struct trace_event *event = &digest->trace->rows[i].event;
+
+		note_steps(&lasting, &step, digest_since(digest, event->time));
+		if (event->kind == TRACE_move)
+			count_move(&lasting, &digest->moves[n_moves++]);
+		else if (event->kind == TRACE_born || event->kind == TRACE_died)
+			known = take(&lasting, event, site);
+	}
+	free(lasting.alive);
+	if (!known || !lasting.all)
+		return DIGEST_LASTING_UNKNOWN;
+	if (2 * lasting.lasting > lasting.all)
+		return DIGEST_LASTING;
+	return 10 * lasting.lasting < lasting.all ? DIGEST_PASSING : DIGEST_LASTING_UNKNOWN;
+}
+
+/*
+ * Computes what the run lost by its memory, in seconds; a verdict of one sentence; and advice. The library measured
+ * the times. Costs that were not measured (the duration of page faults, what kernels lost by reading over the link)
+ * have no time, and are listed last.
+ */
 
 /* Thresholds above which a cost is reported. */
 #define HOST_TOUCHES 2.0  /* per step: above this, reading over the link costs more than fetching */

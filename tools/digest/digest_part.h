@@ -34,7 +34,7 @@ void digest_groups_free(struct digest_groups *groups);
 bool digest_moves_find(struct digest *digest);
 void digest_moves_blame(struct digest *digest);
 
-/* digest_links.c: the traffic of each link, of completed moves. */
+/* The traffic of each link, of completed moves. */
 bool digest_links_find(struct digest *digest);
 
 /* digest_series.c: bytes by place over time. */
@@ -54,22 +54,12 @@ void digest_series_moved(struct digest *digest, struct digest_places *places, co
 void digest_series_end(struct digest *digest, struct digest_places *places);
 void digest_series_free(struct digest_places *places);
 
-/* digest_alive.c: what is alive of what an allocator keeps. The bins must be there. */
+/* What is alive of what an allocator keeps. The bins must be there. */
 bool digest_alive_find(struct digest *digest);
 
-/* digest_lasting.c: whether most of what is brought in of a line's tensors was born more than a step before. */
-enum digest_lasting {
-	DIGEST_LASTING_UNKNOWN, /* or some of it was */
-	DIGEST_PASSING,         /* hardly any */
-	DIGEST_LASTING,
-};
-/* site: a group's number by site. Moves and steps must have been found. */
-enum digest_lasting digest_lasting(const struct digest *digest, uint64_t site);
-
-/* digest_steps.c: the steps, sorted by time. */
+/* digest_curve.c: the steps, sorted by time; the curve. */
 bool digest_steps_find(struct digest *digest);
 
-/* digest_curve.c */
 bool digest_curve_make(struct digest *digest, digest_progress *progress);
 
 /* digest_costs.c: costs, the verdict, advice. */

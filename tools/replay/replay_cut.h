@@ -1,7 +1,6 @@
 /*
  * replay_cut.h: a job under construction. Internal to replay_job.c, which decides where allocations go and names
- * pieces, replay_cut.c, which gives blocks their pieces and address space, and replay_parts.c, which follows what is
- * alive.
+ * pieces, and replay_cut.c, which gives blocks their pieces and address space, and follows what is alive.
  */
 #ifndef TOOLS_REPLAY_CUT_H
 #define TOOLS_REPLAY_CUT_H
@@ -9,12 +8,11 @@
 #include "tools/replay/replay_job.h"
 
 #include "shim/plan/live_map.h"
+#include "shim/plan/piece_sizes.h"
 #include "shim/plan/tensor_extents.h"
 #include "tools/common/number_map.h"
 
-/* Must equal SMALL_MOST of shim/heap/small.h. */
-#define SMALL_MOST ((uint64_t)1 << 20)
-#define CLASSES    40
+#define CLASSES 40
 
 /* A block of the model while it is alive. */
 struct life {
@@ -82,7 +80,7 @@ bool cut_add_pieces(struct building *b, const struct life *life, const struct jo
 bool cut_take_small(struct building *b, uint64_t bytes, struct life *life, const struct job_event *like);
 bool cut_give_small(struct building *b, const struct life *life, const struct job_event *like);
 
-/* ---- replay_parts.c ---- */
+/* ---- what is alive ---- */
 /* Does nothing, as all below, if no births were recorded. */
 bool parts_begin(struct building *b);
 void parts_end(struct building *b);

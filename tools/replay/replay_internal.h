@@ -1,10 +1,9 @@
 /*
  * replay_internal.h: the state of a simulated run, shared by the files that simulate it:
  *
- *   replay_live.c     what the mover hears of the program: submissions, births and deaths
- *   replay_program.c  the program, the GPU, allocations; the counts
- *   replay_move.c     the mover's work: the library's scheduler (shim/plan/scheduler.h) with simulated copies
- *   replay_run.c      the main loop
+ *   replay_program.c  the program, the GPU, allocations; what the mover hears of them; the counts
+ *   replay_run.c      the mover's work, that is the library's scheduler (shim/plan/scheduler.h) with simulated copies; the
+ *                     main loop
  *
  * Times are microseconds since the beginning. Only the mover changes where pieces are, and only at certain moments. So
  * the program and the GPU are advanced to the mover's time whenever that time advances.
@@ -121,7 +120,6 @@ void run_note_peaks(struct run *run);
  */
 bool run_take_device(struct run *run, uint32_t units);
 
-/* ---- replay_live.c ---- */
 /* Tells the plan how to find pieces, if what is alive is known. */
 void live_begin(struct run *run);
 /* Puts the pieces that a submission names into run->named. Returns their number. */
@@ -132,11 +130,5 @@ void live_listen(struct run *run);
 void live_restart(struct run *run);
 /* Returns how many bytes of the piece must be copied if it moves now. */
 uint64_t live_bytes(const struct run *run, uint32_t piece, bool gap);
-
-/* ---- replay_move.c ---- */
-void move_init(struct run *run);
-/* Do everything that the mover does at one moment, in `fast` and in `exact`. Return whether there was anything to do. */
-bool move_round(struct run *run);
-bool gap_round(struct run *run);
 
 #endif

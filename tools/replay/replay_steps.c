@@ -1,7 +1,7 @@
 /*
  * Finds the period at which a job repeats, and how many steps the period has.
  */
-#include "tools/replay/replay_steps.h"
+#include "tools/replay/replay_job.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "policy/text.h"
+#include "shim/plan/trial.h"
 
 /* Default budgets: from 100 % down to 40 % of the peak. */
 #define SWEEP_FROM 100
@@ -21,8 +22,6 @@
 #define SWEEP_STEP 5
 /* The smallest good budget is found with a precision of this fraction of the peak. */
 #define FINE 200
-/* Must equal the gain in shim/plan/trial.c that is required for not moving. */
-#define TRIAL_GAIN 0.95
 
 static uint64_t sweep_up(uint64_t bytes, uint64_t unit)
 {
@@ -123,7 +122,7 @@ static bool sweep_ask(struct replay_sweep *sweep, uint64_t budget, bool shown, s
 	if (moves && answer.run.end == RUN_DONE && sweep->full_ms > 0 && answer.run.bytes_in > 0) {
 		setting.mode = POLICY_SPILL_STATIC;
 		run_job(sweep->job, &setting, &still);
-		if (still.end == RUN_DONE && still.step_ms < TRIAL_GAIN * answer.run.step_ms) {
+		if (still.end == RUN_DONE && still.step_ms < (1 - TRIAL_GAIN / 100.) * answer.run.step_ms) {
 			answer.run = still;
 			answer.run.stays = true;
 		}

@@ -5,7 +5,7 @@
 #ifndef TOOLS_REPLAY_SWEEP_H
 #define TOOLS_REPLAY_SWEEP_H
 
-#include "tools/replay/replay_limit.h"
+#include "tools/replay/replay_run.h"
 
 /* The options of the command. */
 struct replay_request {
@@ -66,10 +66,6 @@ void sweep_free(struct replay_sweep *sweep);
 /* Describes why a run ended, with the event at which it did; "" if it did not. */
 #define SWEEP_WHY_BYTES 640
 const char *sweep_why(const struct replay_sweep *sweep, const struct replay_answer *answer, char *room);
-
-/* ---- replay_options.c ---- */
-/* Returns OPTIONS_GO_ON, or the exit status. */
-int replay_options(int argc, char **argv, struct replay_request *ret_request);
 
 /* ---- replay_print.c ---- */
 void replay_print(const struct replay_sweep *sweep);

@@ -3,7 +3,6 @@
  * several traces.
  */
 #include "tools/report/report.h"
-#include "tools/report/report_job.h"
 
 #include "policy/text.h"
 #include "tools/common/options.h"
@@ -22,7 +21,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { RUNS_MOST = 16, REPORT_PROBLEM = 200 };
+enum { REPORT_PROBLEM = 200 };
 
 enum output {
 	OUTPUT_TEXT,

@@ -28,11 +28,45 @@ char *report_name(const struct digest *digest, enum digest_by by, uint64_t numbe
 
 /* Maximum length of lists, such as the largest blocks, in text and in JSON. */
 enum { REPORT_LINES = 12, REPORT_LIST = 200 };
+enum { RUNS_MOST = 16 }; /* that are put beside each other */
 
 /*
  * Finds the costliest blocks: sorted by waiting, then by moved bytes, then by size. Stores at most `most` of them and
  * returns their number.
  */
 size_t report_blocks(const struct digest *digest, uint32_t *ret_blocks, size_t most);
+
+/*
+ * ---- report_job.c: traces of the ranks of one job, shown as one. Only figures are kept of each, so that a job may have
+ * many ranks.
+ */
+
+struct job_rank {
+	char *path;
+	char host[64], problem[160]; /* problem: why the trace could not be read; "" if it was */
+	char job[64];
+	uint64_t rank;
+	uint64_t ranks; /* how many the launcher says there are; 0: not known */
+	uint64_t run_ns, step_ns, steps, lost_ns, need, on_device, away, bytes_in, bytes_out, refused;
+	bool has_rank, ended, whole; /* whole: nothing of the trace is missing */
+};
+
+struct report_job {
+	struct job_rank *rank;
+	size_t n, room;
+};
+
+/* Adds what is known of a run. Returns false if memory runs out. */
+bool report_job_add(struct report_job *job, const struct digest *digest);
+/* Adds a trace that could not be read. Returns false if memory runs out. */
+bool report_job_add_unread(struct report_job *job, const char *path, const char *problem);
+/*
+ * Returns true if at least two traces were read, all of them have a rank, all another one, and none is of another job.
+ */
+bool report_job_is(const struct report_job *job);
+/* Sorts by rank, and shows. report_job_is() must be true. */
+void report_job_text(struct report_job *job);
+void report_job_json(struct report_job *job);
+void report_job_free(struct report_job *job);
 
 #endif

@@ -2,7 +2,7 @@
  * Shows the traces of the ranks of one job as one: what the job spilled, which rank is slowest, which loses most by
  * memory, and a line for each rank. A rank without a trace, and a trace that ends in the middle, are named.
  */
-#include "tools/report/report_job.h"
+#include "tools/report/report.h"
 #include "tools/common/grow.h"
 #include "tools/common/json.h"
 #include "tools/common/units.h"

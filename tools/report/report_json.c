@@ -1,10 +1,10 @@
 /*
  * Writes the digest as JSON. spillway-report(1) describes its keys, and a test compares the two. The page
- * (report_html.c) embeds the same text, so texts are escaped for HTML, too.
+ * embeds the same text, so texts are escaped for HTML, too.
  */
 #include "tools/common/json.h"
-#include "tools/report/report.h"
 #include "tools/common/units.h"
+#include "tools/report/report.h"
 
 #include <inttypes.h>
 #include <stddef.h>
@@ -115,77 +115,48 @@ static void put_row(struct json *json, const struct digest *digest, const struct
 	json_close(json, ']');
 }
 
-/* Figures of other devices. Older traces do not contain them; lent bytes are known only from samples. */
-static void put_peer_series(struct json *json, const struct digest *digest, const struct digest_device *device)
-{
-	static const struct {
-		const char *name;
-		size_t at;
-		bool sampled;
-	} rows[] = {
-	    {"on_peers", offsetof(struct digest_bin, peers), false},
-	    {"lent", offsetof(struct digest_bin, lent), true},
-	    {"peer_bytes_in", offsetof(struct digest_bin, peer_in), false},
-	    {"peer_bytes_out", offsetof(struct digest_bin, peer_out), false},
-	};
-
-	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
-		if (digest->trace->tells_peers && (!rows[i].sampled || device->sampled))
-			put_row(json, digest, device, rows[i].name, rows[i].at);
-		else
-			json_text(json, rows[i].name, NULL);
-}
-
-/* Of an allocator that reports what is alive. */
-static void put_cache_series(struct json *json, const struct digest *digest, const struct digest_device *device)
-{
-	static const struct {
-		const char *name;
-		size_t at;
-	} rows[] = {
-	    {"cache", offsetof(struct digest_bin, cache)},
-	    {"cache_alive", offsetof(struct digest_bin, cache_alive)},
-	    {"cache_dead", offsetof(struct digest_bin, cache_dead)},
-	};
-
-	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
-		if (device->tells_alive)
-			put_row(json, digest, device, rows[i].name, rows[i].at);
-		else
-			json_text(json, rows[i].name, NULL);
-}
-
 static void put_series(struct json *json, const struct digest *digest, const struct digest_device *device)
 {
-	static const struct {
+	/* Older traces tell nothing of other devices, lent bytes are known only from samples. */
+	const bool peers = digest->trace->tells_peers, lent = peers && device->sampled, alive = device->tells_alive;
+	const struct {
 		const char *name;
 		size_t at;
+		bool known;
 	} rows[] = {
-	    {"on_device", offsetof(struct digest_bin, device)},
-	    {"on_host", offsetof(struct digest_bin, host)},
-	    {"managed", offsetof(struct digest_bin, managed)},
-	    {"system", offsetof(struct digest_bin, system)},
-	    {"driver", offsetof(struct digest_bin, driver)},
-	    {"budget", offsetof(struct digest_bin, budget)},
-	    {"bytes_in", offsetof(struct digest_bin, bytes_in)},
-	    {"bytes_out", offsetof(struct digest_bin, bytes_out)},
-	    {"gap_ns", offsetof(struct digest_bin, gap_ns)},
-	    {"wait_ns", offsetof(struct digest_bin, wait_ns)},
-	    {"waiting_ns", offsetof(struct digest_bin, waiting_ns)},
-	    {"lost_ns", offsetof(struct digest_bin, lost_ns)},
-	    {"submits", offsetof(struct digest_bin, submits)},
-	    {"faults_gpu", offsetof(struct digest_bin, faults_gpu)},
-	    {"faults_cpu", offsetof(struct digest_bin, faults_cpu)},
-	    {"fault_in", offsetof(struct digest_bin, fault_in)},
-	    {"fault_out", offsetof(struct digest_bin, fault_out)},
+	    {"on_device", offsetof(struct digest_bin, device), true},
+	    {"on_host", offsetof(struct digest_bin, host), true},
+	    {"managed", offsetof(struct digest_bin, managed), true},
+	    {"system", offsetof(struct digest_bin, system), true},
+	    {"driver", offsetof(struct digest_bin, driver), true},
+	    {"budget", offsetof(struct digest_bin, budget), true},
+	    {"bytes_in", offsetof(struct digest_bin, bytes_in), true},
+	    {"bytes_out", offsetof(struct digest_bin, bytes_out), true},
+	    {"gap_ns", offsetof(struct digest_bin, gap_ns), true},
+	    {"wait_ns", offsetof(struct digest_bin, wait_ns), true},
+	    {"waiting_ns", offsetof(struct digest_bin, waiting_ns), true},
+	    {"lost_ns", offsetof(struct digest_bin, lost_ns), true},
+	    {"submits", offsetof(struct digest_bin, submits), true},
+	    {"faults_gpu", offsetof(struct digest_bin, faults_gpu), true},
+	    {"faults_cpu", offsetof(struct digest_bin, faults_cpu), true},
+	    {"fault_in", offsetof(struct digest_bin, fault_in), true},
+	    {"fault_out", offsetof(struct digest_bin, fault_out), true},
+	    {"on_peers", offsetof(struct digest_bin, peers), peers},
+	    {"lent", offsetof(struct digest_bin, lent), lent},
+	    {"peer_bytes_in", offsetof(struct digest_bin, peer_in), peers},
+	    {"peer_bytes_out", offsetof(struct digest_bin, peer_out), peers},
+	    {"cache", offsetof(struct digest_bin, cache), alive},
+	    {"cache_alive", offsetof(struct digest_bin, cache_alive), alive},
+	    {"cache_dead", offsetof(struct digest_bin, cache_dead), alive},
 	};
 
 	json_open(json, "series", '{');
 	json_number(json, "bin_ns", digest->bin_ns);
 	for (size_t row = 0; row < sizeof(rows) / sizeof(*rows); row++)
-		put_row(json, digest, device, rows[row].name, rows[row].at);
-	put_peer_series(json, digest, device);
-	put_cache_series(json, digest, device);
+		if (rows[row].known)
+			put_row(json, digest, device, rows[row].name, rows[row].at);
+		else
+			json_text(json, rows[row].name, NULL);
 	json_close(json, '}');
 }
 
@@ -474,4 +445,65 @@ void report_compare_json(const struct digest *digests, size_t n)
 		put_run(&json, &digests[i]);
 	json_close(&json, ']');
 	putchar('\n');
+}
+
+/*
+ * Writes one page for a browser: the report_page files with the digest of one run, or of two, embedded as JSON, which the
+ * page's script displays. The page loads nothing else; its head forbids it.
+ *
+ * In report_page.html, a line that consists of "@NAME@" is replaced by a part.
+ */
+
+/* Embeds the bytes of a file, from `name` to `name`_end. */
+#define EMBED(name, file)                                                                                              \
+	__asm__(".section .rodata\n" #name ":\n"                                                                       \
+		".incbin \"" REPORT_PAGE_FOLDER "/" file "\"\n" #name "_end:\n"                                        \
+		".byte 0\n"                                                                                            \
+		".previous\n");                                                                                        \
+	extern const char name[] __attribute__((visibility("hidden")));                                                \
+	extern const char name##_end[] __attribute__((visibility("hidden")))
+
+EMBED(report_page_html, "report_page.html");
+EMBED(report_page_css, "report_page.css");
+EMBED(report_page_js, "report_page.js");
+EMBED(report_charts_js, "report_charts.js");
+EMBED(report_flame_js, "report_flame.js");
+
+static void html_put(const char *begin, const char *end)
+{
+	fwrite(begin, 1, (size_t)(end - begin), stdout);
+}
+
+static bool html_is(const char *line, const char *end, const char *mark)
+{
+	return (size_t)(end - line) == strlen(mark) && memcmp(line, mark, strlen(mark)) == 0;
+}
+
+static void put_line(const struct digest *digests, size_t n, const char *line, const char *end)
+{
+	if (html_is(line, end, "@STYLE@"))
+		html_put(report_page_css, report_page_css_end);
+	else if (html_is(line, end, "@CHARTS@"))
+		html_put(report_charts_js, report_charts_js_end);
+	else if (html_is(line, end, "@FLAME@"))
+		html_put(report_flame_js, report_flame_js_end);
+	else if (html_is(line, end, "@SCRIPT@"))
+		html_put(report_page_js, report_page_js_end);
+	else if (html_is(line, end, "@DATA@"))
+		n > 1 ? report_compare_json(digests, n) : report_json(digests);
+	else {
+		html_put(line, end);
+		putchar('\n');
+	}
+}
+
+void report_html(const struct digest *digests, size_t n)
+{
+	for (const char *line = report_page_html; line < report_page_html_end;) {
+		const char *end = memchr(line, '\n', (size_t)(report_page_html_end - line));
+
+		end = end ? end : report_page_html_end;
+		put_line(digests, n, line, end);
+		line = end + 1;
+	}
 }

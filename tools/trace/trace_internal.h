@@ -1,12 +1,10 @@
 /*
  * trace_internal.h: interfaces between the parts of the trace reader:
  *
- *   trace_read.c    reads the file and its head, and sorts the rows
- *   trace_reader.c  shared helpers: memory, texts, numbers
- *   trace_unpack.c  unpacks a file compressed with gzip
+ *   trace_read.c    reads the file and its head, unpacks it, and sorts the rows
+ *   trace_reader.c  what they share: memory, texts, numbers
  *   trace_events.c  turns frames into rows
- *   trace_blocks.c  turns rows into blocks with their history
- *   trace_places.c  finds the block at an address at a time
+ *   trace_blocks.c  turns rows into blocks with their history; finds the block at an address at a time
  */
 #ifndef TOOLS_TRACE_INTERNAL_H
 #define TOOLS_TRACE_INTERNAL_H
@@ -38,12 +36,6 @@ struct reader {
 
 /* Only the first problem is kept. */
 __attribute__((format(printf, 2, 3))) void reader_problem(struct trace *trace, const char *format, ...);
-/*
- * reader_is_packed() returns whether the file is compressed with gzip; reader_unpack() then replaces it with its
- * contents. Returns 0 or a negative errno.
- */
-bool reader_is_packed(const void *file, size_t bytes);
-int reader_unpack(struct reader *reader);
 /* Makes room for one more element in an array. Returns false, and sets no_memory, if memory runs out. */
 bool reader_room(struct reader *reader, void **array, size_t n, size_t *room, size_t each);
 /* Returns a little-endian number of the file. */
@@ -63,12 +55,6 @@ void trace_memory_free(struct trace *trace);
 /* Fills in the blocks, and `which` of the rows that refer to them. Returns false if memory runs out. */
 bool trace_make_blocks(struct trace *trace);
 
-/* Builds the index of all blocks; their lengths and ends must be known. Returns NULL if memory runs out. */
-struct trace_places *trace_places_new(const struct trace_block *blocks, size_t n);
 void trace_places_free(struct trace_places *places); /* accepts NULL */
-uint32_t trace_places_at(const struct trace_places *places, const struct trace_block *blocks, uint64_t address,
-			 uint64_t time);
-/* Returns the first address after this one where any block begins or ends, at any time; UINT64_MAX if there is none. */
-uint64_t trace_places_next(const struct trace_places *places, uint64_t address);
 
 #endif
