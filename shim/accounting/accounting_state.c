@@ -1,6 +1,6 @@
 /* Defines what the room keeps for the process: its object, and va_ranges_any, which serve/ reads. */
 #include "shim/accounting/accounting_state.h"
-#include "shim/accounting/va_ranges.h"
+#include "shim/accounting/ledger.h"
 
 _Atomic bool va_ranges_any;
 

@@ -1,6 +1,6 @@
 /*
  * accounting_state.h: everything that this room keeps for the process, in one object. Only the files of the room use
- * it, and tests. va_ranges_any (va_ranges.h), which serve/ reads, stays apart and is defined beside the object.
+ * it, and tests. va_ranges_any (ledger.h), which serve/ reads, stays apart and is defined beside the object.
  */
 #ifndef SPILLWAY_ACCOUNTING_STATE_H
 #define SPILLWAY_ACCOUNTING_STATE_H
@@ -39,8 +39,6 @@ struct ledger_state {
 	struct ledger_bounds all, ahead; /* of all that ever spanned, and of those with managed.ahead */
 	atomic_uint n_sync_memops;
 };
-
-/* ---- va_ranges.c ---- */
 
 struct va_range;
 
