@@ -21,11 +21,12 @@
 #define LOCK_NS    1000000000u
 #define LOCK_TRIES 4
 /* The bytes of locks of a number other than 0, behind those of slots. */
-#define LOCK_BYTE 512
-#define LOCKS     128
-#define YIELD_NS  50000     /* who waits for the lock for longer sleeps: its holder is not running */
-#define NAP_NS    100000    /* so long, each time */
-#define LEAVE_NS  100000000 /* the end of a process is not delayed longer */
+#define LOCK_BYTE  512
+#define LOCKS      128
+#define PROBE_BYTE (LOCK_BYTE + LOCKS)
+#define YIELD_NS   50000     /* who waits for the lock for longer sleeps: its holder is not running */
+#define NAP_NS     100000    /* so long, each time */
+#define LEAVE_NS   100000000 /* the end of a process is not delayed longer */
 /* ns: who uses a file that was lost has entered the next one by then: it looks once a second, or more often. */
 #define SETTLE_NS    UINT64_C(1000000000)
 #define VERSION_MOST 9999 /* a higher number is nonsense */
@@ -538,6 +539,9 @@ static int enter_locked(struct shared_file *file, const struct shared_terms *ter
 	/* Who has made the file may have been killed before it had carried all over. Then it has no slot. */
 	if (!is_locked(file->fd, 1, SHARED_SLOTS))
 		carry_over(&search);
+	/* This process may have been stopped for long, and the total may be another one. */
+	if (!shared_held(file))
+		return -EAGAIN;
 	if ((file->lost && !write_number(file, offsetof(struct shared_head, settles), clock_now() + SETTLE_NS)) ||
 	    !set_total(file, terms, &was))
 		return -EIO;
@@ -630,10 +634,12 @@ int shared_enter(struct shared_file *file, const struct shared_terms *terms, con
 		error = shared_open(&next);
 		if (error)
 			continue;
-		error = -EBUSY;
 		if (shared_lock(&next)) {
 			error = enter_locked(&next, terms, slot);
 			shared_unlock(&next);
+		} else {
+			/* Where a byte that nobody needs cannot be locked, there are no such locks. */
+			error = shared_try_byte(next.fd, PROBE_BYTE) || errno == EAGAIN ? -EBUSY : -ENOLCK;
 		}
 		if (error)
 			close_file(&next);
@@ -668,6 +674,8 @@ const char *shared_why(int error)
 		return "all its places are taken";
 	case -EFBIG:
 		return "`ulimit -f` is too small for its file";
+	case -ENOLCK:
+		return "its file cannot be locked";
 	case -EPERM:
 		return "its file or folder is not this user's alone";
 	default:

@@ -6,8 +6,9 @@
 
 #include "shim/base/user_dir.h"
 
+#include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -198,6 +199,38 @@ static void nonsense_that_comes_later_leaves_each_its_own_budget(void **state)
 	rank_end(&b);
 }
 
+static bool has_no_locks;
+
+/* Comes before the C library's. */
+int fcntl(int fd, int command, ...)
+{
+	static int (*next)(int, int, ...);
+	va_list list;
+
+	va_start(list, command);
+	void *argument = va_arg(list, void *);
+	va_end(list);
+	if (has_no_locks && (command == F_OFD_SETLK || command == F_OFD_GETLK)) {
+		errno = EINVAL;
+		return -1;
+	}
+	if (!next)
+		next = (int (*)(int, int, ...))dlsym(RTLD_NEXT, "fcntl");
+	return next(fd, command, argument);
+}
+
+static void where_a_file_cannot_be_locked_each_has_its_own_budget(void **state)
+{
+	(void)state;
+	has_no_locks = true;
+	struct rank a = share_start(), b = share_start();
+	has_no_locks = false;
+	assert_true(rank_ask(&a, 'p', 10) && rank_ask(&b, 'p', 10));
+	assert_true(rank_ask(&a, 't', 60) && rank_ask(&b, 't', 60));
+	rank_end(&a);
+	rank_end(&b);
+}
+
 static void a_file_open_to_others_a_link_and_a_pipe_are_not_used(void **state)
 {
 	char target[128];
@@ -327,6 +360,7 @@ int main(void)
 	    TEST(nonsense_that_comes_later_leaves_each_its_own_budget),
 	    TEST(a_file_open_to_others_a_link_and_a_pipe_are_not_used),
 	    TEST(where_files_may_not_be_large_there_is_none),
+	    TEST(where_a_file_cannot_be_locked_each_has_its_own_budget),
 	    TEST(a_full_table_leaves_the_next_its_own_budget),
 	    TEST(who_enters_after_many_others_gets_its_part),
 	    TEST(of_another_namespace_the_lock_decides),

@@ -117,6 +117,8 @@ static uint64_t obey(char order, unsigned n)
 	case 'p':
 		accounting_state.quota.patience = n * (uint64_t)1000000;
 		return 1;
+	case 'C':
+		return close(accounting_state.quota.seat.fd) == 0;
 	case 'S':
 		stops_at_write = n ? STOPS_AFTER : STOPS_BEFORE;
 		return 1;

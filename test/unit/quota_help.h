@@ -26,7 +26,8 @@ void arrange(uint64_t total, bool given);
 /*
  * A process, with ROOM or other terms, for these orders. 't' N: take N MiB, 'g' N: give; 's' N: of those, so much is
  * spare, 'u' N: no more; 'w' N: wait once; 'p' N: wait no longer than N ms for
- * the lock of the file; 'S': its next write to the file stops it, before (0) or after (1); 'k': tick; 'l': leave and
+ * the lock of the file; 'S': its next write to the file stops it, before (0) or after (1); 'C': the descriptor is closed, as by a
+ * program that closes all; 'k': tick; 'l': leave and
  * stay; 'e': leave and end; 'x': end. Questions: 'o': MiB owed; 'r': how many dead it has found; 'f': MiB left; 'h' N: with
  * how many MiB for all it could have N more; 'n': how many processes there are.
  */

@@ -228,6 +228,47 @@ static void a_file_that_is_truncated_and_then_removed_gives_nothing_away_once_al
 	rank_end(&c);
 }
 
+static void a_file_whose_head_is_overwritten_is_made_again_when_all_have_left_it(void **state)
+{
+	const uint64_t words[] = {UINT64_MAX, 7, 7, 1000 * MIB};
+	struct rank a = share_start(), b = share_start(), c = share_start();
+
+	(void)state;
+	assert_true(rank_ask(&a, 't', 30) && rank_ask(&b, 't', 20));
+	int fd = open(file, O_WRONLY | O_CLOEXEC);
+	assert_int_equal(pwrite(fd, words, sizeof(words), 0), sizeof(words));
+	close(fd);
+	assert_false(rank_ask(&c, 't', 1));
+	all_come_back(&a, &b, false);
+	assert_false(rank_ask(&c, 't', 15));
+	assert_true(rank_ask(&c, 't', 14));
+	rank_end(&a);
+	rank_end(&b);
+	rank_end(&c);
+	assert_int_equal(access(file, F_OK), -1);
+}
+
+/* As by close_range(). */
+static void what_a_process_has_counts_once_when_its_descriptor_is_closed(void **state)
+{
+	struct rank a = share_start(), b = share_start();
+
+	(void)state;
+	assert_true(rank_ask(&a, 't', 40) && rank_ask(&b, 't', 4));
+	assert_true(rank_ask(&a, 'C', 0));
+	assert_false(rank_ask(&b, 't', 30));
+	assert_true(rank_ask(&a, 'g', 1) && rank_ask(&a, 't', 3));
+	assert_int_equal(rank_ask(&b, 'f', 0), 18);
+	assert_int_equal(rank_ask(&b, 'n', 0), 2);
+	/* It is found by its tick, too, and when it has ended it has nothing. */
+	assert_true(rank_ask(&a, 'C', 0) && rank_ask(&a, 'k', 0));
+	assert_int_equal(rank_ask(&b, 'f', 0), 18);
+	assert_true(rank_ask(&a, 'C', 0));
+	rank_kill(&a);
+	assert_true(rank_ask(&b, 't', 60));
+	rank_end(&b);
+}
+
 /* What it has is not known to the others, so none of them has anything. */
 static void a_stopped_process_keeps_a_truncated_file_from_being_used(void **state)
 {
@@ -467,6 +508,8 @@ int main(void)
 	    TEST(a_total_that_was_given_holds_on),
 	    TEST(a_truncated_file_ends_nobody_and_gives_nothing_away),
 	    TEST(a_file_that_is_truncated_and_then_removed_gives_nothing_away_once_all_are_back),
+	    TEST(a_file_whose_head_is_overwritten_is_made_again_when_all_have_left_it),
+	    TEST(what_a_process_has_counts_once_when_its_descriptor_is_closed),
 	    TEST(a_stopped_process_keeps_a_truncated_file_from_being_used),
 	    TEST(who_is_gone_before_it_came_back_holds_nothing),
 	    TEST(while_the_file_is_kept_by_a_stopped_process_nobody_has_a_budget_of_its_own),
