@@ -14,7 +14,8 @@
  *  - A slot is written by its own process, whole, at any time. Others write there only while they hold the lock of the
  *    file, to empty the slot of a process that has gone (with the lock of the slot as well, without which no process
  *    takes it), and to mark one that has ended as leaving; if its process lives, it writes that anew.
- *  - What is decided by the sum of all slots, and the head, are written under the lock of the file.
+ *  - What is decided by the sum of all slots, and the head, are written under the lock of the file. (Not so
+ *    quota_head.asked_until, which a process that reads it too late asks for again.)
  *  - Everything may be read without a lock. Then it says what was so a moment ago: it may lead to a wish, and to less,
  *    but never to more.
  *
@@ -35,16 +36,16 @@
  *
  * Loss. A file that was removed, as by a log-out, or cut off, or whose head was overwritten is lost. Each process notices
  * that when it next looks, and enters the file of then with what it has. Nothing is published in between. In detail:
- *  - Removed: who enters a file in which nobody is looks for removed files of that name among the
- *    descriptors of this user's processes (/proc), and carries their slots over. From then on they count, until their
- *    processes come, or end. Who writes in a removed file finds that, and takes it back; so the sum stays below the
- *    total. That fails for processes of other PID namespaces, and those whose descriptors cannot be read: what they
- *    have counts again once they have come.
+ *  - Removed: who enters a file in which nobody is looks for removed files of that name among the descriptors of this
+ *    user's processes (/proc), and carries their slots over. What a process itself holds the lock of goes before what
+ *    another has carried. From then on they count, until their processes come, or end. Who writes in a removed file
+ *    finds that, and takes it back; so the sum stays below the total. That fails for processes of other PID namespaces,
+ *    and those whose descriptors cannot be read: what they have counts again once they have come.
  *  - Cut off or overwritten: nobody enters it before all that use it have left. What those have that have left counts
  *    again once they have come.
- *  - So for as long as it takes all to look once, which is a second (shared_settles()), the sum may be above the total.
- *    Where it was, nothing more is given until it is below. What a process leaves to its children, and ends before it
- *    has entered, does not count any more.
+ *  - So for as long as it takes all to look once, which is a second (shared_settles()), the sum may be above the total,
+ *    unless the users of the kind wait for that long, as those of gpu_account.h do. From then on nothing is given until
+ *    it is below. What a process leaves to its children, and ends before it has entered, does not count any more.
  *
  * Versions. The first number of a file is its length, the second its version; each process that uses it holds the lock
  * of one of the first 256 bytes behind byte 0; nothing else is the same in all versions. One that another version uses is

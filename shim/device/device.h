@@ -25,14 +25,14 @@ struct device {
 	int node;                    /* nearest NUMA node of the host; -1: unknown */
 	CUmemLocation host_location; /* location of host chunks: the nearest NUMA node if the driver knows it */
 	struct budget budget;
-	struct lender lender;      /* memory lent to other devices; its limits are set with the budget */
-	_Atomic bool pools_used;   /* the program allocates from the default pool (pool.h) */
-	_Atomic bool graphs_used;  /* the program has graphs with allocation nodes (pool.h) */
-	uint64_t pools_charged;    /* bytes charged for its pools and graphs; under POOL */
-	_Atomic bool pools_closed; /* the heap serves all stream-ordered memory from now on (pool.h) */
-	uint64_t pools_trimmed;    /* ns: when pools last gave back unused memory; under POOL */
-	_Atomic bool follows;      /* the budget follows what is free (live_budget.h); written under START */
-	_Atomic bool budget_known; /* the policy's budget has been set; under START */
+	struct lender lender;       /* memory lent to other devices; its limits are set with the budget */
+	_Atomic bool pools_used;    /* the program allocates from the default pool (pool.h) */
+	_Atomic bool graphs_used;   /* the program has graphs with allocation nodes (pool.h) */
+	uint64_t pools_charged;     /* bytes charged for its pools and graphs; under POOL */
+	_Atomic bool pools_closed;  /* the heap serves all stream-ordered memory from now on (pool.h) */
+	uint64_t pools_trimmed;     /* ns: when pools last gave back unused memory; under POOL */
+	_Atomic bool follows;       /* the budget follows what is free (live_budget.h); written under START */
+	_Atomic bool budget_known;  /* the policy's budget has been set; under START */
 	_Atomic uint64_t own_limit; /* the budget by policy, or as changed since, whatever others have */
 	/* What the processes that share the device may have together (device.total); 0: it is not shared. */
 	_Atomic uint64_t shared_total;
@@ -44,12 +44,12 @@ struct device {
 	struct gpu_account account; /* joined under START, then the control thread's */
 	unsigned char uuid[16];
 	struct {
-		struct shared_file line; /* of the thread that waits, then the control thread's */
-		uint64_t until, most;          /* ns: it stays the first in the line until then, and at most */
-		uint64_t needs;                /* bytes of the heap at the last look */
-		_Atomic bool waits, over;      /* a thread waits; no allocation waits any longer */
-	} admission;                           /* admission.h */
-	bool heap_refused;         /* creating the heap failed and is not tried again; under START */
+		struct shared_file line;  /* of the thread that waits, then the control thread's */
+		uint64_t until, most;     /* ns: it stays the first in the line until then, and at most */
+		uint64_t needs;           /* bytes of the heap at the last look */
+		_Atomic bool waits, over; /* a thread waits; no allocation waits any longer */
+	} admission;                      /* admission.h */
+	bool heap_refused;                /* creating the heap failed and is not tried again; under START */
 	/* NULL until the first heap allocation, and always if the device cannot have one */
 	_Atomic(struct heap *) heap;
 };
