@@ -1,11 +1,11 @@
 /*
  * accounting_state.h: everything that this room keeps for the process, in one object. Only the files of the room use
- * it, and tests. va_ranges_any (va_ranges.h), which serve/ reads, stays apart and is defined beside the object.
+ * it, and tests. va_ranges_any (ledger.h), which serve/ reads, stays apart and is defined beside the object.
  */
 #ifndef SPILLWAY_ACCOUNTING_STATE_H
 #define SPILLWAY_ACCOUNTING_STATE_H
 
-#include "shim/accounting/quota_internal.h"
+#include "shim/accounting/quota.h"
 #include "shim/base/lock.h"
 
 #include <stdatomic.h>
@@ -39,8 +39,6 @@ struct ledger_state {
 	atomic_uint n_sync_memops;
 };
 
-/* ---- va_ranges.c ---- */
-
 struct va_range;
 
 struct va_ranges_state {
@@ -48,39 +46,31 @@ struct va_ranges_state {
 	struct va_range *spaces; /* under the lock */
 };
 
-/* ---- quota.c, quota_join.c, quota_view.c ---- */
+/* ---- quota.c ---- */
 
 struct quota_state {
 	_Atomic int state;        /* enum state of quota.c */
 	struct quota_terms terms; /* set once, before state; the total in it is written under `taking` */
 	_Atomic uint64_t refusals;
-	/* QUOTA_TAKE. Held while joining, and for one claim at a time. Taken by threads that take host memory. */
+	/* QUOTA_TAKE. Held while joining, and for one take at a time. Taken by threads that take host memory. */
 	struct lock taking;
-	/*
-	 * QUOTA_SEAT. Keeps `seat` from being replaced, and orders the writes of held and spare. Never held over a
-	 * wait. seat itself changes under both locks.
-	 */
+	/* QUOTA_SEAT. Orders the writes of the slot. Never held over a wait. */
 	struct lock publishing;
-	struct quota_seat seat;
-	/*
-	 * What this process has taken, and the part of it kept for its next use, whatever happens to the file. Under
-	 * `publishing`.
-	 */
-	uint64_t held, spare;
-	_Atomic uint64_t wanted_until; /* as in our slot; 0: nothing is wanted */
-	uint64_t last_sweep;           /* clock_now() of the last sweep_if_due() that was due; under `taking` */
+	struct shared_file seat; /* replaced under both locks */
+	/* What this process has taken, wants and does not use, whatever happens to the file. Under `publishing`. */
+	struct quota_slot mine;
+	uint64_t last_sweep; /* clock_now() of the last sweep_if_due() that was due; under `taking` */
 	/* Times in ns, constant but in tests, which change them. */
-	uint64_t patience;      /* how long another's claim is waited for */
-	uint64_t want_lasts;    /* how long a refusal is known to others; a process that still wants asks again */
-	uint64_t sweep_every;   /* how often a refused process looks for the dead */
-	uint64_t join_patience; /* how long a joining process waits for the lock of byte 0 */
+	uint64_t want_lasts;  /* how long a refusal is known to others; a process that still wants asks again */
+	uint64_t sweep_every; /* how often a refused process looks for the dead */
+	uint64_t patience;    /* how long the lock of the file is waited for */
 };
 
 struct accounting_state {
 	struct ledger_state ledger;
 	struct va_ranges_state va_ranges;
 	struct quota_state quota;
-	_Atomic bool has_forked; /* a child may have the shared files open (gpu_account_forked) */
+	_Atomic bool has_forked; /* a child may have the shared files open (shared_forked()) */
 };
 
 /* Hidden, so that its address is not loaded from the GOT. */

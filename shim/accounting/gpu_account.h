@@ -1,48 +1,45 @@
 /*
  * gpu_account.h: the account of one GPU: what the processes of a user that share it (device.total) hold there, need and
- * cannot move, and what each of them may have. There is no daemon: a small file for each GPU in the user's private
- * folder (user_dir.h), gpu-UUID.account, has the total and a slot for each process. A file that is in use in another
- * place where such a folder may lie is shared, as that of the quota is (quota_slots.h).
+ * cannot move, and what each of them may have. It is a shared file (shared_file.h) for each GPU, gpu-UUID.account.
  *
  * What is promised: the sum of what the processes may have is never more than the total, however many join, grow and
- * die. A process raises what it may have only under a lock of the file, by what is left of the total; it publishes a
+ * die. A process raises what it may have only under the lock of the file, by what is left of the total; it publishes a
  * smaller figure only after its memory has left. (A total that is lowered takes nothing away at once; nothing more is
- * given until the sum is below it.)
+ * given until the sum is below it.) After a loss nobody raises anything for a second, so that all have entered; what is
+ * not counted then is what a process has that is stopped for longer, and was in a damaged file, or in another PID
+ * namespace.
  *
- * Each process holds a lock on a byte of the file as long as it lives, which the kernel drops however it ends: a slot
- * without its lock is free, and what its process had can be given to others. Children of a process keep its lock, as
- * they keep its memory on the device, until they end or exec. A process that has ended and is survived by such a child
- * is a member that takes part in nothing, and keeps all that it might have: it may have taken more since it published
- * what it holds. A process that is stopped keeps what it has. The turn (plan/gpu_turn.h) is in the file, too, and
- * changes only under the same lock. It goes with its process: the turn of one that has died is that of another of its
- * job (plan/gpu_job.h), or of none.
+ * A process that has ended and is survived by a child that keeps its memory is a member that takes part in nothing, and
+ * keeps all that it might have: it may have taken more since it published what it holds. A process that is stopped keeps
+ * what it has. The turn (plan/gpu_turn.h) is in the file, too, and changes only under the lock. It goes with its
+ * process: the turn of one that has died is that of another of its job (plan/gpu_job.h), or of none. If a process was
+ * stopped while it changed the turn, the last one written holds; a mistake there costs time only.
  *
- * Times are those of CLOCK_MONOTONIC, which differs between time namespaces: only processes with the same clock take turns,
- * those with the clock that most have.
+ * The control threads read all of it each time they look, without the lock. Times are those of CLOCK_MONOTONIC, which
+ * differs between time namespaces: only processes with the same clock take turns, those with the clock that most have.
  *
- * A file that is removed or damaged while it is used is left by each process at its next look: it then enters the file
- * of that time with what it has. After such a loss nobody raises anything for a second, so that all have entered; who
- * makes the file finds those that still use the removed one in /proc, and what they have counts from then on. What is
- * not counted before it has come: what a process has that is stopped for longer, and was in a damaged file, or in
- * another PID namespace. What a process leaves to a child, and dies before it has entered, is not counted at all. A slot
- * without its lock counts while its process lives (quota_file_counts()): a program may close all descriptors. A file
- * that another version of this library uses is not touched. Where a process cannot enter the file, and that lasts, it is
- * alone: it logs that once, and has the budget that it would have if nobody shared; it enters as soon as it can.
+ * Where a process cannot enter the file, and that lasts, it is alone: it logs that once, and has the budget that it would
+ * have if nobody shared; it enters as soon as it can.
  *
  * An account is used by one thread at a time; the caller ensures that. Nothing here waits: if another process just
- * changes the file, the call fails and is to be made again later. If that process is stopped (SIGSTOP) in the midst of
- * it, calls fail for a second or two; when it goes on, it has changed nothing. Leaves errno as it is. Cost: some ten
- * system calls.
+ * changes the file, the call fails and is to be made again later. Leaves errno as it is.
  */
 #ifndef SPILLWAY_GPU_ACCOUNT_H
 #define SPILLWAY_GPU_ACCOUNT_H
 
+#include "shim/accounting/shared_file.h"
 #include "shim/plan/gpu_job.h"
 #include "shim/plan/gpu_turn.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
-#include <sys/types.h>
+
+#define GPU_ACCOUNT_VERSION 5
+#define GPU_ACCOUNT_MAGIC   0x5753474143430a31u
+/* The lock of number 0 (shared_file.h), and the byte of the process that is the first of those that wait to enter. */
+#define GPU_ACCOUNT_LOCK  128
+#define GPU_ACCOUNT_QUEUE 300
 
 #define GPU_ACCOUNT_MOST 64
 #define GPU_ACCOUNT_TAIL ".account"
@@ -51,7 +48,12 @@
 
 /* What a process publishes, in bytes. Who it is says job.process. */
 struct gpu_account_member {
-	uint64_t pid;      /* of its PID namespace: others may have the same. Not 0 */
+	union {
+		struct shared_owner owner;
+		struct {
+			uint64_t pid, started, space, leaving;
+		};
+	};
 	uint64_t may_have; /* its budget, or what it holds if that is more */
 	uint64_t holds;    /* on the device */
 	uint64_t needs;    /* what its heap has, on the device and elsewhere */
@@ -59,7 +61,6 @@ struct gpu_account_member {
 	uint64_t worked;   /* CLOCK_MONOTONIC, ns: when it was last seen to submit something */
 	struct gpu_turn_claim claim;
 	struct gpu_job_claim job;
-	uint64_t started, space; /* when `pid` started, as in /proc/PID/stat, and identity_space(); 0: not known */
 };
 
 /* Whose turn it is (plan/gpu_turn.h). The number grows with each change, so that two processes never make the same. */
@@ -70,20 +71,37 @@ struct gpu_account_turn {
 	uint64_t since;  /* CLOCK_MONOTONIC, ns */
 };
 
+/* The file. */
+struct account_head {
+	struct shared_head file;
+	/* Written under the lock, all of it at once. */
+	struct account_turn {
+		uint64_t number; /* grows with each change */
+		uint64_t on;
+		uint64_t holder; /* number of the slot, and 1; 0: no process has the turn */
+		uint64_t since;  /* CLOCK_MONOTONIC, ns */
+	} turn;
+} __attribute__((aligned(128)));
+
+struct account_slot {
+	struct gpu_account_member member;
+} __attribute__((aligned(64)));
+
+struct account_page {
+	struct account_head head;
+	struct account_slot slot[GPU_ACCOUNT_MOST];
+};
+
+static inline bool account_head_is_ours(const struct account_head *head)
+{
+	return head->file.bytes == sizeof(struct account_page) && head->file.version == GPU_ACCOUNT_VERSION &&
+	       head->file.magic == GPU_ACCOUNT_MAGIC && head->file.total;
+}
+
 struct gpu_account {
-	int fd; /* valid if joined */
-	bool joined;
-	unsigned slot;
-	dev_t device; /* of the file */
-	ino_t inode;
+	struct shared_file file;
 	bool keeps_total;    /* set before it enters: the total of those that are there holds, if there are any */
-	bool lost;           /* it has left a file that was lost, and has not entered another since */
 	const char *lasting; /* why it could not be entered, if that lasts: the process is alone. Else NULL */
-	uint64_t total;      /* as in the file when it entered */
-	uint64_t lock;       /* as in the file, while this process holds it */
-	unsigned busy;       /* tries to take the lock that failed, one after the other */
-	uint64_t busy_since; /* ns: the first of them */
-	char name[64];
 };
 
 struct gpu_account_view {
@@ -96,12 +114,6 @@ struct gpu_account_view {
 };
 
 /* The place in the line of a process that is not in the account yet. */
-struct gpu_account_queue {
-	int fd; /* valid if open */
-	bool open;
-	dev_t device; /* of the file */
-	ino_t inode;
-};
 enum gpu_account_place {
 	GPU_ACCOUNT_EMPTY, /* it is the first, and no process is in the account; or that cannot be read */
 	GPU_ACCOUNT_WAITS, /* another process is before this one */
@@ -112,13 +124,13 @@ enum gpu_account_place {
  * process's own number if it has entered already, else GPU_ACCOUNT_MOST. Who is next where the first leaves the line is
  * not defined.
  */
-enum gpu_account_place gpu_account_queue(struct gpu_account_queue *queue, const unsigned char uuid[16],
+enum gpu_account_place gpu_account_queue(struct shared_file *line, const unsigned char uuid[16],
 					 struct gpu_account_view *ret_view);
 /* Leaves the line. */
-void gpu_account_queue_end(struct gpu_account_queue *queue);
+void gpu_account_queue_end(struct shared_file *line);
 
 /*
- * Enters the account of the GPU with that UUID (16 bytes). total: it replaces that of the file, unless `keeps_total`.
+ * Enters the account of the GPU with that UUID (16 bytes). Does nothing if it has. total: it replaces that of the file, unless `keeps_total`.
  * member: as this process is now. Returns false if that is impossible now; `lasting` says if it will stay so.
  */
 bool gpu_account_join(struct gpu_account *account, const unsigned char uuid[16], uint64_t total,
@@ -159,14 +171,21 @@ bool gpu_account_has_job(uint64_t name);
 /* Gives up the slot; the last to leave removes the file, unless the process has forked. */
 void gpu_account_leave(struct gpu_account *account);
 /*
- * In the parent after a fork: the child may keep the slot, and the memory that it stands for, when this process has
- * ended, so the file must stay, and that of the quota. Async-signal-safe.
- */
-void gpu_account_forked(void);
-/*
  * In the child of a fork: the slot is the parent's. The descriptor stays open, and with it the lock, because the
  * parent's memory on the device is there as long as this process (docs/facts.md, Two processes). Async-signal-safe.
  */
 void gpu_account_child(struct gpu_account *account);
+
+/* ---- for those that read an account and are not in it ---- */
+
+/*
+ * Reads all of the open file. Slots of the dead are empty afterwards, or have what a child keeps of them (ret_ended).
+ * Returns false if it is none of ours.
+ */
+bool gpu_account_read(int fd, struct account_page *ret_page, bool ret_ended[GPU_ACCOUNT_MOST]);
+/* Returns the clock (identity.h) that most members have; of two that as many have, that of the first of these members. */
+uint64_t gpu_account_clock(const struct gpu_account_member *members, unsigned n);
+/* Returns true also if its clock is not known. */
+bool gpu_account_has_clock(const struct gpu_account_member *member, uint64_t clock);
 
 #endif

@@ -1,55 +1,51 @@
 /*
- * quota.c: taking from the shared host budget. The file holds no sum: the sum is what the slots say, so a process
- * that dies leaves nothing to be repaired, only a slot that is no longer counted.
+ * quota.c: taking from the shared host budget. The file holds no sum: the sum is what the slots say, so a process that
+ * dies leaves nothing to be repaired, only a slot that is no longer counted. A process adds up all slots, and takes,
+ * under the lock of the file; it gives without.
  *
- * To take, a process first publishes what it is about to take (its claim), then adds up all slots, its own included,
- * and takes if the sum fits. Of any set of takes that together were too much, the one whose claim was published last
- * has seen the claims, or the bytes taken, of all others: it did not take. So the sum is never more than the total.
- *
- * Two that claim the last bytes at the same time see each other. The one in the lower slot leaves its claim there and
- * waits for the other, which withdraws its claim and waits until the lower one has had its turn; so one of them
- * takes, and the other is refused because the bytes are taken. A claim whose process has died is found by looking for
- * the dead; a claim whose process was stopped at this very point is waited for, for a second, and then counts as
- * taken.
- *
- * A claim is read before the bytes used, and written after them: what moves from one to the other may be counted
- * twice, but is never missed.
- *
- * The process itself keeps what it holds (`held`). When its file is lost it joins again, with that
- * (quota_file_join()); a take whose claim stands in a file from which all has been carried over is undone, and made
- * again in the new one.
+ * The process itself keeps what its slot says (`mine`). When its file is lost it enters the next one with that.
  */
 #include "shim/accounting/quota.h"
+#include "shim/accounting/accounting_state.h"
 #include "shim/base/clock.h"
+#include "shim/base/identity.h"
 #include "shim/base/lock.h"
 #include "shim/base/log.h"
-#include "shim/accounting/accounting_state.h"
-#include "shim/accounting/quota_internal.h"
 #include "shim/base/user_dir.h"
 #include "shim/stats/stats.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <sched.h>
 #include <stdio.h>
 #include <time.h>
 #include <unistd.h>
 
-#define CLAIM_LOOK  5000000u /* ns after which its process might be dead */
-#define CLAIM_YIELD 50000u   /* ns: a claim lasts for some ten system calls, unless its thread is not running */
-#define WAIT_STEP   5000000  /* ns; WAIT_TRIES of it are 2.5 s, longer than others need to look once */
-#define WAIT_TRIES  500
-#define JOIN_TRIES  3                   /* each time the file was lost again */
-#define UNIT        ((uint64_t)2 << 20) /* spare goes back in chunks, which have at least this size */
+#define WAIT_STEP  5000000 /* ns; WAIT_TRIES of it are 2.5 s, longer than others need to look once */
+#define WAIT_TRIES 500
+#define TRIES      3                   /* to take: each time the file was lost again, or its lock */
+#define UNIT       ((uint64_t)2 << 20) /* spare goes back in chunks, which have at least this size */
+#define SLOTS_READ 32                  /* at once: 2.25 KiB of the stack */
+
+static const struct shared_kind kind = {
+    .magic = QUOTA_MAGIC,
+    .version = QUOTA_VERSION,
+    .slots = SHARED_SLOTS,
+    .head_bytes = sizeof(struct quota_head),
+    .slot_bytes = sizeof(struct quota_slot),
+};
 
 enum state {
 	NONE,     /* nothing is shared */
 	ARRANGED, /* nothing has been taken yet */
 	SEATED,
 	ALONE,   /* the file cannot be used: this process has its own budget */
-	OUTSIDE, /* others have a file that cannot be entered now: nothing is taken until it can (quota_join_file()) */
+	OUTSIDE, /* others have a file that cannot be entered now: nothing is taken until it can (join()) */
 	LEFT,    /* the process ends */
 };
+
+static uint64_t quota_smaller(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
 
 static bool is_seated(void)
 {
@@ -63,28 +59,11 @@ static void be_alone(const char *why)
 	/* Not while the process ends. */
 	if (seated == LEFT || !atomic_compare_exchange_strong(&accounting_state.quota.state, &seated, ALONE))
 		return;
-
 	log_once("the host budget cannot be shared with other processes of this user (%s): this one has a budget of "
 		 "its own, and so may each of the others",
 		 why);
 	if (seated == SEATED)
 		stats_set_share(0, 0, 0);
-}
-
-static void be_alone_for(int error)
-{
-	char why[64];
-
-	if (error == -EPROTO)
-		be_alone("its file is damaged, and in use");
-	else if (error == -ENOSPC)
-		be_alone("all places in its file are taken, or there is no room for it");
-	else if (error == -EPERM)
-		be_alone("its file or folder is not ours alone");
-	else {
-		snprintf(why, sizeof(why), "errno %d for its file", -error);
-		be_alone(why);
-	}
 }
 
 void quota_arrange(const struct quota_terms *given)
@@ -102,59 +81,186 @@ void quota_keep_limit(void)
 
 /* ---- our own slot ---- */
 
-/* A copy: the seat may be replaced meanwhile. The descriptor is checked before it is used (quota_file.c). */
-static struct quota_seat seat_now(void)
+/* A copy: the seat may be replaced meanwhile. The descriptor is checked before it is used. */
+static struct shared_file seat_now(void)
 {
 	lock_take(&accounting_state.quota.publishing);
-	struct quota_seat now = accounting_state.quota.seat;
+	struct shared_file now = accounting_state.quota.seat;
 	lock_drop(&accounting_state.quota.publishing);
 	return now;
 }
 
-static enum quota_looked quota_look(struct quota_view *ret_view)
+static struct quota_slot mine_now(void)
 {
-	struct quota_seat at = seat_now();
-
-	return quota_view_look(&at, ret_view);
+	lock_take(&accounting_state.quota.publishing);
+	struct quota_slot now = accounting_state.quota.mine;
+	lock_drop(&accounting_state.quota.publishing);
+	return now;
 }
 
-/* Locking: takes `publishing`. */
-static bool write_slot(size_t offset, uint64_t value)
+/* Adds to one number of `mine`, or subtracts as much as there is, and writes the slot. */
+static bool publish(uint64_t *number, uint64_t more, uint64_t less)
 {
-	struct quota_state *const quota = &accounting_state.quota;
-
-	lock_take(&quota->publishing);
-	bool written = quota_file_write(&quota->seat, QUOTA_SLOT(&quota->seat, stamp) + offset, value);
-	lock_drop(&quota->publishing);
+	lock_take(&accounting_state.quota.publishing);
+	*number += more;
+	*number -= quota_smaller(less, *number);
+	bool written = shared_publish(&accounting_state.quota.seat, &accounting_state.quota.mine);
+	lock_drop(&accounting_state.quota.publishing);
 	return written;
 }
-#define WRITE(field, value) write_slot(offsetof(struct quota_slot, field), value)
 
-static void quota_tell(const struct quota_view *view, uint64_t more)
+/* ---- what all slots say ---- */
+
+struct view {
+	uint64_t total, used;
+	bool fixed;
+	uint64_t mine;          /* the bytes used by us */
+	uint64_t part;          /* what each rank may have in any case */
+	uint64_t spare, ending; /* spare: of others, unused; ending: pinned by processes that end */
+	uint64_t owed;          /* to others, whose part would serve what they were refused */
+	uint64_t wanted;        /* by others, whatever they have and want */
+	unsigned ranks;
+};
+
+enum looked {
+	GOOD,
+	LOST,     /* the file, or our slot in it, is lost */
+	NONSENSE, /* another process has written an impossible number */
+};
+
+static enum looked add_slot(struct view *view, const struct quota_slot *slot, bool own)
 {
-	struct quota_seat at = seat_now();
+	if (own && !slot->owner.pid)
+		return LOST;
+	if (own && slot->number != identity_get())
+		return NONSENSE;
+	if (!slot->owner.pid)
+		return GOOD;
+	if (slot->used > SHARED_MOST)
+		return NONSENSE;
+	view->used += slot->used;
+	view->ranks += !slot->owner.leaving;
+	if (own)
+		view->mine = slot->used;
+	if (slot->owner.leaving)
+		view->ending += slot->used;
+	else if (!own)
+		view->spare += quota_smaller(slot->spare, slot->used);
+	return GOOD;
+}
 
-	if (view->total != quota_smaller(accounting_state.quota.terms.total, QUOTA_MOST))
-		quota_file_say_total(&at, view->total);
-	/* A slot whose process has not come back counts as more than the total. */
+/* Others are owed what they were refused lately, if their part would serve it. view->part must be set. */
+static void add_want(struct view *view, const struct quota_slot *slot, uint64_t now)
+{
+	uint64_t until = slot->wanted_until, most = quota_smaller(slot->wanted, view->total);
+
+	/* A time that lies too far ahead was not given by this clock. */
+	if (!slot->owner.pid || until <= now || until > now + accounting_state.quota.want_lasts)
+		return;
+	uint64_t wanted = most > slot->used ? most - slot->used : 0;
+	view->wanted += wanted;
+	if (slot->wanted <= view->part)
+		view->owed += wanted;
+}
+
+/* Adds up all slots, our own included. Sets *ret_view only if it returns GOOD. */
+static enum looked look_from(const struct shared_file *at, struct view *ret_view)
+{
+	struct quota_slot slots[SLOTS_READ];
+	struct quota_head head;
+	enum looked looked = GOOD;
+
+	if (!shared_is_whole(at) || !shared_read_head(at->fd, &kind, &head))
+		return LOST;
+	struct view view = {.total = head.file.total, .fixed = head.file.fixed};
+	if (view.total > SHARED_MOST)
+		return NONSENSE;
+	for (unsigned i = 0; i < SHARED_SLOTS && looked == GOOD; i++) {
+		if (i % SLOTS_READ == 0 && !shared_read_slots(at->fd, &kind, i, SLOTS_READ, slots))
+			return LOST;
+		looked = add_slot(&view, &slots[i % SLOTS_READ], i == at->slot);
+	}
+	if (looked != GOOD)
+		return looked;
+	view.part = view.total / (view.ranks ? view.ranks : 1);
+	uint64_t now = clock_now();
+	for (unsigned i = 0; i < SHARED_SLOTS && head.asked_until > now; i++) {
+		if (i % SLOTS_READ == 0 && !shared_read_slots(at->fd, &kind, i, SLOTS_READ, slots))
+			return LOST;
+		if (i != at->slot)
+			add_want(&view, &slots[i % SLOTS_READ], now);
+	}
+	*ret_view = view;
+	return GOOD;
+}
+
+static enum looked look(struct view *ret_view)
+{
+	struct shared_file at = seat_now();
+
+	return look_from(&at, ret_view);
+}
+
+static uint64_t room_of(const struct view *view)
+{
+	return view->total > view->used ? view->total - view->used : 0;
+}
+
+/* Returns true if our part would serve that many bytes more. */
+static bool is_part(const struct view *view, uint64_t bytes)
+{
+	return bytes <= view->part && view->mine <= view->part - bytes;
+}
+
+/* Returns true if that many bytes fit, and are not owed to others. */
+static bool fits(const struct view *view, uint64_t bytes)
+{
+	uint64_t room = room_of(view);
+
+	return bytes <= room && (is_part(view, bytes) || bytes <= room - quota_smaller(room, view->owed));
+}
+
+/* ---- joining ---- */
+
+static uint64_t own_total(void)
+{
+	uint64_t total = quota_smaller(accounting_state.quota.terms.total, SHARED_MOST);
+
+	return total ? total : 1;
+}
+
+/* Says once why the total is another one than the policy's. Totals that were computed differ by chance. */
+static void say_total(const struct view *view)
+{
+	char holds[32], text[32];
+
+	log_bytes(holds, sizeof(holds), view->total);
+	if (accounting_state.quota.terms.given)
+		log_once("host.total: %s is not in effect: other processes of this user have begun with %s, which "
+			 "holds until they have ended",
+			 log_bytes(text, sizeof(text), accounting_state.quota.terms.total), holds);
+	else if (view->fixed)
+		log_once("host.total: another process of this user has set it to %s, which holds for this one, too",
+			 holds);
+}
+
+static void quota_tell(const struct view *view, uint64_t more)
+{
+	if (view->total != own_total())
+		say_total(view);
 	stats_set_share(view->total, quota_smaller(view->used + more, view->total), view->ranks);
 	accounting_state.quota.terms.total = view->total;
 	if (accounting_state.quota.terms.limit)
 		atomic_store(accounting_state.quota.terms.limit, view->total);
 }
 
-/* ---- taking ---- */
-
-/* Returns true if the share of a dead process came back. */
 static bool quota_sweep(void)
 {
-	int saved = errno;
-	struct quota_seat at = seat_now();
-	unsigned n = quota_file_sweep(&at);
+	struct shared_file at = seat_now();
+	unsigned n = shared_sweep(&at);
 
 	if (n)
 		stats_add(STAT_share_reclaimed, n);
-	errno = saved;
 	return n != 0;
 }
 
@@ -169,167 +275,155 @@ static bool sweep_if_due(void)
 	return quota_sweep();
 }
 
-/* Waits for others' claims. Returns false if that has lasted too long. */
-static bool pause_from(uint64_t *since)
+static void log_foreign(uint64_t version)
 {
-	uint64_t now = clock_now();
-
-	if (!*since)
-		*since = now;
-	if (now - *since > accounting_state.quota.patience)
-		return false;
-	if (now - *since > CLAIM_LOOK)
-		sweep_if_due();
-	if (now - *since > CLAIM_YIELD)
-		nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
-	else
-		sched_yield();
-	return true;
+	log_once(
+	    "processes of this user that run with %s version of Spillway share the host budget by a file of version "
+	    "%llu, and this one knows version %d: until they end, this process gets no more host memory; start all "
+	    "of them with the same version",
+	    version < QUOTA_VERSION ? "an older" : "a newer", (unsigned long long)version, QUOTA_VERSION);
 }
 
-static bool is_lower_claim(void)
-{
-	struct quota_view view;
-
-	return quota_look(&view) == QUOTA_GOOD && view.lower_claim;
-}
-
-/* The result of a try. */
-enum taken { TAKEN, REFUSED, GONE, DAMAGED };
-
-/* Called before the claim is withdrawn. */
-static bool add_held(uint64_t bytes)
+/*
+ * Joins, or joins again after the file was lost. The process never gets a budget of its own if only the lock could
+ * not be had, if others have not left a damaged file yet, or if another version of this library has the file: other
+ * processes hold the memory. Locking: the caller must hold `taking`.
+ */
+static void join(void)
 {
 	struct quota_state *const quota = &accounting_state.quota;
+	const struct shared_terms terms = {
+	    .total = own_total(), .replaces = quota->terms.given, .fixed = quota->terms.given};
+	int before = atomic_load(&quota->state);
+	bool again = before == SEATED;
+	struct shared_file next = {
+	    .kind = &kind, .patience = before == OUTSIDE ? 0 : quota->patience, .lost = quota->seat.lost || again};
+	struct stat status;
 
+	if (quota->terms.domain)
+		snprintf(next.name, sizeof(next.name), "host-%llx" QUOTA_TAIL, (unsigned long long)quota->terms.domain);
+	else
+		snprintf(next.name, sizeof(next.name), "host" QUOTA_TAIL);
 	lock_take(&quota->publishing);
-	bool written = quota_file_write(&quota->seat, QUOTA_SLOT(&quota->seat, used), quota->held + bytes);
-	quota->held += written ? bytes : 0;
+	/*
+	 * Who has a place in a damaged file keeps it from being made again. In a removed one others find what we hold. The
+	 * number of a descriptor that the program has closed may be that of the next one.
+	 */
+	if (!shared_is_open(&quota->seat) || fstat(quota->seat.fd, &status) != 0 || status.st_nlink)
+		shared_abandon(&quota->seat);
+	quota->mine.owner = (struct shared_owner){
+	    .pid = (uint64_t)getpid(), .started = user_dir_process_started(getpid()), .space = identity_space()};
+	quota->mine.number = identity_get();
+	struct quota_slot mine = quota->mine;
 	lock_drop(&quota->publishing);
-	return written;
-}
-
-static enum taken try_once(uint64_t bytes)
-{
-	enum taken result = REFUSED;
-	uint64_t since = 0;
-	struct quota_view view;
-
-	/* A take that cannot succeed publishes no claim, so that it is not in the way of others. */
-	if (quota_look(&view) == QUOTA_GOOD && !quota_view_fits(&view, view.used, bytes))
-		return REFUSED;
-	for (;;) {
-		bool claimed = WRITE(claim, bytes);
-
-		quota_file_fence();
-		enum quota_looked looked = quota_look(&view);
-		if (looked != QUOTA_GOOD || !claimed) {
-			result = looked == QUOTA_NONSENSE ? DAMAGED : GONE;
-			break;
-		}
-		if (quota_view_fits(&view, view.used + view.claimed, bytes)) {
-			result = add_held(bytes) ? TAKEN : GONE;
-			if (result == TAKEN)
-				quota_tell(&view, bytes);
-			break;
-		}
-		if (!quota_view_fits(&view, view.used, bytes))
-			break;
-		bool in_time = pause_from(&since);
-		if (view.lower_claim) {
-			WRITE(claim, 0);
-			while (in_time && is_lower_claim())
-				in_time = pause_from(&since);
-		}
-		if (!in_time)
-			break;
+	int error = shared_enter(&next, &terms, &mine);
+	if (error == -EPROTONOSUPPORT)
+		log_foreign(next.version);
+	else if (error == -EBUSY || (error == -EPROTO && before == OUTSIDE))
+		log_once(
+		    "a process of this user holds the file of the host budget that they share, and does not go on (is "
+		    "it stopped?): until it does, or ends, this process gets no more host memory");
+	if (error && (error == -EPROTONOSUPPORT || !shared_why(error))) {
+		atomic_compare_exchange_strong(&quota->state, &before, OUTSIDE);
+		return;
 	}
-	WRITE(claim, 0);
-	return result;
+	if (error) {
+		be_alone(shared_why(error));
+		return;
+	}
+	lock_take(&quota->publishing);
+	shared_abandon(&quota->seat);
+	quota->seat = next;
+	/* Memory was given back meanwhile. */
+	shared_publish(&quota->seat, &quota->mine);
+	lock_drop(&quota->publishing);
+	atomic_compare_exchange_strong(&quota->state, &before, SEATED);
+	quota_sweep();
+	if (again && user_dir_is_first_loss())
+		log_line(USER_DIR_LOSS);
 }
+
+/* ---- taking ---- */
 
 /* level: what we would have with what was refused. */
 static void quota_want(uint64_t level)
 {
-	uint64_t until = clock_now() + accounting_state.quota.want_lasts;
-	struct quota_seat at = seat_now();
+	struct quota_state *const quota = &accounting_state.quota;
+	uint64_t until = clock_now() + quota->want_lasts;
+	struct shared_file at = seat_now();
 	struct quota_head head;
 
-	WRITE(wanted, level);
-	WRITE(wanted_until, until);
-	atomic_store(&accounting_state.quota.wanted_until, until);
+	lock_take(&quota->publishing);
+	quota->mine.wanted = level;
+	quota->mine.wanted_until = until;
+	shared_publish(&quota->seat, &quota->mine);
+	lock_drop(&quota->publishing);
 	/* A time too far ahead would never pass. Two processes that write at once differ by microseconds. */
-	if (quota_file_read_head(&at, &head) &&
-	    (head.asked_until < until || head.asked_until > until + accounting_state.quota.want_lasts))
-		quota_file_write(&at, QUOTA_HEAD(asked_until), until);
+	if (shared_is_whole(&at) && shared_read_head(at.fd, &kind, &head) &&
+	    (head.asked_until < until || head.asked_until > until + quota->want_lasts))
+		shared_write(at.fd, &until, sizeof(until), offsetof(struct quota_head, asked_until));
 }
 
 static void quota_refuse(uint64_t bytes)
 {
-	struct quota_view view;
+	struct view view;
 
-	if (is_seated() && quota_look(&view) == QUOTA_GOOD) {
+	if (is_seated() && look(&view) == GOOD) {
 		quota_tell(&view, 0);
 		/* Others leave to us what our part would serve. */
-		if (quota_view_is_part(&view, bytes) && atomic_load(&accounting_state.quota.wanted_until) < clock_now())
+		if (is_part(&view, bytes) && mine_now().wanted_until < clock_now())
 			quota_want(view.mine + bytes);
 	}
 	atomic_fetch_add(&accounting_state.quota.refusals, 1);
 	stats_add(STAT_share_refused, 1);
 }
 
-/*
- * Joins, or joins again after the file was lost. The process never gets a budget of its own if only the lock could
- * not be had, or if another version of this library has the file: other processes hold the memory. In the first case
- * one of them is stopped just where it holds the lock. Locking: the caller must hold `taking`.
- */
-static void quota_join_file(void)
+enum taken {
+	TAKEN,
+	REFUSED,
+	AGAIN, /* this process was stopped meanwhile, and another took the lock */
+	GONE,  /* the file was lost */
+	DAMAGED
+};
+
+static enum taken take_once(uint64_t bytes)
 {
 	struct quota_state *const quota = &accounting_state.quota;
-	int before = atomic_load(&quota->state);
-	bool again = before == SEATED;
-	struct quota_seat next = quota->seat;
+	struct shared_file at = seat_now();
+	struct view view;
 
-	lock_take(&quota->publishing);
-	uint64_t now = quota->held;
-	lock_drop(&quota->publishing);
-	int error = quota_file_join(&quota->terms, &next, now, before != OUTSIDE);
-	if (error == -EBUSY)
-		log_once(
-		    "a process of this user holds the file of the host budget that they share, and does not go on (is "
-		    "it stopped?): until it does, or ends, this process gets no more host memory");
-	if (error == -EBUSY || error == -EPROTONOSUPPORT) {
-		atomic_compare_exchange_strong(&quota->state, &before, OUTSIDE);
-		return;
+	if (!shared_is_whole(&at))
+		return GONE;
+	at.patience = quota->patience;
+	if (!shared_lock(&at))
+		return REFUSED;
+	enum looked looked = look_from(&at, &view);
+	enum taken taken = looked == NONSENSE ? DAMAGED : looked == LOST ? GONE : REFUSED;
+	if (looked == GOOD && fits(&view, bytes)) {
+		taken = publish(&quota->mine.used, bytes, 0) && shared_held(&at) ? TAKEN
+			: shared_is_whole(&at)                                   ? AGAIN
+										 : GONE;
+		if (taken == TAKEN)
+			quota_tell(&view, bytes);
+		else
+			publish(&quota->mine.used, 0, bytes);
 	}
-	if (error) {
-		be_alone_for(error);
-		return;
-	}
-	lock_take(&quota->publishing);
-	quota->seat = next;
-	/* Memory was given back meanwhile. */
-	if (quota->held != now)
-		quota_file_write(&quota->seat, QUOTA_SLOT(&quota->seat, used), quota->held);
-	quota_file_write(&quota->seat, QUOTA_SLOT(&quota->seat, spare), quota->spare);
-	lock_drop(&quota->publishing);
-	atomic_compare_exchange_strong(&quota->state, &before, SEATED);
-	if (again && user_dir_is_first_loss())
-		log_line(USER_DIR_LOSS);
+	shared_unlock(&at);
+	return taken;
 }
 
 static enum taken try_to_take(uint64_t bytes)
 {
 	enum taken taken = GONE;
 
-	for (unsigned i = 0; i < JOIN_TRIES && taken == GONE; i++) {
-		if (i)
-			quota_join_file();
+	for (unsigned i = 0; i < TRIES && (taken == GONE || taken == AGAIN); i++) {
+		if (i && taken == GONE)
+			join();
 		if (!is_seated())
 			return REFUSED;
-		taken = try_once(bytes);
+		taken = take_once(bytes);
 		if (taken == REFUSED && sweep_if_due())
-			taken = try_once(bytes);
+			taken = take_once(bytes);
 	}
 	return taken;
 }
@@ -340,21 +434,19 @@ static bool take_locked(uint64_t bytes)
 	int now = atomic_load(&quota->state);
 
 	if (now == ARRANGED || now == OUTSIDE)
-		quota_join_file();
+		join();
 	now = atomic_load(&quota->state);
-	if (now == ALONE)
-		return true;
 	if (now == LEFT)
 		return false;
-	enum taken taken = now == OUTSIDE ? REFUSED : try_to_take(bytes);
+	enum taken taken = now == SEATED ? try_to_take(bytes) : REFUSED;
 	if (taken == DAMAGED)
 		be_alone("its file is damaged");
 	if (atomic_load(&quota->state) == ALONE)
 		return true;
 	if (taken != TAKEN)
 		quota_refuse(bytes);
-	else if (atomic_exchange(&quota->wanted_until, 0))
-		WRITE(wanted_until, 0);
+	else if (mine_now().wanted_until)
+		publish(&quota->mine.wanted_until, 0, UINT64_MAX);
 	return taken == TAKEN;
 }
 
@@ -371,53 +463,35 @@ bool quota_take(uint64_t bytes)
 	return taken;
 }
 
-/* Writes `now` at that offset of the slot, if the slot is still ours. Locking: the caller must hold `publishing`. */
-static void quota_publish(size_t offset, uint64_t now)
-{
-	struct quota_state *const quota = &accounting_state.quota;
-	struct quota_slot slot;
-	int at = atomic_load(&quota->state);
-
-	if ((at == SEATED || at == LEFT) && quota_file_is_open(&quota->seat) &&
-	    quota_file_read_slots(&quota->seat, quota->seat.index, 1, &slot) &&
-	    quota_view_check_own(&quota->seat, &slot) == QUOTA_GOOD)
-		quota_file_write(&quota->seat, QUOTA_SLOT(&quota->seat, stamp) + offset, now);
-}
-
 void quota_give(uint64_t bytes)
 {
-	struct quota_state *const quota = &accounting_state.quota;
-	int now = atomic_load(&quota->state), saved = errno;
+	int now = atomic_load(&accounting_state.quota.state), saved = errno;
 
 	if (now == NONE || now == ARRANGED || now == ALONE)
 		return;
-	lock_take(&quota->publishing);
-	quota->held -= quota_smaller(bytes, quota->held);
-	quota_publish(offsetof(struct quota_slot, used), quota->held);
-	lock_drop(&quota->publishing);
+	publish(&accounting_state.quota.mine.used, 0, bytes);
 	errno = saved;
 }
 
 uint64_t quota_left(void)
 {
-	struct quota_view view;
+	struct view view;
 
-	if (!is_seated() || quota_look(&view) != QUOTA_GOOD)
+	if (!is_seated() || look(&view) != GOOD)
 		return UINT64_MAX;
-	uint64_t room = quota_view_room(&view, view.used + view.claimed),
-		 own = view.part > view.mine ? view.part - view.mine : 0;
+	uint64_t room = room_of(&view), own = view.part > view.mine ? view.part - view.mine : 0;
 	uint64_t beyond = room - quota_smaller(room, view.owed);
 	return beyond > own ? beyond : quota_smaller(room, own);
 }
 
 uint64_t quota_enough(uint64_t bytes)
 {
-	struct quota_view view;
+	struct view view;
 
-	if (!is_seated() || quota_look(&view) != QUOTA_GOOD || quota_view_fits(&view, view.used + view.claimed, bytes))
+	if (!is_seated() || look(&view) != GOOD || fits(&view, bytes))
 		return 0;
-	bytes = quota_smaller(bytes, QUOTA_MOST);
-	uint64_t gone = view.used + view.claimed, part = view.ranks * (view.mine + bytes);
+	bytes = quota_smaller(bytes, SHARED_MOST);
+	uint64_t gone = view.used, part = view.ranks * (view.mine + bytes);
 	/* It fits with all that others want, or is our part of it. */
 	return gone + bytes + (part > gone + bytes ? quota_smaller(view.wanted, part - gone - bytes) : 0);
 }
@@ -429,29 +503,22 @@ uint64_t quota_refusals(void)
 
 /* ---- the spare ---- */
 
-static void set_spare(uint64_t more, uint64_t less)
-{
-	struct quota_state *const quota = &accounting_state.quota;
-	int saved = errno;
-
-	if (!is_seated())
-		return;
-	lock_take(&quota->publishing);
-	quota->spare += more;
-	quota->spare -= quota_smaller(less, quota->spare);
-	quota_publish(offsetof(struct quota_slot, spare), quota->spare);
-	lock_drop(&quota->publishing);
-	errno = saved;
-}
-
 void quota_spare_add(uint64_t bytes)
 {
-	set_spare(bytes, 0);
+	int saved = errno;
+
+	if (is_seated())
+		publish(&accounting_state.quota.mine.spare, bytes, 0);
+	errno = saved;
 }
 
 void quota_spare_sub(uint64_t bytes)
 {
-	set_spare(0, bytes);
+	int saved = errno;
+
+	if (is_seated())
+		publish(&accounting_state.quota.mine.spare, 0, bytes);
+	errno = saved;
 }
 
 bool quota_is_asked(void)
@@ -461,30 +528,22 @@ bool quota_is_asked(void)
 
 	if (!is_seated())
 		return false;
-	struct quota_seat at = seat_now();
-	bool asked = quota_file_read_head(&at, &head) && head.asked_until >= clock_now();
+	struct shared_file at = seat_now();
+	bool asked = shared_is_open(&at) && shared_read_head(at.fd, &kind, &head) && head.asked_until >= clock_now();
 	errno = saved;
 	return asked;
 }
 
-static uint64_t spare_now(void)
-{
-	lock_take(&accounting_state.quota.publishing);
-	uint64_t now = accounting_state.quota.spare;
-	lock_drop(&accounting_state.quota.publishing);
-	return now;
-}
-
 uint64_t quota_owed(void)
 {
-	struct quota_view view;
+	struct view view;
 
 	if (!quota_is_asked())
 		return 0;
-	uint64_t mine = spare_now();
-	if (!mine || quota_look(&view) != QUOTA_GOOD)
+	uint64_t mine = mine_now().spare;
+	if (!mine || look(&view) != GOOD)
 		return 0;
-	uint64_t room = quota_view_room(&view, view.used);
+	uint64_t room = room_of(&view);
 	if (view.wanted <= room)
 		return 0;
 	/* All ranks that have spare give some of it, in proportion. */
@@ -499,17 +558,18 @@ void quota_returned(uint64_t bytes)
 
 bool quota_wait(uint64_t bytes, unsigned *tries)
 {
-	struct quota_view view;
+	struct view view;
 
-	if (!is_seated() || quota_look(&view) != QUOTA_GOOD)
+	if (!is_seated() || look(&view) != GOOD)
 		return false;
 	bool waits = *tries < WAIT_TRIES && (view.spare || view.ending) && bytes <= view.total;
 	/*
 	 * A piece of it may have been said to be wanted: others are to know whether our part would serve all of it. It
 	 * begins with what is spare.
 	 */
-	if (waits || atomic_load(&accounting_state.quota.wanted_until))
-		quota_want(view.mine - quota_smaller(spare_now(), view.mine) + quota_smaller(bytes, QUOTA_MOST));
+	const struct quota_slot mine = mine_now();
+	if (waits || mine.wanted_until)
+		quota_want(view.mine - quota_smaller(mine.spare, view.mine) + quota_smaller(bytes, SHARED_MOST));
 	if (!waits)
 		return false;
 	if (!(*tries)++)
@@ -523,20 +583,18 @@ bool quota_wait(uint64_t bytes, unsigned *tries)
 /* Locking: the caller must hold `taking`. */
 static void tick_locked(void)
 {
-	struct quota_view view;
-	struct quota_seat at = seat_now();
+	struct view view;
+	enum looked looked = LOST;
 
-	if (atomic_load(&accounting_state.quota.state) == OUTSIDE || (is_seated() && !quota_file_is_there(&at)))
-		quota_join_file();
-	if (!is_seated())
-		return;
-	quota_sweep();
-	enum quota_looked looked = quota_look(&view);
-	if (looked == QUOTA_LOST) {
-		quota_join_file();
-		looked = is_seated() ? quota_look(&view) : QUOTA_LOST;
+	if (atomic_load(&accounting_state.quota.state) == OUTSIDE)
+		join();
+	for (unsigned i = 0; i < 2 && looked == LOST && is_seated(); i++) {
+		if (i)
+			join();
+		quota_sweep();
+		looked = look(&view);
 	}
-	if (looked == QUOTA_GOOD)
+	if (looked == GOOD)
 		quota_tell(&view, 0);
 }
 
@@ -565,13 +623,16 @@ void quota_leave(void)
 	/* Waits for no thread: a thread that takes may have ended with the process. If one takes, the slot is kept. */
 	bool quiet = lock_try(&quota->taking);
 	bool still = quiet && lock_try(&quota->publishing);
-	struct quota_seat at = quota->seat;
-	bool empty = still && !quota->held;
+	bool empty = still && !quota->mine.used;
 
-	if (still)
+	if (still) {
+		quota->mine.owner.leaving = 1;
+		if (empty)
+			quota->mine.owner.pid = 0;
 		lock_drop(&quota->publishing);
+	}
 	if (quiet) {
-		quota_file_leave(&at, empty);
+		shared_leave(&quota->seat, empty);
 		lock_drop(&quota->taking);
 	}
 	errno = saved;
@@ -579,9 +640,8 @@ void quota_leave(void)
 
 void quota_child(void)
 {
-	struct quota_state *const quota = &accounting_state.quota;
-	atomic_store(&quota->state, NONE);
-	quota->seat.fd = -1;
+	atomic_store(&accounting_state.quota.state, NONE);
+	accounting_state.quota.seat.open = false;
 	/* This process has no children yet. */
 	atomic_store(&accounting_state.has_forked, false);
 }

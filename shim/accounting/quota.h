@@ -3,15 +3,18 @@
  * rule, one for each GPU, and each of them would take half of the machine for itself.
  *
  * Who shares: the processes of one user that see the same private folder (user_dir.h) and live below the same memory
- * limit, which is that of the nearest cgroup above them that has one; without a limit, the machine's. There is no
- * daemon: a small file in the folder, made with the first host memory, holds a total and a slot for each process
- * (quota_internal.h). A process without host memory has no slot, and nothing said here applies to it. A file that is
- * in use in another place where such a folder may lie is shared as well: a user who logs out and in again has one
- * budget.
+ * limit, which is that of the nearest cgroup above them that has one; without a limit, the machine's. They do by a
+ * shared file (shared_file.h), host.quota or host-DOMAIN.quota, made with the first host memory. A process without host
+ * memory has no slot in it, and nothing said here applies to it.
  *
  * What is promised, of processes that have a slot (ranks; n is their number, T the total):
  *  - The ranks together never take more than T, however many take at the same time. (A total that is lowered while
  *    they run takes nothing away; nothing more is given until the sum is below it.)
+ *  - The exception: in the second after the file was lost a rank may be given what another holds that has not come back
+ *    yet. Removed, as by a log-out: if that one is in another PID namespace (a container that shares the folder), or its
+ *    descriptors cannot be read in /proc. Truncated or overwritten: any. From then on nothing is given until the sum is
+ *    below T. Who is stopped, or has `control: no`, comes back when it next takes, instead of within a second; while it
+ *    holds its place in a truncated file nobody takes anything.
  *  - A rank that has no more than T/n, including what it asks for, is refused only while the bytes are not free. A
  *    rank that would have more is also refused the bytes that are owed to others: what they have lately (2 s) been
  *    refused, and with which they would have no more than T/n.
@@ -22,45 +25,57 @@
  *    others free it, and what was taken while n was smaller stays.
  *  - The share of a process that is gone, killed or not, is looked for by ranks that are short, every 5 ms at most,
  *    and about once a second by all. A process that ends keeps its share until the kernel says that it is gone: its
- *    memory is pinned until then. A process that becomes another program by exec() keeps it until it takes host
- *    memory again, or ends.
+ *    memory is pinned until then.
  *
- * Gone means that its lock on the file is, which the kernel drops when the process has ended, and with it all children
- * that it forked since and that did not exec: until then its memory is pinned. A process that has closed descriptors
- * which are not its own has no lock; it is gone when there is no such pid, or another start time, or only a zombie. The
- * pid of a process in another PID namespace says nothing; from there such a process looks dead.
- *
- * A file that is removed or truncated under its processes, as by a log-out, is made again by the first that notices,
- * with what all of them hold: at once by a process that takes or joins, else within a second by the control thread.
- * What a process holds that has not come back to a truncated file counts as the whole total. This is logged once.
- * What cannot be known: a process that joins in the second after a removal does not see what processes of other PID
- * namespaces (containers that share the folder) hold, nor those without readable descriptors in /proc; and a process
- * with `control: no` comes back only when it next takes.
- *
- * Processes join one after the other, and each waits until those before it have joined. One that is stopped (SIGSTOP,
- * a debugger) at the very point where it joins or leaves keeps the others out: they wait 2 s, log it once, and get no
- * host memory until it goes on or ends. None of them takes a budget of its own then.
+ * A rank that is stopped while it takes keeps the others waiting for a second (shared_file.h). One that is stopped while
+ * it makes the file keeps them out: they wait 2 s, log it once, and get no host memory until it goes on or ends. None of
+ * them takes a budget of its own then.
  *
  * A file that another version of this library uses cannot be read, so it is unknown how much of the total is left.
  * This process then logs both versions once, and gets no host memory until the processes that use the file have
- * ended; it changes nothing in that file. Versions up to 2 take a budget of their own when they find a newer file.
+ * ended. Versions up to 2 take a budget of their own when they find a newer file.
  *
- * Any other fault of the file (nonsense, full, no file system for it) leaves this process its own budget, and is
- * logged once. A file that no process uses is replaced, whatever its version.
+ * Any other fault of the file (nonsense in its slots, full, no file system for it) leaves this process its own budget,
+ * and is logged once.
  *
  * The first take opens files. Not on the launch path. Leaves errno as it is. Cost: a take with its give is about
- * twenty system calls on the file, 10 us; changing the spare 2 to 3 us.
+ * thirty system calls on the file, 15 us; changing the spare 2 to 3 us.
  *
  * Locking: takes QUOTA_TAKE and QUOTA_SEAT, among the threads of this process; QUOTA_SEAT is never held over a wait.
- * Other processes are waited for only while several ask for the last bytes, for microseconds, and for a second if one
- * of them is stopped by a signal just there.
+ * Other processes are waited for while they take, for microseconds.
  */
 #ifndef SPILLWAY_QUOTA_H
 #define SPILLWAY_QUOTA_H
 
+#include "shim/accounting/shared_file.h"
+
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+
+#define QUOTA_VERSION 3
+#define QUOTA_MAGIC   0x5753514f54410a31u
+#define QUOTA_TAIL    ".quota"
+
+/* The file. A total that a policy gives is fixed. */
+struct quota_head {
+	struct shared_head file;
+	uint64_t asked_until; /* the latest wanted_until of all: once past, no slot wants anything */
+};
+
+struct quota_slot {
+	struct shared_owner owner;
+	uint64_t number;       /* identity_get() */
+	uint64_t used;         /* bytes taken */
+	uint64_t spare;        /* of them: free for its next use */
+	uint64_t wanted;       /* bytes it would have with those that it was refused */
+	uint64_t wanted_until; /* CLOCK_MONOTONIC, ns: `wanted` is ignored after it */
+};
+
+struct quota_page {
+	struct quota_head head;
+	struct quota_slot slot[SHARED_SLOTS];
+};
 
 struct quota_terms {
 	uint64_t total;          /* what all may pin, as far as this process knows; that of the first process holds */

@@ -40,8 +40,8 @@
 	X(VMM,              HOLDS, "what becomes of memory that programs map themselves",     "VMM calls; never a wait for the GPU") \
 	X(SPILL,            HOLDS, "(device) submissions that wait for memory, orders",       "VMM calls, copies; never a wait for the GPU") \
 	X(HEAP,             HOLDS, "(device) blocks, slabs, chunks, address ranges of one heap", "VMM calls; never a wait for the GPU") \
-	X(VA_RANGES,        HOLDS, "address space that programs have reserved (va_ranges.c)",     "no")                        \
-	X(QUOTA_TAKE,       HOLDS, "joining the shared host budget, and one claim at a time (quota.c)", "no")              \
+	X(VA_RANGES,        HOLDS, "address space that programs have reserved (ledger.c)",     "no")                           \
+	X(QUOTA_TAKE,       HOLDS, "joining the shared host budget, and one take at a time (quota.c)", "no")               \
 	X(QUOTA_SEAT,       HOLDS, "the place in its file, and what this process writes there (quota.c)", "no")            \
 	X(FAULTS,           HOLDS, "the queue of page faults (faults_queue.c)",               "no")                        \
 	X(LEDGER,           BRIEF, "what is live and whose",                                  "no")                        \

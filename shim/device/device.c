@@ -229,7 +229,7 @@ static uint64_t take_share(struct device *device, uint64_t mine, uint64_t limit)
 	}
 	device->account.keeps_total = process_settings()->device_total.kind == POLICY_SIZE_AUTO;
 	limit = gpu_account_begin(&device->account, device->uuid, total, used, limit);
-	atomic_store(&device->shared_total, device->account.joined ? device->account.total : total);
+	atomic_store(&device->shared_total, device->account.file.open ? device->account.file.total : total);
 	/* Until the control thread has looked. */
 	atomic_store(&device->out_of_turn,
 		     limit < wanted && !device->account.lasting && process_settings()->turns.mode != POLICY_TURNS_OFF);

@@ -47,12 +47,12 @@ struct device {
 	struct gpu_account account; /* joined under START, then the control thread's */
 	unsigned char uuid[16];
 	struct {
-		struct gpu_account_queue line; /* of the thread that waits, then the control thread's */
-		uint64_t until, most;          /* ns: it stays the first in the line until then, and at most */
-		uint64_t needs;                /* bytes of the heap at the last look */
-		_Atomic bool waits, over;      /* a thread waits; no allocation waits any longer */
-	} admission;                           /* admission.h */
-	bool heap_refused;                     /* creating the heap failed and is not tried again; under START */
+		struct shared_file line;  /* of the thread that waits, then the control thread's */
+		uint64_t until, most;     /* ns: it stays the first in the line until then, and at most */
+		uint64_t needs;           /* bytes of the heap at the last look */
+		_Atomic bool waits, over; /* a thread waits; no allocation waits any longer */
+	} admission;                      /* admission.h */
+	bool heap_refused;                /* creating the heap failed and is not tried again; under START */
 	/* NULL until the first heap allocation, and always if the device cannot have one */
 	_Atomic(struct heap *) heap;
 };

@@ -101,7 +101,7 @@ enum sw_status chunk_make_unbacked(struct chunk_store *store, unsigned units, st
 enum sw_status chunk_back(struct chunk_store *store, struct chunk *chunk);
 /* Gives the chunk its alias, if it has none, or each of its parts. Returns NO_MEMORY or DRIVER if it stays without one. */
 enum sw_status chunk_give_alias(struct chunk_store *store, struct chunk *chunk);
-/* Returns whether the peer that lends the chunk wants memory back (lender.h). Locking: none. */
+/* Returns whether the peer that lends the chunk wants memory back (budget.h). Locking: none. */
 bool chunk_is_wanted(const struct chunk_store *store, const struct chunk *chunk);
 /*
  * Maps the chunk at an address, without access. If the driver refuses, nothing of it is mapped, unless it also refuses to

@@ -13,7 +13,6 @@
 #define SPILLWAY_HEAP_H
 
 #include "shim/accounting/budget.h"
-#include "shim/accounting/lender.h"
 #include "shim/base/lock.h"
 #include "shim/base/status.h"
 
@@ -315,7 +314,7 @@ uint64_t heap_idle_host(const struct heap *heap);
 uint64_t heap_lent(const struct heap *heap, uint64_t *ret_in_use, uint64_t *ret_left);
 /* Gives free memory of peers back to them. */
 void heap_give_back_lent(struct heap *heap);
-/* Returns the bytes that peers want back (lender.h), from this heap or others. Locking: none. */
+/* Returns the bytes that peers want back (budget.h), from this heap or others. Locking: none. */
 uint64_t heap_wanted(const struct heap *heap);
 /* Returns the bytes of the device and of peers that the heap holds, in use or free. */
 uint64_t heap_made_device(struct heap *heap);

@@ -42,7 +42,7 @@ static inline uint64_t migration_bytes(const struct migration *transit)
  * Begins to fetch a piece (to: CHUNK_DEVICE) or to evict it (to: CHUNK_HOST). An evicted piece goes to a peer while one
  * lends memory, else to the host; a block that the program wants on the host (heap_to_host) the other way round. A
  * piece on a peer may be evicted, too: if the program wants it on the host, if peers no longer lend (heap_lend), or, to
- * another peer or the host, if this peer wants the memory back (lender.h). *ret_transit says where it goes.
+ * another peer or the host, if this peer wants the memory back (budget.h). *ret_transit says where it goes.
  *
  * Returns NO_MEMORY if no spare of that size exists at the other place. heap_make_spare() may make one: a chunk that
  * has never moved gets its alias here. Returns INVALID if the piece has ended, its block is free or pinned, or it is

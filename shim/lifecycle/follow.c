@@ -158,7 +158,7 @@ static bool enter_account(struct device *device, const struct gpu_account_member
 {
 	struct follow_state *const state = &lifecycle_state.follow[device->ordinal];
 
-	if (device->account.joined ||
+	if (device->account.file.open ||
 	    gpu_account_join(&device->account, device->uuid, atomic_load(&device->shared_total), member)) {
 		state->refused = 0;
 		return true;
@@ -214,7 +214,7 @@ static uint64_t share(struct device *device, uint64_t most)
 static void give_up_share(struct device *device)
 {
 	turn_suspended(device);
-	if (!device->account.joined)
+	if (!device->account.file.open)
 		return;
 	/* In this order: a thread that is just allocating has its memory in what is published, or does not get it. */
 	atomic_store(&device->budget.limit, atomic_load(&device->budget.used));

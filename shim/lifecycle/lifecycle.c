@@ -14,7 +14,7 @@
  */
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/lifecycle/lifecycle_state.h"
-#include "shim/accounting/gpu_account.h"
+#include "shim/accounting/shared_file.h"
 #include "shim/base/libc.h"
 #include "shim/base/log.h"
 #include "shim/lifecycle/modules.h"
@@ -133,7 +133,7 @@ static void let_go(void)
 static void after_fork_parent(void)
 {
 	let_go();
-	gpu_account_forked();
+	shared_forked();
 }
 
 static void after_fork_child(void)

@@ -50,7 +50,7 @@ void turn_account_claim(const struct device *device, struct gpu_account_member *
 
 static void count_accounts(struct device *device, void *argument)
 {
-	*(unsigned *)argument += atomic_load(&device->heap) && device->account.joined;
+	*(unsigned *)argument += atomic_load(&device->heap) && device->account.file.open;
 }
 
 bool turn_account_is_in_several(void)
@@ -189,7 +189,7 @@ bool turn_account_publish(struct device *device, bool moving)
 	uint64_t used = atomic_load(&device->budget.used), limit = atomic_load(&device->budget.limit);
 
 	/* Of a device that was not looked at yet nothing is known. */
-	if (!device->account.joined || !member->pid)
+	if (!device->account.file.open || !member->pid)
 		return false;
 	member->holds = used;
 	member->may_have = used > limit ? used : limit;
@@ -210,7 +210,7 @@ bool turn_account_publish(struct device *device, bool moving)
 static void beat(struct device *device, void *argument)
 {
 	/* Before it has a heap, another thread may just be entering its account. */
-	if (device != argument && atomic_load(&device->heap) && device->account.joined)
+	if (device != argument && atomic_load(&device->heap) && device->account.file.open)
 		turn_account_publish(device, lifecycle_state.turn[device->ordinal].moves);
 }
 

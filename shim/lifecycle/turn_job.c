@@ -207,7 +207,7 @@ static void failed(struct device *device)
 	struct gpu_job_claim *claim = &lifecycle_state.turn[device->ordinal].job.claim;
 
 	claim->failed = claim->attempt;
-	if (device->account.joined)
+	if (device->account.file.open)
 		turn_account_publish(device, false);
 }
 

@@ -198,12 +198,12 @@ void turn_move_in(struct device *device)
 	const struct order_watch watch = {.look = look_while_coming, .argument = device, .begins = ORDER_ROOM_COMES};
 	uint64_t begun = clock_now(), bytes = 0;
 
-	if (device->account.joined && !turn_account_publish(device, true))
+	if (device->account.file.open && !turn_account_publish(device, true))
 		return;
 	/* If there are no turns any more, or no account, or it takes no part in them, it has what it may have. */
-	bool in_turn = device->account.joined && view->turn.on && view->turn.holder == view->self;
+	bool in_turn = device->account.file.open && view->turn.on && view->turn.holder == view->self;
 	/* The process was stopped since it looked, and others have given its turn to another: it stays away. */
-	if (!in_turn && device->account.joined && view->turn.on && state->claim.kind != GPU_TURN_OFF)
+	if (!in_turn && device->account.file.open && view->turn.on && state->claim.kind != GPU_TURN_OFF)
 		return;
 	state->others = 0;
 	if (spill_return(device, in_turn ? &watch : NULL, &bytes) != SW_OK) {

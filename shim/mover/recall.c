@@ -1,5 +1,5 @@
 /*
- * Recall of memory of this heap that other devices have lent and need back (lender.h). A piece goes from where it is to
+ * Recall of memory of this heap that other devices have lent and need back (budget.h). A piece goes from where it is to
  * a peer that has room, or to the host, so no other memory has to leave the device for it. In `fast`, pieces leave
  * beside what runs, like all evictions. In `exact`, they leave in separate gaps, with host memory pinned before:
  * another device waits for the memory, so this one does not stand still for more than a few pieces, and then runs for

@@ -1,7 +1,7 @@
 /*
  * vmm.h: the program's own virtual memory management, served by the heap (vmm.spill: move).
  *
- * cuMemAddressReserve gives address space of the current device's arena (va_ranges.h), cuMemCreate memory of the heap
+ * cuMemAddressReserve gives address space of the current device's arena (ledger.h), cuMemCreate memory of the heap
  * without an address, known by a handle of ours, and cuMemMap places it (heap/block_unmapped.h). From then on the
  * launch path finds it and the mover migrates it like any block; the program sees no difference. The rest stays
  * with the driver: compressed memory, handles to be exported otherwise than as a file descriptor, address space that
@@ -24,7 +24,6 @@
 
 #include "shim/accounting/ledger.h"
 #include "shim/serve/typed_alloc.h"
-#include "shim/accounting/va_ranges.h"
 
 #include <cuda.h>
 

@@ -3,7 +3,7 @@
  * (serve/vmm.h). cuMemMap and the like in this file are the library's.
  */
 #include "shim/accounting/ledger.h"
-#include "shim/accounting/va_ranges.h"
+#include "shim/accounting/ledger.h"
 #include "shim/device/device.h"
 #include "shim/heap/block_unmapped.h"
 #include "shim/heap/migration.h"

@@ -109,7 +109,7 @@ class Layout(unittest.TestCase):
     """share_bars.py reads the account as the library lays it out."""
 
     def test_version(self):
-        header = os.path.join(os.path.dirname(__file__), "../../shim/accounting/gpu_account_page.h")
+        header = os.path.join(os.path.dirname(__file__), "../../shim/accounting/gpu_account.h")
         with open(header, encoding="utf-8") as file:
             self.assertIn(f"#define GPU_ACCOUNT_VERSION {share_bars.VERSION}\n", file.read())
 
@@ -136,7 +136,7 @@ class Layout(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             os.mkdir(os.path.join(folder, "spillway"))
             with open(os.path.join(folder, "spillway", "gpu-0.account"), "wb") as file:
-                file.write(struct.pack("<9Q", 4096, share_bars.VERSION + 1, *[0] * 7))
+                file.write(struct.pack("<11Q", 4096, share_bars.VERSION + 1, *[0] * 9))
             with self.assertRaisesRegex(RuntimeError, "version"):
                 with share_bars.Account(folder) as account:
                     account.thread.join()

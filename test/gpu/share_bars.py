@@ -30,9 +30,9 @@ import parts
 TOTAL = "16GiB"
 LOOK = 0.01  # s between looks into the account
 FIRST = 4  # a step: by then the job has its memory and its kernels
-# struct account_page (shim/accounting/gpu_account_page.h): a head, and slots of pid, may_have, holds, needs, stuck,
-# worked, the claim of turns, and that of jobs, of which the state is read
-VERSION, HEAD, MEMBER, CLAIM, JOB_STATE = 5, 128, 6, 15, 8
+# struct account_page (shim/accounting/gpu_account.h): a head, and slots of pid and three more, may_have, holds, needs,
+# stuck, worked, the claim of turns, and that of jobs, of which the state is read
+VERSION, HEAD, MEMBER, CLAIM, JOB_STATE = 5, 128, 9, 15, 8
 FIELDS = ("kind", "weight", "beat", "moving", "away", "waits", "idle", "served", "got", "burst", "cost", "loss", "quantum",
           "patience", "n")
 
@@ -61,7 +61,7 @@ class Account:
                 continue
             with open(os.path.join(place, name), "rb") as file:
                 page = file.read()
-            words = struct.unpack_from("<9Q", page)
+            words = struct.unpack_from("<11Q", page)
             if not words[1]:  # the process that makes the file has not written its head yet
                 return None
             if words[1] != VERSION:
@@ -71,11 +71,11 @@ class Account:
             for i in range(64):
                 values = struct.unpack_from(f"<{MEMBER + CLAIM + JOB_STATE + 1}Q", page, HEAD + i * slot)
                 if values[0]:
-                    members[values[0]] = {"may_have": values[1], "holds": values[2], "state": values[-1],
+                    members[values[0]] = {"may_have": values[4], "holds": values[5], "state": values[-1],
                                           **dict(zip(FIELDS, values[MEMBER:]))}
                     slots[i + 1] = values[0]
-            return {"time": time.monotonic(), "number": words[5], "on": words[6], "holder": slots.get(words[7]),
-                    "since": words[8] / 1e9, "members": members}
+            return {"time": time.monotonic(), "number": words[7], "on": words[8], "holder": slots.get(words[9]),
+                    "since": words[10] / 1e9, "members": members}
         return None
 
     def watch(self):

@@ -162,7 +162,7 @@ class Samples(unittest.TestCase):
             os.mkdir(os.path.join(folder, "spillway"))
             words = list(range(100, 180))
             slot = struct.pack("<80Q", *words)
-            page = struct.pack("<9Q", share_bars.HEAD + 64 * len(slot), share_bars.VERSION, 0, 1, 1, 5, 1, 2, 3 * 10**9)
+            page = struct.pack("<11Q", share_bars.HEAD + 64 * len(slot), share_bars.VERSION, 0, 1, 0, 1, 0, 5, 1, 2, 3 * 10**9)
             page = page.ljust(share_bars.HEAD, b"\0") + bytes(len(slot)) + slot + bytes(62 * len(slot))
             with open(os.path.join(folder, "spillway", "gpu-0.account"), "wb") as file:
                 file.write(page)
@@ -170,7 +170,7 @@ class Samples(unittest.TestCase):
         self.assertEqual((read["number"], read["on"], read["holder"], read["since"]), (5, 1, 100, 3))
         member = read["members"][100]
         first = 100 + share_bars.MEMBER
-        self.assertEqual((member["holds"], member["kind"], member["n"]), (102, first, first + share_bars.CLAIM - 1))
+        self.assertEqual((member["holds"], member["kind"], member["n"]), (105, first, first + share_bars.CLAIM - 1))
         self.assertEqual(member["state"], first + share_bars.CLAIM + share_bars.JOB_STATE)
 
 

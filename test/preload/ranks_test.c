@@ -3,7 +3,7 @@
  * killed one leaves its share to the others, and what one does not use another gets. A rank is a process of its own that
  * does what it is told through a pipe; this process never uses the driver.
  */
-#include "shim/accounting/quota_internal.h"
+#include "shim/accounting/quota.h"
 #include "shim/base/user_dir.h"
 #include "shim/stats/stats_page.h"
 #include "test/preload/child.h"

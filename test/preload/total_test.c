@@ -3,7 +3,7 @@
  * share whichever came first, every byte stays as it was, and a killed process leaves its share to the others. A rank
  * is a process of its own that does what it is told; its simulated GPU is its own, so only the account limits them.
  */
-#include "shim/accounting/gpu_account_page.h"
+#include "shim/accounting/gpu_account.h"
 #include "test/preload/child.h"
 #include "test/preload/folder.h"
 #include "test/rank.h"
@@ -196,10 +196,10 @@ static int set_lock(int fd, short type)
 /* The account as a process of the version before has it that still runs: its lock shows that. Returns a descriptor. */
 static int make_older(char ret_path[256])
 {
-	const struct account_head older = {.bytes = sizeof(struct account_head),
-					   .version = GPU_ACCOUNT_VERSION - 1,
-					   .magic = GPU_ACCOUNT_MAGIC,
-					   .total = TOTAL * MIB};
+	const struct account_head older = {.file = {.bytes = sizeof(struct account_head),
+						    .version = GPU_ACCOUNT_VERSION - 1,
+						    .magic = GPU_ACCOUNT_MAGIC,
+						    .total = TOTAL * MIB}};
 	struct rank first = start(SET("exact"));
 	char below[96];
 
@@ -233,7 +233,7 @@ static void beside_another_version_it_has_its_own_budget_at_once_and_shares_when
 			rank_end(&one);
 	}
 	assert_int_equal(pread(fd, &head, sizeof(head), 0), sizeof(head));
-	assert_int_equal(head.version, GPU_ACCOUNT_VERSION - 1);
+	assert_int_equal(head.file.version, GPU_ACCOUNT_VERSION - 1);
 	assert_int_equal(set_lock(fd, F_UNLCK), 0); /* the processes that were started have it open, too */
 	close(fd);
 	other = start(SET("fast"));

@@ -137,7 +137,7 @@ static const char *what_is_wrong(const struct rank *ranks, unsigned n, const str
 	turns_gpus_read();
 	*ret_who = NULL;
 	for (unsigned device = 0; device < TURNS_GPUS; device++)
-		if (account_sum(&turns_gpus_pages[device]) > turns_gpus_pages[device].head.total)
+		if (account_sum(&turns_gpus_pages[device]) > turns_gpus_pages[device].head.file.total)
 			return "more is had than there is";
 	for (unsigned i = 0; i < n && !what; i++) {
 		struct known *process = known_of(&ranks[i]);

@@ -1,7 +1,5 @@
 #include "test/preload/turns_help.h"
 
-#include "shim/accounting/gpu_account_slot.h"
-#include "shim/base/clock.h"
 #include "test/preload/child.h"
 #include "test/preload/folder.h"
 
@@ -25,23 +23,13 @@ bool account_read(struct account_page *ret_page)
 
 bool account_read_of(const char *part, struct account_page *ret_page)
 {
+	bool ended[GPU_ACCOUNT_MOST];
 	char path[256];
 
 	if (folder_files(part, path) != 1)
 		return false;
 	int fd = open(path, O_RDWR);
-	bool good = fd >= 0 && pread(fd, ret_page, sizeof(*ret_page), 0) == (ssize_t)sizeof(*ret_page) &&
-		    account_head_is_ours(&ret_page->head);
-	for (unsigned i = 0; good && i < GPU_ACCOUNT_MOST; i++) {
-		struct gpu_account_member *member = &ret_page->slot[i].member;
-
-		enum account_slot_state is = account_slot_state(fd, i, member, clock_now());
-
-		if (is == ACCOUNT_SLOT_FREE)
-			member->pid = 0;
-		else if (is == ACCOUNT_SLOT_ENDED)
-			*member = account_left_by(member);
-	}
+	bool good = fd >= 0 && gpu_account_read(fd, ret_page, ended);
 	if (fd >= 0)
 		close(fd);
 	return good;
@@ -62,7 +50,7 @@ void account_check(void)
 	struct account_page page;
 
 	for (unsigned tries = 0; tries < 5; tries++)
-		if (!account_read(&page) || account_sum(&page) <= page.head.total)
+		if (!account_read(&page) || account_sum(&page) <= page.head.file.total)
 			return;
 	fail_msg("%llu bytes may be had", (unsigned long long)account_sum(&page));
 }

@@ -5,7 +5,7 @@
 #ifndef PRELOAD_TURNS_HELP_H
 #define PRELOAD_TURNS_HELP_H
 
-#include "shim/accounting/gpu_account_page.h"
+#include "shim/accounting/gpu_account.h"
 #include "test/rank.h"
 
 /*

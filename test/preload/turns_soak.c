@@ -17,7 +17,7 @@
  * The seed is printed, and decides what happens; when it happens to a job, the machine decides. Exit status 0: all
  * held; 1: it says what did not. Jobs are started with TEST_PRELOAD as LD_PRELOAD.
  */
-#include "shim/accounting/gpu_account_page.h"
+#include "shim/accounting/gpu_account.h"
 #include "test/preload/turns_soak.h"
 #include "test/slow.h"
 #include "test/unit/seed.h"
@@ -127,7 +127,7 @@ static void print_account(void)
 		printf("there is no account\n");
 		return;
 	}
-	printf("total %llu, turn %llu: on %llu, slot %lld\n", (unsigned long long)page.head.total,
+	printf("total %llu, turn %llu: on %llu, slot %lld\n", (unsigned long long)page.head.file.total,
 	       (unsigned long long)page.head.turn.number, (unsigned long long)page.head.turn.on,
 	       (long long)page.head.turn.holder - 1);
 	for (unsigned i = 0; i < GPU_ACCOUNT_MOST; i++) {
@@ -295,7 +295,7 @@ static void check_account(uint64_t now)
 			return;
 		for (unsigned i = 0; i < GPU_ACCOUNT_MOST; i++)
 			sum += page.slot[i].member.pid ? page.slot[i].member.may_have : 0;
-		if (sum <= page.head.total)
+		if (sum <= page.head.file.total)
 			break;
 		if (tries == 4 && holds)
 			wrong("%llu bytes may be had", (unsigned long long)sum);

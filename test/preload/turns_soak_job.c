@@ -12,7 +12,7 @@
  * While a kernel runs it looks into the account: a process that has published there that its memory is away, and not
  * that it is just coming back, must not run anything.
  */
-#include "shim/accounting/gpu_account_page.h"
+#include "shim/accounting/gpu_account.h"
 #include "shim/spillway.h"
 #include "test/preload/driver.h"
 #include "test/preload/trouble.h"

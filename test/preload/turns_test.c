@@ -280,7 +280,7 @@ static void a_damaged_account_is_made_again(void **state)
 		check_all(ranks, 2);
 		/* What one has is not counted before it is in the new file. */
 		for (unsigned tries = 0;
-		     tries < ROUNDS && (!account_read(&page) || account_sum(&page) > page.head.total); tries++)
+		     tries < ROUNDS && (!account_read(&page) || account_sum(&page) > page.head.file.total); tries++)
 			usleep(5000);
 		turns_run(ranks, 2, 2);
 	}

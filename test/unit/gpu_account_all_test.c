@@ -1,5 +1,5 @@
 /* The accounts of all GPUs of a machine (gpu_account.h), as a job that uses several of them looks at them. */
-#include "shim/accounting/gpu_account_page.h"
+#include "shim/accounting/gpu_account.h"
 #include "test/unit/quota_help.h"
 
 #include <setjmp.h>
@@ -27,10 +27,10 @@ static void all_gpus_of_a_machine_are_looked_at(void **state)
 		struct gpu_account *one = i % 2 || i >= 2 * GPUS ? &stale : &accounts[i / 2];
 
 		number[0] = (unsigned char)i;
-		stale.joined = false;
+		stale.file.open = false;
 		assert_true(gpu_account_join(one, number, ROOM, &mine));
 		if (one == &stale)
-			close(stale.fd);
+			close(stale.file.fd);
 	}
 	for (unsigned i = 0; i < GPUS; i++) {
 		assert_true(gpu_account_all(&accounts[i], 1, &view));
@@ -44,7 +44,7 @@ static void all_gpus_of_a_machine_are_looked_at(void **state)
 		snprintf(name, sizeof(name), "%s/spillway/gpu-%02x%030d.account", folder, i, 0);
 		assert_int_equal(unlink(name), 0);
 		if (i < GPUS)
-			close(accounts[i].fd);
+			close(accounts[i].file.fd);
 	}
 }
 

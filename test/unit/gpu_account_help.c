@@ -3,12 +3,8 @@
 #include "shim/base/identity.h"
 #include "shim/base/user_dir.h"
 
-#include <dlfcn.h>
-#include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/syscall.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -18,7 +14,6 @@ struct gpu_account_view view;
 static struct gpu_account_member mine;
 static struct gpu_job_view all;
 char account_path[160];
-static bool stops_at_write;
 int child_waits[2];
 
 static uint64_t obey(char order, unsigned n)
@@ -54,9 +49,9 @@ static uint64_t obey(char order, unsigned n)
 		n = n == 0 ? GPU_TURN_NOBODY : n == 1 ? view.self : (view.self + 1) % view.n;
 		return gpu_account_pass(&account, &view, true, n, 1);
 	case 'C':
-		return close(account.fd) == 0;
+		return close(account.file.fd) == 0;
 	case 'S':
-		stops_at_write = true;
+		stops_at_write = STOPS_BEFORE;
 		return 1;
 	case 'J':
 		mine.job = (struct gpu_job_claim){.process = (uint64_t)getpid(), .name = n};
@@ -86,7 +81,7 @@ static uint64_t obey(char order, unsigned n)
 				 (all.turns[all.seats[all.self].device].holder == all.seats[all.self].slot)
 			   : 0;
 	case 'f':
-		gpu_account_forked();
+		shared_forked();
 		if (fork() == 0) {
 			char word;
 
@@ -134,28 +129,6 @@ int drop_account(void **state)
 {
 	unlink(account_path);
 	return drop_folder(state);
-}
-
-/* ---- a process that is stopped in the midst of a change ---- */
-
-/* The library's system calls: comes before the C library's. */
-long syscall(long number, ...)
-{
-	static long (*next)(long, ...);
-	long a[6];
-	va_list list;
-
-	va_start(list, number);
-	for (unsigned i = 0; i < 6; i++)
-		a[i] = va_arg(list, long);
-	va_end(list);
-	if (number == SYS_pwrite64 && stops_at_write) {
-		stops_at_write = false;
-		raise(SIGSTOP);
-	}
-	if (!next)
-		next = (long (*)(long, ...))dlsym(RTLD_NEXT, "syscall");
-	return next(number, a[0], a[1], a[2], a[3], a[4], a[5]);
 }
 
 uint64_t ask_until(const struct rank *rank, char order, unsigned n, uint64_t wanted)

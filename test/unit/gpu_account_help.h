@@ -2,7 +2,7 @@
 #ifndef UNIT_GPU_ACCOUNT_HELP_H
 #define UNIT_GPU_ACCOUNT_HELP_H
 
-#include "shim/accounting/gpu_account_page.h"
+#include "shim/accounting/gpu_account.h"
 #include "test/unit/quota_help.h"
 
 #define TOTAL 64 /* MiB */

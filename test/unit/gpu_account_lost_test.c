@@ -41,7 +41,7 @@ static void a_file_that_is_lost_is_made_again(void **state)
 	/* And one without a total. */
 	uint64_t none = 0;
 	int fd = open(account_path, O_WRONLY);
-	assert_int_equal(pwrite(fd, &none, sizeof(none), offsetof(struct account_head, total)), sizeof(none));
+	assert_int_equal(pwrite(fd, &none, sizeof(none), offsetof(struct account_head, file.total)), sizeof(none));
 	close(fd);
 	assert_int_equal(rank_ask(&a, 'l', 0), 0);
 	assert_int_equal(rank_ask(&b, 'l', 0), 0);

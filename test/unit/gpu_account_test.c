@@ -2,8 +2,7 @@
  * gpu_account.h by several processes: the sum of what they may have, their deaths, and whose turn it is.
  */
 #include "shim/base/identity.h"
-#include "shim/accounting/gpu_account_page.h"
-#include "shim/accounting/quota_slots.h"
+#include "shim/accounting/gpu_account.h"
 #include "test/unit/gpu_account_help.h"
 #include "test/unit/seed.h"
 
@@ -184,7 +183,7 @@ static void a_child_of_a_fork_keeps_what_its_parent_held(void **state)
 /* A write beyond the limit would end it. */
 static void who_may_not_write_large_files_does_not_enter_and_lives(void **state)
 {
-	const unsigned limits[] = {0, 4096, sizeof(struct account_page) / 2, sizeof(struct account_page) - 1,
+	const unsigned limits[] = {0, 4096, sizeof(struct account_head), sizeof(struct account_page) - 1,
 				   sizeof(struct account_page)};
 	struct rank a = account_start(), b = account_start();
 
@@ -218,7 +217,7 @@ static void who_finds_no_place_is_alone_at_once(void **state)
 		if (i)
 			continue;
 		int fd = open(account_path, O_RDWR | O_CLOEXEC);
-		assert_true(quota_file_try_lock(fd, GPU_ACCOUNT_LOCK));
+		assert_true(shared_try_byte(fd, GPU_ACCOUNT_LOCK));
 		assert_int_equal(rank_ask(&next, 'b', TOTAL), 0);
 		close(fd);
 	}
@@ -250,7 +249,7 @@ static void who_cannot_make_the_file_is_alone_at_once(void **state)
 /* As process 1 of two containers. Who waits to enter must not take the other's memory for its own. */
 static void another_process_of_the_same_pid_is_another(void **state)
 {
-	struct gpu_account_queue line = {0};
+	struct shared_file line = {0};
 	struct gpu_account own = {0};
 	struct rank a = account_start();
 
@@ -264,7 +263,7 @@ static void another_process_of_the_same_pid_is_another(void **state)
 	assert_int_equal(gpu_account_queue(&line, account_uuid, &view), GPU_ACCOUNT_FIRST);
 	assert_true(view.n == 2 && view.self == 1);
 	gpu_account_queue_end(&line);
-	close(own.fd);
+	close(own.file.fd);
 	rank_end(&a);
 }
 

@@ -8,7 +8,7 @@
 #include <pthread.h>
 
 #include "shim/base/clock.h"
-#include "shim/accounting/lender.h"
+#include "shim/accounting/budget.h"
 
 static struct budget own;
 static struct lender lender;

@@ -1,7 +1,7 @@
 #include "test/unit/page_make.h"
 
 #include "policy/policy.h"
-#include "shim/accounting/gpu_account_page.h"
+#include "shim/accounting/gpu_account.h"
 #include "shim/base/user_dir.h"
 
 #include <dirent.h>
@@ -229,10 +229,10 @@ void page_make_account(void)
 	uint64_t now = clock_now();
 	char path[192];
 
-	made.head = (struct account_head){.bytes = sizeof(made),
-					  .version = GPU_ACCOUNT_VERSION,
-					  .magic = GPU_ACCOUNT_MAGIC,
-					  .total = 32 * GIB,
+	made.head = (struct account_head){.file = {.bytes = sizeof(made),
+						   .version = GPU_ACCOUNT_VERSION,
+						   .magic = GPU_ACCOUNT_MAGIC,
+						   .total = 32 * GIB},
 					  .turn = {.number = 7, .on = 1, .holder = 1, .since = now - 2000000000}};
 	for (unsigned i = 0; i < 4; i++)
 		made.slot[i].member = (struct gpu_account_member){

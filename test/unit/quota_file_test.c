@@ -4,12 +4,11 @@
  */
 #include "test/unit/quota_help.h"
 
-#include "shim/accounting/quota_slots.h"
-#include "shim/base/clock.h"
 #include "shim/base/user_dir.h"
 
+#include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -73,14 +72,10 @@ static void nonsense_in_the_slots_leaves_each_its_own_budget(void **state)
 	for (unsigned round = 0; round < 50; round++) {
 		for (size_t j = 0; j < sizeof(page); j++)
 			((unsigned char *)&page)[j] = (unsigned char)next_random(&seed);
-		page.head.bytes = sizeof(page);
-		page.head.version = QUOTA_VERSION;
-		page.head.magic = QUOTA_MAGIC;
-		page.head.total = ROOM;
-		page.head.slots = QUOTA_SLOTS;
-		page.head.moved = 0;
-		page.slot[0].stamp = 77;
-		page.slot[0].space = round % 2 ? 0 : page.slot[0].space;
+		page.head.file = (struct shared_head){
+		    .bytes = sizeof(page), .version = QUOTA_VERSION, .magic = QUOTA_MAGIC, .total = ROOM};
+		page.slot[0].owner.pid = 77;
+		page.slot[0].owner.space = round % 2 ? 0 : page.slot[0].owner.space;
 		put_file(&page, sizeof(page), 0600);
 		struct rank a = share_start();
 		/* Whatever it makes of it, it answers, and it can have what it could have alone. */
@@ -111,9 +106,9 @@ static void the_total_is_not_given_out_beside_another_version(int versions, off_
 
 	assert_true(rank_ask(&a, 't', 60));
 	struct quota_page *page = map_file();
-	page->head.version += (uint64_t)versions;
-	page->head.bytes += (uint64_t)longer;
-	assert_int_equal(truncate(file, (off_t)page->head.bytes), 0);
+	page->head.file.version += (uint64_t)versions;
+	page->head.file.bytes += (uint64_t)longer;
+	assert_int_equal(truncate(file, (off_t)page->head.file.bytes), 0);
 	struct quota_head before = page->head;
 
 	assert_false(rank_ask(&b, 't', 1));
@@ -122,7 +117,7 @@ static void the_total_is_not_given_out_beside_another_version(int versions, off_
 	assert_memory_equal(&page->head, &before, sizeof(before));
 	assert_int_equal(page->slot[0].used, 60 * MIB);
 	for (unsigned i = 1; i < 16; i++)
-		assert_int_equal(page->slot[i].stamp, 0);
+		assert_int_equal(page->slot[i].owner.pid, 0);
 	/* Who comes later finds the same, and a process that ends takes nothing away. */
 	rank_end(&b);
 	assert_int_equal(access(file, F_OK), 0);
@@ -167,7 +162,7 @@ static void another_version_is_found_in_each_place(void **state)
 	snprintf(old_file, sizeof(old_file), "%s/host.quota", below);
 	const uint64_t newer = QUOTA_VERSION + 1;
 	int fd = open(old_file, O_WRONLY);
-	assert_int_equal(pwrite(fd, &newer, sizeof(newer), offsetof(struct quota_head, version)), sizeof(newer));
+	assert_int_equal(pwrite(fd, &newer, sizeof(newer), offsetof(struct quota_head, file.version)), sizeof(newer));
 	close(fd);
 	assert_int_equal(setenv("XDG_RUNTIME_DIR", folder, 1), 0);
 	struct rank b = share_start();
@@ -194,12 +189,44 @@ static void nonsense_that_comes_later_leaves_each_its_own_budget(void **state)
 	assert_true(rank_ask(&b, 't', 100));
 	assert_true(rank_ask(&b, 'g', 104));
 	page->slot[0].used = was;
-	page->slot[0].stamp = 4711; /* somebody else's now */
+	page->slot[0].number++; /* somebody else's now */
 	assert_true(rank_ask(&a, 't', 100));
 	assert_true(rank_ask(&a, 'g', 160));
 	assert_int_equal(page->slot[0].used, was);
-	page->slot[0].stamp = 0;
+	page->slot[0].owner.pid = 0;
 	munmap(page, sizeof(*page));
+	rank_end(&a);
+	rank_end(&b);
+}
+
+static bool has_no_locks;
+
+/* Comes before the C library's. */
+int fcntl(int fd, int command, ...)
+{
+	static int (*next)(int, int, ...);
+	va_list list;
+
+	va_start(list, command);
+	void *argument = va_arg(list, void *);
+	va_end(list);
+	if (has_no_locks && (command == F_OFD_SETLK || command == F_OFD_GETLK)) {
+		errno = EINVAL;
+		return -1;
+	}
+	if (!next)
+		next = (int (*)(int, int, ...))dlsym(RTLD_NEXT, "fcntl");
+	return next(fd, command, argument);
+}
+
+static void where_a_file_cannot_be_locked_each_has_its_own_budget(void **state)
+{
+	(void)state;
+	has_no_locks = true;
+	struct rank a = share_start(), b = share_start();
+	has_no_locks = false;
+	assert_true(rank_ask(&a, 'p', 10) && rank_ask(&b, 'p', 10));
+	assert_true(rank_ask(&a, 't', 60) && rank_ask(&b, 't', 60));
 	rank_end(&a);
 	rank_end(&b);
 }
@@ -249,41 +276,33 @@ static void where_files_may_not_be_large_there_is_none(void **state)
 	unlink(file);
 }
 
+static void fill(struct quota_page *page, const struct shared_owner *owner)
+{
+	for (unsigned i = 0; i < SHARED_SLOTS; i++)
+		if (!page->slot[i].owner.pid)
+			page->slot[i] = (struct quota_slot){.owner = *owner, .number = 1000 + i};
+}
+
 static void a_full_table_leaves_the_next_its_own_budget(void **state)
 {
-	struct rank a = share_start(), b = share_start();
+	struct rank a = share_start(), b = share_start(), c = share_start(), d = share_start();
+	struct shared_owner owner = {0};
 
 	(void)state;
 	assert_true(rank_ask(&a, 't', 1));
 	struct quota_page *page = map_file();
-	page->head.slots = QUOTA_SLOTS;
-	for (unsigned i = 1; i < QUOTA_SLOTS; i++) {
-		page->slot[i].pid = (uint64_t)getpid();
-		page->slot[i].started = page->slot[0].started;
-		page->slot[i].space = page->slot[0].space;
-		page->slot[i].stamp = 1000 + i;
-	}
+	owner = page->slot[0].owner;
+	owner.pid = (uint64_t)getpid();
 	/* They are all this process, which was not started when a was. */
+	fill(page, &owner);
 	assert_true(rank_ask(&b, 't', 64 - 1));
 	rank_end(&b);
-	struct rank c = share_start();
-	uint64_t started = 0;
-	struct rank d = share_start();
 	assert_true(rank_ask(&d, 't', 1));
-	for (unsigned i = 0; i < QUOTA_SLOTS; i++)
-		if (page->slot[i].pid == (uint64_t)d.pid)
-			started = page->slot[i].started;
-	assert_true(started != 0);
-	for (unsigned i = 0; i < QUOTA_SLOTS; i++) {
-		if (page->slot[i].stamp)
-			continue;
-		page->slot[i].used = 0;
-		page->slot[i].claim = 0;
-		page->slot[i].pid = (uint64_t)d.pid;
-		page->slot[i].started = started;
-		page->slot[i].space = page->slot[0].space;
-		page->slot[i].stamp = 2000 + i;
-	}
+	for (unsigned i = 0; i < SHARED_SLOTS; i++)
+		if (page->slot[i].owner.pid == (uint64_t)d.pid)
+			owner = page->slot[i].owner;
+	assert_int_equal(owner.pid, d.pid);
+	fill(page, &owner);
 	assert_true(rank_ask(&c, 't', 1000));
 	rank_kill(&d);
 	rank_end(&a);
@@ -291,44 +310,18 @@ static void a_full_table_leaves_the_next_its_own_budget(void **state)
 	munmap(page, sizeof(*page));
 }
 
-#define PATIENCE_MS 20
-
-/* Those that enter the file before a process that waits: one in each of its pauses, for much longer than its patience. */
-static struct {
-	struct quota_page *page; /* NULL: there are none */
-	int fd;                  /* has the lock of byte 0 */
-	uint64_t until;
-} before;
-
-int __real_nanosleep(const struct timespec *duration, struct timespec *left);
-int __wrap_nanosleep(const struct timespec *duration, struct timespec *left);
-
-int __wrap_nanosleep(const struct timespec *duration, struct timespec *left)
-{
-	if (before.page)
-		atomic_fetch_add(&before.page->head.next_stamp, 1);
-	if (before.page && clock_now() > before.until)
-		quota_file_lock_byte(before.fd, 0, F_UNLCK);
-	return __real_nanosleep(duration, left);
-}
-
-/* On a busy machine many that start together take seconds to enter, one after the other. */
+/* On a busy machine many that start together enter one after the other, and it is never free when this one looks. */
 static void who_enters_after_many_others_gets_its_part(void **state)
 {
-	struct rank a = share_start();
+	struct rank a = share_start(), b = share_start();
 
 	(void)state;
 	assert_true(rank_ask(&a, 't', 32));
-	before.page = map_file();
-	before.fd = open(file, O_RDWR | O_CLOEXEC);
-	assert_true(quota_file_try_lock(before.fd, 0));
-	before.until = clock_now() + 10 * PATIENCE_MS * UINT64_C(1000000);
-	struct rank b = share_start();
-	assert_true(rank_ask(&b, 'j', PATIENCE_MS));
+	int fd = open(file, O_RDWR | O_CLOEXEC);
+	assert_true(shared_try_byte(fd, 0));
 	assert_true(rank_ask(&b, 't', 32));
-	close(before.fd);
-	munmap(before.page, sizeof(*before.page));
-	before.page = NULL;
+	assert_false(rank_ask(&a, 't', 1) || rank_ask(&b, 't', 1));
+	close(fd);
 	rank_end(&a);
 	rank_end(&b);
 }
@@ -341,9 +334,9 @@ static void of_another_namespace_the_lock_decides(void **state)
 	(void)state;
 	assert_true(rank_ask(&a, 't', 30) && rank_ask(&b, 't', 30));
 	struct quota_page *page = map_file();
-	page->slot[0].space++;
-	page->slot[0].pid = 1 << 30; /* nobody's here */
-	page->slot[1].space = 0;
+	page->slot[0].owner.space++;
+	page->slot[0].owner.pid = 1 << 30; /* nobody's here */
+	page->slot[1].owner.space = 0;
 	assert_false(rank_ask(&c, 't', 10));
 	rank_kill(&a);
 	assert_true(rank_ask(&c, 't', 10));
@@ -353,44 +346,6 @@ static void of_another_namespace_the_lock_decides(void **state)
 	assert_true(rank_ask(&c, 't', 50));
 	munmap(page, sizeof(*page));
 	rank_end(&c);
-}
-
-/* A claim of a process that has died on the way is found, one of a living one is not overlooked. */
-static void a_claim_that_never_ends_counts_as_taken(void **state)
-{
-	struct rank a = share_start(), b = share_start();
-
-	(void)state;
-	assert_true(rank_ask(&a, 't', 1) && rank_ask(&b, 't', 1));
-	struct quota_page *page = map_file();
-	page->slot[0].claim = 60 * MIB;
-	assert_true(rank_ask(&b, 't', 2));
-	assert_true(rank_ask(&b, 'p', 20));
-	assert_false(rank_ask(&b, 't', 2));
-	rank_kill(&a);
-	assert_true(rank_ask(&b, 't', 61));
-	munmap(page, sizeof(*page));
-	rank_end(&b);
-}
-
-/* Both want the last of it; the one that asks later is not refused for what the other then does not take. */
-static void a_claim_of_another_is_waited_for(void **state)
-{
-	struct rank a = share_start(), b = share_start();
-
-	(void)state;
-	assert_true(rank_ask(&a, 't', 1) && rank_ask(&b, 't', 1));
-	struct quota_page *page = map_file();
-	page->slot[1].claim = 60 * MIB;
-	rank_tell(&a, 't', 10);
-	struct pollfd answered = {.fd = a.from, .events = POLLIN};
-	while (!page->slot[0].claim && !poll(&answered, 1, 0))
-		sched_yield();
-	page->slot[1].claim = 0;
-	assert_true(rank_hear(&a));
-	munmap(page, sizeof(*page));
-	rank_end(&a);
-	rank_end(&b);
 }
 
 int main(void)
@@ -405,11 +360,10 @@ int main(void)
 	    TEST(nonsense_that_comes_later_leaves_each_its_own_budget),
 	    TEST(a_file_open_to_others_a_link_and_a_pipe_are_not_used),
 	    TEST(where_files_may_not_be_large_there_is_none),
+	    TEST(where_a_file_cannot_be_locked_each_has_its_own_budget),
 	    TEST(a_full_table_leaves_the_next_its_own_budget),
 	    TEST(who_enters_after_many_others_gets_its_part),
 	    TEST(of_another_namespace_the_lock_decides),
-	    TEST(a_claim_that_never_ends_counts_as_taken),
-	    TEST(a_claim_of_another_is_waited_for),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,9 +3,13 @@
 #include "shim/accounting/accounting_state.h"
 #include "shim/stats/stats.h"
 
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -41,6 +45,36 @@ int drop_folder(void **state)
 	rmdir(below);
 	return rmdir(folder);
 }
+
+/* ---- a process that is stopped in the midst of a change ---- */
+
+enum stop stops_at_write;
+
+/* The library's system calls: comes before the C library's. */
+long syscall(long number, ...)
+{
+	static long (*next)(long, ...);
+	long a[6];
+	va_list list;
+
+	va_start(list, number);
+	for (unsigned i = 0; i < 6; i++)
+		a[i] = va_arg(list, long);
+	va_end(list);
+	enum stop stop = number == SYS_pwrite64 ? stops_at_write : RUNS_ON;
+	if (stop)
+		stops_at_write = RUNS_ON;
+	if (stop == STOPS_BEFORE)
+		raise(SIGSTOP);
+	if (!next)
+		next = (long (*)(long, ...))dlsym(RTLD_NEXT, "syscall");
+	long result = next(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+	if (stop == STOPS_AFTER)
+		raise(SIGSTOP);
+	return result;
+}
+
+/* ---- ranks ---- */
 
 #define AN_HOUR (3600 * (uint64_t)1000000000)
 
@@ -83,8 +117,10 @@ static uint64_t obey(char order, unsigned n)
 	case 'p':
 		accounting_state.quota.patience = n * (uint64_t)1000000;
 		return 1;
-	case 'j':
-		accounting_state.quota.join_patience = n * (uint64_t)1000000;
+	case 'C':
+		return close(accounting_state.quota.seat.fd) == 0;
+	case 'S':
+		stops_at_write = n ? STOPS_AFTER : STOPS_BEFORE;
 		return 1;
 	case 'k':
 		quota_tick();

@@ -5,7 +5,7 @@
 #ifndef UNIT_QUOTA_HELP_H
 #define UNIT_QUOTA_HELP_H
 
-#include "shim/accounting/quota_internal.h"
+#include "shim/accounting/quota.h"
 #include "test/check.h"
 #include "test/rank.h"
 
@@ -25,13 +25,17 @@ void arrange(uint64_t total, bool given);
 
 /*
  * A process, with ROOM or other terms, for these orders. 't' N: take N MiB, 'g' N: give; 's' N: of those, so much is
- * spare, 'u' N: no more; 'w' N: wait once; 'p' N: wait no longer than N ms for another's claim,
- * 'j' N: for the file; 'k': tick; 'l': leave and
+ * spare, 'u' N: no more; 'w' N: wait once; 'p' N: wait no longer than N ms for
+ * the lock of the file; 'S': its next write to the file stops it, before (0) or after (1); 'C': the descriptor is closed, as by a
+ * program that closes all; 'k': tick; 'l': leave and
  * stay; 'e': leave and end; 'x': end. Questions: 'o': MiB owed; 'r': how many dead it has found; 'f': MiB left; 'h' N: with
  * how many MiB for all it could have N more; 'n': how many processes there are.
  */
 struct rank share_start(void);
 struct rank share_start_with(uint64_t total, bool given);
+
+/* A process stops at its next write to the file. */
+extern enum stop { RUNS_ON, STOPS_BEFORE, STOPS_AFTER } stops_at_write;
 
 /* Printed; QUOTA_SEED gives one. */
 uint32_t seed_of_test(void);

@@ -1,7 +1,7 @@
 /*
  * quota_lost_test.c: processes that share pinned host memory, where the file by which they do is removed under them, as
- * the folder is when its user logs out, or truncated, or kept by a process that is stopped. The budget is never handed out
- * a second time.
+ * the folder is when its user logs out, or truncated, or kept by a process that is stopped. The budget is not handed out
+ * a second time, but for a second after a loss, as quota.h says.
  */
 #include "shim/base/user_dir.h"
 #include "test/unit/quota_help.h"
@@ -164,6 +164,18 @@ static void a_total_that_was_given_holds_on(void **state)
 
 /* ---- truncated ---- */
 
+/*
+ * Each looks, as within a second. The last of them makes the file anew, so the others come to it when they look next.
+ * Which of them comes first is no matter.
+ */
+static void all_come_back(const struct rank *a, const struct rank *b, bool swapped)
+{
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(rank_ask(swapped ? b : a, 'k', 0), 1);
+		assert_int_equal(rank_ask(swapped ? a : b, 'k', 0), 1);
+	}
+}
+
 static void a_truncated_file_ends_nobody_and_gives_nothing_away(void **state)
 {
 	static const off_t lengths[] = {0,
@@ -179,12 +191,12 @@ static void a_truncated_file_ends_nobody_and_gives_nothing_away(void **state)
 
 		assert_true(rank_ask(&a, 't', 30) && rank_ask(&b, 't', 20));
 		assert_int_equal(truncate(file, lengths[i]), 0);
-		if (i % 2) /* Which of them comes first is no matter. */
+		if (i % 2)
 			rank_ask(&a, 'k', 0);
+		/* One is there still, and has not looked. */
 		assert_false(rank_ask(&c, 't', 15));
 		assert_true(rank_ask(&b, 'g', 1));
-		assert_int_equal(rank_ask(&a, 'k', 0), 1);
-		assert_int_equal(rank_ask(&b, 'k', 0), 1);
+		all_come_back(&a, &b, i % 3);
 		assert_false(rank_ask(&c, 't', 16));
 		assert_true(rank_ask(&c, 't', 15));
 		assert_false(rank_ask(&a, 't', 1));
@@ -195,8 +207,8 @@ static void a_truncated_file_ends_nobody_and_gives_nothing_away(void **state)
 	}
 }
 
-/* Its head is whole, and slots are missing. */
-static void a_file_that_is_truncated_and_then_removed_gives_nothing_away(void **state)
+/* Its head is whole, and slots are missing. What was taken meanwhile is not taken away, but nothing more is given. */
+static void a_file_that_is_truncated_and_then_removed_gives_nothing_away_once_all_are_back(void **state)
 {
 	struct rank a = share_start(), b = share_start(), c = share_start();
 
@@ -204,13 +216,79 @@ static void a_file_that_is_truncated_and_then_removed_gives_nothing_away(void **
 	assert_true(rank_ask(&a, 't', 30) && rank_ask(&b, 't', 20));
 	assert_int_equal(truncate(file, sizeof(struct quota_head) + sizeof(struct quota_slot)), 0);
 	log_out(false, 0);
-	assert_false(rank_ask(&c, 't', 15));
-	assert_int_equal(rank_ask(&a, 'k', 0), 1);
-	assert_int_equal(rank_ask(&b, 'k', 0), 1);
-	assert_false(rank_ask(&c, 't', 15));
+	uint64_t early = rank_ask(&c, 't', 15) ? 15 : 0;
+	all_come_back(&a, &b, false);
+	for (unsigned i = 0; i < 2; i++)
+		assert_false(rank_ask(&c, 't', 15) || rank_ask(&a, 't', 15) || rank_ask(&b, 't', 15));
+	assert_true(rank_ask(&a, 'g', 30));
+	assert_false(rank_ask(&b, 't', 45));
+	assert_true(rank_ask(&b, 't', 44 - (unsigned)early));
 	rank_end(&a);
 	rank_end(&b);
 	rank_end(&c);
+}
+
+static void a_file_whose_head_is_overwritten_is_made_again_when_all_have_left_it(void **state)
+{
+	const uint64_t words[] = {UINT64_MAX, 7, 7, 1000 * MIB};
+	struct rank a = share_start(), b = share_start(), c = share_start();
+
+	(void)state;
+	assert_true(rank_ask(&a, 't', 30) && rank_ask(&b, 't', 20));
+	int fd = open(file, O_WRONLY | O_CLOEXEC);
+	assert_int_equal(pwrite(fd, words, sizeof(words), 0), sizeof(words));
+	close(fd);
+	assert_false(rank_ask(&c, 't', 1));
+	all_come_back(&a, &b, false);
+	assert_false(rank_ask(&c, 't', 15));
+	assert_true(rank_ask(&c, 't', 14));
+	rank_end(&a);
+	rank_end(&b);
+	rank_end(&c);
+	assert_int_equal(access(file, F_OK), -1);
+}
+
+/* As by close_range(). */
+static void what_a_process_has_counts_once_when_its_descriptor_is_closed(void **state)
+{
+	struct rank a = share_start(), b = share_start();
+
+	(void)state;
+	assert_true(rank_ask(&a, 't', 40) && rank_ask(&b, 't', 4));
+	assert_true(rank_ask(&a, 'C', 0));
+	assert_false(rank_ask(&b, 't', 30));
+	assert_true(rank_ask(&a, 'g', 1) && rank_ask(&a, 't', 3));
+	assert_int_equal(rank_ask(&b, 'f', 0), 18);
+	assert_int_equal(rank_ask(&b, 'n', 0), 2);
+	/* It is found by its tick, too, and when it has ended it has nothing. */
+	assert_true(rank_ask(&a, 'C', 0) && rank_ask(&a, 'k', 0));
+	assert_int_equal(rank_ask(&b, 'f', 0), 18);
+	assert_true(rank_ask(&a, 'C', 0));
+	rank_kill(&a);
+	assert_true(rank_ask(&b, 't', 60));
+	rank_end(&b);
+}
+
+/* What it has is not known to the others, so none of them has anything. */
+static void a_stopped_process_keeps_a_truncated_file_from_being_used(void **state)
+{
+	struct rank a = share_start(), b = share_start();
+	int status;
+
+	(void)state;
+	assert_true(rank_ask(&a, 't', 50) && rank_ask(&b, 't', 4));
+	assert_int_equal(kill(a.pid, SIGSTOP), 0);
+	assert_int_equal(waitpid(a.pid, &status, WUNTRACED), a.pid);
+	assert_int_equal(truncate(file, 0), 0);
+	for (unsigned i = 0; i < 3; i++)
+		assert_false(rank_ask(&b, 't', 1));
+	assert_int_equal(kill(a.pid, SIGCONT), 0);
+	assert_false(rank_ask(&a, 't', 15));
+	assert_int_equal(rank_ask(&b, 'k', 0), 1);
+	assert_false(rank_ask(&a, 't', 11));
+	assert_true(rank_ask(&a, 't', 10));
+	rank_end(&a);
+	rank_end(&b);
 }
 
 static void who_is_gone_before_it_came_back_holds_nothing(void **state)
@@ -255,16 +333,16 @@ static void while_the_file_is_kept_by_a_stopped_process_nobody_has_a_budget_of_i
 	(void)state;
 	assert_true(rank_ask(&a, 't', 30));
 	pid_t keeper = stop_with_the_lock();
-	assert_true(rank_ask(&b, 'j', 10) && rank_ask(&c, 'j', 10));
+	assert_true(rank_ask(&b, 'p', 10) && rank_ask(&c, 'p', 10));
 	for (unsigned i = 0; i < 3; i++)
 		assert_false(rank_ask(&b, 't', 10) || rank_ask(&c, 't', 10));
 	assert_int_equal(rank_ask(&b, 'o', 0), 0);
 	assert_int_equal(rank_ask(&b, 'k', 0), 1);
-	/* Who is in goes on as ever. */
+	/* Who waits for a second takes the lock over. From then on nobody waits. */
 	assert_true(rank_ask(&a, 't', 4));
+	assert_true(rank_ask(&b, 't', 10));
 	assert_int_equal(kill(keeper, SIGCONT), 0);
 	assert_int_equal(waitpid(keeper, &status, 0), keeper);
-	assert_true(rank_ask(&b, 't', 10));
 	assert_int_equal(rank_ask(&c, 'k', 0), 1);
 	assert_int_equal(rank_ask(&c, 'n', 0), 3);
 	assert_false(rank_ask(&c, 't', 21));
@@ -274,6 +352,30 @@ static void while_the_file_is_kept_by_a_stopped_process_nobody_has_a_budget_of_i
 	rank_end(&c);
 }
 
+/* It has the lock, has read what is left, and has written what it takes. */
+static void who_is_stopped_while_it_takes_takes_nothing_that_another_has_by_then(void **state)
+{
+	struct rank a = share_start(), b = share_start();
+
+	(void)state;
+	assert_true(rank_ask(&a, 't', 4) && rank_ask(&b, 't', 4));
+	for (unsigned i = 0; i < 2; i++) {
+		siginfo_t info;
+
+		assert_true(rank_ask(&a, 'S', i));
+		rank_tell(&a, 't', 50);
+		assert_int_equal(waitid(P_PID, (id_t)a.pid, &info, WSTOPPED), 0);
+		/* What it has written counts, until it goes on; then it tries again. */
+		assert_int_equal(rank_ask(&b, 't', 40), i == 0);
+		assert_int_equal(kill(a.pid, SIGCONT), 0);
+		assert_int_equal(rank_hear(&a), i);
+		assert_int_equal(rank_ask(&b, 'f', 0), i ? 6 : 16);
+		assert_true(rank_ask(&a, 'g', i ? 50 : 0) && rank_ask(&b, 'g', i ? 0 : 40));
+	}
+	rank_end(&a);
+	rank_end(&b);
+}
+
 static void who_ends_without_having_got_in_leaves_nothing(void **state)
 {
 	struct rank a = share_start(), b = share_start();
@@ -281,7 +383,7 @@ static void who_ends_without_having_got_in_leaves_nothing(void **state)
 	(void)state;
 	assert_true(rank_ask(&a, 't', 30));
 	pid_t keeper = stop_with_the_lock();
-	assert_true(rank_ask(&b, 'j', 10));
+	assert_true(rank_ask(&b, 'p', 10));
 	assert_false(rank_ask(&b, 't', 10));
 	rank_end(&b);
 	kill(keeper, SIGKILL);
@@ -292,60 +394,83 @@ static void who_ends_without_having_got_in_leaves_nothing(void **state)
 
 /* ---- all of it at once ---- */
 
-#define MANY   8
-#define ROUNDS 200
+enum { MANY = 8, LOSSES = 20, ROUNDS = 100 };
 
 struct board {
 	_Atomic uint64_t held; /* by all: added after a take, subtracted before a give */
-	_Atomic unsigned n_over, n_done, n_lost;
+	_Atomic unsigned n_over, n_taken;
+	/* Nothing is lost any more from 1 on; each looks once when it becomes 1, and 2; at 3 all have. */
+	_Atomic unsigned calm, n_calm;
+	bool truncates;
 };
+
+static void take(struct board *board, uint64_t bytes, uint64_t *mine)
+{
+	unsigned calm = atomic_load(&board->calm);
+
+	if (!quota_take(bytes))
+		return;
+	/* In a removed file nothing is ever taken twice. */
+	if (atomic_fetch_add(&board->held, bytes) + bytes > ROOM && (calm == 3 || !board->truncates))
+		atomic_fetch_add(&board->n_over, 1);
+	atomic_fetch_add(&board->n_taken, calm == 3);
+	*mine += bytes;
+}
+
+static void give(struct board *board, uint64_t bytes, uint64_t *mine)
+{
+	atomic_fetch_sub(&board->held, bytes);
+	quota_give(bytes);
+	*mine -= bytes;
+}
 
 static void take_and_give(struct board *board, uint32_t seed)
 {
 	uint64_t mine = 0;
 
 	arrange(ROOM, false);
-	/* On a busy machine all rounds may be over before the file is lost once. */
-	for (unsigned i = 0; i < ROUNDS || !atomic_load(&board->n_lost); i++) {
+	for (unsigned i = 0, looked = 0; i < ROUNDS;) {
+		unsigned calm = atomic_load(&board->calm);
 		uint64_t bytes = (next_random(&seed) % 16 + 1) * MIB;
 
-		if (next_random(&seed) % 8 == 0)
+		if (next_random(&seed) % 8 == 0 || calm > looked)
 			quota_tick();
-		if (next_random(&seed) % 2 && quota_take(bytes)) {
-			if (atomic_fetch_add(&board->held, bytes) + bytes > ROOM)
-				atomic_fetch_add(&board->n_over, 1);
-			mine += bytes;
-		} else if (mine) {
-			bytes = next_random(&seed) % (mine / MIB + 1) * MIB;
-			atomic_fetch_sub(&board->held, bytes);
-			quota_give(bytes);
-			mine -= bytes;
-		}
+		if (calm > looked)
+			atomic_fetch_add(&board->n_calm, 1);
+		looked = calm;
+		i += calm == 3;
+		if (next_random(&seed) % 2)
+			take(board, bytes, &mine);
+		else
+			give(board, next_random(&seed) % (mine / MIB + 1) * MIB, &mine);
 	}
-	atomic_fetch_sub(&board->held, mine);
-	quota_give(mine);
-	atomic_fetch_add(&board->n_done, 1);
+	give(board, mine, &mine);
 	quota_leave();
 	_exit(0);
 }
 
-static void whenever_it_is_lost_all_together_never_have_more_than_there_is(void **state)
+static void all_share_while_it_is_lost(bool truncates)
 {
 	struct board *board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	uint32_t seed = seed_of_test();
 
-	(void)state;
 	assert_true(board != MAP_FAILED);
+	board->truncates = truncates;
 	for (unsigned i = 0; i < MANY; i++)
 		if (!fork())
 			take_and_give(board, seed + i * 2654435761u);
-	while (atomic_load(&board->n_done) < MANY) {
-		if (next_random(&seed) % 8)
-			board->n_lost += unlink(file) == 0;
+	while (n_lost < LOSSES) {
+		if (truncates && next_random(&seed) % 2)
+			n_lost += truncate(file, next_random(&seed) % 3 ? 0 : next_random(&seed) % 1000) == 0;
 		else
-			board->n_lost += truncate(file, next_random(&seed) % 3 ? 0 : next_random(&seed) % 1000) == 0;
+			n_lost += unlink(file) == 0;
 		rmdir(below);
-		usleep(next_random(&seed) % 5000);
+		usleep(next_random(&seed) % 20000);
+	}
+	for (unsigned calm = 1; calm <= 3; calm++) {
+		atomic_store(&board->calm, calm);
+		while (atomic_load(&board->n_calm) < calm * MANY)
+			usleep(1000);
 	}
 	for (unsigned i = 0; i < MANY; i++) {
 		int status;
@@ -354,8 +479,21 @@ static void whenever_it_is_lost_all_together_never_have_more_than_there_is(void 
 		assert_int_equal(status, 0);
 	}
 	assert_int_equal(board->n_over, 0);
+	assert_true(board->n_taken > 0);
 	assert_int_equal(board->held, 0);
 	munmap(board, sizeof(*board));
+}
+
+static void whenever_it_is_removed_all_together_never_have_more_than_there_is(void **state)
+{
+	(void)state;
+	all_share_while_it_is_lost(false);
+}
+
+static void whenever_it_is_truncated_nothing_is_taken_beyond_it_once_all_are_back(void **state)
+{
+	(void)state;
+	all_share_while_it_is_lost(true);
 }
 
 int main(void)
@@ -368,11 +506,16 @@ int main(void)
 	    TEST(after_a_log_out_and_when_the_user_comes_back_there_is_one_budget),
 	    TEST(a_total_that_was_given_holds_on),
 	    TEST(a_truncated_file_ends_nobody_and_gives_nothing_away),
-	    TEST(a_file_that_is_truncated_and_then_removed_gives_nothing_away),
+	    TEST(a_file_that_is_truncated_and_then_removed_gives_nothing_away_once_all_are_back),
+	    TEST(a_file_whose_head_is_overwritten_is_made_again_when_all_have_left_it),
+	    TEST(what_a_process_has_counts_once_when_its_descriptor_is_closed),
+	    TEST(a_stopped_process_keeps_a_truncated_file_from_being_used),
 	    TEST(who_is_gone_before_it_came_back_holds_nothing),
 	    TEST(while_the_file_is_kept_by_a_stopped_process_nobody_has_a_budget_of_its_own),
+	    TEST(who_is_stopped_while_it_takes_takes_nothing_that_another_has_by_then),
 	    TEST(who_ends_without_having_got_in_leaves_nothing),
-	    TEST(whenever_it_is_lost_all_together_never_have_more_than_there_is),
+	    TEST(whenever_it_is_removed_all_together_never_have_more_than_there_is),
+	    TEST(whenever_it_is_truncated_nothing_is_taken_beyond_it_once_all_are_back),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -234,7 +234,7 @@ static void set_total(uint64_t mib)
 	const uint64_t total = mib * MIB;
 	int fd = open(file, O_WRONLY | O_CLOEXEC);
 
-	assert_int_equal(pwrite(fd, &total, sizeof(total), QUOTA_HEAD(total)), sizeof(total));
+	assert_int_equal(pwrite(fd, &total, sizeof(total), offsetof(struct quota_head, file.total)), sizeof(total));
 	close(fd);
 }
 

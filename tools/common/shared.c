@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "shim/accounting/gpu_account_slot.h"
+#include "shim/accounting/gpu_account.h"
 #include "shim/base/clock.h"
 #include "shim/base/identity.h"
 #include "shim/base/user_dir.h"
@@ -26,31 +26,14 @@ static struct gpu_job_view jobs;
 static char names[GPU_JOB_DEVICES][64];
 static unsigned n_names;
 
-/*
- * Reads an account. Returns false if it is not whole. Slots of the dead are empty afterwards, or have what a child
- * keeps of them.
- */
 static bool read_page(const struct user_dir *folder, const char *name, struct account_page *ret_page,
 		      bool ret_ended[GPU_ACCOUNT_MOST])
 {
 	int fd = openat(folder->fd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	bool good = fd >= 0 && gpu_account_read(fd, ret_page, ret_ended);
 
-	if (fd < 0)
-		return false;
-	bool good = pread(fd, ret_page, sizeof(*ret_page), 0) == (ssize_t)sizeof(*ret_page) &&
-		    account_head_is_ours(&ret_page->head);
-	for (unsigned i = 0; good && i < GPU_ACCOUNT_MOST; i++) {
-		struct gpu_account_member *member = &ret_page->slot[i].member;
-
-		enum account_slot_state is = account_slot_state(fd, i, member, clock_now());
-
-		ret_ended[i] = is == ACCOUNT_SLOT_ENDED;
-		if (is == ACCOUNT_SLOT_FREE)
-			member->pid = 0;
-		else if (ret_ended[i])
-			*member = account_left_by(member);
-	}
-	close(fd);
+	if (fd >= 0)
+		close(fd);
 	return good;
 }
 
@@ -120,14 +103,14 @@ static void read_account(const struct user_dir *folder, const char *name, void *
 	if (!gpu.n)
 		return;
 	snprintf(gpu.uuid, sizeof(gpu.uuid), "%.32s", name + strlen("gpu-"));
-	gpu.total = page.head.total;
+	gpu.total = page.head.file.total;
 	gpu.turns = page.head.turn.on;
 	gpu.since = seconds_since(page.head.turn.since);
 	if (gpu.holder == GPU_ACCOUNT_MOST)
 		gpu.holder = gpu.n;
-	uint64_t clock = account_clock(gpu.member, gpu.n);
+	uint64_t clock = gpu_account_clock(gpu.member, gpu.n);
 	for (unsigned i = 0; i < gpu.n; i++)
-		gpu.other_clock[i] = !account_has_clock(&gpu.member[i], clock);
+		gpu.other_clock[i] = !gpu_account_has_clock(&gpu.member[i], clock);
 	visit->visit(&gpu, visit->argument);
 }
 
@@ -211,7 +194,7 @@ static void print_member(FILE *out, const struct shared_gpu *gpu, unsigned i)
 
 	if (gpu->ended[i])
 		snprintf(idle, sizeof(idle), "ended");
-	else if (member->worked && account_has_clock(member, identity_space_clock(identity_space())))
+	else if (member->worked && gpu_account_has_clock(member, identity_space_clock(identity_space())))
 		snprintf(idle, sizeof(idle), "%.1f s", seconds_since(member->worked));
 	write_turn(gpu, i, its);
 	if (gpu->job[i])
