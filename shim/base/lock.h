@@ -33,7 +33,6 @@
 	X(QUIESCE,          HOLDS, "the one gap in the process; held from its beginning to its end (quiesce.c)", "VMM calls, copies, waits for the GPU") \
 	X(CAPTURE,          HOLDS, "the list of streams that capture",                        "no")                        \
 	X(GRAPH,            HOLDS, "what the instances of graphs name",                       "no")                        \
-	X(MEND,             HOLDS, "scratch memory for copies in graphs (graph_mend.c)",      "VMM calls, changes of graphs") \
 	X(DEFERRED_FREE,    HOLDS, "frees that wait for work or for captures to end",         "queries and ends of events") \
 	X(POOL,             HOLDS, "the driver's pools that are known",                       "queries of their attributes; trimming them") \
 	X(PEER,             HOLDS, "what peer access was enabled (peer.c)",                   "VMM calls; never a wait for the GPU") \

@@ -13,7 +13,6 @@ struct serve_state serve_state = {
 	    .cannot = "`spillway suspend` cannot reach",
 	},
     .deferred_free = {.lock = LOCK_INIT(LOCK_DEFERRED_FREE), .tail = &serve_state.deferred_free.list},
-    .graph_mend.lock = LOCK_INIT(LOCK_MEND),
     .ipc_give =
 	{
 	    .lock = LOCK_INIT(LOCK_IPC_SERVER),

@@ -9,7 +9,6 @@
 #include "shim/base/lock.h"
 #include "shim/base/socket_server.h"
 #include "shim/serve/control.h"
-#include "shim/serve/graph_scratch.h"
 
 #include <cuda.h>
 #include <pthread.h>
@@ -72,29 +71,6 @@ struct deferred_free_state {
 	atomic_uint n_ends;              /* contexts ended, ever; under the lock where it matters */
 };
 
-/* ---- graph_mend.c ---- */
-
-struct graph_mend_state {
-	struct lock lock;    /* MEND; also protects the scratch memory */
-	unsigned last_trial; /* the trial that fitted last; under the lock */
-};
-
-/* ---- graph_scratch.c ---- */
-
-#define SCRATCH_RANGES (2 * SCRATCH_KINDS * SCRATCH_KINDS)
-#define SCRATCH_UNITS  2 /* of each range */
-
-/* What is mapped in a unit. */
-enum scratch_mapped { MAPPED_NOTHING, MAPPED_OF_DEVICE, MAPPED_OF_HOST };
-
-/* The scratch memory of a device; under MEND. */
-struct scratch {
-	bool made, abandoned;
-	CUmemGenericAllocationHandle memory[MAPPED_OF_HOST + 1];
-	CUdeviceptr base;
-	unsigned char mapped[SCRATCH_RANGES][SCRATCH_UNITS]; /* enum scratch_mapped */
-};
-
 /* ---- ipc_give.c, ipc_take.c ---- */
 
 struct ipc_give_state {
@@ -148,8 +124,6 @@ struct serve_state {
 	struct async_state async;
 	struct control_state control;
 	struct deferred_free_state deferred_free;
-	struct graph_mend_state graph_mend;
-	struct scratch scratch[DEVICE_MOST];
 	struct ipc_give_state ipc_give;
 	struct ipc_take_state ipc_take;
 	struct nvtx_state nvtx;

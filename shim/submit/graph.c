@@ -262,7 +262,7 @@ static bool graph_add(CUgraphExec exec, const struct graph_names *more, struct g
 	return done;
 }
 
-void graph_lost(CUgraphExec exec)
+static void graph_lost(CUgraphExec exec)
 {
 	struct graph_names *before = NULL;
 
