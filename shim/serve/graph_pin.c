@@ -3,6 +3,7 @@
  * device. See graph_pin.h.
  */
 #include "shim/serve/graph_pin.h"
+#include "shim/base/array.h"
 #include "shim/base/log.h"
 #include "shim/device/device.h"
 #include "shim/driver/real.h"
@@ -21,25 +22,12 @@ static bool graph_pin_begin(struct graph_pin *hold, CUresult result)
 	return __builtin_expect(result == CUDA_ERROR_INVALID_VALUE, 0) && enter_serve(&hold->scope);
 }
 
-static bool has_room(struct graph_pin *hold)
-{
-	if (hold->n < hold->room)
-		return true;
-	size_t room = hold->room ? 2 * hold->room : 4;
-	struct graph_pinned *more = realloc(hold->at, room * sizeof(*more));
-	if (!more)
-		return false;
-	hold->at = more;
-	hold->room = room;
-	return true;
-}
-
 /* Pins the heap blocks that these bytes touch: several if the program has mapped them (vmm.h). */
 static void graph_pin_add(struct graph_pin *hold, CUdeviceptr start, size_t bytes)
 {
 	const struct device *device = start && !hold->late ? device_of(start) : NULL;
 
-	if (!device || !has_room(hold))
+	if (!device || !ARRAY_ROOM(hold->at, hold->n, hold->room, ARRAY_MOST))
 		return;
 	/* A graph uses it at each launch. */
 	if (on_use_take_whole(start) != CUDA_SUCCESS)

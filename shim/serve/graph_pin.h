@@ -35,7 +35,7 @@ struct graph_pinned {
 struct graph_pin {
 	struct enter_scope scope;
 	struct graph_pinned *at; /* bytes whose blocks are pinned */
-	size_t n, room;
+	uint32_t n, room;
 	bool late;  /* something did not arrive: there are no more waits */
 	bool stays; /* something could not come to the device: nothing else is fetched */
 	bool names_heap;

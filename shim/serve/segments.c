@@ -3,6 +3,7 @@
  * allocations and frees give equal addresses. Freeing joins neighbours and needs no memory.
  */
 #include "shim/serve/segments_internal.h"
+#include "shim/base/array.h"
 #include "shim/context/capture.h"
 #include "shim/context/context.h"
 #include "shim/device/pool.h"
@@ -98,15 +99,7 @@ static void tell(const struct segment *segment, CUdeviceptr address, uint32_t un
 /* Makes room for the hole that the free of one more part may leave. Returns false if there is no memory. */
 static bool has_room(struct segment *segment)
 {
-	if (segment->room >= segment->n_parts + 2)
-		return true;
-	uint32_t room = 2 * segment->room + 4;
-	struct hole *holes = realloc(segment->holes, room * sizeof(*holes));
-	if (!holes)
-		return false;
-	segment->holes = holes;
-	segment->room = room;
-	return true;
+	return ARRAY_ROOM(segment->holes, segment->n_parts + 1, segment->room, ARRAY_MOST);
 }
 
 static void drop_hole(struct segment *segment, uint32_t at)

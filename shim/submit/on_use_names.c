@@ -4,6 +4,7 @@
  * then names it anew, because blocks are there now.
  */
 #include "shim/context/capture.h"
+#include "shim/base/array.h"
 #include "shim/heap/migration.h"
 #include "shim/heap/on_use.h"
 #include "shim/process/process.h"
@@ -12,7 +13,6 @@
 #include "shim/submit/submission_internal.h"
 
 #include <errno.h>
-#include <stdlib.h>
 
 /* Limit of the list; beyond it, the submission counts as one that may touch anything. */
 #define WANTED_MOST (1u << 16)
@@ -63,16 +63,11 @@ static bool may_be_missing(const struct submission *use, struct heap *heap, uint
 
 static bool make_room(struct submission *use)
 {
-	unsigned room = use->room_wanted ? 2 * use->room_wanted : 32;
 	int saved = errno;
-	struct named *more = use->room_wanted < WANTED_MOST ? realloc(use->wanted, room * sizeof(*more)) : NULL;
+	bool room = ARRAY_ROOM(use->wanted, use->n_wanted, use->room_wanted, WANTED_MOST);
 
-	if (more) {
-		use->wanted = more;
-		use->room_wanted = room;
-	}
 	errno = saved;
-	return more != NULL;
+	return room;
 }
 
 /* Also finds a pointer just beside an allocation: *address becomes the allocation's byte next to it, undefined if false. */
