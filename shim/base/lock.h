@@ -28,8 +28,8 @@
 	X(TRACE_FILE,       HOLDS, "the file of the trace (trace_drain.c)",                   "no")                        \
 	X(START,            HOLDS, "reading the policy, finding devices and heaps (once)",    "queries; reserving address space") \
 	X(ENGINE_START,     HOLDS, "starting the mover of a device (spill.c)",                "VMM calls, making streams") \
-	X(IPC_SERVER,       HOLDS, "starting the server of IPC handles (ipc_give.c)",         "no")                        \
-	X(IPC_OPENED,       HOLDS, "memory of other processes that is mapped here (ipc_take.c)", "VMM calls")                 \
+	X(IPC_SERVER,       HOLDS, "starting the server of IPC handles (ipc.c)",         "no")                        \
+	X(IPC_OPENED,       HOLDS, "memory of other processes that is mapped here (ipc.c)", "VMM calls")                 \
 	X(QUIESCE,          HOLDS, "the one gap in the process; held from its beginning to its end (quiesce.c)", "VMM calls, copies, waits for the GPU") \
 	X(CAPTURE,          HOLDS, "the list of streams that capture",                        "no")                        \
 	X(GRAPH,            HOLDS, "what the instances of graphs name",                       "no")                        \

@@ -2,8 +2,8 @@
  * ipc.h: legacy IPC of heap blocks (cuIpcGetMemHandle and related calls), which the driver refuses for VMM memory.
  *
  * The giver's block is pinned for good, and its chunks, made exportable (`movable: no`, or `ipc: yes`), are sent as
- * POSIX file descriptors to any process of the same user that shows the handle at the giver's socket (ipc_give.c).
- * The taker, which must run under Spillway too, maps them at one range of addresses (ipc_take.c). The handle is a
+ * POSIX file descriptors to any process of the same user that shows the handle at the giver's socket (ipc.c).
+ * The taker, which must run under Spillway too, maps them at one range of addresses (ipc.c). The handle is a
  * CUDA one by size alone: the driver of a process without Spillway answers invalid value.
  *
  * The handles of a process end with it; what was opened before stays mapped. The functions are called inside

@@ -7,7 +7,7 @@
  * The layout of what NVTX passes to us is its binary interface, the same since version 3.0: nvtxDetail/nvtxTypes.h.
  */
 #include "shim/serve/nvtx.h"
-#include "shim/serve/serve_state.h"
+#include "shim/serve/types.h"
 #include "shim/base/log.h"
 #include "shim/trace/trace.h"
 

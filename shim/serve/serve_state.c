@@ -2,7 +2,7 @@
  * serve_state.c: defines what the room keeps for the process. It names no function of the room, so that a test can
  * link one file of the room with it.
  */
-#include "shim/serve/serve_state.h"
+#include "shim/serve/types.h"
 
 struct serve_state serve_state = {
     .control.server =

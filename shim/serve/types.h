@@ -1,8 +1,8 @@
 /*
- * serve_state.h: everything that this room keeps for the process, in one object. Only the files of the room use it.
+ * types.h: everything that this room keeps for the process, in one object. Only the files of the room use it.
  */
-#ifndef SPILLWAY_SERVE_STATE_H
-#define SPILLWAY_SERVE_STATE_H
+#ifndef SPILLWAY_SERVE_TYPES_H
+#define SPILLWAY_SERVE_TYPES_H
 
 #include "policy/policy.h"
 #include "shim/base/limits.h"
@@ -20,7 +20,7 @@
 struct ledger_row;
 struct rule_count; /* alloc_decide.c */
 struct segment;    /* segments.c */
-struct taken;      /* ipc_take.c */
+struct taken;      /* ipc.c */
 
 /* ---- account.c ---- */
 
@@ -71,7 +71,7 @@ struct deferred_free_state {
 	atomic_uint n_ends;              /* contexts ended, ever; under the lock where it matters */
 };
 
-/* ---- ipc_give.c, ipc_take.c ---- */
+/* ---- ipc.c ---- */
 
 struct ipc_give_state {
 	struct lock lock;            /* IPC_SERVER: held over the start, so that a second caller finds it started */
@@ -103,7 +103,7 @@ struct segments_state {
 	struct segment *list;
 	atomic_uint n_waiting;   /* whose event is worth a query */
 	_Atomic uint64_t ticked; /* ns: time of the last tick, or of the first segment; 0: none yet */
-	_Atomic bool beside;     /* spill.mode was changed to `fast` (segments_beside.c); written under the lock */
+	_Atomic bool beside;     /* spill.mode was changed to `fast` (segments.c); written under the lock */
 };
 
 /* ---- vmm.c ---- */
