@@ -96,7 +96,7 @@ bool completion_touches(CUdevice owner, uint64_t devices);
 uint64_t completion_oldest_elsewhere(CUstream stream, bool per_thread);
 
 /*
- * Visits those of the latest submissions (recent_submissions.h) that are not known to be complete, oldest first. row is
+ * Visits those of the latest submissions that are not known to be complete, oldest first. row is
  * equal for submissions of one stream. Makes no driver call, so it also works when the context has died. Locking: takes
  * ROW.
  */
@@ -117,5 +117,20 @@ bool completion_stream_ending(CUstream stream);
  */
 bool completion_context_ending(CUcontext context);
 void completion_context_ended(CUcontext context, bool ended);
+
+/* ---- the latest submissions ---- */
+
+/*
+ * A ring of the latest submissions, for messages. completion.c notes each submission that it
+ * counts over the oldest one, from any thread and without a lock. It is read when something has gone wrong, so reading
+ * makes no driver call.
+ */
+
+/* row: the row of the stream, below COMPLETION_STREAMS. */
+void recent_submissions_note(uint64_t number, const struct completion_what *what, unsigned row);
+/* Returns the oldest number that the ring may still have when `newest` is the latest. */
+uint64_t recent_submissions_oldest(uint64_t newest);
+/* Returns false, and sets nothing, if the submission is overwritten, being overwritten, or not noted yet. */
+bool recent_submissions_look(uint64_t number, struct completion_what *ret_what, unsigned *ret_row);
 
 #endif

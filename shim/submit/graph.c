@@ -9,7 +9,7 @@
 #include "shim/driver/real.h"
 #include "shim/submit/graph_read.h"
 #include "shim/submit/pointer_arrays.h"
-#include "shim/submit/submit_state.h"
+#include "shim/submit/types.h"
 #include "shim/stats/stats.h"
 
 #include <pthread.h>

@@ -9,7 +9,7 @@
 #include "shim/context/context.h"
 #include "shim/accounting/ledger.h"
 #include "shim/driver/real.h"
-#include "shim/submit/submit_state.h"
+#include "shim/submit/types.h"
 
 /* The smallest unit that the driver moves (UVM: pages of 64 KiB on x86-64 and aarch64). */
 #define PAGE ((uint64_t)64 << 10)
