@@ -29,6 +29,42 @@ enum {
 	SEND_MS = 5000,    /* a caller takes what it is sent, and maps memory in between */
 };
 
+/* ---- protocol ---- */
+
+#define IPC_MAGIC   "SPILLIPC"
+#define IPC_VERSION 1
+#define IPC_FILES   64 /* descriptors in one packet; the kernel takes 253 */
+
+/*
+ * Contents of a CUipcMemHandle. It names the giver's socket and the block, and is valid for one version of this
+ * header.
+ */
+struct ipc_handle {
+	char magic[8];
+	uint32_t version;
+	int32_t pid;
+	uint64_t start;  /* start time of the process, as in /proc/PID/stat: pids are used again */
+	uint32_t nonce;  /* of the socket's name */
+	int32_t device;  /* ordinal in the giver; for messages */
+	uint64_t id;     /* of the block: an address may be allocated again */
+	uint64_t base;   /* its address in the giver */
+	uint64_t bytes;  /* as the program asked */
+	uint64_t offset; /* of the block in the exported memory */
+};
+_Static_assert(sizeof(struct ipc_handle) == sizeof(CUipcMemHandle), "a handle fills CUDA's");
+
+/*
+ * The request is the handle. Answers follow until n_all files have come; `here` of them come with this one
+ * (SCM_RIGHTS).
+ */
+struct ipc_answer {
+	uint32_t good; /* 0: the block no longer exists */
+	uint32_t n_all, here;
+	uint32_t reserved;
+	uint64_t bytes_all;
+	uint64_t bytes[IPC_FILES];
+};
+
 /* ---- this process ---- */
 
 /* Returns the 22nd field of /proc/self/stat, or 0 if unknown; the second is in brackets and may contain anything. */
@@ -47,9 +83,20 @@ static uint64_t start_time(void)
 	return at ? strtoull(at, NULL, 10) : 0;
 }
 
-void ipc_socket_name(const struct ipc_handle *handle, char ret_name[48])
+/* Makes the name of a giver's socket. */
+static void ipc_socket_name(const struct ipc_handle *handle, char ret_name[48])
 {
 	snprintf(ret_name, 48, "%d-%08x" USER_DIR_IPC, (int)handle->pid, (unsigned)handle->nonce);
+}
+
+/* Returns true if this is a handle of our own process. */
+static bool ipc_is_own(const struct ipc_handle *handle)
+{
+	const char *own = socket_server_name(&serve_state.ipc_give.server);
+	char name[48];
+
+	ipc_socket_name(handle, name);
+	return own && handle->version == IPC_VERSION && handle->start == start_time() && !strcmp(name, own);
 }
 
 bool ipc_is_ours(const CUipcMemHandle *handle)
@@ -133,15 +180,6 @@ static void ipc_give_serve(struct socket_server *server, int fd)
 	}
 	/* Waits for the caller to close: the end of the connection must not overtake the packets in it. */
 	socket_server_wait(server, fd, SEND_MS);
-}
-
-bool ipc_is_own(const struct ipc_handle *handle)
-{
-	const char *own = socket_server_name(&serve_state.ipc_give.server);
-	char name[48];
-
-	ipc_socket_name(handle, name);
-	return own && handle->version == IPC_VERSION && handle->start == start_time() && !strcmp(name, own);
 }
 
 void ipc_stop(void)

@@ -73,15 +73,17 @@ static inline struct heap *segment_heap(const struct segment *segment)
  * ones in `fast`; whether that is so now; and pins the segment, or ends that, as its parts and the mode say. Locking:
  * none; segment_pin(): the caller holds DEFERRED_FREE, takes HEAP.
  */
-uint64_t segments_small_most(const struct device *device);
-bool segments_are_beside(void);
-void segment_pin(struct segment *segment);
+static uint64_t segments_small_most(const struct device *device);
+static bool segments_are_beside(void);
+static void segment_pin(struct segment *segment);
 
 /*
  * Updates the count of segments whose event matters, and whether the heap counts the segment as idle. Locking: the
  * caller holds DEFERRED_FREE.
  */
-void segment_note(struct segment *segment);
+static void segment_note(struct segment *segment);
+/* As segments_reap(), for all events, also of segments that are in use. */
+static void segments_settle(void);
 
 /*
  * Larger ones have blocks of their own, too. Submissions use a block as a whole (struct block_state): a segment of
@@ -531,7 +533,7 @@ void segments_release(const struct ledger_row *row)
 /* A pass gives up after this many events that have not completed: later ones have hardly completed either. */
 #define MOST_WAITING 2
 
-void segment_note(struct segment *segment)
+static void segment_note(struct segment *segment)
 {
 	bool still = !segment->held && !segment->ending;
 	bool waits = segment->event && still && (!segment->n_parts || !segment->order);
@@ -621,7 +623,7 @@ void segments_reap(void)
 		free_unused(NULL, 0);
 }
 
-void segments_settle(void)
+static void segments_settle(void)
 {
 	look_at_events(UINT_MAX, true);
 }
@@ -724,14 +726,14 @@ void segments_context_ended(CUcontext context, bool ended)
 
 #define SMALL_SHARE 32 /* of a small budget */
 
-uint64_t segments_small_most(const struct device *device)
+static uint64_t segments_small_most(const struct device *device)
 {
 	uint64_t budget = atomic_load(&device->budget.limit), share = budget / SMALL_SHARE;
 
 	return budget >= SEGMENTS_SMALL_BUDGET || share > SPILL_SMALL_BLOCK ? SPILL_SMALL_BLOCK : share;
 }
 
-bool segments_are_beside(void)
+static bool segments_are_beside(void)
 {
 	return atomic_load(&serve_state.segments.beside) || process_spill_mode() == POLICY_SPILL_FAST;
 }
@@ -758,7 +760,7 @@ static bool has_small(const struct segment *segment)
 	return any;
 }
 
-void segment_pin(struct segment *segment)
+static void segment_pin(struct segment *segment)
 {
 	bool pins = atomic_load(&serve_state.segments.beside) && !segment->small && has_small(segment);
 

@@ -39,6 +39,54 @@ uint64_t completion_newest_wide(void)
 	return atomic_load(&submit_state.completion.newest_wide);
 }
 
+/* Queries the events of contexts and records what they prove. Locking: the caller must hold ROWS; takes ROW. */
+static void completion_context_poll_locked(struct completion_answers *answers);
+/* Records events of all contexts, which prove the submissions of the shared row. Locking: takes ROWS. */
+static void completion_context_ask_for_others(uint64_t number);
+
+/* ---- the latest submissions ---- */
+
+/*
+ * A ring, for messages: each submission is noted over the oldest one, by any thread and without a lock. Each entry carries
+ * its number, which is 0 while the entry is written. It is read when something has gone wrong, so reading makes no driver
+ * call.
+ */
+
+/*
+ * Writes the number last, and 0 before the rest. A reader that finds the same number before and after it reads the rest
+ * has a consistent entry.
+ */
+static void recent_submissions_note(uint64_t number, const struct completion_what *what, unsigned row)
+{
+	unsigned at = number % SUBMISSIONS_KEPT;
+
+	atomic_store_explicit(&submit_tables.recent[at].number, 0, memory_order_relaxed);
+	atomic_store_explicit(&submit_tables.recent[at].function, what->function, memory_order_release);
+	atomic_store_explicit(&submit_tables.recent[at].what, (uint64_t)what->id << 16 | row, memory_order_release);
+	atomic_store_explicit(&submit_tables.recent[at].number, number, memory_order_release);
+}
+
+/* Returns the oldest number that the ring may still have when `newest` is the latest. */
+static uint64_t recent_submissions_oldest(uint64_t newest)
+{
+	return newest < SUBMISSIONS_KEPT ? 1 : newest - SUBMISSIONS_KEPT + 1;
+}
+
+bool recent_submissions_look(uint64_t number, struct completion_what *ret_what, unsigned *ret_row)
+{
+	unsigned at = number % SUBMISSIONS_KEPT;
+
+	if (atomic_load_explicit(&submit_tables.recent[at].number, memory_order_acquire) != number)
+		return false;
+	uint64_t function = atomic_load_explicit(&submit_tables.recent[at].function, memory_order_acquire);
+	uint64_t what = atomic_load_explicit(&submit_tables.recent[at].what, memory_order_acquire);
+	if (atomic_load_explicit(&submit_tables.recent[at].number, memory_order_relaxed) != number)
+		return false;
+	*ret_what = (struct completion_what){function, (uint32_t)(what >> 16)};
+	*ret_row = (unsigned)(what & 0xffff);
+	return true;
+}
+
 /* ---- submitting ---- */
 
 /* Threads may come here in another order than that of their numbers. */
@@ -436,7 +484,7 @@ void completion_context_look_after(CUcontext context, uint64_t number)
  * completed what it had when it was asked. Only one such question is open at a time, so that it is answered however
  * much is submitted meanwhile.
  */
-void completion_context_ask_for_others(uint64_t number)
+static void completion_context_ask_for_others(uint64_t number)
 {
 	struct context_idle idle;
 
@@ -469,7 +517,7 @@ static void poll_others(void)
 		completion_others_pass(submit_tables.others.number);
 }
 
-void completion_context_poll_locked(struct completion_answers *answers)
+static void completion_context_poll_locked(struct completion_answers *answers)
 {
 	poll_tails(answers);
 	poll_others();
@@ -501,45 +549,4 @@ void completion_context_ended(CUcontext context, bool ended)
 	lock_take(&submit_state.completion.table_lock);
 	completion_streams_ended_locked(context, ended);
 	lock_drop(&submit_state.completion.table_lock);
-}
-
-/* ---- the latest submissions ---- */
-
-/*
- * The ring of the latest submissions. Each entry carries its number, which is 0 while the entry
- * is written.
- */
-
-/*
- * Writes the number last, and 0 before the rest. A reader that finds the same number before and after it reads the rest
- * has a consistent entry.
- */
-void recent_submissions_note(uint64_t number, const struct completion_what *what, unsigned row)
-{
-	unsigned at = number % SUBMISSIONS_KEPT;
-
-	atomic_store_explicit(&submit_tables.recent[at].number, 0, memory_order_relaxed);
-	atomic_store_explicit(&submit_tables.recent[at].function, what->function, memory_order_release);
-	atomic_store_explicit(&submit_tables.recent[at].what, (uint64_t)what->id << 16 | row, memory_order_release);
-	atomic_store_explicit(&submit_tables.recent[at].number, number, memory_order_release);
-}
-
-uint64_t recent_submissions_oldest(uint64_t newest)
-{
-	return newest < SUBMISSIONS_KEPT ? 1 : newest - SUBMISSIONS_KEPT + 1;
-}
-
-bool recent_submissions_look(uint64_t number, struct completion_what *ret_what, unsigned *ret_row)
-{
-	unsigned at = number % SUBMISSIONS_KEPT;
-
-	if (atomic_load_explicit(&submit_tables.recent[at].number, memory_order_acquire) != number)
-		return false;
-	uint64_t function = atomic_load_explicit(&submit_tables.recent[at].function, memory_order_acquire);
-	uint64_t what = atomic_load_explicit(&submit_tables.recent[at].what, memory_order_acquire);
-	if (atomic_load_explicit(&submit_tables.recent[at].number, memory_order_relaxed) != number)
-		return false;
-	*ret_what = (struct completion_what){function, (uint32_t)(what >> 16)};
-	*ret_row = (unsigned)(what & 0xffff);
-	return true;
 }

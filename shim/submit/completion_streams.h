@@ -99,14 +99,10 @@ bool completion_streams_wait(CUcontext context);
 void completion_streams_leave_part(CUcontext context);
 
 /* ---- completion.c ---- */
-/* Queries the events of contexts and records what they prove. Locking: the caller must hold ROWS; takes ROW. */
-void completion_context_poll_locked(struct completion_answers *answers);
 /*
  * Records an event of a context that has a tail; once it has passed, the submissions of that context up to the number
  * are complete. Locking: takes ROWS, and ROW; must be called without them.
  */
 void completion_context_look_after(CUcontext context, uint64_t number);
-/* The same for all contexts, which proves the submissions of the shared row. Locking: takes ROWS. */
-void completion_context_ask_for_others(uint64_t number);
 
 #endif

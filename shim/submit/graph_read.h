@@ -73,16 +73,6 @@ static inline void graph_names_next_node(struct graph_names *names)
 }
 
 /*
- * Adds a name, or extends the reach of one that is in the set, and counts the present node as one that uses it: once,
- * however often it names it. Returns false if the set is full.
- */
-bool graph_names_add(struct graph_names *names, CUdeviceptr address, size_t bytes, CUdeviceptr from);
-/*
- * As graph_names_add(), but moves the names to a larger set if this one is full. The caller must hold the only
- * reference. Returns false if that fails.
- */
-bool graph_names_grow(struct graph_names **names, CUdeviceptr address, size_t bytes, CUdeviceptr from);
-/*
  * Adds all names of another set. A name that is in both gets the greater number of uses, not the sum: the nodes of the
  * other set may be the same ones, with parameters that were set again. Returns false if some did not fit; those that
  * fitted stay. All fit if room - n is at least the other set's n.

@@ -82,9 +82,6 @@ void submission_name_in_heaps(struct submission *use, CUdeviceptr address, size_
 
 /* ---- names in allocations that are backed on use (submission.c) ---- */
 
-/* Lists a name, and returns whether an address is in an allocation that is backed on use. */
-void on_use_names_add(struct submission *use, CUdeviceptr address, size_t bytes);
-bool on_use_names_is(CUdeviceptr address);
 /*
  * Returns the devices (bits) of whose allocations a submission that may touch anything may touch some. Locking: as
  * completion_device().
