@@ -7,7 +7,7 @@
 
 #include "shim/base/status.h"
 #include "shim/mover/order_watch.h"
-#include "shim/submit/submission_log.h"
+#include "shim/submit/channel.h"
 
 #include <cuda.h>
 #include <stdbool.h>

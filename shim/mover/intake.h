@@ -8,7 +8,7 @@
 #include "shim/mover/piece.h"
 #include "shim/plan/scheduler.h"
 #include "shim/plan/tensor_extents.h"
-#include "shim/submit/submission_log.h"
+#include "shim/submit/channel.h"
 
 #include <stdbool.h>
 

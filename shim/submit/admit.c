@@ -328,7 +328,7 @@ static void pin_late(struct submission *use)
  * Called when the submission counts as inside the driver. Returns whether it must pin its blocks after all: because
  * pins were requested after it last looked; because it will wait at the gate, during which its blocks must stay; or
  * because memory moves beside it and it has no ticket, or has one that the mover may not have read, since a block is
- * now unmapped (submission_log.h).
+ * now unmapped (channel.h).
  */
 static bool is_loose(const struct submission *use, uint32_t state, bool stop)
 {

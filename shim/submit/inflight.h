@@ -1,5 +1,5 @@
 /*
- * inflight.h: which blocks the submissions in flight use that have tickets (submission_log.h). It reads each record of
+ * inflight.h: which blocks the submissions in flight use that have tickets (channel.h). It reads each record of
  * the submission log before intake.c removes it, and may read ahead to the end at any time. Only the mover's thread
  * calls it.
  *
@@ -10,7 +10,7 @@
 #define SPILLWAY_INFLIGHT_H
 
 #include "shim/heap/arena.h"
-#include "shim/submit/submission_log.h"
+#include "shim/submit/channel.h"
 
 struct inflight;
 

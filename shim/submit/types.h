@@ -11,11 +11,10 @@
 #include "shim/context/context.h"
 #include "shim/device/device.h"
 #include "shim/submit/completion.h"
-#include "shim/submit/submission_log.h"
+#include "shim/submit/channel.h"
 #include "shim/submit/kernel_params.h"
 #include "shim/driver/real.h"
 #include "shim/heap/arena.h"
-#include "shim/submit/channel.h"
 #include "shim/submit/submission.h"
 
 #include <pthread.h>
