@@ -46,7 +46,7 @@
 	X(LEDGER,           BRIEF, "what is live and whose",                                  "no")                        \
 	X(MANAGED_PREFETCH, HOLDS, "prefetches under way (managed_prefetch.c)",                          "queries and ends of events") \
 	X(ROWS,             HOLDS, "opening and closing rows of streams; events of whole contexts (completion.c)", "queries and ends of events") \
-	X(ROW,              BRIEF, "(stream) its submissions and the events behind them (completion_streams.h)", "queries of events") \
+	X(ROW,              BRIEF, "(stream) its submissions and the events behind them (types.h)", "queries of events") \
 	X(CONTEXTS,         HOLDS, "the contexts of the process and who is in them (context_all.c)", "queries and ends of events") \
 	X(EVENTS,           HOLDS, "events that are kept to be used again (context_event.c)", "ends of events")            \
 	X(POINTER_ARRAYS,   BRIEF, "arrays of pointers in device memory (pointer_arrays.c)",          "no")                        \

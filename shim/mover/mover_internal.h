@@ -30,7 +30,6 @@
 #include "shim/base/lock.h"
 #include "shim/context/context.h"
 #include "shim/submit/channel.h"
-#include "shim/submit/inflight.h"
 #include "shim/submit/completion.h"
 #include "shim/mover/alive.h"
 #include "shim/mover/schedule.h"

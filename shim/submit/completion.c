@@ -3,12 +3,11 @@
  * the events to find out what is complete. completion_streams.c keeps the rows of streams.
  */
 #include "shim/submit/completion.h"
-#include "shim/submit/completion_streams.h"
+#include "shim/submit/types.h"
 #include "shim/base/lock.h"
 #include "shim/context/capture.h"
 #include "shim/context/context.h"
 #include "shim/driver/real.h"
-#include "shim/submit/types.h"
 
 #include <stdatomic.h>
 

@@ -7,7 +7,7 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "shim/serve/array.h"
+#include "shim/serve/account.h"
 #include "shim/device/device.h"
 #include "shim/accounting/ledger.h"
 #include "shim/stats/stats.h"
