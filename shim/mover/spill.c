@@ -191,11 +191,11 @@ bool spill_bring(struct device *device, CUdeviceptr address, uint64_t bytes)
 
 	if (!engine || capture_is_open())
 		return false;
-	while (spill_any_suspended() && !spill_is_ending())
-		gate_wait();
 	uint32_t unit = arena_unit(engine->arena, address);
 	uint32_t n = arena_unit(engine->arena, address + bytes - 1) + 1 - unit;
 	for (uint64_t until = clock_now() + SAFE_POINT_MS * 1000000ull;; clock_sleep(BETWEEN_NS)) {
+		if (spill_any_suspended())
+			gate_wait();
 		enum sw_status status =
 		    engine_ask(engine, ORDER_BRING, NULL, (uint64_t)unit << 32 | n, SUSPEND_MS, NULL);
 
