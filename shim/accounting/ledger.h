@@ -32,8 +32,8 @@ enum ledger_kind {
 	LEDGER_HANDLE = 1 << 6,     /* the program's own cuMemCreate; key is the handle */
 	LEDGER_MAPPING = 1 << 7,    /* the program's own cuMemMap; mapping.handle is the handle */
 	LEDGER_ARRAY = 1 << 8,      /* cuArrayCreate and its variants; key is the handle */
-	LEDGER_SYSTEM = 1 << 9,     /* pages of the process (backend_system.c) */
-	LEDGER_TAKEN = 1 << 10,     /* memory of another process (ipc_take.c), while it is open */
+	LEDGER_SYSTEM = 1 << 9,     /* pages of the process (backend.c) */
+	LEDGER_TAKEN = 1 << 10,     /* memory of another process (ipc.c), while it is open */
 	LEDGER_FREEABLE = LEDGER_HEAP | LEDGER_DRIVER | LEDGER_MANAGED | LEDGER_ASYNC | LEDGER_SYSTEM,
 	/*
 	 * If ->home is set, the program asked for device memory. Managed rows without it are what the program made
@@ -109,7 +109,7 @@ struct ledger_row {
 			uint64_t handle;     /* the handle that is mapped */
 			unsigned asked_types;
 		} mapping;
-		struct taken *taken; /* its mapping (ipc_take.c) */
+		struct taken *taken; /* its mapping (ipc.c) */
 	};
 	struct ledger_row *next;
 };

@@ -28,12 +28,11 @@
 	X(TRACE_FILE,       HOLDS, "the file of the trace (trace_drain.c)",                   "no")                        \
 	X(START,            HOLDS, "reading the policy, finding devices and heaps (once)",    "queries; reserving address space") \
 	X(ENGINE_START,     HOLDS, "starting the mover of a device (spill.c)",                "VMM calls, making streams") \
-	X(IPC_SERVER,       HOLDS, "starting the server of IPC handles (ipc_give.c)",         "no")                        \
-	X(IPC_OPENED,       HOLDS, "memory of other processes that is mapped here (ipc_take.c)", "VMM calls")                 \
+	X(IPC_SERVER,       HOLDS, "starting the server of IPC handles (ipc.c)",         "no")                        \
+	X(IPC_OPENED,       HOLDS, "memory of other processes that is mapped here (ipc.c)", "VMM calls")                 \
 	X(QUIESCE,          HOLDS, "the one gap in the process; held from its beginning to its end (quiesce.c)", "VMM calls, copies, waits for the GPU") \
 	X(CAPTURE,          HOLDS, "the list of streams that capture",                        "no")                        \
 	X(GRAPH,            HOLDS, "what the instances of graphs name",                       "no")                        \
-	X(MEND,             HOLDS, "scratch memory for copies in graphs (graph_mend.c)",      "VMM calls, changes of graphs") \
 	X(DEFERRED_FREE,    HOLDS, "frees that wait for work or for captures to end",         "queries and ends of events") \
 	X(POOL,             HOLDS, "the driver's pools that are known",                       "queries of their attributes; trimming them") \
 	X(PEER,             HOLDS, "what peer access was enabled (peer.c)",                   "VMM calls; never a wait for the GPU") \
@@ -45,14 +44,14 @@
 	X(QUOTA_SEAT,       HOLDS, "the place in its file, and what this process writes there (quota.c)", "no")            \
 	X(FAULTS,           HOLDS, "the queue of page faults (faults_queue.c)",               "no")                        \
 	X(LEDGER,           BRIEF, "what is live and whose",                                  "no")                        \
-	X(ROWS,             HOLDS, "opening and closing rows of streams; events of whole contexts (completion_context.c)", "queries and ends of events") \
-	X(ROW,              BRIEF, "(stream) its submissions and the events behind them (completion_streams.h)", "queries of events") \
+	X(ROWS,             HOLDS, "opening and closing rows of streams; events of whole contexts (completion.c)", "queries and ends of events") \
+	X(ROW,              BRIEF, "(stream) its submissions and the events behind them (types.h)", "queries of events") \
 	X(CONTEXTS,         HOLDS, "the contexts of the process and who is in them (context_all.c)", "queries and ends of events") \
 	X(EVENTS,           HOLDS, "events that are kept to be used again (context_event.c)", "ends of events")            \
 	X(POINTER_ARRAYS,   BRIEF, "arrays of pointers in device memory (pointer_arrays.c)",          "no")                        \
 	X(DISCARD,          BRIEF, "the numbers of discards (discard.c)",                     "no")                        \
 	X(MOVERS,           BRIEF, "how many movers run (mover.c)",                           "no")                        \
-	X(GATE,             BRIEF, "sleeping at the gate, and opening it (gate.c)",           "no")                        \
+	X(GATE,             BRIEF, "sleeping at the gate, and opening it (admit.c)",           "no")                        \
 	X(WAKE,             BRIEF, "(device) the mover's nap (channel.h)",                    "no")                        \
 	X(WAITING,          BRIEF, "how many submissions wait, and since when (waiting.c)",   "no")                        \
 	X(TRACE_START,      HOLDS, "starting the thread of the trace (trace.c)",              "no")

@@ -9,7 +9,7 @@
  * before.
  *
  * Used for `spillway suspend`, `resume` and `status` (control.c) and for memory that other processes may map
- * (ipc_give.c).
+ * (ipc.c).
  */
 #ifndef SPILLWAY_SOCKET_SERVER_H
 #define SPILLWAY_SOCKET_SERVER_H

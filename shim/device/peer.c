@@ -428,7 +428,7 @@ CUmemAccess_flags peer_access(CUcontext context, const struct ledger_row *row)
 	CUmemAccess_flags flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 	CUdevice device, opened;
 
-	/* Only the device that opened the memory can access it (ipc_take.c). */
+	/* Only the device that opened the memory can access it (ipc.c). */
 	if (row->kind == LEDGER_TAKEN && context && context_device(context, &device) &&
 	    context_device(row->context, &opened) && device != opened)
 		return CU_MEM_ACCESS_FLAGS_PROT_NONE;

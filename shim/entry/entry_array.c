@@ -1,14 +1,13 @@
 /*
  * Bodies of the entry points that make and destroy arrays. Arrays are opaque and stay with the driver. The device
  * memory that they take is not available to the heap, so it is counted with the driver's and charged to the device's
- * budget (array.h says how much).
+ * budget (account.h says how much).
  */
-#include "shim/serve/array.h"
+#include "shim/serve/account.h"
 #include "shim/process/enter.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/entry/hook.h"
 #include "shim/serve/oom_retry.h"
-#include "shim/serve/account.h"
 #include "shim/serve/serve.h"
 
 /* Each form of the descriptor, converted to the widest one. */

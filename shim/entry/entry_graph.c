@@ -7,7 +7,6 @@
 #include "shim/process/process.h"
 #include "shim/stats/stats.h"
 #include "shim/serve/graph_pin.h"
-#include "shim/serve/graph_mend.h"
 #include "shim/entry/hook.h"
 #include "shim/serve/oom_retry.h"
 #include "shim/submit/graph.h"
@@ -52,7 +51,10 @@ static CUresult entry_graph_set(CUresult result, CUgraphExec exec, const CUgraph
 
 /* ---- making ---- */
 
-/* Room for the second try is made from memory other than the blocks that are pinned for it. */
+/*
+ * Its copies are given again first, so that they can be changed later. Room for the second try is made from memory other than the
+ * blocks that are pinned for it.
+ */
 #define INSTANTIATE(name, flags, params, args)                                                                         \
 	static CUresult held_##name params                                                                             \
 	{                                                                                                              \
@@ -66,6 +68,7 @@ static CUresult entry_graph_set(CUresult result, CUgraphExec exec, const CUgraph
 		CUresult result;                                                                                       \
                                                                                                                        \
 		stats_call(HOOK_##name);                                                                               \
+		graph_give_again(hGraph);                                                                              \
 		OOM_RETRY_CALL(result, -1, REAL(name) args);                                                           \
 		GRAPH_PINNED_AGAIN(result, sets, hGraph, held_##name args);                                            \
 		/* If refused, instantiateParams may be invalid. */                                                    \
@@ -89,34 +92,32 @@ INSTANTIATE(cuGraphInstantiateWithParams_ptsz, instantiateParams->flags,
 
 /* ---- changing ---- */
 
-/*
- * If the program passes no place for the reason of a refusal, the most likely reason is assumed: changed parameters.
- */
+/* If the program passes no place for the reason of a refusal, the most likely reason is assumed: changed parameters. */
+static CUresult updated_from(CUresult result, bool names_heap, CUgraphExec exec, CUgraph graph,
+			     const CUgraphExecUpdateResult *reason)
+{
+	if (names_heap && result == CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE &&
+	    (!reason || *reason == CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED))
+		graph_refused();
+	return entry_graph_updated(result, exec, graph);
+}
+
 HOOK_EXPORT CUresult CUDAAPI cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode *hErrorNode_out,
 					       CUgraphExecUpdateResult *updateResult_out)
 {
 	stats_call(HOOK_cuGraphExecUpdate);
-	CUresult refused = REAL(cuGraphExecUpdate)(hGraphExec, hGraph, hErrorNode_out, updateResult_out);
-	CUresult result =
-	    mend_update(refused, hGraphExec, hGraph,
-			updateResult_out ? *updateResult_out : CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED);
-	if (result != refused && hErrorNode_out)
-		*hErrorNode_out = NULL;
-	if (result != refused && updateResult_out)
-		*updateResult_out = CU_GRAPH_EXEC_UPDATE_SUCCESS;
-	return entry_graph_updated(result, hGraphExec, hGraph);
+	bool names_heap = graph_give_again(hGraph);
+	return updated_from(REAL(cuGraphExecUpdate)(hGraphExec, hGraph, hErrorNode_out, updateResult_out), names_heap,
+			    hGraphExec, hGraph, updateResult_out);
 }
 
 HOOK_EXPORT CUresult CUDAAPI cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
 						  CUgraphExecUpdateResultInfo *resultInfo)
 {
 	stats_call(HOOK_cuGraphExecUpdate_v2);
-	CUresult refused = REAL(cuGraphExecUpdate_v2)(hGraphExec, hGraph, resultInfo);
-	CUresult result = mend_update(refused, hGraphExec, hGraph,
-				      resultInfo ? resultInfo->result : CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED);
-	if (result != refused && resultInfo)
-		*resultInfo = (CUgraphExecUpdateResultInfo){.result = CU_GRAPH_EXEC_UPDATE_SUCCESS};
-	return entry_graph_updated(result, hGraphExec, hGraph);
+	bool names_heap = graph_give_again(hGraph);
+	return updated_from(REAL(cuGraphExecUpdate_v2)(hGraphExec, hGraph, resultInfo), names_heap, hGraphExec, hGraph,
+			    resultInfo ? &resultInfo->result : NULL);
 }
 
 /* The first version of the parameters has no CUkernel; otherwise both versions begin with the same fields. */
@@ -151,14 +152,28 @@ HOOK_EXPORT CUresult CUDAAPI cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGrap
 	return entry_graph_set(result, hGraphExec, &params);
 }
 
+/* The copy has its operands on the device when it is given them. */
+#define PINNED_HERE(result, copy, call)                                                                                \
+	do {                                                                                                           \
+		struct graph_pin hold_;                                                                                \
+		bool held_ = graph_pin_here(&hold_, copy);                                                             \
+                                                                                                                       \
+		(result) = (call);                                                                                     \
+		if (held_)                                                                                             \
+			graph_pin_end(&hold_);                                                                         \
+		if (held_ && (result) == CUDA_ERROR_INVALID_VALUE)                                                     \
+			graph_refused();                                                                               \
+	} while (0)
+
 HOOK_EXPORT CUresult CUDAAPI cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
 							    const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
 {
 	CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_MEMCPY};
 
 	stats_call(HOOK_cuGraphExecMemcpyNodeSetParams);
-	CUresult result = mend_set(REAL(cuGraphExecMemcpyNodeSetParams)(hGraphExec, hNode, copyParams, ctx), hGraphExec,
-				   hNode, copyParams, ctx);
+	CUresult result;
+
+	PINNED_HERE(result, copyParams, REAL(cuGraphExecMemcpyNodeSetParams)(hGraphExec, hNode, copyParams, ctx));
 	if (result != CUDA_SUCCESS)
 		return result;
 	params.memcpy.copyParams = *copyParams;
@@ -205,6 +220,7 @@ HOOK_EXPORT CUresult CUDAAPI cuGraphExecChildGraphNodeSetParams(CUgraphExec hGra
 
 	stats_call(HOOK_cuGraphExecChildGraphNodeSetParams);
 	params.graph.graph = childGraph;
+	graph_give_again(childGraph);
 	return entry_graph_set(REAL(cuGraphExecChildGraphNodeSetParams)(hGraphExec, hNode, childGraph), hGraphExec,
 			       &params);
 }
@@ -215,10 +231,11 @@ HOOK_EXPORT CUresult CUDAAPI cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CU
 	CUresult result;
 
 	stats_call(HOOK_cuGraphExecNodeSetParams);
-	GRAPH_PINNED(result, params, nodeParams, REAL(cuGraphExecNodeSetParams)(hGraphExec, hNode, nodeParams));
 	if (nodeParams && nodeParams->type == CU_GRAPH_NODE_TYPE_MEMCPY)
-		result =
-		    mend_set(result, hGraphExec, hNode, &nodeParams->memcpy.copyParams, nodeParams->memcpy.copyCtx);
+		PINNED_HERE(result, &nodeParams->memcpy.copyParams,
+			    REAL(cuGraphExecNodeSetParams)(hGraphExec, hNode, nodeParams));
+	else
+		GRAPH_PINNED(result, params, nodeParams, REAL(cuGraphExecNodeSetParams)(hGraphExec, hNode, nodeParams));
 	return entry_graph_set(result, hGraphExec, nodeParams);
 }
 

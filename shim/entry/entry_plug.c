@@ -15,7 +15,7 @@
 #include "shim/entry/hook.h"
 #include "shim/serve/deferred_free.h"
 #include "shim/serve/serve.h"
-#include "shim/serve/trace_alloc.h"
+#include "shim/serve/account.h"
 
 /*
  * Primary contexts, each retained once: memory allocated in one must not end when the program releases its reference.

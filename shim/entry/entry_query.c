@@ -366,7 +366,7 @@ static CUresult stranger_answer(CUpointer_attribute attribute, CUdeviceptr addre
 #undef ANSWER
 
 /*
- * Corrects the driver's answer for managed memory that the program asked for as device memory (backend_managed.c says
+ * Corrects the driver's answer for managed memory that the program asked for as device memory (backend.c says
  * why these two attributes).
  */
 static void ours_of_managed(const struct ledger_row *row, CUpointer_attribute attribute, void *data)

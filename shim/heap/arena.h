@@ -34,7 +34,7 @@ enum block_state_where {
  *
  * Both sides raise first and look second: a submission raises its pins and reads `unmapped`, the mover raises
  * `unmapped` and reads the pins, so at least one of them sees the other. Most submissions raise a ticket instead and do
- * not write here at all (inflight_ticket.h).
+ * not write here at all (channel.h).
  */
 struct block_state {
 	/*

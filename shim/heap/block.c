@@ -11,8 +11,7 @@
  * reclaim.c decides where the chunks of a new block come from, block_build.c their sizes and the places that are tried.
  */
 #include "shim/heap/block.h"
-
-#include <stdlib.h>
+#include "shim/base/array.h"
 
 static bool device_has_room(const struct block_store *store, uint32_t units)
 {
@@ -124,18 +123,10 @@ void block_tell(struct block_store *store, uint32_t piece)
 {
 	if (!store->news.wanted || store->news.all)
 		return;
-	if (store->news.n == store->news.room) {
-		size_t room = store->news.room ? 2 * store->news.room : 256;
-		uint32_t *pieces = realloc(store->news.pieces, room * sizeof(*pieces));
-
-		if (!pieces) {
-			store->news.all = true;
-			return;
-		}
-		store->news.pieces = pieces;
-		store->news.room = room;
-	}
-	store->news.pieces[store->news.n++] = piece;
+	if (ARRAY_ROOM(store->news.pieces, store->news.n, store->news.room, ARRAY_MOST))
+		store->news.pieces[store->news.n++] = piece;
+	else
+		store->news.all = true;
 }
 
 void block_tell_all(struct block_store *store, const struct block *block)

@@ -85,7 +85,7 @@ struct block_store {
 	struct {
 		bool wanted, all;
 		uint32_t *pieces;
-		size_t n, room;
+		uint32_t n, room;
 	} news;
 	/* Called when no warm block is left: gives up one empty slab; returns false if there is none. */
 	bool (*reclaim_more)(void *owner);

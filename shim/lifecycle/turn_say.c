@@ -6,7 +6,6 @@
 #include "shim/lifecycle/turn_account.h"
 #include "shim/submit/completion.h"
 #include "shim/submit/kernel_params.h"
-#include "shim/submit/recent_submissions.h"
 
 #include <stdio.h>
 

@@ -8,7 +8,7 @@
 #include "shim/heap/migration.h"
 #include "shim/plan/live_map.h"
 #include "shim/plan/piece_sizes.h"
-#include "shim/submit/submission_log.h"
+#include "shim/submit/channel.h"
 
 #include <stdbool.h>
 #include <stddef.h>

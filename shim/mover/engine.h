@@ -7,7 +7,7 @@
 
 #include "shim/base/status.h"
 #include "shim/mover/order_watch.h"
-#include "shim/submit/submission_log.h"
+#include "shim/submit/channel.h"
 
 #include <cuda.h>
 #include <stdbool.h>
@@ -29,6 +29,7 @@ enum engine_order {
 	ORDER_FETCH,  /* move everything to the device, and keep the gate closed */
 	ORDER_ROOM,   /* give device memory back to the driver */
 	ORDER_NEW,    /* make room for a new block */
+	ORDER_BRING,  /* bring these units to the device: the first one << 32 | their number */
 	ORDER_EXACT,  /* move memory in gaps alone from now on */
 	ORDER_FAST,   /* or beside what runs */
 	ORDER_PARK,   /* the link's context is about to end: finish the copies in it and close the link */

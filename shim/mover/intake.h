@@ -9,7 +9,7 @@
 #include "shim/plan/scheduler.h"
 #include "shim/plan/piece_sizes.h"
 #include "shim/plan/tensor_extents.h"
-#include "shim/submit/submission_log.h"
+#include "shim/submit/channel.h"
 
 #include <stdbool.h>
 

@@ -204,3 +204,50 @@ enum sw_status mode_to_fast(struct engine *engine)
 	begin_anew(engine);
 	return status;
 }
+
+/* ---- by order ---- */
+
+/* Evicts whatever is not among these units, in no order, until `bytes` are free: for what must come now. */
+static void clear_for(struct engine *engine, uint32_t unit, uint32_t end, uint64_t bytes)
+{
+	struct piece_list list = piece_list_all(engine, true);
+
+	for (unsigned i = 0; i < list.n && !engine_is_over(engine); i++) {
+		while (engine->moves.out.n >= MOVES_AT_ONCE && !atomic_load(&engine->channel.dead))
+			if (!migrate_finish(engine))
+				quiesce_nap(engine);
+		if (heap_free_bytes(engine->heap, CHUNK_DEVICE) + engine->moves.out.bytes >= bytes)
+			break;
+		uint32_t past = list.at[i] + engine->arena->states[list.at[i]].units_of_piece;
+		if (past <= unit || list.at[i] >= end)
+			migrate_begin(engine, list.at[i], CHUNK_HOST, true);
+	}
+	free(list.at);
+	quiesce_finish(engine);
+}
+
+enum sw_status mode_bring(struct engine *engine, uint32_t unit, uint32_t n)
+{
+	struct piece_list list = {0};
+	uint32_t piece, past, end = unit + n;
+	uint64_t bytes = 0;
+	bool listed = true;
+
+	if (engine->quiesce.suspended || !close_all(engine))
+		return SW_BUSY;
+	for (uint32_t at = unit; at < end; at = past) {
+		past = at + 1;
+		if (piece_at_unit(engine, at, &piece, &past) && !is_there(engine, piece))
+			listed &= piece_list_add(&list, piece);
+	}
+	fetch_all(engine, &list);
+	for (unsigned i = 0; i < list.n; i++)
+		bytes += engine->arena->states[list.at[i]].units_of_piece * HEAP_UNIT;
+	if (bytes) {
+		clear_for(engine, unit, end, bytes);
+		fetch_all(engine, &list);
+	}
+	quiesce_open(engine);
+	free(list.at);
+	return list.n || !listed ? SW_NO_MEMORY : SW_OK;
+}

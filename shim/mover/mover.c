@@ -170,6 +170,8 @@ static enum sw_status mover_obey(struct engine *engine, enum engine_order order,
 	}
 	case ORDER_NEW:
 		return quiesce_room_for_new(engine, *bytes);
+	case ORDER_BRING:
+		return mode_bring(engine, (uint32_t)(*bytes >> 32), (uint32_t)*bytes);
 	case ORDER_EXACT:
 	case ORDER_FAST: {
 		enum sw_status status = order == ORDER_EXACT ? mode_to_exact(engine) : mode_to_fast(engine);

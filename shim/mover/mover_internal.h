@@ -15,7 +15,7 @@
  *   schedule.c        the hand of the scheduler (shim/plan/scheduler.h): what it must know, and what it orders
  *   quiesce.c         the exact mode: migrating while nothing runs
  *   quiesce_orders.c  quiescing by order: suspension, room for others and for new blocks
- *   mode.c            changes between `exact` and `fast`
+ *   mode.c            changes between `exact` and `fast`; fetching by order
  *   recall.c          memory that goes back to the peers that lent it
  *   fault_report.c    the report when `fast` has stopped a job
  *   discard.c         contents that need not be copied
@@ -30,7 +30,6 @@
 #include "shim/base/lock.h"
 #include "shim/context/context.h"
 #include "shim/submit/channel.h"
-#include "shim/submit/inflight.h"
 #include "shim/submit/completion.h"
 #include "shim/mover/alive.h"
 #include "shim/mover/schedule.h"

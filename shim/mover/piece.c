@@ -4,6 +4,7 @@
  * Nothing here decides or begins a move.
  */
 #include "shim/heap/chunk.h"
+#include "shim/base/array.h"
 #include "shim/mover/mover_internal.h"
 #include "shim/mover/spill.h"
 
@@ -13,15 +14,8 @@
 
 bool piece_list_add(struct piece_list *list, uint32_t piece)
 {
-	if (list->n == list->room) {
-		unsigned more = list->room ? 2 * list->room : 256;
-		uint32_t *longer = realloc(list->at, more * sizeof(*longer));
-
-		if (!longer)
-			return false;
-		list->at = longer;
-		list->room = more;
-	}
+	if (!ARRAY_ROOM(list->at, list->n, list->room, ARRAY_MOST))
+		return false;
 	list->at[list->n++] = piece;
 	return true;
 }

@@ -31,6 +31,14 @@ uint64_t spill_room_ns(uint64_t bytes);
  */
 void spill_room_for_new(struct device *device, uint64_t bytes);
 
+/*
+ * Fetches these bytes of the device's heap, if memory moves and nothing that must stay on the device is in the way; other
+ * memory leaves for it. Stops the process for a moment; first waits while it is suspended. Returns whether to look where
+ * they are now: false if they cannot come. They may leave again at any time unless they are pinned. Locking: takes SPILL;
+ * the caller must hold nothing.
+ */
+bool spill_bring(struct device *device, CUdeviceptr address, uint64_t bytes);
+
 /* Blocks of up to this many bytes stay on the device in `fast`, up to a share of the budget (piece.c). */
 #define SPILL_SMALL_BLOCK ((uint64_t)16 << 20)
 

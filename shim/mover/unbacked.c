@@ -13,22 +13,10 @@
  * To the heap such a piece is moving: its block can be freed, and whoever wants to pin it waits.
  */
 #include "shim/base/log.h"
+#include "shim/base/array.h"
 #include "shim/mover/mover_internal.h"
 #include "shim/mover/mover_state.h"
 #include "shim/stats/stats.h"
-
-#include <stdlib.h>
-
-static bool make_room(struct unbacked *list)
-{
-	unsigned room = list->room ? 2 * list->room : 64;
-	struct migration *longer = list->n < list->room ? list->at : realloc(list->at, room * sizeof(*longer));
-
-	if (longer && list->n == list->room)
-		list->room = room;
-	list->at = longer ? longer : list->at;
-	return longer != NULL;
-}
 
 /* ---- taking ---- */
 
@@ -58,7 +46,7 @@ static void take_one(struct engine *engine, uint32_t piece)
 void unbacked_take(struct engine *engine, uint32_t piece)
 {
 	/* What is dead is to be overwritten, which takes memory. */
-	if (!engine->poisons && make_room(&engine->unbacked))
+	if (!engine->poisons && ARRAY_ROOM(engine->unbacked.at, engine->unbacked.n, engine->unbacked.room, ARRAY_MOST))
 		take_one(engine, piece);
 }
 

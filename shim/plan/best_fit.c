@@ -2,7 +2,7 @@
  * Best fit by a search of all free ranges: a job has a few hundred of them.
  */
 #include "shim/plan/best_fit.h"
-#include "shim/plan/array_room.h"
+#include "shim/base/array.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -57,10 +57,8 @@ bool best_fit_give(struct best_fit *fit, uint64_t begin, uint64_t end, uint32_t 
 		after->begin = begin;
 		return true;
 	}
-	struct best_fit_range *range = array_room(fit->range, fit->n, &fit->room, BEST_FIT_MOST, sizeof(*range));
-	if (!range)
+	if (!ARRAY_ROOM(fit->range, fit->n, fit->room, BEST_FIT_MOST))
 		return false;
-	fit->range = range;
 	memmove(&fit->range[index + 1], &fit->range[index], (fit->n - index) * sizeof(*fit->range));
 	fit->range[index] = (struct best_fit_range){begin, end, block};
 	fit->n++;

@@ -3,6 +3,7 @@
  * pieces, and a binary heap.
  */
 #include "shim/plan/pieces.h"
+#include "shim/base/array.h"
 
 #include <stdlib.h>
 
@@ -78,15 +79,8 @@ static void heap_down(struct pieces *pieces, uint32_t index)
 
 static bool heap_add(struct pieces *pieces, uint32_t id)
 {
-	if (pieces->n_heap == pieces->heap_room) {
-		uint32_t room = pieces->heap_room ? pieces->heap_room * 2 : 256;
-		uint32_t *heap = realloc(pieces->heap, room * sizeof(*heap));
-
-		if (!heap)
-			return false;
-		pieces->heap = heap;
-		pieces->heap_room = room;
-	}
+	if (!ARRAY_ROOM(pieces->heap, pieces->n_heap, pieces->heap_room, ARRAY_MOST))
+		return false;
 	pieces->heap[pieces->n_heap++] = id;
 	heap_up(pieces, pieces->n_heap - 1);
 	return true;

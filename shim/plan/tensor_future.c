@@ -2,7 +2,7 @@
  * The blocks, what is reported about them, and the walk.
  */
 #include "shim/plan/tensor_future.h"
-#include "shim/plan/array_room.h"
+#include "shim/base/array.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,9 +11,9 @@
 #define MOST_USES        (1u << 19)
 #define MOST_TRANSITIONS (1u << 17)
 #define MOST_EVENTS      (1u << 14)
-#define RANGES_STEP      8    /* free ranges that take as long as one thing that a walk looks at */
-#define WALK_LEAST       64   /* submissions; a walk that comes to fewer is of no use */
-#define SCORE_BIRTHS     32   /* births over which the score fades */
+#define RANGES_STEP      8  /* free ranges that take as long as one thing that a walk looks at */
+#define WALK_LEAST       64 /* submissions; a walk that comes to fewer is of no use */
+#define SCORE_BIRTHS     32 /* births over which the score fades */
 /* PyTorch's allocator has tensors of at most TENSOR_LOG_LEAST bytes in blocks of this size, and no others. */
 #define SMALL_BLOCK ((uint64_t)2 << 20)
 
@@ -51,14 +51,9 @@ static uint32_t block_from(const struct tensor_future *future, uint64_t at)
 static bool blocks_replace(struct tensor_future *future, uint32_t first, uint32_t past, const struct live_range *by,
 			   uint32_t n)
 {
-	while (future->n_blocks + n - (past - first) > future->room_blocks) {
-		struct live_range *room =
-		    array_room(future->block, future->room_blocks, &future->room_blocks, MOST_BLOCKS, sizeof(*room));
-
-		if (!room)
+	while (future->n_blocks + n - (past - first) > future->room_blocks)
+		if (!ARRAY_ROOM(future->block, future->room_blocks, future->room_blocks, MOST_BLOCKS))
 			return false;
-		future->block = room;
-	}
 	if (future->block)
 		memmove(&future->block[first + n], &future->block[past],
 			(future->n_blocks - past) * sizeof(*future->block));
@@ -244,14 +239,11 @@ static void visit_alive(struct future_walk *walk, uint32_t id, struct piece *pie
 static void add_transition(struct future_walk *walk, uint32_t id, bool dead)
 {
 	struct tensor_future *future = walk->future;
-	struct transition *room = array_room(future->transition, future->n_transitions, &future->room_transitions,
-					     MOST_TRANSITIONS, sizeof(*room));
 
-	walk->failed |= !room;
-	if (!room)
-		return;
-	future->transition = room;
-	room[future->n_transitions++] = (struct transition){walk->position, id, dead};
+	if (ARRAY_ROOM(future->transition, future->n_transitions, future->room_transitions, MOST_TRANSITIONS))
+		future->transition[future->n_transitions++] = (struct transition){walk->position, id, dead};
+	else
+		walk->failed = true;
 }
 
 static void visit_birth(struct future_walk *walk, uint32_t id, struct piece *piece, uint64_t bytes)
@@ -276,14 +268,13 @@ static void visit_name(struct future_walk *walk, uint32_t id, struct piece *piec
 	(void)bytes;
 	if (again && future->use[piece->walk_last].position == walk->position)
 		return;
-	struct tensor_use *room = array_room(future->use, future->n_uses, &future->room_uses, MOST_USES, sizeof(*room));
-	walk->failed |= !room;
-	if (!room)
+	if (!ARRAY_ROOM(future->use, future->n_uses, future->room_uses, MOST_USES)) {
+		walk->failed = true;
 		return;
-	future->use = room;
-	*(again ? &room[piece->walk_last].next : &piece->walk_first) = future->n_uses;
+	}
+	*(again ? &future->use[piece->walk_last].next : &piece->walk_first) = future->n_uses;
 	piece->walk_last = future->n_uses;
-	room[future->n_uses++] = (struct tensor_use){walk->position, id, TENSOR_USE_NONE};
+	future->use[future->n_uses++] = (struct tensor_use){walk->position, id, TENSOR_USE_NONE};
 }
 
 /* ---- the walk ---- */
@@ -342,12 +333,9 @@ static bool walk_begin(struct future_walk *walk)
 
 static bool add_born(struct tensor_future *future, uint64_t begin)
 {
-	uint64_t *room = array_room(future->born, future->n_born, &future->room_born, MOST_EVENTS, sizeof(*room));
-
-	if (!room)
+	if (!ARRAY_ROOM(future->born, future->n_born, future->room_born, MOST_EVENTS))
 		return false;
-	future->born = room;
-	room[future->n_born++] = begin;
+	future->born[future->n_born++] = begin;
 	return true;
 }
 

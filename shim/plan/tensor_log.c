@@ -2,7 +2,7 @@
  * Rings of events and of names. They are allocated as a whole; what is not used yet takes no memory.
  */
 #include "shim/plan/tensor_log.h"
-#include "shim/plan/array_room.h"
+#include "shim/base/array.h"
 #include "shim/plan/predict.h"
 
 #include <stdlib.h>
@@ -68,11 +68,8 @@ void tensor_log_forget(struct tensor_log *log, uint64_t begin, uint64_t end)
 
 static bool alive_add(struct tensor_log *log, struct tensor tensor)
 {
-	struct tensor *alive = array_room(log->alive, log->n_alive, &log->room_alive, TENSOR_LOG_ALIVE, sizeof(*alive));
-
-	if (!alive)
+	if (!ARRAY_ROOM(log->alive, log->n_alive, log->room_alive, TENSOR_LOG_ALIVE))
 		return false;
-	log->alive = alive;
 	uint32_t index = alive_from(log, tensor.begin);
 	memmove(&log->alive[index + 1], &log->alive[index], (log->n_alive - index) * sizeof(*log->alive));
 	log->alive[index] = tensor;

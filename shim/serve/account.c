@@ -14,10 +14,15 @@
 #include "shim/heap/on_use.h"
 #include "shim/process/process.h"
 #include "shim/serve/control.h"
-#include "shim/serve/serve_state.h"
+#include "shim/serve/types.h"
 #include "shim/stats/stats.h"
-#include "shim/serve/trace_alloc.h"
 #include "shim/trace/trace.h"
+#include "policy/policy.h"
+#include "shim/base/clock.h"
+#include "shim/heap/heap.h"
+
+#include <stdbool.h>
+#include <stdint.h>
 
 void account_claim_end(const struct account_claim *claim, size_t bytes)
 {
@@ -325,4 +330,184 @@ void account_refused(const struct device *device, size_t bytes, int rule, const 
 	say_what_to_raise(device, bytes);
 	say_machine_limits();
 	say_shared();
+}
+
+/* ---- in the trace ---- */
+
+#define TRACED (LEDGER_HEAP | LEDGER_DRIVER | LEDGER_MANAGED | LEDGER_ASYNC | LEDGER_SYSTEM)
+
+/* Mappings of the program are traced only if they are the heap's (vmm.h). */
+static bool is_traced(const struct ledger_row *row)
+{
+	return row->kind & TRACED || ledger_is_heap_mapping(row);
+}
+
+static uint64_t traced_backend(const struct ledger_row *row)
+{
+	switch (row->kind) {
+	case LEDGER_HEAP:
+	case LEDGER_MAPPING:
+		return POLICY_USE_HEAP;
+	case LEDGER_MANAGED:
+		return POLICY_USE_MANAGED;
+	case LEDGER_SYSTEM:
+		return POLICY_USE_SYSTEM;
+	default:
+		return POLICY_USE_DRIVER;
+	}
+}
+
+uint32_t trace_api(const struct backend_request *request)
+{
+	return request->height ? POLICY_API_PITCH : request->api;
+}
+
+void trace_ask(const struct device *device, const struct backend_request *request)
+{
+	trace_event(ask, request->bytes, trace_api(request), (uint64_t)device->ordinal, trace_site(request->site));
+}
+
+void trace_refused(const struct device *device, const struct backend_request *request, int rule, int result)
+{
+	trace_event(refused, request->bytes, trace_api(request), (uint64_t)device->ordinal, (uint64_t)(rule + 1),
+		    trace_site(request->site), (uint64_t)result);
+}
+
+static uint64_t bytes_on_host(const struct ledger_row *row)
+{
+	struct device *device = row->kind & (LEDGER_HEAP | LEDGER_MAPPING) ? device_get(row->device) : NULL;
+	struct heap *heap = device ? atomic_load(&device->heap) : NULL;
+	uint64_t bytes[CHUNK_PLACES] = {0};
+	bool stays;
+
+	return heap && heap_where(heap, row->key, row->bytes, bytes, &stays) == SW_OK
+		   ? bytes[CHUNK_HOST] + bytes[CHUNK_PEER]
+		   : 0;
+}
+
+/*
+ * Records what other devices lend for this row. Called only for a row with bytes off the device, whose heap is in
+ * use.
+ */
+static void tell_loans(const struct ledger_row *row)
+{
+	struct heap_loan loans[HEAP_LENDERS];
+	unsigned n = heap_loans(atomic_load(&device_get(row->device)->heap), row->key, row->bytes, loans);
+
+	for (unsigned i = 0; i < n; i++)
+		trace_event(lent, row->id, (uint64_t)loans[i].device, loans[i].bytes);
+}
+
+void trace_made(const struct ledger_row *row, uint32_t api, const struct call_site *site)
+{
+	if (!trace_is_on() || !is_traced(row))
+		return;
+	uint64_t on_host = bytes_on_host(row);
+	trace_event(made, row->id, row->key, row->bytes, api, (uint64_t)row->device, traced_backend(row),
+		    (uint64_t)(row->rule + 1), trace_site(site), on_host);
+	if (on_host)
+		tell_loans(row);
+}
+
+struct trace_freeing trace_freeing(const struct ledger_row *row)
+{
+	if (!trace_is_on() || !row || !is_traced(row))
+		return (struct trace_freeing){0};
+	return (struct trace_freeing){row->id, clock_now()};
+}
+
+void trace_freed(struct trace_freeing freeing)
+{
+	if (freeing.time)
+		trace_event_at(freed, freeing.time, freeing.id);
+}
+
+/* ---- CUDA arrays ---- */
+
+/* Bits of a texel, all channels; channels 0: as many as the descriptor says. */
+struct format {
+	unsigned first, last; /* CUarray_format, in ranges of the same size */
+	unsigned bits, channels;
+	bool blocks; /* blocks of 4 x 4 texels */
+};
+
+static const struct format formats[] = {
+    {CU_AD_FORMAT_UNSIGNED_INT8, CU_AD_FORMAT_UNSIGNED_INT8, 8, 0, false},
+    {CU_AD_FORMAT_UNSIGNED_INT16, CU_AD_FORMAT_UNSIGNED_INT16, 16, 0, false},
+    {CU_AD_FORMAT_UNSIGNED_INT32, CU_AD_FORMAT_UNSIGNED_INT32, 32, 0, false},
+    {CU_AD_FORMAT_SIGNED_INT8, CU_AD_FORMAT_SIGNED_INT8, 8, 0, false},
+    {CU_AD_FORMAT_SIGNED_INT16, CU_AD_FORMAT_SIGNED_INT16, 16, 0, false},
+    {CU_AD_FORMAT_SIGNED_INT32, CU_AD_FORMAT_SIGNED_INT32, 32, 0, false},
+    {CU_AD_FORMAT_HALF, CU_AD_FORMAT_HALF, 16, 0, false},
+    {CU_AD_FORMAT_FLOAT, CU_AD_FORMAT_FLOAT, 32, 0, false},
+    {CU_AD_FORMAT_UNORM_INT_101010_2, CU_AD_FORMAT_UNORM_INT_101010_2, 32, 1, false},
+    {CU_AD_FORMAT_BC1_UNORM, CU_AD_FORMAT_BC1_UNORM_SRGB, 4, 1, true},
+    {CU_AD_FORMAT_BC2_UNORM, CU_AD_FORMAT_BC3_UNORM_SRGB, 8, 1, true},
+    {CU_AD_FORMAT_BC4_UNORM, CU_AD_FORMAT_BC4_SNORM, 4, 1, true},
+    {CU_AD_FORMAT_BC5_UNORM, CU_AD_FORMAT_BC7_UNORM_SRGB, 8, 1, true},
+    {CU_AD_FORMAT_NV12, CU_AD_FORMAT_NV12, 12, 1, false}, /* 4:2:0, one and a half samples a texel */
+    {CU_AD_FORMAT_P010, CU_AD_FORMAT_P016, 24, 1, false},
+    {CU_AD_FORMAT_NV16, CU_AD_FORMAT_NV16, 16, 1, false}, /* 4:2:2, two */
+    {CU_AD_FORMAT_P210, CU_AD_FORMAT_P216, 32, 1, false},
+    {CU_AD_FORMAT_YUY2, CU_AD_FORMAT_YUY2, 16, 1, false},
+    {CU_AD_FORMAT_Y210, CU_AD_FORMAT_Y216, 32, 1, false},
+    {CU_AD_FORMAT_AYUV, CU_AD_FORMAT_Y410, 32, 1, false},
+    {CU_AD_FORMAT_Y416, CU_AD_FORMAT_Y416, 64, 1, false},
+    {CU_AD_FORMAT_Y444_PLANAR8, CU_AD_FORMAT_Y444_PLANAR8, 24, 1, false},
+    {CU_AD_FORMAT_Y444_PLANAR10, CU_AD_FORMAT_Y444_PLANAR10, 48, 1, false},
+    {CU_AD_FORMAT_YUV444_8bit_SemiPlanar, CU_AD_FORMAT_YUV444_8bit_SemiPlanar, 24, 1, false},
+    {CU_AD_FORMAT_YUV444_16bit_SemiPlanar, CU_AD_FORMAT_YUV444_16bit_SemiPlanar, 48, 1, false},
+    {CU_AD_FORMAT_UNORM_INT8X1, CU_AD_FORMAT_UNORM_INT8X1, 8, 1, false},
+    {CU_AD_FORMAT_UNORM_INT8X2, CU_AD_FORMAT_UNORM_INT8X2, 16, 1, false},
+    {CU_AD_FORMAT_UNORM_INT8X4, CU_AD_FORMAT_UNORM_INT8X4, 32, 1, false},
+    {CU_AD_FORMAT_UNORM_INT16X1, CU_AD_FORMAT_UNORM_INT16X1, 16, 1, false},
+    {CU_AD_FORMAT_UNORM_INT16X2, CU_AD_FORMAT_UNORM_INT16X2, 32, 1, false},
+    {CU_AD_FORMAT_UNORM_INT16X4, CU_AD_FORMAT_UNORM_INT16X4, 64, 1, false},
+    {CU_AD_FORMAT_SNORM_INT8X1, CU_AD_FORMAT_SNORM_INT8X1, 8, 1, false},
+    {CU_AD_FORMAT_SNORM_INT8X2, CU_AD_FORMAT_SNORM_INT8X2, 16, 1, false},
+    {CU_AD_FORMAT_SNORM_INT8X4, CU_AD_FORMAT_SNORM_INT8X4, 32, 1, false},
+    {CU_AD_FORMAT_SNORM_INT16X1, CU_AD_FORMAT_SNORM_INT16X1, 16, 1, false},
+    {CU_AD_FORMAT_SNORM_INT16X2, CU_AD_FORMAT_SNORM_INT16X2, 32, 1, false},
+    {CU_AD_FORMAT_SNORM_INT16X4, CU_AD_FORMAT_SNORM_INT16X4, 64, 1, false},
+};
+
+/* A format newer than this list counts as 32 bits a channel. */
+static struct format format_of(CUarray_format which)
+{
+	for (size_t i = 0; i < sizeof(formats) / sizeof(formats[0]); i++)
+		if ((unsigned)which >= formats[i].first && (unsigned)which <= formats[i].last)
+			return formats[i];
+	return (struct format){.bits = 32};
+}
+
+static size_t at_level(size_t size, unsigned level)
+{
+	return size >> level ? size >> level : 1;
+}
+
+static size_t array_up(size_t size, size_t unit)
+{
+	return (size + unit - 1) / unit * unit;
+}
+
+size_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *array, unsigned levels)
+{
+	struct format format = format_of(array->Format);
+	bool layered = array->Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP); /* depth: layers, faces */
+	uint64_t bits = 0;
+
+	if (array->Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING))
+		return 0;
+	for (unsigned level = 0; level < levels && level < 32; level++) {
+		size_t width = at_level(array->Width, level), height = at_level(array->Height, level);
+		size_t depth = layered ? (array->Depth ? array->Depth : 1) : at_level(array->Depth, level);
+
+		if (format.blocks) {
+			width = array_up(width, 4);
+			height = array_up(height, 4);
+		}
+		bits += (uint64_t)width * height * depth * format.bits *
+			(format.channels ? format.channels : array->NumChannels);
+	}
+	return array_up(bits / 8, 512);
 }

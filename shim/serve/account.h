@@ -9,15 +9,18 @@
 #define SPILLWAY_ACCOUNT_H
 
 #include "shim/serve/backend.h"
+#include "shim/accounting/ledger.h"
+#include "shim/device/device.h"
 
 #include <cuda.h>
+#include <stddef.h>
 
 /* A permission to ask the driver, from typed_alloc_claim() to account_note_claimed() or account_claim_end(). */
 struct account_claim {
-	int rule;              /* rule that decided, -1: none */
-	struct budget *cap;    /* of that rule: the bytes were taken from it; NULL: it has none */
-	uint64_t pool;         /* number of the pool that they were claimed from (pool.h), 0: none */
-	enum policy_vmm spill; /* vmm.spill */
+	int rule;                     /* rule that decided, -1: none */
+	struct budget *cap;           /* of that rule: the bytes were taken from it; NULL: it has none */
+	uint64_t pool;                /* number of the pool that they were claimed from (pool.h), 0: none */
+	enum policy_vmm spill;        /* vmm.spill */
 	const struct call_site *site; /* what asked, NULL: not known */
 };
 
@@ -61,5 +64,45 @@ void account_grown(const struct ledger_row *row, size_t bytes, bool grown);
 void account_drivers(const struct ledger_row *row);
 /* Counts a row that has left the ledger as gone, and ends it. */
 void account_drop(struct ledger_row *row);
+
+/* ---- in the trace ---- */
+
+/*
+ * Trace events of allocations and frees (trace/trace.h): requested, refused, a row that is about to be
+ * committed, and one that is freed. Kinds that are not memory of a device are left out. While the trace is off, each
+ * call costs one relaxed load and a branch.
+ */
+
+/*
+ * A free is recorded once the driver has not refused it, with the time at which it began: another thread may have the
+ * address before the call returns.
+ */
+struct trace_freeing {
+	uint64_t id, time; /* time 0: it is not recorded */
+};
+void trace_ask(const struct device *device, const struct backend_request *request);
+void trace_refused(const struct device *device, const struct backend_request *request, int rule, int result);
+/* Locking: looks at the heap, so the caller must hold no lock of the rank of HEAP or above. */
+void trace_made(const struct ledger_row *row, uint32_t api, const struct call_site *site);
+struct trace_freeing trace_freeing(const struct ledger_row *row); /* accepts NULL */
+void trace_freed(struct trace_freeing freeing);
+/* Returns the api that the trace records: PITCH for a pitched request. */
+uint32_t trace_api(const struct backend_request *request);
+
+/* ---- CUDA arrays ---- */
+
+/*
+ * How much device memory a CUDA array takes. The driver does not say (cuArrayGetMemoryRequirements only
+ * answers for arrays without memory of their own), so this is an estimate from the descriptor, charged to the budget:
+ *
+ *   texels x bytes of a texel, level by level, layers and the six faces of a cube included; block-compressed formats by
+ *   blocks of 4 x 4; planar video formats with the share of their chroma planes; the sum rounded up to 512 bytes
+ *
+ * It does not include what the driver adds by tiling (up to 64 KiB a level, more for narrow ones); the reserve that
+ * the default budget leaves (device.c) covers that. It is 0 for sparse arrays and those with deferred mapping: they
+ * take nothing until memory of cuMemCreate, which is counted there, is mapped into them.
+ */
+
+size_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *array, unsigned levels);
 
 #endif

@@ -3,7 +3,7 @@
  * its library, the thread, order, live and free bytes; counts the decisions by rule.
  */
 #include "shim/serve/alloc_decide.h"
-#include "shim/serve/serve_state.h"
+#include "shim/serve/types.h"
 #include "shim/base/call_site.h"
 #include "shim/base/caller_name.h"
 #include "shim/process/process.h"

@@ -16,8 +16,7 @@
 #include "shim/serve/account.h"
 #include "shim/serve/segments.h"
 #include "shim/serve/serve.h"
-#include "shim/serve/serve_state.h"
-#include "shim/serve/trace_alloc.h"
+#include "shim/serve/types.h"
 
 /*
  * Returns the order of a stream: its handle, except for the default stream of each thread, which is a stream of its

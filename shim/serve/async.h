@@ -32,10 +32,10 @@
 
 struct async_request {
 	size_t bytes;
-	enum policy_api api; /* ASYNC, or POOL where the program names the pool */
-	void *caller;        /* caller's address in the program */
+	enum policy_api api;          /* ASYNC, or POOL where the program names the pool */
+	void *caller;                 /* caller's address in the program */
 	const struct call_site *site; /* what asked; found by async_alloc() */
-	CUmemoryPool pool;   /* NULL: the current one of the stream's device */
+	CUmemoryPool pool;            /* NULL: the current one of the stream's device */
 	CUstream stream;
 	bool per_thread; /* a _ptsz variant: stream 0 is this thread's own */
 	/*

@@ -7,6 +7,24 @@
 #include "shim/serve/deferred_free.h"
 #include "shim/stats/stats.h"
 #include "shim/submit/submission.h"
+#include "shim/driver/real.h"
+#include "shim/faults/faults.h"
+#include "shim/base/log.h"
+#include "shim/serve/control.h"
+#include "shim/process/process.h"
+#include "shim/heap/on_use.h"
+#include "shim/serve/segments.h"
+#include "shim/device/admission.h"
+#include "shim/device/pool.h"
+#include "shim/accounting/quota.h"
+#include "shim/mover/spill.h"
+#include "shim/submit/pdl.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 
 /*
  * Checks the current context: entering another one may fail by chance, and if there is none the free is deferred all
@@ -45,3 +63,693 @@ CUresult backend_free_idle(struct ledger_row *row)
 	deferred_free_context_idle(context, before);
 	return CUDA_SUCCESS;
 }
+
+/* ---- no backend: the driver ---- */
+
+/*
+ * The backend that passes the request through to the driver.
+ */
+
+static enum sw_status pass_alloc(struct device *device, const struct backend_request *request, struct ledger_row *row,
+				 size_t *ret_pitch)
+{
+	CUdeviceptr address = 0;
+	CUresult result;
+
+	(void)device;
+	if (request->height)
+		result = REAL(cuMemAllocPitch_v2)(&address, ret_pitch, request->width, request->height,
+						  (unsigned)request->element);
+	else
+		result = REAL(cuMemAlloc_v2)(&address, request->bytes);
+	if (result != CUDA_SUCCESS)
+		return status_of(result);
+	row->kind = LEDGER_DRIVER;
+	row->key = address;
+	return SW_OK;
+}
+
+static CUresult pass_free(struct ledger_row *row)
+{
+	return REAL(cuMemFree_v2)(row->key);
+}
+
+const struct backend backend_pass = {
+    .name = "driver",
+    .alloc = pass_alloc,
+    .free = pass_free,
+};
+
+/* ---- managed memory ---- */
+
+/*
+ * The backend of managed memory, for programs that asked for device memory: one address for both
+ * sides, more of it than the device has, pages that move where they are touched. The driver moves them; the policy
+ * adds advice and prefetch, and if those fail the memory is as good as without.
+ *
+ * Answers about such a block (entry_query.c): what the driver says of managed memory, with IS_MANAGED 1 and a
+ * HOST_POINTER, for that is true, and a library that asks (UCX, MPI) then does the right thing. Two answers are ours:
+ * the MEMORY_TYPE is DEVICE, because the program has asked for device memory and passes the pointer to libraries that
+ * accept nothing else; and SYNC_MEMOPS can be set and is kept by us, as for heap blocks, where the driver refuses it.
+ */
+
+static const struct backend_managed_settings no_managed_settings = {.device = -1};
+
+static void backend_managed_advise(const struct ledger_row *row, const struct backend_managed_settings *settings)
+{
+	CUdevice device = settings->device < 0 ? row->device : settings->device;
+	const struct {
+		unsigned bit;
+		CUmem_advise advice;
+		CUdevice device;
+	} advice[] = {
+	    {BACKEND_READ_MOSTLY, CU_MEM_ADVISE_SET_READ_MOSTLY, device},
+	    {BACKEND_PREFER_HOST, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, CU_DEVICE_CPU},
+	    {BACKEND_PREFER_DEVICE, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, device},
+	    {BACKEND_ACCESSED_BY_DEVICE, CU_MEM_ADVISE_SET_ACCESSED_BY, device},
+	    {BACKEND_ACCESSED_BY_HOST, CU_MEM_ADVISE_SET_ACCESSED_BY, CU_DEVICE_CPU},
+	};
+
+	for (size_t i = 0; i < sizeof(advice) / sizeof(advice[0]); i++) {
+		if (!(settings->advice & advice[i].bit))
+			continue;
+		CUresult result = REAL(cuMemAdvise)(row->key, row->bytes, advice[i].advice, advice[i].device);
+
+		if (result != CUDA_SUCCESS)
+			log_once("cuMemAdvise(%zu bytes, advice %d, device %d): %s; managed memory goes without it",
+				 row->bytes, advice[i].advice, advice[i].device, real_error_name(result));
+	}
+}
+
+/* The smallest unit that the driver moves (UVM: pages of 64 KiB on x86-64 and aarch64). */
+#define PAGE ((size_t)64 << 10)
+
+/*
+ * Prefetches a block, or as much of its front as there is room for, to the current device, behind the work of the
+ * thread's stream. Nothing waits for it. If anything is in the way, it comes where it is touched.
+ */
+static void backend_managed_bring(const struct device *device, CUdeviceptr address, size_t bytes)
+{
+	size_t left, total, headroom = device_headroom(device);
+	CUdevice ordinal;
+
+	if (!capture_pause())
+		return;
+	if (REAL(cuCtxGetDevice)(&ordinal) == CUDA_SUCCESS && REAL(cuMemGetInfo_v2)(&left, &total) == CUDA_SUCCESS &&
+	    left >= headroom + PAGE) {
+		size_t room = (left - headroom) / PAGE * PAGE;
+
+		REAL(cuMemPrefetchAsync_ptsz)(address, bytes < room ? bytes : room, ordinal, NULL);
+	}
+	capture_resume();
+}
+
+static enum sw_status managed_alloc(struct device *device, const struct backend_request *request,
+				    struct ledger_row *row, size_t *ret_pitch)
+{
+	const struct backend_managed_settings *settings = request->managed ? request->managed : &no_managed_settings;
+	CUdeviceptr address = 0;
+
+	if (!device->managed) {
+		log_once("device %d has no managed memory that both sides may use at once (concurrentManagedAccess is "
+			 "0); the "
+			 "next choice is taken, at last the driver",
+			 device->ordinal);
+		return SW_NOT_SUPPORTED;
+	}
+	CUresult result = REAL(cuMemAllocManaged)(&address, request->bytes, CU_MEM_ATTACH_GLOBAL);
+	if (result != CUDA_SUCCESS)
+		return status_of(result);
+	if (!ledger_span(row)) {
+		REAL(cuMemFree_v2)(address);
+		return SW_NO_HOST_MEMORY;
+	}
+	faults_start();
+	row->kind = LEDGER_MANAGED;
+	row->home = &backend_managed;
+	row->key = address;
+	stats_live_add(row->device, PLACE_MANAGED, row->bytes);
+	backend_managed_advise(row, settings);
+	if (settings->prefetch)
+		backend_managed_bring(device, address, request->bytes);
+	if (request->height)
+		*ret_pitch = request->bytes / request->height;
+	return SW_OK;
+}
+
+/*
+ * The driver itself waits for the context, and ends the memory with it: memory whose context has ended is not freed a
+ * second time, another allocation may have the address. The call would invalidate a capture: then returns false, and
+ * nothing has happened.
+ */
+static bool backend_managed_end(struct ledger_row *row, CUresult *ret_result)
+{
+	*ret_result = CUDA_SUCCESS;
+	if (!row->orphan) {
+		if (!capture_pause())
+			return false;
+		*ret_result = REAL(cuMemFree_v2)(row->key);
+		capture_resume();
+	}
+	if (*ret_result != CUDA_SUCCESS)
+		return false;
+	stats_live_sub(row->device, PLACE_MANAGED, row->bytes);
+	ledger_row_free(row);
+	return true;
+}
+
+/*
+ * Memory that the driver refuses to free stays the program's; if the driver may not be asked now, the free is
+ * deferred.
+ */
+static CUresult managed_free(struct ledger_row *row)
+{
+	CUresult result;
+
+	if (backend_managed_end(row, &result))
+		return CUDA_SUCCESS;
+	if (result != CUDA_SUCCESS) {
+		ledger_commit(row);
+		return result;
+	}
+	stats_add(STAT_deferred_frees, 1);
+	deferred_free_add(row);
+	return CUDA_SUCCESS;
+}
+
+static void managed_release(struct ledger_row *row)
+{
+	CUresult result;
+
+	if (backend_managed_end(row, &result))
+		return;
+	row->pending.event = NULL; /* has completed, or ended with its context */
+	deferred_free_add(row);
+}
+
+const struct backend backend_managed = {
+    .name = "managed",
+    .alloc = managed_alloc,
+    .free = managed_free,
+    .release = managed_release,
+};
+
+/* ---- pages of the process ---- */
+
+/*
+ * The backend of system memory: pages of the process, from mmap, at one address for both sides if
+ * the device reaches pageable memory (HMM, ATS); else, if the policy wants it, registered with the driver, where that
+ * gives them the same address on the device. The driver knows nothing of the former, and answers as for host memory
+ * for the latter: so all answers about such a block are ours (entry_query.c), and they are those of a heap block,
+ * with a host pointer in addition.
+ */
+
+/* A transparent huge page of x86-64, and of aarch64 with pages of 4 KiB. */
+#define HUGE_PAGE ((size_t)2 << 20)
+/* From linux/mempolicy.h: preferred, not bound; if the node is full, memory of another one is better than none. */
+#define PREFERRED 1
+
+static const struct backend_system_settings no_system_settings = {.numa_node = -1};
+
+/* Prefers that node. The kernel takes nodes as bits of longs. */
+static void go_to_node(void *at, size_t bytes, int node)
+{
+	enum { BITS = 8 * sizeof(unsigned long), MOST = 1024 };
+	unsigned long mask[MOST / BITS] = {0};
+	int saved = errno;
+
+	if (node < 0 || node >= MOST)
+		return;
+	mask[node / BITS] = 1ul << node % BITS;
+	if (syscall(SYS_mbind, at, bytes, PREFERRED, mask, (unsigned long)MOST, 0u))
+		log_once("NUMA node %d is none for memory (mbind: error %d); the pages lie where the kernel puts them",
+			 node, errno);
+	errno = saved;
+}
+
+/* Whole pages are mapped, and pinned where they are registered: what is counted must be that. 64 KiB on many Arm machines. */
+static size_t page_bytes(const struct backend_system_settings *settings)
+{
+	return settings->huge ? HUGE_PAGE : (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Aligned to huge pages, if the policy wants them: the kernel only makes them of aligned ranges. */
+static void *map_pages(size_t bytes, const struct backend_system_settings *settings)
+{
+	size_t align = settings->huge ? HUGE_PAGE : 0, spare;
+	char *at = mmap(NULL, bytes + align, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (at == MAP_FAILED)
+		return NULL;
+	spare = align ? -(size_t)at & (align - 1) : 0;
+	if (spare)
+		munmap(at, spare);
+	at += spare;
+	if (align > spare)
+		munmap(at + bytes, align - spare);
+	if (settings->huge)
+		madvise(at, bytes, MADV_HUGEPAGE);
+	/* The child of a fork gets no device memory, and the device's pages are never copied on write. */
+	madvise(at, bytes, MADV_DONTFORK);
+	go_to_node(at, bytes, settings->numa_node);
+	return at;
+}
+
+/*
+ * Turns the driver's error of a registration into a status. All arguments are ours: if they are refused, it is not
+ * supported.
+ */
+static enum sw_status backend_system_refusal(CUresult result, size_t bytes)
+{
+	char text[32];
+
+	if (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_NOT_PERMITTED ||
+	    result == CUDA_ERROR_NOT_SUPPORTED) {
+		log_once("cuMemHostRegister of %s: %s; the next choice is taken, at last the driver",
+			 log_bytes(text, sizeof(text), bytes), real_error_name(result));
+		return SW_NOT_SUPPORTED;
+	}
+	return status_of(result);
+}
+
+/*
+ * Registers the pages, at the same address for the device. Such pages are all pinned, for their life: they count
+ * against the host budget, or a program could take more than the machine has.
+ */
+static enum sw_status register_pages(struct device *device, void *at, size_t bytes)
+{
+	CUdeviceptr address = 0;
+
+	device_known_budget(device);
+	if (!device_take_host(bytes))
+		return SW_NO_MEMORY;
+	CUresult result =
+	    REAL(cuMemHostRegister_v2)(at, bytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+	if (result == CUDA_SUCCESS && REAL(cuMemHostGetDevicePointer_v2)(&address, at, 0) == CUDA_SUCCESS &&
+	    address == (uintptr_t)at)
+		return SW_OK;
+	if (result == CUDA_SUCCESS)
+		REAL(cuMemHostUnregister)(at);
+	budget_give(&host_budget, bytes);
+	if (result != CUDA_SUCCESS)
+		return backend_system_refusal(result, bytes);
+	log_once(
+	    "registered memory has another address on device %d: there is no system memory for it; the next choice "
+	    "is taken, at last the driver",
+	    device->ordinal);
+	return SW_NOT_SUPPORTED;
+}
+
+static void unregister_pages(void *at, size_t bytes)
+{
+	REAL(cuMemHostUnregister)(at);
+	budget_give(&host_budget, bytes);
+}
+
+static enum sw_status system_alloc(struct device *device, const struct backend_request *request, struct ledger_row *row,
+				   size_t *ret_pitch)
+{
+	const struct backend_system_settings *settings = request->system ? request->system : &no_system_settings;
+	size_t page = page_bytes(settings), bytes = (request->bytes + page - 1) & ~(page - 1);
+	enum sw_status status = SW_OK;
+
+	if (!device->pageable && !settings->register_pages) {
+		log_once(
+		    "device %d does not reach pages of the process (pageableMemoryAccess is 0), and the policy says "
+		    "register: no; the next choice is taken, at last the driver",
+		    device->ordinal);
+		return SW_NOT_SUPPORTED;
+	}
+	int saved = errno;
+	void *at = bytes >= request->bytes ? map_pages(bytes, settings) : NULL;
+	if (!at)
+		status = SW_NO_MEMORY;
+	else if (!device->pageable)
+		status = register_pages(device, at, bytes);
+	errno = saved;
+	if (status != SW_OK)
+		goto unmap;
+	if (!ledger_span(row)) {
+		status = SW_NO_HOST_MEMORY;
+		goto release;
+	}
+	/* Registered pages are pinned and never fault. */
+	if (device->pageable)
+		faults_start();
+	row->kind = LEDGER_SYSTEM;
+	row->home = &backend_system;
+	row->key = (uintptr_t)at;
+	row->system.mapped = bytes;
+	row->system.registered = !device->pageable;
+	stats_live_add(row->device, PLACE_SYSTEM, row->bytes);
+	if (request->height)
+		*ret_pitch = request->bytes / request->height;
+	return SW_OK;
+
+release:
+	if (!device->pageable)
+		unregister_pages(at, bytes);
+unmap:
+	if (at)
+		munmap(at, bytes);
+	errno = saved;
+	return status;
+}
+
+/*
+ * A registration ends with its context, if that has ended; else it is ended first, and if the driver refuses that the
+ * pages stay: the device may still write to them. A registration must not be ended during a capture.
+ */
+static void system_release(struct ledger_row *row)
+{
+	bool ends = row->system.registered && !row->orphan, gone = true;
+	int saved = errno;
+
+	if (ends && !capture_pause()) {
+		row->pending.event = NULL; /* has completed, or ended with its context */
+		deferred_free_add(row);
+		return;
+	}
+	if (ends) {
+		bool pushed;
+		CUresult entered = context_enter(row->context, &pushed);
+
+		gone =
+		    REAL(cuMemHostUnregister)((void *)(uintptr_t)row->key) == CUDA_SUCCESS || context_is_gone(entered);
+		context_leave(pushed);
+		capture_resume();
+	}
+	if (gone)
+		munmap((void *)(uintptr_t)row->key, row->system.mapped);
+	else
+		log_once("the driver does not let go of registered memory; %zu bytes of it stay", row->system.mapped);
+	if (gone && row->system.registered)
+		budget_give(&host_budget, row->system.mapped);
+	stats_live_sub(row->device, PLACE_SYSTEM, row->bytes);
+	ledger_row_free(row);
+	errno = saved;
+}
+
+const struct backend backend_system = {
+    .name = "system",
+    .alloc = system_alloc,
+    .free = backend_free_idle,
+    .release = system_release,
+};
+
+/* ---- the heap ---- */
+
+/*
+ * The backend of the heap. An allocation that finds no memory tries, in order, deferred frees, memory
+ * that the mover is about to free, host memory kept by other heaps, unused host memory of other processes, and the
+ * driver's pools. While the process is suspended, or it is not its turn, what it may have when it goes on is waited for.
+ */
+
+static void note_spill(const struct device *device, const struct heap_grant *grant)
+{
+	bool moves = process_settings()->spill >= POLICY_SPILL_EXACT;
+	char budget[32], bytes[32];
+
+	stats_add(STAT_spilled_allocations, 1);
+	stats_add(STAT_spilled_bytes, grant->bytes_away);
+	stats_add(STAT_rescues, 1);
+	if (process_settings()->report == POLICY_REPORT_NONE)
+		return;
+	log_once("SPILLING BEGINS: the device budget of %s is %s, %s went to %s; %s",
+		 log_bytes(budget, sizeof(budget), atomic_load(&device->budget.limit)),
+		 heap_is_full(atomic_load(&device->heap)) ? "not full but the device is" : "full",
+		 log_bytes(bytes, sizeof(bytes), grant->bytes_away),
+		 !grant->bytes_lent                       ? "host memory"
+		 : grant->bytes_lent == grant->bytes_away ? "other devices"
+							  : "other devices and host memory",
+		 moves ? "memory moves over the link to where it is used, which takes time"
+		       : "the GPU reaches it over the link, many times slower");
+}
+
+/* A request to the heap, for repeated tries. */
+struct want {
+	struct heap *heap;
+	struct device *device; /* the heap's device */
+	size_t bytes;
+	enum chunk_kind kind;
+	backend_heap_make make;
+};
+
+static enum sw_status backend_heap_ask(const struct want *want, enum heap_from from, struct heap_grant *ret_grant)
+{
+	return want->make(want->heap, want->bytes, want->kind, from, ret_grant);
+}
+
+/* How long an allocation that finds no memory at all waits for memory that the mover holds for a moment. */
+#define GIVEN_PATIENCE_MS 50
+
+/*
+ * Before anything goes to the host, deferred frees are awaited, for a few milliseconds at most, since what they wait
+ * for may need the calling thread.
+ */
+static enum sw_status alloc_with_frees(const struct want *want, enum heap_from from, struct heap_grant *ret_grant)
+{
+	enum sw_status status = SW_NO_MEMORY;
+
+	if (deferred_free_any()) {
+		do
+			status = backend_heap_ask(want, from == HEAP_DEVICE_FIRST ? HEAP_DEVICE : from, ret_grant);
+		while (status == SW_NO_MEMORY && deferred_free_wait(want->device->ordinal));
+	}
+	if (status != SW_NO_MEMORY)
+		return status;
+	/* Asked before trying: what the mover holds now may be free a moment after the try has failed. */
+	for (unsigned i = 0;; i++) {
+		bool in_hand = heap_has_given(want->heap) || heap_is_copying(want->heap) ||
+			       heap_is_filling_host_reserve(want->heap);
+
+		status = backend_heap_ask(want, from, ret_grant);
+		if (status != SW_NO_MEMORY)
+			return status;
+		/* What other heaps keep for their next blocks is host memory of the same budget. */
+		if (!in_hand || i == GIVEN_PATIENCE_MS)
+			return (from == HEAP_DEVICE_FIRST || from == HEAP_HOST) && device_make_host_room(want->device)
+				   ? backend_heap_ask(want, from, ret_grant)
+				   : status;
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+	}
+}
+
+/* Returns how much host memory a request needs that was refused. */
+static uint64_t host_bytes(const struct want *want, enum heap_from from)
+{
+	uint64_t here = from == HEAP_DEVICE_FIRST ? budget_left(&want->device->budget) : 0;
+
+	return want->bytes > here ? want->bytes - here : 0;
+}
+
+/* If other processes of the user have the host memory, they are asked for what they do not use. */
+static enum sw_status alloc_patiently(const struct want *want, enum heap_from from, struct heap_grant *ret_grant)
+{
+	unsigned tries = 0;
+
+	for (;;) {
+		uint64_t refusals = quota_refusals();
+		enum sw_status status = alloc_with_frees(want, from, ret_grant);
+
+		if (status != SW_NO_MEMORY || quota_refusals() == refusals ||
+		    !quota_wait(host_bytes(want, from), &tries))
+			return status;
+	}
+}
+
+/* Returns what a request may have at most, whoever uses the rest now. */
+static uint64_t most_ever(const struct device *device, const struct heap *heap, enum heap_from from)
+{
+	uint64_t used, left, shared = atomic_load(&device->shared_total);
+	uint64_t most = atomic_load(&device->follows) ? device->total : atomic_load(&device->own_limit);
+
+	if (from == HEAP_HOST)
+		most = 0;
+	else if (shared && shared < most)
+		most = shared;
+	if (from == HEAP_DEVICE_FIRST)
+		most += heap_lent(heap, &used, &left);
+	return most + (from != HEAP_DEVICE && heap_has_host(heap) ? atomic_load(&host_budget.limit) : 0);
+}
+
+/* A try counts if the process was not away at its beginning, nor at its end; or if so many were cut. */
+#define CUT_TRIES 20
+/*
+ * For so long an allocation waits with an open gate until the process has left for another's turn, or others have for
+ * its own. It gives up when it cannot be stopped (TURN_TRIES), which takes about two seconds.
+ */
+#define TURN_PATIENCE_MS 10000
+
+/* What an allocation lacks now it may have later. */
+static bool is_away(const struct device *device)
+{
+	return spill_is_suspended(device) || atomic_load(&device->out_of_turn);
+}
+
+/*
+ * What it lacks while it is away it may have in its turn, or when it is resumed, for which it waits as a submission
+ * does. Locking: the caller must hold no lock.
+ */
+static enum sw_status alloc_when_back(const struct want *want, enum heap_from from, struct heap_grant *ret_grant)
+{
+	enum sw_status status = SW_NO_MEMORY;
+	bool away = true;
+
+	control_start();
+	for (unsigned i = 0; status == SW_NO_MEMORY && away && i < CUT_TRIES; i++) {
+		bool in_time = gate_wait_while(&want->device->out_of_turn, TURN_PATIENCE_MS);
+		if (spill_is_ending())
+			break;
+		away = is_away(want->device);
+		status = alloc_patiently(want, from, ret_grant);
+		away = in_time && (away || is_away(want->device));
+	}
+	return status;
+}
+
+enum heap_from backend_heap_from(const struct policy_decision *decision)
+{
+	enum policy_place_of place = decision ? decision->place : POLICY_PLACE_AUTO;
+
+	if (place == POLICY_PLACE_HOST)
+		return HEAP_HOST;
+	if (place == POLICY_PLACE_STRIPE)
+		return HEAP_STRIPE;
+	return place == POLICY_PLACE_DEVICE || process_settings()->spill == POLICY_SPILL_OFF ? HEAP_DEVICE
+											     : HEAP_DEVICE_FIRST;
+}
+
+enum sw_status backend_heap_take(struct device *device, size_t bytes, enum chunk_kind kind, enum heap_from from,
+				 backend_heap_make make, struct heap_grant *ret_grant)
+{
+	admission_wait(device);
+	struct want want = {device_heap(device), device, bytes, kind, make};
+	struct heap_grant grant = *ret_grant;
+
+	if (!want.heap)
+		return SW_NOT_SUPPORTED;
+	if (from == HEAP_HOST && !heap_has_host(want.heap)) {
+		log_once(
+		    "place: host needs host-backed VMM memory, which this driver or device does not have; the next "
+		    "choice is taken, at last the driver");
+		return SW_NOT_SUPPORTED;
+	}
+	pool_refresh(device);
+	if (from != HEAP_HOST)
+		device_take_back(device, heap_rounded(bytes));
+	enum sw_status status = SW_NO_MEMORY;
+	bool away = is_away(device);
+	if (from == HEAP_DEVICE_FIRST && kind == CHUNK_MOVABLE) {
+		spill_room_for_new(device, bytes);
+		/* While suspended, the device is left to other processes, unless the host has nothing left. */
+		if (spill_is_suspended(device))
+			status = alloc_patiently(&want, HEAP_HOST, &grant);
+	}
+	if (status == SW_NO_MEMORY)
+		status = alloc_patiently(&want, from, &grant);
+	while (status == SW_NO_MEMORY && segments_wait(device))
+		status = alloc_patiently(&want, from, &grant);
+	if (status == SW_NO_MEMORY && pool_give_back(device))
+		status = backend_heap_ask(&want, from, &grant);
+	away |= is_away(device);
+	if (status == SW_NO_MEMORY && away && bytes <= most_ever(device, want.heap, from))
+		status = alloc_when_back(&want, from, &grant);
+	/* heap_on_use_take() keeps what it took before it failed. */
+	*ret_grant = grant;
+	if (grant.bytes_away) {
+		pdl_spilled();
+		if (from == HEAP_DEVICE_FIRST && !spill_is_suspended(device))
+			note_spill(device, &grant);
+		/* Memory that begins on the host is fetched when it is used. */
+		if (kind == CHUNK_MOVABLE)
+			spill_pressure(device);
+	}
+	if (status != SW_OK)
+		return status;
+	control_start();
+	if (grant.reused)
+		stats_add(STAT_block_reuses, 1);
+	return SW_OK;
+}
+
+/*
+ * Returns whether such an allocation may be made: one that fits on the device natively, or into the budgets. More could
+ * never be used, and a program that asks for less and less until it gets it is to learn that.
+ */
+static bool may_reserve(const struct device *device, struct heap *heap, uint64_t bytes, enum heap_from from)
+{
+	return bytes <= device->total || bytes <= most_ever(device, heap, from);
+}
+
+/* By address space alone; submissions take memory (serve/on_use.h). */
+static enum sw_status reserve(struct device *device, const struct backend_request *request, struct ledger_row *row)
+{
+	struct heap *heap = device_heap(device);
+	CUdeviceptr address;
+
+	if (!heap)
+		return SW_NOT_SUPPORTED;
+	if (!may_reserve(device, heap, request->bytes, backend_heap_from(request->decision)))
+		return SW_NO_MEMORY;
+	enum sw_status status = heap_on_use_reserve(heap, request->bytes, request->decision->keep, &address);
+	if (status != SW_OK)
+		return status;
+	/* Before the program knows the address. */
+	submission_set_on_use();
+	row->key = address;
+	row->kind = LEDGER_HEAP;
+	row->home = &backend_heap;
+	row->heap.on_use = true;
+	return SW_OK;
+}
+
+static enum sw_status backend_heap_alloc(struct device *device, const struct backend_request *request,
+					 struct ledger_row *row, size_t *ret_pitch)
+{
+	enum chunk_kind kind = row->fixed ? CHUNK_FIXED : CHUNK_MOVABLE;
+	struct heap_grant grant = {0};
+
+	/* Known already, unless the program has kept the handle of a context that was reset. */
+	context_known(row->context, device->ordinal);
+	if (request->on_use) {
+		if (request->height)
+			*ret_pitch = request->bytes / request->height;
+		return reserve(device, request, row);
+	}
+	enum sw_status status =
+	    backend_heap_take(device, request->bytes, kind, backend_heap_from(request->decision), heap_alloc, &grant);
+	if (status != SW_OK)
+		return status;
+	if (request->decision && request->decision->keep)
+		heap_keep(atomic_load(&device->heap), grant.block);
+	row->kind = LEDGER_HEAP;
+	row->home = &backend_heap;
+	row->key = grant.address;
+	row->heap.block = grant.block;
+	row->on_host_bytes = grant.bytes_away;
+	if (request->height)
+		*ret_pitch = request->bytes / request->height;
+	return SW_OK;
+}
+
+static void backend_heap_release(struct ledger_row *row)
+{
+	struct device *device = device_get(row->device);
+
+	pool_row_gone(row);
+	if (row->heap.on_use)
+		row->heap.had = heap_on_use_free(atomic_load(&device->heap), row->key);
+	else if (segments_has(row))
+		segments_release(row);
+	else
+		heap_free(atomic_load(&device->heap), row->heap.block, row->key);
+	ledger_row_free(row);
+}
+
+const struct backend backend_heap = {
+    .name = "heap",
+    .alloc = backend_heap_alloc,
+    .free = backend_free_idle,
+    .release = backend_heap_release,
+};

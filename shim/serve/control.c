@@ -3,7 +3,7 @@
  * caller that sends nothing is dropped after a second. socket_server.c has the rest.
  */
 #include "shim/serve/control.h"
-#include "shim/serve/serve_state.h"
+#include "shim/serve/types.h"
 #include "shim/base/socket_server.h"
 #include "shim/process/process.h"
 

@@ -3,7 +3,7 @@
  * was seen idle, or to be used again before that. See deferred_free.h.
  */
 #include "shim/serve/deferred_free.h"
-#include "shim/serve/serve_state.h"
+#include "shim/serve/types.h"
 #include "shim/serve/backend.h"
 #include "shim/serve/segments.h"
 #include "shim/context/capture.h"

@@ -1,7 +1,7 @@
 /*
  * deferred_free.h: deferred frees: blocks of ours that cannot be freed yet, because a capture was open when the
  * program freed, or because cuMemFreeAsync put the free behind a stream; and memory of other processes that the program
- * has closed (ipc_take.c), which is unmapped in the same way. The program no longer has them: their rows
+ * has closed (ipc.c), which is unmapped in the same way. The program no longer has them: their rows
  * are out of the ledger and on a list here, by ->next, oldest first, each with an event to wait for (of context
  * row->pending.context) or without one.
  *

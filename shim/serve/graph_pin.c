@@ -1,11 +1,16 @@
 /*
- * graph_pin.c: pins the heap memory that nodes of graphs name, for the time of one call. See graph_pin.h.
+ * graph_pin.c: pins the heap memory that nodes of graphs name, for the time of one call; that of copies on the
+ * device. See graph_pin.h.
  */
 #include "shim/serve/graph_pin.h"
+#include "shim/base/array.h"
+#include "shim/base/log.h"
 #include "shim/device/device.h"
 #include "shim/driver/real.h"
+#include "shim/mover/spill.h"
 #include "shim/serve/on_use.h"
 #include "shim/submit/copy_extent.h"
+#include "shim/submit/submission.h"
 
 #include <stdlib.h>
 
@@ -13,23 +18,8 @@
 
 static bool graph_pin_begin(struct graph_pin *hold, CUresult result)
 {
-	hold->at = NULL;
-	hold->n = hold->room = 0;
-	hold->late = false;
+	*hold = (struct graph_pin){0};
 	return __builtin_expect(result == CUDA_ERROR_INVALID_VALUE, 0) && enter_serve(&hold->scope);
-}
-
-static bool has_room(struct graph_pin *hold)
-{
-	if (hold->n < hold->room)
-		return true;
-	size_t room = hold->room ? 2 * hold->room : 4;
-	struct graph_pinned *more = realloc(hold->at, room * sizeof(*more));
-	if (!more)
-		return false;
-	hold->at = more;
-	hold->room = room;
-	return true;
 }
 
 /* Pins the heap blocks that these bytes touch: several if the program has mapped them (vmm.h). */
@@ -37,7 +27,7 @@ static void graph_pin_add(struct graph_pin *hold, CUdeviceptr start, size_t byte
 {
 	const struct device *device = start && !hold->late ? device_of(start) : NULL;
 
-	if (!device || !has_room(hold))
+	if (!device || !ARRAY_ROOM(hold->at, hold->n, hold->room, ARRAY_MOST))
 		return;
 	/* A graph uses it at each launch. */
 	if (on_use_take_whole(start) != CUDA_SUCCESS)
@@ -48,19 +38,34 @@ static void graph_pin_add(struct graph_pin *hold, CUdeviceptr start, size_t byte
 		hold->late = true;
 }
 
+static void unpin_last(struct graph_pin *hold)
+{
+	const struct graph_pinned *last = &hold->at[--hold->n];
+
+	heap_pin_end(atomic_load(&device_of(last->start)->heap), last->start, last->bytes, PIN_OFF);
+}
+
+static void unpin_all(struct graph_pin *hold)
+{
+	while (hold->n)
+		unpin_last(hold);
+	free(hold->at);
+	hold->at = NULL;
+	hold->room = 0;
+}
+
 static bool graph_pin_held(struct graph_pin *hold)
 {
-	if (!hold->n)
+	bool held = hold->n;
+
+	if (!held)
 		graph_pin_end(hold);
-	return hold->n;
+	return held;
 }
 
 void graph_pin_end(struct graph_pin *hold)
 {
-	for (size_t i = 0; i < hold->n; i++)
-		heap_pin_end(atomic_load(&device_of(hold->at[i].start)->heap), hold->at[i].start, hold->at[i].bytes,
-			     PIN_OFF);
-	free(hold->at);
+	unpin_all(hold);
 	enter_leave(&hold->scope, CUDA_SUCCESS);
 }
 
@@ -129,39 +134,132 @@ bool graph_pin_params(struct graph_pin *hold, CUresult result, const CUgraphNode
 	return graph_pin_held(hold);
 }
 
-static void add_graph(struct graph_pin *hold, CUgraph graph, unsigned depth);
+/* ---- on the device ---- */
 
-static void add_node(struct graph_pin *hold, CUgraphNode node, unsigned depth)
+/* Attempts to fetch: others may evict it before it is pinned. */
+#define TRIES 3
+
+static bool is_on_host(const struct device *device, CUdeviceptr start, size_t bytes)
 {
-	CUDA_MEMSET_NODE_PARAMS set;
-	CUgraphNodeType type;
-	CUgraph child;
+	uint64_t at[CHUNK_PLACES];
 
-	if (REAL(cuGraphNodeGetType)(node, &type) != CUDA_SUCCESS)
-		return;
-	if (type == CU_GRAPH_NODE_TYPE_MEMSET && REAL(cuGraphMemsetNodeGetParams)(node, &set) == CUDA_SUCCESS)
-		add_set(hold, &set);
-	else if (type == CU_GRAPH_NODE_TYPE_GRAPH && REAL(cuGraphChildGraphNodeGetGraph)(node, &child) == CUDA_SUCCESS)
-		add_graph(hold, child, depth + 1);
+	return heap_spread(atomic_load(&device->heap), start, bytes, at) && at[CHUNK_HOST];
 }
 
-static void add_graph(struct graph_pin *hold, CUgraph graph, unsigned depth)
+/* Pins one side of a copy. Returns whether it is heap memory. */
+static bool pin_here(struct graph_pin *hold, CUmemorytype type, CUdeviceptr start, size_t bytes)
 {
+	struct device *device = is_device(type) ? device_of(start) : NULL;
+
+	if (!device)
+		return false;
+	for (unsigned tries = 0;; tries++) {
+		size_t before = hold->n;
+
+		graph_pin_add(hold, start, bytes);
+		if (hold->n == before || hold->stays || !is_on_host(device, start, bytes))
+			return true;
+		if (tries < TRIES) {
+			unpin_last(hold);
+			hold->stays = !spill_bring(device, start, bytes);
+			stats_add(STAT_graph_fetches, !hold->stays);
+		} else {
+			hold->stays = true;
+		}
+	}
+}
+
+static bool pin_sides_here(struct graph_pin *hold, const CUDA_MEMCPY3D *copy)
+{
+	if (!copy->WidthInBytes || copy->Height != 1 || copy->Depth != 1 || copy->srcY || copy->srcZ || copy->dstY ||
+	    copy->dstZ)
+		return false;
+	bool dst = pin_here(hold, copy->dstMemoryType, copy->dstDevice + copy->dstXInBytes, copy->WidthInBytes);
+	return pin_here(hold, copy->srcMemoryType, copy->srcDevice + copy->srcXInBytes, copy->WidthInBytes) || dst;
+}
+
+/* Returns whether anything may be on the host, or moves. */
+static bool any_away(void)
+{
+	return submission_is_tracking() || atomic_load(&host_budget.used);
+}
+
+bool graph_pin_here(struct graph_pin *hold, const CUDA_MEMCPY3D *copy)
+{
+	if (!copy || !any_away() || !graph_pin_begin(hold, CUDA_ERROR_INVALID_VALUE))
+		return false;
+	pin_sides_here(hold, copy);
+	return graph_pin_held(hold);
+}
+
+void graph_refused(void)
+{
+	stats_add(STAT_graph_refusals, 1);
+	log_once("the driver refuses to give a copy of an instantiated graph other memory, because that is not where "
+		 "the former was (on the device, on the host); a program that makes the graph anew then goes on");
+}
+
+/* ---- the nodes of a graph ---- */
+
+static void each_node(struct graph_pin *hold, CUgraph graph, unsigned depth,
+		      void (*visit)(struct graph_pin *hold, CUgraphNode node, CUgraphNodeType type))
+{
+	CUgraphNodeType type;
+	CUgraph child;
 	size_t n = 0;
 
 	if (depth == DEPTH || REAL(cuGraphGetNodes)(graph, NULL, &n) != CUDA_SUCCESS || !n)
 		return;
 	CUgraphNode *nodes = calloc(n, sizeof(CUgraphNode));
-	if (nodes && REAL(cuGraphGetNodes)(graph, nodes, &n) == CUDA_SUCCESS)
-		for (size_t i = 0; i < n; i++)
-			add_node(hold, nodes[i], depth);
+	if (!nodes || REAL(cuGraphGetNodes)(graph, nodes, &n) != CUDA_SUCCESS)
+		n = 0;
+	for (size_t i = 0; i < n; i++) {
+		if (REAL(cuGraphNodeGetType)(nodes[i], &type) != CUDA_SUCCESS)
+			continue;
+		if (type != CU_GRAPH_NODE_TYPE_GRAPH)
+			visit(hold, nodes[i], type);
+		else if (REAL(cuGraphChildGraphNodeGetGraph)(nodes[i], &child) == CUDA_SUCCESS)
+			each_node(hold, child, depth + 1, visit);
+	}
 	free(nodes);
+}
+
+static void visit_set(struct graph_pin *hold, CUgraphNode node, CUgraphNodeType type)
+{
+	CUDA_MEMSET_NODE_PARAMS set;
+
+	if (type == CU_GRAPH_NODE_TYPE_MEMSET && REAL(cuGraphMemsetNodeGetParams)(node, &set) == CUDA_SUCCESS)
+		add_set(hold, &set);
 }
 
 bool graph_pin_sets(struct graph_pin *hold, CUresult result, CUgraph graph)
 {
 	if (!graph || !graph_pin_begin(hold, result))
 		return false;
-	add_graph(hold, graph, 0);
+	each_node(hold, graph, 0, visit_set);
 	return graph_pin_held(hold);
+}
+
+/* One copy at a time, so that only its own operands need room. If the driver refuses, the copy stays noted as it was. */
+static void visit_copy(struct graph_pin *hold, CUgraphNode node, CUgraphNodeType type)
+{
+	CUDA_MEMCPY3D copy;
+
+	if (type != CU_GRAPH_NODE_TYPE_MEMCPY || REAL(cuGraphMemcpyNodeGetParams)(node, &copy) != CUDA_SUCCESS ||
+	    !pin_sides_here(hold, &copy))
+		return;
+	hold->names_heap = true;
+	REAL(cuGraphMemcpyNodeSetParams)(node, &copy);
+	unpin_all(hold);
+}
+
+bool graph_give_again(CUgraph graph)
+{
+	struct graph_pin hold;
+
+	if (!graph || !any_away() || !graph_pin_begin(&hold, CUDA_ERROR_INVALID_VALUE))
+		return false;
+	each_node(&hold, graph, 0, visit_copy);
+	graph_pin_end(&hold);
+	return hold.names_heap;
 }

@@ -8,7 +8,15 @@
  *
  *	GRAPH_PINNED(result, params, nodeParams, REAL(...));
  *
- * May wait for memory that migrates, a second at most. Locking: the caller must hold no lock.
+ * Of a copy in an instance the driver moreover refuses other operands if those are not where the former were when they
+ * were given: of memory mapped by cuMemMap it notes whether that is on the device, on the host, or partly on both. So
+ * that all are noted as on the device, what copies name is fetched and pinned while they are given: when a graph is
+ * instantiated, which is given its own copies again for that, when an instance is updated, and when a copy of an instance
+ * is changed. What cannot come, for lack of room, in `static`, or while a capture is open, is noted where it is. Only
+ * copies of one row matter; the driver changes no others.
+ *
+ * May wait for memory that migrates, a second at most; and for memory that is fetched, until one attempt has failed.
+ * Locking: the caller must hold no lock.
  */
 #ifndef SPILLWAY_GRAPH_PIN_H
 #define SPILLWAY_GRAPH_PIN_H
@@ -27,8 +35,10 @@ struct graph_pinned {
 struct graph_pin {
 	struct enter_scope scope;
 	struct graph_pinned *at; /* bytes whose blocks are pinned */
-	size_t n, room;
-	bool late; /* something did not arrive: there are no more waits */
+	uint32_t n, room;
+	bool late;  /* something did not arrive: there are no more waits */
+	bool stays; /* something could not come to the device: nothing else is fetched */
+	bool names_heap;
 };
 
 /* Return true if the call was refused and something is pinned; then the caller must call graph_pin_end(), else not. */
@@ -37,7 +47,16 @@ bool graph_pin_set(struct graph_pin *hold, CUresult result, const CUDA_MEMSET_NO
 bool graph_pin_params(struct graph_pin *hold, CUresult result, const CUgraphNodeParams *params);
 /* As above, for the sets of a graph and of its child graphs; bodies of conditional nodes cannot be read. */
 bool graph_pin_sets(struct graph_pin *hold, CUresult result, CUgraph graph);
+/* Before a copy of an instance is changed: pins what it names, on the device if possible. Returns as above. */
+bool graph_pin_here(struct graph_pin *hold, const CUDA_MEMCPY3D *copy);
 void graph_pin_end(struct graph_pin *hold);
+/*
+ * Before a graph is instantiated, or an instance updated from it. Returns whether a copy of it names heap memory, some of
+ * which may be noted as on the host.
+ */
+bool graph_give_again(CUgraph graph);
+/* The driver has refused to change copies that name heap memory. */
+void graph_refused(void);
 
 /*
  * After the call: if it was refused, makes it once more with the named memory pinned. kind: suffix of a function

@@ -3,7 +3,7 @@
  * oom_retry.h.
  */
 #include "shim/serve/oom_retry.h"
-#include "shim/serve/serve_state.h"
+#include "shim/serve/types.h"
 #include "shim/base/clock.h"
 #include "shim/device/device.h"
 #include "shim/process/enter.h"

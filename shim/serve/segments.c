@@ -2,7 +2,8 @@
  * segments.c: the parts of segments: best fit, the lowest address among equal ones, so that equal sequences of
  * allocations and frees give equal addresses. Freeing joins neighbours and needs no memory.
  */
-#include "shim/serve/segments_internal.h"
+#include "shim/serve/segments.h"
+#include "shim/base/array.h"
 #include "shim/context/capture.h"
 #include "shim/context/context.h"
 #include "shim/device/pool.h"
@@ -11,11 +12,78 @@
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/mover/spill.h"
 #include "shim/process/process.h"
-#include "shim/serve/serve_state.h"
+#include "shim/serve/types.h"
 #include "shim/stats/stats.h"
 #include "shim/submit/completion.h"
+#include "shim/accounting/quota.h"
+#include "shim/base/clock.h"
+#include "shim/serve/deferred_free.h"
+#include "shim/heap/heap.h"
 
+#include <limits.h>
+#include <pthread.h>
 #include <stdlib.h>
+#include <time.h>
+#include <stdatomic.h>
+
+/* A free part, in units from the beginning of the segment. */
+struct hole {
+	uint32_t unit, units;
+};
+
+struct segment {
+	struct segment *next;
+	struct device *device;
+	struct block *block;
+	CUdeviceptr base;
+	uint32_t units;
+	CUcontext context;   /* of the order, and of the event */
+	uint64_t order;      /* 0: none any more */
+	CUevent event;       /* behind the latest free in the order; NULL: everything that was freed is done */
+	atomic_uint n_given; /* frees that have set the event */
+	bool ending;         /* its context is about to end, and the event with it: not to be used */
+	bool held;           /* a stream is being made to wait for the event: not to be used */
+	bool lost;           /* meanwhile its context has ended, and the event with it */
+	bool small;          /* not longer than small blocks, for small parts only */
+	bool stays;          /* its memory must not be used again */
+	bool pinned;         /* it has small parts, but is not small (segments.c) */
+	bool counted;        /* in n_waiting */
+	bool unused;         /* as told to the heap */
+	unsigned ticks;
+	uint64_t pool_id;                /* of the pool that has the first of its parts */
+	uint32_t used, most_used;        /* units in parts: now, and the most that ever were */
+	uint32_t n_parts, n_holes, room; /* room >= n_parts + 1 >= n_holes */
+	struct hole *holes;              /* by unit */
+};
+
+static inline struct heap *segment_heap(const struct segment *segment)
+{
+	return atomic_load(&segment->device->heap);
+}
+
+/*
+ * In `fast`, blocks of up to SPILL_SMALL_BLOCK bytes stay on the device, up to a share of the budget, because kernels
+ * may find what is in them by addresses that no launch names (mover/piece.c). So allocations of up to that size share
+ * segments that are no longer. Under a budget of less than this, that share would hold too few segments: there, such
+ * allocations have blocks of their own, as have those of up to a share of the budget, if that is less.
+ */
+#define SEGMENTS_SMALL_BUDGET ((uint64_t)1 << 30)
+/*
+ * Small parts (segments.c). Returns the length, in bytes, up to which allocations share no segment with larger
+ * ones in `fast`; whether that is so now; and pins the segment, or ends that, as its parts and the mode say. Locking:
+ * none; segment_pin(): the caller holds DEFERRED_FREE, takes HEAP.
+ */
+static uint64_t segments_small_most(const struct device *device);
+static bool segments_are_beside(void);
+static void segment_pin(struct segment *segment);
+
+/*
+ * Updates the count of segments whose event matters, and whether the heap counts the segment as idle. Locking: the
+ * caller holds DEFERRED_FREE.
+ */
+static void segment_note(struct segment *segment);
+/* As segments_reap(), for all events, also of segments that are in use. */
+static void segments_settle(void);
 
 /*
  * Larger ones have blocks of their own, too. Submissions use a block as a whole (struct block_state): a segment of
@@ -98,15 +166,7 @@ static void tell(const struct segment *segment, CUdeviceptr address, uint32_t un
 /* Makes room for the hole that the free of one more part may leave. Returns false if there is no memory. */
 static bool has_room(struct segment *segment)
 {
-	if (segment->room >= segment->n_parts + 2)
-		return true;
-	uint32_t room = 2 * segment->room + 4;
-	struct hole *holes = realloc(segment->holes, room * sizeof(*holes));
-	if (!holes)
-		return false;
-	segment->holes = holes;
-	segment->room = room;
-	return true;
+	return ARRAY_ROOM(segment->holes, segment->n_parts + 1, segment->room, ARRAY_MOST);
 }
 
 static void drop_hole(struct segment *segment, uint32_t at)
@@ -452,5 +512,270 @@ void segments_release(const struct ledger_row *row)
 	struct segment *segment = heap_divider(row->heap.block);
 	give_part(segment, row->key, units_at(segment, row->key), completion_newest());
 	segment_note(segment);
+	lock_drop(&serve_state.deferred_free.lock);
+}
+
+/* ---- the end of a segment ---- */
+
+/*
+ * The events of segments, and their end: who finds out that a segment is unused, and when it becomes a
+ * free block.
+ */
+
+/*
+ * Ticks without use after which a segment is freed: as many as idle host memory stays (heap_lock.c). A program whose
+ * steps take less than this has the same addresses in each; meanwhile what is dead leaves the device first. If the user
+ * has said how much idle memory is kept, or other processes are short of host memory, unused segments go at once.
+ */
+#define UNUSED_TICKS 20
+/* After so long without a tick, ticks have stopped (heap_lock.c): then what is unused is freed at once. */
+#define TICKING_NS 3000000000u
+/* A pass gives up after this many events that have not completed: later ones have hardly completed either. */
+#define MOST_WAITING 2
+
+static void segment_note(struct segment *segment)
+{
+	bool still = !segment->held && !segment->ending;
+	bool waits = segment->event && still && (!segment->n_parts || !segment->order);
+	bool unused = !segment->event && still && !segment->n_parts;
+
+	lock_assert_held(LOCK_DEFERRED_FREE);
+	if (waits != segment->counted)
+		atomic_fetch_add(&serve_state.segments.n_waiting, waits ? 1 : -1u);
+	segment->counted = waits;
+	if (unused != segment->unused)
+		heap_set_unused(segment_heap(segment), segment->block, unused);
+	segment->unused = unused;
+	if (!unused)
+		segment->ticks = 0;
+}
+
+static bool is_ticking(void)
+{
+	uint64_t ticked = atomic_load(&serve_state.segments.ticked);
+
+	return ticked && clock_now() - ticked < TICKING_NS;
+}
+
+/*
+ * Frees the unused segments of a device (NULL: any) that had no use for this many ticks. Returns whether there were
+ * any.
+ */
+static bool free_unused(const struct device *device, unsigned ticks)
+{
+	struct segment *list = NULL, *next;
+
+	lock_take(&serve_state.deferred_free.lock);
+	for (struct segment **at = &serve_state.segments.list; *at;) {
+		struct segment *segment = *at;
+
+		if (!segment->unused || segment->ticks < ticks || (device && segment->device != device)) {
+			at = &segment->next;
+			continue;
+		}
+		*at = segment->next;
+		segment->next = list;
+		list = segment;
+	}
+	lock_drop(&serve_state.deferred_free.lock);
+	bool any = list != NULL;
+	for (; list; list = next) {
+		next = list->next;
+		heap_free(segment_heap(list), list->block, list->base);
+		free(list->holes);
+		free(list);
+	}
+	return any;
+}
+
+/* Gives up after `most` events that have not completed. all: also those that matter to their own order only. */
+static void look_at_events(unsigned most, bool all)
+{
+	unsigned n = 0;
+
+	if (!all && !atomic_load_explicit(&serve_state.segments.n_waiting, memory_order_relaxed))
+		return;
+	CUstreamCaptureMode mode = capture_relax();
+	lock_take(&serve_state.deferred_free.lock);
+	for (struct segment *segment = serve_state.segments.list; segment && n < most; segment = segment->next) {
+		if (!segment->counted && !(all && segment->event && !segment->held && !segment->ending))
+			continue;
+		if (REAL(cuEventQuery)(segment->event) != CUDA_SUCCESS) {
+			n++;
+			continue;
+		}
+		context_event_give(segment->context, segment->event);
+		segment->event = NULL;
+		if (!segment->n_parts)
+			segment->order = 0;
+		segment_note(segment);
+	}
+	lock_drop(&serve_state.deferred_free.lock);
+	capture_restore(mode);
+}
+
+void segments_reap(void)
+{
+	if (!atomic_load_explicit(&serve_state.segments.n_waiting, memory_order_relaxed))
+		return;
+	look_at_events(MOST_WAITING, false);
+	if (!is_ticking())
+		free_unused(NULL, 0);
+}
+
+static void segments_settle(void)
+{
+	look_at_events(UINT_MAX, true);
+}
+
+uint64_t segments_waiting(uint64_t pool_id)
+{
+	uint64_t units = 0;
+
+	segments_settle();
+	lock_take(&serve_state.deferred_free.lock);
+	for (const struct segment *segment = serve_state.segments.list; segment; segment = segment->next)
+		if (segment->event && segment->pool_id == pool_id)
+			units += segment->units - segment->used;
+	lock_drop(&serve_state.deferred_free.lock);
+	return units * HEAP_UNIT;
+}
+
+bool segments_give_up(const struct device *device)
+{
+	look_at_events(UINT_MAX, false);
+	return free_unused(device, 0);
+}
+
+bool segments_wait(const struct device *device)
+{
+	const struct timespec step = {.tv_nsec = 50000};
+	bool any = segments_give_up(device);
+	int before;
+
+	/* As in deferred_free_wait(). */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+	for (unsigned i = 0; i < DEFERRED_FREE_PATIENCE_MS * 20 && !any && atomic_load(&serve_state.segments.n_waiting);
+	     i++) {
+		nanosleep(&step, NULL);
+		any = segments_give_up(device);
+	}
+	pthread_setcancelstate(before, NULL);
+	return any;
+}
+
+void segments_tick(void)
+{
+	atomic_store(&serve_state.segments.ticked, clock_now());
+	look_at_events(UINT_MAX, false);
+	lock_take(&serve_state.deferred_free.lock);
+	for (struct segment *segment = serve_state.segments.list; segment; segment = segment->next)
+		segment->ticks += segment->unused;
+	lock_drop(&serve_state.deferred_free.lock);
+	bool at_once = process_settings()->heap_release_threshold.kind != POLICY_SIZE_AUTO || quota_is_asked();
+	free_unused(NULL, at_once ? 0 : UNUSED_TICKS);
+}
+
+void segments_stream_ending(CUstream stream)
+{
+	lock_take(&serve_state.deferred_free.lock);
+	for (struct segment *segment = serve_state.segments.list; segment; segment = segment->next)
+		if (segment->order == (uintptr_t)stream) {
+			segment->order = 0;
+			segment_note(segment);
+		}
+	lock_drop(&serve_state.deferred_free.lock);
+}
+
+void segments_context_ending(CUcontext context)
+{
+	lock_take(&serve_state.deferred_free.lock);
+	for (struct segment *segment = serve_state.segments.list; segment; segment = segment->next)
+		if (segment->context == context) {
+			segment->ending = true;
+			segment_note(segment);
+		}
+	lock_drop(&serve_state.deferred_free.lock);
+}
+
+void segments_context_ended(CUcontext context, bool ended)
+{
+	lock_take(&serve_state.deferred_free.lock);
+	for (struct segment *segment = serve_state.segments.list; segment; segment = segment->next) {
+		if (segment->context != context || !segment->ending)
+			continue;
+		segment->ending = false;
+		if (ended) {
+			segment->event = NULL;
+			segment->order = 0;
+			segment->lost = segment->held;
+		}
+		segment_note(segment);
+	}
+	lock_drop(&serve_state.deferred_free.lock);
+}
+
+/* ---- when the mode changes ---- */
+
+/*
+ * Segments when spill.mode changes. In `exact`, small allocations share segments with larger ones. In `fast`, kernels may
+ * find small memory by addresses that no launch names, so a segment that was made in `exact` and has small parts is
+ * pinned, as long as it has any; new ones get segments, or blocks, of their own. While memory has been in `fast` from the
+ * beginning there is no such segment.
+ */
+
+#define SMALL_SHARE 32 /* of a small budget */
+
+static uint64_t segments_small_most(const struct device *device)
+{
+	uint64_t budget = atomic_load(&device->budget.limit), share = budget / SMALL_SHARE;
+
+	return budget >= SEGMENTS_SMALL_BUDGET || share > SPILL_SMALL_BLOCK ? SPILL_SMALL_BLOCK : share;
+}
+
+static bool segments_are_beside(void)
+{
+	return atomic_load(&serve_state.segments.beside) || process_spill_mode() == POLICY_SPILL_FAST;
+}
+
+/* Returns whether the part at a unit of the segment is small; moves *unit behind it, or behind the hole there. */
+static bool is_small_at(const struct segment *segment, uint32_t *hole, uint32_t *unit)
+{
+	if (*hole < segment->n_holes && segment->holes[*hole].unit == *unit) {
+		*unit += segment->holes[(*hole)++].units;
+		return false;
+	}
+	uint64_t bytes = heap_part_bytes(segment_heap(segment), segment->base + *unit * HEAP_UNIT);
+
+	*unit += bytes ? (uint32_t)(bytes / HEAP_UNIT) : 1;
+	return bytes <= segments_small_most(segment->device);
+}
+
+static bool has_small(const struct segment *segment)
+{
+	bool any = false;
+
+	for (uint32_t unit = 0, hole = 0; unit < segment->units && !any;)
+		any = is_small_at(segment, &hole, &unit);
+	return any;
+}
+
+static void segment_pin(struct segment *segment)
+{
+	bool pins = atomic_load(&serve_state.segments.beside) && !segment->small && has_small(segment);
+
+	lock_assert_held(LOCK_DEFERRED_FREE);
+	if (pins == segment->pinned)
+		return;
+	segment->pinned = pins;
+	heap_hold(segment_heap(segment), segment->block, pins);
+}
+
+void segments_set_beside(bool beside)
+{
+	lock_take(&serve_state.deferred_free.lock);
+	atomic_store(&serve_state.segments.beside, beside);
+	for (struct segment *segment = serve_state.segments.list; segment; segment = segment->next)
+		segment_pin(segment);
 	lock_drop(&serve_state.deferred_free.lock);
 }

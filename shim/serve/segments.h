@@ -88,8 +88,6 @@ void segments_release(const struct ledger_row *row);
 
 /* Finds out which events have completed. Never waits for the GPU, harms no capture. */
 void segments_reap(void);
-/* The same for all events, also of segments that are in use. */
-void segments_settle(void);
 /*
  * Returns how many bytes are free in the segments of this pool (pool.h) behind frees that a stream may not have
  * reached. Harms no capture.

@@ -16,7 +16,6 @@
 #include "shim/serve/oom_retry.h"
 #include "shim/mover/spill.h"
 #include "shim/serve/segments.h"
-#include "shim/serve/trace_alloc.h"
 
 /* The backend of each use of a policy. NULL: none, which is out of memory. */
 static const struct backend *const places[POLICY_USE_COUNT] = {

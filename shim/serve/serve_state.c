@@ -2,7 +2,7 @@
  * serve_state.c: defines what the room keeps for the process. It names no function of the room, so that a test can
  * link one file of the room with it.
  */
-#include "shim/serve/serve_state.h"
+#include "shim/serve/types.h"
 
 struct serve_state serve_state = {
     .control.server =
@@ -13,7 +13,6 @@ struct serve_state serve_state = {
 	    .cannot = "`spillway suspend` cannot reach",
 	},
     .deferred_free = {.lock = LOCK_INIT(LOCK_DEFERRED_FREE), .tail = &serve_state.deferred_free.list},
-    .graph_mend.lock = LOCK_INIT(LOCK_MEND),
     .ipc_give =
 	{
 	    .lock = LOCK_INIT(LOCK_IPC_SERVER),

@@ -10,7 +10,7 @@
 #include "shim/device/pool.h"
 #include "shim/driver/real.h"
 #include "shim/serve/oom_retry.h"
-#include "shim/serve/trace_alloc.h"
+#include "shim/serve/account.h"
 #include "shim/trace/trace.h"
 
 static struct policy_decision typed_alloc_decide(enum policy_api api, struct device *device, size_t bytes, void *caller,

@@ -6,13 +6,13 @@
  */
 #include "shim/serve/segments.h"
 #include "shim/serve/vmm.h"
-#include "shim/serve/serve_state.h"
+#include "shim/serve/types.h"
 #include "shim/context/context.h"
 #include "shim/process/process.h"
 #include "shim/heap/block_unmapped.h"
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
-#include "shim/serve/trace_alloc.h"
+#include "shim/serve/account.h"
 
 #include <string.h>
 

@@ -10,8 +10,12 @@
 #include "shim/stats/stats.h"
 #include "shim/stats/waiting.h"
 #include "shim/submit/submission.h"
+#include "shim/base/lazy_memory.h"
+#include "shim/submit/types.h"
 
 #include <sched.h>
+#include <stddef.h>
+#include <stdlib.h>
 
 /* A submission stops waiting for an answer after this time, because the mover may have ended. */
 #define ANSWER_MS 2000
@@ -129,4 +133,395 @@ uint64_t channel_wait(struct channel *channel, const struct named *named, unsign
 	unlink_waiter(channel, &waiter);
 	lock_drop(&channel->lock);
 	return waiting_end(&waiting, sites, n_sites);
+}
+
+/* ---- submission log ---- */
+
+/*
+ * The ring of the submission log. A writer reserves its words by advancing the head, fills them, and writes the first
+ * one last: n + 1 and the ticket. Then follow the function and n addresses, each with its extent behind it if that is
+ * known; most are not (kernel parameters). The reader takes a record whose first word is not 0, resets all its words to
+ * 0, because any of them may be a first word in the next round, and releases them by advancing the tail. Before that it
+ * may read the record any number of times.
+ */
+
+bool submission_log_init(struct submission_log *tape)
+{
+	tape->words = lazy_memory_new(SUBMISSION_LOG_WORDS * sizeof(*tape->words));
+	return tape->words != NULL;
+}
+
+/* Flag in an address word: its extent follows. */
+#define HAS_BYTES (UINT64_C(1) << 63)
+
+/* The first word, from the lowest bit: n + 1, the ticket's place, its serial. */
+#define PLACE_BIT  20
+#define SERIAL_BIT 32
+_Static_assert(SUBMISSION_LOG_WORDS <= 1u << PLACE_BIT, "a record fits into the tape");
+_Static_assert(INFLIGHT_TICKET_PLACES < 1u << (SERIAL_BIT - PLACE_BIT), "a place fits into its bits");
+
+static unsigned n_of(uint64_t first)
+{
+	return (unsigned)(first & ((1u << PLACE_BIT) - 1)) - 1;
+}
+
+static struct inflight_ticket ticket_of(uint64_t first)
+{
+	return (struct inflight_ticket){(uint32_t)first >> PLACE_BIT, (uint32_t)(first >> SERIAL_BIT)};
+}
+
+static void submission_log_put(struct submission_log *tape, size_t at, uint64_t word)
+{
+	atomic_store_explicit(&tape->words[at % SUBMISSION_LOG_WORDS], word, memory_order_relaxed);
+}
+
+static size_t length_of(const struct named *named, unsigned n)
+{
+	size_t length = 2 + (size_t)n;
+
+	for (unsigned i = 0; i < n; i++)
+		length += named[i].bytes != 0;
+	return length;
+}
+
+bool submission_log_write(struct submission_log *tape, uint64_t function, const struct named *named, unsigned n,
+			  struct inflight_ticket ticket)
+{
+	size_t length = length_of(named, n), head = atomic_load_explicit(&tape->head, memory_order_relaxed);
+
+	do {
+		/* Acquired, so its words are 0 again. The tail may have passed a head that was read long ago. */
+		size_t tail = atomic_load_explicit(&tape->tail, memory_order_acquire);
+
+		if ((ptrdiff_t)(head - tail) >= 0 && head - tail + length > SUBMISSION_LOG_WORDS) {
+			atomic_fetch_add_explicit(&tape->lost, 1, memory_order_release); /* after what was reported */
+			return false;
+		}
+	} while (!atomic_compare_exchange_weak_explicit(&tape->head, &head, head + length, memory_order_relaxed,
+							memory_order_relaxed));
+	size_t at = head + 1;
+	submission_log_put(tape, at++, function);
+	for (unsigned i = 0; i < n; i++) {
+		submission_log_put(tape, at++, named[i].address | (named[i].bytes ? HAS_BYTES : 0));
+		if (named[i].bytes)
+			submission_log_put(tape, at++, named[i].bytes);
+	}
+	atomic_store_explicit(&tape->words[head % SUBMISSION_LOG_WORDS],
+			      (uint64_t)ticket.serial << SERIAL_BIT | (uint64_t)ticket.place << PLACE_BIT | (n + 1ull),
+			      memory_order_release);
+	return true;
+}
+
+/* Returns the first word of the record at `at`; 0 if it is not written yet. */
+static uint64_t first_at(const struct submission_log *tape, size_t at)
+{
+	return atomic_load_explicit(&tape->words[at % SUBMISSION_LOG_WORDS], memory_order_acquire);
+}
+
+static uint64_t submission_log_get(struct submission_log *tape, size_t at)
+{
+	uint64_t word = atomic_load_explicit(&tape->words[at % SUBMISSION_LOG_WORDS], memory_order_relaxed);
+
+	submission_log_put(tape, at, 0);
+	return word;
+}
+
+bool submission_log_read(struct submission_log *tape, uint64_t *ret_function, struct named *ret_named, unsigned most,
+			 unsigned *ret_n)
+{
+	size_t at = atomic_load_explicit(&tape->tail, memory_order_relaxed);
+	uint64_t first = first_at(tape, at);
+
+	if (!first)
+		return false;
+	unsigned n = n_of(first);
+	submission_log_put(tape, at++, 0);
+	*ret_function = submission_log_get(tape, at++);
+	*ret_n = n < most ? n : most;
+	for (unsigned i = 0; i < n; i++) {
+		uint64_t address = submission_log_get(tape, at++),
+			 bytes = address & HAS_BYTES ? submission_log_get(tape, at++) : 0;
+
+		if (i < most)
+			ret_named[i] = (struct named){address & ~HAS_BYTES, bytes};
+	}
+	atomic_store_explicit(&tape->tail, at, memory_order_release);
+	return true;
+}
+
+bool submission_log_is_there(const struct submission_log *tape)
+{
+	return first_at(tape, atomic_load_explicit(&tape->tail, memory_order_relaxed)) != 0;
+}
+
+size_t submission_log_begin(const struct submission_log *tape)
+{
+	return atomic_load_explicit(&tape->tail, memory_order_relaxed);
+}
+
+size_t submission_log_end(const struct submission_log *tape)
+{
+	return atomic_load_explicit(&tape->head, memory_order_relaxed);
+}
+
+static uint64_t word_at(const struct submission_log *tape, size_t at)
+{
+	return atomic_load_explicit(&tape->words[at % SUBMISSION_LOG_WORDS], memory_order_relaxed);
+}
+
+bool submission_log_names(const struct submission_log *tape, size_t *at, struct named *ret_named, unsigned most,
+			  unsigned *ret_n)
+{
+	/* In a full ring the end position coincides with the oldest record, which must not be read as the next one. */
+	uint64_t first = *at == submission_log_end(tape) ? 0 : first_at(tape, *at);
+	size_t next = *at + 2;
+
+	if (!first)
+		return false;
+	*ret_n = n_of(first);
+	for (unsigned i = 0; i < *ret_n; i++) {
+		uint64_t address = word_at(tape, next++), bytes = address & HAS_BYTES ? word_at(tape, next++) : 0;
+
+		if (i < most)
+			ret_named[i] = (struct named){address & ~HAS_BYTES, bytes};
+	}
+	*at = next;
+	return true;
+}
+
+bool submission_log_look(const struct submission_log *tape, size_t *at, struct inflight_ticket *ret_ticket,
+			 CUdeviceptr *ret_addresses, unsigned most, unsigned *ret_n)
+{
+	/* In a full ring the end position coincides with the oldest record, which must not be read as the next one. */
+	uint64_t first = *at == submission_log_end(tape) ? 0 : first_at(tape, *at);
+
+	if (!first)
+		return false;
+	unsigned n = n_of(first);
+	size_t next = *at + 2;
+	*ret_ticket = ticket_of(first);
+	*ret_n = !ret_ticket->place ? 0 : n < most ? n : most;
+	for (unsigned i = 0; i < n; i++) {
+		uint64_t address = word_at(tape, next);
+
+		if (i < *ret_n)
+			ret_addresses[i] = address & ~HAS_BYTES;
+		next += address & HAS_BYTES ? 2 : 1;
+	}
+	*at = next;
+	return true;
+}
+
+/* ---- tickets ---- */
+
+/*
+ * Tickets of submissions in flight: the table of places, one per thread. Places are reused, and
+ * their serials go on.
+ */
+
+struct inflight_ticket_place *inflight_ticket_take_place(void)
+{
+	for (unsigned i = 0; i < INFLIGHT_TICKET_PLACES; i++)
+		if (!atomic_load_explicit(&submit_tables.places[i].is_taken, memory_order_relaxed) &&
+		    !atomic_exchange_explicit(&submit_tables.places[i].is_taken, true, memory_order_acquire))
+			return &submit_tables.places[i];
+	return NULL;
+}
+
+void inflight_ticket_give_place(struct inflight_ticket_place *place)
+{
+	if (place)
+		atomic_store_explicit(&place->is_taken, false, memory_order_release);
+}
+
+struct inflight_ticket inflight_ticket_take(struct inflight_ticket_place *place)
+{
+	return (struct inflight_ticket){(uint32_t)(place - submit_tables.places) + 1, ++place->serial};
+}
+
+bool inflight_ticket_is_back(struct inflight_ticket ticket, uint64_t *ret_number)
+{
+	const struct inflight_ticket_place *place = &submit_tables.places[ticket.place - 1];
+
+	if ((int32_t)(atomic_load_explicit(&place->back, memory_order_acquire) - ticket.serial) < 0)
+		return false;
+	*ret_number =
+	    atomic_load_explicit(&place->numbers[ticket.serial % INFLIGHT_TICKET_NUMBERS], memory_order_relaxed);
+	return true;
+}
+
+/* ---- for the mover: which blocks tickets stand for ---- */
+
+/*
+ * Blocks that submissions with tickets use. For each block it counts the tickets that are out and keeps the
+ * number of the latest submission whose ticket was given back; for each place it keeps the blocks of the ticket that is
+ * out.
+ */
+
+/* Looks at an incomplete record, about a microsecond: enough for a writer that is not suspended to complete it. */
+#define LOOKS 64
+
+struct inflight_block {
+	uint64_t last; /* number of the latest submission that used the block and whose ticket was given back */
+	uint32_t out;  /* tickets that are out, counted once per name */
+};
+
+/* Blocks of the ticket that is out of one place; n is 0 if none is out. */
+struct out {
+	uint32_t serial, n;
+	uint32_t units[INFLIGHT_TICKET_NAMES];
+};
+
+struct inflight {
+	const struct arena *arena;
+	const struct submission_log *tape;
+	size_t at; /* position in the log up to which records have been read */
+	struct inflight_block *blocks;
+	struct out *out; /* by place, from 1 */
+	uint32_t places[INFLIGHT_TICKET_PLACES];
+	unsigned n_places; /* `places` are those with a ticket that is out */
+};
+
+static size_t bytes_of_blocks(const struct inflight *claims)
+{
+	return claims->arena->n_units * sizeof(*claims->blocks);
+}
+
+static size_t bytes_of_out(void)
+{
+	return (INFLIGHT_TICKET_PLACES + 1) * sizeof(struct out);
+}
+
+struct inflight *inflight_new(const struct arena *arena, const struct submission_log *tape)
+{
+	struct inflight *claims = calloc(1, sizeof(*claims));
+
+	if (!claims)
+		return NULL;
+	claims->arena = arena;
+	claims->tape = tape;
+	claims->at = submission_log_begin(tape);
+	claims->blocks = lazy_memory_new(bytes_of_blocks(claims));
+	claims->out = lazy_memory_new(bytes_of_out());
+	if (claims->blocks && claims->out)
+		return claims;
+	inflight_free(claims);
+	return NULL;
+}
+
+void inflight_free(struct inflight *claims)
+{
+	if (!claims)
+		return;
+	lazy_memory_free(claims->blocks, bytes_of_blocks(claims));
+	lazy_memory_free(claims->out, bytes_of_out());
+	free(claims);
+}
+
+/* ---- tickets that are given back ---- */
+
+/* A later submission of another thread may have been counted before, so the number may only rise. */
+static void inflight_count(struct inflight_block *block, uint64_t number)
+{
+	if (block->last < number)
+		block->last = number;
+}
+
+/* Returns false if the ticket is still out. */
+static bool inflight_settle(struct inflight *claims, uint32_t place)
+{
+	struct out *out = &claims->out[place];
+	uint64_t number;
+
+	if (!inflight_ticket_is_back((struct inflight_ticket){place, out->serial}, &number))
+		return false;
+	for (unsigned i = 0; i < out->n; i++) {
+		claims->blocks[out->units[i]].out--;
+		inflight_count(&claims->blocks[out->units[i]], number);
+	}
+	out->n = 0;
+	return true;
+}
+
+static void settle_all(struct inflight *claims)
+{
+	unsigned kept = 0;
+
+	for (unsigned i = 0; i < claims->n_places; i++)
+		if (!inflight_settle(claims, claims->places[i]))
+			claims->places[kept++] = claims->places[i];
+	claims->n_places = kept;
+}
+
+/* ---- records ---- */
+
+static bool block_of(const struct arena *arena, CUdeviceptr address, uint32_t *ret_unit)
+{
+	if (!arena_contains(arena, address))
+		return false; /* the heap of another device */
+	uint32_t word = arena_look(arena, address);
+	*ret_unit = word & ARENA_SLAB ? arena_unit(arena, address) : word - 1;
+	return word != 0;
+}
+
+/* The thread gave its previous ticket back before it took this one, so settling frees the place. */
+static void inflight_claim(struct inflight *claims, struct inflight_ticket ticket, const CUdeviceptr *addresses,
+			   unsigned n)
+{
+	struct out *out = &claims->out[ticket.place];
+	uint64_t number;
+	uint32_t unit;
+
+	if (out->n)
+		settle_all(claims);
+	bool is_back = inflight_ticket_is_back(ticket, &number);
+	for (unsigned i = 0; i < n; i++) {
+		if (!block_of(claims->arena, addresses[i], &unit))
+			continue;
+		if (is_back) {
+			inflight_count(&claims->blocks[unit], number);
+		} else {
+			claims->blocks[unit].out++;
+			out->units[out->n++] = unit;
+		}
+	}
+	out->serial = ticket.serial;
+	if (out->n)
+		claims->places[claims->n_places++] = ticket.place;
+}
+
+/* Returns false if no complete record follows. */
+static bool hear_one(struct inflight *claims)
+{
+	CUdeviceptr addresses[INFLIGHT_TICKET_NAMES];
+	struct inflight_ticket ticket;
+	unsigned n;
+
+	if (!submission_log_look(claims->tape, &claims->at, &ticket, addresses, INFLIGHT_TICKET_NAMES, &n))
+		return false;
+	if (ticket.place)
+		inflight_claim(claims, ticket, addresses, n);
+	return true;
+}
+
+bool inflight_hear(struct inflight *claims)
+{
+	size_t end = submission_log_end(claims->tape);
+
+	for (unsigned looks = 0; (ptrdiff_t)(end - claims->at) > 0 && looks < LOOKS;)
+		looks = hear_one(claims) ? 0 : looks + 1;
+	settle_all(claims);
+	return (ptrdiff_t)(end - claims->at) <= 0;
+}
+
+bool inflight_hear_oldest(struct inflight *claims)
+{
+	return claims->at != submission_log_begin(claims->tape) || hear_one(claims);
+}
+
+bool inflight_has(const struct inflight *claims, uint32_t block_unit, uint64_t done)
+{
+	const struct inflight_block *block = &claims->blocks[block_unit];
+
+	return block->out || block->last > done;
 }

@@ -96,7 +96,7 @@ bool completion_touches(CUdevice owner, uint64_t devices);
 uint64_t completion_oldest_elsewhere(CUstream stream, bool per_thread);
 
 /*
- * Visits those of the latest submissions (recent_submissions.h) that are not known to be complete, oldest first. row is
+ * Visits those of the latest submissions that are not known to be complete, oldest first. row is
  * equal for submissions of one stream. Makes no driver call, so it also works when the context has died. Locking: takes
  * ROW.
  */
@@ -117,5 +117,11 @@ bool completion_stream_ending(CUstream stream);
  */
 bool completion_context_ending(CUcontext context);
 void completion_context_ended(CUcontext context, bool ended);
+
+/*
+ * Looks a submission up in a ring of the latest ones. Returns false, and sets nothing, if it is overwritten, being
+ * overwritten, or not noted yet. row: of its stream. Makes no driver call.
+ */
+bool recent_submissions_look(uint64_t number, struct completion_what *ret_what, unsigned *ret_row);
 
 #endif

@@ -2,7 +2,7 @@
  * completion_streams.c: the rows of streams: finds or opens the row of a submission, records in rows that submissions
  * are complete, and closes rows when their streams and contexts end.
  */
-#include "shim/submit/completion_streams.h"
+#include "shim/submit/types.h"
 #include "shim/base/lock.h"
 #include "shim/context/capture.h"
 #include "shim/context/context.h"

@@ -9,7 +9,7 @@
 #include "shim/driver/real.h"
 #include "shim/submit/graph_read.h"
 #include "shim/submit/pointer_arrays.h"
-#include "shim/submit/submit_state.h"
+#include "shim/submit/types.h"
 #include "shim/stats/stats.h"
 
 #include <pthread.h>
@@ -262,7 +262,7 @@ static bool graph_add(CUgraphExec exec, const struct graph_names *more, struct g
 	return done;
 }
 
-void graph_lost(CUgraphExec exec)
+static void graph_lost(CUgraphExec exec)
 {
 	struct graph_names *before = NULL;
 

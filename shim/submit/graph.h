@@ -35,9 +35,6 @@ void graph_updated(CUgraphExec exec, CUgraph graph);
 /* One node of the instance has these parameters from now on. */
 void graph_set(CUgraphExec exec, const CUgraphNodeParams *params);
 
-/* An update was made half: nothing is known of its nodes until the next one succeeds. Not only if the call succeeded. */
-void graph_lost(CUgraphExec exec);
-
 /*
  * graph_ending() removes an instance from the table; the caller must call it before the real destroy, because after
  * that the handle may be another thread's new instance. Returns NULL if the instance is not in the table. The caller

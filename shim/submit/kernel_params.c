@@ -17,7 +17,7 @@
  * 650 ns.
  */
 #include "shim/submit/kernel_params.h"
-#include "shim/submit/submit_state.h"
+#include "shim/submit/types.h"
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
 

@@ -3,7 +3,7 @@
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
 #include "shim/stats/stats.h"
-#include "shim/submit/submit_state.h"
+#include "shim/submit/types.h"
 
 #include <stdlib.h>
 #include <string.h>

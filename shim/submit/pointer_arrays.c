@@ -6,7 +6,7 @@
  * line.
  */
 #include "shim/submit/pointer_arrays.h"
-#include "shim/submit/submit_state.h"
+#include "shim/submit/types.h"
 #include "shim/base/lock.h"
 #include "shim/base/log.h"
 

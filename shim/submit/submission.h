@@ -19,7 +19,7 @@
  *
  *   the gate    If memory moves only during a quiesce, nothing is unmapped while a submission that may touch it is
  *               inside the driver.
- *   a ticket    If memory moves beside running work (inflight_ticket.h), a ticket in the submission log stands for the
+ *   a ticket    If memory moves beside running work (channel.h), a ticket in the submission log stands for the
  *               pins of the submission.
  *   pins        They cost two locked operations per block. They are for a submission that waits, so that what it waits
  *               for is not evicted; for one without a ticket, because its names are too many, not all known, or found

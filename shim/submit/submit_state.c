@@ -1,5 +1,5 @@
 /* Defines what the room keeps for the process: its objects, and what inline functions of other rooms read. */
-#include "shim/submit/submit_state.h"
+#include "shim/submit/types.h"
 #include "shim/submit/pdl.h"
 #include "shim/submit/pointer_arrays.h"
 

@@ -7,7 +7,7 @@
 #include "shim/context/capture.h"
 #include "shim/context/context.h"
 #include "shim/mover/mover_internal.h"
-#include "shim/submit/completion_streams.h"
+#include "shim/submit/types.h"
 #include "shim/submit/operands.h"
 
 #include <pthread.h>

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#include "shim/serve/array.h"
+#include "shim/serve/account.h"
 #include "shim/device/device.h"
 #include "shim/accounting/ledger.h"
 #include "shim/stats/stats.h"

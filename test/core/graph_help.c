@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "shim/submit/graph.h"
-#include "shim/submit/graph_names.h"
+#include "shim/submit/graph_read.h"
 
 /* ---- the fakes ---- */
 

@@ -1,5 +1,5 @@
 /*
- * managed_test.c: managed memory for a program that asked for device memory (backend_managed.c): where it may be touched,
+ * managed_test.c: managed memory for a program that asked for device memory (backend.c): where it may be touched,
  * what it answers, and how it ends.
  */
 #include "test/core/home.h"

@@ -1,5 +1,5 @@
 /*
- * system_test.c: pages of the process for a program that asked for device memory (backend_system.c): on a device that
+ * system_test.c: pages of the process for a program that asked for device memory (backend.c): on a device that
  * reaches them, and registered on one that does not; what they answer, what hints do, and how they end.
  */
 #include "test/core/home.h"

@@ -7,7 +7,7 @@
 #include "shim/device/device.h"
 #include "shim/heap/block_unmapped.h"
 #include "shim/heap/migration.h"
-#include "shim/serve/serve_state.h"
+#include "shim/serve/types.h"
 #include "test/core/core.h"
 
 #include <pthread.h>

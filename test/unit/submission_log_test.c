@@ -2,7 +2,7 @@
  * What threads write on the tape arrives, each record whole, those of one thread in their order; and what finds no room
  * is lost alone.
  */
-#include "shim/submit/submission_log.h"
+#include "shim/submit/channel.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

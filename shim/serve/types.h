@@ -1,15 +1,14 @@
 /*
- * serve_state.h: everything that this room keeps for the process, in one object. Only the files of the room use it.
+ * types.h: everything that this room keeps for the process, in one object. Only the files of the room use it.
  */
-#ifndef SPILLWAY_SERVE_STATE_H
-#define SPILLWAY_SERVE_STATE_H
+#ifndef SPILLWAY_SERVE_TYPES_H
+#define SPILLWAY_SERVE_TYPES_H
 
 #include "policy/policy.h"
 #include "shim/base/limits.h"
 #include "shim/base/lock.h"
 #include "shim/base/socket_server.h"
 #include "shim/serve/control.h"
-#include "shim/serve/graph_scratch.h"
 
 #include <cuda.h>
 #include <pthread.h>
@@ -21,7 +20,7 @@
 struct ledger_row;
 struct rule_count; /* alloc_decide.c */
 struct segment;    /* segments.c */
-struct taken;      /* ipc_take.c */
+struct taken;      /* ipc.c */
 
 /* ---- account.c ---- */
 
@@ -72,30 +71,7 @@ struct deferred_free_state {
 	atomic_uint n_ends;              /* contexts ended, ever; under the lock where it matters */
 };
 
-/* ---- graph_mend.c ---- */
-
-struct graph_mend_state {
-	struct lock lock;    /* MEND; also protects the scratch memory */
-	unsigned last_trial; /* the trial that fitted last; under the lock */
-};
-
-/* ---- graph_scratch.c ---- */
-
-#define SCRATCH_RANGES (2 * SCRATCH_KINDS * SCRATCH_KINDS)
-#define SCRATCH_UNITS  2 /* of each range */
-
-/* What is mapped in a unit. */
-enum scratch_mapped { MAPPED_NOTHING, MAPPED_OF_DEVICE, MAPPED_OF_HOST };
-
-/* The scratch memory of a device; under MEND. */
-struct scratch {
-	bool made, abandoned;
-	CUmemGenericAllocationHandle memory[MAPPED_OF_HOST + 1];
-	CUdeviceptr base;
-	unsigned char mapped[SCRATCH_RANGES][SCRATCH_UNITS]; /* enum scratch_mapped */
-};
-
-/* ---- ipc_give.c, ipc_take.c ---- */
+/* ---- ipc.c ---- */
 
 struct ipc_give_state {
 	struct lock lock;            /* IPC_SERVER: held over the start, so that a second caller finds it started */
@@ -119,7 +95,7 @@ struct segments_state {
 	struct segment *list;
 	atomic_uint n_waiting;   /* whose event is worth a query */
 	_Atomic uint64_t ticked; /* ns: time of the last tick, or of the first segment; 0: none yet */
-	_Atomic bool beside;     /* spill.mode was changed to `fast` (segments_beside.c); written under the lock */
+	_Atomic bool beside;     /* spill.mode was changed to `fast` (segments.c); written under the lock */
 };
 
 /* ---- vmm.c ---- */
@@ -140,8 +116,6 @@ struct serve_state {
 	struct async_state async;
 	struct control_state control;
 	struct deferred_free_state deferred_free;
-	struct graph_mend_state graph_mend;
-	struct scratch scratch[DEVICE_MOST];
 	struct ipc_give_state ipc_give;
 	struct ipc_take_state ipc_take;
 	struct oom_retry_state oom_retry;

@@ -1,0 +1,405 @@
+/*
+ * types.h: struct submission, and everything that this room keeps for the process: submit_state, and submit_tables, which begins as
+ * zeros. Only the files of the room use them. What inline functions of other rooms read (submission.h, pdl.h,
+ * pointer_arrays.h) stays apart and is defined beside them.
+ */
+#ifndef SPILLWAY_SUBMIT_TYPES_H
+#define SPILLWAY_SUBMIT_TYPES_H
+
+#include "shim/base/clock.h"
+#include "shim/base/lock.h"
+#include "shim/context/context.h"
+#include "shim/device/device.h"
+#include "shim/submit/completion.h"
+#include "shim/submit/channel.h"
+#include "shim/submit/kernel_params.h"
+#include "shim/driver/real.h"
+#include "shim/heap/arena.h"
+#include "shim/submit/submission.h"
+
+#include <pthread.h>
+
+/* ---- struct submission ---- */
+
+/*
+ * Shared by submission.c, which collects what it names, and admit.c, which admits it.
+ */
+
+/* Pointers to managed memory that one launch prefetches; the rest is left to the driver. */
+/* Repeated blocks are found by a linear search among up to this many; beyond, the list is sorted. */
+#define SUBMISSION_FEW 24
+
+struct held {
+	struct channel *channel;
+	struct block_state *mark;
+};
+
+/*
+ * Per-thread and statically allocated, so it needs no memory to exist. If the list of names cannot grow, `unknown` is
+ * set. Only its thread uses it.
+ */
+struct submission {
+	/* busy: between open and close; unknown: it may touch anything; has_key: the thread's end frees the lists */
+	bool busy, unknown, per_thread, has_key;
+	bool named_only; /* it clears memory (submission_named_only), unless it is unknown */
+	bool tracked;    /* tracking was on before anything was named */
+	bool traced;     /* until it is admitted, its names go into a record of the trace */
+	bool holding;    /* it will pin its blocks, so each is listed once, as far as that is cheap */
+	bool holds;      /* it pins its blocks */
+	bool has_ticket;
+	bool only_traced; /* it is not counted, as nothing moves (completion.h) */
+	bool refused;     /* the latest one ended in submission_back() */
+	int device;       /* device of the first heap address that it named, for the trace; -1: none */
+	CUstream stream;
+	uint64_t id, function;
+	const CUDA_LAUNCH_PARAMS *launches; /* n_launches of them if it consists of several; else unused */
+	unsigned n_launches;
+	struct graph_names
+	    *graph; /* names of the graph that it launches; NULL: it launches none, or one that is unknown */
+	struct inflight_ticket_place *place;     /* the thread's place for tickets; NULL: none */
+	unsigned n_named, n_held, n_aside, room; /* room: of each list */
+	/* names in allocations that are backed on use, where some of what they may mean has no memory */
+	struct named *wanted;
+	unsigned n_wanted, room_wanted;
+	bool wants_all; /* it stores pointers that are not listed */
+	unsigned n_all;                           /* the `everything` of the first n_all arenas is pinned, too */
+	unsigned n_arenas;                        /* number of arenas before anything was named */
+	unsigned n_besides;                       /* submit_state.submission.n_besides before anything was named */
+	struct named *named;
+	struct held *held;  /* blocks of the names; pinned if `holds` */
+	struct held *aside; /* the same, of blocks that are not waited for while they are mapped (NAMED_ASIDE) */
+};
+
+/* Drops the names of the graph. To be called when the submission ends. */
+void submission_drop_graph(struct submission *use);
+
+/* The part of submission_name() that is about memory in heaps. */
+void submission_name_in_heaps(struct submission *use, CUdeviceptr address, size_t bytes);
+
+/* ---- names in allocations that are backed on use (submission.c) ---- */
+
+/*
+ * Returns the devices (bits) of whose allocations a submission that may touch anything may touch some. Locking: as
+ * completion_device().
+ */
+uint64_t on_use_names_devices(const struct submission *use);
+
+static inline bool submission_is_graph(const struct submission *use)
+{
+	return use->id == HOOK_cuGraphLaunch || use->id == HOOK_cuGraphLaunch_ptsz;
+}
+
+/* The arenas of the heaps and their channels. Entries are only added. device: a bit. */
+struct submission_arena {
+	const struct arena *arena;
+	struct channel *channel;
+	uint64_t device;
+};
+
+/* ---- what the room keeps ---- */
+
+/* ---- completion.c, completion_streams.c ---- */
+
+/* Streams with a row. Further streams share the last row, which only all contexts together prove complete. */
+#define TRACKERS (COMPLETION_STREAMS - 1)
+/*
+ * Events under way per stream; a program runs about a thousand launches ahead. When all are under way, no event is
+ * recorded until some pass.
+ */
+#define EVENTS 512
+struct tracker {
+	struct lock lock;
+	bool open;       /* new submissions may be counted here */
+	bool ending;     /* the context is about to end, so the events are not used */
+	bool recording;  /* a thread records an event, without the lock */
+	bool inherited;  /* that thread must destroy the stream afterwards (completion_stream_ending) */
+	bool per_thread; /* spelling of the calls that submit */
+	CUstream stream;
+	CUcontext context;
+	CUcontext whole;      /* the same, or for a green one its primary context */
+	CUdevice device;      /* of the context; -1: not known */
+	uint64_t thread;      /* serial of the thread of a per-thread default stream; else 0 */
+	uint64_t first, last; /* the oldest submission not known to be complete (0: none); the latest */
+	uint64_t recorded;    /* the latest submission with an event behind it */
+	uint64_t seen;        /* `last` when a mover looked for tails before */
+	/*
+	 * foreign: other devices (bits) whose heaps submissions from `first` on may touch; 0: none. foreign_first and
+	 * foreign_last: the first and the last of those submissions.
+	 */
+	uint64_t foreign, foreign_first, foreign_last;
+	unsigned head, n; /* events under way, in the order in which they were recorded */
+};
+
+/* An event of a row, and the submission that it follows. Kept apart from the rows, because they take 8 KiB per row. */
+struct row_event {
+	CUevent event;
+	uint64_t number;
+};
+
+struct completion_state {
+	/* Number of the latest submission. Every submission adds to it, so it has a cache line of its own. */
+	_Atomic uint64_t newest __attribute__((aligned(64)));
+	_Atomic uint64_t newest_wide; /* see completion_newest_wide() */
+	/* ROWS: protects opening rows, and the tails and the shared row below. ROW is taken under it. */
+	struct lock table_lock __attribute__((aligned(64)));
+	pthread_once_t key_once; /* makes the next two */
+	pthread_key_t key;       /* closes the rows of a thread that ends */
+	bool has_key;
+	/* The last row, which is always open, is shared by all streams without a row. */
+	struct tracker trackers[TRACKERS + 1] __attribute__((aligned(64)));
+};
+
+struct rows_state {
+	struct row_event rings[TRACKERS + 1][EVENTS]; /* each under the lock of its row */
+	_Atomic uint64_t n_threads;                   /* threads with a serial number, ever */
+	atomic_uint n;                                /* rows that have ever been opened; written under table_lock */
+};
+
+/* ---- completion.c: tails ---- */
+
+/* Contexts with an event for their tail at once; enough for all, so that no device waits for another's busy context. */
+#define COMPLETION_TAILS CONTEXT_MOST
+
+/* Under table_lock. */
+struct tails_state {
+	struct {
+		CUcontext context; /* of the tail */
+		CUcontext owner;   /* of the event, which for a green context is its primary context */
+		CUevent event;
+		uint64_t number;
+		bool under_way;
+	} at[COMPLETION_TAILS];
+	unsigned n_ends; /* contexts that ended or tried to, ever */
+};
+
+/*
+ * The shared row: submissions up to `number` are complete once all contexts have passed the events in `idle`. Under
+ * table_lock.
+ */
+struct others_state {
+	enum { OTHERS_NOT_ASKED, OTHERS_BEING_ASKED, OTHERS_ASKED } state;
+	struct context_idle idle;
+	uint64_t number;
+};
+
+/* ---- completion.c: the latest submissions ---- */
+
+/* Number of submissions that are kept. */
+#define SUBMISSIONS_KEPT 8192
+
+struct recent_submissions_entry {
+	_Atomic uint64_t number, function, what; /* what: id << 16 | row */
+};
+
+/* ---- admit.c: the gate ---- */
+
+struct gate_state {
+	_Atomic uint64_t devices; /* gate_for() */
+	_Atomic uint32_t n_waiting;
+	/* GATE. Waiting submissions sleep here; the gate is rarely closed. */
+	struct lock lock;
+	struct clock_cond opened;
+};
+
+/* ---- submission.c ---- */
+
+struct submissions_state {
+	struct submission_arena arenas[DEVICE_MOST];
+	atomic_uint n_arenas;
+	atomic_uint next_stripe; /* threads that took a stripe, ever */
+	atomic_uint n_besides;   /* how often memory began to move beside submissions; raised before TICKETS is set */
+	pthread_once_t key_once; /* makes the next two */
+	pthread_key_t key;       /* frees the lists of a thread that ends */
+	bool has_key;
+	_Atomic(const struct submission_takes *) takes; /* submission_on_take(); NULL: none yet */
+};
+
+/* ---- kernel_params.c ---- */
+
+#define KERNEL_PARAMS_SLOT_BITS 12 /* 4096 functions, 1 MiB, of which only the used part is ever touched */
+
+struct kernel_params_slot {
+	_Atomic uint32_t sequence; /* odd while the slot is written */
+	_Atomic uint32_t n;
+	_Atomic uint64_t function, generation;
+	_Atomic uint64_t run[KERNEL_PARAMS_RUNS];
+} __attribute__((aligned(64)));
+
+_Static_assert(sizeof(struct kernel_params_slot) == 256, "four cache lines");
+
+#define KERNEL_PARAMS_NAME_WORDS (KERNEL_PARAMS_NAME / sizeof(uint64_t))
+
+struct kernel_params_state {
+	struct kernel_params_slot slots[1 << KERNEL_PARAMS_SLOT_BITS];
+	/* Names of the functions in the slots; written and read under the same sequence numbers. */
+	_Atomic uint64_t names[1 << KERNEL_PARAMS_SLOT_BITS][KERNEL_PARAMS_NAME_WORDS];
+	atomic_flag writing; /* a thread writes slots, names and `turn` */
+	unsigned turn;       /* which of a function's slots is displaced next */
+};
+
+/* ---- graph.c ---- */
+
+/* Fixed, so that the table never grows: even thousands of instances make short chains. */
+#define GRAPH_BUCKETS 1024
+
+struct graph_exec;
+
+struct graph_state {
+	struct graph_exec *buckets[GRAPH_BUCKETS]; /* under graph_lock */
+	atomic_uint n_unknown, n_sealed;           /* instances */
+};
+
+/* ---- pointer_arrays.c ---- */
+
+#define POINTER_ARRAYS_TABLES 256
+#define POINTER_ARRAYS_SETS   512
+#define POINTER_ARRAYS_WAYS   4
+/* Bytes of one read: a system call costs more than reading a few pages more. */
+#define POINTER_ARRAYS_READ 16384u
+
+struct pointer_array;
+
+struct pointer_arrays_state {
+	/* Written under pointer_arrays_lock, read without it. */
+	_Atomic uint64_t lines[POINTER_ARRAYS_SETS][POINTER_ARRAYS_WAYS];
+	/* Under pointer_arrays_lock. */
+	struct pointer_array *tables[POINTER_ARRAYS_TABLES];
+	unsigned next_table, next_way;
+	CUdeviceptr words[POINTER_ARRAYS_READ / sizeof(CUdeviceptr)]; /* of the thread that has set `taken` */
+	atomic_flag taken;
+	/* Set if process_vm_readv() is refused for good. Seccomp filters return EPERM, emulators ENOSYS. */
+	atomic_bool call_refused;
+};
+
+/* ---- all of it ---- */
+
+struct submit_state {
+	/* What submissions read stands first, apart from the locks that few of them take. */
+	struct completion_state completion;
+	struct submissions_state submission;
+	_Atomic uint64_t kernel_params_generation; /* from 1 on; an empty slot is of generation 0 */
+	_Atomic int pdl_setting;                   /* enum policy_pdl */
+	struct gate_state gate __attribute__((aligned(64)));
+	struct lock graph_lock, pointer_arrays_lock;
+};
+/* Hidden, so that its address is not loaded from the GOT. */
+extern struct submit_state submit_state __attribute__((visibility("hidden")));
+
+/* What begins as zeros, 4 MiB: apart, so that it takes no space in the library's file. */
+struct submit_tables {
+	struct kernel_params_state kernel_params;
+	struct inflight_ticket_place places[INFLIGHT_TICKET_PLACES]; /* one per thread */
+	struct rows_state rows;
+	struct tails_state tails;
+	struct others_state others;
+	struct recent_submissions_entry recent[SUBMISSIONS_KEPT];
+	struct graph_state graph;
+	struct pointer_arrays_state pointer_arrays;
+};
+extern struct submit_tables submit_tables __attribute__((visibility("hidden")));
+
+/* ---- rows of streams (completion_streams.c) ---- */
+
+/*
+ * One row per stream: which stream it is, which submissions to it are not known to be complete,
+ * and the events recorded behind them. completion_streams.c finds rows, opens them, and closes them when their stream
+ * or context ends; completion.c counts submissions in them and queries their events.
+ *
+ * Locks: each row has a lock, ROW, for all of its fields; rows are opened under ROWS as well (below). A
+ * row may be closed and reused for another stream whenever its lock is not held.
+ */
+
+/* Returns how many rows have ever been opened, without the shared one; they are the first ones. It never falls. */
+unsigned completion_n_trackers(void);
+
+/* Returns the ring of EVENTS events of the row. Locking: the caller must hold the row's lock to use it. */
+static inline struct row_event *completion_ring(const struct tracker *tracker)
+{
+	return submit_tables.rows.rings[tracker - submit_state.completion.trackers];
+}
+
+static inline bool completion_is_shared(const struct tracker *tracker)
+{
+	return tracker == &submit_state.completion.trackers[TRACKERS];
+}
+
+/* Returns whether the handle means different streams in different contexts or threads. */
+static inline bool completion_is_default(CUstream stream)
+{
+	return !stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+}
+
+/*
+ * Returns the row of a stream; opens one if it has none. Never NULL.
+ * Locking: takes ROW, which the caller must drop; takes ROWS to search and open.
+ */
+struct tracker *completion_stream(CUstream stream, bool per_thread);
+/*
+ * Returns the row that this thread used last, or NULL if there is none or it now belongs to another stream.
+ * Locking: takes ROW, which the caller must drop.
+ */
+struct tracker *completion_stream_last(void);
+/* Records that all submissions of the row up to the number are complete. Locking: the caller must hold ROW. */
+void completion_stream_pass_locked(struct tracker *tracker, uint64_t number);
+
+/* ---- shared with completion.c ---- */
+
+/*
+ * completion_streams.c keeps the rows of streams, completion.c the events behind their submissions and those of whole
+ * contexts.
+ */
+
+/*
+ * The results of queries of events. A single error may concern one call only; a dead context answers every query with
+ * an error. So errors count only if no query succeeded ("done" or "not yet").
+ */
+struct completion_answers {
+	bool any_good;
+	CUresult error; /* the latest, or CUDA_SUCCESS */
+};
+/* Of an event that a capture has recorded which has ended: the documented answer, and what a driver gave (docs/facts.md). */
+static inline bool completion_is_captured(CUresult result)
+{
+	return result == CUDA_ERROR_CAPTURED_EVENT || result == CUDA_ERROR_INVALID_VALUE;
+}
+static inline void completion_answered(struct completion_answers *answers, CUresult result)
+{
+	if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY || completion_is_captured(result))
+		answers->any_good = true;
+	else
+		answers->error = result;
+}
+
+/* ---- completion_streams.c ---- */
+/* Records that all submissions of the whole context up to the number are complete. Locking: takes ROW. */
+void completion_streams_pass(CUcontext context, uint64_t number);
+/* The same for the shared row. Locking: takes ROW. */
+void completion_others_pass(uint64_t number);
+/*
+ * The first marks the rows of a context that is about to end, so that their events are no longer used. The second
+ * closes them if the context ended, and else takes the mark back. Locking: the caller must hold ROWS; takes ROW.
+ */
+void completion_streams_ending_locked(CUcontext context);
+void completion_streams_ended_locked(CUcontext context, bool ended);
+/*
+ * Waits until no thread records in the context. Its rows must be ending, so that no record begins. Returns false if a
+ * thread still records after 30 s of naps. A cancellation point.
+ * Locking: takes ROW; must be called without ROWS.
+ */
+bool completion_streams_wait(CUcontext context);
+
+/*
+ * The work of a green context that is about to end may go on afterwards, but events in it end with it. Its rows, which
+ * must be ending, are closed, and wait for an event of its primary context, which covers that work (docs/facts.md).
+ * Locking: takes ROW; must be called without it.
+ */
+void completion_streams_leave_part(CUcontext context);
+
+/* ---- completion.c ---- */
+/*
+ * Records an event of a context that has a tail; once it has passed, the submissions of that context up to the number
+ * are complete. Locking: takes ROWS, and ROW; must be called without them.
+ */
+void completion_context_look_after(CUcontext context, uint64_t number);
+
+#endif
