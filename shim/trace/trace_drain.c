@@ -300,7 +300,8 @@ static void tell_all(void)
 	uint64_t now = clock_now();
 
 	trace_frame_begin(drainer->writer, 0, now);
-	names_each_new(tell_name, NULL);
+	names_each_new(TRACE_SITES, tell_name, NULL);
+	names_each_new(TRACE_RANGES, tell_name, NULL);
 	trace_drain_sample(now, false);
 	end_frame();
 }

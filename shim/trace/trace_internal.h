@@ -2,7 +2,7 @@
  * trace_internal.h: functions and types that the files of the trace share:
  *
  *   trace_state.c  the state of the room (trace_state.h), and whether the trace is on
- *   trace_names.c  numbers for places in the program
+ *   trace_names.c  numbers for places in the program and for names of ranges
  *   trace_file.c   the file: its name, its head, writing to it
  *   trace_drain.c  the thread that empties the rings
  *   trace.c        writing into a ring, and what the rest of the library calls
@@ -82,8 +82,9 @@ void drain_last(void);
 
 /* ---- names ---- */
 
-/* Calls visit for each name that has not been written to the file yet. */
-void names_each_new(void (*visit)(void *argument, enum trace_list list, uint64_t number, const char *text),
+/* Calls visit for each name of this list, TRACE_SITES or TRACE_RANGES, that has not been written to the file yet. */
+void names_each_new(enum trace_list list,
+		    void (*visit)(void *argument, enum trace_list list, uint64_t number, const char *text),
 		    void *argument);
 
 /* ---- the file ---- */

@@ -1,7 +1,7 @@
 /*
- * The numbers of call sites: a table of fixed size, read and extended without a lock. A slot is claimed by exchanging its
- * pointer, and its index is the number. Texts are made once and kept for the life of the process. A site that finds no
- * slot has number 0.
+ * The numbers of call sites and of range names: two tables of fixed size, read and extended without a lock. A slot is
+ * claimed by exchanging its pointer, and its index is the number. Texts are made once and kept for the life of the
+ * process. A name that finds no slot has number 0.
  */
 #include "shim/base/call_site.h"
 #include "shim/trace/trace_state.h"
@@ -14,10 +14,8 @@
 #define TRIED 64 /* slots that are searched for a name */
 
 /* Stores a name in a slot. Returns false if another thread was faster; *there is the name that it stored. */
-static bool take_slot(uint64_t at, struct trace_name *made, struct trace_name **there)
+static bool take_slot(struct trace_names *table, uint64_t at, struct trace_name *made, struct trace_name **there)
 {
-	struct trace_names *table = &trace_tables.sites;
-
 	atomic_fetch_add_explicit(&table->n, 1, memory_order_relaxed);
 	if (atomic_compare_exchange_strong(&table->slot[at], there, made))
 		return true;
@@ -25,13 +23,16 @@ static bool take_slot(uint64_t at, struct trace_name *made, struct trace_name **
 	return false;
 }
 
-/* Makes the name of a call site: "train.py:57 in forward [libcublasLt.so.13]". Returns NULL if there is no memory. */
-static struct trace_name *name_of(const struct call_site *site)
+/*
+ * Makes the name of a range, or of a call site: "train.py:57 in forward [libcublasLt.so.13]". Returns NULL if there is no
+ * memory.
+ */
+static struct trace_name *name_of(const struct call_site *site, const char *range)
 {
 	char text[512];
 
-	if (!site->library)
-		snprintf(text, sizeof(text), "%s", *site->text ? site->text : "?");
+	if (!site || !site->library)
+		snprintf(text, sizeof(text), "%s", !site ? range : *site->text ? site->text : "?");
 	else
 		snprintf(text, sizeof(text), "%s [%s]", site->text, site->library);
 	struct trace_name *name = malloc(sizeof(*name) + strlen(text) + 1);
@@ -43,43 +44,50 @@ static struct trace_name *name_of(const struct call_site *site)
 	return name;
 }
 
-/* Returns the number of the call site, whose name it makes if necessary. */
-static uint64_t number_of(const struct call_site *site)
+/* Returns the number of the call site, or of the range, whose name it makes if necessary. Leaves errno as it is. */
+static uint64_t number_of(struct trace_names *table, const struct call_site *site, const char *range)
 {
-	uint64_t hash = (uintptr_t)site, first = (hash ^ hash >> 29) * UINT64_C(0x9fb21c651e98df25) >> 40;
 	struct trace_name *made = NULL;
+	uint64_t hash = (uintptr_t)site, number = 0;
+	int saved = errno;
 
-	for (unsigned i = 0; i < TRIED; i++) {
+	for (const char *at = site ? "" : range; *at; at++)
+		hash = (hash ^ (unsigned char)*at) * UINT64_C(1099511628211); /* FNV-1a */
+	uint64_t first = (hash ^ hash >> 29) * UINT64_C(0x9fb21c651e98df25) >> 40;
+	for (unsigned i = 0; i < TRIED && !number; i++) {
 		uint64_t at = (first + i) % (TRACE_NAMES_SLOTS - 1) + 1;
-		struct trace_name *there = atomic_load_explicit(&trace_tables.sites.slot[at], memory_order_acquire);
+		struct trace_name *there = atomic_load_explicit(&table->slot[at], memory_order_acquire);
 
-		if (!there && !made && !(made = name_of(site)))
-			return 0;
-		if (!there && take_slot(at, made, &there))
-			return at;
-		/* The slot was in use, or another thread has just filled it, with this site or another. */
-		if (there->site == site) {
-			free(made);
-			return at;
+		if (!there && !made && !(made = name_of(site, range)))
+			break;
+		if (!there && take_slot(table, at, made, &there)) {
+			made = NULL;
+			number = at;
+		} else if (site ? there->site == site : !strcmp(there->text, range)) {
+			/* The slot was in use, or another thread has just filled it, with this name. */
+			number = at;
 		}
 	}
 	free(made);
-	return 0;
-}
-
-uint64_t trace_site(const struct call_site *site)
-{
-	int saved = errno;
-	uint64_t number = site && trace_is_on() ? number_of(site) : 0;
-
 	errno = saved;
 	return number;
 }
 
-void names_each_new(void (*visit)(void *argument, enum trace_list list, uint64_t number, const char *text),
+uint64_t trace_site(const struct call_site *site)
+{
+	return site && trace_is_on() ? number_of(&trace_tables.sites, site, NULL) : 0;
+}
+
+uint64_t trace_range(const char *name)
+{
+	return trace_is_on() ? number_of(&trace_tables.ranges, NULL, name) : 0;
+}
+
+void names_each_new(enum trace_list list,
+		    void (*visit)(void *argument, enum trace_list list, uint64_t number, const char *text),
 		    void *argument)
 {
-	struct trace_names *table = &trace_tables.sites;
+	struct trace_names *table = list == TRACE_SITES ? &trace_tables.sites : &trace_tables.ranges;
 
 	if (atomic_load_explicit(&table->n, memory_order_relaxed) == table->n_told)
 		return;
@@ -90,8 +98,8 @@ void names_each_new(void (*visit)(void *argument, enum trace_list list, uint64_t
 			continue;
 		table->told[i] = true;
 		table->n_told++;
-		visit(argument, TRACE_SITES, i, name->text);
-		if (name->site->callers)
+		visit(argument, list, i, name->text);
+		if (name->site && name->site->callers)
 			visit(argument, TRACE_CALLERS, i, name->site->callers);
 	}
 }

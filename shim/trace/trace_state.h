@@ -64,10 +64,10 @@ struct trace_samples_state {
 	bool is_told[STATS_DEVICES];            /* `last` of the device is set */
 };
 
-#define TRACE_NAMES_SLOTS 4096 /* call sites; numbers 1 ... TRACE_NAMES_SLOTS - 1 */
+#define TRACE_NAMES_SLOTS 4096 /* call sites, or names of ranges; numbers 1 ... TRACE_NAMES_SLOTS - 1 */
 
 struct trace_name {
-	const struct call_site *site;
+	const struct call_site *site; /* NULL: of a range */
 	char text[];
 };
 
@@ -95,7 +95,7 @@ extern struct trace_state trace_state __attribute__((visibility("hidden")));
 struct trace_tables {
 	struct trace_functions_state functions;
 	struct trace_samples_state samples;
-	struct trace_names sites;
+	struct trace_names sites, ranges;
 	/* The head of the file and its text, made once; too large for the drainer's frame. Under the drainer's lock. */
 	char head[16384], text[12288];
 };

@@ -250,6 +250,7 @@ finds 'SPILLWAY=0 is a problem' 3 preload.off "$problem" SPILLWAY=0
 finds 'a bad policy is a problem' 3 preload.policy '*problem*spillway check*' SPILLWAY_SET=nosuch=1
 finds 'hidden GPUs are a problem' 3 preload.visible '*unset CUDA_VISIBLE_DEVICES*' CUDA_VISIBLE_DEVICES=
 finds 'a profiler is told' 0 neighbour.profiler '*note*CUPTI*CUDA_INJECTION64_PATH*' CUDA_INJECTION64_PATH=/x.so
+finds 'Spillway itself is no profiler' 0 neighbour.profiler "$ok" NVTX_INJECTION64_PATH=/lib/libspillway.so
 finds 'a runtime folder' 0 preload.runtime '*"ok", "fact": "below /run/me"*' XDG_RUNTIME_DIR=/run/me
 put run/me/spillway </dev/null
 finds 'something else in its place' 0 preload.runtime '*note*/run/me/spillway is no folder*' XDG_RUNTIME_DIR=/run/me

@@ -6,7 +6,7 @@ source=$2
 sim=$3
 # A sanitizer in the tool wants to be first in LD_PRELOAD; these tests are about who is first.
 export ASAN_OPTIONS="verify_asan_link_order=0:$ASAN_OPTIONS"
-unset SPILLWAY_TRACE SPILLWAY SPILLWAY_POLICY SPILLWAY_SET LD_PRELOAD
+unset NVTX_INJECTION64_PATH SPILLWAY_TRACE SPILLWAY SPILLWAY_POLICY SPILLWAY_SET LD_PRELOAD
 . "${0%/*}/../expect.sh"
 here=$(mktemp -d /tmp/tool_test.XXXXXX) || exit 1
 here=$(cd "$here" && pwd -P)
@@ -54,6 +54,7 @@ expect 'run says nothing where the option lets the library through' 0 started ''
 	with SLURM_EXPORT_ENV=NONE "$tool" run --library "$library" -- launch/srun --export ALL,A=b x
 expect 'run says that env -i strips' 0 started "*env: $gone" run -- launch/env -i x
 expect 'run says nothing of env that adds' 0 started '' run -- launch/env A=b x -i
+expect 'run without --trace asks for no ranges' 1 '' '' run -- printenv NVTX_INJECTION64_PATH
 expect 'run without --audit leaves LD_AUDIT alone' 1 '' '' run -- printenv LD_AUDIT
 expect 'run --audit needs its library beside the other' 2 '' '*no libspillway-audit.so beside*' run --audit -- true
 ${CC:-cc} -shared -fPIC -o libspillway-audit.so -x c - <<END
@@ -69,6 +70,9 @@ expect 'run --audit leaves settings of that alone' 0 'a=b' '' \
 expect 'run makes the library path absolute' 0 "$library" '' "$tool" run --library nothing.so -- printenv LD_PRELOAD
 expect 'run --trace names the file by its whole path' 0 "$here/t.%p" '' run --trace t.%p -- printenv SPILLWAY_TRACE
 expect 'run --trace takes a file in another folder' 0 "$here/folder/t" '' run --trace folder/../folder/t -- printenv SPILLWAY_TRACE
+expect 'run --trace lets the library see NVTX ranges' 0 "$library" '' run --trace t -- printenv NVTX_INJECTION64_PATH
+expect 'run --trace leaves NVTX to whom the user has named' 0 "$here/tool.so" '' \
+	with NVTX_INJECTION64_PATH="$here/tool.so" "$tool" run --trace t --library "$library" -- printenv NVTX_INJECTION64_PATH
 expect 'run --trace refuses a letter it does not know' 2 '' "*'%x' is not known*%p*" run --trace t.%x -- echo started
 expect 'run --trace refuses a folder that is not there' 2 '' '*nosuch/t*No such file*' run --trace nosuch/t -- echo started
 expect 'run --trace refuses a folder as a file' 2 '' '*no name of a file*' run --trace folder/ -- echo started

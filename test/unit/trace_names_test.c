@@ -61,7 +61,7 @@ static void a_name_that_was_found_is_told(void **state)
 	for (unsigned i = 1; i <= ROUNDS; i++) {
 		atomic_store(&round_of_both, i);
 		uint64_t number = trace_site(name_of(i));
-		names_each_new(tell, NULL);
+		names_each_new(TRACE_SITES, tell, NULL);
 		if (number && !told[number])
 			fail_msg("name %u, number %u, was not told", i, (unsigned)number);
 	}
@@ -74,6 +74,29 @@ static void the_same_place_has_one_number(void **state)
 	assert_int_equal(trace_site(name_of(1)), trace_site(name_of(1)));
 	assert_int_not_equal(trace_site(name_of(1)), trace_site(name_of(2)));
 	assert_int_equal(trace_site(NULL), 0);
+}
+
+static void tell_range(void *argument, enum trace_list list, uint64_t number, const char *text)
+{
+	unsigned *n_told = argument;
+
+	assert_int_equal(list, TRACE_RANGES);
+	assert_int_equal(number, trace_range(text));
+	++*n_told;
+}
+
+static void the_same_range_has_one_number_and_is_told_once(void **state)
+{
+	char step[] = "step";
+	unsigned n_told = 0;
+	(void)state;
+
+	assert_int_equal(trace_range(step), trace_range("step"));
+	assert_int_not_equal(trace_range("step"), trace_range("loss"));
+	assert_int_not_equal(trace_range(""), 0);
+	for (int i = 0; i < 2; i++)
+		names_each_new(TRACE_RANGES, tell_range, &n_told);
+	assert_int_equal(n_told, 3);
 }
 
 static const char *callers_told;
@@ -96,7 +119,7 @@ static void callers_are_told_if_they_are_known(void **state)
 		uint64_t number = trace_site(&sites[i]);
 
 		callers_told = NULL;
-		names_each_new(tell_callers, &number);
+		names_each_new(TRACE_SITES, tell_callers, &number);
 		assert_int_not_equal(number, 0);
 		assert_ptr_equal(callers_told, sites[i].callers);
 	}
@@ -109,6 +132,7 @@ int main(void)
 	    cmocka_unit_test(callers_are_told_if_they_are_known),
 	    cmocka_unit_test(a_name_that_was_found_is_told),
 	    cmocka_unit_test(the_same_place_has_one_number),
+	    cmocka_unit_test(the_same_range_has_one_number_and_is_told_once),
 	};
 	atomic_store(&trace_on, true);
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -200,6 +200,12 @@ static bool set_audit(const char *audit)
 	return put_first("LD_AUDIT", audit) && setenv("GLIBC_TUNABLES", "glibc.rtld.optional_static_tls=16384", 0) == 0;
 }
 
+/* A trace has the NVTX ranges of the program, unless they go to another tool, which sets the variable itself. */
+static bool set_trace(const char *trace, const char *library)
+{
+	return setenv("SPILLWAY_TRACE", trace, 1) == 0 && setenv("NVTX_INJECTION64_PATH", library, 0) == 0;
+}
+
 static bool set_environment(const struct request *request, const char *policy, const char *library, const char *audit,
 			    bool builtin)
 {
@@ -208,7 +214,7 @@ static bool set_environment(const struct request *request, const char *policy, c
 	if (request->set)
 		done = done && setenv("SPILLWAY_SET", request->set, 1) == 0;
 	if (request->trace)
-		done = done && setenv("SPILLWAY_TRACE", request->trace, 1) == 0;
+		done = done && set_trace(request->trace, library);
 	return done && set_policy(policy, builtin);
 }
 
