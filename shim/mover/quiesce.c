@@ -309,14 +309,19 @@ static bool is_worth_it(struct engine *engine)
 void quiesce_fetch_wishes(struct engine *engine)
 {
 	struct scheduler *scheduler = &engine->scheduler;
+	bool again = true; /* a copy has ended, or none is in flight: more can begin */
 	uint32_t piece;
 
 	while (scheduler_has_wishes(scheduler) && !engine_is_over(engine)) {
-		schedule_leave(engine, true);
-		scheduler_gap_round(scheduler);
-		if (!migrate_finish(engine) && !deferred_map_map(engine) &&
+		if (again) {
+			schedule_leave(engine, true);
+			scheduler_gap_round(scheduler);
+		}
+		again = migrate_finish(engine);
+		if (!again && !deferred_map_map(engine) &&
 		    !(scheduler_gap_early(scheduler, &piece) && deferred_map_unmap_early(engine, piece)))
 			quiesce_nap(engine);
+		again |= !engine->moves.out.n && !engine->moves.in.n;
 	}
 	quiesce_finish(engine);
 }
