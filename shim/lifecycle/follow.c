@@ -238,7 +238,7 @@ static void look_at(struct device *device, void *argument)
 		return;
 	*(bool *)argument = true;
 	/* While the process is suspended it uses nothing, and must not take what others are to have. */
-	bool suspended = spill_is_suspended(device) && !turn_is_away_on(device);
+	bool suspended = spill_residence(device) != RESIDENCE_RUNS && !turn_is_away(device);
 	if (suspended && shares)
 		give_up_share(device);
 	if (!atomic_load(&device->heap) || suspended || (follows && !get_figures(device, &figures)))
@@ -268,7 +268,7 @@ static void act_on(struct device *device, void *argument)
 	state->acts = false;
 	if (atomic_load(&device->shared_total))
 		turn_act(device);
-	if (turn_is_away_on(device))
+	if (turn_is_away(device))
 		return;
 	if (budget_over(&device->budget) && clock_now() >= state->not_before && !follow_make_fit(device))
 		state->not_before = clock_now() + AGAIN_NS;

@@ -20,7 +20,6 @@
 /* ---- control_request.c ---- */
 
 struct suspension_state {
-	_Atomic bool suspended;
 	_Atomic bool on_request;      /* it came through the socket, not from the program itself */
 	_Atomic uint64_t given_back; /* bytes of the device, since the first suspension; 0: not suspended */
 };
@@ -79,11 +78,10 @@ struct turn_job_state {
 	uint64_t looked;        /* ns: when the accounts of all devices were read */
 };
 
-/* Of one device. Only the control thread uses it, but for `away`. Times are ns. */
+/* Of one device. Only the control thread uses it. Times are ns. */
 struct turn_state {
 	struct gpu_account_member member; /* what this process published last */
 	struct gpu_turn_claim claim;
-	_Atomic bool away;         /* its memory of the device is suspended, because it is not its turn */
 	bool holds;                /* its turn has begun */
 	bool lacks;                /* turn_lacks() */
 	bool enters;               /* it took no part in turns before this look */

@@ -27,15 +27,15 @@
 
 static void look_for_suspension(struct device *device, void *argument)
 {
-	*(bool *)argument |= spill_is_suspended(device) && !turn_is_away_on(device);
+	*(bool *)argument |= spill_residence(device) != RESIDENCE_RUNS && !turn_is_away(device);
 }
 
 /* Also while its memory leaves because of that. */
 static bool is_suspended_by_user(void)
 {
-	bool is_suspended = atomic_load(&lifecycle_state.suspension.suspended);
+	bool is_suspended = spill_held_by(NULL) & RESIDENCE_USER;
 
-	if (!is_suspended && spill_any_suspended())
+	if (!is_suspended && spill_any_held())
 		device_each(look_for_suspension, &is_suspended);
 	return is_suspended;
 }
@@ -98,12 +98,8 @@ void turn_claim(struct device *device, struct gpu_account_member *member)
 	uint64_t now = clock_now();
 
 	/* The mover has died: it runs. */
-	if (state->away && !spill_is_suspended(device)) {
-		atomic_store(&state->away, false);
-		turn_job_alone(device, false);
-		if (!spill_any_suspended())
-			stats_set_state(STATS_RUNNING);
-	}
+	if (state->job.claim.state != RESIDENCE_RUNS && spill_residence(device) == RESIDENCE_RUNS)
+		turn_job_alone(device);
 	enum gpu_turn_kind kind = kind_now(now);
 	state->enters = claim->kind == GPU_TURN_OFF && kind != GPU_TURN_OFF;
 	claim->kind = kind;
@@ -113,7 +109,6 @@ void turn_claim(struct device *device, struct gpu_account_member *member)
 	claim->patience = turns->patience;
 	claim->beat = now;
 	claim->moving = 0;
-	claim->away = state->away && state->job.claim.state != GPU_JOB_STOPPED;
 	if (claim->kind == GPU_TURN_AUTO)
 		measure_loss(now);
 	claim->loss = lifecycle_state.turn_common.loss;
@@ -129,16 +124,16 @@ void turn_claim(struct device *device, struct gpu_account_member *member)
 		state->counted = now;
 	}
 	/* A job that runs has to be idle on all its devices, also where it needs no turn. */
-	bool runs = state->holds || (state->job.many && state->job.claim.state == GPU_JOB_RUNS);
+	bool runs = state->holds || (state->job.many && spill_residence(device) == RESIDENCE_RUNS);
 	if (!runs || gate_n_waiting() || !spill_is_idle(device))
 		claim->idle = 0;
 	else if (!claim->idle)
 		claim->idle = now;
 	/* A job waits together. */
-	if (!state->away || (!gate_n_waiting() && !state->job.many))
+	if (!turn_is_away(device) || (!gate_n_waiting() && !state->job.many))
 		claim->waits = 0;
 	/* As long as nothing else is known. */
-	state->lacks = claim->kind != GPU_TURN_OFF || state->away;
+	state->lacks = claim->kind != GPU_TURN_OFF || turn_is_away(device);
 	member->claim = *claim;
 	turn_account_claim(device, member, now);
 }
@@ -192,7 +187,7 @@ static void look_as_holder(struct device *device, const struct gpu_account_membe
 
 	uint64_t room = turn_account_room(device, turns, self);
 	*ret_limit = turn_account_raise(device, member, room);
-	if (state->away) {
+	if (turn_is_away(device)) {
 		state->act = TURN_COMES;
 		return;
 	}
@@ -221,7 +216,7 @@ static void look_as_other(struct device *device, const struct gpu_account_view *
 	uint32_t holder = turns->holder;
 
 	state->holds = false;
-	if (!state->away) {
+	if (!turn_is_away(device)) {
 		if (turns->now >= state->not_before)
 			state->act = TURN_GOES;
 		state->keep = gpu_turn_keep(turns, self);
@@ -262,9 +257,9 @@ void turn_alone(const struct device *device)
 	state->holds = false;
 	state->other_clock = false;
 	state->look_ms = 0;
-	state->act = state->away && !is_suspended_by_user() ? TURN_COMES : TURN_STAYS;
+	state->act = turn_is_away(device) && !is_suspended_by_user() ? TURN_COMES : TURN_STAYS;
 	state->job.many = false;
-	turn_job_alone(device, state->away);
+	turn_job_alone(device);
 	state->lacks = false;
 }
 
@@ -281,7 +276,7 @@ static bool look(struct device *device, const struct gpu_account_member *member,
 	state->other_clock = view->other_clock;
 	if (view->other_clock && can_take_turns())
 		turn_say_clock(device);
-	if (member->claim.kind == GPU_TURN_OFF && !state->away && !state->holds)
+	if (member->claim.kind == GPU_TURN_OFF && !turn_is_away(device) && !state->holds)
 		return false;
 	/*
 	 * When it enters turns, its other devices have not said yet that it takes part: it would be alone on this one,
@@ -290,7 +285,7 @@ static bool look(struct device *device, const struct gpu_account_member *member,
 	bool is_lost = clock_now() < state->lost_until;
 	if (is_lost || (state->enters && turn_account_is_in_several())) {
 		state->look_ms = is_lost ? LOOK_TURNS : LOOK_MOMENT;
-		*ret_limit = state->away ? member->holds : member->may_have;
+		*ret_limit = turn_is_away(device) ? member->holds : member->may_have;
 		return true;
 	}
 	uint32_t self = turn_account_units(device, view, &turns);
@@ -299,21 +294,21 @@ static bool look(struct device *device, const struct gpu_account_member *member,
 		turn_say_refused(view, &turns);
 	if (takes_part && wanted != turns.on) {
 		/* The process that begins with it is running, so it has the first turn. */
-		gpu_account_pass(&device->account, view, wanted, wanted && !state->away ? view->self : GPU_TURN_NOBODY,
-				 turns.now);
+		gpu_account_pass(&device->account, view, wanted,
+				 wanted && !turn_is_away(device) ? view->self : GPU_TURN_NOBODY, turns.now);
 		state->look_ms = LOOK_WAITS;
 		*ret_limit = member->may_have;
 		return true;
 	}
 	bool together = state->job.many && takes_part && turn_job_is_on();
 	if (!together)
-		turn_job_alone(device, state->away);
+		turn_job_alone(device);
 	if (!takes_part || (!turns.on && !together)) {
 		state->holds = false;
 		state->lacks = false;
 		spill_leaves_soon(device, 0);
-		state->act = state->away && !is_suspended_by_user() ? TURN_COMES : TURN_STAYS;
-		*ret_limit = state->away ? member->holds : member->may_have;
+		state->act = turn_is_away(device) && !is_suspended_by_user() ? TURN_COMES : TURN_STAYS;
+		*ret_limit = turn_is_away(device) ? member->holds : member->may_have;
 		return is_suspended_by_user() || (turns.on && turns.now < lifecycle_state.turn_common.refuses_until);
 	}
 	if (turns.on)
@@ -322,7 +317,7 @@ static bool look(struct device *device, const struct gpu_account_member *member,
 	if (together)
 		return turn_job_look(device, member, view, &turns, self, ret_limit);
 	state->look_ms = LOOK_TURNS;
-	*ret_limit = state->away ? member->holds : member->may_have;
+	*ret_limit = turn_is_away(device) ? member->holds : member->may_have;
 	if (turns.holder == self)
 		look_as_holder(device, member, &turns, self, ret_limit);
 	else
@@ -393,17 +388,4 @@ unsigned turn_look_ms(void)
 			least = ms;
 	}
 	return least;
-}
-
-bool turn_is_away(void)
-{
-	for (unsigned i = 0; i < DEVICE_MOST; i++)
-		if (atomic_load(&lifecycle_state.turn[i].away))
-			return true;
-	return false;
-}
-
-bool turn_is_away_on(const struct device *device)
-{
-	return atomic_load(&lifecycle_state.turn[device->ordinal].away);
 }

@@ -17,7 +17,7 @@
 #define SPILLWAY_TURN_H
 
 #include "shim/accounting/gpu_account.h"
-#include "shim/mover/order_watch.h"
+#include "shim/mover/spill.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -61,10 +61,12 @@ void turn_suspended(struct device *device);
 /* Returns after how many ms to look again because of turns; 0: they do not matter now. */
 unsigned turn_look_ms(void);
 /*
- * Return whether the process, or its memory of that device, is suspended because it is not its turn. Called on any
- * thread.
+ * Returns whether the process's memory of the device, or of any if it is NULL, is held because it is not its turn.
+ * Called on any thread.
  */
-bool turn_is_away(void);
-bool turn_is_away_on(const struct device *device);
+static inline bool turn_is_away(const struct device *device)
+{
+	return spill_held_by(device) & RESIDENCE_TURN;
+}
 
 #endif

@@ -7,6 +7,7 @@
 #include "shim/base/log.h"
 #include "shim/device/device.h"
 #include "shim/lifecycle/lifecycle_state.h"
+#include "shim/lifecycle/turn.h"
 #include "shim/lifecycle/turn_account.h"
 #include "shim/mover/spill.h"
 #include "shim/stats/stats.h"
@@ -30,13 +31,12 @@ bool turn_job_is_on(void)
 	return false;
 }
 
-void turn_job_alone(const struct device *device, bool away)
+void turn_job_alone(const struct device *device)
 {
 	struct turn_job_state *const state = &lifecycle_state.turn[device->ordinal].job;
 	struct gpu_job_claim *claim = &state->claim;
 
-	claim->phase = away ? GPU_JOB_LEAVE : GPU_JOB_RUN;
-	claim->state = away ? GPU_JOB_AWAY : GPU_JOB_RUNS;
+	claim->phase = turn_is_away(device) ? GPU_JOB_LEAVE : GPU_JOB_RUN;
 	claim->over = 0;
 	state->step = GPU_JOB_STAYS;
 }
@@ -67,7 +67,7 @@ static void look_at_turn(struct device *device, const struct gpu_account_view *v
 		next = next == GPU_TURN_NOBODY ? next : turn_account_member(next);
 		if (gpu_account_pass(&device->account, view, true, next, turns->now))
 			gpu_job_given(jobs, next < view->n ? view->slots[next] : GPU_TURN_NOBODY);
-	} else if (holder == self && gpu_job_speaks(jobs) && claim->state == GPU_JOB_RUNS) {
+	} else if (holder == self && gpu_job_speaks(jobs) && claim->state == RESIDENCE_RUNS) {
 		claim->over = gpu_turn_next(turns) != self;
 	}
 }
@@ -117,7 +117,7 @@ static uint64_t raise(struct device *device, const struct gpu_account_member *me
 	bool begins = turns->now - turn->seen < TURN_BEGIN;
 	turn->job.has_room = limit >= (member->needs < room ? member->needs : room) ||
 			     turn_account_others_are_away(turns, self) || !begins;
-	turn->lacks = turn->away || (limit < room && begins);
+	turn->lacks = turn_is_away(device) || (limit < room && begins);
 	return limit;
 }
 
@@ -177,13 +177,13 @@ bool turn_job_look(struct device *device, const struct gpu_account_member *membe
 	look_at_phase(device);
 	bool holds = gpu_job_holds(jobs),
 	     comes = state->claim.phase == GPU_JOB_RUN || state->claim.phase == GPU_JOB_RETURN;
-	count_turn(device, turns, view->turn.number, turns->on && holds && state->claim.state == GPU_JOB_RUNS);
+	count_turn(device, turns, view->turn.number, turns->on && holds && state->claim.state == RESIDENCE_RUNS);
 	look_at_waits(device, turns, self);
 	state->number = view->turn.number;
 	state->has_room = true;
-	turn->lacks = turns->on || turn->away;
+	turn->lacks = turns->on || turn_is_away(device);
 	turn->keep = turn_account_part(view, gpu_turn_keep(turns, self));
-	*ret_limit = turn->away ? member->holds : member->may_have;
+	*ret_limit = turn_is_away(device) ? member->holds : member->may_have;
 	if (turns->on && holds && comes)
 		*ret_limit = raise(device, member, view, turns, self);
 	state->step = gpu_job_next(jobs, &state->claim);
@@ -193,11 +193,12 @@ bool turn_job_look(struct device *device, const struct gpu_account_member *membe
 	state->tells = gpu_job_leads(jobs) && state->claim.phase != before;
 	if (state->tells && (state->step == GPU_JOB_LEAVES || state->step == GPU_JOB_RETURNS))
 		state->step = GPU_JOB_STAYS;
-	turn->look_ms = state->claim.phase != GPU_JOB_RUN && (state->claim.state != GPU_JOB_AWAY || holds) ? LOOK_STEPS
-			: state->claim.state == GPU_JOB_AWAY                                               ? LOOK_WAITS
-													   : LOOK_RUNS;
+	turn->look_ms = state->claim.phase != GPU_JOB_RUN && (state->claim.state != RESIDENCE_AWAY || holds)
+			    ? LOOK_STEPS
+			: state->claim.state == RESIDENCE_AWAY ? LOOK_WAITS
+							       : LOOK_RUNS;
 	/* Where there are no turns, the share of the device is that of all. */
-	return turns->on || (turn->away && !comes);
+	return turns->on || (turn_is_away(device) && !comes);
 }
 
 /* ---- acting ---- */
@@ -225,7 +226,8 @@ static void stop(struct device *device)
 	turn->out_began = clock_now();
 	if (state->claim.stop_at > turn->out_began && state->claim.stop_at - turn->out_began <= GPU_JOB_NOTICE)
 		clock_sleep(state->claim.stop_at - turn->out_began);
-	if (spill_stop(device) != SW_OK && !spill_is_suspended(device)) {
+	if (spill_hold(device, RESIDENCE_STOPPED, 0, NULL, NULL) != SW_OK &&
+	    spill_residence(device) == RESIDENCE_RUNS) {
 		failed(device);
 		return;
 	}
@@ -233,8 +235,6 @@ static void stop(struct device *device)
 	if (held)
 		turn->claim.burst = gpu_turn_burst(ran, idle ? clock_now() - idle : 0);
 	turn->claim.idle = turn->claim.waits = 0;
-	state->claim.state = GPU_JOB_STOPPED;
-	atomic_store(&turn->away, true);
 	turn_account_publish(device, false);
 }
 
@@ -244,15 +244,13 @@ static void go_on(struct device *device)
 	struct turn_job_state *const state = &lifecycle_state.turn[device->ordinal].job;
 
 	/* If the process was stopped since it looked, its job may have lost the turn: it looks again. */
-	if (clock_now() - state->seen >= GPU_TURN_SILENT / 2 || spill_return(device, NULL, NULL) != SW_OK)
+	if (clock_now() - state->seen >= GPU_TURN_SILENT / 2 || spill_release(device, NULL, NULL) != SW_OK)
 		return;
 	/* Of several devices it goes on with the last one. */
-	if (state->claim.wants && !spill_any_suspended())
+	if (state->claim.wants && !spill_any_held())
 		stats_add(STAT_turn_wait_us, (clock_now() - state->claim.wants) / 1000);
-	state->claim.state = GPU_JOB_RUNS;
 	state->claim.ran = state->number;
 	turn->claim.waits = 0;
-	atomic_store(&turn->away, false);
 	turn_account_publish(device, false);
 }
 
@@ -306,9 +304,9 @@ static void begin_move(struct device *device, void *argument)
 	uint64_t used = atomic_load(&device->budget.used);
 	if (moves->step == GPU_JOB_LEAVES) {
 		heap_keep_host(atomic_load(&device->heap), turn->member.needs);
-		begun = spill_begin_leave(device, turn->keep, &watch);
+		begun = spill_begin(device, RESIDENCE_AWAY, turn->keep, &watch);
 	} else {
-		begun = spill_begin_fetch(device, &watch);
+		begun = spill_begin(device, RESIDENCE_BACK, 0, &watch);
 	}
 	turn->moves = true;
 	moves->at[moves->n].device = device;
@@ -325,7 +323,6 @@ static void has_left(struct device *device, uint64_t used)
 	turn->out_ns = clock_now() - turn->out_began;
 	stats_add(STAT_turn_bytes, bytes);
 	trace_event(turn, (uint64_t)device->ordinal, 0, turn->out_ns, bytes);
-	turn->job.claim.state = GPU_JOB_AWAY;
 	atomic_store(&device->budget.limit, stays);
 	turn_account_publish(device, false);
 }
@@ -346,7 +343,6 @@ static void is_back(struct device *device, uint64_t used, uint64_t began, bool g
 	turn->in_ns = clock_now() - began;
 	trace_event(turn, (uint64_t)device->ordinal, 1, turn->in_ns, now_used > used ? now_used - used : 0);
 	turn->claim.cost = gpu_turn_cost(turn->claim.cost, turn->in_ns + turn->out_ns);
-	turn->job.claim.state = GPU_JOB_BACK;
 	turn_account_publish(device, false);
 }
 

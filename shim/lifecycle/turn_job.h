@@ -36,6 +36,6 @@ bool turn_job_act(struct device *device);
  */
 void turn_job_move(void);
 /* The process is alone again, and is away or runs. */
-void turn_job_alone(const struct device *device, bool away);
+void turn_job_alone(const struct device *device);
 
 #endif

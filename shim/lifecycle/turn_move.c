@@ -76,7 +76,7 @@ static enum order_room look_while_leaving(void *argument)
 	uint64_t used = atomic_load(&device->budget.used);
 
 	turn_account_beat(device);
-	if (!spill_is_suspended(device))
+	if (spill_residence(device) == RESIDENCE_RUNS)
 		return ORDER_ROOM_COMES;
 	if (used < atomic_load(&device->budget.limit))
 		atomic_store(&device->budget.limit, used);
@@ -98,11 +98,11 @@ void turn_move_out(struct device *device)
 	if (state->holds)
 		state->claim.burst =
 		    gpu_turn_burst(begun - state->began, state->claim.idle ? begun - state->claim.idle : 0);
-	enum sw_status status = spill_leave(device, state->keep, &watch, &bytes);
+	enum sw_status status = spill_hold(device, RESIDENCE_AWAY, state->keep, &watch, &bytes);
 	/*
 	 * Once it has stopped, it waits for its turn as one that has left, even if some of its memory could not leave.
 	 */
-	if (status != SW_OK && !spill_is_suspended(device)) {
+	if (status != SW_OK && spill_residence(device) == RESIDENCE_RUNS) {
 		not_gone(device, status);
 		turn_account_publish(device, false);
 		return;
@@ -113,8 +113,7 @@ void turn_move_out(struct device *device)
 			 status_text(status));
 	state->failures = 0;
 	leave_moment_off(&state->moment);
-	atomic_store(&state->away, true);
-	turn_job_alone(device, true);
+	turn_job_alone(device);
 	state->out_ns = clock_now() - begun;
 	stats_add(STAT_turn_move_us, state->out_ns / 1000);
 	stats_add(STAT_turn_bytes, bytes);
@@ -133,7 +132,7 @@ void turn_move_more(struct device *device)
 
 	if (!turn_account_publish(device, true))
 		return;
-	spill_leave_more(device, state->keep, NULL);
+	spill_hold(device, RESIDENCE_AWAY, state->keep, NULL, NULL);
 	state->not_before = clock_now() + TURN_PAUSE;
 	atomic_store(&device->budget.limit, atomic_load(&device->budget.used));
 	turn_account_publish(device, false);
@@ -206,7 +205,7 @@ void turn_move_in(struct device *device)
 	if (!in_turn && device->account.joined && view->turn.on && state->claim.kind != GPU_TURN_OFF)
 		return;
 	state->others = 0;
-	if (spill_return(device, in_turn ? &watch : NULL, &bytes) != SW_OK) {
+	if (spill_release(device, in_turn ? &watch : NULL, &bytes) != SW_OK) {
 		not_come(device);
 		return;
 	}
@@ -219,8 +218,7 @@ void turn_move_in(struct device *device)
 		begun = view->turn.since;
 	state->claim.cost = gpu_turn_cost(state->claim.cost, clock_now() - begun);
 	state->claim.waits = 0;
-	atomic_store(&state->away, false);
-	turn_job_alone(device, false);
+	turn_job_alone(device);
 	turn_account_publish(device, false);
 }
 
@@ -232,7 +230,7 @@ void turn_move_suspending(struct device *device)
 {
 	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
 	uint64_t used = atomic_load(&device->budget.used);
-	bool stopped = spill_is_suspended(device);
+	bool stopped = spill_residence(device) != RESIDENCE_RUNS;
 
 	if (!atomic_load(&device->heap) || !state->member.pid)
 		return;

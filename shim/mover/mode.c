@@ -109,7 +109,7 @@ enum sw_status mode_to_exact(struct engine *engine)
 {
 	if (engine->exact)
 		return SW_OK;
-	if (engine->quiesce.suspended)
+	if (quiesce_is_held(engine))
 		return change_suspended(engine, true);
 	if (!close_all(engine))
 		return SW_BUSY;
@@ -195,7 +195,7 @@ enum sw_status mode_to_fast(struct engine *engine)
 		engine->claims = inflight_new(engine->arena, &engine->channel.tape);
 	if (!engine->claims)
 		return SW_NO_HOST_MEMORY;
-	if (engine->quiesce.suspended)
+	if (quiesce_is_held(engine))
 		return change_suspended(engine, false);
 	if (!close_all(engine))
 		return SW_BUSY;

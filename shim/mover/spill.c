@@ -192,11 +192,25 @@ bool spill_moves_alive(const struct device *device)
 	return engine && !atomic_load(&engine->channel.dead) && engine->lifetimes;
 }
 
-bool spill_is_suspended(const struct device *device)
+enum residence spill_residence(const struct device *device)
 {
-	struct engine *engine = engine_of(device);
+	const struct engine *engine = engine_of(device);
 
-	return engine && atomic_load_explicit(&engine->quiesce.is_away, memory_order_relaxed);
+	return engine ? (enum residence)atomic_load_explicit(&engine->quiesce.residence, memory_order_relaxed)
+		      : RESIDENCE_RUNS;
+}
+
+unsigned spill_held_by(const struct device *device)
+{
+	unsigned reasons = 0;
+
+	for (unsigned i = 0; i < DEVICE_MOST; i++) {
+		const struct engine *engine = atomic_load(&mover_state.spill.engines[i]);
+
+		if (engine && (!device || i == (unsigned)device->ordinal))
+			reasons |= atomic_load(&engine->quiesce.reasons);
+	}
+	return reasons;
 }
 
 void spill_discard(struct device *device, CUdeviceptr address, uint64_t bytes)
@@ -278,7 +292,7 @@ void spill_context_ended(CUcontext context, bool ended)
  */
 static bool is_in_between(const struct engine *engine)
 {
-	return atomic_load(&engine->quiesce.is_away) || atomic_load(&submission_state) & SUBMISSION_CLOSED ||
+	return quiesce_is_held(engine) || atomic_load(&submission_state) & SUBMISSION_CLOSED ||
 	       atomic_load(&engine->channel.everything.unmapped);
 }
 
@@ -346,8 +360,8 @@ static bool may_suspend(void)
 	return process_stage() == STAGE_RUNNING && !spill_is_ending();
 }
 
-static enum sw_status ask_one(struct engine *engine, enum engine_order order, uint64_t argument,
-			      const struct order_watch *watch, uint64_t *ret_bytes)
+static enum sw_status ask_one(struct engine *engine, const struct order *order, const struct order_watch *watch,
+			      uint64_t *ret_bytes)
 {
 	uint64_t bytes = 0;
 
@@ -356,15 +370,16 @@ static enum sw_status ask_one(struct engine *engine, enum engine_order order, ui
 	/* A dead engine answers only that it does nothing. */
 	if (atomic_load(&engine->channel.dead))
 		return SW_DRIVER;
-	enum sw_status status = engine_ask_watched(engine, order, argument, SUSPEND_MS, watch, &bytes);
+	enum sw_status status = engine_ask_watched(engine, order, SUSPEND_MS, watch, &bytes);
 	if (status == SW_OK && ret_bytes)
 		*ret_bytes = bytes;
 	return status;
 }
 
-/* order: ORDER_SUSPEND or ORDER_RESUME. */
-static enum sw_status ask_all(enum engine_order order, const struct order_watch *watch, uint64_t *ret_bytes)
+/* For the user. to: RESIDENCE_AWAY or RESIDENCE_RUNS. */
+static enum sw_status ask_all(enum residence to, const struct order_watch *watch, uint64_t *ret_bytes)
 {
+	const struct order order = {.what = ORDER_RESIDE, .to = to, .reason = RESIDENCE_USER};
 	enum sw_status status = SW_NOT_SUPPORTED;
 	uint64_t sum = 0;
 	bool stays = false;
@@ -375,11 +390,11 @@ static enum sw_status ask_all(enum engine_order order, const struct order_watch 
 
 		if (!engine)
 			continue;
-		enum sw_status one = ask_one(engine, order, 0, watch, &bytes);
-		if (one != SW_OK && order == ORDER_SUSPEND)
+		enum sw_status one = ask_one(engine, &order, watch, &bytes);
+		if (one != SW_OK && to == RESIDENCE_AWAY)
 			return one;
-		/* If one engine stays suspended, the gate stays closed. */
-		stays |= one == SW_NO_MEMORY && order == ORDER_RESUME;
+		/* If one engine is held on, the gate stays closed. */
+		stays |= one == SW_NO_MEMORY;
 		status = status == SW_OK ? SW_OK : one;
 		sum += bytes;
 	}
@@ -403,12 +418,6 @@ void spill_prepare(struct device *device)
 	start_if_running(device, NULL);
 }
 
-static void show_suspended(void)
-{
-	stats_set_state(STATS_SUSPENDED);
-	trace_event(state, 1);
-}
-
 void spill_leaves_soon(const struct device *device, uint64_t bytes)
 {
 	struct engine *engine = engine_of(device);
@@ -417,114 +426,84 @@ void spill_leaves_soon(const struct device *device, uint64_t bytes)
 		atomic_store_explicit(&engine->stock.leaving, bytes, memory_order_relaxed);
 }
 
-/* One attempt. If it fails, nothing is suspended, unless it was not the process's turn before. */
-static enum sw_status try_to_suspend(const struct order_watch *watch, uint64_t *ret_bytes)
-{
-	enum sw_status status = ask_all(ORDER_SUSPEND, watch, ret_bytes);
-
-	if (status == SW_OK)
-		show_suspended();
-	else
-		ask_all(ORDER_RESUME, NULL, NULL);
-	return status;
-}
-
 enum sw_status spill_suspend(const struct order_watch *watch, uint64_t *ret_bytes)
 {
 	if (!may_suspend())
 		return SW_NOT_SUPPORTED;
 	device_each(start_if_running, NULL);
 	for (uint64_t until = clock_now() + SAFE_POINT_MS * 1000000ull;;) {
-		enum sw_status status = try_to_suspend(watch, ret_bytes);
+		enum sw_status status = ask_all(RESIDENCE_AWAY, watch, ret_bytes);
 
 		if (status == SW_OK)
 			return status;
+		/* Nothing is suspended then, unless it was not the process's turn before. */
+		ask_all(RESIDENCE_RUNS, NULL, NULL);
 		if (status != SW_BUSY || clock_now() >= until)
 			return status;
 		nanosleep(&(struct timespec){.tv_nsec = BETWEEN_NS}, NULL);
 	}
 }
 
-static enum sw_status goes_on(enum sw_status status)
-{
-	if (status == SW_OK && !spill_any_suspended()) {
-		stats_set_state(STATS_RUNNING);
-		trace_event(state, 0);
-	}
-	return status;
-}
-
 enum sw_status spill_resume(uint64_t *ret_bytes)
 {
-	return may_suspend() ? goes_on(ask_all(ORDER_RESUME, NULL, ret_bytes)) : SW_NOT_SUPPORTED;
+	return may_suspend() ? ask_all(RESIDENCE_RUNS, NULL, ret_bytes) : SW_NOT_SUPPORTED;
 }
 
-/* ---- of one device ---- */
+/* ---- of one device, for turns ---- */
 
-enum sw_status spill_leave(struct device *device, uint64_t keep, const struct order_watch *watch, uint64_t *ret_bytes)
+static struct order for_turn(enum residence to, uint64_t keep)
 {
-	bool ran = !spill_any_suspended();
+	return (struct order){.what = ORDER_RESIDE, .to = to, .reason = RESIDENCE_TURN, .bytes = keep};
+}
+
+enum sw_status spill_hold(struct device *device, enum residence to, uint64_t keep, const struct order_watch *watch,
+			  uint64_t *ret_bytes)
+{
+	const struct order order = for_turn(to, keep);
 
 	if (!may_suspend())
 		return SW_NOT_SUPPORTED;
 	spill_prepare(device);
-	enum sw_status status = ask_one(engine_of(device), ORDER_LEAVE, keep, watch, ret_bytes);
-	if (spill_is_suspended(device) && ran)
-		show_suspended();
-	else if (!spill_is_suspended(device) && status != SW_OK)
-		ask_one(engine_of(device), ORDER_RETURN, ORDER_OF_TURN, NULL, NULL);
+	enum sw_status status = ask_one(engine_of(device), &order, watch, ret_bytes);
+	/* It may stop after all, when nobody waits for that any more. */
+	if (status != SW_OK && spill_residence(device) == RESIDENCE_RUNS)
+		spill_release(device, NULL, NULL);
 	return status;
 }
 
-enum sw_status spill_leave_more(struct device *device, uint64_t keep, const struct order_watch *watch)
+enum sw_status spill_release(struct device *device, const struct order_watch *watch, uint64_t *ret_bytes)
 {
-	return may_suspend() ? ask_one(engine_of(device), ORDER_LEAVE, keep, watch, NULL) : SW_NOT_SUPPORTED;
+	const struct order order = for_turn(RESIDENCE_RUNS, 0);
+
+	return may_suspend() ? ask_one(engine_of(device), &order, watch, ret_bytes) : SW_NOT_SUPPORTED;
 }
 
-enum sw_status spill_return(struct device *device, const struct order_watch *watch, uint64_t *ret_bytes)
+bool spill_begin(struct device *device, enum residence to, uint64_t keep, const struct order_watch *watch)
 {
-	return may_suspend() ? goes_on(ask_one(engine_of(device), ORDER_RETURN, 0, watch, ret_bytes))
-			     : SW_NOT_SUPPORTED;
-}
-
-enum sw_status spill_stop(struct device *device)
-{
-	return spill_leave(device, UINT64_MAX, NULL, NULL);
-}
-
-enum sw_status spill_fetch(struct device *device, const struct order_watch *watch)
-{
-	return may_suspend() ? ask_one(engine_of(device), ORDER_FETCH, 0, watch, NULL) : SW_NOT_SUPPORTED;
-}
-
-static bool begin(struct device *device, enum engine_order order, uint64_t argument, const struct order_watch *watch)
-{
+	const struct order order = for_turn(to, keep);
 	struct engine *engine = engine_of(device);
 
-	return may_suspend() && engine && engine_give(engine, order, argument, SUSPEND_MS, watch) == SW_OK;
-}
-
-bool spill_begin_leave(struct device *device, uint64_t keep, const struct order_watch *watch)
-{
-	return begin(device, ORDER_LEAVE, keep, watch);
-}
-
-bool spill_begin_fetch(struct device *device, const struct order_watch *watch)
-{
-	return begin(device, ORDER_FETCH, 0, watch);
+	return may_suspend() && engine && engine_give(engine, &order, SUSPEND_MS, watch) == SW_OK;
 }
 
 enum sw_status spill_finish(struct device *device, const struct order_watch *watch)
 {
-	return engine_take_answer(engine_of(device), SUSPEND_MS, watch);
+	struct engine *engine = engine_of(device);
+	enum sw_status status = engine_take_answer(engine, SUSPEND_MS, watch);
+	int stopped = RESIDENCE_STOPPED;
+
+	/* Nobody waits for what does not leave. */
+	if (status == SW_BUSY)
+		atomic_compare_exchange_strong(&engine->quiesce.residence, &stopped, RESIDENCE_AWAY);
+	return status;
 }
 
-bool spill_any_suspended(void)
+bool spill_any_held(void)
 {
 	for (unsigned i = 0; i < DEVICE_MOST; i++) {
 		const struct engine *engine = atomic_load(&mover_state.spill.engines[i]);
 
-		if (engine && atomic_load(&engine->quiesce.is_away))
+		if (engine && quiesce_is_held(engine))
 			return true;
 	}
 	return false;

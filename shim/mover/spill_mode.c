@@ -32,8 +32,8 @@ static enum sw_status ask_one(struct engine *engine, bool exact, const struct or
 {
 	for (uint64_t until = clock_now() + SAFE_POINT_MS * UINT64_C(1000000);;) {
 		uint64_t moved = 0;
-		enum sw_status status =
-		    engine_ask_watched(engine, exact ? ORDER_EXACT : ORDER_FAST, 0, ORDER_MS, watch, &moved);
+		const struct order order = {.what = exact ? ORDER_EXACT : ORDER_FAST};
+		enum sw_status status = engine_ask_watched(engine, &order, ORDER_MS, watch, &moved);
 
 		*bytes += moved;
 		if (status == SW_OK || !is_at_work(engine))

@@ -23,13 +23,14 @@
 #define SPILLWAY_GPU_JOB_H
 
 #include "shim/plan/gpu_turn.h"
+#include "shim/plan/residence.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #define GPU_JOB_LINKS   14
-#define GPU_JOB_GIVEN   32  /* handles that a process has given out, of which it publishes the numbers */
-#define GPU_JOB_DEVICES 64  /* accounts that are looked at: more than a machine has GPUs */
+#define GPU_JOB_GIVEN   32   /* handles that a process has given out, of which it publishes the numbers */
+#define GPU_JOB_DEVICES 64   /* accounts that are looked at: more than a machine has GPUs */
 #define GPU_JOB_SEATS   1024 /* of all of them */
 /* ns: after a process could not be stopped, all run on for so long. */
 #define GPU_JOB_PAUSE UINT64_C(250000000)
@@ -52,13 +53,6 @@ enum gpu_job_phase {
 	GPU_JOB_RETURN,
 };
 
-enum gpu_job_state {
-	GPU_JOB_RUNS,
-	GPU_JOB_STOPPED, /* nothing runs, and no submission passes; its memory is where it was */
-	GPU_JOB_AWAY,    /* its memory has left */
-	GPU_JOB_BACK,    /* its memory is back; no submission passes */
-};
-
 enum gpu_job_step {
 	GPU_JOB_STAYS,
 	GPU_JOB_STOPS,
@@ -70,7 +64,7 @@ enum gpu_job_step {
 /* What a process publishes about its job. Times are ns of CLOCK_MONOTONIC, 0: none. */
 struct gpu_job_claim {
 	uint64_t process; /* its own number (base/identity.h): the same in all accounts that it is in; not 0 */
-	uint64_t name;                 /* the number of the job's name; 0: none */
+	uint64_t name;    /* the number of the job's name; 0: none */
 	uint64_t links[GPU_JOB_LINKS]; /* numbers of other processes of its job; the first 0 ends the list */
 	uint64_t wants;                /* since when a submission of its own waits for the turn */
 	uint64_t rests;                /* until when the job takes no part, because it could not be stopped */
@@ -78,7 +72,7 @@ struct gpu_job_claim {
 	uint64_t attempt; /* to stop it; grows */
 	uint64_t stop_at; /* when all are to stop, in that attempt */
 	uint64_t failed;  /* the attempt at which this process could not be stopped, or not come back */
-	uint64_t state;   /* enum gpu_job_state */
+	uint64_t state;   /* enum residence */
 	uint64_t over;    /* 1: the turn of this GPU should go to another */
 	uint64_t ran;     /* number of the turn in which its memory came back last, or was to, or it ran */
 };
