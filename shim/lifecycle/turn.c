@@ -10,7 +10,6 @@
 #include "shim/lifecycle/lifecycle_state.h"
 #include "shim/lifecycle/turn_account.h"
 #include "shim/lifecycle/turn_job.h"
-#include "shim/lifecycle/turn_move.h"
 #include "shim/lifecycle/turn_say.h"
 #include "shim/mover/spill.h"
 #include "shim/process/process.h"
@@ -20,10 +19,10 @@
 
 /* ns: over which it is measured what spilling costs. */
 #define LOSS_NS 2000000000u
-/* ms between looks: while it waits until little is alive or enters turns, for its turn, and otherwise. */
-#define LOOK_MOMENT 1
-#define LOOK_WAITS  2
-#define LOOK_TURNS  5
+/* ms between looks: while it enters turns, while they begin or end, and while the account is lost. */
+#define LOOK_ENTERS 1
+#define LOOK_BEGINS 2
+#define LOOK_LOST   5
 
 static void look_for_suspension(struct device *device, void *argument)
 {
@@ -140,127 +139,30 @@ void turn_claim(struct device *device, struct gpu_account_member *member)
 
 /* ---- looking ---- */
 
-/* Returns the bytes of the heap that would be copied if they left now, as far as the program's allocator has said. */
-static uint64_t alive_bytes(const struct device *device, const struct gpu_account_member *member)
-{
-	const struct stats_device *figures = &stats.device[device->ordinal];
-	uint64_t reported = atomic_load_explicit(&figures->cache, memory_order_relaxed);
-	uint64_t alive = atomic_load_explicit(&figures->cache_alive, memory_order_relaxed);
-	uint64_t dead = reported > alive ? reported - alive : 0;
-
-	return member->needs > dead ? member->needs - dead : 0;
-}
-
-/* Another is to have the turn of this process: decides whether it leaves now or goes on until little of it is alive. */
-static void look_for_moment(struct device *device, const struct gpu_account_member *member,
-			    const struct gpu_turn_view *turns)
-{
-	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
-
-	if (turns->now < state->not_before)
-		return;
-	if (leave_moment_is_now(&state->moment, turns->now, alive_bytes(device, member), gpu_turn_may_wait(turns)))
-		state->act = TURN_GOES;
-	else
-		state->look_ms = LOOK_MOMENT;
-}
-
-/*
- * Has host memory pinned for what is going to leave, whatever is alive then: a turn may have to end where much is, and
- * pinning takes 0.2 s for each GiB, for which the others would wait.
- */
-static void pin_ahead(struct device *device, const struct gpu_account_member *member, const struct gpu_turn_view *turns,
-		      uint32_t self)
-{
-	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
-
-	if (state->kept < member->needs)
-		heap_keep_host(atomic_load(&device->heap), state->kept = member->needs);
-	spill_leaves_soon(device, gpu_turn_leaves(turns, self));
-}
-
-/* It is the turn of this process, or it may run beside turns. */
-static void look_as_holder(struct device *device, const struct gpu_account_member *member,
-			   const struct gpu_turn_view *turns, uint32_t self, uint64_t *ret_limit)
-{
-	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
-
-	uint64_t room = turn_account_room(device, turns, self);
-	*ret_limit = turn_account_raise(device, member, room);
-	if (turn_is_away(device)) {
-		state->act = TURN_COMES;
-		return;
-	}
-	if (!state->holds) {
-		state->holds = true;
-		state->began = state->counted = turns->now;
-		state->claim.n++;
-		stats_add(STAT_turns, 1);
-	}
-	/* Who is away may have been counted with more, and an account that settles gives nothing. */
-	state->lacks = *ret_limit < room && turns->now - state->began < TURN_BEGIN;
-	state->keep = gpu_turn_keep(turns, self);
-	leave_moment_see(&state->moment, turns->now, alive_bytes(device, member));
-	pin_ahead(device, member, turns, self);
-	if (gpu_turn_next(turns) != self)
-		look_for_moment(device, member, turns);
-	else
-		leave_moment_off(&state->moment);
-}
-
-/* Another has the turn, or none. */
-static void look_as_other(struct device *device, const struct gpu_account_view *view, struct gpu_turn_view *turns,
-			  uint32_t self)
-{
-	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
-	uint32_t holder = turns->holder;
-
-	state->holds = false;
-	if (!turn_is_away(device)) {
-		if (turns->now >= state->not_before)
-			state->act = TURN_GOES;
-		state->keep = gpu_turn_keep(turns, self);
-		return;
-	}
-	if (gate_n_waiting() && !state->claim.waits && turns->now >= state->waits_after) {
-		state->claim.waits = turns->now;
-		state->claim.served = gpu_turn_enter(turns, self);
-		lifecycle_state.turn_common.members[self].claim.waits = state->claim.waits;
-		lifecycle_state.turn_common.members[self].claim.served = state->claim.served;
-	}
-	if (state->claim.waits)
-		state->look_ms = LOOK_WAITS;
-	/* Another needs more than when this process left. */
-	state->keep = gpu_turn_keep(turns, self);
-	if (view->members[self].holds > state->keep + view->members[self].stuck + view->total / TURN_KEEP_PART &&
-	    turns->now >= state->not_before)
-		state->act = TURN_LEAVES;
-	if (holder != GPU_TURN_NOBODY && gpu_turn_takes_part(turns, holder))
-		return;
-	/*
-	 * Its process has gone, or is stopped, or does not take part any more. Whoever sees it first gives the turn on.
-	 */
-	uint32_t next = gpu_turn_next(turns);
-	if (next != holder && next != GPU_TURN_NOBODY)
-		gpu_account_pass(&device->account, view, true, turn_account_member(next), turns->now);
-}
-
 void turn_lost(const struct device *device)
 {
 	turn_account_lost(device);
+}
+
+/* It takes no turns: it goes on if it is away because of them. */
+static void goes_on(const struct device *device)
+{
+	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
+
+	turn_job_alone(device);
+	state->job.seen = clock_now();
+	state->job.step = turn_is_away(device) && !is_suspended_by_user() ? GPU_JOB_OPENS : GPU_JOB_STAYS;
+	state->holds = state->lacks = false;
 }
 
 void turn_alone(const struct device *device)
 {
 	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
 
-	state->holds = false;
 	state->other_clock = false;
 	state->look_ms = 0;
-	state->act = turn_is_away(device) && !is_suspended_by_user() ? TURN_COMES : TURN_STAYS;
 	state->job.many = false;
-	turn_job_alone(device);
-	state->lacks = false;
+	goes_on(device);
 }
 
 static bool look(struct device *device, const struct gpu_account_member *member, const struct gpu_account_view *view,
@@ -270,7 +172,7 @@ static bool look(struct device *device, const struct gpu_account_member *member,
 	struct gpu_turn_view turns;
 
 	state->most = most;
-	state->act = TURN_STAYS;
+	state->job.step = GPU_JOB_STAYS;
 	state->look_ms = 0;
 	state->member = *member;
 	state->other_clock = view->other_clock;
@@ -284,7 +186,7 @@ static bool look(struct device *device, const struct gpu_account_member *member,
 	 */
 	bool is_lost = clock_now() < state->lost_until;
 	if (is_lost || (state->enters && turn_account_is_in_several())) {
-		state->look_ms = is_lost ? LOOK_TURNS : LOOK_MOMENT;
+		state->look_ms = is_lost ? LOOK_LOST : LOOK_ENTERS;
 		*ret_limit = turn_is_away(device) ? member->holds : member->may_have;
 		return true;
 	}
@@ -296,33 +198,20 @@ static bool look(struct device *device, const struct gpu_account_member *member,
 		/* The process that begins with it is running, so it has the first turn. */
 		gpu_account_pass(&device->account, view, wanted,
 				 wanted && !turn_is_away(device) ? view->self : GPU_TURN_NOBODY, turns.now);
-		state->look_ms = LOOK_WAITS;
+		state->look_ms = LOOK_BEGINS;
 		*ret_limit = member->may_have;
 		return true;
 	}
-	bool together = state->job.many && takes_part && turn_job_is_on();
-	if (!together)
-		turn_job_alone(device);
-	if (!takes_part || (!turns.on && !together)) {
-		state->holds = false;
-		state->lacks = false;
+	if (!takes_part || !(turns.on || turn_job_is_on())) {
+		goes_on(device);
 		spill_leaves_soon(device, 0);
-		state->act = turn_is_away(device) && !is_suspended_by_user() ? TURN_COMES : TURN_STAYS;
 		*ret_limit = turn_is_away(device) ? member->holds : member->may_have;
 		return is_suspended_by_user() || (turns.on && turns.now < lifecycle_state.turn_common.refuses_until);
 	}
 	if (turns.on)
 		turn_say_turns(device, view);
 	spill_prepare(device);
-	if (together)
-		return turn_job_look(device, member, view, &turns, self, ret_limit);
-	state->look_ms = LOOK_TURNS;
-	*ret_limit = turn_is_away(device) ? member->holds : member->may_have;
-	if (turns.holder == self)
-		look_as_holder(device, member, &turns, self, ret_limit);
-	else
-		look_as_other(device, view, &turns, self);
-	return true;
+	return turn_job_look(device, member, view, &turns, self, ret_limit);
 }
 
 bool turn_look(struct device *device, const struct gpu_account_member *member, const struct gpu_account_view *view,
@@ -344,14 +233,14 @@ void turn_suspended(struct device *device)
 	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
 
 	state->holds = false;
-	state->act = TURN_STAYS;
+	state->job.step = GPU_JOB_STAYS;
 	state->look_ms = 0;
 }
 
 static void move_suspending(struct device *device, void *unused)
 {
 	(void)unused;
-	turn_move_suspending(device);
+	turn_job_suspending(device);
 }
 
 enum order_room turn_look_suspending(void *unused)
@@ -359,22 +248,6 @@ enum order_room turn_look_suspending(void *unused)
 	if (can_take_turns())
 		device_each(move_suspending, unused);
 	return ORDER_ROOM_IS_ALL;
-}
-
-void turn_act(struct device *device)
-{
-	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
-	enum turn_act act = state->act;
-
-	state->act = TURN_STAYS;
-	if (turn_job_act(device))
-		return;
-	if (act == TURN_GOES)
-		turn_move_out(device);
-	else if (act == TURN_LEAVES)
-		turn_move_more(device);
-	else if (act == TURN_COMES)
-		turn_move_in(device);
 }
 
 unsigned turn_look_ms(void)

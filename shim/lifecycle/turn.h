@@ -47,8 +47,8 @@ void turn_lost(const struct device *device);
 /* There is no account of the device that the process can enter: it goes on there without turns. */
 void turn_alone(const struct device *device);
 /*
- * After the budget was set: suspends or resumes the process, as turn_look() has decided, and gives the turn on. Waits
- * for the device, for a bounded time, and for the copies. Locking: takes SPILL and HEAP; the caller must hold no lock.
+ * After the budget was set: stops the process, or lets it go on, as turn_look() has decided. Waits for the device, for a
+ * bounded time, and for the copies. Locking: takes SPILL and HEAP; the caller must hold no lock.
  */
 void turn_act(struct device *device);
 /*

@@ -46,7 +46,7 @@ void turn_account_claim(const struct device *device, struct gpu_account_member *
 	claim->rests = now < lifecycle_state.turn_common.refuses_until ? lifecycle_state.turn_common.refuses_until : 0;
 	claim->state = spill_residence(device);
 	member->job = *claim;
-	member->claim.away = turn_is_away(device) && (claim->state != RESIDENCE_STOPPED || !turn->job.many);
+	member->claim.away = turn_is_away(device) && claim->state == RESIDENCE_AWAY;
 	member->started = lifecycle_state.jobs.started;
 	member->space = lifecycle_state.jobs.space;
 	job_links_given(member->given);

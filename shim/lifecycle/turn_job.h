@@ -23,19 +23,19 @@ struct device;
 bool turn_job_is_on(void);
 /*
  * After the account was read and its units were made, of which `self` is that of this process: decides what this
- * process does next (turn_job_act()). Returns false if its share of the device is for the caller to find; otherwise
+ * process does next (turn_act(), turn_job_move()). Returns false if its share of the device is for the caller to find; otherwise
  * *ret_limit is set.
  */
 bool turn_job_look(struct device *device, const struct gpu_account_member *member, const struct gpu_account_view *view,
 		   struct gpu_turn_view *turns, uint32_t self, uint64_t *ret_limit);
-/* Does it, but for moves. Returns false if there was nothing to do. Waits and locks as turn_act(). */
-bool turn_job_act(struct device *device);
 /*
  * After all devices were looked at: publishes phases that have changed, and moves the memory of those of which that was
  * decided, at the same time. Waits and locks as turn_act(), which is for each device after it.
  */
 void turn_job_move(void);
-/* The process is alone again, and is away or runs. */
+/* While it is being suspended on request: what turn_look_suspending() does for one device. */
+void turn_job_suspending(struct device *device);
+/* The process has no part in a job that takes turns. */
 void turn_job_alone(const struct device *device);
 
 #endif

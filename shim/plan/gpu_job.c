@@ -248,8 +248,9 @@ static bool wants_turn(const struct gpu_job_view *view)
 bool gpu_job_is_done(const struct gpu_job_view *view)
 {
 	uint32_t device = view->seats[view->self].device;
+	bool stopped = !gpu_job_is_many(view) && all_are(view, RESIDENCE_STOPPED);
 
-	return view->turns[device].on && holds(view, device) && all_are(view, RESIDENCE_AWAY) &&
+	return view->turns[device].on && holds(view, device) && (stopped || all_are(view, RESIDENCE_AWAY)) &&
 	       (!wants_turn(view) || has_had_any(view) || !holds_all(view, device));
 }
 
@@ -288,7 +289,7 @@ static void order(struct gpu_job_claim *claim, enum gpu_job_phase phase)
 static void stop_all(const struct gpu_job_view *view, struct gpu_job_claim *claim)
 {
 	order(claim, GPU_JOB_STOP_ALL);
-	claim->stop_at = view->now + GPU_JOB_NOTICE;
+	claim->stop_at = view->now + (gpu_job_is_many(view) ? GPU_JOB_NOTICE : 0);
 }
 
 bool gpu_job_choose(const struct gpu_job_view *view, struct gpu_job_lead *lead, struct gpu_job_claim *claim)

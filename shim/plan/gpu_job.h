@@ -16,7 +16,8 @@
  *    the waits make no circle: the job that waits for the last GPU waits for one that runs, and whose turn ends.
  *  - A job whose turn is over on one of its GPUs, or that runs without the turn of one, stops. If a process does not stop,
  *    all run on, and it is tried again later.
- *  - When all are stopped, all move their memory out. When all of it has left, the turns of all GPUs are given on.
+ *  - When all are stopped, all move their memory out. When all of it has left, the turns of all GPUs are given on; that
+ *    of a job of one seat as soon as it is stopped: then the memory of the next one comes while its own leaves.
  *  - When the job has the turns of all its GPUs again, all move their memory back; then all run.
  */
 #ifndef SPILLWAY_GPU_JOB_H
@@ -116,7 +117,7 @@ bool gpu_job_share(const struct gpu_job_claim *a, const struct gpu_job_claim *b)
 bool gpu_job_link(struct gpu_job_claim *claim, uint64_t process);
 /* Sets the number of the job of each seat: that of its first seat. */
 void gpu_job_find(struct gpu_job_view *view);
-/* Returns whether the job of `self` has other seats that take part. Alone it takes turns as gpu_turn.h says. */
+/* Returns whether the job of `self` has other seats that take part. */
 bool gpu_job_is_many(const struct gpu_job_view *view);
 /* Returns until when the job of `self` takes no part, because one of its processes could not be stopped. */
 uint64_t gpu_job_rests(const struct gpu_job_view *view);
@@ -141,8 +142,8 @@ uint64_t gpu_job_idle(const struct gpu_job_view *view);
 /* Returns since when it waits for the turn of the GPU of `self`; 0: it does not, or may not ask for it yet. */
 uint64_t gpu_job_waits(const struct gpu_job_view *view);
 /*
- * Returns whether the one that speaks for it must give the turn of its GPU on now: the job is away, and has had the
- * turn of one of its GPUs, or does not have that of an earlier one any more, or does not want any.
+ * Returns whether the one that speaks for it must give the turn of its GPU on now: the job is away (of one seat:
+ * stopped), and has had the turn of one of its GPUs, or does not have that of an earlier one any more, or does not want any.
  */
 bool gpu_job_is_done(const struct gpu_job_view *view);
 /*
