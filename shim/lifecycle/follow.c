@@ -14,7 +14,7 @@
 #include "shim/heap/migration.h"
 #include "shim/lifecycle/lifecycle_state.h"
 #include "shim/lifecycle/turn.h"
-#include "shim/lifecycle/turn_job.h"
+#include "shim/lifecycle/turn_act.h"
 #include "shim/mover/spill.h"
 #include "shim/plan/gpu_share.h"
 #include "shim/process/process.h"
@@ -279,7 +279,7 @@ unsigned follow_look(void)
 	bool any = false;
 
 	device_each(look_at, &any);
-	turn_job_move();
+	turn_move();
 	device_each(act_on, NULL);
 	unsigned ms = turn_look_ms();
 	return !any ? 0 : ms ? ms : LOOK_MS;

@@ -63,14 +63,14 @@ struct pin_ahead_state {
 
 /* ---- turn.c ---- */
 
-/* turn_account.c, turn_job.c: of the job of this process, for one device. Only the control thread uses it. */
+/* Of the job of this process, for one device. Only the control thread uses it. */
 struct turn_job_state {
 	struct gpu_job_claim claim; /* what this process publishes about its job */
 	struct gpu_job_lead lead;
 	bool many;              /* its job has other seats (plan/gpu_job.h) */
 	bool has_room;          /* its memory can come back */
 	bool tells;             /* it leads, and the phase has just changed */
-	enum gpu_job_step step; /* what turn_act() or turn_job_move() is to do */
+	enum gpu_job_step step; /* what turn_act() or turn_move() is to do */
 	uint64_t number;        /* of the turn at the last look */
 	uint64_t seen, idle;    /* ns: when it was decided, and since when the job has had nothing to do then */
 	uint64_t looked;        /* ns: when the accounts of all devices were read */
@@ -113,7 +113,7 @@ struct turn_common_state {
 	uint64_t loss;             /* per mille, as measured last */
 };
 
-/* ---- turn_account.c, turn_job.c ---- */
+/* ---- turn_account.c ---- */
 
 /* What was read of the accounts last, for one device. Only the control thread uses it. */
 struct jobs_state {

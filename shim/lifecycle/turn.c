@@ -1,6 +1,7 @@
 /*
- * Turns. See turn.h. A process looks at the account every few ms while there are turns: that is how soon it sees that
- * another waits, that it has nothing to do, or that it is its turn.
+ * Turns: what is published, and what is decided. See turn.h. A process looks at the account every few ms while there are
+ * turns: that is how soon it sees that another waits, that it has nothing to do, or that it is its turn. A step of a job
+ * takes some looks of all its processes, so they look often while there are steps.
  */
 #include "shim/lifecycle/turn.h"
 #include "policy/policy.h"
@@ -9,20 +10,89 @@
 #include "shim/device/device.h"
 #include "shim/lifecycle/lifecycle_state.h"
 #include "shim/lifecycle/turn_account.h"
-#include "shim/lifecycle/turn_job.h"
-#include "shim/lifecycle/turn_say.h"
+#include "shim/lifecycle/turn_act.h"
 #include "shim/mover/spill.h"
 #include "shim/process/process.h"
 #include "shim/stats/stats.h"
 #include "shim/submit/submission.h"
-#include "shim/trace/trace.h"
+
+#include <stdio.h>
 
 /* ns: over which it is measured what spilling costs. */
 #define LOSS_NS 2000000000u
-/* ms between looks: while it enters turns, while they begin or end, and while the account is lost. */
-#define LOOK_ENTERS 1
-#define LOOK_BEGINS 2
-#define LOOK_LOST   5
+/* ms between looks: while there are steps or it enters turns, while it waits or they begin or end, and otherwise. */
+#define LOOK_STEPS 1
+#define LOOK_WAITS 2
+#define LOOK_RUNS  5
+/* The job cannot be stopped, and takes no part for so many ns; and tries to stop it before that. */
+#define TURN_REST  60000000000u
+#define TURN_TRIES 3
+
+/* ---- what the log says, once each ---- */
+
+/* Names the process whose memory leaves no room for turns, if there is one. */
+static void say_refused(const struct gpu_account_view *view, const struct gpu_turn_view *turns)
+{
+	uint32_t who = view->n > 1 ? gpu_turn_in_the_way(turns) : GPU_TURN_NOBODY;
+	char bytes[32];
+
+	if (who == GPU_TURN_NOBODY)
+		return;
+	const struct gpu_account_member *member = &view->members[turn_account_member(who)];
+	uint64_t stays = gpu_turn_takes_part(turns, who) ? turns->members[who].stuck : turns->members[who].may_have;
+	log_once("share: there are no turns: %s of process %llu cannot leave the GPU, which leaves others too "
+		 "little of device.total",
+		 log_bytes(bytes, sizeof(bytes), stays), (unsigned long long)member->pid);
+}
+
+static void say_turns(const struct device *device, const struct gpu_account_view *view)
+{
+	char needs[32], total[32], who[32] = "they";
+	uint64_t sum = 0;
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < view->n; i++) {
+		sum += view->members[i].needs;
+		n += view->members[i].claim.kind != GPU_TURN_OFF;
+	}
+	if (n < view->n)
+		snprintf(who, sizeof(who), "%u of them", n);
+	log_once("share: %u processes need %s of device %d, and have %s together (device.total): %s take turns",
+		 view->n, log_bytes(needs, sizeof(needs), sum), device->ordinal,
+		 log_bytes(total, sizeof(total), view->total), who);
+}
+
+static void say_clock(const struct device *device)
+{
+	log_once("share: this process takes no turns on device %d: its clock is not that of the others there, "
+		 "which are in another time namespace",
+		 device->ordinal);
+}
+
+/* ---- what this process publishes ---- */
+
+/* Returns whether there are turns on any device of the job. */
+static bool is_on(void)
+{
+	const struct gpu_job_view *view = &lifecycle_state.jobs.view;
+
+	for (uint32_t i = 0; i < view->n; i++)
+		if (view->seats[i].takes_part && view->seats[i].job == view->seats[view->self].job &&
+		    view->turns[view->seats[i].device].on)
+			return true;
+	return false;
+}
+
+/* The process has no part in a job that takes turns. */
+static void be_alone(const struct device *device)
+{
+	struct turn_job_state *const state = &lifecycle_state.turn[device->ordinal].job;
+	struct gpu_job_claim *claim = &state->claim;
+
+	claim->phase = turn_is_away(device) ? GPU_JOB_LEAVE : GPU_JOB_RUN;
+	claim->over = 0;
+	state->step = GPU_JOB_STAYS;
+}
 
 static void look_for_suspension(struct device *device, void *argument)
 {
@@ -98,7 +168,7 @@ void turn_claim(struct device *device, struct gpu_account_member *member)
 
 	/* The mover has died: it runs. */
 	if (state->job.claim.state != RESIDENCE_RUNS && spill_residence(device) == RESIDENCE_RUNS)
-		turn_job_alone(device);
+		be_alone(device);
 	enum gpu_turn_kind kind = kind_now(now);
 	state->enters = claim->kind == GPU_TURN_OFF && kind != GPU_TURN_OFF;
 	claim->kind = kind;
@@ -137,6 +207,226 @@ void turn_claim(struct device *device, struct gpu_account_member *member)
 	turn_account_claim(device, member, now);
 }
 
+/* ---- looking as a job ---- */
+
+/* Returns the bytes of the heap that would be copied if they left now, as far as the program's allocator has said. */
+static uint64_t alive_bytes(const struct device *device, const struct gpu_account_member *member)
+{
+	const struct stats_device *figures = &stats.device[device->ordinal];
+	uint64_t reported = atomic_load_explicit(&figures->cache, memory_order_relaxed);
+	uint64_t alive = atomic_load_explicit(&figures->cache_alive, memory_order_relaxed);
+	uint64_t dead = reported > alive ? reported - alive : 0;
+
+	return member->needs > dead ? member->needs - dead : 0;
+}
+
+/*
+ * Another is to have the turn: returns whether it ends now. A process alone goes on until little of it is alive, within
+ * a bound; those of a job have no such moment in common.
+ */
+static bool ends_now(const struct device *device, const struct gpu_account_member *member,
+		     const struct gpu_turn_view *turns)
+{
+	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
+
+	return turn->job.many ||
+	       (turns->now >= turn->job.lead.not_before &&
+		leave_moment_is_now(&turn->moment, turns->now, alive_bytes(device, member), gpu_turn_may_wait(turns)));
+}
+
+/*
+ * It has the turn, alone: has host memory pinned for what is going to leave, whatever is alive then. A turn may have to
+ * end where much is, and pinning takes 0.2 s for each GiB, for which the others would wait.
+ */
+static void pin_ahead(struct device *device, const struct gpu_account_member *member, const struct gpu_turn_view *turns,
+		      uint32_t self)
+{
+	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
+
+	leave_moment_see(&turn->moment, turns->now, alive_bytes(device, member));
+	if (turn->kept < member->needs)
+		heap_keep_host(atomic_load(&device->heap), turn->kept = member->needs);
+	spill_leaves_soon(device, gpu_turn_leaves(turns, self));
+}
+
+/* The turn of this device: gives it on where nobody has it, or the job is done with it, and says when it is over. */
+static void look_at_turn(struct device *device, const struct gpu_account_member *member,
+			 const struct gpu_account_view *view, struct gpu_turn_view *turns, uint32_t self)
+{
+	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
+	struct turn_job_state *const state = &turn->job;
+	struct gpu_job_view *jobs = &lifecycle_state.jobs.view;
+	struct gpu_job_claim *claim = &state->claim;
+	uint32_t holder = turns->holder, next;
+
+	claim->over = 0;
+	turn->ends = false;
+	if (!turns->on)
+		return;
+	if (holder == GPU_TURN_NOBODY || !gpu_turn_takes_part(turns, holder)) {
+		next = gpu_turn_next(turns);
+		if (next != holder && next != GPU_TURN_NOBODY)
+			gpu_account_pass(&device->account, view, true, turn_account_member(next), turns->now);
+	} else if (holder == self && gpu_job_speaks(jobs) && gpu_job_is_done(jobs)) {
+		/* The others come first, whatever has begun to wait here meanwhile. */
+		lifecycle_state.turn_common.members[self].claim.waits = 0;
+		turns->holder = GPU_TURN_NOBODY;
+		next = gpu_turn_next(turns);
+		next = next == GPU_TURN_NOBODY ? next : turn_account_member(next);
+		if (gpu_account_pass(&device->account, view, true, next, turns->now))
+			gpu_job_given(jobs, next < view->n ? view->slots[next] : GPU_TURN_NOBODY);
+	} else if (holder == self && gpu_job_speaks(jobs) && claim->state == RESIDENCE_RUNS) {
+		if (!state->many)
+			pin_ahead(device, member, turns, self);
+		turn->ends = gpu_turn_next(turns) != self;
+		if (turn->ends)
+			claim->over = ends_now(device, member, turns);
+		else
+			leave_moment_off(&turn->moment);
+	}
+}
+
+/* Chooses the phase, or takes that of the one that leads. */
+static void look_at_phase(const struct device *device)
+{
+	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
+	struct turn_job_state *const state = &lifecycle_state.turn[device->ordinal].job;
+	const struct gpu_job_view *jobs = &lifecycle_state.jobs.view;
+
+	if (!gpu_job_leads(jobs)) {
+		gpu_job_follow(jobs, &state->claim);
+		return;
+	}
+	uint64_t before = state->claim.phase;
+	if (gpu_job_choose(jobs, &state->lead, &state->claim)) {
+		if (state->many)
+			log_once("share: a process of the job of this one cannot be stopped: the job keeps its turn, "
+				 "and is asked again");
+		/* The pause doubles each time. */
+		state->lead.not_before = jobs->now + (GPU_JOB_PAUSE << turn->failures);
+		if (++turn->failures >= TURN_TRIES) {
+			log_once("share: %sthis process keeps its memory, and the others go on in what is left; it is "
+				 "asked again in a minute",
+				 state->many ? "the job of " : "");
+			turn->failures = 0;
+			lifecycle_state.turn_common.refuses_until = jobs->now + TURN_REST;
+		}
+	} else if (before == GPU_JOB_STOP_ALL && state->claim.phase == GPU_JOB_LEAVE) {
+		turn->failures = 0;
+	}
+}
+
+/* The job has the turn, and the process is to come back, or runs: its budget. */
+static uint64_t raise(struct device *device, const struct gpu_account_member *member,
+		      const struct gpu_account_view *view, const struct gpu_turn_view *turns, uint32_t self)
+{
+	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
+	uint64_t room = turn_account_part(view, gpu_turn_room(turns, self));
+
+	if (room > turn->most)
+		room = turn->most;
+	uint64_t limit = turn_account_raise(device, member, room);
+	if (turn->number != view->turn.number) {
+		turn->number = view->turn.number;
+		turn->seen = turns->now;
+	}
+	bool begins = turns->now - turn->seen < TURN_BEGIN;
+	/* What a process alone has no room for yet it takes while the others leave. */
+	turn->job.has_room = !turn->job.many || limit >= (member->needs < room ? member->needs : room) ||
+			     turn_account_others_are_away(turns, self) || !begins;
+	turn->lacks = turn_is_away(device) || (limit < room && begins);
+	return limit;
+}
+
+/* The time of a turn counts while the process runs in one, also in one that began while it ran. number: of the turn. */
+static void count_turn(const struct device *device, const struct gpu_turn_view *turns, uint64_t number, bool runs)
+{
+	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
+
+	if (runs)
+		turn->job.claim.ran = number;
+	if (runs && !turn->holds) {
+		turn->began = turn->counted = turns->now;
+		turn->claim.n++;
+		stats_add(STAT_turns, 1);
+	}
+	turn->holds = runs;
+}
+
+static void look_at_waits(const struct device *device, const struct gpu_turn_view *turns, uint32_t self)
+{
+	struct gpu_turn_claim *claim = &lifecycle_state.turn[device->ordinal].claim;
+	uint64_t since = gpu_job_waits(&lifecycle_state.jobs.view);
+
+	if (since && !claim->waits)
+		claim->served = gpu_turn_enter(turns, self);
+	claim->waits = since;
+}
+
+static bool has_other_processes(const struct gpu_job_view *jobs)
+{
+	const struct gpu_job_seat *self = &jobs->seats[jobs->self];
+
+	for (uint32_t i = 0; i < jobs->n; i++)
+		if (jobs->seats[i].job == self->job && jobs->seats[i].claim.process != self->claim.process)
+			return true;
+	return false;
+}
+
+/*
+ * Decides what this process does next (turn_act(), turn_move()), of the account that was read and its units, of which
+ * `self` is that of this process. Returns false if its share of the device is for the caller to find; otherwise
+ * *ret_limit is set.
+ */
+static bool look_as_job(struct device *device, const struct gpu_account_member *member,
+			const struct gpu_account_view *view, struct gpu_turn_view *turns, uint32_t self,
+			uint64_t *ret_limit)
+{
+	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
+	struct turn_job_state *const state = &lifecycle_state.turn[device->ordinal].job;
+	const struct gpu_job_view *jobs = &lifecycle_state.jobs.view;
+	uint64_t rests = gpu_job_rests(jobs);
+
+	state->seen = jobs->now;
+	state->idle = gpu_job_idle(jobs);
+	if (state->many && has_other_processes(jobs))
+		log_once("share: this process takes turns together with the others of its job");
+	else if (state->many)
+		log_once("share: this process takes turns on all its GPUs together");
+	if (rests > lifecycle_state.turn_common.refuses_until)
+		lifecycle_state.turn_common.refuses_until = rests;
+	look_at_turn(device, member, view, turns, self);
+	uint64_t before = state->claim.phase;
+	look_at_phase(device);
+	bool holds = gpu_job_holds(jobs),
+	     comes = state->claim.phase == GPU_JOB_RUN || state->claim.phase == GPU_JOB_RETURN;
+	count_turn(device, turns, view->turn.number, turns->on && holds && state->claim.state == RESIDENCE_RUNS);
+	look_at_waits(device, turns, self);
+	state->number = view->turn.number;
+	state->has_room = true;
+	turn->lacks = turns->on || turn_is_away(device);
+	turn->keep = turn_account_part(view, gpu_turn_keep(turns, self));
+	*ret_limit = turn_is_away(device) ? member->holds : member->may_have;
+	if (turns->on && holds && comes)
+		*ret_limit = raise(device, member, view, turns, self);
+	state->step = gpu_job_next(jobs, &state->claim);
+	if (state->step == GPU_JOB_RETURNS && !state->has_room)
+		state->step = GPU_JOB_STAYS;
+	/* Another needs more than when this process left. */
+	if (!state->many && state->step == GPU_JOB_STAYS && state->claim.state == RESIDENCE_AWAY && !holds &&
+	    member->holds > turn->keep + member->stuck + view->total / TURN_KEEP_PART && turns->now >= turn->not_before)
+		state->step = GPU_JOB_LEAVES;
+	/* Memory of the other devices is to move at the same time: their seats must have read the phase. */
+	state->tells = gpu_job_leads(jobs) && state->claim.phase != before;
+	if (state->tells && state->many && (state->step == GPU_JOB_LEAVES || state->step == GPU_JOB_RETURNS))
+		state->step = GPU_JOB_STAYS;
+	bool steps = state->claim.phase != GPU_JOB_RUN && (state->claim.state != RESIDENCE_AWAY || holds);
+	bool waits = state->claim.state == RESIDENCE_AWAY && (state->many || state->claim.wants);
+	turn->look_ms = steps || turn->ends ? LOOK_STEPS : waits ? LOOK_WAITS : LOOK_RUNS;
+	/* Where there are no turns, the share of the device is that of all. */
+	return turns->on || (turn_is_away(device) && !comes);
+}
+
 /* ---- looking ---- */
 
 void turn_lost(const struct device *device)
@@ -149,7 +439,7 @@ static void goes_on(const struct device *device)
 {
 	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
 
-	turn_job_alone(device);
+	be_alone(device);
 	state->job.seen = clock_now();
 	state->job.step = turn_is_away(device) && !is_suspended_by_user() ? GPU_JOB_OPENS : GPU_JOB_STAYS;
 	state->holds = state->lacks = false;
@@ -177,7 +467,7 @@ static bool look(struct device *device, const struct gpu_account_member *member,
 	state->member = *member;
 	state->other_clock = view->other_clock;
 	if (view->other_clock && can_take_turns())
-		turn_say_clock(device);
+		say_clock(device);
 	if (member->claim.kind == GPU_TURN_OFF && !turn_is_away(device) && !state->holds)
 		return false;
 	/*
@@ -186,32 +476,32 @@ static bool look(struct device *device, const struct gpu_account_member *member,
 	 */
 	bool is_lost = clock_now() < state->lost_until;
 	if (is_lost || (state->enters && turn_account_is_in_several())) {
-		state->look_ms = is_lost ? LOOK_LOST : LOOK_ENTERS;
+		state->look_ms = is_lost ? LOOK_RUNS : LOOK_STEPS;
 		*ret_limit = turn_is_away(device) ? member->holds : member->may_have;
 		return true;
 	}
 	uint32_t self = turn_account_units(device, view, &turns);
 	bool takes_part = gpu_turn_takes_part(&turns, self), wanted = gpu_turn_wanted(&turns);
 	if (takes_part && !wanted && !turns.on)
-		turn_say_refused(view, &turns);
+		say_refused(view, &turns);
 	if (takes_part && wanted != turns.on) {
 		/* The process that begins with it is running, so it has the first turn. */
 		gpu_account_pass(&device->account, view, wanted,
 				 wanted && !turn_is_away(device) ? view->self : GPU_TURN_NOBODY, turns.now);
-		state->look_ms = LOOK_BEGINS;
+		state->look_ms = LOOK_WAITS;
 		*ret_limit = member->may_have;
 		return true;
 	}
-	if (!takes_part || !(turns.on || turn_job_is_on())) {
+	if (!takes_part || !(turns.on || is_on())) {
 		goes_on(device);
 		spill_leaves_soon(device, 0);
 		*ret_limit = turn_is_away(device) ? member->holds : member->may_have;
 		return is_suspended_by_user() || (turns.on && turns.now < lifecycle_state.turn_common.refuses_until);
 	}
 	if (turns.on)
-		turn_say_turns(device, view);
+		say_turns(device, view);
 	spill_prepare(device);
-	return turn_job_look(device, member, view, &turns, self, ret_limit);
+	return look_as_job(device, member, view, &turns, self, ret_limit);
 }
 
 bool turn_look(struct device *device, const struct gpu_account_member *member, const struct gpu_account_view *view,
@@ -240,7 +530,7 @@ void turn_suspended(struct device *device)
 static void move_suspending(struct device *device, void *unused)
 {
 	(void)unused;
-	turn_job_suspending(device);
+	turn_act_suspending(device);
 }
 
 enum order_room turn_look_suspending(void *unused)

@@ -47,11 +47,6 @@ void turn_lost(const struct device *device);
 /* There is no account of the device that the process can enter: it goes on there without turns. */
 void turn_alone(const struct device *device);
 /*
- * After the budget was set: stops the process, or lets it go on, as turn_look() has decided. Waits for the device, for a
- * bounded time, and for the copies. Locking: takes SPILL and HEAP; the caller must hold no lock.
- */
-void turn_act(struct device *device);
-/*
  * For struct order_watch, while the process is being suspended on request: shows the others that it is alive, and, as
  * soon as it has stopped, that it takes no part any more, gives its turn on, and publishes its memory as that leaves.
  */

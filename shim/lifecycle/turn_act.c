@@ -1,262 +1,21 @@
-/*
- * Turns of jobs. See turn_job.h. A step of the job takes some looks of all its processes, so they look often while
- * there are steps.
- */
-#include "shim/lifecycle/turn_job.h"
+/* Turns: what is done about them. See turn_act.h. */
+#include "shim/lifecycle/turn_act.h"
 #include "shim/base/clock.h"
 #include "shim/base/log.h"
 #include "shim/device/device.h"
+#include "shim/driver/real.h"
 #include "shim/lifecycle/lifecycle_state.h"
 #include "shim/lifecycle/turn.h"
-#include "shim/lifecycle/turn_say.h"
 #include "shim/lifecycle/turn_account.h"
 #include "shim/mover/spill.h"
 #include "shim/stats/stats.h"
+#include "shim/submit/completion.h"
+#include "shim/submit/kernel_params.h"
+#include "shim/submit/recent_submissions.h"
 #include "shim/trace/trace.h"
 
-/* ms between looks: while the job is in steps, while it waits, and while it runs. */
-#define LOOK_STEPS 1
-#define LOOK_WAITS 2
-#define LOOK_RUNS  5
 /* ns: it could not come back, or give up more: no other try before this time. */
 #define TURN_PAUSE 250000000u
-/* Of the total: a process that waits does not give up less than this. */
-#define KEEP_PART 32
-
-bool turn_job_is_on(void)
-{
-	const struct gpu_job_view *view = &lifecycle_state.jobs.view;
-
-	for (uint32_t i = 0; i < view->n; i++)
-		if (view->seats[i].takes_part && view->seats[i].job == view->seats[view->self].job &&
-		    view->turns[view->seats[i].device].on)
-			return true;
-	return false;
-}
-
-void turn_job_alone(const struct device *device)
-{
-	struct turn_job_state *const state = &lifecycle_state.turn[device->ordinal].job;
-	struct gpu_job_claim *claim = &state->claim;
-
-	claim->phase = turn_is_away(device) ? GPU_JOB_LEAVE : GPU_JOB_RUN;
-	claim->over = 0;
-	state->step = GPU_JOB_STAYS;
-}
-
-/* ---- looking ---- */
-
-/* Returns the bytes of the heap that would be copied if they left now, as far as the program's allocator has said. */
-static uint64_t alive_bytes(const struct device *device, const struct gpu_account_member *member)
-{
-	const struct stats_device *figures = &stats.device[device->ordinal];
-	uint64_t reported = atomic_load_explicit(&figures->cache, memory_order_relaxed);
-	uint64_t alive = atomic_load_explicit(&figures->cache_alive, memory_order_relaxed);
-	uint64_t dead = reported > alive ? reported - alive : 0;
-
-	return member->needs > dead ? member->needs - dead : 0;
-}
-
-/*
- * Another is to have the turn: returns whether it ends now. A process alone goes on until little of it is alive, within
- * a bound; those of a job have no such moment in common.
- */
-static bool ends_now(const struct device *device, const struct gpu_account_member *member,
-		     const struct gpu_turn_view *turns)
-{
-	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
-
-	return turn->job.many ||
-	       (turns->now >= turn->job.lead.not_before &&
-		leave_moment_is_now(&turn->moment, turns->now, alive_bytes(device, member), gpu_turn_may_wait(turns)));
-}
-
-/*
- * It has the turn, alone: has host memory pinned for what is going to leave, whatever is alive then. A turn may have to
- * end where much is, and pinning takes 0.2 s for each GiB, for which the others would wait.
- */
-static void pin_ahead(struct device *device, const struct gpu_account_member *member, const struct gpu_turn_view *turns,
-		      uint32_t self)
-{
-	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
-
-	leave_moment_see(&turn->moment, turns->now, alive_bytes(device, member));
-	if (turn->kept < member->needs)
-		heap_keep_host(atomic_load(&device->heap), turn->kept = member->needs);
-	spill_leaves_soon(device, gpu_turn_leaves(turns, self));
-}
-
-/* The turn of this device: gives it on where nobody has it, or the job is done with it, and says when it is over. */
-static void look_at_turn(struct device *device, const struct gpu_account_member *member,
-			 const struct gpu_account_view *view, struct gpu_turn_view *turns, uint32_t self)
-{
-	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
-	struct turn_job_state *const state = &turn->job;
-	struct gpu_job_view *jobs = &lifecycle_state.jobs.view;
-	struct gpu_job_claim *claim = &state->claim;
-	uint32_t holder = turns->holder, next;
-
-	claim->over = 0;
-	turn->ends = false;
-	if (!turns->on)
-		return;
-	if (holder == GPU_TURN_NOBODY || !gpu_turn_takes_part(turns, holder)) {
-		next = gpu_turn_next(turns);
-		if (next != holder && next != GPU_TURN_NOBODY)
-			gpu_account_pass(&device->account, view, true, turn_account_member(next), turns->now);
-	} else if (holder == self && gpu_job_speaks(jobs) && gpu_job_is_done(jobs)) {
-		/* The others come first, whatever has begun to wait here meanwhile. */
-		lifecycle_state.turn_common.members[self].claim.waits = 0;
-		turns->holder = GPU_TURN_NOBODY;
-		next = gpu_turn_next(turns);
-		next = next == GPU_TURN_NOBODY ? next : turn_account_member(next);
-		if (gpu_account_pass(&device->account, view, true, next, turns->now))
-			gpu_job_given(jobs, next < view->n ? view->slots[next] : GPU_TURN_NOBODY);
-	} else if (holder == self && gpu_job_speaks(jobs) && claim->state == RESIDENCE_RUNS) {
-		if (!state->many)
-			pin_ahead(device, member, turns, self);
-		turn->ends = gpu_turn_next(turns) != self;
-		if (turn->ends)
-			claim->over = ends_now(device, member, turns);
-		else
-			leave_moment_off(&turn->moment);
-	}
-}
-
-/* Chooses the phase, or takes that of the one that leads. */
-static void look_at_phase(const struct device *device)
-{
-	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
-	struct turn_job_state *const state = &lifecycle_state.turn[device->ordinal].job;
-	const struct gpu_job_view *jobs = &lifecycle_state.jobs.view;
-
-	if (!gpu_job_leads(jobs)) {
-		gpu_job_follow(jobs, &state->claim);
-		return;
-	}
-	uint64_t before = state->claim.phase;
-	if (gpu_job_choose(jobs, &state->lead, &state->claim)) {
-		if (state->many)
-			log_once("share: a process of the job of this one cannot be stopped: the job keeps its turn, "
-				 "and is asked again");
-		/* The pause doubles each time. */
-		state->lead.not_before = jobs->now + (GPU_JOB_PAUSE << turn->failures);
-		if (++turn->failures >= TURN_TRIES) {
-			log_once("share: %sthis process keeps its memory, and the others go on in what is left; it is "
-				 "asked again in a minute",
-				 state->many ? "the job of " : "");
-			turn->failures = 0;
-			lifecycle_state.turn_common.refuses_until = jobs->now + TURN_REST;
-		}
-	} else if (before == GPU_JOB_STOP_ALL && state->claim.phase == GPU_JOB_LEAVE) {
-		turn->failures = 0;
-	}
-}
-
-/* The job has the turn, and the process is to come back, or runs: its budget. */
-static uint64_t raise(struct device *device, const struct gpu_account_member *member,
-		      const struct gpu_account_view *view, const struct gpu_turn_view *turns, uint32_t self)
-{
-	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
-	uint64_t room = turn_account_part(view, gpu_turn_room(turns, self));
-
-	if (room > turn->most)
-		room = turn->most;
-	uint64_t limit = turn_account_raise(device, member, room);
-	if (turn->number != view->turn.number) {
-		turn->number = view->turn.number;
-		turn->seen = turns->now;
-	}
-	bool begins = turns->now - turn->seen < TURN_BEGIN;
-	/* What a process alone has no room for yet it takes while the others leave. */
-	turn->job.has_room = !turn->job.many || limit >= (member->needs < room ? member->needs : room) ||
-			     turn_account_others_are_away(turns, self) || !begins;
-	turn->lacks = turn_is_away(device) || (limit < room && begins);
-	return limit;
-}
-
-/* The time of a turn counts while the process runs in one, also in one that began while it ran. number: of the turn. */
-static void count_turn(const struct device *device, const struct gpu_turn_view *turns, uint64_t number, bool runs)
-{
-	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
-
-	if (runs)
-		turn->job.claim.ran = number;
-	if (runs && !turn->holds) {
-		turn->began = turn->counted = turns->now;
-		turn->claim.n++;
-		stats_add(STAT_turns, 1);
-	}
-	turn->holds = runs;
-}
-
-static void look_at_waits(const struct device *device, const struct gpu_turn_view *turns, uint32_t self)
-{
-	struct gpu_turn_claim *claim = &lifecycle_state.turn[device->ordinal].claim;
-	uint64_t since = gpu_job_waits(&lifecycle_state.jobs.view);
-
-	if (since && !claim->waits)
-		claim->served = gpu_turn_enter(turns, self);
-	claim->waits = since;
-}
-
-static bool has_other_processes(const struct gpu_job_view *jobs)
-{
-	const struct gpu_job_seat *self = &jobs->seats[jobs->self];
-
-	for (uint32_t i = 0; i < jobs->n; i++)
-		if (jobs->seats[i].job == self->job && jobs->seats[i].claim.process != self->claim.process)
-			return true;
-	return false;
-}
-
-bool turn_job_look(struct device *device, const struct gpu_account_member *member, const struct gpu_account_view *view,
-		   struct gpu_turn_view *turns, uint32_t self, uint64_t *ret_limit)
-{
-	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
-	struct turn_job_state *const state = &lifecycle_state.turn[device->ordinal].job;
-	const struct gpu_job_view *jobs = &lifecycle_state.jobs.view;
-	uint64_t rests = gpu_job_rests(jobs);
-
-	state->seen = jobs->now;
-	state->idle = gpu_job_idle(jobs);
-	if (state->many && has_other_processes(jobs))
-		log_once("share: this process takes turns together with the others of its job");
-	else if (state->many)
-		log_once("share: this process takes turns on all its GPUs together");
-	if (rests > lifecycle_state.turn_common.refuses_until)
-		lifecycle_state.turn_common.refuses_until = rests;
-	look_at_turn(device, member, view, turns, self);
-	uint64_t before = state->claim.phase;
-	look_at_phase(device);
-	bool holds = gpu_job_holds(jobs),
-	     comes = state->claim.phase == GPU_JOB_RUN || state->claim.phase == GPU_JOB_RETURN;
-	count_turn(device, turns, view->turn.number, turns->on && holds && state->claim.state == RESIDENCE_RUNS);
-	look_at_waits(device, turns, self);
-	state->number = view->turn.number;
-	state->has_room = true;
-	turn->lacks = turns->on || turn_is_away(device);
-	turn->keep = turn_account_part(view, gpu_turn_keep(turns, self));
-	*ret_limit = turn_is_away(device) ? member->holds : member->may_have;
-	if (turns->on && holds && comes)
-		*ret_limit = raise(device, member, view, turns, self);
-	state->step = gpu_job_next(jobs, &state->claim);
-	if (state->step == GPU_JOB_RETURNS && !state->has_room)
-		state->step = GPU_JOB_STAYS;
-	/* Another needs more than when this process left. */
-	if (!state->many && state->step == GPU_JOB_STAYS && state->claim.state == RESIDENCE_AWAY && !holds &&
-	    member->holds > turn->keep + member->stuck + view->total / KEEP_PART && turns->now >= turn->not_before)
-		state->step = GPU_JOB_LEAVES;
-	/* Memory of the other devices is to move at the same time: their seats must have read the phase. */
-	state->tells = gpu_job_leads(jobs) && state->claim.phase != before;
-	if (state->tells && state->many && (state->step == GPU_JOB_LEAVES || state->step == GPU_JOB_RETURNS))
-		state->step = GPU_JOB_STAYS;
-	bool steps = state->claim.phase != GPU_JOB_RUN && (state->claim.state != RESIDENCE_AWAY || holds);
-	bool waits = state->claim.state == RESIDENCE_AWAY && (state->many || state->claim.wants);
-	turn->look_ms = steps || turn->ends ? LOOK_STEPS : waits ? LOOK_WAITS : LOOK_RUNS;
-	/* Where there are no turns, the share of the device is that of all. */
-	return turns->on || (turn_is_away(device) && !comes);
-}
 
 /* ---- while the mover works ---- */
 
@@ -316,7 +75,7 @@ static bool is_room_all(const struct device *device, const struct gpu_turn_view 
 
 	for (uint32_t i = 0; i < turns->n; i++)
 		others += i == self ? 0 : turns->members[i].may_have;
-	if (!state->others || others + turns->total / KEEP_PART <= state->others) {
+	if (!state->others || others + turns->total / TURN_KEEP_PART <= state->others) {
 		state->others = others;
 		state->seen = turns->now;
 	}
@@ -352,7 +111,7 @@ static enum order_room look_while_coming(void *argument)
  * The heap is not asked, because the mover may be in the driver with its lock: what the process needs is as published
  * before.
  */
-void turn_job_suspending(struct device *device)
+void turn_act_suspending(struct device *device)
 {
 	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
 	uint64_t used = atomic_load(&device->budget.used);
@@ -380,6 +139,33 @@ static void failed(struct device *device)
 		turn_account_publish(device, false);
 }
 
+/* Writes what was submitted last, for a message. */
+static const char *latest_work(char name[KERNEL_PARAMS_NAME])
+{
+	struct completion_what what;
+	unsigned row;
+
+	if (!recent_submissions_look(completion_newest(), &what, &row))
+		return "not known";
+	return kernel_params_name(what.function, name) ? name : real_name((int)what.id);
+}
+
+/* This process could not stop, or its memory could not leave. */
+static void say_not_gone(enum sw_status status)
+{
+	char name[KERNEL_PARAMS_NAME];
+
+	if (status == SW_BUSY)
+		log_once("share: the GPU does not come to an end with what this process has submitted (the latest: "
+			 "%s), or a "
+			 "stream capture is open: it keeps its turn, and is asked again",
+			 latest_work(name));
+	else
+		log_once("share: the memory of this process cannot leave the GPU (%s): it keeps its turn, and is asked "
+			 "again",
+			 status_text(status));
+}
+
 static void stop(struct device *device)
 {
 	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
@@ -397,7 +183,7 @@ static void stop(struct device *device)
 	enum sw_status status = spill_hold(device, RESIDENCE_STOPPED, 0, &stop_watch, NULL);
 	if (status != SW_OK && spill_residence(device) == RESIDENCE_RUNS) {
 		if (!state->many && !spill_is_ending())
-			turn_say_not_gone(status);
+			say_not_gone(status);
 		failed(device);
 		return;
 	}
@@ -573,7 +359,7 @@ static void tell_phase(struct device *device, void *argument)
 	state->tells = false;
 }
 
-void turn_job_move(void)
+void turn_move(void)
 {
 	device_each(tell_phase, NULL);
 	move(GPU_JOB_LEAVES);
