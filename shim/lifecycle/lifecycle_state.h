@@ -68,7 +68,6 @@ struct turn_job_state {
 	struct gpu_job_claim claim; /* what this process publishes about its job */
 	struct gpu_job_lead lead;
 	bool many;              /* its job has other seats (plan/gpu_job.h) */
-	bool has_room;          /* its memory can come back */
 	bool tells;             /* it leads, and the phase has just changed */
 	enum gpu_job_step step; /* what turn_act() or turn_move() is to do */
 	uint64_t number;        /* of the turn at the last look */
@@ -81,7 +80,6 @@ struct turn_state {
 	struct gpu_account_member member; /* what this process published last */
 	struct gpu_turn_claim claim;
 	bool holds;                /* its turn has begun */
-	bool ends;                 /* another is to have it */
 	bool lacks;                /* turn_lacks() */
 	bool enters;               /* it took no part in turns before this look */
 	bool moves;                /* its memory moves */

@@ -249,8 +249,11 @@ static void pin_ahead(struct device *device, const struct gpu_account_member *me
 	spill_leaves_soon(device, gpu_turn_leaves(turns, self));
 }
 
-/* The turn of this device: gives it on where nobody has it, or the job is done with it, and says when it is over. */
-static void look_at_turn(struct device *device, const struct gpu_account_member *member,
+/*
+ * The turn of this device: gives it on where nobody has it, or the job is done with it, and says when it is over.
+ * Returns whether it is to end, now or in a moment.
+ */
+static bool look_at_turn(struct device *device, const struct gpu_account_member *member,
 			 const struct gpu_account_view *view, struct gpu_turn_view *turns, uint32_t self)
 {
 	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
@@ -258,11 +261,11 @@ static void look_at_turn(struct device *device, const struct gpu_account_member 
 	struct gpu_job_view *jobs = &lifecycle_state.jobs.view;
 	struct gpu_job_claim *claim = &state->claim;
 	uint32_t holder = turns->holder, next;
+	bool ends = false;
 
 	claim->over = 0;
-	turn->ends = false;
 	if (!turns->on)
-		return;
+		return false;
 	if (holder == GPU_TURN_NOBODY || !gpu_turn_takes_part(turns, holder)) {
 		next = gpu_turn_next(turns);
 		if (next != holder && next != GPU_TURN_NOBODY)
@@ -278,12 +281,13 @@ static void look_at_turn(struct device *device, const struct gpu_account_member 
 	} else if (holder == self && gpu_job_speaks(jobs) && claim->state == RESIDENCE_RUNS) {
 		if (!state->many)
 			pin_ahead(device, member, turns, self);
-		turn->ends = gpu_turn_next(turns) != self;
-		if (turn->ends)
+		ends = gpu_turn_next(turns) != self;
+		if (ends)
 			claim->over = ends_now(device, member, turns);
 		else
 			leave_moment_off(&turn->moment);
 	}
+	return ends;
 }
 
 /* Chooses the phase, or takes that of the one that leads. */
@@ -316,9 +320,10 @@ static void look_at_phase(const struct device *device)
 	}
 }
 
-/* The job has the turn, and the process is to come back, or runs: its budget. */
+/* The job has the turn, and the process is to come back, if it has room, or runs: its budget. */
 static uint64_t raise(struct device *device, const struct gpu_account_member *member,
-		      const struct gpu_account_view *view, const struct gpu_turn_view *turns, uint32_t self)
+		      const struct gpu_account_view *view, const struct gpu_turn_view *turns, uint32_t self,
+		      bool *ret_has_room)
 {
 	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
 	uint64_t room = turn_account_part(view, gpu_turn_room(turns, self));
@@ -332,8 +337,8 @@ static uint64_t raise(struct device *device, const struct gpu_account_member *me
 	}
 	bool begins = turns->now - turn->seen < TURN_BEGIN;
 	/* What a process alone has no room for yet it takes while the others leave. */
-	turn->job.has_room = !turn->job.many || limit >= (member->needs < room ? member->needs : room) ||
-			     turn_account_others_are_away(turns, self) || !begins;
+	*ret_has_room = !turn->job.many || limit >= (member->needs < room ? member->needs : room) ||
+			turn_account_others_are_away(turns, self) || !begins;
 	turn->lacks = turn_is_away(device) || (limit < room && begins);
 	return limit;
 }
@@ -395,22 +400,21 @@ static bool look_as_job(struct device *device, const struct gpu_account_member *
 		log_once("share: this process takes turns on all its GPUs together");
 	if (rests > lifecycle_state.turn_common.refuses_until)
 		lifecycle_state.turn_common.refuses_until = rests;
-	look_at_turn(device, member, view, turns, self);
+	bool ends = look_at_turn(device, member, view, turns, self);
 	uint64_t before = state->claim.phase;
 	look_at_phase(device);
-	bool holds = gpu_job_holds(jobs),
+	bool has_room = true, holds = gpu_job_holds(jobs),
 	     comes = state->claim.phase == GPU_JOB_RUN || state->claim.phase == GPU_JOB_RETURN;
 	count_turn(device, turns, view->turn.number, turns->on && holds && state->claim.state == RESIDENCE_RUNS);
 	look_at_waits(device, turns, self);
 	state->number = view->turn.number;
-	state->has_room = true;
 	turn->lacks = turns->on || turn_is_away(device);
 	turn->keep = turn_account_part(view, gpu_turn_keep(turns, self));
 	*ret_limit = turn_is_away(device) ? member->holds : member->may_have;
 	if (turns->on && holds && comes)
-		*ret_limit = raise(device, member, view, turns, self);
+		*ret_limit = raise(device, member, view, turns, self, &has_room);
 	state->step = gpu_job_next(jobs, &state->claim);
-	if (state->step == GPU_JOB_RETURNS && !state->has_room)
+	if (state->step == GPU_JOB_RETURNS && !has_room)
 		state->step = GPU_JOB_STAYS;
 	/* Another needs more than when this process left. */
 	if (!state->many && state->step == GPU_JOB_STAYS && state->claim.state == RESIDENCE_AWAY && !holds &&
@@ -422,7 +426,7 @@ static bool look_as_job(struct device *device, const struct gpu_account_member *
 		state->step = GPU_JOB_STAYS;
 	bool steps = state->claim.phase != GPU_JOB_RUN && (state->claim.state != RESIDENCE_AWAY || holds);
 	bool waits = state->claim.state == RESIDENCE_AWAY && (state->many || state->claim.wants);
-	turn->look_ms = steps || turn->ends ? LOOK_STEPS : waits ? LOOK_WAITS : LOOK_RUNS;
+	turn->look_ms = steps || ends ? LOOK_STEPS : waits ? LOOK_WAITS : LOOK_RUNS;
 	/* Where there are no turns, the share of the device is that of all. */
 	return turns->on || (turn_is_away(device) && !comes);
 }
