@@ -1,11 +1,12 @@
 /*
  * The spill engine as the rest of the library sees it: starts the engine of a device, and forwards requests as orders
- * to its mover; ends of contexts and of the process; suspension.
+ * to its mover; ends of contexts and of the process; suspension; changes of spill.mode.
  */
 #include "shim/mover/spill.h"
 #include "shim/base/lock.h"
 #include "shim/context/capture.h"
 #include "shim/context/context.h"
+#include "shim/device/device_beside.h"
 #include "shim/process/process.h"
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
@@ -20,8 +21,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* ms: how long an order may take: the time to empty a large device over a slow link. */
-#define SUSPEND_MS 120000
+/* ms: how long an order may take: the time to empty a large device, or to fill it, over a slow link. */
+#define MOVE_MS 120000
 /*
  * The end of a context asks the mover up to PARK_TRIES times to leave it, and waits PARK_MS each time. Answers are
  * counted rather than time: a process that was stopped (SIGSTOP), or whose mover the system did not run, loses only one
@@ -86,7 +87,7 @@ static void start_if_none(struct device *device, bool to_suspend)
 		return;
 	}
 	lock_take(&mover_state.spill.lock);
-	/* Who changes the mode takes the lock for it, and asks the engines that are there then (spill_mode.c). */
+	/* Who changes the mode takes the lock for it, and asks the engines that are there then. */
 	if (!engine_of(device))
 		spill_start(device, process_spill_mode(), to_suspend);
 	lock_drop(&mover_state.spill.lock);
@@ -370,7 +371,7 @@ static enum sw_status ask_one(struct engine *engine, const struct order *order, 
 	/* A dead engine answers only that it does nothing. */
 	if (atomic_load(&engine->channel.dead))
 		return SW_DRIVER;
-	enum sw_status status = engine_ask_watched(engine, order, SUSPEND_MS, watch, &bytes);
+	enum sw_status status = engine_ask_watched(engine, order, MOVE_MS, watch, &bytes);
 	if (status == SW_OK && ret_bytes)
 		*ret_bytes = bytes;
 	return status;
@@ -483,13 +484,13 @@ bool spill_begin(struct device *device, enum residence to, uint64_t keep, const 
 	const struct order order = for_turn(to, keep);
 	struct engine *engine = engine_of(device);
 
-	return may_suspend() && engine && engine_give(engine, &order, SUSPEND_MS, watch) == SW_OK;
+	return may_suspend() && engine && engine_give(engine, &order, MOVE_MS, watch) == SW_OK;
 }
 
 enum sw_status spill_finish(struct device *device, const struct order_watch *watch)
 {
 	struct engine *engine = engine_of(device);
-	enum sw_status status = engine_take_answer(engine, SUSPEND_MS, watch);
+	enum sw_status status = engine_take_answer(engine, MOVE_MS, watch);
 	int stopped = RESIDENCE_STOPPED;
 
 	/* Nobody waits for what does not leave. */
@@ -516,4 +517,97 @@ bool spill_is_idle(const struct device *device)
 	/* In this order: what completes after `shown` was read was not idle then. */
 	return engine && !atomic_load(&engine->channel.n_waiters) && submission_is_quiet() &&
 	       atomic_load(&engine->progress.shown) >= completion_newest();
+}
+
+/*
+ * ---- changes of spill.mode ----
+ *
+ * All engines change, one after the other, or none. Until the last one has left `fast`, everything that `fast` needs is
+ * kept for all of them: heaps pin what may be reached without being named, and submissions have tickets. So while
+ * engines differ, and if they go on to differ because one could not be brought back, each of them moves memory as safely
+ * as in its own mode.
+ */
+
+/* Memory of a dead engine moves in no mode. */
+static bool is_at_work(const struct engine *engine)
+{
+	return engine && !atomic_load(&engine->channel.dead);
+}
+
+static enum sw_status ask_to_change(struct engine *engine, bool exact, const struct order_watch *watch, uint64_t *bytes)
+{
+	for (uint64_t until = clock_now() + SAFE_POINT_MS * UINT64_C(1000000);;) {
+		uint64_t moved = 0;
+		const struct order order = {.what = exact ? ORDER_EXACT : ORDER_FAST};
+		enum sw_status status = engine_ask_watched(engine, &order, MOVE_MS, watch, &moved);
+
+		*bytes += moved;
+		if (status == SW_OK || !is_at_work(engine))
+			return status == SW_OK ? SW_OK : SW_DRIVER;
+		if (status != SW_BUSY || clock_now() >= until || spill_is_ending())
+			return status;
+		clock_sleep(BETWEEN_NS);
+	}
+}
+
+/* Asks all engines, up to the first that cannot, or `every` one. Returns the first obstacle. */
+static enum sw_status ask_all_to_change(bool exact, bool every, const struct order_watch *watch, uint64_t *bytes)
+{
+	enum sw_status status = SW_OK;
+
+	for (unsigned i = 0; i < DEVICE_MOST && (every || status == SW_OK); i++) {
+		struct engine *engine = atomic_load(&mover_state.spill.engines[i]);
+
+		if (!is_at_work(engine))
+			continue;
+		enum sw_status one = ask_to_change(engine, exact, watch, bytes);
+		status = status == SW_OK ? one : status;
+	}
+	return status;
+}
+
+static bool any_is(bool exact)
+{
+	for (unsigned i = 0; i < DEVICE_MOST; i++) {
+		const struct engine *engine = atomic_load(&mover_state.spill.engines[i]);
+
+		if (is_at_work(engine) && engine->exact == exact)
+			return true;
+	}
+	return false;
+}
+
+/* Engines that are started later begin in this mode. */
+static void set_mode(bool exact)
+{
+	lock_take(&mover_state.spill.lock);
+	process_set_spill_mode(exact ? POLICY_SPILL_EXACT : POLICY_SPILL_FAST);
+	lock_drop(&mover_state.spill.lock);
+}
+
+enum sw_status spill_change_mode(enum policy_spill mode, const struct order_watch *watch, uint64_t *ret_bytes,
+				 bool *ret_mixed)
+{
+	bool exact = mode == POLICY_SPILL_EXACT, was_exact = process_spill_mode() == POLICY_SPILL_EXACT;
+
+	*ret_bytes = 0;
+	*ret_mixed = false;
+	if (process_stage() != STAGE_RUNNING || spill_is_ending())
+		return SW_NOT_SUPPORTED;
+	/* Also on the way to `exact`: heaps that are made until then may have to stay in `fast`. */
+	if (!exact || !was_exact)
+		device_set_beside(true);
+	set_mode(exact);
+	enum sw_status status = ask_all_to_change(exact, false, watch, ret_bytes), last = status;
+	if (status != SW_OK) {
+		set_mode(was_exact);
+		last = ask_all_to_change(was_exact, true, watch, ret_bytes);
+	}
+	/* One that has not answered the last order may do as it was told before, later. */
+	*ret_mixed = last != SW_OK || (any_is(true) && any_is(false));
+	if (*ret_mixed)
+		set_mode(false);
+	else if (process_spill_mode() == POLICY_SPILL_EXACT)
+		device_set_beside(false);
+	return status;
 }
