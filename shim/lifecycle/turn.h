@@ -1,8 +1,9 @@
 /*
- * turn.h: takes turns with the other processes that share a device (`share`; plan/gpu_turn.h decides, the turn is in
- * the account of the device, accounting/gpu_account.h). Where it is not its turn, a process is suspended
- * (mover/spill.h): its memory is on the host, but for what no other needs in its turn, and its submissions wait at the
- * gate.
+ * turn.h: takes turns with the other processes that share a device (`share`). plan/gpu_turn.h decides whose turn it is,
+ * plan/gpu_job.h in what steps all of a job stop, leave, come back and go on; a process alone is a job of one seat. The
+ * turn is in the account of the device (accounting/gpu_account.h). Where it is not its turn, a process is held
+ * (plan/residence.h): its memory is on the host, but for what no other needs in its turn, and its submissions wait at
+ * the gate.
  *
  * What is promised: a process resumes only when the account names it as the holder of the turn, or when there are no
  * turns any more, and uses no more device memory than the account lets it have; who gives its turn on has stopped
