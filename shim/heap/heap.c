@@ -272,12 +272,12 @@ bool heap_base_of(const struct heap *heap, CUdeviceptr address, CUdeviceptr *ret
 
 uint64_t heap_idle_device(const struct heap *heap)
 {
-	return atomic_load_explicit(&heap->idle[CHUNK_DEVICE], memory_order_relaxed);
+	return atomic_load_explicit(&heap->figures.idle[CHUNK_DEVICE], memory_order_relaxed);
 }
 
 uint64_t heap_idle_host(const struct heap *heap)
 {
-	return atomic_load_explicit(&heap->idle[CHUNK_HOST], memory_order_relaxed);
+	return atomic_load_explicit(&heap->figures.idle[CHUNK_HOST], memory_order_relaxed);
 }
 
 uint64_t heap_made_device(struct heap *heap)
@@ -296,7 +296,7 @@ uint64_t heap_block_bytes(struct heap *heap)
 
 	heap_enter(heap);
 	for (enum chunk_place place = 0; place < CHUNK_PLACES; place++)
-		sum += heap->in_use[place];
+		sum += heap->figures.in_use[place];
 	sum -= heap->taken_bytes;
 	heap_leave(heap);
 	return sum;

@@ -233,9 +233,9 @@ bool heap_has_host(const struct heap *heap);
 bool heap_has_given(const struct heap *heap);
 /*
  * Returns whether pieces are being copied: each has memory at both places, and one of them will be free in a moment.
- * Locking: takes HEAP.
+ * Locking: none.
  */
-bool heap_is_copying(struct heap *heap);
+bool heap_is_copying(const struct heap *heap);
 /*
  * Returns whether other processes fill the device: in the last second the driver had no memory although the budget did.
  * Locking: none.

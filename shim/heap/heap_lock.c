@@ -1,6 +1,5 @@
 /*
- * The lock of a heap, the published copies of its figures, which are updated when the lock is dropped, and how much
- * free memory the heap keeps.
+ * The lock of a heap, its figures, which are told when the lock is dropped, and how much free memory the heap keeps.
  *
  * The heap keeps up to keep[] of free memory for good, except lent memory. What is beyond goes back to the driver, but
  * not while the program takes it again in each step: each tick updates the minimum of idle bytes, and what was idle
@@ -32,18 +31,6 @@ static const uint64_t most[CHUNK_PLACES] = {
 
 /* ---- the lock ---- */
 
-/* Updates the minimum of idle bytes. */
-static void note_idle(struct heap *heap)
-{
-	lock_assert_held(LOCK_HEAP);
-	for (enum chunk_place place = 0; place < CHUNK_PLACES; place++) {
-		uint64_t idle = block_idle(&heap->store, place);
-
-		if (idle < heap->least[place])
-			heap->least[place] = idle;
-	}
-}
-
 void heap_enter(struct heap *heap)
 {
 	lock_take(&heap->lock);
@@ -62,37 +49,50 @@ static void tell_budgets(const struct chunk_store *chunks)
 			      atomic_load_explicit(&host->used, memory_order_relaxed));
 }
 
-static void tell_spare(struct heap *heap)
+/* Stores a figure. Returns what it was. */
+static uint64_t publish(_Atomic uint64_t *figure, uint64_t now)
 {
-	uint64_t spare = block_idle(&heap->store, CHUNK_HOST);
+	uint64_t before = atomic_load_explicit(figure, memory_order_relaxed);
 
-	if (spare > heap->spare)
-		quota_spare_add(spare - heap->spare);
-	else if (spare < heap->spare)
-		quota_spare_sub(heap->spare - spare);
-	heap->spare = spare;
+	if (now != before)
+		atomic_store_explicit(figure, now, memory_order_relaxed);
+	return before;
+}
+
+/* Tells the new figures of one place. Returns whether any of them has changed. */
+static bool tell_place(struct heap *heap, enum chunk_place place)
+{
+	static const enum place gauge[] = {
+	    [CHUNK_DEVICE] = PLACE_DEVICE, [CHUNK_HOST] = PLACE_HOST, [CHUNK_PEER] = PLACE_PEER};
+	const struct block_store *store = &heap->store;
+	struct heap_figures *figures = &heap->figures;
+	uint64_t free = store->warm_bytes[place] + store->chunks.warm_bytes[place];
+	uint64_t idle = free + heap->small.empty_bytes[place] + store->unused_bytes[place];
+	uint64_t in_use = store->chunks.made_bytes[place] - idle;
+	uint64_t was_free = publish(&figures->free[place], free), was_idle = publish(&figures->idle[place], idle);
+	uint64_t was_in_use = publish(&figures->in_use[place], in_use);
+
+	if (in_use > was_in_use)
+		stats_live_add(store->chunks.device, gauge[place], in_use - was_in_use);
+	else if (in_use < was_in_use)
+		stats_live_sub(store->chunks.device, gauge[place], was_in_use - in_use);
+	if (place == CHUNK_HOST && free > was_free)
+		quota_spare_add(free - was_free);
+	else if (place == CHUNK_HOST && free < was_free)
+		quota_spare_sub(was_free - free);
+	if (free < heap->least[place])
+		heap->least[place] = free;
+	return free != was_free || idle != was_idle || in_use != was_in_use;
 }
 
 void heap_leave(struct heap *heap)
 {
-	static const enum place gauge[] = {
-	    [CHUNK_DEVICE] = PLACE_DEVICE, [CHUNK_HOST] = PLACE_HOST, [CHUNK_PEER] = PLACE_PEER};
+	bool changed = false;
 
-	for (enum chunk_place place = 0; place < CHUNK_PLACES; place++) {
-		uint64_t idle =
-		    block_idle(&heap->store, place) + heap->small.empty_bytes[place] + heap->store.unused_bytes[place];
-		uint64_t in_use = heap->store.chunks.made_bytes[place] - idle;
-
-		atomic_store_explicit(&heap->idle[place], idle, memory_order_relaxed);
-		if (in_use > heap->in_use[place])
-			stats_live_add(heap->store.chunks.device, gauge[place], in_use - heap->in_use[place]);
-		else if (in_use < heap->in_use[place])
-			stats_live_sub(heap->store.chunks.device, gauge[place], heap->in_use[place] - in_use);
-		heap->in_use[place] = in_use;
-	}
-	tell_budgets(&heap->store.chunks);
-	tell_spare(heap);
-	note_idle(heap);
+	for (enum chunk_place place = 0; place < CHUNK_PLACES; place++)
+		changed |= tell_place(heap, place);
+	if (changed)
+		tell_budgets(&heap->store.chunks);
 	lock_drop(&heap->lock);
 }
 
@@ -198,5 +198,7 @@ void heap_tick(struct heap *heap)
 		}
 	}
 	heap_lock_trim(heap, keep);
+	/* What is not the heap's counts in its budgets, too. */
+	tell_budgets(&heap->store.chunks);
 	heap_leave(heap);
 }

@@ -426,12 +426,10 @@ uint64_t heap_largest_piece(const struct heap *heap)
 	return (uint64_t)block_largest_piece(&heap->store) * HEAP_UNIT;
 }
 
-uint64_t heap_free_bytes(struct heap *heap, enum chunk_place place)
+uint64_t heap_free_bytes(const struct heap *heap, enum chunk_place place)
 {
-	heap_enter(heap);
-	uint64_t bytes = block_idle(&heap->store, place) + chunk_left(&heap->store.chunks, place);
-	heap_leave(heap);
-	return bytes;
+	return atomic_load_explicit(&heap->figures.free[place], memory_order_relaxed) +
+	       chunk_left(&heap->store.chunks, place);
 }
 
 bool heap_is_full(const struct heap *heap)
@@ -444,12 +442,9 @@ bool heap_has_given(const struct heap *heap)
 	return atomic_load(&heap->store.n_given) != 0;
 }
 
-bool heap_is_copying(struct heap *heap)
+bool heap_is_copying(const struct heap *heap)
 {
-	heap_enter(heap);
-	bool copying = heap->taken_bytes != 0;
-	heap_leave(heap);
-	return copying;
+	return atomic_load(&heap->taken_bytes) != 0;
 }
 
 /* ---- pieces and news ---- */

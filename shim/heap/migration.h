@@ -157,9 +157,9 @@ void heap_lend(struct heap *heap, bool on);
 uint64_t heap_largest_piece(const struct heap *heap);
 /*
  * Returns the bytes that are free at a place, warm or left in the budget; warm ones only where other processes fill the
- * device.
+ * device. Another thread that holds HEAP may be taking them. Locking: none.
  */
-uint64_t heap_free_bytes(struct heap *heap, enum chunk_place place);
+uint64_t heap_free_bytes(const struct heap *heap, enum chunk_place place);
 
 struct arena *heap_arena(struct heap *heap);
 /*

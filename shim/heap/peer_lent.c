@@ -12,7 +12,7 @@ uint64_t heap_lent(const struct heap *heap, uint64_t *ret_in_use, uint64_t *ret_
 		used += atomic_load_explicit(&store->lenders[i]->lent.used, memory_order_relaxed);
 		left += lender_left(store->lenders[i]);
 	}
-	uint64_t idle = atomic_load_explicit(&heap->idle[CHUNK_PEER], memory_order_relaxed);
+	uint64_t idle = atomic_load_explicit(&heap->figures.idle[CHUNK_PEER], memory_order_relaxed);
 	*ret_in_use = used > idle ? used - idle : 0;
 	*ret_left = left + idle;
 	return limit;
@@ -20,7 +20,7 @@ uint64_t heap_lent(const struct heap *heap, uint64_t *ret_in_use, uint64_t *ret_
 
 void heap_give_back_lent(struct heap *heap)
 {
-	if (!atomic_load_explicit(&heap->idle[CHUNK_PEER], memory_order_relaxed))
+	if (!atomic_load_explicit(&heap->figures.idle[CHUNK_PEER], memory_order_relaxed))
 		return;
 	heap_enter(heap);
 	block_trim(&heap->store, (const uint64_t[CHUNK_PLACES]){UINT64_MAX, UINT64_MAX, 0});

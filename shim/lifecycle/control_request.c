@@ -28,21 +28,26 @@
 
 enum { VERB = 64 }; /* bytes for a verb; no valid one is longer */
 
+static bool is_suspended(void)
+{
+	return spill_held_by(NULL) & RESIDENCE_USER;
+}
+
 static enum sw_status suspend(const struct order_watch *watch, uint64_t *ret_bytes)
 {
 	struct suspension_state *const state = &lifecycle_state.suspension;
 	uint64_t bytes = 0;
+	bool again = is_suspended();
 	enum sw_status status = spill_suspend(watch, &bytes);
 
 	if (status != SW_OK) {
 		/* Nothing is suspended, whatever was before. */
-		atomic_store(&state->suspended, false);
 		atomic_store(&state->given_back, 0);
 		return status;
 	}
 	atomic_store(&state->on_request, watch != NULL);
 	/* A second suspension may give nothing more back; what the first one gave back still counts. */
-	if (!atomic_exchange(&state->suspended, true) || bytes > atomic_load(&state->given_back))
+	if (!again || bytes > atomic_load(&state->given_back))
 		atomic_store(&state->given_back, bytes);
 	if (ret_bytes)
 		*ret_bytes = bytes;
@@ -65,7 +70,7 @@ static enum sw_status suspend_and_look(uint64_t *ret_bytes)
 enum sw_status control_resume(uint64_t *ret_bytes)
 {
 	uint64_t bytes = atomic_load(&lifecycle_state.suspension.given_back);
-	bool waits = turn_is_away();
+	bool waits = turn_is_away(NULL);
 	enum sw_status status = spill_resume(waits ? NULL : &bytes);
 
 	/*
@@ -74,7 +79,6 @@ enum sw_status control_resume(uint64_t *ret_bytes)
 	 */
 	if (status != SW_OK && (!waits || status == SW_NO_MEMORY))
 		return status;
-	atomic_store(&lifecycle_state.suspension.suspended, false);
 	atomic_store(&lifecycle_state.suspension.given_back, 0);
 	if (ret_bytes)
 		*ret_bytes = bytes;
@@ -90,9 +94,7 @@ static enum sw_status resume_and_look(uint64_t *ret_bytes)
 
 void control_cut_off(void)
 {
-	const struct suspension_state *state = &lifecycle_state.suspension;
-
-	if (atomic_load(&state->suspended) && atomic_load(&state->on_request) && resume_and_look(NULL) == SW_OK)
+	if (is_suspended() && atomic_load(&lifecycle_state.suspension.on_request) && resume_and_look(NULL) == SW_OK)
 		log_line("this process was suspended, and goes on by itself: `spillway resume` cannot reach it");
 }
 
@@ -159,9 +161,9 @@ static void control_request_obey(const char *verb, char reply[CONTROL_MOST_REPLY
 		control_request_act(resume_and_look, why_not_resumed, reply);
 	else if (!strcmp(verb, "status"))
 		snprintf(reply, CONTROL_MOST_REPLY, "ok %llu %s", (unsigned long long)atomic_load(&state->given_back),
-			 atomic_load(&state->suspended) ? "suspended"
-			 : turn_is_away()               ? "waiting"
-							: "running");
+			 is_suspended()       ? "suspended"
+			 : turn_is_away(NULL) ? "waiting"
+					      : "running");
 	else if (!strncmp(verb, "set ", 4))
 		settings_change(verb + 4, reply);
 	else

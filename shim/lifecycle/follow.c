@@ -13,7 +13,7 @@
 #include "shim/heap/migration.h"
 #include "shim/lifecycle/lifecycle_state.h"
 #include "shim/lifecycle/turn.h"
-#include "shim/lifecycle/turn_job.h"
+#include "shim/lifecycle/turn_act.h"
 #include "shim/mover/spill.h"
 #include "shim/plan/gpu_share.h"
 #include "shim/process/process.h"
@@ -236,7 +236,7 @@ static void look_at(struct device *device, void *argument)
 		return;
 	*(bool *)argument = true;
 	/* While the process is suspended it uses nothing, and must not take what others are to have. */
-	bool suspended = spill_is_suspended(device) && !turn_is_away_on(device);
+	bool suspended = spill_residence(device) != RESIDENCE_RUNS && !turn_is_away(device);
 	if (suspended && shares)
 		give_up_share(device);
 	if (!atomic_load(&device->heap) || suspended || (follows && !get_figures(device, &figures)))
@@ -266,7 +266,7 @@ static void act_on(struct device *device, void *argument)
 	state->acts = false;
 	if (atomic_load(&device->shared_total))
 		turn_act(device);
-	if (turn_is_away_on(device))
+	if (turn_is_away(device))
 		return;
 	if (budget_over(&device->budget) && clock_now() >= state->not_before && !follow_make_fit(device))
 		state->not_before = clock_now() + AGAIN_NS;
@@ -277,7 +277,7 @@ unsigned follow_look(void)
 	bool any = false;
 
 	device_each(look_at, &any);
-	turn_job_move();
+	turn_move();
 	device_each(act_on, NULL);
 	unsigned ms = turn_look_ms();
 	return !any ? 0 : ms ? ms : LOOK_MS;

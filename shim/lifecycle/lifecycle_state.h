@@ -20,7 +20,6 @@
 /* ---- control_request.c ---- */
 
 struct suspension_state {
-	_Atomic bool suspended;
 	_Atomic bool on_request;      /* it came through the socket, not from the program itself */
 	_Atomic uint64_t given_back; /* bytes of the device, since the first suspension; 0: not suspended */
 };
@@ -62,32 +61,27 @@ struct looks_state {
 
 /* ---- turn.c ---- */
 
-enum turn_act { TURN_STAYS, TURN_GOES, TURN_LEAVES, TURN_COMES };
-
-/* turn_account.c, turn_job.c: of the job of this process, for one device. Only the control thread uses it. */
+/* Of the job of this process, for one device. Only the control thread uses it. */
 struct turn_job_state {
 	struct gpu_job_claim claim; /* what this process publishes about its job */
 	struct gpu_job_lead lead;
 	bool many;              /* its job has other seats (plan/gpu_job.h) */
-	bool has_room;          /* its memory can come back */
 	bool tells;             /* it leads, and the phase has just changed */
-	enum gpu_job_step step; /* what turn_job_act() is to do */
+	enum gpu_job_step step; /* what turn_act() or turn_move() is to do */
 	uint64_t number;        /* of the turn at the last look */
 	uint64_t seen, idle;    /* ns: when it was decided, and since when the job has had nothing to do then */
 	uint64_t looked;        /* ns: when the accounts of all devices were read */
 };
 
-/* Of one device. Only the control thread uses it, but for `away`. Times are ns. */
+/* Of one device. Only the control thread uses it. Times are ns. */
 struct turn_state {
 	struct gpu_account_member member; /* what this process published last */
 	struct gpu_turn_claim claim;
-	_Atomic bool away;         /* its memory of the device is suspended, because it is not its turn */
 	bool holds;                /* its turn has begun */
 	bool lacks;                /* turn_lacks() */
 	bool enters;               /* it took no part in turns before this look */
-	bool moves;                /* its memory moves, as of a job */
+	bool moves;                /* its memory moves */
 	bool other_clock;          /* than most that share the device */
-	enum turn_act act;         /* what turn_act() is to do */
 	unsigned look_ms;          /* turn_look_ms() */
 	uint64_t most;             /* bytes that it may have by its own budget */
 	uint64_t keep;             /* bytes that may stay on the device while it waits */
@@ -95,11 +89,11 @@ struct turn_state {
 	uint64_t began, counted;   /* when the turn began; up to when it is counted in the claim */
 	struct leave_moment moment;
 	uint64_t seen, others;     /* while it comes: when others last gave up much, and what they had then */
-	uint64_t number;           /* of a job: of the turn that was given to it last */
-	uint64_t out_began;        /* of a job: when it was stopped, to leave */
+	uint64_t number;           /* of the turn that was given to it last */
+	uint64_t out_began;        /* when it was stopped, to leave */
 	uint64_t out_ns, in_ns;    /* how long its memory took to leave, and to come back */
 	unsigned failures;         /* tries to suspend it that failed, one after the other */
-	uint64_t not_before;       /* no other try before this time */
+	uint64_t not_before;       /* it gives up no more of what it keeps before this time */
 	uint64_t waits_after;      /* it could not come back: it asks for no other turn before this time */
 	uint64_t lost_until;       /* the account was lost: nothing changes before this time */
 	struct turn_job_state job;
@@ -115,7 +109,7 @@ struct turn_common_state {
 	uint64_t loss;             /* per mille, as measured last */
 };
 
-/* ---- turn_account.c, turn_job.c ---- */
+/* ---- turn_account.c ---- */
 
 /* What was read of the accounts last, for one device. Only the control thread uses it. */
 struct jobs_state {

@@ -138,7 +138,7 @@ static void pin_for(struct device *device, void *argument)
 	struct heap *heap = atomic_load(&device->heap);
 	struct step *step = argument;
 
-	if (step->status == SW_INVALID && heap && heap_has_host(heap) && !spill_is_suspended(device))
+	if (step->status == SW_INVALID && heap && heap_has_host(heap) && spill_residence(device) == RESIDENCE_RUNS)
 		step->status = heap_pin_ahead(heap, step->most);
 }
 

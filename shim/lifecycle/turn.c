@@ -1,6 +1,7 @@
 /*
- * Turns. See turn.h. A process looks at the account every few ms while there are turns: that is how soon it sees that
- * another waits, that it has nothing to do, or that it is its turn.
+ * Turns: what is published, and what is decided. See turn.h. A process looks at the account every few ms while there are
+ * turns: that is how soon it sees that another waits, that it has nothing to do, or that it is its turn. A step of a job
+ * takes some looks of all its processes, so they look often while there are steps.
  */
 #include "shim/lifecycle/turn.h"
 #include "policy/policy.h"
@@ -9,33 +10,101 @@
 #include "shim/device/device.h"
 #include "shim/lifecycle/lifecycle_state.h"
 #include "shim/lifecycle/turn_account.h"
-#include "shim/lifecycle/turn_job.h"
-#include "shim/lifecycle/turn_move.h"
-#include "shim/lifecycle/turn_say.h"
+#include "shim/lifecycle/turn_act.h"
 #include "shim/mover/spill.h"
 #include "shim/process/process.h"
 #include "shim/stats/stats.h"
 #include "shim/submit/submission.h"
-#include "shim/trace/trace.h"
+
+#include <stdio.h>
 
 /* ns: over which it is measured what spilling costs. */
 #define LOSS_NS 2000000000u
-/* ms between looks: while it waits until little is alive or enters turns, for its turn, and otherwise. */
-#define LOOK_MOMENT 1
-#define LOOK_WAITS  2
-#define LOOK_TURNS  5
+/* ms between looks: while there are steps or it enters turns, while it waits or they begin or end, and otherwise. */
+#define LOOK_STEPS 1
+#define LOOK_WAITS 2
+#define LOOK_RUNS  5
+/* The job cannot be stopped, and takes no part for so many ns; and tries to stop it before that. */
+#define TURN_REST  60000000000u
+#define TURN_TRIES 3
+
+/* ---- what the log says, once each ---- */
+
+/* Names the process whose memory leaves no room for turns, if there is one. */
+static void say_refused(const struct gpu_account_view *view, const struct gpu_turn_view *turns)
+{
+	uint32_t who = view->n > 1 ? gpu_turn_in_the_way(turns) : GPU_TURN_NOBODY;
+	char bytes[32];
+
+	if (who == GPU_TURN_NOBODY)
+		return;
+	const struct gpu_account_member *member = &view->members[turn_account_member(who)];
+	uint64_t stays = gpu_turn_takes_part(turns, who) ? turns->members[who].stuck : turns->members[who].may_have;
+	log_once("share: there are no turns: %s of process %llu cannot leave the GPU, which leaves others too "
+		 "little of device.total",
+		 log_bytes(bytes, sizeof(bytes), stays), (unsigned long long)member->pid);
+}
+
+static void say_turns(const struct device *device, const struct gpu_account_view *view)
+{
+	char needs[32], total[32], who[32] = "they";
+	uint64_t sum = 0;
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < view->n; i++) {
+		sum += view->members[i].needs;
+		n += view->members[i].claim.kind != GPU_TURN_OFF;
+	}
+	if (n < view->n)
+		snprintf(who, sizeof(who), "%u of them", n);
+	log_once("share: %u processes need %s of device %d, and have %s together (device.total): %s take turns",
+		 view->n, log_bytes(needs, sizeof(needs), sum), device->ordinal,
+		 log_bytes(total, sizeof(total), view->total), who);
+}
+
+static void say_clock(const struct device *device)
+{
+	log_once("share: this process takes no turns on device %d: its clock is not that of the others there, "
+		 "which are in another time namespace",
+		 device->ordinal);
+}
+
+/* ---- what this process publishes ---- */
+
+/* Returns whether there are turns on any device of the job. */
+static bool is_on(void)
+{
+	const struct gpu_job_view *view = &lifecycle_state.jobs.view;
+
+	for (uint32_t i = 0; i < view->n; i++)
+		if (view->seats[i].takes_part && view->seats[i].job == view->seats[view->self].job &&
+		    view->turns[view->seats[i].device].on)
+			return true;
+	return false;
+}
+
+/* The process has no part in a job that takes turns. */
+static void be_alone(const struct device *device)
+{
+	struct turn_job_state *const state = &lifecycle_state.turn[device->ordinal].job;
+	struct gpu_job_claim *claim = &state->claim;
+
+	claim->phase = turn_is_away(device) ? GPU_JOB_LEAVE : GPU_JOB_RUN;
+	claim->over = 0;
+	state->step = GPU_JOB_STAYS;
+}
 
 static void look_for_suspension(struct device *device, void *argument)
 {
-	*(bool *)argument |= spill_is_suspended(device) && !turn_is_away_on(device);
+	*(bool *)argument |= spill_residence(device) != RESIDENCE_RUNS && !turn_is_away(device);
 }
 
 /* Also while its memory leaves because of that. */
 static bool is_suspended_by_user(void)
 {
-	bool is_suspended = atomic_load(&lifecycle_state.suspension.suspended);
+	bool is_suspended = spill_held_by(NULL) & RESIDENCE_USER;
 
-	if (!is_suspended && spill_any_suspended())
+	if (!is_suspended && spill_any_held())
 		device_each(look_for_suspension, &is_suspended);
 	return is_suspended;
 }
@@ -98,12 +167,8 @@ void turn_claim(struct device *device, struct gpu_account_member *member)
 	uint64_t now = clock_now();
 
 	/* The mover has died: it runs. */
-	if (state->away && !spill_is_suspended(device)) {
-		atomic_store(&state->away, false);
-		turn_job_alone(device, false);
-		if (!spill_any_suspended())
-			stats_set_state(STATS_RUNNING);
-	}
+	if (state->job.claim.state != RESIDENCE_RUNS && spill_residence(device) == RESIDENCE_RUNS)
+		be_alone(device);
 	enum gpu_turn_kind kind = kind_now(now);
 	state->enters = claim->kind == GPU_TURN_OFF && kind != GPU_TURN_OFF;
 	claim->kind = kind;
@@ -113,7 +178,6 @@ void turn_claim(struct device *device, struct gpu_account_member *member)
 	claim->patience = turns->patience;
 	claim->beat = now;
 	claim->moving = 0;
-	claim->away = state->away && state->job.claim.state != GPU_JOB_STOPPED;
 	if (claim->kind == GPU_TURN_AUTO)
 		measure_loss(now);
 	claim->loss = lifecycle_state.turn_common.loss;
@@ -129,21 +193,21 @@ void turn_claim(struct device *device, struct gpu_account_member *member)
 		state->counted = now;
 	}
 	/* A job that runs has to be idle on all its devices, also where it needs no turn. */
-	bool runs = state->holds || (state->job.many && state->job.claim.state == GPU_JOB_RUNS);
+	bool runs = state->holds || (state->job.many && spill_residence(device) == RESIDENCE_RUNS);
 	if (!runs || gate_n_waiting() || !spill_is_idle(device))
 		claim->idle = 0;
 	else if (!claim->idle)
 		claim->idle = now;
 	/* A job waits together. */
-	if (!state->away || (!gate_n_waiting() && !state->job.many))
+	if (!turn_is_away(device) || (!gate_n_waiting() && !state->job.many))
 		claim->waits = 0;
 	/* As long as nothing else is known. */
-	state->lacks = claim->kind != GPU_TURN_OFF || state->away;
+	state->lacks = claim->kind != GPU_TURN_OFF || turn_is_away(device);
 	member->claim = *claim;
 	turn_account_claim(device, member, now);
 }
 
-/* ---- looking ---- */
+/* ---- looking as a job ---- */
 
 /* Returns the bytes of the heap that would be copied if they left now, as far as the program's allocator has said. */
 static uint64_t alive_bytes(const struct device *device, const struct gpu_account_member *member)
@@ -156,116 +220,243 @@ static uint64_t alive_bytes(const struct device *device, const struct gpu_accoun
 	return member->needs > dead ? member->needs - dead : 0;
 }
 
-/* Another is to have the turn of this process: decides whether it leaves now or goes on until little of it is alive. */
-static void look_for_moment(struct device *device, const struct gpu_account_member *member,
-			    const struct gpu_turn_view *turns)
+/*
+ * Another is to have the turn: returns whether it ends now. A process alone goes on until little of it is alive, within
+ * a bound; those of a job have no such moment in common.
+ */
+static bool ends_now(const struct device *device, const struct gpu_account_member *member,
+		     const struct gpu_turn_view *turns)
 {
-	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
+	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
 
-	if (turns->now < state->not_before)
-		return;
-	if (leave_moment_is_now(&state->moment, turns->now, alive_bytes(device, member), gpu_turn_may_wait(turns)))
-		state->act = TURN_GOES;
-	else
-		state->look_ms = LOOK_MOMENT;
+	return turn->job.many ||
+	       (turns->now >= turn->job.lead.not_before &&
+		leave_moment_is_now(&turn->moment, turns->now, alive_bytes(device, member), gpu_turn_may_wait(turns)));
 }
 
 /*
- * Has host memory pinned for what is going to leave, whatever is alive then: a turn may have to end where much is, and
- * pinning takes 0.2 s for each GiB, for which the others would wait.
+ * It has the turn, alone: has host memory pinned for what is going to leave, whatever is alive then. A turn may have to
+ * end where much is, and pinning takes 0.2 s for each GiB, for which the others would wait.
  */
 static void pin_ahead(struct device *device, const struct gpu_account_member *member, const struct gpu_turn_view *turns,
 		      uint32_t self)
 {
-	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
+	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
 
-	if (state->kept < member->needs)
-		heap_keep_host(atomic_load(&device->heap), state->kept = member->needs);
+	leave_moment_see(&turn->moment, turns->now, alive_bytes(device, member));
+	if (turn->kept < member->needs)
+		heap_keep_host(atomic_load(&device->heap), turn->kept = member->needs);
 	spill_leaves_soon(device, gpu_turn_leaves(turns, self));
 }
 
-/* It is the turn of this process, or it may run beside turns. */
-static void look_as_holder(struct device *device, const struct gpu_account_member *member,
-			   const struct gpu_turn_view *turns, uint32_t self, uint64_t *ret_limit)
+/*
+ * The turn of this device: gives it on where nobody has it, or the job is done with it, and says when it is over.
+ * Returns whether it is to end, now or in a moment.
+ */
+static bool look_at_turn(struct device *device, const struct gpu_account_member *member,
+			 const struct gpu_account_view *view, struct gpu_turn_view *turns, uint32_t self)
 {
-	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
+	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
+	struct turn_job_state *const state = &turn->job;
+	struct gpu_job_view *jobs = &lifecycle_state.jobs.view;
+	struct gpu_job_claim *claim = &state->claim;
+	uint32_t holder = turns->holder, next;
+	bool ends = false;
 
-	uint64_t room = turn_account_room(device, turns, self);
-	*ret_limit = turn_account_raise(device, member, room);
-	if (state->away) {
-		state->act = TURN_COMES;
+	claim->over = 0;
+	if (!turns->on)
+		return false;
+	if (holder == GPU_TURN_NOBODY || !gpu_turn_takes_part(turns, holder)) {
+		next = gpu_turn_next(turns);
+		if (next != holder && next != GPU_TURN_NOBODY)
+			gpu_account_pass(&device->account, view, true, turn_account_member(next), turns->now);
+	} else if (holder == self && gpu_job_speaks(jobs) && gpu_job_is_done(jobs)) {
+		/* The others come first, whatever has begun to wait here meanwhile. */
+		lifecycle_state.turn_common.members[self].claim.waits = 0;
+		turns->holder = GPU_TURN_NOBODY;
+		next = gpu_turn_next(turns);
+		next = next == GPU_TURN_NOBODY ? next : turn_account_member(next);
+		if (gpu_account_pass(&device->account, view, true, next, turns->now))
+			gpu_job_given(jobs, next < view->n ? view->slots[next] : GPU_TURN_NOBODY);
+	} else if (holder == self && gpu_job_speaks(jobs) && claim->state == RESIDENCE_RUNS) {
+		if (!state->many)
+			pin_ahead(device, member, turns, self);
+		ends = gpu_turn_next(turns) != self;
+		if (ends)
+			claim->over = ends_now(device, member, turns);
+		else
+			leave_moment_off(&turn->moment);
+	}
+	return ends;
+}
+
+/* Chooses the phase, or takes that of the one that leads. */
+static void look_at_phase(const struct device *device)
+{
+	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
+	struct turn_job_state *const state = &lifecycle_state.turn[device->ordinal].job;
+	const struct gpu_job_view *jobs = &lifecycle_state.jobs.view;
+
+	if (!gpu_job_leads(jobs)) {
+		gpu_job_follow(jobs, &state->claim);
 		return;
 	}
-	if (!state->holds) {
-		state->holds = true;
-		state->began = state->counted = turns->now;
-		state->claim.n++;
+	uint64_t before = state->claim.phase;
+	if (gpu_job_choose(jobs, &state->lead, &state->claim)) {
+		if (state->many)
+			log_once("share: a process of the job of this one cannot be stopped: the job keeps its turn, "
+				 "and is asked again");
+		/* The pause doubles each time. */
+		state->lead.not_before = jobs->now + (GPU_JOB_PAUSE << turn->failures);
+		if (++turn->failures >= TURN_TRIES) {
+			log_once("share: %sthis process keeps its memory, and the others go on in what is left; it is "
+				 "asked again in a minute",
+				 state->many ? "the job of " : "");
+			turn->failures = 0;
+			lifecycle_state.turn_common.refuses_until = jobs->now + TURN_REST;
+		}
+	} else if (before == GPU_JOB_STOP_ALL && state->claim.phase == GPU_JOB_LEAVE) {
+		turn->failures = 0;
+	}
+}
+
+/* The job has the turn, and the process is to come back, if it has room, or runs: its budget. */
+static uint64_t raise(struct device *device, const struct gpu_account_member *member,
+		      const struct gpu_account_view *view, const struct gpu_turn_view *turns, uint32_t self,
+		      bool *ret_has_room)
+{
+	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
+	uint64_t room = turn_account_part(view, gpu_turn_room(turns, self));
+
+	if (room > turn->most)
+		room = turn->most;
+	uint64_t limit = turn_account_raise(device, member, room);
+	if (turn->number != view->turn.number) {
+		turn->number = view->turn.number;
+		turn->seen = turns->now;
+	}
+	bool begins = turns->now - turn->seen < TURN_BEGIN;
+	/* What a process alone has no room for yet it takes while the others leave. */
+	*ret_has_room = !turn->job.many || limit >= (member->needs < room ? member->needs : room) ||
+			turn_account_others_are_away(turns, self) || !begins;
+	turn->lacks = turn_is_away(device) || (limit < room && begins);
+	return limit;
+}
+
+/* The time of a turn counts while the process runs in one, also in one that began while it ran. number: of the turn. */
+static void count_turn(const struct device *device, const struct gpu_turn_view *turns, uint64_t number, bool runs)
+{
+	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
+
+	if (runs)
+		turn->job.claim.ran = number;
+	if (runs && !turn->holds) {
+		turn->began = turn->counted = turns->now;
+		turn->claim.n++;
 		stats_add(STAT_turns, 1);
 	}
-	/* Who is away may have been counted with more, and an account that settles gives nothing. */
-	state->lacks = *ret_limit < room && turns->now - state->began < TURN_BEGIN;
-	state->keep = gpu_turn_keep(turns, self);
-	leave_moment_see(&state->moment, turns->now, alive_bytes(device, member));
-	pin_ahead(device, member, turns, self);
-	if (gpu_turn_next(turns) != self)
-		look_for_moment(device, member, turns);
-	else
-		leave_moment_off(&state->moment);
+	turn->holds = runs;
 }
 
-/* Another has the turn, or none. */
-static void look_as_other(struct device *device, const struct gpu_account_view *view, struct gpu_turn_view *turns,
-			  uint32_t self)
+static void look_at_waits(const struct device *device, const struct gpu_turn_view *turns, uint32_t self)
 {
-	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
-	uint32_t holder = turns->holder;
+	struct gpu_turn_claim *claim = &lifecycle_state.turn[device->ordinal].claim;
+	uint64_t since = gpu_job_waits(&lifecycle_state.jobs.view);
 
-	state->holds = false;
-	if (!state->away) {
-		if (turns->now >= state->not_before)
-			state->act = TURN_GOES;
-		state->keep = gpu_turn_keep(turns, self);
-		return;
-	}
-	if (gate_n_waiting() && !state->claim.waits && turns->now >= state->waits_after) {
-		state->claim.waits = turns->now;
-		state->claim.served = gpu_turn_enter(turns, self);
-		lifecycle_state.turn_common.members[self].claim.waits = state->claim.waits;
-		lifecycle_state.turn_common.members[self].claim.served = state->claim.served;
-	}
-	if (state->claim.waits)
-		state->look_ms = LOOK_WAITS;
-	/* Another needs more than when this process left. */
-	state->keep = gpu_turn_keep(turns, self);
-	if (view->members[self].holds > state->keep + view->members[self].stuck + view->total / TURN_KEEP_PART &&
-	    turns->now >= state->not_before)
-		state->act = TURN_LEAVES;
-	if (holder != GPU_TURN_NOBODY && gpu_turn_takes_part(turns, holder))
-		return;
-	/*
-	 * Its process has gone, or is stopped, or does not take part any more. Whoever sees it first gives the turn on.
-	 */
-	uint32_t next = gpu_turn_next(turns);
-	if (next != holder && next != GPU_TURN_NOBODY)
-		gpu_account_pass(&device->account, view, true, turn_account_member(next), turns->now);
+	if (since && !claim->waits)
+		claim->served = gpu_turn_enter(turns, self);
+	claim->waits = since;
 }
+
+static bool has_other_processes(const struct gpu_job_view *jobs)
+{
+	const struct gpu_job_seat *self = &jobs->seats[jobs->self];
+
+	for (uint32_t i = 0; i < jobs->n; i++)
+		if (jobs->seats[i].job == self->job && jobs->seats[i].claim.process != self->claim.process)
+			return true;
+	return false;
+}
+
+/*
+ * Decides what this process does next (turn_act(), turn_move()), of the account that was read and its units, of which
+ * `self` is that of this process. Returns false if its share of the device is for the caller to find; otherwise
+ * *ret_limit is set.
+ */
+static bool look_as_job(struct device *device, const struct gpu_account_member *member,
+			const struct gpu_account_view *view, struct gpu_turn_view *turns, uint32_t self,
+			uint64_t *ret_limit)
+{
+	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
+	struct turn_job_state *const state = &lifecycle_state.turn[device->ordinal].job;
+	const struct gpu_job_view *jobs = &lifecycle_state.jobs.view;
+	uint64_t rests = gpu_job_rests(jobs);
+
+	state->seen = jobs->now;
+	state->idle = gpu_job_idle(jobs);
+	if (state->many && has_other_processes(jobs))
+		log_once("share: this process takes turns together with the others of its job");
+	else if (state->many)
+		log_once("share: this process takes turns on all its GPUs together");
+	if (rests > lifecycle_state.turn_common.refuses_until)
+		lifecycle_state.turn_common.refuses_until = rests;
+	bool ends = look_at_turn(device, member, view, turns, self);
+	uint64_t before = state->claim.phase;
+	look_at_phase(device);
+	bool has_room = true, holds = gpu_job_holds(jobs),
+	     comes = state->claim.phase == GPU_JOB_RUN || state->claim.phase == GPU_JOB_RETURN;
+	count_turn(device, turns, view->turn.number, turns->on && holds && state->claim.state == RESIDENCE_RUNS);
+	look_at_waits(device, turns, self);
+	state->number = view->turn.number;
+	turn->lacks = turns->on || turn_is_away(device);
+	turn->keep = turn_account_part(view, gpu_turn_keep(turns, self));
+	*ret_limit = turn_is_away(device) ? member->holds : member->may_have;
+	if (turns->on && holds && comes)
+		*ret_limit = raise(device, member, view, turns, self, &has_room);
+	state->step = gpu_job_next(jobs, &state->claim);
+	if (state->step == GPU_JOB_RETURNS && !has_room)
+		state->step = GPU_JOB_STAYS;
+	/* Another needs more than when this process left. */
+	if (!state->many && state->step == GPU_JOB_STAYS && state->claim.state == RESIDENCE_AWAY && !holds &&
+	    member->holds > turn->keep + member->stuck + view->total / TURN_KEEP_PART && turns->now >= turn->not_before)
+		state->step = GPU_JOB_LEAVES;
+	/* Memory of the other devices is to move at the same time: their seats must have read the phase. */
+	state->tells = gpu_job_leads(jobs) && state->claim.phase != before;
+	if (state->tells && state->many && (state->step == GPU_JOB_LEAVES || state->step == GPU_JOB_RETURNS))
+		state->step = GPU_JOB_STAYS;
+	bool steps = state->claim.phase != GPU_JOB_RUN && (state->claim.state != RESIDENCE_AWAY || holds);
+	bool waits = state->claim.state == RESIDENCE_AWAY && (state->many || state->claim.wants);
+	turn->look_ms = steps || ends ? LOOK_STEPS : waits ? LOOK_WAITS : LOOK_RUNS;
+	/* Where there are no turns, the share of the device is that of all. */
+	return turns->on || (turn_is_away(device) && !comes);
+}
+
+/* ---- looking ---- */
 
 void turn_lost(const struct device *device)
 {
 	turn_account_lost(device);
 }
 
+/* It takes no turns: it goes on if it is away because of them. */
+static void goes_on(const struct device *device)
+{
+	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
+
+	be_alone(device);
+	state->job.seen = clock_now();
+	state->job.step = turn_is_away(device) && !is_suspended_by_user() ? GPU_JOB_OPENS : GPU_JOB_STAYS;
+	state->holds = state->lacks = false;
+}
+
 void turn_alone(const struct device *device)
 {
 	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
 
-	state->holds = false;
 	state->other_clock = false;
 	state->look_ms = 0;
-	state->act = state->away && !is_suspended_by_user() ? TURN_COMES : TURN_STAYS;
 	state->job.many = false;
-	turn_job_alone(device, state->away);
-	state->lacks = false;
+	goes_on(device);
 }
 
 static bool look(struct device *device, const struct gpu_account_member *member, const struct gpu_account_view *view,
@@ -275,13 +466,13 @@ static bool look(struct device *device, const struct gpu_account_member *member,
 	struct gpu_turn_view turns;
 
 	state->most = most;
-	state->act = TURN_STAYS;
+	state->job.step = GPU_JOB_STAYS;
 	state->look_ms = 0;
 	state->member = *member;
 	state->other_clock = view->other_clock;
 	if (view->other_clock && can_take_turns())
-		turn_say_clock(device);
-	if (member->claim.kind == GPU_TURN_OFF && !state->away && !state->holds)
+		say_clock(device);
+	if (member->claim.kind == GPU_TURN_OFF && !turn_is_away(device) && !state->holds)
 		return false;
 	/*
 	 * When it enters turns, its other devices have not said yet that it takes part: it would be alone on this one,
@@ -289,45 +480,32 @@ static bool look(struct device *device, const struct gpu_account_member *member,
 	 */
 	bool is_lost = clock_now() < state->lost_until;
 	if (is_lost || (state->enters && turn_account_is_in_several())) {
-		state->look_ms = is_lost ? LOOK_TURNS : LOOK_MOMENT;
-		*ret_limit = state->away ? member->holds : member->may_have;
+		state->look_ms = is_lost ? LOOK_RUNS : LOOK_STEPS;
+		*ret_limit = turn_is_away(device) ? member->holds : member->may_have;
 		return true;
 	}
 	uint32_t self = turn_account_units(device, view, &turns);
 	bool takes_part = gpu_turn_takes_part(&turns, self), wanted = gpu_turn_wanted(&turns);
 	if (takes_part && !wanted && !turns.on)
-		turn_say_refused(view, &turns);
+		say_refused(view, &turns);
 	if (takes_part && wanted != turns.on) {
 		/* The process that begins with it is running, so it has the first turn. */
-		gpu_account_pass(&device->account, view, wanted, wanted && !state->away ? view->self : GPU_TURN_NOBODY,
-				 turns.now);
+		gpu_account_pass(&device->account, view, wanted,
+				 wanted && !turn_is_away(device) ? view->self : GPU_TURN_NOBODY, turns.now);
 		state->look_ms = LOOK_WAITS;
 		*ret_limit = member->may_have;
 		return true;
 	}
-	bool together = state->job.many && takes_part && turn_job_is_on();
-	if (!together)
-		turn_job_alone(device, state->away);
-	if (!takes_part || (!turns.on && !together)) {
-		state->holds = false;
-		state->lacks = false;
+	if (!takes_part || !(turns.on || is_on())) {
+		goes_on(device);
 		spill_leaves_soon(device, 0);
-		state->act = state->away && !is_suspended_by_user() ? TURN_COMES : TURN_STAYS;
-		*ret_limit = state->away ? member->holds : member->may_have;
+		*ret_limit = turn_is_away(device) ? member->holds : member->may_have;
 		return is_suspended_by_user() || (turns.on && turns.now < lifecycle_state.turn_common.refuses_until);
 	}
 	if (turns.on)
-		turn_say_turns(device, view);
+		say_turns(device, view);
 	spill_prepare(device);
-	if (together)
-		return turn_job_look(device, member, view, &turns, self, ret_limit);
-	state->look_ms = LOOK_TURNS;
-	*ret_limit = state->away ? member->holds : member->may_have;
-	if (turns.holder == self)
-		look_as_holder(device, member, &turns, self, ret_limit);
-	else
-		look_as_other(device, view, &turns, self);
-	return true;
+	return look_as_job(device, member, view, &turns, self, ret_limit);
 }
 
 bool turn_look(struct device *device, const struct gpu_account_member *member, const struct gpu_account_view *view,
@@ -349,14 +527,14 @@ void turn_suspended(struct device *device)
 	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
 
 	state->holds = false;
-	state->act = TURN_STAYS;
+	state->job.step = GPU_JOB_STAYS;
 	state->look_ms = 0;
 }
 
 static void move_suspending(struct device *device, void *unused)
 {
 	(void)unused;
-	turn_move_suspending(device);
+	turn_act_suspending(device);
 }
 
 enum order_room turn_look_suspending(void *unused)
@@ -364,22 +542,6 @@ enum order_room turn_look_suspending(void *unused)
 	if (can_take_turns())
 		device_each(move_suspending, unused);
 	return ORDER_ROOM_IS_ALL;
-}
-
-void turn_act(struct device *device)
-{
-	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
-	enum turn_act act = state->act;
-
-	state->act = TURN_STAYS;
-	if (turn_job_act(device))
-		return;
-	if (act == TURN_GOES)
-		turn_move_out(device);
-	else if (act == TURN_LEAVES)
-		turn_move_more(device);
-	else if (act == TURN_COMES)
-		turn_move_in(device);
 }
 
 unsigned turn_look_ms(void)
@@ -393,17 +555,4 @@ unsigned turn_look_ms(void)
 			least = ms;
 	}
 	return least;
-}
-
-bool turn_is_away(void)
-{
-	for (unsigned i = 0; i < DEVICE_MOST; i++)
-		if (atomic_load(&lifecycle_state.turn[i].away))
-			return true;
-	return false;
-}
-
-bool turn_is_away_on(const struct device *device)
-{
-	return atomic_load(&lifecycle_state.turn[device->ordinal].away);
 }

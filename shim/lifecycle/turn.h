@@ -1,8 +1,9 @@
 /*
- * turn.h: takes turns with the other processes that share a device (`share`; plan/gpu_turn.h decides, the turn is in
- * the account of the device, accounting/gpu_account.h). Where it is not its turn, a process is suspended
- * (mover/spill.h): its memory is on the host, but for what no other needs in its turn, and its submissions wait at the
- * gate.
+ * turn.h: takes turns with the other processes that share a device (`share`). plan/gpu_turn.h decides whose turn it is,
+ * plan/gpu_job.h in what steps all of a job stop, leave, come back and go on; a process alone is a job of one seat. The
+ * turn is in the account of the device (accounting/gpu_account.h). Where it is not its turn, a process is held
+ * (plan/residence.h): its memory is on the host, but for what no other needs in its turn, and its submissions wait at
+ * the gate.
  *
  * What is promised: a process resumes only when the account names it as the holder of the turn, or when there are no
  * turns any more, and uses no more device memory than the account lets it have; who gives its turn on has stopped
@@ -17,7 +18,7 @@
 #define SPILLWAY_TURN_H
 
 #include "shim/accounting/gpu_account.h"
-#include "shim/mover/order_watch.h"
+#include "shim/mover/spill.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -47,11 +48,6 @@ void turn_lost(const struct device *device);
 /* There is no account of the device that the process can enter: it goes on there without turns. */
 void turn_alone(const struct device *device);
 /*
- * After the budget was set: suspends or resumes the process, as turn_look() has decided, and gives the turn on. Waits
- * for the device, for a bounded time, and for the copies. Locking: takes SPILL and HEAP; the caller must hold no lock.
- */
-void turn_act(struct device *device);
-/*
  * For struct order_watch, while the process is being suspended on request: shows the others that it is alive, and, as
  * soon as it has stopped, that it takes no part any more, gives its turn on, and publishes its memory as that leaves.
  */
@@ -61,10 +57,12 @@ void turn_suspended(struct device *device);
 /* Returns after how many ms to look again because of turns; 0: they do not matter now. */
 unsigned turn_look_ms(void);
 /*
- * Return whether the process, or its memory of that device, is suspended because it is not its turn. Called on any
- * thread.
+ * Returns whether the process's memory of the device, or of any if it is NULL, is held because it is not its turn.
+ * Called on any thread.
  */
-bool turn_is_away(void);
-bool turn_is_away_on(const struct device *device);
+static inline bool turn_is_away(const struct device *device)
+{
+	return spill_held_by(device) & RESIDENCE_TURN;
+}
 
 #endif

@@ -8,6 +8,7 @@
 #include "shim/base/user_dir.h"
 #include "shim/device/device.h"
 #include "shim/lifecycle/lifecycle_state.h"
+#include "shim/lifecycle/turn.h"
 #include "shim/mover/spill.h"
 #include "shim/plan/gpu_share.h"
 #include "shim/process/process.h"
@@ -36,12 +37,14 @@ void turn_account_claim(const struct device *device, struct gpu_account_member *
 		if (lifecycle_state.jobs.is_spread && process_settings()->turns.mode != POLICY_TURNS_OFF)
 			log_once("share: this job runs on several machines, and takes no turns");
 	}
-	if (!turn->away || !gate_n_waiting() || now < turn->waits_after)
+	if (!turn_is_away(device) || !gate_n_waiting() || now < turn->waits_after)
 		claim->wants = 0;
 	else if (!claim->wants)
 		claim->wants = now;
 	claim->rests = now < lifecycle_state.turn_common.refuses_until ? lifecycle_state.turn_common.refuses_until : 0;
+	claim->state = spill_residence(device);
 	member->job = *claim;
+	member->claim.away = turn_is_away(device) && claim->state == RESIDENCE_AWAY;
 	member->started = lifecycle_state.jobs.started;
 	member->space = lifecycle_state.jobs.space;
 }
@@ -196,11 +199,7 @@ bool turn_account_publish(struct device *device, bool moving)
 	member->claim = state->claim;
 	member->claim.beat = clock_now();
 	member->claim.moving = moving;
-	member->claim.away = state->away && state->job.claim.state != GPU_JOB_STOPPED;
 	turn_account_claim(device, member, member->claim.beat);
-	/* The next one may run before all memory of this one has left. */
-	if (member->job.state == GPU_JOB_RUNS && (state->away || spill_is_suspended(device)))
-		member->job.state = GPU_JOB_AWAY;
 	bool good = gpu_account_look(&device->account, member, &lifecycle_state.shared.view);
 	if (!good)
 		turn_account_lost(device);
@@ -228,7 +227,7 @@ void turn_account_lost(const struct device *device)
 {
 	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
 
-	if (state->claim.kind != GPU_TURN_OFF || state->away)
+	if (state->claim.kind != GPU_TURN_OFF || turn_is_away(device))
 		state->lost_until = clock_now() + TURN_LOST;
 	state->holds = false;
 	/* Tries to enter the next account are counted. */

@@ -57,17 +57,15 @@ static void wait_for_answer(struct engine *engine, const struct timespec *until,
  * Puts an order into the slot, when no other is in it any more, but waits for that no longer than `until`. Locking: the
  * caller must hold SPILL.
  */
-static enum sw_status give(struct engine *engine, enum engine_order order, CUcontext context, uint64_t bytes,
-			   const struct timespec *until, const struct order_watch *watch)
+static enum sw_status give(struct engine *engine, const struct order *order, const struct timespec *until,
+			   const struct order_watch *watch)
 {
-	while (engine->orders.order != ORDER_NONE && !atomic_load(&engine->channel.dead))
+	while (engine->orders.order.what != ORDER_NONE && !atomic_load(&engine->channel.dead))
 		if (lock_wait(&engine->channel.lock, &engine->channel.answered, until))
 			return SW_BUSY;
 	if (atomic_load(&engine->channel.dead))
 		return SW_NOT_SUPPORTED;
-	engine->orders.order = order;
-	engine->orders.context = context;
-	engine->orders.bytes = bytes;
+	engine->orders.order = *order;
 	engine->orders.done = false;
 	atomic_store(&engine->orders.room, watch ? watch->begins : ORDER_ROOM_IS_ALL);
 	atomic_store(&engine->orders.pending, true);
@@ -87,25 +85,25 @@ static enum sw_status take_answer(struct engine *engine, const struct timespec *
 	if (engine->orders.done) {
 		status = engine->orders.status;
 		if (ret_bytes)
-			*ret_bytes = engine->orders.bytes;
+			*ret_bytes = engine->orders.order.bytes;
 	}
 	/* An order is carried out even if the wait for it was given up; its answer is then dropped. */
 	if (engine->orders.done || atomic_load(&engine->channel.dead))
-		engine->orders.order = ORDER_NONE;
+		engine->orders.order.what = ORDER_NONE;
 	else
 		engine->orders.left = true;
-	engine->orders.left_away = engine->orders.left && atomic_load(&engine->quiesce.is_away);
+	engine->orders.left_away = engine->orders.left && quiesce_is_held(engine);
 	clock_wake_all(&engine->channel.answered);
 	return status;
 }
 
-static enum sw_status ask(struct engine *engine, enum engine_order order, CUcontext context, uint64_t bytes,
-			  unsigned patience_ms, const struct order_watch *watch, uint64_t *ret_bytes)
+enum sw_status engine_ask_watched(struct engine *engine, const struct order *order, unsigned patience_ms,
+				  const struct order_watch *watch, uint64_t *ret_bytes)
 {
 	struct timespec until = clock_in(patience_ms * 1000000ull);
 
 	lock_take(&engine->channel.lock);
-	enum sw_status status = give(engine, order, context, bytes, &until, watch);
+	enum sw_status status = give(engine, order, &until, watch);
 	if (status == SW_OK)
 		status = take_answer(engine, &until, watch, ret_bytes);
 	lock_drop(&engine->channel.lock);
@@ -115,22 +113,17 @@ static enum sw_status ask(struct engine *engine, enum engine_order order, CUcont
 enum sw_status engine_ask(struct engine *engine, enum engine_order order, CUcontext context, uint64_t bytes,
 			  unsigned patience_ms, uint64_t *ret_bytes)
 {
-	return ask(engine, order, context, bytes, patience_ms, NULL, ret_bytes);
+	return engine_ask_watched(engine, &(struct order){.what = order, .context = context, .bytes = bytes},
+				  patience_ms, NULL, ret_bytes);
 }
 
-enum sw_status engine_ask_watched(struct engine *engine, enum engine_order order, uint64_t bytes, unsigned patience_ms,
-				  const struct order_watch *watch, uint64_t *ret_bytes)
-{
-	return ask(engine, order, NULL, bytes, patience_ms, watch, ret_bytes);
-}
-
-enum sw_status engine_give(struct engine *engine, enum engine_order order, uint64_t bytes, unsigned patience_ms,
+enum sw_status engine_give(struct engine *engine, const struct order *order, unsigned patience_ms,
 			   const struct order_watch *watch)
 {
 	struct timespec until = clock_in(patience_ms * 1000000ull);
 
 	lock_take(&engine->channel.lock);
-	enum sw_status status = give(engine, order, NULL, bytes, &until, watch);
+	enum sw_status status = give(engine, order, &until, watch);
 	lock_drop(&engine->channel.lock);
 	return status;
 }

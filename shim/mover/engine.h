@@ -7,6 +7,7 @@
 
 #include "shim/base/status.h"
 #include "shim/mover/order_watch.h"
+#include "shim/plan/residence.h"
 #include "shim/submit/channel.h"
 
 #include <cuda.h>
@@ -15,18 +16,11 @@
 
 struct engine;
 
-/* Argument of ORDER_RETURN: ends only what ORDER_LEAVE has begun, and no suspension from outside. */
-#define ORDER_OF_TURN 1
-
 /* Orders that other threads give the mover. */
 enum engine_order {
 	ORDER_NONE,
-	ORDER_STOP,    /* end the thread */
-	ORDER_SUSPEND, /* move everything to the host and keep the gate closed */
-	ORDER_LEAVE,   /* the same, but leave so many bytes on the device */
-	ORDER_RESUME,
-	ORDER_RETURN, /* the same, but move everything to the device first */
-	ORDER_FETCH,  /* move everything to the device, and keep the gate closed */
+	ORDER_STOP,   /* end the thread */
+	ORDER_RESIDE, /* change where memory is, and whether submissions pass (residence.h) */
 	ORDER_ROOM,   /* give device memory back to the driver */
 	ORDER_NEW,    /* make room for a new block */
 	ORDER_BRING,  /* bring these units to the device: the first one << 32 | their number */
@@ -35,17 +29,24 @@ enum engine_order {
 	ORDER_PARK,   /* the link's context is about to end: finish the copies in it and close the link */
 };
 
+/* An order. `bytes`: of the device, to have free (ORDER_ROOM, ORDER_NEW) or to keep (ORDER_RESIDE). */
+struct order {
+	enum engine_order what;
+	CUcontext context;            /* of ORDER_PARK */
+	enum residence to;            /* of ORDER_RESIDE */
+	enum residence_reason reason; /* and who asks */
+	uint64_t bytes;
+};
+
 /*
  * The order slot of the mover; it holds one order at a time. Locking: SPILL (channel.lock) protects all fields except
- * `pending` and `room`, which any thread may read, and `context`, which does not change until the order is answered.
+ * `pending` and `room`, which any thread may read, and the order itself, which does not change until it is answered.
  */
 struct orders {
-	enum engine_order order;
-	CUcontext context;
-	uint64_t bytes; /* argument of the order, then its result */
+	struct order order; /* its `bytes` are the result when it has been carried out */
 	enum sw_status status;
 	bool done, left;      /* done: carried out; left: the thread that gave it stopped waiting */
-	bool left_away;       /* nothing ran any more when it did (quiesce.is_away) */
+	bool left_away;       /* nothing ran any more when it did (quiesce.residence) */
 	_Atomic bool pending; /* the mover has not taken the order yet */
 	_Atomic int room;     /* enum order_room, as the thread that waits for the order has said last */
 };
@@ -113,14 +114,14 @@ void engine_doubt(struct engine *engine, CUresult result);
 enum sw_status engine_ask(struct engine *engine, enum engine_order order, CUcontext context, uint64_t bytes,
 			  unsigned patience_ms, uint64_t *ret_bytes);
 /* The same for an order of the process, while which the caller is called once a ms. watch: NULL: it is not. */
-enum sw_status engine_ask_watched(struct engine *engine, enum engine_order order, uint64_t bytes, unsigned patience_ms,
+enum sw_status engine_ask_watched(struct engine *engine, const struct order *order, unsigned patience_ms,
 				  const struct order_watch *watch, uint64_t *ret_bytes);
 /*
  * engine_ask_watched() in two steps, for orders of several engines that are carried out at the same time. If
  * engine_give() returns SW_OK, the caller must call engine_take_answer() before it gives that engine another order.
  * That returns SW_BUSY, as engine_ask(), also if the engine has died meanwhile.
  */
-enum sw_status engine_give(struct engine *engine, enum engine_order order, uint64_t bytes, unsigned patience_ms,
+enum sw_status engine_give(struct engine *engine, const struct order *order, unsigned patience_ms,
 			   const struct order_watch *watch);
 enum sw_status engine_take_answer(struct engine *engine, unsigned patience_ms, const struct order_watch *watch);
 

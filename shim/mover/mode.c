@@ -109,7 +109,7 @@ enum sw_status mode_to_exact(struct engine *engine)
 {
 	if (engine->exact)
 		return SW_OK;
-	if (engine->quiesce.suspended)
+	if (quiesce_is_held(engine))
 		return change_suspended(engine, true);
 	if (!close_all(engine))
 		return SW_BUSY;
@@ -195,7 +195,7 @@ enum sw_status mode_to_fast(struct engine *engine)
 		engine->claims = inflight_new(engine->arena, &engine->channel.tape);
 	if (!engine->claims)
 		return SW_NO_HOST_MEMORY;
-	if (engine->quiesce.suspended)
+	if (quiesce_is_held(engine))
 		return change_suspended(engine, false);
 	if (!close_all(engine))
 		return SW_BUSY;
@@ -233,7 +233,7 @@ enum sw_status mode_bring(struct engine *engine, uint32_t unit, uint32_t n)
 	uint64_t bytes = 0;
 	bool listed = true;
 
-	if (engine->quiesce.suspended || !close_all(engine))
+	if (atomic_load(&engine->quiesce.residence) != RESIDENCE_RUNS || !close_all(engine))
 		return SW_BUSY;
 	for (uint32_t at = unit; at < end; at = past) {
 		past = at + 1;

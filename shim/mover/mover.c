@@ -113,55 +113,20 @@ static bool mover_drain(struct engine *engine)
 	return true;
 }
 
-static enum sw_status mover_obey(struct engine *engine, enum engine_order order, uint64_t *bytes)
+static enum sw_status mover_obey(struct engine *engine, const struct order *order, uint64_t *bytes)
 {
 	uint64_t before = engine->stats.moved_out, before_all = before + engine->stats.moved_in;
+	bool leaves = order->to == RESIDENCE_STOPPED || order->to == RESIDENCE_AWAY;
 
-	/* Another thread may have suspended the process from outside since its leave failed. */
-	if (order == ORDER_RETURN && *bytes == ORDER_OF_TURN && !engine->quiesce.of_turn) {
-		*bytes = 0;
-		return SW_OK;
-	}
-	if (order == ORDER_RESUME)
-		engine->quiesce.by_request = false;
-	if ((order == ORDER_RETURN || order == ORDER_FETCH) && engine->quiesce.by_request)
+	/* What has left for a turn need not be mapped where it is now. */
+	if (order->what == ORDER_RESIDE && (!leaves || (quiesce_is_held(engine) && order->reason == RESIDENCE_TURN)))
+		return quiesce_reside(engine, order, bytes);
+	/* These orders do not wait: the context or the whole process is to end. */
+	if (!mover_drain(engine) && order->what != ORDER_PARK && order->what != ORDER_STOP)
 		return SW_BUSY;
-	/* What has left need not be mapped where it is now. */
-	if (order == ORDER_RESUME && engine->quiesce.of_turn) {
-		*bytes = engine->quiesce.suspended_bytes;
-		return SW_OK;
-	}
-	if (order == ORDER_LEAVE && engine->quiesce.suspended)
-		return quiesce_leave(engine, *bytes, bytes);
-	if (order == ORDER_RETURN && engine->quiesce.suspended) {
-		*bytes = engine->quiesce.suspended_bytes;
-		move_governor_restart(&engine->governor);
-		return quiesce_return(engine);
-	}
-	if (order == ORDER_FETCH)
-		return quiesce_fetch(engine);
-	/* These orders do not wait: the context or the whole process is to end, or the process is to go on. */
-	if (!mover_drain(engine) && order != ORDER_PARK && order != ORDER_STOP && order != ORDER_RESUME &&
-	    order != ORDER_RETURN)
-		return SW_BUSY;
-	switch (order) {
-	case ORDER_SUSPEND: {
-		enum sw_status status = quiesce_suspend(engine, bytes);
-
-		engine->quiesce.by_request = status == SW_OK;
-		return status;
-	}
-	case ORDER_LEAVE:
-		return quiesce_leave(engine, *bytes, bytes);
-	case ORDER_RETURN:
-	case ORDER_RESUME:
-		*bytes = engine->quiesce.suspended ? engine->quiesce.suspended_bytes : 0;
-		/* A suspension from outside has ended, or failed. It goes on when it is its turn. */
-		if (engine->quiesce.of_turn)
-			return SW_OK;
-		/* Everything is on the host now, so earlier measurements of whether moving pays are void. */
-		move_governor_restart(&engine->governor);
-		return quiesce_resume(engine, false);
+	switch (order->what) {
+	case ORDER_RESIDE:
+		return quiesce_reside(engine, order, bytes);
 	case ORDER_ROOM: {
 		enum sw_status status = quiesce_make_room(engine, *bytes);
 		*bytes = engine->stats.moved_out - before;
@@ -174,13 +139,13 @@ static enum sw_status mover_obey(struct engine *engine, enum engine_order order,
 		return mode_bring(engine, (uint32_t)(*bytes >> 32), (uint32_t)*bytes);
 	case ORDER_EXACT:
 	case ORDER_FAST: {
-		enum sw_status status = order == ORDER_EXACT ? mode_to_exact(engine) : mode_to_fast(engine);
+		enum sw_status status = order->what == ORDER_EXACT ? mode_to_exact(engine) : mode_to_fast(engine);
 
 		*bytes = engine->stats.moved_out + engine->stats.moved_in - before_all;
 		return status;
 	}
 	case ORDER_PARK:
-		if (engine->link.context == engine->orders.context) {
+		if (engine->link.context == order->context) {
 			migrate_abandon(engine);
 			link_close(engine);
 		}
@@ -227,38 +192,37 @@ static bool take_order(struct engine *engine)
 	if (!atomic_load(&engine->orders.pending))
 		return false;
 	lock_take(&engine->channel.lock);
-	enum engine_order order = engine->orders.order;
-	uint64_t bytes = engine->orders.bytes;
+	struct order order = engine->orders.order;
+	uint64_t bytes = order.bytes;
 	atomic_store(&engine->orders.pending, false);
 	lock_drop(&engine->channel.lock);
-	if (order == ORDER_NONE)
+	if (order.what == ORDER_NONE)
 		return false;
-	if (order == ORDER_STOP)
+	if (order.what == ORDER_STOP)
 		look_at_context(engine);
-	bool was_suspended = engine->quiesce.suspended;
-	enum sw_status status = mover_obey(engine, order, &bytes);
+	bool was_held = quiesce_is_held(engine);
+	enum sw_status status = mover_obey(engine, &order, &bytes);
 	/* At the end of the process the driver must not be called any more once this order is answered. */
-	if (order == ORDER_STOP)
+	if (order.what == ORDER_STOP)
 		mover_end(engine);
 	lock_take(&engine->channel.lock);
 	engine->orders.status = status;
-	engine->orders.bytes = bytes;
+	engine->orders.order.bytes = bytes;
 	engine->orders.done = true;
 	bool left = engine->orders.left, left_away = engine->orders.left_away;
 	if (left) {
 		engine->orders.left = false;
-		engine->orders.order = ORDER_NONE;
+		engine->orders.order.what = ORDER_NONE;
 	}
 	clock_wake_all(&engine->channel.answered);
 	lock_drop(&engine->channel.lock);
 	/*
-	 * The thread that gave the order got the answer that nothing has changed. After ORDER_LEAVE it may be suspended
-	 * in any case; if it was stopped by then, the process has given its turn on, and stays suspended.
+	 * The thread that gave the order got the answer that nothing has changed. If the process was stopped for a turn
+	 * by then, it has given its turn on, and stays so.
 	 */
-	if (left && !was_suspended &&
-	    ((order == ORDER_LEAVE && !left_away) || (order == ORDER_SUSPEND && status == SW_OK)))
+	if (left && !was_held && order.what == ORDER_RESIDE && (order.reason == RESIDENCE_USER || !left_away))
 		quiesce_resume(engine, false);
-	return order == ORDER_STOP;
+	return order.what == ORDER_STOP;
 }
 
 /*
@@ -321,7 +285,7 @@ static void mover_govern(struct engine *engine)
 static bool deferred_map_is_due(const struct engine *engine)
 {
 	/* It comes back with its next turn; until then no submission uses it, and the others map what they fetch. */
-	if (!engine->rests.n || engine->quiesce.of_turn)
+	if (!engine->rests.n || atomic_load(&engine->quiesce.reasons) & RESIDENCE_TURN)
 		return false;
 	uint64_t now = clock_now();
 
@@ -425,7 +389,7 @@ static bool mover_stock_to_leave(struct engine *engine)
 	uint64_t bytes = atomic_load_explicit(&engine->stock.leaving, memory_order_relaxed), now = clock_now();
 
 	/* What is on the host has its memory; nothing else should be pinned while submissions may wait for it. */
-	if (!bytes || engine->quiesce.suspended || now < engine->stock.leaving_after ||
+	if (!bytes || quiesce_is_held(engine) || now < engine->stock.leaving_after ||
 	    plan_units(engine->plan, PLAN_HOST))
 		return false;
 	enum sw_status status = heap_fill_host_ahead(engine->heap, bytes);

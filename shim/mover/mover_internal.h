@@ -81,7 +81,7 @@ struct engine {
 	struct piece_tables by_piece;
 	struct lifetimes *lifetimes; /* births and deaths in the heap; NULL: everything is alive */
 	struct unseen unseen;
-	bool poisons;                /* what is dead is overwritten when it moves */
+	bool poisons; /* what is dead is overwritten when it moves */
 	struct link link;
 	struct pte_contention turns; /* which copies contend with changes of mappings */
 	struct move_stats stats;
@@ -98,5 +98,11 @@ struct engine {
 	struct host_reserve stock;
 	struct loop loop;
 };
+
+/* Returns whether the engine's memory does not run (residence.h): everything has come to an end, and nothing begins. */
+static inline bool quiesce_is_held(const struct engine *engine)
+{
+	return atomic_load(&engine->quiesce.residence) != RESIDENCE_RUNS;
+}
 
 #endif

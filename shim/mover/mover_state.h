@@ -36,8 +36,8 @@ struct alive_state {
 
 struct quiescing_state {
 	struct lock lock; /* QUIESCE: at most one gap in the process, because all gaps use the one gate */
-	/* Suspended engines; under the lock. They keep the gate closed for all devices between their gaps. */
-	unsigned n_suspended;
+	/* Engines that do not run (residence.h); under the lock. They keep the gate closed for all devices. */
+	unsigned n_held;
 };
 
 /* ---- spill.c ---- */

@@ -33,7 +33,7 @@
 
 static void open_locked(void)
 {
-	if (mover_state.quiescing.n_suspended)
+	if (mover_state.quiescing.n_held)
 		gate_undrain();
 	else
 		gate_open();
@@ -115,11 +115,11 @@ static bool wait_until_idle(struct engine *engine, uint64_t devices, uint64_t be
 
 /*
  * Waits until no submission that may concern these devices is inside the driver; the gate lets none in. If an engine is
- * suspended, the gate is closed to the whole process.
+ * held, the gate is closed to the whole process.
  */
 static bool wait_until_quiet(struct engine *engine, uint64_t devices, uint64_t begin)
 {
-	gate_for(mover_state.quiescing.n_suspended ? CONTEXT_ALL_DEVICES : devices);
+	gate_for(mover_state.quiescing.n_held ? CONTEXT_ALL_DEVICES : devices);
 	while (!submission_is_quiet_on(devices)) {
 		if (!goes_on_waiting(engine, devices, begin))
 			return false;
@@ -180,7 +180,7 @@ bool quiesce_close(struct engine *engine, bool whole)
 	engine->quiesce.moved_out = engine->stats.moved_out;
 
 	lock_take(&mover_state.quiescing.lock);
-	gate_for(mover_state.quiescing.n_suspended ? CONTEXT_ALL_DEVICES : who_may_touch(engine, whole));
+	gate_for(mover_state.quiescing.n_held ? CONTEXT_ALL_DEVICES : who_may_touch(engine, whole));
 	gate_drain();
 	engine->quiesce.newest = completion_newest();
 	engine->quiesce.done = 0;
@@ -235,33 +235,38 @@ void quiesce_open(struct engine *engine)
 	engine->progress.last = clock_now();
 }
 
+static void show(enum stats_process_state state)
+{
+	stats_set_state(state);
+	trace_event(state, state == STATS_SUSPENDED);
+}
+
 void quiesce_keep_closed(struct engine *engine)
 {
 	tell_gap(engine, false);
-	engine->quiesce.suspended = true;
 	engine->link.in_gap = false;
 	let_touch(engine);
 	gate_for(CONTEXT_ALL_DEVICES);
-	mover_state.quiescing.n_suspended++;
+	if (!mover_state.quiescing.n_held++)
+		show(STATS_SUSPENDED);
 	lock_drop(&mover_state.quiescing.lock);
 }
 
 enum sw_status quiesce_resume(struct engine *engine, bool by_force)
 {
-	if (engine->quiesce.suspended) {
-		while (deferred_map_map(engine))
-			;
-		if (!unbacked_give(engine) && !by_force)
-			return SW_NO_MEMORY;
-	}
+	if (!quiesce_is_held(engine))
+		return SW_OK;
+	while (deferred_map_map(engine))
+		;
+	if (!unbacked_give(engine) && !by_force)
+		return SW_NO_MEMORY;
 	lock_take(&mover_state.quiescing.lock);
-	if (engine->quiesce.suspended) {
-		engine->quiesce.suspended = engine->quiesce.of_turn = false;
-		atomic_store(&engine->quiesce.is_away, false);
-		heap_lend(engine->heap, true);
-		mover_state.quiescing.n_suspended--;
-		open_locked();
-	}
+	atomic_store(&engine->quiesce.reasons, 0);
+	atomic_store(&engine->quiesce.residence, RESIDENCE_RUNS);
+	heap_lend(engine->heap, true);
+	if (!--mover_state.quiescing.n_held && !atomic_load(&mover_state.spill.ending))
+		show(STATS_RUNNING);
+	open_locked();
 	lock_drop(&mover_state.quiescing.lock);
 	return SW_OK;
 }
@@ -309,14 +314,19 @@ static bool is_worth_it(struct engine *engine)
 void quiesce_fetch_wishes(struct engine *engine)
 {
 	struct scheduler *scheduler = &engine->scheduler;
+	bool again = true; /* a copy has ended, or none is in flight: more can begin */
 	uint32_t piece;
 
 	while (scheduler_has_wishes(scheduler) && !engine_is_over(engine)) {
-		schedule_leave(engine, true);
-		scheduler_gap_round(scheduler);
-		if (!migrate_finish(engine) && !deferred_map_map(engine) &&
+		if (again) {
+			schedule_leave(engine, true);
+			scheduler_gap_round(scheduler);
+		}
+		again = migrate_finish(engine);
+		if (!again && !deferred_map_map(engine) &&
 		    !(scheduler_gap_early(scheduler, &piece) && deferred_map_unmap_early(engine, piece)))
 			quiesce_nap(engine);
+		again |= !engine->moves.out.n && !engine->moves.in.n;
 	}
 	quiesce_finish(engine);
 }

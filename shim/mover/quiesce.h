@@ -12,10 +12,11 @@
 #include <stdint.h>
 
 struct engine;
+struct order;
 
 /*
- * The present gap, when the next one may begin, and whether the process is suspended. Only the mover's thread may touch
- * it, except `is_away`, which threads that allocate read.
+ * The present gap, when the next one may begin, and where the memory is. Only the mover's thread may touch it, except
+ * `residence` and `reasons`, which others read.
  */
 struct quiesce {
 	uint64_t began;               /* ns: when the gap, or the attempt, began */
@@ -26,11 +27,10 @@ struct quiesce {
 	 */
 	uint64_t newest, done;
 	uint64_t patience, not_before, backoff; /* ns: bound of the wait; no gap before; present pause */
-	bool suspended;
-	bool of_turn;         /* suspended because it is not the process's turn: only quiesce_return() ends that */
-	bool by_request;      /* and on request: it does not come back by its turn until it is resumed */
-	_Atomic bool is_away; /* suspended, or about to be: new blocks start on the host */
-	uint64_t suspended_bytes;
+	/* enum residence; not RUNS from the moment at which nothing runs any more: new blocks start on the host */
+	_Atomic int residence;
+	_Atomic unsigned reasons; /* enum residence_reason: who holds it */
+	uint64_t left_bytes;      /* of the device, that were given back */
 };
 
 /* Quiesces the device if submissions wait, and moves everything that they and the near future need. */
@@ -43,26 +43,16 @@ void quiesce_run(struct engine *engine);
 bool quiesce_close(struct engine *engine, bool whole);
 void quiesce_open(struct engine *engine);
 /*
- * Ends the gap but keeps the gate closed until quiesce_resume(). The gate opens when no engine is suspended any more.
+ * Ends the gap but keeps the gate closed until quiesce_resume(). The gate opens when no engine is held any more.
  * Locking: drops QUIESCE.
  */
 void quiesce_keep_closed(struct engine *engine);
 /*
- * Ends the suspension of this engine, if it is suspended, whoever asked for it. Returns NO_MEMORY if there is no memory
- * for all pieces that have none; it stays suspended then. by_force: it ends in any case; what has no memory has no
- * address any more.
+ * Ends the hold on this engine, if there is one, whoever asked for it. Returns NO_MEMORY if there is no memory for all
+ * pieces that have none; it is held on then. by_force: it ends in any case; what has no memory has no address any more.
  * Locking: takes and drops HEAP, then QUIESCE.
  */
 enum sw_status quiesce_resume(struct engine *engine, bool by_force);
-/*
- * As quiesce_resume(), but first fetches what the device budget has room for, while the gate is closed: nothing runs
- * that could use the link meanwhile, and no submission waits for its memory afterwards. As long as the thread that gave
- * the order says that room comes (order_watch.h), waits for it. Returns SW_BUSY if that thread has given it up: it
- * stays suspended then.
- */
-enum sw_status quiesce_return(struct engine *engine);
-/* That fetching alone: it stays suspended. Returns SW_NO_MEMORY as quiesce_resume(). */
-enum sw_status quiesce_fetch(struct engine *engine);
 /*
  * quiesce_nap() sleeps until a copy is expected to have ended. quiesce_finish() completes all moves in flight and maps
  * every piece, also while it waits for copies.
@@ -78,17 +68,17 @@ void quiesce_fetch_wishes(struct engine *engine);
 void quiesce_read_all(struct engine *engine);
 
 /*
- * Evicts everything and keeps the gate closed. *ret_bytes: device memory given back. Returns SW_BUSY if no safe point
- * came, SW_NO_MEMORY or SW_NO_HOST_MEMORY if the host cannot hold it, SW_DRIVER if the driver refused; nothing is
- * suspended then, unless there is no memory any more for what is dead: then quiesce_resume() must succeed first.
+ * Carries out ORDER_RESIDE (plan/residence.h). *bytes: in: how many may stay on the device; out: those of the device
+ * that were given back, or are to be fetched again.
+ *
+ * A leave that fails returns SW_BUSY if no safe point came, SW_NO_MEMORY or SW_NO_HOST_MEMORY if the host cannot hold
+ * it, SW_DRIVER if the driver refused. For turns it gives up sooner if the device makes no progress, and counts from the
+ * moment at which nothing runs any more: others may count on that.
+ * A fetch moves what the device budget has room for, while the gate is closed: nothing runs that could use the link
+ * meanwhile, and no submission waits for its memory afterwards. It waits for room as long as the thread that gave the
+ * order says that it comes (order_watch.h), and returns SW_BUSY if that thread has given it up.
  */
-enum sw_status quiesce_suspend(struct engine *engine, uint64_t *ret_bytes);
-/*
- * As quiesce_suspend(), but gives up sooner if the device makes no progress, and leaves `keep` bytes of the heap's
- * memory on the device. From the moment at which nothing runs any more (`is_away`) it stays suspended, whatever this
- * returns, unless the engine dies: others may count on that. If it is suspended already: evicts what is above `keep`.
- */
-enum sw_status quiesce_leave(struct engine *engine, uint64_t keep, uint64_t *ret_bytes);
+enum sw_status quiesce_reside(struct engine *engine, const struct order *order, uint64_t *bytes);
 /* Evicts `bytes`. Returns SW_BUSY if no safe point came, SW_NOT_SUPPORTED if nothing may move now. */
 enum sw_status quiesce_make_room(struct engine *engine, uint64_t bytes);
 /*

@@ -16,7 +16,7 @@ static bool should_leave(struct engine *engine, uint32_t piece)
 	uint32_t units, block;
 
 	return heap_piece(engine->heap, piece, &units, &place, &block) &&
-	       (place == CHUNK_DEVICE || (place == CHUNK_PEER && atomic_load(&engine->quiesce.is_away)));
+	       (place == CHUNK_DEVICE || (place == CHUNK_PEER && quiesce_is_held(engine)));
 }
 
 static bool is_dead(struct engine *engine, uint32_t piece)
@@ -114,7 +114,7 @@ static void wait_for_copies(struct engine *engine, struct beside *beside)
 static enum sw_status all_out(struct engine *engine, uint64_t bytes, bool dead_beside)
 {
 	struct piece_list list = piece_list_all(engine, true);
-	bool maps = !atomic_load(&engine->quiesce.is_away);
+	bool maps = !quiesce_is_held(engine);
 	enum sw_status status = list.at ? SW_OK : SW_NO_HOST_MEMORY;
 	struct beside beside = {0};
 	uint64_t begun = dead_beside ? set_dead_apart(engine, &list, &beside) : 0;
@@ -237,13 +237,13 @@ static enum sw_status shrink(struct engine *engine, uint64_t keep)
 	return status;
 }
 
-/* It is suspended: nothing runs, and no submission passes the gate. */
-static enum sw_status leave_more(struct engine *engine, uint64_t keep, uint64_t *ret_bytes)
+/* It is held: nothing runs, and no submission passes the gate. */
+static enum sw_status leave_more(struct engine *engine, uint64_t keep)
 {
 	uint64_t before = heap_made_device(engine->heap);
 	enum sw_status status = SW_OK;
 
-	if (before > keep + heap_pinned_device(engine->heap)) {
+	if (before > keep && before - keep > heap_pinned_device(engine->heap)) {
 		if (!link_open(engine))
 			return SW_BUSY;
 		engine->link.in_gap = true;
@@ -252,68 +252,66 @@ static enum sw_status leave_more(struct engine *engine, uint64_t keep, uint64_t 
 		engine->link.in_gap = false;
 	}
 	uint64_t after = heap_made_device(engine->heap);
-	*ret_bytes = engine->quiesce.suspended_bytes += before > after ? before - after : 0;
+	engine->quiesce.left_bytes += before > after ? before - after : 0;
 	return status;
 }
 
-/* stays: once the gap has begun it stays suspended, also with what could not leave; unless the engine has died. */
-static enum sw_status suspend(struct engine *engine, uint64_t keep, bool stays, uint64_t *ret_bytes)
+/* It runs. stays: once the gap has begun it is held, also with what could not leave; unless the engine has died. */
+static enum sw_status leave(struct engine *engine, uint64_t keep, bool stays)
 {
-	if (engine->quiesce.suspended)
-		return leave_more(engine, keep, ret_bytes);
 	uint64_t before = heap_made_device(engine->heap);
-	*ret_bytes = engine->quiesce.suspended_bytes;
+
 	if (capture_is_open() || !link_open(engine) || !quiesce_close(engine, true))
 		return SW_BUSY;
 	quiesce_read_all(engine);
 	engine->stats.why_out = TRACE_WHY_SUSPEND;
 	heap_lend(engine->heap, false);
-	atomic_store(&engine->quiesce.is_away, true);
+	atomic_store(&engine->quiesce.residence, RESIDENCE_STOPPED);
 	enum sw_status status = keep ? shrink(engine, keep) : empty(engine);
 	if (status != SW_OK)
 		quiesce_finish(engine);
 	stays &= !atomic_load(&engine->channel.dead);
-	if (status != SW_OK && !stays && !unbacked_give(engine)) {
-		/* Others have taken what was given back: the gate must not open before there is memory again. */
-		log_line("what was given back is not there any more; work waits until it can be had (spillway resume)");
-		*ret_bytes = 0;
-		quiesce_keep_closed(engine);
-		return status;
-	}
-	if (status != SW_OK && !stays) {
+	if (status != SW_OK && !stays && unbacked_give(engine)) {
 		/* Evicted memory is fetched again as it is used. */
-		atomic_store(&engine->quiesce.is_away, false);
+		atomic_store(&engine->quiesce.residence, RESIDENCE_RUNS);
 		heap_lend(engine->heap, true);
 		quiesce_open(engine);
-		*ret_bytes = 0;
 		return status;
 	}
+	/* Others have taken what was given back: the gate must not open before there is memory again. */
+	if (status != SW_OK && !stays)
+		log_line("what was given back is not there any more; work waits until it can be had (spillway resume)");
 	/* Memory that threads freed meanwhile has been given back with the rest. */
 	uint64_t after = heap_made_device(engine->heap);
-	*ret_bytes = engine->quiesce.suspended_bytes = before > after ? before - after : 0;
+	engine->quiesce.left_bytes = before > after ? before - after : 0;
 	if (!keep && status == SW_OK)
 		say_what_stays(engine);
 	quiesce_keep_closed(engine);
 	return status;
 }
 
-enum sw_status quiesce_suspend(struct engine *engine, uint64_t *ret_bytes)
-{
-	return suspend(engine, 0, false, ret_bytes);
-}
-
 /* ns: a process that does not end its turn lets others wait, and is asked again. */
 #define LEAVE_PATIENCE 200000000
 
-enum sw_status quiesce_leave(struct engine *engine, uint64_t keep, uint64_t *ret_bytes)
+static enum sw_status hold(struct engine *engine, const struct order *order)
 {
 	/* An attempt that is given up doubles it; other gaps go by what they have seen themselves. */
 	uint64_t before = engine->quiesce.patience;
+	uint64_t keep = order->to == RESIDENCE_STOPPED ? UINT64_MAX : order->bytes;
+	bool turn = order->reason == RESIDENCE_TURN;
 
-	engine->quiesce.patience = LEAVE_PATIENCE;
-	enum sw_status status = suspend(engine, keep, true, ret_bytes);
-	engine->quiesce.patience = before;
-	engine->quiesce.of_turn |= engine->quiesce.suspended;
+	if (turn)
+		engine->quiesce.patience = LEAVE_PATIENCE;
+	enum sw_status status = quiesce_is_held(engine) ? leave_more(engine, keep) : leave(engine, keep, turn);
+	if (turn)
+		engine->quiesce.patience = before;
+	if (quiesce_is_held(engine) && order->to == RESIDENCE_AWAY && (turn || status == SW_OK))
+		atomic_store(&engine->quiesce.residence, RESIDENCE_AWAY);
+	/* A leave for the user that failed holds nothing, unless what is dead has no memory any more. */
+	if (quiesce_is_held(engine) && (turn || status == SW_OK || !atomic_load(&engine->quiesce.reasons)))
+		atomic_fetch_or(&engine->quiesce.reasons, order->reason);
+	else
+		atomic_fetch_and(&engine->quiesce.reasons, ~(unsigned)order->reason);
 	return status;
 }
 
@@ -397,31 +395,48 @@ static void all_in(struct engine *engine)
 	free(list.at);
 }
 
-enum sw_status quiesce_fetch(struct engine *engine)
+static enum sw_status fetch(struct engine *engine)
 {
 	/*
 	 * Where no more room comes, the pieces without memory have what there is: the others have their contents on the
 	 * host, where they can be used.
 	 */
-	bool comes = atomic_load(&engine->orders.room) == ORDER_ROOM_COMES;
-
-	if (engine->quiesce.suspended && !comes && !unbacked_give(engine))
+	if (atomic_load(&engine->orders.room) != ORDER_ROOM_COMES && !unbacked_give(engine))
 		return SW_NO_MEMORY;
-	if (engine->quiesce.suspended && link_open(engine))
+	if (link_open(engine))
 		all_in(engine);
-	return engine->quiesce.suspended && atomic_load(&engine->orders.room) == ORDER_ROOM_LOST ? SW_BUSY : SW_OK;
+	if (atomic_load(&engine->orders.room) == ORDER_ROOM_LOST)
+		return SW_BUSY;
+	atomic_store(&engine->quiesce.residence, RESIDENCE_BACK);
+	return SW_OK;
 }
 
-enum sw_status quiesce_return(struct engine *engine)
+enum sw_status quiesce_reside(struct engine *engine, const struct order *order, uint64_t *bytes)
 {
-	enum sw_status status = quiesce_fetch(engine);
+	struct quiesce *quiesce = &engine->quiesce;
+	bool user = order->reason == RESIDENCE_USER,
+	     leaves = order->to == RESIDENCE_STOPPED || order->to == RESIDENCE_AWAY;
+	enum sw_status status = leaves ? hold(engine, order) : SW_OK;
+	unsigned others = atomic_load(&quiesce->reasons) & ~(unsigned)order->reason;
 
-	return status == SW_OK ? quiesce_resume(engine, false) : status;
+	*bytes = quiesce_is_held(engine) ? quiesce->left_bytes : 0;
+	if (leaves || !quiesce_is_held(engine))
+		return status;
+	/* It goes on when it is its turn. What has left need not be mapped where it is now. */
+	if (user && others)
+		atomic_store(&quiesce->reasons, others);
+	if (others)
+		return user ? SW_OK : SW_BUSY;
+	/* Earlier measurements of whether moving pays are void. */
+	move_governor_restart(&engine->governor);
+	if (!user)
+		status = fetch(engine);
+	return status == SW_OK && order->to == RESIDENCE_RUNS ? quiesce_resume(engine, false) : status;
 }
 
 enum sw_status quiesce_make_room(struct engine *engine, uint64_t bytes)
 {
-	if (capture_is_open() || engine->quiesce.suspended)
+	if (capture_is_open() || quiesce_is_held(engine))
 		return SW_NOT_SUPPORTED;
 	if (!link_open(engine) || !quiesce_close(engine, false))
 		return SW_BUSY;

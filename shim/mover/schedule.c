@@ -43,7 +43,7 @@ void schedule_progress(struct engine *engine)
 bool schedule_can_move(const struct engine *engine)
 {
 	return engine->tracking.complete && !engine->scheduler.stalled && !engine->moves.n_back &&
-	       !engine->quiesce.suspended && !atomic_load(&engine->channel.dead) && !capture_is_open();
+	       !quiesce_is_held(engine) && !atomic_load(&engine->channel.dead) && !capture_is_open();
 }
 
 bool schedule_may_move(const struct engine *engine)

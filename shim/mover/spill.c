@@ -1,11 +1,12 @@
 /*
  * The spill engine as the rest of the library sees it: starts the engine of a device, and forwards requests as orders
- * to its mover; ends of contexts and of the process; suspension.
+ * to its mover; ends of contexts and of the process; suspension; changes of spill.mode.
  */
 #include "shim/mover/spill.h"
 #include "shim/base/lock.h"
 #include "shim/context/capture.h"
 #include "shim/context/context.h"
+#include "shim/device/device.h"
 #include "shim/process/process.h"
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
@@ -20,8 +21,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* ms: how long an order may take: the time to empty a large device over a slow link. */
-#define SUSPEND_MS 120000
+/* ms: how long an order may take: the time to empty a large device, or to fill it, over a slow link. */
+#define MOVE_MS 120000
 /*
  * The end of a context asks the mover up to PARK_TRIES times to leave it, and waits PARK_MS each time. Answers are
  * counted rather than time: a process that was stopped (SIGSTOP), or whose mover the system did not run, loses only one
@@ -86,7 +87,7 @@ static void start_if_none(struct device *device, bool to_suspend)
 		return;
 	}
 	lock_take(&mover_state.spill.lock);
-	/* Who changes the mode takes the lock for it, and asks the engines that are there then (spill_mode.c). */
+	/* Who changes the mode takes the lock for it, and asks the engines that are there then. */
 	if (!engine_of(device))
 		spill_start(device, process_spill_mode(), to_suspend);
 	lock_drop(&mover_state.spill.lock);
@@ -194,10 +195,10 @@ bool spill_bring(struct device *device, CUdeviceptr address, uint64_t bytes)
 	uint32_t unit = arena_unit(engine->arena, address);
 	uint32_t n = arena_unit(engine->arena, address + bytes - 1) + 1 - unit;
 	for (uint64_t until = clock_now() + SAFE_POINT_MS * 1000000ull;; clock_sleep(BETWEEN_NS)) {
-		if (spill_any_suspended())
+		if (spill_any_held())
 			gate_wait();
 		enum sw_status status =
-		    engine_ask(engine, ORDER_BRING, NULL, (uint64_t)unit << 32 | n, SUSPEND_MS, NULL);
+		    engine_ask(engine, ORDER_BRING, NULL, (uint64_t)unit << 32 | n, MOVE_MS, NULL);
 
 		if (status != SW_BUSY || clock_now() >= until)
 			return status == SW_OK;
@@ -211,11 +212,25 @@ bool spill_moves_alive(const struct device *device)
 	return engine && !atomic_load(&engine->channel.dead) && engine->lifetimes;
 }
 
-bool spill_is_suspended(const struct device *device)
+enum residence spill_residence(const struct device *device)
 {
-	struct engine *engine = engine_of(device);
+	const struct engine *engine = engine_of(device);
 
-	return engine && atomic_load_explicit(&engine->quiesce.is_away, memory_order_relaxed);
+	return engine ? (enum residence)atomic_load_explicit(&engine->quiesce.residence, memory_order_relaxed)
+		      : RESIDENCE_RUNS;
+}
+
+unsigned spill_held_by(const struct device *device)
+{
+	unsigned reasons = 0;
+
+	for (unsigned i = 0; i < DEVICE_MOST; i++) {
+		const struct engine *engine = atomic_load(&mover_state.spill.engines[i]);
+
+		if (engine && (!device || i == (unsigned)device->ordinal))
+			reasons |= atomic_load(&engine->quiesce.reasons);
+	}
+	return reasons;
 }
 
 void spill_discard(struct device *device, CUdeviceptr address, uint64_t bytes)
@@ -297,7 +312,7 @@ void spill_context_ended(CUcontext context, bool ended)
  */
 static bool is_in_between(const struct engine *engine)
 {
-	return atomic_load(&engine->quiesce.is_away) || atomic_load(&submission_state) & SUBMISSION_CLOSED ||
+	return quiesce_is_held(engine) || atomic_load(&submission_state) & SUBMISSION_CLOSED ||
 	       atomic_load(&engine->channel.everything.unmapped);
 }
 
@@ -365,8 +380,8 @@ static bool may_suspend(void)
 	return process_stage() == STAGE_RUNNING && !spill_is_ending();
 }
 
-static enum sw_status ask_one(struct engine *engine, enum engine_order order, uint64_t argument,
-			      const struct order_watch *watch, uint64_t *ret_bytes)
+static enum sw_status ask_one(struct engine *engine, const struct order *order, const struct order_watch *watch,
+			      uint64_t *ret_bytes)
 {
 	uint64_t bytes = 0;
 
@@ -375,15 +390,16 @@ static enum sw_status ask_one(struct engine *engine, enum engine_order order, ui
 	/* A dead engine answers only that it does nothing. */
 	if (atomic_load(&engine->channel.dead))
 		return SW_DRIVER;
-	enum sw_status status = engine_ask_watched(engine, order, argument, SUSPEND_MS, watch, &bytes);
+	enum sw_status status = engine_ask_watched(engine, order, MOVE_MS, watch, &bytes);
 	if (status == SW_OK && ret_bytes)
 		*ret_bytes = bytes;
 	return status;
 }
 
-/* order: ORDER_SUSPEND or ORDER_RESUME. */
-static enum sw_status ask_all(enum engine_order order, const struct order_watch *watch, uint64_t *ret_bytes)
+/* For the user. to: RESIDENCE_AWAY or RESIDENCE_RUNS. */
+static enum sw_status ask_all(enum residence to, const struct order_watch *watch, uint64_t *ret_bytes)
 {
+	const struct order order = {.what = ORDER_RESIDE, .to = to, .reason = RESIDENCE_USER};
 	enum sw_status status = SW_NOT_SUPPORTED;
 	uint64_t sum = 0;
 	bool stays = false;
@@ -394,11 +410,11 @@ static enum sw_status ask_all(enum engine_order order, const struct order_watch 
 
 		if (!engine)
 			continue;
-		enum sw_status one = ask_one(engine, order, 0, watch, &bytes);
-		if (one != SW_OK && order == ORDER_SUSPEND)
+		enum sw_status one = ask_one(engine, &order, watch, &bytes);
+		if (one != SW_OK && to == RESIDENCE_AWAY)
 			return one;
-		/* If one engine stays suspended, the gate stays closed. */
-		stays |= one == SW_NO_MEMORY && order == ORDER_RESUME;
+		/* If one engine is held on, the gate stays closed. */
+		stays |= one == SW_NO_MEMORY;
 		status = status == SW_OK ? SW_OK : one;
 		sum += bytes;
 	}
@@ -422,12 +438,6 @@ void spill_prepare(struct device *device)
 	start_if_running(device, NULL);
 }
 
-static void show_suspended(void)
-{
-	stats_set_state(STATS_SUSPENDED);
-	trace_event(state, 1);
-}
-
 void spill_leaves_soon(const struct device *device, uint64_t bytes)
 {
 	struct engine *engine = engine_of(device);
@@ -436,114 +446,84 @@ void spill_leaves_soon(const struct device *device, uint64_t bytes)
 		atomic_store_explicit(&engine->stock.leaving, bytes, memory_order_relaxed);
 }
 
-/* One attempt. If it fails, nothing is suspended, unless it was not the process's turn before. */
-static enum sw_status try_to_suspend(const struct order_watch *watch, uint64_t *ret_bytes)
-{
-	enum sw_status status = ask_all(ORDER_SUSPEND, watch, ret_bytes);
-
-	if (status == SW_OK)
-		show_suspended();
-	else
-		ask_all(ORDER_RESUME, NULL, NULL);
-	return status;
-}
-
 enum sw_status spill_suspend(const struct order_watch *watch, uint64_t *ret_bytes)
 {
 	if (!may_suspend())
 		return SW_NOT_SUPPORTED;
 	device_each(start_if_running, NULL);
 	for (uint64_t until = clock_now() + SAFE_POINT_MS * 1000000ull;;) {
-		enum sw_status status = try_to_suspend(watch, ret_bytes);
+		enum sw_status status = ask_all(RESIDENCE_AWAY, watch, ret_bytes);
 
 		if (status == SW_OK)
 			return status;
+		/* Nothing is suspended then, unless it was not the process's turn before. */
+		ask_all(RESIDENCE_RUNS, NULL, NULL);
 		if (status != SW_BUSY || clock_now() >= until)
 			return status;
 		nanosleep(&(struct timespec){.tv_nsec = BETWEEN_NS}, NULL);
 	}
 }
 
-static enum sw_status goes_on(enum sw_status status)
-{
-	if (status == SW_OK && !spill_any_suspended()) {
-		stats_set_state(STATS_RUNNING);
-		trace_event(state, 0);
-	}
-	return status;
-}
-
 enum sw_status spill_resume(uint64_t *ret_bytes)
 {
-	return may_suspend() ? goes_on(ask_all(ORDER_RESUME, NULL, ret_bytes)) : SW_NOT_SUPPORTED;
+	return may_suspend() ? ask_all(RESIDENCE_RUNS, NULL, ret_bytes) : SW_NOT_SUPPORTED;
 }
 
-/* ---- of one device ---- */
+/* ---- of one device, for turns ---- */
 
-enum sw_status spill_leave(struct device *device, uint64_t keep, const struct order_watch *watch, uint64_t *ret_bytes)
+static struct order for_turn(enum residence to, uint64_t keep)
 {
-	bool ran = !spill_any_suspended();
+	return (struct order){.what = ORDER_RESIDE, .to = to, .reason = RESIDENCE_TURN, .bytes = keep};
+}
+
+enum sw_status spill_hold(struct device *device, enum residence to, uint64_t keep, const struct order_watch *watch,
+			  uint64_t *ret_bytes)
+{
+	const struct order order = for_turn(to, keep);
 
 	if (!may_suspend())
 		return SW_NOT_SUPPORTED;
 	spill_prepare(device);
-	enum sw_status status = ask_one(engine_of(device), ORDER_LEAVE, keep, watch, ret_bytes);
-	if (spill_is_suspended(device) && ran)
-		show_suspended();
-	else if (!spill_is_suspended(device) && status != SW_OK)
-		ask_one(engine_of(device), ORDER_RETURN, ORDER_OF_TURN, NULL, NULL);
+	enum sw_status status = ask_one(engine_of(device), &order, watch, ret_bytes);
+	/* It may stop after all, when nobody waits for that any more. */
+	if (status != SW_OK && spill_residence(device) == RESIDENCE_RUNS)
+		spill_release(device, NULL, NULL);
 	return status;
 }
 
-enum sw_status spill_leave_more(struct device *device, uint64_t keep, const struct order_watch *watch)
+enum sw_status spill_release(struct device *device, const struct order_watch *watch, uint64_t *ret_bytes)
 {
-	return may_suspend() ? ask_one(engine_of(device), ORDER_LEAVE, keep, watch, NULL) : SW_NOT_SUPPORTED;
+	const struct order order = for_turn(RESIDENCE_RUNS, 0);
+
+	return may_suspend() ? ask_one(engine_of(device), &order, watch, ret_bytes) : SW_NOT_SUPPORTED;
 }
 
-enum sw_status spill_return(struct device *device, const struct order_watch *watch, uint64_t *ret_bytes)
+bool spill_begin(struct device *device, enum residence to, uint64_t keep, const struct order_watch *watch)
 {
-	return may_suspend() ? goes_on(ask_one(engine_of(device), ORDER_RETURN, 0, watch, ret_bytes))
-			     : SW_NOT_SUPPORTED;
-}
-
-enum sw_status spill_stop(struct device *device)
-{
-	return spill_leave(device, UINT64_MAX, NULL, NULL);
-}
-
-enum sw_status spill_fetch(struct device *device, const struct order_watch *watch)
-{
-	return may_suspend() ? ask_one(engine_of(device), ORDER_FETCH, 0, watch, NULL) : SW_NOT_SUPPORTED;
-}
-
-static bool begin(struct device *device, enum engine_order order, uint64_t argument, const struct order_watch *watch)
-{
+	const struct order order = for_turn(to, keep);
 	struct engine *engine = engine_of(device);
 
-	return may_suspend() && engine && engine_give(engine, order, argument, SUSPEND_MS, watch) == SW_OK;
-}
-
-bool spill_begin_leave(struct device *device, uint64_t keep, const struct order_watch *watch)
-{
-	return begin(device, ORDER_LEAVE, keep, watch);
-}
-
-bool spill_begin_fetch(struct device *device, const struct order_watch *watch)
-{
-	return begin(device, ORDER_FETCH, 0, watch);
+	return may_suspend() && engine && engine_give(engine, &order, MOVE_MS, watch) == SW_OK;
 }
 
 enum sw_status spill_finish(struct device *device, const struct order_watch *watch)
 {
-	return engine_take_answer(engine_of(device), SUSPEND_MS, watch);
+	struct engine *engine = engine_of(device);
+	enum sw_status status = engine_take_answer(engine, MOVE_MS, watch);
+	int stopped = RESIDENCE_STOPPED;
+
+	/* Nobody waits for what does not leave. */
+	if (status == SW_BUSY)
+		atomic_compare_exchange_strong(&engine->quiesce.residence, &stopped, RESIDENCE_AWAY);
+	return status;
 }
 
-bool spill_any_suspended(void)
+bool spill_any_held(void)
 {
 	for (unsigned i = 0; i < DEVICE_MOST; i++) {
 		const struct engine *engine = atomic_load(&mover_state.spill.engines[i]);
 
-		if (engine && atomic_load(&engine->quiesce.is_away))
+		if (engine && quiesce_is_held(engine))
 			return true;
 	}
 	return false;
@@ -556,4 +536,97 @@ bool spill_is_idle(const struct device *device)
 	/* In this order: what completes after `shown` was read was not idle then. */
 	return engine && !atomic_load(&engine->channel.n_waiters) && submission_is_quiet() &&
 	       atomic_load(&engine->progress.shown) >= completion_newest();
+}
+
+/*
+ * ---- changes of spill.mode ----
+ *
+ * All engines change, one after the other, or none. Until the last one has left `fast`, everything that `fast` needs is
+ * kept for all of them: heaps pin what may be reached without being named, and submissions have tickets. So while
+ * engines differ, and if they go on to differ because one could not be brought back, each of them moves memory as safely
+ * as in its own mode.
+ */
+
+/* Memory of a dead engine moves in no mode. */
+static bool is_at_work(const struct engine *engine)
+{
+	return engine && !atomic_load(&engine->channel.dead);
+}
+
+static enum sw_status ask_to_change(struct engine *engine, bool exact, const struct order_watch *watch, uint64_t *bytes)
+{
+	for (uint64_t until = clock_now() + SAFE_POINT_MS * UINT64_C(1000000);;) {
+		uint64_t moved = 0;
+		const struct order order = {.what = exact ? ORDER_EXACT : ORDER_FAST};
+		enum sw_status status = engine_ask_watched(engine, &order, MOVE_MS, watch, &moved);
+
+		*bytes += moved;
+		if (status == SW_OK || !is_at_work(engine))
+			return status == SW_OK ? SW_OK : SW_DRIVER;
+		if (status != SW_BUSY || clock_now() >= until || spill_is_ending())
+			return status;
+		clock_sleep(BETWEEN_NS);
+	}
+}
+
+/* Asks all engines, up to the first that cannot, or `every` one. Returns the first obstacle. */
+static enum sw_status ask_all_to_change(bool exact, bool every, const struct order_watch *watch, uint64_t *bytes)
+{
+	enum sw_status status = SW_OK;
+
+	for (unsigned i = 0; i < DEVICE_MOST && (every || status == SW_OK); i++) {
+		struct engine *engine = atomic_load(&mover_state.spill.engines[i]);
+
+		if (!is_at_work(engine))
+			continue;
+		enum sw_status one = ask_to_change(engine, exact, watch, bytes);
+		status = status == SW_OK ? one : status;
+	}
+	return status;
+}
+
+static bool any_is(bool exact)
+{
+	for (unsigned i = 0; i < DEVICE_MOST; i++) {
+		const struct engine *engine = atomic_load(&mover_state.spill.engines[i]);
+
+		if (is_at_work(engine) && engine->exact == exact)
+			return true;
+	}
+	return false;
+}
+
+/* Engines that are started later begin in this mode. */
+static void set_mode(bool exact)
+{
+	lock_take(&mover_state.spill.lock);
+	process_set_spill_mode(exact ? POLICY_SPILL_EXACT : POLICY_SPILL_FAST);
+	lock_drop(&mover_state.spill.lock);
+}
+
+enum sw_status spill_change_mode(enum policy_spill mode, const struct order_watch *watch, uint64_t *ret_bytes,
+				 bool *ret_mixed)
+{
+	bool exact = mode == POLICY_SPILL_EXACT, was_exact = process_spill_mode() == POLICY_SPILL_EXACT;
+
+	*ret_bytes = 0;
+	*ret_mixed = false;
+	if (process_stage() != STAGE_RUNNING || spill_is_ending())
+		return SW_NOT_SUPPORTED;
+	/* Also on the way to `exact`: heaps that are made until then may have to stay in `fast`. */
+	if (!exact || !was_exact)
+		device_set_beside(true);
+	set_mode(exact);
+	enum sw_status status = ask_all_to_change(exact, false, watch, ret_bytes), last = status;
+	if (status != SW_OK) {
+		set_mode(was_exact);
+		last = ask_all_to_change(was_exact, true, watch, ret_bytes);
+	}
+	/* One that has not answered the last order may do as it was told before, later. */
+	*ret_mixed = last != SW_OK || (any_is(true) && any_is(false));
+	if (*ret_mixed)
+		set_mode(false);
+	else if (process_spill_mode() == POLICY_SPILL_EXACT)
+		device_set_beside(false);
+	return status;
 }

@@ -8,6 +8,7 @@
 
 #include "shim/device/device.h"
 #include "shim/mover/order_watch.h"
+#include "shim/plan/residence.h"
 
 /*
  * Reports that part of the device's heap lies on the host. Starts the device's engine if the mode is `fast` or
@@ -45,11 +46,17 @@ bool spill_bring(struct device *device, CUdeviceptr address, uint64_t bytes);
 /* Returns whether the device's memory moves, and what is dead moves without a copy. Locking: none. */
 bool spill_moves_alive(const struct device *device);
 /*
- * Returns whether the device's memory is given back, or about to be: the process has come to an end with what it has
- * submitted, on all devices, and nothing else passes the gate, until its suspension ends. New blocks should start on
- * the host.
+ * Returns where the device's memory is. If it does not run, the process has come to an end with what it has submitted,
+ * on all devices, and nothing else passes the gate until it is released. New blocks should start on the host.
  */
-bool spill_is_suspended(const struct device *device);
+enum residence spill_residence(const struct device *device);
+/*
+ * Returns who holds the memory of the device, or of any if `device` is NULL: bits of enum residence_reason. While it
+ * leaves it is nobody yet; an engine that has died is held by nobody.
+ */
+unsigned spill_held_by(const struct device *device);
+/* Returns whether memory of any device does not run. */
+bool spill_any_held(void);
 
 /*
  * Discards these bytes, which must lie in one block of the device's heap: pieces that are wholly covered need not be
@@ -107,40 +114,24 @@ bool spill_is_ending(void);
 enum sw_status spill_suspend(const struct order_watch *watch, uint64_t *ret_bytes);
 enum sw_status spill_resume(uint64_t *ret_bytes);
 /*
- * For turns (lifecycle/turn.h), of one device. spill_leave() suspends its memory, which stops the process, but makes
- * one attempt only, which gives up after a fifth of a second without progress of the device, and leaves `keep` bytes on
- * it. Once the process has stopped (spill_is_suspended), the memory stays suspended even if some of it cannot leave, and
- * the result says why. spill_leave_more(), of memory that is suspended, evicts what is above `keep`; it stays suspended
- * in any case. spill_return() resumes, but first fetches everything that the device budget has room for; the process
- * goes on when no device is suspended any more. Results as above.
+ * For turns (lifecycle/turn.h), of one device; residence.h says what becomes of it. spill_hold() makes one attempt only,
+ * which gives up after a fifth of a second without progress of the device. to: RESIDENCE_STOPPED, or RESIDENCE_AWAY with
+ * what may stay of the memory on the device, `keep`. spill_release() first fetches everything that the device budget has
+ * room for; the process goes on when no device is held any more. Results as above.
  *
- * watch: called meanwhile (order_watch.h). That of spill_return() may raise the budget, and says whether to wait for
- * room; after ORDER_ROOM_LOST the result is SW_BUSY, and the process stays suspended. NULL: the budget stays as it is.
+ * watch: called meanwhile (order_watch.h). That of spill_release() may raise the budget, and says whether to wait for
+ * room; after ORDER_ROOM_LOST the result is SW_BUSY, and the process is held on. NULL: the budget stays as it is.
  */
-enum sw_status spill_leave(struct device *device, uint64_t keep, const struct order_watch *watch, uint64_t *ret_bytes);
-enum sw_status spill_leave_more(struct device *device, uint64_t keep, const struct order_watch *watch);
-enum sw_status spill_return(struct device *device, const struct order_watch *watch, uint64_t *ret_bytes);
+enum sw_status spill_hold(struct device *device, enum residence to, uint64_t keep, const struct order_watch *watch,
+			  uint64_t *ret_bytes);
+enum sw_status spill_release(struct device *device, const struct order_watch *watch, uint64_t *ret_bytes);
 /*
- * The same in two steps, for processes that stop and go on together (plan/gpu_job.h): spill_stop() is spill_leave()
- * that moves nothing, after which spill_leave_more() evicts; spill_fetch() is spill_return() without the end of the
- * suspension, which spill_return() then is.
+ * The same in two steps, so that memory of several devices, which are held, moves at the same time: each has a link of
+ * its own. to: RESIDENCE_AWAY or RESIDENCE_BACK. If spill_begin() returns true, the caller must call spill_finish()
+ * before anything else of that device.
  */
-enum sw_status spill_stop(struct device *device);
-enum sw_status spill_fetch(struct device *device, const struct order_watch *watch);
-/*
- * spill_leave_more(), or spill_fetch(), of several devices in two steps, so that their memory moves at the same time:
- * each has a link of its own. If spill_begin_*() returns true, the caller must call spill_finish() before anything else
- * of that device.
- */
-bool spill_begin_leave(struct device *device, uint64_t keep, const struct order_watch *watch);
-bool spill_begin_fetch(struct device *device, const struct order_watch *watch);
+bool spill_begin(struct device *device, enum residence to, uint64_t keep, const struct order_watch *watch);
 enum sw_status spill_finish(struct device *device, const struct order_watch *watch);
-/*
- * Returns whether the memory of any device is given back, or about to be. After a failed spill_leave() or
- * spill_return() that of the device may be, or not be, whatever it was before: an engine that ends opens the gate, and
- * one that has no memory any more for what is dead keeps it closed.
- */
-bool spill_any_suspended(void);
 /*
  * Changes spill.mode, from POLICY_SPILL_EXACT to POLICY_SPILL_FAST or back, for all devices and for those that are used
  * later. Waits for a moment at which all devices can be stopped, for 3 s for each. The results are those of mode.h;

@@ -166,7 +166,7 @@ uint64_t gpu_job_idle(const struct gpu_job_view *view)
 }
 
 /* Returns whether all of it are in that state. */
-static bool all_are(const struct gpu_job_view *view, enum gpu_job_state state)
+static bool all_are(const struct gpu_job_view *view, enum residence state)
 {
 	EACH(view, i)
 	if (view->seats[i].claim.state != state)
@@ -174,7 +174,7 @@ static bool all_are(const struct gpu_job_view *view, enum gpu_job_state state)
 	return true;
 }
 
-static bool any_is(const struct gpu_job_view *view, enum gpu_job_state state)
+static bool any_is(const struct gpu_job_view *view, enum residence state)
 {
 	EACH(view, i)
 	if (view->seats[i].claim.state == state)
@@ -188,7 +188,7 @@ uint64_t gpu_job_waits(const struct gpu_job_view *view)
 
 	EACH(view, i)
 	since = smaller(since, view->seats[i].claim.wants);
-	return all_are(view, GPU_JOB_AWAY) && !gpu_job_holds(view) && holds_all(view, view->seats[view->self].device)
+	return all_are(view, RESIDENCE_AWAY) && !gpu_job_holds(view) && holds_all(view, view->seats[view->self].device)
 		   ? since
 		   : 0;
 }
@@ -218,8 +218,9 @@ static bool wants_turn(const struct gpu_job_view *view)
 bool gpu_job_is_done(const struct gpu_job_view *view)
 {
 	uint32_t device = view->seats[view->self].device;
+	bool stopped = !gpu_job_is_many(view) && all_are(view, RESIDENCE_STOPPED);
 
-	return view->turns[device].on && holds(view, device) && all_are(view, GPU_JOB_AWAY) &&
+	return view->turns[device].on && holds(view, device) && (stopped || all_are(view, RESIDENCE_AWAY)) &&
 	       (!wants_turn(view) || has_had_any(view) || !holds_all(view, device));
 }
 
@@ -258,17 +259,17 @@ static void order(struct gpu_job_claim *claim, enum gpu_job_phase phase)
 static void stop_all(const struct gpu_job_view *view, struct gpu_job_claim *claim)
 {
 	order(claim, GPU_JOB_STOP_ALL);
-	claim->stop_at = view->now + GPU_JOB_NOTICE;
+	claim->stop_at = view->now + (gpu_job_is_many(view) ? GPU_JOB_NOTICE : 0);
 }
 
 bool gpu_job_choose(const struct gpu_job_view *view, struct gpu_job_lead *lead, struct gpu_job_claim *claim)
 {
-	bool runs = any_is(view, GPU_JOB_RUNS), away = any_is(view, GPU_JOB_AWAY);
+	bool runs = any_is(view, RESIDENCE_RUNS), away = any_is(view, RESIDENCE_AWAY);
 	bool has_all = holds_all(view, UINT32_MAX);
 
 	switch ((enum gpu_job_phase)claim->phase) {
 	case GPU_JOB_RUN:
-		if (all_are(view, GPU_JOB_AWAY))
+		if (all_are(view, RESIDENCE_AWAY))
 			claim->phase = GPU_JOB_LEAVE;
 		else if (is_over(view) && view->now >= lead->not_before)
 			stop_all(view, claim);
@@ -292,7 +293,7 @@ bool gpu_job_choose(const struct gpu_job_view *view, struct gpu_job_lead *lead, 
 		if (runs)
 			stop_all(view, claim);
 		/* Not where it is done with a turn, which it may have just given on: gpu_job_is_done(). */
-		else if (all_are(view, GPU_JOB_AWAY) && has_all && wants_turn(view) && !has_had_any(view))
+		else if (all_are(view, RESIDENCE_AWAY) && has_all && wants_turn(view) && !has_had_any(view))
 			order(claim, GPU_JOB_RETURN);
 		return false;
 	default:
@@ -317,19 +318,20 @@ void gpu_job_follow(const struct gpu_job_view *view, struct gpu_job_claim *claim
 
 enum gpu_job_step gpu_job_next(const struct gpu_job_view *view, const struct gpu_job_claim *claim)
 {
-	enum gpu_job_state state = (enum gpu_job_state)claim->state;
+	enum residence state = (enum residence)claim->state;
 
 	switch ((enum gpu_job_phase)claim->phase) {
 	case GPU_JOB_RUN:
-		if (state == GPU_JOB_AWAY)
+		if (state == RESIDENCE_AWAY)
 			return gpu_job_holds(view) ? GPU_JOB_RETURNS : GPU_JOB_STAYS;
-		return state == GPU_JOB_RUNS ? GPU_JOB_STAYS : GPU_JOB_OPENS;
+		return state == RESIDENCE_RUNS ? GPU_JOB_STAYS : GPU_JOB_OPENS;
 	case GPU_JOB_STOP_ALL:
-		return state == GPU_JOB_RUNS && claim->failed != claim->attempt ? GPU_JOB_STOPS : GPU_JOB_STAYS;
+		return state == RESIDENCE_RUNS && claim->failed != claim->attempt ? GPU_JOB_STOPS : GPU_JOB_STAYS;
 	case GPU_JOB_LEAVE:
-		return state == GPU_JOB_STOPPED || state == GPU_JOB_BACK ? GPU_JOB_LEAVES : GPU_JOB_STAYS;
+		return state == RESIDENCE_STOPPED || state == RESIDENCE_BACK ? GPU_JOB_LEAVES : GPU_JOB_STAYS;
 	default:
-		return state == GPU_JOB_AWAY && claim->failed != claim->attempt && gpu_job_holds(view) ? GPU_JOB_RETURNS
-												       : GPU_JOB_STAYS;
+		return state == RESIDENCE_AWAY && claim->failed != claim->attempt && gpu_job_holds(view)
+			   ? GPU_JOB_RETURNS
+			   : GPU_JOB_STAYS;
 	}
 }

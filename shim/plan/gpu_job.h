@@ -16,13 +16,15 @@
  *    the waits make no circle: the job that waits for the last GPU waits for one that runs, and whose turn ends.
  *  - A job whose turn is over on one of its GPUs, or that runs without the turn of one, stops. If a process does not stop,
  *    all run on, and it is tried again later.
- *  - When all are stopped, all move their memory out. When all of it has left, the turns of all GPUs are given on.
+ *  - When all are stopped, all move their memory out. When all of it has left, the turns of all GPUs are given on; that
+ *    of a job of one seat as soon as it is stopped: then the memory of the next one comes while its own leaves.
  *  - When the job has the turns of all its GPUs again, all move their memory back; then all run.
  */
 #ifndef SPILLWAY_GPU_JOB_H
 #define SPILLWAY_GPU_JOB_H
 
 #include "shim/plan/gpu_turn.h"
+#include "shim/plan/residence.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -50,13 +52,6 @@ enum gpu_job_phase {
 	GPU_JOB_RETURN,
 };
 
-enum gpu_job_state {
-	GPU_JOB_RUNS,
-	GPU_JOB_STOPPED, /* nothing runs, and no submission passes; its memory is where it was */
-	GPU_JOB_AWAY,    /* its memory has left */
-	GPU_JOB_BACK,    /* its memory is back; no submission passes */
-};
-
 enum gpu_job_step {
 	GPU_JOB_STAYS,
 	GPU_JOB_STOPS,
@@ -75,7 +70,7 @@ struct gpu_job_claim {
 	uint64_t attempt; /* to stop it; grows */
 	uint64_t stop_at; /* when all are to stop, in that attempt */
 	uint64_t failed;  /* the attempt at which this process could not be stopped, or not come back */
-	uint64_t state;   /* enum gpu_job_state */
+	uint64_t state;   /* enum residence */
 	uint64_t over;    /* 1: the turn of this GPU should go to another */
 	uint64_t ran;     /* number of the turn in which its memory came back last, or was to, or it ran */
 };
@@ -114,7 +109,7 @@ struct gpu_job_lead {
 bool gpu_job_share(const struct gpu_job_claim *a, const struct gpu_job_claim *b);
 /* Sets the number of the job of each seat: that of its first seat. */
 void gpu_job_find(struct gpu_job_view *view);
-/* Returns whether the job of `self` has other seats that take part. Alone it takes turns as gpu_turn.h says. */
+/* Returns whether the job of `self` has other seats that take part. */
 bool gpu_job_is_many(const struct gpu_job_view *view);
 /* Returns until when the job of `self` takes no part, because one of its processes could not be stopped. */
 uint64_t gpu_job_rests(const struct gpu_job_view *view);
@@ -139,8 +134,8 @@ uint64_t gpu_job_idle(const struct gpu_job_view *view);
 /* Returns since when it waits for the turn of the GPU of `self`; 0: it does not, or may not ask for it yet. */
 uint64_t gpu_job_waits(const struct gpu_job_view *view);
 /*
- * Returns whether the one that speaks for it must give the turn of its GPU on now: the job is away, and has had the
- * turn of one of its GPUs, or does not have that of an earlier one any more, or does not want any.
+ * Returns whether the one that speaks for it must give the turn of its GPU on now: the job is away (of one seat:
+ * stopped), and has had the turn of one of its GPUs, or does not have that of an earlier one any more, or does not want any.
  */
 bool gpu_job_is_done(const struct gpu_job_view *view);
 /*

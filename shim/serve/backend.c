@@ -584,7 +584,7 @@ static uint64_t most_ever(const struct device *device, const struct heap *heap, 
 /* What an allocation lacks now it may have later. */
 static bool is_away(const struct device *device)
 {
-	return spill_is_suspended(device) || atomic_load(&device->out_of_turn);
+	return spill_residence(device) != RESIDENCE_RUNS || atomic_load(&device->out_of_turn);
 }
 
 /*
@@ -643,7 +643,7 @@ enum sw_status backend_heap_take(struct device *device, size_t bytes, enum chunk
 	if (from == HEAP_DEVICE_FIRST && kind == CHUNK_MOVABLE) {
 		spill_room_for_new(device, bytes);
 		/* While suspended, the device is left to other processes, unless the host has nothing left. */
-		if (spill_is_suspended(device))
+		if (spill_residence(device) != RESIDENCE_RUNS)
 			status = alloc_patiently(&want, HEAP_HOST, &grant);
 	}
 	if (status == SW_NO_MEMORY)
@@ -659,7 +659,7 @@ enum sw_status backend_heap_take(struct device *device, size_t bytes, enum chunk
 	*ret_grant = grant;
 	if (grant.bytes_away) {
 		pdl_spilled();
-		if (from == HEAP_DEVICE_FIRST && !spill_is_suspended(device))
+		if (from == HEAP_DEVICE_FIRST && spill_residence(device) == RESIDENCE_RUNS)
 			note_spill(device, &grant);
 		/* Memory that begins on the host is fetched when it is used. */
 		if (kind == CHUNK_MOVABLE)

@@ -451,8 +451,8 @@ static void one_that_is_resumed_leaves_all_its_gpus_together(void **state)
 		struct gpu_job_claim again = job_on(&ranks[0], 0);
 		bool steady = again.state == first_gpu.state && again.attempt == first_gpu.attempt;
 
-		left = first_gpu.state == GPU_JOB_AWAY && second_gpu.state == GPU_JOB_AWAY;
-		assert_false(steady && first_gpu.state == GPU_JOB_AWAY && second_gpu.state == GPU_JOB_RUNS);
+		left = first_gpu.state == RESIDENCE_AWAY && second_gpu.state == RESIDENCE_AWAY;
+		assert_false(steady && first_gpu.state == RESIDENCE_AWAY && second_gpu.state == RESIDENCE_RUNS);
 		usleep(1000);
 	}
 	assert_true(rank_hear(&ranks[1]) && rank_hear(&ranks[2]));

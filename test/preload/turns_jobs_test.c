@@ -205,12 +205,12 @@ static bool is_wrong(const struct part *parts, const struct rank *ranks, unsigne
 		for (unsigned j = 0; j < n; j++) {
 			const struct gpu_account_member *a = find(pages, &ranks[i]), *b = find(pages, &ranks[j]);
 
-			if (!a || !b || a->claim.n < 2 || b->claim.n < 2 || a->job.state != GPU_JOB_RUNS ||
+			if (!a || !b || a->claim.n < 2 || b->claim.n < 2 || a->job.state != RESIDENCE_RUNS ||
 			    a->claim.kind == GPU_TURN_OFF || b->claim.kind == GPU_TURN_OFF)
 				continue;
-			wrong |= parts[i].job == parts[j].job && b->job.state == GPU_JOB_AWAY;
+			wrong |= parts[i].job == parts[j].job && b->job.state == RESIDENCE_AWAY;
 			wrong |= parts[i].job != parts[j].job && parts[i].device == parts[j].device &&
-				 b->job.state == GPU_JOB_RUNS && pages[parts[i].device].head.turn.on;
+				 b->job.state == RESIDENCE_RUNS && pages[parts[i].device].head.turn.on;
 		}
 	return wrong;
 }

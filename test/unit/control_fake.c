@@ -22,26 +22,34 @@ static enum sw_status fake(uint64_t *ret_bytes)
 	return (enum sw_status)fake_status;
 }
 
+static _Atomic unsigned held; /* for the user */
+
 enum sw_status spill_suspend(const struct order_watch *watch, uint64_t *ret_bytes)
 {
 	(void)watch;
-	return fake(ret_bytes);
+	enum sw_status status = fake(ret_bytes);
+	held = status == SW_OK ? RESIDENCE_USER : 0;
+	return status;
 }
 
 enum sw_status spill_resume(uint64_t *ret_bytes)
 {
-	return fake(ret_bytes);
+	enum sw_status status = fake(ret_bytes);
+	if (status == SW_OK || (fake_away && status != SW_NO_MEMORY))
+		held = 0;
+	return status;
+}
+
+unsigned spill_held_by(const struct device *device)
+{
+	(void)device;
+	return held | (fake_away ? RESIDENCE_TURN : 0);
 }
 
 enum order_room turn_look_suspending(void *unused)
 {
 	(void)unused;
 	return ORDER_ROOM_IS_ALL;
-}
-
-bool turn_is_away(void)
-{
-	return fake_away;
 }
 
 /* "device.budget=N": N bytes are above it, of `fake_bytes` that left. */

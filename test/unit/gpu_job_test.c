@@ -63,8 +63,11 @@ static void add(uint32_t device, uint32_t job)
 	struct process *process = &scene.processes[scene.n];
 
 	*process = (struct process){.alive = true, .device = device, .job = job};
-	process->claim = (struct gpu_job_claim){
-	    .process = 1000 + scene.n, .name = job, .phase = GPU_JOB_LEAVE, .state = GPU_JOB_AWAY, .wants = scene.now};
+	process->claim = (struct gpu_job_claim){.process = 1000 + scene.n,
+						.name = job,
+						.phase = GPU_JOB_LEAVE,
+						.state = RESIDENCE_AWAY,
+						.wants = scene.now};
 	uint32_t at = scene.view.n++;
 
 	for (; at && scene.view.seats[at - 1].device > device; at--)
@@ -139,7 +142,7 @@ static void look(struct seed *dice, unsigned i)
 	static struct gpu_job_view view; /* large */
 	uint32_t self = 0, first[MOST];
 
-	if (scene.rests && process->claim.state == GPU_JOB_AWAY && !seed_below(dice, scene.rests))
+	if (scene.rests && process->claim.state == RESIDENCE_AWAY && !seed_below(dice, scene.rests))
 		process->claim.wants = process->claim.wants ? 0 : scene.now;
 	publish(i);
 	view = scene.view;
@@ -162,7 +165,7 @@ static void look(struct seed *dice, unsigned i)
 		next = next == GPU_TURN_NOBODY ? next : first[next];
 		pass(process->device, next);
 		gpu_job_given(&view, next);
-	} else if (gpu_job_speaks(&view) && gpu_job_holds(&view) && process->claim.state == GPU_JOB_RUNS) {
+	} else if (gpu_job_speaks(&view) && gpu_job_holds(&view) && process->claim.state == RESIDENCE_RUNS) {
 		process->claim.over = gpu_turn_next(&turns) != self;
 	}
 	if (gpu_job_leads(&view))
@@ -176,16 +179,16 @@ static void look(struct seed *dice, unsigned i)
 	if (process->step == GPU_JOB_LEAVES || process->step == GPU_JOB_RETURNS)
 		for (unsigned j = 0; j < scene.n; j++)
 			assert_false(scene.processes[j].alive && scene.processes[j].job == process->job &&
-				     scene.processes[j].claim.state == GPU_JOB_RUNS);
+				     scene.processes[j].claim.state == RESIDENCE_RUNS);
 	/* Nor without the turn, which it may have just given on. */
 	view = scene.view;
 	view.self = seat_of(i);
 	gpu_job_find(&view);
 	assert_true(process->step != GPU_JOB_RETURNS || gpu_job_holds(&view));
-	if (process->step == GPU_JOB_OPENS && process->claim.state == GPU_JOB_BACK)
+	if (process->step == GPU_JOB_OPENS && process->claim.state == RESIDENCE_BACK)
 		for (unsigned j = 0; j < scene.n; j++)
 			assert_false(scene.processes[j].alive && scene.processes[j].job == process->job &&
-				     scene.processes[j].claim.state == GPU_JOB_AWAY);
+				     scene.processes[j].claim.state == RESIDENCE_AWAY);
 	publish(i);
 }
 
@@ -200,17 +203,17 @@ static void finish(struct seed *dice, unsigned i)
 	if (fails && (process->step == GPU_JOB_STOPS || process->step == GPU_JOB_RETURNS))
 		process->claim.failed = process->claim.attempt;
 	else if (process->step == GPU_JOB_STOPS)
-		process->claim.state = GPU_JOB_STOPPED;
+		process->claim.state = RESIDENCE_STOPPED;
 	else if (process->step == GPU_JOB_LEAVES)
-		process->claim.state = GPU_JOB_AWAY;
+		process->claim.state = RESIDENCE_AWAY;
 	else if (process->step == GPU_JOB_RETURNS)
-		process->claim.state = GPU_JOB_BACK;
+		process->claim.state = RESIDENCE_BACK;
 	if (process->step == GPU_JOB_OPENS) {
-		if (process->claim.state == GPU_JOB_BACK)
+		if (process->claim.state == RESIDENCE_BACK)
 			process->n++, process->worked = scene.now;
-		process->claim.state = GPU_JOB_RUNS;
+		process->claim.state = RESIDENCE_RUNS;
 	}
-	process->claim.wants = process->claim.state == GPU_JOB_AWAY ? scene.now : 0;
+	process->claim.wants = process->claim.state == RESIDENCE_AWAY ? scene.now : 0;
 	publish(i);
 }
 
@@ -222,7 +225,7 @@ static void check(void)
 			const struct process *a = &scene.processes[i], *b = &scene.processes[j];
 
 			assert_false(a->alive && b->alive && a->device == b->device && a->job != b->job &&
-				     a->claim.state == GPU_JOB_RUNS && b->claim.state == GPU_JOB_RUNS);
+				     a->claim.state == RESIDENCE_RUNS && b->claim.state == RESIDENCE_RUNS);
 		}
 }
 
@@ -234,7 +237,7 @@ static void run_for(struct seed *dice, uint64_t ns)
 
 			if (!process->alive)
 				continue;
-			if (process->claim.state == GPU_JOB_RUNS)
+			if (process->claim.state == RESIDENCE_RUNS)
 				process->served += MS / 2 * 100;
 			if (process->busy && scene.now >= process->until)
 				finish(dice, i);
@@ -343,7 +346,7 @@ static void random_jobs_with_deaths_and_failures_go_on(void **state)
 /* It gives such a turn on (gpu_job_is_done), and must not take memory for it in the same look. */
 static void a_job_does_not_return_to_a_turn_that_it_does_not_want(void **state)
 {
-	struct gpu_job_claim claim = {.phase = GPU_JOB_LEAVE, .state = GPU_JOB_AWAY};
+	struct gpu_job_claim claim = {.phase = GPU_JOB_LEAVE, .state = RESIDENCE_AWAY};
 	struct gpu_job_lead lead = {0};
 
 	(void)state;

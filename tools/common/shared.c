@@ -176,9 +176,9 @@ static void write_turn(const struct shared_gpu *gpu, unsigned i, char text[32])
 		snprintf(text, 32, "-");
 	else if (claim->moving)
 		snprintf(text, 32, "moves");
-	else if (gpu->job[i] && (state == GPU_JOB_STOPPED || state == GPU_JOB_BACK))
+	else if (gpu->job[i] && (state == RESIDENCE_STOPPED || state == RESIDENCE_BACK))
 		snprintf(text, 32, "stopped");
-	else if (gpu->job[i] ? state == GPU_JOB_RUNS : i == gpu->holder)
+	else if (gpu->job[i] ? state == RESIDENCE_RUNS : i == gpu->holder)
 		snprintf(text, 32, "has it");
 	else if (claim->waits)
 		snprintf(text, 32, "waits %.1f s", shared_waits(gpu, i));

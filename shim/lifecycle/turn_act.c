@@ -1,0 +1,366 @@
+/* Turns: what is done about them. See turn_act.h. */
+#include "shim/lifecycle/turn_act.h"
+#include "shim/base/clock.h"
+#include "shim/base/log.h"
+#include "shim/device/device.h"
+#include "shim/driver/real.h"
+#include "shim/lifecycle/lifecycle_state.h"
+#include "shim/lifecycle/turn.h"
+#include "shim/lifecycle/turn_account.h"
+#include "shim/mover/spill.h"
+#include "shim/stats/stats.h"
+#include "shim/submit/completion.h"
+#include "shim/submit/kernel_params.h"
+#include "shim/trace/trace.h"
+
+/* ns: it could not come back, or give up more: no other try before this time. */
+#define TURN_PAUSE 250000000u
+
+/* ---- while the mover works ---- */
+
+static enum order_room look_while_moving(void *argument)
+{
+	(void)argument;
+	turn_account_beat(NULL);
+	return ORDER_ROOM_IS_ALL;
+}
+
+static const struct order_watch stop_watch = {.look = look_while_moving};
+
+/*
+ * This process is stopped, and has published that: gives the turn to the next one, if it still has it. Returns false if
+ * another process is just changing the account.
+ */
+static bool pass_once(struct device *device)
+{
+	const struct gpu_account_view *view = &lifecycle_state.shared.view;
+	struct gpu_turn_view turns;
+
+	if (view->turn.holder != view->self)
+		return true;
+	uint32_t self = turn_account_units(device, view, &turns);
+	/* The others come first, whatever has begun to wait here meanwhile. */
+	lifecycle_state.turn_common.members[self].claim.waits = 0;
+	turns.holder = GPU_TURN_NOBODY;
+	uint32_t next = gpu_turn_next(&turns);
+	return gpu_account_pass(&device->account, view, true,
+				next == GPU_TURN_NOBODY ? next : turn_account_member(next), turns.now);
+}
+
+/*
+ * While memory of a process alone leaves: the next one, which has the turn, fetches into what has gone back to the
+ * driver. That is published as it shrinks. Measured (H200, 14.4 GiB out and in, bare copies): 352 ms, against 559 one
+ * after the other (docs/facts.md, Two processes).
+ */
+static enum order_room look_while_leaving(void *argument)
+{
+	struct device *device = argument;
+	uint64_t used = atomic_load(&device->budget.used);
+
+	turn_account_beat(device);
+	if (used < atomic_load(&device->budget.limit))
+		atomic_store(&device->budget.limit, used);
+	if (turn_account_publish(device, true))
+		pass_once(device);
+	return ORDER_ROOM_COMES;
+}
+
+/* Returns whether all that the turn has room for is there, or those that have it do not give it up in time. */
+static bool is_room_all(const struct device *device, const struct gpu_turn_view *turns, uint32_t self, uint64_t limit)
+{
+	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
+	uint64_t room = turn_account_room(device, turns, self), others = 0;
+	uint64_t needs = state->member.needs + state->member.stuck;
+
+	for (uint32_t i = 0; i < turns->n; i++)
+		others += i == self ? 0 : turns->members[i].may_have;
+	if (!state->others || others + turns->total / TURN_KEEP_PART <= state->others) {
+		state->others = others;
+		state->seen = turns->now;
+	}
+	return limit >= (needs < room ? needs : room) || turn_account_others_are_away(turns, self) ||
+	       turns->now - state->seen >= TURN_BEGIN;
+}
+
+/* While it comes: takes what others have given up. It goes on when there is no more to wait for. */
+static enum order_room look_while_coming(void *argument)
+{
+	const struct gpu_account_view *view = &lifecycle_state.shared.view;
+	struct device *device = argument;
+	struct gpu_turn_view turns;
+
+	turn_account_beat(device);
+	if (!turn_account_publish(device, true))
+		return ORDER_ROOM_LOST;
+	/*
+	 * There are no turns any more; or others have given this one to another, because this process seemed to be
+	 * dead.
+	 */
+	if (view->turn.holder != view->self)
+		return view->turn.on ? ORDER_ROOM_LOST : ORDER_ROOM_IS_ALL;
+	uint32_t self = turn_account_units(device, view, &turns);
+	uint64_t limit = turn_account_raise(device, &lifecycle_state.turn[device->ordinal].member,
+					    turn_account_room(device, &turns, self));
+	if (limit > atomic_load(&device->budget.limit))
+		atomic_store(&device->budget.limit, limit);
+	return is_room_all(device, &turns, self, limit) ? ORDER_ROOM_IS_ALL : ORDER_ROOM_COMES;
+}
+
+/*
+ * The heap is not asked, because the mover may be in the driver with its lock: what the process needs is as published
+ * before.
+ */
+void turn_act_suspending(struct device *device)
+{
+	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
+	uint64_t used = atomic_load(&device->budget.used);
+	bool stopped = spill_residence(device) != RESIDENCE_RUNS;
+
+	if (!atomic_load(&device->heap) || !state->member.pid)
+		return;
+	if (stopped) {
+		state->claim.kind = GPU_TURN_OFF;
+		if (used < atomic_load(&device->budget.limit))
+			atomic_store(&device->budget.limit, used);
+	}
+	if (turn_account_publish(device, true) && stopped && pass_once(device))
+		state->holds = false;
+}
+
+/* ---- acting ---- */
+
+static void failed(struct device *device)
+{
+	struct gpu_job_claim *claim = &lifecycle_state.turn[device->ordinal].job.claim;
+
+	claim->failed = claim->attempt;
+	if (device->account.file.open)
+		turn_account_publish(device, false);
+}
+
+/* Writes what was submitted last, for a message. */
+static const char *latest_work(char name[KERNEL_PARAMS_NAME])
+{
+	struct completion_what what;
+	unsigned row;
+
+	if (!recent_submissions_look(completion_newest(), &what, &row))
+		return "not known";
+	return kernel_params_name(what.function, name) ? name : real_name((int)what.id);
+}
+
+/* This process could not stop, or its memory could not leave. */
+static void say_not_gone(enum sw_status status)
+{
+	char name[KERNEL_PARAMS_NAME];
+
+	if (status == SW_BUSY)
+		log_once("share: the GPU does not come to an end with what this process has submitted (the latest: "
+			 "%s), or a "
+			 "stream capture is open: it keeps its turn, and is asked again",
+			 latest_work(name));
+	else
+		log_once("share: the memory of this process cannot leave the GPU (%s): it keeps its turn, and is asked "
+			 "again",
+			 status_text(status));
+}
+
+static void stop(struct device *device)
+{
+	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
+	struct turn_job_state *const state = &lifecycle_state.turn[device->ordinal].job;
+	uint64_t ran = clock_now() - turn->began;
+	uint64_t idle = state->idle;
+	bool held = turn->holds;
+
+	/* The others must see the order of the one that leads before it waits for its own device. */
+	if (!turn_account_publish(device, false))
+		return;
+	turn->out_began = clock_now();
+	if (state->claim.stop_at > turn->out_began && state->claim.stop_at - turn->out_began <= GPU_JOB_NOTICE)
+		clock_sleep(state->claim.stop_at - turn->out_began);
+	enum sw_status status = spill_hold(device, RESIDENCE_STOPPED, 0, &stop_watch, NULL);
+	if (status != SW_OK && spill_residence(device) == RESIDENCE_RUNS) {
+		if (!state->many && !spill_is_ending())
+			say_not_gone(status);
+		failed(device);
+		return;
+	}
+	turn->holds = false;
+	if (held)
+		turn->claim.burst = gpu_turn_burst(ran, idle ? clock_now() - idle : 0);
+	turn->claim.idle = turn->claim.waits = 0;
+	turn_account_publish(device, false);
+}
+
+static void has_come(struct device *device, uint64_t began, uint64_t bytes)
+{
+	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
+
+	turn->in_ns = clock_now() - began;
+	trace_event(turn, (uint64_t)device->ordinal, 1, turn->in_ns, bytes);
+}
+
+static void go_on(struct device *device)
+{
+	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
+	struct turn_job_state *const state = &lifecycle_state.turn[device->ordinal].job;
+	bool comes = spill_residence(device) == RESIDENCE_AWAY;
+	uint64_t began = clock_now(), bytes = 0;
+
+	if (comes && device->account.file.open && !turn_account_publish(device, true))
+		return;
+	/* If the process was stopped since it looked, its job may have lost the turn: it looks again. */
+	if (began - state->seen >= GPU_TURN_SILENT / 2 || spill_release(device, NULL, &bytes) != SW_OK)
+		return;
+	if (comes)
+		has_come(device, began, bytes);
+	/* Of several devices it goes on with the last one. */
+	if (state->claim.wants && !spill_any_held())
+		stats_add(STAT_turn_wait_us, (clock_now() - state->claim.wants) / 1000);
+	state->claim.ran = state->number;
+	turn->claim.waits = 0;
+	turn_account_publish(device, false);
+}
+
+void turn_act(struct device *device)
+{
+	struct turn_job_state *const state = &lifecycle_state.turn[device->ordinal].job;
+	enum gpu_job_step step = state->step;
+
+	state->step = GPU_JOB_STAYS;
+	if (step == GPU_JOB_STOPS)
+		stop(device);
+	else if (step == GPU_JOB_OPENS)
+		go_on(device);
+}
+
+/* ---- moving ---- */
+
+/* The devices whose memory moves at the same time. */
+struct moves {
+	enum gpu_job_step step;
+	unsigned n;
+	uint64_t began; /* ns */
+	struct {
+		struct device *device;
+		struct order_watch watch;
+		enum residence was;
+		uint64_t used; /* bytes, before it */
+		bool begun;    /* the mover has the order */
+	} at[DEVICE_MOST];
+};
+
+/* Several move what they have at the same time; one alone tells the others, and takes what they give up. */
+static struct order_watch watch_of(struct device *device, enum gpu_job_step step)
+{
+	if (lifecycle_state.turn[device->ordinal].job.many)
+		return stop_watch;
+	if (step == GPU_JOB_LEAVES)
+		return (struct order_watch){.look = look_while_leaving, .argument = device};
+	return (struct order_watch){.look = look_while_coming, .argument = device, .begins = ORDER_ROOM_COMES};
+}
+
+static void begin_move(struct device *device, void *argument)
+{
+	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
+	struct moves *moves = argument;
+
+	if (turn->job.step != moves->step)
+		return;
+	turn->job.step = GPU_JOB_STAYS;
+	if (!turn_account_publish(device, true))
+		return;
+	struct order_watch *watch = &moves->at[moves->n].watch;
+
+	*watch = watch_of(device, moves->step);
+	moves->at[moves->n].device = device;
+	moves->at[moves->n].was = spill_residence(device);
+	moves->at[moves->n].used = atomic_load(&device->budget.used);
+	turn->moves = true;
+	turn->others = 0;
+	if (moves->step == GPU_JOB_LEAVES)
+		heap_keep_host(atomic_load(&device->heap), turn->member.needs);
+	moves->at[moves->n++].begun =
+	    spill_begin(device, moves->step == GPU_JOB_LEAVES ? RESIDENCE_AWAY : RESIDENCE_BACK, turn->keep, watch);
+}
+
+/* What has not left stays the process's, and the others go on in what is left. */
+static void has_left(struct device *device, uint64_t used, enum residence was, enum sw_status status)
+{
+	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
+	uint64_t stays = atomic_load(&device->budget.used), bytes = used > stays ? used - stays : 0;
+
+	turn->not_before = clock_now() + TURN_PAUSE;
+	leave_moment_off(&turn->moment);
+	stats_add(STAT_turn_bytes, bytes);
+	if (was != RESIDENCE_AWAY) {
+		if (status != SW_OK && !spill_is_ending())
+			log_once(
+			    "share: some of the memory of this process cannot leave the GPU (%s): the others go on "
+			    "in what is left while it waits",
+			    status_text(status));
+		turn->out_ns = clock_now() - turn->out_began;
+		trace_event(turn, (uint64_t)device->ordinal, 0, turn->out_ns, bytes);
+	}
+	atomic_store(&device->budget.limit, stays);
+	turn_account_publish(device, false);
+}
+
+static void is_back(struct device *device, uint64_t used, uint64_t began, bool good)
+{
+	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
+	uint64_t now_used = atomic_load(&device->budget.used);
+
+	turn->job.claim.ran = turn->job.number;
+	if (!good) {
+		turn->waits_after = clock_now() + TURN_PAUSE;
+		turn->job.claim.wants = turn->claim.waits = 0;
+		atomic_store(&device->budget.limit, now_used);
+		failed(device);
+		return;
+	}
+	has_come(device, began, now_used > used ? now_used - used : 0);
+	/* Memory of others leaves while that of a process alone comes, from when it was given the turn. */
+	const struct gpu_account_view *view = &lifecycle_state.shared.view;
+	bool given = view->turn.on && view->turn.holder == view->self && view->turn.since < began;
+	uint64_t whole = clock_now() - (given ? view->turn.since : began);
+	turn->claim.cost = gpu_turn_cost(turn->claim.cost, turn->job.many ? turn->in_ns + turn->out_ns : whole);
+	turn_account_publish(device, false);
+}
+
+static void move(enum gpu_job_step step)
+{
+	struct moves moves = {.step = step, .began = clock_now()};
+
+	device_each(begin_move, &moves);
+	for (unsigned i = 0; i < moves.n; i++) {
+		struct device *device = moves.at[i].device;
+		enum sw_status status = moves.at[i].begun ? spill_finish(device, &moves.at[i].watch) : SW_NOT_SUPPORTED;
+
+		lifecycle_state.turn[device->ordinal].moves = false;
+		if (step == GPU_JOB_LEAVES)
+			has_left(device, moves.at[i].used, moves.at[i].was, status);
+		else
+			is_back(device, moves.at[i].used, moves.began, status == SW_OK);
+	}
+	if (moves.n)
+		stats_add(STAT_turn_move_us, (clock_now() - moves.began) / 1000);
+}
+
+static void tell_phase(struct device *device, void *argument)
+{
+	struct turn_job_state *const state = &lifecycle_state.turn[device->ordinal].job;
+
+	(void)argument;
+	if (state->tells)
+		turn_account_publish(device, false);
+	state->tells = false;
+}
+
+void turn_move(void)
+{
+	device_each(tell_phase, NULL);
+	move(GPU_JOB_LEAVES);
+	move(GPU_JOB_RETURNS);
+}

@@ -1,0 +1,40 @@
+/*
+ * residence.h: whether the work of a process runs on a device, and where its movable memory is. Each device that it uses
+ * has one. The mover carries it out (mover/quiesce_orders.c), the user and turns ask for it (mover/spill.h), and a
+ * process publishes it to the others of its job (gpu_job.h).
+ *
+ *           stop            leave            fetch            release
+ *   RUNS ---------> STOPPED ---------> AWAY ---------> BACK -----------> RUNS
+ *
+ *   asked for       in RUNS                                    in STOPPED, AWAY or BACK
+ *   stop            STOPPED; RUNS if no safe point came        stays as it is
+ *   leave, TURN     AWAY, also with what could not leave;      AWAY: what is above `keep` leaves
+ *                   RUNS if no safe point came
+ *   leave, USER     AWAY; RUNS if not all could leave; STOPPED AWAY: everything leaves; stays as it is, and USER
+ *                   if what is dead has no memory any more     does not hold it, if that fails
+ *   fetch           RUNS                                       BACK; stays as it is if USER holds it, or it fails
+ *   release, TURN   RUNS                                       fetches, RUNS; stays as it is if USER holds it, or it
+ *                                                              fails
+ *   release, USER   RUNS                                       RUNS; stays as it is if TURN holds it, or if what is
+ *                                                              dead gets no memory
+ *   end, death      RUNS                                       RUNS, whoever holds it
+ *
+ * What is asked for and not waited for any more is still done; a leave that began after that is undone.
+ */
+#ifndef SPILLWAY_PLAN_RESIDENCE_H
+#define SPILLWAY_PLAN_RESIDENCE_H
+
+enum residence {
+	RESIDENCE_RUNS,
+	RESIDENCE_STOPPED, /* nothing runs, and no submission passes; its memory is where it was */
+	RESIDENCE_AWAY,    /* its memory has left, but for what it keeps */
+	RESIDENCE_BACK,    /* its memory is back; no submission passes */
+};
+
+/* Who wants it not to run. It runs again when nobody does. */
+enum residence_reason {
+	RESIDENCE_USER = 1, /* asked for it (spillway suspend, spillway.h) */
+	RESIDENCE_TURN = 2, /* it is not its turn */
+};
+
+#endif

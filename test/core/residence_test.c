@@ -1,0 +1,178 @@
+/*
+ * residence_test.c: where the memory of a device is when the user and turns ask for different things, one after the
+ * other: what shim/plan/residence.h has in its table.
+ */
+#include "shim/heap/heap_internal.h"
+#include "shim/mover/mover_internal.h"
+#include "shim/mover/mover_state.h"
+#include "shim/mover/spill.h"
+#include "shim/submit/submission.h"
+#include "test/core/core.h"
+
+#define BYTES (8 * MIB)
+
+static struct core_heap own;
+static struct device device;
+static struct engine *engine;
+static struct engine *engines[16]; /* they live as long as the process; known here, or the leak checker counts them */
+static unsigned n_engines;
+static struct heap_grant grant;
+
+static void begin_with(uint64_t host_bytes)
+{
+	core_heap_open(&own, 64 * MIB, host_bytes, 0);
+	engine = mover_new(&device, own.heap, true);
+	assert_non_null(engine);
+	assert_true(n_engines < sizeof(engines) / sizeof(*engines));
+	engines[n_engines++] = engine;
+	atomic_store(&mover_state.spill.engines[0], engine);
+	assert_ok(heap_alloc(own.heap, BYTES, CHUNK_MOVABLE, HEAP_DEVICE, &grant));
+	assert_true(mover_start(engine));
+}
+
+static int begin(void **state)
+{
+	(void)state;
+	begin_with(64 * MIB);
+	return 0;
+}
+
+static int begin_without_host(void **state)
+{
+	(void)state;
+	begin_with(0);
+	return 0;
+}
+
+static int end(void **state)
+{
+	(void)state;
+	if (!atomic_load(&engine->channel.dead))
+		engine_ask(engine, ORDER_STOP, NULL, 0, 60000, NULL);
+	assert_int_equal(spill_residence(&device), RESIDENCE_RUNS);
+	assert_int_equal(spill_held_by(NULL), 0);
+	assert_false(spill_any_held());
+	assert_false(atomic_load(&submission_state) & SUBMISSION_CLOSED);
+	atomic_store(&mover_state.spill.engines[0], NULL);
+	heap_free(own.heap, grant.block, grant.address);
+	core_heap_close(&own);
+	return 0;
+}
+
+static enum sw_status ask(enum residence to, enum residence_reason reason)
+{
+	const struct order order = {.what = ORDER_RESIDE, .to = to, .reason = reason};
+
+	return engine_ask_watched(engine, &order, 60000, NULL, NULL);
+}
+
+static void assert_is(enum residence residence, unsigned reasons)
+{
+	assert_int_equal(spill_residence(&device), residence);
+	assert_int_equal(spill_held_by(&device), reasons);
+	assert_int_equal(spill_any_held(), residence != RESIDENCE_RUNS);
+}
+
+static void it_stops_leaves_comes_back_and_goes_on(void **state)
+{
+	(void)state;
+	assert_ok(ask(RESIDENCE_STOPPED, RESIDENCE_TURN));
+	assert_is(RESIDENCE_STOPPED, RESIDENCE_TURN);
+	assert_int_equal(heap_made_device(own.heap), BYTES);
+	assert_ok(ask(RESIDENCE_AWAY, RESIDENCE_TURN));
+	assert_is(RESIDENCE_AWAY, RESIDENCE_TURN);
+	assert_int_equal(heap_made_device(own.heap), 0);
+	assert_ok(ask(RESIDENCE_BACK, RESIDENCE_TURN));
+	assert_is(RESIDENCE_BACK, RESIDENCE_TURN);
+	assert_int_equal(heap_made_device(own.heap), BYTES);
+	assert_ok(ask(RESIDENCE_RUNS, RESIDENCE_TURN));
+	assert_is(RESIDENCE_RUNS, 0);
+}
+
+static void what_the_user_holds_does_not_come_back_for_its_turn(void **state)
+{
+	(void)state;
+	assert_ok(ask(RESIDENCE_STOPPED, RESIDENCE_TURN));
+	assert_ok(ask(RESIDENCE_AWAY, RESIDENCE_USER));
+	assert_is(RESIDENCE_AWAY, RESIDENCE_TURN | RESIDENCE_USER);
+	assert_int_equal(ask(RESIDENCE_BACK, RESIDENCE_TURN), SW_BUSY);
+	assert_int_equal(ask(RESIDENCE_RUNS, RESIDENCE_TURN), SW_BUSY);
+	assert_is(RESIDENCE_AWAY, RESIDENCE_TURN | RESIDENCE_USER);
+	assert_ok(ask(RESIDENCE_RUNS, RESIDENCE_USER));
+	assert_ok(ask(RESIDENCE_RUNS, RESIDENCE_TURN));
+	assert_is(RESIDENCE_RUNS, 0);
+}
+
+static void what_the_user_releases_waits_for_its_turn(void **state)
+{
+	(void)state;
+	assert_ok(ask(RESIDENCE_AWAY, RESIDENCE_USER));
+	assert_ok(ask(RESIDENCE_AWAY, RESIDENCE_TURN));
+	assert_ok(ask(RESIDENCE_RUNS, RESIDENCE_USER));
+	assert_is(RESIDENCE_AWAY, RESIDENCE_TURN);
+	assert_ok(ask(RESIDENCE_RUNS, RESIDENCE_TURN));
+	assert_is(RESIDENCE_RUNS, 0);
+}
+
+static void what_runs_is_released_by_nobody(void **state)
+{
+	(void)state;
+	assert_ok(ask(RESIDENCE_RUNS, RESIDENCE_TURN));
+	assert_ok(ask(RESIDENCE_BACK, RESIDENCE_TURN));
+	assert_ok(ask(RESIDENCE_RUNS, RESIDENCE_USER));
+	assert_is(RESIDENCE_RUNS, 0);
+	assert_int_equal(heap_made_device(own.heap), BYTES);
+}
+
+static void a_leave_for_the_user_that_fails_holds_nothing(void **state)
+{
+	(void)state;
+	assert_int_equal(ask(RESIDENCE_AWAY, RESIDENCE_USER), SW_NO_MEMORY);
+	assert_is(RESIDENCE_RUNS, 0);
+}
+
+static void a_leave_for_a_turn_holds_also_what_cannot_leave(void **state)
+{
+	(void)state;
+	assert_int_equal(ask(RESIDENCE_AWAY, RESIDENCE_TURN), SW_NO_MEMORY);
+	assert_is(RESIDENCE_AWAY, RESIDENCE_TURN);
+	assert_int_equal(ask(RESIDENCE_AWAY, RESIDENCE_USER), SW_NO_MEMORY);
+	assert_is(RESIDENCE_AWAY, RESIDENCE_TURN);
+	assert_ok(ask(RESIDENCE_RUNS, RESIDENCE_USER));
+	assert_is(RESIDENCE_AWAY, RESIDENCE_TURN);
+	assert_ok(ask(RESIDENCE_RUNS, RESIDENCE_TURN));
+	assert_is(RESIDENCE_RUNS, 0);
+}
+
+/* end() sees that nothing holds it. */
+static void nobody_holds_what_a_dead_mover_had(void **state)
+{
+	(void)state;
+	assert_ok(ask(RESIDENCE_AWAY, RESIDENCE_USER));
+	assert_ok(ask(RESIDENCE_AWAY, RESIDENCE_TURN));
+}
+
+static int start(void **state)
+{
+	(void)state;
+	core_driver();
+	core_context();
+	return 0;
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    TEST(it_stops_leaves_comes_back_and_goes_on),
+	    TEST(what_the_user_holds_does_not_come_back_for_its_turn),
+	    TEST(what_the_user_releases_waits_for_its_turn),
+	    TEST(what_runs_is_released_by_nobody),
+	    cmocka_unit_test_setup_teardown(a_leave_for_the_user_that_fails_holds_nothing, begin_without_host, end),
+	    cmocka_unit_test_setup_teardown(a_leave_for_a_turn_holds_also_what_cannot_leave, begin_without_host, end),
+	    TEST(nobody_holds_what_a_dead_mover_had),
+	};
+
+	return cmocka_run_group_tests(tests, start, NULL);
+}
