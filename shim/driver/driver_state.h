@@ -14,7 +14,7 @@
 /* clang-format off */
 enum exempt_id {
 #define EXEMPT(name, reason) EXEMPT_##name,
-#include "shim/driver/exempt.def"
+#include "shim/driver/hooks.def"
 	EXEMPT_COUNT, /* must be last */
 };
 /* clang-format on */
@@ -23,7 +23,7 @@ enum exempt_id {
 struct real_state {
 	_Atomic(real_dlsym_function *) c_dlsym; /* what real_dlsym() has found */
 	atomic_bool bound;                      /* all addresses have been looked up */
-	void *exempt_address[EXEMPT_COUNT];     /* of the functions in exempt.def, in its order; NULL: not there */
+	void *exempt_address[EXEMPT_COUNT];     /* of the exempt functions, in the order of hooks.def; NULL: not there */
 };
 
 /* ---- door_log.c ---- */

@@ -14,27 +14,20 @@
 #include <string.h>
 
 /* clang-format off */
-#define HOOK(name, params, args)                                                                                       \
+#define LAZY(name, params, args)                                                                                       \
 	static CUresult CUDAAPI lazy_##name params                                                                     \
 	{                                                                                                              \
 		if (!real_bind() || REAL(name) == lazy_##name)                                                         \
 			return CUDA_ERROR_NOT_FOUND;                                                                   \
 		return REAL(name) args;                                                                                \
 	}
-#include "shim/driver/hooks.def"
-#define HOOK_USE(name, params, args)                                                                                   \
-	static CUresult CUDAAPI lazy_##name params                                                                     \
-	{                                                                                                              \
-		if (!real_bind() || REAL(name) == lazy_##name)                                                         \
-			return CUDA_ERROR_NOT_FOUND;                                                                   \
-		return REAL(name) args;                                                                                \
-	}
+#define HOOK     LAZY
+#define HOOK_USE LAZY
 #include "shim/driver/hooks.def"
 
 struct real real = {
-#define HOOK(name, params, args) .name = lazy_##name,
-#include "shim/driver/hooks.def"
-#define HOOK_USE(name, params, args) .name = lazy_##name,
+#define HOOK_NAME(name) .name = lazy_##name,
+#define USE_NAME(name)  .name = lazy_##name,
 #include "shim/driver/hooks.def"
 };
 
@@ -42,15 +35,14 @@ static const struct row {
 	const char *name;
 	void *lazy;
 } rows[] = {
-#define HOOK(name, params, args) {#name, (void *)lazy_##name},
-#include "shim/driver/hooks.def"
-#define HOOK_USE(name, params, args) {#name, (void *)lazy_##name},
+#define HOOK_NAME(name) {#name, (void *)lazy_##name},
+#define USE_NAME(name)  {#name, (void *)lazy_##name},
 #include "shim/driver/hooks.def"
 };
 
 static const char *const exempt_names[] = {
 #define EXEMPT(name, reason) #name,
-#include "shim/driver/exempt.def"
+#include "shim/driver/hooks.def"
 };
 /* clang-format on */
 

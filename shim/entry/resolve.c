@@ -19,7 +19,7 @@
 
 /* clang-format off */
 static void *const bodies[HOOK_COUNT] = {
-#define HOOK(name, params, args) (void *)name,
+#define HOOK_NAME(name) (void *)name,
 #include "shim/driver/hooks.def"
 };
 /* clang-format on */

@@ -18,8 +18,8 @@ void *resolve_dlsym(real_dlsym_function *c_dlsym, void *handle, const char *name
 bool resolve_is_hooked(const char *name);
 
 /*
- * Returns the address to hand out for what the real resolver returned. name: for counting names that neither list
- * has.
+ * Returns the address to hand out for what the real resolver returned. name: for counting names that the list
+ * does not have.
  */
 void *resolve_substitute(const char *name, void *address);
 
