@@ -15,7 +15,7 @@
  *
  * The symbol has no version node (no linker map): a plain dlsym satisfies dlsym@GLIBC_2.2.5 and @GLIBC_2.34 alike.
  */
-#include "shim/entry/resolve.h"
+#include "shim/entry/entry.h"
 
 #include <dlfcn.h>
 

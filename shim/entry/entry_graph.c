@@ -1,16 +1,31 @@
 /*
- * Bodies that record instances of graphs as they are made, changed and destroyed (submit/graph.h). The real function
- * always gets the program's arguments; the library reads them afterwards, if the call succeeded. Recording starts
- * with the first call, also before the first allocation: an instance that was not seen when it was made can never be
- * read.
+ * Bodies of the entry points of graphs and of objects that keep addresses.
+ *
+ * Instances of graphs are recorded as they are made, changed and destroyed (submit/graph.h). The real function always gets
+ * the program's arguments; the library reads them afterwards, if the call succeeded. Recording starts with the first
+ * call, also before the first allocation: an instance that was not seen when it was made can never be read.
+ *
+ * Nodes: memory that copies and sets name is pinned, mapped, while the driver checks it (graph_pin.h). Memory of
+ * allocation nodes is the driver's: its address is fixed when the node is made, and its memory comes and goes with
+ * launches, so the ledger has no rows for it. It is counted, and what the driver reserves for graphs is charged to the
+ * device's budget (pool.h). For captured allocations see entry_alloc.c.
  */
+#include "shim/base/log.h"
+#include "shim/device/pool.h"
+#include "shim/entry/entry.h"
+#include "shim/heap/arena.h"
+#include "shim/heap/migration.h"
+#include "shim/lifecycle/lifecycle.h"
+#include "shim/process/enter.h"
 #include "shim/process/process.h"
-#include "shim/stats/stats.h"
-#include "shim/serve/graph_pin.h"
 #include "shim/serve/graph_mend.h"
-#include "shim/entry/hook.h"
+#include "shim/serve/graph_pin.h"
+#include "shim/serve/on_use.h"
 #include "shim/serve/oom_retry.h"
+#include "shim/serve/serve.h"
+#include "shim/stats/stats.h"
 #include "shim/submit/graph.h"
+#include "shim/submit/submission.h"
 
 #include <errno.h>
 
@@ -237,3 +252,221 @@ HOOK_EXPORT CUresult CUDAAPI cuGraphExecDestroy(CUgraphExec hGraphExec)
 	errno = saved;
 	return result;
 }
+
+/* ---- nodes ---- */
+
+static CUresult entry_node_added(CUresult result, const CUmemPoolProps *where)
+{
+	struct enter_scope scope;
+
+	if (result != CUDA_SUCCESS || !lifecycle_enter(&scope))
+		return result;
+	stats_add(STAT_graph_allocations, 1);
+	struct device *device =
+	    where->location.type == CU_MEM_LOCATION_TYPE_DEVICE ? device_get(where->location.id) : NULL;
+	if (device)
+		pool_graphs_used(device);
+	return enter_leave(&scope, result);
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+						    const CUgraphNode *dependencies, size_t numDependencies,
+						    CUDA_MEM_ALLOC_NODE_PARAMS *nodeParams)
+{
+	stats_call(HOOK_cuGraphAddMemAllocNode);
+	CUresult result = REAL(cuGraphAddMemAllocNode)(phGraphNode, hGraph, dependencies, numDependencies, nodeParams);
+	return result == CUDA_SUCCESS ? entry_node_added(result, &nodeParams->poolProps) : result;
+}
+
+static CUresult added_any(CUresult result, const CUgraphNodeParams *params)
+{
+	if (result != CUDA_SUCCESS || params->type != CU_GRAPH_NODE_TYPE_MEM_ALLOC)
+		return result;
+	return entry_node_added(result, &params->alloc.poolProps);
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+					    size_t numDependencies, CUgraphNodeParams *nodeParams)
+{
+	CUresult result;
+
+	stats_call(HOOK_cuGraphAddNode);
+	GRAPH_PINNED(result, params, nodeParams,
+		     REAL(cuGraphAddNode)(phGraphNode, hGraph, dependencies, numDependencies, nodeParams));
+	return added_any(result, nodeParams);
+}
+
+#define ADD_NODE(name)                                                                                                 \
+	HOOK_EXPORT CUresult CUDAAPI name(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,   \
+					  const CUgraphEdgeData *dependencyData, size_t numDependencies,               \
+					  CUgraphNodeParams *nodeParams)                                               \
+	{                                                                                                              \
+		CUresult result;                                                                                       \
+                                                                                                                       \
+		stats_call(HOOK_##name);                                                                               \
+		GRAPH_PINNED(                                                                                          \
+		    result, params, nodeParams,                                                                        \
+		    REAL(name)(phGraphNode, hGraph, dependencies, dependencyData, numDependencies, nodeParams));       \
+		return added_any(result, nodeParams);                                                                  \
+	}
+ADD_NODE(cuGraphAddNode_v2)
+ADD_NODE(cuGraphAddNode_v3)
+
+HOOK_EXPORT CUresult CUDAAPI cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+						  const CUgraphNode *dependencies, size_t numDependencies,
+						  const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
+{
+	CUresult result;
+
+	stats_call(HOOK_cuGraphAddMemcpyNode);
+	GRAPH_PINNED(result, copy, copyParams,
+		     REAL(cuGraphAddMemcpyNode)(phGraphNode, hGraph, dependencies, numDependencies, copyParams, ctx));
+	return result;
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+						  const CUgraphNode *dependencies, size_t numDependencies,
+						  const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx)
+{
+	CUresult result;
+
+	stats_call(HOOK_cuGraphAddMemsetNode);
+	GRAPH_PINNED(result, set, memsetParams,
+		     REAL(cuGraphAddMemsetNode)(phGraphNode, hGraph, dependencies, numDependencies, memsetParams, ctx));
+	return result;
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuGraphMemcpyNodeSetParams(CUgraphNode hNode, const CUDA_MEMCPY3D *nodeParams)
+{
+	CUresult result;
+
+	stats_call(HOOK_cuGraphMemcpyNodeSetParams);
+	GRAPH_PINNED(result, copy, nodeParams, REAL(cuGraphMemcpyNodeSetParams)(hNode, nodeParams));
+	return result;
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuGraphMemsetNodeSetParams(CUgraphNode hNode, const CUDA_MEMSET_NODE_PARAMS *nodeParams)
+{
+	CUresult result;
+
+	stats_call(HOOK_cuGraphMemsetNodeSetParams);
+	GRAPH_PINNED(result, set, nodeParams, REAL(cuGraphMemsetNodeSetParams)(hNode, nodeParams));
+	return result;
+}
+
+#define SET_PARAMS(name)                                                                                               \
+	HOOK_EXPORT CUresult CUDAAPI name(CUgraphNode hNode, CUgraphNodeParams *nodeParams)                            \
+	{                                                                                                              \
+		CUresult result;                                                                                       \
+                                                                                                                       \
+		stats_call(HOOK_##name);                                                                               \
+		GRAPH_PINNED(result, params, nodeParams, REAL(name)(hNode, nodeParams));                               \
+		return result;                                                                                         \
+	}
+SET_PARAMS(cuGraphNodeSetParams)
+SET_PARAMS(cuGraphNodeSetParams_v2)
+
+/*
+ * Addresses that are kept elsewhere: a tensor map, a texture object, a texture reference. The GPU may access the memory by a
+ * launch that does not name it. Pinned in `fast`, where such an access must not meet a piece that is moving; in the other
+ * modes everything is mapped at all times, and the heap notes it, as the mode may change. The block stays pinned for as
+ * long as it lives, also if the map or the texture ends before it.
+ */
+
+static struct heap *heap_of(CUdeviceptr address)
+{
+	struct device *device = device_of(address);
+
+	return device ? atomic_load_explicit(&device->heap, memory_order_acquire) : NULL;
+}
+
+/* Called after the driver has taken the address: no launch can use it yet. */
+static void stay_in_fast(CUdeviceptr address)
+{
+	struct enter_scope scope;
+
+	if (!enter_serve(&scope))
+		return;
+	struct heap *heap = heap_of(address);
+	CUdeviceptr begin = address;
+	uint64_t bytes = 1;
+	if (heap)
+		arena_extent(heap_arena(heap), address, &begin, &bytes);
+	if (heap && !heap_stay_beside(heap, begin, bytes))
+		log_once("memory behind a tensor map or a texture is on its way and does not arrive; in mode fast a "
+			 "kernel that uses it may stop the job");
+	enter_leave(&scope, CUDA_SUCCESS);
+}
+
+/* Returns 0 for arrays, which are the driver's and never move. */
+static CUdeviceptr address_of_resource(const CUDA_RESOURCE_DESC *resource)
+{
+	switch (resource->resType) {
+	case CU_RESOURCE_TYPE_LINEAR:
+		return resource->res.linear.devPtr;
+	case CU_RESOURCE_TYPE_PITCH2D:
+		return resource->res.pitch2D.devPtr;
+	default:
+		return 0;
+	}
+}
+
+/*
+ * Returns the address that must be pinned, or 0 if none. Libraries make tensor maps for every matrix that they
+ * multiply, and pass them to their kernels by value. If the address can be read in the map, as one of its words, such
+ * a launch names the memory like any other, and it need not be pinned.
+ *
+ * Measured (H200, driver 580): the address is one of the words.
+ */
+static CUdeviceptr address_in_map(const CUtensorMap *map, const void *address)
+{
+	for (size_t i = 0; i < sizeof(map->opaque) / sizeof(map->opaque[0]); i++)
+		if (map->opaque[i] == (uintptr_t)address)
+			return 0;
+	return (CUdeviceptr)(uintptr_t)address;
+}
+
+#define ADDRESS_cuTensorMapEncodeIm2col     address_in_map(tensorMap, globalAddress)
+#define ADDRESS_cuTensorMapEncodeIm2colWide address_in_map(tensorMap, globalAddress)
+#define ADDRESS_cuTensorMapEncodeTiled      address_in_map(tensorMap, globalAddress)
+#define ADDRESS_cuTensorMapReplaceAddress   address_in_map(tensorMap, globalAddress)
+#define ADDRESS_cuTexObjectCreate           address_of_resource(pResDesc)
+#define ADDRESS_cuTexRefSetAddress_v2       dptr
+#define ADDRESS_cuTexRefSetAddress2D_v2     dptr
+#define ADDRESS_cuTexRefSetAddress2D_v3     dptr
+
+/*
+ * The driver may look at the memory of a texture when it is made. That of a tensor map is named by launches, if the
+ * address can be read there.
+ */
+#define BEFORE_cuTensorMapEncodeIm2col     0
+#define BEFORE_cuTensorMapEncodeIm2colWide 0
+#define BEFORE_cuTensorMapEncodeTiled      0
+#define BEFORE_cuTensorMapReplaceAddress   0
+#define BEFORE_cuTexObjectCreate           (pResDesc ? address_of_resource(pResDesc) : 0)
+#define BEFORE_cuTexRefSetAddress_v2       dptr
+#define BEFORE_cuTexRefSetAddress2D_v2     dptr
+#define BEFORE_cuTexRefSetAddress2D_v3     dptr
+
+/* Memory of an allocation with place: on-use is there from now on, whatever launches name. */
+static CUresult back(CUdeviceptr address)
+{
+	return address && submission_is_watched() ? on_use_take(address, 0, true) : CUDA_SUCCESS;
+}
+
+/* clang-format off */
+#define HOOK_PIN(name, params, args)                                                                                   \
+	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
+	{                                                                                                              \
+		stats_call(HOOK_##name);                                                                               \
+		CUresult result = back(BEFORE_##name);                                                                 \
+		if (result == CUDA_SUCCESS)                                                                            \
+			result = REAL(name) args;                                                                      \
+		if (result == CUDA_SUCCESS)                                                                            \
+			result = back(ADDRESS_##name);                                                                 \
+		if (result == CUDA_SUCCESS)                                                                            \
+			stay_in_fast(ADDRESS_##name);                                                                                                  \
+		return result;                                                                                         \
+	}
+#include "shim/driver/hooks.def"
+/* clang-format on */

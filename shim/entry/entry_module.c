@@ -2,7 +2,7 @@
  * Bodies of the entry points that unload modules and libraries: afterwards the driver may reuse the handles of their
  * functions for functions with other parameters.
  */
-#include "shim/entry/hook.h"
+#include "shim/entry/entry.h"
 #include "shim/submit/kernel_params.h"
 #include "shim/stats/stats.h"
 

@@ -6,7 +6,7 @@
 #include "shim/context/context.h"
 #include "shim/process/enter.h"
 #include "shim/lifecycle/lifecycle.h"
-#include "shim/entry/hook.h"
+#include "shim/entry/entry.h"
 #include "shim/base/log.h"
 #include "shim/device/peer.h"
 #include "shim/serve/deferred_free.h"

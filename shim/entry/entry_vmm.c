@@ -13,20 +13,25 @@
  * driver refuses it for cuMemAlloc memory, except for handles of memory that never moves.
  */
 #include "shim/accounting/job_links.h"
-#include "shim/process/enter.h"
-#include "shim/lifecycle/lifecycle.h"
-#include "shim/entry/hook.h"
 #include "shim/base/call_site.h"
 #include "shim/base/log.h"
-#include "shim/lifetimes/lifetimes.h"
-#include "shim/serve/typed_alloc.h"
-#include "shim/serve/serve.h"
 #include "shim/device/pool.h"
+#include "shim/entry/entry.h"
+#include "shim/heap/arena.h"
+#include "shim/heap/migration.h"
+#include "shim/lifecycle/lifecycle.h"
+#include "shim/lifetimes/lifetimes.h"
+#include "shim/process/enter.h"
+#include "shim/serve/ipc.h"
+#include "shim/serve/on_use.h"
 #include "shim/serve/oom_retry.h"
-#include "shim/submit/pdl.h"
-#include "shim/stats/summary.h"
 #include "shim/serve/segments.h"
+#include "shim/serve/serve.h"
+#include "shim/serve/typed_alloc.h"
 #include "shim/serve/vmm.h"
+#include "shim/stats/summary.h"
+#include "shim/submit/pdl.h"
+#include "shim/submit/submission.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -493,3 +498,216 @@ static CUarrayMapInfo *entry_vmm_exposed(const CUarrayMapInfo *list, unsigned n,
 	}
 MAP_ARRAYS(cuMemMapArrayAsync)
 MAP_ARRAYS(cuMemMapArrayAsync_ptsz)
+
+/*
+ * A range exported as a file descriptor, or bound to a multicast object: other processes or devices use its physical
+ * memory. Pinned in every mode, for as long as the block lives, and the memory is never reused.
+ */
+
+static struct heap *heap_of(CUdeviceptr address)
+{
+	struct device *device = device_of(address);
+
+	return device ? atomic_load_explicit(&device->heap, memory_order_acquire) : NULL;
+}
+
+/*
+ * Called before the driver looks at what is mapped there. Memory of an allocation with place: on-use is taken first:
+ * what is taken later would be in no pin. If the driver then refuses the call, the memory may move again.
+ */
+static CUresult entry_pin_begin(struct heap *heap, CUdeviceptr address, size_t bytes)
+{
+	CUresult result = on_use_take_range(address, bytes);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (heap_pin(heap, address, bytes))
+		return CUDA_SUCCESS;
+	log_once("memory that is to leave the process is on its way and does not arrive: refused");
+	return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+static CUresult entry_pin_end(struct heap *heap, CUdeviceptr address, size_t bytes, CUresult result)
+{
+	heap_pin_end(heap, address, bytes, result == CUDA_SUCCESS ? PIN_LEFT : PIN_OFF);
+	return result;
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dptr, size_t size,
+							   CUmemRangeHandleType handleType, unsigned long long flags)
+{
+	struct enter_scope scope;
+
+	stats_call(HOOK_cuMemGetHandleForAddressRange);
+	if (!enter_serve(&scope))
+		return REAL(cuMemGetHandleForAddressRange)(handle, dptr, size, handleType, flags);
+	struct heap *heap = heap_of(dptr);
+	if (!heap)
+		return enter_leave(&scope, REAL(cuMemGetHandleForAddressRange)(handle, dptr, size, handleType, flags));
+	CUresult result = entry_pin_begin(heap, dptr, size);
+	if (result != CUDA_SUCCESS)
+		return enter_leave(&scope, result);
+	result = REAL(cuMemGetHandleForAddressRange)(handle, dptr, size, handleType, flags);
+	return enter_leave(&scope, entry_pin_end(heap, dptr, size, result));
+}
+
+#define BIND_ADDR(name, params, args, memptr)                                                                          \
+	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
+	{                                                                                                              \
+		struct enter_scope scope;                                                                              \
+                                                                                                                       \
+		stats_call(HOOK_##name);                                                                               \
+		if (!enter_serve(&scope))                                                                              \
+			return REAL(name) args;                                                                        \
+		struct heap *heap = heap_of(memptr);                                                                   \
+		if (!heap)                                                                                             \
+			return enter_leave(&scope, REAL(name) args);                                                   \
+		CUresult result = entry_pin_begin(heap, memptr, size);                                                 \
+		if (result != CUDA_SUCCESS)                                                                            \
+			return enter_leave(&scope, result);                                                            \
+		result = REAL(name) args;                                                                              \
+		return enter_leave(&scope, entry_pin_end(heap, memptr, size, result));                                 \
+	}
+BIND_ADDR(cuMulticastBindAddr,
+	  (CUmemGenericAllocationHandle mcHandle, size_t mcOffset, CUdeviceptr memptr, size_t size,
+	   unsigned long long flags),
+	  (mcHandle, mcOffset, memptr, size, flags), memptr)
+BIND_ADDR(cuMulticastBindAddr_v2,
+	  (CUmemGenericAllocationHandle mcHandle, CUdevice dev, size_t mcOffset, CUdeviceptr memptr, size_t size,
+	   unsigned long long flags),
+	  (mcHandle, dev, mcOffset, memptr, size, flags), memptr)
+BIND_ADDR(cuLogicalEndpointBindAddr,
+	  (CUlogicalEndpointId leId, CUdevice dev, cuuint64_t offset, void *ptr, cuuint64_t size,
+	   unsigned long long flags),
+	  (leId, dev, offset, ptr, size, flags), (CUdeviceptr)(uintptr_t)ptr)
+
+/* ---- legacy IPC of memory (ipc.h) and of events ---- */
+
+static CUresult get_handle(CUipcMemHandle *ret_handle, CUdeviceptr address)
+{
+	struct ledger_row row;
+
+	if (!serve_is_ours(address))
+		return REAL(cuIpcGetMemHandle)(ret_handle, address);
+	struct device *device = device_of(address);
+	if (device && ret_handle && serve_find(address, &row))
+		return ipc_give(atomic_load(&device->heap), &row, ret_handle);
+	if (!device)
+		log_once("cuIpcGetMemHandle on managed or system memory is not possible: give such allocations to the "
+			 "driver with a rule (use: driver)");
+	return CUDA_ERROR_INVALID_VALUE;
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
+{
+	struct enter_scope scope;
+
+	stats_call(HOOK_cuIpcGetMemHandle);
+	if (!enter_serve(&scope))
+		return REAL(cuIpcGetMemHandle)(pHandle, dptr);
+	CUresult result = get_handle(pHandle, dptr);
+	if (result == CUDA_SUCCESS)
+		job_links_gave(pHandle, sizeof(*pHandle));
+	return enter_leave(&scope, result);
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuIpcGetEventHandle(CUipcEventHandle *pHandle, CUevent event)
+{
+	stats_call(HOOK_cuIpcGetEventHandle);
+	CUresult result = REAL(cuIpcGetEventHandle)(pHandle, event);
+	if (result == CUDA_SUCCESS)
+		job_links_gave(pHandle, sizeof(*pHandle));
+	return result;
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuIpcOpenEventHandle(CUevent *phEvent, CUipcEventHandle handle)
+{
+	stats_call(HOOK_cuIpcOpenEventHandle);
+	CUresult result = REAL(cuIpcOpenEventHandle)(phEvent, handle);
+	if (result == CUDA_SUCCESS)
+		job_links_took(&handle, sizeof(handle));
+	return result;
+}
+
+static CUresult open_handle(CUdeviceptr *ret_address, const CUipcMemHandle *handle, unsigned flags)
+{
+	if (flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)
+		return CUDA_ERROR_INVALID_VALUE;
+	CUresult result = ipc_open(handle, ret_address);
+	if (result == CUDA_SUCCESS)
+		job_links_took(handle, sizeof(*handle));
+	return result;
+}
+
+/* A handle of the driver's. */
+static CUresult opened(CUresult result, const CUipcMemHandle *handle)
+{
+	if (result == CUDA_SUCCESS)
+		job_links_took(handle, sizeof(*handle));
+	return result;
+}
+
+#define OPEN(name)                                                                                                     \
+	HOOK_EXPORT CUresult CUDAAPI name(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags)               \
+	{                                                                                                              \
+		struct enter_scope scope;                                                                              \
+                                                                                                                       \
+		stats_call(HOOK_##name);                                                                               \
+		if (!ipc_is_ours(&handle) || !lifecycle_enter(&scope))                                                 \
+			return opened(REAL(name)(pdptr, handle, Flags), &handle);                                      \
+		return enter_leave(&scope, open_handle(pdptr, &handle, Flags));                                        \
+	}
+OPEN(cuIpcOpenMemHandle)
+OPEN(cuIpcOpenMemHandle_v2)
+
+HOOK_EXPORT CUresult CUDAAPI cuIpcCloseMemHandle(CUdeviceptr dptr)
+{
+	struct enter_scope scope;
+	CUresult result;
+
+	stats_call(HOOK_cuIpcCloseMemHandle);
+	if (!enter_serve(&scope))
+		return REAL(cuIpcCloseMemHandle)(dptr);
+	if (!ipc_close(dptr, &result))
+		result = REAL(cuIpcCloseMemHandle)(dptr);
+	return enter_leave(&scope, result);
+}
+
+/* ---- pools that the driver exports, and what is imported ---- */
+
+HOOK_EXPORT CUresult CUDAAPI cuMemPoolExportToShareableHandle(void *handle_out, CUmemoryPool pool,
+							      CUmemAllocationHandleType handleType,
+							      unsigned long long flags)
+{
+	struct enter_scope scope;
+
+	stats_call(HOOK_cuMemPoolExportToShareableHandle);
+	if (!enter_serve(&scope))
+		return REAL(cuMemPoolExportToShareableHandle)(handle_out, pool, handleType, flags);
+	CUresult result = REAL(cuMemPoolExportToShareableHandle)(handle_out, pool, handleType, flags);
+	if (result == CUDA_SUCCESS)
+		job_links_exported(handle_out, handleType);
+	return enter_leave(&scope, result);
+}
+
+/* It may be the first that the process asks for. */
+HOOK_EXPORT CUresult CUDAAPI cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, void *handle,
+								CUmemAllocationHandleType handleType,
+								unsigned long long flags)
+{
+	stats_call(HOOK_cuMemPoolImportFromShareableHandle);
+	CUresult result = REAL(cuMemPoolImportFromShareableHandle)(pool_out, handle, handleType, flags);
+	if (result == CUDA_SUCCESS)
+		job_links_imported(handle, handleType);
+	return result;
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle,
+							    CUmemAllocationHandleType shHandleType)
+{
+	stats_call(HOOK_cuMemImportFromShareableHandle);
+	CUresult result = REAL(cuMemImportFromShareableHandle)(handle, osHandle, shHandleType);
+	if (result == CUDA_SUCCESS)
+		job_links_imported(osHandle, shHandleType);
+	return result;
+}

@@ -4,12 +4,10 @@
  * that it returns belongs to a hooked row, the program gets our body (docs/facts.md, Reaching the driver:
  * cuGetProcAddress returns only exported addresses). So this file needs no list of versions.
  */
-#include "shim/entry/resolve.h"
+#include "shim/entry/entry.h"
 #include "shim/driver/door_log.h"
 #include "shim/process/process.h"
 #include "shim/stats/stats.h"
-#include "shim/entry/hook.h"
-#include "shim/entry/unknown.h"
 #include "shim/base/log.h"
 
 #include <dlfcn.h>

@@ -6,7 +6,7 @@
  * half as many.
  */
 #include "shim/context/context.h"
-#include "shim/entry/unknown.h"
+#include "shim/entry/entry.h"
 #include "shim/driver/driver_state.h"
 #include "shim/process/process.h"
 #include "shim/stats/stats.h"
