@@ -14,6 +14,8 @@
 
 /* Marks a body that programs can link to. Every other symbol of the library is hidden. */
 #define HOOK_EXPORT __attribute__((visibility("default")))
+/* For a body (shells.h) that asks for its caller: __builtin_return_address(0) is that of the exported function. */
+#define HOOK_INLINE static inline __attribute__((always_inline))
 
 /*
  * resolve.c: dlsym and cuGetProcAddress, the second and third way that calls reach the library: if the real resolver

@@ -1,7 +1,6 @@
 /*
  * Bodies of the entry points that allocate and free, at once and in stream order, and of those for memory pools and
- * arrays. Each does three things: counts the call, asks enter.h whether the library serves it, and passes a plain request
- * to serve.c. A call that is not served goes to the real function with the same arguments.
+ * arrays: each passes a plain request to serve.c.
  */
 #include "shim/base/log.h"
 #include "shim/device/peer.h"
@@ -20,17 +19,13 @@
 
 /* ---- cuMemAlloc, cuMemAllocPitch ---- */
 
-HOOK_EXPORT CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
+HOOK_INLINE CUresult serve_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 {
 	struct backend_request request = {.bytes = bytesize, .caller = __builtin_return_address(0)};
-	struct enter_scope scope;
 
-	stats_call(HOOK_cuMemAlloc_v2);
-	if (!lifecycle_enter(&scope))
-		return serve_refusal() ? serve_refusal() : REAL(cuMemAlloc_v2)(dptr, bytesize);
 	if (!dptr || !bytesize)
-		return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
-	return enter_leave(&scope, serve_alloc(&request, dptr, NULL));
+		return CUDA_ERROR_INVALID_VALUE;
+	return serve_alloc(&request, dptr, NULL);
 }
 
 /*
@@ -47,107 +42,72 @@ static bool pitch_request(struct backend_request *request, size_t width, size_t 
 	return !__builtin_mul_overflow(pitch, height, &request->bytes);
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height,
-						unsigned int ElementSizeBytes)
+HOOK_INLINE CUresult serve_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height,
+					      unsigned int ElementSizeBytes)
 {
 	struct backend_request request;
-	struct enter_scope scope;
 
-	stats_call(HOOK_cuMemAllocPitch_v2);
-	if (!lifecycle_enter(&scope))
-		return serve_refusal() ? serve_refusal()
-				       : REAL(cuMemAllocPitch_v2)(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
 	if (!dptr || !pPitch || !pitch_request(&request, WidthInBytes, Height, ElementSizeBytes))
-		return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
+		return CUDA_ERROR_INVALID_VALUE;
 	request.caller = __builtin_return_address(0);
-	return enter_leave(&scope, serve_alloc(&request, dptr, pPitch));
+	return serve_alloc(&request, dptr, pPitch);
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuMemFree_v2(CUdeviceptr dptr)
+static CUresult serve_cuMemFree_v2(CUdeviceptr dptr)
 {
-	struct enter_scope scope;
-
-	stats_call(HOOK_cuMemFree_v2);
-	if (!enter_serve(&scope))
-		return serve_is_late_free(dptr) ? CUDA_SUCCESS : REAL(cuMemFree_v2)(dptr);
-	return enter_leave(&scope, serve_free(dptr));
+	return serve_free(dptr);
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuMemFree(CUdeviceptr_v1 dptr)
+static CUresult serve_cuMemFree(CUdeviceptr_v1 dptr)
 {
-	struct enter_scope scope;
-
-	stats_call(HOOK_cuMemFree);
-	if (!enter_serve(&scope))
-		return REAL(cuMemFree)(dptr);
-	return enter_leave(&scope, serve_free(dptr));
+	return serve_free(dptr);
 }
 
 /* ---- managed memory: the driver serves it, unless a rule names it (typed_alloc.h) ---- */
 
-HOOK_EXPORT CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
+HOOK_INLINE CUresult serve_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
 {
-	struct enter_scope scope;
-
-	stats_call(HOOK_cuMemAllocManaged);
-	if (!lifecycle_enter(&scope))
-		return serve_refusal() ? serve_refusal() : REAL(cuMemAllocManaged)(dptr, bytesize, flags);
-	return enter_leave(&scope, typed_alloc_managed(dptr, bytesize, flags, __builtin_return_address(0)));
+	return typed_alloc_managed(dptr, bytesize, flags, __builtin_return_address(0));
 }
 
 /* ---- allocations that the driver serves and the library counts ---- */
 
-/*
- * If the driver has no memory left, the heap makes room, and the call is made again (oom_retry.h). With a bad policy
- * and SPILLWAY_STRICT every allocation of device memory is refused.
- */
-#define DRIVER_ALLOC(name, kind, params, args, wanted, bytes)                                                          \
-	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
+/* If the driver has no memory left, the heap makes room, and the call is made again (oom_retry.h). */
+#define DRIVER_MAKES(name, params, args, kind, wanted, key, bytes)                                                     \
+	static CUresult serve_##name params                                                                            \
 	{                                                                                                              \
-		struct enter_scope scope;                                                                              \
-                                                                                                                       \
-		stats_call(HOOK_##name);                                                                               \
-		if (!lifecycle_enter(&scope))                                                                          \
-			return serve_refusal() ? serve_refusal() : REAL(name) args;                                    \
-		struct oom_retry room = {0};                                                                           \
 		CUresult result;                                                                                       \
-		do                                                                                                     \
-			result = REAL(name) args;                                                                      \
-		while (result == CUDA_ERROR_OUT_OF_MEMORY && oom_retry_make(&room, -1, wanted));                       \
-		oom_retry_end(&room, result);                                                                          \
+                                                                                                                       \
+		OOM_RETRY_CALL_INSIDE(result, -1, wanted, REAL(name) args);                                            \
 		if (result == CUDA_SUCCESS)                                                                            \
-			account_note(kind, *dptr, bytes, -1);                                                          \
-		return enter_leave(&scope, result);                                                                    \
+			account_note(kind, key, bytes, -1);                                                            \
+		return result;                                                                                         \
 	}
 
 /* Addresses of 32 bits (CUDA before 3.2) cannot reach the heap. */
-DRIVER_ALLOC(cuMemAlloc, LEDGER_DRIVER, (CUdeviceptr_v1 * dptr, unsigned int bytesize), (dptr, bytesize), bytesize,
-	     bytesize)
-DRIVER_ALLOC(cuMemAllocPitch, LEDGER_DRIVER,
+DRIVER_MAKES(cuMemAlloc, (CUdeviceptr_v1 * dptr, unsigned int bytesize), (dptr, bytesize), LEDGER_DRIVER, bytesize,
+	     *dptr, bytesize)
+DRIVER_MAKES(cuMemAllocPitch,
 	     (CUdeviceptr_v1 * dptr, unsigned int *pPitch, unsigned int WidthInBytes, unsigned int Height,
 	      unsigned int ElementSizeBytes),
-	     (dptr, pPitch, WidthInBytes, Height, ElementSizeBytes), (uint64_t)WidthInBytes *Height,
-	     (size_t)*pPitch *Height)
+	     (dptr, pPitch, WidthInBytes, Height, ElementSizeBytes), LEDGER_DRIVER, (uint64_t)WidthInBytes *Height,
+	     *dptr, (size_t)*pPitch *Height)
 
 /* ---- pinned host memory ---- */
 
 #define ALLOC_HOST(name, params, args)                                                                                 \
-	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
+	HOOK_INLINE CUresult serve_##name params                                                                       \
 	{                                                                                                              \
-		struct enter_scope scope;                                                                              \
 		struct account_claim claim;                                                                            \
                                                                                                                        \
-		stats_call(HOOK_##name);                                                                               \
-		if (!lifecycle_enter(&scope))                                                                          \
-			return REAL(name) args;                                                                        \
 		if (!typed_alloc_claim(POLICY_API_HOST, NULL, bytesize, __builtin_return_address(0), &claim))          \
-			return enter_leave(&scope, CUDA_ERROR_OUT_OF_MEMORY);                                          \
+			return CUDA_ERROR_OUT_OF_MEMORY;                                                               \
 		CUresult result = REAL(name) args;                                                                     \
 		if (result == CUDA_SUCCESS)                                                                            \
 			account_note_claimed(LEDGER_PINNED, (uint64_t)(uintptr_t)*pp, bytesize, -1, &claim);           \
 		else                                                                                                   \
 			account_claim_end(&claim, bytesize);                                                           \
-		return enter_leave(&scope, result);                                                                    \
+		return result;                                                                                         \
 	}
 ALLOC_HOST(cuMemHostAlloc, (void **pp, size_t bytesize, unsigned int Flags), (pp, bytesize, Flags))
 ALLOC_HOST(cuMemAllocHost_v2, (void **pp, size_t bytesize), (pp, bytesize))
@@ -163,34 +123,30 @@ static CUresult note_registered(CUresult result, const void *address, size_t byt
 	return enter_leave(&scope, result);
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
+static CUresult serve_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
 {
-	stats_call(HOOK_cuMemHostRegister_v2);
 	return note_registered(REAL(cuMemHostRegister_v2)(p, bytesize, Flags), p, bytesize);
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuMemHostRegister(void *p, size_t bytesize, unsigned int Flags)
+static CUresult serve_cuMemHostRegister(void *p, size_t bytesize, unsigned int Flags)
 {
-	stats_call(HOOK_cuMemHostRegister);
 	return note_registered(REAL(cuMemHostRegister)(p, bytesize, Flags), p, bytesize);
 }
 
-/* The row is removed before the driver's call and restored if the call fails. */
-#define FREE_HOST(name, kind)                                                                                          \
-	HOOK_EXPORT CUresult CUDAAPI name(void *p)                                                                     \
+/*
+ * The row is removed before the driver's call, which may give the handle to another thread, and restored if it fails.
+ */
+#define DRIVER_ENDS(name, type, kind)                                                                                  \
+	static CUresult serve_##name(type handle)                                                                      \
 	{                                                                                                              \
-		struct enter_scope scope;                                                                              \
+		struct ledger_row *row = account_forget(kind, (uint64_t)(uintptr_t)handle);                            \
+		CUresult result = REAL(name)(handle);                                                                  \
                                                                                                                        \
-		stats_call(HOOK_##name);                                                                               \
-		if (!enter_serve(&scope))                                                                       \
-			return REAL(name)(p);                                                                          \
-		struct ledger_row *row = account_forget(kind, (uint64_t)(uintptr_t)p);                                 \
-		CUresult result = REAL(name)(p);                                                                       \
 		account_forgotten(row, result == CUDA_SUCCESS);                                                        \
-		return enter_leave(&scope, result);                                                                    \
+		return result;                                                                                         \
 	}
-FREE_HOST(cuMemFreeHost, LEDGER_PINNED)
-FREE_HOST(cuMemHostUnregister, LEDGER_REGISTERED)
+DRIVER_ENDS(cuMemFreeHost, void *, LEDGER_PINNED)
+DRIVER_ENDS(cuMemHostUnregister, void *, LEDGER_REGISTERED)
 
 /* ---- arrays: opaque, they stay with the driver; what they take is counted and charged (array.h) ---- */
 
@@ -231,52 +187,15 @@ static unsigned levels_of(const CUDA_ARRAY3D_DESCRIPTOR *array, unsigned asked)
 /* Size of the array. The driver must have accepted the descriptor. */
 #define BYTES(name) array_bytes(&(CUDA_ARRAY3D_DESCRIPTOR)ARRAY_##name, LEVELS_##name)
 
-/* If the driver has no memory left, the heap makes room, and the call is made again (oom_retry.h). */
 /* clang-format off */
-#define HOOK_MAKE(name, params, args)                                                                                  \
-	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
-	{                                                                                                              \
-		struct enter_scope scope;                                                                              \
-		CUresult result;                                                                                       \
-                                                                                                                       \
-		stats_call(HOOK_##name);                                                                               \
-		if (!lifecycle_enter(&scope))                                                                        \
-			return serve_refusal() ? serve_refusal() : REAL(name) args;                                    \
-		struct oom_retry room = {0};                                                                                \
-		do                                                                                                     \
-			result = REAL(name) args;                                                                      \
-		while (result == CUDA_ERROR_OUT_OF_MEMORY && oom_retry_make(&room, -1, BYTES(name)));                       \
-		oom_retry_end(&room, result);                                                                               \
-		if (result == CUDA_SUCCESS)                                                                            \
-			account_note(LEDGER_ARRAY, (uint64_t)(uintptr_t)*pHandle, BYTES(name), -1);                      \
-		return enter_leave(&scope, result);                                                                    \
-	}
+#define HOOK_MAKE(name, params, args) \
+	DRIVER_MAKES(name, params, args, LEDGER_ARRAY, BYTES(name), (uint64_t)(uintptr_t)*pHandle, BYTES(name))
 #include "shim/driver/hooks.def"
 /* clang-format on */
+DRIVER_ENDS(cuArrayDestroy, CUarray, LEDGER_ARRAY)
+DRIVER_ENDS(cuMipmappedArrayDestroy, CUmipmappedArray, LEDGER_ARRAY)
 
-/*
- * The row is removed before the driver's call, which may give the handle to another thread, and restored if it fails.
- */
-#define DESTROY(name, type)                                                                                            \
-	HOOK_EXPORT CUresult CUDAAPI name(type handle)                                                                 \
-	{                                                                                                              \
-		struct enter_scope scope;                                                                              \
-                                                                                                                       \
-		stats_call(HOOK_##name);                                                                               \
-		if (!enter_serve(&scope))                                                                       \
-			return REAL(name)(handle);                                                                     \
-		struct ledger_row *row = account_forget(LEDGER_ARRAY, (uint64_t)(uintptr_t)handle);                    \
-		CUresult result = REAL(name)(handle);                                                                  \
-		account_forgotten(row, result == CUDA_SUCCESS);                                                        \
-		return enter_leave(&scope, result);                                                                    \
-	}
-
-DESTROY(cuArrayDestroy, CUarray)
-DESTROY(cuMipmappedArrayDestroy, CUmipmappedArray)
-
-/* ---- in stream order, and pools: what the policy puts into the heap goes to async.c, the rest to the driver's pools ---- */
-
-/* ---- allocating ---- */
+/* ---- in stream order: what the policy puts into the heap goes to async.c, the rest to the driver's pools ---- */
 
 /*
  * The driver allocates and frees the memory of a captured allocation with launches of its graph, so its address has
@@ -307,9 +226,8 @@ static CUresult entry_async_settle(const struct async_request *request, CUdevice
 	return result;
 }
 
-/* If the driver has no memory left, the heap makes room, and the call is made again (oom_retry.h). */
 #define ALLOC_ASYNC(name, own, asked, of_pool, params, args)                                                           \
-	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
+	HOOK_INLINE CUresult serve_##name params                                                                       \
 	{                                                                                                              \
 		struct async_request request = {.bytes = bytesize,                                                     \
 						.api = asked,                                                          \
@@ -318,21 +236,13 @@ static CUresult entry_async_settle(const struct async_request *request, CUdevice
 						.stream = hStream,                                                     \
 						.per_thread = own,                                                     \
 						.claim = {.rule = -1}};                                                \
-		struct enter_scope scope;                                                                              \
 		CUresult result;                                                                                       \
                                                                                                                        \
-		stats_call(HOOK_##name);                                                                               \
-		if (!lifecycle_enter(&scope))                                                                          \
-			return serve_refusal() ? serve_refusal() : REAL(name) args;                                    \
 		if (async_alloc(&request, dptr, &result))                                                              \
-			return enter_leave(&scope, result);                                                            \
+			return result;                                                                                 \
 		bool captured = async_is_capturing(hStream, own);                                                      \
-		struct oom_retry room = {0};                                                                           \
-		do                                                                                                     \
-			result = REAL(name) args;                                                                      \
-		while (result == CUDA_ERROR_OUT_OF_MEMORY && oom_retry_make(&room, -1, bytesize));                     \
-		oom_retry_end(&room, result);                                                                          \
-		return enter_leave(&scope, entry_async_settle(&request, dptr, captured, result));                      \
+		OOM_RETRY_CALL_INSIDE(result, -1, bytesize, REAL(name) args);                                          \
+		return entry_async_settle(&request, dptr, captured, result);                                           \
 	}
 
 ALLOC_ASYNC(cuMemAllocAsync, false, POLICY_API_ASYNC, NULL, (CUdeviceptr * dptr, size_t bytesize, CUstream hStream),
@@ -344,24 +254,18 @@ ALLOC_ASYNC(cuMemAllocFromPoolAsync, false, POLICY_API_POOL, pool,
 ALLOC_ASYNC(cuMemAllocFromPoolAsync_ptsz, true, POLICY_API_POOL, pool,
 	    (CUdeviceptr * dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream), (dptr, bytesize, pool, hStream))
 
-/* ---- freeing: routed by the ledger ---- */
-
+/* Routed by the ledger. */
 #define FREE_ASYNC(name, per_thread)                                                                                   \
-	HOOK_EXPORT CUresult CUDAAPI name(CUdeviceptr dptr, CUstream hStream)                                          \
+	static CUresult serve_##name(CUdeviceptr dptr, CUstream hStream)                                               \
 	{                                                                                                              \
-		struct enter_scope scope;                                                                              \
-                                                                                                                       \
-		stats_call(HOOK_##name);                                                                               \
-		if (!enter_serve(&scope))                                                                       \
-			return serve_is_late_free(dptr) ? CUDA_SUCCESS : REAL(name)(dptr, hStream);                    \
 		if (serve_is_ours(dptr))                                                                               \
-			return enter_leave(&scope, async_free(dptr, hStream, per_thread));                             \
+			return async_free(dptr, hStream, per_thread);                                                  \
 		struct ledger_row *row = account_forget(LEDGER_FREEABLE, dptr);                                        \
 		if (!row && serve_is_dead(dptr))                                                                       \
-			return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);                                          \
+			return CUDA_ERROR_INVALID_VALUE;                                                               \
 		CUresult result = REAL(name)(dptr, hStream);                                                           \
 		account_forgotten(row, result == CUDA_SUCCESS);                                                        \
-		return enter_leave(&scope, result);                                                                    \
+		return result;                                                                                         \
 	}
 FREE_ASYNC(cuMemFreeAsync, false)
 FREE_ASYNC(cuMemFreeAsync_ptsz, true)
@@ -377,18 +281,16 @@ static bool is_drivers_only(const CUmemPoolProps *props)
 	return props->handleTypes != CU_MEM_HANDLE_TYPE_NONE || props->maxSize || props->usage;
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
+static CUresult serve_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
 {
-	stats_call(HOOK_cuMemPoolCreate);
 	CUresult result = REAL(cuMemPoolCreate)(pool, poolProps);
 	if (result == CUDA_SUCCESS && process_counts() && poolProps->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
 		pool_made(*pool, poolProps->location.id, is_drivers_only(poolProps));
 	return result;
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuMemPoolDestroy(CUmemoryPool pool)
+static CUresult serve_cuMemPoolDestroy(CUmemoryPool pool)
 {
-	stats_call(HOOK_cuMemPoolDestroy);
 	uint64_t id = process_counts() ? pool_number(pool) : 0;
 	struct pool *gone = process_counts() ? pool_forget(pool) : NULL;
 	CUresult result = REAL(cuMemPoolDestroy)(pool);
@@ -400,11 +302,10 @@ HOOK_EXPORT CUresult CUDAAPI cuMemPoolDestroy(CUmemoryPool pool)
 }
 
 /* Before the first allocation no memory of a pool is in the heap, so the driver's answer is complete. */
-HOOK_EXPORT CUresult CUDAAPI cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
+static CUresult serve_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
 {
 	struct enter_scope scope;
 
-	stats_call(HOOK_cuMemPoolGetAttribute);
 	CUresult result = REAL(cuMemPoolGetAttribute)(pool, attr, value);
 	if (result != CUDA_SUCCESS || !enter_serve(&scope))
 		return result;
@@ -420,11 +321,10 @@ HOOK_EXPORT CUresult CUDAAPI cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_
 	return enter_leave(&scope, result);
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
+static CUresult serve_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
 {
 	struct enter_scope scope;
 
-	stats_call(HOOK_cuMemPoolSetAttribute);
 	if (attr == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD && lifecycle_enter(&scope)) {
 		pool_threshold_asked(pool);
 		enter_leave(&scope, CUDA_SUCCESS);
@@ -436,26 +336,23 @@ HOOK_EXPORT CUresult CUDAAPI cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_
 	return enter_leave(&scope, result);
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool)
+static CUresult serve_cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool)
 {
-	stats_call(HOOK_cuDeviceSetMemPool);
 	pool_chosen();
 	return REAL(cuDeviceSetMemPool)(dev, pool);
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool)
+static CUresult serve_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool)
 {
-	stats_call(HOOK_cuMemSetMemPool);
 	pool_chosen();
 	return REAL(cuMemSetMemPool)(location, type, pool);
 }
 
 /* Trims the heap's idle memory, too. The heap does not separate idle memory by pool, so all of it counts. */
-HOOK_EXPORT CUresult CUDAAPI cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)
+static CUresult serve_cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)
 {
 	struct enter_scope scope;
 
-	stats_call(HOOK_cuMemPoolTrimTo);
 	CUresult result = REAL(cuMemPoolTrimTo)(pool, minBytesToKeep);
 	if (result != CUDA_SUCCESS || !enter_serve(&scope))
 		return result;
@@ -493,11 +390,10 @@ static CUresult open_heap(CUmemoryPool pool, const struct device *device, const 
 	return result;
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count)
+static CUresult serve_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count)
 {
 	struct enter_scope scope;
 
-	stats_call(HOOK_cuMemPoolSetAccess);
 	CUresult result = REAL(cuMemPoolSetAccess)(pool, map, count);
 	if (result != CUDA_SUCCESS || !lifecycle_enter(&scope))
 		return result;
@@ -510,17 +406,15 @@ HOOK_EXPORT CUresult CUDAAPI cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAc
 	return enter_leave(&scope, result);
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuMemPoolExportPointer(CUmemPoolPtrExportData *shareData_out, CUdeviceptr ptr)
+static CUresult serve_cuMemPoolExportPointer(CUmemPoolPtrExportData *shareData_out, CUdeviceptr ptr)
 {
-	struct enter_scope scope;
-
-	stats_call(HOOK_cuMemPoolExportPointer);
-	if (!enter_serve(&scope))
-		return REAL(cuMemPoolExportPointer)(shareData_out, ptr);
 	if (!device_of(ptr))
-		return enter_leave(&scope, REAL(cuMemPoolExportPointer)(shareData_out, ptr));
+		return REAL(cuMemPoolExportPointer)(shareData_out, ptr);
 	log_once(
 	    "cuMemPoolExportPointer on heap memory is not possible: set async.use: driver, or make the pool with a "
 	    "handle type to export");
-	return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
+	return CUDA_ERROR_INVALID_VALUE;
 }
+
+#define HOOKS_OF HOOKS_MEMORY
+#include "shim/entry/shells.h"

@@ -16,52 +16,45 @@
 #include "shim/submit/completion.h"
 #include "shim/submit/graph.h"
 #include "shim/submit/kernel_params.h"
+#include "shim/submit/submit_copy.h"
 
 #include <errno.h>
 
-#define BEGIN_CAPTURE(name, per_thread, params, args)                                                                  \
-	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
-	{                                                                                                              \
-		stats_call(HOOK_##name);                                                                               \
-		if (!process_counts())                                                                                 \
-			return REAL(name) args;                                                                        \
-		int saved = errno;                                                                                     \
-		capture_opening();                                                                                     \
-		CUresult result = REAL(name) args;                                                                     \
-		capture_opened(hStream, per_thread, result == CUDA_SUCCESS);                                           \
-		errno = saved;                                                                                         \
-		return result;                                                                                         \
+/* clang-format off */
+#define HOOK_CAPTURE(name, params, args) \
+	static CUresult serve_##name params \
+	{ \
+		if (!process_counts()) \
+			return REAL(name) args; \
+		int saved = errno; \
+		capture_opening(); \
+		CUresult result = REAL(name) args; \
+		capture_opened(hStream, submit_is_per_thread(#name), result == CUDA_SUCCESS); \
+		errno = saved; \
+		return result; \
 	}
-
-BEGIN_CAPTURE(cuStreamBeginCapture, false, (CUstream hStream), (hStream))
-BEGIN_CAPTURE(cuStreamBeginCapture_ptsz, true, (CUstream hStream), (hStream))
-BEGIN_CAPTURE(cuStreamBeginCapture_v2, false, (CUstream hStream, CUstreamCaptureMode mode), (hStream, mode))
-BEGIN_CAPTURE(cuStreamBeginCapture_v2_ptsz, true, (CUstream hStream, CUstreamCaptureMode mode), (hStream, mode))
-BEGIN_CAPTURE(cuStreamBeginCaptureToGraph, false,
-	      (CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData,
-	       size_t numDependencies, CUstreamCaptureMode mode),
-	      (hStream, hGraph, dependencies, dependencyData, numDependencies, mode))
-BEGIN_CAPTURE(cuStreamBeginCaptureToGraph_ptsz, true,
-	      (CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData,
-	       size_t numDependencies, CUstreamCaptureMode mode),
-	      (hStream, hGraph, dependencies, dependencyData, numDependencies, mode))
-BEGIN_CAPTURE(cuStreamBeginRecaptureToGraph, false,
-	      (CUstream hStream, CUstreamCaptureMode mode, CUgraph hGraph, CUgraphRecaptureCallback callbackFunc,
-	       void *userData),
-	      (hStream, mode, hGraph, callbackFunc, userData))
-BEGIN_CAPTURE(cuStreamBeginRecaptureToGraph_ptsz, true,
-	      (CUstream hStream, CUstreamCaptureMode mode, CUgraph hGraph, CUgraphRecaptureCallback callbackFunc,
-	       void *userData),
-	      (hStream, mode, hGraph, callbackFunc, userData))
+#define HOOK_CREATE(name, params, args) \
+	static CUresult serve_##name params \
+	{ \
+		CUresult result; \
+\
+		OOM_RETRY_CALL(result, dev, REAL(name) args); \
+		if (result == CUDA_SUCCESS && process_counts()) { \
+			context_known(*pctx, dev); \
+			peer_context_made(dev); \
+		} \
+		return result; \
+	}
+#include "shim/driver/hooks.def"
+/* clang-format on */
 
 /* A failed call may have ended the capture (it was invalidated) or not (the wrong thread): ask the driver. */
 #define END_CAPTURE(name, is_capturing, per_thread)                                                                    \
-	HOOK_EXPORT CUresult CUDAAPI name(CUstream hStream, CUgraph *phGraph)                                          \
+	static CUresult serve_##name(CUstream hStream, CUgraph *phGraph)                                               \
 	{                                                                                                              \
 		CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;                                          \
 		int saved = errno;                                                                                     \
                                                                                                                        \
-		stats_call(HOOK_##name);                                                                               \
 		CUresult result = REAL(name)(hStream, phGraph);                                                        \
 		if (!process_counts())                                                                                 \
 			return result;                                                                                 \
@@ -82,12 +75,10 @@ END_CAPTURE(cuStreamEndCapture_ptsz, cuStreamIsCapturing_ptsz, true)
  * soon as it has done so.
  */
 #define DESTROY_STREAM(name)                                                                                           \
-	HOOK_EXPORT CUresult CUDAAPI name(CUstream hStream)                                                            \
+	static CUresult serve_##name(CUstream hStream)                                                                 \
 	{                                                                                                              \
-		stats_call(HOOK_##name);                                                                               \
-		if (process_counts())                                                                                  \
-			capture_forget(hStream);                                                                       \
 		if (process_counts()) {                                                                                \
+			capture_forget(hStream);                                                                       \
 			deferred_free_stream_ending(hStream);                                                          \
 			segments_stream_ending(hStream);                                                               \
 		}                                                                                                      \
@@ -160,9 +151,8 @@ static CUresult end_context(CUresult(CUDAAPI *end)(CUcontext), CUcontext context
 }
 
 #define DESTROY_CONTEXT(name, always)                                                                                  \
-	HOOK_EXPORT CUresult CUDAAPI name(CUcontext ctx)                                                               \
+	static CUresult serve_##name(CUcontext ctx)                                                                    \
 	{                                                                                                              \
-		stats_call(HOOK_##name);                                                                               \
 		return end_context(REAL(name), ctx, always);                                                           \
 	}
 
@@ -170,45 +160,12 @@ DESTROY_CONTEXT(cuCtxDestroy, true)
 DESTROY_CONTEXT(cuCtxDestroy_v2, true)
 DESTROY_CONTEXT(cuCtxDetach, false)
 
-#define CREATE_CONTEXT(name, params, args)                                                                             \
-	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
-	{                                                                                                              \
-		CUresult result;                                                                                       \
-                                                                                                                       \
-		stats_call(HOOK_##name);                                                                               \
-		OOM_RETRY_CALL(result, dev, REAL(name) args);                                                          \
-		if (result == CUDA_SUCCESS && process_counts()) {                                                      \
-			context_known(*pctx, dev);                                                                     \
-			peer_context_made(dev);                                                                        \
-		}                                                                                                      \
-		return result;                                                                                         \
-	}
-
-CREATE_CONTEXT(cuCtxCreate, (CUcontext * pctx, unsigned int flags, CUdevice dev), (pctx, flags, dev))
-CREATE_CONTEXT(cuCtxCreate_v2, (CUcontext * pctx, unsigned int flags, CUdevice dev), (pctx, flags, dev))
-CREATE_CONTEXT(cuCtxCreate_v3,
-	       (CUcontext * pctx, CUexecAffinityParam *paramsArray, int numParams, unsigned int flags, CUdevice dev),
-	       (pctx, paramsArray, numParams, flags, dev))
-CREATE_CONTEXT(cuCtxCreate_v4, (CUcontext * pctx, CUctxCreateParams *ctxCreateParams, unsigned int flags, CUdevice dev),
-	       (pctx, ctxCreateParams, flags, dev))
-CREATE_CONTEXT(cuGLCtxCreate, (CUcontext * pctx, unsigned int flags, CUdevice dev), (pctx, flags, dev))
-CREATE_CONTEXT(cuGLCtxCreate_v2, (CUcontext * pctx, unsigned int flags, CUdevice dev), (pctx, flags, dev))
-CREATE_CONTEXT(cuVDPAUCtxCreate,
-	       (CUcontext * pctx, unsigned int flags, CUdevice dev, unsigned int vdpDevice, void *vdpGetProcAddress),
-	       (pctx, flags, dev, vdpDevice, vdpGetProcAddress))
-CREATE_CONTEXT(cuVDPAUCtxCreate_v2,
-	       (CUcontext * pctx, unsigned int flags, CUdevice dev, unsigned int vdpDevice, void *vdpGetProcAddress),
-	       (pctx, flags, dev, vdpDevice, vdpGetProcAddress))
-CREATE_CONTEXT(cuDevicePrimaryCtxRetain, (CUcontext * pctx, CUdevice dev), (pctx, dev))
-
 /* ---- green contexts: parts of a device, whose memory is in its primary context ---- */
 
-HOOK_EXPORT CUresult CUDAAPI cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice dev,
-					      unsigned int flags)
+static CUresult serve_cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice dev, unsigned int flags)
 {
 	CUresult result;
 
-	stats_call(HOOK_cuGreenCtxCreate);
 	OOM_RETRY_CALL(result, dev, REAL(cuGreenCtxCreate)(phCtx, desc, dev, flags));
 	if (result == CUDA_SUCCESS && process_counts())
 		context_green(*phCtx, dev);
@@ -274,9 +231,8 @@ static CUresult end_primary(CUresult(CUDAAPI *end)(CUdevice), CUdevice dev, bool
 }
 
 #define END_PRIMARY(name, always)                                                                                      \
-	HOOK_EXPORT CUresult CUDAAPI name(CUdevice dev)                                                                \
+	static CUresult serve_##name(CUdevice dev)                                                                     \
 	{                                                                                                              \
-		stats_call(HOOK_##name);                                                                               \
 		return end_primary(REAL(name), dev, always);                                                           \
 	}
 
@@ -286,13 +242,12 @@ END_PRIMARY(cuDevicePrimaryCtxRelease, false)
 END_PRIMARY(cuDevicePrimaryCtxRelease_v2, false)
 
 /* A green context holds a reference to its primary context, perhaps the last. It ends first: its work is left to that. */
-HOOK_EXPORT CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx hCtx)
+static CUresult serve_cuGreenCtxDestroy(CUgreenCtx hCtx)
 {
 	struct ending ending, of_primary = {.busy = false};
 	struct enter_scope scope;
 	CUdevice device;
 
-	stats_call(HOOK_cuGreenCtxDestroy);
 	CUcontext context = process_counts() ? context_green_ending(hCtx, &device) : NULL;
 	if (!context)
 		return REAL(cuGreenCtxDestroy)(hCtx);
@@ -334,11 +289,10 @@ static void entry_peer_end(int saved_errno)
 	errno = saved_errno;
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags)
+static CUresult serve_cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags)
 {
 	int saved;
 
-	stats_call(HOOK_cuCtxEnablePeerAccess);
 	CUresult result = REAL(cuCtxEnablePeerAccess)(peerContext, Flags);
 	if (result != CUDA_SUCCESS || !entry_peer_begin(&saved))
 		return result;
@@ -349,11 +303,10 @@ HOOK_EXPORT CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peerContext, unsign
 	return result;
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuCtxDisablePeerAccess(CUcontext peerContext)
+static CUresult serve_cuCtxDisablePeerAccess(CUcontext peerContext)
 {
 	int saved;
 
-	stats_call(HOOK_cuCtxDisablePeerAccess);
 	CUresult result = REAL(cuCtxDisablePeerAccess)(peerContext);
 	if (result != CUDA_SUCCESS || !entry_peer_begin(&saved))
 		return result;
@@ -361,3 +314,6 @@ HOOK_EXPORT CUresult CUDAAPI cuCtxDisablePeerAccess(CUcontext peerContext)
 	entry_peer_end(saved);
 	return result;
 }
+
+#define HOOKS_OF HOOKS_CONTEXT
+#include "shim/entry/shells.h"

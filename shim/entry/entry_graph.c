@@ -73,14 +73,13 @@ static CUresult entry_graph_set(CUresult result, CUgraphExec exec, const CUgraph
 	{                                                                                                              \
 		CUresult result;                                                                                       \
                                                                                                                        \
-		OOM_RETRY_CALL_INSIDE(result, -1, REAL(name) args);                                                    \
+		OOM_RETRY_CALL_INSIDE(result, -1, 0, REAL(name) args);                                                 \
 		return result;                                                                                         \
 	}                                                                                                              \
-	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
+	static CUresult serve_##name params                                                                            \
 	{                                                                                                              \
 		CUresult result;                                                                                       \
                                                                                                                        \
-		stats_call(HOOK_##name);                                                                               \
 		OOM_RETRY_CALL(result, -1, REAL(name) args);                                                           \
 		GRAPH_PINNED_AGAIN(result, sets, hGraph, held_##name args);                                            \
 		/* If refused, instantiateParams may be invalid. */                                                    \
@@ -107,10 +106,9 @@ INSTANTIATE(cuGraphInstantiateWithParams_ptsz, instantiateParams->flags,
 /*
  * If the program passes no place for the reason of a refusal, the most likely reason is assumed: changed parameters.
  */
-HOOK_EXPORT CUresult CUDAAPI cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode *hErrorNode_out,
-					       CUgraphExecUpdateResult *updateResult_out)
+static CUresult serve_cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode *hErrorNode_out,
+					CUgraphExecUpdateResult *updateResult_out)
 {
-	stats_call(HOOK_cuGraphExecUpdate);
 	CUresult refused = REAL(cuGraphExecUpdate)(hGraphExec, hGraph, hErrorNode_out, updateResult_out);
 	CUresult result =
 	    mend_update(refused, hGraphExec, hGraph,
@@ -122,10 +120,9 @@ HOOK_EXPORT CUresult CUDAAPI cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph h
 	return entry_graph_updated(result, hGraphExec, hGraph);
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
-						  CUgraphExecUpdateResultInfo *resultInfo)
+static CUresult serve_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
+					   CUgraphExecUpdateResultInfo *resultInfo)
 {
-	stats_call(HOOK_cuGraphExecUpdate_v2);
 	CUresult refused = REAL(cuGraphExecUpdate_v2)(hGraphExec, hGraph, resultInfo);
 	CUresult result = mend_update(refused, hGraphExec, hGraph,
 				      resultInfo ? resultInfo->result : CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED);
@@ -135,12 +132,11 @@ HOOK_EXPORT CUresult CUDAAPI cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgrap
 }
 
 /* The first version of the parameters has no CUkernel; otherwise both versions begin with the same fields. */
-HOOK_EXPORT CUresult CUDAAPI cuGraphExecKernelNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
-							    const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
+static CUresult serve_cuGraphExecKernelNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+						     const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
 {
 	CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_KERNEL};
 
-	stats_call(HOOK_cuGraphExecKernelNodeSetParams);
 	CUresult result = REAL(cuGraphExecKernelNodeSetParams)(hGraphExec, hNode, nodeParams);
 	if (result != CUDA_SUCCESS)
 		return result;
@@ -150,12 +146,11 @@ HOOK_EXPORT CUresult CUDAAPI cuGraphExecKernelNodeSetParams(CUgraphExec hGraphEx
 	return entry_graph_set(result, hGraphExec, &params);
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode,
-							       const CUDA_KERNEL_NODE_PARAMS *nodeParams)
+static CUresult serve_cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode,
+							const CUDA_KERNEL_NODE_PARAMS *nodeParams)
 {
 	CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_KERNEL};
 
-	stats_call(HOOK_cuGraphExecKernelNodeSetParams_v2);
 	CUresult result = REAL(cuGraphExecKernelNodeSetParams_v2)(hGraphExec, hNode, nodeParams);
 	if (result != CUDA_SUCCESS)
 		return result;
@@ -166,12 +161,11 @@ HOOK_EXPORT CUresult CUDAAPI cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGrap
 	return entry_graph_set(result, hGraphExec, &params);
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
-							    const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
+static CUresult serve_cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+						     const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
 {
 	CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_MEMCPY};
 
-	stats_call(HOOK_cuGraphExecMemcpyNodeSetParams);
 	CUresult result = mend_set(REAL(cuGraphExecMemcpyNodeSetParams)(hGraphExec, hNode, copyParams, ctx), hGraphExec,
 				   hNode, copyParams, ctx);
 	if (result != CUDA_SUCCESS)
@@ -180,13 +174,12 @@ HOOK_EXPORT CUresult CUDAAPI cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphEx
 	return entry_graph_set(result, hGraphExec, &params);
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
-							    const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx)
+static CUresult serve_cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+						     const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx)
 {
 	CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_MEMSET};
 	CUresult result;
 
-	stats_call(HOOK_cuGraphExecMemsetNodeSetParams);
 	GRAPH_PINNED(result, set, memsetParams,
 		     REAL(cuGraphExecMemsetNodeSetParams)(hGraphExec, hNode, memsetParams, ctx));
 	if (result != CUDA_SUCCESS)
@@ -199,12 +192,11 @@ HOOK_EXPORT CUresult CUDAAPI cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphEx
 	return entry_graph_set(result, hGraphExec, &params);
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuGraphExecBatchMemOpNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
-								const CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams)
+static CUresult serve_cuGraphExecBatchMemOpNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+							 const CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams)
 {
 	CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP};
 
-	stats_call(HOOK_cuGraphExecBatchMemOpNodeSetParams);
 	CUresult result = REAL(cuGraphExecBatchMemOpNodeSetParams)(hGraphExec, hNode, nodeParams);
 	if (result != CUDA_SUCCESS)
 		return result;
@@ -213,23 +205,19 @@ HOOK_EXPORT CUresult CUDAAPI cuGraphExecBatchMemOpNodeSetParams(CUgraphExec hGra
 	return entry_graph_set(result, hGraphExec, &params);
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
-								CUgraph childGraph)
+static CUresult serve_cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, CUgraph childGraph)
 {
 	CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_GRAPH};
 
-	stats_call(HOOK_cuGraphExecChildGraphNodeSetParams);
 	params.graph.graph = childGraph;
 	return entry_graph_set(REAL(cuGraphExecChildGraphNodeSetParams)(hGraphExec, hNode, childGraph), hGraphExec,
 			       &params);
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
-						      CUgraphNodeParams *nodeParams)
+static CUresult serve_cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, CUgraphNodeParams *nodeParams)
 {
 	CUresult result;
 
-	stats_call(HOOK_cuGraphExecNodeSetParams);
 	GRAPH_PINNED(result, params, nodeParams, REAL(cuGraphExecNodeSetParams)(hGraphExec, hNode, nodeParams));
 	if (nodeParams && nodeParams->type == CU_GRAPH_NODE_TYPE_MEMCPY)
 		result =
@@ -239,11 +227,10 @@ HOOK_EXPORT CUresult CUDAAPI cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CU
 
 /* ---- ends ---- */
 
-HOOK_EXPORT CUresult CUDAAPI cuGraphExecDestroy(CUgraphExec hGraphExec)
+static CUresult serve_cuGraphExecDestroy(CUgraphExec hGraphExec)
 {
 	int saved = errno;
 
-	stats_call(HOOK_cuGraphExecDestroy);
 	struct graph_exec *ending = process_counts() ? graph_ending(hGraphExec) : NULL;
 	errno = saved;
 	CUresult result = REAL(cuGraphExecDestroy)(hGraphExec);
@@ -269,11 +256,9 @@ static CUresult entry_node_added(CUresult result, const CUmemPoolProps *where)
 	return enter_leave(&scope, result);
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGraph,
-						    const CUgraphNode *dependencies, size_t numDependencies,
-						    CUDA_MEM_ALLOC_NODE_PARAMS *nodeParams)
+static CUresult serve_cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+					     size_t numDependencies, CUDA_MEM_ALLOC_NODE_PARAMS *nodeParams)
 {
-	stats_call(HOOK_cuGraphAddMemAllocNode);
 	CUresult result = REAL(cuGraphAddMemAllocNode)(phGraphNode, hGraph, dependencies, numDependencies, nodeParams);
 	return result == CUDA_SUCCESS ? entry_node_added(result, &nodeParams->poolProps) : result;
 }
@@ -285,25 +270,23 @@ static CUresult added_any(CUresult result, const CUgraphNodeParams *params)
 	return entry_node_added(result, &params->alloc.poolProps);
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
-					    size_t numDependencies, CUgraphNodeParams *nodeParams)
+static CUresult serve_cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+				     size_t numDependencies, CUgraphNodeParams *nodeParams)
 {
 	CUresult result;
 
-	stats_call(HOOK_cuGraphAddNode);
 	GRAPH_PINNED(result, params, nodeParams,
 		     REAL(cuGraphAddNode)(phGraphNode, hGraph, dependencies, numDependencies, nodeParams));
 	return added_any(result, nodeParams);
 }
 
 #define ADD_NODE(name)                                                                                                 \
-	HOOK_EXPORT CUresult CUDAAPI name(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,   \
-					  const CUgraphEdgeData *dependencyData, size_t numDependencies,               \
-					  CUgraphNodeParams *nodeParams)                                               \
+	static CUresult serve_##name(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,        \
+				     const CUgraphEdgeData *dependencyData, size_t numDependencies,                    \
+				     CUgraphNodeParams *nodeParams)                                                    \
 	{                                                                                                              \
 		CUresult result;                                                                                       \
                                                                                                                        \
-		stats_call(HOOK_##name);                                                                               \
 		GRAPH_PINNED(                                                                                          \
 		    result, params, nodeParams,                                                                        \
 		    REAL(name)(phGraphNode, hGraph, dependencies, dependencyData, numDependencies, nodeParams));       \
@@ -312,59 +295,25 @@ HOOK_EXPORT CUresult CUDAAPI cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hG
 ADD_NODE(cuGraphAddNode_v2)
 ADD_NODE(cuGraphAddNode_v3)
 
-HOOK_EXPORT CUresult CUDAAPI cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph,
-						  const CUgraphNode *dependencies, size_t numDependencies,
-						  const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
-{
-	CUresult result;
-
-	stats_call(HOOK_cuGraphAddMemcpyNode);
-	GRAPH_PINNED(result, copy, copyParams,
-		     REAL(cuGraphAddMemcpyNode)(phGraphNode, hGraph, dependencies, numDependencies, copyParams, ctx));
-	return result;
-}
-
-HOOK_EXPORT CUresult CUDAAPI cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph,
-						  const CUgraphNode *dependencies, size_t numDependencies,
-						  const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx)
-{
-	CUresult result;
-
-	stats_call(HOOK_cuGraphAddMemsetNode);
-	GRAPH_PINNED(result, set, memsetParams,
-		     REAL(cuGraphAddMemsetNode)(phGraphNode, hGraph, dependencies, numDependencies, memsetParams, ctx));
-	return result;
-}
-
-HOOK_EXPORT CUresult CUDAAPI cuGraphMemcpyNodeSetParams(CUgraphNode hNode, const CUDA_MEMCPY3D *nodeParams)
-{
-	CUresult result;
-
-	stats_call(HOOK_cuGraphMemcpyNodeSetParams);
-	GRAPH_PINNED(result, copy, nodeParams, REAL(cuGraphMemcpyNodeSetParams)(hNode, nodeParams));
-	return result;
-}
-
-HOOK_EXPORT CUresult CUDAAPI cuGraphMemsetNodeSetParams(CUgraphNode hNode, const CUDA_MEMSET_NODE_PARAMS *nodeParams)
-{
-	CUresult result;
-
-	stats_call(HOOK_cuGraphMemsetNodeSetParams);
-	GRAPH_PINNED(result, set, nodeParams, REAL(cuGraphMemsetNodeSetParams)(hNode, nodeParams));
-	return result;
-}
-
-#define SET_PARAMS(name)                                                                                               \
-	HOOK_EXPORT CUresult CUDAAPI name(CUgraphNode hNode, CUgraphNodeParams *nodeParams)                            \
-	{                                                                                                              \
-		CUresult result;                                                                                       \
-                                                                                                                       \
-		stats_call(HOOK_##name);                                                                               \
-		GRAPH_PINNED(result, params, nodeParams, REAL(name)(hNode, nodeParams));                               \
-		return result;                                                                                         \
+/* What a call names: the kind (graph_pin.h), and the argument. */
+#define NAMED_cuGraphAddMemcpyNode       copy, copyParams
+#define NAMED_cuGraphAddMemsetNode       set, memsetParams
+#define NAMED_cuGraphMemcpyNodeSetParams copy, nodeParams
+#define NAMED_cuGraphMemsetNodeSetParams set, nodeParams
+#define NAMED_cuGraphNodeSetParams       params, nodeParams
+#define NAMED_cuGraphNodeSetParams_v2    params, nodeParams
+#define PINNED(...)                      GRAPH_PINNED(__VA_ARGS__)
+/* clang-format off */
+#define HOOK_GRAPH(name, params, args) \
+	static CUresult serve_##name params \
+	{ \
+		CUresult result; \
+\
+		PINNED(result, NAMED_##name, REAL(name) args); \
+		return result; \
 	}
-SET_PARAMS(cuGraphNodeSetParams)
-SET_PARAMS(cuGraphNodeSetParams_v2)
+#include "shim/driver/hooks.def"
+/* clang-format on */
 
 /*
  * Addresses that are kept elsewhere: a tensor map, a texture object, a texture reference. The GPU may access the memory by a
@@ -455,18 +404,20 @@ static CUresult back(CUdeviceptr address)
 }
 
 /* clang-format off */
-#define HOOK_PIN(name, params, args)                                                                                   \
-	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
-	{                                                                                                              \
-		stats_call(HOOK_##name);                                                                               \
-		CUresult result = back(BEFORE_##name);                                                                 \
-		if (result == CUDA_SUCCESS)                                                                            \
-			result = REAL(name) args;                                                                      \
-		if (result == CUDA_SUCCESS)                                                                            \
-			result = back(ADDRESS_##name);                                                                 \
-		if (result == CUDA_SUCCESS)                                                                            \
-			stay_in_fast(ADDRESS_##name);                                                                                                  \
-		return result;                                                                                         \
+#define HOOK_PIN(name, params, args) \
+	static CUresult serve_##name params \
+	{ \
+		CUresult result = back(BEFORE_##name); \
+		if (result == CUDA_SUCCESS) \
+			result = REAL(name) args; \
+		if (result == CUDA_SUCCESS) \
+			result = back(ADDRESS_##name); \
+		if (result == CUDA_SUCCESS) \
+			stay_in_fast(ADDRESS_##name); \
+		return result; \
 	}
 #include "shim/driver/hooks.def"
 /* clang-format on */
+
+#define HOOKS_OF HOOKS_GRAPH
+#include "shim/entry/shells.h"

@@ -143,23 +143,19 @@ static CUresult advise(const CUmemLocation *location, CUmem_advise advice)
 }
 
 #define ADVISE(name, type, argument, place)                                                                            \
-	HOOK_EXPORT CUresult CUDAAPI name(CUdeviceptr devPtr, size_t count, CUmem_advise advice, type argument)        \
+	static CUresult serve_##name(CUdeviceptr devPtr, size_t count, CUmem_advise advice, type argument)             \
 	{                                                                                                              \
-		struct enter_scope scope;                                                                              \
 		struct ledger_row row;                                                                                 \
 		CUresult result;                                                                                       \
                                                                                                                        \
-		stats_call(HOOK_##name);                                                                               \
-		if (!enter_serve(&scope))                                                                       \
-			return REAL(name)(devPtr, count, advice, argument);                                            \
 		if (!is_for_us(devPtr, count, &row, &result))                                                          \
-			return enter_leave(&scope, REAL(name)(devPtr, count, advice, argument));                       \
+			return REAL(name)(devPtr, count, advice, argument);                                            \
 		CUmemLocation where = place;                                                                           \
 		if (result == CUDA_SUCCESS)                                                                            \
 			result = advise(&where, advice);                                                               \
 		if (result == CUDA_SUCCESS && is_reached(&row))                                                        \
 			REAL(name)(devPtr, count, advice, argument);                                                   \
-		return enter_leave(&scope, result);                                                                    \
+		return result;                                                                                         \
 	}
 ADVISE(cuMemAdvise, CUdevice, device, location_of(device))
 ADVISE(cuMemAdvise_v2, CUmemLocation, location, location)
@@ -190,11 +186,10 @@ static bool attach(CUresult *ret_result, CUdeviceptr address, size_t bytes, unsi
 }
 
 #define ATTACH(name)                                                                                                   \
-	HOOK_EXPORT CUresult CUDAAPI name(CUstream hStream, CUdeviceptr dptr, size_t length, unsigned int flags)       \
+	static CUresult serve_##name(CUstream hStream, CUdeviceptr dptr, size_t length, unsigned int flags)            \
 	{                                                                                                              \
 		CUresult result;                                                                                       \
                                                                                                                        \
-		stats_call(HOOK_##name);                                                                               \
 		return attach(&result, dptr, length, flags) ? result : REAL(name)(hStream, dptr, length, flags);       \
 	}
 ATTACH(cuStreamAttachMemAsync)
@@ -238,39 +233,30 @@ static CUresult answer(void *data, size_t bytes, CUmem_range_attribute attribute
 	return CUDA_SUCCESS;
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuMemRangeGetAttribute(void *data, size_t dataSize, CUmem_range_attribute attribute,
-						    CUdeviceptr devPtr, size_t count)
+static CUresult serve_cuMemRangeGetAttribute(void *data, size_t dataSize, CUmem_range_attribute attribute,
+					     CUdeviceptr devPtr, size_t count)
 {
-	struct enter_scope scope;
 	struct ledger_row row;
 	CUresult result;
 
-	stats_call(HOOK_cuMemRangeGetAttribute);
-	if (!enter_serve(&scope))
-		return REAL(cuMemRangeGetAttribute)(data, dataSize, attribute, devPtr, count);
 	if (!is_for_us(devPtr, count, &row, &result))
-		return enter_leave(&scope, REAL(cuMemRangeGetAttribute)(data, dataSize, attribute, devPtr, count));
-	return enter_leave(&scope, result == CUDA_SUCCESS ? answer(data, dataSize, attribute) : result);
+		return REAL(cuMemRangeGetAttribute)(data, dataSize, attribute, devPtr, count);
+	return result == CUDA_SUCCESS ? answer(data, dataSize, attribute) : result;
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuMemRangeGetAttributes(void **data, size_t *dataSizes, CUmem_range_attribute *attributes,
-						     size_t numAttributes, CUdeviceptr devPtr, size_t count)
+static CUresult serve_cuMemRangeGetAttributes(void **data, size_t *dataSizes, CUmem_range_attribute *attributes,
+					      size_t numAttributes, CUdeviceptr devPtr, size_t count)
 {
-	struct enter_scope scope;
 	struct ledger_row row;
 	CUresult result;
 
-	stats_call(HOOK_cuMemRangeGetAttributes);
-	if (!enter_serve(&scope))
-		return REAL(cuMemRangeGetAttributes)(data, dataSizes, attributes, numAttributes, devPtr, count);
 	if (!is_for_us(devPtr, count, &row, &result))
-		return enter_leave(
-		    &scope, REAL(cuMemRangeGetAttributes)(data, dataSizes, attributes, numAttributes, devPtr, count));
+		return REAL(cuMemRangeGetAttributes)(data, dataSizes, attributes, numAttributes, devPtr, count);
 	if (!data || !dataSizes || !attributes || !numAttributes)
 		result = CUDA_ERROR_INVALID_VALUE;
 	for (size_t i = 0; i < numAttributes && result == CUDA_SUCCESS; i++)
 		result = answer(data[i], dataSizes[i], attributes[i]);
-	return enter_leave(&scope, result);
+	return result;
 }
 
 /* ---- prefetches and discards in batches ---- */
@@ -493,3 +479,6 @@ PREFETCH(cuMemPrefetchBatchAsync, false, false)
 PREFETCH(cuMemPrefetchBatchAsync_ptsz, true, false)
 PREFETCH(cuMemDiscardAndPrefetchBatchAsync, false, true)
 PREFETCH(cuMemDiscardAndPrefetchBatchAsync_ptsz, true, true)
+
+#define HOOKS_OF HOOKS_HINT
+#include "shim/entry/shells.h"

@@ -11,9 +11,8 @@
  * kernel_params.c.
  */
 #define UNLOAD(name, type)                                                                                             \
-	HOOK_EXPORT CUresult CUDAAPI name(type handle)                                                                 \
+	static CUresult serve_##name(type handle)                                                                      \
 	{                                                                                                              \
-		stats_call(HOOK_##name);                                                                               \
 		kernel_params_drop();                                                                                  \
 		CUresult result = REAL(name)(handle);                                                                  \
 		kernel_params_drop();                                                                                  \
@@ -22,3 +21,6 @@
 
 UNLOAD(cuModuleUnload, CUmodule)
 UNLOAD(cuLibraryUnload, CUlibrary)
+
+#define HOOKS_OF HOOKS_MODULE
+#include "shim/entry/shells.h"

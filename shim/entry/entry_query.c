@@ -80,44 +80,36 @@ static bool entry_query_capacity(struct device *device, size_t *ret_free, size_t
 	return true;
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuMemGetInfo_v2(size_t *free, size_t *total)
+static CUresult serve_cuMemGetInfo_v2(size_t *free, size_t *total)
 {
-	struct enter_scope scope;
 	size_t is_free, is_total;
 
-	stats_call(HOOK_cuMemGetInfo_v2);
-	if (!lifecycle_enter(&scope))
-		return REAL(cuMemGetInfo_v2)(free, total);
 	struct device *device = device_current(NULL);
 	if (!device || !entry_query_capacity(device, &is_free, &is_total)) {
 		/* Drivers differ in whether they accept NULL; this library always does. */
 		CUresult result = REAL(cuMemGetInfo_v2)(free ? free : &is_free, total ? total : &is_total);
-		return enter_leave(&scope, result);
+		return result;
 	}
 	if (free)
 		*free = is_free;
 	if (total)
 		*total = is_total;
-	return enter_leave(&scope, CUDA_SUCCESS);
+	return CUDA_SUCCESS;
 }
 
 /* The 32-bit form of CUDA before 3.2: the same answer, limited to 32 bits. */
-HOOK_EXPORT CUresult CUDAAPI cuMemGetInfo(unsigned int *free, unsigned int *total)
+static CUresult serve_cuMemGetInfo(unsigned int *free, unsigned int *total)
 {
-	struct enter_scope scope;
 	size_t is_free, is_total;
 
-	stats_call(HOOK_cuMemGetInfo);
-	if (!lifecycle_enter(&scope))
-		return REAL(cuMemGetInfo)(free, total);
 	struct device *device = device_current(NULL);
 	if (!device || !entry_query_capacity(device, &is_free, &is_total))
-		return enter_leave(&scope, REAL(cuMemGetInfo)(free, total));
+		return REAL(cuMemGetInfo)(free, total);
 	if (free)
 		*free = (unsigned)entry_query_smaller(is_free, UINT32_MAX);
 	if (total)
 		*total = (unsigned)entry_query_smaller(is_total, UINT32_MAX);
-	return enter_leave(&scope, CUDA_SUCCESS);
+	return CUDA_SUCCESS;
 }
 
 /*
@@ -146,22 +138,20 @@ static CUresult total_of(CUdevice dev, size_t *ret_total)
 	return CUDA_SUCCESS;
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
+static CUresult serve_cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
 {
 	struct enter_scope scope;
 
-	stats_call(HOOK_cuDeviceTotalMem_v2);
 	if (!bytes || !lifecycle_enter(&scope))
 		return REAL(cuDeviceTotalMem_v2)(bytes, dev);
 	return enter_leave(&scope, total_of(dev, bytes));
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuDeviceTotalMem(unsigned int *bytes, CUdevice dev)
+static CUresult serve_cuDeviceTotalMem(unsigned int *bytes, CUdevice dev)
 {
 	struct enter_scope scope;
 	size_t total = 0;
 
-	stats_call(HOOK_cuDeviceTotalMem);
 	if (!bytes || !lifecycle_enter(&scope))
 		return REAL(cuDeviceTotalMem)(bytes, dev);
 	CUresult result = total_of(dev, &total);
@@ -203,33 +193,22 @@ static unsigned access_of(const struct ledger_row *row, CUdeviceptr address)
 	return vmm_access_of(row, address, &flags) == CUDA_SUCCESS ? flags : CU_MEM_ACCESS_FLAGS_PROT_NONE;
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr)
+static CUresult serve_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr)
 {
-	struct enter_scope scope;
 	struct ledger_row row;
 	bool known;
 
-	stats_call(HOOK_cuMemGetAddressRange_v2);
-	if (!enter_serve(&scope))
-		return REAL(cuMemGetAddressRange_v2)(pbase, psize, dptr);
 	if (!is_ours_to_answer(dptr, &row, &known))
-		return enter_leave(&scope, REAL(cuMemGetAddressRange_v2)(pbase, psize, dptr));
+		return REAL(cuMemGetAddressRange_v2)(pbase, psize, dptr);
 	if (!known)
-		return enter_leave(&scope, CUDA_ERROR_NOT_FOUND);
+		return CUDA_ERROR_NOT_FOUND;
 	/* For memory that is mapped without access the driver answers 0 and "not found" (rules_memory_test). */
 	bool is_open = row.kind != LEDGER_MAPPING || access_of(&row, dptr) != CU_MEM_ACCESS_FLAGS_PROT_NONE;
 	if (pbase)
 		*pbase = is_open ? row.key : 0;
 	if (psize)
 		*psize = is_open ? row.bytes : 0;
-	return enter_leave(&scope, is_open ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND);
-}
-
-/* 32-bit addresses are never in the heap. */
-HOOK_EXPORT CUresult CUDAAPI cuMemGetAddressRange(CUdeviceptr_v1 *pbase, unsigned int *psize, CUdeviceptr_v1 dptr)
-{
-	stats_call(HOOK_cuMemGetAddressRange);
-	return REAL(cuMemGetAddressRange)(pbase, psize, dptr);
+	return is_open ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
 /*
@@ -418,38 +397,30 @@ static CUresult driver_answers(unsigned n, CUpointer_attribute *attributes, void
 	return result;
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
+static CUresult serve_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
-	struct enter_scope scope;
 	struct ledger_row row;
 	union answer answer;
 	size_t bytes;
 	bool known;
 
-	stats_call(HOOK_cuPointerGetAttribute);
-	if (!enter_serve(&scope))
-		return REAL(cuPointerGetAttribute)(data, attribute, ptr);
 	if (!is_ours_to_answer(ptr, &row, &known))
-		return enter_leave(&scope, driver_answer(data, attribute, ptr));
+		return driver_answer(data, attribute, ptr);
 	if (!data || !known)
-		return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
+		return CUDA_ERROR_INVALID_VALUE;
 	CUresult result = pointer_answer(&row, attribute, ptr, &answer, &bytes);
 	memcpy(data, &answer, bytes);
-	return enter_leave(&scope, result);
+	return result;
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes,
-						    void **data, CUdeviceptr ptr)
+static CUresult serve_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes, void **data,
+					     CUdeviceptr ptr)
 {
-	struct enter_scope scope;
 	struct ledger_row row;
 	bool known;
 
-	stats_call(HOOK_cuPointerGetAttributes);
-	if (!enter_serve(&scope))
-		return REAL(cuPointerGetAttributes)(numAttributes, attributes, data, ptr);
 	if (!is_ours_to_answer(ptr, &row, &known) || !numAttributes || !attributes || !data)
-		return enter_leave(&scope, driver_answers(numAttributes, attributes, data, ptr));
+		return driver_answers(numAttributes, attributes, data, ptr);
 	/* Unlike cuPointerGetAttribute, this call succeeds if an attribute does not apply. */
 	for (unsigned i = 0; i < numAttributes; i++) {
 		union answer answer = {0};
@@ -458,27 +429,26 @@ HOOK_EXPORT CUresult CUDAAPI cuPointerGetAttributes(unsigned int numAttributes, 
 					: stranger_answer(attributes[i], ptr, &answer, &bytes);
 
 		if (result != CUDA_SUCCESS && !bytes)
-			return enter_leave(&scope, result);
+			return result;
 		if (data[i])
 			memcpy(data[i], &answer, bytes);
 	}
-	return enter_leave(&scope, CUDA_SUCCESS);
+	return CUDA_SUCCESS;
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr ptr)
+static CUresult serve_cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
-	struct enter_scope scope;
 	struct ledger_row row;
 
-	stats_call(HOOK_cuPointerSetAttribute);
-	if (!enter_serve(&scope))
-		return REAL(cuPointerSetAttribute)(value, attribute, ptr);
 	if (!serve_is_ours(ptr))
-		return enter_leave(&scope, REAL(cuPointerSetAttribute)(value, attribute, ptr));
+		return REAL(cuPointerSetAttribute)(value, attribute, ptr);
 	if (!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS ||
 	    !(serve_find(ptr, &row) || serve_find_outside(ptr, &row)))
-		return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
+		return CUDA_ERROR_INVALID_VALUE;
 	/* The driver refuses this on VMM and managed memory; entry_submit.c waits after synchronous calls instead. */
 	ledger_set_sync_memops(row.key, *(const unsigned *)value != 0);
-	return enter_leave(&scope, CUDA_SUCCESS);
+	return CUDA_SUCCESS;
 }
+
+#define HOOKS_OF HOOKS_QUERY
+#include "shim/entry/shells.h"

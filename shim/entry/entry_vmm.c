@@ -160,12 +160,7 @@ static CUresult entry_vmm_create(CUmemGenericAllocationHandle *handle, size_t si
 	bool on_host = create_on_host(handle, size, prop, flags, claim, &result);
 
 	if (!on_host) {
-		struct oom_retry room = {0};
-
-		do
-			result = REAL(cuMemCreate)(handle, size, prop, flags);
-		while (result == CUDA_ERROR_OUT_OF_MEMORY && has_room(&room, prop, size));
-		oom_retry_end(&room, result);
+		OOM_RETRY_CALL_BY(has_room(&room_, prop, size), result, REAL(cuMemCreate)(handle, size, prop, flags));
 		if (result == CUDA_ERROR_OUT_OF_MEMORY)
 			say_no_room(prop, size);
 	}
@@ -177,55 +172,46 @@ static CUresult entry_vmm_create(CUmemGenericAllocationHandle *handle, size_t si
 }
 
 /* Rules decide about device memory; host memory that the program makes is only counted. */
-HOOK_EXPORT CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
-					 const CUmemAllocationProp *prop, unsigned long long flags)
+HOOK_INLINE CUresult serve_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
+				       const CUmemAllocationProp *prop, unsigned long long flags)
 {
 	struct account_claim claim = {.rule = -1};
-	struct enter_scope scope;
 
-	stats_call(HOOK_cuMemCreate);
-	if (!lifecycle_enter(&scope))
-		return serve_refusal() ? serve_refusal() : REAL(cuMemCreate)(handle, size, prop, flags);
 	/* The driver refuses wrong arguments. */
 	if (!handle || !prop)
-		return enter_leave(&scope, REAL(cuMemCreate)(handle, size, prop, flags));
+		return REAL(cuMemCreate)(handle, size, prop, flags);
 	if (prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
 	    !typed_alloc_claim(POLICY_API_VMM, device_get(prop->location.id), size, __builtin_return_address(0),
 			       &claim))
-		return enter_leave(&scope, CUDA_ERROR_OUT_OF_MEMORY);
-	return enter_leave(&scope, entry_vmm_create(handle, size, prop, flags, &claim));
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	return entry_vmm_create(handle, size, prop, flags, &claim);
 }
 
 /*
  * For a spilled handle the program gets the properties that it asked for, because it takes from them the device to
  * grant access to.
  */
-HOOK_EXPORT CUresult CUDAAPI cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
-								    CUmemGenericAllocationHandle handle)
+static CUresult serve_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
+							     CUmemGenericAllocationHandle handle)
 {
-	struct enter_scope scope;
 	struct ledger_row row;
 
 	CUresult result;
 
-	stats_call(HOOK_cuMemGetAllocationPropertiesFromHandle);
-	if (!enter_serve(&scope))
-		return REAL(cuMemGetAllocationPropertiesFromHandle)(prop, handle);
 	if (vmm_properties(handle, prop, &result))
-		return enter_leave(&scope, result);
+		return result;
 	result = REAL(cuMemGetAllocationPropertiesFromHandle)(prop, handle);
 	if (result == CUDA_SUCCESS && ledger_get(LEDGER_HANDLE, handle, &row) && row.handle.spilled) {
 		prop->location = (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = row.device};
 		memcpy(&prop->allocFlags, &row.handle.asked_flags, sizeof(row.handle.asked_flags));
 	}
-	return enter_leave(&scope, result);
+	return result;
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle)
+static CUresult serve_cuMemRelease(CUmemGenericAllocationHandle handle)
 {
 	struct enter_scope scope;
 
-	stats_call(HOOK_cuMemRelease);
 	/* At exit the driver releases the rest with the process. */
 	if (!enter_serve(&scope))
 		return vmm_is_handle(handle) ? CUDA_SUCCESS : REAL(cuMemRelease)(handle);
@@ -302,45 +288,37 @@ static CUresult retain_of_heap(CUmemGenericAllocationHandle *handle, void *addr)
 	return result;
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)
+static CUresult serve_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)
 {
-	struct enter_scope scope;
 	struct ledger_row row;
 
-	stats_call(HOOK_cuMemRetainAllocationHandle);
-	if (!enter_serve(&scope))
-		return REAL(cuMemRetainAllocationHandle)(handle, addr);
 	CUdeviceptr address = (CUdeviceptr)(uintptr_t)addr;
 	CUresult result;
 	if (handle && vmm_retain(address, handle, &result))
-		return enter_leave(&scope, result);
+		return result;
 	if (device_of(address))
-		return enter_leave(&scope, retain_of_heap(handle, addr));
+		return retain_of_heap(handle, addr);
 	/* For the program this is cuMemAlloc memory of another process; it would believe a handle that says host. */
 	if (ledger_find(LEDGER_TAKEN, address, &row))
-		return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
+		return CUDA_ERROR_INVALID_VALUE;
 	result = REAL(cuMemRetainAllocationHandle)(handle, addr);
 	if (result == CUDA_SUCCESS)
 		ledger_handle_ref(*handle);
-	return enter_leave(&scope, result);
+	return result;
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
-				      unsigned long long flags)
+HOOK_INLINE CUresult serve_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+				    unsigned long long flags)
 {
-	struct enter_scope scope;
 	CUresult result;
 
-	stats_call(HOOK_cuMemMap);
-	if (!enter_serve(&scope))
-		return REAL(cuMemMap)(ptr, size, offset, handle, flags);
 	lifetimes_asked(call_site_asker(__builtin_return_address(0)));
 	bool ours = vmm_map(ptr, size, offset, handle, flags, &result);
 	lifetimes_asked(NULL);
 	if (ours)
-		return enter_leave(&scope, result);
+		return result;
 	if (device_of(ptr))
-		return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
+		return CUDA_ERROR_INVALID_VALUE;
 	struct ledger_row *row = ledger_row_new(LEDGER_MAPPING);
 	result = REAL(cuMemMap)(ptr, size, offset, handle, flags);
 	if (row && result == CUDA_SUCCESS && ledger_handle_map(handle)) {
@@ -351,17 +329,12 @@ HOOK_EXPORT CUresult CUDAAPI cuMemMap(CUdeviceptr ptr, size_t size, size_t offse
 	} else {
 		ledger_row_free(row);
 	}
-	return enter_leave(&scope, result);
+	return result;
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuMemUnmap(CUdeviceptr ptr, size_t size)
+static CUresult serve_cuMemUnmap(CUdeviceptr ptr, size_t size)
 {
-	struct enter_scope scope;
-
-	stats_call(HOOK_cuMemUnmap);
-	if (!enter_serve(&scope))
-		return serve_is_late_free(ptr) ? CUDA_SUCCESS : REAL(cuMemUnmap)(ptr, size);
-	return enter_leave(&scope, vmm_unmap(ptr, size));
+	return vmm_unmap(ptr, size);
 }
 
 /*
@@ -369,51 +342,38 @@ HOOK_EXPORT CUresult CUDAAPI cuMemUnmap(CUdeviceptr ptr, size_t size)
  * are refused.
  */
 #define BUT_FOR_DEVICE_MEMORY(name, params, args, ours)                                                                \
-	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
+	static CUresult serve_##name params                                                                            \
 	{                                                                                                              \
-		struct enter_scope scope;                                                                              \
 		CUresult result;                                                                                       \
                                                                                                                        \
-		stats_call(HOOK_##name);                                                                               \
-		if (!enter_serve(&scope))                                                                              \
-			return REAL(name) args;                                                                        \
 		if (ours)                                                                                              \
-			return enter_leave(&scope, result);                                                            \
+			return result;                                                                                 \
 		if (device_of(ptr))                                                                                    \
-			return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);                                          \
-		return enter_leave(&scope, REAL(name) args);                                                           \
+			return CUDA_ERROR_INVALID_VALUE;                                                               \
+		return REAL(name) args;                                                                                \
 	}
 BUT_FOR_DEVICE_MEMORY(cuMemSetAccess, (CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count),
 		      (ptr, size, desc, count), vmm_set_access(ptr, size, desc, count, &result))
 BUT_FOR_DEVICE_MEMORY(cuMemGetAccess, (unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr),
 		      (flags, location, ptr), vmm_get_access(flags, location, ptr, &result))
 
-HOOK_EXPORT CUresult CUDAAPI cuMemAddressFree(CUdeviceptr ptr, size_t size)
+static CUresult serve_cuMemAddressFree(CUdeviceptr ptr, size_t size)
 {
-	struct enter_scope scope;
 	CUresult result;
 
-	stats_call(HOOK_cuMemAddressFree);
-	if (!enter_serve(&scope))
-		return serve_is_late_free(ptr) ? CUDA_SUCCESS : REAL(cuMemAddressFree)(ptr, size);
 	if (vmm_unreserve(ptr, size, &result))
-		return enter_leave(&scope, result);
+		return result;
 	if (device_of(ptr))
-		return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
-	return enter_leave(&scope, REAL(cuMemAddressFree)(ptr, size));
+		return CUDA_ERROR_INVALID_VALUE;
+	return REAL(cuMemAddressFree)(ptr, size);
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr,
-						 unsigned long long flags)
+static CUresult serve_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr,
+					  unsigned long long flags)
 {
-	struct enter_scope scope;
-
-	stats_call(HOOK_cuMemAddressReserve);
-	if (!lifecycle_enter(&scope))
-		return REAL(cuMemAddressReserve)(ptr, size, alignment, addr, flags);
 	if (ptr && vmm_reserve(ptr, size, alignment, addr, flags))
-		return enter_leave(&scope, CUDA_SUCCESS);
-	return enter_leave(&scope, REAL(cuMemAddressReserve)(ptr, size, alignment, addr, flags));
+		return CUDA_SUCCESS;
+	return REAL(cuMemAddressReserve)(ptr, size, alignment, addr, flags);
 }
 
 /* ---- handles that are exported ---- */
@@ -423,17 +383,12 @@ HOOK_EXPORT CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr *ptr, size_t size, 
  * type that it is to be exported as; done: what to return for `result`.
  */
 #define WITH_HANDLE(name, params, args, mine, as, done)                                                                \
-	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
+	static CUresult serve_##name params                                                                            \
 	{                                                                                                              \
-		struct enter_scope scope;                                                                              \
-                                                                                                                       \
-		stats_call(HOOK_##name);                                                                               \
-		if (!enter_serve(&scope))                                                                              \
-			return REAL(name) args;                                                                        \
 		CUresult result = vmm_expose(&(mine), as);                                                             \
 		if (result == CUDA_SUCCESS)                                                                            \
 			result = REAL(name) args;                                                                      \
-		return enter_leave(&scope, done);                                                                      \
+		return done;                                                                                           \
 	}
 
 /* Who imports it is of one job with this process. */
@@ -482,19 +437,17 @@ static CUarrayMapInfo *entry_vmm_exposed(const CUarrayMapInfo *list, unsigned n,
 }
 
 #define MAP_ARRAYS(name)                                                                                               \
-	HOOK_EXPORT CUresult CUDAAPI name(CUarrayMapInfo *mapInfoList, unsigned int count, CUstream hStream)           \
+	static CUresult serve_##name(CUarrayMapInfo *mapInfoList, unsigned int count, CUstream hStream)                \
 	{                                                                                                              \
-		struct enter_scope scope;                                                                              \
 		CUresult result;                                                                                       \
                                                                                                                        \
-		stats_call(HOOK_##name);                                                                               \
-		if (!mapInfoList || !count || !enter_serve(&scope))                                                    \
+		if (!mapInfoList || !count)                                                                            \
 			return REAL(name)(mapInfoList, count, hStream);                                                \
 		CUarrayMapInfo *list = entry_vmm_exposed(mapInfoList, count, &result);                                 \
 		if (result == CUDA_SUCCESS)                                                                            \
 			result = REAL(name)(list, count, hStream);                                                     \
 		free(list);                                                                                            \
-		return enter_leave(&scope, result);                                                                    \
+		return result;                                                                                         \
 	}
 MAP_ARRAYS(cuMemMapArrayAsync)
 MAP_ARRAYS(cuMemMapArrayAsync_ptsz)
@@ -533,40 +486,30 @@ static CUresult entry_pin_end(struct heap *heap, CUdeviceptr address, size_t byt
 	return result;
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dptr, size_t size,
-							   CUmemRangeHandleType handleType, unsigned long long flags)
+static CUresult serve_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dptr, size_t size,
+						    CUmemRangeHandleType handleType, unsigned long long flags)
 {
-	struct enter_scope scope;
-
-	stats_call(HOOK_cuMemGetHandleForAddressRange);
-	if (!enter_serve(&scope))
-		return REAL(cuMemGetHandleForAddressRange)(handle, dptr, size, handleType, flags);
 	struct heap *heap = heap_of(dptr);
 	if (!heap)
-		return enter_leave(&scope, REAL(cuMemGetHandleForAddressRange)(handle, dptr, size, handleType, flags));
+		return REAL(cuMemGetHandleForAddressRange)(handle, dptr, size, handleType, flags);
 	CUresult result = entry_pin_begin(heap, dptr, size);
 	if (result != CUDA_SUCCESS)
-		return enter_leave(&scope, result);
+		return result;
 	result = REAL(cuMemGetHandleForAddressRange)(handle, dptr, size, handleType, flags);
-	return enter_leave(&scope, entry_pin_end(heap, dptr, size, result));
+	return entry_pin_end(heap, dptr, size, result);
 }
 
 #define BIND_ADDR(name, params, args, memptr)                                                                          \
-	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
+	static CUresult serve_##name params                                                                            \
 	{                                                                                                              \
-		struct enter_scope scope;                                                                              \
-                                                                                                                       \
-		stats_call(HOOK_##name);                                                                               \
-		if (!enter_serve(&scope))                                                                              \
-			return REAL(name) args;                                                                        \
 		struct heap *heap = heap_of(memptr);                                                                   \
 		if (!heap)                                                                                             \
-			return enter_leave(&scope, REAL(name) args);                                                   \
+			return REAL(name) args;                                                                        \
 		CUresult result = entry_pin_begin(heap, memptr, size);                                                 \
 		if (result != CUDA_SUCCESS)                                                                            \
-			return enter_leave(&scope, result);                                                            \
+			return result;                                                                                 \
 		result = REAL(name) args;                                                                              \
-		return enter_leave(&scope, entry_pin_end(heap, memptr, size, result));                                 \
+		return entry_pin_end(heap, memptr, size, result);                                                      \
 	}
 BIND_ADDR(cuMulticastBindAddr,
 	  (CUmemGenericAllocationHandle mcHandle, size_t mcOffset, CUdeviceptr memptr, size_t size,
@@ -598,31 +541,24 @@ static CUresult get_handle(CUipcMemHandle *ret_handle, CUdeviceptr address)
 	return CUDA_ERROR_INVALID_VALUE;
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
+static CUresult serve_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
 {
-	struct enter_scope scope;
-
-	stats_call(HOOK_cuIpcGetMemHandle);
-	if (!enter_serve(&scope))
-		return REAL(cuIpcGetMemHandle)(pHandle, dptr);
 	CUresult result = get_handle(pHandle, dptr);
 	if (result == CUDA_SUCCESS)
 		job_links_gave(pHandle, sizeof(*pHandle));
-	return enter_leave(&scope, result);
+	return result;
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuIpcGetEventHandle(CUipcEventHandle *pHandle, CUevent event)
+static CUresult serve_cuIpcGetEventHandle(CUipcEventHandle *pHandle, CUevent event)
 {
-	stats_call(HOOK_cuIpcGetEventHandle);
 	CUresult result = REAL(cuIpcGetEventHandle)(pHandle, event);
 	if (result == CUDA_SUCCESS)
 		job_links_gave(pHandle, sizeof(*pHandle));
 	return result;
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuIpcOpenEventHandle(CUevent *phEvent, CUipcEventHandle handle)
+static CUresult serve_cuIpcOpenEventHandle(CUevent *phEvent, CUipcEventHandle handle)
 {
-	stats_call(HOOK_cuIpcOpenEventHandle);
 	CUresult result = REAL(cuIpcOpenEventHandle)(phEvent, handle);
 	if (result == CUDA_SUCCESS)
 		job_links_took(&handle, sizeof(handle));
@@ -648,11 +584,10 @@ static CUresult opened(CUresult result, const CUipcMemHandle *handle)
 }
 
 #define OPEN(name)                                                                                                     \
-	HOOK_EXPORT CUresult CUDAAPI name(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags)               \
+	static CUresult serve_##name(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags)                    \
 	{                                                                                                              \
 		struct enter_scope scope;                                                                              \
                                                                                                                        \
-		stats_call(HOOK_##name);                                                                               \
 		if (!ipc_is_ours(&handle) || !lifecycle_enter(&scope))                                                 \
 			return opened(REAL(name)(pdptr, handle, Flags), &handle);                                      \
 		return enter_leave(&scope, open_handle(pdptr, &handle, Flags));                                        \
@@ -660,54 +595,44 @@ static CUresult opened(CUresult result, const CUipcMemHandle *handle)
 OPEN(cuIpcOpenMemHandle)
 OPEN(cuIpcOpenMemHandle_v2)
 
-HOOK_EXPORT CUresult CUDAAPI cuIpcCloseMemHandle(CUdeviceptr dptr)
+static CUresult serve_cuIpcCloseMemHandle(CUdeviceptr dptr)
 {
-	struct enter_scope scope;
 	CUresult result;
 
-	stats_call(HOOK_cuIpcCloseMemHandle);
-	if (!enter_serve(&scope))
-		return REAL(cuIpcCloseMemHandle)(dptr);
 	if (!ipc_close(dptr, &result))
 		result = REAL(cuIpcCloseMemHandle)(dptr);
-	return enter_leave(&scope, result);
+	return result;
 }
 
 /* ---- pools that the driver exports, and what is imported ---- */
 
-HOOK_EXPORT CUresult CUDAAPI cuMemPoolExportToShareableHandle(void *handle_out, CUmemoryPool pool,
-							      CUmemAllocationHandleType handleType,
-							      unsigned long long flags)
+static CUresult serve_cuMemPoolExportToShareableHandle(void *handle_out, CUmemoryPool pool,
+						       CUmemAllocationHandleType handleType, unsigned long long flags)
 {
-	struct enter_scope scope;
-
-	stats_call(HOOK_cuMemPoolExportToShareableHandle);
-	if (!enter_serve(&scope))
-		return REAL(cuMemPoolExportToShareableHandle)(handle_out, pool, handleType, flags);
 	CUresult result = REAL(cuMemPoolExportToShareableHandle)(handle_out, pool, handleType, flags);
 	if (result == CUDA_SUCCESS)
 		job_links_exported(handle_out, handleType);
-	return enter_leave(&scope, result);
+	return result;
 }
 
 /* It may be the first that the process asks for. */
-HOOK_EXPORT CUresult CUDAAPI cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, void *handle,
-								CUmemAllocationHandleType handleType,
-								unsigned long long flags)
+static CUresult serve_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, void *handle,
+							 CUmemAllocationHandleType handleType, unsigned long long flags)
 {
-	stats_call(HOOK_cuMemPoolImportFromShareableHandle);
 	CUresult result = REAL(cuMemPoolImportFromShareableHandle)(pool_out, handle, handleType, flags);
 	if (result == CUDA_SUCCESS)
 		job_links_imported(handle, handleType);
 	return result;
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle,
-							    CUmemAllocationHandleType shHandleType)
+static CUresult serve_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle,
+						     CUmemAllocationHandleType shHandleType)
 {
-	stats_call(HOOK_cuMemImportFromShareableHandle);
 	CUresult result = REAL(cuMemImportFromShareableHandle)(handle, osHandle, shHandleType);
 	if (result == CUDA_SUCCESS)
 		job_links_imported(osHandle, shHandleType);
 	return result;
 }
+
+#define HOOKS_OF HOOKS_VMM
+#include "shim/entry/shells.h"

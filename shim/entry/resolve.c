@@ -118,26 +118,28 @@ bool resolve_is_hooked(const char *name)
 	return false;
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags,
-						 CUdriverProcAddressQueryResult *symbolStatus)
+static CUresult hand_out(CUresult result, const char *symbol, void **pfn, const void *caller)
 {
-	stats_call(HOOK_cuGetProcAddress_v2);
-	CUresult result = REAL(cuGetProcAddress_v2)(symbol, pfn, cudaVersion, flags, symbolStatus);
 	if (result == CUDA_SUCCESS && pfn && symbol)
 		*pfn = resolve_substitute(symbol, *pfn);
 	if (__builtin_expect(door_log_wanted(), 0) && pfn && symbol)
-		door_log_note(DOOR_PROC, symbol, result == CUDA_SUCCESS ? *pfn : NULL, __builtin_return_address(0));
+		door_log_note(DOOR_PROC, symbol, result == CUDA_SUCCESS ? *pfn : NULL, caller);
 	return result;
 }
 
-/* The ABI with four arguments of CUDA 11.3 to 11.8. Today's runtime still asks for it, at version 11030. */
-HOOK_EXPORT CUresult CUDAAPI cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags)
+HOOK_INLINE CUresult serve_cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags,
+					       CUdriverProcAddressQueryResult *symbolStatus)
 {
-	stats_call(HOOK_cuGetProcAddress);
-	CUresult result = REAL(cuGetProcAddress)(symbol, pfn, cudaVersion, flags);
-	if (result == CUDA_SUCCESS && pfn && symbol)
-		*pfn = resolve_substitute(symbol, *pfn);
-	if (__builtin_expect(door_log_wanted(), 0) && pfn && symbol)
-		door_log_note(DOOR_PROC, symbol, result == CUDA_SUCCESS ? *pfn : NULL, __builtin_return_address(0));
-	return result;
+	return hand_out(REAL(cuGetProcAddress_v2)(symbol, pfn, cudaVersion, flags, symbolStatus), symbol, pfn,
+			__builtin_return_address(0));
 }
+
+/* The ABI with four arguments of CUDA 11.3 to 11.8. Today's runtime still asks for it, at version 11030. */
+HOOK_INLINE CUresult serve_cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags)
+{
+	return hand_out(REAL(cuGetProcAddress)(symbol, pfn, cudaVersion, flags), symbol, pfn,
+			__builtin_return_address(0));
+}
+
+#define HOOKS_OF HOOKS_RESOLVE
+#include "shim/entry/shells.h"
