@@ -8,7 +8,6 @@
  * first in the search order. The list of objects is taken under the loader's lock and read without it.
  */
 #include "shim/driver/door_log.h"
-#include "shim/driver/driver_state.h"
 #include "shim/driver/real.h"
 
 #include <dlfcn.h>
@@ -37,13 +36,14 @@ enum { OBJECTS_MOST = 4096 };
 
 bool door_log_wanted(void)
 {
-	int now = atomic_load_explicit(&driver_state.door_log.wanted, memory_order_relaxed);
+	static _Atomic int wanted; /* 0: not read yet, 1: no, 2: yes */
+	int now = atomic_load_explicit(&wanted, memory_order_relaxed);
 
 	if (__builtin_expect(!now, 0)) {
 		const char *file = secure_getenv("SPILLWAY_DOORS");
 
 		now = file && *file ? 2 : 1;
-		atomic_store_explicit(&driver_state.door_log.wanted, now, memory_order_relaxed);
+		atomic_store_explicit(&wanted, now, memory_order_relaxed);
 	}
 	return now == 2;
 }
