@@ -156,6 +156,14 @@ bool real_in_driver(const void *address)
 	return known && dladdr(address, &asked) && asked.dli_fbase == driver.dli_fbase;
 }
 
+bool real_is_hooked(const char *name)
+{
+	for (unsigned id = 0; id < HOOK_COUNT; id++)
+		if (!strcmp(rows[id].name, name))
+			return true;
+	return false;
+}
+
 const char *real_name(int id)
 {
 	return id >= 0 && id < REAL_COUNT ? rows[id].name : "?";

@@ -61,6 +61,8 @@ bool real_is_exempt(const void *address);
 /* Returns true if the address is in the driver's library. Queries the loader. */
 bool real_in_driver(const void *address);
 
+/* Returns true if the name is exactly that of a hooked row. */
+bool real_is_hooked(const char *name);
 /* Returns the name of a row, or "?" for any other number. */
 const char *real_name(int id);
 /* Returns true for the name of a hooked row, or its base (no _v2, _ptsz ...). For messages; walks the list. */

@@ -345,9 +345,9 @@ bool copy_make(struct job *job, CUresult *ret_result)
 /* ---- arguments to jobs ---- */
 
 /*
- * Bodies of copies that may be between GPUs: the arguments become a job, and copy_make() decides how the copy is made. For
- * a list each copy is checked: if any needs another way, the copies are made one after the other, each as a list of
- * one that keeps its attributes; otherwise the list goes to the driver unchanged. A list with arrays goes to the
+ * Bodies of copies that may be between GPUs: the arguments become a job, and copy_make() decides how the copy is made.
+ * For a list each copy is checked: if any needs another way, the copies are made one after the other, each as a list
+ * of one that keeps its attributes; otherwise the list goes to the driver unchanged. A list with arrays goes to the
  * driver unchanged, too; it is counted if one of its copies needs another way. A copy with attributes is a list of one
  * that may be on the legacy stream.
  */
@@ -412,11 +412,6 @@ static struct job of_3d(const CUDA_MEMCPY3D *box)
 	return (struct job){.box = {SIDE(src), SIDE(dst), .WidthInBytes = box->WidthInBytes, .Height = box->Height,
 				    .Depth = box->Depth}};
 #undef SIDE
-}
-
-static struct job of_peer_3d(const CUDA_MEMCPY3D_PEER *box)
-{
-	return (struct job){.box = *box, .is_peer = true};
 }
 
 /* A copy of one row of an array; the offset in the array is in bytes, too. */
@@ -500,7 +495,8 @@ BOTH(cuMemcpyPeer, cuMemcpyPeerAsync, (CUdeviceptr dst, CUcontext to, CUdevicept
 BOTH(cuMemcpy2D_v2, cuMemcpy2DAsync_v2, (const CUDA_MEMCPY2D *box), box, of_2d(box))
 SYNC(cuMemcpy2DUnaligned_v2, (const CUDA_MEMCPY2D *box), box, of_2d(box))
 BOTH(cuMemcpy3D_v2, cuMemcpy3DAsync_v2, (const CUDA_MEMCPY3D *box), box, of_3d(box))
-BOTH(cuMemcpy3DPeer, cuMemcpy3DPeerAsync, (const CUDA_MEMCPY3D_PEER *box), box, of_peer_3d(box))
+BOTH(cuMemcpy3DPeer, cuMemcpy3DPeerAsync, (const CUDA_MEMCPY3D_PEER *box), box,
+     (struct job){.box = *box, .is_peer = true})
 
 /* ---- lists ---- */
 
@@ -654,86 +650,70 @@ static bool make_list(const struct list *list, size_t *ret_failed, CUresult *ret
 #define LINEAR_ONE                                                                                                     \
 	&list->dsts[i], &list->srcs[i], &list->sizes[i], 1, attributes_at(list, i), &(size_t){0},                      \
 	    attributes_at(list, i) != NULL
-#define LIST(name, own)                                                                                                \
+/* The list that a call has given: its members, and on which stream, by which function. */
+#define GIVEN(name, on, ...)                                                                                           \
+	&(struct list)                                                                                                 \
+	{                                                                                                              \
+		__VA_ARGS__, .stream = on, .per_thread = submit_is_per_thread(#name), .id = HOOK_##name,               \
+			     .as_list = as_##name                                                                      \
+	}
+#define LINEAR                                                                                                         \
+	CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *first
+#define LINEAR_MEMBERS dsts, srcs, sizes, attrs, first, numAttrs, NULL, count
+#define LIST(name)                                                                                                     \
 	AS_LIST(name, LINEAR_ONE, &failed)                                                                             \
-	bool copy_##name(CUresult *ret_result, CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count_,     \
-			 CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, size_t *failIdx,               \
-			 CUstream hStream)                                                                             \
+	bool copy_##name(CUresult *ret_result, LINEAR, size_t numAttrs, size_t *failIdx, CUstream hStream)             \
 	{                                                                                                              \
-		struct list list = {dsts, srcs,   sizes,   attrs, attrsIdxs,   numAttrs,                               \
-				    NULL, count_, hStream, own,   HOOK_##name, as_##name};                             \
-                                                                                                                       \
-		return make_list(&list, failIdx, ret_result);                                                          \
+		return make_list(GIVEN(name, hStream, LINEAR_MEMBERS), failIdx, ret_result);                           \
 	}
-#define LIST_V2(name, own)                                                                                             \
+#define LIST_V2(name)                                                                                                  \
 	AS_LIST(name, LINEAR_ONE)                                                                                      \
-	bool copy_##name(CUresult *ret_result, CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count_,     \
-			 CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, CUstream hStream)              \
+	bool copy_##name(CUresult *ret_result, LINEAR, size_t numAttrs, CUstream hStream)                              \
 	{                                                                                                              \
-		struct list list = {dsts, srcs,   sizes,   attrs, attrsIdxs,   numAttrs,                               \
-				    NULL, count_, hStream, own,   HOOK_##name, as_##name};                             \
-                                                                                                                       \
-		return make_list(&list, NULL, ret_result);                                                             \
+		return make_list(GIVEN(name, hStream, LINEAR_MEMBERS), NULL, ret_result);                              \
 	}
-#define LIST_3D(name, own)                                                                                             \
+#define LIST_3D(name)                                                                                                  \
 	AS_LIST(name, 1, &list->ops[i], &failed, 0)                                                                    \
 	bool copy_##name(CUresult *ret_result, size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, size_t *failIdx,         \
 			 unsigned long long flags, CUstream hStream)                                                   \
 	{                                                                                                              \
-		struct list list = {.ops = opList,                                                                     \
-				    .n = numOps,                                                                       \
-				    .stream = hStream,                                                                 \
-				    .per_thread = own,                                                                 \
-				    .id = HOOK_##name,                                                                 \
-				    .as_list = as_##name};                                                             \
-                                                                                                                       \
-		return opList && !flags && make_list(&list, failIdx, ret_result);                                      \
+		return opList && !flags &&                                                                             \
+		       make_list(GIVEN(name, hStream, .ops = opList, .n = numOps), failIdx, ret_result);               \
 	}
-#define LIST_3D_V2(name, own)                                                                                          \
+#define LIST_3D_V2(name)                                                                                               \
 	AS_LIST(name, 1, &list->ops[i], 0)                                                                             \
 	bool copy_##name(CUresult *ret_result, size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList,                          \
 			 unsigned long long flags, CUstream hStream)                                                   \
 	{                                                                                                              \
-		struct list list = {.ops = opList,                                                                     \
-				    .n = numOps,                                                                       \
-				    .stream = hStream,                                                                 \
-				    .per_thread = own,                                                                 \
-				    .id = HOOK_##name,                                                                 \
-				    .as_list = as_##name};                                                             \
-                                                                                                                       \
-		return opList && !flags && make_list(&list, NULL, ret_result);                                         \
+		return opList && !flags &&                                                                             \
+		       make_list(GIVEN(name, hStream, .ops = opList, .n = numOps), NULL, ret_result);                  \
 	}
-LIST(cuMemcpyBatchAsync, false)
-LIST(cuMemcpyBatchAsync_ptsz, true)
-LIST_V2(cuMemcpyBatchAsync_v2, false)
-LIST_V2(cuMemcpyBatchAsync_v2_ptsz, true)
-LIST_3D(cuMemcpy3DBatchAsync, false)
-LIST_3D(cuMemcpy3DBatchAsync_ptsz, true)
-LIST_3D_V2(cuMemcpy3DBatchAsync_v2, false)
-LIST_3D_V2(cuMemcpy3DBatchAsync_v2_ptsz, true)
+LIST(cuMemcpyBatchAsync)
+LIST(cuMemcpyBatchAsync_ptsz)
+LIST_V2(cuMemcpyBatchAsync_v2)
+LIST_V2(cuMemcpyBatchAsync_v2_ptsz)
+LIST_3D(cuMemcpy3DBatchAsync)
+LIST_3D(cuMemcpy3DBatchAsync_ptsz)
+LIST_3D_V2(cuMemcpy3DBatchAsync_v2)
+LIST_3D_V2(cuMemcpy3DBatchAsync_v2_ptsz)
 
 /* ---- one copy with attributes ---- */
 
-#define WITH_ATTRIBUTES(name, own)                                                                                     \
+#define WITH_ATTRIBUTES(name)                                                                                          \
 	AS_LIST(name, list->dsts[i], list->srcs[i], list->sizes[i], list->attributes)                                  \
 	bool copy_##name(CUresult *ret_result, CUdeviceptr dst, CUdeviceptr src, size_t size,                          \
 			 CUmemcpyAttributes *attr, CUstream hStream)                                                   \
 	{                                                                                                              \
-		struct list list = {&dst, &src, &size,   attr, &(size_t){0}, 1,                                        \
-				    NULL, 1,    hStream, own,  HOOK_##name,  as_##name};                               \
-                                                                                                                       \
-		return size && attr && make_one(&list, ret_result);                                                    \
+		return size && attr &&                                                                                 \
+		       make_one(GIVEN(name, hStream, &dst, &src, &size, attr, &(size_t){0}, 1, NULL, 1), ret_result);  \
 	}
-#define WITH_ATTRIBUTES_3D(name, own)                                                                                  \
+#define WITH_ATTRIBUTES_3D(name)                                                                                       \
 	AS_LIST(name, &list->ops[i], 0)                                                                                \
 	bool copy_##name(CUresult *ret_result, CUDA_MEMCPY3D_BATCH_OP *op, unsigned long long flags, CUstream hStream) \
 	{                                                                                                              \
-		struct list list = {                                                                                   \
-		    .ops = op, .n = 1, .stream = hStream, .per_thread = own, .id = HOOK_##name, .as_list = as_##name}; \
-                                                                                                                       \
-		return op && !flags && make_one(&list, ret_result);                                                    \
+		return op && !flags && make_one(GIVEN(name, hStream, .ops = op, .n = 1), ret_result);                  \
 	}
-WITH_ATTRIBUTES(cuMemcpyWithAttributesAsync, false)
-WITH_ATTRIBUTES(cuMemcpyWithAttributesAsync_ptsz, true)
-WITH_ATTRIBUTES_3D(cuMemcpy3DWithAttributesAsync, false)
-WITH_ATTRIBUTES_3D(cuMemcpy3DWithAttributesAsync_ptsz, true)
+WITH_ATTRIBUTES(cuMemcpyWithAttributesAsync)
+WITH_ATTRIBUTES(cuMemcpyWithAttributesAsync_ptsz)
+WITH_ATTRIBUTES_3D(cuMemcpy3DWithAttributesAsync)
+WITH_ATTRIBUTES_3D(cuMemcpy3DWithAttributesAsync_ptsz)

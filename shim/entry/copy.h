@@ -1,7 +1,7 @@
 /*
  * copy.h: copies that may be between GPUs: one function for each row COPY and COPY_SYNC, defined in copy.c. Each
- * returns true if it has made the copy in another way than the driver would, with the answer in *ret_result, and false if
- * the caller must submit the call like any other.
+ * returns true if it has made the copy in another way than the driver would, with the answer in *ret_result, and false
+ * if the caller must submit the call like any other.
  */
 #ifndef SPILLWAY_COPY_H
 #define SPILLWAY_COPY_H
@@ -32,8 +32,8 @@ struct job {
 };
 
 /*
- * How a copy is made: unchanged; as cuMemcpyPeer or cuMemcpy3DPeer; through memory on both GPUs that is not the heap's;
- * in the context of the other GPU; unchanged, because no other way exists.
+ * How a copy is made: unchanged; as cuMemcpyPeer or cuMemcpy3DPeer; through memory on both GPUs that is not the
+ * heap's; in the context of the other GPU; unchanged, because no other way exists.
  */
 enum way { WAY_AS_IT_IS, WAY_PEER, WAY_STAGED, WAY_AWAY, WAY_NONE };
 

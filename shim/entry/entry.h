@@ -29,9 +29,6 @@
  */
 void *resolve_dlsym(real_dlsym_function *c_dlsym, void *handle, const char *name, const void *caller);
 
-/* Returns true if the name is exactly that of a hooked row. */
-bool resolve_is_hooked(const char *name);
-
 /*
  * Returns the address to hand out for what the real resolver returned. name: for counting names that the list
  * does not have.
@@ -39,27 +36,28 @@ bool resolve_is_hooked(const char *name);
 void *resolve_substitute(const char *name, void *address);
 
 /*
- * unknown.c: functions of the driver that no row knows: a newer driver has them, and their parameters are not known. The
- * program gets a body of ours in place of each that it asks for. A call of it counts as a submission that may touch
- * anything, on a stream and a context that are not known; arguments and result are the driver's.
+ * unknown.c: functions of the driver that no row knows: a newer driver has them, and their parameters are not known.
+ * The program gets a body of ours in place of each that it asks for. A call of it counts as a submission that may
+ * touch anything, on a stream and a context that are not known; arguments and result are the driver's.
  *
- * A function that does not submit works as well, but costs what a submission does: where memory moves, its calls wait for
- * what is in transit, and nothing moves while one is inside the driver; and what is backed on use has all its memory from
- * then on. If there is none for it, the function is not called: the program gets the error.
+ * A function that does not submit works as well, but costs what a submission does: where memory moves, its calls wait
+ * for what is in transit, and nothing moves while one is inside the driver; and what is backed on use has all its
+ * memory from then on. If there is none for it, the function is not called: the program gets the error.
  */
 
 /* The most functions that get a body; about twice as many as all that CUDA 13.1 to 13.5 have added. */
 #define UNKNOWN_MOST 128
 
 /*
- * Returns the body for a function, always the same one; or NULL if all are taken. Any thread may call it. Locking: none.
+ * Returns the body for a function, always the same one; or NULL if all are taken. Any thread may call it. Locking:
+ * none.
  */
 void *unknown_body(void *function);
 
 /*
  * entry_hint.c: prefetches and discards of memory that the driver does not take for managed: one function for each row
- * HINT. Each returns true if *ret_result is the answer to the program, and false if the caller must submit the call like
- * any other.
+ * HINT. Each returns true if *ret_result is the answer to the program, and false if the caller must submit the call
+ * like any other.
  */
 
 /*

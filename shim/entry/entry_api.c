@@ -1,5 +1,6 @@
 /*
- * Functions of spillway.h. They are not hooks: they replace no function of the driver, so they have no row in hooks.def.
+ * Functions of spillway.h. They are not hooks: they replace no function of the driver, so they have no row in
+ * hooks.def.
  */
 #define SPILLWAY_API __attribute__((visibility("default")))
 #include "shim/spillway.h"
@@ -63,8 +64,8 @@ int spillway_checkpoint_stats(void)
 /* ---- budgets and single blocks ---- */
 
 /*
- * Like all entry points these check first whether the library serves calls, which covers SPILLWAY=0, a fork and the end of
- * the process; then they find the block of the address.
+ * Like all entry points these check first whether the library serves calls, which covers SPILLWAY=0, a fork and the
+ * end of the process; then they find the block of the address.
  */
 
 static int entry_memory_leave(const struct enter_scope *scope, int result)
@@ -368,10 +369,10 @@ int spillway_discard(const void *address, uint64_t bytes)
 /*
  * They call the same entry points as cuMemAlloc and cuMemFree, with the device's primary context current.
  *
- * PyTorch frees from any thread, often, and in the middle of a step; cuMemFree would wait for the device each time. So the
- * free is deferred until everything that was submitted to the context so far is complete (deferred_free.h), which is as
- * safe and does not wait. The stream that comes with a free says nothing about other streams that have used the memory,
- * so it is ignored.
+ * PyTorch frees from any thread, often, and in the middle of a step; cuMemFree would wait for the device each time. So
+ * the free is deferred until everything that was submitted to the context so far is complete (deferred_free.h), which
+ * is as safe and does not wait. The stream that comes with a free says nothing about other streams that have used the
+ * memory, so it is ignored.
  */
 
 /*

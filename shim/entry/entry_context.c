@@ -1,6 +1,6 @@
 /*
- * Bodies of the entry points that begin and end stream captures, destroy streams, create and destroy contexts, and open the
- * memory of one GPU to another, so that the library knows of each.
+ * Bodies of the entry points that begin and end stream captures, destroy streams, create and destroy contexts, and
+ * open the memory of one GPU to another, so that the library knows of each.
  */
 #include "shim/context/capture.h"
 #include "shim/context/context.h"
@@ -194,8 +194,8 @@ static CUcontext active_primary(CUdevice device)
 }
 
 /*
- * always: a reset always ends the context, a release only if it releases the last reference, which no green context of it
- * holds then. A reset ends these as well, one after the other until none is left, and at last the primary one.
+ * always: a reset always ends the context, a release only if it releases the last reference, which no green context of
+ * it holds then. A reset ends these as well, one after the other until none is left, and at last the primary one.
  */
 static CUresult end_with_parts(CUresult(CUDAAPI *end)(CUdevice), CUdevice dev, CUcontext primary, bool always,
 			       bool serving)
@@ -268,9 +268,10 @@ static CUresult serve_cuGreenCtxDestroy(CUgreenCtx hCtx)
 /* ---- access between GPUs ---- */
 
 /*
- * The driver is asked first: a refusal (no link, too many peers, enabled already) is returned unchanged. Access that it
- * grants holds for the driver's memory at once, and for heap memory when peer.c has opened the heap, before the call
- * returns. It is recorded also before the first allocation, because programs enable their peers before they allocate.
+ * The driver is asked first: a refusal (no link, too many peers, enabled already) is returned unchanged. Access that
+ * it grants holds for the driver's memory at once, and for heap memory when peer.c has opened the heap, before the
+ * call returns. It is recorded also before the first allocation, because programs enable their peers before they
+ * allocate.
  */
 
 /* Returns false for a call from inside the library, and where everything is passed through. */

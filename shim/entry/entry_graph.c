@@ -1,9 +1,9 @@
 /*
  * Bodies of the entry points of graphs and of objects that keep addresses.
  *
- * Instances of graphs are recorded as they are made, changed and destroyed (submit/graph.h). The real function always gets
- * the program's arguments; the library reads them afterwards, if the call succeeded. Recording starts with the first
- * call, also before the first allocation: an instance that was not seen when it was made can never be read.
+ * Instances of graphs are recorded as they are made, changed and destroyed (submit/graph.h). The real function always
+ * gets the program's arguments; the library reads them afterwards, if the call succeeded. Recording starts with the
+ * first call, also before the first allocation: an instance that was not seen when it was made can never be read.
  *
  * Nodes: memory that copies and sets name is pinned, mapped, while the driver checks it (graph_pin.h). Memory of
  * allocation nodes is the driver's: its address is fixed when the node is made, and its memory comes and goes with
@@ -131,35 +131,27 @@ static CUresult serve_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGrap
 	return entry_graph_updated(result, hGraphExec, hGraph);
 }
 
+/* What the driver takes is read afterwards. filled: the fields that name memory. */
+#define CHANGE(name, given, kind, filled)                                                                              \
+	static CUresult serve_##name(CUgraphExec hGraphExec, CUgraphNode hNode, given nodeParams)                      \
+	{                                                                                                              \
+		CUresult result = REAL(name)(hGraphExec, hNode, nodeParams);                                           \
+                                                                                                                       \
+		if (result != CUDA_SUCCESS)                                                                            \
+			return result;                                                                                 \
+		CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_##kind, filled};                                \
+		return entry_graph_set(result, hGraphExec, &params);                                                   \
+	}
+#define FROM(field, member) .field.member = nodeParams->member
+#define ALL(...)            __VA_ARGS__
 /* The first version of the parameters has no CUkernel; otherwise both versions begin with the same fields. */
-static CUresult serve_cuGraphExecKernelNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
-						     const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
-{
-	CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_KERNEL};
-
-	CUresult result = REAL(cuGraphExecKernelNodeSetParams)(hGraphExec, hNode, nodeParams);
-	if (result != CUDA_SUCCESS)
-		return result;
-	params.kernel.func = nodeParams->func;
-	params.kernel.kernelParams = nodeParams->kernelParams;
-	params.kernel.extra = nodeParams->extra;
-	return entry_graph_set(result, hGraphExec, &params);
-}
-
-static CUresult serve_cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode,
-							const CUDA_KERNEL_NODE_PARAMS *nodeParams)
-{
-	CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_KERNEL};
-
-	CUresult result = REAL(cuGraphExecKernelNodeSetParams_v2)(hGraphExec, hNode, nodeParams);
-	if (result != CUDA_SUCCESS)
-		return result;
-	params.kernel.func = nodeParams->func;
-	params.kernel.kern = nodeParams->kern;
-	params.kernel.kernelParams = nodeParams->kernelParams;
-	params.kernel.extra = nodeParams->extra;
-	return entry_graph_set(result, hGraphExec, &params);
-}
+CHANGE(cuGraphExecKernelNodeSetParams, const CUDA_KERNEL_NODE_PARAMS_v1 *, KERNEL,
+       ALL(FROM(kernel, func), FROM(kernel, kernelParams), FROM(kernel, extra)))
+CHANGE(cuGraphExecKernelNodeSetParams_v2, const CUDA_KERNEL_NODE_PARAMS *, KERNEL,
+       ALL(FROM(kernel, func), FROM(kernel, kern), FROM(kernel, kernelParams), FROM(kernel, extra)))
+CHANGE(cuGraphExecBatchMemOpNodeSetParams, const CUDA_BATCH_MEM_OP_NODE_PARAMS *, BATCH_MEM_OP,
+       ALL(FROM(memOp, count), FROM(memOp, paramArray)))
+CHANGE(cuGraphExecChildGraphNodeSetParams, CUgraph, GRAPH, .graph.graph = nodeParams)
 
 static CUresult serve_cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
 						     const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
@@ -190,28 +182,6 @@ static CUresult serve_cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUg
 	params.memset.width = memsetParams->width;
 	params.memset.height = memsetParams->height;
 	return entry_graph_set(result, hGraphExec, &params);
-}
-
-static CUresult serve_cuGraphExecBatchMemOpNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
-							 const CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams)
-{
-	CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP};
-
-	CUresult result = REAL(cuGraphExecBatchMemOpNodeSetParams)(hGraphExec, hNode, nodeParams);
-	if (result != CUDA_SUCCESS)
-		return result;
-	params.memOp.count = nodeParams->count;
-	params.memOp.paramArray = nodeParams->paramArray;
-	return entry_graph_set(result, hGraphExec, &params);
-}
-
-static CUresult serve_cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, CUgraph childGraph)
-{
-	CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_GRAPH};
-
-	params.graph.graph = childGraph;
-	return entry_graph_set(REAL(cuGraphExecChildGraphNodeSetParams)(hGraphExec, hNode, childGraph), hGraphExec,
-			       &params);
 }
 
 static CUresult serve_cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, CUgraphNodeParams *nodeParams)
@@ -316,10 +286,10 @@ ADD_NODE(cuGraphAddNode_v3)
 /* clang-format on */
 
 /*
- * Addresses that are kept elsewhere: a tensor map, a texture object, a texture reference. The GPU may access the memory by a
- * launch that does not name it. Pinned in `fast`, where such an access must not meet a piece that is moving; in the other
- * modes everything is mapped at all times, and the heap notes it, as the mode may change. The block stays pinned for as
- * long as it lives, also if the map or the texture ends before it.
+ * Addresses that are kept elsewhere: a tensor map, a texture object, a texture reference. The GPU may access the
+ * memory by a launch that does not name it. Pinned in `fast`, where such an access must not meet a piece that is
+ * moving; in the other modes everything is mapped at all times, and the heap notes it, as the mode may change. The
+ * block stays pinned for as long as it lives, also if the map or the texture ends before it.
  */
 
 static struct heap *heap_of(CUdeviceptr address)

@@ -8,7 +8,7 @@
  * Hints about system memory that the device can access go to the driver; if it refuses advice, the advice is
  * accepted.
  *
- * Prefetches and discards in batches (CUDA 13), where the library takes hints about a part of the batch (hint.h). The
+ * Prefetches and discards in batches (CUDA 13), where the library takes hints about a part of the batch (entry.h). The
  * driver would refuse the whole batch for one heap block among managed ones, so it gets its part in a separate call,
  * by the function that the program called. A batch without heap memory is passed on unchanged. The whole batch is
  * checked before any of it is done. A batch has no order, so the order in which its parts are done does not matter.

@@ -87,8 +87,7 @@ static CUresult serve_cuMemGetInfo_v2(size_t *free, size_t *total)
 	struct device *device = device_current(NULL);
 	if (!device || !entry_query_capacity(device, &is_free, &is_total)) {
 		/* Drivers differ in whether they accept NULL; this library always does. */
-		CUresult result = REAL(cuMemGetInfo_v2)(free ? free : &is_free, total ? total : &is_total);
-		return result;
+		return REAL(cuMemGetInfo_v2)(free ? free : &is_free, total ? total : &is_total);
 	}
 	if (free)
 		*free = is_free;
@@ -140,33 +139,22 @@ static CUresult total_of(CUdevice dev, size_t *ret_total)
 
 static CUresult serve_cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
 {
-	struct enter_scope scope;
-
-	if (!bytes || !lifecycle_enter(&scope))
-		return REAL(cuDeviceTotalMem_v2)(bytes, dev);
-	return enter_leave(&scope, total_of(dev, bytes));
+	return bytes ? total_of(dev, bytes) : REAL(cuDeviceTotalMem_v2)(bytes, dev);
 }
 
 static CUresult serve_cuDeviceTotalMem(unsigned int *bytes, CUdevice dev)
 {
-	struct enter_scope scope;
 	size_t total = 0;
 
-	if (!bytes || !lifecycle_enter(&scope))
+	if (!bytes)
 		return REAL(cuDeviceTotalMem)(bytes, dev);
 	CUresult result = total_of(dev, &total);
 	if (result == CUDA_SUCCESS)
 		*bytes = (unsigned)entry_query_smaller(total, UINT32_MAX);
-	return enter_leave(&scope, result);
+	return result;
 }
 
 /* ---- pointers ---- */
-
-static bool entry_query_find(CUdeviceptr address, struct ledger_row *ret_row)
-{
-	return serve_find(address, ret_row) || vmm_find(address, ret_row) || vmm_find_further(address, ret_row) ||
-	       ledger_find(LEDGER_SYSTEM | LEDGER_TAKEN, address, ret_row);
-}
 
 /*
  * Returns true if the library answers for the address: it is in a heap, live or not; it is system memory, about which
@@ -179,7 +167,8 @@ static bool is_ours_to_answer(CUdeviceptr address, struct ledger_row *ret_row, b
 {
 	struct va_range space;
 
-	*ret_known = entry_query_find(address, ret_row);
+	*ret_known = serve_find(address, ret_row) || vmm_find(address, ret_row) || vmm_find_further(address, ret_row) ||
+		     ledger_find(LEDGER_SYSTEM | LEDGER_TAKEN, address, ret_row);
 	return *ret_known || (device_of(address) && !va_ranges_find(address, &space));
 }
 
@@ -367,33 +356,18 @@ static void range_of_space(const struct va_range *space, CUpointer_attribute att
 		memcpy(data, &space->bytes, sizeof(space->bytes));
 }
 
-static CUresult driver_answer(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
+static CUresult driver_answers(CUresult result, unsigned n, const CUpointer_attribute *attributes, void *const *data,
+			       CUdeviceptr ptr)
 {
 	struct ledger_row row;
 	struct va_range space;
-	CUresult result = REAL(cuPointerGetAttribute)(data, attribute, ptr);
+	bool in_space = result == CUDA_SUCCESS && va_ranges_find(ptr, &space);
+	bool managed = result == CUDA_SUCCESS && ledger_find(LEDGER_MANAGED, ptr, &row);
 
-	if (result == CUDA_SUCCESS && va_ranges_find(ptr, &space))
-		range_of_space(&space, attribute, data);
-
-	if (result == CUDA_SUCCESS && ledger_find(LEDGER_MANAGED, ptr, &row))
-		ours_of_managed(&row, attribute, data);
-	return result;
-}
-
-static CUresult driver_answers(unsigned n, CUpointer_attribute *attributes, void **data, CUdeviceptr ptr)
-{
-	struct ledger_row row;
-	struct va_range space;
-	CUresult result = REAL(cuPointerGetAttributes)(n, attributes, data, ptr);
-
-	if (result == CUDA_SUCCESS && va_ranges_find(ptr, &space))
-		for (unsigned i = 0; i < n; i++)
-			range_of_space(&space, attributes[i], data[i]);
-
-	if (result == CUDA_SUCCESS && ledger_find(LEDGER_MANAGED, ptr, &row))
-		for (unsigned i = 0; i < n; i++)
-			ours_of_managed(&row, attributes[i], data[i]);
+	for (unsigned i = 0; i < n && in_space; i++)
+		range_of_space(&space, attributes[i], data[i]);
+	for (unsigned i = 0; i < n && managed; i++)
+		ours_of_managed(&row, attributes[i], data[i]);
 	return result;
 }
 
@@ -405,7 +379,7 @@ static CUresult serve_cuPointerGetAttribute(void *data, CUpointer_attribute attr
 	bool known;
 
 	if (!is_ours_to_answer(ptr, &row, &known))
-		return driver_answer(data, attribute, ptr);
+		return driver_answers(REAL(cuPointerGetAttribute)(data, attribute, ptr), 1, &attribute, &data, ptr);
 	if (!data || !known)
 		return CUDA_ERROR_INVALID_VALUE;
 	CUresult result = pointer_answer(&row, attribute, ptr, &answer, &bytes);
@@ -420,7 +394,8 @@ static CUresult serve_cuPointerGetAttributes(unsigned int numAttributes, CUpoint
 	bool known;
 
 	if (!is_ours_to_answer(ptr, &row, &known) || !numAttributes || !attributes || !data)
-		return driver_answers(numAttributes, attributes, data, ptr);
+		return driver_answers(REAL(cuPointerGetAttributes)(numAttributes, attributes, data, ptr), numAttributes,
+				      attributes, data, ptr);
 	/* Unlike cuPointerGetAttribute, this call succeeds if an attribute does not apply. */
 	for (unsigned i = 0; i < numAttributes; i++) {
 		union answer answer = {0};

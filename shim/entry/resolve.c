@@ -22,11 +22,6 @@ static void *const bodies[HOOK_COUNT] = {
 };
 /* clang-format on */
 
-static void *hook_body(int id)
-{
-	return bodies[id];
-}
-
 /* Returns the id of the row that has this body, or -1. */
 static int hook_find(const void *body)
 {
@@ -73,7 +68,7 @@ void *resolve_substitute(const char *name, void *address)
 		return address;
 	int id = real_find(address);
 	if (id >= 0)
-		return hook_body(id);
+		return bodies[id];
 	return hook_find(address) < 0 ? substitute_unknown(name, address) : address;
 }
 
@@ -108,14 +103,6 @@ void *resolve_dlsym(real_dlsym_function *c_dlsym, void *handle, const char *name
 	if (__builtin_expect(door_log_wanted(), 0))
 		door_log_note(DOOR_DLSYM, name, address, caller);
 	return address;
-}
-
-bool resolve_is_hooked(const char *name)
-{
-	for (int id = 0; id < HOOK_COUNT; id++)
-		if (!strcmp(real_name(id), name))
-			return true;
-	return false;
 }
 
 static CUresult hand_out(CUresult result, const char *symbol, void **pfn, const void *caller)

@@ -1,6 +1,6 @@
 /*
- * shells.h: the exported functions, around the bodies of one file: static functions serve_NAME() with the parameters of
- * the row in hooks.def, whose kind says what stands around them. The file includes this at its end, and says which
+ * shells.h: the exported functions, around the bodies of one file: static functions serve_NAME() with the parameters
+ * of the row in hooks.def, whose kind says what stands around them. The file includes this at its end, and says which
  * subject of hooks.def its bodies are of:
  *
  *	#define HOOKS_OF HOOKS_MEMORY
