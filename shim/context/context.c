@@ -1,7 +1,8 @@
 /*
- * CUDA contexts of the process. The table of green contexts has no lock: a row is claimed by its `green` and found by its
- * `context`, which is set last and cleared first. The table of all contexts has their devices, calls that may be ending
- * one, and threads that work in it meanwhile (visits). A device is idle if an event of each of its contexts is complete.
+ * CUDA contexts of the process. The table of green contexts has no lock: a row is claimed by its `green` and found by
+ * its `context`, which is set last and cleared first. The table of all contexts has their devices, calls that may be
+ * ending one, and threads that work in it meanwhile (visits). A device is idle if an event of each of its contexts is
+ * complete.
  */
 #include "shim/context/context.h"
 #include "shim/base/clock.h"
@@ -376,15 +377,6 @@ static void context_all_remember(CUcontext context, CUdevice device, unsigned ch
 	lately.next = (lately.next + 1) % LATELY;
 }
 
-/* Not context_known(), which is for contexts that were just created. */
-static void context_all_meet(CUcontext context, CUdevice device)
-{
-	lock_take(&all.lock);
-	if (!find_locked(context))
-		add_locked(context, device);
-	lock_drop(&all.lock);
-}
-
 bool context_device(CUcontext context, CUdevice *ret_device)
 {
 	bool pushed;
@@ -405,9 +397,14 @@ bool context_device(CUcontext context, CUdevice *ret_device)
 		return found;
 	found = REAL(cuCtxGetDevice)(ret_device) == CUDA_SUCCESS;
 	context_leave(pushed);
-	if (found)
-		context_all_meet(context, *ret_device);
-	return found;
+	if (!found)
+		return false;
+	/* Not context_known(), which is for contexts that were just created. */
+	lock_take(&all.lock);
+	if (!find_locked(context))
+		add_locked(context, *ret_device);
+	lock_drop(&all.lock);
+	return true;
 }
 
 CUcontext context_any(CUdevice device)

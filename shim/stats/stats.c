@@ -1,6 +1,6 @@
 /*
- * Counters, histograms and gauges of the statistics page, and the names of unknown entry points, for which nothing takes a
- * lock; figures by site; and wait times of submissions.
+ * Counters, histograms and gauges of the statistics page, and the names of unknown entry points, for which nothing
+ * takes a lock; figures by site; and wait times of submissions.
  */
 #include "shim/stats/stats.h"
 #include "shim/base/call_site.h"
@@ -344,63 +344,60 @@ static void stats_site_add(struct stats_figures *figures, enum figure figure, ui
 	atomic_fetch_add_explicit(&figures->figure[figure], n, memory_order_relaxed);
 }
 
-static void add_live(struct stats_figures *figures, uint64_t bytes)
-{
-	uint64_t now = atomic_fetch_add_explicit(&figures->figure[FIGURE_live], bytes, memory_order_relaxed) + bytes;
-	uint64_t peak = atomic_load_explicit(&figures->figure[FIGURE_peak], memory_order_relaxed);
+struct change {
+	enum figure figure;
+	uint64_t n;
+};
 
-	while (now > peak && !atomic_compare_exchange_weak_explicit(&figures->figure[FIGURE_peak], &peak, now,
-								    memory_order_relaxed, memory_order_relaxed))
-		;
-}
-
-void stats_made(unsigned site, uint64_t bytes, uint64_t on_host)
+/* Adds to figures of a site, in all its tables. What lives may come to be more than ever. */
+static void count_changes(unsigned site, const struct change *changes, size_t n_changes)
 {
 	struct stats_figures *tables[TABLES];
 
 	for (unsigned n = tables_of(site, tables), i = 0; i < n; i++) {
-		stats_site_add(tables[i], FIGURE_allocations, 1);
-		stats_site_add(tables[i], FIGURE_allocated_bytes, bytes);
-		if (on_host)
-			stats_site_add(tables[i], FIGURE_spilled_bytes, on_host);
-		add_live(tables[i], bytes);
+		for (size_t j = 0; j < n_changes; j++) {
+			_Atomic uint64_t *figure = tables[i]->figure;
+
+			if (changes[j].figure == FIGURE_live && (int64_t)changes[j].n > 0)
+				gauge_add(&figure[FIGURE_live], &figure[FIGURE_peak], changes[j].n);
+			else if (changes[j].n)
+				stats_site_add(tables[i], changes[j].figure, changes[j].n);
+		}
 	}
+}
+#define COUNT(site, ...)                                                                                               \
+	count_changes(site, (const struct change[]){__VA_ARGS__},                                                      \
+		      sizeof((const struct change[]){__VA_ARGS__}) / sizeof(struct change))
+
+void stats_made(unsigned site, uint64_t bytes, uint64_t on_host)
+{
+	COUNT(site, {FIGURE_allocations, 1}, {FIGURE_allocated_bytes, bytes}, {FIGURE_spilled_bytes, on_host},
+	      {FIGURE_live, bytes});
 }
 
 void stats_grown(unsigned site, uint64_t more)
 {
-	struct stats_figures *tables[TABLES];
-
-	for (unsigned n = tables_of(site, tables), i = 0; i < n; i++)
-		add_live(tables[i], more);
+	COUNT(site, {FIGURE_live, more});
 }
 
 void stats_reserved(unsigned site, uint64_t bytes)
 {
-	struct stats_figures *tables[TABLES];
-
-	for (unsigned n = tables_of(site, tables), i = 0; i < n; i++) {
-		stats_site_add(tables[i], FIGURE_allocations, 1);
-		stats_site_add(tables[i], FIGURE_allocated_bytes, bytes);
-	}
+	COUNT(site, {FIGURE_allocations, 1}, {FIGURE_allocated_bytes, bytes});
 }
 
 void stats_gone(unsigned site, uint64_t bytes)
 {
-	struct stats_figures *tables[TABLES];
-
-	for (unsigned n = tables_of(site, tables), i = 0; i < n; i++) {
-		stats_site_add(tables[i], FIGURE_frees, 1);
-		stats_site_add(tables[i], FIGURE_live, -bytes);
-	}
+	COUNT(site, {FIGURE_frees, 1}, {FIGURE_live, -bytes});
 }
 
 void stats_refused(unsigned site)
 {
-	struct stats_figures *tables[TABLES];
+	COUNT(site, {FIGURE_refused, 1});
+}
 
-	for (unsigned n = tables_of(site, tables), i = 0; i < n; i++)
-		stats_site_add(tables[i], FIGURE_refused, 1);
+void stats_waited(unsigned site, uint64_t us)
+{
+	COUNT(site, {FIGURE_waits, 1}, {FIGURE_wait_us, us});
 }
 
 /* Returns the table of the site that has most of the piece. *ret_rest: bytes that no part has, which are `site`'s. */
@@ -459,16 +456,6 @@ void stats_moved_lent(int device, int lender, bool in, uint64_t bytes)
 	if ((unsigned)device < STATS_DEVICES && (unsigned)lender < STATS_DEVICES)
 		atomic_fetch_add_explicit(&stats.device[device].link[lender].figure[in ? LINK_IN : LINK_OUT], bytes,
 					  memory_order_relaxed);
-}
-
-void stats_waited(unsigned site, uint64_t us)
-{
-	struct stats_figures *tables[TABLES];
-
-	for (unsigned n = tables_of(site, tables), i = 0; i < n; i++) {
-		stats_site_add(tables[i], FIGURE_waits, 1);
-		stats_site_add(tables[i], FIGURE_wait_us, us);
-	}
 }
 
 /* ---- wait times of submissions, and the time during which at least one waits ---- */

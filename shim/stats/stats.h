@@ -80,7 +80,7 @@ uint64_t stats_live(enum place place);
 uint64_t stats_peak(enum place place);
 
 /*
- * ---- by device, backend, rule and site (stats_site.c) ----
+ * ---- by device, backend, rule and site ----
  *
  * A site is a number for the combination of caller and size, rule (-1: none), backend (enum policy_use) and device. It
  * is found or created without a lock. If the table is full, its place in it is 0, "all others"; it still counts for

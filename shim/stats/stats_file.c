@@ -181,11 +181,6 @@ static void know_place(int fd, const struct user_dir *folder)
 		file_state.path[0] = 0;
 }
 
-static bool is_in_place(void)
-{
-	return user_dir_leads_to(AT_FDCWD, file_state.path, file_state.device, file_state.inode);
-}
-
 static int make_file(void)
 {
 	struct user_dir folder;
@@ -380,7 +375,8 @@ void stats_find_again(void)
 {
 	int saved = errno;
 
-	if (!file_state.is_there || file_state.owner != getpid() || !file_state.path[0] || is_in_place())
+	if (!file_state.is_there || file_state.owner != getpid() || !file_state.path[0] ||
+	    user_dir_leads_to(AT_FDCWD, file_state.path, file_state.device, file_state.inode))
 		return;
 	int error = make_file();
 	if (error)
