@@ -3,7 +3,7 @@ BUILD  ?= build
 PREFIX ?= /usr/local
 CMAKE_FLAGS ?=
 
-.PHONY: all lib wheel packages setup demo test asan tsan gpu-test bench format install uninstall clean
+.PHONY: all lib wheel packages setup demo test test-all asan tsan gpu-test bench format install uninstall clean
 
 # Settings in addition to those of the command line.
 configure = cmake -G Ninja -S . -B $(BUILD) -DCUDA_INCLUDE_DIR="$$(BUILD=$(BUILD) scripts/setup.sh --headers)" $(1) $(CMAKE_FLAGS) > $(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
@@ -40,9 +40,13 @@ demo: setup
 	@cmake --build $(BUILD) --target lib demo_parts
 	@scripts/demo.sh $(BUILD)
 
-# Runs every test that needs no GPU. The last line counts the results, the line before it shows the time of building
-# and testing.
+# Runs what is promised, once each, on a simulated GPU. The last line counts the results, the line before it shows the time
+# of building and testing.
 test:
+	@scripts/test.sh -d -b 'make --no-print-directory all' $(BUILD)
+
+# Runs every test that needs no GPU: in each mode, and those about the repository (test/nightly.txt). So do asan and tsan.
+test-all:
 	@scripts/test.sh -b 'make --no-print-directory all' $(BUILD)
 
 asan:

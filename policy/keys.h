@@ -1,4 +1,7 @@
-/* keys.h: the tables of keys.def, and reading one value. Private to this folder, except for the help of the tool. */
+/*
+ * keys.h: the tables of keys.def, and reading and writing values. Private to this folder, except for the help of the
+ * tool.
+ */
 #ifndef POLICY_KEYS_H
 #define POLICY_KEYS_H
 
@@ -6,32 +9,21 @@
 
 /* The type of a key's value; each type is read by one function in value.c. */
 enum policy_type {
-	POLICY_TYPE_SIZE,      /* struct policy_size: auto, bytes or a share */
-	POLICY_TYPE_BUDGET,    /* struct policy_size: start, auto, bytes or a share */
-	POLICY_TYPE_MOST,      /* struct policy_size: none (stored as auto), bytes or a share */
-	POLICY_TYPE_BYTES,     /* struct policy_size: auto or bytes */
-	POLICY_TYPE_CHUNK,     /* struct policy_size: auto, or bytes that a chunk can have */
-	POLICY_TYPE_TIME,      /* uint64_t: ns, or 0 for auto */
-	POLICY_TYPE_WAIT,      /* uint64_t: ns, 0 for no, POLICY_WAIT_ALWAYS for yes */
-	POLICY_TYPE_WEIGHT,    /* int, 1 to POLICY_WEIGHT_MOST */
-	POLICY_TYPE_LIMIT,     /* uint64_t: bytes, or POLICY_NO_CAP for none */
-	POLICY_TYPE_ENUM,      /* int, one of the named values of the key's set */
-	POLICY_TYPE_FLAGS,     /* int, bits of the named values; one or a list */
-	POLICY_TYPE_USES,      /* struct policy_uses, named values in order; one or a list */
-	POLICY_TYPE_TEXT,      /* char[POLICY_MAX_NAME + 1] */
-	POLICY_TYPE_GLOBS,     /* struct policy_globs; one or a list */
-	POLICY_TYPE_DEVICES,   /* uint64_t, bits; one or a list */
-	POLICY_TYPE_RANKS,     /* struct policy_ranks; one or a list */
-	POLICY_TYPE_NODE,      /* int, or POLICY_NODE_AUTO */
-	POLICY_TYPE_CONDITION, /* struct policy_range, of bytes */
-	POLICY_TYPE_PRESSURE,  /* struct policy_range, of bytes */
-	POLICY_TYPE_ORDER,     /* struct policy_range, of allocations */
-	POLICY_TYPE_RULES,     /* the list of rules: not a single value, see parse.c */
-	POLICY_TYPE_LIMITS,    /* the map of limits: likewise */
-	POLICY_TYPE_INCLUDE,   /* other files: not a value either, see include.c */
+	POLICY_TYPE_SIZE,    /* struct policy_size: auto, bytes or a share; with a set: what that says */
+	POLICY_TYPE_TIME,    /* uint64_t: ns, or 0 for auto */
+	POLICY_TYPE_NUMBER,  /* int, in the range of the set */
+	POLICY_TYPE_ENUM,    /* int, one of the named values of the key's set */
+	POLICY_TYPE_FLAGS,   /* int, bits of the named values; one or a list */
+	POLICY_TYPE_USES,    /* struct policy_uses, named values in order; one or a list */
+	POLICY_TYPE_TEXT,    /* char[POLICY_MAX_NAME + 1] */
+	POLICY_TYPE_GLOBS,   /* struct policy_globs; one or a list */
+	POLICY_TYPE_DEVICES, /* uint64_t, bits; one or a list */
+	POLICY_TYPE_RANKS,   /* struct policy_ranks; one or a list */
+	POLICY_TYPE_RANGE,   /* struct policy_range, of bytes unless the set says more */
+	POLICY_TYPE_PART,    /* a part of the file, not a value: see parse.c */
 };
 
-/* Sets of named values. */
+/* Sets of named values; behind BOOL, sets without names: which values of a type are meant. */
 enum policy_set {
 	POLICY_SET_NONE,
 	POLICY_SET_VERSION,
@@ -50,9 +42,22 @@ enum policy_set {
 	POLICY_SET_REPORT,
 	POLICY_SET_SUMMARY, /* yes, no, full, and the spellings of BOOL */
 	POLICY_SET_FAULTS,
-	POLICY_SET_MOVABLE, /* yes, no, exact, and the spellings of BOOL */
-	POLICY_SET_VMM,     /* no, yes, move, and the spellings of BOOL; never 0 or 1 */
-	POLICY_SET_BOOL,    /* yes, no, true, false, on, off; never 0 or 1 */
+	POLICY_SET_MOVABLE,  /* yes, no, exact, and the spellings of BOOL */
+	POLICY_SET_VMM,      /* no, move, and the spellings of no; never 0 or 1 */
+	POLICY_SET_BOOL,     /* yes, no, true, false, on, off; never 0 or 1 */
+	POLICY_SET_START,    /* a size: start, auto, bytes or a share */
+	POLICY_SET_MOST,     /* a size: none (stored as auto), bytes or a share */
+	POLICY_SET_BYTES,    /* a size: auto or bytes */
+	POLICY_SET_CHUNK,    /* a size: auto, or bytes that a chunk can have */
+	POLICY_SET_CAP,      /* a size: none (stored as auto) or bytes */
+	POLICY_SET_WAIT,     /* a time: ns, 0 for no, POLICY_WAIT_ALWAYS for yes */
+	POLICY_SET_WEIGHT,   /* a number, 1 to POLICY_WEIGHT_MOST */
+	POLICY_SET_NODE,     /* a number, or POLICY_NODE_AUTO */
+	POLICY_SET_PRESSURE, /* a range of what is free on the device */
+	POLICY_SET_ORDER,    /* a range of allocations */
+	POLICY_SET_RULES,
+	POLICY_SET_LIMITS,
+	POLICY_SET_INCLUDE, /* parts */
 };
 
 struct policy_key {
@@ -65,7 +70,8 @@ struct policy_key {
 };
 
 /*
- * A table of keys: those of a file and of its limits (offsets into struct policy), or of a rule (struct policy_rule).
+ * A table of keys: those of a file and of its limits (offsets into struct policy_settings), or of a rule (struct
+ * policy_rule).
  */
 struct policy_keys {
 	const struct policy_key *keys;
@@ -81,6 +87,8 @@ struct policy_value {
 };
 /* Returns the next value of a set. Start with NULL; NULL at the end. */
 const struct policy_value *policy_value_next(enum policy_set set, const struct policy_value *before);
+/* Returns the first name of a value, "?" if it has none. */
+const char *policy_value_name(enum policy_set set, int value);
 
 /* Returns the index of the key of that name, or -1. */
 int policy_key_find(const struct policy_keys *keys, const char *name);
@@ -88,7 +96,7 @@ int policy_key_find(const struct policy_keys *keys, const char *name);
 /*
  * Reads text as the value of key and stores it in target, the struct that the table describes. Returns false if the
  * text is wrong: ret_why (POLICY_MAX_WHY bytes) says what is wrong and what to write instead, and nothing is stored,
- * except that a value that may be a list is then empty. Not for POLICY_TYPE_RULES, _LIMITS and _INCLUDE.
+ * except that a value that may be a list is then empty. Not for POLICY_TYPE_PART.
  */
 bool policy_value_parse(const struct policy_key *key, const char *text, void *target, char *ret_why);
 
@@ -102,9 +110,6 @@ bool policy_value_add(const struct policy_key *key, const char *text, void *targ
 
 /* Returns an example of the value of a key, for messages: the standard value or a similar one. */
 const char *policy_value_example(const struct policy_key *key);
-
-/* Copies a value from one table's struct to another's; both keys must mean the same field. Not for lists of texts. */
-void policy_value_copy(const struct policy_key *to_key, void *to, const struct policy_key *from_key, const void *from);
 
 /*
  * policy_values_list() appends the values of a set as "a, b or c" to ret_why, policy_why_append() a text. ret_why has
@@ -124,7 +129,64 @@ const char *policy_key_ending(const struct policy_keys *keys, const char *typed)
  */
 void policy_key_hint(const struct policy_keys *keys, const char *prefix, const char *name, char *ret_hint);
 
-/* Returns true if name is the beginning of a dotted key ("device" of "device.budget"). */
-bool policy_key_is_section(const struct policy_keys *keys, const char *name);
+/* Returns the first key that begins with name and a dot ("device.budget" for "device"). NULL if there is none. */
+const struct policy_key *policy_key_in_section(const struct policy_keys *keys, const char *name);
+
+/* Writes the value of a key as in a policy; "..." for a list. target: as for policy_value_parse(). Returns text. */
+char *policy_value_write(const struct policy_key *key, const void *target, char text[POLICY_SETTING_BYTES]);
+
+/*
+ * ---- sizes: size.c ----
+ * A size is digits, an optional fraction, and a unit: B, KiB, MiB, GiB, TiB (1024) or kB, KB, MB, GB, TB (1000); or
+ * N%. Only 0 needs no unit. Reading fails as policy_value_parse() does. No locale, no rounding.
+ */
+
+/* Reads ">= SIZE", "> SIZE", "<= SIZE", "< SIZE", "== SIZE" or "SIZE .. SIZE" (both ends included). */
+bool policy_condition_parse(const char *text, struct policy_range *ret_range, char *ret_why);
+
+/* Writes a condition as in a policy: ">= 64MiB", "1MiB .. 64MiB". buffer needs POLICY_RANGE_TEXT. Returns buffer. */
+#define POLICY_RANGE_TEXT 72
+char *policy_range_format(const struct policy_range *range, char buffer[POLICY_RANGE_TEXT]);
+
+/* ---- conditions on the rank of a process in its job ---- */
+
+/* Reads "3" or "3 .. 5", with nothing behind. Blanks around the dots are ignored. */
+bool policy_numbers_read(const char *text, struct policy_range *ret_range);
+
+/* Returns true if the rank is one of them; false for a rank below 0, which means no rank. */
+bool policy_ranks_match(const struct policy_ranks *ranks, int64_t rank);
+
+/* Returns true if every rank of inner is surely one of outer. outer may have no condition. */
+bool policy_ranks_cover(const struct policy_ranks *outer, const struct policy_ranks *inner);
+
+/*
+ * Adds ranks: "3", "0 .. 3", ">= 4" and the other comparisons that sizes have. Returns false if it cannot: ret_why
+ * (POLICY_MAX_WHY bytes) says why, and nothing has changed.
+ */
+bool policy_ranks_add(struct policy_ranks *ranks, const char *text, char *ret_why);
+void policy_ranks_free(struct policy_ranks *ranks);
+
+/* Writes the ranks as in a policy, with "or" between them, cut to the buffer. Returns buffer. */
+char *policy_ranks_format(const struct policy_ranks *ranks, char *buffer, size_t bytes);
+
+/*
+ * ---- patterns on texts ----
+ * '*' stands for any bytes, including slashes, '?' for one byte; every other byte for itself.
+ */
+
+bool policy_glob_match(const char *pattern, const char *text);
+
+/* Returns true if any of the patterns matches; false for a text that is NULL. */
+bool policy_globs_match(const struct policy_globs *globs, const char *text);
+
+/* Returns true if every text that matches inner surely matches outer. Only literal equality is recognized. */
+bool policy_globs_cover(const struct policy_globs *outer, const struct policy_globs *inner);
+
+/* Adds a pattern. Returns false if it cannot: ret_why (POLICY_MAX_WHY bytes) says why, and nothing has changed. */
+bool policy_globs_add(struct policy_globs *globs, const char *pattern, char *ret_why);
+void policy_globs_free(struct policy_globs *globs);
+
+/* Writes the patterns in quotes with "or" between them, cut to the buffer. Returns buffer. */
+char *policy_globs_format(const struct policy_globs *globs, char *buffer, size_t bytes);
 
 #endif

@@ -1,5 +1,4 @@
 /* Reads the policy of the machine, if nobody but its owner can have written it, and applies its limits to a policy. */
-#include "policy/machine.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,15 +9,12 @@
 #include <unistd.h>
 
 #include "policy/keys.h"
-#include "policy/origin.h"
 #include "policy/parse.h"
 
 const char *policy_machine_path = "/etc/spillway/policy.yaml";
 unsigned policy_machine_owner = 0;
 
 const struct policy_limits policy_no_limits = {.spill = POLICY_SPILL_FAST};
-
-static const struct policy_place whole = {0};
 
 bool policy_machine_is(const char *file)
 {
@@ -47,7 +43,7 @@ static int open_folder(const char *path, const char **ret_name)
 
 static void warn(struct policy_errors *errors, const char *why)
 {
-	policy_warning_add(errors, policy_machine_path, whole,
+	policy_warning_add(errors, policy_machine_path, POLICY_WHOLE,
 			   "%s; it is ignored, and with it the limits of this machine", why);
 }
 
@@ -86,7 +82,7 @@ void policy_machine_limits(const char *text, size_t bytes, struct policy_limits 
 	if (policy)
 		policy_parse(policy_machine_path, real_path, text, bytes, policy, &found);
 	else
-		policy_error_add(errors, policy_machine_path, whole, "out of memory while reading; try again");
+		policy_error_add(errors, policy_machine_path, POLICY_WHOLE, POLICY_NO_MEMORY);
 	for (size_t i = 0; i < found.n_kept; i++) {
 		const struct policy_error *problem = &found.kept[i];
 
@@ -95,9 +91,9 @@ void policy_machine_limits(const char *text, size_t bytes, struct policy_limits 
 					 "%s", problem->text);
 	}
 	if (found.n_errors && !found.n_kept)
-		policy_error_add(errors, policy_machine_path, whole, "out of memory while reading; try again");
+		policy_error_add(errors, policy_machine_path, POLICY_WHOLE, POLICY_NO_MEMORY);
 	if (policy)
-		*ret_limits = policy->limits;
+		*ret_limits = policy->settings.limits;
 	policy_errors_free(&found);
 	policy_free(policy);
 	free(real_path);
@@ -143,24 +139,25 @@ static void warn_cut(struct policy *policy, const struct policy_origin *origin, 
 
 void policy_limits_apply(struct policy *policy, const struct policy_limits *limits, struct policy_errors *errors)
 {
-	if (limits != &policy->limits)
-		policy->limits = *limits;
+	if (limits != &policy->settings.limits)
+		policy->settings.limits = *limits;
 	for (size_t i = 0; i < policy_limit_keys.n; i++) {
 		const struct policy_key *limit = &policy_limit_keys.keys[i];
 		int index = policy_key_find(&policy_file_keys, limit->name);
 		const struct policy_key *key = &policy_file_keys.keys[index];
-		void *value = (char *)policy + key->offset, *most = (char *)policy + limit->offset;
+		void *value = (char *)&policy->settings + key->offset,
+		     *most = (char *)&policy->settings + limit->offset;
 		char before[POLICY_SETTING_BYTES], after[POLICY_SETTING_BYTES];
 		/* Where what all have together is limited, all must count it. */
-		bool shares = most == (void *)&policy->limits.most[POLICY_LIMIT_DEVICE_TOTAL], is_cut;
+		bool shares = most == (void *)&policy->settings.limits.most[POLICY_LIMIT_DEVICE_TOTAL], is_cut;
 
-		policy_value_write(key, policy, before);
+		policy_value_write(key, &policy->settings, before);
 		is_cut = limit->type == POLICY_TYPE_ENUM ? cut_mode(value, *(int *)most)
 							 : cut_size(value, *(struct policy_size *)most, shares);
 		if (!is_cut)
 			continue;
 		memcpy(policy->before_cut[i], before, sizeof(before));
-		warn_cut(policy, &policy->origins[index], key->name, before, policy_value_write(key, policy, after),
-			 errors);
+		warn_cut(policy, &policy->origins[index], key->name, before,
+			 policy_value_write(key, &policy->settings, after), errors);
 	}
 }

@@ -1,13 +1,34 @@
 /*
- * model.h: a policy after it was read. Private to this folder.
+ * model.h: a policy after it was read, and what reads, checks and completes one. Private to this folder.
  *
  * The caller of policy_read() owns the policy. Nothing in it changes after policy_bind(), so no lock guards it.
  */
 #ifndef POLICY_MODEL_H
 #define POLICY_MODEL_H
 
-#include "policy/error.h"
 #include "policy/policy.h"
+
+/* ---- problems: policy.c ---- */
+
+/* A place in a text. Line 0 means the file as a whole. */
+struct policy_place {
+	unsigned line, column;
+};
+
+/*
+ * Adds a problem. Problems of one file are kept in the order of its lines, in whatever order they are found; those of
+ * another file come after, also together. At most 100 are kept; when the list is full, an error replaces the last
+ * warning. Without memory the text is lost, but not the count.
+ */
+__attribute__((format(printf, 5, 6))) void policy_problem_add(struct policy_errors *errors, bool warning,
+							      const char *file, struct policy_place place,
+							      const char *format, ...);
+#define policy_error_add(errors, ...)   policy_problem_add(errors, false, __VA_ARGS__)
+#define policy_warning_add(errors, ...) policy_problem_add(errors, true, __VA_ARGS__)
+#define POLICY_WHOLE                    ((struct policy_place){0}) /* the file as a whole */
+#define POLICY_NO_MEMORY                "out of memory while reading; try again"
+
+/* ---- the policy ---- */
 
 enum {
 	POLICY_MAX_RULES = 10000,  /* a longer list was surely made by a faulty program */
@@ -53,7 +74,7 @@ struct policy_uses {
 
 /* Conditions that few rules have: on numbers other than the size, and on texts of a request. */
 enum { POLICY_NUMBER_ORDER, POLICY_NUMBER_LIVE, POLICY_NUMBER_FREE, POLICY_N_NUMBERS };
-enum { POLICY_TEXT_LIBRARY, POLICY_TEXT_THREAD, POLICY_TEXT_NVTX, POLICY_TEXT_CALLER, POLICY_N_TEXTS };
+enum { POLICY_TEXT_LIBRARY, POLICY_TEXT_THREAD, POLICY_TEXT_CALLER, POLICY_N_TEXTS };
 
 /* What policy_bind() found out about a rule. A rule with any value but OURS matches nothing. */
 enum policy_process {
@@ -79,7 +100,7 @@ struct policy_rule {
 	struct policy_globs process, arguments, text[POLICY_N_TEXTS];
 	int use, place, movable, vmm_spill;
 	struct policy_uses fallback;
-	uint64_t cap;
+	struct policy_size cap; /* auto: none */
 	struct policy_managed managed;
 	struct policy_system system;
 	uint32_t given;                 /* bits: keys of the rule table that were written */
@@ -93,6 +114,11 @@ struct policy_rule {
 static inline unsigned policy_rule_apis(const struct policy_rule *rule)
 {
 	return rule->apis ? (unsigned)rule->apis : POLICY_APIS_ANY;
+}
+
+static inline uint64_t policy_cap(const struct policy_rule *rule)
+{
+	return rule->cap.kind == POLICY_SIZE_AUTO ? POLICY_NO_CAP : rule->cap.value;
 }
 
 /* The conditions that every request is tested against, 32 bytes for each rule: 1,000 rules are 32 KiB. */
@@ -135,28 +161,17 @@ struct policy_origin {
 	struct policy_place place;
 };
 
-/* What the machine's policy limits: the sizes of enum policy_limit, and the mode. */
+/* What a policy limits has a key each: the sizes, and the mode. */
 enum { POLICY_N_LIMITED = POLICY_LIMIT_COUNT + 1 };
-struct policy_limits {
-	struct policy_size most[POLICY_LIMIT_COUNT]; /* auto: no limit */
-	int spill;                                   /* enum policy_spill: the last mode that may be used */
-};
 
 struct policy {
 	char *name;
 	uint64_t hash; /* hash of the texts read so far */
 	char hash_text[17];
-	int version, spill, capacity, summary, control, ipc, use, observe, async_use, vmm_spill, faults, host_share,
-	    pdl;
-	int contents;
-	uint64_t peers; /* bits by number of the device */
-	struct policy_size device_budget, device_reserve, device_total, host_budget, host_pin_ahead, host_total,
-	    peer_budget, heap_chunk, heap_release_threshold, async_release_threshold;
-	struct policy_turns turns;
-	struct policy_managed managed;
-	struct policy_system system;
-	/* While a text is read: its limits. Afterwards: those of the machine, whichever text the policy is. */
-	struct policy_limits limits;
+	/*
+	 * While a text is read its limits are its own; afterwards those of the machine, whichever text the policy is.
+	 */
+	struct policy_settings settings;
 	struct policy_origin origins[POLICY_MAX_KEYS]; /* by key of policy_file_keys */
 	/* By key of policy_limit_keys: the value as it was written, if a limit has cut it; "" otherwise. */
 	char before_cut[POLICY_N_LIMITED][POLICY_SETTING_BYTES];
@@ -180,5 +195,62 @@ struct policy {
 
 /* Adds a text to the hash of the policy, for policy_hash(). */
 void policy_hash_add(struct policy *policy, const char *text, size_t bytes);
+
+/* ---- the built-in policies: policy.c ---- */
+
+/* Returns the text of a built-in policy (static, not terminated), or NULL if none has that name. */
+const char *policy_builtin_find(const char *name, size_t *ret_bytes);
+
+/* ---- after reading: decide.c, check.c ---- */
+
+/*
+ * Completes a policy after everything has been read: rules inherit values of the file for keys that they leave out,
+ * and the tests are packed. Returns false if there is no memory. Afterwards the policy is not bound to a process.
+ */
+bool policy_finish(struct policy *policy);
+
+/*
+ * Checks a policy that was read without an error, including the settings on top. A combination without a meaning is
+ * an error; one that is harmless but does not do what it says is a warning.
+ */
+void policy_check_whole(const struct policy *policy, struct policy_errors *errors);
+
+/*
+ * Warns about every rule that can never be the first to match. Without memory it gives no warnings and does no other
+ * harm.
+ */
+void policy_warn_unreachable(const struct policy *policy, struct policy_errors *errors);
+
+/*
+ * ---- the policy of the machine: machine.c ----
+ * /etc/spillway/policy.yaml: the policy of who names none, and limits that no policy can exceed. The limits keep order
+ * among those who want it. They are no security boundary: who owns a process can start it without the library.
+ */
+
+/* No limit on anything. */
+extern const struct policy_limits policy_no_limits;
+
+/* Returns true if the name is that of the machine's policy. */
+bool policy_machine_is(const char *file);
+
+/*
+ * Reads the machine's policy. Returns its text, which the caller frees, or NULL if there is none; also if it is
+ * refused, because it or its folder is not its owner's (policy_machine_owner) alone to write, or cannot be read: then a
+ * warning is added to errors.
+ */
+char *policy_machine_read(size_t *ret_bytes, struct policy_errors *errors);
+
+/*
+ * Gets the limits of the text of the machine's policy. Errors in it, wherever they are, are added to errors: a limit
+ * that cannot be read must not be taken for none. Its warnings are not.
+ */
+void policy_machine_limits(const char *text, size_t bytes, struct policy_limits *ret_limits,
+			   struct policy_errors *errors);
+
+/*
+ * Gives the policy these limits, and cuts the settings that are known to exceed one; a setting that was written and cut
+ * is a warning. The policy must have been read without an error.
+ */
+void policy_limits_apply(struct policy *policy, const struct policy_limits *limits, struct policy_errors *errors);
 
 #endif

@@ -1,19 +1,18 @@
 /*
  * Reads a tree of YAML into a policy, in one walk against the tables of keys. Keys of a map may be dotted or nested;
  * both give one full name, by which values are looked up and duplicate keys are found. This file knows no key by name
- * except include: the files that a policy includes are read before it, in the order in which they are named.
+ * except include: the files that a policy includes are read before it, in the order in which they are named. Also
+ * settings of one line.
  */
+#include "policy/keys.h"
 #include "policy/parse.h"
+#include "policy/text.h"
 
+#include <limits.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "policy/cover.h"
-#include "policy/keys.h"
-#include "policy/machine.h"
-#include "policy/text.h"
-#include "policy/tree.h"
 
 /* The walk over one map that holds keys of a table, including the maps nested in it. */
 struct walk {
@@ -46,11 +45,11 @@ static void entry_walk(struct walk *w, const struct policy_key *key, const struc
 
 static void value_walk(struct walk *w, const struct policy_key *key, const struct policy_node *value)
 {
-	if (key->type == POLICY_TYPE_RULES && value->kind != POLICY_NODE_BAD)
+	if (key->set == POLICY_SET_RULES && value->kind != POLICY_NODE_BAD)
 		rules_walk(w, value);
-	if (key->type == POLICY_TYPE_LIMITS && value->kind != POLICY_NODE_BAD)
+	if (key->set == POLICY_SET_LIMITS && value->kind != POLICY_NODE_BAD)
 		limits_walk(w, value);
-	if (key->type == POLICY_TYPE_RULES || key->type == POLICY_TYPE_LIMITS || key->type == POLICY_TYPE_INCLUDE)
+	if (key->type == POLICY_TYPE_PART)
 		return;
 	/* A list replaces that of an included file, rather than extending it. */
 	policy_value_clear(key, w->target);
@@ -89,22 +88,12 @@ static void report_unknown(struct walk *w, const char *prefix, const char *name,
 	PROBLEM(w, place, "%sunknown key %s; %s", w->who, policy_quote(name, quoted), hint);
 }
 
-/* Returns the first key of the table in a section. */
-static const struct policy_key *first_in_section(const struct policy_keys *keys, const char *name)
-{
-	const struct policy_key *key = keys->keys;
-
-	while (strncmp(key->name, name, strlen(name)) != 0 || key->name[strlen(name)] != '.')
-		key++;
-	return key;
-}
-
 static void map_walk(struct walk *w, const struct policy_node *map, const char *prefix);
 
 static void section_walk(struct walk *w, const struct policy_node *map, const struct policy_node *key, const char *name)
 {
 	const struct policy_node *value = key->next, *first = first_alike(map, key);
-	const struct policy_key *inside = first_in_section(w->keys, name);
+	const struct policy_key *inside = policy_key_in_section(w->keys, name);
 	char prefix[POLICY_MAX_KEY + 2];
 
 	if (first != key)
@@ -142,7 +131,7 @@ static void pair_walk(struct walk *w, const struct policy_node *map, const struc
 	}
 	index = policy_key_find(w->keys, name);
 	/* `report` is both a key and a section. */
-	if ((index < 0 || key->next->kind == POLICY_NODE_MAP) && policy_key_is_section(w->keys, name)) {
+	if ((index < 0 || key->next->kind == POLICY_NODE_MAP) && policy_key_in_section(w->keys, name)) {
 		section_walk(w, map, key, name);
 	} else if (index < 0) {
 		report_unknown(w, prefix, name, key->place);
@@ -263,7 +252,7 @@ static bool rules_grow(struct walk *w, size_t n)
 	struct policy_rule *rules = realloc(policy->rules, (policy->n_rules + n + 1) * sizeof(*rules));
 
 	if (!rules) {
-		PROBLEM(w, (struct policy_place){0}, "out of memory while reading; try again");
+		PROBLEM(w, POLICY_WHOLE, POLICY_NO_MEMORY);
 		return false;
 	}
 	memset(rules + policy->n_rules, 0, (n + 1) * sizeof(*rules));
@@ -304,8 +293,10 @@ static void rules_walk(struct walk *w, const struct policy_node *list)
 /* Limits that stand elsewhere than in the machine's policy are checked, so that a draft of it can be. */
 static void limits_walk(struct walk *outer, const struct policy_node *map)
 {
-	struct walk w = {
-	    .source = outer->source, .keys = &policy_limit_keys, .target = outer->source->policy, .who = "limits: "};
+	struct walk w = {.source = outer->source,
+			 .keys = &policy_limit_keys,
+			 .target = &outer->source->policy->settings,
+			 .who = "limits: "};
 
 	if (map->kind != POLICY_NODE_MAP || (map->complete && map->n == 0)) {
 		PROBLEM(outer, map->place,
@@ -329,15 +320,7 @@ static const struct policy_node *find_include(const struct policy_node *map)
 
 static void source_parse(const struct policy_source *source, const char *text, size_t bytes);
 
-static void include_one(const struct policy_source *source, const struct policy_node *name)
-{
-	struct policy_included included;
-
-	if (!policy_include_open(source, name, &included))
-		return;
-	source_parse(&included.source, included.text, included.bytes);
-	policy_include_close(&included);
-}
+static void include_one(const struct policy_source *outer, const struct policy_node *name);
 
 /* Reads the texts that the value of an include names: one name or a list. */
 static void include_walk(const struct policy_source *source, const struct policy_node *value)
@@ -352,14 +335,16 @@ static void include_walk(const struct policy_source *source, const struct policy
 
 static void file_walk(const struct policy_source *source, const struct policy_node *map)
 {
-	struct walk w = {
-	    .source = source, .keys = &policy_file_keys, .target = source->policy, .origins = source->policy->origins};
+	struct walk w = {.source = source,
+			 .keys = &policy_file_keys,
+			 .target = &source->policy->settings,
+			 .origins = source->policy->origins};
 	const struct policy_node *include = find_include(map);
 
 	if (include)
 		include_walk(source, include);
 	map_walk(&w, map, "");
-	advice_check(&w, &source->policy->managed);
+	advice_check(&w, &source->policy->settings.managed);
 }
 
 static void source_parse(const struct policy_source *source, const char *text, size_t bytes)
@@ -371,8 +356,7 @@ static void source_parse(const struct policy_source *source, const char *text, s
 	policy_hash_add(source->policy, text, bytes);
 	policy_tree_read(source->file, text, bytes, &tree, errors);
 	if (errors->n_errors == n_before && (!tree.root || (tree.root->kind == POLICY_NODE_MAP && tree.root->n == 0)))
-		policy_error_add(errors, source->file, (struct policy_place){0},
-				 "nothing is in it; write at least version: 1");
+		policy_error_add(errors, source->file, POLICY_WHOLE, "nothing is in it; write at least version: 1");
 	else if (tree.root && tree.root->kind == POLICY_NODE_MAP)
 		file_walk(source, tree.root);
 	else if (tree.root && tree.root->kind != POLICY_NODE_BAD)
@@ -390,10 +374,224 @@ void policy_parse(const char *file, const char *real_path, const char *text, siz
 	policy->real_paths[0] = real_path ? strdup(real_path) : NULL;
 	policy->n_files = 1;
 	if (!policy->files[0] || (real_path && !policy->real_paths[0])) {
-		policy_error_add(errors, file, (struct policy_place){0}, "out of memory while reading; try again");
+		policy_error_add(errors, file, POLICY_WHOLE, POLICY_NO_MEMORY);
 		return;
 	}
 	source_parse(&source, text, bytes);
 	if (!policy->rules_bad)
 		policy_warn_unreachable(policy, errors);
+}
+
+/*
+ * ---- include ---- Each file may be included once in a policy, so that the work is bounded by the number of files and
+ * not by the number of ways to reach them. Files are compared by real path, which also finds a file that includes
+ * itself through others.
+ */
+
+__attribute__((format(printf, 4, 5))) static void
+fail(const struct policy_source *source, const struct policy_node *name, const char *begin, const char *format, ...)
+{
+	char text[POLICY_MAX_WHY + POLICY_QUOTED_BYTES], quoted[POLICY_QUOTED_BYTES];
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(text, sizeof(text), format, arguments);
+	va_end(arguments);
+	policy_error_add(source->errors, source->file, name->place, "include: %s%s%s", policy_quote(name->text, quoted),
+			 begin, text);
+}
+
+/*
+ * Makes the path of a name in the source's file: relative to that file's folder, unless the name begins with a slash.
+ * Returns false if it is too long.
+ */
+static bool path_of(const struct policy_source *source, const char *name, char path[PATH_MAX])
+{
+	const char *slash = strrchr(source->file, '/');
+	int folder = *name != '/' && slash ? (int)(slash + 1 - source->file) : 0;
+
+	return snprintf(path, PATH_MAX, "%.*s%s", folder, source->file, name) < PATH_MAX;
+}
+
+/* Returns true if the file has been read, or is being read, which means that it includes itself. */
+static bool is_read(const struct policy_source *source, const char *real_path)
+{
+	for (unsigned i = 0; i < source->policy->n_files; i++)
+		if (source->policy->real_paths[i] && strcmp(source->policy->real_paths[i], real_path) == 0)
+			return true;
+	return false;
+}
+
+/*
+ * Adds the file to the policy. Returns false if the policy has too many files, or without memory; the problem has
+ * been added.
+ */
+static bool add_file(const struct policy_source *outer, const struct policy_node *name, const char *path,
+		     const char *real_path, struct policy_source *ret_source)
+{
+	struct policy *policy = outer->policy;
+
+	if (policy->n_files == POLICY_MAX_FILES) {
+		fail(outer, name, " ", "is one file too many; a policy may have %d", POLICY_MAX_FILES);
+		return false;
+	}
+	policy->files[policy->n_files] = strdup(path);
+	policy->real_paths[policy->n_files] = strdup(real_path);
+	if (!policy->files[policy->n_files] || !policy->real_paths[policy->n_files]) {
+		free(policy->files[policy->n_files]);
+		free(policy->real_paths[policy->n_files]);
+		policy_error_add(outer->errors, outer->file, POLICY_WHOLE, POLICY_NO_MEMORY);
+		return false;
+	}
+	*ret_source = *outer;
+	ret_source->index = policy->n_files++;
+	ret_source->file = policy->files[ret_source->index];
+	ret_source->depth++;
+	return true;
+}
+
+static void include_file(const struct policy_source *outer, const struct policy_node *name)
+{
+	struct policy_source source;
+	char path[PATH_MAX], why[POLICY_MAX_WHY];
+	size_t bytes;
+
+	if (!path_of(outer, name->text, path)) {
+		fail(outer, name, " ", "is too long a path; write a shorter one");
+		return;
+	}
+	char *real_path = realpath(path, NULL), *text = NULL;
+
+	if (real_path && is_read(outer, real_path))
+		fail(outer, name, " ", "is read already, or includes this file; name each file once");
+	else if (!(text = policy_file_read(path, &bytes, why)))
+		fail(outer, name, ": ", "%s", why);
+	else if (add_file(outer, name, path, real_path ? real_path : path, &source))
+		source_parse(&source, text, bytes);
+	free(text);
+	free(real_path);
+}
+
+static void include_one(const struct policy_source *outer, const struct policy_node *name)
+{
+	struct policy_source source;
+	const char *builtin;
+	size_t bytes;
+
+	if (name->kind == POLICY_NODE_BAD)
+		return;
+	if (name->kind != POLICY_NODE_SCALAR || !*name->text)
+		policy_error_add(outer->errors, outer->file, name->place,
+				 "include: a name was expected; write the path of a file, or a list of paths");
+	else if (outer->depth == POLICY_MAX_INCLUDE)
+		fail(outer, name, " ", "is included more than %d files deep; put some of them into one",
+		     POLICY_MAX_INCLUDE);
+	else if (!(builtin = policy_builtin_find(name->text, &bytes)))
+		include_file(outer, name);
+	else if (is_read(outer, name->text))
+		fail(outer, name, " ", "is read already; name each policy once");
+	else if (add_file(outer, name, name->text, name->text, &source))
+		source_parse(&source, builtin, bytes);
+}
+
+/*
+ * ---- settings "key=value,key=value" ---- They have no quotes and no escapes, because no value of a single key
+ * contains a comma. Blanks around keys and values are ignored.
+ */
+
+static const char set_file[] = "SPILLWAY_SET";
+
+/* Removes blanks from both ends of text, in place. */
+static char *set_trim(char *text)
+{
+	size_t length;
+
+	text += strspn(text, " ");
+	length = strlen(text);
+	while (length > 0 && text[length - 1] == ' ')
+		text[--length] = '\0';
+	return text;
+}
+
+static void set_unknown(const char *name, struct policy_place place, struct policy_errors *errors)
+{
+	char hint[POLICY_MAX_WHY], quoted[POLICY_QUOTED_BYTES];
+
+	policy_quote(name, quoted);
+	const struct policy_key *key = policy_key_in_section(&policy_file_keys, name);
+	if (key) {
+		policy_error_add(errors, set_file, place, "%s is a group of keys; write one of them, as in %s=%s",
+				 quoted, key->name, policy_value_example(key));
+		return;
+	}
+	policy_key_hint(&policy_file_keys, "", name, hint);
+	policy_error_add(errors, set_file, place, "unknown key %s; %s", quoted, hint);
+}
+
+/* Reads one "key=value", terminated; changes it in place. */
+static void item_parse(char *item, struct policy *policy, struct policy_place *seen, struct policy_place place,
+		       struct policy_errors *errors)
+{
+	char *equals = strchr(item, '='), *name, why[POLICY_MAX_WHY], quoted[POLICY_QUOTED_BYTES];
+	const struct policy_key *key;
+	int index;
+
+	if (!*set_trim(item)) {
+		policy_error_add(errors, set_file, place,
+				 "nothing stands between two commas or at an end; remove one comma");
+		return;
+	}
+	if (!equals) {
+		policy_error_add(errors, set_file, place, "%s has no \"=\"; write key=value, as in device.budget=4GiB",
+				 policy_quote(set_trim(item), quoted));
+		return;
+	}
+	*equals = '\0';
+	name = set_trim(item);
+	index = policy_key_find(&policy_file_keys, name);
+	if (index < 0) {
+		set_unknown(name, place, errors);
+		return;
+	}
+	key = &policy_file_keys.keys[index];
+	if (seen[index].line) {
+		policy_error_add(errors, set_file, place, "%s is given twice, first in column %u; remove one of them",
+				 name, seen[index].column);
+		return;
+	}
+	seen[index] = place;
+	if (key->type == POLICY_TYPE_PART)
+		policy_error_add(errors, set_file, place,
+				 "%s is a %s and cannot be set here; write it in a policy file", name,
+				 key->set == POLICY_SET_LIMITS ? "map" : "list");
+	else if (!policy_value_parse(key, set_trim(equals + 1), &policy->settings, why))
+		policy_error_add(errors, set_file, place, "%s: %s", name, why);
+	policy->origins[index] = (struct policy_origin){.from = POLICY_FROM_SET, .place = place};
+}
+
+void policy_set_parse(const char *set, struct policy *policy, struct policy_errors *errors)
+{
+	struct policy_place seen[POLICY_MAX_KEYS] = {{0}};
+	char *copy, *item;
+
+	if (strnlen(set, POLICY_MAX_SET + 1) > POLICY_MAX_SET) {
+		policy_error_add(errors, set_file, POLICY_WHOLE, "more than 64 KiB; write a policy file");
+		return;
+	}
+	copy = strdup(set);
+	if (!copy) {
+		policy_error_add(errors, set_file, POLICY_WHOLE, POLICY_NO_MEMORY);
+		return;
+	}
+	for (item = copy; item;) {
+		char *comma = strchr(item, ',');
+		size_t blanks = strspn(item, " ");
+		struct policy_place place = {1, (unsigned)((size_t)(item - copy) + blanks) + 1};
+
+		if (comma)
+			*comma = '\0';
+		item_parse(item, policy, seen, place, errors);
+		item = comma ? comma + 1 : NULL;
+	}
+	free(copy);
 }

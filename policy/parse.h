@@ -2,7 +2,6 @@
 #ifndef POLICY_PARSE_H
 #define POLICY_PARSE_H
 
-#include "policy/error.h"
 #include "policy/model.h"
 
 /* A text that is being read. */
@@ -20,21 +19,6 @@ struct policy_source {
  */
 void policy_parse(const char *file, const char *real_path, const char *text, size_t bytes, struct policy *policy,
 		  struct policy_errors *errors);
-
-/*
- * Finds the text that one name of an include means. Returns false if there is none; the problem has been added to the
- * errors. The caller must call policy_include_close() after success.
- */
-struct policy_node;
-struct policy_included {
-	struct policy_source source;
-	const char *text;
-	size_t bytes;
-	char *owned; /* the text of a file; NULL for a built-in policy */
-};
-bool policy_include_open(const struct policy_source *outer, const struct policy_node *name,
-			 struct policy_included *ret_included);
-void policy_include_close(struct policy_included *included);
 
 /*
  * Applies "key=value,key=value" on top of a policy. Problems are reported for the file "SPILLWAY_SET", with the
@@ -60,5 +44,37 @@ char *policy_file_read_open(int fd, size_t *ret_bytes, char *ret_why);
 
 /* Returns a policy with the standard values and nothing else, or NULL without memory. */
 struct policy *policy_new(const char *name);
+
+/*
+ * ---- the tree of YAML: yaml.c ----
+ * It refuses everything that a policy does not use: anchors, aliases, tags, directives, several documents, deep
+ * nesting, endless maps. The caller of policy_tree_read() owns the tree until policy_tree_free(); nodes and their texts
+ * live as long as the tree.
+ */
+
+struct policy_node {
+	enum policy_node_kind {
+		POLICY_NODE_SCALAR,
+		POLICY_NODE_LIST,
+		POLICY_NODE_MAP,
+		POLICY_NODE_BAD, /* already reported: the reader skips it */
+	} kind;
+	struct policy_place place;
+	bool complete; /* false if the text ends inside, so missing keys are not reported */
+	size_t n;      /* children; a map has key, value, ..., and an odd number only if the text ends inside */
+	struct policy_node *first, *last, *next;
+	struct policy_node *made; /* the one that was made before, of all */
+	char text[];              /* of a scalar, terminated; else "" */
+};
+
+struct policy_tree {
+	struct policy_node *root; /* NULL if the text is empty, or an error came first */
+	struct policy_node *made; /* all nodes */
+};
+
+/* Reads text into a tree. Problems are added to errors; the tree holds what could be read before one. */
+void policy_tree_read(const char *file, const char *text, size_t bytes, struct policy_tree *ret_tree,
+		      struct policy_errors *errors);
+void policy_tree_free(struct policy_tree *tree);
 
 #endif

@@ -2,21 +2,16 @@
  * Reads a policy: the standard values, then the file, then the settings on top. A policy with an error is discarded
  * as a whole. Also the accessors of policy.h.
  */
-#include "policy/policy.h"
+#include "policy/keys.h"
+#include "policy/parse.h"
+#include "policy/text.h"
 
+#include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include "policy/bind.h"
-#include "policy/builtin.h"
-#include "policy/keys.h"
-#include "policy/machine.h"
-#include "policy/model.h"
-#include "policy/parse.h"
-#include "policy/text.h"
-#include "policy/whole.h"
 
 static bool is_path(const char *name)
 {
@@ -29,12 +24,11 @@ static void report_no_builtin(const char *name, struct policy_errors *errors)
 {
 	struct policy_suggestion suggestion = {.typed = name};
 	char list[POLICY_MAX_WHY] = "", quoted[POLICY_QUOTED_BYTES];
-	struct policy_place whole = {0};
 
 	policy_quote(name, quoted);
 	/* A file such as "heap-2" in the current folder, without "./" in front, looks like the name of a built-in. */
 	if (access(name, F_OK) == 0) {
-		policy_error_add(errors, name, whole,
+		policy_error_add(errors, name, POLICY_WHOLE,
 				 "there is no built-in policy %s; write ./%s for the file of that name", quoted, name);
 		return;
 	}
@@ -45,11 +39,11 @@ static void report_no_builtin(const char *name, struct policy_errors *errors)
 		snprintf(list + length, sizeof(list) - length, "%s%s", length ? ", " : "", *n);
 	}
 	if (suggestion.best)
-		policy_error_add(errors, name, whole, "there is no built-in policy %s; did you mean \"%s\"?", quoted,
-				 suggestion.best);
+		policy_error_add(errors, name, POLICY_WHOLE, "there is no built-in policy %s; did you mean \"%s\"?",
+				 quoted, suggestion.best);
 	else
 		policy_error_add(
-		    errors, name, whole,
+		    errors, name, POLICY_WHOLE,
 		    "there is no built-in policy %s; write one of %s, or the path of a file (with a / or ending in "
 		    ".yaml)",
 		    quoted, list);
@@ -66,8 +60,8 @@ struct policy *policy_new(const char *name)
 		free(policy);
 		return NULL;
 	}
-	policy_keys_standard(&policy_file_keys, policy);
-	policy_keys_standard(&policy_limit_keys, policy);
+	policy_keys_standard(&policy_file_keys, &policy->settings);
+	policy_keys_standard(&policy_limit_keys, &policy->settings);
 	return policy;
 }
 
@@ -81,7 +75,7 @@ static struct policy *read_text(const char *name, const char *real_path, const c
 	struct policy *policy = policy_new(name);
 
 	if (!policy) {
-		policy_error_add(errors, name, (struct policy_place){0}, "out of memory while reading; try again");
+		policy_error_add(errors, name, POLICY_WHOLE, POLICY_NO_MEMORY);
 		return NULL;
 	}
 	if (text)
@@ -91,11 +85,11 @@ static struct policy *read_text(const char *name, const char *real_path, const c
 		policy_set_parse(set, policy, errors);
 	}
 	if (errors->n_errors == 0)
-		policy_limits_apply(policy, limits ? limits : &policy->limits, errors);
+		policy_limits_apply(policy, limits ? limits : &policy->settings.limits, errors);
 	if (errors->n_errors == 0)
 		policy_check_whole(policy, errors);
 	if (errors->n_errors == 0 && !policy_finish(policy))
-		policy_error_add(errors, name, (struct policy_place){0}, "out of memory while reading; try again");
+		policy_error_add(errors, name, POLICY_WHOLE, POLICY_NO_MEMORY);
 	if (errors->n_errors == 0)
 		return policy;
 	policy_free(policy);
@@ -144,7 +138,7 @@ struct policy *policy_read(const char *name, const char *set, struct policy_erro
 	if (!is_path(name))
 		report_no_builtin(name, errors);
 	else if (!(text = policy_file_read(name, &bytes, why)))
-		policy_error_add(errors, name, (struct policy_place){0}, "%s", why);
+		policy_error_add(errors, name, POLICY_WHOLE, "%s", why);
 	return read_file(name, text, bytes, set, &limits, errors);
 }
 
@@ -186,7 +180,7 @@ size_t policy_n_rules(const struct policy *policy)
 
 bool policy_uses(const struct policy *policy, enum policy_use use)
 {
-	if (policy->observe)
+	if (policy->settings.observe)
 		return use == POLICY_USE_DRIVER;
 	for (size_t i = 0; i < policy->n_rules; i++) {
 		const struct policy_rule *rule = &policy->rules[i];
@@ -197,112 +191,17 @@ bool policy_uses(const struct policy *policy, enum policy_use use)
 			if (rule->fallback.use[j] == use)
 				return true;
 	}
-	return policy->use == (int)use;
+	return policy->settings.use == (int)use;
 }
 
-struct policy_size policy_device_budget(const struct policy *policy)
+const struct policy_settings *policy_settings(const struct policy *policy)
 {
-	return policy->device_budget;
-}
-
-struct policy_size policy_device_total(const struct policy *policy)
-{
-	return policy->device_total;
-}
-
-const struct policy_turns *policy_turns(const struct policy *policy)
-{
-	return &policy->turns;
-}
-
-struct policy_size policy_device_reserve(const struct policy *policy)
-{
-	return policy->device_reserve;
-}
-
-uint64_t policy_peers(const struct policy *policy)
-{
-	return policy->peers;
-}
-
-struct policy_size policy_peer_budget(const struct policy *policy)
-{
-	return policy->peer_budget;
-}
-
-struct policy_size policy_host_budget(const struct policy *policy)
-{
-	return policy->host_budget;
-}
-
-struct policy_size policy_host_pin_ahead(const struct policy *policy)
-{
-	return policy->host_pin_ahead;
-}
-
-struct policy_size policy_limit(const struct policy *policy, enum policy_limit limit)
-{
-	return policy->limits.most[limit];
-}
-
-enum policy_share policy_host_share(const struct policy *policy)
-{
-	return (enum policy_share)policy->host_share;
-}
-
-struct policy_size policy_host_total(const struct policy *policy)
-{
-	return policy->host_total;
-}
-
-enum policy_spill policy_spill_limit(const struct policy *policy)
-{
-	return (enum policy_spill)policy->limits.spill;
-}
-
-enum policy_spill policy_spill_mode(const struct policy *policy)
-{
-	return (enum policy_spill)policy->spill;
-}
-
-enum policy_capacity policy_capacity(const struct policy *policy)
-{
-	return (enum policy_capacity)policy->capacity;
-}
-
-enum policy_faults policy_faults(const struct policy *policy)
-{
-	return (enum policy_faults)policy->faults;
+	return &policy->settings;
 }
 
 enum policy_pdl policy_pdl(const struct policy *policy)
 {
-	return policy->observe ? POLICY_PDL_KEEP : (enum policy_pdl)policy->pdl;
-}
-
-enum policy_contents policy_contents(const struct policy *policy)
-{
-	return (enum policy_contents)policy->contents;
-}
-
-enum policy_report policy_report(const struct policy *policy)
-{
-	return (enum policy_report)policy->summary;
-}
-
-bool policy_control(const struct policy *policy)
-{
-	return policy->control != 0;
-}
-
-bool policy_ipc(const struct policy *policy)
-{
-	return policy->ipc != 0;
-}
-
-bool policy_observe(const struct policy *policy)
-{
-	return policy->observe != 0;
+	return policy->settings.observe ? POLICY_PDL_KEEP : (enum policy_pdl)policy->settings.pdl;
 }
 
 unsigned policy_needs(const struct policy *policy)
@@ -317,39 +216,271 @@ bool policy_decides(const struct policy *policy, enum policy_api api)
 
 enum policy_vmm policy_vmm_spill(const struct policy *policy)
 {
-	return policy->observe ? POLICY_VMM_DRIVER : (enum policy_vmm)policy->vmm_spill;
+	return policy->settings.observe ? POLICY_VMM_DRIVER : (enum policy_vmm)policy->settings.vmm_spill;
 }
 
 bool policy_vmm_moves(const struct policy *policy)
 {
-	bool moves = policy->vmm_spill == POLICY_VMM_MOVES;
+	bool moves = policy->settings.vmm_spill == POLICY_VMM_MOVES;
 
 	for (size_t i = 0; i < policy->n_rules; i++)
 		moves |= policy->rules[i].vmm_spill == POLICY_VMM_MOVES;
-	return moves && !policy->observe;
+	return moves && !policy->settings.observe;
 }
 
 uint64_t policy_rule_cap(const struct policy *policy, int rule)
 {
-	return rule >= 0 && (size_t)rule < policy->n_rules ? policy->rules[rule].cap : POLICY_NO_CAP;
+	return rule >= 0 && (size_t)rule < policy->n_rules ? policy_cap(&policy->rules[rule]) : POLICY_NO_CAP;
 }
 
-struct policy_size policy_heap_chunk(const struct policy *policy)
+/*
+ * ---- the built-in policies ---- The assembler reads the YAML files (CMake sets POLICY_FOLDER and rebuilds this object
+ * if one changes), so the embedded text is the file that ships. A new one is a file and a row here.
+ */
+
+/* One row for each policy: ROW(symbol, name). */
+#define BUILTINS(ROW)                                                                                                  \
+	ROW(heap, "heap")                                                                                              \
+	ROW(passthrough, "passthrough")                                                                                \
+	ROW(managed, "managed")                                                                                        \
+	ROW(system, "system")                                                                                          \
+	ROW(training, "training")                                                                                      \
+	ROW(training_fast, "training-fast")                                                                            \
+	ROW(inference, "inference")                                                                                    \
+	ROW(observe, "observe")
+
+#define EMBED(symbol, name)                                                                                            \
+	__asm__(".pushsection .rodata\n"                                                                               \
+		".hidden policy_builtin_" #symbol "\n"                                                                 \
+		".hidden policy_builtin_" #symbol "_end\n"                                                             \
+		".globl policy_builtin_" #symbol "\n"                                                                  \
+		".globl policy_builtin_" #symbol "_end\n"                                                              \
+		"policy_builtin_" #symbol ":\n"                                                                        \
+		".incbin \"" POLICY_FOLDER "/" name ".yaml\"\n"                                                        \
+		"policy_builtin_" #symbol "_end:\n"                                                                    \
+		".popsection\n");                                                                                      \
+	extern const char policy_builtin_##symbol[], policy_builtin_##symbol##_end[];
+BUILTINS(EMBED)
+
+static const struct builtin {
+	const char *name, *begin, *end;
+} builtins[] = {
+#define ENTRY(symbol, name) {name, policy_builtin_##symbol, policy_builtin_##symbol##_end},
+    BUILTINS(ENTRY)};
+
+static const char *const names[] = {
+#define NAME(symbol, name) name,
+    BUILTINS(NAME) NULL};
+
+const char *const *policy_builtin_names(void)
 {
-	return policy->heap_chunk;
+	return names;
 }
 
-struct policy_size policy_heap_release_threshold(const struct policy *policy)
+const char *policy_builtin_find(const char *name, size_t *ret_bytes)
 {
-	return policy->heap_release_threshold;
+	for (size_t i = 0; i < sizeof(builtins) / sizeof(*builtins); i++) {
+		if (strcmp(builtins[i].name, name) != 0)
+			continue;
+		*ret_bytes = (size_t)((uintptr_t)builtins[i].end - (uintptr_t)builtins[i].begin);
+		return builtins[i].begin;
+	}
+	return NULL;
 }
 
-struct policy_size policy_async_release_threshold(const struct policy *policy)
+/* ---- problems: in the order of the file, the 100 most useful of them ---- */
+
+static bool error_before(const struct policy_error *a, const struct policy_error *b)
 {
-	return policy->async_release_threshold;
+	if (strcmp(a->file, b->file) != 0)
+		return false;
+	return a->line != b->line ? a->line < b->line : a->column < b->column;
 }
 
-enum policy_async policy_async_use(const struct policy *policy)
+/*
+ * Makes room for one more problem in a full list: drops the last warning, or, without one, the last problem if the
+ * new one comes before it. A warning never replaces an error. Returns false if the new problem must be dropped.
+ */
+static bool make_room(struct policy_errors *errors, const struct policy_error *problem)
 {
-	return (enum policy_async)policy->async_use;
+	size_t warning = errors->n_kept, victim = errors->n_kept - 1;
+
+	while (warning > 0 && !errors->kept[warning - 1].warning)
+		warning--;
+	if (warning > 0)
+		victim = warning - 1;
+	if ((problem->warning || warning == 0) && !error_before(problem, &errors->kept[victim]))
+		return false;
+	if (problem->warning && warning == 0)
+		return false;
+	errors->n_kept--;
+	memmove(errors->kept + victim, errors->kept + victim + 1, (errors->n_kept - victim) * sizeof(*errors->kept));
+	return true;
+}
+
+static void error_keep(struct policy_errors *errors, const struct policy_error *problem)
+{
+	size_t at;
+
+	if (!errors->kept)
+		errors->kept = malloc(POLICY_MAX_ERRORS * sizeof(*errors->kept));
+	if (!errors->kept)
+		return;
+	if (errors->n_kept == POLICY_MAX_ERRORS && !make_room(errors, problem))
+		return;
+	at = errors->n_kept;
+	/* Problems of one file stay together, also if problems of a file that it includes were added meanwhile. */
+	while (at > 0 && strcmp(errors->kept[at - 1].file, problem->file) != 0)
+		at--;
+	if (at == 0)
+		at = errors->n_kept;
+	while (at > 0 && error_before(problem, &errors->kept[at - 1]))
+		at--;
+	memmove(errors->kept + at + 1, errors->kept + at, (errors->n_kept - at) * sizeof(*errors->kept));
+	errors->kept[at] = *problem;
+	errors->n_kept++;
+}
+
+/* Keeps the end of a long path, which says more than its beginning. */
+static void copy_file(char *to, size_t bytes, const char *file)
+{
+	size_t length = strlen(file);
+
+	if (length < bytes) {
+		policy_printable(file, to, bytes);
+		return;
+	}
+	memcpy(to, "...", 3);
+	policy_printable(file + length - (bytes - 4), to + 3, bytes - 3);
+}
+
+void policy_problem_add(struct policy_errors *errors, bool warning, const char *file, struct policy_place place,
+			const char *format, ...)
+{
+	struct policy_error problem = {.line = place.line, .column = place.column, .warning = warning};
+	va_list arguments;
+
+	copy_file(problem.file, sizeof(problem.file), file);
+	va_start(arguments, format);
+	vsnprintf(problem.text, sizeof(problem.text), format, arguments);
+	va_end(arguments);
+	errors->n++;
+	errors->n_errors += !warning;
+	error_keep(errors, &problem);
+}
+
+void policy_errors_free(struct policy_errors *errors)
+{
+	free(errors->kept);
+	*errors = (struct policy_errors){0};
+}
+
+char *policy_error_format(const struct policy_error *error, char *buffer, size_t bytes)
+{
+	const char *kind = error->warning ? "warning" : "error";
+
+	if (bytes == 0)
+		return buffer;
+	if (error->line == 0)
+		snprintf(buffer, bytes, "%s: %s: %s", error->file, kind, error->text);
+	else
+		snprintf(buffer, bytes, "%s:%u:%u: %s: %s", error->file, error->line, error->column, kind, error->text);
+	return buffer;
+}
+
+/* ---- variables of the environment that look like ours and are not ---- */
+
+/* Those that the library or a command reads; also those that one sets for the other. */
+static const char *const known[] = {"POLICY", "SET",    "TRACE",   "JOB",      "STRICT",
+				    "DOORS",  "WARNED", "FIGURES", "SLURM_SET"};
+
+/* Returns the key that is meant by DEVICE_BUDGET, or MODE; NULL if none is. */
+static const char *key_meant(const char *name)
+{
+	struct policy_suggestion suggestion = {.typed = name};
+
+	for (size_t i = 0; i < policy_file_keys.n; i++)
+		policy_suggest(&suggestion, policy_file_keys.keys[i].name);
+	return suggestion.best ? suggestion.best : policy_key_ending(&policy_file_keys, name);
+}
+
+static void look_at_variable(const char *name, struct policy_errors *errors)
+{
+	static const char place[] = "environment";
+	struct policy_suggestion suggestion = {.typed = name};
+	char safe[POLICY_QUOTED_BYTES];
+
+	for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++) {
+		if (!strcmp(known[i], name))
+			return;
+		policy_suggest(&suggestion, known[i]);
+	}
+	const char *key = suggestion.best ? NULL : key_meant(name);
+	policy_printable(name, safe, sizeof(safe));
+	if (suggestion.best)
+		policy_warning_add(errors, place, POLICY_WHOLE, "nobody reads SPILLWAY_%s; did you mean SPILLWAY_%s?",
+				   safe, suggestion.best);
+	else if (key)
+		policy_warning_add(errors, place, POLICY_WHOLE,
+				   "nobody reads SPILLWAY_%s; did you mean SPILLWAY_SET=%s=...?", safe, key);
+	else
+		policy_warning_add(errors, place, POLICY_WHOLE,
+				   "nobody reads SPILLWAY_%s; spillway(1) names the variables that are read", safe);
+}
+
+void policy_warn_environment(char *const *environment, struct policy_errors *errors)
+{
+	static const char ours[] = "SPILLWAY_";
+	char name[128];
+
+	for (; environment && *environment; environment++) {
+		const char *rest = *environment + strlen(ours);
+
+		if (strncmp(*environment, ours, strlen(ours)) != 0)
+			continue;
+		snprintf(name, sizeof(name), "%.*s", (int)strcspn(rest, "="), rest);
+		look_at_variable(name, errors);
+	}
+}
+
+/* ---- hashing and freeing ---- */
+
+void policy_hash_add(struct policy *policy, const char *text, size_t bytes)
+{
+	/* FNV-1a. The length goes first, so that two texts do not hash as one. */
+	uint64_t hash = policy->hash ? policy->hash : 14695981039346656037u;
+
+	hash = (hash ^ bytes) * 1099511628211u;
+	for (size_t i = 0; i < bytes; i++)
+		hash = (hash ^ (unsigned char)text[i]) * 1099511628211u;
+	policy->hash = hash;
+	snprintf(policy->hash_text, sizeof(policy->hash_text), "%016llx", (unsigned long long)hash);
+}
+
+static void rule_free(struct policy_rule *rule)
+{
+	policy_globs_free(&rule->process);
+	policy_globs_free(&rule->arguments);
+	policy_ranks_free(&rule->ranks);
+	for (int i = 0; i < POLICY_N_TEXTS; i++)
+		policy_globs_free(&rule->text[i]);
+}
+
+void policy_free(struct policy *policy)
+{
+	if (!policy)
+		return;
+	free(policy->name);
+	for (size_t i = 0; i < policy->n_rules; i++)
+		rule_free(&policy->rules[i]);
+	for (unsigned i = 0; i < policy->n_files; i++) {
+		free(policy->files[i]);
+		free(policy->real_paths[i]);
+	}
+	free(policy->rules);
+	free(policy->tests);
+	free(policy->libraries);
+	free(policy->numbers);
+	free(policy->more);
+	free(policy);
 }

@@ -69,7 +69,6 @@ enum policy_advise {
 enum policy_prefetch {
 	POLICY_PREFETCH_NONE,
 	POLICY_PREFETCH_ON_ALLOC,
-	POLICY_PREFETCH_BEFORE_LAUNCH,
 };
 
 /* What happens to heap memory over the device budget (docs/design.md, Moving). */
@@ -170,9 +169,8 @@ struct policy_size {
  * can store all of them.
  */
 struct policy_managed {
-	int advise;                  /* bits: 1 << enum policy_advise */
-	int prefetch;                /* enum policy_prefetch */
-	struct policy_size headroom; /* device memory that prefetching leaves free; never a share */
+	int advise;   /* bits: 1 << enum policy_advise */
+	int prefetch; /* enum policy_prefetch */
 };
 
 /* How system memory is allocated; constant, inside the policy. */
@@ -184,6 +182,48 @@ struct policy_system {
 #define POLICY_NODE_AUTO (-1)
 
 /*
+ * Limits of the machine's policy (machine.c), on the sizes of these settings. Whatever sets a size, the caller must
+ * take at most the limit; where both are bytes or both are shares, policy_read() has done that already.
+ */
+enum policy_limit {
+	POLICY_LIMIT_DEVICE_BUDGET,
+	POLICY_LIMIT_DEVICE_TOTAL,
+	POLICY_LIMIT_HOST_BUDGET,
+	POLICY_LIMIT_HOST_TOTAL,
+	POLICY_LIMIT_COUNT, /* must be last */
+};
+struct policy_limits {
+	struct policy_size most[POLICY_LIMIT_COUNT]; /* bytes or a share; auto: no limit */
+	int spill;                                   /* enum policy_spill: the last mode that may be used */
+};
+
+/* The keys of a file that hold one value, as spillway-policy(5) says. Enumerations and bools are stored as int. */
+struct policy_settings {
+	int version, observe, control, ipc;
+	int use;        /* enum policy_use: who serves what no rule matches */
+	int spill;      /* enum policy_spill */
+	int capacity;   /* enum policy_capacity */
+	int report;     /* enum policy_report: what to print at the start and at the end */
+	int async_use;  /* enum policy_async */
+	int faults;     /* enum policy_faults */
+	int contents;   /* enum policy_contents */
+	int vmm_spill;  /* enum policy_vmm; the library asks policy_vmm_spill() */
+	int pdl;        /* enum policy_pdl; the library asks policy_pdl() */
+	int host_share; /* enum policy_share */
+	uint64_t peers; /* devices that lend memory, as bits; each of them lends peer_budget */
+	struct policy_size device_budget, host_budget, peer_budget;
+	struct policy_size device_total; /* that the processes of the user may have together; auto: nothing is shared */
+	struct policy_size device_reserve; /* that a budget which follows what is free leaves free: auto or bytes */
+	struct policy_size host_total;     /* for all processes that share it */
+	struct policy_size host_pin_ahead; /* to be kept pinned for what lies on a device; auto: for all of it */
+	struct policy_size heap_chunk, heap_release_threshold, async_release_threshold; /* auto or bytes */
+	struct policy_turns turns;                                                      /* how it shares a device */
+	struct policy_managed managed;
+	struct policy_system system;
+	struct policy_limits limits;
+};
+
+/*
  * Bits: properties of a request that rules may test and that cost time to find out. The caller must ask
  * policy_needs() which are needed.
  */
@@ -193,9 +233,8 @@ enum policy_need {
 	POLICY_NEED_FREE = 1 << 2,
 	POLICY_NEED_LIBRARY = 1 << 3,
 	POLICY_NEED_THREAD = 1 << 4,
-	POLICY_NEED_NVTX = 1 << 5,
-	POLICY_NEED_CALLER = 1 << 6,
-	POLICY_NEED_PROCESS = 1 << 7, /* name, arguments or rank: policy_bind() */
+	POLICY_NEED_CALLER = 1 << 5,
+	POLICY_NEED_PROCESS = 1 << 6, /* name, arguments or rank: policy_bind() */
 };
 
 /*
@@ -211,7 +250,7 @@ struct policy_request {
 	uint64_t live;        /* live bytes of the process */
 	uint64_t device_free; /* bytes that may still be allocated on the device */
 	const char *library;  /* path of the object that called */
-	const char *thread, *nvtx;
+	const char *thread;
 	const char *caller;                         /* place in the program that asked, as reports name it */
 	const struct policy_library *library_known; /* for that path; NULL: its patterns are tested one by one */
 };
@@ -223,7 +262,6 @@ struct policy_request {
 /* What happens to device memory that the program makes itself (cuMemCreate). */
 enum policy_vmm {
 	POLICY_VMM_DRIVER, /* memory of the driver, whatever the budget says */
-	POLICY_VMM_STAYS,  /* memory of the driver; over the budget it is made in host memory, for good */
 	POLICY_VMM_MOVES,  /* memory of the heap, mapped where the program wants it */
 };
 
@@ -280,23 +318,10 @@ void policy_errors_free(struct policy_errors *errors);
 /* Writes one problem as "file:line:column: error: text" into buffer (always terminated). Returns buffer. */
 char *policy_error_format(const struct policy_error *error, char *buffer, size_t bytes);
 
-/* Adds a warning for each variable SPILLWAY_... of the environment that nobody reads. errors: as policy_read() left it. */
-void policy_warn_environment(char *const *environment, struct policy_errors *errors);
-
-/* Abilities of a device that uses depend on. */
-struct policy_device {
-	bool heap;         /* virtual memory management */
-	bool heap_on_host; /* virtual memory management of host memory too */
-	bool managed;      /* managed memory that device and host may access at once */
-	bool pageable;     /* it can access all memory of the process */
-	bool registers;    /* registered pages have the same address on it */
-};
 /*
- * Adds a warning for each rule that none of these n devices can serve, or that is about other devices. If n is 0, the
- * devices are unknown and no warning is given.
+ * Adds a warning for each variable SPILLWAY_... of the environment that nobody reads. errors: as policy_read() left it.
  */
-void policy_warn_devices(const struct policy *policy, const struct policy_device *devices, int n,
-			 struct policy_errors *errors);
+void policy_warn_environment(char *const *environment, struct policy_errors *errors);
 
 /*
  * Binds a policy to the process that it decides for. Must be called once, before the policy is shared between
@@ -361,34 +386,9 @@ const char *policy_hash(const struct policy *policy);
 const char *policy_rule_name(const struct policy *policy, int rule);
 size_t policy_n_rules(const struct policy *policy);
 bool policy_uses(const struct policy *policy, enum policy_use use); /* whether any request can be decided so */
-struct policy_size policy_device_budget(const struct policy *policy);
-/* Device memory that the processes of the user may have together; auto: nothing is shared. */
-struct policy_size policy_device_total(const struct policy *policy);
-const struct policy_turns *policy_turns(const struct policy *policy); /* how it shares a device */
-/* Device memory that a budget which follows what is free leaves free: auto or bytes. */
-struct policy_size policy_device_reserve(const struct policy *policy);
-struct policy_size policy_host_budget(const struct policy *policy);
-/* Host memory to be kept pinned for what lies on a device; auto: for all of it. */
-struct policy_size policy_host_pin_ahead(const struct policy *policy);
-/* Devices that lend memory, as bits; and how much each of them lends. */
-uint64_t policy_peers(const struct policy *policy);
-struct policy_size policy_peer_budget(const struct policy *policy);
-enum policy_share policy_host_share(const struct policy *policy);
-struct policy_size policy_host_total(const struct policy *policy); /* for all processes that share it */
-enum policy_spill policy_spill_mode(const struct policy *policy);
-enum policy_capacity policy_capacity(const struct policy *policy);
-enum policy_faults policy_faults(const struct policy *policy);
+const struct policy_settings *policy_settings(const struct policy *policy);
 enum policy_pdl policy_pdl(const struct policy *policy); /* KEEP if the policy only observes */
-enum policy_contents policy_contents(const struct policy *policy);
-enum policy_report policy_report(const struct policy *policy); /* what to print at the start and at the end */
-bool policy_control(const struct policy *policy); /* whether to open the control socket (control.h) */
-bool policy_ipc(const struct policy *policy);     /* whether to make all heap memory exportable (ipc.h) */
-bool policy_observe(const struct policy *policy); /* whether everything goes to the driver and is only counted */
 uint64_t policy_rule_cap(const struct policy *policy, int rule);
-struct policy_size policy_heap_chunk(const struct policy *policy); /* auto or bytes; so are the next two */
-struct policy_size policy_heap_release_threshold(const struct policy *policy);
-struct policy_size policy_async_release_threshold(const struct policy *policy);
-enum policy_async policy_async_use(const struct policy *policy);
 
 /* Names of the built-in policies, NULL-terminated. */
 const char *const *policy_builtin_names(void);
@@ -402,22 +402,6 @@ const char *policy_place_name(enum policy_place_of place);
 const char *policy_movable_name(enum policy_movable movable);
 const char *policy_prefetch_name(enum policy_prefetch prefetch);
 const char *policy_advise_name(enum policy_advise advise);
-
-/*
- * Limits of the machine's policy (machine.h), on the sizes of these settings. Whatever sets a size, the caller must
- * take at most the limit; where both are bytes or both are shares, policy_read() has done that already.
- */
-enum policy_limit {
-	POLICY_LIMIT_DEVICE_BUDGET,
-	POLICY_LIMIT_DEVICE_TOTAL,
-	POLICY_LIMIT_HOST_BUDGET,
-	POLICY_LIMIT_HOST_TOTAL,
-	POLICY_LIMIT_COUNT, /* must be last */
-};
-/* Returns bytes or a share; auto: no limit. */
-struct policy_size policy_limit(const struct policy *policy, enum policy_limit limit);
-/* Returns the last mode that the machine's policy allows. */
-enum policy_spill policy_spill_limit(const struct policy *policy);
 
 /* One setting of the file, as it holds, and where it comes from. */
 #define POLICY_SETTING_BYTES 40

@@ -3,9 +3,8 @@
  * point; multiplied by the unit in 128 bits, it must leave no remainder. Nothing is rounded, and no floating point is
  * used: strtod depends on the locale, accepts "nan" and "0x1p3", and cannot hold all 64 bits.
  */
-#include "policy/size.h"
+#include "policy/keys.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -28,16 +27,6 @@ struct number {
 	unsigned n_fraction;
 	const char *end;
 };
-
-__attribute__((format(printf, 2, 3))) static bool fail(char *ret_why, const char *format, ...)
-{
-	va_list arguments;
-
-	va_start(arguments, format);
-	vsnprintf(ret_why, POLICY_MAX_WHY, format, arguments);
-	va_end(arguments);
-	return false;
-}
 
 char *policy_size_format(uint64_t bytes, char buffer[POLICY_SIZE_BYTES_TEXT])
 {
@@ -90,7 +79,6 @@ static bool number_parse(const char *text, struct number *ret_number, char *ret_
 {
 	const unsigned __int128 limit = (unsigned __int128)1 << 64;
 	struct number number = {0};
-	char quoted[POLICY_QUOTED_BYTES];
 	const char *c = text;
 	unsigned n_zeros = 0;
 
@@ -100,17 +88,16 @@ static bool number_parse(const char *text, struct number *ret_number, char *ret_
 	if (*c == '.' && c[1] != '.') {
 		c++;
 		if (!policy_is_digit(*c))
-			return fail(ret_why, "%s has no digit after the point; write 1.5GiB or 1GiB",
-				    policy_quote(text, quoted));
+			return policy_wrong(ret_why, text, "has no digit after the point; write 1.5GiB or 1GiB");
 		for (; policy_is_digit(*c); c++) {
 			if (*c == '0') {
 				n_zeros++;
 				continue;
 			}
 			if (number.n_fraction + n_zeros + 1 > MAX_FRACTION)
-				return fail(ret_why,
-					    "%s has too many digits after the point; write whole bytes, as in 1234567B",
-					    policy_quote(text, quoted));
+				return policy_wrong(
+				    ret_why, text,
+				    "has too many digits after the point; write whole bytes, as in 1234567B");
 			number.digits = number.digits * power_of_ten(n_zeros + 1) + (unsigned)(*c - '0');
 			number.n_fraction += n_zeros + 1;
 			n_zeros = 0;
@@ -125,42 +112,39 @@ static bool number_parse(const char *text, struct number *ret_number, char *ret_
 static bool fail_start(const char *text, bool full, char *ret_why)
 {
 	const char *also = full ? "auto, 64MiB or 50%" : "64MiB";
-	char quoted[POLICY_QUOTED_BYTES];
 
 	if (!*text)
-		return fail(ret_why, "has no value; write %s", also);
-	policy_quote(text, quoted);
+		return policy_wrong(ret_why, NULL, "has no value; write %s", also);
 	if (*text == '-')
-		return fail(ret_why, "%s is negative; write 0 or more, as in 64MiB", quoted);
+		return policy_wrong(ret_why, text, "is negative; write 0 or more, as in 64MiB");
 	if (*text == '+')
-		return fail(ret_why, "%s begins with a plus; write the size alone, as in 64MiB", quoted);
+		return policy_wrong(ret_why, text, "begins with a plus; write the size alone, as in 64MiB");
 	if (*text == '.' && policy_is_digit(text[1]))
-		return fail(ret_why, "%s has no digit before the point; write 0.5GiB for half a GiB", quoted);
-	return fail(ret_why, "%s is not a size; write %s", quoted, also);
+		return policy_wrong(ret_why, text, "has no digit before the point; write 0.5GiB for half a GiB");
+	return policy_wrong(ret_why, text, "is not a size; write %s", also);
 }
 
 static bool fail_no_unit(const char *text, const struct number *number, bool full, char *ret_why)
 {
-	char quoted[POLICY_QUOTED_BYTES], bytes[POLICY_SIZE_BYTES_TEXT];
+	char bytes[POLICY_SIZE_BYTES_TEXT];
 
-	policy_quote(text, quoted);
 	/* A number this large can only mean bytes. */
 	if (number->n_fraction == 0 && number->digits >= 1 << 20 && number->digits <= UINT64_MAX) {
 		uint64_t value = (uint64_t)number->digits;
 
-		return fail(ret_why, "%s has no unit; write %s if bytes are meant", quoted,
-			    policy_size_format(value, bytes));
+		return policy_wrong(ret_why, text, "has no unit; write %s if bytes are meant",
+				    policy_size_format(value, bytes));
 	}
 	if (strlen(text) > 16)
-		return fail(ret_why, "%s has no unit; write 64MiB%s", quoted, full ? ", 64GiB or 50%" : " or 64GiB");
-	return fail(ret_why, "%s has no unit; write %sMiB%s%sGiB%s", quoted, text, full ? ", " : " or ", text,
-		    full ? " or 50%" : "");
+		return policy_wrong(ret_why, text, "has no unit; write 64MiB%s", full ? ", 64GiB or 50%" : " or 64GiB");
+	return policy_wrong(ret_why, text, "has no unit; write %sMiB%s%sGiB%s", text, full ? ", " : " or ", text,
+			    full ? " or 50%" : "");
 }
 
 /* Explains a wrong unit, as in "64M", "64mib", "64 MiB", "64MiBs", with the unit that was probably meant. */
 static bool fail_unit(const char *text, const char *unit, char *ret_why)
 {
-	char quoted[POLICY_QUOTED_BYTES], quoted_unit[POLICY_QUOTED_BYTES];
+	char quoted_unit[POLICY_QUOTED_BYTES];
 	const char *begin = unit, *likely = NULL;
 
 	while (*begin == ' ')
@@ -171,23 +155,21 @@ static bool fail_unit(const char *text, const char *unit, char *ret_why)
 	for (size_t i = 0; i < N_BINARY_UNITS && !likely; i++)
 		if (policy_lower(*begin) == policy_lower(units[i].name[0]) && strlen(begin) <= 4)
 			likely = units[i].name;
-	policy_quote(text, quoted);
 	if (strcmp(begin, "%") == 0)
 		likely = "%";
 	if (likely && unit - text <= 16)
-		return fail(ret_why, "%s has an unknown unit %s; write %.*s%s", quoted, policy_quote(unit, quoted_unit),
-			    (int)(unit - text), text, likely);
+		return policy_wrong(ret_why, text, "has an unknown unit %s; write %.*s%s",
+				    policy_quote(unit, quoted_unit), (int)(unit - text), text, likely);
 	if (*unit == ',')
-		return fail(ret_why, "%s has a comma in it; write a point, as in 1.5GiB, and nothing between thousands",
-			    quoted);
-	return fail(ret_why, "%s has an unknown unit %s; write B, KiB, MiB, GiB or TiB (or kB, MB, GB, TB)", quoted,
-		    policy_quote(unit, quoted_unit));
+		return policy_wrong(ret_why, text,
+				    "has a comma in it; write a point, as in 1.5GiB, and nothing between thousands");
+	return policy_wrong(ret_why, text, "has an unknown unit %s; write B, KiB, MiB, GiB or TiB (or kB, MB, GB, TB)",
+			    policy_quote(unit, quoted_unit));
 }
 
 /* Reads a number with a unit and nothing behind. full: only changes which examples are given. */
 static bool bytes_parse(const char *text, bool full, uint64_t *ret_bytes, char *ret_why)
 {
-	char quoted[POLICY_QUOTED_BYTES];
 	const struct unit *unit = NULL;
 	struct number number;
 	unsigned __int128 product;
@@ -207,18 +189,18 @@ static bool bytes_parse(const char *text, bool full, uint64_t *ret_bytes, char *
 	/* The whole part is checked first, so the product stays below 2^64 * 10^18. */
 	divisor = power_of_ten(number.n_fraction);
 	if (number.digits / divisor > UINT64_MAX / (unit ? unit->bytes : 1))
-		return fail(ret_why, "%s is more than 64 bits of bytes (16384 PiB) can say; write a smaller size",
-			    policy_quote(text, quoted));
+		return policy_wrong(ret_why, text,
+				    "is more than 64 bits of bytes (16384 PiB) can say; write a smaller size");
 	product = number.digits * (unit ? unit->bytes : 1);
 	if (product % divisor != 0) {
 		unsigned long long whole = (unsigned long long)(product / divisor);
 
-		return fail(ret_why, "%s is not a whole number of bytes; write %lluB or %lluB",
-			    policy_quote(text, quoted), whole, whole + 1);
+		return policy_wrong(ret_why, text, "is not a whole number of bytes; write %lluB or %lluB", whole,
+				    whole + 1);
 	}
 	if (product / divisor > UINT64_MAX)
-		return fail(ret_why, "%s is more than 64 bits of bytes (16384 PiB) can say; write a smaller size",
-			    policy_quote(text, quoted));
+		return policy_wrong(ret_why, text,
+				    "is more than 64 bits of bytes (16384 PiB) can say; write a smaller size");
 	*ret_bytes = (uint64_t)(product / divisor);
 	return true;
 }
@@ -226,27 +208,25 @@ static bool bytes_parse(const char *text, bool full, uint64_t *ret_bytes, char *
 /* Reads a share. text must end in '%'. */
 static bool percent_parse(const char *text, struct policy_size *ret_size, char *ret_why)
 {
-	char quoted[POLICY_QUOTED_BYTES];
 	struct number number;
 
 	if (!policy_is_digit(*text))
 		return fail_start(text, true, ret_why);
 	if (!number_parse(text, &number, ret_why))
 		return false;
-	policy_quote(text, quoted);
 	if (strcmp(number.end, "%") != 0)
-		return fail(ret_why, "%s is not a share; write digits and %%, as in 50%% or 12.5%%", quoted);
+		return policy_wrong(ret_why, text, "is not a share; write digits and %%, as in 50%% or 12.5%%");
 	if (number.n_fraction > 2)
-		return fail(ret_why, "%s has more than two digits after the point; write two at most, as in 12.25%%",
-			    quoted);
+		return policy_wrong(ret_why, text,
+				    "has more than two digits after the point; write two at most, as in 12.25%%");
 	number.digits *= power_of_ten(2 - number.n_fraction);
 	if (number.digits > 10000)
-		return fail(ret_why, "%s is more than the whole; write 100%% or less", quoted);
+		return policy_wrong(ret_why, text, "is more than the whole; write 100%% or less");
 	*ret_size = (struct policy_size){.kind = POLICY_SIZE_PERCENT, .value = (uint64_t)number.digits};
 	return true;
 }
 
-bool policy_size_parse(const char *text, struct policy_size *ret_size, char *ret_why)
+bool policy_size_read(const char *text, struct policy_size *ret_size, char *ret_why)
 {
 	size_t length = strlen(text);
 	uint64_t bytes;
@@ -263,10 +243,10 @@ bool policy_size_parse(const char *text, struct policy_size *ret_size, char *ret
 	return true;
 }
 
-bool policy_size_bytes_parse(const char *text, uint64_t *ret_bytes, char *ret_why)
+bool policy_bytes_read(const char *text, uint64_t *ret_bytes, char *ret_why)
 {
 	if (*text && text[strlen(text) - 1] == '%')
-		return fail(ret_why, "a share is not taken here; write bytes, as in 64MiB");
+		return policy_wrong(ret_why, NULL, "a share is not taken here; write bytes, as in 64MiB");
 	return bytes_parse(text, false, ret_bytes, ret_why);
 }
 
@@ -282,13 +262,15 @@ static bool compare_parse(const char *text, const char *operator, struct policy_
 	while (*size == ' ')
 		size++;
 	if (*size && size[strlen(size) - 1] == '%')
-		return fail(ret_why, "a share cannot be a condition; write bytes, as in \"%s 64MiB\"", operator);
+		return policy_wrong(ret_why, NULL,
+				    "a share cannot be a condition; write bytes, as in \"%s 64MiB\"", operator);
 	if (!bytes_parse(size, false, &bytes, ret_why))
 		return false;
 	if (operator[0] == '<' && !operator[1] && bytes == 0)
-		return fail(ret_why, "\"< 0\" matches nothing; write \"== 0\" or remove the rule");
+		return policy_wrong(ret_why, NULL, "\"< 0\" matches nothing; write \"== 0\" or remove the rule");
 	if (operator[0] == '>' && !operator[1] && bytes == UINT64_MAX)
-		return fail(ret_why, "the condition matches nothing; write a smaller size or remove the rule");
+		return policy_wrong(ret_why, NULL,
+				    "the condition matches nothing; write a smaller size or remove the rule");
 	if (operator[0] != '>')
 		range.hi = operator[1] ? bytes : bytes - 1;
 	if (operator[0] != '<')
@@ -310,18 +292,20 @@ static bool range_parse(const char *text, const char *dots, struct policy_range 
 	while (*dots == ' ')
 		dots++;
 	if (length == 0 || !*dots)
-		return fail(ret_why, "a range needs both ends; write \"1MiB .. 64MiB\", or \">= 1MiB\" for one end");
+		return policy_wrong(ret_why, NULL,
+				    "a range needs both ends; write \"1MiB .. 64MiB\", or \">= 1MiB\" for one end");
 	if (length >= sizeof(from))
-		return fail(ret_why, "the range is too long; write \"1MiB .. 64MiB\"");
+		return policy_wrong(ret_why, NULL, "the range is too long; write \"1MiB .. 64MiB\"");
 	memcpy(from, text, length);
 	from[length] = '\0';
 	if (from[length - 1] == '%' || dots[strlen(dots) - 1] == '%')
-		return fail(ret_why, "a share cannot be a condition; write bytes, as in \"1MiB .. 64MiB\"");
+		return policy_wrong(ret_why, NULL,
+				    "a share cannot be a condition; write bytes, as in \"1MiB .. 64MiB\"");
 	if (!bytes_parse(from, false, &range.lo, ret_why) || !bytes_parse(dots, false, &range.hi, ret_why))
 		return false;
 	if (range.lo > range.hi)
-		return fail(ret_why, "the range is upside down and matches nothing; write \"%s .. %s\"",
-			    policy_size_format(range.hi, high), policy_size_format(range.lo, low));
+		return policy_wrong(ret_why, NULL, "the range is upside down and matches nothing; write \"%s .. %s\"",
+				    policy_size_format(range.hi, high), policy_size_format(range.lo, low));
 	*ret_range = range;
 	return true;
 }
@@ -329,7 +313,6 @@ static bool range_parse(const char *text, const char *dots, struct policy_range 
 bool policy_condition_parse(const char *text, struct policy_range *ret_range, char *ret_why)
 {
 	const char *dots = strstr(text, "..");
-	char quoted[POLICY_QUOTED_BYTES];
 
 	for (size_t i = 0; i < sizeof(operators) / sizeof(*operators); i++)
 		if (strncmp(text, operators[i], strlen(operators[i])) == 0)
@@ -337,9 +320,7 @@ bool policy_condition_parse(const char *text, struct policy_range *ret_range, ch
 	if (dots)
 		return range_parse(text, dots, ret_range, ret_why);
 	if (policy_is_digit(*text))
-		return fail(ret_why,
-			    "%s is a size, not a condition; write \"== 64MiB\", \">= 64MiB\" or \"1MiB .. 64MiB\"",
-			    policy_quote(text, quoted));
-	return fail(ret_why, "%s is not a condition; write \">= 64MiB\", \"< 1MiB\" or \"1MiB .. 64MiB\"",
-		    policy_quote(text, quoted));
+		return policy_wrong(
+		    ret_why, text, "is a size, not a condition; write \"== 64MiB\", \">= 64MiB\" or \"1MiB .. 64MiB\"");
+	return policy_wrong(ret_why, text, "is not a condition; write \">= 64MiB\", \"< 1MiB\" or \"1MiB .. 64MiB\"");
 }

@@ -12,7 +12,10 @@ char policy_lower(char c); /* ASCII only */
 /* Reads digits; *ret_end is where they end. Returns false if there are none, or the number is over 10^18. */
 bool policy_number_read(const char *text, uint64_t *ret_number, const char **ret_end);
 
-/* Returns the bytes of the UTF-8 character at text, 0 if there is no valid one: too long a form, a surrogate, or cut off. */
+/*
+ * Returns the bytes of the UTF-8 character at text, 0 if there is no valid one: too long a form, a surrogate, or cut
+ * off.
+ */
 size_t policy_character_length(const char *text);
 
 /*
@@ -27,6 +30,17 @@ char *policy_quote(const char *text, char buffer[POLICY_QUOTED_BYTES]);
  * buffer.
  */
 char *policy_printable(const char *text, char *buffer, size_t bytes);
+
+/* Returns true if it is complete text without control characters, which policy_printable() would not change. */
+bool policy_is_printable(const char *text);
+
+/*
+ * Writes to ret_why (POLICY_MAX_WHY bytes) the text in quotes, if it is not NULL, and what is wrong with it. Returns
+ * false.
+ */
+__attribute__((format(printf, 3, 4))) bool policy_wrong(char *ret_why, const char *text, const char *format, ...);
+#define POLICY_LISTED    "is listed already; remove it"
+#define POLICY_NOT_PLAIN "has line breaks or control characters in it; write one line of plain text"
 
 /*
  * Returns the number of single-character errors (wrong, missing, extra, swapped with the next one) between a and b,

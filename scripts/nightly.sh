@@ -16,8 +16,8 @@
 #   -x  kinds of trouble that no seed stands for, separated by commas
 #   -k  failures are added to this file, a line each, as -r reads them
 #   -r  runs what such a file says, once each: test/preload/random.seeds has those that failed before a defect was mended
-# Before them run what takes too long for each commit or fetches from the network (night_tests, night_soak and night_checks,
-# below), unless -p or -m is given.
+# Before them run what takes too long for each commit or fetches from the network (night_tests, night_sanitizers, night_soak
+# and night_checks, below), unless -p or -m is given.
 # PRELOAD in the environment: all of LD_PRELOAD, where the library alone is not enough (a sanitizer's runtime).
 # The last line counts. Exit status 1 when a program failed: all it takes to run it again is printed.
 set -uo pipefail
@@ -309,15 +309,26 @@ if [[ -n $replay ]]; then
 	exit
 fi
 
-# What `make test` leaves out, with its seconds on 2 cores (measured when its scenes were a third larger):
+# All tests, and what they leave out even in `make test-all`, with its seconds on 2 cores (measured when its scenes were a
+# third larger):
 #   spill_fault_test, all parts and modes, with the calls 3, 7 and 20 beside 1 and 2 (FAULT_ALL): 1100 s
 #   share_bars_test with the parts of share_more_bars.py on the simulated GPU (SHARE_ALL): 90 s
-night_tests() {
-	FAULT_ALL=1 PAGES_ALL=1 SHARE_ALL=1 ctest --test-dir "$build" --output-on-failure --parallel $((2 * jobs)) \
-		-R '^spill_fault_test_|^report_page_test$|^share_bars_test$'
+night_tests() (
+	unset LD_LIBRARY_PATH
+	FAULT_ALL=1 PAGES_ALL=1 SHARE_ALL=1 "$(dirname "$0")/test.sh" "$build"
+)
+
+# All tests under the sanitizers, in builds of their own.
+night_sanitizers() {
+	local bad=0 kind
+
+	for kind in asan tsan; do
+		env -u LD_LIBRARY_PATH make --no-print-directory -C "$(dirname "$0")/.." $kind || bad=1
+	done
+	return $bad
 }
 
-# Turns (turns_soak.c), for as long as each mode. `make test` has 12 seconds of it.
+# Turns (turns_soak.c), for as long as each mode. `make test-all` has 12 seconds of it.
 night_soak() {
 	TEST_PRELOAD=$preload "$programs/turns_soak" --seconds "$limit" --jobs 8 --seed "$first"
 }
@@ -347,6 +358,7 @@ night_checks() (
 night_status=0
 if [[ $night == yes ]]; then
 	night_tests || night_status=1
+	night_sanitizers || night_status=1
 	night_soak || night_status=1
 	night_checks || night_status=1
 fi

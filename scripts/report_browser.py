@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Draw pages of `spillway report --html` and curves of `spillway replay --svg` in a headless Chromium, and judge them.
+"""Draw pages of `spillway report --html` in a headless Chromium, and judge them.
 
-Usage: scripts/report_browser.py [-q] [-o FOLDER] FILE.html|FILE.svg...
+Usage: scripts/report_browser.py [-q] [-o FOLDER] FILE.html...
 
 Needs Chromium (apt-get install chromium) and nothing else; exit status 77 where there is none. Each file is drawn at 1400 and
 at 700 pixels, light and dark (-q: dark at 1400 and light at 700 alone); the pictures, for people to look at, go to FOLDER if one is given. A page fails when it loads
@@ -79,7 +79,7 @@ const probe = () => {
 		for (const tab of $("tables").children) {
 			tab.click();
 			const foot = $("table").querySelector("tfoot tr:last-child");
-			if (!["Rule", "Site", "Size", "Life", "Moves"].includes(tab.textContent))
+			if (!["Rule", "Site"].includes(tab.textContent))
 				continue;
 			must(foot, "table " + tab.textContent + " has no sum");
 			for (const td of foot ? foot.children : [])
@@ -139,30 +139,6 @@ setTimeout(function wait() {
 }, 50);
 """
 
-# Of a drawing: no text leaves it, no two texts lie on each other.
-PROBE_SVG = r"""
-setTimeout(() => {
-	const wrong = [], svg = document.querySelector("svg"), around = svg.getBoundingClientRect();
-	const texts = [...svg.querySelectorAll("text")].map(text => [text.textContent, text.getBoundingClientRect()]);
-	texts.forEach(([text, a], i) => {
-		if (a.left < around.left || a.right > around.right || a.top < around.top || a.bottom > around.bottom)
-			wrong.push("a text leaves the drawing: " + text);
-		texts.slice(i + 1).forEach(([other, b]) => {
-			if (a.left < b.right && b.left < a.right && a.top < b.bottom - 2 && b.top < a.bottom - 2)
-				wrong.push("two texts lie on each other: " + text + " / " + other);
-		});
-	});
-	if (around.width > innerWidth)
-		wrong.push("the drawing is wider than the window");
-	const out = document.createElement("pre");
-	out.id = "probe";
-	out.hidden = true;
-	out.textContent = JSON.stringify({wrong, looked: texts.length});
-	document.body.append(out);
-}, 50);
-"""
-
-
 def chromium(folder, width, height, scheme, *arguments):
     command = [shutil.which("chromium"), "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--force-device-scale-factor=1",
                "--virtual-time-budget=20000", "--host-resolver-rules=MAP * ~NOTFOUND", "--enable-logging=stderr",
@@ -171,10 +147,8 @@ def chromium(folder, width, height, scheme, *arguments):
     return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=120, check=True)
 
 
-def with_probe(text, kind):
+def with_probe(text):
     """The file with the probe in it."""
-    if kind == ".svg":
-        return f"<!doctype html><body style='margin:0'>{text}<script>{PROBE_SVG}</script>"
     at = text.rindex("<script>")  # before the page's own script, so that its errors are heard
     return text[:at] + f"<script>const AXIS_MOST = {AXIS_MOST};{PROBE}</script>" + text[at:]
 
@@ -187,7 +161,7 @@ def judge(path, pictures, folder, quick):
             if quick and (scheme == "dark") != (width == WIDTHS[0]):
                 continue
             page = pathlib.Path(folder) / "page.html"
-            page.write_text(with_probe(text, path.suffix))
+            page.write_text(with_probe(text))
             run = chromium(folder, width, 900, scheme, "--dump-dom", page.as_uri())
             found = re.search(r'<pre id="probe"[^>]*>(.*?)</pre>', run.stdout, re.S)
             result = json.loads(html.unescape(found[1])) if found else {"wrong": ["the page was not drawn"], "looked": 0}
@@ -198,9 +172,8 @@ def judge(path, pictures, folder, quick):
                 print("  FAILED: " + line)
             failed += len(wrong)
             if pictures:
-                height = round(width * .62) if path.suffix == ".svg" else 3600
                 picture = pictures / f"{path.stem}-{width}-{scheme}.png"
-                chromium(folder, width, height, scheme, f"--screenshot={picture}", path.resolve().as_uri())
+                chromium(folder, width, 3600, scheme, f"--screenshot={picture}", path.resolve().as_uri())
     return failed
 
 

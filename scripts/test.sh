@@ -1,16 +1,21 @@
 #!/usr/bin/env bash
-# Run every test of a build folder. The last line but one says how long it took and how much processor time it used, the
+# Run the tests of a build folder. The last line but one says how long it took and how much processor time it used, the
 # last one is "N passed, N failed, N skipped".
-# Usage: scripts/test.sh [-b COMMAND] BUILD [ctest arguments]
+# Usage: scripts/test.sh [-d] [-b COMMAND] BUILD [ctest arguments]
+#   -d  by day: without those that test/nightly.txt leaves to the night
 #   -b  builds the folder first; its time counts, too
 set -uo pipefail
-usage='usage: scripts/test.sh [-b COMMAND] BUILD [ctest arguments]'
+usage='usage: scripts/test.sh [-d] [-b COMMAND] BUILD [ctest arguments]'
 
-SECONDS=0 build_command=''
-if [[ ${1:-} == -b ]]; then
-	build_command=${2:?$usage}
-	shift 2
-fi
+SECONDS=0 build_command='' tier=()
+while getopts db: option; do
+	case $option in
+	d) tier=(-LE '^nightly$') ;;
+	b) build_command=$OPTARG ;;
+	*) exit 2 ;;
+	esac
+done
+shift $((OPTIND - 1))
 build=${1:?$usage}
 shift
 if [[ -n $build_command ]]; then
@@ -26,7 +31,7 @@ trap 'rm -f "$log" "$used" "$cores"' EXIT
 # is used all the time. Twice as many tests as processors, whatever they do, took 2114 s of CPU on two: the threads of a
 # program under test that wait for each other by looking again and again look more often.
 printf '{"version": {"major": 1, "minor": 0}, "local": [{"cores": [{"id": "all", "slots": %d}]}]}\n' $((120 * $(nproc))) >"$cores"
-ctest --test-dir "$build" --output-on-failure --parallel $((4 * $(nproc))) --resource-spec-file "$cores" "$@" 2>&1 | tee "$log"
+ctest --test-dir "$build" --output-on-failure --parallel $((4 * $(nproc))) --resource-spec-file "$cores" "${tier[@]}" "$@" 2>&1 | tee "$log"
 status=${PIPESTATUS[0]}
 
 # Those that cannot run under a sanitizer are disabled: with the reason for each.

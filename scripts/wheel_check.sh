@@ -124,8 +124,9 @@ PYTHON
 	if ! bare unshare -Urm true 2>/dev/null; then
 		row "$1" 'not tried: no namespaces of users here'
 	elif bare unshare -Urm sh -c "mount --rbind /proc '$root/proc' && mount --rbind /dev '$root/dev' &&
-		exec chroot '$root' /opt/bin/spillway demo" >"$here/log" 2>&1; then
-		row "$1" "good: the demo, with $version"
+		exec env SIM_MEMORY=64MiB LD_LIBRARY_PATH=/opt/lib/spillway/demo chroot '$root' /opt/bin/spillway run \
+			--set device.budget=56MiB -- /opt/lib/spillway/demo/train 64 100" >"$here/log" 2>&1; then
+		row "$1" "good: the demo's job, with $version"
 	else
 		cat "$here/log"
 		row "$1" 'FAILED'

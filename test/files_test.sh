@@ -16,4 +16,4 @@ for file in *_test.sh */*_test.c */*_test.py */*_test.sh; do
 	failed=$((failed + 1))
 done
 echo "$n files, $failed failed"
-[ $n -ge 100 ] && [ $failed = 0 ]
+[ $failed = 0 ]

@@ -11,7 +11,7 @@ complain() {
 }
 
 tests=$("$2" --test-dir "$3" -N | sed -n 's/^ *Test *#[0-9]*: \([^ ]*\).*/\1/p')
-[ "$(echo "$tests" | wc -l)" -ge 100 ] || complain "the tests were not listed: $tests"
+[ -n "$tests" ] || complain "the tests were not listed"
 
 # row_of NAME: a row is for this test
 row_of() {

@@ -5,7 +5,6 @@
 #define TOOLS_COMMANDS_H
 
 /* Each function runs one command. argv[0] is the command's name. Returns the exit status. */
-int tool_demo(int argc, char **argv);
 int tool_check(int argc, char **argv);
 int tool_explain(int argc, char **argv);
 int tool_doctor(int argc, char **argv);
@@ -19,6 +18,5 @@ int tool_report(int argc, char **argv);
 int tool_top(int argc, char **argv);
 int tool_prom(int argc, char **argv);
 int tool_cdi(int argc, char **argv);
-int tool_kernel(int argc, char **argv);
 
 #endif

@@ -8,13 +8,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "policy/text.h"
 #include "tools/commands.h"
+#include "tools/common/library.h"
 #include "tools/common/tool.h"
 
 static int tool_help(int argc, char **argv);
 static int tool_version(int argc, char **argv);
+static int tool_demo(int argc, char **argv);
+static int tool_kernel(int argc, char **argv);
 
 static const struct command {
 	const char *name;
@@ -134,6 +138,39 @@ static int tool_version(int argc, char **argv)
 		return refuse_more("version", argv[1]);
 	printf("spillway %s\n", SPILLWAY_VERSION);
 	return TOOL_OK;
+}
+
+/* Becomes a script that lies in the build folder or an installed tree, with the path of this tool before its arguments. */
+static int become_script(const char *interpreter, const char *name, int argc, char **argv)
+{
+	static const char *const places[] = {".", "../share/spillway"};
+	char folder[PATH_MAX], tool[PATH_MAX], script[PATH_MAX + 64];
+	char **command = calloc((size_t)argc + 3, sizeof(*command));
+
+	if (!command || !library_tool_folder(folder) || !realpath("/proc/self/exe", tool))
+		return TOOL_BROKEN;
+	for (size_t i = 0; i < sizeof(places) / sizeof(*places); i++) {
+		snprintf(script, sizeof(script), "%s/%s/%s", folder, places[i], name);
+		if (access(script, R_OK) == 0)
+			break;
+	}
+	command[0] = (char *)interpreter;
+	command[1] = script;
+	command[2] = tool;
+	memcpy(command + 3, argv + 1, (size_t)(argc - 1) * sizeof(*command));
+	execvp(interpreter, command);
+	tool_say("`spillway %s` needs %s: %s", argv[0], interpreter, strerror(errno));
+	return TOOL_BROKEN;
+}
+
+static int tool_demo(int argc, char **argv)
+{
+	return become_script("sh", "demo.sh", argc, argv);
+}
+
+static int tool_kernel(int argc, char **argv)
+{
+	return become_script("python3", "python/spillway_kernel.py", argc, argv);
 }
 
 static int main_dispatch(int argc, char **argv)

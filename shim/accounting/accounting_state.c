@@ -9,7 +9,6 @@ struct accounting_state accounting_state = {
 	       .table = accounting_state.ledger.first_table,
 	       .n_buckets = LEDGER_FIRST_BUCKETS,
 	       .all = {.low = UINT64_MAX},
-	       .ahead = {.low = UINT64_MAX},
 	       .next_id = (uint64_t)1 << 40},
     .va_ranges = {.lock = LOCK_INIT(LOCK_VA_RANGES)},
     .quota = {.taking = LOCK_INIT(LOCK_QUOTA_TAKE),

@@ -7,7 +7,6 @@
 
 #include "shim/accounting/quota_internal.h"
 #include "shim/base/lock.h"
-#include "shim/plan/gpu_job.h"
 
 #include <stdatomic.h>
 #include <stddef.h>
@@ -19,7 +18,7 @@
 
 struct ledger_row;
 
-/* Of some rows: they only widen. */
+/* They only widen. */
 struct ledger_bounds {
 	_Atomic uint64_t low, high;
 };
@@ -36,7 +35,7 @@ struct ledger_state {
 	struct ledger_row **table;
 	size_t n_buckets;
 	struct ledger_row **spans;       /* committed ones, by key, never overlapping */
-	struct ledger_bounds all, ahead; /* of all that ever spanned, and of those with managed.ahead */
+	struct ledger_bounds all;        /* of all that ever spanned */
 	atomic_uint n_sync_memops;
 };
 
@@ -77,26 +76,10 @@ struct quota_state {
 	uint64_t join_patience; /* how long a joining process waits for the lock of byte 0 */
 };
 
-/* ---- job_links.c ---- */
-
-#define LINKS_TOOK 16 /* handles that are looked for at once */
-
-struct links_state {
-	_Atomic uint64_t gave[GPU_JOB_GIVEN]; /* numbers of handles, the newest over the oldest */
-	_Atomic unsigned n_gave;
-	_Atomic uint64_t took[LINKS_TOOK]; /* of handles whose giver is not known yet; 0: none */
-	_Atomic int owners[LINKS_TOOK];    /* pids of processes whose files were imported; 0: none */
-	_Atomic bool is_strange;           /* a file was imported that has no owner */
-	/* The rest is the control thread's. */
-	uint64_t looks_for[LINKS_TOOK], since[LINKS_TOOK]; /* the same at the last look, and since when */
-	uint64_t found[GPU_JOB_LINKS];                     /* processes */
-};
-
 struct accounting_state {
 	struct ledger_state ledger;
 	struct va_ranges_state va_ranges;
 	struct quota_state quota;
-	struct links_state links;
 	_Atomic bool has_forked; /* a child may have the shared files open (gpu_account_forked) */
 };
 

@@ -59,7 +59,6 @@ struct gpu_account_member {
 	uint64_t worked;   /* CLOCK_MONOTONIC, ns: when it was last seen to submit something */
 	struct gpu_turn_claim claim;
 	struct gpu_job_claim job;
-	uint64_t given[GPU_JOB_GIVEN]; /* numbers of handles that it has given out (job_links.h) */
 	uint64_t started, space; /* when `pid` started, as in /proc/PID/stat, and identity_space(); 0: not known */
 };
 
@@ -155,17 +154,6 @@ bool gpu_account_pass(struct gpu_account *account, const struct gpu_account_view
  * `account`, which must be joined, in ret_view->self. Returns false if that is not among them.
  */
 bool gpu_account_all(const struct gpu_account *account, uint64_t now, struct gpu_job_view *ret_view);
-/*
- * Returns a number of a process that any other can find out: of its pid, of when that started, and of its PID
- * namespace, as it publishes them.
- */
-uint64_t gpu_account_number(uint64_t pid, uint64_t started, uint64_t space);
-/*
- * Finds who has given out handles with these numbers, or is the process of such a number (gpu_account_number), 0: none,
- * among all processes that share a GPU. Stores the numbers of the processes (struct gpu_job_claim), 0 where it is not
- * known.
- */
-void gpu_account_givers(const uint64_t *handles, unsigned n, uint64_t *ret_processes);
 /* Returns whether a living process of the job of that name (struct gpu_job_claim) is in any of the accounts. */
 bool gpu_account_has_job(uint64_t name);
 /* Gives up the slot; the last to leave removes the file, unless the process has forked. */

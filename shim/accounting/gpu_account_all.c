@@ -203,57 +203,6 @@ bool gpu_account_all(const struct gpu_account *account, uint64_t now, struct gpu
 
 /* ---- looking for a process ---- */
 
-uint64_t gpu_account_number(uint64_t pid, uint64_t started, uint64_t space)
-{
-	char text[80];
-
-	snprintf(text, sizeof(text), "%" PRIu64 " %" PRIu64 " %" PRIu64, pid, started, space);
-	return rank_hash(rank_hash(0, "process"), text);
-}
-
-struct givers {
-	const uint64_t *handles;
-	unsigned n;
-	uint64_t *processes;
-};
-
-static bool is_giver(unsigned slot, bool alive, const struct gpu_account_member *member, void *argument)
-{
-	const struct givers *givers = argument;
-
-	(void)slot;
-	uint64_t files = member->started ? gpu_account_number(member->pid, member->started, member->space) : 0;
-	for (unsigned i = 0; i < givers->n && alive && files; i++)
-		if (givers->handles[i] == files)
-			givers->processes[i] = member->job.process;
-	for (unsigned i = 0; i < GPU_JOB_GIVEN * givers->n && alive; i++)
-		if (member->given[i % GPU_JOB_GIVEN] &&
-		    member->given[i % GPU_JOB_GIVEN] == givers->handles[i / GPU_JOB_GIVEN])
-			givers->processes[i / GPU_JOB_GIVEN] = member->job.process;
-	return true;
-}
-
-static void look_into(const struct user_dir *folder, const char *name, void *argument)
-{
-	struct stat status;
-	int fd = open_account(folder, name, &status);
-
-	if (fd < 0)
-		return;
-	each_slot(fd, NULL, is_giver, argument);
-	close(fd);
-}
-
-void gpu_account_givers(const uint64_t *handles, unsigned n, uint64_t *ret_processes)
-{
-	struct givers givers = {handles, n, ret_processes};
-	int saved = errno;
-
-	memset(ret_processes, 0, n * sizeof(*ret_processes));
-	each_file(look_into, &givers);
-	errno = saved;
-}
-
 struct job_search {
 	uint64_t name;
 	bool found;

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define GPU_ACCOUNT_VERSION 4
+#define GPU_ACCOUNT_VERSION 5
 #define GPU_ACCOUNT_MAGIC   0x5753474143430a31u
 
 /*

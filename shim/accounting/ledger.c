@@ -136,8 +136,6 @@ static void spans_add(struct ledger_row *row)
 	ledger->spans[at] = row;
 	ledger->n_spans++;
 	widen(&ledger->all, row);
-	if (row->kind == LEDGER_MANAGED && row->managed.ahead)
-		widen(&ledger->ahead, row);
 }
 
 static void spans_remove(const struct ledger_row *row)
@@ -167,11 +165,6 @@ bool ledger_span(struct ledger_row *row)
 	row->spans = ok;
 	lock_drop(&ledger->lock);
 	return ok;
-}
-
-bool ledger_may_be_ahead(uint64_t address)
-{
-	return is_within(&accounting_state.ledger.ahead, address);
 }
 
 static bool is_quiet(const struct ledger_row *row)
@@ -221,17 +214,6 @@ bool ledger_find_any(unsigned kinds, uint64_t address, uint64_t bytes, struct le
 		*ret = *row;
 	lock_drop(&accounting_state.ledger.lock);
 	return row != NULL;
-}
-
-bool ledger_find_ahead(uint64_t address, struct ledger_row *ret)
-{
-	lock_take(&accounting_state.ledger.lock);
-	struct ledger_row *row = ledger_containing(LEDGER_MANAGED, address);
-	bool turn = row && row->managed.ahead && row->managed.turn++ % LEDGER_TURNS == 0;
-	if (turn)
-		*ret = *row;
-	lock_drop(&accounting_state.ledger.lock);
-	return turn;
 }
 
 /* ---- in and out ---- */

@@ -86,10 +86,7 @@ struct ledger_row {
 			uint64_t pool_id; /* as in heap */
 		} async;
 		struct {
-			uint64_t headroom; /* with ahead: bytes of the device that stay free */
-			unsigned turn;     /* number of launches that named it (ledger_find_ahead) */
-			bool ahead;        /* launches that name it prefetch it (managed_prefetch.h) */
-			bool quiet;        /* the program's own: only ledger_find_any() finds it by any address */
+			bool quiet; /* the program's own: only ledger_find_any() finds it by any address */
 		} managed;
 		struct {
 			size_t mapped;      /* bytes of the mapping */
@@ -99,12 +96,11 @@ struct ledger_row {
 		struct {
 			struct block *block;  /* heap handle (vmm.h): its memory; NULL: the driver's */
 			uint64_t drivers;     /* our handle without a block: the driver's handle that replaces it */
-			uint64_t asked_flags; /* spilled or heap handle: allocFlags as the program asked for them */
+			uint64_t asked_flags; /* borrowed or heap handle: allocFlags as the program expects them */
 			unsigned asked_types; /* heap handle: handle types that it may be exported as */
 			unsigned refs;        /* releases still to come, plus mappings */
 			unsigned maps;        /* the mappings among refs */
 			bool on_host;         /* in host memory, as the program asked */
-			bool spilled;         /* asked for on the device, made in host memory */
 			bool borrowed;        /* retained from a heap block on the host; counted with the block */
 		} handle;
 		struct {
@@ -169,11 +165,6 @@ bool ledger_span(struct ledger_row *row);
 bool ledger_find(unsigned kinds, uint64_t address, struct ledger_row *ret);
 /* As ledger_find(), but also finds quiet rows, and takes a range: the first row that has one of these bytes. */
 bool ledger_find_any(unsigned kinds, uint64_t address, uint64_t bytes, struct ledger_row *ret);
-/* As ledger_find() for rows with ->ahead, but finds the row at one of LEDGER_TURNS calls only. */
-#define LEDGER_TURNS 64
-bool ledger_find_ahead(uint64_t address, struct ledger_row *ret);
-/* Returns false if certainly no row with ->ahead has the address in it. Two atomic loads. */
-bool ledger_may_be_ahead(uint64_t address);
 
 /* Sets sync_memops of a LEDGER_OURS row. Returns false if there is none. */
 bool ledger_set_sync_memops(uint64_t key, bool on);

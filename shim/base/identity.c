@@ -24,7 +24,7 @@ static uint64_t identity_mix(uint64_t value)
 /* The inode of the first time namespace, as the kernel has defined it. */
 #define FIRST_TIME 0xEFFFFFFAu
 
-uint64_t identity_space_of(pid_t pid)
+static uint64_t space_of(pid_t pid)
 {
 	struct stat pids, times;
 	char path[40];
@@ -45,7 +45,7 @@ uint64_t identity_space(void)
 
 	if (atomic_load(&identity->space_owner) == pid)
 		return atomic_load(&identity->space);
-	uint64_t space = user_dir_process_started(pid) ? identity_space_of(pid) : 0;
+	uint64_t space = user_dir_process_started(pid) ? space_of(pid) : 0;
 	if (space) {
 		atomic_store(&identity->space, space);
 		atomic_store(&identity->space_owner, pid);

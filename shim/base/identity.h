@@ -23,8 +23,6 @@ uint64_t identity_get(void);
  * to another PID namespace. Processes with the same number mean the same by an id and by a time of CLOCK_MONOTONIC.
  */
 uint64_t identity_space(void);
-/* Returns that of another process; 0 if it is not known. */
-uint64_t identity_space_of(pid_t pid);
 /* The parts of such a number: the inode of the PID namespace; and of the time namespace, 0: the first one of the machine. */
 static inline uint64_t identity_space_pids(uint64_t space)
 {

@@ -23,7 +23,7 @@
  */
 /* clang-format off */
 #define LOCK_RANKS(X)                                                                                                  \
-	X(SUMMARY,          HOLDS, "the text of the summary (exit_summary.c)",                "no")                        \
+	X(SUMMARY,          HOLDS, "the text of the summary (sampler.c)",                     "no")                        \
 	X(SAMPLER,          HOLDS, "what is looked at once a second (sampler.c)",               "no")                        \
 	X(TRACE_FILE,       HOLDS, "the file of the trace (trace_drain.c)",                   "no")                        \
 	X(START,            HOLDS, "reading the policy, finding devices and heaps (once)",    "queries; reserving address space") \
@@ -45,7 +45,6 @@
 	X(QUOTA_SEAT,       HOLDS, "the place in its file, and what this process writes there (quota.c)", "no")            \
 	X(FAULTS,           HOLDS, "the queue of page faults (faults_queue.c)",               "no")                        \
 	X(LEDGER,           BRIEF, "what is live and whose",                                  "no")                        \
-	X(MANAGED_PREFETCH, HOLDS, "prefetches under way (managed_prefetch.c)",                          "queries and ends of events") \
 	X(ROWS,             HOLDS, "opening and closing rows of streams; events of whole contexts (completion_context.c)", "queries and ends of events") \
 	X(ROW,              BRIEF, "(stream) its submissions and the events behind them (completion_streams.h)", "queries of events") \
 	X(CONTEXTS,         HOLDS, "the contexts of the process and who is in them (context.c)", "queries and ends of events") \

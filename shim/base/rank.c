@@ -145,6 +145,11 @@ uint64_t rank_together(void)
 	return named ? hash : 0;
 }
 
+uint64_t rank_together_as(const char *name)
+{
+	return *name ? rank_hash(rank_hash(0, "share.job"), name) : rank_together();
+}
+
 bool rank_is_spread(void)
 {
 	/* The number of ranks here, and of all; the number of machines. */

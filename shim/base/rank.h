@@ -44,6 +44,11 @@ char *rank_job(char job[RANK_JOB_BYTES]);
  * counts, too: each container has its own, and programs in several of them may use the same port.
  */
 uint64_t rank_together(void);
+/*
+ * Returns the number of the job of that name, or, if it is empty, rank_together(). The number of a policy's name is not
+ * that of a launcher's ranks.
+ */
+uint64_t rank_together_as(const char *name);
 /* Returns whether ranks of its job run on other machines, as far as the launcher says. */
 bool rank_is_spread(void);
 /* Returns a number, not 0, for a text that goes on what `number` was made for (0: nothing); FNV-1a, 64 bits. */

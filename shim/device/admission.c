@@ -1,9 +1,9 @@
 /* Waiting before the first allocation on a device that is shared. See admission.h. */
 #include "shim/device/admission.h"
-#include "shim/accounting/job_links.h"
 #include "shim/base/clock.h"
 #include "shim/base/identity.h"
 #include "shim/base/log.h"
+#include "shim/base/rank.h"
 #include "shim/device/device.h"
 #include "shim/device/sizes.h"
 #include "shim/plan/gpu_share.h"
@@ -105,7 +105,7 @@ static bool has_other_device(const struct device *device)
 
 static void wait_in_line(struct device *device, struct seen *seen, uint64_t most, uint64_t host)
 {
-	uint64_t began = clock_now(), job = job_links_name(policy_turns(process_policy())->job);
+	uint64_t began = clock_now(), job = rank_together_as(process_settings()->turns.job);
 	struct passed passed = {0};
 	bool told = false;
 
@@ -148,9 +148,9 @@ static void wait_in_line(struct device *device, struct seen *seen, uint64_t most
 /* Returns how long the process may wait, in ns; 0: it does not. */
 static uint64_t may_wait(const struct policy *policy)
 {
-	const struct policy_turns *turns = policy_turns(policy);
+	const struct policy_turns *turns = &policy_settings(policy)->turns;
 
-	return turns->mode != POLICY_TURNS_OFF && policy_control(policy) ? turns->queue : 0;
+	return turns->mode != POLICY_TURNS_OFF && policy_settings(policy)->control ? turns->queue : 0;
 }
 
 /* Without a total of all processes nobody knows what the others leave on the host. */

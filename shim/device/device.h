@@ -15,6 +15,9 @@
 #include "shim/heap/heap.h"
 
 #include <cuda.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
 
 struct device {
 	CUdevice ordinal;
@@ -25,14 +28,14 @@ struct device {
 	int node;                    /* nearest NUMA node of the host; -1: unknown */
 	CUmemLocation host_location; /* location of host chunks: the nearest NUMA node if the driver knows it */
 	struct budget budget;
-	struct lender lender;      /* memory lent to other devices; its limits are set with the budget */
-	_Atomic bool pools_used;   /* the program allocates from the default pool (pool.h) */
-	_Atomic bool graphs_used;  /* the program has graphs with allocation nodes (pool.h) */
-	uint64_t pools_charged;    /* bytes charged for its pools and graphs; under POOL */
-	_Atomic bool pools_closed; /* the heap serves all stream-ordered memory from now on (pool.h) */
-	uint64_t pools_trimmed;    /* ns: when pools last gave back unused memory; under POOL */
-	_Atomic bool follows;      /* the budget follows what is free (live_budget.h); written under START */
-	_Atomic bool budget_known; /* the policy's budget has been set; under START */
+	struct lender lender;       /* memory lent to other devices; its limits are set with the budget */
+	_Atomic bool pools_used;    /* the program allocates from the default pool (pool.h) */
+	_Atomic bool graphs_used;   /* the program has graphs with allocation nodes (pool.h) */
+	uint64_t pools_charged;     /* bytes charged for its pools and graphs; under POOL */
+	_Atomic bool pools_closed;  /* the heap serves all stream-ordered memory from now on (pool.h) */
+	uint64_t pools_trimmed;     /* ns: when pools last gave back unused memory; under POOL */
+	_Atomic bool follows;       /* the budget follows what is free (live_budget.h); written under START */
+	_Atomic bool budget_known;  /* the policy's budget has been set; under START */
 	_Atomic uint64_t own_limit; /* the budget by policy, or as changed since, whatever others have */
 	/* What the processes that share the device may have together (device.total); 0: it is not shared. */
 	_Atomic uint64_t shared_total;
@@ -49,7 +52,7 @@ struct device {
 		uint64_t needs;                /* bytes of the heap at the last look */
 		_Atomic bool waits, over;      /* a thread waits; no allocation waits any longer */
 	} admission;                           /* admission.h */
-	bool heap_refused;         /* creating the heap failed and is not tried again; under START */
+	bool heap_refused;                     /* creating the heap failed and is not tried again; under START */
 	/* NULL until the first heap allocation, and always if the device cannot have one */
 	_Atomic(struct heap *) heap;
 };
@@ -128,5 +131,35 @@ struct device *device_of(CUdeviceptr address);
 
 /* Calls `visit` for every device that has been examined. */
 void device_each(void (*visit)(struct device *device, void *argument), void *argument);
+
+/* ---- whether memory of the heaps moves beside what runs (`fast`), of all devices at once ---- */
+
+/*
+ * Says it of every heap, also of those that are made later (heap_set_beside). Until this is called the policy's
+ * spill.mode says it. Locking: takes START and HEAP.
+ */
+void device_set_beside(bool beside);
+/*
+ * For a heap that is being made: whether its memory moves so, and the limit of its pieces in bytes (0: none). Locking:
+ * the caller must hold START.
+ */
+bool device_beside(void);
+uint64_t device_piece_most(void);
+
+/* ---- the devices to which each heap is mapped: peer.c decides, device.c passes the word to the heap ---- */
+
+/* Whether heap memory exists and the process has contexts on more than one GPU. Until then copies need no check. */
+extern _Atomic bool peer_any;
+/* Records that the process has a context on the device. */
+void peer_context_made(CUdevice device);
+static inline bool peer_is_any(void)
+{
+	return __builtin_expect(atomic_load_explicit(&peer_any, memory_order_relaxed), 0);
+}
+/*
+ * Must be called before a heap is created; returns the address of the bits that the heap reads. Locking: the caller
+ * holds START.
+ */
+const _Atomic uint64_t *peer_heap(int owner);
 
 #endif

@@ -1,7 +1,7 @@
 /*
  * device_state.h: everything that this room keeps for the process, in one object. Only the files of the room use it.
  * What other rooms name stays apart and is defined beside the object: host_budget (device.h), pool_lock (pool.h),
- * peer_lock (peer.h), and peer_any (peer_map.h), which an inline function reads.
+ * peer_lock (peer.h), and peer_any (device.h), which an inline function reads.
  *
  * `devices` is read for each address that a submission names. Nothing that is written often lies beside it.
  */
@@ -17,17 +17,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* ---- device.c, device_beside.c ---- */
+/* ---- device.c ---- */
 
 struct device_devices {
 	_Atomic(struct device *) row[DEVICE_MOST]; /* by ordinal; written under START */
 	atomic_uint n;                             /* highest examined ordinal, plus 1 */
 	struct policy_size budget;                 /* set while the process runs, if is_changed; under START */
 	bool is_changed, is_host_changed;
-	bool beside, is_beside_changed; /* memory moves beside what runs (device_beside.h); under START */
+	bool beside, is_beside_changed; /* memory moves beside what runs (device_set_beside()); under START */
 };
 
-/* ---- pool.c, pool_claim.c ---- */
+/* ---- pool.c ---- */
 
 struct pool;
 
@@ -38,15 +38,13 @@ struct pool_state {
 	atomic_bool chosen;   /* the program has set a current pool, which may not be the default one */
 };
 
-/* ---- peer_map.c ---- */
+/* ---- peer.c ---- */
 
 struct peer_map_state {
 	_Atomic uint64_t heaps, contexts; /* devices with a heap, and devices with a context, as bits */
 	/* By owner, bits of devices to which new mappings are opened. Written by peer.c only. */
 	_Atomic uint64_t mapped_for[DEVICE_MOST];
 };
-
-/* ---- peer.c ---- */
 
 /*
  * Access of one context to another, or (context and owner_context NULL) of a device to a pool, or (pool 0, too) of a

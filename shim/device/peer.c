@@ -3,11 +3,10 @@
  * idle (peer.h).
  */
 #include "shim/device/peer.h"
-#include "shim/device/device_state.h"
-#include "shim/device/peer_map.h"
+#include "shim/base/log.h"
 #include "shim/context/capture.h"
 #include "shim/context/context.h"
-#include "shim/base/log.h"
+#include "shim/device/device_state.h"
 #include "shim/driver/real.h"
 #include "shim/stats/stats.h"
 

@@ -17,11 +17,11 @@
 #ifndef SPILLWAY_PEER_H
 #define SPILLWAY_PEER_H
 
-#include "shim/device/device.h"
-#include "shim/device/peer_map.h"
 #include "shim/accounting/ledger.h"
+#include "shim/device/device.h"
 
 #include <cuda.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 

@@ -14,12 +14,12 @@ uint64_t sizes_resolve(struct policy_size size, uint64_t whole, uint64_t automat
 
 bool sizes_limited(enum policy_limit limit)
 {
-	return policy_limit(process_policy(), limit).kind != POLICY_SIZE_AUTO;
+	return process_settings()->limits.most[limit].kind != POLICY_SIZE_AUTO;
 }
 
 uint64_t sizes_within(enum policy_limit limit, uint64_t bytes, uint64_t whole)
 {
-	uint64_t most = sizes_resolve(policy_limit(process_policy(), limit), whole, UINT64_MAX);
+	uint64_t most = sizes_resolve(process_settings()->limits.most[limit], whole, UINT64_MAX);
 
 	return bytes < most ? bytes : most;
 }
@@ -38,23 +38,24 @@ uint64_t sizes_device_budget(struct policy_size size, uint64_t whole, uint64_t a
 
 uint64_t sizes_host_total(const struct policy *policy, const struct hostmem *memory)
 {
-	uint64_t total = sizes_resolve(policy_host_total(policy), memory->total, hostmem_default_budget(memory));
+	uint64_t total =
+	    sizes_resolve(policy_settings(policy)->host_total, memory->total, hostmem_default_budget(memory));
 
 	return sizes_within(POLICY_LIMIT_HOST_TOTAL, total, memory->total);
 }
 
 bool sizes_gives_host_total(const struct policy *policy)
 {
-	return policy_host_total(policy).kind != POLICY_SIZE_AUTO || sizes_limited(POLICY_LIMIT_HOST_TOTAL);
+	return policy_settings(policy)->host_total.kind != POLICY_SIZE_AUTO || sizes_limited(POLICY_LIMIT_HOST_TOTAL);
 }
 
 /* A size set for each process is used alone, unless the policy also sets the total of all processes. */
 bool sizes_shares_host(const struct policy *policy)
 {
-	bool has_own = policy_host_budget(policy).kind != POLICY_SIZE_AUTO;
+	bool has_own = policy_settings(policy)->host_budget.kind != POLICY_SIZE_AUTO;
 
-	return sizes_limited(POLICY_LIMIT_HOST_TOTAL) ||
-	       (policy_host_share(policy) == POLICY_SHARE_USER && (sizes_gives_host_total(policy) || !has_own));
+	return sizes_limited(POLICY_LIMIT_HOST_TOTAL) || (policy_settings(policy)->host_share == POLICY_SHARE_USER &&
+							  (sizes_gives_host_total(policy) || !has_own));
 }
 
 /* Of the device: what is left for contexts, libraries, and what programs take beside the heap. */
@@ -62,13 +63,13 @@ bool sizes_shares_host(const struct policy *policy)
 
 uint64_t sizes_device_total(const struct policy *policy, uint64_t whole, uint64_t mine)
 {
-	struct policy_size size = policy_device_total(policy);
+	struct policy_size size = policy_settings(policy)->device_total;
 	/* If others that share have the rest, the total of their account holds, which is not known here. */
 	uint64_t spare = whole / TOTAL_SPARES, automatic = mine > 2 * spare ? mine - spare : spare;
 
 	if (size.kind == POLICY_SIZE_AUTO &&
-	    (policy_turns(policy)->mode == POLICY_TURNS_OFF || !policy_control(policy) ||
-	     policy_spill_mode(policy) < POLICY_SPILL_EXACT))
+	    (policy_settings(policy)->turns.mode == POLICY_TURNS_OFF || !policy_settings(policy)->control ||
+	     policy_settings(policy)->spill < POLICY_SPILL_EXACT))
 		return 0;
 	return sizes_within(POLICY_LIMIT_DEVICE_TOTAL, sizes_resolve(size, whole, automatic), whole);
 }

@@ -12,7 +12,7 @@
 #include "shim/heap/migration.h"
 #include "shim/heap/on_use.h"
 #include "shim/lifecycle/control_request.h"
-#include "shim/lifecycle/exit_summary.h"
+#include "shim/lifecycle/sampler.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/mover/spill.h"
@@ -165,7 +165,7 @@ static bool find_elsewhere(CUdeviceptr address, struct ledger_row *ret_row)
 
 static bool is_moved(void)
 {
-	enum policy_spill mode = policy_spill_mode(process_policy());
+	enum policy_spill mode = process_settings()->spill;
 
 	return mode == POLICY_SPILL_EXACT || mode == POLICY_SPILL_FAST;
 }
@@ -292,7 +292,7 @@ int spillway_grow(const void *address, uint64_t new_bytes)
 		return result;
 	if (row.kind == LEDGER_MAPPING)
 		return entry_memory_leave(&scope, -ENOTSUP); /* the program itself can map more memory behind it */
-	enum heap_from from = policy_spill_mode(process_policy()) == POLICY_SPILL_OFF ? HEAP_DEVICE : HEAP_DEVICE_FIRST;
+	enum heap_from from = process_settings()->spill == POLICY_SPILL_OFF ? HEAP_DEVICE : HEAP_DEVICE_FIRST;
 	enum sw_status status = SW_OK;
 	if (new_bytes > row.bytes && !account_grow(&row, new_bytes)) {
 		status = SW_NO_MEMORY;

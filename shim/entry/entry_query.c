@@ -40,7 +40,7 @@ static bool entry_query_capacity(struct device *device, size_t *ret_free, size_t
 		return false;
 	deferred_free_reap(device->ordinal);
 	pool_refresh(device);
-	bool spills = policy_spill_mode(process_policy()) != POLICY_SPILL_OFF && device->host_vmm;
+	bool spills = process_settings()->spill != POLICY_SPILL_OFF && device->host_vmm;
 	uint64_t lent_used, lent_left, lent = heap_lent(heap, &lent_used, &lent_left);
 	uint64_t budget = atomic_load(&device->budget.limit), host = spills ? atomic_load(&host_budget.limit) : 0;
 	uint64_t idle = heap_idle_device(heap);
@@ -53,7 +53,7 @@ static bool entry_query_capacity(struct device *device, size_t *ret_free, size_t
 			  entry_query_smaller(heap_idle_host(heap), atomic_load(&host_budget.used));
 	uint64_t total, left;
 
-	switch (policy_capacity(process_policy())) {
+	switch (process_settings()->capacity) {
 	case POLICY_CAPACITY_BUDGET:
 		total = budget;
 		left = device_left;
@@ -120,19 +120,19 @@ static CUresult total_of(CUdevice dev, size_t *ret_total)
 	struct device *device = device_get(dev);
 
 	if (!device || !device->vmm || !policy_uses(process_policy(), POLICY_USE_HEAP) ||
-	    (policy_capacity(process_policy()) == POLICY_CAPACITY_PHYSICAL &&
+	    (process_settings()->capacity == POLICY_CAPACITY_PHYSICAL &&
 	     !sizes_device_total(process_policy(), device->total, device->total)))
 		return REAL(cuDeviceTotalMem_v2)(ret_total, dev);
 	device_known_budget(device);
-	if (policy_capacity(process_policy()) == POLICY_CAPACITY_PHYSICAL) {
+	if (process_settings()->capacity == POLICY_CAPACITY_PHYSICAL) {
 		*ret_total = atomic_load(&device->shared_total);
 		return *ret_total ? CUDA_SUCCESS : REAL(cuDeviceTotalMem_v2)(ret_total, dev);
 	}
 	*ret_total = atomic_load(&device->budget.limit);
-	if (policy_capacity(process_policy()) != POLICY_CAPACITY_DEVICE_HOST)
+	if (process_settings()->capacity != POLICY_CAPACITY_DEVICE_HOST)
 		return CUDA_SUCCESS;
 	*ret_total += device_lent(device);
-	if (policy_spill_mode(process_policy()) != POLICY_SPILL_OFF && device->host_vmm)
+	if (process_settings()->spill != POLICY_SPILL_OFF && device->host_vmm)
 		*ret_total += atomic_load(&host_budget.limit);
 	return CUDA_SUCCESS;
 }
@@ -277,7 +277,7 @@ static CUresult pointer_answer(const struct ledger_row *row, CUpointer_attribute
 	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
 		return ANSWER(word, row->kind == LEDGER_SYSTEM && row->system.asked_managed);
 	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-		return ANSWER(word, row->kind == LEDGER_HEAP && !row->heap.on_use && policy_ipc(process_policy()));
+		return ANSWER(word, row->kind == LEDGER_HEAP && !row->heap.on_use && process_settings()->ipc);
 	case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
 		return ANSWER(word, 0);
 	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:

@@ -4,15 +4,12 @@
  * vmm.spill says what happens to the memory:
  *
  *   no     nothing
- *   yes    a handle that does not fit the device budget is made in host memory. A handle has no address, so the program
- *          maps it and grants its device access as before, and goes on. It never moves
  *   move   it is heap memory (vmm.h); each of these bodies tries this first
  *
  * A handle lives until every reference (create, retain) is released and every mapping of it is gone, as the driver
  * counts it. Programs may use our address space only where they have reserved it: elsewhere a call is refused as the
  * driver refuses it for cuMemAlloc memory, except for handles of memory that never moves.
  */
-#include "shim/accounting/job_links.h"
 #include "shim/base/call_site.h"
 #include "shim/base/log.h"
 #include "shim/device/pool.h"
@@ -42,76 +39,13 @@ static bool has_room(struct oom_retry *room, const CUmemAllocationProp *prop, si
 	return prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE && oom_retry_make(room, prop->location.id, size);
 }
 
-/* Returns true if the size does not fit the device budget. Releases warm memory of the heap first. */
-static bool is_over_budget(struct device *device, size_t size)
-{
-	device_known_budget(device);
-	pool_refresh(device);
-	if (budget_left(&device->budget) >= size)
-		return false;
-	segments_give_up(device);
-	device_make_room(device);
-	return budget_left(&device->budget) < size;
-}
-
-static void say_spilled(const struct device *device, size_t size)
-{
-	char budget[32], bytes[32];
-
-	pdl_spilled();
-	stats_add(STAT_spilled_allocations, 1);
-	stats_add(STAT_spilled_bytes, size);
-	stats_add(STAT_rescues, 1);
-	if (policy_report(process_policy()) == POLICY_REPORT_NONE)
-		return;
-	log_once("SPILLING BEGINS: the device budget of %s is full, %s of the program's own cuMemCreate went to host "
-		 "memory for good; the GPU reaches it over the link, many times slower",
-		 log_bytes(budget, sizeof(budget), atomic_load(&device->budget.limit)),
-		 log_bytes(bytes, sizeof(bytes), size));
-}
-
-/*
- * Makes a handle in host memory that the program wants on the device, charged to the host budget. Flags that only
- * device memory can have (compressed, open to RDMA) are left out. Returns false if the handle does not spill, or if
- * the driver refuses it: the caller must try the device as usual.
- */
-static bool create_on_host(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
-			   unsigned long long flags, const struct account_claim *claim, CUresult *ret_result)
-{
-	if (claim->spill != POLICY_VMM_STAYS || policy_spill_mode(process_policy()) == POLICY_SPILL_OFF ||
-	    (prop->allocFlags.usage & CU_MEM_CREATE_USAGE_TILE_POOL))
-		return false;
-	struct device *device = device_get(prop->location.id);
-	if (!device || !device->host_vmm || !is_over_budget(device, size))
-		return false;
-	if (!device_take_host(size)) {
-		account_refused(device, size, claim->rule, claim->site);
-		*ret_result = CUDA_ERROR_OUT_OF_MEMORY;
-		return true;
-	}
-	CUmemAllocationProp host = *prop;
-	host.location = device->host_location;
-	memset(&host.allocFlags, 0, sizeof(host.allocFlags));
-	*ret_result = REAL(cuMemCreate)(handle, size, &host, flags);
-	if (*ret_result == CUDA_SUCCESS) {
-		say_spilled(device, size);
-		return true;
-	}
-	budget_give(&host_budget, size);
-	log_once("the driver refuses to make the program's cuMemCreate in host memory (%s); it stays on the device",
-		 real_error_name(*ret_result));
-	return false;
-}
-
-static void note_handle(CUmemGenericAllocationHandle handle, size_t size, const CUmemAllocationProp *prop, bool spilled,
+static void note_handle(CUmemGenericAllocationHandle handle, size_t size, const CUmemAllocationProp *prop,
 			const struct account_claim *claim)
 {
 	struct ledger_row *row = ledger_row_new(LEDGER_HANDLE);
 
 	if (!row) {
 		account_claim_end(claim, size);
-		if (spilled)
-			budget_give(&host_budget, size);
 		return;
 	}
 	/* From the properties, not from the current context: NCCL calls cuMemCreate before it has one. */
@@ -120,18 +54,14 @@ static void note_handle(CUmemGenericAllocationHandle handle, size_t size, const 
 	row->key = handle;
 	row->bytes = size;
 	row->handle.refs = 1;
-	row->handle.spilled = spilled;
 	row->rule = claim->rule;
 	row->cap = claim->cap;
-	_Static_assert(sizeof(row->handle.asked_flags) == sizeof(prop->allocFlags), "they are kept whole");
-	memcpy(&row->handle.asked_flags, &prop->allocFlags, sizeof(row->handle.asked_flags));
 	account_new(row, claim->site);
 	if (!row->handle.on_host)
 		stats_add(STAT_vmm_bytes, size);
-	if (!spilled)
-		log_once("the program manages virtual memory itself (cuMemCreate): that part goes round the heap, "
-			 "counted but never %s",
-			 claim->spill == POLICY_VMM_DRIVER ? "spilled (vmm.spill in the policy lets it)" : "moved");
+	log_once("the program manages virtual memory itself (cuMemCreate): that part goes round the heap, counted but "
+		 "never %s",
+		 claim->spill == POLICY_VMM_DRIVER ? "spilled (vmm.spill in the policy lets it)" : "moved");
 }
 
 /* Most programs end after this. The message names what would have helped. */
@@ -157,15 +87,11 @@ static CUresult entry_vmm_create(CUmemGenericAllocationHandle *handle, size_t si
 			account_claim_end(claim, size);
 		return result;
 	}
-	bool on_host = create_on_host(handle, size, prop, flags, claim, &result);
-
-	if (!on_host) {
-		OOM_RETRY_CALL_BY(has_room(&room_, prop, size), result, REAL(cuMemCreate)(handle, size, prop, flags));
-		if (result == CUDA_ERROR_OUT_OF_MEMORY)
-			say_no_room(prop, size);
-	}
+	OOM_RETRY_CALL_BY(has_room(&room_, prop, size), result, REAL(cuMemCreate)(handle, size, prop, flags));
+	if (result == CUDA_ERROR_OUT_OF_MEMORY)
+		say_no_room(prop, size);
 	if (result == CUDA_SUCCESS)
-		note_handle(*handle, size, prop, on_host, claim);
+		note_handle(*handle, size, prop, claim);
 	else
 		account_claim_end(claim, size);
 	return result;
@@ -188,8 +114,8 @@ HOOK_INLINE CUresult serve_cuMemCreate(CUmemGenericAllocationHandle *handle, siz
 }
 
 /*
- * For a spilled handle the program gets the properties that it asked for, because it takes from them the device to
- * grant access to.
+ * Of a handle that was retained from a block on the host the program gets the properties that it expects, because it
+ * takes from them the device to grant access to.
  */
 static CUresult serve_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
 							     CUmemGenericAllocationHandle handle)
@@ -201,7 +127,7 @@ static CUresult serve_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp
 	if (vmm_properties(handle, prop, &result))
 		return result;
 	result = REAL(cuMemGetAllocationPropertiesFromHandle)(prop, handle);
-	if (result == CUDA_SUCCESS && ledger_get(LEDGER_HANDLE, handle, &row) && row.handle.spilled) {
+	if (result == CUDA_SUCCESS && ledger_get(LEDGER_HANDLE, handle, &row) && row.handle.borrowed) {
 		prop->location = (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = row.device};
 		memcpy(&prop->allocFlags, &row.handle.asked_flags, sizeof(row.handle.asked_flags));
 	}
@@ -236,8 +162,8 @@ static CUresult serve_cuMemRelease(CUmemGenericAllocationHandle handle)
 
 /*
  * A block that found no room on the device is on the host, and its handle would say so; a library that asks (Open
- * MPI) would then read the block with the CPU, which is not possible. So, as for spilled handles, the program gets
- * the properties that it asked for.
+ * MPI) would then read the block with the CPU, which is not possible. So the program gets the properties of memory
+ * of the device.
  */
 static void note_retained(CUmemGenericAllocationHandle handle, int device)
 {
@@ -252,7 +178,8 @@ static void note_retained(CUmemGenericAllocationHandle handle, int device)
 	row->key = handle;
 	row->device = device;
 	row->handle.refs = 1;
-	row->handle.spilled = row->handle.borrowed = true;
+	row->handle.borrowed = true;
+	_Static_assert(sizeof(row->handle.asked_flags) == sizeof(prop.allocFlags), "they are kept whole");
 	memcpy(&row->handle.asked_flags, &prop.allocFlags, sizeof(row->handle.asked_flags));
 	ledger_commit(row);
 }
@@ -380,42 +307,32 @@ static CUresult serve_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t 
 
 /*
  * Other processes and devices need the driver's handle. mine: the argument that may hold a handle of ours; as: the
- * type that it is to be exported as; done: what to return for `result`.
+ * type that it is to be exported as.
  */
-#define WITH_HANDLE(name, params, args, mine, as, done)                                                                \
+#define WITH_HANDLE(name, params, args, mine, as)                                                                      \
 	static CUresult serve_##name params                                                                            \
 	{                                                                                                              \
 		CUresult result = vmm_expose(&(mine), as);                                                             \
-		if (result == CUDA_SUCCESS)                                                                            \
-			result = REAL(name) args;                                                                      \
-		return done;                                                                                           \
+                                                                                                                       \
+		return result == CUDA_SUCCESS ? REAL(name) args : result;                                              \
 	}
-
-/* Who imports it is of one job with this process. */
-static CUresult exported(CUresult result, const void *handle, CUmemAllocationHandleType type)
-{
-	if (result == CUDA_SUCCESS)
-		job_links_exported(handle, type);
-	return result;
-}
 
 WITH_HANDLE(cuMemExportToShareableHandle,
 	    (void *shareableHandle, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType handleType,
 	     unsigned long long flags),
-	    (shareableHandle, handle, handleType, flags), handle, handleType,
-	    exported(result, shareableHandle, handleType))
+	    (shareableHandle, handle, handleType, flags), handle, handleType)
 WITH_HANDLE(cuMulticastBindMem,
 	    (CUmemGenericAllocationHandle mcHandle, size_t mcOffset, CUmemGenericAllocationHandle memHandle,
 	     size_t memOffset, size_t size, unsigned long long flags),
-	    (mcHandle, mcOffset, memHandle, memOffset, size, flags), memHandle, 0, result)
+	    (mcHandle, mcOffset, memHandle, memOffset, size, flags), memHandle, 0)
 WITH_HANDLE(cuMulticastBindMem_v2,
 	    (CUmemGenericAllocationHandle mcHandle, CUdevice dev, size_t mcOffset,
 	     CUmemGenericAllocationHandle memHandle, size_t memOffset, size_t size, unsigned long long flags),
-	    (mcHandle, dev, mcOffset, memHandle, memOffset, size, flags), memHandle, 0, result)
+	    (mcHandle, dev, mcOffset, memHandle, memOffset, size, flags), memHandle, 0)
 WITH_HANDLE(cuLogicalEndpointBindMem,
 	    (CUlogicalEndpointId leId, CUdevice dev, cuuint64_t offset, CUmemGenericAllocationHandle memHandle,
 	     cuuint64_t memOffset, cuuint64_t size, unsigned long long flags),
-	    (leId, dev, offset, memHandle, memOffset, size, flags), memHandle, 0, result)
+	    (leId, dev, offset, memHandle, memOffset, size, flags), memHandle, 0)
 
 /*
  * Returns a copy of the list with the driver's handles in place of ours, or NULL if there is no memory. The caller
@@ -524,7 +441,7 @@ BIND_ADDR(cuLogicalEndpointBindAddr,
 	   unsigned long long flags),
 	  (leId, dev, offset, ptr, size, flags), (CUdeviceptr)(uintptr_t)ptr)
 
-/* ---- legacy IPC of memory (ipc.h) and of events ---- */
+/* ---- legacy IPC of memory (ipc.h) ---- */
 
 static CUresult get_handle(CUipcMemHandle *ret_handle, CUdeviceptr address)
 {
@@ -543,44 +460,7 @@ static CUresult get_handle(CUipcMemHandle *ret_handle, CUdeviceptr address)
 
 static CUresult serve_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
 {
-	CUresult result = get_handle(pHandle, dptr);
-	if (result == CUDA_SUCCESS)
-		job_links_gave(pHandle, sizeof(*pHandle));
-	return result;
-}
-
-static CUresult serve_cuIpcGetEventHandle(CUipcEventHandle *pHandle, CUevent event)
-{
-	CUresult result = REAL(cuIpcGetEventHandle)(pHandle, event);
-	if (result == CUDA_SUCCESS)
-		job_links_gave(pHandle, sizeof(*pHandle));
-	return result;
-}
-
-static CUresult serve_cuIpcOpenEventHandle(CUevent *phEvent, CUipcEventHandle handle)
-{
-	CUresult result = REAL(cuIpcOpenEventHandle)(phEvent, handle);
-	if (result == CUDA_SUCCESS)
-		job_links_took(&handle, sizeof(handle));
-	return result;
-}
-
-static CUresult open_handle(CUdeviceptr *ret_address, const CUipcMemHandle *handle, unsigned flags)
-{
-	if (flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)
-		return CUDA_ERROR_INVALID_VALUE;
-	CUresult result = ipc_open(handle, ret_address);
-	if (result == CUDA_SUCCESS)
-		job_links_took(handle, sizeof(*handle));
-	return result;
-}
-
-/* A handle of the driver's. */
-static CUresult opened(CUresult result, const CUipcMemHandle *handle)
-{
-	if (result == CUDA_SUCCESS)
-		job_links_took(handle, sizeof(*handle));
-	return result;
+	return get_handle(pHandle, dptr);
 }
 
 #define OPEN(name)                                                                                                     \
@@ -589,8 +469,9 @@ static CUresult opened(CUresult result, const CUipcMemHandle *handle)
 		struct enter_scope scope;                                                                              \
                                                                                                                        \
 		if (!ipc_is_ours(&handle) || !lifecycle_enter(&scope))                                                 \
-			return opened(REAL(name)(pdptr, handle, Flags), &handle);                                      \
-		return enter_leave(&scope, open_handle(pdptr, &handle, Flags));                                        \
+			return REAL(name)(pdptr, handle, Flags);                                                       \
+		return enter_leave(&scope, Flags == CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS ? ipc_open(&handle, pdptr)      \
+										       : CUDA_ERROR_INVALID_VALUE);    \
 	}
 OPEN(cuIpcOpenMemHandle)
 OPEN(cuIpcOpenMemHandle_v2)
@@ -601,36 +482,6 @@ static CUresult serve_cuIpcCloseMemHandle(CUdeviceptr dptr)
 
 	if (!ipc_close(dptr, &result))
 		result = REAL(cuIpcCloseMemHandle)(dptr);
-	return result;
-}
-
-/* ---- pools that the driver exports, and what is imported ---- */
-
-static CUresult serve_cuMemPoolExportToShareableHandle(void *handle_out, CUmemoryPool pool,
-						       CUmemAllocationHandleType handleType, unsigned long long flags)
-{
-	CUresult result = REAL(cuMemPoolExportToShareableHandle)(handle_out, pool, handleType, flags);
-	if (result == CUDA_SUCCESS)
-		job_links_exported(handle_out, handleType);
-	return result;
-}
-
-/* It may be the first that the process asks for. */
-static CUresult serve_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, void *handle,
-							 CUmemAllocationHandleType handleType, unsigned long long flags)
-{
-	CUresult result = REAL(cuMemPoolImportFromShareableHandle)(pool_out, handle, handleType, flags);
-	if (result == CUDA_SUCCESS)
-		job_links_imported(handle, handleType);
-	return result;
-}
-
-static CUresult serve_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle,
-						     CUmemAllocationHandleType shHandleType)
-{
-	CUresult result = REAL(cuMemImportFromShareableHandle)(handle, osHandle, shHandleType);
-	if (result == CUDA_SUCCESS)
-		job_links_imported(osHandle, shHandleType);
 	return result;
 }
 

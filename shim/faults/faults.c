@@ -9,8 +9,8 @@
  * States: NONE -> STARTING -> COUNTING or OVER. Everything that is read is written before COUNTING is, and constant
  * from then on. OVER is final: there is no source, and `line` says why.
  */
-#include "shim/faults/faults_state.h"
 
+#include "shim/faults/faults_internal.h"
 #include "shim/process/process.h"
 #include "shim/driver/real.h"
 
@@ -22,6 +22,10 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
+
+/* What the room keeps for the process: its object, and beside it what inline functions read. */
+atomic_bool faults_queue_on;
+struct faults_state faults_state = {.events = {.lock = LOCK_INIT(LOCK_FAULTS)}};
 
 enum { NONE, STARTING, COUNTING, OVER };
 
@@ -137,7 +141,7 @@ static bool faults_count(enum policy_faults how)
 
 static bool faults_start_source(void)
 {
-	enum policy_faults how = policy_faults(process_policy());
+	enum policy_faults how = process_settings()->faults;
 	struct rusage usage;
 	bool counts;
 

@@ -6,7 +6,7 @@
  *
  * Locking: FAULTS, over the reading end of the queue and the tallies; LEDGER is taken under it.
  */
-#include "shim/faults/faults_state.h"
+#include "shim/faults/faults_internal.h"
 #include "shim/base/lock.h"
 
 #include "shim/process/process.h"

@@ -4,7 +4,6 @@
  * follows: a load for each device, once a second.
  */
 #include "shim/lifecycle/follow.h"
-#include "shim/accounting/job_links.h"
 #include "shim/base/clock.h"
 #include "shim/base/identity.h"
 #include "shim/base/log.h"
@@ -112,9 +111,8 @@ static uint64_t submissions(void)
  */
 static uint64_t stuck_of(struct heap *heap, uint64_t used)
 {
-	return policy_spill_mode(process_policy()) >= POLICY_SPILL_EXACT
-		   ? heap_pinned_device(heap) + heap_others_bytes(heap)
-		   : used;
+	return process_settings()->spill >= POLICY_SPILL_EXACT ? heap_pinned_device(heap) + heap_others_bytes(heap)
+							       : used;
 }
 
 static struct gpu_account_member member_of(struct device *device)
@@ -305,6 +303,5 @@ static void drop_account(struct device *device, void *argument)
 
 void follow_child(void)
 {
-	job_links_child();
 	device_each(drop_account, NULL);
 }

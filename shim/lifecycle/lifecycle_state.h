@@ -25,11 +25,15 @@ struct suspension_state {
 	_Atomic uint64_t given_back; /* bytes of the device, since the first suspension; 0: not suspended */
 };
 
-/* ---- exit_summary.c ---- */
+/* ---- sampler.c ---- */
 
 struct exit_summary_state {
 	struct lock lock;    /* SUMMARY: held while it is made and printed */
 	struct summary text; /* under the lock. Large, and at exit the stack may be small. */
+};
+
+struct pin_ahead_state {
+	uint64_t not_before; /* ns: no host memory is pinned ahead before this time. Only the control thread uses it. */
 };
 
 /* ---- follow.c ---- */
@@ -54,12 +58,6 @@ struct shared_state {
 
 struct looks_state {
 	uint64_t follow_due; /* ns: when follow_look() is due. Only the control thread uses it. */
-};
-
-/* ---- pin_ahead.c ---- */
-
-struct pin_ahead_state {
-	uint64_t not_before; /* ns: no host memory is pinned ahead before this time. Only the control thread uses it. */
 };
 
 /* ---- turn.c ---- */

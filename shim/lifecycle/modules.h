@@ -6,6 +6,7 @@
 #define SPILLWAY_MODULES_H
 
 #include "policy/policy.h"
+#include "shim/trace/trace.h"
 
 #include <stdbool.h>
 

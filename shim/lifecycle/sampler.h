@@ -22,4 +22,27 @@ void sampler_start(const struct policy *policy);
  */
 void sampler_tick(void);
 
+/* ---- host.pin_ahead ---- */
+
+/*
+ * Host memory is pinned before memory has to leave a device, so that a first suspension takes no longer than a later
+ * one. Pinning takes 0.2 s a GiB, copying 0.02 s (docs/facts.md, Pinning).
+ * The control thread does it, not the mover's: as long as nothing has spilled there is no mover, and none should be
+ * started for this, because submissions are tracked from then on.
+ */
+
+/*
+ * Takes one step for the first device that needs one: pins at most one chunk (heap_pin_ahead()). Returns after how many
+ * ms it is to be called again at the latest, which is as long as the step took, so that half of the thread's time is
+ * left; 0: nothing to do at present. Called on the control thread. Locking: takes HEAP; the caller must hold no lock.
+ */
+unsigned pin_ahead_look(void);
+
+/* ---- the summary at the end ---- */
+
+/* Writes the summary; at any time in STAGE_RUNNING. Locking: tries SUMMARY; does nothing if another thread holds it. */
+void exit_summary_print(void);
+/* At exit: writes the summary if the policy asks for it and anything was allocated or refused. */
+void exit_summary_end(void);
+
 #endif

@@ -1,16 +1,20 @@
 /*
- * Changes settings while the process runs: budgets and the weight of turns here, the mode in set_mode.c. The limit is
+ * Changes settings while the process runs: budgets, the weight of turns, the mode. The limit is
  * changed first: from then on nothing more is taken above it. What is above it already is idle memory, which goes back
  * at once, and pieces in use, which the mover evicts in a gap.
  */
 #include "shim/lifecycle/settings.h"
-#include "shim/lifecycle/follow.h"
-#include "shim/lifecycle/set_mode.h"
 #include "policy/policy.h"
 #include "shim/base/clock.h"
 #include "shim/device/device.h"
+#include "shim/lifecycle/follow.h"
 #include "shim/lifecycle/turn.h"
+#include "shim/lifecycle/turn_account.h"
+#include "shim/mover/spill.h"
 #include "shim/process/process.h"
+#include "shim/serve/segments.h"
+#include "shim/stats/stats.h"
+#include "shim/trace/trace.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -87,7 +91,7 @@ static const struct setting *find_setting(const char *text, size_t length)
  */
 static bool is_too_much(const struct setting *setting, struct policy_size size)
 {
-	struct policy_size most = policy_limit(process_policy(), setting->limit);
+	struct policy_size most = process_settings()->limits.most[setting->limit];
 
 	return size.kind == most.kind && size.kind != POLICY_SIZE_AUTO && size.value > most.value;
 }
@@ -103,7 +107,7 @@ static bool change_weight(const char *text, char reply[CONTROL_MOST_REPLY])
 		return false;
 	if (!policy_weight_read(text + strlen(key), &weight, why)) {
 		snprintf(reply, CONTROL_MOST_REPLY, "error share.weight: %.200s", why);
-	} else if (policy_turns(process_policy())->mode == POLICY_TURNS_OFF) {
+	} else if (process_settings()->turns.mode == POLICY_TURNS_OFF) {
 		snprintf(reply, CONTROL_MOST_REPLY, "error share.weight: this process takes no turns (share: off)");
 	} else {
 		turn_set_weight(weight);
@@ -112,9 +116,111 @@ static bool change_weight(const char *text, char reply[CONTROL_MOST_REPLY])
 	return true;
 }
 
+/* ---- spill.mode ---- */
+
+/*
+ * Changes spill.mode while the process runs. Only `exact` and `fast` change into each other: in `off` and `static`
+ * memory was made to stay where it is.
+ */
+
+static const char *why_not(enum sw_status status)
+{
+	switch (status) {
+	case SW_BUSY:
+		return "no safe point came in time: a capture is open or the GPU does not become idle; try again";
+	case SW_NO_MEMORY:
+		return "the device has no room for the small blocks that stay there in fast: what is on it cannot "
+		       "leave";
+	case SW_NO_HOST_MEMORY:
+		return "the system has no memory for what the library must remember in fast";
+	case SW_DRIVER:
+		return "memory does not move any more, because the driver failed";
+	default:
+		return "the process ends";
+	}
+}
+
+/* Returns false, with the reply, if the process cannot be in that mode. */
+static bool may_be(const char *value, enum policy_spill *ret_mode, char reply[CONTROL_MOST_REPLY])
+{
+	const struct policy *policy = process_policy();
+	enum policy_spill began = policy_settings(policy)->spill;
+
+	*ret_mode = !strcmp(value, policy_spill_name(POLICY_SPILL_FAST)) ? POLICY_SPILL_FAST : POLICY_SPILL_EXACT;
+	if (strcmp(value, policy_spill_name(*ret_mode)) != 0) {
+		snprintf(reply, CONTROL_MOST_REPLY,
+			 "error spill.mode: while a process runs it can be made exact or fast, not %.40s", value);
+		return false;
+	}
+	if (began != POLICY_SPILL_EXACT && began != POLICY_SPILL_FAST) {
+		snprintf(reply, CONTROL_MOST_REPLY,
+			 "error spill.mode: this process began in %s, where memory is made to stay where it is; exact "
+			 "and fast alone change into each other",
+			 policy_spill_name(began));
+		return false;
+	}
+	if ((int)*ret_mode > policy_settings(policy)->limits.spill) {
+		snprintf(reply, CONTROL_MOST_REPLY,
+			 "error spill.mode: %s is more than this machine allows (limits of %.80s)",
+			 policy_spill_name(*ret_mode), policy_machine_path);
+		return false;
+	}
+	return true;
+}
+
+/* Others must not take a process for dead while its control thread waits for the movers. */
+static enum order_room show_life(void *unused)
+{
+	(void)unused;
+	turn_account_beat(NULL);
+	return ORDER_ROOM_IS_ALL;
+}
+
+/*
+ * Changes between `exact` and `fast` if the text is "spill.mode=..."; returns false if it is not. Locking: takes
+ * DEFERRED_FREE, START, ENGINE_START, SPILL and HEAP.
+ */
+static bool change_mode(const char *text, char reply[CONTROL_MOST_REPLY])
+{
+	static const char key[] = "spill.mode=";
+	const struct order_watch watch = {.look = show_life};
+	uint64_t begun = clock_now(), bytes;
+	enum policy_spill mode;
+	bool mixed;
+
+	if (strncmp(text, key, strlen(key)) != 0)
+		return false;
+	if (!may_be(text + strlen(key), &mode, reply))
+		return true;
+	enum policy_spill before = process_spill_mode();
+	/*
+	 * Also on the way to `exact`, which may be refused: what is made until then must be as `fast` needs it. What
+	 * was made in `fast` needs nothing.
+	 */
+	if (mode == POLICY_SPILL_FAST || before == POLICY_SPILL_FAST)
+		segments_set_beside(true);
+	enum sw_status status = spill_change_mode(mode, &watch, &bytes, &mixed);
+	enum policy_spill now = process_spill_mode();
+	if (now == POLICY_SPILL_EXACT && !mixed)
+		segments_set_beside(false);
+	if (now != before) {
+		stats_set_mode(policy_spill_name(now));
+		trace_event(mode, (uint64_t)now);
+	}
+	if (status == SW_OK && !mixed)
+		snprintf(reply, CONTROL_MOST_REPLY, "ok %llu %llu 0", (unsigned long long)bytes,
+			 (unsigned long long)((clock_now() - begun) / 1000000));
+	else
+		snprintf(reply, CONTROL_MOST_REPLY, "error spill.mode: %s%s", why_not(status),
+			 mixed ? "; some devices could not be brought back: set it again" : "");
+	return true;
+}
+
+/* ---- the text ---- */
+
 void settings_change(const char *text, char reply[CONTROL_MOST_REPLY])
 {
-	if (change_weight(text, reply) || set_mode_change(text, reply))
+	if (change_weight(text, reply) || change_mode(text, reply))
 		return;
 	const char *value = strchr(text, '=');
 	const struct setting *setting = value ? find_setting(text, (size_t)(value - text)) : NULL;

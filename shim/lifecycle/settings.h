@@ -6,6 +6,8 @@
 
 #include "shim/serve/control.h"
 
+#include <stdbool.h>
+
 /*
  * Changes a setting. text: "device.budget=SIZE" or "host.budget=SIZE"; SIZE may be a percentage, and of the device
  * auto; or "share.weight=N", or "spill.mode=exact" or "spill.mode=fast". What is above the new budget leaves before

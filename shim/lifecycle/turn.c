@@ -45,8 +45,8 @@ static bool can_take_turns(void)
 {
 	const struct policy *policy = process_policy();
 
-	return policy_turns(policy)->mode != POLICY_TURNS_OFF && policy_spill_mode(policy) >= POLICY_SPILL_EXACT &&
-	       !lifecycle_state.jobs.is_spread;
+	return policy_settings(policy)->turns.mode != POLICY_TURNS_OFF &&
+	       policy_settings(policy)->spill >= POLICY_SPILL_EXACT && !lifecycle_state.jobs.is_spread;
 }
 
 /* Who takes no turns on one device takes none on the others. */
@@ -61,7 +61,7 @@ static bool has_other_clock(void)
 
 static enum gpu_turn_kind kind_now(uint64_t now)
 {
-	int mode = policy_turns(process_policy())->mode;
+	int mode = process_settings()->turns.mode;
 
 	if (!can_take_turns() || has_other_clock() || is_suspended_by_user() ||
 	    now < lifecycle_state.turn_common.refuses_until)
@@ -93,7 +93,7 @@ void turn_set_weight(int weight)
 void turn_claim(struct device *device, struct gpu_account_member *member)
 {
 	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
-	const struct policy_turns *turns = policy_turns(process_policy());
+	const struct policy_turns *turns = &process_settings()->turns;
 	struct gpu_turn_claim *claim = &state->claim;
 	uint64_t now = clock_now();
 

@@ -1,7 +1,6 @@
 /* What turns know of the account of a device. See turn_account.h. */
 #include "shim/lifecycle/turn_account.h"
 #include "policy/policy.h"
-#include "shim/accounting/job_links.h"
 #include "shim/base/clock.h"
 #include "shim/base/identity.h"
 #include "shim/base/log.h"
@@ -32,12 +31,11 @@ void turn_account_claim(const struct device *device, struct gpu_account_member *
 		claim->process = identity_get();
 		lifecycle_state.jobs.started = user_dir_process_started(getpid());
 		lifecycle_state.jobs.space = identity_space();
-		claim->name = job_links_name(policy_turns(process_policy())->job);
+		claim->name = rank_together_as(process_settings()->turns.job);
 		lifecycle_state.jobs.is_spread = rank_is_spread();
-		if (lifecycle_state.jobs.is_spread && policy_turns(process_policy())->mode != POLICY_TURNS_OFF)
+		if (lifecycle_state.jobs.is_spread && process_settings()->turns.mode != POLICY_TURNS_OFF)
 			log_once("share: this job runs on several machines, and takes no turns");
 	}
-	job_links_put(claim);
 	if (!turn->away || !gate_n_waiting() || now < turn->waits_after)
 		claim->wants = 0;
 	else if (!claim->wants)
@@ -46,7 +44,6 @@ void turn_account_claim(const struct device *device, struct gpu_account_member *
 	member->job = *claim;
 	member->started = lifecycle_state.jobs.started;
 	member->space = lifecycle_state.jobs.space;
-	job_links_given(member->given);
 }
 
 /* ---- units ---- */
@@ -67,7 +64,7 @@ bool turn_account_is_in_several(void)
 static bool any_names_a_job(const struct gpu_account_view *view)
 {
 	for (unsigned i = 0; i < view->n; i++)
-		if (view->members[i].job.name || view->members[i].job.links[0])
+		if (view->members[i].job.name)
 			return true;
 	return false;
 }
@@ -100,7 +97,6 @@ static void read_jobs(const struct device *device, const struct gpu_account_view
 	bool all = state->many || turn_account_is_in_several() || any_names_a_job(view) ||
 		   turns->now - state->looked >= JOBS_SELDOM;
 
-	job_links_find(state->claim.process, turns->now);
 	if (all)
 		state->looked = turns->now;
 	if (!all || !gpu_account_all(&device->account, turns->now, jobs))

@@ -3,14 +3,104 @@
  * word is whole, and one that is overwritten only costs a naming. Lines by unit are in another one.
  */
 #include "shim/lifetimes/birth_lines.h"
+#include "shim/base/autograd.h"
 #include "shim/base/call_site.h"
 #include "shim/base/clock.h"
 #include "shim/base/python_process.h"
 #include "shim/base/time_share.h"
 #include "shim/lifetimes/lifetimes_state.h"
-#include "shim/lifetimes/node_lines.h"
 
 #include <stdbool.h>
+
+/* ---- lines of the nodes of autograd ---- */
+
+/*
+ * For which line of the forward pass a thread of PyTorch's autograd makes a tensor, by the node that it runs (autograd.h).
+ *
+ * The first tensor that is born after a node was made is that of the operation which made it, so its line is noted for
+ * the node. Later ones are not: they may be of operations without a node. A node behind which no tensor was born before
+ * the next node has no line: views, and what computes in place. If an operation without a node comes behind such a one,
+ * its line is taken for that of the node.
+ *
+ * Measured (PyTorch 2.11.0 and 2.15.0 on the CPU, x86-64; of the bytes that are born while a node runs): of three
+ * layers of a GPT and three of attention written out, a line an operation, 80 % have the right line, 19 % none, and 1.3
+ * % that of the operation behind; with autocast (2.15.0) 92 %, 7 % and 0.5 %.
+ *
+ * Locking: none, and none of the loader. No call of the driver. A line that is new in the backward pass takes memory
+ * (malloc), once.
+ */
+
+/* A word: the thread and the number of the node, and the number of the site. 0: free. */
+enum { SITE_BITS = 13, NODE_BITS = 35, THREAD_BITS = 16 };
+_Static_assert(SITE_BITS + NODE_BITS + THREAD_BITS == 64, "it fills a word");
+#define SITE_MOST     ((1u << SITE_BITS) - 1)
+#define THREADS_APART UINT64_C(4099) /* a prime: a few threads with the same numbers have places of their own */
+
+/* Of this thread: the number that the next node had at its latest birth, plus 1; 0: there was no birth. */
+static __thread uint64_t latest __attribute__((tls_model("initial-exec")));
+
+static _Atomic uint64_t *node_slot_of(struct autograd_node node)
+{
+	return &lifetimes_state.births.node[(node.number + node.thread * THREADS_APART) % NODE_LINES_SLOTS];
+}
+
+/* The word of the node, without a site; 0: its numbers are too large. */
+static uint64_t word_of(struct autograd_node node)
+{
+	if (node.thread >> THREAD_BITS || node.number >> NODE_BITS)
+		return 0;
+	return (node.thread << NODE_BITS | node.number) << SITE_BITS;
+}
+
+/* A tensor is born at this line; 0: not known. */
+static void note(unsigned number)
+{
+	struct autograd_node node = autograd_next();
+	uint64_t before = latest, word;
+
+	latest = node.number + 1;
+	if (!number || !before || before == latest)
+		return;
+	node.number--;
+	word = word_of(node);
+	if (word)
+		atomic_store_explicit(node_slot_of(node), word | number, memory_order_release);
+}
+
+/* Returns the line of the node that this thread runs; 0: not known. */
+static unsigned line_of_node(void)
+{
+	struct autograd_node node;
+	uint64_t word, found;
+
+	if (!autograd_running(&node))
+		return 0;
+	word = word_of(node);
+	found = atomic_load_explicit(node_slot_of(node), memory_order_acquire);
+	return word && found >> SITE_BITS == word >> SITE_BITS ? (unsigned)(found & SITE_MOST) : 0;
+}
+
+/*
+ * A tensor is born by this thread at the site of this number (call_site_numbered); 0: not known. Returns the number of
+ * the site that it counts for: if that says no more than "backward", and the line for which the thread runs is known,
+ * the site of that line's backward pass, and otherwise the same one.
+ */
+static unsigned node_lines_name(unsigned number)
+{
+	const struct call_site *site = call_site_numbered(number);
+	bool is_backward = site && site->is_backward;
+
+	if (!autograd_is_here())
+		return number;
+	note(is_backward ? 0 : number);
+	if (!is_backward)
+		return number;
+	const struct call_site *line = call_site_numbered(line_of_node());
+	site = line ? call_site_backward(line) : NULL;
+	return site ? site->number : number;
+}
+
+/* ---- lines of births ---- */
 
 static const struct time_share share = {.one_in = 125, .most = 20000000};
 

@@ -20,7 +20,7 @@
  * own.
  *
  * A thread of PyTorch's autograd is at no line: there the line counts for which it runs, if that is known
- * (node_lines.h).
+ * (node_lines_name()).
  *
  * Measured (naming_bench.py, x86-64, in a virtual machine): 7 ns a birth that is recognized, 50 to 130 one that is
  * not, without its naming (call_site.h).

@@ -2,6 +2,7 @@
  * Who reports what: how blocks of a reporting allocator are told from others, and what is written into the ring
  * (lifetimes_ring.c).
  */
+#include "shim/base/call_site.h"
 #include "shim/base/lazy_memory.h"
 #include "shim/base/log.h"
 #include "shim/lifetimes/birth_lines.h"
@@ -12,6 +13,9 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* What the room keeps for the process. */
+struct lifetimes_state lifetimes_state;
 
 /* ---- creation ---- */
 
@@ -572,4 +576,40 @@ void lifetimes_own_tell(struct lifetimes *lifetimes, const struct lifetimes_repo
 		begin_to_report();
 	/* A death before the first submission: it need not be known that the thread has submitted anything since. */
 	write_report(lifetimes, report, report->born ? own_submissions(report) : 0, report->born, 0);
+}
+
+/* ---- the trace ---- */
+
+/*
+ * Called by the thread that reports, not by the reader of the ring: before something spills, nobody reads it, and a trace
+ * of that time must have its births, too.
+ */
+void lifetimes_trace(int on, enum lifetimes_kind kind, uint64_t address, uint64_t bytes, unsigned site)
+{
+	uint64_t device = (uint64_t)on;
+
+	switch (kind) {
+	case LIFETIMES_REPORTED:
+		trace_event(kept, device, address, bytes);
+		break;
+	case LIFETIMES_ADOPTED:
+		trace_event(kept, device, address, bytes);
+		trace_event(born, device, address, bytes, 0);
+		break;
+	case LIFETIMES_BORN:
+		trace_event(born, device, address, bytes, trace_site(call_site_numbered(site)));
+		break;
+	case LIFETIMES_DIED:
+		trace_event(died, device, address, bytes);
+		break;
+	case LIFETIMES_DISTRUSTED:
+		trace_event(doubted, device, address, bytes);
+		break;
+	case LIFETIMES_DISTRUSTED_ALL:
+		trace_event(doubted, device, 0, 0);
+		break;
+	case LIFETIMES_FREED: /* the trace has the end of the allocation */
+	case LIFETIMES_LOST:  /* it has those */
+		break;
+	}
 }

@@ -27,7 +27,7 @@ struct lifetimes_sums {
 #define BIRTH_LINES_SLOTS (1u << 14) /* of births that are recognized: eleven steps of a GPT do not fill it */
 #define BIRTH_LINES_UNITS (1u << 16) /* 128 GiB, without a conflict in the address space of one heap */
 #define NODE_LINES_SLOTS                                                                                               \
-	(1u << 15) /* nodes whose lines are known (node_lines.c); a step of a GPT of 16 layers makes 604 */
+	(1u << 15) /* nodes whose lines are known (birth_lines.c); a step of a GPT of 16 layers makes 604 */
 struct birth_lines_state {
 	_Atomic uint64_t paid; /* time_share.h */
 	_Atomic uint64_t recognized[BIRTH_LINES_SLOTS];

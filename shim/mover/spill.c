@@ -56,7 +56,7 @@ static void spill_start(struct device *device, enum policy_spill mode, bool to_s
 	struct engine *engine = mover_new(device, heap, mode == POLICY_SPILL_EXACT);
 
 	if (engine)
-		mover_keep(engine, policy_contents(process_policy()), !to_suspend);
+		mover_keep(engine, process_settings()->contents, !to_suspend);
 	/* From now on memory may leave the device, even if nothing was placed outside of it (suspend). */
 	pdl_spilled();
 	if (!engine || !submission_add_arena(heap_arena(heap), &engine->channel) || !mover_start(engine)) {

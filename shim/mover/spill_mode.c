@@ -5,7 +5,7 @@
  * could not be brought back, each of them moves memory as safely as in its own mode.
  */
 #include "shim/base/clock.h"
-#include "shim/device/device_beside.h"
+#include "shim/device/device.h"
 #include "shim/mover/mover_internal.h"
 #include "shim/mover/mover_state.h"
 #include "shim/mover/spill.h"

@@ -3,49 +3,19 @@
 
 /* ---- who is of one job ---- */
 
-/* The ids of a claim, by number: 0 where there is none, and from the end of the links on. */
-static uint64_t id_of(const struct gpu_job_claim *claim, unsigned i)
-{
-	return i == 0 ? claim->process : i == 1 ? claim->name : i < 2 + GPU_JOB_LINKS ? claim->links[i - 2] : 0;
-}
-
 bool gpu_job_share(const struct gpu_job_claim *a, const struct gpu_job_claim *b)
 {
-	for (unsigned i = 0; i < 2 || id_of(a, i); i++)
-		for (unsigned j = 0; id_of(a, i) && (j < 2 || id_of(b, j)); j++)
-			if (id_of(a, i) == id_of(b, j))
-				return true;
-	return false;
-}
-
-bool gpu_job_link(struct gpu_job_claim *claim, uint64_t process)
-{
-	if (!process || process == claim->process)
-		return true;
-	for (unsigned i = 0; i < GPU_JOB_LINKS; i++) {
-		if (claim->links[i] && claim->links[i] != process)
-			continue;
-		claim->links[i] = process;
-		return true;
-	}
-	return false;
+	return (a->process && a->process == b->process) || (a->name && a->name == b->name);
 }
 
 void gpu_job_find(struct gpu_job_view *view)
 {
 	for (uint32_t i = 0; i < view->n; i++) {
-		view->seats[i].job = i;
-		for (uint32_t j = 0; j < i; j++) {
-			uint32_t from = view->seats[i].job, to = view->seats[j].job;
+		uint32_t first = 0;
 
-			if (from == to || !gpu_job_share(&view->seats[i].claim, &view->seats[j].claim))
-				continue;
-			uint32_t first = from < to ? from : to;
-
-			for (uint32_t k = 0; k <= i; k++)
-				if (view->seats[k].job == from || view->seats[k].job == to)
-					view->seats[k].job = first;
-		}
+		while (first < i && !gpu_job_share(&view->seats[i].claim, &view->seats[first].claim))
+			first++;
+		view->seats[i].job = first < i ? view->seats[first].job : i;
 	}
 }
 

@@ -4,9 +4,9 @@
  * and back in steps: all are stopped before the memory of any moves, and all are back before any runs. Pure: no clock,
  * no CUDA. What it decides by is published in the accounts of the GPUs (accounting/gpu_account.h).
  *
- * A *seat* is a process in the account of one GPU; a process that uses several has as many seats. Two seats are of one job if they have an id in common: the number of
- * the process, that of the job's name, or that of another process whose memory it has opened; and if both are of one
- * job with a third. Accounts have the same order for all processes.
+ * A *seat* is a process in the account of one GPU; a process that uses several has as many seats. Two seats are of one
+ * job if they are of one process, or their processes have the number of a job's name in common. A process has the same
+ * number and name in all accounts, and accounts have the same order for all processes.
  *
  * The first seat of a job that takes part leads it: it publishes a phase, and the others follow it. A leader that dies
  * or falls silent is replaced by the next seat, which goes on with the phase that it followed last.
@@ -27,8 +27,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define GPU_JOB_LINKS   14
-#define GPU_JOB_GIVEN   32  /* handles that a process has given out, of which it publishes the numbers */
 #define GPU_JOB_DEVICES 64  /* accounts that are looked at: more than a machine has GPUs */
 #define GPU_JOB_SEATS   1024 /* of all of them */
 /* ns: after a process could not be stopped, all run on for so long. */
@@ -71,7 +69,6 @@ enum gpu_job_step {
 struct gpu_job_claim {
 	uint64_t process; /* its own number (base/identity.h): the same in all accounts that it is in; not 0 */
 	uint64_t name;                 /* the number of the job's name; 0: none */
-	uint64_t links[GPU_JOB_LINKS]; /* numbers of other processes of its job; the first 0 ends the list */
 	uint64_t wants;                /* since when a submission of its own waits for the turn */
 	uint64_t rests;                /* until when the job takes no part, because it could not be stopped */
 	uint64_t phase;   /* enum gpu_job_phase: of the job, as this process leads it or has last followed */
@@ -115,11 +112,6 @@ struct gpu_job_lead {
 
 /* Returns whether the two processes have an id in common. */
 bool gpu_job_share(const struct gpu_job_claim *a, const struct gpu_job_claim *b);
-/*
- * Adds the number of another process to the links. Returns false if there is no room for it. Does nothing if it is
- * there, or is the process itself.
- */
-bool gpu_job_link(struct gpu_job_claim *claim, uint64_t process);
 /* Sets the number of the job of each seat: that of its first seat. */
 void gpu_job_find(struct gpu_job_view *view);
 /* Returns whether the job of `self` has other seats that take part. Alone it takes turns as gpu_turn.h says. */

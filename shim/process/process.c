@@ -74,11 +74,16 @@ const struct policy *process_policy(void)
 	return process_state.policy;
 }
 
+const struct policy_settings *process_settings(void)
+{
+	return policy_settings(process_state.policy);
+}
+
 void process_set_policy(const struct policy *read)
 {
 	process_state.policy = read;
 	/* NULL: it has errors, and everything is passed through. */
-	atomic_store(&process_state.spill_mode, read ? policy_spill_mode(read) : POLICY_SPILL_OFF);
+	atomic_store(&process_state.spill_mode, read ? policy_settings(read)->spill : POLICY_SPILL_OFF);
 }
 
 enum policy_spill process_spill_mode(void)

@@ -57,8 +57,9 @@ static inline enum stage process_stage(void)
 bool process_counts(void);
 /* Returns true if SPILLWAY=0. Called before anything else; reads the environment once. */
 bool process_is_off(void);
-/* Returns the policy in force; only in STAGE_RUNNING. */
+/* Return the policy in force, and its settings; only in STAGE_RUNNING. */
 const struct policy *process_policy(void);
+const struct policy_settings *process_settings(void);
 /* Called once, by lifecycle_start(). Locking: the caller must hold START. */
 void process_set_policy(const struct policy *read);
 /*

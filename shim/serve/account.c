@@ -36,7 +36,7 @@ static enum place place_of(const struct ledger_row *row)
 	case LEDGER_REGISTERED:
 		return PLACE_PINNED;
 	case LEDGER_HANDLE:
-		return row->handle.spilled ? PLACE_HOST : row->handle.on_host ? PLACE_PINNED : PLACE_DRIVER;
+		return row->handle.on_host ? PLACE_PINNED : PLACE_DRIVER;
 	default:
 		return PLACE_DRIVER;
 	}
@@ -54,9 +54,6 @@ static void count_driver_memory(const struct ledger_row *row, bool live)
 		stats_live_add(row->device, place, row->bytes);
 	else
 		stats_live_sub(row->device, place, row->bytes);
-	/* A spilled handle was charged to the host before it was made. */
-	if (row->kind == LEDGER_HANDLE && row->handle.spilled && !live)
-		budget_give(&host_budget, row->bytes);
 	if (device && live)
 		budget_charge(&device->budget, row->bytes);
 	else if (device)
@@ -92,7 +89,8 @@ static void say_first(const struct device *device, enum policy_use use)
 	char budget[32], total[32];
 
 	if ((!known && policy_uses(policy, POLICY_USE_HEAP)) ||
-	    atomic_exchange(&serve_state.account.said_first, true) || policy_report(policy) == POLICY_REPORT_NONE)
+	    atomic_exchange(&serve_state.account.said_first, true) ||
+	    policy_settings(policy)->report == POLICY_REPORT_NONE)
 		return;
 	if (known)
 		log_line("device budget %s of %s, spill %s, policy %s%s",
@@ -284,7 +282,7 @@ static char *enough(uint64_t used, uint64_t bytes, char room[POLICY_SIZE_BYTES_T
 static void say_what_to_raise(const struct device *device, size_t bytes)
 {
 	const struct policy *policy = process_policy();
-	bool own = policy_host_budget(policy).kind != POLICY_SIZE_AUTO || !atomic_load(&host_budget.shared) ||
+	bool own = policy_settings(policy)->host_budget.kind != POLICY_SIZE_AUTO || !atomic_load(&host_budget.shared) ||
 		   sizes_limited(POLICY_LIMIT_HOST_BUDGET);
 	uint64_t used = atomic_load(&host_budget.used), limit = atomic_load(&host_budget.limit);
 	uint64_t all = quota_enough(bytes);
@@ -292,7 +290,7 @@ static void say_what_to_raise(const struct device *device, size_t bytes)
 	bool all_full = all || (own_full && !own);
 	char budget[POLICY_SIZE_BYTES_TEXT], total[POLICY_SIZE_BYTES_TEXT];
 
-	if (policy_spill_mode(policy) == POLICY_SPILL_OFF) {
+	if (policy_settings(policy)->spill == POLICY_SPILL_OFF) {
 		log_line(
 		    "  what to raise: device.budget to %s or more; or spill.mode: exact, which lets memory lie on the "
 		    "host",

@@ -1,6 +1,6 @@
 /*
  * alloc_decide.c: asks the policy about one request. Collects only what the rules look at: the process, the caller and
- * its library, the thread, NVTX ranges, order, live and free bytes; counts the decisions by rule.
+ * its library, the thread, order, live and free bytes; counts the decisions by rule.
  */
 #include "shim/serve/alloc_decide.h"
 #include "shim/serve/serve_state.h"
@@ -10,7 +10,6 @@
 #include "shim/stats/stats.h"
 #include "shim/heap/heap.h"
 #include "shim/base/log.h"
-#include "shim/serve/nvtx.h"
 #include "shim/base/rank.h"
 #include "shim/driver/real.h"
 #include "shim/trace/trace.h"
@@ -59,42 +58,11 @@ static void bind_process(struct policy *policy)
 			    rank_number());
 }
 
-/* The policy may not have been read yet: a process that only marks ranges does not start the library by that. */
-static bool wants_ranges(void)
-{
-	struct policy_errors errors;
-
-	if (trace_is_wanted())
-		return true;
-	if (process_stage() != STAGE_NEW)
-		return process_stage() == STAGE_RUNNING && policy_needs(process_policy()) & POLICY_NEED_NVTX;
-	if (process_is_off())
-		return false;
-	struct policy *policy = policy_read(secure_getenv("SPILLWAY_POLICY"), secure_getenv("SPILLWAY_SET"), &errors);
-	policy_errors_free(&errors);
-	if (policy)
-		bind_process(policy);
-	bool wanted = policy && policy_needs(policy) & POLICY_NEED_NVTX;
-	policy_free(policy);
-	return wanted;
-}
-
-bool alloc_decide_wants_ranges(void)
-{
-	int saved = errno;
-	bool wants = wants_ranges();
-
-	errno = saved;
-	return wants;
-}
-
 void alloc_decide_start(struct policy *policy)
 {
 	struct alloc_decide_state *const state = &serve_state.alloc_decide;
 
 	bind_process(policy);
-	if (policy_needs(policy) & POLICY_NEED_NVTX)
-		nvtx_say();
 	if (policy_needs(policy) & POLICY_NEED_CALLER)
 		call_site_always();
 	state->n_rules = policy_n_rules(policy);
@@ -194,14 +162,12 @@ struct policy_decision alloc_decide(struct device *device, const struct backend_
 		question.caller = request->site->text;
 	if (needs & POLICY_NEED_THREAD && prctl(PR_GET_NAME, thread) == 0)
 		question.thread = thread;
-	if (needs & POLICY_NEED_NVTX)
-		question.nvtx = nvtx_range();
 	struct policy_decision decision = policy_decide(policy, &question);
 
 	/* The default is counted only for requests that rules without an api decide about. */
 	if (decision.rule >= 0 || POLICY_APIS_ANY & 1 << question.api)
 		alloc_decide_count_one(decision.rule, request->bytes);
-	if (policy_observe(policy)) {
+	if (policy_settings(policy)->observe) {
 		decision.vmm_spill = POLICY_VMM_DRIVER;
 		decision.use = POLICY_USE_DRIVER;
 		decision.uses[0] = POLICY_USE_DRIVER;
@@ -227,28 +193,14 @@ static unsigned advice_of(int advise)
 	return advice;
 }
 
-static enum backend_prefetch prefetch_of(int prefetch)
-{
-	switch (prefetch) {
-	case POLICY_PREFETCH_ON_ALLOC:
-		return BACKEND_PREFETCH_ON_ALLOC;
-	case POLICY_PREFETCH_BEFORE_LAUNCH:
-		return BACKEND_PREFETCH_BEFORE_LAUNCH;
-	default:
-		return BACKEND_PREFETCH_NONE;
-	}
-}
-
-struct backend_managed_settings alloc_decide_managed(const struct policy_decision *decision,
-						     const struct device *device)
+struct backend_managed_settings alloc_decide_managed(const struct policy_decision *decision)
 {
 	const struct policy_managed *managed = decision->managed;
 
 	return (struct backend_managed_settings){
 	    .advice = advice_of(managed->advise),
 	    .device = -1,
-	    .prefetch = prefetch_of(managed->prefetch),
-	    .headroom = managed->headroom.kind == POLICY_SIZE_BYTES ? managed->headroom.value : device_headroom(device),
+	    .prefetch = managed->prefetch == POLICY_PREFETCH_ON_ALLOC,
 	};
 }
 

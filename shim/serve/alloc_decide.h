@@ -17,11 +17,6 @@
  */
 void alloc_decide_bind(void);
 /*
- * Returns true if a rule, or the trace, looks at NVTX ranges. Works before the process is started, too. Leaves errno
- * as it is.
- */
-bool alloc_decide_wants_ranges(void);
-/*
  * Describes this process to the policy, and makes the counts. Locking: called once, under START, before the policy is
  * shared.
  */
@@ -30,9 +25,8 @@ void alloc_decide_start(struct policy *policy);
 /* Returns which uses are to serve it, in which order. With `observe: yes` the driver alone, whatever the rule says. */
 struct policy_decision alloc_decide(struct device *device, const struct backend_request *request);
 
-/* Return the decision's settings for managed and for system memory, as their backends need them for this device. */
-struct backend_managed_settings alloc_decide_managed(const struct policy_decision *decision,
-						     const struct device *device);
+/* Return the decision's settings for managed and for system memory, as their backends need them; those for this device. */
+struct backend_managed_settings alloc_decide_managed(const struct policy_decision *decision);
 struct backend_system_settings alloc_decide_system(const struct policy_decision *decision, const struct device *device);
 
 /*

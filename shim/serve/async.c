@@ -48,7 +48,7 @@ bool async_is_capturing(CUstream stream, bool per_thread)
 
 bool async_is_for_heap(void)
 {
-	return policy_async_use(process_policy()) != POLICY_ASYNC_DRIVER;
+	return process_settings()->async_use != POLICY_ASYNC_DRIVER;
 }
 
 /* ---- allocating ---- */
@@ -276,7 +276,7 @@ static bool claim_pool(struct device *device, struct async_request *request, con
 static bool async_serve(struct async_request *request, CUcontext context, CUdeviceptr *ret_address,
 			CUresult *ret_result)
 {
-	enum policy_async use = policy_async_use(process_policy());
+	enum policy_async use = process_settings()->async_use;
 	struct device *device = device_current(NULL);
 	struct account_claim *claim = &request->claim;
 

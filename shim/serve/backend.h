@@ -24,16 +24,10 @@ enum backend_advice {
 	BACKEND_ACCESSED_BY_DEVICE = 1 << 3,
 	BACKEND_ACCESSED_BY_HOST = 1 << 4,
 };
-enum backend_prefetch {
-	BACKEND_PREFETCH_NONE,
-	BACKEND_PREFETCH_ON_ALLOC,
-	BACKEND_PREFETCH_BEFORE_LAUNCH, /* by every launch that names it */
-};
 struct backend_managed_settings {
 	unsigned advice; /* enum backend_advice */
 	int device;      /* device that the advice is for; -1: the one the program allocates on */
-	enum backend_prefetch prefetch;
-	uint64_t headroom; /* bytes of the device that our prefetches leave free */
+	bool prefetch;   /* to the device, once it is allocated */
 };
 struct backend_system_settings {
 	/*

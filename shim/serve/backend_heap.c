@@ -24,13 +24,13 @@
 
 static void note_spill(const struct device *device, const struct heap_grant *grant)
 {
-	bool moves = policy_spill_mode(process_policy()) >= POLICY_SPILL_EXACT;
+	bool moves = process_settings()->spill >= POLICY_SPILL_EXACT;
 	char budget[32], bytes[32];
 
 	stats_add(STAT_spilled_allocations, 1);
 	stats_add(STAT_spilled_bytes, grant->bytes_away);
 	stats_add(STAT_rescues, 1);
-	if (policy_report(process_policy()) == POLICY_REPORT_NONE)
+	if (process_settings()->report == POLICY_REPORT_NONE)
 		return;
 	log_once("SPILLING BEGINS: the device budget of %s is %s, %s went to %s; %s",
 		 log_bytes(budget, sizeof(budget), atomic_load(&device->budget.limit)),
@@ -173,9 +173,8 @@ enum heap_from backend_heap_from(const struct policy_decision *decision)
 		return HEAP_HOST;
 	if (place == POLICY_PLACE_STRIPE)
 		return HEAP_STRIPE;
-	return place == POLICY_PLACE_DEVICE || policy_spill_mode(process_policy()) == POLICY_SPILL_OFF
-		   ? HEAP_DEVICE
-		   : HEAP_DEVICE_FIRST;
+	return place == POLICY_PLACE_DEVICE || process_settings()->spill == POLICY_SPILL_OFF ? HEAP_DEVICE
+											     : HEAP_DEVICE_FIRST;
 }
 
 enum sw_status backend_heap_take(struct device *device, size_t bytes, enum chunk_kind kind, enum heap_from from,

@@ -1,21 +1,19 @@
 /*
  * backend_managed.c: the backend of managed memory, for programs that asked for device memory: one address for both
  * sides, more of it than the device has, pages that move where they are touched. The driver moves them; the policy
- * adds advice and prefetch (managed_prefetch.h), and if those fail the memory is as good as without.
+ * adds advice and prefetch, and if those fail the memory is as good as without.
  *
  * Answers about such a block (entry_query.c): what the driver says of managed memory, with IS_MANAGED 1 and a
  * HOST_POINTER, for that is true, and a library that asks (UCX, MPI) then does the right thing. Two answers are ours:
  * the MEMORY_TYPE is DEVICE, because the program has asked for device memory and passes the pointer to libraries that
  * accept nothing else; and SYNC_MEMOPS can be set and is kept by us, as for heap blocks, where the driver refuses it.
  */
-#include "shim/submit/managed_prefetch.h"
 #include "shim/serve/backend.h"
 #include "shim/context/capture.h"
 #include "shim/faults/faults.h"
 #include "shim/base/log.h"
 #include "shim/serve/deferred_free.h"
 #include "shim/driver/real.h"
-#include "shim/submit/submission.h"
 #include "shim/stats/stats.h"
 
 static const struct backend_managed_settings no_settings = {.device = -1};
@@ -46,6 +44,29 @@ static void backend_managed_advise(const struct ledger_row *row, const struct ba
 	}
 }
 
+/* The smallest unit that the driver moves (UVM: pages of 64 KiB on x86-64 and aarch64). */
+#define PAGE ((size_t)64 << 10)
+
+/*
+ * Prefetches a block, or as much of its front as there is room for, to the current device, behind the work of the
+ * thread's stream. Nothing waits for it. If anything is in the way, it comes where it is touched.
+ */
+static void backend_managed_bring(const struct device *device, CUdeviceptr address, size_t bytes)
+{
+	size_t left, total, headroom = device_headroom(device);
+	CUdevice ordinal;
+
+	if (!capture_pause())
+		return;
+	if (REAL(cuCtxGetDevice)(&ordinal) == CUDA_SUCCESS && REAL(cuMemGetInfo_v2)(&left, &total) == CUDA_SUCCESS &&
+	    left >= headroom + PAGE) {
+		size_t room = (left - headroom) / PAGE * PAGE;
+
+		REAL(cuMemPrefetchAsync_ptsz)(address, bytes < room ? bytes : room, ordinal, NULL);
+	}
+	capture_resume();
+}
+
 static enum sw_status managed_alloc(struct device *device, const struct backend_request *request,
 				    struct ledger_row *row, size_t *ret_pitch)
 {
@@ -70,14 +91,10 @@ static enum sw_status managed_alloc(struct device *device, const struct backend_
 	row->kind = LEDGER_MANAGED;
 	row->home = &backend_managed;
 	row->key = address;
-	row->managed.headroom = settings->headroom;
-	row->managed.ahead = settings->prefetch == BACKEND_PREFETCH_BEFORE_LAUNCH;
 	stats_live_add(row->device, PLACE_MANAGED, row->bytes);
 	backend_managed_advise(row, settings);
-	if (settings->prefetch == BACKEND_PREFETCH_ON_ALLOC)
-		managed_prefetch_bring(address, request->bytes, settings->headroom, NULL, true);
-	if (row->managed.ahead)
-		submission_set_ahead();
+	if (settings->prefetch)
+		backend_managed_bring(device, address, request->bytes);
 	if (request->height)
 		*ret_pitch = request->bytes / request->height;
 	return SW_OK;

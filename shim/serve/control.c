@@ -88,7 +88,7 @@ void control_start(void)
 
 	if (atomic_load_explicit(&control->asked, memory_order_relaxed) || atomic_exchange(&control->asked, true))
 		return;
-	if (!policy_control(process_policy()))
+	if (!process_settings()->control)
 		return;
 	socket_server_start(&control->server);
 	/* Runs before the driver's own handlers, which were registered earlier: ticks call the driver. */

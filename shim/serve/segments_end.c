@@ -167,7 +167,7 @@ void segments_tick(void)
 	for (struct segment *segment = serve_state.segments.list; segment; segment = segment->next)
 		segment->ticks += segment->unused;
 	lock_drop(&serve_state.deferred_free.lock);
-	bool at_once = policy_heap_release_threshold(process_policy()).kind != POLICY_SIZE_AUTO || quota_is_asked();
+	bool at_once = process_settings()->heap_release_threshold.kind != POLICY_SIZE_AUTO || quota_is_asked();
 	free_unused(NULL, at_once ? 0 : UNUSED_TICKS);
 }
 

@@ -3,7 +3,6 @@
  */
 #include "shim/serve/serve.h"
 #include "shim/serve/account.h"
-#include "shim/submit/managed_prefetch.h"
 #include "shim/serve/alloc_decide.h"
 #include "shim/context/context.h"
 #include "shim/process/process.h"
@@ -77,7 +76,7 @@ static enum sw_status serve_act(struct device *device, const struct backend_requ
 				size_t *ret_pitch)
 {
 	struct policy_decision decision = alloc_decide(device, asked);
-	struct backend_managed_settings managed = alloc_decide_managed(&decision, device);
+	struct backend_managed_settings managed = alloc_decide_managed(&decision);
 	struct backend_system_settings system = alloc_decide_system(&decision, device);
 	struct backend_request request = *asked;
 
@@ -226,7 +225,6 @@ struct serve_ending serve_context_ending(CUcontext context)
 	CUdevice device;
 	bool known = context_device(context, &device), busy = !spill_context_ending(context);
 
-	managed_prefetch_context_ending(context);
 	segments_context_ending(context);
 	return (struct serve_ending){
 	    .line = ledger_line(),

@@ -25,6 +25,5 @@ struct serve_state serve_state = {
 		},
 	},
     .ipc_take.lock = LOCK_INIT(LOCK_IPC_OPENED),
-    .nvtx.key_once = PTHREAD_ONCE_INIT,
     .vmm.lock = LOCK_INIT(LOCK_VMM),
 };

@@ -107,14 +107,6 @@ struct ipc_take_state {
 	struct taken *list; /* under the lock */
 };
 
-/* ---- nvtx.c ---- */
-
-struct nvtx_state {
-	pthread_key_t at_end; /* frees the ranges of a thread that ends; made once */
-	pthread_once_t key_once;
-	_Atomic uintptr_t n_domains; /* domains made, ever */
-};
-
 /* ---- oom_retry.c ---- */
 
 struct oom_retry_state {
@@ -152,7 +144,6 @@ struct serve_state {
 	struct scratch scratch[DEVICE_MOST];
 	struct ipc_give_state ipc_give;
 	struct ipc_take_state ipc_take;
-	struct nvtx_state nvtx;
 	struct oom_retry_state oom_retry;
 	struct segments_state segments;
 	struct vmm_state vmm;

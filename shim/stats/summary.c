@@ -13,11 +13,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Share of the run below which waiting is no reason for advice. */
-#define WORTH_IT 0.02
-/* Bytes that a default budget leaves free on the device (device.c), for contexts, libraries and arrays. */
-#define DEVICE_RESERVE ((uint64_t)1 << 30)
-
 #define TEXT 32
 
 struct totals {
@@ -387,7 +382,7 @@ static void say_cost(const struct stats_page *page, const struct totals *totals,
 
 	if (totals->gap_us)
 		snprintf(gaps, sizeof(gaps), ", the GPU was stopped for %.1f %%", summary_share(stopped, totals->run));
-	if (still > WORTH_IT * totals->run)
+	if (still > ADVICE_WORTH_IT * totals->run)
 		snprintf(
 		    off, sizeof(off),
 		    "; moving was switched off for %.0f %% of the run, what kernels read over the link then is not "
@@ -437,31 +432,35 @@ static void say_refused(const struct stats_page *page, struct summary *summary)
 						     : "then lies on the host at most is enough");
 }
 
-static enum summary_change choose_change(const struct stats_page *page, const struct totals *totals)
+/* Returns the first of what applies. */
+static enum advice choose_change(const struct stats_page *page, const struct totals *totals)
 {
 	const struct stats_site *site = summary_costliest(page);
+	struct advice_figures figures = {
+	    .mode = page->mode,
+	    .run = totals->run,
+	    .lost = seconds_lost(totals),
+	    .stopped = (double)totals->gap_us / 1e6,
+	    .over = totals->over,
+	    .moved = totals->moved,
+	    .refused = summary_get(page, STAT_refused),
+	    .by_total = ran_out_of_shared(page),
+	    .need = totals->need,
+	    .budget = totals->budget,
+	    .total = totals->device_total,
+	    .vmm = summary_get(page, STAT_vmm_bytes),
+	    .dead = totals->cache > totals->most_alive && !summary_get(page, STAT_stream_allocations)
+			? totals->cache - totals->most_alive
+			: 0,
+	    .moved_in = summary_get(page, STAT_moved_in_bytes),
+	    .worst_in = site ? summary_figure(&site->figures, FIGURE_moved_in_bytes) : 0,
+	    .worst_by_rule = site && site->least_bytes,
+	    .worst_born = site && summary_is_of_tensors(site),
+	};
+	enum advice found[ADVICES];
 
-	if (summary_get(page, STAT_vmm_bytes) > totals->need && (totals->over || summary_get(page, STAT_refused)))
-		return SUMMARY_CHANGE_VMM;
-	if (summary_get(page, STAT_refused) && (!totals->over || ran_out_of_shared(page)))
-		return SUMMARY_CHANGE_REFUSED;
-	if (!totals->over)
-		return SUMMARY_CHANGE_NOTHING;
-	if (totals->moved && seconds_lost(totals) < WORTH_IT * totals->run)
-		return SUMMARY_CHANGE_CHEAP;
-	if (totals->device_total > DEVICE_RESERVE && totals->need < totals->device_total - DEVICE_RESERVE)
-		return SUMMARY_CHANGE_BUDGET;
-	if (totals->cache > totals->most_alive && !summary_get(page, STAT_stream_allocations) &&
-	    totals->need > totals->budget && totals->need - (totals->cache - totals->most_alive) <= totals->budget)
-		return SUMMARY_CHANGE_CACHE;
-	if (!totals->moved && !strcmp(page->mode, "static"))
-		return SUMMARY_CHANGE_MOVE;
-	if (!strcmp(page->mode, "exact") && (double)totals->gap_us / 1e6 > WORTH_IT * totals->run)
-		return SUMMARY_CHANGE_FAST;
-	if (site && (site->least_bytes || summary_is_of_tensors(site)) &&
-	    2 * summary_figure(&site->figures, FIGURE_moved_in_bytes) > summary_get(page, STAT_moved_in_bytes))
-		return site->least_bytes ? SUMMARY_CHANGE_SITE : SUMMARY_CHANGE_LINE;
-	return summary_get(page, STAT_refused) ? SUMMARY_CHANGE_REFUSED : SUMMARY_CHANGE_UNKNOWN;
+	advice_find(&figures, found);
+	return found[0];
 }
 
 static void say_change(const struct stats_page *page, const struct totals *totals, struct summary *summary)
@@ -469,53 +468,53 @@ static void say_change(const struct stats_page *page, const struct totals *total
 	char bytes[TEXT], total[TEXT], what[200];
 
 	switch (choose_change(page, totals)) {
-	case SUMMARY_CHANGE_VMM:
+	case ADVICE_VMM:
 		add(summary, 0,
 		    "  change: %s is of the program's own cuMemCreate, which does not move; " SUMMARY_VMM_REMEDY,
 		    log_bytes(bytes, sizeof(bytes), summary_get(page, STAT_vmm_bytes)));
 		break;
-	case SUMMARY_CHANGE_REFUSED:
+	case ADVICE_REFUSED:
 		say_refused(page, summary);
 		break;
-	case SUMMARY_CHANGE_NOTHING:
+	case ADVICE_NOTHING:
 		add(summary, 0, "  change: nothing");
 		break;
-	case SUMMARY_CHANGE_CHEAP:
-		add(summary, 0, "  change: nothing: it cost less than %.0f %% of the run", 100 * WORTH_IT);
+	case ADVICE_CHEAP:
+		add(summary, 0, "  change: nothing: it cost less than %.0f %% of the run", 100 * ADVICE_WORTH_IT);
 		break;
-	case SUMMARY_CHANGE_BUDGET:
+	case ADVICE_BUDGET:
 		add(summary, 0,
 		    "  change: the device has %s and the heap needed %s: without device.budget nothing would have been "
 		    "spilled, if nobody else needs that memory",
 		    log_bytes(total, sizeof(total), totals->device_total),
 		    log_bytes(bytes, sizeof(bytes), totals->need));
 		break;
-	case SUMMARY_CHANGE_CACHE:
+	case ADVICE_CACHE:
 		add(summary, 0,
 		    "  change: %s of PyTorch's cache were dead at any time; the rest would have fitted: try "
 		    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or torch.cuda.empty_cache() where it is full",
 		    log_bytes(bytes, sizeof(bytes), totals->cache - totals->most_alive));
 		break;
-	case SUMMARY_CHANGE_MOVE:
+	case ADVICE_MOVE:
 		add(summary, 0,
 		    "  change: spill.mode: exact moves memory to where it is used; with static kernels read %s over "
 		    "the link, each time",
 		    log_bytes(bytes, sizeof(bytes), totals->away));
 		break;
-	case SUMMARY_CHANGE_FAST:
+	case ADVICE_FAST:
 		add(summary, 0,
 		    "  change: the GPU stood still for %.0f %% of the run; spill.mode: fast copies beside kernels (see "
 		    "its limits in spillway-policy(5))",
 		    summary_share((double)totals->gap_us / 1e6, totals->run));
 		break;
-	case SUMMARY_CHANGE_SITE:
+	case ADVICE_SITE:
 		summary_describe(page, summary_costliest(page), what, sizeof(what));
 		add(summary, 0,
 		    "  change: half of what moves is %s: if a step uses them once, a rule for them with place: host, "
 		    "movable: no lets the rest stay; `spillway replay` of a trace says what it saves",
 		    what);
 		break;
-	case SUMMARY_CHANGE_LINE:
+	case ADVICE_LINE:
 		summary_describe(page, summary_costliest(page), what, sizeof(what));
 		add(summary, 0, "  change: half of what moves is %s%s", what,
 		    call_site_names_backward(summary_costliest(page)->text)
@@ -524,14 +523,14 @@ static void say_change(const struct stats_page *page, const struct totals *total
 			: ": make them smaller, or free them earlier; `spillway report` of a trace says whether they "
 			  "last from step to step");
 		break;
-	case SUMMARY_CHANGE_UNKNOWN:
+	case ADVICE_UNKNOWN:
 		add(summary, 0,
 		    "  change: nothing that the figures show; `spillway run --trace job.trace ...` records what moves");
 		break;
 	}
 }
 
-enum summary_change summary_change(const struct stats_page *page, uint64_t now)
+enum advice summary_change(const struct stats_page *page, uint64_t now)
 {
 	struct totals totals = add_up(page, now);
 

@@ -6,6 +6,7 @@
 #ifndef SPILLWAY_SUMMARY_H
 #define SPILLWAY_SUMMARY_H
 
+#include "shim/stats/advice.h"
 #include "shim/stats/stats_page.h"
 
 #include <stdbool.h>
@@ -28,21 +29,8 @@ struct summary {
 	} line[SUMMARY_LINES + 15];
 };
 
-/* What the third line says to change: the first of these that the figures support. */
-enum summary_change {
-	SUMMARY_CHANGE_VMM, /* vmm.spill: most memory is of the program's own cuMemCreate, and the device was short */
-	SUMMARY_CHANGE_REFUSED, /* memory ran out: host.total, or with nothing spilled, or nothing else is known */
-	SUMMARY_CHANGE_NOTHING, /* nothing was spilled */
-	SUMMARY_CHANGE_CHEAP,   /* what was spilled cost next to nothing */
-	SUMMARY_CHANGE_BUDGET,  /* device.budget: the device has room for all of it */
-	SUMMARY_CHANGE_CACHE,   /* the program's allocator keeps more than it uses */
-	SUMMARY_CHANGE_MOVE,    /* spill.mode, which is static */
-	SUMMARY_CHANGE_FAST,    /* spill.mode, which is exact: the GPU stood still */
-	SUMMARY_CHANGE_SITE,    /* a rule for the site that moves most */
-	SUMMARY_CHANGE_LINE,    /* the tensors of the line that moves most */
-	SUMMARY_CHANGE_UNKNOWN, /* the figures do not show what */
-};
-enum summary_change summary_change(const struct stats_page *page, uint64_t now);
+/* Returns what the third line says to change. */
+enum advice summary_change(const struct stats_page *page, uint64_t now);
 /*
  * Returns the seconds for which a submission waited or the GPU was stopped, whichever is more: the cost of the run, as
  * far as it is counted.

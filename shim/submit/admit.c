@@ -2,7 +2,6 @@
  * admit.c: admission of submissions: between naming memory and the driver, a submission gets a ticket or pins its
  * blocks, waits for nonresident memory, and passes the gate. After the driver it gets its number.
  */
-#include "shim/submit/managed_prefetch.h"
 #include "shim/context/capture.h"
 #include "shim/base/clock.h"
 #include "shim/base/log.h"
@@ -260,16 +259,6 @@ static unsigned wait_and_pin(struct submission *use)
 	return seen;
 }
 
-/* Only for launches. */
-static void bring_ahead(const struct submission *use)
-{
-	int saved = errno;
-
-	if (!submission_is_no_kernel(use->function))
-		managed_prefetch_launch(use->ahead, use->n_ahead, use->stream, use->per_thread);
-	errno = saved;
-}
-
 static void wait_if(struct submission *use, bool must, unsigned seen)
 {
 	if (__builtin_expect(must, 0))
@@ -459,8 +448,6 @@ struct submission_stripe *admit(struct submission *use)
 
 	if (use && use->traced)
 		trace_submit_commit(use->function, (uint32_t)use->id, use->device);
-	if (use && use->n_ahead)
-		bring_ahead(use);
 	if (use)
 		pin_named(use);
 	for (;;) {

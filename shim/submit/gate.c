@@ -103,7 +103,7 @@ void submission_set_tracking(bool on, bool beside)
 	if (on)
 		atomic_fetch_or(&submission_state, SUBMISSION_TRACKING | (beside ? SUBMISSION_TICKETS : 0));
 	else
-		clear_gate(~(SUBMISSION_AHEAD | SUBMISSION_TRACE | SUBMISSION_ON_USE));
+		clear_gate(~(SUBMISSION_TRACE | SUBMISSION_ON_USE));
 }
 
 bool submission_ask_to_pin(void)
@@ -123,12 +123,6 @@ void submission_set_trace(bool on)
 		atomic_fetch_or(&submission_state, SUBMISSION_TRACE);
 	else
 		atomic_fetch_and(&submission_state, ~SUBMISSION_TRACE);
-}
-
-void submission_set_ahead(void)
-{
-	if (!(atomic_load(&submission_state) & SUBMISSION_AHEAD))
-		atomic_fetch_or(&submission_state, SUBMISSION_AHEAD);
 }
 
 void submission_set_on_use(void)

@@ -137,7 +137,7 @@ struct submission *submission_open(uint64_t id)
 	use->holds = use->has_ticket = false;
 	use->traced = state & SUBMISSION_TRACE && trace_submit_begin();
 	use->id = use->function = id;
-	use->n_launches = use->n_named = use->n_held = use->n_aside = use->n_all = use->n_ahead = 0;
+	use->n_launches = use->n_named = use->n_held = use->n_aside = use->n_all = 0;
 	use->n_wanted = 0;
 	use->wants_all = use->refused = false;
 	return use;
@@ -200,13 +200,6 @@ static bool is_listed(const struct held *list, unsigned n, const struct block_st
 		if (list[i - 1].mark == mark)
 			return true;
 	return false;
-}
-
-/* Heap addresses are never managed memory; for them this costs only ledger_may_be_ahead(), two loads. */
-static void name_ahead(struct submission *use, CUdeviceptr address)
-{
-	if (use->n_ahead < SUBMISSION_AHEAD_MOST && ledger_may_be_ahead(address))
-		use->ahead[use->n_ahead++] = address;
 }
 
 /* The trace names addresses in all heaps, also of devices without a mover. */
@@ -440,8 +433,6 @@ void submission_name(struct submission *use, CUdeviceptr address, size_t bytes)
 
 	if (use->traced)
 		name_traced(use, address, bytes);
-	if (state & SUBMISSION_AHEAD)
-		name_ahead(use, address);
 	if (__builtin_expect(state & SUBMISSION_ON_USE, 0)) {
 		on_use_names_add(use, address, bytes);
 		/* Where nothing moves, no other list is made. */

@@ -142,7 +142,7 @@ extern struct submission_stripe submission_stripes[SUBMISSION_STRIPES] __attribu
 extern __thread struct submission_stripe *submission_my_stripe __attribute__((tls_model("initial-exec")));
 
 /*
- * Bits of submission_state. At 0, submissions go straight to the driver. AHEAD, TRACE and ON_USE alone move nothing and
+ * Bits of submission_state. At 0, submissions go straight to the driver. TRACE and ON_USE alone move nothing and
  * let no submission wait.
  */
 /* Submissions are tracked. */
@@ -151,8 +151,6 @@ extern __thread struct submission_stripe *submission_my_stripe __attribute__((tl
 #define SUBMISSION_DRAINING 2u
 /* The gate is closed: memory is being remapped, or the process is suspended. */
 #define SUBMISSION_CLOSED 4u
-/* Names are read because managed memory is prefetched before submissions (managed_prefetch.h). */
-#define SUBMISSION_AHEAD 8u
 /* Names are read for the trace (trace.h). */
 #define SUBMISSION_TRACE 16u
 /* Submissions pin their blocks even if they need not wait; with TRACKING. */
@@ -198,7 +196,7 @@ static inline bool submission_is_watched(void)
 /* Returns whether tracking is on or the gate is in use: a mover is at work, so that a wait for it ends. */
 static inline bool submission_is_tracking(void)
 {
-	return (atomic_load(&submission_state) & ~(SUBMISSION_AHEAD | SUBMISSION_TRACE | SUBMISSION_PINNING |
+	return (atomic_load(&submission_state) & ~(SUBMISSION_TRACE | SUBMISSION_PINNING |
 						   SUBMISSION_TICKETS | SUBMISSION_ON_USE)) != 0;
 }
 
@@ -284,8 +282,6 @@ bool submission_is_beside(void);
  * nothing if tracking is off.
  */
 bool submission_ask_to_pin(void);
-/* Lets launches prefetch managed memory. It stays on, and costs what tracking costs. */
-void submission_set_ahead(void);
 /* Switches tracing of submissions on or off. */
 void submission_set_trace(bool on);
 

@@ -12,7 +12,6 @@
 #include "shim/submit/submission.h"
 
 /* Pointers to managed memory that one launch prefetches; the rest is left to the driver. */
-#define SUBMISSION_AHEAD_MOST 32
 /* Repeated blocks are found by a linear search among up to this many; beyond, the list is sorted. */
 #define SUBMISSION_FEW 24
 
@@ -49,8 +48,6 @@ struct submission {
 	struct named *wanted;
 	unsigned n_wanted, room_wanted;
 	bool wants_all; /* it stores pointers that are not listed */
-	unsigned n_ahead;
-	CUdeviceptr ahead[SUBMISSION_AHEAD_MOST]; /* managed memory to prefetch */
 	unsigned n_all;    /* the `everything` of the first n_all arenas is pinned, too */
 	unsigned n_arenas; /* number of arenas before anything was named */
 	unsigned n_besides; /* n_besides (submit_state.h) before anything was named */

@@ -17,7 +17,6 @@ struct submit_state submit_state = {
     .kernel_params_generation = 1,
     .pdl_setting = POLICY_PDL_KEEP,
     .graph_lock = LOCK_INIT(LOCK_GRAPH),
-    .promises_lock = LOCK_INIT(LOCK_MANAGED_PREFETCH),
     .pointer_arrays_lock = LOCK_INIT(LOCK_POINTER_ARRAYS),
 };
 struct submit_tables submit_tables;

@@ -168,19 +168,6 @@ struct graph_state {
 	atomic_uint n_unknown, n_sealed;           /* instances */
 };
 
-/* ---- managed_prefetch.c ---- */
-
-/* The most prefetches in flight; with more, nothing is prefetched. A device is hardly ever that far behind. */
-#define MANAGED_PREFETCH_PROMISES 64
-
-/* In use if bytes is not 0. The event is set once the prefetch has been submitted. Under promises_lock. */
-struct promise {
-	uint64_t bytes;
-	int device;
-	CUcontext context; /* the context of the event */
-	CUevent event;
-};
-
 /* ---- pointer_arrays.c ---- */
 
 #define POINTER_ARRAYS_TABLES 256
@@ -212,7 +199,7 @@ struct submit_state {
 	_Atomic uint64_t kernel_params_generation; /* from 1 on; an empty slot is of generation 0 */
 	_Atomic int pdl_setting;                   /* enum policy_pdl */
 	struct gate_state gate __attribute__((aligned(64)));
-	struct lock graph_lock, promises_lock, pointer_arrays_lock;
+	struct lock graph_lock, pointer_arrays_lock;
 };
 /* Hidden, so that its address is not loaded from the GOT. */
 extern struct submit_state submit_state __attribute__((visibility("hidden")));
@@ -226,7 +213,6 @@ struct submit_tables {
 	struct others_state others;
 	struct recent_submissions_entry recent[SUBMISSIONS_KEPT];
 	struct graph_state graph;
-	struct promise promises[MANAGED_PREFETCH_PROMISES];
 	struct pointer_arrays_state pointer_arrays;
 };
 extern struct submit_tables submit_tables __attribute__((visibility("hidden")));

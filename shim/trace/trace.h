@@ -87,9 +87,8 @@ uint64_t trace_lost(void);
 /* time 0: now. */
 void trace_write(uint32_t kind, uint64_t time, const uint64_t *fields, unsigned n);
 
-/* Return the number of a call site, or of an NVTX range's name. 0: tracing is off, not known, or the table is full. */
+/* Returns the number of a call site. 0: tracing is off, it is not known, or the table is full. */
 uint64_t trace_site(const struct call_site *site);
-uint64_t trace_range(const char *name);
 
 /*
  * Write a submission: begin, each address that it names, commit. A thread writes one at a time and no other event in

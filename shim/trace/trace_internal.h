@@ -1,7 +1,7 @@
 /*
  * trace_internal.h: functions and types that the files of the trace share, and all that it keeps for the process:
  *
- *   trace_names.c  the state of the room, and numbers for places in the program and for names of ranges
+ *   trace_names.c  the state of the room, and numbers for places in the program
  *   trace_drain.c  the file, and the thread that empties the rings into it
  *   trace.c        writing into a ring, and what the rest of the library calls
  *
@@ -169,10 +169,10 @@ struct trace_samples_state {
 	bool is_told[STATS_DEVICES];            /* `last` of the device is set */
 };
 
-#define TRACE_NAMES_SLOTS 4096 /* call sites, or names of ranges; numbers 1 ... TRACE_NAMES_SLOTS - 1 */
+#define TRACE_NAMES_SLOTS 4096 /* call sites; numbers 1 ... TRACE_NAMES_SLOTS - 1 */
 
 struct trace_name {
-	uint64_t hash; /* hash of the text, or the address of a call site */
+	const struct call_site *site;
 	char text[];
 };
 
@@ -200,7 +200,7 @@ extern struct trace_state trace_state __attribute__((visibility("hidden")));
 struct trace_tables {
 	struct trace_functions_state functions;
 	struct trace_samples_state samples;
-	struct trace_names sites, ranges; /* of call sites, and of ranges of the program */
+	struct trace_names sites;
 	/* The head of the file and its text, made once; too large for the drainer's frame. Under the drainer's lock. */
 	char head[16384], text[12288];
 };

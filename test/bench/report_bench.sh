@@ -9,7 +9,7 @@ here=$(mktemp -d /tmp/report_bench.XXXXXX) || exit 1
 trap 'rm -rf "$here"' EXIT
 "$make_trace" "$here/large.trace" "$events" || exit 1
 echo "report_bench trace bytes $(wc -c <"$here/large.trace")"
-for option in '' --json --csv=allocations --csv=series --csv=moves --html --perfetto; do
+for option in '' --json --html --perfetto; do
 	# shellcheck disable=SC2086 # none or one
 	if [ -x /usr/bin/time ]; then
 		/usr/bin/time -f "%e %U %S %M" -o "$here/time" "$tool" report $option "$here/large.trace" >"$here/out" || exit 1

@@ -9,9 +9,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "shim/serve/alloc_decide.h"
-#include "shim/lifecycle/exit_summary.h"
 #include "shim/accounting/ledger.h"
+#include "shim/lifecycle/sampler.h"
+#include "shim/serve/alloc_decide.h"
 
 static char path[] = "/tmp/alloc_decide_test.XXXXXX.yaml";
 
@@ -162,18 +162,17 @@ static int is_set(void *argument)
 	start();
 	struct device *device = device_get(0);
 	struct policy_decision decision = alloc_decide(device, &request);
-	struct backend_managed_settings managed = alloc_decide_managed(&decision, device);
+	struct backend_managed_settings managed = alloc_decide_managed(&decision);
 	struct backend_system_settings system = alloc_decide_system(&decision, device);
 	CHECK(managed.advice == (BACKEND_PREFER_HOST | BACKEND_ACCESSED_BY_DEVICE | BACKEND_READ_MOSTLY));
-	CHECK(managed.prefetch == BACKEND_PREFETCH_BEFORE_LAUNCH && managed.headroom == 12 * MIB);
+	CHECK(!managed.prefetch);
 	CHECK(managed.device == -1 && !system.register_pages && !system.huge && system.numa_node == 3);
-	/* What the policy leaves open: an eighth of 256 MiB, the nearest node. */
+	/* What the policy leaves open: the nearest node. */
 	request.bytes = 2 * MIB;
 	decision = alloc_decide(device, &request);
-	managed = alloc_decide_managed(&decision, device);
+	managed = alloc_decide_managed(&decision);
 	system = alloc_decide_system(&decision, device);
-	CHECK(managed.advice == BACKEND_PREFER_DEVICE && managed.prefetch == BACKEND_PREFETCH_ON_ALLOC);
-	CHECK(managed.headroom == 32 * MIB);
+	CHECK(managed.advice == BACKEND_PREFER_DEVICE && managed.prefetch);
 	CHECK(system.register_pages && system.huge && system.numa_node == device->node);
 	return 0;
 }
@@ -185,7 +184,7 @@ static void settings_reach_the_backends(void **state)
 			      "- match: {size: == 1MiB}\n"
 			      "  use: managed\n"
 			      "  managed: {advise: [preferred-host, accessed-by, read-mostly],\n"
-			      "            prefetch: before-launch, headroom: 12MiB}\n"
+			      "            prefetch: none}\n"
 			      "  system: {register: no, huge_pages: no, numa_node: 3}\n",
 			      is_set));
 }

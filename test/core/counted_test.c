@@ -1,10 +1,9 @@
 /*
  * counted_test.c: memory that stays with the driver but is room the heap does not have: arrays, allocation nodes of
- * graphs, the program's own cuMemCreate; and the last of them over the budget, when it may be made on the host.
+ * graphs, the program's own cuMemCreate.
  */
 #include "test/core/core.h"
 
-#include <pthread.h>
 #include <string.h>
 
 #include "shim/serve/array.h"
@@ -22,18 +21,11 @@ static uint64_t charged(void)
 	return atomic_load(&device_get(0)->budget.used);
 }
 
-/* By the name of this thread, which a rule of own.yaml looks at. */
-static void let_spill(bool spills)
-{
-	CHECK(pthread_setname_np(pthread_self(), spills ? "spills" : "stays") == 0);
-}
-
 static int check_after(void **state)
 {
 	struct heap *heap = atomic_load(&device_get(0)->heap);
 
 	(void)state;
-	let_spill(false);
 	core_drain();
 	assert_int_equal(ledger_n_rows(), 0);
 	if (heap)
@@ -198,7 +190,7 @@ static CUmemGenericAllocationHandle create(size_t bytes)
 	return handle;
 }
 
-static void handles_over_the_budget_stay_on_the_device_unless_a_rule_lets_them_spill(void **state)
+static void handles_over_the_budget_stay_on_the_device(void **state)
 {
 	uint64_t made = stats_get(STAT_vmm_bytes);
 	CUmemGenericAllocationHandle handle[2];
@@ -213,40 +205,6 @@ static void handles_over_the_budget_stay_on_the_device_unless_a_rule_lets_them_s
 	assert_ok(cuMemRelease(handle[1]));
 }
 
-/* As PyTorch's expandable segments do it: reserve, create piece by piece, map, grant the device access. */
-static void handles_over_the_budget_are_made_on_the_host_and_work(void **state)
-{
-	CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
-				  .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-	uint64_t spilled = stats_get(STAT_spilled_allocations);
-	CUmemGenericAllocationHandle handle[6];
-	CUdeviceptr base;
-
-	(void)state;
-	let_spill(true);
-	assert_ok(cuMemAddressReserve(&base, 120 * MIB, 0, 0, 0));
-	for (unsigned i = 0; i < 6; i++) {
-		handle[i] = create(20 * MIB);
-		assert_ok(cuMemMap(base + i * 20 * MIB, 20 * MIB, 0, handle[i], 0));
-		assert_ok(cuMemSetAccess(base + i * 20 * MIB, 20 * MIB, &access, 1));
-		assert_int_equal(sim_where(base + i * 20 * MIB), i < 3 ? 'D' : 'H');
-	}
-	assert_int_equal(charged(), 60 * MIB);
-	assert_int_equal(host_budget.used, 60 * MIB);
-	assert_int_equal(live(PLACE_HOST), 60 * MIB);
-	assert_int_equal(live(PLACE_DRIVER), 60 * MIB);
-	assert_int_equal(stats_get(STAT_spilled_allocations), spilled + 3);
-	core_fill(base, 120 * MIB, 7);
-	assert_true(core_is_filled(base, 120 * MIB, 7));
-	/* Released while mapped it lives on, and counts. */
-	for (unsigned i = 0; i < 6; i++)
-		assert_ok(cuMemRelease(handle[i]));
-	assert_int_equal(host_budget.used, 60 * MIB);
-	assert_ok(cuMemUnmap(base, 120 * MIB));
-	assert_int_equal(host_budget.used, 0);
-	assert_ok(cuMemAddressFree(base, 120 * MIB));
-}
-
 static void what_the_driver_has_no_memory_for_counts_as_refused(void **state)
 {
 	uint64_t refused = stats_get(STAT_refused), made = stats_get(STAT_vmm_bytes);
@@ -258,112 +216,6 @@ static void what_the_driver_has_no_memory_for_counts_as_refused(void **state)
 	assert_int_equal(cuMemCreate(&handle, 20 * MIB, &prop, 0), CUDA_ERROR_OUT_OF_MEMORY);
 	assert_int_equal(stats_get(STAT_refused), refused + 1);
 	assert_int_equal(stats_get(STAT_vmm_bytes), made);
-}
-
-static void a_spilled_handle_has_the_properties_that_were_asked_for(void **state)
-{
-	CUmemAllocationProp asked = on_device(), told = {0};
-	CUmemGenericAllocationHandle first, second;
-
-	(void)state;
-	let_spill(true);
-	first = create(60 * MIB);
-	second = create(20 * MIB);
-	assert_int_equal(host_budget.used, 20 * MIB);
-	assert_ok(cuMemGetAllocationPropertiesFromHandle(&told, second));
-	assert_memory_equal(&told, &asked, sizeof(asked));
-	assert_ok(cuMemGetAllocationPropertiesFromHandle(&told, first));
-	assert_memory_equal(&told, &asked, sizeof(asked));
-	assert_ok(cuMemRelease(first));
-	assert_ok(cuMemRelease(second));
-}
-
-static void warm_memory_goes_back_before_a_handle_is_spilled(void **state)
-{
-	CUmemGenericAllocationHandle handle;
-	CUdeviceptr address;
-
-	(void)state;
-	let_spill(true);
-	assert_ok(cuMemAlloc_v2(&address, 15 * MIB));
-	assert_ok(cuMemFree_v2(address));
-	assert_true(charged() >= 14 * MIB);
-	handle = create(60 * MIB);
-	assert_int_equal(host_budget.used, 0);
-	assert_ok(cuMemRelease(handle));
-}
-
-/* What is free on the host stays with the heap for some time; it is room for a handle all the same. */
-static void warm_host_memory_is_room_for_a_spilled_handle(void **state)
-{
-	CUmemGenericAllocationHandle handle;
-	CUdeviceptr address;
-
-	(void)state;
-	let_spill(true);
-	assert_ok(cuMemAlloc_v2(&address, 120 * MIB));
-	heap_tick(atomic_load(&device_get(0)->heap));
-	assert_ok(cuMemFree_v2(address));
-	/* The device's part of it has gone to the driver for this. */
-	handle = create(60 * MIB);
-	assert_int_equal(charged(), 60 * MIB);
-	assert_int_equal(host_budget.used, 56 * MIB);
-	assert_int_equal(heap_idle_host(atomic_load(&device_get(0)->heap)), 56 * MIB);
-	CUmemGenericAllocationHandle spilled = create(60 * MIB);
-	assert_int_equal(host_budget.used, 60 * MIB);
-	assert_ok(cuMemRelease(handle));
-	assert_ok(cuMemRelease(spilled));
-}
-
-static void over_both_budgets_it_is_out_of_memory(void **state)
-{
-	CUmemAllocationProp prop = on_device();
-	CUmemGenericAllocationHandle handle[3];
-	uint64_t refused = stats_get(STAT_refused);
-
-	(void)state;
-	let_spill(true);
-	handle[0] = create(60 * MIB);
-	handle[1] = create(60 * MIB);
-	assert_int_equal(cuMemCreate(&handle[2], 20 * MIB, &prop, 0), CUDA_ERROR_OUT_OF_MEMORY);
-	assert_int_equal(stats_get(STAT_refused), refused + 1);
-	assert_ok(cuMemRelease(handle[0]));
-	assert_ok(cuMemRelease(handle[1]));
-}
-
-/* NCCL creates memory before there is a context. */
-static void a_handle_is_spilled_without_a_context_too(void **state)
-{
-	CUmemGenericAllocationHandle first, second;
-	CUcontext context;
-
-	(void)state;
-	let_spill(true);
-	assert_ok(cuCtxGetCurrent(&context));
-	assert_ok(cuCtxSetCurrent(NULL));
-	first = create(60 * MIB);
-	second = create(20 * MIB);
-	assert_int_equal(host_budget.used, 20 * MIB);
-	assert_ok(cuMemRelease(first));
-	assert_ok(cuMemRelease(second));
-	assert_ok(cuCtxSetCurrent(context));
-}
-
-/* Nothing is worse than without it: what the host cannot be is made on the device, over the budget. */
-static void where_the_driver_refuses_the_host_the_device_is_tried(void **state)
-{
-	CUmemGenericAllocationHandle first, second;
-
-	(void)state;
-	let_spill(true);
-	first = create(60 * MIB);
-	sim_fail("cuMemCreate", 1, CUDA_ERROR_NOT_SUPPORTED);
-	second = create(20 * MIB);
-	assert_false(sim_fail_pending());
-	assert_int_equal(charged(), 80 * MIB);
-	assert_int_equal(host_budget.used, 0);
-	assert_ok(cuMemRelease(first));
-	assert_ok(cuMemRelease(second));
 }
 
 #define CLEAN(test) cmocka_unit_test_teardown(test, check_after)
@@ -381,15 +233,8 @@ int main(void)
 	    CLEAN(an_array_takes_room_from_the_heap_and_the_heap_gives_it_room),
 	    CLEAN(an_array_ends_with_its_context),
 	    CLEAN(allocation_nodes_are_counted_and_their_memory_charged),
-	    CLEAN(handles_over_the_budget_stay_on_the_device_unless_a_rule_lets_them_spill),
-	    CLEAN(handles_over_the_budget_are_made_on_the_host_and_work),
+	    CLEAN(handles_over_the_budget_stay_on_the_device),
 	    CLEAN(what_the_driver_has_no_memory_for_counts_as_refused),
-	    CLEAN(a_spilled_handle_has_the_properties_that_were_asked_for),
-	    CLEAN(warm_memory_goes_back_before_a_handle_is_spilled),
-	    CLEAN(warm_host_memory_is_room_for_a_spilled_handle),
-	    CLEAN(over_both_budgets_it_is_out_of_memory),
-	    CLEAN(a_handle_is_spilled_without_a_context_too),
-	    CLEAN(where_the_driver_refuses_the_host_the_device_is_tried),
 	};
 	core_start(settings);
 	return cmocka_run_group_tests(tests, NULL, NULL);

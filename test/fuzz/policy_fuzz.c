@@ -78,7 +78,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 					   .device_free = 1 << 30,
 					   .library = "libnccl.so",
 					   .thread = "t",
-					   .nvtx = "n",
 					   .caller = "train.py:3 in f",
 				       });
 	}

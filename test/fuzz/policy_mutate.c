@@ -25,10 +25,10 @@ static unsigned n_texts;
 static struct seed seed;
 
 static const char everything[] =
-    "version: 1\ninclude: heap\nobserve: no\ndevice: {budget: 50%}\nmanaged: {advise: [read-mostly], headroom: 1GiB}\n"
+    "version: 1\ninclude: heap\nobserve: no\ndevice: {budget: 50%}\nmanaged: {advise: [read-mostly], prefetch: none}\n"
     "rules:\n- name: all\n  match: {size: 1MiB .. 2MiB, api: [malloc, pool], device: 0 .. 3, process: 'py*', "
     "arguments: "
-    "'*', library: ['*a*', b?], thread: t, nvtx: n, caller: 'a.py:* in f', rank: [3, '> 5'], order: first 10, live: '< "
+    "'*', library: ['*a*', b?], thread: t, caller: 'a.py:* in f', rank: [3, '> 5'], order: first 10, live: '< "
     "1GiB', pressure: "
     "'device.free > 1B'}\n"
     "  use: managed\n  fallback: [system, deny]\n  place: host\n  movable: no\n  cap: 1.5GiB\n  system.numa_node: 1\n"

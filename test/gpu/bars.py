@@ -11,7 +11,7 @@ from harness import UNITS
 
 # Belady's bytes per step of gpt.py 1536 16 8, whole allocations (docs/facts.md, Moving memory), in 1e9, by ratio.
 GPT_BYTES = {1.25: 5.96, 1.5: 10.0, 2.0: 17.1}
-# The same of jobs of spill_jobs.py at 1.5, of which the bars are (docs/results.md, Other jobs). By births it is less.
+# The same of jobs of spill_jobs.py at 1.5, of which the bars are (docs/lab/2026-11-27-measurements.md, Other jobs). By births it is less.
 JOB_BYTES = {"twice": 10.6, "conv": 5.2}
 STEADY_SLACK = 1.15  # a step is steady when it takes no longer than this times the median of the last half
 

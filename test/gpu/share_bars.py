@@ -32,7 +32,7 @@ LOOK = 0.01  # s between looks into the account
 FIRST = 4  # a step: by then the job has its memory and its kernels
 # struct account_page (shim/accounting/gpu_account_page.h): a head, and slots of pid, may_have, holds, needs, stuck,
 # worked, the claim of turns, and that of jobs, of which the state is read
-VERSION, HEAD, MEMBER, CLAIM, JOB_STATE = 4, 128, 6, 15, 22
+VERSION, HEAD, MEMBER, CLAIM, JOB_STATE = 5, 128, 6, 15, 8
 FIELDS = ("kind", "weight", "beat", "moving", "away", "waits", "idle", "served", "got", "burst", "cost", "loss", "quantum",
           "patience", "n")
 

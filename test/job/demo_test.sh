@@ -63,8 +63,9 @@ wants 2 'no/such: No such file' "$tool" demo --job no/such
 wants 2 'one argument too many' "$tool" demo more
 
 # An installed tree without the demo, and one with it.
-mkdir -p "$here/bin" "$here/lib/spillway/demo"
+mkdir -p "$here/bin" "$here/lib/spillway/demo" "$here/share/spillway"
 cp "$tool" "$here/bin/"
+cp "$(dirname "$tool")/demo.sh" "$here/share/spillway/"
 cp "$(dirname "$tool")/libspillway.so" "$here/lib/"
 wants 2 'is not installed' "$here/bin/spillway" demo
 cp "$job" "$here/lib/spillway/demo/"

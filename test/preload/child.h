@@ -15,6 +15,14 @@ void child_set(const char *setting);
  * ended by SIGALRM after a minute; the stacks of its threads are written to stderr then (stacks.h).
  */
 int child_run(const char *const *settings, int (*run)(void));
+/* A test whose body, which follows, runs there with these settings, and returns 0. */
+#define CHILD_TEST(name, ...)                                                                                          \
+	static int name##_there(void);                                                                                 \
+	TEST(name)                                                                                                     \
+	{                                                                                                              \
+		assert_int_equal(child_run(__VA_ARGS__, name##_there), 0);                                             \
+	}                                                                                                              \
+	static int name##_there(void)
 
 CUdeviceptr child_alloc(size_t bytes);
 /* Of device 0, made current beside its primary one. */

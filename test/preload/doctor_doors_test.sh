@@ -55,51 +55,50 @@ fact() { # ID "pattern"
 }
 
 runs 'a program linked to the driver' 0 "$programs/door_linked"
-says program.door door_linked 'linked (* ours)'
+says program.door door_linked 'through Spillway: [1-9]*, past it: 0, unbound: *'
 fact program.process '*door_linked: Spillway is loaded*'
 fact program.end 'with status 0'
 runs 'its status is told' 0 "$programs/door_linked" seven
 fact program.end 'with status 7'
 runs 'dlsym' 0 "$programs/door_user" dlsym
-says program.door door_user 'dlsym (2 ours, 1 not hooked)'
+says program.door door_user 'through Spillway: 3, past it: 0, unbound: 0'
 runs 'cuGetProcAddress' 0 "$programs/door_user" proc
-says program.door door_user 'dlsym (1 ours); cuGetProcAddress (2 ours)'
+says program.door door_user 'through Spillway: 3, past it: 0, unbound: 0'
 runs 'a CUDA runtime in the program itself' 0 "$programs/door_static"
-says program.door door_static 'dlsym (1 ours); cuGetProcAddress (* ours, * not hooked); it has a CUDA runtime in itself (static cudart)'
+says program.door door_static 'through Spillway: [1-9]*, past it: 0, unbound: 0'
 runs 'the shared runtime' 0 "$programs/door_shared"
-says program.door 'libcudart\.so\.13' 'dlsym (1 ours); cuGetProcAddress (* ours, * not hooked)'
-says program.door door_shared 'by way of libcudart.so.13'
+says program.door 'libcudart\.so\.13' 'through Spillway: [1-9]*, past it: 0, unbound: 0'
 runs 'a library that the program opens' 0 "$programs/door_user" plain "$programs/libaudit_lib_lazy.so"
-says program.door libaudit_lib_lazy.so 'linked (* ours)'
+says program.door libaudit_lib_lazy.so 'through Spillway: [1-9]*, past it: 0, unbound: *'
 runs 'a library that is opened and does nothing' 0 "$programs/door_user" load "$programs/libaudit_lib_lazy.so"
 says program.silent libaudit_lib_lazy.so 'can use the driver, and asked for nothing in this run'
 for bound in lazy now; do
 	runs "RTLD_DEEPBIND goes round, and that is a problem ($bound)" 1 "$programs/door_user" deep "$programs/libaudit_lib_$bound.so"
-	says program.past libaudit_lib_$bound.so 'was linked to the driver past Spillway*'
+	says program.past libaudit_lib_$bound.so 'through Spillway: *, past it: [1-9]*, unbound: *'
 	grep -q '"fix": "spillway run --audit' "$here/out" || complain 'it does not say what to do'
 	runs "with --audit it does not ($bound)" 0 --audit "$programs/door_user" deep "$programs/libaudit_lib_$bound.so"
-	says program.door libaudit_lib_$bound.so 'linked (* ours)'
+	says program.door libaudit_lib_$bound.so 'through Spillway: [1-9]*, past it: 0, unbound: *'
 	says_not program.past libaudit_lib_$bound.so
 done
 runs 'a namespace of its own goes round' 1 "$programs/door_user" apart "$programs/libaudit_lib_lazy.so"
-says program.past 'libcuda\.so\.1[.0-9]*' 'is in a namespace of its own (dlmopen)*'
+says program.past 'libcuda\.so\.1[.0-9]*' '*; it is in a namespace of its own (dlmopen)*'
 runs 'a program that could, and did not' 0 "$programs/door_user" none
 says program.silent door_user 'can use the driver, and asked for nothing in this run'
 runs 'a second driver goes round' 1 "$programs/door_user" copy "$copy"
-says program.past door_user 'uses a second libcuda of its own*'
+says program.past door_user 'through Spillway: *, past it: [1-9]*, unbound: *'
 runs 'a program without CUDA' 0 true
 fact program.effect '*none had to do with CUDA'
 runs 'one that ends by a signal' 0 "$programs/door_linked" signal
 fact program.end 'by signal 9*'
-says program.door door_linked 'linked (* ours)'
+says program.door door_linked 'through Spillway: [1-9]*, past it: 0, unbound: *'
 runs 'one that ends by _exit' 0 "$programs/door_linked" _exit
-says program.door door_linked 'linked (* ours)'
+says program.door door_linked 'through Spillway: [1-9]*, past it: 0, unbound: *'
 runs 'one that becomes another' 0 "$programs/door_linked" exec
-says program.door door_linked 'linked (* ours)'
+says program.door door_linked 'through Spillway: [1-9]*, past it: 0, unbound: *'
 runs 'a child made by fork' 0 "$programs/door_linked" fork
 grep -q '"a child by fork' "$here/out" || fact program.process '*a child by fork*'
 runs 'a child that is started' 0 sh -c "'$programs/door_user' dlsym; true"
-says program.door door_user 'dlsym (2 ours, 1 not hooked)'
+says program.door door_user 'through Spillway: 3, past it: 0, unbound: 0'
 runs 'output of the program goes to standard error' 0 echo the words
 grep -qx 'the words' "$here/err" || complain 'it did not'
 

@@ -49,37 +49,6 @@ static void the_spill_engine_moves_the_heap_and_nothing_else(void **state)
 	assert_int_equal(child_run(SCENE_SETTINGS("SPILLWAY_POLICY=" HOMES_POLICY), moves_the_heap_alone), 0);
 }
 
-/* Prefetches before launches and tracking at once. */
-static int brings_and_moves(void)
-{
-	scene_load(&scene, 0);
-	CUdeviceptr managed = child_alloc(2 * MIB + 512);
-	unsigned long before = sim_calls("cuMemPrefetchAsync") + sim_calls("cuMemPrefetchAsync_ptsz");
-
-	CHECK(!driver_is_heap(managed));
-	MUST(driver_fill(NULL, managed, 1, 100));
-	MUST(cu.cuCtxSynchronize());
-	CHECK(sim_calls("cuMemPrefetchAsync") + sim_calls("cuMemPrefetchAsync_ptsz") == before + 1);
-	scene_allocate(&scene);
-	CHECK(scene_warm_up(&scene));
-	for (unsigned round = 1; round <= ROUNDS; round++) {
-		MUST(driver_copy(NULL, managed, scene.block[round % SCENE_BLOCKS], 1));
-		MUST(scene_round(&scene, NULL, 0));
-	}
-	MUST(cu.cuCtxSynchronize());
-	CHECK(scene_holds(&scene));
-	MUST(cu.cuMemFree_v2(managed));
-	scene_close(&scene);
-	CHECK(sim_broken_rules() == 0);
-	return 0;
-}
-
-static void prefetching_before_launches_goes_with_moving(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(SCENE_SETTINGS("SPILLWAY_POLICY=" AHEAD_POLICY), brings_and_moves), 0);
-}
-
 /* ---- threads ---- */
 
 enum { THREADS = 4, HELD = 6, STEPS = 150 };
@@ -163,7 +132,6 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(the_spill_engine_moves_the_heap_and_nothing_else),
-	    cmocka_unit_test(prefetching_before_launches_goes_with_moving),
 	    cmocka_unit_test(threads_allocate_and_free_all_of_them_at_once),
 	};
 

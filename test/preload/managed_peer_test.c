@@ -235,32 +235,10 @@ static int comes_to_who_asked(void)
 	return 0;
 }
 
-static int comes_to_who_launches(void)
-{
-	start_gpus();
-	for (int d = 0; d < N; d++) {
-		CUdeviceptr block = new_on(0, BYTES);
-
-		unsigned long faults = sim_managed_of(d).gpu_faults;
-
-		CHECK(sim_managed_where(block) == 0);
-		fill_on(d, block, 5);
-		CHECK(sim_managed_where(block) == ON(d) && sim_managed_of(d).gpu_faults == faults);
-		holds_everywhere(block, 5);
-		MUST(cu.cuMemFree_v2(block));
-	}
-	end_gpus();
-	return 0;
-}
-
 static void the_policy_brings_it_to_the_gpu_that_wants_it(void **state)
 {
 	(void)state;
-	assert_int_equal(
-	    run_part(SETTINGS("all", ",managed.prefetch=on-alloc,managed.headroom=8MiB"), comes_to_who_asked), 0);
-	assert_int_equal(
-	    run_part(SETTINGS("none", ",managed.prefetch=before-launch,managed.headroom=8MiB"), comes_to_who_launches),
-	    0);
+	assert_int_equal(run_part(SETTINGS("all", ",managed.prefetch=on-alloc"), comes_to_who_asked), 0);
 }
 
 /* ---- how it ends ---- */

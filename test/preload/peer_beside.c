@@ -32,9 +32,9 @@ static void compare(const struct worker *worker, const struct block *from, const
 {
 	for (size_t i = 0; i < n; i++)
 		if (got[i] != from->shadow[i])
-			peers_fail("thread %u, after %lu operations: word %zu of %zu, copied from device %d behind a "
-				   "pending free, is %08x, not %08x",
-				   worker->id, worker->done, i, n, from->device, got[i], from->shadow[i]);
+			made_up_fail("thread %u, after %lu operations: word %zu of %zu, copied from device %d behind a "
+				     "pending free, is %08x, not %08x",
+				     worker->id, worker->done, i, n, from->device, got[i], from->shadow[i]);
 }
 
 static CUmemoryPool pool_for(int device, size_t bytes)
@@ -150,7 +150,7 @@ void beside_capture(struct worker *worker)
 	pthread_rwlock_wrlock(&world.lock);
 	pthread_barrier_init(&capture.turn, NULL, 2);
 	if (pthread_create(&thread, NULL, capture_alone, &capture))
-		peers_fail("no thread");
+		made_up_fail("no thread");
 	pthread_barrier_wait(&capture.turn);
 	for (unsigned times = 1 + peers_below(worker, 6); times && worker->n_blocks; times--)
 		if (op_make(worker, &op, OP_ANY) && op_returns(&op))

@@ -38,7 +38,7 @@ static size_t *live(struct worker *worker, int device)
 /* Does it fit what the worker may have there? */
 static bool fits(struct worker *worker, int device, size_t words)
 {
-	return (*live(worker, device) + words) * 4 <= world.bytes / world.threads;
+	return (*live(worker, device) + words) * 4 <= made_up.bytes / made_up.threads;
 }
 
 /* Of a primary context: it goes with its own. */
@@ -150,12 +150,13 @@ static void compare(struct worker *worker, struct block *block, const uint32_t *
 
 	for (size_t i = 0; i < block->words; i++)
 		if (got[i] != block->shadow[i])
-			peers_fail("thread %u, after %lu operations: word %zu of %zu at %#llx (%s%s, device %d, %c) is "
-				   "%08x, not %08x; last written by %s, operation %lu",
-				   worker->id, worker->done, i, block->words, block->at, kinds[block->kind],
-				   block->guest ? ", another context's" : "", block->device,
-				   sim_where(block->at + 4 * i) ? sim_where(block->at + 4 * i) : '-', got[i],
-				   block->shadow[i], block->last ? block->last : "nobody", block->last_number);
+			made_up_fail(
+			    "thread %u, after %lu operations: word %zu of %zu at %#llx (%s%s, device %d, %c) is "
+			    "%08x, not %08x; last written by %s, operation %lu",
+			    worker->id, worker->done, i, block->words, block->at, kinds[block->kind],
+			    block->guest ? ", another context's" : "", block->device,
+			    sim_where(block->at + 4 * i) ? sim_where(block->at + 4 * i) : '-', got[i], block->shadow[i],
+			    block->last ? block->last : "nobody", block->last_number);
 }
 
 /* From any device that may copy it: a stream that is not its own is another way. */

@@ -329,7 +329,7 @@ static void submit_host(struct worker *worker, const struct op *op, CUstream str
 	GO(cuStreamSynchronize(stream));
 	for (size_t i = 0; i < op->words; i++)
 		if (memory[i] != op->to->shadow[op->to_at + i])
-			peers_fail(
+			made_up_fail(
 			    "thread %u, after %lu operations: word %zu of %zu read from device %d by %d is %08x, not "
 			    "%08x; last written by %s, operation %lu",
 			    worker->id, worker->done, op->to_at + i, op->to->words, op->to->device,

@@ -1,61 +1,28 @@
 /*
  * peer_random: a program made up from a seed that uses several GPUs as programs do, and knows what every byte must be:
  *
- *   peer_random [--seed N] [--operations N] [--threads N] [--bytes MIB] [--no-hidden] [--deadline SECONDS]
- *               [--trouble KINDS]
+ *   peer_random [made_up.h] [--no-hidden]
  *
  * Blocks live on all devices, more of them than the budgets hold, in pools, and pinned on the host. Kernels, copies and
  * graphs are run by any device that may reach what they touch, in streams of all kinds; peer access and contexts come
- * and go; where the library is there, the program suspends and resumes itself. See peers.h. KINDS are those of trouble.h,
- * which befall the process beside its work.
- *
- * Exit status: 0 all bytes are right; 1 the first wrong one, or an error, is told on stderr, with the seed; 2 bad
- * arguments; 3 a context died of an illegal address; 142 (SIGALRM) not done by the deadline. The last line on stdout
- * counts the submissions.
+ * and go; where the library is there, the program suspends and resumes itself. See peers.h. --bytes is of all threads, on
+ * each device. The last line on stdout counts the submissions.
  */
 #include "test/preload/peers.h"
 #include "test/preload/trouble.h"
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <getopt.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-struct world world = {.seed = 1, .threads = 2, .bytes = 20 * MIB, .hidden = true};
+struct made_up made_up = {"peer_random", .seed = 1,         .operations = 1500,
+			  .threads = 2,  .bytes = 20 * MIB, .deadline = 100};
+struct world world;
 struct worker workers[THREADS];
-static unsigned operations = 1500, deadline = 100;
-static pthread_mutex_t ending = PTHREAD_MUTEX_INITIALIZER; /* for good: by the one thread that ends the process */
 
 static int (*suspend_us)(void), (*resume_us)(void);
-
-void peers_fail(const char *format, ...)
-{
-	va_list list;
-
-	va_start(list, format);
-	fprintf(trouble_errors, "peer_random: seed %lu: ", (unsigned long)world.seed);
-	vfprintf(trouble_errors, format, list);
-	fprintf(trouble_errors, "\n");
-	va_end(list);
-	_exit(1);
-}
-
-void peers_must(CUresult result, const char *call, const char *file, int line)
-{
-	if (result == CUDA_SUCCESS)
-		return;
-	if (result != CUDA_ERROR_ILLEGAL_ADDRESS)
-		peers_fail("%s:%d: %s: CUDA error %d", file, line, call, result);
-	fprintf(trouble_errors, "peer_random: seed %lu: %s:%d: %s: illegal address\n", (unsigned long)world.seed, file,
-		line, call);
-	fflush(NULL);
-	/* What the library has to say of it may come at the end; a second thread in exit() would cut it short. */
-	pthread_mutex_lock(&ending);
-	exit(3);
-}
 
 /*
  * The thread that suspends submits nothing until it has resumed; others wait in their submissions. It holds no lock that
@@ -74,7 +41,7 @@ static void suspend(void)
 	}
 	if (result && result != -EBUSY && result != -ENOMEM && result != -ENOTSUP &&
 	    !(result == -EIO && getenv("SIM_FAIL_THREAD")))
-		peers_fail("suspending, or resuming: %d", result);
+		made_up_fail("suspending, or resuming: %d", result);
 }
 
 static void ask(struct worker *worker)
@@ -89,7 +56,7 @@ static void ask(struct worker *worker)
 		GO(result);
 	GO(cuMemGetInfo_v2(&left, &total));
 	if (left > total)
-		peers_fail("%zu bytes are free of %zu", left, total);
+		made_up_fail("%zu bytes are free of %zu", left, total);
 }
 
 static void free_any(struct worker *worker)
@@ -139,7 +106,7 @@ static void *work(void *argument)
 {
 	struct worker *worker = argument;
 
-	for (unsigned i = 0; i < operations; i++) {
+	for (unsigned i = 0; i < made_up.operations; i++) {
 		unsigned what = peers_below(worker, 1000);
 
 		trouble_step();
@@ -176,7 +143,7 @@ static void *open_worker(void *argument)
 	struct worker *worker = argument;
 
 	worker->id = (unsigned)(worker - workers);
-	worker->random = world.seed * 7919 + worker->id;
+	worker->random = made_up.seed * 7919 + worker->id;
 	/* Another thread may capture already. */
 	pthread_rwlock_rdlock(&world.lock);
 	lanes_open(worker);
@@ -187,70 +154,24 @@ static void *open_worker(void *argument)
 	return work(worker);
 }
 
-static void read_options(int argc, char **argv)
-{
-	static const struct option names[] = {{"seed", 1, NULL, 's'},     {"operations", 1, NULL, 'n'},
-					      {"threads", 1, NULL, 't'},  {"bytes", 1, NULL, 'b'},
-					      {"deadline", 1, NULL, 'd'}, {"no-hidden", 0, NULL, 'h'},
-					      {"trouble", 1, NULL, 'w'},  {NULL, 0, NULL, 0}};
-	int option;
-
-	while ((option = getopt_long(argc, argv, "", names, NULL)) != -1)
-		switch (option) {
-		case 's':
-			world.seed = strtoull(optarg, NULL, 0);
-			break;
-		case 'n':
-			operations = (unsigned)atoi(optarg);
-			break;
-		case 't':
-			world.threads = (unsigned)atoi(optarg);
-			break;
-		case 'b':
-			world.bytes = (size_t)atoi(optarg) * MIB;
-			break;
-		case 'd':
-			deadline = (unsigned)atoi(optarg);
-			break;
-		case 'h':
-			world.hidden = false;
-			break;
-		case 'w':
-			if (!trouble_read(optarg))
-				exit(2);
-			break;
-		default:
-			exit(2);
-		}
-	if (!world.threads || world.threads > THREADS)
-		exit(2);
-}
-
 int main(int argc, char **argv)
 {
+	bool no_hidden = false;
+	const struct made_up_option own[] = {{"no-hidden", .flag = &no_hidden}, {NULL}};
 	unsigned long done = 0;
-	const char *wrong;
 
-	read_options(argc, argv);
-	printf("peer_random: seed %lu\n", (unsigned long)world.seed);
+	made_up_begin(argc, argv, own, THREADS, 0);
+	world.hidden = !no_hidden;
+	printf("peer_random: seed %lu\n", (unsigned long)made_up.seed);
 	fflush(stdout);
-	trouble_begin(world.seed);
-	alarm(deadline);
 	suspend_us = (int (*)(void))dlsym(RTLD_DEFAULT, "spillway_suspend");
 	resume_us = (int (*)(void))dlsym(RTLD_DEFAULT, "spillway_resume");
 	reach_open();
-	for (unsigned i = 0; i < world.threads; i++)
-		if (trouble_thread(&workers[i].thread, open_worker, &workers[i]))
-			peers_fail("no thread");
-	for (unsigned i = 0; i < world.threads; i++) {
-		pthread_join(workers[i].thread, NULL);
+	made_up_start(open_worker, workers, sizeof(workers[0]));
+	made_up_join();
+	for (unsigned i = 0; i < made_up.threads; i++)
 		done += workers[i].done;
-	}
-	wrong = trouble_end();
-	if (wrong)
-		peers_fail("%s", wrong);
-	if (sim_broken_rules())
-		peers_fail("%lu rules of the model were broken", sim_broken_rules());
-	printf("peer_random: seed %lu, %lu submissions\n", (unsigned long)world.seed, done);
+	made_up_check();
+	printf("peer_random: seed %lu, %lu submissions\n", (unsigned long)made_up.seed, done);
 	return 0;
 }

@@ -57,7 +57,7 @@ static void finish_all(void)
 		GO(cuCtxSetCurrent(world.context[i]));
 		GO(cuCtxSynchronize());
 	}
-	for (unsigned i = 0; i < world.threads; i++) {
+	for (unsigned i = 0; i < made_up.threads; i++) {
 		if (!workers[i].guest.context)
 			continue;
 		GO(cuCtxSetCurrent(workers[i].guest.context));

@@ -13,15 +13,13 @@
 #ifndef PRELOAD_PEERS_H
 #define PRELOAD_PEERS_H
 
+#include "test/preload/made_up.h"
 #include "test/sim/sim.h"
 
 #include <cuda.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
-
-#define KIB ((size_t)1 << 10)
-#define MIB ((size_t)1 << 20)
 
 enum {
 	DEVICES = 8,
@@ -46,9 +44,6 @@ struct functions {
 enum access { ACCESS_NONE, ACCESS_READ, ACCESS_WRITE };
 
 struct world {
-	uint64_t seed;
-	size_t bytes; /* of all threads, on each device */
-	unsigned threads;
 	bool hidden;
 	int devices;
 	CUcontext context[DEVICES];
@@ -147,17 +142,9 @@ struct worker {
 };
 extern struct worker workers[THREADS];
 
-/* ---- peer_random.c ---- */
-
-/* Ends the program: 3 when a context died of an illegal address, else 1. */
-void peers_must(CUresult result, const char *call, const char *file, int line);
-#define GO(call) peers_must((call), #call, __FILE__, __LINE__)
-void peers_fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
-
 static inline uint32_t peers_next(struct worker *worker)
 {
-	worker->random = worker->random * 6364136223846793005u + 1442695040888963407u;
-	return (uint32_t)(worker->random >> 33);
+	return made_up_next(&worker->random);
 }
 static inline uint32_t peers_below(struct worker *worker, size_t n)
 {

@@ -13,15 +13,13 @@
 #ifndef PRELOAD_RANDOM_H
 #define PRELOAD_RANDOM_H
 
+#include "test/preload/made_up.h"
 #include "test/sim/sim.h"
 
 #include <cuda.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
-
-#define KIB ((size_t)1 << 10)
-#define MIB ((size_t)1 << 20)
 
 enum {
 	THREADS_MAX = 8,
@@ -38,15 +36,9 @@ enum {
 enum { SLOT_LEGACY, SLOT_OWN, SLOT_BLOCKING, SLOT_FREE = 4 };
 
 struct options {
-	uint64_t seed;
-	unsigned long submissions;
-	unsigned threads;
 	bool hidden; /* pointers that lie in device memory */
 	bool textures;
-	bool leave;    /* the process ends by exit() in the last phase, whose end the handlers of exit() wait for */
-	bool in_order; /* most blocks are allocated and freed in stream order */
-	size_t bytes;  /* of all blocks together, about */
-	unsigned deadline;
+	unsigned in_order; /* 1: most blocks are allocated and freed in stream order */
 };
 
 /* A stream of a worker; the stream may be destroyed and another take its place, its order goes on. */
@@ -183,15 +175,9 @@ extern unsigned random_n_shared;
 extern int random_has_values; /* streams can write values, and wait for them */
 /* A capture is read, cuCtxSynchronize is write: it makes every capture of its context invalid, natively too. */
 extern pthread_rwlock_t random_captures;
-/* Ends the program: 3 when the context died of an illegal address, else 1. */
-void random_must(CUresult result, const char *call, const char *file, int line);
-#define GO(call) random_must((call), #call, __FILE__, __LINE__)
-void random_fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
-
 static inline uint32_t random_next(struct worker *worker)
 {
-	worker->random = worker->random * 6364136223846793005u + 1442695040888963407u;
-	return (uint32_t)(worker->random >> 33);
+	return made_up_next(&worker->random);
 }
 static inline uint32_t random_below(struct worker *worker, uint32_t n)
 {

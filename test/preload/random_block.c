@@ -241,10 +241,11 @@ void block_check(struct worker *worker, struct block *block)
 		if (!memcmp(worker->scratch, block->shadow + at, n))
 			continue;
 		i = first_difference(worker->scratch, block->shadow + at, n);
-		random_fail("thread %u: byte %zu of block %u.%u (%zu bytes at %#llx, %c) is %#x, not %#x; last written "
-			    "by %s, submission %lu of the thread; now %lu",
-			    worker->id, at + i, block->owner, block->number, block->bytes, block->at,
-			    sim_where(block->at + at + i), worker->scratch[i], block->shadow[at + i],
-			    block->last ? block->last : "nobody", block->last_submission, worker->submitted);
+		made_up_fail(
+		    "thread %u: byte %zu of block %u.%u (%zu bytes at %#llx, %c) is %#x, not %#x; last written "
+		    "by %s, submission %lu of the thread; now %lu",
+		    worker->id, at + i, block->owner, block->number, block->bytes, block->at,
+		    sim_where(block->at + at + i), worker->scratch[i], block->shadow[at + i],
+		    block->last ? block->last : "nobody", block->last_submission, worker->submitted);
 	}
 }

@@ -108,7 +108,7 @@ void context_play(struct worker *worker)
 	GO(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
 	GO(cuStreamWaitEvent(worker->other->stream, in->event, 0));
 	/* A library may ask where the stream belongs, a program need not. Other calls may need the answer. */
-	bool fails = random_one_in(worker, 3) && worker->options->threads == 1;
+	bool fails = random_one_in(worker, 3) && made_up.threads == 1;
 	if (fails)
 		sim_fail("cuStreamGetCtx", 1, CUDA_ERROR_UNKNOWN);
 	submit(worker, block, slot);

@@ -41,7 +41,7 @@ static void begin(struct member *member, bool threads)
 	}
 	member->stream = CU_STREAM_PER_THREAD;
 	if (pthread_create(&member->thread, NULL, in_thread, member))
-		random_fail("no thread");
+		made_up_fail("no thread");
 }
 
 static void end(struct member *member, bool threads, CUstream stream)

@@ -78,7 +78,7 @@ static void make(struct worker *worker, struct graph *graph)
 static void capture(struct worker *worker, struct graph *graph)
 {
 	CUstream stream = worker->slot[SLOT_FREE].handle, side = worker->slot[SLOT_FREE + 1].handle;
-	CUstreamCaptureMode mode = worker->options->threads == 1 && random_one_in(worker, 2)
+	CUstreamCaptureMode mode = made_up.threads == 1 && random_one_in(worker, 2)
 				       ? CU_STREAM_CAPTURE_MODE_GLOBAL
 				       : CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
 	unsigned pauses = random_one_in(worker, 2) ? 0 : random_below(worker, 200);

@@ -419,10 +419,11 @@ static void submit_to_host(struct worker *worker, const struct op *op, CUstream 
 		GO(cuMemcpyDtoH_v2(worker->scratch, from, bytes));
 	digest_add(&worker->digest, worker->scratch, bytes);
 	if (memcmp(worker->scratch, expected, bytes))
-		random_fail("thread %u: %zu bytes read at %zu of block %u.%u are wrong; last written by %s, submission "
-			    "%lu of the thread; now %lu",
-			    worker->id, bytes, op->to_at, op->to->owner, op->to->number, op->to->last,
-			    op->to->last_submission, worker->submitted);
+		made_up_fail(
+		    "thread %u: %zu bytes read at %zu of block %u.%u are wrong; last written by %s, submission "
+		    "%lu of the thread; now %lu",
+		    worker->id, bytes, op->to_at, op->to->owner, op->to->number, op->to->last, op->to->last_submission,
+		    worker->submitted);
 }
 
 static void submit_set(const struct op *op, CUstream stream, unsigned slot)
@@ -522,8 +523,8 @@ void ring_settle(struct worker *worker, struct ring *ring)
 		return;
 	slot_wait(worker, ring->slot);
 	if (ring->check && memcmp(ring->memory, ring->expected, ring->check))
-		random_fail("thread %u: %zu bytes that were copied to pinned memory are wrong; submission %lu",
-			    worker->id, ring->check, worker->submitted);
+		made_up_fail("thread %u: %zu bytes that were copied to pinned memory are wrong; submission %lu",
+			     worker->id, ring->check, worker->submitted);
 	digest_add(&worker->digest, ring->expected, ring->check);
 	ring->n = 0;
 	ring->check = 0;

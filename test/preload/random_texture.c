@@ -114,7 +114,7 @@ static void make_some(struct worker *worker)
 	for (unsigned ms = 0; ms < 20 && !sim_stalled(); ms++)
 		usleep(1000);
 	if (pthread_create(&thread, NULL, map_at_last, &done))
-		random_fail("no thread");
+		made_up_fail("no thread");
 	for (unsigned n = 3; n; n--)
 		make(worker);
 	atomic_store(&done, true);

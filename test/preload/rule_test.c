@@ -486,10 +486,10 @@ static void a_program_with_memory_management_of_its_own_has_more_than_the_device
 {
 	(void)state;
 	assert_int_equal(under("device.budget: 32MiB\nhost.budget: 32MiB\nrules:\n"
-			       "- {match: {api: vmm, library: '*rule_test'}, use: driver, vmm.spill: yes}\n",
+			       "- {match: {api: vmm, library: '*rule_test'}, use: driver, vmm.spill: move}\n",
 			       expands_a_segment),
 			 0);
-	assert_int_equal(under("device.budget: 32MiB\nhost.budget: 32MiB\nvmm.spill: yes\n", expands_a_segment), 0);
+	assert_int_equal(under("device.budget: 32MiB\nhost.budget: 32MiB\nvmm.spill: move\n", expands_a_segment), 0);
 	assert_int_equal(
 	    under("rules:\n- {match: {api: vmm, size: == 2MiB}, use: deny}\n", is_denied_memory_of_its_own), 0);
 }

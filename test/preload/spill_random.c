@@ -2,27 +2,20 @@
  * spill_random: a program made up from a seed that uses far more memory than the device budget, checks every byte and
  * prints what must be the same with and without Spillway (random.h).
  *
- *   spill_random [--seed N] [--submissions N] [--threads N] [--bytes MIB] [--no-hidden] [--in-order 0|1] [--deadline SECONDS]
- *                [--textures] [--trouble KINDS] [--leave]
+ *   spill_random [made_up.h] [--no-hidden] [--in-order 0|1] [--textures] [--leave]
  *
- * --textures: random_texture.c plays, too. KINDS are those of trouble.h, which befall the process beside its work.
- * Exit status: 0 all bytes are right; 1 the first wrong one, or an error, is told on stderr; 2 bad arguments; 3 the
- * context died of an illegal address; 142 (SIGALRM) not done by the deadline.
+ * --textures: random_texture.c plays, too.
  *
  * A run has phases, each followed by a checkpoint where all threads meet and all bytes are compared. In every other
  * phase each thread repeats a step of operations, as training does, with a small difference now and then.
  */
 #include "test/preload/random.h"
-#include "test/preload/trouble.h"
 
-#include <getopt.h>
 #include <sched.h>
 #include <semaphore.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { PHASES = 6 };
 
@@ -32,13 +25,12 @@ unsigned random_n_shared;
 int random_has_values;
 pthread_rwlock_t random_captures = PTHREAD_RWLOCK_INITIALIZER;
 
-static struct options options = {
-    .seed = 1, .submissions = 20000, .threads = 2, .hidden = true, .bytes = 144 * MIB, .deadline = 100};
+struct made_up made_up = {"spill_random", .seed = 1,          .operations = 20000,
+			  .threads = 2,   .bytes = 144 * MIB, .deadline = 100};
+static struct options options;
 static struct worker workers[THREADS_MAX];
-static pthread_t threads[THREADS_MAX];
 static pthread_barrier_t meeting;
-static sem_t last_phase;                                   /* has begun */
-static pthread_mutex_t ending = PTHREAD_MUTEX_INITIALIZER; /* for good: by the one thread that ends the process */
+static sem_t last_phase; /* has begun */
 
 /* What one thread gives the next in each phase. */
 static struct mailbox {
@@ -48,32 +40,6 @@ static struct mailbox {
 	CUevent event;
 	bool full;
 } mailboxes[THREADS_MAX];
-
-void random_must(CUresult result, const char *call, const char *file, int line)
-{
-	if (result == CUDA_SUCCESS)
-		return;
-	fprintf(trouble_errors, "spill_random: seed %lu: %s:%d: %s: CUDA error %d\n", (unsigned long)options.seed, file,
-		line, call, result);
-	fflush(NULL);
-	if (result != CUDA_ERROR_ILLEGAL_ADDRESS || options.leave) /* whose exit() waits for this thread */
-		_exit(result == CUDA_ERROR_ILLEGAL_ADDRESS ? 3 : 1);
-	/* What the library has to say of it may come at the end; a second thread in exit() would cut it short. */
-	pthread_mutex_lock(&ending);
-	exit(3);
-}
-
-void random_fail(const char *format, ...)
-{
-	va_list list;
-
-	va_start(list, format);
-	fprintf(trouble_errors, "spill_random: seed %lu: ", (unsigned long)options.seed);
-	vfprintf(trouble_errors, format, list);
-	fprintf(trouble_errors, "\n");
-	va_end(list);
-	_exit(1);
-}
 
 /* ---- actions of one thread ---- */
 
@@ -162,7 +128,7 @@ static void ask(struct worker *worker)
 
 static void give(struct worker *worker)
 {
-	struct mailbox *box = &mailboxes[(worker->id + 1) % options.threads];
+	struct mailbox *box = &mailboxes[(worker->id + 1) % made_up.threads];
 	unsigned index = any_loose(worker), slot = random_below(worker, SLOTS);
 	struct block *block = index ? worker->block[index] : NULL;
 
@@ -224,7 +190,7 @@ struct phase {
 
 static void pass_on(struct worker *worker, struct phase *phase)
 {
-	if (options.threads == 1)
+	if (made_up.threads == 1)
 		return;
 	if (!phase->gave && worker->submitted >= phase->half) {
 		phase->gave = true;
@@ -436,100 +402,44 @@ static void share_blocks(void)
 		block->owner = THREADS_MAX;
 		block->number = i;
 		block->shadow = malloc(bytes[i]);
-		kernel_fill((uint32_t *)block->shadow, (uint32_t)(bytes[i] / 4), (uint32_t)options.seed + i);
+		kernel_fill((uint32_t *)block->shadow, (uint32_t)(bytes[i] / 4), (uint32_t)made_up.seed + i);
 		GO(cuMemAlloc_v2(&block->at, bytes[i]));
 		GO(cuMemcpyHtoD_v2(block->at, block->shadow, bytes[i]));
 		random_shared[random_n_shared++] = block;
 	}
 }
 
-static bool parse(int argc, char **argv)
-{
-	static const struct option all[] = {{"seed", 1, NULL, 's'},      {"submissions", 1, NULL, 'n'},
-					    {"threads", 1, NULL, 't'},   {"bytes", 1, NULL, 'b'},
-					    {"no-hidden", 0, NULL, 'h'}, {"deadline", 1, NULL, 'd'},
-					    {"trouble", 1, NULL, 'w'},   {"in-order", 1, NULL, 'o'},
-					    {"textures", 0, NULL, 'x'},  {"leave", 0, NULL, 'l'},
-					    {NULL, 0, NULL, 0}};
-	int which;
-
-	while ((which = getopt_long(argc, argv, "", all, NULL)) != -1) {
-		unsigned long value = optarg ? strtoul(optarg, NULL, 0) : 0;
-
-		switch (which) {
-		case 's':
-			options.seed = value;
-			break;
-		case 'n':
-			options.submissions = value;
-			break;
-		case 't':
-			options.threads = (unsigned)value;
-			break;
-		case 'b':
-			options.bytes = value * MIB;
-			break;
-		case 'h':
-			options.hidden = false;
-			break;
-		case 'o':
-			options.in_order = value;
-			break;
-		case 'x':
-			options.textures = true;
-			break;
-		case 'l':
-			options.leave = true;
-			break;
-		case 'd':
-			options.deadline = (unsigned)value;
-			break;
-		case 'w':
-			if (!trouble_read(optarg))
-				return false;
-			break;
-		default:
-			return false;
-		}
-	}
-	return optind == argc && options.threads >= 1 && options.threads <= THREADS_MAX && options.submissions &&
-	       options.bytes >= 8 * MIB * options.threads;
-}
-
 /* The threads' end, and what is said of it. */
 static void finish(void)
 {
 	unsigned long submitted = 0;
-	const char *wrong;
 	uint64_t digest = 0;
 
-	for (unsigned i = 0; i < options.threads; i++) {
-		pthread_join(threads[i], NULL);
+	made_up_join();
+	for (unsigned i = 0; i < made_up.threads; i++) {
 		submitted += workers[i].submitted;
 		digest_add(&digest, &workers[i].digest, sizeof(digest));
 	}
 	for (unsigned i = 0; i < random_n_shared; i++)
 		GO(cuMemFree_v2(random_shared[i]->at));
-	wrong = trouble_end();
-	if (wrong)
-		random_fail("%s", wrong);
-	if (sim_broken_rules())
-		random_fail("%lu rules of the model were broken", sim_broken_rules());
-	printf("spill_random: seed %lu, %lu submissions, %u threads, digest %016lx\n", (unsigned long)options.seed,
-	       submitted, options.threads, (unsigned long)digest);
+	made_up_check();
+	printf("spill_random: seed %lu, %lu submissions, %u threads, digest %016lx\n", (unsigned long)made_up.seed,
+	       submitted, made_up.threads, (unsigned long)digest);
 }
 
 int main(int argc, char **argv)
 {
-	if (!parse(argc, argv)) {
-		fprintf(stderr, "usage: see the head of spill_random.c\n");
-		return 2;
-	}
-	trouble_begin(options.seed);
-	/* What hangs is told apart from what is slow by SIGALRM, 142 in a shell. */
-	alarm(options.deadline);
+	bool no_hidden = false;
+	const struct made_up_option own[] = {{"no-hidden", .flag = &no_hidden},
+					     {"in-order", .number = &options.in_order},
+					     {"textures", .flag = &options.textures},
+					     {"leave", .flag = &made_up.leave},
+					     {NULL}};
+
+	made_up_begin(argc, argv, own, THREADS_MAX, 8 * MIB);
+	options.hidden = !no_hidden;
 	/* First of all: it comes after what libraries have to do at the end. */
-	if (options.leave)
+	if (made_up.leave)
 		atexit(finish);
 	sem_init(&last_phase, 0, 0);
 	GO(cuInit(0));
@@ -539,21 +449,20 @@ int main(int argc, char **argv)
 	kernel_open(kernel_function);
 	texture_open();
 	share_blocks();
-	pthread_barrier_init(&meeting, NULL, options.threads);
-	for (unsigned i = 0; i < options.threads; i++) {
+	pthread_barrier_init(&meeting, NULL, made_up.threads);
+	for (unsigned i = 0; i < made_up.threads; i++) {
 		pthread_mutex_init(&mailboxes[i].lock, NULL);
 		pthread_cond_init(&mailboxes[i].filled, NULL);
 	}
-	for (unsigned i = 0; i < options.threads; i++) {
+	for (unsigned i = 0; i < made_up.threads; i++) {
 		workers[i].options = &options;
 		workers[i].id = i;
-		workers[i].random = options.seed * 0x9e3779b97f4a7c15u + i * 0x632be59bd9b4e019u;
-		workers[i].quota = options.submissions / options.threads;
-		workers[i].share = options.bytes / options.threads;
-		if (trouble_thread(&threads[i], work, &workers[i]))
-			random_fail("no thread");
+		workers[i].random = made_up_chance(i);
+		workers[i].quota = made_up.operations / made_up.threads;
+		workers[i].share = made_up.bytes / made_up.threads;
 	}
-	if (options.leave) {
+	made_up_start(work, workers, sizeof(workers[0]));
+	if (made_up.leave) {
 		sem_wait(&last_phase);
 		exit(0);
 	}

@@ -1,31 +1,19 @@
 /*
- * Made-up programs (spill_random.c) under the library, in the modes that SPILL_MODES names: every byte is right, and
- * the digest of the run is that of the same program without the library, which runs once for all modes.
- * SPILL_SUBMISSIONS says how long they are; SPILL_PART=K that only the K-th test (from 1) is to run.
+ * Made-up programs (spill_random.c) under the library, in the mode that SPILL_MODE names: every byte is right, and
+ * the digest of the run is that of the same program without the library. SPILL_SUBMISSIONS says how long they are.
  */
 #include "test/preload/run.h"
 #include "test/slow.h"
+#include "test/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 enum { STOPPED = 3 }; /* what spill_random ends with when its context died of an illegal address */
-
-enum { TRIALS_MOST = 32 };
 
 static const char *mode;
 static char submissions[32];
-
-/* What the programs did without the library, by their seeds. */
-static struct plain {
-	const char *seed;
-	struct outcome outcome;
-} plains[TRIALS_MOST];
 
 struct trial {
 	const char *seed, *threads;
@@ -60,27 +48,13 @@ static bool is_the_defined_stop(const struct trial *trial, const struct outcome 
 	       run_lines_with(outcome->err, "spill.mode: exact") > 0;
 }
 
-static const struct outcome *plainly(const struct trial *trial)
-{
-	struct plain *plain = plains;
-
-	for (; plain->seed && strcmp(plain->seed, trial->seed) != 0; plain++)
-		assert_true(plain + 1 < plains + TRIALS_MOST);
-	if (!plain->seed) {
-		plain->outcome = run_trial(trial, "LD_PRELOAD=", "SPILLWAY=off");
-		plain->seed = trial->seed;
-	}
-	if (plain->outcome.status)
-		fail_msg("without the library: status %d\n%s", plain->outcome.status, plain->outcome.err);
-	return &plain->outcome;
-}
-
 static void passes(const struct trial *trial)
 {
-	const struct outcome *plain = plainly(trial);
+	struct outcome plain = run_trial(trial, "LD_PRELOAD=", "SPILLWAY=off"), ours;
 	char set[200], preload[512];
-	struct outcome ours;
 
+	if (plain.status)
+		fail_msg("without the library: status %d\n%s", plain.status, plain.err);
 	snprintf(set, sizeof(set),
 		 "SPILLWAY_SET=spill.mode=%s,device.budget=%s,heap.chunk=%s,host.budget=768MiB%s%s%s%s", mode,
 		 trial->budget, trial->chunk ? trial->chunk : "auto",
@@ -88,52 +62,47 @@ static void passes(const struct trial *trial)
 		 trial->in_order ? ",async.use=" : "", trial->in_order ? trial->in_order : "");
 	snprintf(preload, sizeof(preload), "LD_PRELOAD=%s", getenv("TEST_PRELOAD"));
 	ours = run_trial(trial, preload, set);
-	if (!is_the_defined_stop(trial, &ours) && (ours.status || strcmp(ours.out, plain->out)))
+	if (!is_the_defined_stop(trial, &ours) && (ours.status || strcmp(ours.out, plain.out)))
 		fail_msg("seed %s, %s threads: status %d, stdout\n%snot\n%sstderr\n%s", trial->seed, trial->threads,
-			 ours.status, ours.out, plain->out, ours.err);
+			 ours.status, ours.out, plain.out, ours.err);
 	run_free(&ours);
+	run_free(&plain);
 }
 
-static void every_byte_is_right(void **state)
+TEST(every_byte_is_right)
 {
-	(void)state;
 	passes(&(struct trial){"101", "1", true, "48MiB", NULL, 1, NULL, NULL, false, NULL, false});
 	passes(&(struct trial){"102", "2", true, "48MiB", NULL, 1, NULL, NULL, false, NULL, false});
 	passes(&(struct trial){"103", "4", true, "64MiB", NULL, 1, NULL, NULL, false, NULL, false});
 }
 
-static void every_byte_is_right_where_all_pointers_are_parameters(void **state)
+TEST(every_byte_is_right_where_all_pointers_are_parameters)
 {
-	(void)state;
 	passes(&(struct trial){"201", "1", false, "48MiB", NULL, 1, NULL, NULL, false, NULL, false});
 	passes(&(struct trial){"202", "3", false, "64MiB", NULL, 1, NULL, NULL, false, NULL, false});
 }
 
-static void every_byte_is_right_with_hardly_any_device_memory(void **state)
+TEST(every_byte_is_right_with_hardly_any_device_memory)
 {
-	(void)state;
 	passes(&(struct trial){"301", "2", false, "16MiB", NULL, 2, NULL, NULL, false, NULL, false});
 	passes(&(struct trial){"302", "1", true, "16MiB", NULL, 2, NULL, NULL, false, NULL, false});
 }
 
-static void every_byte_is_right_when_work_comes_late(void **state)
+TEST(every_byte_is_right_when_work_comes_late)
 {
-	(void)state;
 	passes(&(struct trial){"401", "2", false, "48MiB", "SIM_DELAY_US=100", 8, NULL, NULL, false, NULL, false});
 	passes(&(struct trial){"402", "1", true, "48MiB", "SIM_DELAY_US=100", 8, NULL, NULL, false, NULL, false});
 }
 
-static void every_byte_is_right_on_other_devices(void **state)
+TEST(every_byte_is_right_on_other_devices)
 {
-	(void)state;
 	passes(&(struct trial){"501", "2", true, "48MiB", NULL, 2, "12MiB", NULL, false, NULL, false});
 	passes(&(struct trial){"502", "3", false, "32MiB", NULL, 2, "256MiB", NULL, false, NULL, false});
 }
 
 /* Of the calls with which memory is moved, not of the program's. */
-static void every_byte_is_right_where_one_call_in_so_many_fails(void **state)
+TEST(every_byte_is_right_where_one_call_in_so_many_fails)
 {
-	(void)state;
 	passes(&(struct trial){"601", "2", false, "48MiB", "SIM_FAIL_THREAD=spillway-mover:500", 2, NULL, NULL, false,
 			       NULL, false});
 	passes(&(struct trial){"602", "1", false, "48MiB", "SIM_FAIL_THREAD=spillway-mover:50", 4, NULL, NULL, false,
@@ -142,9 +111,8 @@ static void every_byte_is_right_where_one_call_in_so_many_fails(void **state)
 			       NULL, false});
 }
 
-static void every_byte_is_right_of_memory_in_stream_order(void **state)
+TEST(every_byte_is_right_of_memory_in_stream_order)
 {
-	(void)state;
 	passes(&(struct trial){"701", "1", true, "48MiB", NULL, 1, NULL, "heap", false, NULL, false});
 	passes(&(struct trial){"702", "3", false, "32MiB", NULL, 2, NULL, "heap", false, NULL, false});
 	passes(&(struct trial){"703", "2", false, "48MiB", "SIM_DELAY_US=100", 8, NULL, "auto", false, NULL, false});
@@ -156,9 +124,8 @@ static void every_byte_is_right_of_memory_in_stream_order(void **state)
  * Its blocks are set in three parts when they are made, the last part first, and kernels then get pointers to all of
  * them.
  */
-static void every_byte_is_right_of_memory_that_is_taken_on_use(void **state)
+TEST(every_byte_is_right_of_memory_that_is_taken_on_use)
 {
-	(void)state;
 	passes(&(struct trial){"801", "1", true, "48MiB", NULL, 1, NULL, NULL, true, NULL, false});
 	passes(&(struct trial){"802", "3", false, "32MiB", NULL, 2, NULL, NULL, true, NULL, false});
 	passes(&(struct trial){"803", "2", false, "16MiB", NULL, 2, NULL, NULL, true, NULL, false});
@@ -168,9 +135,8 @@ static void every_byte_is_right_of_memory_that_is_taken_on_use(void **state)
 }
 
 /* Each block is one piece, of its own length: in `fast` host memory consists of several parts (shim/heap/compound.h). */
-static void every_byte_is_right_of_pieces_of_many_lengths(void **state)
+TEST(every_byte_is_right_of_pieces_of_many_lengths)
 {
-	(void)state;
 	passes(&(struct trial){"901", "1", true, "64MiB", NULL, 1, NULL, NULL, false, "128MiB", false});
 	passes(&(struct trial){"902", "3", false, "96MiB", NULL, 2, NULL, NULL, false, "128MiB", false});
 	passes(&(struct trial){"903", "2", false, "64MiB", "SIM_FAIL_THREAD=spillway-mover:50", 4, NULL, NULL, false,
@@ -180,49 +146,16 @@ static void every_byte_is_right_of_pieces_of_many_lengths(void **state)
 	    &(struct trial){"905", "2", false, "64MiB", "SIM_DELAY_US=100", 8, NULL, "heap", false, "128MiB", false});
 }
 
-static void every_byte_is_right_where_the_process_ends_with_threads_at_work(void **state)
+TEST(every_byte_is_right_where_the_process_ends_with_threads_at_work)
 {
-	(void)state;
 	passes(&(struct trial){"1001", "2", false, "32MiB", NULL, 2, NULL, NULL, false, NULL, true});
 	passes(&(struct trial){"1002", "4", false, "16MiB", "SIM_DELAY_US=100", 8, NULL, NULL, false, NULL, true});
 }
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(every_byte_is_right),
-	    cmocka_unit_test(every_byte_is_right_where_all_pointers_are_parameters),
-	    cmocka_unit_test(every_byte_is_right_with_hardly_any_device_memory),
-	    cmocka_unit_test(every_byte_is_right_when_work_comes_late),
-	    cmocka_unit_test(every_byte_is_right_on_other_devices),
-	    cmocka_unit_test(every_byte_is_right_where_one_call_in_so_many_fails),
-	    cmocka_unit_test(every_byte_is_right_of_memory_in_stream_order),
-	    cmocka_unit_test(every_byte_is_right_of_memory_that_is_taken_on_use),
-	    cmocka_unit_test(every_byte_is_right_of_pieces_of_many_lengths),
-	    cmocka_unit_test(every_byte_is_right_where_the_process_ends_with_threads_at_work),
-	};
-
-	enum { TESTS = sizeof(tests) / sizeof(tests[0]) };
-	const char *modes = getenv("SPILL_MODES"), *only = getenv("SPILL_PART");
-	unsigned long part = only ? strtoul(only, NULL, 10) : 0;
-	char words[128];
-	int failed = 0;
-
-	snprintf(words, sizeof(words), "%s", modes ? modes : "static");
+	mode = getenv("SPILL_MODE") ? getenv("SPILL_MODE") : "static";
 	snprintf(submissions, sizeof(submissions), "%s",
 		 getenv("SPILL_SUBMISSIONS") ? getenv("SPILL_SUBMISSIONS") : "20000");
-	if (only && (part < 1 || part > TESTS)) {
-		fprintf(stderr, "SPILL_PART=%s is none of 1 to %d\n", only, TESTS);
-		return 1;
-	}
-	for (mode = strtok(words, " "); mode; mode = strtok(NULL, " ")) {
-		if (!only) {
-			failed += cmocka_run_group_tests_name(mode, tests, NULL, NULL);
-		} else {
-			const struct CMUnitTest one[] = {tests[part - 1]};
-
-			failed += cmocka_run_group_tests_name(mode, one, NULL, NULL);
-		}
-	}
-	return failed;
+	return test_run();
 }

@@ -1,6 +1,6 @@
 #!/bin/sh
 # symbols_test.sh LIBRARY HOOKS_DEF SANITIZED: what libspillway.so shows to the loader: the rows of hooks.def, dlsym,
-# what spillway.h declares and the door of NVTX, nothing else; that it needs the C library alone, and has no way to end the
+# what spillway.h declares, nothing else; that it needs the C library alone, and has no way to end the
 # process; that no wait of it or of the tool ends by the time of day; and that each of its locks has a rank.
 library=$1
 hooks=$2
@@ -13,7 +13,6 @@ failed=0
 awk -f "$(dirname "$hooks")/../../scripts/driver_names.awk" "$hooks" | grep '^HOOK_' | grep -v '^HOOK_USE' |
 	sed 's/.*(//; s/,$//' >"$here/rows"
 echo dlsym >>"$here/rows"
-echo InitializeInjectionNvtx2 >>"$here/rows" # entry_nvtx.c
 echo _ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE >>"$here/rows" # entry_torch.c
 grep -oE '\bspillway_[a-z_]+\(' "$(dirname "$(dirname "$hooks")")/spillway.h" | tr -d '(' >>"$here/rows"
 sort -u "$here/rows" >"$here/wanted"

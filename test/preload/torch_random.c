@@ -5,45 +5,31 @@
  * states of a pool are restored; a pool has a part of a slab; cached memory is given back; and of some blocks the program
  * itself says what is alive.
  *
- *   torch_random [--seed N] [--operations N] [--threads N] [--bytes MIB] [--deadline SECONDS] [--trouble KINDS]
- *                [--suspend N] [--expandable MIB] [--hidden]
+ *   torch_random [made_up.h] [--suspend N] [--expandable MIB] [--hidden]
  *
  * --suspend: under the library, it suspends and resumes itself about once in N operations, also while a state of a pool
- * is half restored; tensors come and go meanwhile. --expandable: segments are expandable, with handles of so many MiB; no pool has a slab then, because
- * memory that the allocator gives to somebody else makes the library doubt all that it reports. --hidden: kernels find
- * addresses in device memory, and some are told of tensors that were born after their launch; not in `fast`. KINDS are those of trouble.h. TEST_SEED in the environment says so for all runs of it. What every
- * word must be is known from a shadow of each tensor. Ends with 0, or with 1 and the first word that is wrong, or what
- * the driver refused; 2: usage.
+ * is half restored; tensors come and go meanwhile. --expandable: segments are expandable, with handles of so many MiB; no
+ * pool has a slab then, because memory that the allocator gives to somebody else makes the library doubt all that it
+ * reports. --hidden: kernels find addresses in device memory, and some are told of tensors that were born after their
+ * launch; not in `fast`. What every word must be is known from a shadow of each tensor.
  */
 #include "shim/spillway.h"
 #include "test/preload/torch_random.h"
-#include "test/preload/trouble.h"
 #include "test/sim/sim.h"
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <getopt.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-struct options options = {.seed = 1, .operations = 1500, .threads = 2, .bytes = 48 * MIB, .deadline = 100};
+struct made_up made_up = {"torch_random", .seed = 1,         .operations = 1500,
+			  .threads = 2,   .bytes = 48 * MIB, .deadline = 100};
+unsigned handle_mib;
+static unsigned once_in; /* so many operations it suspends itself; 0: never */
 CUcontext context;
 const struct fake_torch_functions *torch;
 struct fake_torch *torch_cache;
-
-void random_fail(const char *format, ...)
-{
-	va_list list;
-
-	fprintf(trouble_errors, "torch_random: seed %lu: ", (unsigned long)options.seed);
-	va_start(list, format);
-	vfprintf(trouble_errors, format, list);
-	va_end(list);
-	fprintf(trouble_errors, "\n");
-	_exit(1);
-}
 
 /* ---- suspensions ---- */
 
@@ -72,7 +58,7 @@ static void resume(void)
 	while ((status = resume_function()) == -ENOMEM)
 		usleep(1000);
 	if (status && !is_told(status))
-		random_fail("resume: %d", status);
+		made_up_fail("resume: %d", status);
 }
 
 static bool suspend(void)
@@ -80,7 +66,7 @@ static bool suspend(void)
 	int status = suspend_function();
 
 	if (status && !is_told(status))
-		random_fail("suspend: %d", status);
+		made_up_fail("suspend: %d", status);
 	return !status;
 }
 
@@ -105,7 +91,7 @@ bool suspend_begin(pthread_t *thread)
 	if (!suspend())
 		return false;
 	if (pthread_create(thread, NULL, resume_soon, NULL))
-		random_fail("no thread");
+		made_up_fail("no thread");
 	return true;
 }
 
@@ -201,9 +187,9 @@ static void *work(void *argument)
 		GO(cuMemAlloc_v2(&worker->tables, 512 * (STREAMS + 1)));
 	while (worker->bytes < worker->share * 3 / 4 && worker->n_tensors < TENSORS / 2)
 		tensor_any_new(worker, any_size(worker));
-	for (unsigned long i = 0; i < options.operations / options.threads; i++) {
+	for (unsigned long i = 0; i < made_up.operations / made_up.threads; i++) {
 		at_random(worker);
-		if (suspend_function && !worker_below(worker, options.suspend))
+		if (suspend_function && !worker_below(worker, once_in))
 			suspend_for_a_while();
 		if (i % 200 == 199)
 			for (unsigned j = 0; j < worker->n_tensors; j++)
@@ -222,74 +208,21 @@ static void *work(void *argument)
 	return NULL;
 }
 
-static bool parse(int argc, char **argv)
-{
-	static const struct option known[] = {
-	    {"seed", required_argument, NULL, 's'},     {"operations", required_argument, NULL, 'o'},
-	    {"threads", required_argument, NULL, 't'},  {"bytes", required_argument, NULL, 'b'},
-	    {"deadline", required_argument, NULL, 'd'}, {"trouble", required_argument, NULL, 'w'},
-	    {"suspend", required_argument, NULL, 'u'},  {"expandable", required_argument, NULL, 'e'},
-	    {"hidden", no_argument, NULL, 'h'},         {NULL, 0, NULL, 0}};
-
-	for (int option; (option = getopt_long(argc, argv, "", known, NULL)) != -1;) {
-		unsigned long value = optarg ? strtoul(optarg, NULL, 0) : 0;
-
-		switch (option) {
-		case 's':
-			options.seed = value;
-			break;
-		case 'o':
-			options.operations = value;
-			break;
-		case 't':
-			options.threads = (unsigned)value;
-			break;
-		case 'b':
-			options.bytes = value * MIB;
-			break;
-		case 'd':
-			options.deadline = (unsigned)value;
-			break;
-		case 'u':
-			options.suspend = (unsigned)value;
-			break;
-		case 'e':
-			options.handle = (unsigned)value;
-			break;
-		case 'h':
-			op_has_tables = true;
-			break;
-		case 'w':
-			if (!trouble_read(optarg))
-				return false;
-			break;
-		default:
-			return false;
-		}
-	}
-	if (getenv("TEST_SEED"))
-		options.seed = strtoul(getenv("TEST_SEED"), NULL, 0);
-	return optind == argc && options.threads >= 1 && options.threads <= THREADS_MAX &&
-	       options.bytes / options.threads >= 16 * MIB;
-}
-
 int main(int argc, char **argv)
 {
 	static struct worker workers[THREADS_MAX];
-	const char *wrong;
+	static const struct made_up_option own[] = {{"suspend", .number = &once_in},
+						    {"expandable", .number = &handle_mib},
+						    {"hidden", .flag = &op_has_tables},
+						    {NULL}};
 
-	if (!parse(argc, argv)) {
-		fprintf(stderr, "usage: see the head of torch_random.c\n");
-		return 2;
-	}
-	if (options.suspend)
+	made_up_begin(argc, argv, own, THREADS_MAX, 16 * MIB);
+	if (once_in)
 		suspend_find();
 	discard_function = (range_function *)dlsym(RTLD_DEFAULT, "spillway_discard");
 	born_function = (range_function *)dlsym(RTLD_DEFAULT, "spillway_born");
 	grow_function = (range_function *)dlsym(RTLD_DEFAULT, "spillway_grow");
-	trouble_begin(options.seed);
-	alarm(options.deadline);
-	printf("torch_random: seed %lu, %lu operations\n", (unsigned long)options.seed, options.operations);
+	printf("torch_random: seed %lu, %lu operations\n", (unsigned long)made_up.seed, made_up.operations);
 	fflush(stdout);
 	GO(cuInit(0));
 	GO(cuDevicePrimaryCtxRetain(&context, 0));
@@ -297,21 +230,15 @@ int main(int argc, char **argv)
 	op_prepare();
 	torch = fake_torch_open();
 	torch_cache = torch->open(0);
-	torch->expand(torch_cache, options.handle * MIB);
-	op_has_ends = options.handle != 0;
-	for (unsigned i = 0; i < options.threads; i++) {
+	torch->expand(torch_cache, handle_mib * MIB);
+	op_has_ends = handle_mib != 0;
+	for (unsigned i = 0; i < made_up.threads; i++) {
 		workers[i].id = i;
-		workers[i].random = options.seed * 0x9e3779b97f4a7c15u + i * 0x632be59bd9b4e019u;
-		workers[i].share = options.bytes / options.threads;
-		if (trouble_thread(&workers[i].thread, work, &workers[i]))
-			random_fail("no thread");
+		workers[i].random = made_up_chance(i);
+		workers[i].share = made_up.bytes / made_up.threads;
 	}
-	for (unsigned i = 0; i < options.threads; i++)
-		pthread_join(workers[i].thread, NULL);
-	wrong = trouble_end();
-	if (wrong)
-		random_fail("%s", wrong);
-	if (sim_broken_rules())
-		random_fail("the model has seen %lu rules broken", sim_broken_rules());
+	made_up_start(work, workers, sizeof(workers[0]));
+	made_up_join();
+	made_up_check();
 	return 0;
 }

@@ -7,10 +7,9 @@
 #define PRELOAD_TORCH_RANDOM_H
 
 #include "test/preload/fake_torch.h"
+#include "test/preload/made_up.h"
 
 #include <pthread.h>
-
-#define MIB ((size_t)1 << 20)
 
 enum {
 	STREAMS = 3,
@@ -21,12 +20,8 @@ enum {
 #define TENSOR_MOST (5 * MIB)
 #define FILL        0x5a5a5a5au /* what the allocator has filled new memory with */
 
-extern struct options {
-	uint64_t seed;
-	unsigned long operations;
-	unsigned threads, deadline, suspend, handle;
-	size_t bytes;
-} options;
+/* MiB of a handle, where segments are expandable; or 0. */
+extern unsigned handle_mib;
 
 /* Any memory with contents; shadow: what all of its words must be once what was submitted is done. */
 struct tensor {
@@ -69,16 +64,6 @@ struct worker {
 	uint32_t *words;             /* as large as a tensor may be */
 	CUdeviceptr tables;          /* of each stream, addresses that no launch names; 0: there are none */
 };
-
-/* Says what is wrong, with the seed, and ends the process. */
-__attribute__((format(printf, 1, 2), noreturn)) void random_fail(const char *format, ...);
-
-#define GO(call)                                                                                                       \
-	do {                                                                                                           \
-		CUresult result_ = (call);                                                                             \
-		if (result_ != CUDA_SUCCESS)                                                                           \
-			random_fail("%s:%d: %s: CUDA error %d", __FILE__, __LINE__, #call, result_);                   \
-	} while (0)
 
 extern const struct fake_torch_functions *torch;
 extern struct fake_torch *torch_cache;

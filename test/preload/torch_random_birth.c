@@ -85,7 +85,7 @@ void go_on_away(struct worker *worker)
 static void say(range_function *function, CUdeviceptr at, size_t bytes)
 {
 	if (function && function((const void *)(uintptr_t)at, bytes))
-		random_fail("spillway.h does not take %zu bytes", bytes);
+		made_up_fail("spillway.h does not take %zu bytes", bytes);
 }
 
 /* What is dead lies between the beginning and `cut`; what is not yet there behind `before`. */

@@ -69,7 +69,7 @@ static void graph_capture(struct worker *worker, struct graph *graph)
 
 	pthread_barrier_init(&second.both, NULL, 2);
 	if (pthread_create(&thread, NULL, capture_second, &second))
-		random_fail("no thread");
+		made_up_fail("no thread");
 	torch->use_pool(torch_cache, graph->pool, true);
 	worker->is_capturing = true;
 	pthread_barrier_wait(&second.both);

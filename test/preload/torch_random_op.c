@@ -11,8 +11,7 @@
 
 uint32_t worker_below(struct worker *worker, uint32_t n)
 {
-	worker->random = worker->random * 6364136223846793005u + 1442695040888963407u;
-	return (uint32_t)(worker->random >> 33) % n;
+	return made_up_next(&worker->random) % n;
 }
 
 void worker_settle(struct worker *worker)
@@ -326,7 +325,7 @@ static struct tensor *add(struct worker *worker, struct tensor tensor)
 
 	tensor.shadow = malloc(tensor.bytes);
 	if (!ret || !tensor.shadow || worker->n_tensors == TENSORS)
-		random_fail("no memory of the host, or too many tensors");
+		made_up_fail("no memory of the host, or too many tensors");
 	*ret = tensor;
 	worker->bytes += tensor.bytes;
 	worker->tensor[worker->n_tensors++] = ret;
@@ -342,7 +341,7 @@ struct tensor *tensor_make(struct worker *worker, unsigned pool, unsigned home, 
 	if (!worker->is_capturing)
 		torch->use_pool(torch_cache, 0, false);
 	if (!tensor.at && pool != worker->slab_pool)
-		random_fail("no memory of the device");
+		made_up_fail("no memory of the device");
 	return tensor.at ? add(worker, tensor) : NULL;
 }
 
@@ -405,10 +404,10 @@ void tensor_check(struct worker *worker, struct tensor *tensor)
 	GO(cuStreamSynchronize(worker->stream[0]));
 	for (size_t i = 0; i < tensor->bytes / 4; i++)
 		if (worker->words[i] != tensor->shadow[i])
-			random_fail("worker %u: word %zu of %zu at %#llx (pool %u%s) is %#x, not %#x", worker->id, i,
-				    tensor->bytes / 4, tensor->at, tensor->pool,
-				    tensor->is_slab ? ", a slab"
-				    : tensor->pins  ? ", of a graph"
-						    : "",
-				    worker->words[i], tensor->shadow[i]);
+			made_up_fail("worker %u: word %zu of %zu at %#llx (pool %u%s) is %#x, not %#x", worker->id, i,
+				     tensor->bytes / 4, tensor->at, tensor->pool,
+				     tensor->is_slab ? ", a slab"
+				     : tensor->pins  ? ", of a graph"
+						     : "",
+				     worker->words[i], tensor->shadow[i]);
 }

@@ -37,7 +37,7 @@ void slab_change(struct worker *worker)
 		slab_drop(worker);
 		return;
 	}
-	if (options.handle || !has_room(worker, 3 * SLAB_PART))
+	if (handle_mib || !has_room(worker, 3 * SLAB_PART))
 		return;
 	GO(cuMemAlloc_v2(&worker->slab, 3 * SLAB_PART));
 	worker->slab_pool = torch->new_pool(torch_cache, worker->slab + SLAB_PART, SLAB_PART);
@@ -106,7 +106,7 @@ void plug_change(struct worker *worker)
 {
 	size_t bytes = 0;
 
-	if (options.handle || worker->n_plugged == 12 || !has_room(worker, 9 * MIB))
+	if (handle_mib || worker->n_plugged == 12 || !has_room(worker, 9 * MIB))
 		return;
 	torch->drop_pool(torch_cache, worker->plugged);
 	cache_empty();

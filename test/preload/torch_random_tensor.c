@@ -30,7 +30,7 @@ struct tensor *tensor_any_new(struct worker *worker, size_t bytes)
 {
 	unsigned pool = worker_below(worker, 4) ? 0 : worker->saved;
 
-	if (!options.handle && !worker_below(worker, 4))
+	if (!handle_mib && !worker_below(worker, 4))
 		pool = worker->plugged;
 	if (worker->slab && !worker_below(worker, 4) && bytes <= MIB)
 		pool = worker->slab_pool;
@@ -80,9 +80,9 @@ void tell_running(struct worker *worker)
 	bytes = old->bytes;
 	tensor_fill(worker, old, stream);
 	worker_settle(worker);
-	if (discard_function && !options.handle && worker_below(worker, 2) &&
+	if (discard_function && !handle_mib && worker_below(worker, 2) &&
 	    discard_function((const void *)(uintptr_t)old->at, old->bytes))
-		random_fail("discard");
+		made_up_fail("discard");
 	tensor_drop(worker, old);
 	/* The thread goes on and reports: the death counts. */
 	tensor_fill(worker, other, stream);

@@ -8,7 +8,6 @@
 #include "test/preload/turns_help.h"
 #include "test/rank.h"
 
-#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -18,15 +17,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
-#define SETTINGS                                                                                                       \
-	"device.total=32MiB,host.budget=256MiB,report.summary=no,share=turns,share.quantum=20ms,spill.mode=fast"
-#define SET "SPILLWAY_SET=" SETTINGS
+#define SET                                                                                                            \
+	"SPILLWAY_SET=device.total=32MiB,host.budget=256MiB,report.summary=no,share=turns,share.quantum=20ms,"              \
+	"spill.mode=fast"
 enum { MOST = 8, JOBS = 4, DEVICES = 2, BLOCKS = 6, ROUNDS = 600 };
 
 /* What a rank is, and where the ranks of a job meet. */
@@ -40,11 +38,8 @@ static struct meeting {
 	_Atomic unsigned came[JOBS];
 	_Atomic uint64_t found[JOBS][3]; /* by all ranks of the job, in this step and those beside it */
 	unsigned words[MOST];            /* steps that the GPU of each rank has got to */
-	CUipcEventHandle event;          /* what one gives to others */
-	CUipcMemHandle memory;
 } * meeting;
 
-static int pair[2]; /* by which ranks send files */
 static const struct part *own;
 static CUdeviceptr blocks[BLOCKS];
 static unsigned fills;
@@ -116,80 +111,8 @@ static bool step_by_gpu(void)
 	return true;
 }
 
-/* An event for others, and memory that was made for them. */
-static bool give(void)
-{
-	CUevent event;
-
-	MUST(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS));
-	MUST(cuIpcGetEventHandle(&meeting->event, event));
-	return cuIpcGetMemHandle(&meeting->memory, blocks[0]) == CUDA_SUCCESS;
-}
-
-static bool take(bool memory)
-{
-	CUdeviceptr address;
-	CUevent event;
-
-	return memory ? cuIpcOpenMemHandle_v2(&address, meeting->memory, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) ==
-			    CUDA_SUCCESS
-		      : cuIpcOpenEventHandle(&event, meeting->event) == CUDA_SUCCESS;
-}
-
-static bool send_file(int file)
-{
-	char room[CMSG_SPACE(sizeof(int))] __attribute__((aligned(__alignof__(struct cmsghdr)))) = {0};
-	struct iovec data = {room, 1};
-	struct msghdr message = {
-	    .msg_iov = &data, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof(room)};
-	struct cmsghdr *head = CMSG_FIRSTHDR(&message);
-
-	*head = (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int))};
-	memcpy(CMSG_DATA(head), &file, sizeof(file));
-	return sendmsg(pair[0], &message, 0) == 1;
-}
-
-static int receive_file(void)
-{
-	char room[CMSG_SPACE(sizeof(int))] __attribute__((aligned(__alignof__(struct cmsghdr))));
-	char byte;
-	struct iovec data = {&byte, 1};
-	struct msghdr message = {
-	    .msg_iov = &data, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof(room)};
-	int file = -1;
-
-	if (recvmsg(pair[1], &message, 0) == 1 && message.msg_controllen)
-		memcpy(&file, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(file));
-	return file;
-}
-
-/* Memory of the program's own, as a file descriptor; disowns: nobody is to know whose it is. */
-static bool export_memory(bool disowns)
-{
-	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-				    .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-				    .location = {CU_MEM_LOCATION_TYPE_DEVICE, (int)own->device}};
-	CUmemGenericAllocationHandle handle;
-	int file;
-
-	MUST(cuMemCreate(&handle, 2 * MIB, &prop, 0));
-	MUST(cuMemExportToShareableHandle(&file, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-	return (!disowns || fcntl(file, F_SETOWN, 0) == 0) && send_file(file) && close(file) == 0;
-}
-
-static bool import_memory(void)
-{
-	CUmemGenericAllocationHandle handle;
-	int file = receive_file();
-
-	return cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)file,
-					      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) == CUDA_SUCCESS &&
-	       close(file) == 0;
-}
-
 /*
- * 's' N: N steps; 'x' N: by what their GPUs wait for; 'c': check all; 'l': the loss; 'g': give handles; 't' N: take the
- * event, or the memory (1); 'f' N: give a file of memory, of nobody (1); 'i': import it; 'e': end.
+ * 's' N: N steps; 'x' N: by what their GPUs wait for; 'c': check all; 'l': the loss; 'e': end.
  */
 static uint64_t obey(char what, unsigned n)
 {
@@ -198,14 +121,6 @@ static uint64_t obey(char what, unsigned n)
 		for (; n; n--)
 			step_by_gpu();
 		return 1;
-	case 'g':
-		return give();
-	case 't':
-		return take(n);
-	case 'f':
-		return export_memory(n);
-	case 'i':
-		return import_memory();
 	case 's':
 		for (; n; n--)
 			if (!step())
@@ -453,75 +368,6 @@ static void a_job_goes_on_when_one_of_it_is_killed(void **state)
 	}
 }
 
-static bool are_listed(unsigned n)
-{
-	for (unsigned tries = 0; tries < ROUNDS && listed() != n; tries++)
-		usleep(5000);
-	return listed() == n;
-}
-
-/* Who opens an event or memory of another is of its job, and of that of all whose it is. */
-static void who_opens_what_another_gave_is_of_its_job(void **state)
-{
-	/* They meet nobody; by their settings each is a job of its own. */
-	static const struct part parts[] = {{0, 0, 0, 1, 3, "SPILLWAY_SET=" SETTINGS ",ipc=yes"},
-					    {1, 1, 0, 1, 3, "SPILLWAY_SET=" SETTINGS},
-					    {2, 2, 0, 1, 4, "SPILLWAY_SET=" SETTINGS}};
-	struct rank ranks[3];
-
-	(void)state;
-	start_all(parts, ranks, 3);
-	run_turns(parts, ranks, 3, 2);
-	assert_int_equal(listed(), 0);
-	assert_true(rank_ask(&ranks[0], 'g', 0));
-	assert_true(rank_ask(&ranks[1], 't', 0));
-	assert_true(are_listed(2));
-	/* Two of them are one job now. */
-	struct part joined[3];
-	memcpy(joined, parts, sizeof(parts));
-	joined[1].job = 0;
-	run_turns(joined, ranks, 3, 3);
-	assert_true(rank_ask(&ranks[2], 't', 1));
-	/* There is one job left, which needs no turns. */
-	static struct account_page page;
-	for (unsigned tries = 0; tries < ROUNDS && (!read_device(0, &page) || page.head.turn.on); tries++)
-		usleep(5000);
-	assert_false(page.head.turn.on);
-	for (unsigned i = 0; i < 3; i++) {
-		assert_true(rank_ask(&ranks[i], 's', 5) && rank_ask(&ranks[i], 'c', 0));
-		rank_end(&ranks[i]);
-	}
-}
-
-/* So is who imports memory by a file descriptor, if it can be known whose it is. */
-static void who_imports_what_another_exported_is_of_its_job(void **state)
-{
-	static const struct part parts[] = {{0, 0, 0, 1, 3, "SPILLWAY_SET=" SETTINGS},
-					    {1, 1, 0, 1, 3, "SPILLWAY_SET=" SETTINGS},
-					    {2, 2, 0, 1, 4, "SPILLWAY_SET=" SETTINGS}};
-	static const char strange[] = "it is not known who exported it";
-	struct rank ranks[3];
-	struct part joined[3];
-
-	(void)state;
-	start_all(parts, ranks, 3);
-	run_turns(parts, ranks, 3, 2);
-	assert_true(rank_ask(&ranks[0], 'f', 0) && rank_ask(&ranks[1], 'i', 0));
-	assert_true(are_listed(2));
-	assert_false(log_has(strange));
-	memcpy(joined, parts, sizeof(parts));
-	joined[1].job = 0;
-	run_turns(joined, ranks, 3, 3);
-	assert_true(rank_ask(&ranks[0], 'f', 1) && rank_ask(&ranks[2], 'i', 0));
-	run_turns(joined, ranks, 3, 2);
-	assert_true(log_says(strange));
-	assert_int_equal(listed(), 2);
-	for (unsigned i = 0; i < 3; i++) {
-		assert_true(rank_ask(&ranks[i], 's', 5) && rank_ask(&ranks[i], 'c', 0));
-		rank_end(&ranks[i]);
-	}
-}
-
 static void jobs_whose_gpus_wait_for_each_other_take_turns(void **state)
 {
 	static const struct part parts[] = {
@@ -555,16 +401,12 @@ static int run(void)
 	    TURNS_TEST(two_of_a_job_run_together_beside_another),
 	    TURNS_TEST(ranks_of_a_launcher_are_a_job),
 	    TURNS_TEST(a_job_goes_on_when_one_of_it_is_killed),
-	    TURNS_TEST(who_opens_what_another_gave_is_of_its_job),
-	    TURNS_TEST(who_imports_what_another_exported_is_of_its_job),
 	    TURNS_TEST(jobs_whose_gpus_wait_for_each_other_take_turns),
 	    TURNS_TEST(two_jobs_that_cross_on_two_devices_both_end),
 	};
 
 	meeting = mmap(NULL, sizeof(*meeting), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	return meeting == MAP_FAILED || socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair)
-		   ? 1
-		   : cmocka_run_group_tests(tests, NULL, NULL);
+	return meeting == MAP_FAILED ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
 }
 
 int main(int argc, char **argv)

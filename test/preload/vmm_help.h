@@ -16,7 +16,7 @@ typedef CUmemGenericAllocationHandle handle_id;
 #define VMM_ALL        (VMM_BUDGET + VMM_HOST) /* what there is at least; natively it is 128 MiB */
 
 const char *vmm_mode(void);  /* native, static, exact, fast */
-const char *vmm_spill(void); /* no, yes, move; natively: no */
+const char *vmm_spill(void); /* no, move; natively: no */
 /* In a child with those budgets, on two devices of 128 MiB each; its status must be 0. */
 void vmm_run(int (*part)(void));
 /* With a setting besides, and what is added to SPILLWAY_SET. */

@@ -4,44 +4,22 @@
  * addresses, have aliases, and have memory of cuMemAlloc beside them. Kernels, copies, sets and graphs on several streams
  * touch spans of many handles.
  *
- *   vmm_random [--seed N] [--operations N] [--threads N] [--bytes MIB] [--deadline SECONDS]
- *                  [--trouble KINDS] [--also ACTIONS]
+ *   vmm_random [made_up.h] [--also ACTIONS]
  *
- * KINDS are those of trouble.h, which befall the process beside its work; ACTIONS those of the table below, for which the
- * policy is vmm_random.yaml. VIRTUAL_SEED and VIRTUAL_OPERATIONS in the environment say so for all runs of it. What every
- * word must be is known from a shadow of each handle; any two operations on one handle are in order, by events. Ends with
- * 0, or with 1 and the first word that is wrong, or what the driver refused; 2: usage.
+ * ACTIONS are those of the table below, for which the policy is vmm_random.yaml. What every word must be is known from a
+ * shadow of each handle; any two operations on one handle are in order, by events.
  */
 #include "test/preload/vmm_random.h"
-#include "test/preload/trouble.h"
 #include "test/sim/sim.h"
 
-#include <getopt.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-static struct {
-	uint64_t seed;
-	unsigned long operations;
-	unsigned threads, deadline;
-	size_t bytes;
-} options = {.seed = 1, .operations = 1500, .threads = 2, .bytes = 64 * MIB, .deadline = 100};
+struct made_up made_up = {"vmm_random", .seed = 1,         .operations = 1500,
+			  .threads = 2, .bytes = 64 * MIB, .deadline = 100};
 static CUcontext context;
-
-void vmm_fail(const char *format, ...)
-{
-	va_list list;
-
-	fprintf(trouble_errors, "vmm_random: seed %lu: ", (unsigned long)options.seed);
-	va_start(list, format);
-	vfprintf(trouble_errors, format, list);
-	va_end(list);
-	fprintf(trouble_errors, "\n");
-	_exit(1);
-}
 
 /* ---- graphs ---- */
 
@@ -220,7 +198,7 @@ static void close_worker(struct worker *worker)
 		GO(cuMemAddressFree(segment->at, SLOTS * segment->piece));
 	}
 	if (worker->live)
-		vmm_fail("worker %u: %zu bytes are left", worker->id, worker->live);
+		made_up_fail("worker %u: %zu bytes are left", worker->id, worker->live);
 	GO(cuMemFreeHost(worker->pinned));
 	free(worker->buffer);
 	free(worker->other);
@@ -229,7 +207,7 @@ static void close_worker(struct worker *worker)
 static void *work(void *argument)
 {
 	struct worker *worker = argument;
-	unsigned long done = 0, quota = options.operations / options.threads;
+	unsigned long done = 0, quota = made_up.operations / made_up.threads;
 
 	open_worker(worker);
 	while (done < quota) {
@@ -242,85 +220,25 @@ static void *work(void *argument)
 	return NULL;
 }
 
-static bool parse(int argc, char **argv)
-{
-	static const struct option all[] = {{"seed", 1, NULL, 's'},     {"operations", 1, NULL, 'n'},
-					    {"threads", 1, NULL, 't'},  {"bytes", 1, NULL, 'b'},
-					    {"deadline", 1, NULL, 'd'}, {"trouble", 1, NULL, 'w'},
-					    {"also", 1, NULL, 'a'},     {NULL, 0, NULL, 0}};
-	int which;
-
-	while ((which = getopt_long(argc, argv, "", all, NULL)) != -1) {
-		unsigned long value = optarg ? strtoul(optarg, NULL, 0) : 0;
-
-		switch (which) {
-		case 's':
-			options.seed = value;
-			break;
-		case 'n':
-			options.operations = value;
-			break;
-		case 't':
-			options.threads = (unsigned)value;
-			break;
-		case 'b':
-			options.bytes = value * MIB;
-			break;
-		case 'd':
-			options.deadline = (unsigned)value;
-			break;
-		case 'a':
-			if (!read_also(optarg))
-				return false;
-			break;
-		case 'w':
-			if (!trouble_read(optarg))
-				return false;
-			break;
-		default:
-			return false;
-		}
-	}
-	if (getenv("VIRTUAL_SEED"))
-		options.seed = strtoul(getenv("VIRTUAL_SEED"), NULL, 0);
-	if (getenv("VIRTUAL_OPERATIONS")) {
-		options.operations = strtoul(getenv("VIRTUAL_OPERATIONS"), NULL, 0);
-		options.deadline = 0;
-	}
-	return optind == argc && options.threads >= 1 && options.threads <= THREADS_MAX &&
-	       options.bytes / options.threads >= 16 * MIB;
-}
-
 int main(int argc, char **argv)
 {
 	static struct worker workers[THREADS_MAX];
-	const char *wrong;
+	static const struct made_up_option own[] = {{"also", .read = read_also}, {NULL}};
 
-	if (!parse(argc, argv)) {
-		fprintf(stderr, "usage: see the head of vmm_random.c\n");
-		return 2;
-	}
-	trouble_begin(options.seed);
-	alarm(options.deadline);
-	printf("vmm_random: seed %lu, %lu operations\n", (unsigned long)options.seed, options.operations);
+	made_up_begin(argc, argv, own, THREADS_MAX, 16 * MIB);
+	printf("vmm_random: seed %lu, %lu operations\n", (unsigned long)made_up.seed, made_up.operations);
 	fflush(stdout);
 	GO(cuInit(0));
 	GO(cuDevicePrimaryCtxRetain(&context, 0));
 	GO(cuCtxSetCurrent(context));
 	op_prepare();
-	for (unsigned i = 0; i < options.threads; i++) {
+	for (unsigned i = 0; i < made_up.threads; i++) {
 		workers[i].id = i;
-		workers[i].random = options.seed * 0x9e3779b97f4a7c15u + i * 0x632be59bd9b4e019u;
-		workers[i].share = options.bytes / options.threads;
-		if (trouble_thread(&workers[i].thread, work, &workers[i]))
-			vmm_fail("no thread");
+		workers[i].random = made_up_chance(i);
+		workers[i].share = made_up.bytes / made_up.threads;
 	}
-	for (unsigned i = 0; i < options.threads; i++)
-		pthread_join(workers[i].thread, NULL);
-	wrong = trouble_end();
-	if (wrong)
-		vmm_fail("%s", wrong);
-	if (sim_broken_rules())
-		vmm_fail("the model has seen %lu rules broken", sim_broken_rules());
+	made_up_start(work, workers, sizeof(workers[0]));
+	made_up_join();
+	made_up_check();
 	return 0;
 }

@@ -6,13 +6,14 @@
 #ifndef SPILLWAY_TEST_VMM_RANDOM_H
 #define SPILLWAY_TEST_VMM_RANDOM_H
 
+#include "test/preload/made_up.h"
+
 #include <cuda.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define MIB        ((size_t)1 << 20)
 #define GRANULE    (2 * MIB)
 #define ONE_HANDLE (6 * MIB) /* vmm_random.yaml: a block that does not move, and has a handle */
 
@@ -71,16 +72,6 @@ struct worker {
 	uint32_t *pinned, *buffer, *other;
 	size_t live, share; /* bytes of handles there are, and may be */
 };
-
-/* Says what is wrong, with the seed, and ends the process. */
-__attribute__((format(printf, 1, 2), noreturn)) void vmm_fail(const char *format, ...);
-
-#define GO(call)                                                                                                       \
-	do {                                                                                                           \
-		CUresult result_ = (call);                                                                             \
-		if (result_ != CUDA_SUCCESS)                                                                           \
-			vmm_fail("line %d: %s: CUDA error %d", __LINE__, #call, result_);                              \
-	} while (0)
 
 /* ---- vmm_random_op.c ---- */
 

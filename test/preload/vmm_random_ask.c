@@ -37,8 +37,8 @@ static bool is_for_others(CUmemGenericAllocationHandle handle)
 	GO(cuMemGetAllocationPropertiesFromHandle(&prop, handle));
 	if (prop.type != CU_MEM_ALLOCATION_TYPE_PINNED || prop.location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
 	    prop.location.id != 0)
-		vmm_fail("a handle is of type %d, of location %d of type %d", prop.type, prop.location.id,
-			 prop.location.type);
+		made_up_fail("a handle is of type %d, of location %d of type %d", prop.type, prop.location.id,
+			     prop.location.type);
 	return prop.requestedHandleTypes != 0;
 }
 
@@ -52,17 +52,18 @@ static void ask(struct worker *worker, struct segment *segment, unsigned slot)
 
 	GO(cuMemGetAddressRange_v2(&base, &bytes, at));
 	if (base != start || bytes != segment->piece)
-		vmm_fail("worker %u: slot %u is at %#llx, %zu bytes, not %#llx, %zu", worker->id, slot, base, bytes,
-			 start, segment->piece);
+		made_up_fail("worker %u: slot %u is at %#llx, %zu bytes, not %#llx, %zu", worker->id, slot, base, bytes,
+			     start, segment->piece);
 	GO(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at));
 	GO(cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at));
 	if (type != CU_MEMORYTYPE_DEVICE || ordinal != 0)
-		vmm_fail("worker %u: slot %u is of memory type %u, device %u", worker->id, slot, type, ordinal);
+		made_up_fail("worker %u: slot %u is of memory type %u, device %u", worker->id, slot, type, ordinal);
 	CUmemGenericAllocationHandle handle = handle_at(at);
 	if (is_for_others(handle) != memory->shown)
-		vmm_fail("worker %u: slot %u has a handle of others", worker->id, slot);
+		made_up_fail("worker %u: slot %u has a handle of others", worker->id, slot);
 	if (!memory->released && handle != memory->handle)
-		vmm_fail("worker %u: slot %u has handle %#llx, not %#llx", worker->id, slot, handle, memory->handle);
+		made_up_fail("worker %u: slot %u has handle %#llx, not %#llx", worker->id, slot, handle,
+			     memory->handle);
 	handle_release(handle);
 }
 
@@ -102,9 +103,9 @@ static void must_refuse(struct worker *worker, CUdeviceptr at, const struct memo
 	CUresult result = cuMemMap(at, memory->bytes, 0, memory->handle, 0);
 
 	if (result == CUDA_SUCCESS)
-		vmm_fail("worker %u: %zu bytes could be mapped %s", worker->id, memory->bytes, where);
+		made_up_fail("worker %u: %zu bytes could be mapped %s", worker->id, memory->bytes, where);
 	if (result != CUDA_ERROR_INVALID_VALUE)
-		vmm_fail("worker %u: mapping %s is error %d", worker->id, where, result);
+		made_up_fail("worker %u: mapping %s is error %d", worker->id, where, result);
 }
 
 /* Over handles and over the block, wherever they are just moving, and where a block was that others got to know. */

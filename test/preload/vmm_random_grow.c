@@ -28,8 +28,8 @@ static void fill_and_check(struct worker *worker, CUdeviceptr at, size_t bytes)
 	GO(cuStreamSynchronize(worker->stream[0]));
 	for (size_t i = 0; i < bytes / 4; i++)
 		if (worker->other[i] != value)
-			vmm_fail("worker %u: word %zu of a block of %zu is %#x, not %#x", worker->id, i, bytes,
-				 worker->other[i], value);
+			made_up_fail("worker %u: word %zu of a block of %zu is %#x, not %#x", worker->id, i, bytes,
+				     worker->other[i], value);
 }
 
 static void capped(struct worker *worker)
@@ -39,7 +39,7 @@ static void capped(struct worker *worker)
 
 	GO(cuMemAlloc_v2(&at, bytes));
 	if (grow(at, bytes, (size_t)1 << 30) != bytes)
-		vmm_fail("worker %u: a block has grown beyond the cap of its rule", worker->id);
+		made_up_fail("worker %u: a block has grown beyond the cap of its rule", worker->id);
 	for (unsigned times = worker_below(worker, 3); times; times--)
 		bytes = grow(at, bytes, bytes + worker_below(worker, (uint32_t)(GROWN - bytes) / 4) * 4);
 	fill_and_check(worker, at, bytes);
@@ -62,7 +62,7 @@ static void pooled(struct worker *worker)
 	GO(cuStreamSynchronize(worker->stream[0]));
 	GO(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used));
 	if (used > THREADS_MAX * GROWN)
-		vmm_fail("worker %u: a pool has %llu bytes in use", worker->id, (unsigned long long)used);
+		made_up_fail("worker %u: a pool has %llu bytes in use", worker->id, (unsigned long long)used);
 }
 
 void grow_play(struct worker *worker)

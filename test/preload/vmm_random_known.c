@@ -22,8 +22,8 @@ static void check(struct worker *worker, CUdeviceptr at, size_t bytes, uint32_t 
 	GO(cuStreamSynchronize(worker->stream[0]));
 	for (size_t i = 0; i < bytes / 4; i++)
 		if (worker->other[i] != value)
-			vmm_fail("worker %u: word %zu of %zu bytes %s is %#x, not %#x", worker->id, i, bytes, whose,
-				 worker->other[i], value);
+			made_up_fail("worker %u: word %zu of %zu bytes %s is %#x, not %#x", worker->id, i, bytes, whose,
+				     worker->other[i], value);
 }
 
 /* The stranger's mapping: by the calls that a program makes, or by those of a driver that nobody stands before. */

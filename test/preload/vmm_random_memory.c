@@ -200,7 +200,7 @@ static void map_over(struct worker *worker, struct segment *segment)
 
 	if (there && !there->released && segment->slot[i] &&
 	    cuMemMap(segment->at + i * segment->piece, segment->piece, 0, there->handle, 0) == CUDA_SUCCESS)
-		vmm_fail("slot %u was mapped over", i);
+		made_up_fail("slot %u was mapped over", i);
 }
 
 void block_change(struct worker *worker, struct segment *segment)

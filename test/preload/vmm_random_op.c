@@ -9,8 +9,7 @@
 
 uint32_t worker_below(struct worker *worker, uint32_t n)
 {
-	worker->random = worker->random * 6364136223846793005u + 1442695040888963407u;
-	return (uint32_t)(worker->random >> 33) % n;
+	return made_up_next(&worker->random) % n;
 }
 
 /* ---- the kernel ---- */
@@ -281,9 +280,9 @@ void span_check(struct worker *worker, const struct span *span)
 	GO(cuStreamSynchronize(worker->stream[0]));
 	for (size_t i = 0; i < span->words; i++)
 		if (worker->other[i] != worker->buffer[i])
-			vmm_fail("worker %u: word %zu of segment %zu (slot %zu) is %#x, not %#x", worker->id,
-				 span->start + i, (size_t)(span->segment - worker->segment),
-				 (span->start + i) * 4 / span->segment->piece, worker->other[i], worker->buffer[i]);
+			made_up_fail("worker %u: word %zu of segment %zu (slot %zu) is %#x, not %#x", worker->id,
+				     span->start + i, (size_t)(span->segment - worker->segment),
+				     (span->start + i) * 4 / span->segment->piece, worker->other[i], worker->buffer[i]);
 }
 
 void worker_check(struct worker *worker)

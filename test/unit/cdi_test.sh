@@ -23,7 +23,7 @@ good() {
 }
 
 good 'it is written'
-expect 'to the letter' 0 "{\"cdiVersion\": \"0.3.0\",\"kind\": \"spillway/memory\",\"devices\": [[]{\"name\": \"all\",\"containerEdits\": {\"env\": [[]\"LD_PRELOAD=/opt/spillway/libspillway.so\",\"NVTX_INJECTION64_PATH=/opt/spillway/libspillway.so\"],\"mounts\": [[]{\"hostPath\": \"$library\",\"containerPath\": \"/opt/spillway/libspillway.so\",\"options\": [[]\"ro\",\"nosuid\",\"nodev\",\"bind\"]},{\"hostPath\": \"$tool\",\"containerPath\": \"/opt/spillway/spillway\",\"options\": *}]}}]}" '' spec
+expect 'to the letter' 0 "{\"cdiVersion\": \"0.3.0\",\"kind\": \"spillway/memory\",\"devices\": [[]{\"name\": \"all\",\"containerEdits\": {\"env\": [[]\"LD_PRELOAD=/opt/spillway/libspillway.so\"],\"mounts\": [[]{\"hostPath\": \"$library\",\"containerPath\": \"/opt/spillway/libspillway.so\",\"options\": [[]\"ro\",\"nosuid\",\"nodev\",\"bind\"]},{\"hostPath\": \"$tool\",\"containerPath\": \"/opt/spillway/spillway\",\"options\": *}]}}]}" '' spec
 expect 'everybody can read it' 0 644 '' stat -c %a spec.json
 expect 'without --output it is printed' 0 "$(sed 's/\[/[[]/g' spec.json)" '' cdi
 expect 'a file that is there stays' 2 '' '*is there already*' cdi --output spec.json

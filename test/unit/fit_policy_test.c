@@ -95,8 +95,8 @@ static void what_fits_leaves_all_of_the_device(void **state)
 {
 	(void)state;
 	struct policy *policy = make();
-	assert_int_equal(policy_device_budget(policy).kind, POLICY_SIZE_AUTO);
-	assert_int_equal(policy_spill_mode(policy), POLICY_SPILL_EXACT);
+	assert_int_equal(policy_settings(policy)->device_budget.kind, POLICY_SIZE_AUTO);
+	assert_int_equal(policy_settings(policy)->spill, POLICY_SPILL_EXACT);
 	assert_int_equal(policy_vmm_spill(policy), POLICY_VMM_MOVES);
 	must_say("# because it never stops a job, and costs nothing while everything fits\nspill.mode: exact\n");
 	must_say("# because all of it fitted: the heap held 20.0 GiB at most, and 8.0 GiB were free\n");
@@ -109,7 +109,7 @@ static void what_was_spilled_keeps_the_budget_of_the_run(void **state)
 	(void)state;
 	spill(25);
 	struct policy *policy = make();
-	assert_int_equal(policy_device_budget(policy).value, 8 * GIB);
+	assert_int_equal(policy_settings(policy)->device_budget.value, 8 * GIB);
 	must_say("moving memory cost 25.0 % of this run\n");
 	must_say("20.0 GiB were needed\ndevice.budget: 8GiB\n");
 	must_not_say("Not chosen");
@@ -121,7 +121,7 @@ static void what_was_spilled_keeps_the_budget_of_the_run(void **state)
 	/* A part of a MiB is left out. */
 	page.device[0].budget = 8 * GIB + 5;
 	policy = make();
-	assert_int_equal(policy_device_budget(policy).value, 8 * GIB);
+	assert_int_equal(policy_settings(policy)->device_budget.value, 8 * GIB);
 	policy_free(policy);
 }
 
@@ -131,7 +131,7 @@ static void a_device_with_room_for_all_has_no_budget(void **state)
 	spill(25);
 	page.device[0].total = 80 * GIB;
 	struct policy *policy = make();
-	assert_int_equal(policy_device_budget(policy).kind, POLICY_SIZE_AUTO);
+	assert_int_equal(policy_settings(policy)->device_budget.kind, POLICY_SIZE_AUTO);
 	must_say("# because the device has 80.0 GiB and the heap needed 20.0 GiB");
 	policy_free(policy);
 }
@@ -143,7 +143,7 @@ static void nor_have_several(void **state)
 	page.device[0].total = 9 * GIB;
 	page.device[3] = page.device[0];
 	struct policy *policy = make();
-	assert_int_equal(policy_device_budget(policy).kind, POLICY_SIZE_AUTO);
+	assert_int_equal(policy_settings(policy)->device_budget.kind, POLICY_SIZE_AUTO);
 	must_say("16.0 GiB were free on 2 of them");
 	policy_free(policy);
 }
@@ -155,7 +155,7 @@ static void a_gpu_that_stood_still_gets_a_word_about_fast_and_not_the_mode(void 
 	page.counter[STAT_gaps] = 1000;
 	page.counter[STAT_gap_us] = 30000000;
 	struct policy *policy = make();
-	assert_int_equal(policy_spill_mode(policy), POLICY_SPILL_EXACT);
+	assert_int_equal(policy_settings(policy)->spill, POLICY_SPILL_EXACT);
 	must_say(
 	    "# Not chosen: spill.mode: fast copies beside kernels, and the GPU stood still for 30.0 % of this run.");
 	policy_free(policy);
@@ -176,7 +176,7 @@ static void host_memory_that_was_full_is_raised_by_what_was_refused(void **state
 	refuse(2 * GIB);
 	page.share_most_used = 31 * GIB;
 	struct policy *policy = make();
-	assert_int_equal(policy_host_total(policy).value, 35 * GIB);
+	assert_int_equal(policy_settings(policy)->host_total.value, 35 * GIB);
 	must_say(
 	    "# because 3 requests ended in out of memory, the largest below 4.0 GiB, when 31.0 GiB of 32.0 GiB were "
 	    "taken\nhost.total: 35GiB\n");
@@ -190,7 +190,7 @@ static void but_not_beyond_the_machine(void **state)
 	page.share_most_used = 31 * GIB;
 	facts.host_memory = 34 * GIB;
 	struct policy *policy = make();
-	assert_int_equal(policy_host_total(policy).kind, POLICY_SIZE_AUTO);
+	assert_int_equal(policy_settings(policy)->host_total.kind, POLICY_SIZE_AUTO);
 	must_say("# host.total would have to be 35.0 GiB or more, and the machine has 34.0 GiB: it does not fit here.");
 	policy_free(policy);
 }
@@ -200,7 +200,7 @@ static void nor_where_it_was_not_full(void **state)
 	(void)state;
 	refuse(2 * GIB);
 	struct policy *policy = make();
-	assert_int_equal(policy_host_total(policy).kind, POLICY_SIZE_AUTO);
+	assert_int_equal(policy_settings(policy)->host_total.kind, POLICY_SIZE_AUTO);
 	must_not_say("host.");
 	policy_free(policy);
 }
@@ -212,11 +212,11 @@ static void a_budget_of_the_process_alone_is_raised_instead(void **state)
 	page.share_total = 0;
 	page.host_budget = 12 * GIB;
 	struct policy *policy = make();
-	assert_int_equal(policy_host_budget(policy).value, 16 * GIB);
+	assert_int_equal(policy_settings(policy)->host_budget.value, 16 * GIB);
 	policy_free(policy);
 	facts.set = "host.budget=12GiB";
 	policy = make();
-	assert_int_equal(policy_host_budget(policy).value, 12 * GIB);
+	assert_int_equal(policy_settings(policy)->host_budget.value, 12 * GIB);
 	must_say("# host.budget is as --set has it; it would have to be 16.0 GiB or more.");
 	policy_free(policy);
 }
@@ -227,10 +227,10 @@ static void what_the_user_set_stays(void **state)
 	spill(25);
 	facts.set = " spill.mode = static ,device.budget=50%,vmm.spill=no,heap.chunk=8MiB";
 	struct policy *policy = make();
-	assert_int_equal(policy_spill_mode(policy), POLICY_SPILL_STATIC);
-	assert_int_equal(policy_device_budget(policy).kind, POLICY_SIZE_PERCENT);
+	assert_int_equal(policy_settings(policy)->spill, POLICY_SPILL_STATIC);
+	assert_int_equal(policy_settings(policy)->device_budget.kind, POLICY_SIZE_PERCENT);
 	assert_int_equal(policy_vmm_spill(policy), POLICY_VMM_DRIVER);
-	assert_int_equal(policy_heap_chunk(policy).value, 8 * MIB);
+	assert_int_equal(policy_settings(policy)->heap_chunk.value, 8 * MIB);
 	policy_free(policy);
 	facts.set = "default=a\nb";
 	size_t bytes;

@@ -181,10 +181,10 @@ static void a_child_of_a_fork_keeps_what_its_parent_held(void **state)
 	}
 }
 
-/* A write beyond the limit would end it. The host's file is the shorter one. */
+/* A write beyond the limit would end it. */
 static void who_may_not_write_large_files_does_not_enter_and_lives(void **state)
 {
-	const unsigned limits[] = {0, 4096, QUOTA_PAGE_BYTES, sizeof(struct account_page) - 1,
+	const unsigned limits[] = {0, 4096, sizeof(struct account_page) / 2, sizeof(struct account_page) - 1,
 				   sizeof(struct account_page)};
 	struct rank a = account_start(), b = account_start();
 

@@ -371,46 +371,37 @@ static struct gpu_job_claim of(uint64_t process, uint64_t name)
 	return (struct gpu_job_claim){.process = process, .name = name};
 }
 
-static void jobs_are_found_by_names_and_links(void **state)
+static void jobs_are_found_by_names_and_processes(void **state)
 {
+	static const uint64_t names[] = {0, 8, 7, 0, 7, 8, 0};
+	static const uint64_t processes[] = {100, 101, 102, 100, 104, 105, 106};
+	static const uint32_t jobs[] = {0, 1, 2, 0, 2, 1, 6};
 	static struct gpu_job_view view;
 
 	(void)state;
 	view = (struct gpu_job_view){.n = 7};
 	for (uint32_t i = 0; i < view.n; i++)
-		view.seats[i] =
-		    (struct gpu_job_seat){.takes_part = true, .claim = of(100 + i, i == 2 || i == 4 ? 7 : 0)};
-	/* 0 and 3 by a link, 5 to both that and the name of 2 and 4; 1 and 6 are alone. */
-	assert_true(gpu_job_link(&view.seats[3].claim, 100));
+		view.seats[i] = (struct gpu_job_seat){.takes_part = true, .claim = of(processes[i], names[i])};
 	gpu_job_find(&view);
-	static const uint32_t before[] = {0, 1, 2, 0, 2, 5, 6};
 	for (uint32_t i = 0; i < view.n; i++)
-		assert_int_equal(view.seats[i].job, before[i]);
-	assert_true(gpu_job_link(&view.seats[5].claim, 103));
-	assert_true(gpu_job_link(&view.seats[5].claim, 104));
+		assert_int_equal(view.seats[i].job, jobs[i]);
+	/* A seat that has no name yet is of the job of its process. */
+	view.seats[6].claim = of(105, 0);
 	gpu_job_find(&view);
-	static const uint32_t after[] = {0, 1, 0, 0, 0, 0, 6};
-	for (uint32_t i = 0; i < view.n; i++)
-		assert_int_equal(view.seats[i].job, after[i]);
-	view.self = 1;
+	assert_int_equal(view.seats[6].job, 1);
+	view.seats[6].claim = of(106, 0);
+	gpu_job_find(&view);
+	view.self = 6;
 	assert_false(gpu_job_is_many(&view));
 	view.self = 5;
 	assert_true(gpu_job_is_many(&view));
 	/* A rest counts for all of the job. */
-	view.seats[2].claim.rests = 5;
+	view.seats[1].claim.rests = 5;
 	assert_int_equal(gpu_job_rests(&view), 5);
 	view.self = 6;
 	assert_int_equal(gpu_job_rests(&view), 0);
-	/* Nobody is of a job by an id that is not there, and links are known once. */
+	/* Nobody is of a job by an id that is not there. */
 	struct gpu_job_claim a = of(0, 0), b = of(0, 0);
-	assert_false(gpu_job_share(&a, &b));
-	for (uint64_t i = 1; i <= GPU_JOB_LINKS; i++)
-		assert_true(gpu_job_link(&a, i) && gpu_job_link(&a, i));
-	assert_true(gpu_job_link(&a, 3));
-	assert_false(gpu_job_link(&a, 99));
-	b = of(GPU_JOB_LINKS, 0);
-	assert_true(gpu_job_share(&a, &b) && gpu_job_share(&b, &a));
-	b = of(99, 0);
 	assert_false(gpu_job_share(&a, &b));
 }
 
@@ -456,7 +447,7 @@ static void a_job_is_one_member_of_turns(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(jobs_are_found_by_names_and_links),
+	    cmocka_unit_test(jobs_are_found_by_names_and_processes),
 	    cmocka_unit_test(a_job_is_one_member_of_turns),
 	    cmocka_unit_test(a_job_does_not_return_to_a_turn_that_it_does_not_want),
 	    cmocka_unit_test(all_of_a_job_run_or_none),

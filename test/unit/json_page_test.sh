@@ -27,7 +27,7 @@ keys() {
 		echo "FAILED: $1: keys of its JSON (<), and of its manual page (>)"
 		cat difference.txt
 	}
-	tr -d '\n' <all.json | grep -q '^\[\{0,1\} *{ *"schema": 1,' || {
+	tr -d '\n' <all.json | grep -q '^\[\{0,1\} *{ *"schema": [12],' || {
 		failed=$((failed + 1))
 		echo "FAILED: $1: its JSON does not begin with the schema: $(head -c 100 all.json)"
 	}

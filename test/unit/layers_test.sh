@@ -2,7 +2,7 @@
 # layers_test.sh BUILD SOURCE: calls and includes go one way. SOURCE/shim/rooms.txt and SOURCE/tools/rooms.txt list the
 # folders from the ground up. Read from the symbols of the real objects and from the include lines:
 #   - no file uses a folder that stands below its own in the list;
-#   - the files of one folder form no circle, by symbols;
+#   - the files of one folder form no circle, by calls;
 #   - functions that take callbacks for later are called by lifecycle/ alone;
 #   - few files of shim/ and policy/ define variables: what a room keeps for the process is gathered in its state file;
 #   - the other folders' headers that a file includes exist, and few files lie outside the folders.
@@ -36,16 +36,16 @@ objects() {
 	done
 }
 
-# symbols TREE: lines "file D symbol" and "file U symbol" of all objects.
+# symbols TREE: lines "file D symbol T" (T: a function, D: a variable) and "file U symbol" of all objects.
 symbols() {
 	objects "$1" | xargs nm -A | sed 's|^[^:]*\.dir/\([^:]*\)\.c\.o:|\1 |' |
-		awk 'NF == 4 && $3 ~ /[TDBRVWC]/ { print $1, "D", $4 } NF == 3 && $2 == "U" { print $1, "U", $3 }'
+		awk 'NF == 4 && $3 ~ /[TDBRVWC]/ { print $1, "D", $4, $3 ~ /[TW]/ ? "T" : "D" } NF == 3 && $2 == "U" { print $1, "U", $3 }'
 }
 
-# edges TREE: "file file symbol", who uses whose symbol.
+# edges TREE: "file file symbol T", who uses whose symbol.
 edges() {
 	symbols "$1" | sort -u >"$folder/symbols"
-	awk '$2 == "D" { home[$3] = $1; next } FNR != NR && $2 == "U" && ($3 in home) && home[$3] != $1 { print $1, home[$3], $3 }' \
+	awk '$2 == "D" { home[$3] = $1; kind[$3] = $4; next } FNR != NR && $2 == "U" && ($3 in home) && home[$3] != $1 { print $1, home[$3], $3, kind[$3] }' \
 		"$folder/symbols" "$folder/symbols" | sort -u
 }
 
@@ -74,9 +74,10 @@ upward() {
 		(a[1] in rank) && (b[1] in rank) && rank[a[1]] < rank[b[1]] { print $1 " uses " $3 " of " $2 }' "$1" -
 }
 
-# circles: of the same lines the files of one folder that use each other in a circle.
+# circles: of the same lines the files of one folder that call each other in a circle. Whose file defines what the room
+# keeps is no matter.
 circles() {
-	awk '{ split($1, a, "/"); split($2, b, "/") } a[1] == b[1] { print $1, $2 }' | sort -u | tsort 2>&1 >/dev/null |
+	awk '$4 == "T" { split($1, a, "/"); split($2, b, "/") } a[1] == b[1] { print $1, $2 }' | sort -u | tsort 2>&1 >/dev/null |
 		sed -n 's/^tsort: \([a-z].*\)/\1/p'
 }
 

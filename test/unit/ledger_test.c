@@ -140,37 +140,29 @@ static void take_context_takes_what_is_of_that_context_and_kind(void **state)
 		ledger_row_free(ledger_take(LEDGER_HEAP | LEDGER_PINNED, i));
 }
 
-static void add_spanning(enum ledger_kind kind, uint64_t key, bool ahead)
+static void add_spanning(enum ledger_kind kind, uint64_t key)
 {
 	struct ledger_row *row = ledger_row_new(kind);
 
 	row->key = key;
 	row->bytes = 4096;
-	if (ahead)
-		row->managed.ahead = true;
 	assert_true(ledger_span(row));
 	ledger_commit(row);
 }
 
-/* A launch looks for each of its names in the ledger that may be ahead. */
-static void only_what_is_fetched_before_launches_widens_what_may_be(void **state)
+static void a_row_that_spans_is_found_by_each_address_in_it(void **state)
 {
 	struct ledger_row row;
 
 	(void)state;
-	add_spanning(LEDGER_MAPPING, 0x10000, false);
-	add_spanning(LEDGER_MANAGED, 0x40000, true);
-	add_spanning(LEDGER_MAPPING, 0x80000, false);
-	add_spanning(LEDGER_MANAGED, 0xc0000, false);
+	add_spanning(LEDGER_MAPPING, 0x10000);
+	add_spanning(LEDGER_MANAGED, 0x40000);
+	add_spanning(LEDGER_MAPPING, 0x80000);
 	assert_true(ledger_find(LEDGER_MAPPING, 0x10fff, &row) && ledger_find(LEDGER_MAPPING, 0x80fff, &row));
-	assert_true(ledger_may_be_ahead(0x40000) && ledger_may_be_ahead(0x40fff));
-	assert_true(ledger_find_ahead(0x40fff, &row));
-	assert_false(ledger_may_be_ahead(0x10000) || ledger_may_be_ahead(0x3ffff));
-	assert_false(ledger_may_be_ahead(0x41000) || ledger_may_be_ahead(0x80000));
+	assert_false(ledger_find(LEDGER_MAPPING, 0x11000, &row) || ledger_find(LEDGER_MAPPING, 0x40000, &row));
 	drop(LEDGER_MAPPING, 0x10000);
 	drop(LEDGER_MANAGED, 0x40000);
 	drop(LEDGER_MAPPING, 0x80000);
-	drop(LEDGER_MANAGED, 0xc0000);
 }
 
 static void sync_memops_are_counted_once_a_row(void **state)
@@ -288,7 +280,7 @@ int main(void)
 	    CLEAN(one_key_may_stand_for_things_of_different_kinds),
 	    CLEAN(a_hundred_thousand_rows_stay_findable),
 	    CLEAN(take_context_takes_what_is_of_that_context_and_kind),
-	    CLEAN(only_what_is_fetched_before_launches_widens_what_may_be),
+	    CLEAN(a_row_that_spans_is_found_by_each_address_in_it),
 	    CLEAN(sync_memops_are_counted_once_a_row),
 	    CLEAN(a_handle_lives_until_its_last_reference),
 	    CLEAN(threads_find_what_they_put),

@@ -47,7 +47,8 @@ static int end(void **state)
 /* Ours alone: others of this user may run meanwhile. */
 static const struct page *read_it(void)
 {
-	const struct figures_choice choice = {.only = (uid_t)-1, .pid = self, .n_pids = 1};
+	const struct figures_choice choice = {
+	    .only = (uid_t)-1, .name = &(struct process_name){.pid = self[0]}, .n = 1};
 
 	assert_true(figures_read(&figures, &choice));
 	assert_true(figures.n <= 1);
@@ -263,7 +264,7 @@ static void a_folder_that_is_open_to_others_is_not_looked_into(void **state)
 static void root_sees_the_processes_of_others(void **state)
 {
 	char path[200], from[300], to[300];
-	struct figures_choice choice = {.only = 65534, .pid = self, .n_pids = 1};
+	struct figures_choice choice = {.only = 65534, .name = &(struct process_name){.pid = self[0]}, .n = 1};
 
 	(void)state;
 	if (geteuid() != 0)
@@ -296,8 +297,8 @@ static void what_lies_in_memory_is_seen(void **state)
 		struct figures_choice choice = {.only = (uid_t)-1};
 		pid_t mine = getpid();
 
-		choice.pid = &mine;
-		choice.n_pids = 1;
+		choice.name = &(struct process_name){.pid = mine};
+		choice.n = 1;
 		snprintf(path, sizeof(path), "%s/spillway-%u", folders[i], (unsigned)geteuid());
 		if (mkdir(path, 0700) != 0 && errno != EEXIST)
 			skip();
@@ -336,7 +337,7 @@ static void shows_itself_elsewhere(int ready, const char *fallback)
 
 static void a_job_with_another_tmp_is_seen(void **state)
 {
-	struct figures_choice choice = {.only = (uid_t)-1, .n_pids = 1};
+	struct figures_choice choice = {.only = (uid_t)-1, .n = 1};
 	int ends[2], status;
 	char ready;
 
@@ -356,7 +357,7 @@ static void a_job_with_another_tmp_is_seen(void **state)
 		assert_int_equal(WEXITSTATUS(status), 77); /* not allowed here */
 		skip();
 	}
-	choice.pid = &job;
+	choice.name = &(struct process_name){.pid = job};
 	/* The list of views is made anew every ten readings. */
 	for (unsigned i = 0; i < 11 && !figures.n; i++)
 		assert_true(figures_read(&figures, &choice));
@@ -371,7 +372,7 @@ static void a_job_with_another_tmp_is_seen(void **state)
 static void processes_alike_but_for_their_ids_are_two(void **state)
 {
 	char path[300], id[IDENTITY_TEXT];
-	struct figures_choice choice = {.only = (uid_t)-1, .pid = self, .n_pids = 1};
+	struct figures_choice choice = {.only = (uid_t)-1, .name = &(struct process_name){.pid = self[0]}, .n = 1};
 
 	(void)state;
 	page_make_write(page, sizeof(*page));
@@ -388,7 +389,8 @@ static void processes_alike_but_for_their_ids_are_two(void **state)
 	assert_true(figures_read(&figures, &choice));
 	for (unsigned i = 0; i < 2; i++)
 		assert_int_equal(figures.process[i].before->identity, figures.process[i].page->identity);
-	choice = (struct figures_choice){.only = (uid_t)-1, .identity = &page->identity, .n_identities = 1};
+	choice = (struct figures_choice){
+	    .only = (uid_t)-1, .name = &(struct process_name){.identity = page->identity}, .n = 1};
 	assert_true(figures_read(&figures, &choice));
 	assert_int_equal(figures.n, 1);
 	assert_int_equal(figures.process[0].page->identity, page->identity);
@@ -398,7 +400,7 @@ static void processes_alike_but_for_their_ids_are_two(void **state)
 static void processes_of_another_version_are_told_by_their_files(void **state)
 {
 	char path[300];
-	struct figures_choice choice = {.only = (uid_t)-1, .pid = self, .n_pids = 1};
+	struct figures_choice choice = {.only = (uid_t)-1, .name = &(struct process_name){.pid = self[0]}, .n = 1};
 
 	(void)state;
 	page->version = STATS_VERSION - 1;
@@ -545,7 +547,8 @@ static void percentiles_are_the_middles_of_buckets(void **state)
 static void a_device_of_several_processes_is_one(void **state)
 {
 	pid_t pids[2] = {self[0], page_make_process()};
-	const struct figures_choice choice = {.only = (uid_t)-1, .pid = pids, .n_pids = 2};
+	const struct process_name names[2] = {{.pid = pids[0]}, {.pid = pids[1]}};
+	const struct figures_choice choice = {.only = (uid_t)-1, .name = names, .n = 2};
 	struct stats_page *second = page_make(pids[1]);
 
 	(void)state;

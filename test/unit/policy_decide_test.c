@@ -172,7 +172,7 @@ static void what_is_known_of_a_library_changes_no_decision(void **state)
 
 static void memory_of_a_kind_is_decided_about_by_rules_that_name_it(void **state)
 {
-	struct policy *policy = good_policy("default: deny\nvmm.spill: yes\nrules:\n"
+	struct policy *policy = good_policy("default: deny\nvmm.spill: move\nrules:\n"
 					    "- {use: heap, match: {size: < 1MiB}}\n"
 					    "- {use: driver, match: {api: [host, malloc], size: < 2MiB}}\n"
 					    "- {use: driver, match: {api: vmm, size: < 3MiB}, vmm.spill: no}\n"

@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "policy/error.h"
+#include "policy/model.h"
 #include "policy/parse.h"
 
 int __real_fstat(int fd, struct stat *status);

@@ -78,8 +78,8 @@ static void included_rules_come_first_and_keys_are_overridden(void **state)
 	assert_int_equal(policy_decide(policy, &small).rule, 0);
 	assert_int_equal(policy_decide(policy, &middle).use, POLICY_USE_DENY);
 	assert_int_equal(policy_decide(policy, &large).use, POLICY_USE_SYSTEM);
-	assert_int_equal(policy_spill_mode(policy), POLICY_SPILL_STATIC);
-	assert_true(policy_device_budget(policy).value == 2ull << 30);
+	assert_int_equal(policy_settings(policy)->spill, POLICY_SPILL_STATIC);
+	assert_true(policy_settings(policy)->device_budget.value == 2ull << 30);
 	assert_int_equal(policy_decide(policy, &large).managed->advise, 1 << POLICY_ADVISE_PREFERRED_HOST);
 	policy_free(policy);
 }
@@ -91,7 +91,7 @@ static void built_in_policies_can_be_included(void **state)
 	(void)state;
 	write_file("p.yaml", "include: training-fast\ndevice.budget: 1GiB\n");
 	policy = good_file("p.yaml");
-	assert_int_equal(policy_spill_mode(policy), POLICY_SPILL_FAST);
+	assert_int_equal(policy_settings(policy)->spill, POLICY_SPILL_FAST);
 	assert_string_equal(policy_rule_name(policy, 0), "communication libraries");
 	policy_free(policy);
 	write_file("p.yaml", "include: [heap, heap]\n");

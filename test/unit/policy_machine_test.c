@@ -112,13 +112,13 @@ static void who_names_no_policy_gets_the_machines(void **state)
 		policy = good_read(i ? "" : NULL, "host.budget=1GiB");
 		assert_string_equal(policy_name(policy), path);
 		assert_false(policy_is_builtin(policy));
-		assert_int_equal(policy_spill_mode(policy), POLICY_SPILL_STATIC);
-		assert_int_equal(policy_device_budget(policy).value, 3ull << 30);
-		assert_int_equal(policy_host_budget(policy).value, 1ull << 30);
+		assert_int_equal(policy_settings(policy)->spill, POLICY_SPILL_STATIC);
+		assert_int_equal(policy_settings(policy)->device_budget.value, 3ull << 30);
+		assert_int_equal(policy_settings(policy)->host_budget.value, 1ull << 30);
 		policy_free(policy);
 	}
 	policy = good_read("heap", NULL);
-	assert_int_equal(policy_spill_mode(policy), POLICY_SPILL_EXACT);
+	assert_int_equal(policy_settings(policy)->spill, POLICY_SPILL_EXACT);
 	policy_free(policy);
 }
 
@@ -138,9 +138,9 @@ static void no_policy_and_no_setting_exceeds_a_limit(void **state)
 			    "SPILLWAY_SET:1:36: warning: host.total: 65GiB is more than this machine allows; 64GiB "
 			    "holds (limits of MACHINE)\n");
 	policy = policy_read("heap", "spill.mode=fast,device.budget=5GiB,host.total=65GiB", &errors);
-	assert_int_equal(policy_spill_mode(policy), POLICY_SPILL_EXACT);
-	assert_int_equal(policy_device_budget(policy).value, 4ull << 30);
-	assert_int_equal(policy_host_total(policy).value, 64ull << 30);
+	assert_int_equal(policy_settings(policy)->spill, POLICY_SPILL_EXACT);
+	assert_int_equal(policy_settings(policy)->device_budget.value, 4ull << 30);
+	assert_int_equal(policy_settings(policy)->host_total.value, 64ull << 30);
 	policy_errors_free(&errors);
 	policy_free(policy);
 	/* In a file the place is that of the key; a file that the policy includes is the one that is named. */
@@ -151,22 +151,22 @@ static void no_policy_and_no_setting_exceeds_a_limit(void **state)
 			    "(limits of MACHINE)\n");
 	/* What stays below, and what only the machine can compare, is left. A value that nobody wrote is cut silently. */
 	policy = good_read("training-fast", "device.budget=4GiB,host.budget=1GiB,spill.mode=static");
-	assert_int_equal(policy_spill_mode(policy), POLICY_SPILL_STATIC);
-	assert_int_equal(policy_host_budget(policy).value, 1ull << 30);
-	assert_int_equal(policy_limit(policy, POLICY_LIMIT_HOST_BUDGET).kind, POLICY_SIZE_PERCENT);
-	assert_int_equal(policy_limit(policy, POLICY_LIMIT_HOST_BUDGET).value, 2500);
+	assert_int_equal(policy_settings(policy)->spill, POLICY_SPILL_STATIC);
+	assert_int_equal(policy_settings(policy)->host_budget.value, 1ull << 30);
+	assert_int_equal(policy_settings(policy)->limits.most[POLICY_LIMIT_HOST_BUDGET].kind, POLICY_SIZE_PERCENT);
+	assert_int_equal(policy_settings(policy)->limits.most[POLICY_LIMIT_HOST_BUDGET].value, 2500);
 	/* The processes share the device, though the policy does not say so. */
-	assert_int_equal(policy_device_total(policy).kind, POLICY_SIZE_PERCENT);
-	assert_int_equal(policy_device_total(policy).value, 5000);
+	assert_int_equal(policy_settings(policy)->device_total.kind, POLICY_SIZE_PERCENT);
+	assert_int_equal(policy_settings(policy)->device_total.value, 5000);
 	policy_free(policy);
 	machine("limits: {spill.mode: static}\n");
 	for (int i = 0; i < 2; i++) {
 		policy = good_read(i ? NULL : "heap", NULL); /* heap says exact, but nobody here has written that */
-		assert_int_equal(policy_spill_mode(policy), POLICY_SPILL_STATIC);
+		assert_int_equal(policy_settings(policy)->spill, POLICY_SPILL_STATIC);
 		policy_free(policy);
 	}
 	policy = good_read(NULL, NULL);
-	assert_int_equal(policy_limit(policy, POLICY_LIMIT_DEVICE_BUDGET).kind, POLICY_SIZE_AUTO);
+	assert_int_equal(policy_settings(policy)->limits.most[POLICY_LIMIT_DEVICE_BUDGET].kind, POLICY_SIZE_AUTO);
 	policy_free(policy);
 }
 
@@ -217,7 +217,7 @@ static void it_is_ignored_if_others_can_write_it(void **state)
 	assert_int_equal(chmod(path, 0646), 0);
 	assert_string_equal(problems("heap", NULL, true), refused);
 	policy = policy_read("heap", NULL, &errors);
-	assert_int_equal(policy_spill_mode(policy), POLICY_SPILL_EXACT);
+	assert_int_equal(policy_settings(policy)->spill, POLICY_SPILL_EXACT);
 	policy_errors_free(&errors);
 	policy_free(policy);
 	assert_int_equal(chmod(path, 0644), 0);
@@ -271,8 +271,8 @@ static void limits_elsewhere_limit_nothing(void **state)
 			    "(limits of MACHINE)\n"
 			    "./p.yaml:3:3: warning: limits hold in MACHINE alone; here they limit nothing\n");
 	policy = policy_read("./p.yaml", NULL, &errors);
-	assert_int_equal(policy_host_budget(policy).value, 2ull << 30);
-	assert_int_equal(policy_limit(policy, POLICY_LIMIT_DEVICE_BUDGET).kind, POLICY_SIZE_AUTO);
+	assert_int_equal(policy_settings(policy)->host_budget.value, 2ull << 30);
+	assert_int_equal(policy_settings(policy)->limits.most[POLICY_LIMIT_DEVICE_BUDGET].kind, POLICY_SIZE_AUTO);
 	policy_errors_free(&errors);
 	policy_free(policy);
 	expect_problems("limits: [1]\n", "p.yaml:1:9: error: limits: a map was expected; write limits: {host.budget: "

@@ -26,7 +26,6 @@ static void random_rule(char **end)
 	    "library: 'a*'",
 	    "library: ['*b', c]",
 	    "thread: [a, b]",
-	    "nvtx: 'a?'",
 	    "caller: ['b*', ab]",
 	    "process: 'p*'",
 	    "arguments: '*x*'",
@@ -34,7 +33,7 @@ static void random_rule(char **end)
 	    "rank: '>= 2'",
 	};
 	/* Two conditions on one thing would be a key given twice. */
-	static const unsigned char same[] = {0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 6, 6, 7, 8, 9, 10, 11, 12, 12};
+	static const unsigned char same[] = {0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 6, 6, 7, 8, 9, 10, 11, 11};
 	unsigned used = 0;
 
 	*end += sprintf(*end, "- use: driver\n  match:\n    size: \">= 1B\"\n");
@@ -64,7 +63,6 @@ static struct policy_request random_request(void)
 	    .device_free = seed_below(&seed, 8),
 	    .library = texts[seed_below(&seed, n)],
 	    .thread = texts[seed_below(&seed, n)],
-	    .nvtx = texts[seed_below(&seed, n)],
 	    .caller = texts[seed_below(&seed, n)],
 	};
 }

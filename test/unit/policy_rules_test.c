@@ -138,7 +138,7 @@ static void patterns_match_whole_names(void **state)
 
 static void a_text_that_is_not_known_matches_no_pattern(void **state)
 {
-	struct policy_request request = {.library = "lib", .thread = "t", .nvtx = "n", .caller = "a.py:3 in f"};
+	struct policy_request request = {.library = "lib", .thread = "t", .caller = "a.py:3 in f"};
 
 	(void)state;
 	assert_false(matches("caller: '*'", plain));
@@ -146,11 +146,10 @@ static void a_text_that_is_not_known_matches_no_pattern(void **state)
 	assert_false(matches("caller: 'a.py:3'", request));
 	assert_false(matches("library: '*'", plain));
 	assert_false(matches("thread: '*'", plain));
-	assert_false(matches("nvtx: '*'", plain));
 	assert_true(matches("library: 'lib'", request));
 	assert_true(matches("thread: [x, t]", request));
-	assert_true(matches("nvtx: '?'", request));
-	assert_false(matches("nvtx: [x, y], library: lib", request));
+	assert_true(matches("thread: '?'", request));
+	assert_false(matches("thread: [x, y], library: lib", request));
 }
 
 static void all_conditions_of_a_rule_must_hold(void **state)
@@ -315,7 +314,6 @@ static void only_what_rules_ask_for_is_needed(void **state)
 	    {"pressure: device.free < 1GiB", POLICY_NEED_FREE},
 	    {"library: x", POLICY_NEED_LIBRARY},
 	    {"thread: x", POLICY_NEED_THREAD},
-	    {"nvtx: x", POLICY_NEED_NVTX},
 	    {"caller: x", POLICY_NEED_CALLER},
 	};
 
@@ -370,8 +368,7 @@ static void a_rule_takes_the_files_settings_where_it_has_none(void **state)
 					    "- {match: {size: < 1MiB}, use: managed, managed: {prefetch: on-alloc}, "
 					    "system.numa_node: auto}\n"
 					    "- {use: system, managed.advise: [], system.huge_pages: yes}\n"
-					    "managed: {advise: [preferred-host, read-mostly], prefetch: before-launch, "
-					    "headroom: 1GiB}\n"
+					    "managed: {advise: [preferred-host, read-mostly], prefetch: none}\n"
 					    "system: {register: no, huge_pages: no, numa_node: 3}\n");
 	struct policy_request small = {.bytes = 1}, large = {.bytes = MIB};
 	struct policy_decision decision = policy_decide(policy, &small);
@@ -379,13 +376,11 @@ static void a_rule_takes_the_files_settings_where_it_has_none(void **state)
 	(void)state;
 	assert_int_equal(decision.managed->advise, 1 << POLICY_ADVISE_PREFERRED_HOST | 1 << POLICY_ADVISE_READ_MOSTLY);
 	assert_int_equal(decision.managed->prefetch, POLICY_PREFETCH_ON_ALLOC);
-	assert_true(decision.managed->headroom.kind == POLICY_SIZE_BYTES &&
-		    decision.managed->headroom.value == 1024 * MIB);
 	assert_false(decision.system->register_pages);
 	assert_int_equal(decision.system->numa_node, POLICY_NODE_AUTO);
 	decision = policy_decide(policy, &large);
 	assert_int_equal(decision.managed->advise, 0);
-	assert_int_equal(decision.managed->prefetch, POLICY_PREFETCH_BEFORE_LAUNCH);
+	assert_int_equal(decision.managed->prefetch, POLICY_PREFETCH_NONE);
 	assert_true(decision.system->huge_pages);
 	assert_int_equal(decision.system->numa_node, 3);
 	policy_free(policy);
@@ -397,11 +392,11 @@ static void keys_of_the_file_are_read(void **state)
 					    "async: {use: heap, release_threshold: 2GiB}\ndefault: managed\n");
 
 	(void)state;
-	assert_true(policy_observe(policy));
-	assert_true(policy_heap_chunk(policy).value == 8 * MIB);
-	assert_true(policy_heap_release_threshold(policy).kind == POLICY_SIZE_BYTES);
-	assert_true(policy_async_release_threshold(policy).value == 2048 * MIB);
-	assert_int_equal(policy_async_use(policy), POLICY_ASYNC_HEAP);
+	assert_true(policy_settings(policy)->observe);
+	assert_true(policy_settings(policy)->heap_chunk.value == 8 * MIB);
+	assert_true(policy_settings(policy)->heap_release_threshold.kind == POLICY_SIZE_BYTES);
+	assert_true(policy_settings(policy)->async_release_threshold.value == 2048 * MIB);
+	assert_int_equal(policy_settings(policy)->async_use, POLICY_ASYNC_HEAP);
 	/* Whoever observes has the driver serve everything. */
 	assert_true(policy_uses(policy, POLICY_USE_DRIVER) && !policy_uses(policy, POLICY_USE_MANAGED));
 	policy_free(policy);
@@ -425,15 +420,15 @@ static void shipped_policies_send_to_the_heap_what_pools_cannot_serve(void **sta
 		struct policy *policy = policy_read(rows[i].name, NULL, &errors);
 
 		assert_non_null(policy);
-		assert_int_equal(policy_async_use(policy), rows[i].use);
+		assert_int_equal(policy_settings(policy)->async_use, rows[i].use);
 		policy_free(policy);
 		policy_errors_free(&errors);
 	}
 	struct policy *policy = good_policy("async.use: auto\n");
-	assert_int_equal(policy_async_use(policy), POLICY_ASYNC_AUTO);
+	assert_int_equal(policy_settings(policy)->async_use, POLICY_ASYNC_AUTO);
 	policy_free(policy);
 	policy = good_policy("default: heap\n");
-	assert_int_equal(policy_async_use(policy), POLICY_ASYNC_DRIVER);
+	assert_int_equal(policy_settings(policy)->async_use, POLICY_ASYNC_DRIVER);
 	policy_free(policy);
 }
 
@@ -479,7 +474,7 @@ static void names_and_sizes_can_be_read_alone(void **state)
 	assert_false(policy_bytes_read("1%", &bytes, why));
 	assert_int_equal(bytes, 1536);
 	assert_string_equal(policy_place_name(POLICY_PLACE_HOST), "host");
-	assert_string_equal(policy_prefetch_name(POLICY_PREFETCH_BEFORE_LAUNCH), "before-launch");
+	assert_string_equal(policy_prefetch_name(POLICY_PREFETCH_ON_ALLOC), "on-alloc");
 	assert_string_equal(policy_advise_name(POLICY_ADVISE_ACCESSED_BY), "accessed-by");
 	assert_string_equal(policy_use_name(POLICY_USE_DENY), "deny");
 	assert_string_equal(policy_use_name(POLICY_USE_COUNT), "?");
@@ -490,15 +485,15 @@ static void host_memory_is_pinned_ahead_for_all_or_for_so_much(void **state)
 	struct policy *policy = good_policy("host.pin_ahead: auto\n");
 
 	(void)state;
-	assert_true(policy_host_pin_ahead(policy).kind == POLICY_SIZE_AUTO);
+	assert_true(policy_settings(policy)->host_pin_ahead.kind == POLICY_SIZE_AUTO);
 	policy_free(policy);
 	policy = good_policy("version: 1\n");
-	assert_true(policy_host_pin_ahead(policy).kind == POLICY_SIZE_BYTES);
-	assert_true(policy_host_pin_ahead(policy).value == 0);
+	assert_true(policy_settings(policy)->host_pin_ahead.kind == POLICY_SIZE_BYTES);
+	assert_true(policy_settings(policy)->host_pin_ahead.value == 0);
 	policy_free(policy);
 	policy = good_policy("spill.mode: fast\nhost: {pin_ahead: 34GiB, budget: 40GiB}\n");
-	assert_true(policy_host_pin_ahead(policy).kind == POLICY_SIZE_BYTES);
-	assert_true(policy_host_pin_ahead(policy).value == 34816 * MIB);
+	assert_true(policy_settings(policy)->host_pin_ahead.kind == POLICY_SIZE_BYTES);
+	assert_true(policy_settings(policy)->host_pin_ahead.value == 34816 * MIB);
 	policy_free(policy);
 	policy_free(good_policy("host.pin_ahead: 0\nspill.mode: off\n"));
 	policy_free(good_policy("host.pin_ahead: 1GiB\nspill.mode: static\nobserve: yes\n"));
@@ -524,21 +519,21 @@ static void how_processes_take_turns(void **state)
 	struct policy *queued = good_policy("share.queue: 10min\n");
 
 	(void)state;
-	assert_int_equal(policy_turns(standard)->mode, POLICY_TURNS_OFF);
-	assert_int_equal(policy_turns(standard)->weight, 1);
-	assert_string_equal(policy_turns(standard)->job, "");
-	assert_string_equal(policy_turns(policy)->job, "train");
-	assert_int_equal(policy_turns(standard)->quantum, 0);
-	assert_int_equal(policy_turns(standard)->patience, UINT64_C(10000000000));
-	assert_int_equal(policy_turns(policy)->mode, POLICY_TURNS_ON);
-	assert_int_equal(policy_turns(policy)->weight, 3);
-	assert_int_equal(policy_turns(policy)->quantum, UINT64_C(2500000000));
-	assert_int_equal(policy_turns(policy)->patience, UINT64_C(60000000000));
-	assert_int_equal(policy_turns(nested)->quantum, 20000000);
-	assert_int_equal(policy_turns(nested)->patience, 0);
-	assert_int_equal(policy_turns(standard)->queue, 0);
-	assert_true(policy_turns(nested)->queue == POLICY_WAIT_ALWAYS);
-	assert_int_equal(policy_turns(queued)->queue, UINT64_C(600000000000));
+	assert_int_equal(policy_settings(standard)->turns.mode, POLICY_TURNS_OFF);
+	assert_int_equal(policy_settings(standard)->turns.weight, 1);
+	assert_string_equal(policy_settings(standard)->turns.job, "");
+	assert_string_equal(policy_settings(policy)->turns.job, "train");
+	assert_int_equal(policy_settings(standard)->turns.quantum, 0);
+	assert_int_equal(policy_settings(standard)->turns.patience, UINT64_C(10000000000));
+	assert_int_equal(policy_settings(policy)->turns.mode, POLICY_TURNS_ON);
+	assert_int_equal(policy_settings(policy)->turns.weight, 3);
+	assert_int_equal(policy_settings(policy)->turns.quantum, UINT64_C(2500000000));
+	assert_int_equal(policy_settings(policy)->turns.patience, UINT64_C(60000000000));
+	assert_int_equal(policy_settings(nested)->turns.quantum, 20000000);
+	assert_int_equal(policy_settings(nested)->turns.patience, 0);
+	assert_int_equal(policy_settings(standard)->turns.queue, 0);
+	assert_true(policy_settings(nested)->turns.queue == POLICY_WAIT_ALWAYS);
+	assert_int_equal(policy_settings(queued)->turns.queue, UINT64_C(600000000000));
 	policy_free(queued);
 	policy_free(standard);
 	policy_free(policy);

@@ -1,13 +1,8 @@
 /*
  * policy_size_test.c: what sizes and conditions on sizes mean, and what is said of wrong ones.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include "policy/size.h"
+#include "policy/keys.h"
+#include "test/test.h"
 
 #define MIB (1ull << 20)
 
@@ -16,15 +11,14 @@ static void expect_size(const char *text, int kind, uint64_t value)
 	struct policy_size size;
 	char why[POLICY_MAX_WHY];
 
-	if (!policy_size_parse(text, &size, why))
+	if (!policy_size_read(text, &size, why))
 		fail_msg("%s: %s", text, why);
 	assert_int_equal(size.kind, kind);
 	assert_true(size.value == value);
 }
 
-static void sizes_mean_what_their_units_say(void **state)
+TEST(sizes_mean_what_their_units_say)
 {
-	(void)state;
 	expect_size("0", POLICY_SIZE_BYTES, 0);
 	expect_size("7B", POLICY_SIZE_BYTES, 7);
 	expect_size("1KiB", POLICY_SIZE_BYTES, 1024);
@@ -41,9 +35,8 @@ static void sizes_mean_what_their_units_say(void **state)
 	expect_size("16777215.5TiB", POLICY_SIZE_BYTES, (16777215ull << 40) + (1ull << 39));
 }
 
-static void budgets_may_be_auto_or_a_share(void **state)
+TEST(budgets_may_be_auto_or_a_share)
 {
-	(void)state;
 	expect_size("auto", POLICY_SIZE_AUTO, 0);
 	expect_size("50%", POLICY_SIZE_PERCENT, 5000);
 	expect_size("12.5%", POLICY_SIZE_PERCENT, 1250);
@@ -51,7 +44,7 @@ static void budgets_may_be_auto_or_a_share(void **state)
 	expect_size("100.00%", POLICY_SIZE_PERCENT, 10000);
 }
 
-static void wrong_sizes_say_what_to_write_instead(void **state)
+TEST(wrong_sizes_say_what_to_write_instead)
 {
 	static const char *const rows[][2] = {
 	    {"64", "\"64\" has no unit; write 64MiB, 64GiB or 50%"},
@@ -92,12 +85,11 @@ static void wrong_sizes_say_what_to_write_instead(void **state)
 	    {"\x1b[31m\xff", "\"?[31m?\" is not a size; write auto, 64MiB or 50%"},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
 		struct policy_size size = {.value = 42};
 		char why[POLICY_MAX_WHY];
 
-		assert_false(policy_size_parse(rows[i][0], &size, why));
+		assert_false(policy_size_read(rows[i][0], &size, why));
 		assert_string_equal(why, rows[i][1]);
 		assert_int_equal(size.value, 42);
 	}
@@ -113,9 +105,8 @@ static void expect_condition(const char *text, uint64_t lo, uint64_t hi)
 	assert_true(range.lo == lo && range.hi == hi);
 }
 
-static void conditions_hold_what_they_say(void **state)
+TEST(conditions_hold_what_they_say)
 {
-	(void)state;
 	expect_condition(">= 64MiB", 64 * MIB, UINT64_MAX);
 	expect_condition(">=64MiB", 64 * MIB, UINT64_MAX);
 	expect_condition("> 64MiB", 64 * MIB + 1, UINT64_MAX);
@@ -129,7 +120,7 @@ static void conditions_hold_what_they_say(void **state)
 	expect_condition("1.5MiB..1.5MiB", 3 * MIB / 2, 3 * MIB / 2);
 }
 
-static void wrong_conditions_say_what_to_write_instead(void **state)
+TEST(wrong_conditions_say_what_to_write_instead)
 {
 	static const char *const rows[][2] = {
 	    {"64MiB", "\"64MiB\" is a size, not a condition; write \"== 64MiB\", \">= 64MiB\" or \"1MiB .. 64MiB\""},
@@ -147,7 +138,6 @@ static void wrong_conditions_say_what_to_write_instead(void **state)
 	    {"1% .. 2MiB", "a share cannot be a condition; write bytes, as in \"1MiB .. 64MiB\""},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
 		struct policy_range range = {4, 2};
 		char why[POLICY_MAX_WHY];
@@ -156,17 +146,4 @@ static void wrong_conditions_say_what_to_write_instead(void **state)
 		assert_string_equal(why, rows[i][1]);
 		assert_true(range.lo == 4 && range.hi == 2);
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(sizes_mean_what_their_units_say),
-	    cmocka_unit_test(budgets_may_be_auto_or_a_share),
-	    cmocka_unit_test(wrong_sizes_say_what_to_write_instead),
-	    cmocka_unit_test(conditions_hold_what_they_say),
-	    cmocka_unit_test(wrong_conditions_say_what_to_write_instead),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

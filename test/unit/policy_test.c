@@ -57,13 +57,13 @@ static void nested_and_dotted_keys_mean_the_same(void **state)
 	for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++) {
 		struct policy *policy = good_policy(texts[i]);
 
-		assert_true(policy_device_budget(policy).kind == POLICY_SIZE_BYTES);
-		assert_true(policy_device_budget(policy).value == 4096 * MIB);
-		assert_true(policy_host_budget(policy).kind == POLICY_SIZE_PERCENT);
-		assert_int_equal(policy_host_budget(policy).value, 5000);
-		assert_int_equal(policy_spill_mode(policy), POLICY_SPILL_OFF);
-		assert_int_equal(policy_capacity(policy), POLICY_CAPACITY_DEVICE_HOST);
-		assert_int_equal(policy_report(policy), POLICY_REPORT_NONE);
+		assert_true(policy_settings(policy)->device_budget.kind == POLICY_SIZE_BYTES);
+		assert_true(policy_settings(policy)->device_budget.value == 4096 * MIB);
+		assert_true(policy_settings(policy)->host_budget.kind == POLICY_SIZE_PERCENT);
+		assert_int_equal(policy_settings(policy)->host_budget.value, 5000);
+		assert_int_equal(policy_settings(policy)->spill, POLICY_SPILL_OFF);
+		assert_int_equal(policy_settings(policy)->capacity, POLICY_CAPACITY_DEVICE_HOST);
+		assert_int_equal(policy_settings(policy)->report, POLICY_REPORT_NONE);
 		policy_free(policy);
 	}
 }
@@ -73,10 +73,10 @@ static void what_processes_share_is_a_size_and_with_whom(void **state)
 	struct policy *policy = good_policy("host: {share: off, total: 64GiB}\n");
 
 	(void)state;
-	assert_int_equal(policy_host_share(policy), POLICY_SHARE_OFF);
-	assert_true(policy_host_total(policy).kind == POLICY_SIZE_BYTES);
-	assert_true(policy_host_total(policy).value == 65536 * MIB);
-	assert_true(policy_host_budget(policy).kind == POLICY_SIZE_AUTO);
+	assert_int_equal(policy_settings(policy)->host_share, POLICY_SHARE_OFF);
+	assert_true(policy_settings(policy)->host_total.kind == POLICY_SIZE_BYTES);
+	assert_true(policy_settings(policy)->host_total.value == 65536 * MIB);
+	assert_true(policy_settings(policy)->host_budget.kind == POLICY_SIZE_AUTO);
 	policy_free(policy);
 }
 
@@ -86,14 +86,14 @@ static void absent_keys_have_their_standard_values(void **state)
 	struct policy_request request = {.bytes = MIB};
 
 	(void)state;
-	assert_true(policy_device_budget(policy).kind == POLICY_SIZE_START);
-	assert_true(policy_host_budget(policy).kind == POLICY_SIZE_AUTO);
-	assert_true(policy_host_total(policy).kind == POLICY_SIZE_AUTO);
-	assert_int_equal(policy_host_share(policy), POLICY_SHARE_USER);
-	assert_int_equal(policy_spill_mode(policy), POLICY_SPILL_EXACT);
-	assert_int_equal(policy_capacity(policy), POLICY_CAPACITY_PHYSICAL);
-	assert_int_equal(policy_report(policy), POLICY_REPORT_SHORT);
-	assert_true(policy_control(policy));
+	assert_true(policy_settings(policy)->device_budget.kind == POLICY_SIZE_START);
+	assert_true(policy_settings(policy)->host_budget.kind == POLICY_SIZE_AUTO);
+	assert_true(policy_settings(policy)->host_total.kind == POLICY_SIZE_AUTO);
+	assert_int_equal(policy_settings(policy)->host_share, POLICY_SHARE_USER);
+	assert_int_equal(policy_settings(policy)->spill, POLICY_SPILL_EXACT);
+	assert_int_equal(policy_settings(policy)->capacity, POLICY_CAPACITY_PHYSICAL);
+	assert_int_equal(policy_settings(policy)->report, POLICY_REPORT_SHORT);
+	assert_true(policy_settings(policy)->control);
 	assert_int_equal(policy_decide(policy, &request).use, POLICY_USE_HEAP);
 	assert_int_equal(policy_decide(policy, &request).rule, -1);
 	assert_string_equal(policy_rule_name(policy, -1), "(no rule)");
@@ -308,8 +308,8 @@ static void set_goes_on_top_of_the_file(void **state)
 	struct policy_request request = {.bytes = 1};
 
 	(void)state;
-	assert_true(policy_device_budget(policy).value == 2048 * MIB);
-	assert_int_equal(policy_spill_mode(policy), POLICY_SPILL_OFF);
+	assert_true(policy_settings(policy)->device_budget.value == 2048 * MIB);
+	assert_int_equal(policy_settings(policy)->spill, POLICY_SPILL_OFF);
 	assert_int_equal(policy_decide(policy, &request).use, POLICY_USE_DRIVER);
 	policy_free(policy);
 }
@@ -351,7 +351,7 @@ static void what_is_kept_when_memory_moves_has_its_word(void **state)
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
 		struct policy *policy = good_policy_set("version: 1", rows[i].text);
 
-		assert_int_equal(policy_contents(policy), rows[i].contents);
+		assert_int_equal(policy_settings(policy)->contents, rows[i].contents);
 		policy_free(policy);
 	}
 	expect_problems(
@@ -374,7 +374,7 @@ static void every_way_to_count_faults_has_its_word(void **state)
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
 		struct policy *policy = good_policy_set("version: 1", rows[i].text);
 
-		assert_int_equal(policy_faults(policy), rows[i].faults);
+		assert_int_equal(policy_settings(policy)->faults, rows[i].faults);
 		policy_free(policy);
 	}
 	expect_problems(
@@ -397,7 +397,7 @@ static void every_spill_mode_has_its_word(void **state)
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
 		struct policy *policy = good_policy_set("version: 1", rows[i].text);
 
-		assert_int_equal(policy_spill_mode(policy), rows[i].mode);
+		assert_int_equal(policy_settings(policy)->spill, rows[i].mode);
 		assert_string_equal(policy_spill_name(rows[i].mode), rows[i].text + strlen("spill.mode="));
 		policy_free(policy);
 	}
@@ -412,7 +412,7 @@ static void control_can_be_switched_off(void **state)
 	struct policy *policy = good_policy("control: no\n");
 
 	(void)state;
-	assert_false(policy_control(policy));
+	assert_false(policy_settings(policy)->control);
 	policy_free(policy);
 }
 
@@ -421,8 +421,8 @@ static void ipc_can_be_switched_on(void **state)
 	struct policy *policy = good_policy("ipc: yes\n"), *standard = good_policy("control: no\n");
 
 	(void)state;
-	assert_true(policy_ipc(policy));
-	assert_false(policy_ipc(standard));
+	assert_true(policy_settings(policy)->ipc);
+	assert_false(policy_settings(standard)->ipc);
 	policy_free(policy);
 	policy_free(standard);
 }
@@ -444,7 +444,7 @@ static void booleans_are_words(void **state)
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
 		struct policy *policy = good_policy_set("version: 1", rows[i].text);
 
-		assert_int_equal(policy_report(policy), rows[i].value);
+		assert_int_equal(policy_settings(policy)->report, rows[i].value);
 		policy_free(policy);
 	}
 }
@@ -482,7 +482,7 @@ static void heap_is_the_policy_when_none_is_named_and_passthrough_leaves_all_to_
 	(void)state;
 	assert_string_equal(policy_name(heap), "heap");
 	assert_int_equal(policy_decide(heap, &request).use, POLICY_USE_HEAP);
-	assert_int_equal(policy_spill_mode(heap), POLICY_SPILL_EXACT);
+	assert_int_equal(policy_settings(heap)->spill, POLICY_SPILL_EXACT);
 	policy_free(heap);
 	pass = policy_read("passthrough", "", &errors);
 	assert_int_equal(policy_decide(pass, &request).use, POLICY_USE_DRIVER);

@@ -89,7 +89,7 @@ static void wrong_decisions_say_what_to_write_instead(void **state)
 	    "- {use: heap, place: hsot, cap: 50%}\n"
 	    "- {use: managed, managed.advise: [preferred-device, preferred-host]}\n"
 	    "- {use: system, system: {numa_node: 1024, register: 1}, cap: -1MiB}\n"
-	    "- {use: heap, managed: {headroom: 1%, prefetch: never}, cap: 16777216TiB}\n"
+	    "- {use: heap, managed: {prefetch: never}, cap: 16777216TiB}\n"
 	    "heap.chunk: 2\n"
 	    "async: heap\n"
 	    "managed.advise: [preferred-host, preferred-device]\n",
@@ -108,15 +108,31 @@ static void wrong_decisions_say_what_to_write_instead(void **state)
 	    "p.yaml:8:53: error: rule 7: system.register: \"1\" is unknown; write yes, no, true, false, on or off (a "
 	    "number is not taken as yes or no)\n"
 	    "p.yaml:8:62: error: rule 7: cap: \"-1MiB\" is negative; write 0 or more, as in 64MiB\n"
-	    "p.yaml:9:35: error: rule 8: managed.headroom: a share is not taken here; write bytes, as in 64MiB\n"
-	    "p.yaml:9:49: error: rule 8: managed.prefetch: \"never\" is unknown; write none, on-alloc or "
-	    "before-launch\n"
-	    "p.yaml:9:62: error: rule 8: cap: \"16777216TiB\" is more than 64 bits of bytes (16384 PiB) can say; write "
+	    "p.yaml:9:35: error: rule 8: managed.prefetch: \"never\" is unknown; write none or "
+	    "on-alloc\n"
+	    "p.yaml:9:48: error: rule 8: cap: \"16777216TiB\" is more than 64 bits of bytes (16384 PiB) can say; write "
 	    "a "
 	    "smaller size\n"
 	    "p.yaml:10:13: error: heap.chunk: \"2\" has no unit; write 2MiB or 2GiB\n"
 	    "p.yaml:11:8: error: async is a group of keys, not a value; write async.use: driver\n"
 	    "p.yaml:12:1: error: managed.advise: memory cannot prefer the device and the host; remove one of them\n");
+}
+
+/* Up to 0.2.0 there were these. */
+static void what_is_no_longer_known_is_an_error_that_says_what_is(void **state)
+{
+	(void)state;
+	expect_problems(
+	    "managed: {headroom: 1GiB}\n"
+	    "vmm.spill: yes\n"
+	    "managed.prefetch: before-launch\n"
+	    "rules:\n"
+	    "- {match: {nvtx: x}, use: heap}\n",
+	    "p.yaml:1:11: error: unknown key \"managed.headroom\"; write one of: advise, prefetch\n"
+	    "p.yaml:2:12: error: vmm.spill: \"yes\" is unknown; write no, move, false or off\n"
+	    "p.yaml:3:19: error: managed.prefetch: \"before-launch\" is unknown; write none or on-alloc\n"
+	    "p.yaml:5:12: error: rule 1: unknown key \"match.nvtx\"; write one of: size, api, device, rank, "
+	    "process, arguments, library, caller, thread, order, live, pressure\n");
 }
 
 static void memory_that_is_taken_on_use_moves(void **state)
@@ -125,8 +141,8 @@ static void memory_that_is_taken_on_use_moves(void **state)
 	expect_problems(
 	    "rules:\n"
 	    "- {use: heap, place: on-use, movable: exact}\n"
-	    "- {use: heap, place: lazy}\n",
-	    "p.yaml:3:22: error: rule 2: place: \"lazy\" is unknown; did you mean on-use? Write auto, device, "
+	    "- {use: heap, place: onuse}\n",
+	    "p.yaml:3:22: error: rule 2: place: \"onuse\" is unknown; did you mean on-use? Write auto, device, "
 	    "host, on-use or stripe\n");
 	expect_problems(
 	    "rules:\n"
@@ -169,70 +185,6 @@ static void rules_that_name_no_api_do_not_cover_those_that_name_memory_of_a_kind
 	    "or remove it\n"
 	    "p.yaml:7:3: warning: rule 6 is unreachable: rule 1 (line 2) matches everything; move it up or remove "
 	    "it\n");
-}
-
-/* What is warned of on two devices of that kind. */
-static void expect_warnings(struct policy_device device, const char *text, const char *expected)
-{
-	struct policy_device devices[2] = {device, device};
-	struct policy_errors errors;
-	struct policy *policy = policy_read_text("p.yaml", text, strlen(text), NULL, &errors);
-
-	assert_non_null(policy);
-	policy_warn_devices(policy, devices, 0, &errors);
-	assert_int_equal(errors.n, 0); /* nothing is known */
-	policy_warn_devices(policy, devices, 2, &errors);
-	expect_problems_of(policy, &errors, expected);
-}
-
-static void what_no_device_can_serve_is_warned_of(void **state)
-{
-	const struct policy_device bare = {.heap = true}, none = {0}, all = {true, true, true, true, true};
-
-	(void)state;
-	expect_warnings(all, "default: system\nrules:\n- {use: heap, place: host}\n", "");
-	expect_warnings(
-	    bare, "default: managed\nrules:\n- {use: heap, place: host, match.size: < 1MiB}\n- {use: system}\n",
-	    "p.yaml: warning: default: no device here can serve managed (there is no concurrent managed access); "
-	    "the driver serves what no rule matches\n"
-	    "p.yaml:3:3: warning: rule 1: no device here can serve use: heap (there is no host-backed virtual "
-	    "memory); the driver serves what it matches\n"
-	    "p.yaml:4:3: warning: rule 2: no device here can serve use: system (there is no access to pageable "
-	    "memory, or one address for registered pages); the driver serves what it matches\n");
-	expect_warnings(none,
-			"default: driver\nrules:\n- {use: heap, fallback: deny, match.size: < 1MiB}\n- {use: heap}\n",
-			"p.yaml:4:3: warning: rule 2: no device here can serve use: heap (there is no virtual memory "
-			"management); the driver serves what it matches\n");
-}
-
-static void rules_about_other_devices_than_there_are_match_nothing(void **state)
-{
-	const struct policy_device bare = {.heap = true};
-	static const char device62[] = "rules:\n- {match: {device: 62}, use: managed}\n";
-	struct policy_device many[70];
-	struct policy_errors errors;
-	struct policy *policy = policy_read_text("p.yaml", device62, sizeof(device62) - 1, NULL, &errors);
-
-	(void)state;
-	expect_warnings(
-	    bare,
-	    "rules:\n- {match: {device: [2, 1]}, use: managed}\n- {match: {device: 7}, use: heap}\n"
-	    "- {use: system, system.register: no}\n",
-	    "p.yaml:2:3: warning: rule 1: no device here can serve use: managed (there is no concurrent managed "
-	    "access); the driver serves what it matches\n"
-	    "p.yaml:3:3: warning: rule 2: none of its devices is here, there are 2; it matches nothing\n"
-	    "p.yaml:4:3: warning: rule 3: no device here can serve use: system (there is no access to pageable "
-	    "memory, and system.register is no); the driver serves what it matches\n");
-	/* No rule can be about more. */
-	for (int i = 0; i < 70; i++)
-		many[i] = (struct policy_device){.heap = true, .managed = i == 62};
-	assert_non_null(policy);
-	policy_warn_devices(policy, many, 70, &errors);
-	assert_int_equal(errors.n, 0);
-	policy_warn_devices(policy, many, 1, &errors);
-	assert_non_null(strstr(errors.kept[0].text, "there is 1; it matches nothing"));
-	policy_free(policy);
-	policy_errors_free(&errors);
 }
 
 static void chunks_have_sizes_of_their_own(void **state)
@@ -329,7 +281,7 @@ static void rules_with_other_conditions_are_covered_only_by_wider_ones(void **st
 	    "- {match: {rank: [2 .. 4]}, use: heap}\n"
 	    "- {match: {rank: '> 5'}, use: heap}\n"
 	    "- {use: heap}\n"
-	    "- {match: {nvtx: x}, use: heap}\n",
+	    "- {match: {caller: x}, use: heap}\n",
 	    "p.yaml:3:3: warning: rule 2 is unreachable: rule 1 (line 2) matches all that it matches; move it "
 	    "up or remove it\n"
 	    "p.yaml:7:3: warning: rule 6 is unreachable: rule 5 (line 6) matches all that it matches; move it "
@@ -373,12 +325,11 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(wrong_values_say_what_to_write_instead),
 	    cmocka_unit_test(wrong_decisions_say_what_to_write_instead),
+	    cmocka_unit_test(what_is_no_longer_known_is_an_error_that_says_what_is),
 	    cmocka_unit_test(memory_that_is_taken_on_use_moves),
 	    cmocka_unit_test(memory_of_a_kind_can_be_of_few_others),
 	    cmocka_unit_test(rules_that_name_no_api_do_not_cover_those_that_name_memory_of_a_kind),
 	    cmocka_unit_test(chunks_have_sizes_of_their_own),
-	    cmocka_unit_test(what_no_device_can_serve_is_warned_of),
-	    cmocka_unit_test(rules_about_other_devices_than_there_are_match_nothing),
 	    cmocka_unit_test(too_many_or_too_long_patterns_are_refused),
 	    cmocka_unit_test(ranks_are_bounded),
 	    cmocka_unit_test(rules_with_other_conditions_are_covered_only_by_wider_ones),

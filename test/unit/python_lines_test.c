@@ -19,7 +19,7 @@
 
 #include <string.h>
 
-#include "shim/base/python_lines.h"
+#include "shim/base/python_frames.h"
 #include "test/unit/seed.h"
 
 #define FIRST 2

@@ -297,7 +297,7 @@ static void who_ends_without_having_got_in_leaves_nothing(void **state)
 
 struct board {
 	_Atomic uint64_t held; /* by all: added after a take, subtracted before a give */
-	_Atomic unsigned n_over, n_done;
+	_Atomic unsigned n_over, n_done, n_lost;
 };
 
 static void take_and_give(struct board *board, uint32_t seed)
@@ -305,7 +305,8 @@ static void take_and_give(struct board *board, uint32_t seed)
 	uint64_t mine = 0;
 
 	arrange(ROOM, false);
-	for (unsigned i = 0; i < ROUNDS; i++) {
+	/* On a busy machine all rounds may be over before the file is lost once. */
+	for (unsigned i = 0; i < ROUNDS || !atomic_load(&board->n_lost); i++) {
 		uint64_t bytes = (next_random(&seed) % 16 + 1) * MIB;
 
 		if (next_random(&seed) % 8 == 0)
@@ -332,7 +333,6 @@ static void whenever_it_is_lost_all_together_never_have_more_than_there_is(void 
 {
 	struct board *board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	uint32_t seed = seed_of_test();
-	unsigned n_lost = 0;
 
 	(void)state;
 	assert_true(board != MAP_FAILED);
@@ -341,9 +341,9 @@ static void whenever_it_is_lost_all_together_never_have_more_than_there_is(void 
 			take_and_give(board, seed + i * 2654435761u);
 	while (atomic_load(&board->n_done) < MANY) {
 		if (next_random(&seed) % 8)
-			n_lost += unlink(file) == 0;
+			board->n_lost += unlink(file) == 0;
 		else
-			n_lost += truncate(file, next_random(&seed) % 3 ? 0 : next_random(&seed) % 1000) == 0;
+			board->n_lost += truncate(file, next_random(&seed) % 3 ? 0 : next_random(&seed) % 1000) == 0;
 		rmdir(below);
 		usleep(next_random(&seed) % 5000);
 	}
@@ -353,7 +353,6 @@ static void whenever_it_is_lost_all_together_never_have_more_than_there_is(void 
 		assert_true(wait(&status) > 0);
 		assert_int_equal(status, 0);
 	}
-	assert_true(n_lost > 0);
 	assert_int_equal(board->n_over, 0);
 	assert_int_equal(board->held, 0);
 	munmap(board, sizeof(*board));

@@ -33,7 +33,8 @@ DESTDIR=$here/root cmake --install "$build" --prefix /usr >"$here/log" 2>&1 || c
 promise 'they are what is installed' cmp -s "$build/man/spillway.1" "$here/root/usr/share/man/man1/spillway.1"
 
 found=$(cd "$source" && grep -rnwF "$version" --include='*.c' --include='*.h' --include='*.sh' --include='*.py' --include='*.txt' \
-	--include='*.[157]' --include='*.in' --include=Makefile --include=README.md shim policy tools scripts Makefile README.md)
+	--include='*.[157]' --include='*.in' --include=Makefile --include=README.md shim policy tools scripts Makefile README.md |
+	grep -vE 'CDI_VERSION|Container Device Interface') # its own
 promise "only CMakeLists.txt states it: $found" test -z "$found"
 echo "$n promises, $failed failed"
 [ "$failed" = 0 ]

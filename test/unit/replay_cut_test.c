@@ -161,15 +161,12 @@ static void times_say_how_long_a_step_takes(void **state)
 {
 	(void)state;
 	cycle(8, 32 * MIB, 60);
-	model.timed = true;
 	job = job_new(&model, &(struct job_setting){.budget = 1 << 30});
 	struct replay_steps steps = replay_find_steps(job, 4);
 	double ms = replay_step_ms(job, &steps);
 	assert_true(ms > 0.0079 && ms < 0.0081);
-	model.timed = false;
-	assert_true(replay_step_ms(job, &steps) == 0);
 	/* What steps took that waited for memory, or read it over the link, is not what they take without. */
-	model.timed = model.spilled = true;
+	model.spilled = true;
 	assert_true(replay_step_ms(job, &steps) == 0);
 }
 
@@ -201,6 +198,21 @@ static void what_names_more_than_fits_is_counted(void **state)
 		launch(1, 2, two);
 	assert_true(replay_curve(&model, NULL, (uint64_t[]){100 * MIB}, 1, &point));
 	assert_true(point.over > 0);
+}
+
+static void what_is_freed_gives_its_room_back_and_is_not_brought_in(void **state)
+{
+	struct replay_point point;
+	(void)state;
+
+	for (unsigned i = 0; i < 20; i++) {
+		uint32_t one = block(64 * MIB);
+
+		launch(1, 1, &one);
+		assert_true(replay_add_end(&model, one, 0));
+	}
+	assert_true(replay_curve(&model, NULL, (uint64_t[]){100 * MIB}, 1, &point));
+	assert_true(point.bytes_in == 0 && point.over == 0);
 }
 
 static void without_submissions_there_is_no_curve(void **state)
@@ -391,6 +403,7 @@ int main(void)
 	    TEST(times_say_how_long_a_step_takes),
 	    TEST(the_least_of_a_cycle_is_as_counted_by_hand),
 	    TEST(what_names_more_than_fits_is_counted),
+	    TEST(what_is_freed_gives_its_room_back_and_is_not_brought_in),
 	    TEST(without_submissions_there_is_no_curve),
 	    TEST(small_allocations_share_a_piece),
 	    TEST(freed_memory_is_taken_again),

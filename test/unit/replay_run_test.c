@@ -264,7 +264,7 @@ static void a_job_ends_whose_mover_listened_for_too_long(void **state)
 /* ---- the job that was measured ---- */
 
 /*
- * One H200, driver 580: middle of the steps measured, ms (docs/results.md, What spilling costs); 14754 MiB, 70 ms a step
+ * One H200, driver 580: middle of the steps measured, ms (docs/lab/2026-11-27-measurements.md); 14754 MiB, 70 ms a step
  * with all in device memory.
  */
 static void the_gpt_job_comes_out_as_measured(void **state)

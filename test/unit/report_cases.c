@@ -1,5 +1,5 @@
 /*
- * report_cases FOLDER: the traces that report_test.sh shows, made by hand. Times are round, so that every figure can be
+ * report_cases FOLDER: the traces that report_test.sh shows, and some for replay_tool_test.sh, made by hand. Times are round, so that every figure can be
  * worked out on paper.
  */
 #include "test/unit/trace_file.h"
@@ -254,6 +254,21 @@ static void hostile(void)
 	save(&file, "hostile");
 }
 
+/* For replay: n blocks, named in turn so many times, all at one moment. strange: and the end of what never was. */
+static void turn(const char *as, unsigned n, const uint64_t *mib, unsigned times, bool strange)
+{
+	struct trace_file file = file_new("version=1\nclock=0\n");
+
+	file_frame(&file, 0, T0);
+	for (uint64_t i = 0; i < n; i++)
+		FILE_ADD(&file, made, T0, i + 1, AT + i * 128 * MIB, mib[i] * MIB);
+	if (strange)
+		FILE_ADD(&file, freed, T0, 99);
+	for (unsigned i = 0; i < times * n; i++)
+		submit(&file, T0, 16 + i % n, AT + i % n * 128 * MIB, 0);
+	save(&file, as);
+}
+
 static void empty(void)
 {
 	struct trace_file file = file_new(HEAD);
@@ -284,5 +299,8 @@ int main(int argc, char **argv)
 	hostile();
 	empty();
 	ranks();
+	turn("turn", 12, (uint64_t[]){64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64}, 40, false);
+	turn("two", 2, (uint64_t[]){100, 50}, 0, false);
+	turn("strange", 1, (uint64_t[]){4}, 1, true);
 	return 0;
 }

@@ -1,6 +1,6 @@
 #!/bin/bash
-# report_page_test.sh TOOL CASES SOURCE_DIR: what `spillway report --html` and `spillway replay --svg` draw, looked at by
-# Chromium (scripts/report_browser.py); skipped where there is none. PICTURES=FOLDER keeps the pictures. PAGES_ALL=1 is for
+# report_page_test.sh TOOL CASES SOURCE_DIR: what `spillway report --html` draws, looked at by Chromium
+# (scripts/report_browser.py); skipped where there is none. PICTURES=FOLDER keeps the pictures. PAGES_ALL=1 is for
 # the night: more pages, each light and dark at each width, and pages that are wrong on purpose.
 tool=$1 cases=$2 source=$3
 command -v chromium >/dev/null || { echo "there is no Chromium here"; exit 77; }
@@ -14,13 +14,12 @@ browser() { python3 "$source/scripts/report_browser.py" "$@"; }
 
 "$tool" report --html --output spilling.html spilling.trace &&
 	"$tool" report --html --output two.html spilling.trace static.trace || exit 1
-"$tool" replay --mode fast --step-time 70 --svg curve.svg "$source/test/data/gpt-h200.trace.gz" >/dev/null || exit 1
-[[ -n $PAGES_ALL ]] || { browser -q ${pictures:+-o "$pictures"} ./*.html ./*.svg; exit; }
+[[ -n $PAGES_ALL ]] || { browser -q ${pictures:+-o "$pictures"} ./*.html; exit; }
 
 for case in peers hostile static fitting empty older; do
 	"$tool" report --html --output $case.html $case.trace || exit 1
 done
-browser ${pictures:+-o "$pictures"} ./*.html ./*.svg || exit 1
+browser ${pictures:+-o "$pictures"} ./*.html || exit 1
 
 # It can fail: a total that is wrong, an axis that is too long, a part that is too wide.
 fails() {

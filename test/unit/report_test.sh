@@ -31,16 +31,7 @@ for case in spilling static peers tensors fitting empty; do
 done
 expect 'two runs beside each other' 0 '*' '' report spilling.trace static.trace
 same compare.txt
-for table in allocations series moves rules; do
-	expect "table $table" 0 '*' '' report --csv=$table spilling.trace
-	[ $table = series ] || same $table.csv
-	cp out.txt table.csv
-	expect "every line of $table has as many fields as the first" 0 '1' '' \
-		sh -c "awk -F, '{print NF}' table.csv | sort -u | wc -l | tr -d ' '"
-done
-expect 'moves say which device lent' 0 '*' '' report --csv=moves peers.trace
-same peers_moves.csv
-expect 'and what was lent is in the view for Perfetto' 0 '*"from other GPUs 1"*"lender":1*"other GPUs":134217728}*"lent to other GPUs"*' '' \
+expect 'moves say which device lent in the view for Perfetto' 0 '*"from other GPUs 1"*"lender":1*"other GPUs":134217728}*"lent to other GPUs"*' '' \
 	report --perfetto peers.trace
 expect 'what is alive over time is in the view for Perfetto' 0 \
 	'*"not copied":33554432*allocator, bytes*"alive":58720256,"dead":0,"never used":8388608}*"alive":16777216,"dead":41943040,"never used":8388608}*"alive":0,"dead":0,"never used":0}*' '' \
@@ -50,7 +41,6 @@ expect 'and in JSON' 0 \
 	report --json tensors.trace
 expect 'of which nobody reports that is null, as is what an older trace does not say' 0 \
 	'*"cache_alive": null,*"uncopied_bytes_in": null,*"cache_alive": null,*' '' report --json older.trace
-expect '--csv alone is the allocations' 0 'id,device,*' '' report --csv spilling.trace
 expect 'an older trace does not tell, and that is said' 0 '*Links (this trace does not tell other GPUs from the host):*' '' \
 	report older.trace
 expect 'nor does its JSON' 0 '*"on_peers": null,*"peer_bytes_in": null,*"peer_bytes_out": null,*' '' report --json older.trace
@@ -72,7 +62,7 @@ in_no_line 'nor has one of five runs beside each other' '.\{81\}' narrow.txt
 expect 'which are all there' 0 '5' '' awk '/^submissions/ { n += NF - 1 } END { print n }' narrow.txt
 
 # JSON, as far as a shell can look at it, and a parser where there is one.
-expect 'JSON' 0 '{*"schema": 1,*}' '' report --json spilling.trace
+expect 'JSON' 0 '{*"schema": 2,*}' '' report --json spilling.trace
 grep -o '"[a-z_]*": ' out.txt | tr -d '": ' | sort -u >keys.txt
 [ "$(wc -l <keys.txt)" -ge 100 ] || complain 'keys were not found'
 sed -n 's/^\.\(It \)\{0,1\}Cm //p' "$source/tools/man/spillway-report.1" | tr ' ' '\n' | sort -u >page.txt
@@ -107,14 +97,13 @@ ln -s elsewhere link.html
 expect '--output follows no link' 1 '' '*link.html*cannot be written*' report --html --output link.html spilling.trace
 
 # Texts of strangers.
-for option in '' --json --csv=allocations --csv=rules --html --perfetto; do
+for option in '' --json --html --perfetto; do
 	# shellcheck disable=SC2086 # none or one
 	expect "hostile texts do not stop ${option:-text}" 0 '*' '' report $option hostile.trace
 	in_no_line "nor bring control characters into ${option:-text}" "$(printf '[\001-\010\013-\037\177]')" out.txt
 	iconv -f UTF-8 -t UTF-8 out.txt >/dev/null || complain "${option:-text} is not UTF-8"
 	case $option in
 	--html) in_no_line 'nor end the script of the page' '<script>alert\|<img' out.txt ;;
-	--csv*) in_no_line 'nor become formulas' ',"\{0,1\}[=+@]' out.txt ;;
 	esac
 done
 
@@ -162,17 +151,14 @@ expect 'and then not so many' 2 '' '*17 traces are too many*not those of the ran
 expect 'one bad trace of two shows nothing' 2 '' '*no.trace*' report spilling.trace no.trace
 expect 'no trace is wrong usage' 2 '' '*no trace given*' report
 expect 'an unknown option is wrong usage' 2 '' '*unknown option "--hmtl"*' report --hmtl spilling.trace
-expect 'an unknown table is wrong usage' 2 '' '*--csv has the tables*' report --csv=x spilling.trace
-expect 'two outputs are wrong usage' 2 '' '*only one of*' report --csv --html spilling.trace
+expect 'two outputs are wrong usage' 2 '' '*only one of*' report --json --html spilling.trace
 expect 'a page of three runs is wrong usage' 2 '' '*3 traces are too many for a page*' \
 	report --html spilling.trace static.trace peers.trace
 expect 'a page of two runs has both' 0 '<!doctype html>*"path": "spilling.trace"*"path": "static.trace"*</html>' '' \
 	report --html spilling.trace static.trace
-for option in --csv --perfetto; do
-	expect "and $option leaves no file of them" 2 '' '*--csv and --perfetto take one*' \
-		report $option --output two.out spilling.trace static.trace
-	expect "none at all" 1 '' '' test -e two.out
-done
+expect 'and --perfetto leaves no file of them' 2 '' '*--perfetto takes one*' \
+	report --perfetto --output two.out spilling.trace static.trace
+expect 'none at all' 1 '' '' test -e two.out
 echo precious >kept.out
 expect 'a trace that cannot be read leaves the output as it was' 2 '' '*"nosuch.trace"*' report --html --output kept.out nosuch.trace
 expect 'so does a report that fails half way' 1 '' '*could not be written: File too large' \
@@ -192,7 +178,7 @@ cmp -s out.txt plain.txt || complain 'it is another text'
 cp spilling.trace mine.trace
 expect 'no trace is written over' 2 '' '*--output: "./mine.trace" is the trace*' report --output ./mine.trace mine.trace
 expect 'it is as it was' 0 '' '' cmp spilling.trace mine.trace
-for output in --html --csv=series --json --perfetto; do
+for output in --html --json --perfetto; do
 	expect "half of $output is taken away again" 1 '' 'spillway: "half" could not be written: File too large' \
 		sh -c 'ulimit -f 1; "$1" report $2 --output half spilling.trace' sh "$tool" $output
 	expect 'nothing is left of it' 1 '' '' test -e half

@@ -15,7 +15,8 @@
 struct stats_page *page;
 struct figures figures;
 pid_t self[1];
-const struct figures_choice choice = {.only = (uid_t)-1, .pid = self, .n_pids = 1};
+static struct process_name self_name;
+const struct figures_choice choice = {.only = (uid_t)-1, .name = &self_name, .n = 1};
 struct top_view view;
 static char *shown;
 
@@ -23,7 +24,7 @@ int begin(void **state)
 {
 	(void)state;
 	page_make_begin();
-	self[0] = getpid();
+	self[0] = self_name.pid = getpid();
 	page = page_make(self[0]);
 	view = (struct top_view){.sort = (unsigned)top_column_named("device")};
 	return 0;

@@ -239,7 +239,8 @@ static void the_newest_of_many_killed_ones_are_shown(void **state)
 static void rows_are_in_the_order_of_the_column(void **state)
 {
 	pid_t pids[3] = {self[0], page_make_process(), page_make_process()};
-	const struct figures_choice three = {.only = (uid_t)-1, .pid = pids, .n_pids = 3};
+	const struct process_name names[3] = {{.pid = pids[0]}, {.pid = pids[1]}, {.pid = pids[2]}};
+	const struct figures_choice three = {.only = (uid_t)-1, .name = names, .n = 3};
 	size_t n;
 
 	(void)state;
@@ -288,14 +289,14 @@ static void short_numbers_have_five_columns_at_most(void **state)
 static void sixty_four_processes(void **state)
 {
 	enum { N = 64, ROUNDS = 20 };
-	static pid_t pids[N];
-	const struct figures_choice all = {.only = (uid_t)-1, .pid = pids, .n_pids = N};
+	static struct process_name names[N];
+	const struct figures_choice all = {.only = (uid_t)-1, .name = names, .n = N};
 	struct rusage before, after;
 
 	(void)state;
 	for (unsigned i = 0; i < N; i++) {
-		pids[i] = page_make_process();
-		struct stats_page *one = page_make(pids[i]);
+		names[i].pid = page_make_process();
+		struct stats_page *one = page_make(names[i].pid);
 
 		page_make_write(one, sizeof(*one));
 		free(one);

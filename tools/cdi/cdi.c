@@ -196,14 +196,12 @@ static void put_mount(struct json *json, const char *from, const char *at, const
 	json_close(json, '}');
 }
 
-/* NVTX_INJECTION64_PATH: as `spillway run` sets it, for rules that match ranges. */
 static void put_environment(struct json *json, const struct cdi *cdi)
 {
 	const struct cdi_request *request = cdi->request;
 
 	json_open(json, "env", '[');
 	put_variable(json, "LD_PRELOAD=%s/libspillway.so", request->at);
-	put_variable(json, "NVTX_INJECTION64_PATH=%s/libspillway.so", request->at);
 	if (*cdi->policy)
 		put_variable(json, "SPILLWAY_POLICY=%s/policy.yaml", request->at);
 	else if (request->policy && *request->policy)

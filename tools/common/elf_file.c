@@ -122,13 +122,12 @@ static bool find_section(struct elf_file *file, unsigned type, struct part *ret_
 	return false;
 }
 
-struct elf_file *elf_open(const char *path, bool *ret_is_elf)
+struct elf_file *elf_open(const char *path)
 {
 	const unsigned order = __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? ELFDATA2LSB : ELFDATA2MSB;
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	struct elf_file *file = fd >= 0 ? calloc(1, sizeof(*file)) : NULL;
 	struct stat status;
-	bool is_elf = false;
 
 	if (file && fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_size >= (off_t)sizeof(Elf64_Ehdr)) {
 		void *bytes = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
@@ -138,16 +137,9 @@ struct elf_file *elf_open(const char *path, bool *ret_is_elf)
 	}
 	if (fd >= 0)
 		close(fd);
-	if (file && file->bytes) {
-		is_elf = memcmp(file->bytes, ELFMAG, SELFMAG) == 0;
-		if (is_elf && file->bytes[EI_CLASS] == ELFCLASS64 && (unsigned char)file->bytes[EI_DATA] == order) {
-			if (ret_is_elf)
-				*ret_is_elf = true;
-			return file;
-		}
-	}
-	if (ret_is_elf)
-		*ret_is_elf = is_elf;
+	if (file && file->bytes && memcmp(file->bytes, ELFMAG, SELFMAG) == 0 && file->bytes[EI_CLASS] == ELFCLASS64 &&
+	    (unsigned char)file->bytes[EI_DATA] == order)
+		return file;
 	elf_close(file);
 	return NULL;
 }

@@ -15,11 +15,8 @@
 
 struct elf_file; /* a file that is mapped for reading */
 
-/*
- * Returns NULL if the file cannot be opened or is no such ELF file. *ret_is_elf (may be NULL) is set if it is an ELF
- * file of any kind.
- */
-struct elf_file *elf_open(const char *path, bool *ret_is_elf);
+/* Returns NULL if the file cannot be opened or is no such ELF file. */
+struct elf_file *elf_open(const char *path);
 void elf_close(struct elf_file *file);
 
 /* Returns the loader that the program names ("/lib64/ld-linux-x86-64.so.2"), or NULL if it names none. */

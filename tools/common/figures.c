@@ -1,41 +1,94 @@
 /*
- * Names, units and arithmetic of the figures of one page. figures_watch.c compares readings over time.
+ * Names, units and arithmetic of the figures of one page, and readings over time. Each reading searches for all files
+ * again; a process is recognised by its identity (shim/base/identity.h) and its owner.
+ *
+ * The process id of a process in another PID namespace (a container) that shares a stats folder with the tool means
+ * nothing to the tool. Such a process holds a lock on its file (user_dir.h). Older releases held none; for them, a
+ * process counts as alive if its figures change between two readings.
  */
 #include "tools/common/figures.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "shim/base/clock.h"
+
 const struct figures_name figures_counters[STAT_COUNT] = {
-#define STAT(name, unit, text) [STAT_##name] = {#name, FIGURES_##unit, false, text},
+#define STAT(name, unit, text) [STAT_##name] = {#name, FIGURES_##unit, false, text, NULL},
 #include "shim/stats/stats.def"
 };
 
 enum { KIND_COUNTER = false, KIND_GAUGE = true };
 const struct figures_name figures_tables[FIGURE_COUNT] = {
-#define FIGURE(name, kind, unit, text) [FIGURE_##name] = {#name, FIGURES_##unit, KIND_##kind, text},
+#define FIGURE(name, kind, unit, text) [FIGURE_##name] = {#name, FIGURES_##unit, KIND_##kind, text, NULL},
 #include "shim/stats/stats.def"
 };
 
 const struct figures_name figures_histograms[HISTOGRAM_COUNT] = {
-#define HISTOGRAM(name, text) [HISTOGRAM_##name] = {#name, FIGURES_NS, false, text},
+#define HISTOGRAM(name, text) [HISTOGRAM_##name] = {#name, FIGURES_NS, false, text, NULL},
 #include "shim/stats/stats.def"
 };
 
 const struct figures_name figures_places[PLACE_COUNT] = {
-#define PLACE(NAME, name, text) [PLACE_##NAME] = {#name, FIGURES_BYTES, true, text},
+#define PLACE(NAME, name, text) [PLACE_##NAME] = {#name, FIGURES_BYTES, true, text, NULL},
 #include "shim/stats/stats.def"
 };
 
 const struct figures_name figures_faults[FAULT_COUNT] = {
-#define FAULT(NAME, name, unit, text) [FAULT_##NAME] = {#name, FIGURES_##unit, false, text},
+#define FAULT(NAME, name, unit, text) [FAULT_##NAME] = {#name, FIGURES_##unit, false, text, NULL},
 #include "shim/stats/stats.def"
 };
 
 const struct figures_name figures_links[LINK_COUNT] = {
-#define LINK(NAME, name, unit, text) [LINK_##NAME] = {#name, FIGURES_##unit, false, text},
+#define LINK(NAME, name, unit, text) [LINK_##NAME] = {#name, FIGURES_##unit, false, text, NULL},
 #include "shim/stats/stats.def"
+};
+
+static const struct figures_name figures_of_process[] = {
+    {"host_budget", FIGURES_BYTES, true, "pinned host memory the heap may take", NULL},
+    {"host_used", FIGURES_BYTES, true, "of that: used", NULL},
+    {"share_total", FIGURES_BYTES, true, "pinned host memory that processes of the user may take together", NULL},
+    {"share_used", FIGURES_BYTES, true, "of that: used, by all of them", NULL},
+    {"share_ranks", FIGURES_COUNT, true, "processes that share it", NULL},
+};
+
+static const struct figures_name figures_of_device[] = {
+    {"total", FIGURES_BYTES, true, "memory of the device", "capacity"},
+    {"budget", FIGURES_BYTES, true, "device memory the heap may take", NULL},
+    {"used", FIGURES_BYTES, true, "of that: used", NULL},
+    {"lent", FIGURES_BYTES, true, "memory of the device that it lends to others", NULL},
+    {"most_lent", FIGURES_BYTES, true, "the most of it that ever was", "lent_peak"},
+    {"cache", FIGURES_BYTES, true, "memory of which the program's allocator reports births and deaths", NULL},
+    {"cache_alive", FIGURES_BYTES, true, "of that: alive", NULL},
+    {"cache_most_alive", FIGURES_BYTES, true, "the most of it that ever was alive", "cache_alive_peak"},
+    {"cache_dead", FIGURES_BYTES, true, "of that: has died, and moves without a copy", NULL},
+};
+
+static const struct figures_name figures_of_places[] = {
+    {"live", FIGURES_BYTES, true, "live bytes, by place", "place"},
+    {"peak", FIGURES_BYTES, true, "the most live bytes there ever were, by place", "place_peak"},
+};
+
+static const struct figures_name figures_of_device_places[] = {
+    {"live", FIGURES_BYTES, true, "live bytes, by device and place", "place"},
+};
+
+#define COUNT(list) (sizeof(list) / sizeof(*(list)))
+const struct figures_group_about figures_groups[GROUPS] = {
+    [GROUP_PROCESS] = {figures_of_process, COUNT(figures_of_process), 1, ""},
+    [GROUP_DEVICE] = {figures_of_device, COUNT(figures_of_device), STATS_DEVICES, "device_"},
+    [GROUP_PLACES] = {figures_of_places, COUNT(figures_of_places), PLACE_COUNT, ""},
+    [GROUP_DEVICE_PLACES] = {figures_of_device_places, 1, STATS_DEVICES *PLACE_COUNT, "device_"},
+    [GROUP_COUNTERS] = {figures_counters, STAT_COUNT, 1, ""},
+    [GROUP_FAULTS] = {figures_faults, FAULT_COUNT, 1, ""},
+    [GROUP_DEVICE_FAULTS] = {figures_faults, FAULT_COUNT, STATS_DEVICES, "device_"},
+    [GROUP_LINKS] = {figures_links, LINK_COUNT, STATS_DEVICES *STATS_DEVICES, "link_"},
+    [GROUP_DEVICES] = {figures_tables, FIGURE_COUNT, STATS_DEVICES, "device_"},
+    [GROUP_BACKENDS] = {figures_tables, FIGURE_COUNT, STATS_BACKENDS, "backend_"},
+    [GROUP_RULES] = {figures_tables, FIGURE_COUNT, STATS_RULES, "rule_"},
+    [GROUP_SITES] = {figures_tables, FIGURE_COUNT, STATS_SITES, "site_"},
 };
 
 /* The suffix of a name in its own unit and in the base unit, and the value of one unit in base units. */
@@ -62,31 +115,105 @@ double figures_prom_scale(enum figures_unit unit)
 
 const char *figures_prom_name(const struct figures_name *name, const char *table, char room[FIGURES_PROM])
 {
-	const char *tail = units[name->unit].tail;
-	size_t length = strlen(name->name), tail_length = strlen(tail);
+	const char *tail = units[name->unit].tail, *text = name->prom ? name->prom : name->name;
+	size_t length = strlen(text), tail_length = strlen(tail);
 
-	if (length > tail_length && !strcmp(name->name + length - tail_length, tail))
+	if (length > tail_length && !strcmp(text + length - tail_length, tail))
 		length -= tail_length;
-	snprintf(room, FIGURES_PROM, "spillway_%s%.*s%s%s", table, (int)length, name->name, units[name->unit].base_tail,
+	snprintf(room, FIGURES_PROM, "spillway_%s%.*s%s%s", table, (int)length, text, units[name->unit].base_tail,
 		 name->gauge || name->unit == FIGURES_NS ? "" : "_total");
 	return room;
 }
 
 /* ---- one page ---- */
 
+static uint64_t number_of_process(const struct stats_page *copy, unsigned i)
+{
+	const _Atomic uint64_t *const at[COUNT(figures_of_process)] = {
+	    &copy->host_budget, &copy->host_used, &copy->share_total, &copy->share_used, &copy->share_ranks};
+
+	return *at[i];
+}
+
+static uint64_t number_of_device(const struct stats_device *device, unsigned i)
+{
+	const _Atomic uint64_t *const at[COUNT(figures_of_device)] = {
+	    &device->total,       &device->budget,           &device->used,
+	    &device->lent,        &device->most_lent,        &device->cache,
+	    &device->cache_alive, &device->cache_most_alive, &device->cache_dead};
+
+	return *at[i];
+}
+
+/* row: of a device, or of a device and something else. */
+static uint64_t get_of_device(const struct stats_page *copy, enum figures_group group, unsigned row, unsigned i)
+{
+	unsigned part = figures_groups[group].n_rows / STATS_DEVICES;
+	const struct stats_device *device = &copy->device[row / part];
+
+	if (!device->known)
+		return STATS_NA;
+	switch (group) {
+	case GROUP_DEVICE:
+		return number_of_device(device, i);
+	case GROUP_DEVICE_PLACES:
+		return device->live[row % part];
+	case GROUP_DEVICE_FAULTS:
+		return device->fault[i];
+	case GROUP_LINKS:
+		return figures_link_is_known(&device->link[row % part]) ? device->link[row % part].figure[i] : STATS_NA;
+	default:
+		return device->figures.figure[i];
+	}
+}
+
+uint64_t figures_get(const struct page *page, enum figures_group group, unsigned row, unsigned i)
+{
+	const struct stats_page *copy = page->copy;
+
+	if (!copy)
+		return STATS_NA;
+	switch (group) {
+	case GROUP_PROCESS:
+		return number_of_process(copy, i);
+	case GROUP_PLACES:
+		return i ? copy->peak[row] : copy->live[row];
+	case GROUP_COUNTERS:
+		return page_counter(page, i);
+	case GROUP_FAULTS:
+		return copy->fault[i];
+	case GROUP_BACKENDS:
+		return copy->backend[row].figure[i];
+	case GROUP_RULES:
+		return copy->rule[row].figures.figure[i];
+	case GROUP_SITES:
+		return copy->site[row].figures.figure[i];
+	default:
+		return get_of_device(copy, group, row, i);
+	}
+}
+
+double figures_get_rate(const struct figures_process *process, enum figures_group group, unsigned row, unsigned i)
+{
+	if (!process->before)
+		return NAN;
+	return figures_rate(figures_get(process->page, group, row, i), figures_get(process->before, group, row, i),
+			    process->seconds);
+}
+
+double figures_counter_rate(const struct figures_process *process, enum stats_counter counter)
+{
+	return figures_get_rate(process, GROUP_COUNTERS, 0, counter);
+}
+
+double figures_fault_rate(const struct figures_process *process, enum stats_fault fault)
+{
+	return figures_get_rate(process, GROUP_FAULTS, 0, fault);
+}
+
 uint64_t figures_live(const struct page *page, enum place place)
 {
 	return page->copy ? page->copy->live[place] : STATS_NA;
-}
-
-uint64_t figures_live_all(const struct page *page)
-{
-	uint64_t sum = 0;
-
-	for (unsigned i = 0; page->copy && i < PLACE_COUNT; i++)
-		if (i != PLACE_UNUSED)
-			sum += page->copy->live[i];
-	return sum;
 }
 
 uint64_t figures_fault(const struct page *page, enum stats_fault fault)
@@ -149,4 +276,262 @@ const char *figures_uuid(const unsigned char uuid[16], const char *name, char ro
 		n += snprintf(room + n, FIGURES_UUID - (size_t)n, "%s%02x",
 			      i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", uuid[i]);
 	return room;
+}
+
+/* ---- links ---- */
+
+const char *figures_link_kind(uint64_t kind)
+{
+	static const char *const names[STATS_LINK_KINDS] = {
+	    [STATS_LINK_UNASKED] = "unknown", [STATS_LINK_NONE] = "none",       [STATS_LINK_PCIE] = "PCIe",
+	    [STATS_LINK_NVLINK] = "NVLink",   [STATS_LINK_UNKNOWN] = "unknown",
+	};
+
+	return kind < STATS_LINK_KINDS ? names[kind] : "unknown";
+}
+
+bool figures_link_is_known(const struct stats_link *link)
+{
+	return link->kind != STATS_LINK_UNASKED || link->figure[LINK_IN] || link->figure[LINK_OUT];
+}
+
+static struct figures_link *link_of(struct figures *figures, size_t device, size_t lender)
+{
+	for (size_t i = 0; i < figures->n_links; i++)
+		if (figures->link[i].device == device && figures->link[i].lender == lender)
+			return &figures->link[i];
+	struct figures_link *room = realloc(figures->link, (figures->n_links + 1) * sizeof(*room));
+	if (!room)
+		return NULL;
+	figures->link = room;
+	room[figures->n_links] = (struct figures_link){.device = device, .lender = lender};
+	return &room[figures->n_links++];
+}
+
+double figures_links_rate(const struct figures *figures, const struct figures_link *link, enum stats_link_figure figure)
+{
+	return link->has_before ? figures_rate(link->moved[figure], 0, figures->seconds) : NAN;
+}
+
+static void add_link(struct figures_link *sum, const struct stats_link *now, const struct stats_link *before)
+{
+	sum->kind = now->kind;
+	sum->has_before |= before != NULL;
+	for (unsigned i = 0; i < LINK_COUNT; i++) {
+		sum->figure[i] += now->figure[i];
+		if (before && now->figure[i] > before->figure[i])
+			sum->moved[i] += now->figure[i] - before->figure[i];
+	}
+}
+
+/* The i-th device of the process has index at[i] in the list. Returns false if memory runs out. */
+static bool add_links(struct figures *figures, const struct figures_process *process, const size_t at[STATS_DEVICES])
+{
+	const struct stats_page *copy = process->page->copy;
+
+	for (unsigned i = 0; i < STATS_DEVICES * STATS_DEVICES; i++) {
+		unsigned device = i / STATS_DEVICES, lender = i % STATS_DEVICES;
+		const struct stats_link *from = &copy->device[device].link[lender];
+
+		if (!copy->device[device].known || !copy->device[lender].known || !figures_link_is_known(from))
+			continue;
+		struct figures_link *sum = link_of(figures, at[device], at[lender]);
+		if (!sum)
+			return false;
+		add_link(sum, from, process->before ? &process->before->copy->device[device].link[lender] : NULL);
+	}
+	return true;
+}
+
+/* ---- history ---- */
+
+static void remember(struct figures_history *history, double value)
+{
+	history->value[history->n++ % FIGURES_HISTORY] = (float)value;
+}
+
+double figures_ago(const struct figures_history *history, unsigned readings)
+{
+	if (readings >= history->n || readings >= FIGURES_HISTORY)
+		return NAN;
+	return (double)history->value[(history->n - 1 - readings) % FIGURES_HISTORY];
+}
+
+static void remember_flows(struct figures *figures)
+{
+	double sum[FLOW_COUNT] = {NAN, NAN, NAN};
+
+	for (size_t i = 0; i < figures->n; i++) {
+		struct figures_process *process = &figures->process[i];
+		const double flow[FLOW_COUNT] = {
+		    [FLOW_IN] = figures_counter_rate(process, STAT_moved_in_bytes),
+		    [FLOW_OUT] = figures_counter_rate(process, STAT_moved_out_bytes),
+		    [FLOW_FAULTS] = figures_fault_rate(process, FAULT_GPU),
+		};
+
+		for (unsigned j = 0; j < FLOW_COUNT; j++) {
+			remember(&process->flow[j], flow[j]);
+			if (!isnan(flow[j]))
+				sum[j] = isnan(sum[j]) ? flow[j] : sum[j] + flow[j];
+		}
+	}
+	for (unsigned j = 0; j < FLOW_COUNT; j++)
+		remember(&figures->flow[j], sum[j]);
+}
+
+/* ---- devices ---- */
+
+/* Returns the device's index in the list, after adding it if necessary. */
+static size_t device_like(struct figures *figures, const struct stats_device *device, uint64_t number)
+{
+	static const unsigned char none[16];
+
+	for (size_t i = 0; i < figures->n_devices; i++) {
+		struct figures_device *known = &figures->device[i];
+
+		if (memcmp(known->uuid, device->uuid, 16) != 0)
+			continue;
+		/* A device without a UUID is recognised by its other properties. */
+		if (memcmp(known->uuid, none, 16) != 0 ||
+		    (known->number == number && !strcmp(known->name, device->name)))
+			return i;
+	}
+	struct figures_device *fresh = &figures->device[figures->n_devices];
+	*fresh = (struct figures_device){.number = number, .total = device->total};
+	memcpy(fresh->name, device->name, STATS_TEXT);
+	memcpy(fresh->uuid, device->uuid, 16);
+	return figures->n_devices++;
+}
+
+static bool add_devices_of(struct figures *figures, const struct figures_process *process)
+{
+	size_t at[STATS_DEVICES] = {0};
+
+	for (unsigned i = 0; i < STATS_DEVICES; i++) {
+		const struct stats_device *device = &process->page->copy->device[i];
+
+		if (!device->known)
+			continue;
+		at[i] = device_like(figures, device, i);
+		struct figures_device *sum = &figures->device[at[i]];
+		sum->n_processes++;
+		sum->lent += device->lent;
+		for (unsigned k = 0; k < PLACE_COUNT; k++)
+			sum->live[k] += device->live[k];
+	}
+	return add_links(figures, process, at);
+}
+
+static bool add_devices(struct figures *figures)
+{
+	struct figures_device *room = realloc(figures->device, (figures->n * STATS_DEVICES + 1) * sizeof(*room));
+
+	if (!room)
+		return false;
+	figures->device = room;
+	figures->n_devices = figures->n_links = 0;
+	for (size_t i = 0; i < figures->n; i++) {
+		const struct figures_process *process = &figures->process[i];
+
+		if (process->page->copy && process->page->alive && !add_devices_of(figures, process))
+			return false;
+	}
+	return true;
+}
+
+/* ---- a reading ---- */
+
+/* A process that was already matched has passed on its page, so that the page is NULL. */
+static struct figures_process *find_process(const struct figures *figures, const struct page *page)
+{
+	for (size_t i = 0; i < figures->n; i++) {
+		const struct page *known = figures->process[i].page;
+
+		if (known && page_is_same(known, page))
+			return &figures->process[i];
+	}
+	return NULL;
+}
+
+bool figures_is_named(const struct page *page, const struct process_name *name)
+{
+	return name->identity ? name->identity == page->identity : name->pid == page->pid;
+}
+
+static bool is_chosen(const struct page *page, const struct figures_choice *choice)
+{
+	for (size_t i = 0; i < choice->n; i++)
+		if (figures_is_named(page, &choice->name[i]))
+			return true;
+	return choice->n == 0;
+}
+
+/* Continues the history of a known process: its last page becomes the previous one. */
+static void go_on(struct figures_process *process, struct figures_process *old)
+{
+	memcpy(process->flow, old->flow, sizeof(process->flow));
+	if (!process->page->copy || !old->page->copy)
+		return;
+	process->before = old->page;
+	old->page = NULL;
+	process->seconds = (double)(process->page->clock - process->before->clock) / 1e9;
+	process->page->alive |=
+	    memcmp((const void *)process->page->copy->counter, (const void *)process->before->copy->counter,
+		   sizeof(process->page->copy->counter)) != 0;
+}
+
+static void free_process(struct figures_process *process)
+{
+	page_free(process->page);
+	page_free(process->before);
+}
+
+bool figures_read(struct figures *figures, const struct figures_choice *choice)
+{
+	struct pages pages = {0};
+	struct figures next = *figures;
+	uint64_t clock = clock_now();
+
+	if (!pages_read(&pages, choice->only))
+		goto fail;
+	next.process = calloc(pages.n + 1, sizeof(*next.process));
+	if (!next.process)
+		goto fail;
+	next.n = next.n_gone = 0;
+	for (size_t i = 0; i < pages.n; i++) {
+		struct figures_process *process = &next.process[next.n], *old = find_process(figures, pages.page[i]);
+
+		if (!is_chosen(pages.page[i], choice))
+			continue;
+		*process = (struct figures_process){.page = pages.page[i]};
+		if (old)
+			go_on(process, old);
+		next.n_gone += !process->page->alive;
+		pages.page[i] = NULL;
+		next.n++;
+	}
+	next.n_refused = pages.n_refused;
+	pages_free(&pages);
+	for (size_t i = 0; i < figures->n; i++)
+		free_process(&figures->process[i]);
+	free(figures->process);
+	next.seconds = figures->clock ? (double)(clock - figures->clock) / 1e9 : 0;
+	next.clock = clock;
+	next.wall = clock_wall();
+	*figures = next;
+	remember_flows(figures);
+	return add_devices(figures);
+fail:
+	pages_free(&pages);
+	return false;
+}
+
+void figures_free(struct figures *figures)
+{
+	for (size_t i = 0; i < figures->n; i++)
+		free_process(&figures->process[i]);
+	free(figures->process);
+	free(figures->device);
+	free(figures->link);
+	*figures = (struct figures){0};
 }

@@ -9,6 +9,7 @@
 #define TOOLS_FIGURES_H
 
 #include "tools/common/page.h"
+#include "tools/common/process.h"
 
 /* ---- names ---- */
 
@@ -19,6 +20,7 @@ struct figures_name {
 	enum figures_unit unit;
 	bool gauge; /* a current value; otherwise the number only grows */
 	const char *text;
+	const char *prom; /* its name for Prometheus, before the unit; NULL: likewise */
 };
 
 extern const struct figures_name figures_counters[STAT_COUNT];
@@ -42,9 +44,34 @@ double figures_prom_scale(enum figures_unit unit);
 
 /* ---- one page ---- */
 
+/* The groups of numbers of a page, in the order in which they are shown. Each is a table of rows with the same names. */
+enum figures_group {
+	GROUP_PROCESS, /* said once of the process */
+	GROUP_DEVICE,  /* said once of a device */
+	GROUP_PLACES,
+	GROUP_DEVICE_PLACES, /* a row for each device and place */
+	GROUP_COUNTERS,
+	GROUP_FAULTS, /* of the process; with several devices, some belong to none of them */
+	GROUP_DEVICE_FAULTS,
+	GROUP_LINKS, /* a row for each device that borrows and one that lends */
+	GROUP_DEVICES,
+	GROUP_BACKENDS,
+	GROUP_RULES,
+	GROUP_SITES,
+	GROUPS,
+};
+
+struct figures_group_about {
+	const struct figures_name *name;
+	unsigned n, n_rows;
+	const char *prom; /* what stands before its names for Prometheus */
+};
+extern const struct figures_group_about figures_groups[GROUPS];
+
+/* Returns a number of a row; STATS_NA if it was not measured, or the page has no such row. */
+uint64_t figures_get(const struct page *page, enum figures_group group, unsigned row, unsigned i);
+
 uint64_t figures_live(const struct page *page, enum place place);
-/* Returns the live bytes of all places together. */
-uint64_t figures_live_all(const struct page *page);
 /* Returns the faults of the process; STATS_NA where nothing counts them. */
 uint64_t figures_fault(const struct page *page, enum stats_fault fault);
 
@@ -114,35 +141,31 @@ struct figures {
 
 struct figures_choice {
 	uid_t only; /* (uid_t)-1: all users that are visible */
-	const pid_t *pid;
-	size_t n_pids;
-	const uint64_t *identity;
-	size_t n_identities; /* if both lists are empty: all processes */
+	const struct process_name *name;
+	size_t n; /* 0: all processes */
 };
 
+/* Returns whether the page is of the process of that name. */
+bool figures_is_named(const struct page *page, const struct process_name *name);
 /* Takes a reading. Returns false if memory runs out. */
 bool figures_read(struct figures *figures, const struct figures_choice *choice);
 void figures_free(struct figures *figures);
 
 /* Returns the rate per second; NAN where it is not known. */
 double figures_rate(uint64_t now, uint64_t before, double seconds);
+double figures_get_rate(const struct figures_process *process, enum figures_group group, unsigned row, unsigned i);
 double figures_counter_rate(const struct figures_process *process, enum stats_counter counter);
 double figures_fault_rate(const struct figures_process *process, enum stats_fault fault);
 
-/* ---- links (figures_links.c) ---- */
+/* ---- links between devices that lend memory to each other ---- */
 
 /* Returns "NVLink", "PCIe", "none" or "unknown". */
 const char *figures_link_kind(uint64_t kind);
 /* Returns whether anything is known about the link. */
 bool figures_link_is_known(const struct stats_link *link);
-/* Return the rate per second, of one process and of all; NAN before the second reading. */
-double figures_link_rate(const struct figures_process *process, unsigned device, unsigned lender,
-			 enum stats_link_figure figure);
+/* Returns the rate per second, of all processes; NAN before the second reading. */
 double figures_links_rate(const struct figures *figures, const struct figures_link *link,
 			  enum stats_link_figure figure);
-/* Adds the links of a process, whose i-th device has index at[i] in the list. Returns false if memory runs out. */
-bool figures_links_add(struct figures *figures, const struct figures_process *process, const size_t at[STATS_DEVICES]);
-
 /* "GPU-01234567-..." or "MIG-..." */
 #define FIGURES_UUID 48
 const char *figures_uuid(const unsigned char uuid[16], const char *name, char room[FIGURES_UUID]);

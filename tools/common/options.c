@@ -12,11 +12,6 @@
 
 enum { MOST_ROWS = 24, FIRST_CODE = 256 };
 
-static int options_takes(const struct option_row *row)
-{
-	return !row->value ? no_argument : *row->value == '[' ? optional_argument : required_argument;
-}
-
 static void print_row(const struct option_row *row, int column)
 {
 	int at = printf("  --%s", row->name);
@@ -37,7 +32,8 @@ static void print_row(const struct option_row *row, int column)
 static void print_help(const struct options *options)
 {
 	fputs(options->head, stdout);
-	printf("\noptions:\n");
+	if (options->n)
+		printf("\noptions:\n");
 	for (size_t i = 0; i < options->n; i++)
 		print_row(&options->rows[i], options->column);
 	printf("\n%s", options->tail);
@@ -93,7 +89,9 @@ int options_read(const struct options *options, int argc, char **argv, void *req
 	for (size_t i = 0; i < options->n; i++) {
 		const struct option_row *row = &options->rows[i];
 
-		table[i] = (struct option){row->name, options_takes(row), NULL, FIRST_CODE + (int)i};
+		int takes = !row->value ? no_argument : *row->value == '[' ? optional_argument : required_argument;
+
+		table[i] = (struct option){row->name, takes, NULL, FIRST_CODE + (int)i};
 		if (row->letter)
 			end += sprintf(end, "%c%s", row->letter, row->value ? ":" : "");
 	}

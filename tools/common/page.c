@@ -11,20 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "policy/text.h"
+#include "shim/base/clock.h"
 #include "shim/base/identity.h"
+#include "tools/common/grow.h"
 #include "tools/common/view.h"
-
-static uint64_t now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
 
 /* Accepts only "PID-START.stats" and "PID-START-ID.stats", with PID and START in decimal. */
 static bool read_name(const char *name, pid_t *ret_pid, uint64_t *ret_started)
@@ -160,7 +153,7 @@ static bool page_fill(struct page *page, int fd, uint64_t file_bytes)
 		is_broken(page, "it is of another process than its name says");
 	} else {
 		clean_texts(page->copy);
-		page->clock = now_ns();
+		page->clock = clock_now();
 		return true;
 	}
 	free(page->copy);
@@ -310,4 +303,94 @@ const char *page_program(const struct page *page, char room[PAGE_PROGRAM])
 			 (int)(script_end - script < 60 ? script_end - script : 60), script);
 	}
 	return policy_printable(n ? whole : "?", room, PAGE_PROGRAM);
+}
+
+/* ---- finding the files ---- */
+
+enum { MOST_FILES = 10000 }; /* in one folder; a limit beyond any real use */
+
+struct search {
+	struct pages *pages;
+	uid_t owner; /* of the folder being searched */
+	bool out_of_memory;
+};
+
+static bool is_known(const struct pages *pages, const struct page *page)
+{
+	for (size_t i = 0; i < pages->n; i++)
+		if (page_is_same(pages->page[i], page))
+			return true;
+	return false;
+}
+
+static void take_page(const struct user_dir *folder, const char *name, void *argument)
+{
+	struct search *search = argument;
+	struct pages *pages = search->pages;
+	struct page *page = page_read(folder, name, search->owner);
+
+	if (!page)
+		return;
+	if (is_known(pages, page))
+		goto drop;
+	if (!grow(&pages->page, pages->n, &pages->room, sizeof(struct page *))) {
+		search->out_of_memory = true;
+		goto drop;
+	}
+	pages->page[pages->n++] = page;
+	return;
+drop:
+	page_free(page);
+}
+
+static void look_in(const struct user_dir *folder, uid_t owner, void *argument)
+{
+	struct search *search = argument;
+
+	search->owner = owner;
+	user_dir_each_file(folder, STATS_TAIL, MOST_FILES, take_page, search);
+}
+
+static int by_pid(const void *a, const void *b)
+{
+	const struct page *left = *(struct page *const *)a, *right = *(struct page *const *)b;
+
+	if (left->pid != right->pid)
+		return left->pid < right->pid ? -1 : 1;
+	if (left->started != right->started)
+		return left->started < right->started ? -1 : 1;
+	return (left->identity > right->identity) - (left->identity < right->identity);
+}
+
+static void locate_all(struct pages *pages)
+{
+	bool fresh = true;
+
+	for (size_t i = 0; i < pages->n; i++) {
+		page_locate(pages->page[i], fresh);
+		fresh &= !page_is_strange(pages->page[i]);
+	}
+}
+
+bool pages_read(struct pages *pages, uid_t only)
+{
+	struct search search = {.pages = pages};
+	struct folders folders = {.only = only, .visit = look_in, .argument = &search};
+
+	pages_free(pages);
+	folders_own(&folders);
+	folders_of_views(&folders);
+	pages->n_refused = folders.n_refused;
+	locate_all(pages);
+	if (pages->n)
+		qsort(pages->page, pages->n, sizeof(*pages->page), by_pid);
+	return !search.out_of_memory;
+}
+
+void pages_free(struct pages *pages)
+{
+	for (size_t i = 0; i < pages->n; i++)
+		page_free(pages->page[i]);
+	free(pages->page);
+	*pages = (struct pages){0};
 }

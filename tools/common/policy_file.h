@@ -1,11 +1,15 @@
 /*
- * policy_file.h: parts of a policy file that a command writes, and of the settings that --set has.
+ * policy_file.h: parts of a policy file that a command writes, of the settings that --set has; and what a policy sets,
+ * where that was written, and what a limit of the machine has cut.
  */
 #ifndef TOOLS_POLICY_FILE_H
 #define TOOLS_POLICY_FILE_H
 
 #include <stdbool.h>
 #include <stdio.h>
+
+#include "policy/policy.h"
+#include "tools/common/json.h"
 
 /* Writes the text in double quotes for YAML. Returns false if it contains characters that a policy cannot contain. */
 bool policy_file_put_quoted(FILE *file, const char *text);
@@ -22,5 +26,10 @@ int policy_file_check(const char *path);
 
 /* Returns whether settings, "key=value,key=value" or NULL, name this key. */
 bool policy_set_names(const char *set, const char *key);
+
+/* Prints the settings that the machine limits, and, if `written`, all that were written, to stdout, each on a line. */
+void setting_print_all(const struct policy *policy, bool written);
+/* Writes a member "settings": all that were written or are limited. policy may be NULL. */
+void setting_put_all(struct json *json, const struct policy *policy);
 
 #endif

@@ -10,7 +10,6 @@
  */
 #include "tools/common/process.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -45,11 +44,6 @@ struct search {
 	const int *wanted; /* it is over when this is a descriptor; NULL: all are visited */
 };
 
-static bool search_is_over(const struct search *search)
-{
-	return search->wanted && *search->wanted >= 0;
-}
-
 /* Reads the identity from "PID-ID.ctl"; 0 for a release whose names had none. */
 static uint64_t identity_in(const char *name)
 {
@@ -68,7 +62,7 @@ static void process_look(const struct user_dir *folder, const char *name, void *
 	socklen_t bytes = sizeof(peer);
 
 	/* A process waits for a request no longer than we may wait for others. */
-	if (search_is_over(search))
+	if (search->wanted && *search->wanted >= 0)
 		return;
 	int fd = user_dir_connect(folder, name, CONNECT_MS);
 	if (fd == -ECONNREFUSED)
@@ -96,39 +90,10 @@ static void search_folder(int error, struct user_dir *folder, const struct searc
 	user_dir_close(folder, false);
 }
 
-static void search_own(const struct search *search)
+static void search_usual(const struct user_dir *folder, uid_t owner, void *argument)
 {
-	const char *xdg = getenv("XDG_RUNTIME_DIR");
-	struct user_dir folder;
-	char usual[64];
-
-	snprintf(usual, sizeof(usual), "/run/user/%u", (unsigned)geteuid());
-	search_folder(user_dir_open_xdg(xdg, &folder), &folder, search);
-	if (!xdg || strcmp(xdg, usual) != 0)
-		search_folder(user_dir_open_xdg(usual, &folder), &folder, search);
-	search_folder(user_dir_open_tmp(user_dir_fallback, &folder), &folder, search);
-}
-
-/* Returns the contents of a file of /proc/PID as a text, or NULL if it cannot be read. The caller must free it. */
-static char *read_file(pid_t pid, const char *file, size_t most, size_t *ret_bytes)
-{
-	char path[64], *text = malloc(most + 1);
-	size_t at = 0;
-	ssize_t n = 0;
-
-	snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, file);
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	while (fd >= 0 && text && at < most && (n = read(fd, text + at, most - at)) > 0)
-		at += (size_t)n;
-	if (fd >= 0)
-		close(fd);
-	if (fd < 0 || !text || n < 0) {
-		free(text);
-		return NULL;
-	}
-	text[at] = 0;
-	*ret_bytes = at;
-	return text;
+	(void)owner;
+	user_dir_each(folder, MOST_SOCKETS, process_look, argument);
 }
 
 static void search_theirs(pid_t pid, const struct search *search)
@@ -137,7 +102,7 @@ static void search_theirs(pid_t pid, const struct search *search)
 	char path[PATH_MAX];
 	struct user_dir folder;
 	size_t bytes;
-	char *environment = read_file(pid, "environ", MOST_ENVIRONMENT, &bytes);
+	char *environment = view_read(pid, "environ", MOST_ENVIRONMENT, &bytes);
 
 	for (size_t at = 0; environment && at < bytes; at += strlen(environment + at) + 1) {
 		if (strncmp(environment + at, key, sizeof(key) - 1) != 0)
@@ -151,42 +116,10 @@ static void search_theirs(pid_t pid, const struct search *search)
 	search_folder(user_dir_open_tmp(path, &folder), &folder, search);
 }
 
-/* Searches a folder of another mount namespace, by whatever name, if only this user can write to it. */
-static void search_path(const char *path, const struct search *search)
-{
-	struct user_dir folder = {.fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)};
-	struct stat status;
-
-	if (folder.fd < 0)
-		return;
-	if (fstat(folder.fd, &status) == 0 && status.st_uid == geteuid() && (status.st_mode & 0077) == 0)
-		user_dir_each(&folder, MOST_SOCKETS, process_look, (void *)search);
-	close(folder.fd);
-}
-
-/* Searches each folder in `parent` whose name begins with prefix. below: appended to its path. */
-static void search_all_in(const char *parent, const char *prefix, const char *below, const struct search *search)
-{
-	char path[PATH_MAX];
-	DIR *dir = opendir(parent);
-
-	for (struct dirent *entry; dir && (entry = readdir(dir));)
-		if (entry->d_name[0] != '.' && !strncmp(entry->d_name, prefix, strlen(prefix)) &&
-		    (size_t)snprintf(path, sizeof(path), "%s/%s%s", parent, entry->d_name, below) < sizeof(path))
-			search_path(path, search);
-	if (dir)
-		closedir(dir);
-}
-
 static void search_view(const char *root, pid_t pid, void *argument)
 {
-	char path[PATH_MAX];
-
+	(void)root;
 	search_theirs(pid, argument);
-	snprintf(path, sizeof(path), "%s/run/user", root);
-	search_all_in(path, "", "/spillway", argument);
-	snprintf(path, sizeof(path), "%s%s", root, user_dir_fallback);
-	search_all_in(path, "spillway-", "", argument);
 }
 
 struct wanted {
@@ -209,21 +142,26 @@ int process_connect(const struct process_name *name)
 {
 	struct wanted wanted = {name, -1};
 	struct search search = {take_wanted, &wanted, &wanted.fd};
+	struct folders folders = {.only = geteuid(), .visit = search_usual, .argument = &search};
 
-	search_own(&search);
+	folders_own(&folders);
 	if (wanted.fd < 0 && name->pid)
 		search_theirs(name->pid, &search);
 	if (wanted.fd < 0)
 		view_each(search_view, &search);
+	if (wanted.fd < 0)
+		folders_of_views(&folders);
 	return wanted.fd;
 }
 
 void process_each(process_visit *visit, void *argument)
 {
 	struct search search = {visit, argument, NULL};
+	struct folders folders = {.only = geteuid(), .visit = search_usual, .argument = &search};
 
-	search_own(&search);
+	folders_own(&folders);
 	view_each(search_view, &search);
+	folders_of_views(&folders);
 }
 
 /* ---- names ---- */
@@ -259,7 +197,7 @@ const char *process_show_name(const struct process_name *name, char room[PROCESS
 static bool owner_of(pid_t pid, uid_t *ret_owner)
 {
 	size_t bytes;
-	char *text = read_file(pid, "status", 4096, &bytes);
+	char *text = view_read(pid, "status", 4096, &bytes);
 	const char *line = text ? strstr(text, "\nUid:") : NULL;
 	unsigned effective;
 	bool known = line && sscanf(line, "\nUid: %*u %u", &effective) == 1;
@@ -268,24 +206,6 @@ static bool owner_of(pid_t pid, uid_t *ret_owner)
 		*ret_owner = effective;
 	free(text);
 	return known;
-}
-
-/* Returns 1 if libspillway.so is mapped, 0 if not, -1 if the mappings cannot be read. */
-static int has_library(pid_t pid)
-{
-	char path[64], *line = NULL;
-	size_t room = 0;
-	int found = 0;
-
-	snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
-	FILE *maps = fopen(path, "re");
-	if (!maps)
-		return -1;
-	while (!found && getline(&line, &room, maps) > 0)
-		found = strstr(line, "/libspillway.so") != NULL;
-	free(line);
-	fclose(maps);
-	return found;
 }
 
 void process_explain(const struct process_name *name, const char *verb)
@@ -312,7 +232,7 @@ void process_explain(const struct process_name *name, const char *verb)
 			 (int)pid, user ? user->pw_name : number, verb, (int)pid);
 		return;
 	}
-	switch (has_library(pid)) {
+	switch (view_maps(pid, "/libspillway.so")) {
 	case 0:
 		tool_say("process %d does not run under Spillway; `spillway run` starts a program so", (int)pid);
 		break;
@@ -331,7 +251,7 @@ void process_explain(const struct process_name *name, const char *verb)
 void process_command(pid_t pid, char ret_command[PROCESS_COMMAND])
 {
 	size_t bytes = 0;
-	char *text = pid ? read_file(pid, "cmdline", PROCESS_COMMAND - 1, &bytes) : NULL;
+	char *text = pid ? view_read(pid, "cmdline", PROCESS_COMMAND - 1, &bytes) : NULL;
 
 	if (bytes && !text[bytes - 1])
 		bytes--;

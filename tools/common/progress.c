@@ -8,8 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "shim/base/clock.h"
 
 /* Work that takes less than FIRST_MS shows no line; the line is printed at most every EVERY_MS. */
 enum { FIRST_MS = 400, EVERY_MS = 100 };
@@ -17,17 +18,9 @@ enum { FIRST_MS = 400, EVERY_MS = 100 };
 static struct {
 	const char *what; /* NULL: no line is shown */
 	uint64_t total;
-	int64_t next_ms;
+	uint64_t next; /* CLOCK_MONOTONIC, ns */
 	bool shown;
 } now;
-
-static int64_t clock_ms(void)
-{
-	struct timespec time;
-
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	return (int64_t)time.tv_sec * 1000 + time.tv_nsec / 1000000;
-}
 
 void progress_begin(const char *what, uint64_t total)
 {
@@ -35,15 +28,15 @@ void progress_begin(const char *what, uint64_t total)
 
 	now.what = isatty(STDERR_FILENO) && terminal && strcmp(terminal, "dumb") != 0 ? what : NULL;
 	now.total = total;
-	now.next_ms = clock_ms() + FIRST_MS;
+	now.next = clock_now() + FIRST_MS * UINT64_C(1000000);
 	now.shown = false;
 }
 
 void progress_at(uint64_t done)
 {
-	if (!now.what || clock_ms() < now.next_ms)
+	if (!now.what || clock_now() < now.next)
 		return;
-	now.next_ms = clock_ms() + EVERY_MS;
+	now.next = clock_now() + EVERY_MS * UINT64_C(1000000);
 	now.shown = true;
 	if (now.total)
 		fprintf(stderr, "\r\033[K%s: %3.0f %%", now.what,

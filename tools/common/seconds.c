@@ -5,10 +5,12 @@
 
 #include <errno.h>
 #include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <time.h>
 
 #include "policy/text.h"
+#include "shim/base/clock.h"
 
 bool seconds_read(const char *text, double *ret_seconds)
 {
@@ -22,24 +24,39 @@ bool seconds_read(const char *text, double *ret_seconds)
 	return end != text && !*end && *ret_seconds >= 0.1 && *ret_seconds <= 3600;
 }
 
-static double clock_now(void)
-{
-	struct timespec now;
+static volatile sig_atomic_t enough;
 
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+static void on_signal(int number)
+{
+	(void)number;
+	enough = 1;
 }
 
-void seconds_sleep(double seconds, const volatile sig_atomic_t *enough)
+void seconds_end_by(int signal)
+{
+	sigaction(signal, &(struct sigaction){.sa_handler = on_signal}, NULL);
+}
+
+bool seconds_enough(void)
+{
+	return enough;
+}
+
+double seconds_now(void)
+{
+	return (double)clock_now() / 1e9;
+}
+
+void seconds_sleep(double seconds)
 {
 	static double last;
-	double now = clock_now();
+	double now = seconds_now();
 
 	/* At the first call, and after a long stop, the pace restarts from now. */
 	if (last + seconds < now || last > now)
 		last = now;
 	last += seconds;
 	const struct timespec until = {.tv_sec = (time_t)last, .tv_nsec = (long)((last - floor(last)) * 1e9)};
-	while (!*enough && clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR)
+	while (!enough && clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR)
 		;
 }

@@ -6,65 +6,74 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "policy/text.h"
+#include "shim/base/clock.h"
 #include "shim/base/identity.h"
+#include "shim/base/rank.h"
 #include "shim/serve/control.h"
 #include "tools/common/shared.h"
 #include "tools/common/process.h"
 #include "tools/common/grow.h"
 #include "tools/commands.h"
-#include "tools/control/job.h"
+#include "tools/common/options.h"
 #include "tools/common/tool.h"
+#include "tools/common/view.h"
 #include "tools/common/units.h"
 
 enum {
 	PATIENCE_MS = 3000, /* after this time the user is informed of the wait; a suspension may take longer */
 	LIST_MS =
 	    1000, /* time for the replies of all processes together; a process that is being suspended replies later */
+	ENVIRONMENT_MOST = 1 << 21, /* bytes; the kernel takes no more than a quarter of the stack's 8 MiB */
+};
+
+struct request {
+	const char *job; /* NULL: processes are named */
 };
 
 struct verb {
-	const char *name, *request, *done, *moved, *help;
+	const char *name, *request, *done, *moved;
 	const char *state; /* of a process that has done it, as it says itself */
+	struct option_row job;
+	const char *head, *tail; /* of the help */
 };
+
+#define JOB_ROW(done)                                                                                                  \
+	OPTION_TEXT("job", "NAME", request, job,                                                                       \
+		    "all processes of this job on this machine, or none: if one cannot be " done                       \
+		    ", the others are as\nthey were. NAME is SPILLWAY_JOB, or the id that Slurm, MPI, torchrun or "    \
+		    "Ray give it")
+#define HEAD(name, text)                                                                                               \
+	"usage: spillway " name " PID|ID...\n       spillway " name " --job NAME\n\n" text                             \
+	"\n`spillway list` shows the processes that can be asked, with both.\n"
+#define TAIL(name, done)                                                                                               \
+	"Exit status: 0 all are " done ", 1 one could not be, 2 wrong usage: nothing was done.\n\n"                    \
+	"examples:\n  spillway " name " 4711\n  spillway " name " --job 218305\n"
 
 static const struct verb suspend_verb = {
     "suspend",
     "suspend\n",
     "suspended",
     "of device memory given back",
-    "Takes the GPU's memory from running processes for a while: each stops submitting work, all of its\n"
-    "memory that can move goes to the host, and device memory goes back to the driver. The processes do not\n"
-    "end; `spillway resume` lets them go on where they were. They must run under Spillway, as this user, with\n"
-    "spill.mode exact (the default) or fast.\n",
-    "suspended"};
-static const struct verb resume_verb = {
-    "resume",
-    "resume\n",
-    "resumed",
-    "to come back as it is used",
-    "Lets processes go on that `spillway suspend` has stopped. Their memory comes back to the GPU as it is used.\n",
-    "running"};
-
-static int print_help(const struct verb *verb)
-{
-	printf(
-	    "usage: spillway %s PID|ID...\n"
-	    "       spillway %s --job NAME\n\n%s\n"
-	    "`spillway list` shows the processes that can be asked, with both.\n\n"
-	    "options:\n"
-	    "  --job NAME  all processes of this job on this machine, or none: if one cannot be %s, the others are as\n"
-	    "              they were. NAME is SPILLWAY_JOB, or the id that Slurm, MPI, torchrun or Ray give it\n\n"
-	    "Exit status: 0 all are %s, 1 one could not be, 2 wrong usage: nothing was done.\n\n"
-	    "examples:\n"
-	    "  spillway %s 4711\n"
-	    "  spillway %s --job 218305\n",
-	    verb->name, verb->name, verb->help, verb->done, verb->done, verb->name, verb->name);
-	return TOOL_OK;
-}
+    "suspended",
+    JOB_ROW("suspended"),
+    HEAD("suspend",
+	 "Takes the GPU's memory from running processes for a while: each stops submitting work, all of its\n"
+	 "memory that can move goes to the host, and device memory goes back to the driver. The processes do not\n"
+	 "end; `spillway resume` lets them go on where they were. They must run under Spillway, as this user, with\n"
+	 "spill.mode exact (the default) or fast.\n"),
+    TAIL("suspend", "suspended")};
+static const struct verb resume_verb = {"resume",
+					"resume\n",
+					"resumed",
+					"to come back as it is used",
+					"running",
+					JOB_ROW("resumed"),
+					HEAD("resume", "Lets processes go on that `spillway suspend` has stopped. "
+						       "Their memory comes back to the GPU as it is used.\n"),
+					TAIL("resume", "resumed")};
 
 /* Returns the version that a reply names; 1 if it names none. Requests are of version 1 and need not name it. */
 static unsigned version_of(const char *reply)
@@ -110,18 +119,6 @@ static bool hear(const struct process_name *name, int fd, bool sent, char reply[
 	return got > 0;
 }
 
-/* Sends a request and waits for the reply. Returns false, having said why, if there is none. */
-static bool ask_process(const struct verb *verb, const char *request, const struct process_name *name,
-			char reply[PROCESS_REPLY])
-{
-	int fd = process_connect(name);
-
-	if (fd >= 0)
-		return hear(name, fd, process_send(fd, request), reply);
-	process_explain(name, verb->name);
-	return false;
-}
-
 /* Returns whether a process that was asked has done it; closes fd. */
 static bool hear_one(const struct verb *verb, const struct process_name *name, int fd)
 {
@@ -152,59 +149,133 @@ static bool ask_one(const struct verb *verb, const struct process_name *name)
 	return false;
 }
 
-/* A process of a job that is asked, and what came of it. */
-struct member {
-	struct process_name name;
-	int fd; /* -1: it cannot be reached */
-	bool already, done;
+/* ---- jobs ---- */
+
+struct environment {
+	const char *text; /* variables, each terminated; one more byte 0 at the end */
+	size_t bytes;
 };
 
-/* Returns true if the process says that it is in this state ("suspended", "running"). */
-static bool is_in_state(const struct process_name *name, const char *state)
+static const char *variable(const char *name, void *argument)
 {
-	char reply[PROCESS_REPLY], found[16] = "";
-	int fd = process_connect(name);
+	const struct environment *environment = argument;
+	size_t length = strlen(name);
 
-	if (fd < 0)
+	for (const char *at = environment->text; at < environment->text + environment->bytes; at += strlen(at) + 1)
+		if (!strncmp(at, name, length) && at[length] == '=')
+			return at + length + 1;
+	return NULL;
+}
+
+/*
+ * Returns whether the process is of this job, by the environment that it was started with (shim/base/rank.h), which the
+ * user who owns a process may read. pid: 0: it cannot be seen, so that is not known.
+ */
+static bool job_has(pid_t pid, const char *job)
+{
+	char found[RANK_JOB_BYTES] = "";
+	struct environment environment = {0};
+	char *text = pid ? view_read(pid, "environ", ENVIRONMENT_MOST, &environment.bytes) : NULL;
+
+	if (!text)
 		return false;
-	if (process_send(fd, "status\n") && process_receive(fd, LIST_MS, reply) == 1 &&
-	    version_of(reply) == CONTROL_VERSION)
-		sscanf(reply, "ok %*u %15s", found);
+	environment.text = text;
+	rank_job_of(variable, &environment, found);
+	free(text);
+	return !strcmp(found, job);
+}
+
+/* ---- the processes that can be asked ---- */
+
+struct entry {
+	struct process_found process;
+	int fd;             /* where it was asked for its state; -1: it could not be */
+	bool already, done; /* what was to be done: before, and now */
+};
+
+struct list {
+	const char *job; /* NULL: all processes */
+	struct entry *entry;
+	size_t n, room;
+	bool failed; /* no memory */
+};
+
+/* All requests are sent before the first reply is awaited, so that all together take as long as the slowest. */
+static void list_add(const struct process_found *found, int fd, void *argument)
+{
+	struct list *list = argument;
+
+	if (list->job && !job_has(found->pid, list->job))
+		goto drop;
+	for (size_t i = 0; i < list->n; i++) {
+		const struct process_found *known = &list->entry[i].process;
+
+		/* A visible process has one socket. */
+		if ((known->device == found->device && known->inode == found->inode) ||
+		    (known->pid && known->pid == found->pid))
+			goto drop;
+	}
+	if (!grow(&list->entry, list->n, &list->room, sizeof(*list->entry))) {
+		list->failed = true;
+		goto drop;
+	}
+	list->entry[list->n] = (struct entry){.process = *found, .fd = fd};
+	if (process_send(fd, "status\n")) {
+		list->n++;
+		return;
+	}
+	list->entry[list->n++].fd = -1;
+drop:
 	close(fd);
-	return !strcmp(found, state);
+}
+
+/* Waits for the state of a process until then, and closes the connection. Returns false if the process has ended. */
+static bool hear_state(struct entry *entry, uint64_t end, char ret_state[16])
+{
+	char reply[PROCESS_REPLY];
+	uint64_t now = clock_now();
+	int got = entry->fd < 0 ? -1 : process_receive(entry->fd, now < end ? (int)((end - now) / 1000000) : 0, reply);
+
+	if (entry->fd >= 0)
+		close(entry->fd);
+	entry->fd = -1;
+	strcpy(ret_state, got == 0 ? "busy" : "?");
+	if (got > 0 && version_of(reply) != CONTROL_VERSION)
+		snprintf(ret_state, 16, "v%u", version_of(reply));
+	else if (got > 0)
+		sscanf(reply, "ok %*u %15s", ret_state);
+	return got >= 0;
 }
 
 /* All are asked before the first answer is awaited: a rank whose GPU waits for one that stands still could not stop. */
-static bool ask_members(const struct verb *verb, struct member *member, size_t n)
+static bool ask_members(const struct verb *verb, struct list *list)
 {
+	uint64_t end = clock_now() + LIST_MS * UINT64_C(1000000);
+	char state[16];
 	bool good = true;
 
-	for (size_t i = 0; i < n; i++)
-		member[i].already = is_in_state(&member[i].name, verb->state);
-	for (size_t i = 0; i < n; i++) {
-		member[i].fd = process_connect(&member[i].name);
-		if (member[i].fd < 0)
-			process_explain(&member[i].name, verb->name);
-		if (member[i].fd >= 0 && !process_send(member[i].fd, verb->request)) {
-			close(member[i].fd);
-			member[i].fd = -1;
+	for (size_t i = 0; i < list->n; i++)
+		list->entry[i].already = hear_state(&list->entry[i], end, state) && strcmp(state, verb->state) == 0;
+	for (size_t i = 0; i < list->n; i++) {
+		const struct process_name name = {.pid = list->entry[i].process.pid};
+		int fd = process_connect(&name);
+
+		if (fd < 0)
+			process_explain(&name, verb->name);
+		if (fd >= 0 && !process_send(fd, verb->request)) {
+			close(fd);
+			fd = -1;
 		}
+		list->entry[i].fd = fd;
 	}
-	for (size_t i = 0; i < n; i++) {
-		if (member[i].fd >= 0)
-			member[i].done = hear_one(verb, &member[i].name, member[i].fd);
-		good &= member[i].done;
+	for (size_t i = 0; i < list->n; i++) {
+		const struct process_name name = {.pid = list->entry[i].process.pid};
+
+		if (list->entry[i].fd >= 0)
+			list->entry[i].done = hear_one(verb, &name, list->entry[i].fd);
+		good &= list->entry[i].done;
 	}
 	return good;
-}
-
-static struct member *members_of(const struct job_list *list)
-{
-	struct member *member = calloc(list->n, sizeof(*member));
-
-	for (size_t i = 0; member && i < list->n; i++)
-		member[i].name = list->name[i];
-	return member;
 }
 
 /*
@@ -214,64 +285,71 @@ static struct member *members_of(const struct job_list *list)
 static int ask_job(const struct verb *verb, const struct verb *back, const char *job)
 {
 	char quoted[POLICY_QUOTED_BYTES];
-	struct job_list list;
-	struct member *member = NULL;
-	bool found = job_find(job, &list), good;
+	struct list list = {.job = job};
+	bool good;
 
-	if (found && list.n)
-		member = members_of(&list);
-	if (!found || (list.n && !member)) {
-		tool_say("no memory");
-		free(list.name);
+	process_each(list_add, &list);
+	if (list.failed || !list.n) {
+		if (list.failed)
+			tool_say("no memory");
+		else
+			tool_say("no process of this user here is of the job %s and has used GPU memory under Spillway",
+				 policy_quote(job, quoted));
+		free(list.entry);
 		return TOOL_BROKEN;
 	}
-	free(list.name);
-	if (!list.n) {
-		tool_say("no process of this user here is of the job %s and has used GPU memory under Spillway",
-			 policy_quote(job, quoted));
-		return TOOL_BROKEN;
-	}
-	good = ask_members(verb, member, list.n);
+	good = ask_members(verb, &list);
 	for (size_t i = 0; !good && i < list.n; i++)
-		if (member[i].done && !member[i].already)
-			ask_one(back, &member[i].name);
+		if (list.entry[i].done && !list.entry[i].already)
+			ask_one(back, &(struct process_name){.pid = list.entry[i].process.pid});
 	if (good)
 		printf("job %s: %zu process%s %s\n", job, list.n, list.n == 1 ? "" : "es", verb->done);
 	else
 		tool_say("job %s: not %s: of its %zu processes one could not be; the others are as they were",
 			 policy_quote(job, quoted), verb->done, list.n);
-	free(member);
+	free(list.entry);
 	return good ? TOOL_OK : TOOL_BROKEN;
+}
+
+/* Returns whether all of them are names of processes; prints the first that is none. */
+static bool are_names(char **texts, int n)
+{
+	char quoted[POLICY_QUOTED_BYTES];
+	struct process_name name;
+
+	for (int i = 0; i < n; i++) {
+		if (process_read_name(texts[i], &name))
+			continue;
+		tool_say("%s is no process id; `spillway list` shows them", policy_quote(texts[i], quoted));
+		return false;
+	}
+	return true;
 }
 
 static int ask_all(const struct verb *verb, const struct verb *back, int argc, char **argv)
 {
-	char quoted[POLICY_QUOTED_BYTES];
-	bool good = true;
+	const struct options options = {
+	    .command = verb->name, .rows = &verb->job, .n = 1, .column = 14, .head = verb->head, .tail = verb->tail};
+	struct request request = {0};
 	struct process_name name;
-	int first = 1;
+	int status = options_read(&options, argc, argv, &request);
+	bool good = true;
 
-	if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
-		return print_help(verb);
-	if (argc > 1 && strcmp(argv[1], "--job") == 0) {
-		if (argc == 3 && *argv[2])
-			return ask_job(verb, back, argv[2]);
+	if (status != OPTIONS_GO_ON)
+		return status;
+	if (request.job) {
+		if (optind == argc && *request.job)
+			return ask_job(verb, back, request.job);
 		tool_say("--job takes one name, and nothing else; write `spillway %s --job NAME`", verb->name);
 		return TOOL_BAD;
 	}
-	if (argc > 1 && strcmp(argv[1], "--") == 0)
-		first = 2;
-	if (first >= argc) {
+	if (optind == argc) {
 		tool_say("no process given; write `spillway %s PID...`, `spillway list` shows them", verb->name);
 		return TOOL_BAD;
 	}
-	for (int i = first; i < argc; i++) {
-		if (!process_read_name(argv[i], &name)) {
-			tool_say("%s is no process id; `spillway list` shows them", policy_quote(argv[i], quoted));
-			return TOOL_BAD;
-		}
-	}
-	for (int i = first; i < argc; i++)
+	if (!are_names(argv + optind, argc - optind))
+		return TOOL_BAD;
+	for (int i = optind; i < argc; i++)
 		good &= process_read_name(argv[i], &name) && ask_one(verb, &name);
 	return good ? TOOL_OK : TOOL_BROKEN;
 }
@@ -292,21 +370,19 @@ enum { MOST_SETTING = 48 }; /* bytes of KEY=VALUE: a request has 64 (serve/contr
 
 static const struct verb set_verb = {.name = "set", .done = "changed"};
 
-static int print_set_help(void)
-{
-	printf(
-	    "usage: spillway set PID|ID KEY=VALUE...\n\n"
+static const struct options set_options = {
+    .command = "set",
+    .head = "usage: spillway set PID|ID KEY=VALUE...\n\n"
 	    "Changes settings of a running process. device.budget and host.budget, to a size or a percentage: what is\n"
 	    "above a smaller device budget leaves the GPU before the command ends, and goes back to the driver for\n"
 	    "others to use; the process goes on. spill.mode, to exact or fast: it is stopped for a moment. Where\n"
 	    "processes take turns, share.weight: the part of the time that it gets, from now on. `spillway list`\n"
-	    "shows the processes.\n\n"
-	    "Exit status: 0 all is done, 1 something could not be changed, or some memory cannot leave; 2 wrong\n"
+	    "shows the processes.\n",
+    .tail = "Exit status: 0 all is done, 1 something could not be changed, or some memory cannot leave; 2 wrong\n"
 	    "usage: nothing was done.\n\n"
 	    "example:\n"
-	    "  spillway set 4711 device.budget=20GiB\n");
-	return TOOL_OK;
-}
+	    "  spillway set 4711 device.budget=20GiB\n",
+};
 
 /* Returns whether the process has changed the setting, and nothing is above it. */
 static bool set_one(const struct process_name *name, const char *setting)
@@ -314,8 +390,12 @@ static bool set_one(const struct process_name *name, const char *setting)
 	char reply[PROCESS_REPLY], who[PROCESS_NAME], text[UNITS_TEXT], request[MOST_SETTING + 8];
 	unsigned long long bytes, ms, above;
 
+	int fd = process_connect(name);
+
+	if (fd < 0)
+		process_explain(name, set_verb.name);
 	snprintf(request, sizeof(request), "set %s\n", setting);
-	if (!ask_process(&set_verb, request, name, reply))
+	if (fd < 0 || !hear(name, fd, process_send(fd, request), reply))
 		return false;
 	process_show_name(name, who);
 	if (version_of(reply) != CONTROL_VERSION || sscanf(reply, "ok %llu %llu %llu", &bytes, &ms, &above) != 3) {
@@ -336,71 +416,34 @@ int tool_set(int argc, char **argv)
 {
 	char quoted[POLICY_QUOTED_BYTES];
 	struct process_name name;
+	int status = options_read(&set_options, argc, argv, NULL), first = optind;
 	bool good = true;
 
-	if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
-		return print_set_help();
-	if (argc < 2) {
+	if (status != OPTIONS_GO_ON)
+		return status;
+	if (first == argc) {
 		tool_say("no process given; write `spillway set PID KEY=VALUE`, `spillway list` shows them");
 		return TOOL_BAD;
 	}
-	if (!process_read_name(argv[1], &name)) {
-		tool_say("%s is no process id; `spillway list` shows them", policy_quote(argv[1], quoted));
+	if (!are_names(argv + first, 1))
 		return TOOL_BAD;
-	}
-	if (argc < 3) {
+	if (first + 1 == argc) {
 		tool_say("nothing to change; write KEY=VALUE, as in device.budget=20GiB");
 		return TOOL_BAD;
 	}
-	for (int i = 2; i < argc; i++) {
+	for (int i = first + 1; i < argc; i++) {
 		if (!strchr(argv[i], '=') || strlen(argv[i]) > MOST_SETTING || strchr(argv[i], ' ')) {
 			tool_say("%s is not KEY=VALUE, as in device.budget=20GiB", policy_quote(argv[i], quoted));
 			return TOOL_BAD;
 		}
 	}
-	for (int i = 2; i < argc; i++)
+	process_read_name(argv[first], &name);
+	for (int i = first + 1; i < argc; i++)
 		good &= set_one(&name, argv[i]);
 	return good ? TOOL_OK : TOOL_BROKEN;
 }
 
 /* ---- list ---- */
-
-struct entry {
-	struct process_found process;
-	int fd;
-};
-
-struct list {
-	const char *job; /* NULL: all processes */
-	struct entry *entry;
-	size_t n, room;
-};
-
-/* Compares by socket; a visible process has only one. */
-static bool is_same(const struct process_found *a, const struct process_found *b)
-{
-	return (a->device == b->device && a->inode == b->inode) || (a->pid && a->pid == b->pid);
-}
-
-/* All requests are sent before the first reply is awaited, so that all together take as long as the slowest. */
-static void control_add(const struct process_found *found, int fd, void *argument)
-{
-	struct list *list = argument;
-
-	if (list->job && !job_has(found->pid, list->job))
-		goto drop;
-	for (size_t i = 0; i < list->n; i++)
-		if (is_same(&list->entry[i].process, found))
-			goto drop;
-	if (!grow(&list->entry, list->n, &list->room, sizeof(*list->entry)))
-		goto drop;
-	if (!process_send(fd, "status\n"))
-		goto drop;
-	list->entry[list->n++] = (struct entry){*found, fd};
-	return;
-drop:
-	close(fd);
-}
 
 static int by_pid(const void *a, const void *b)
 {
@@ -412,30 +455,13 @@ static int by_pid(const void *a, const void *b)
 	return (left->identity > right->identity) - (left->identity < right->identity);
 }
 
-static long now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 /* Returns false if the process has ended. */
-static bool print_one(const struct entry *entry, long end, bool head)
+static bool print_one(struct entry *entry, uint64_t end, bool head)
 {
-	char reply[PROCESS_REPLY], command[PROCESS_COMMAND], state[16] = "?", pid[16] = "-";
-	char identity[IDENTITY_TEXT] = "-";
-	long left = end - now_ms();
-	int got = process_receive(entry->fd, left > 0 ? (int)left : 0, reply);
+	char command[PROCESS_COMMAND], state[16], pid[16] = "-", identity[IDENTITY_TEXT] = "-";
 
-	if (got < 0)
+	if (!hear_state(entry, end, state))
 		return false;
-	if (got == 0)
-		strcpy(state, "busy");
-	else if (version_of(reply) != CONTROL_VERSION)
-		snprintf(state, sizeof(state), "v%u", version_of(reply));
-	else
-		sscanf(reply, "ok %*u %15s", state);
 	process_command(entry->process.pid, command);
 	if (entry->process.pid)
 		snprintf(pid, sizeof(pid), "%d", (int)entry->process.pid);
@@ -447,10 +473,16 @@ static bool print_one(const struct entry *entry, long end, bool head)
 	return true;
 }
 
-static int print_list_help(void)
-{
-	printf(
-	    "usage: spillway list [--job NAME]\n\n"
+static const struct option_row list_rows[] = {
+    OPTION_TEXT("job", "NAME", request, job, "those of this job alone, as for `spillway suspend`"),
+};
+
+static const struct options list_options = {
+    .command = "list",
+    .rows = list_rows,
+    .n = 1,
+    .column = 14,
+    .head = "usage: spillway list [--job NAME]\n\n"
 	    "Shows the processes of this user that run under Spillway and have used GPU memory: process id, state,\n"
 	    "id and command. States: running; waiting, it is not its turn; suspended; busy, it is being suspended\n"
 	    "or resumed, or is stopped;\n"
@@ -458,38 +490,33 @@ static int print_list_help(void)
 	    "machine. The process id is the one here: in a container a process has another one, and one that is not\n"
 	    "seen from here has none (-).\n"
 	    "Of a GPU that processes share (device.total), a table follows: what each of them may have, holds on the\n"
-	    "GPU, needs, and cannot move, and since when it has submitted nothing.\n\n"
-	    "options:\n"
-	    "  --job NAME  those of this job alone, as for `spillway suspend`\n\n"
-	    "Exit status: 0, also when there is none; 2 wrong usage.\n\n"
+	    "GPU, needs, and cannot move, and since when it has submitted nothing.\n",
+    .tail = "Exit status: 0, also when there is none; 2 wrong usage.\n\n"
 	    "example:\n"
-	    "  spillway list\n");
-	return TOOL_OK;
-}
+	    "  spillway list\n",
+};
 
 int tool_list(int argc, char **argv)
 {
-	struct list list = {0};
+	struct request request = {0};
 	char quoted[POLICY_QUOTED_BYTES];
+	int status = options_read(&list_options, argc, argv, &request);
 	bool any = false;
 
-	if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
-		return print_list_help();
-	if (argc == 3 && strcmp(argv[1], "--job") == 0) {
-		list.job = argv[2];
-	} else if (argc > 1) {
+	if (status != OPTIONS_GO_ON)
+		return status;
+	if (optind < argc) {
 		tool_say("`spillway list` takes no argument but --job NAME, and was given %s",
-			 policy_quote(argv[1], quoted));
+			 policy_quote(argv[optind], quoted));
 		return TOOL_BAD;
 	}
-	process_each(control_add, &list);
-	long end = now_ms() + LIST_MS;
+	struct list list = {.job = request.job};
+	process_each(list_add, &list);
+	uint64_t end = clock_now() + LIST_MS * UINT64_C(1000000);
 	if (list.n)
 		qsort(list.entry, list.n, sizeof(*list.entry), by_pid);
-	for (size_t i = 0; i < list.n; i++) {
+	for (size_t i = 0; i < list.n; i++)
 		any |= print_one(&list.entry[i], end, !any);
-		close(list.entry[i].fd);
-	}
 	free(list.entry);
 	if (any && !list.job)
 		shared_print(stdout);

@@ -345,8 +345,6 @@ static bool digest_prepare(struct pass *pass)
 static bool digest_finish(struct pass *pass)
 {
 	struct digest *digest = pass->digest;
-	struct digest_uses uses;
-	bool good;
 
 	digest_moves_blame(digest);
 	if (!digest_alive_find(digest) || !digest_groups_end(digest, &pass->groups) || !digest_steps_find(digest) ||
@@ -354,15 +352,12 @@ static bool digest_finish(struct pass *pass)
 		return false;
 	rest_find(digest);
 	for (unsigned i = 0; i < DIGEST_DEVICES; i++)
-		if (digest->devices[i].seen && (!digest->devices[i].bins || !digest_map_make(digest, i)))
+		if (digest->devices[i].seen && !digest->devices[i].bins)
 			return false;
-	if (!digest_uses_find(digest, &uses))
+	if (!digest_curve_make(digest, pass->progress))
 		return false;
-	good = digest_curve_make(digest, &uses, pass->progress);
-	if (good)
-		digest_costs_make(digest, &uses);
-	digest_uses_free(&uses);
-	return good;
+	digest_costs_make(digest);
+	return true;
 }
 
 int digest_make(const struct trace *trace, digest_progress *progress, struct digest *ret_digest)
@@ -402,11 +397,8 @@ void digest_free(struct digest *digest)
 {
 	for (int i = 0; i < DIGEST_TABLES; i++)
 		free(digest->tables[i].groups);
-	for (int i = 0; i < DIGEST_DEVICES; i++) {
+	for (int i = 0; i < DIGEST_DEVICES; i++)
 		free(digest->devices[i].bins);
-		free(digest->devices[i].map.used);
-		free(digest->devices[i].map.host);
-	}
 	free(digest->block_wait_ns);
 	free(digest->first_site);
 	free(digest->moves);

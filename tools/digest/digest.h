@@ -15,8 +15,6 @@
 enum {
 	DIGEST_DEVICES = 64, /* events of devices with higher numbers are counted and otherwise ignored */
 	DIGEST_BINS = 800,   /* of the figures over time: as many as a wide screen can show */
-	DIGEST_ROWS = 96,    /* of the map of addresses ... */
-	DIGEST_COLUMNS = 240,
 	DIGEST_COSTS = 4,
 	DIGEST_ADVICE = 3,
 	DIGEST_MOMENTS = 50000, /* of what is alive, on each device */
@@ -42,9 +40,6 @@ struct digest_group {
 enum digest_by {
 	DIGEST_BY_RULE,  /* the rule's number plus 1; 0: no rule */
 	DIGEST_BY_SITE,  /* the number of the first site of that name; 0: not known */
-	DIGEST_BY_SIZE,  /* index of a class */
-	DIGEST_BY_LIFE,  /* index of a class */
-	DIGEST_BY_MOVES, /* index of a class */
 	DIGEST_BY_CALLS, /* the site's number: of one name there is one for each chain of callers; 0: not known */
 	DIGEST_TABLES,   /* must be last */
 };
@@ -52,7 +47,7 @@ enum digest_by {
 /*
  * By site and by calls, what of a move was alive counts for the lines at which its tensors were born, as far as the trace
  * has them, and the waits for it; the rest counts for the allocation's site. Contains only groups in which something
- * happened, the costliest first; classes are in their own order.
+ * happened, the costliest first.
  */
 struct digest_table {
 	struct digest_group *groups;
@@ -121,18 +116,6 @@ struct digest_alive {
 	uint64_t kept, alive, dead;
 };
 
-/*
- * Where blocks were: rows of addresses, columns of time. Addresses that never had a block are left out. used: the part
- * of the cell that was allocated; host: the part of that on the host; both in 255ths.
- */
-struct digest_map {
-	uint32_t rows, columns; /* 0: there was no block */
-	uint64_t row_bytes, column_ns;
-	uint8_t *used, *host;
-	uint64_t address[DIGEST_ROWS]; /* first address of each row */
-	uint32_t backend[DIGEST_ROWS]; /* backend of the last block made in each row */
-};
-
 struct digest_device {
 	bool seen;       /* at least one event concerns it */
 	bool sampled;    /* bytes by place were sampled; otherwise they are computed from allocations */
@@ -157,7 +140,6 @@ struct digest_device {
 	uint64_t n_steps, step_median, step_least, step_most; /* of complete steps; 0: there is none */
 	uint64_t steps_begun;    /* including the last step, whose end is not known; 0: none */
 	struct digest_bin *bins; /* digest.n_bins */
-	struct digest_map map;
 };
 
 struct digest_function {

@@ -7,6 +7,7 @@
 #include "tools/common/units.h"
 
 #include "shim/base/call_site.h"
+#include "shim/stats/advice.h"
 #include "policy/policy.h"
 #include "policy/text.h"
 
@@ -15,11 +16,8 @@
 #include <string.h>
 
 /* Thresholds above which a cost is reported. */
-#define HOST_SHARE   0.3  /* of the bytes fetched, for a group to be named as the cause */
 #define HOST_TOUCHES 2.0  /* per step: above this, reading over the link costs more than fetching */
 #define HOST_MOST    0.75 /* of all memory */
-#define LITTLE_OVER  1.1  /* times the budget: up to this need, a larger budget is advised */
-#define GAP_SHARE    0.1  /* of the run */
 #define IDLE_SHARE   0.05 /* of the budget */
 #define STEPS_LEAST  3
 
@@ -27,7 +25,7 @@ enum { NAME_TEXT = 96 };
 
 struct judge {
 	struct digest *digest;
-	const struct digest_uses *uses;
+	struct digest_device sum; /* of all devices */
 	struct digest_cost all[DIGEST_COST_KINDS];
 	char mode[32];
 };
@@ -42,21 +40,23 @@ const char *digest_cost_name(enum digest_cost_kind kind)
 	return names[kind];
 }
 
-/* Returns the table whose lines show the cause best: rules if there are any, otherwise sites, otherwise sizes. */
+/* Returns the table whose lines show the cause best: rules if there are any, otherwise sites. */
 static enum digest_by costs_telling(const struct digest *digest)
 {
 	const struct digest_table *rules = &digest->tables[DIGEST_BY_RULE], *sites = &digest->tables[DIGEST_BY_SITE];
+	bool known = rules->n && rules->groups[0].number;
 
-	if (rules->n && rules->groups[0].number)
-		return DIGEST_BY_RULE;
-	return sites->n && sites->groups[0].number ? DIGEST_BY_SITE : DIGEST_BY_SIZE;
+	return !known && sites->n && sites->groups[0].number ? DIGEST_BY_SITE : DIGEST_BY_RULE;
 }
 
+/* Returns the group that is waited for most; NULL if neither rules nor sites are known. */
 static const struct digest_group *worst_of(const struct digest *digest, enum digest_by by)
 {
 	const struct digest_table *table = &digest->tables[by];
 	const struct digest_group *worst = NULL;
 
+	if (!table->n || !table->groups[0].number)
+		return NULL;
 	for (size_t i = 0; i < table->n; i++)
 		if (!worst || table->groups[i].wait_ns > worst->wait_ns ||
 		    (table->groups[i].wait_ns == worst->wait_ns && table->groups[i].bytes_in > worst->bytes_in))
@@ -68,13 +68,9 @@ static const struct digest_group *worst_of(const struct digest *digest, enum dig
 static const char *costs_call(const struct digest *digest, enum digest_by by, uint64_t number, char room[NAME_TEXT])
 {
 	char made[64], name[NAME_TEXT - 8];
-	bool none = (by == DIGEST_BY_RULE || by == DIGEST_BY_SITE) && number == 0;
 
 	policy_printable(digest_group_name(digest, by, number, made, sizeof(made)), name, sizeof(name));
-	if (by == DIGEST_BY_RULE || by == DIGEST_BY_SITE)
-		snprintf(room, NAME_TEXT, none ? "no %s" : "%s \"%s\"", digest_by_name(by), name);
-	else
-		snprintf(room, NAME_TEXT, "%s", name);
+	snprintf(room, NAME_TEXT, number ? "%s \"%s\"" : "no %s", digest_by_name(by), name);
 	return room;
 }
 
@@ -105,7 +101,7 @@ static struct digest_device sum_of(const struct digest *digest)
 
 /* ---- costs ---- */
 
-static void judge_waiting(struct judge *judge, const struct digest_device *sum)
+static void judge_waiting(struct judge *judge)
 {
 	struct digest *digest = judge->digest;
 	struct digest_cost *cost = &judge->all[DIGEST_WAITING];
@@ -115,7 +111,7 @@ static void judge_waiting(struct judge *judge, const struct digest_device *sum)
 	int at;
 
 	*cost = (struct digest_cost){.known = true, .ns = digest->wait_ns};
-	at = snprintf(cost->evidence, sizeof(cost->evidence), "%s", units_number(sum->waits, "wait", n));
+	at = snprintf(cost->evidence, sizeof(cost->evidence), "%s", units_number(judge->sum.waits, "wait", n));
 	if (worst && worst->wait_ns && worst->tensors)
 		snprintf(cost->evidence + at, sizeof(cost->evidence) - (size_t)at,
 			 "; %s of it for tensors of %s, of which %s were brought in", units_time(worst->wait_ns, time),
@@ -127,15 +123,16 @@ static void judge_waiting(struct judge *judge, const struct digest_device *sum)
 			 units_number(worst->moves_in, "time", times));
 }
 
-static void judge_gaps(struct judge *judge, const struct digest_device *sum)
+static void judge_gaps(struct judge *judge)
 {
 	struct digest_cost *cost = &judge->all[DIGEST_GAPS];
 	char n[UNITS_TEXT], given_up[UNITS_TEXT], each[UNITS_TEXT];
 
 	*cost = (struct digest_cost){.known = true, .ns = judge->digest->gap_ns};
 	snprintf(cost->evidence, sizeof(cost->evidence), "%s of %s on average, %s of them given up",
-		 units_number(sum->gaps, "gap", n), units_time(sum->gaps ? cost->ns / sum->gaps : 0, each),
-		 units_count(sum->gaps_given_up, given_up));
+		 units_number(judge->sum.gaps, "gap", n),
+		 units_time(judge->sum.gaps ? cost->ns / judge->sum.gaps : 0, each),
+		 units_count(judge->sum.gaps_given_up, given_up));
 }
 
 static void judge_asking(struct judge *judge)
@@ -167,26 +164,50 @@ static void judge_rest(struct judge *judge)
 	judge_asking(judge);
 }
 
-static void judge_unmeasured(struct judge *judge, const struct digest_device *sum)
+/*
+ * Of a job in which nothing moved: the submissions that named heap memory on the host, and the bytes they named there.
+ */
+static uint64_t count_reaching(const struct digest *digest, uint64_t *ret_bytes)
+{
+	const struct trace *trace = digest->trace;
+	uint64_t n = 0;
+
+	*ret_bytes = 0;
+	for (size_t i = 0; !digest->n_moves && i < trace->n_rows; i++) {
+		uint64_t bytes = 0;
+
+		for (uint32_t k = 0; k < trace->rows[i].n_blocks; k++) {
+			const struct trace_block *block = &trace->blocks[trace->rows[i].blocks[k]];
+
+			bytes += block->backend == POLICY_USE_HEAP ? block->on_host : 0;
+		}
+		n += bytes != 0;
+		*ret_bytes += bytes;
+	}
+	return n;
+}
+
+static void judge_unmeasured(struct judge *judge)
 {
 	struct digest_cost *cost = &judge->all[DIGEST_FAULTS];
 	char gpu[UNITS_TEXT], cpu[UNITS_TEXT], in[UNITS_TEXT], out[UNITS_TEXT];
+	uint64_t bytes, n_reaching = count_reaching(judge->digest, &bytes);
 
 	*cost = (struct digest_cost){0};
-	if (sum->faults_gpu || sum->faults_cpu)
+	if (judge->sum.faults_gpu || judge->sum.faults_cpu)
 		snprintf(cost->evidence, sizeof(cost->evidence),
 			 "%s by the GPU, %s by the CPU; %s came in and %s went out by them; how long they took is not "
 			 "measured",
-			 units_count(sum->faults_gpu, gpu), units_count(sum->faults_cpu, cpu),
-			 units_bytes(sum->fault_in, in), units_bytes(sum->fault_out, out));
+			 units_count(judge->sum.faults_gpu, gpu), units_count(judge->sum.faults_cpu, cpu),
+			 units_bytes(judge->sum.fault_in, in), units_bytes(judge->sum.fault_out, out));
 	cost = &judge->all[DIGEST_REACHING];
 	*cost = (struct digest_cost){0};
-	if (judge->uses->n_reaching)
+	if (n_reaching)
 		snprintf(cost->evidence, sizeof(cost->evidence),
 			 "%s named memory %s, %s if each read all of it; what that cost is not "
 			 "measured",
-			 units_number(judge->uses->n_reaching, "submission", gpu), digest_away(judge->digest),
-			 units_bytes(judge->uses->bytes_reached, in));
+			 units_number(n_reaching, "submission", gpu), digest_away(judge->digest),
+			 units_bytes(bytes, in));
 }
 
 static int by_ns(const void *a, const void *b)
@@ -198,14 +219,14 @@ static int by_ns(const void *a, const void *b)
 	return (x->kind > y->kind) - (x->kind < y->kind);
 }
 
-static void judge_costs(struct judge *judge, const struct digest_device *sum)
+static void judge_costs(struct judge *judge)
 {
 	struct digest *digest = judge->digest;
 
-	judge_waiting(judge, sum);
-	judge_gaps(judge, sum);
+	judge_waiting(judge);
+	judge_gaps(judge);
 	judge_rest(judge);
-	judge_unmeasured(judge, sum);
+	judge_unmeasured(judge);
 	for (int i = 0; i < DIGEST_COST_KINDS; i++)
 		judge->all[i].kind = (enum digest_cost_kind)i;
 	qsort(judge->all, DIGEST_COST_KINDS, sizeof(*judge->all), by_ns);
@@ -242,7 +263,7 @@ static const struct digest_device *costs_tightest(const struct digest *digest)
 	return found;
 }
 
-static void judge_verdict(struct judge *judge, const struct digest_device *sum)
+static void judge_verdict(struct judge *judge)
 {
 	struct digest *digest = judge->digest;
 	const struct digest_device *device = costs_tightest(digest);
@@ -252,11 +273,11 @@ static void judge_verdict(struct judge *judge, const struct digest_device *sum)
 	if (digest->total.refused)
 		at =
 		    snprintf(digest->verdict, DIGEST_TEXT, "%s refused. ", costs_allocations(digest->total.refused, n));
-	if (!digest->trace->n_blocks && !sum->host) {
+	if (!digest->trace->n_blocks && !judge->sum.host) {
 		snprintf(digest->verdict + at, DIGEST_TEXT - (size_t)at, "No allocation was recorded.");
 		return;
 	}
-	if (!sum->host && !digest->n_moves) {
+	if (!judge->sum.host && !digest->n_moves) {
 		snprintf(digest->verdict + at, DIGEST_TEXT - (size_t)at,
 			 "Everything fitted: nothing was on the host, nothing was moved.");
 		return;
@@ -268,7 +289,7 @@ static void judge_verdict(struct judge *judge, const struct digest_device *sum)
 			       units_bytes(device->budget, budget));
 	else
 		at += snprintf(digest->verdict + at, DIGEST_TEXT - (size_t)at, "%s of the job's memory was %s",
-			       units_bytes(sum->host, need), digest_away(digest));
+			       units_bytes(judge->sum.host, need), digest_away(digest));
 	if (digest->lost_ns || digest->n_moves)
 		snprintf(digest->verdict + at, DIGEST_TEXT - (size_t)at,
 			 "; for %s of the run (%s) it waited for memory or was stopped.",
@@ -314,14 +335,11 @@ static void advise_refused(struct judge *judge)
 		 costs_allocations(digest->total.refused, n), units_bytes(largest, bytes));
 }
 
-static void advise_budget(struct judge *judge)
+static void advise_budget(struct judge *judge, char *room)
 {
 	const struct digest_device *device = costs_tightest(judge->digest);
-	char *room, need[UNITS_TEXT], budget[UNITS_TEXT];
+	char need[UNITS_TEXT], budget[UNITS_TEXT];
 
-	if (!device || device->need <= device->budget || (double)device->need > (double)device->budget * LITTLE_OVER ||
-	    !(room = advice_room(judge->digest)))
-		return;
 	snprintf(room, DIGEST_TEXT,
 		 "The job needs %s and its device budget is %s: device.budget: %" PRIu64
 		 "MiB would hold all of it, if the GPU has so much.",
@@ -329,33 +347,40 @@ static void advise_budget(struct judge *judge)
 		 (device->need + (UINT64_C(1) << 20) - 1) >> 20);
 }
 
-/* Memory that is fetched repeatedly and used once per step: the copy costs more than reading it on the host. */
-static void advise_host(struct judge *judge, const struct digest_device *sum)
+/* How often a step names an allocation of this group. */
+static double touches_of(const struct digest_group *group, uint64_t steps)
 {
-	struct digest *digest = judge->digest;
+	return (double)group->submits / (double)group->allocations / (double)steps;
+}
+
+/*
+ * Returns whether a rule with place: host may help: memory that is fetched repeatedly and used once a step costs less to
+ * read there. A rule for a line places the blocks that the line asks for, and not the tensors that are born there. All
+ * memory on the host is no useful advice.
+ */
+static bool is_for_host(const struct digest *digest, const struct digest_group *worst)
+{
+	uint64_t steps = n_steps_of(digest);
+
+	return worst->allocations && !worst->tensors && steps >= STEPS_LEAST &&
+	       touches_of(worst, steps) <= HOST_TOUCHES &&
+	       (double)worst->peak <= HOST_MOST * (double)digest->total.peak;
+}
+
+static void advise_host(struct judge *judge, char *room)
+{
+	const struct digest *digest = judge->digest;
 	enum digest_by by = costs_telling(digest);
 	const struct digest_group *worst = worst_of(digest, by);
 	uint64_t steps = n_steps_of(digest);
-	double touches;
-	char *room, name[NAME_TEXT], bytes[UNITS_TEXT], share[UNITS_TEXT], saved[UNITS_TEXT];
+	char name[NAME_TEXT], bytes[UNITS_TEXT], share[UNITS_TEXT], saved[UNITS_TEXT];
 
-	/* A rule for a line places the blocks that the line asks for, and not the tensors that are born there. */
-	if (!worst || by == DIGEST_BY_SIZE || !worst->allocations || worst->tensors || !sum->bytes_in ||
-	    steps < STEPS_LEAST)
-		return;
-	touches = (double)worst->submits / (double)worst->allocations / (double)steps;
-	/* Moving all memory to the host is not useful advice. */
-	if ((double)worst->peak > HOST_MOST * (double)digest->total.peak)
-		return;
-	if (touches > HOST_TOUCHES || (double)worst->bytes_in < HOST_SHARE * (double)sum->bytes_in ||
-	    !(room = advice_room(digest)))
-		return;
 	snprintf(
 	    room, DIGEST_TEXT,
 	    "%s (%s) is named %.1f times a step and causes %s of what is brought in: place: host for it saves up to %s "
 	    "of waiting a step, less what its kernels lose by reading over the link.",
-	    costs_call(digest, by, worst->number, name), units_bytes(worst->peak, bytes), touches,
-	    units_share((double)worst->bytes_in, (double)sum->bytes_in, share),
+	    costs_call(digest, by, worst->number, name), units_bytes(worst->peak, bytes), touches_of(worst, steps),
+	    units_share((double)worst->bytes_in, (double)judge->sum.bytes_in, share),
 	    units_time(worst->wait_ns / steps, saved));
 }
 
@@ -390,45 +415,77 @@ static const char *advice_for(const struct digest *digest, uint64_t site)
 	return "make them smaller, or free them earlier";
 }
 
-static void advise_tensors(struct judge *judge, const struct digest_device *sum)
+static void advise_tensors(struct judge *judge, char *room)
 {
-	struct digest *digest = judge->digest;
+	const struct digest *digest = judge->digest;
 	enum digest_by by = costs_telling(digest);
 	const struct digest_group *worst = worst_of(digest, by);
-	char *room, name[NAME_TEXT], share[UNITS_TEXT];
+	char name[NAME_TEXT], share[UNITS_TEXT];
 
-	if (!worst || !worst->tensors || !worst->wait_ns || !sum->bytes_in ||
-	    (double)worst->bytes_in < HOST_SHARE * (double)sum->bytes_in || !(room = advice_room(digest)))
-		return;
 	snprintf(room, DIGEST_TEXT, "Tensors of %s cause %s of what is brought in: %s.",
 		 costs_call(digest, by, worst->number, name),
-		 units_share((double)worst->bytes_in, (double)sum->bytes_in, share), advice_for(digest, worst->number));
+		 units_share((double)worst->bytes_in, (double)judge->sum.bytes_in, share),
+		 advice_for(digest, worst->number));
 }
 
-static void advise_mode(struct judge *judge, const struct digest_device *sum)
+static void advise_move(struct judge *judge, char *room)
 {
-	struct digest *digest = judge->digest;
-	char *room, share[UNITS_TEXT], bytes[UNITS_TEXT];
+	char bytes[UNITS_TEXT];
 
-	if (!strcmp(judge->mode, "static") && sum->host && !sum->bytes_in && (room = advice_room(digest)))
-		snprintf(room, DIGEST_TEXT,
-			 "%s stayed %s for good, as spill.mode: static says; exact brings it to where it is used.",
-			 units_bytes(sum->host, bytes), digest_away(digest));
-	else if (!strcmp(judge->mode, "exact") && (double)digest->gap_ns > GAP_SHARE * (double)digest->run_ns &&
-		 (room = advice_room(digest)))
-		snprintf(
-		    room, DIGEST_TEXT,
-		    "The GPU stood still for %s of the run while memory moved: spill.mode: fast moves it beside the "
-		    "kernels (see its limits in spillway-policy(5)).",
-		    units_share((double)digest->gap_ns, (double)digest->run_ns, share));
+	snprintf(room, DIGEST_TEXT,
+		 "%s stayed %s for good, as spill.mode: static says; exact brings it to where it is used.",
+		 units_bytes(judge->sum.host, bytes), digest_away(judge->digest));
+}
+
+static void advise_fast(struct judge *judge, char *room)
+{
+	char share[UNITS_TEXT];
+
+	snprintf(room, DIGEST_TEXT,
+		 "The GPU stood still for %s of the run while memory moved: spill.mode: fast moves it beside the "
+		 "kernels (see its limits in spillway-policy(5)).",
+		 units_share((double)judge->digest->gap_ns, (double)judge->digest->run_ns, share));
+}
+
+/* What the summary would say of this run, too. */
+static void advise_changes(struct judge *judge)
+{
+	static void (*const say[ADVICES])(struct judge * judge, char *room) = {
+	    [ADVICE_BUDGET] = advise_budget, [ADVICE_MOVE] = advise_move,    [ADVICE_FAST] = advise_fast,
+	    [ADVICE_SITE] = advise_host,     [ADVICE_LINE] = advise_tensors,
+	};
+	const struct digest *digest = judge->digest;
+	const struct digest_device *sum = &judge->sum, *device = costs_tightest(digest);
+	const struct digest_group *worst = worst_of(digest, costs_telling(digest));
+	struct advice_figures figures = {
+	    .mode = judge->mode,
+	    .run = (double)digest->run_ns / 1e9,
+	    .lost = (double)(digest->wait_ns > digest->gap_ns ? digest->wait_ns : digest->gap_ns) / 1e9,
+	    .stopped = (double)digest->gap_ns / 1e9,
+	    .over = sum->host || digest->n_moves,
+	    .moved = sum->moves_in,
+	    .need = device ? device->need : 0,
+	    .budget = device ? device->budget : 0,
+	    .total = device ? device->total : 0,
+	    .moved_in = sum->bytes_in,
+	    .worst_in = worst ? worst->bytes_in : 0,
+	    .worst_by_rule = worst && is_for_host(digest, worst),
+	    .worst_born = worst && worst->tensors && worst->wait_ns,
+	};
+	enum advice found[ADVICES];
+	char *room;
+
+	for (unsigned i = 0, n = advice_find(&figures, found); i < n; i++)
+		if (say[found[i]] && (room = advice_room(judge->digest)))
+			say[found[i]](judge, room);
 }
 
 /* Memory that is always on the device and that no submission names. */
-static void advise_idle(struct judge *judge, const struct digest_device *sum)
+static void advise_idle(struct judge *judge)
 {
 	struct digest *digest = judge->digest;
 	const struct trace *trace = digest->trace;
-	enum digest_by by = costs_telling(digest) == DIGEST_BY_SITE ? DIGEST_BY_SITE : DIGEST_BY_RULE;
+	enum digest_by by = costs_telling(digest);
 	size_t n = (by == DIGEST_BY_RULE ? trace->n_names[TRACE_RULES] : trace->n_names[TRACE_SITES]) + 2, worst = 0;
 	uint64_t *idle = digest_zeros(n, sizeof(*idle)),
 		 budget = costs_tightest(digest) ? costs_tightest(digest)->budget : 0;
@@ -444,7 +501,7 @@ static void advise_idle(struct judge *judge, const struct digest_device *sum)
 	}
 	for (size_t i = 0; idle && i < n; i++)
 		worst = idle[i] > idle[worst] ? i : worst;
-	if (idle && sum->bytes_in && digest->n_events[TRACE_submit] && budget &&
+	if (idle && judge->sum.bytes_in && digest->n_events[TRACE_submit] && budget &&
 	    (double)idle[worst] > IDLE_SHARE * (double)budget && (room = advice_room(digest)))
 		snprintf(room, DIGEST_TEXT,
 			 "%s of %s lies on the device and no submission names it: place: host for it makes room there.",
@@ -469,19 +526,15 @@ static void advise_rules(struct judge *judge)
 		 digest->n_idle_rules > 1 ? ", and others" : "");
 }
 
-void digest_costs_make(struct digest *digest, const struct digest_uses *uses)
+void digest_costs_make(struct digest *digest)
 {
-	struct judge judge = {.digest = digest, .uses = uses};
-	struct digest_device sum = sum_of(digest);
+	struct judge judge = {.digest = digest, .sum = sum_of(digest)};
 
 	trace_value(digest->trace, "mode", judge.mode, sizeof(judge.mode));
-	judge_costs(&judge, &sum);
-	judge_verdict(&judge, &sum);
+	judge_costs(&judge);
+	judge_verdict(&judge);
 	advise_refused(&judge);
-	advise_host(&judge, &sum);
-	advise_tensors(&judge, &sum);
-	advise_budget(&judge);
-	advise_mode(&judge, &sum);
-	advise_idle(&judge, &sum);
+	advise_changes(&judge);
+	advise_idle(&judge);
 	advise_rules(&judge);
 }

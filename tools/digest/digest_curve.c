@@ -14,61 +14,71 @@
 
 struct curve {
 	const struct trace *trace;
-	const struct digest_uses *uses;
-	size_t from, count_from; /* indices in ops: the start of the simulation and of counting */
+	size_t from, count_from; /* rows: the start of the simulation and of counting */
 	struct belady belady;
 };
 
-static struct belady_names names_of(const struct digest_uses *uses, uint32_t list)
+static struct belady_names names_of(const struct trace_row *row)
 {
-	return (struct belady_names){uses->blocks + uses->first[list],
-				     (uint32_t)(uses->first[list + 1] - uses->first[list]), 1};
+	return (struct belady_names){row->blocks, row->n_blocks, 1};
+}
+
+static bool is_submission(const struct trace_row *row)
+{
+	return row->event.kind == TRACE_submit;
+}
+
+static bool is_end(const struct curve *curve, const struct trace_row *row)
+{
+	return row->event.kind == TRACE_freed && row->which < curve->trace->n_blocks;
 }
 
 static void curve_run(struct curve *curve, struct digest_point *point)
 {
-	const struct digest_uses *uses = curve->uses;
 	struct belady *b = &curve->belady;
 
 	belady_rewind(b, point->budget);
-	for (size_t op = curve->from; op < uses->n_ops; op++) {
-		uint32_t what = uses->ops[op];
+	for (size_t i = curve->from; i < curve->trace->n_rows; i++) {
+		const struct trace_row *row = &curve->trace->rows[i];
 
-		b->counts = op >= curve->count_from;
-		if (what & DIGEST_FREED)
-			belady_forget(b, what & ~DIGEST_FREED);
-		else
-			belady_submit(b, names_of(uses, what), (uint32_t)(op - curve->from));
+		b->counts = i >= curve->count_from;
+		if (is_end(curve, row))
+			belady_forget(b, row->which);
+		else if (is_submission(row))
+			belady_submit(b, names_of(row), (uint32_t)(i - curve->from));
 	}
 	point->bytes_in = b->in + b->missed;
 	point->bytes_out = b->out;
 	point->over = b->over;
 }
 
-/* Finds the last uses, and the next use after each. */
+/* Finds the last uses, and the next use after each. Returns false if memory runs out. */
 static bool find_next(struct curve *curve)
 {
-	const struct digest_uses *uses = curve->uses;
-	uint64_t n = 0;
+	const struct trace *trace = curve->trace;
+	uint64_t n = 0, ops = 0;
 
-	for (curve->from = uses->n_ops; curve->from > 0; curve->from--) {
-		uint32_t what = uses->ops[curve->from - 1];
+	for (curve->from = trace->n_rows; curve->from > 0; curve->from--) {
+		const struct trace_row *row = &trace->rows[curve->from - 1];
 
-		if (what & DIGEST_FREED)
-			continue;
-		if (n + names_of(uses, what).n > MOST_USES)
+		if (is_submission(row) && n + row->n_blocks > MOST_USES)
 			break;
-		n += names_of(uses, what).n;
+		n += row->n_blocks;
+		ops += is_submission(row) || is_end(curve, row);
 	}
-	curve->count_from = curve->from ? curve->from + (uses->n_ops - curve->from) / 2 : 0;
-	if (!belady_start(&curve->belady, curve->trace->n_blocks, n))
+	/* If not all uses are taken, the first half of what happens fills the device. */
+	curve->count_from = curve->from;
+	for (uint64_t left = curve->from ? ops / 2 : 0; left; curve->count_from++)
+		left -=
+		    is_submission(&trace->rows[curve->count_from]) || is_end(curve, &trace->rows[curve->count_from]);
+	if (!belady_start(&curve->belady, trace->n_blocks, n))
 		return false;
 	curve->belady.spares = true;
-	for (size_t i = 0; i < curve->trace->n_blocks; i++)
-		curve->belady.bytes[i] = curve->trace->blocks[i].bytes;
-	for (size_t op = uses->n_ops; op-- > curve->from;)
-		if (!(uses->ops[op] & DIGEST_FREED))
-			belady_look_ahead(&curve->belady, names_of(uses, uses->ops[op]), (uint32_t)(op - curve->from));
+	for (size_t i = 0; i < trace->n_blocks; i++)
+		curve->belady.bytes[i] = trace->blocks[i].bytes;
+	for (size_t i = trace->n_rows; i-- > curve->from;)
+		if (is_submission(&trace->rows[i]))
+			belady_look_ahead(&curve->belady, names_of(&trace->rows[i]), (uint32_t)(i - curve->from));
 	return true;
 }
 
@@ -76,35 +86,21 @@ static bool find_next(struct curve *curve)
 static void curve_measure(const struct curve *curve, struct digest *digest)
 {
 	const struct trace *trace = curve->trace;
-	uint64_t all = 0, counted = 0, n = 0;
 
-	for (size_t op = 0; op < curve->uses->n_ops; op++) {
-		bool submission = !(curve->uses->ops[op] & DIGEST_FREED);
-
-		all += submission;
-		counted += submission && op >= curve->count_from;
-	}
-	digest->curve_submits = counted;
-	for (size_t i = 0; i < trace->n_rows; i++) {
-		if (trace->rows[i].event.kind != TRACE_submit)
-			continue;
-		if (n++ == all - counted)
+	for (size_t i = curve->count_from; i < trace->n_rows; i++)
+		if (is_submission(&trace->rows[i]) && !digest->curve_submits++)
 			digest->curve_ns = digest->run_ns - digest_since(digest, trace->rows[i].event.time);
-	}
 	for (size_t i = 0; i < digest->n_steps; i++)
 		digest->curve_steps += digest->steps[i].device == digest->steps[0].device &&
 				       digest->steps[i].time + digest->curve_ns >= digest->run_ns;
 }
 
-bool digest_curve_make(struct digest *digest, const struct digest_uses *uses, digest_progress *progress)
+bool digest_curve_make(struct digest *digest, digest_progress *progress)
 {
-	struct curve curve = {.trace = digest->trace, .uses = uses};
-	bool good;
+	struct curve curve = {.trace = digest->trace};
+	bool good = find_next(&curve);
 
-	if (!uses->n_uses || uses->n_ops >= UINT32_MAX)
-		return true;
-	good = find_next(&curve);
-	if (good) {
+	if (good && curve.belady.n_uses) {
 		curve_measure(&curve, digest);
 		for (unsigned i = 0; i < DIGEST_CURVE; i++) {
 			struct digest_point *point = &digest->curve[i];

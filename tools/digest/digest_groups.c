@@ -1,7 +1,6 @@
 /*
- * Sums allocations by rule, site, size, life and moves. Every block is in one group of each table. What is known only
- * at the end of a block (life, moves) is taken from the trace's table of blocks, which is complete in advance. What of a
- * move belongs to tensors of other lines is then taken from the block's site and given to theirs.
+ * Sums allocations by rule, by site and by chain of calls. Every block is in one group of each table. What of a move
+ * belongs to tensors of other lines is then taken from the block's site and given to theirs.
  */
 #include "tools/digest/digest_part.h"
 
@@ -11,60 +10,10 @@
 
 #include "policy/policy.h"
 
-#define MS UINT64_C(1000000)
-
-static const struct class
-{
-	uint64_t below;
-	const char *name;
-} sizes[] =
-    {
-	{UINT64_C(64) << 10, "below 64 KiB"},    {UINT64_C(1) << 20, "64 KiB to 1 MiB"},
-	{UINT64_C(16) << 20, "1 to 16 MiB"},     {UINT64_C(128) << 20, "16 to 128 MiB"},
-	{UINT64_C(1) << 30, "128 MiB to 1 GiB"}, {UINT64_MAX, "1 GiB and more"},
-},
-  lives[] =
-      {
-	  {MS, "below 1 ms"},        {100 * MS, "1 to 100 ms"},         {1000 * MS, "100 ms to 1 s"},
-	  {10000 * MS, "1 to 10 s"}, {UINT64_MAX - 1, "10 s and more"}, {UINT64_MAX, "to the end"},
-},
-  moves[] = {
-      {1, "never moved"},
-      {2, "once"},
-      {10, "2 to 9 times"},
-      {100, "10 to 99 times"},
-      {UINT64_MAX, "100 times and more"},
-};
-enum {
-	N_SIZES = sizeof(sizes) / sizeof(*sizes),
-	N_LIVES = sizeof(lives) / sizeof(*lives),
-	N_MOVES = sizeof(moves) / sizeof(*moves),
-};
-
-static uint64_t class_of(const struct class *classes, unsigned n, uint64_t value)
-{
-	unsigned i = 0;
-
-	while (i + 1 < n && value >= classes[i].below)
-		i++;
-	return i;
-}
-
 static size_t size_of(const struct digest *digest, enum digest_by by)
 {
-	switch (by) {
-	case DIGEST_BY_RULE: /* one additional group for allocations without a rule (0) */
-		return digest->trace->n_names[TRACE_RULES] + 2;
-	case DIGEST_BY_SITE:
-	case DIGEST_BY_CALLS:
-		return digest->trace->n_names[TRACE_SITES] + 1;
-	case DIGEST_BY_SIZE:
-		return N_SIZES;
-	case DIGEST_BY_LIFE:
-		return N_LIVES;
-	default:
-		return N_MOVES;
-	}
+	/* One additional group is for allocations without a rule (0). */
+	return by == DIGEST_BY_RULE ? digest->trace->n_names[TRACE_RULES] + 2 : digest->trace->n_names[TRACE_SITES] + 1;
 }
 
 static uint64_t rule_within(const struct digest *digest, uint64_t rule)
@@ -86,21 +35,14 @@ uint64_t digest_group_of(const struct digest *digest, enum digest_by by, const s
 		return rule_within(digest, block->rule);
 	case DIGEST_BY_SITE:
 		return digest->first_site[site_within(digest, block->site)];
-	case DIGEST_BY_CALLS:
-		return site_within(digest, block->site);
-	case DIGEST_BY_SIZE:
-		return class_of(sizes, N_SIZES, block->bytes);
-	case DIGEST_BY_LIFE:
-		return block->freed == UINT64_MAX ? N_LIVES - 1
-						  : class_of(lives, N_LIVES - 1, block->freed - block->made);
 	default:
-		return class_of(moves, N_MOVES, block->moves_in + block->moves_out);
+		return site_within(digest, block->site);
 	}
 }
 
 const char *digest_by_name(enum digest_by by)
 {
-	static const char *const names[DIGEST_TABLES] = {"rule", "site", "size", "life", "moves", "calls"};
+	static const char *const names[DIGEST_TABLES] = {"rule", "site", "calls"};
 
 	return names[by];
 }
@@ -109,26 +51,16 @@ const char *digest_group_name(const struct digest *digest, enum digest_by by, ui
 {
 	const struct trace *trace = digest->trace;
 
-	switch (by) {
-	case DIGEST_BY_RULE:
-		if (number == 0)
-			return POLICY_NO_RULE;
-		if (number < trace->n_names[TRACE_RULES] && trace->names[TRACE_RULES][number])
-			return trace->names[TRACE_RULES][number];
-		snprintf(room, bytes, "rule %" PRIu64, number);
-		return room;
-	case DIGEST_BY_SITE:
-	case DIGEST_BY_CALLS:
-		if (number < trace->n_names[TRACE_SITES] && trace->names[TRACE_SITES][number])
-			return trace->names[TRACE_SITES][number];
-		return "(not known)";
-	case DIGEST_BY_SIZE:
-		return sizes[number < N_SIZES ? number : N_SIZES - 1].name;
-	case DIGEST_BY_LIFE:
-		return lives[number < N_LIVES ? number : N_LIVES - 1].name;
-	default:
-		return moves[number < N_MOVES ? number : N_MOVES - 1].name;
-	}
+	if (by != DIGEST_BY_RULE)
+		return number < trace->n_names[TRACE_SITES] && trace->names[TRACE_SITES][number]
+			   ? trace->names[TRACE_SITES][number]
+			   : "(not known)";
+	if (number == 0)
+		return POLICY_NO_RULE;
+	if (number < trace->n_names[TRACE_RULES] && trace->names[TRACE_RULES][number])
+		return trace->names[TRACE_RULES][number];
+	snprintf(room, bytes, "rule %" PRIu64, number);
+	return room;
 }
 
 const char *digest_callers(const struct digest *digest, uint64_t number)
@@ -369,8 +301,7 @@ bool digest_groups_end(struct digest *digest, struct digest_groups *groups)
 		for (size_t i = 0; i < groups->n[by]; i++)
 			if (table->groups[i].allocations || table->groups[i].refused || table->groups[i].tensors)
 				table->groups[table->n++] = table->groups[i];
-		if (by == DIGEST_BY_RULE || by == DIGEST_BY_SITE || by == DIGEST_BY_CALLS)
-			qsort(table->groups, table->n, sizeof(*table->groups), by_cost);
+		qsort(table->groups, table->n, sizeof(*table->groups), by_cost);
 	}
 	return true;
 }

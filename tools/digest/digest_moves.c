@@ -1,10 +1,11 @@
 /*
- * Moves: a `move` event begins one, and the `moved` event of the same number ends it. Numbers are looked up in a table
- * of twice their count; a repeated number refers to the later move.
+ * Moves: a `move` event begins one, and the `moved` event of the same number ends it; a repeated number refers to the
+ * later move.
  *
  * The blocks that a submission waited for are those that arrived on its device while it waited: pieces that were
  * fetched for a wait or, if there are none, all fetched pieces. The wait is distributed over them by bytes.
  */
+#include "tools/common/number_map.h"
 #include "tools/digest/digest_part.h"
 
 #include <stdlib.h>
@@ -12,20 +13,6 @@
 enum {
 	BLAMED = 256
 }; /* number of pieces that one wait is distributed to: a submission names fewer, and a file may contain more */
-
-struct slot {
-	uint64_t number;
-	uint32_t move; /* the move's index plus 1; 0: free */
-};
-
-static struct slot *slot_find(struct slot *slots, size_t mask, uint64_t number)
-{
-	size_t i = (size_t)((number * UINT64_C(0x9e3779b97f4a7c15)) >> 20) & mask;
-
-	while (slots[i].move && slots[i].number != number)
-		i = (i + 1) & mask;
-	return &slots[i];
-}
 
 /* A trace stores another device as its number plus 1. */
 static uint32_t other_end(uint64_t number)
@@ -56,36 +43,27 @@ static void move_add(struct digest *digest, const struct trace_event *event)
 bool digest_moves_find(struct digest *digest)
 {
 	const struct trace *trace = digest->trace;
-	size_t n = (size_t)digest->n_events[TRACE_move], size = 16;
+	struct number_map numbers = {0};
+	bool good;
 
-	while (size < 2 * n)
-		size *= 2;
-	struct slot *slots = digest_zeros(size, sizeof(*slots));
-
-	digest->moves = digest_zeros(n, sizeof(*digest->moves));
-	if (!slots || !digest->moves) {
-		free(slots);
-		return false;
-	}
-	for (size_t i = 0; i < trace->n_rows; i++) {
+	digest->moves = digest_zeros((size_t)digest->n_events[TRACE_move], sizeof(*digest->moves));
+	good = digest->moves != NULL;
+	for (size_t i = 0; good && i < trace->n_rows; i++) {
 		const struct trace_event *event = &trace->rows[i].event;
-		struct slot *slot;
+		uint64_t which;
 
 		if (event->kind == TRACE_move) {
+			good = number_map_set(&numbers, event->move.number, digest->n_moves);
 			move_add(digest, event);
-			slot = slot_find(slots, size - 1, event->move.number);
-			*slot = (struct slot){event->move.number, (uint32_t)digest->n_moves};
-		} else if (event->kind == TRACE_moved) {
-			slot = slot_find(slots, size - 1, event->moved.number);
-			if (!slot->move || digest->moves[slot->move - 1].end != UINT64_MAX)
-				continue;
-			digest->moves[slot->move - 1].end = digest_since(digest, event->time);
-			digest->moves[slot->move - 1].stayed = event->moved.stayed != 0;
-			digest->moves[slot->move - 1].uncopied = event->moved.uncopied;
+		} else if (event->kind == TRACE_moved && number_map_get(&numbers, event->moved.number, &which) &&
+			   digest->moves[which].end == UINT64_MAX) {
+			digest->moves[which].end = digest_since(digest, event->time);
+			digest->moves[which].stayed = event->moved.stayed != 0;
+			digest->moves[which].uncopied = event->moved.uncopied;
 		}
 	}
-	free(slots);
-	return true;
+	number_map_free(&numbers);
+	return good;
 }
 
 static bool arrived_in(const struct digest_move *move)

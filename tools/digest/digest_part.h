@@ -66,37 +66,14 @@ enum digest_lasting {
 /* site: a group's number by site. Moves and steps must have been found. */
 enum digest_lasting digest_lasting(const struct digest *digest, uint64_t site);
 
-/* digest_map.c: addresses over time. */
-bool digest_map_make(struct digest *digest, unsigned device);
-
-/*
- * digest_uses.c: which blocks a submission names. Submissions that name the same blocks share a list: list k is
- * blocks[first[k]] up to blocks[first[k + 1]], each once.
- */
-#define DIGEST_FREED 0x80000000u
-struct digest_uses {
-	uint32_t *ops; /* in order: a list's number, or DIGEST_FREED and a block that was freed */
-	size_t n_ops;
-	uint32_t *blocks;
-	uint64_t *first;
-	size_t n_lists;
-	uint64_t n_uses; /* blocks named, summed over submissions */
-	/*
-	 * For jobs in which nothing moved: submissions that named memory on the host, and the bytes they named there.
-	 */
-	uint64_t n_reaching, bytes_reached;
-};
-bool digest_uses_find(const struct digest *digest, struct digest_uses *uses);
-void digest_uses_free(struct digest_uses *uses);
-
 /* digest_steps.c: the steps, sorted by time. */
 bool digest_steps_find(struct digest *digest);
 
 /* digest_curve.c */
-bool digest_curve_make(struct digest *digest, const struct digest_uses *uses, digest_progress *progress);
+bool digest_curve_make(struct digest *digest, digest_progress *progress);
 
 /* digest_costs.c: costs, the verdict, advice. */
-void digest_costs_make(struct digest *digest, const struct digest_uses *uses);
+void digest_costs_make(struct digest *digest);
 
 /* Returns an array of at least one zeroed element; NULL if memory runs out. */
 void *digest_zeros(size_t n, size_t each);

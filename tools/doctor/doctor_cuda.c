@@ -3,7 +3,7 @@
  * keeps the last complete one. A child that does not answer in time is killed; a child that is stuck in the kernel is
  * abandoned without waiting.
  */
-#include "tools/doctor/doctor_cuda.h"
+#include "tools/doctor/doctor.h"
 
 #include <cuda.h>
 #include <dlfcn.h>
@@ -14,61 +14,88 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "shim/base/clock.h"
 #include "tools/common/progress.h"
-
-static int64_t clock_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 /* ---- the child ---- */
 
+/* The functions that are asked for; those from cuDevicePrimaryCtxRetain on are what is measured with. */
+#define FUNCTIONS(ROW)                                                                                                 \
+	ROW(cuInit)                                                                                                    \
+	ROW(cuGetErrorName)                                                                                            \
+	ROW(cuDriverGetVersion)                                                                                        \
+	ROW(cuDeviceGetCount)                                                                                          \
+	ROW(cuDeviceGetAttribute)                                                                                      \
+	ROW(cuDeviceGetName)                                                                                           \
+	ROW(cuDeviceTotalMem)                                                                                          \
+	ROW(cuDeviceGetPCIBusId)                                                                                       \
+	ROW(cuDeviceCanAccessPeer)                                                                                     \
+	ROW(cuDeviceGetP2PAttribute)                                                                                   \
+	ROW(cuDevicePrimaryCtxRetain)                                                                                  \
+	ROW(cuDevicePrimaryCtxRelease)                                                                                 \
+	ROW(cuCtxSetCurrent)                                                                                           \
+	ROW(cuCtxEnablePeerAccess)                                                                                     \
+	ROW(cuCtxDisablePeerAccess)                                                                                    \
+	ROW(cuMemGetInfo)                                                                                              \
+	ROW(cuMemAlloc)                                                                                                \
+	ROW(cuMemFree)                                                                                                 \
+	ROW(cuMemHostAlloc)                                                                                            \
+	ROW(cuMemFreeHost)                                                                                             \
+	ROW(cuStreamCreate)                                                                                            \
+	ROW(cuStreamDestroy)                                                                                           \
+	ROW(cuStreamSynchronize)                                                                                       \
+	ROW(cuMemcpyHtoDAsync)                                                                                         \
+	ROW(cuMemcpyDtoHAsync)                                                                                         \
+	ROW(cuMemcpyPeerAsync)
+
+/* cuMemAlloc and others are macros for their newest versions, here and where a member is called. */
+static struct {
+#define ROW(name) __typeof__(&name) name;
+	FUNCTIONS(ROW)
+#undef ROW
+} driver;
+
+#define TEXT_OF(name) #name
+#define TEXT(name)    TEXT_OF(name)
+
 static const struct {
-	int number;
 	const char *name;
-} known_errors[] = {
-    {2, "CUDA_ERROR_OUT_OF_MEMORY"},
-    {34, "CUDA_ERROR_STUB_LIBRARY"},
-    {46, "CUDA_ERROR_DEVICE_UNAVAILABLE"},
-    {100, "CUDA_ERROR_NO_DEVICE"},
-    {101, "CUDA_ERROR_INVALID_DEVICE"},
-    {802, "CUDA_ERROR_SYSTEM_NOT_READY"},
-    {803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"},
-    {804, "CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE"},
-    {805, "CUDA_ERROR_MPS_CONNECTION_FAILED"},
-    {999, "CUDA_ERROR_UNKNOWN"},
+	void *member;
+} functions[] = {
+#define ROW(name) {TEXT(name), &driver.name},
+    FUNCTIONS(ROW)
+#undef ROW
 };
 
-/* Uses the driver's name of the error if it has one. */
-static void name_error(void *driver, int number, char *name, size_t room)
+/* Returns the name of a function to measure with that the driver does not have; NULL if it has all. */
+static const char *find_functions(void *library)
 {
-	__typeof__(&cuGetErrorName) get = (__typeof__(&cuGetErrorName))dlsym(driver, "cuGetErrorName");
-	const char *text = NULL;
+	const char *lacking = NULL;
+	bool measures = false;
 
-	if (get && get((CUresult)number, &text) != CUDA_SUCCESS)
-		text = NULL;
-	for (size_t i = 0; !text && i < sizeof(known_errors) / sizeof(*known_errors); i++)
-		if (known_errors[i].number == number)
-			text = known_errors[i].name;
-	if (text)
-		snprintf(name, room, "%s", text);
-	else
-		snprintf(name, room, "error %d", number);
+	for (size_t i = 0; i < sizeof(functions) / sizeof(*functions); i++) {
+		void *function = dlsym(library, functions[i].name);
+
+		measures |= functions[i].member == &driver.cuDevicePrimaryCtxRetain;
+		if (measures && !function && !lacking)
+			lacking = functions[i].name;
+		memcpy(functions[i].member, &function, sizeof(function));
+	}
+	return lacking;
 }
 
-static void look_at_device(void *driver, int ordinal, struct doctor_gpu *gpu)
+/* Returns -1 if the driver does not know the attribute. */
+static int attribute(int ordinal, CUdevice_attribute which)
 {
-	__typeof__(&cuDeviceGetAttribute) get =
-	    (__typeof__(&cuDeviceGetAttribute))dlsym(driver, "cuDeviceGetAttribute");
-	__typeof__(&cuDeviceGetName) name = (__typeof__(&cuDeviceGetName))dlsym(driver, "cuDeviceGetName");
-	__typeof__(&cuDeviceTotalMem) total = (__typeof__(&cuDeviceTotalMem))dlsym(driver, "cuDeviceTotalMem_v2");
-	__typeof__(&cuDeviceGetPCIBusId) bus = (__typeof__(&cuDeviceGetPCIBusId))dlsym(driver, "cuDeviceGetPCIBusId");
+	int value;
+
+	return driver.cuDeviceGetAttribute && !driver.cuDeviceGetAttribute(&value, which, ordinal) ? value : -1;
+}
+
+static void look_at_device(int ordinal, struct doctor_gpu *gpu)
+{
 	const struct {
 		CUdevice_attribute attribute;
 		int *value;
@@ -82,52 +109,261 @@ static void look_at_device(void *driver, int ordinal, struct doctor_gpu *gpu)
 	    {CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, &gpu->compute_mode},
 	    {CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, &gpu->rdma},
 	};
-	int host = 0;
 	size_t bytes = 0;
 
-	if (!get || get(asked[0].value, asked[0].attribute, ordinal) != CUDA_SUCCESS)
-		gpu->vmm = -1;
-	for (size_t i = 1; i < sizeof(asked) / sizeof(*asked); i++)
-		if (!get || get(asked[i].value, asked[i].attribute, ordinal) != CUDA_SUCCESS)
-			*asked[i].value = -1;
+	for (size_t i = 0; i < sizeof(asked) / sizeof(*asked); i++)
+		*asked[i].value = attribute(ordinal, asked[i].attribute);
 	/* Either kind of host memory is sufficient, as in shim/device/device.c. */
-	if (gpu->host_vmm < 1 && get &&
-	    get(&host, CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, ordinal) == CUDA_SUCCESS)
-		gpu->host_vmm = host;
-	if (!name || name(gpu->name, sizeof(gpu->name), ordinal) != CUDA_SUCCESS)
+	if (gpu->host_vmm < 1 && attribute(ordinal, CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) >= 0)
+		gpu->host_vmm = attribute(ordinal, CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
+	if (!driver.cuDeviceGetName || driver.cuDeviceGetName(gpu->name, sizeof(gpu->name), ordinal))
 		snprintf(gpu->name, sizeof(gpu->name), "a device without a name");
-	if (!bus || bus(gpu->bus, sizeof(gpu->bus), ordinal) != CUDA_SUCCESS)
+	if (!driver.cuDeviceGetPCIBusId || driver.cuDeviceGetPCIBusId(gpu->bus, sizeof(gpu->bus), ordinal))
 		gpu->bus[0] = '\0';
-	gpu->total = total && total(&bytes, ordinal) == CUDA_SUCCESS ? bytes : 0;
+	gpu->total = driver.cuDeviceTotalMem && !driver.cuDeviceTotalMem(&bytes, ordinal) ? bytes : 0;
 }
 
-static int link_attribute(void *driver, CUdevice_P2PAttribute which, int from, int to)
+static int link_attribute(CUdevice_P2PAttribute which, int from, int to)
 {
-	__typeof__(&cuDeviceGetP2PAttribute) get =
-	    (__typeof__(&cuDeviceGetP2PAttribute))dlsym(driver, "cuDeviceGetP2PAttribute");
 	int value = -1;
 
-	return get && get(&value, which, from, to) == CUDA_SUCCESS && value >= 0 ? value : -1;
+	if (!driver.cuDeviceGetP2PAttribute || driver.cuDeviceGetP2PAttribute(&value, which, from, to))
+		return -1;
+	return value >= 0 ? value : -1;
 }
 
-static void look_at_links(void *driver, int ordinal, int n, struct doctor_gpu *gpu)
+static void look_at_links(int ordinal, int n, struct doctor_gpu *gpu)
 {
-	__typeof__(&cuDeviceCanAccessPeer) can_access =
-	    (__typeof__(&cuDeviceCanAccessPeer))dlsym(driver, "cuDeviceCanAccessPeer");
-
 	for (int other = 0; other < n; other++) {
 		struct doctor_link *link = &gpu->links[other];
 		int can = 0;
 
 		if (other == ordinal)
 			continue;
-		if (can_access && can_access(&can, ordinal, other) == CUDA_SUCCESS && can)
+		if (driver.cuDeviceCanAccessPeer && !driver.cuDeviceCanAccessPeer(&can, ordinal, other) && can)
 			gpu->peers |= UINT64_C(1) << other;
-		link->performance_rank =
-		    link_attribute(driver, CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK, ordinal, other);
-		link->atomics = link_attribute(driver, CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED, ordinal, other);
+		link->performance_rank = link_attribute(CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK, ordinal, other);
+		link->atomics = link_attribute(CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED, ordinal, other);
 	}
 }
+
+/* ---- measuring: copies of pinned memory to each device, to the host, and both at once; then between devices ----
+ *
+ * Pieces are as large as those that Spillway moves; the measurement uses little memory and time. Only two devices at a time
+ * have access to each other, if they can, so that no platform limit is exceeded. If they cannot, the driver copies through
+ * the host, and the rate of that is measured.
+ */
+
+#define PIECE ((size_t)32 << 20)
+/* With less free memory than this, the measurement could disturb other programs. */
+#define FREE_LEAST (4 * PIECE)
+
+enum {
+	ALL_MS = 600, /* time for the copies of all devices in one direction */
+	ONE_MS = 80,  /* maximum time for one direction of one device */
+	PEER_MS = 20, /* for one direction between two devices */
+	AT_ONCE = 4,  /* copies submitted before waiting for them: a round */
+};
+
+/*
+ * One device with what is copied from and to. context NULL: it is not measured. All is kept until everything is measured,
+ * because creating a context takes longer than the copies.
+ */
+struct side {
+	CUcontext context;
+	CUdeviceptr block[2];
+	CUstream in, out;
+};
+static struct side sides[DOCTOR_DEVICES];
+
+static void close_side(int ordinal)
+{
+	struct side *side = &sides[ordinal];
+
+	if (!side->context)
+		return;
+	driver.cuCtxSetCurrent(side->context);
+	if (side->in)
+		driver.cuStreamDestroy(side->in);
+	if (side->out)
+		driver.cuStreamDestroy(side->out);
+	for (int i = 0; i < 2; i++)
+		if (side->block[i])
+			driver.cuMemFree(side->block[i]);
+	driver.cuDevicePrimaryCtxRelease(ordinal);
+	*side = (struct side){0};
+}
+
+/* Returns whether the device can be measured; records why if not. */
+static bool open_side(int ordinal, struct doctor_gpu *gpu)
+{
+	struct side *side = &sides[ordinal];
+	size_t free = 0, total = 0;
+	CUresult result = driver.cuDevicePrimaryCtxRetain(&side->context, ordinal);
+
+	if (result) {
+		side->context = NULL;
+		snprintf(gpu->measure_error, sizeof(gpu->measure_error), "no context: error %d", (int)result);
+		return false;
+	}
+	result = driver.cuCtxSetCurrent(side->context);
+	if (!result)
+		result = driver.cuMemGetInfo(&free, &total);
+	gpu->free = free;
+	if (!result && free < FREE_LEAST) {
+		snprintf(gpu->measure_error, sizeof(gpu->measure_error), "less than %zu MiB of its memory are free",
+			 FREE_LEAST >> 20);
+		close_side(ordinal);
+		return false;
+	}
+	for (int i = 0; i < 2 && !result; i++)
+		result = driver.cuMemAlloc(&side->block[i], PIECE);
+	if (!result)
+		result = driver.cuStreamCreate(&side->in, CU_STREAM_NON_BLOCKING);
+	if (!result)
+		result = driver.cuStreamCreate(&side->out, CU_STREAM_NON_BLOCKING);
+	if (!result)
+		return true;
+	snprintf(gpu->measure_error, sizeof(gpu->measure_error), "the driver answered error %d", (int)result);
+	close_side(ordinal);
+	return false;
+}
+
+/* What is copied at once between a device and host memory (NULL: not in this direction), or to another device. */
+struct flow {
+	const struct side *side;
+	void *in, *out;
+	const struct side *to;
+};
+
+static CUresult round_of(const struct flow *flow)
+{
+	const struct side *side = flow->side, *to = flow->to;
+	CUresult result = CUDA_SUCCESS;
+
+	for (int i = 0; i < AT_ONCE && !result; i++) {
+		if (flow->in)
+			result = driver.cuMemcpyHtoDAsync(side->block[0], flow->in, PIECE, side->in);
+		if (flow->out && !result)
+			result = driver.cuMemcpyDtoHAsync(flow->out, side->block[1], PIECE, side->out);
+		if (to)
+			result = driver.cuMemcpyPeerAsync(to->block[0], to->context, side->block[0], side->context,
+							  PIECE, side->in);
+	}
+	CUresult end_in = driver.cuStreamSynchronize(side->in), end_out = driver.cuStreamSynchronize(side->out);
+	return result ? result : end_in ? end_in : end_out;
+}
+
+/* Measures bytes per second, all directions added. The first round is only a warm-up; at least one more is made. */
+static CUresult rate_of(const struct flow *flow, double for_ms, double *ret_rate)
+{
+	CUresult result = driver.cuCtxSetCurrent(flow->side->context);
+	uint64_t start, end;
+	double rounds = 0;
+
+	if (!result)
+		result = round_of(flow);
+	start = end = clock_now();
+	while (!result && (double)(end - start) < for_ms * 1e6) {
+		result = round_of(flow);
+		rounds++;
+		end = clock_now();
+	}
+	if (!result && end > start)
+		*ret_rate = rounds * AT_ONCE * (double)PIECE * (!!flow->in + !!flow->out + !!flow->to) * 1e9 /
+			    (double)(end - start);
+	return result;
+}
+
+static void measure_device(const struct side *side, struct doctor_gpu *gpu, double for_ms)
+{
+	void *host[2] = {0};
+	CUresult result = CUDA_SUCCESS;
+
+	for (int i = 0; i < 2 && !result; i++) {
+		result = driver.cuMemHostAlloc(&host[i], PIECE, 0);
+		if (!result)
+			memset(host[i], 0, PIECE);
+	}
+	if (!result)
+		result = rate_of(&(struct flow){.side = side, .in = host[0]}, for_ms, &gpu->to_device);
+	if (!result)
+		result = rate_of(&(struct flow){.side = side, .out = host[1]}, for_ms, &gpu->to_host);
+	if (!result)
+		result = rate_of(&(struct flow){.side = side, .in = host[0], .out = host[1]}, for_ms, &gpu->both);
+	for (int i = 0; i < 2; i++)
+		if (host[i])
+			driver.cuMemFreeHost(host[i]);
+	if (result)
+		snprintf(gpu->measure_error, sizeof(gpu->measure_error), "the driver answered error %d", (int)result);
+}
+
+static void measure_devices(const char *lacking, struct doctor_cuda *cuda)
+{
+	int n = cuda->n_devices < DOCTOR_DEVICES ? cuda->n_devices : DOCTOR_DEVICES;
+
+	for (int i = 0; i < n; i++) {
+		struct doctor_gpu *gpu = &cuda->devices[i];
+
+		if (lacking)
+			snprintf(gpu->measure_error, sizeof(gpu->measure_error), "the driver has no %s", lacking);
+		else if (open_side(i, gpu))
+			measure_device(&sides[i], gpu, ALL_MS / n < ONE_MS ? ALL_MS / n : ONE_MS);
+	}
+}
+
+/* ---- between devices ---- */
+
+/* Enables or disables one device's access to the memory of the other, if it can have any. */
+static CUresult give_access(const struct doctor_cuda *cuda, int one, int other, bool enable)
+{
+	CUresult result;
+
+	if (!(cuda->devices[one].peers >> other & 1))
+		return CUDA_SUCCESS;
+	result = driver.cuCtxSetCurrent(sides[one].context);
+	if (!result)
+		result = enable ? driver.cuCtxEnablePeerAccess(sides[other].context, 0)
+				: driver.cuCtxDisablePeerAccess(sides[other].context);
+	return result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED ? CUDA_SUCCESS : result;
+}
+
+static void measure_pair(struct doctor_cuda *cuda, int a, int b)
+{
+	struct doctor_link *to_b = &cuda->devices[a].links[b], *to_a = &cuda->devices[b].links[a];
+	CUresult ab = give_access(cuda, a, b, true), ba = give_access(cuda, b, a, true);
+
+	/* If access cannot be enabled although it should, the rate would be that of another path. */
+	to_b->error = to_a->error = (int)(ab ? ab : ba);
+	if (!to_b->error) {
+		to_b->error = (int)rate_of(&(struct flow){.side = &sides[a], .to = &sides[b]}, PEER_MS, &to_b->rate);
+		to_a->error = (int)rate_of(&(struct flow){.side = &sides[b], .to = &sides[a]}, PEER_MS, &to_a->rate);
+	}
+	if (!ab)
+		give_access(cuda, a, b, false);
+	if (!ba)
+		give_access(cuda, b, a, false);
+}
+
+static void measure_links(double at_most_seconds, struct doctor_cuda *cuda)
+{
+	int n = cuda->n_devices < DOCTOR_LINKED ? cuda->n_devices : DOCTOR_LINKED;
+	uint64_t start = clock_now();
+
+	for (int a = 0; a < n; a++)
+		for (int b = a + 1; b < n; b++) {
+			if (!sides[a].context || !sides[b].context)
+				continue;
+			if ((double)(clock_now() - start) < at_most_seconds * 1e9)
+				measure_pair(cuda, a, b);
+			else
+				cuda->devices[a].links[b].error = cuda->devices[b].links[a].error = DOCTOR_LINK_LATE;
+		}
+	for (int i = 0; i < DOCTOR_DEVICES; i++)
+		close_side(i);
+}
+
+/* ---- the order of the questions ---- */
 
 static void *cuda_load(const char *root, struct doctor_cuda *cuda)
 {
@@ -136,17 +372,17 @@ static void *cuda_load(const char *root, struct doctor_cuda *cuda)
 
 	if (*root)
 		snprintf(name, sizeof(name), "%s/usr/lib/libcuda.so.1", root);
-	void *driver = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-	if (!driver) {
+	void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+	if (!library) {
 		const char *error = dlerror();
 
 		snprintf(cuda->load_error, sizeof(cuda->load_error), "%s", error ? error : "it cannot be opened");
 		return NULL;
 	}
-	void *function = dlsym(driver, "cuInit");
+	void *function = dlsym(library, "cuInit");
 	if (function && dladdr(function, &info) && info.dli_fname && !realpath(info.dli_fname, cuda->path))
 		snprintf(cuda->path, sizeof(cuda->path), "%s", info.dli_fname);
-	return driver;
+	return library;
 }
 
 static void send_stage(int pipe, struct doctor_cuda *cuda, enum doctor_stage stage)
@@ -161,67 +397,61 @@ static void send_stage(int pipe, struct doctor_cuda *cuda, enum doctor_stage sta
 	}
 }
 
-/* A third of the patience is for the links, and a third is reserved for a slow copy. */
-static double time_for_links(int64_t start, unsigned patience_s)
-{
-	double third = patience_s / 3.0, left = 2 * third - (double)(clock_ms() - start) / 1000;
-
-	return left < third ? left : third;
-}
-
 static void cuda_child(int pipe, const char *root, bool measure, unsigned patience_s, struct doctor_cuda *cuda)
 {
-	int64_t start = clock_ms();
+	uint64_t start = clock_now();
 
 	/* If Spillway is preloaded here, it must not act: the driver itself is queried. */
 	setenv("SPILLWAY", "0", 1);
-	void *driver = cuda_load(root, cuda);
-	if (!driver) {
+	void *library = cuda_load(root, cuda);
+	if (!library) {
 		send_stage(pipe, cuda, DOCTOR_NOT_ASKED);
 		return;
 	}
-	cuda->has_vmm = dlsym(driver, "cuMemCreate") && dlsym(driver, "cuMemMap");
-	cuda->has_moves = dlsym(driver, "cuCtxRecordEvent") && dlsym(driver, "cuFuncGetParamInfo");
-	__typeof__(&cuDriverGetVersion) version = (__typeof__(&cuDriverGetVersion))dlsym(driver, "cuDriverGetVersion");
-	__typeof__(&cuInit) init = (__typeof__(&cuInit))dlsym(driver, "cuInit");
-	__typeof__(&cuDeviceGetCount) count = (__typeof__(&cuDeviceGetCount))dlsym(driver, "cuDeviceGetCount");
-	if (version && version(&cuda->version) != CUDA_SUCCESS)
+	const char *lacking = find_functions(library), *name = NULL;
+	cuda->has_vmm = dlsym(library, "cuMemCreate") && dlsym(library, "cuMemMap");
+	cuda->has_moves = dlsym(library, "cuCtxRecordEvent") && dlsym(library, "cuFuncGetParamInfo");
+	if (driver.cuDriverGetVersion && driver.cuDriverGetVersion(&cuda->version))
 		cuda->version = 0;
 	send_stage(pipe, cuda, DOCTOR_LOADED);
 
-	cuda->init = init ? (int)init(0) : CUDA_ERROR_NOT_FOUND;
-	if (cuda->init)
-		name_error(driver, cuda->init, cuda->init_name, sizeof(cuda->init_name));
+	cuda->init = driver.cuInit ? (int)driver.cuInit(0) : CUDA_ERROR_NOT_FOUND;
+	if (cuda->init && driver.cuGetErrorName && !driver.cuGetErrorName((CUresult)cuda->init, &name) && name)
+		snprintf(cuda->init_name, sizeof(cuda->init_name), "%s", name);
+	else
+		snprintf(cuda->init_name, sizeof(cuda->init_name), "error %d", cuda->init);
 	send_stage(pipe, cuda, DOCTOR_STARTED);
 	if (cuda->init)
 		return;
 
-	if (!count || count(&cuda->n_devices) != CUDA_SUCCESS || cuda->n_devices < 0)
+	if (!driver.cuDeviceGetCount || driver.cuDeviceGetCount(&cuda->n_devices) || cuda->n_devices < 0)
 		cuda->n_devices = 0;
 	int n = cuda->n_devices < DOCTOR_DEVICES ? cuda->n_devices : DOCTOR_DEVICES;
 
 	for (int i = 0; i < n; i++) {
-		look_at_device(driver, i, &cuda->devices[i]);
-		look_at_links(driver, i, n, &cuda->devices[i]);
+		look_at_device(i, &cuda->devices[i]);
+		look_at_links(i, n, &cuda->devices[i]);
 	}
 	send_stage(pipe, cuda, DOCTOR_LOOKED);
 	if (!measure || !cuda->n_devices)
 		return;
-	doctor_measure(driver, cuda);
+	measure_devices(lacking, cuda);
 	send_stage(pipe, cuda, DOCTOR_MEASURED);
-	doctor_measure_links(time_for_links(start, patience_s), cuda);
+	/* A third of the patience is for the links, and a third is reserved for a slow copy. */
+	double third = patience_s / 3.0, left = 2 * third - (double)(clock_now() - start) / 1e9;
+	measure_links(left < third ? left : third, cuda);
 	send_stage(pipe, cuda, DOCTOR_ALL);
 }
 
 /* ---- the parent ---- */
 
 /* Reads until the child closes its end. Returns false if the time was over. */
-static bool cuda_receive(int pipe, int64_t until, struct doctor_cuda *ret_cuda)
+static bool cuda_receive(int pipe, uint64_t until, struct doctor_cuda *ret_cuda)
 {
 	static struct doctor_cuda coming;
 	size_t at = 0;
 
-	while (clock_ms() < until) {
+	while (clock_now() < until) {
 		struct pollfd ready = {.fd = pipe, .events = POLLIN};
 
 		progress_at(0);
@@ -274,7 +504,7 @@ void doctor_cuda_ask(const char *root, bool measure, unsigned patience_s, struct
 	close(ends[1]);
 	if (pid > 0) {
 		progress_begin(measure ? "asking the driver, measuring the link" : "asking the driver", 0);
-		bool in_time = cuda_receive(ends[0], clock_ms() + (int64_t)patience_s * 1000, ret_cuda);
+		bool in_time = cuda_receive(ends[0], clock_now() + patience_s * UINT64_C(1000000000), ret_cuda);
 		ret_cuda->end = cuda_reap(pid, in_time);
 		progress_end();
 	}

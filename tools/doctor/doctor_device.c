@@ -6,27 +6,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/doctor/doctor_links.h"
+#include "tools/doctor/doctor.h"
 #include "tools/common/units.h"
 
 /* A link slower than this share of its nominal rate is reported. */
 #define SLOW_SHARE 0.6
 
-static const struct doctor_gpu *gpu_of(const struct doctor *doctor, int device)
+static const struct doctor_gpu *gpu_of(const struct doctor *doctor, const struct doctor_finding *finding)
 {
-	return &doctor->cuda.devices[device];
+	return &doctor->cuda.devices[finding->device];
 }
 
-static void doctor_device_name(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void device_name(const struct doctor *doctor, struct doctor_finding *finding)
 {
-	const struct doctor_gpu *gpu = gpu_of(doctor, device);
+	const struct doctor_gpu *gpu = gpu_of(doctor, finding);
 
 	doctor_is(finding, DOCTOR_OK, "%s%s%s", gpu->name, *gpu->bus ? ", " : "", gpu->bus);
 }
 
-static void doctor_device_memory(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void device_memory(const struct doctor *doctor, struct doctor_finding *finding)
 {
-	const struct doctor_gpu *gpu = gpu_of(doctor, device);
+	const struct doctor_gpu *gpu = gpu_of(doctor, finding);
 	char total[UNITS_TEXT], free[UNITS_TEXT];
 
 	if (gpu->free)
@@ -34,64 +34,52 @@ static void doctor_device_memory(const struct doctor *doctor, int device, struct
 			  units_bytes(gpu->free, free));
 	else
 		doctor_is(finding, DOCTOR_OK, "%s, free n/a (not measured)", units_bytes(gpu->total, total));
-	if (!gpu->free || gpu->free >= gpu->total / 2)
-		return;
-	finding->status = DOCTOR_NOTE;
-	doctor_so(finding,
-		  "other processes have the rest; the default budget is what is free when a program starts, less "
-		  "1 GiB");
-	doctor_fix(finding, "nvidia-smi   # shows who");
+	if (gpu->free && gpu->free < gpu->total / 2)
+		finding->status = DOCTOR_NOTE;
 }
 
-static void device_mode(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void device_mode(const struct doctor *doctor, struct doctor_finding *finding)
 {
 	/* CUcomputemode: 0 default, 2 prohibited, 3 one process. */
-	switch (gpu_of(doctor, device)->compute_mode) {
+	switch (gpu_of(doctor, finding)->compute_mode) {
 	case 0:
 		doctor_is(finding, DOCTOR_OK, "default");
 		break;
 	case 2:
 		doctor_is(finding, DOCTOR_PROBLEM, "prohibited");
 		doctor_so(finding, "no program gets a context on it");
-		doctor_fix(finding, "nvidia-smi -i %d -c DEFAULT   # as root", device);
 		break;
 	case 3:
 		doctor_is(finding, DOCTOR_NOTE, "one process at a time");
-		doctor_so(finding, "a second program fails, also when the first is suspended");
-		doctor_fix(finding, "nvidia-smi -i %d -c DEFAULT   # as root", device);
 		break;
 	default:
 		doctor_is(finding, DOCTOR_UNKNOWN, "the driver does not say");
 	}
+	if (finding->status == DOCTOR_PROBLEM || finding->status == DOCTOR_NOTE)
+		doctor_fix(finding, "nvidia-smi -i %d -c DEFAULT   # as root", finding->device);
 }
 
-static void device_vmm(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void device_vmm(const struct doctor *doctor, struct doctor_finding *finding)
 {
-	if (gpu_of(doctor, device)->vmm > 0) {
+	if (gpu_of(doctor, finding)->vmm > 0)
 		doctor_is(finding, DOCTOR_OK, "yes");
-		return;
-	}
-	doctor_is(finding, DOCTOR_PROBLEM, "no virtual memory management");
-	doctor_so(finding, "there is no heap on it: everything is passed through, nothing can spill");
-	doctor_fix(finding, "SPILLWAY_POLICY=managed   # managed memory is what can exceed such a device");
+	else
+		doctor_is(finding, DOCTOR_PROBLEM, "no virtual memory management");
 }
 
-static void host_vmm(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void host_vmm(const struct doctor *doctor, struct doctor_finding *finding)
 {
-	if (gpu_of(doctor, device)->vmm <= 0)
+	if (gpu_of(doctor, finding)->vmm <= 0)
 		return;
-	if (gpu_of(doctor, device)->host_vmm > 0) {
+	if (gpu_of(doctor, finding)->host_vmm > 0)
 		doctor_is(finding, DOCTOR_OK, "yes");
-		return;
-	}
-	doctor_is(finding, DOCTOR_PROBLEM, "no host memory at GPU addresses");
-	doctor_so(finding, "nothing can spill from the heap: what is over the device budget gets out of memory");
-	doctor_fix(finding, "install a newer driver (CUDA 12.5 or newer); until then SPILLWAY_POLICY=managed");
+	else
+		doctor_is(finding, DOCTOR_PROBLEM, "no host memory at GPU addresses");
 }
 
-static void device_managed(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void device_managed(const struct doctor *doctor, struct doctor_finding *finding)
 {
-	const struct doctor_gpu *gpu = gpu_of(doctor, device);
+	const struct doctor_gpu *gpu = gpu_of(doctor, finding);
 
 	if (gpu->managed > 0 && gpu->concurrent > 0) {
 		doctor_is(finding, DOCTOR_OK, "yes, with access from both sides at any time");
@@ -101,13 +89,12 @@ static void device_managed(const struct doctor *doctor, int device, struct docto
 			  "rules with `use: managed` cannot be served on it, and managed memory cannot exceed it");
 	} else {
 		doctor_is(finding, DOCTOR_NOTE, "no");
-		doctor_so(finding, "rules with `use: managed` cannot be served on it");
 	}
 }
 
-static void device_pageable(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void device_pageable(const struct doctor *doctor, struct doctor_finding *finding)
 {
-	const struct doctor_gpu *gpu = gpu_of(doctor, device);
+	const struct doctor_gpu *gpu = gpu_of(doctor, finding);
 
 	if (gpu->pageable < 0)
 		doctor_is(finding, DOCTOR_UNKNOWN, "the driver does not say");
@@ -119,9 +106,9 @@ static void device_pageable(const struct doctor *doctor, int device, struct doct
 		doctor_is(finding, DOCTOR_OK, "no; `use: system` registers its memory instead");
 }
 
-static void device_rdma(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void device_rdma(const struct doctor *doctor, struct doctor_finding *finding)
 {
-	if (gpu_of(doctor, device)->rdma > 0)
+	if (gpu_of(doctor, finding)->rdma > 0)
 		doctor_is(finding, DOCTOR_OK, "yes, of memory that rules call `movable: no`");
 	else
 		doctor_is(finding, DOCTOR_OK, "no");
@@ -176,9 +163,9 @@ static int device_generation(double speed)
 	return 0;
 }
 
-static void device_wire(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void device_wire(const struct doctor *doctor, struct doctor_finding *finding)
 {
-	struct wire is = wire_of(doctor, gpu_of(doctor, device));
+	struct wire is = wire_of(doctor, gpu_of(doctor, finding));
 
 	if (!is.most_width || !is.most_speed) {
 		doctor_is(finding, DOCTOR_UNKNOWN,
@@ -195,12 +182,11 @@ static void device_wire(const struct doctor *doctor, int device, struct doctor_f
 	finding->status = DOCTOR_NOTE;
 	doctor_so(finding, "the card can do x%.0f: all that moves takes %.0f times as long as it need", is.most_width,
 		  is.most_width / is.width);
-	doctor_fix(finding, "put the card into a slot with all lanes, or look for a bad riser");
 }
 
-static void device_rate(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void device_rate(const struct doctor *doctor, struct doctor_finding *finding)
 {
-	const struct doctor_gpu *gpu = gpu_of(doctor, device);
+	const struct doctor_gpu *gpu = gpu_of(doctor, finding);
 	struct wire is = wire_of(doctor, gpu);
 	double most = wire_rate(is.most_speed, is.width);
 
@@ -220,33 +206,190 @@ static void device_rate(const struct doctor *doctor, int device, struct doctor_f
 	finding->status = DOCTOR_NOTE;
 	doctor_so(finding, "less than %.0f %% of what the link is wired for; moving takes that much longer",
 		  SLOW_SHARE * 100);
-	doctor_fix(finding, "run it again when the machine is idle; then bind the program to the GPU's NUMA node: "
-			    "numactl --cpunodebind=N --membind=N");
 }
 
-static void device_mig(const struct doctor *doctor, int device, struct doctor_finding *finding)
+/* ---- other devices ----
+ *
+ * The driver does not name the kind of a link: one with native atomics is taken for NVLink, any other for PCIe. The rate
+ * is measured, so nothing else depends on this guess.
+ */
+
+static int n_devices(const struct doctor *doctor)
 {
-	if (!strstr(gpu_of(doctor, device)->name, "MIG "))
+	return doctor->cuda.n_devices < DOCTOR_DEVICES ? doctor->cuda.n_devices : DOCTOR_DEVICES;
+}
+
+static const struct doctor_link *link_of(const struct doctor *doctor, int from, int to)
+{
+	return &doctor->cuda.devices[from].links[to];
+}
+
+static bool links_reaches(const struct doctor *doctor, int from, int to)
+{
+	return doctor->cuda.devices[from].peers >> to & 1;
+}
+
+static void device_peers(const struct doctor *doctor, struct doctor_finding *finding)
+{
+	const char *comma = "reaches the memory of ";
+
+	if (n_devices(doctor) < 2)
 		return;
-	doctor_is(finding, DOCTOR_NOTE, "this device is a MIG slice");
-	doctor_so(finding, "its memory is the slice's; the link is shared with the other slices. Spillway has not been "
-			   "tried on one");
+	if (!gpu_of(doctor, finding)->peers) {
+		doctor_is(finding, DOCTOR_NOTE, "reaches no other GPU");
+		return;
+	}
+	for (int i = 0; i < n_devices(doctor); i++, comma = *finding->fact ? ", " : comma)
+		if (links_reaches(doctor, finding->device, i))
+			doctor_more(finding, "%s%d", comma, i);
+	doctor_more(finding, ": with spill.peers it may spill there");
+	finding->status = DOCTOR_OK;
+}
+
+/* ---- kinds of links ---- */
+
+enum doctor_link_kind doctor_link_kind(const struct doctor *doctor, int from, int to)
+{
+	int atomics = link_of(doctor, from, to)->atomics;
+
+	if (!links_reaches(doctor, from, to))
+		return DOCTOR_LINK_NONE;
+	return atomics < 0 ? DOCTOR_LINK_UNKNOWN : atomics ? DOCTOR_LINK_NVLINK : DOCTOR_LINK_PCIE;
+}
+
+static bool links_alike(const struct doctor *doctor, int from, int one, int other)
+{
+	enum doctor_link_kind kind = doctor_link_kind(doctor, from, one);
+
+	return kind == doctor_link_kind(doctor, from, other) &&
+	       (kind == DOCTOR_LINK_NONE ||
+		link_of(doctor, from, one)->performance_rank == link_of(doctor, from, other)->performance_rank);
+}
+
+static void device_peer_links(const struct doctor *doctor, struct doctor_finding *finding)
+{
+	static const char *const what[] = {
+	    [DOCTOR_LINK_NONE] = "none",
+	    [DOCTOR_LINK_PCIE] = "PCIe (no native atomics)",
+	    [DOCTOR_LINK_NVLINK] = "NVLink (native atomics)",
+	    [DOCTOR_LINK_UNKNOWN] = "unknown (the driver does not tell)",
+	};
+	int device = finding->device;
+	uint32_t told = UINT32_C(1) << device;
+
+	if (n_devices(doctor) < 2)
+		return;
+	for (int i = 0; i < n_devices(doctor); i++) {
+		enum doctor_link_kind kind = doctor_link_kind(doctor, device, i);
+		int rank = link_of(doctor, device, i)->performance_rank;
+
+		if (told >> i & 1)
+			continue;
+		doctor_more(finding, "%s%s to %d", *finding->fact ? "; " : "", what[kind], i);
+		for (int other = i + 1; other < n_devices(doctor); other++)
+			if (other != device && links_alike(doctor, device, i, other)) {
+				doctor_more(finding, ", %d", other);
+				told |= UINT32_C(1) << other;
+			}
+		if (kind != DOCTOR_LINK_NONE && rank >= 0)
+			doctor_more(finding, ", performance rank %d", rank);
+	}
+	finding->status = DOCTOR_OK;
+}
+
+/* ---- rates ---- */
+
+/* Writes why the link was not measured. */
+static void reason_of(const struct doctor *doctor, int from, int to, char text[140])
+{
+	const struct doctor_gpu *gpus = doctor->cuda.devices;
+	int error = link_of(doctor, from, to)->error, without = *gpus[from].measure_error ? from : to;
+
+	if (from >= DOCTOR_LINKED || to >= DOCTOR_LINKED)
+		snprintf(text, 140, "only the first %d GPUs are measured", DOCTOR_LINKED);
+	else if (error == DOCTOR_LINK_LATE)
+		snprintf(text, 140, "the time for it was over");
+	else if (error)
+		snprintf(text, 140, "the driver answered error %d", error);
+	else if (*gpus[without].measure_error)
+		snprintf(text, 140, "GPU %d: %s", without, gpus[without].measure_error);
+	else
+		snprintf(text, 140, "the driver did not get so far");
+}
+
+static void device_peer_rates(const struct doctor *doctor, struct doctor_finding *finding)
+{
+	char reason[140], last[140] = "";
+	int device = finding->device;
+
+	if (n_devices(doctor) < 2)
+		return;
+	if (!doctor->measure) {
+		doctor_is(finding, DOCTOR_UNKNOWN, "n/a (--no-measure)");
+		return;
+	}
+	for (int i = 0; i < n_devices(doctor); i++) {
+		double rate = link_of(doctor, device, i)->rate;
+
+		/* Four decimals for a rate that one would round to zero. */
+		if (rate > 0)
+			doctor_more(finding, "%s%.*f GB/s to %d%s", *finding->fact ? ", " : "", rate < 0.05e9 ? 4 : 1,
+				    rate / 1e9, i, links_reaches(doctor, device, i) ? "" : " (by way of the host)");
+	}
+	finding->status = *finding->fact ? DOCTOR_OK : DOCTOR_UNKNOWN;
+	for (int i = 0; i < n_devices(doctor); i++) {
+		if (i == device || link_of(doctor, device, i)->rate > 0)
+			continue;
+		reason_of(doctor, device, i, reason);
+		if (strcmp(reason, last) == 0)
+			doctor_more(finding, ", %d", i);
+		else
+			doctor_more(finding, "%sn/a (%s) to %d", *finding->fact ? "; " : "", reason, i);
+		memcpy(last, reason, sizeof(last));
+	}
+	if (doctor->cuda.stage != DOCTOR_MEASURED || doctor->cuda.end == DOCTOR_ENDED)
+		return;
+	doctor_is(finding, DOCTOR_PROBLEM,
+		  doctor->cuda.end == DOCTOR_HUNG ? "the driver does not come back from copies between GPUs"
+						  : "the driver crashed in copies between GPUs");
+}
+
+static void device_mig(const struct doctor *doctor, struct doctor_finding *finding)
+{
+	if (strstr(gpu_of(doctor, finding)->name, "MIG "))
+		doctor_is(finding, DOCTOR_NOTE, "this device is a MIG slice");
 }
 
 static const struct doctor_check checks[] = {
-    {"gpu.name", "name", doctor_device_name},
-    {"gpu.memory", "memory", doctor_device_memory},
-    {"gpu.mode", "compute mode", device_mode},
-    {"gpu.mig", "MIG", device_mig},
-    {"gpu.vmm", "VMM", device_vmm},
-    {"gpu.host_vmm", "host VMM", host_vmm},
-    {"gpu.managed", "managed memory", device_managed},
-    {"gpu.pageable", "pageable access", device_pageable},
-    {"gpu.rdma", "GPUDirect RDMA", device_rdma},
-    {"gpu.link", "link", device_wire},
-    {"gpu.rate", "measured rate", device_rate},
-    {"gpu.peers", "other GPUs", doctor_peers},
-    {"gpu.peer_link", "links to them", doctor_peer_links},
-    {"gpu.peer_rate", "copies to them", doctor_peer_rates},
+    {"gpu.name", "name", device_name, NULL, NULL},
+    {"gpu.memory", "memory", device_memory,
+     "other processes have the rest; the default budget is what is free when a program starts, less "
+     "1 GiB",
+     "nvidia-smi   # shows who"},
+    {"gpu.mode", "compute mode", device_mode, "a second program fails, also when the first is suspended", NULL},
+    {"gpu.mig", "MIG", device_mig,
+     "its memory is the slice's; the link is shared with the other slices. Spillway has not been "
+     "tried on one",
+     NULL},
+    {"gpu.vmm", "VMM", device_vmm, "there is no heap on it: everything is passed through, nothing can spill",
+     "SPILLWAY_POLICY=managed   # managed memory is what can exceed such a device"},
+    {"gpu.host_vmm", "host VMM", host_vmm,
+     "nothing can spill from the heap: what is over the device budget gets out of memory",
+     "install a newer driver (CUDA 12.5 or newer); until then SPILLWAY_POLICY=managed"},
+    {"gpu.managed", "managed memory", device_managed, "rules with `use: managed` cannot be served on it", NULL},
+    {"gpu.pageable", "pageable access", device_pageable, NULL, NULL},
+    {"gpu.rdma", "GPUDirect RDMA", device_rdma, NULL, NULL},
+    {"gpu.link", "link", device_wire, NULL, "put the card into a slot with all lanes, or look for a bad riser"},
+    {"gpu.rate", "measured rate", device_rate, NULL,
+     "run it again when the machine is idle; then bind the program to the GPU's NUMA node: "
+     "numactl --cpunodebind=N --membind=N"},
+    {"gpu.peers", "other GPUs", device_peers,
+     "copies between them go by way of the host, and none of them can lend it memory "
+     "(spill.peers)",
+     NULL},
+    {"gpu.peer_link", "links to them", device_peer_links, NULL, NULL},
+    {"gpu.peer_rate", "copies to them", device_peer_rates,
+     "so do programs that use several GPUs; those that use one may work",
+     "NCCL_P2P_DISABLE=1   # for NCCL; to mend it, turn ACS or the IOMMU off in the firmware"},
 };
 const struct doctor_subject doctor_device = {"GPU", true, checks, sizeof(checks) / sizeof(*checks)};

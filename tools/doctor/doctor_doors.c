@@ -8,88 +8,69 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tools/common/grow.h"
+
 enum { PROCESSES_MOST = 1000, OBJECTS_MOST = 4000, FIELDS_MOST = 10 };
 
-/* A process that executes another program appears again with the same id. */
+/* Each returns NULL if there are too many, or no memory. */
+
+static struct door_process *add_process(struct doors *doors, int pid, const char *executable)
+{
+	char *copy = doors->n < PROCESSES_MOST ? strdup(executable) : NULL;
+
+	if (!copy || !grow(&doors->processes, doors->n, &doors->room, sizeof(*doors->processes))) {
+		free(copy);
+		return NULL;
+	}
+	doors->processes[doors->n] = (struct door_process){.pid = pid, .executable = copy};
+	return &doors->processes[doors->n++];
+}
+
+/* A process that executes another program appears again with the same id. A child made by fork() writes no start line. */
 static struct door_process *process_of(struct doors *doors, int pid)
 {
 	for (size_t i = doors->n; i-- > 0;)
 		if (doors->processes[i].pid == pid)
 			return &doors->processes[i];
-	return NULL;
+	return add_process(doors, pid, "a child by fork");
 }
 
-static struct door_process *add_process(struct doors *doors, int pid, const char *executable)
+static struct door_object *object_of(struct door_process *process, const char *path)
 {
-	struct door_process *more;
-
-	if (doors->n == PROCESSES_MOST) {
-		doors->cut = true;
-		return NULL;
-	}
-	more = realloc(doors->processes, (doors->n + 1) * sizeof(*more));
-	if (!more)
-		return NULL;
-	doors->processes = more;
-	more[doors->n] = (struct door_process){.pid = pid, .executable = strdup(executable)};
-	if (!more[doors->n].executable)
-		return NULL;
-	return &more[doors->n++];
-}
-
-static struct door_object *object_of(struct doors *doors, struct door_process *process, const char *path)
-{
-	struct door_object *more;
+	char *copy;
 
 	for (size_t i = 0; i < process->n_objects; i++)
 		if (strcmp(process->objects[i].path, path) == 0)
 			return &process->objects[i];
-	if (process->n_objects == OBJECTS_MOST) {
-		doors->cut = true;
+	copy = process->n_objects < OBJECTS_MOST ? strdup(path) : NULL;
+	if (!copy || !grow(&process->objects, process->n_objects, &process->room, sizeof(*process->objects))) {
+		free(copy);
 		return NULL;
 	}
-	more = realloc(process->objects, (process->n_objects + 1) * sizeof(*more));
-	if (!more)
-		return NULL;
-	process->objects = more;
-	more[process->n_objects] = (struct door_object){.path = strdup(path)};
-	if (!more[process->n_objects].path)
-		return NULL;
-	return &more[process->n_objects++];
+	process->objects[process->n_objects] = (struct door_object){.path = copy};
+	return &process->objects[process->n_objects++];
 }
 
-/* DOOR RESULT NAME OBJECT */
-static void take_look(struct door_process *process, struct door_object *object, char **field)
+/* DOOR RESULT NAME OBJECT. What we do not hook came through us, too. */
+static void take_look(struct door_object *object, char **field)
 {
-	int door = strcmp(field[0], "dlsym") == 0 ? DOOR_BY_DLSYM : DOOR_BY_PROC;
-	struct door_looked *looked = &object->looked[door];
-
-	process->looked = true;
-	looked->ours += strcmp(field[1], "ours") == 0;
-	looked->driver += strcmp(field[1], "driver") == 0;
-	looked->copy += strcmp(field[1], "copy") == 0;
-	looked->none += strcmp(field[1], "none") == 0;
-	looked->other += strcmp(field[1], "other") == 0;
-	if (door == DOOR_BY_DLSYM && strncmp(field[2], "cuGetProcAddress", 16) == 0)
-		object->asked_resolver = true;
-	if (door == DOOR_BY_PROC && !*field[2])
-		object->asked_empty = true;
+	object->looked.through += strcmp(field[1], "ours") == 0 || strcmp(field[1], "driver") == 0;
+	object->looked.past += strcmp(field[1], "copy") == 0 || strcmp(field[1], "other") == 0;
 }
 
 /* OURS PAST UNBOUND ELSEWHERE DLSYM RUNTIME OBJECT */
 static void take_object(struct door_object *object, char **field)
 {
+	unsigned n[4];
+
+	for (int i = 0; i < 4; i++)
+		n[i] = (unsigned)strtoul(field[i], NULL, 10);
 	object->apart = false; /* the library was still being added to the list when the maps were read */
-	object->linked_ours = (unsigned)strtoul(field[0], NULL, 10);
-	object->linked_past = (unsigned)strtoul(field[1], NULL, 10);
-	object->linked_unbound = (unsigned)strtoul(field[2], NULL, 10);
-	object->linked_elsewhere = (unsigned)strtoul(field[3], NULL, 10);
+	object->linked = (struct door_count){.through = n[0], .past = n[1] + n[3], .unbound = n[2]};
 	object->dlsym_past = strcmp(field[4], "past") == 0;
-	if (strcmp(field[5], "-") != 0)
-		snprintf(object->runtime, sizeof(object->runtime), "%s", field[5]);
 }
 
-/* Returns false if memory runs out. Lines of another format are skipped. */
+/* Returns false if there is no room. Lines of another format are skipped. */
 static bool take_line(struct doors *doors, char *line)
 {
 	char *field[FIELDS_MOST] = {0}, *rest = line;
@@ -103,37 +84,23 @@ static bool take_line(struct doors *doors, char *line)
 	if (pid <= 0)
 		return true;
 	if (n == 3 && strcmp(field[1], "start") == 0)
-		return add_process(doors, pid, field[2]) != NULL || doors->cut;
+		return add_process(doors, pid, field[2]) != NULL;
 	process = process_of(doors, pid);
-	/* A child made by fork() writes no start line. */
-	if (!process && !(process = add_process(doors, pid, "a child by fork")))
-		return doors->cut;
-	if (n == 2 && strcmp(field[1], "end") == 0) {
-		process->ended = true;
-		return true;
-	}
+	if (!process)
+		return false;
+	process->ended |= n == 2 && strcmp(field[1], "end") == 0;
 	bool is_look = n == 6 && strcmp(field[1], "look") == 0, is_object = n == 9 && strcmp(field[1], "object") == 0;
 	bool is_mapped = n == 3 && strcmp(field[1], "mapped") == 0;
 	if (!is_look && !is_object && !is_mapped)
 		return true;
-	object = object_of(doors, process, field[n - 1]);
-	if (!object)
-		return doors->cut;
-	if (is_look)
-		take_look(process, object, field + 2);
-	else if (is_object)
+	object = object_of(process, field[n - 1]);
+	if (object && is_look)
+		take_look(object, field + 2);
+	if (object && is_object)
 		take_object(object, field + 2);
-	else
+	if (object && is_mapped)
 		object->apart = true;
-	return true;
-}
-
-/* Names are printed on a terminal. Tabs separate the fields. */
-static void make_printable(char *line)
-{
-	for (; *line; line++)
-		if (((unsigned char)*line < ' ' && *line != '\t') || *line == 0x7f)
-			*line = '?';
+	return object != NULL;
 }
 
 bool doors_read(int fd, struct doors *ret_doors)
@@ -142,22 +109,23 @@ bool doors_read(int fd, struct doors *ret_doors)
 	FILE *file = copy >= 0 ? fdopen(copy, "r") : NULL;
 	char *line = NULL;
 	size_t room = 0;
-	bool good = file != NULL;
-	ssize_t n;
 
 	if (!file && copy >= 0)
 		close(copy);
-	if (file)
-		rewind(file);
-	while (good && (n = getline(&line, &room, file)) > 0) {
+	if (!file)
+		return false;
+	rewind(file);
+	while (getline(&line, &room, file) > 0) {
 		line[strcspn(line, "\n")] = '\0';
-		make_printable(line);
-		good = take_line(ret_doors, line);
+		/* Names are printed on a terminal. Tabs separate the fields. */
+		for (char *at = line; *at; at++)
+			if (((unsigned char)*at < ' ' && *at != '\t') || *at == 0x7f)
+				*at = '?';
+		ret_doors->cut |= !take_line(ret_doors, line);
 	}
 	free(line);
-	if (file)
-		fclose(file);
-	return good;
+	fclose(file);
+	return true;
 }
 
 void doors_free(struct doors *doors)

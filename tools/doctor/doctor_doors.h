@@ -9,39 +9,33 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { DOOR_BY_DLSYM, DOOR_BY_PROC, DOOR_KINDS };
-
-/* Functions, counted by what the lookup returned. */
-struct door_looked {
-	unsigned ours, driver, copy, none, other;
+/* How many of the driver's functions a library got by Spillway and past it, and how many it may come to need. */
+struct door_count {
+	unsigned through, past, unbound;
 };
 
 struct door_object {
 	char *path;
-	struct door_looked looked[DOOR_KINDS];
-	bool asked_resolver,
-	    asked_empty; /* cuGetProcAddress looked up by dlsym; the empty name looked up, as the CUDA runtime does */
-	unsigned linked_ours, linked_past, linked_unbound, linked_elsewhere;
-	bool dlsym_past;
-	bool apart;       /* mapped, but in another linker namespace than the program */
-	char runtime[64]; /* the CUDA runtime that it calls, such as "libcudart.so.13"; "" if none */
+	struct door_count looked, linked; /* by asking for a name; by being linked to it */
+	bool dlsym_past;                  /* its dlsym is not Spillway's */
+	bool apart;                       /* mapped, but in another linker namespace than the program */
 };
 
 struct door_process {
 	int pid;
 	char *executable;
-	bool looked, ended; /* a library in it looked up a function; it ended by exit() */
+	bool ended; /* by exit() */
 	struct door_object *objects;
-	size_t n_objects;
+	size_t n_objects, room;
 };
 
 struct doors {
 	struct door_process *processes;
-	size_t n;
-	bool cut; /* entries beyond the limit were dropped */
+	size_t n, room;
+	bool cut; /* entries beyond the limit, or beyond the memory, were dropped */
 };
 
-/* Reads from the start of fd. Returns false if memory runs out; *ret_doors then contains what was read so far. */
+/* Reads from the start of fd. Returns false if the file cannot be read. */
 bool doors_read(int fd, struct doors *ret_doors);
 void doors_free(struct doors *doors);
 

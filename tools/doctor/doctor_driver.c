@@ -4,7 +4,6 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,10 +11,6 @@
 #include <unistd.h>
 
 #include "tools/doctor/doctor.h"
-#include "tools/doctor/doctor_container.h"
-
-/* Migration needs this CUDA version; shim/mover/spill.c looks up two functions of it. */
-enum { MOVES_VERSION = 12050 };
 
 /* Finds the version: the first word of the line that begins with digits and contains a dot. */
 static bool find_version(const char *text, char *ret_version, size_t room)
@@ -45,12 +40,11 @@ static bool is_wsl(const struct doctor *doctor)
 	return doctor_exists(doctor, "/dev/dxg");
 }
 
-static void doctor_driver_kernel(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void doctor_driver_kernel(const struct doctor *doctor, struct doctor_finding *finding)
 {
 	bool works = doctor->cuda.stage >= DOCTOR_STARTED && doctor->cuda.init == 0;
 	char text[512], version[64];
 
-	(void)device;
 	if (is_wsl(doctor)) {
 		doctor_is(finding, DOCTOR_NOTE, "that of Windows, through /dev/dxg (WSL)");
 		doctor_so(finding, "Spillway has not been tried there");
@@ -64,7 +58,6 @@ static void doctor_driver_kernel(const struct doctor *doctor, int device, struct
 		doctor_is(finding, DOCTOR_UNKNOWN, "there is no /proc/driver/nvidia/version, and yet the driver works");
 	} else {
 		doctor_is(finding, DOCTOR_PROBLEM, "not loaded: there is no /proc/driver/nvidia/version");
-		doctor_so(finding, "no program can use a GPU here");
 		if (doctor_is_container(doctor))
 			doctor_fix(finding, "install the driver on the host of this container, and load it there");
 		else
@@ -72,14 +65,12 @@ static void doctor_driver_kernel(const struct doctor *doctor, int device, struct
 	}
 }
 
-static void doctor_driver_library(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void doctor_driver_library(const struct doctor *doctor, struct doctor_finding *finding)
 {
 	const struct doctor_cuda *cuda = &doctor->cuda;
 
-	(void)device;
 	if (cuda->stage == DOCTOR_NOT_ASKED && cuda->end == DOCTOR_ENDED) {
 		doctor_is(finding, DOCTOR_PROBLEM, "libcuda.so.1 cannot be opened: %s", cuda->load_error);
-		doctor_so(finding, "no program can use a GPU here");
 		if (doctor_is_container(doctor))
 			doctor_fix(finding, "docker run --gpus all ...   # with the NVIDIA Container Toolkit on the "
 					    "host");
@@ -95,12 +86,11 @@ static void doctor_driver_library(const struct doctor *doctor, int device, struc
 	}
 }
 
-static void same_version(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void same_version(const struct doctor *doctor, struct doctor_finding *finding)
 {
 	char version[64];
 	const char *tail = strstr(doctor->cuda.path, "libcuda.so.");
 
-	(void)device;
 	/* The library's real name ends with its version: libcuda.so.580.159. */
 	if (!tail || !strchr(tail + 11, '.') || !kernel_version(doctor, version, sizeof(version)))
 		return;
@@ -109,8 +99,6 @@ static void same_version(const struct doctor *doctor, int device, struct doctor_
 		doctor_is(finding, DOCTOR_OK, "%s", tail + 11);
 	} else {
 		doctor_is(finding, DOCTOR_PROBLEM, "libcuda is %s, the kernel has %s", tail + 11, version);
-		doctor_so(finding, "no program can use a GPU here until both are of one version");
-		doctor_fix(finding, "reboot   # after an update of the driver; in a container, start it again");
 	}
 }
 
@@ -134,11 +122,10 @@ static const struct {
      "modprobe -r nvidia_uvm; modprobe nvidia_uvm   # as root; then look at dmesg"},
 };
 
-static void doctor_driver_start(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void doctor_driver_start(const struct doctor *doctor, struct doctor_finding *finding)
 {
 	const struct doctor_cuda *cuda = &doctor->cuda;
 
-	(void)device;
 	if (cuda->end == DOCTOR_HUNG && cuda->stage < DOCTOR_LOOKED) {
 		doctor_is(finding, DOCTOR_PROBLEM, "the driver does not answer (see --timeout)");
 		doctor_so(finding, "programs that use CUDA hang here");
@@ -154,8 +141,6 @@ static void doctor_driver_start(const struct doctor *doctor, int device, struct 
 		doctor_is(finding, DOCTOR_OK, "cuInit succeeds");
 	} else {
 		doctor_is(finding, DOCTOR_PROBLEM, "cuInit answers %s (%d)", cuda->init_name, cuda->init);
-		doctor_so(finding, "no program can use a GPU here");
-		doctor_fix(finding, "dmesg | grep -i -e nvrm -e xid");
 		for (size_t i = 0; i < sizeof(init_errors) / sizeof(*init_errors); i++) {
 			if (init_errors[i].error != cuda->init)
 				continue;
@@ -165,43 +150,35 @@ static void doctor_driver_start(const struct doctor *doctor, int device, struct 
 	}
 }
 
-static void driver_version(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void driver_version(const struct doctor *doctor, struct doctor_finding *finding)
 {
 	const struct doctor_cuda *cuda = &doctor->cuda;
 
-	(void)device;
 	if (cuda->stage < DOCTOR_LOADED)
 		return;
 	if (!cuda->version) {
 		doctor_is(finding, DOCTOR_UNKNOWN, "the driver does not say");
-	} else if (!cuda->has_vmm) {
-		doctor_is(finding, DOCTOR_PROBLEM, "%d.%d: no virtual memory management", cuda->version / 1000,
-			  cuda->version % 1000 / 10);
+		return;
+	}
+	doctor_is(finding, DOCTOR_OK, "%d.%d", cuda->version / 1000, cuda->version % 1000 / 10);
+	if (!cuda->has_vmm) {
+		finding->status = DOCTOR_PROBLEM;
+		doctor_more(finding, ": no virtual memory management");
 		doctor_so(finding, "there is no heap: everything is passed through, nothing can spill");
-		doctor_fix(finding, "install a driver for CUDA %d.%d or newer (555 or newer)", MOVES_VERSION / 1000,
-			   MOVES_VERSION % 1000 / 10);
 	} else if (!cuda->has_moves) {
-		doctor_is(finding, DOCTOR_NOTE, "%d.%d: older than %d.%d", cuda->version / 1000,
-			  cuda->version % 1000 / 10, MOVES_VERSION / 1000, MOVES_VERSION % 1000 / 10);
-		doctor_so(finding, "what is spilled does not move: exact and fast behave like static");
-		doctor_fix(finding, "install a driver for CUDA %d.%d or newer (555 or newer)", MOVES_VERSION / 1000,
-			   MOVES_VERSION % 1000 / 10);
-	} else {
-		doctor_is(finding, DOCTOR_OK, "%d.%d", cuda->version / 1000, cuda->version % 1000 / 10);
+		finding->status = DOCTOR_NOTE;
+		doctor_more(finding, ": older than 12.5");
 	}
 }
 
-static void driver_devices(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void driver_devices(const struct doctor *doctor, struct doctor_finding *finding)
 {
 	const struct doctor_cuda *cuda = &doctor->cuda;
 
-	(void)device;
 	if (cuda->stage < DOCTOR_LOOKED)
 		return;
 	if (cuda->n_devices == 0) {
 		doctor_is(finding, DOCTOR_PROBLEM, "none");
-		doctor_so(finding, "no program can use a GPU here");
-		doctor_fix(finding, "look at CUDA_VISIBLE_DEVICES, then at `nvidia-smi -L`");
 	} else if (cuda->n_devices > DOCTOR_DEVICES) {
 		doctor_is(finding, DOCTOR_OK, "%d; the first %d were looked at", cuda->n_devices, DOCTOR_DEVICES);
 	} else {
@@ -210,12 +187,16 @@ static void driver_devices(const struct doctor *doctor, int device, struct docto
 }
 
 static const struct doctor_check driver_checks[] = {
-    {"driver.kernel", "kernel module", doctor_driver_kernel},
-    {"driver.library", "libcuda.so.1", doctor_driver_library},
-    {"driver.same", "one version", same_version},
-    {"driver.start", "start", doctor_driver_start},
-    {"driver.cuda", "CUDA version", driver_version},
-    {"driver.devices", "devices", driver_devices},
+    {"driver.kernel", "kernel module", doctor_driver_kernel, "no program can use a GPU here", NULL},
+    {"driver.library", "libcuda.so.1", doctor_driver_library, "no program can use a GPU here", NULL},
+    {"driver.same", "one version", same_version, "no program can use a GPU here until both are of one version",
+     "reboot   # after an update of the driver; in a container, start it again"},
+    {"driver.start", "start", doctor_driver_start, "no program can use a GPU here", "dmesg | grep -i -e nvrm -e xid"},
+    /* Migration needs 12.5; shim/mover/spill.c looks up two functions of it. */
+    {"driver.cuda", "CUDA version", driver_version, "what is spilled does not move: exact and fast behave like static",
+     "install a driver for CUDA 12.5 or newer (555 or newer)"},
+    {"driver.devices", "devices", driver_devices, "no program can use a GPU here",
+     "look at CUDA_VISIBLE_DEVICES, then at `nvidia-smi -L`"},
 };
 const struct doctor_subject doctor_driver = {"driver", false, driver_checks,
 					     sizeof(driver_checks) / sizeof(*driver_checks)};
@@ -232,11 +213,24 @@ static int node_error(const struct doctor *doctor, const char *path)
 	return access(full, *doctor->root ? F_OK : R_OK | W_OK) == 0 ? 0 : errno;
 }
 
-static void need_node(const struct doctor *doctor, const char *path, const char *module, struct doctor_finding *finding)
+/* status: what it is if the node cannot be used. make: the options of nvidia-modprobe that make it. */
+static const struct {
+	const char *id, *path, *make;
+	enum doctor_status status;
+} nodes[] = {
+    {"nodes.control", "/dev/nvidiactl", "-c 0", DOCTOR_PROBLEM},
+    {"nodes.uvm", "/dev/nvidia-uvm", "-u", DOCTOR_PROBLEM},
+    {"nodes.uvm_tools", "/dev/nvidia-uvm-tools", "-u -c 0", DOCTOR_NOTE},
+};
+
+static void one_node(const struct doctor *doctor, struct doctor_finding *finding)
 {
-	int error = node_error(doctor, path);
+	size_t i = 0;
 	char version[64];
 
+	while (strcmp(nodes[i].id, finding->id) != 0)
+		i++;
+	int error = node_error(doctor, nodes[i].path);
 	/* Without a driver no nodes are expected. */
 	if (is_wsl(doctor) || (!kernel_version(doctor, version, sizeof(version)) && error))
 		return;
@@ -244,45 +238,23 @@ static void need_node(const struct doctor *doctor, const char *path, const char 
 		doctor_is(finding, DOCTOR_OK, "there");
 		return;
 	}
-	doctor_is(finding, DOCTOR_PROBLEM, "%s: %s", path, strerror(error));
-	doctor_so(finding, "the driver is loaded, but programs here cannot reach it: cuInit fails");
+	doctor_is(finding, nodes[i].status, "%s: %s", nodes[i].path, strerror(error));
 	if (error != ENOENT)
-		doctor_fix(finding, "chmod a+rw %s   # as root; or join the group that owns it", path);
+		doctor_fix(finding, "chmod a+rw %s   # as root; or join the group that owns it", nodes[i].path);
 	else if (doctor_is_container(doctor))
-		doctor_fix(finding, "docker run --gpus all ...   # or --device %s", path);
+		doctor_fix(finding, "docker run --gpus all --device %s ...", nodes[i].path);
 	else
-		doctor_fix(finding, "nvidia-modprobe %s   # as root", module);
+		doctor_fix(finding, "nvidia-modprobe %s   # as root", nodes[i].make);
 }
 
-static void control_node(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void gpu_nodes(const struct doctor *doctor, struct doctor_finding *finding)
 {
-	(void)device;
-	need_node(doctor, "/dev/nvidiactl", "-c 0", finding);
-}
+	char version[64], cards[32] = "";
+	size_t n_known = doctor_count_files(doctor, "/proc/driver/nvidia/gpus/*");
+	size_t n_nodes = doctor_count_files(doctor, "/dev/nvidia[0-9]*");
 
-static void uvm_node(const struct doctor *doctor, int device, struct doctor_finding *finding)
-{
-	(void)device;
-	need_node(doctor, "/dev/nvidia-uvm", "-u", finding);
-}
-
-static void gpu_nodes(const struct doctor *doctor, int device, struct doctor_finding *finding)
-{
-	char full[PATH_MAX], version[64], cards[32] = "";
-	glob_t found;
-	size_t n_known = 0, n_nodes = 0;
-
-	(void)device;
 	if (is_wsl(doctor) || !kernel_version(doctor, version, sizeof(version)))
 		return;
-	if (doctor_path(doctor, "/proc/driver/nvidia/gpus/*", full) && glob(full, 0, NULL, &found) == 0) {
-		n_known = found.gl_pathc;
-		globfree(&found);
-	}
-	if (doctor_path(doctor, "/dev/nvidia[0-9]*", full) && glob(full, 0, NULL, &found) == 0) {
-		n_nodes = found.gl_pathc;
-		globfree(&found);
-	}
 	if (n_known)
 		snprintf(cards, sizeof(cards), " of %zu", n_known);
 	if (n_nodes || node_error(doctor, "/dev/nvidiactl") == ENOENT) {
@@ -299,33 +271,13 @@ static void gpu_nodes(const struct doctor *doctor, int device, struct doctor_fin
 		doctor_fix(finding, "nvidia-modprobe -c 0   # as root");
 }
 
-static void tools_node(const struct doctor *doctor, int device, struct doctor_finding *finding)
-{
-	char version[64];
-	int error = node_error(doctor, "/dev/nvidia-uvm-tools");
-
-	(void)device;
-	if (is_wsl(doctor) || (error && !kernel_version(doctor, version, sizeof(version))))
-		return;
-	if (!error) {
-		doctor_is(finding, DOCTOR_OK, "there");
-		return;
-	}
-	doctor_is(finding, DOCTOR_NOTE, "/dev/nvidia-uvm-tools: %s", strerror(error));
-	doctor_so(finding, "the driver's counts of page faults and migrations cannot be read");
-	if (error != ENOENT)
-		doctor_fix(finding, "chmod a+rw /dev/nvidia-uvm-tools   # as root");
-	else if (doctor_is_container(doctor))
-		doctor_fix(finding, "docker run --gpus all --device /dev/nvidia-uvm-tools ...");
-	else
-		doctor_fix(finding, "nvidia-modprobe -u -c 0   # as root");
-}
-
+#define UNREACHED "the driver is loaded, but programs here cannot reach it: cuInit fails"
 static const struct doctor_check node_checks[] = {
-    {"nodes.control", "/dev/nvidiactl", control_node},
-    {"nodes.gpu", "/dev/nvidia*", gpu_nodes},
-    {"nodes.uvm", "/dev/nvidia-uvm", uvm_node},
-    {"nodes.uvm_tools", "uvm-tools", tools_node},
+    {"nodes.control", "/dev/nvidiactl", one_node, UNREACHED, NULL},
+    {"nodes.gpu", "/dev/nvidia*", gpu_nodes, NULL, NULL},
+    {"nodes.uvm", "/dev/nvidia-uvm", one_node, UNREACHED, NULL},
+    {"nodes.uvm_tools", "uvm-tools", one_node, "the driver's counts of page faults and migrations cannot be read",
+     NULL},
 };
 const struct doctor_subject doctor_nodes = {"device nodes", false, node_checks,
 					    sizeof(node_checks) / sizeof(*node_checks)};

@@ -6,9 +6,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* Files and variables may contain anything; text for a terminal must not contain control characters. */
@@ -27,6 +30,16 @@ void doctor_is(struct doctor_finding *finding, enum doctor_status status, const 
 	finding->status = status;
 	va_start(list, format);
 	write_text(finding->fact, sizeof(finding->fact), format, list);
+	va_end(list);
+}
+
+void doctor_more(struct doctor_finding *finding, const char *format, ...)
+{
+	size_t length = strlen(finding->fact);
+	va_list list;
+
+	va_start(list, format);
+	write_text(finding->fact + length, sizeof(finding->fact) - length, format, list);
 	va_end(list);
 }
 
@@ -58,6 +71,19 @@ bool doctor_exists(const struct doctor *doctor, const char *path)
 	char full[PATH_MAX];
 
 	return doctor_path(doctor, path, full) && access(full, F_OK) == 0;
+}
+
+size_t doctor_count_files(const struct doctor *doctor, const char *pattern)
+{
+	char full[PATH_MAX];
+	size_t n = 0;
+	glob_t found;
+
+	if (doctor_path(doctor, pattern, full) && glob(full, 0, NULL, &found) == 0) {
+		n = found.gl_pathc;
+		globfree(&found);
+	}
+	return n;
 }
 
 bool doctor_read(const struct doctor *doctor, const char *path, char *buffer, size_t room)
@@ -92,4 +118,26 @@ struct doctor_finding *doctor_add(struct doctor *doctor, const char *subject, co
 	doctor->findings[doctor->n] =
 	    (struct doctor_finding){.id = id, .subject = subject, .title = title, .device = device};
 	return &doctor->findings[doctor->n++];
+}
+
+bool doctor_is_container(const struct doctor *doctor)
+{
+	static const char *const words[] = {"docker", "kubepods", "libpod", "lxc", "containerd"};
+	char text[4096];
+	struct stat status;
+
+	/*
+	 * With cgroups of version 2 there is no other sign inside a container. The first PID namespace has this number
+	 * in every kernel.
+	 */
+	if (!*doctor->root && stat("/proc/self/ns/pid", &status) == 0 && status.st_ino != 0xeffffffc)
+		return true;
+	if (doctor_exists(doctor, "/.dockerenv") || doctor_exists(doctor, "/run/.containerenv"))
+		return true;
+	if (!doctor_read(doctor, "/proc/1/cgroup", text, sizeof(text)))
+		return false;
+	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
+		if (strstr(text, words[i]))
+			return true;
+	return false;
 }

@@ -15,7 +15,7 @@
 #include "tools/doctor/doctor.h"
 #include "tools/doctor/doctor_doors.h"
 #include "tools/common/elf_file.h"
-#include "tools/common/target.h"
+#include "tools/common/library.h"
 #include "tools/commands.h"
 #include "tools/common/tool.h"
 
@@ -101,21 +101,12 @@ static bool program_run(const struct doctor *doctor, char **program, const char 
 	return pid > 0;
 }
 
-/* Makes a temporary file for the library's log. Returns -1 if it cannot be made. */
-static int make_file(char ret_path[PATH_MAX])
-{
-	const char *folder = getenv("TMPDIR");
-
-	snprintf(ret_path, PATH_MAX, "%s/spillway-doors-XXXXXX", folder && *folder == '/' ? folder : "/tmp");
-	return mkostemp(ret_path, O_CLOEXEC);
-}
-
 /* ---- interpreting the log ---- */
 
 /* Returns whether the library contains a CUDA runtime or another way to load the driver. */
 static bool names_driver(const struct door_object *object)
 {
-	struct elf_file *file = elf_open(object->path, NULL);
+	struct elf_file *file = elf_open(object->path);
 	bool ours = strncmp(base_name(object->path), "libspillway", 11) == 0;
 	bool named = file && !ours && elf_has_text(file, "libcuda.so.1");
 
@@ -123,151 +114,33 @@ static bool names_driver(const struct door_object *object)
 	return named;
 }
 
-static bool is_static_runtime(const struct door_object *object)
+/* Says what a library has to do with the driver; the status stays DOCTOR_NONE if that is nothing. */
+static void judge_object(const struct doctor *doctor, const struct door_object *object, struct doctor_finding *finding)
 {
-	return object->asked_empty && object->asked_resolver && strncmp(base_name(object->path), "libcudart", 9) != 0;
-}
-
-static void add_words(char *text, size_t room, const char *words)
-{
-	size_t length = strlen(text);
-
-	snprintf(text + length, room - length, "%s%s", length ? "; " : "", words);
-}
-
-/* "dlsym (1 ours, 2 not hooked)" */
-static void add_looked(char text[400], const char *door, const struct door_looked *looked)
-{
-	char words[160], rest[60] = "";
-
-	if (looked->driver)
-		snprintf(rest, sizeof(rest), ", %u not hooked", looked->driver);
-	snprintf(words, sizeof(words), "%s (%u ours%s)", door, looked->ours, rest);
-	if (looked->ours + looked->driver)
-		add_words(text, 400, words);
-}
-
-/* Lists the doors by which the library obtained functions, and their number; "" if none. */
-static void doors_of(const struct door_object *object, char text[400])
-{
-	char words[160];
-
-	*text = '\0';
-	if (object->linked_ours) {
-		snprintf(words, sizeof(words), "linked (%u ours)", object->linked_ours);
-		add_words(text, 400, words);
-	}
-	add_looked(text, "dlsym", &object->looked[DOOR_BY_DLSYM]);
-	add_looked(text, "cuGetProcAddress", &object->looked[DOOR_BY_PROC]);
-	if (*text && is_static_runtime(object))
-		add_words(text, 400, "it has a CUDA runtime in itself (static cudart)");
-	if (*object->runtime) {
-		snprintf(words, sizeof(words), "by way of %.100s", object->runtime);
-		add_words(text, 400, words);
-	}
-}
-
-/* Describes calls that bypass Spillway and libraries in between; "" if there are none. */
-static void past_of(const struct door_object *object, char text[400])
-{
-	unsigned copy = object->looked[DOOR_BY_DLSYM].copy + object->looked[DOOR_BY_PROC].copy;
-	unsigned other =
-	    object->linked_elsewhere + object->looked[DOOR_BY_DLSYM].other + object->looked[DOOR_BY_PROC].other;
-	char words[200];
-
-	*text = '\0';
-	if (object->linked_past) {
-		snprintf(words, sizeof(words), "was linked to the driver past Spillway (functions: %u)",
-			 object->linked_past);
-		add_words(text, 400, words);
-	}
-	if (copy) {
-		snprintf(words, sizeof(words), "uses a second libcuda of its own (functions: %u)", copy);
-		add_words(text, 400, words);
-	}
-	if (other) {
-		snprintf(words, sizeof(words), "got functions of another library that stands in front (%u)", other);
-		add_words(text, 400, words);
-	}
-	if (object->dlsym_past && names_driver(object))
-		add_words(text, 400, "its dlsym is not Spillway's: what it looks up is not seen");
+	unsigned through = object->looked.through + object->linked.through;
+	unsigned past = object->looked.past + object->linked.past, unbound = object->linked.unbound;
 	/* A library in another linker namespace matters only if it is a driver or loads one. */
-	if (object->apart && (strncmp(base_name(object->path), "libcuda.so", 10) == 0 || names_driver(object)))
-		add_words(text, 400, "is in a namespace of its own (dlmopen), where nothing is preloaded");
-}
+	bool unseen = (object->apart && strncmp(base_name(object->path), "libcuda.so", 10) == 0) ||
+		      ((object->apart || object->dlsym_past) && names_driver(object));
 
-static struct doctor_finding *add_object(struct doctor *doctor, const char *id, const struct door_process *process,
-					 const struct door_object *object)
-{
-	struct doctor_finding *finding = program_add(doctor, id, "library");
-
-	if (!finding)
-		return NULL;
-	finding->process = process->pid;
-	snprintf(finding->object, sizeof(finding->object), "%s", object->path);
-	return finding;
-}
-
-static void say_past(const struct doctor *doctor, struct doctor_finding *finding, const char *text)
-{
-	doctor_is(finding, DOCTOR_PROBLEM, "%s", text);
-	doctor_so(finding, "what it allocates is neither counted nor moved, and cannot spill");
-	if (doctor->audit)
-		doctor_fix(finding, "--audit does not see it either: link it without -fno-plt, or open it without "
-				    "RTLD_DEEPBIND");
-	else
-		doctor_fix(finding,
-			   "spillway run --audit ...   # `spillway doctor --audit -- PROGRAM` says whether it helps");
-}
-
-/* Returns whether the library could use the driver but obtained functions by no door. */
-static bool is_silent(const struct door_object *object)
-{
-	return !object->apart && (object->linked_unbound || names_driver(object));
-}
-
-static void report_object(struct doctor *doctor, const struct door_process *process, const struct door_object *object)
-{
-	struct doctor_finding *finding;
-	char doors[400], past[400];
-
-	doors_of(object, doors);
-	past_of(object, past);
-	if (*doors && (finding = add_object(doctor, "program.door", process, object)))
-		doctor_is(finding, DOCTOR_OK, "%s", doors);
-	if (*past && (finding = add_object(doctor, "program.past", process, object)))
-		say_past(doctor, finding, past);
-	if (*doors || *past || !is_silent(object))
-		return;
-	if ((finding = add_object(doctor, "program.silent", process, object)))
+	if (through || past || unseen)
+		doctor_is(finding, DOCTOR_OK, "through Spillway: %u, past it: %u, unbound: %u%s", through, past,
+			  unbound,
+			  !unseen         ? ""
+			  : object->apart ? "; it is in a namespace of its own (dlmopen), where nothing is preloaded"
+					  : "; its dlsym is not Spillway's: what it looks up is not seen");
+	else if (!object->apart && (unbound || names_driver(object)))
 		doctor_is(finding, DOCTOR_OK, "can use the driver, and asked for nothing in this run");
-}
-
-static void report_cupti(struct doctor *doctor, const struct door_process *process)
-{
-	struct doctor_finding *finding;
-
-	for (size_t i = 0; i < process->n_objects; i++) {
-		if (strncmp(base_name(process->objects[i].path), "libcupti.so", 11) != 0 ||
-		    !(finding = add_object(doctor, "program.cupti", process, &process->objects[i])))
-			continue;
-		doctor_is(finding, DOCTOR_OK, "the program has CUPTI in it, for its profiler");
-	}
-}
-
-/* Returns whether any part of the process uses CUDA. Children such as `ldconfig` do not, and are only counted. */
-static bool has_cuda(const struct door_process *process)
-{
-	for (size_t i = 0; i < process->n_objects; i++) {
-		const struct door_object *object = &process->objects[i];
-		char doors[400], past[400];
-
-		doors_of(object, doors);
-		past_of(object, past);
-		if (*doors || *past || is_silent(object))
-			return true;
-	}
-	return false;
+	finding->id = through ? "program.door" : "program.silent";
+	if (!past && !unseen)
+		return;
+	finding->id = "program.past";
+	finding->status = DOCTOR_PROBLEM;
+	doctor_so(finding, "what it allocates past Spillway is neither counted nor moved, and cannot spill");
+	doctor_fix(finding,
+		   doctor->audit
+		       ? "--audit does not see it either: link it without -fno-plt, or open it without RTLD_DEEPBIND"
+		       : "spillway run --audit ...   # `spillway doctor --audit -- PROGRAM` says whether it helps");
 }
 
 static void report_process(struct doctor *doctor, const struct door_process *process)
@@ -283,9 +156,31 @@ static void report_process(struct doctor *doctor, const struct door_process *pro
 		doctor_so(finding,
 			  "it ended by a signal, by _exit() or by becoming another program: libraries that were "
 			  "linked to the driver are not known");
-	for (size_t i = 0; i < process->n_objects; i++)
-		report_object(doctor, process, &process->objects[i]);
-	report_cupti(doctor, process);
+}
+
+/*
+ * Returns whether any part of the process uses CUDA. Children such as `ldconfig` do not; those are only counted.
+ */
+static bool report_libraries(struct doctor *doctor, const struct door_process *process)
+{
+	bool any = false;
+
+	for (size_t i = 0; i < process->n_objects; i++) {
+		struct doctor_finding found = {
+		    .subject = "program", .title = "library", .device = -1, .process = process->pid};
+		struct doctor_finding *finding;
+
+		judge_object(doctor, &process->objects[i], &found);
+		if (found.status == DOCTOR_NONE)
+			continue;
+		if (!any)
+			report_process(doctor, process);
+		any = true;
+		snprintf(found.object, sizeof(found.object), "%s", process->objects[i].path);
+		if ((finding = program_add(doctor, found.id, found.title)))
+			*finding = found;
+	}
+	return any;
 }
 
 static void report_rest(struct doctor *doctor, const struct doors *doors, size_t shown)
@@ -311,19 +206,6 @@ static void report_rest(struct doctor *doctor, const struct doors *doors, size_t
 			  "there was more than is kept; some processes or libraries are left out");
 }
 
-static void program_report(struct doctor *doctor, const struct doors *doors)
-{
-	size_t shown = 0;
-
-	for (size_t i = 0; i < doors->n && shown < PROCESSES_SHOWN; i++) {
-		if (!has_cuda(&doors->processes[i]))
-			continue;
-		report_process(doctor, &doors->processes[i]);
-		shown++;
-	}
-	report_rest(doctor, doors, shown);
-}
-
 static void report_end(struct doctor *doctor, int status)
 {
 	struct doctor_finding *finding = program_add(doctor, "program.end", "ended");
@@ -344,22 +226,23 @@ static void report_end(struct doctor *doctor, int status)
 int doctor_program(struct doctor *doctor, char **program)
 {
 	struct doors doors = {0};
+	const char *folder = getenv("TMPDIR");
 	char path[PATH_MAX];
+	size_t shown = 0;
 	int status = 0, fd;
 
 	look_before(doctor, program);
-	fd = make_file(path);
+	snprintf(path, sizeof(path), "%s/spillway-doors-XXXXXX", folder && *folder == '/' ? folder : "/tmp");
+	fd = mkostemp(path, O_CLOEXEC);
 	if (fd < 0) {
 		tool_say("%s: %s; set TMPDIR to a folder that can be written", path, strerror(errno));
 		return TOOL_BROKEN;
 	}
-	bool ran = program_run(doctor, program, path, &status);
-	bool good = ran && doors_read(fd, &doors);
+	bool good = program_run(doctor, program, path, &status) && doors_read(fd, &doors);
 	close(fd);
 	unlink(path);
 	if (!good) {
 		tool_say("the program could not be started, or there is no memory");
-		doors_free(&doors);
 		return TOOL_BROKEN;
 	}
 	/* `spillway run` ends with these statuses if it starts nothing; it has then printed why. */
@@ -370,7 +253,9 @@ int doctor_program(struct doctor *doctor, char **program)
 		return WEXITSTATUS(status);
 	}
 	report_end(doctor, status);
-	program_report(doctor, &doors);
+	for (size_t i = 0; i < doors.n && shown < PROCESSES_SHOWN; i++)
+		shown += report_libraries(doctor, &doors.processes[i]);
+	report_rest(doctor, &doors, shown);
 	doors_free(&doors);
 	return TOOL_OK;
 }

@@ -11,7 +11,7 @@
 #include "policy/text.h"
 #include "tools/common/json.h"
 #include "tools/common/options.h"
-#include "tools/common/setting.h"
+#include "tools/common/policy_file.h"
 #include "tools/commands.h"
 #include "tools/common/tool.h"
 
@@ -83,8 +83,6 @@ static const struct option_row rows[] = {
     OPTION_TEXT("lib", "PATH", question, request.library, "the library that calls"),
     OPTION_TEXT("caller", "TEXT", question, request.caller, "place in the program that asks: train.py:57 in forward"),
     OPTION_TEXT("thread", "NAME", question, request.thread, "name of the thread"),
-    OPTION_TEXT("nvtx", "NAME", question, request.nvtx,
-		"name of the NVTX range (see match.nvtx in spillway-policy(5) for when it is known)"),
     OPTION_READ("order", "N", value_read, READ_ORDER, "the how many-th allocation of the process"),
     OPTION_READ("live", "SIZE", value_read, READ_LIVE, "bytes the process has live"),
     OPTION_READ("free", "SIZE", value_read, READ_FREE, "bytes that may still be allocated on the device"),
@@ -130,13 +128,13 @@ static int question_read(int argc, char **argv, struct question *question)
 /* Like not_so(), for stream-ordered memory that is not denied. */
 static const char *ordered_not_so(const struct policy *policy, const struct policy_decision *decision)
 {
-	if (policy_async_use(policy) == POLICY_ASYNC_DRIVER)
+	if (policy_settings(policy)->async_use == POLICY_ASYNC_DRIVER)
 		return "async.use: driver, so the driver's pool serves it";
 	if (decision->use == POLICY_USE_DRIVER)
 		return NULL;
 	if (decision->use != POLICY_USE_HEAP)
 		return "this use cannot serve in stream order: the next is asked, at last the driver's pool";
-	return policy_async_use(policy) == POLICY_ASYNC_AUTO
+	return policy_settings(policy)->async_use == POLICY_ASYNC_AUTO
 		   ? "async.use: auto, so the driver's pool serves it while it can; what would exceed device.budget, "
 		     "or finds no memory there, is served as said here"
 		   : NULL;
@@ -146,7 +144,7 @@ static const char *ordered_not_so(const struct policy *policy, const struct poli
 static const char *not_so(const struct policy *policy, const struct policy_request *request,
 			  const struct policy_decision *decision)
 {
-	if (policy_observe(policy))
+	if (policy_settings(policy)->observe)
 		return "observe: yes, so the driver serves it and the decision is only counted";
 	switch (request->api) {
 	case POLICY_API_MALLOC:
@@ -160,9 +158,7 @@ static const char *not_so(const struct policy *policy, const struct policy_reque
 	case POLICY_API_VMM:
 		if (decision->use != POLICY_USE_DRIVER || decision->vmm_spill == POLICY_VMM_DRIVER)
 			return NULL;
-		return decision->vmm_spill == POLICY_VMM_MOVES
-			   ? "vmm.spill: move, so it is memory of the heap, mapped where the program wants it"
-			   : "vmm.spill: yes, so over the device budget it is made in host memory";
+		return "vmm.spill: move, so it is memory of the heap, mapped where the program wants it";
 	default:
 		return NULL;
 	}
@@ -210,8 +206,6 @@ static void print_settings(const struct policy_decision *decision)
 		print_advise(decision->managed, ", ", false);
 		printf("%s; prefetch %s", decision->managed->advise ? "" : "nothing",
 		       policy_prefetch_name((enum policy_prefetch)decision->managed->prefetch));
-		if (decision->managed->headroom.kind == POLICY_SIZE_BYTES)
-			printf("; headroom %s", policy_size_format(decision->managed->headroom.value, size));
 		printf("\n");
 	}
 	if (explain_uses(decision, POLICY_USE_SYSTEM)) {
@@ -270,7 +264,6 @@ static void put_rules(struct json *json, const struct policy *policy, const stru
 static void print_json(const struct policy *policy, const struct policy_request *request,
 		       const struct policy_decision *decision)
 {
-	const struct policy_size headroom = decision->managed->headroom;
 	struct json writer = JSON_WRITER, *json = &writer;
 
 	json_open(json, NULL, '{');
@@ -290,7 +283,6 @@ static void print_json(const struct policy *policy, const struct policy_request 
 	print_advise(decision->managed, ", ", true);
 	json_close(json, ']');
 	json_text(json, "prefetch", policy_prefetch_name((enum policy_prefetch)decision->managed->prefetch));
-	json_number_or_null(json, "headroom", headroom.value, headroom.kind == POLICY_SIZE_BYTES);
 	json_close(json, '}');
 	json_open(json, "system", '{');
 	json_truth(json, "register", decision->system->register_pages);

@@ -123,14 +123,6 @@ static bool write_file(const struct target *target, const char *path, const stru
 
 /* ---- the command ---- */
 
-static volatile sig_atomic_t enough;
-
-static void on_signal(int number)
-{
-	(void)number;
-	enough = 1;
-}
-
 static bool write_one(const struct wish *wish, const struct target *target, struct figures *figures)
 {
 	static const struct figures_choice everybody = {.only = (uid_t)-1};
@@ -147,19 +139,18 @@ static bool write_one(const struct wish *wish, const struct target *target, stru
 
 static int write_all(const struct wish *wish, const struct target *target)
 {
-	const struct sigaction action = {.sa_handler = on_signal};
 	struct figures figures = {0};
 	bool good;
 
 	if (wish->interval > 0) {
-		sigaction(SIGINT, &action, NULL);
-		sigaction(SIGTERM, &action, NULL);
+		seconds_end_by(SIGINT);
+		seconds_end_by(SIGTERM);
 	}
 	do {
 		good = write_one(wish, target, &figures);
 		if (good && wish->interval > 0)
-			seconds_sleep(wish->interval, &enough);
-	} while (good && wish->interval > 0 && !enough);
+			seconds_sleep(wish->interval);
+	} while (good && wish->interval > 0 && !seconds_enough());
 	figures_free(&figures);
 	/* The file would no longer be updated. */
 	if (target && wish->interval > 0 && good)

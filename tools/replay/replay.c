@@ -10,7 +10,6 @@
 #include "tools/replay/replay_sweep.h"
 #include "tools/common/options.h"
 #include "tools/commands.h"
-#include "tools/common/new_file.h"
 #include "tools/common/policy_file.h"
 #include "tools/common/tool.h"
 
@@ -26,7 +25,7 @@ static void choose_mode(struct replay_request *request, const struct replay_mode
 	if (request->mode != POLICY_SPILL_COUNT) {
 		request->mode_source = "as asked for";
 	} else if (request->policy_name || policy_set_names(request->set, "spill.mode") || !recorded) {
-		request->mode = policy_spill_mode(policy);
+		request->mode = policy_settings(policy)->spill;
 		request->mode_source = request->policy_name                           ? "as the policy says"
 				       : policy_set_names(request->set, "spill.mode") ? "as --set says"
 										      : "assumed: nothing says which";
@@ -54,7 +53,7 @@ static bool read_policy(struct replay_request *request, const struct replay_mode
 	policy_bind(policy, *model->process ? model->process : NULL, *model->arguments ? model->arguments : NULL,
 		    model->rank);
 	choose_mode(request, model, policy);
-	struct policy_size host = policy_host_budget(policy);
+	struct policy_size host = policy_settings(policy)->host_budget;
 	if (request->host_budget == UINT64_MAX && host.kind == POLICY_SIZE_BYTES)
 		request->host_budget = host.value;
 	else if (request->host_budget == UINT64_MAX && host.kind == POLICY_SIZE_PERCENT)
@@ -74,10 +73,9 @@ static void say_doubts(const struct replay_model *model)
 		tool_say("%llu events are missing in the trace, by its own count: the prediction lacks what they did",
 			 (unsigned long long)model->lost);
 	if (model->strange)
-		tool_say("%llu events do not fit what came before (the first at %s %llu) and were passed over: was the "
-			 "recording begun late?",
-			 (unsigned long long)model->strange, model->timed ? "event" : "line",
-			 (unsigned long long)model->strange_at);
+		tool_say("%llu events do not fit what came before (the first at event %llu) and were passed over: was "
+			 "the recording begun late?",
+			 (unsigned long long)model->strange, (unsigned long long)model->strange_at);
 	if (model->n_modes)
 		tool_say(
 		    "spill.mode was set %llu times while this was recorded: the prediction is for one mode, and what "
@@ -91,7 +89,7 @@ static void say_doubts(const struct replay_model *model)
 /* The model has only the link to the host. */
 static void say_peers(struct replay_request *request, const struct replay_model *model, const struct policy *policy)
 {
-	request->peers_left_out = model->peers || (policy && policy_peers(policy));
+	request->peers_left_out = model->peers || (policy && policy_settings(policy)->peers);
 	if (request->peers_left_out)
 		tool_say("memory that other GPUs lend (spill.peers) is left out%s: what is over the budget lies on the "
 			 "host here, and moves over its link",
@@ -154,18 +152,13 @@ static int say_failures(const struct replay_sweep *sweep)
 static int replay_answer_one(const struct replay_sweep *sweep)
 {
 	const struct replay_request *request = sweep->request;
-	int status, other;
 
 	if (request->json)
 		replay_print_json(sweep);
 	else
 		replay_print(sweep);
 	fflush(stdout);
-	status = say_failures(sweep);
-	other = request->svg ? replay_svg(sweep) : TOOL_OK;
-	status = status ? status : other;
-	other = request->write ? replay_write_policy(sweep) : TOOL_OK;
-	return status ? status : other;
+	return say_failures(sweep);
 }
 
 int tool_replay(int argc, char **argv)
@@ -179,8 +172,6 @@ int tool_replay(int argc, char **argv)
 
 	if (status != OPTIONS_GO_ON)
 		return status;
-	if (new_file_is_taken(request.svg) || new_file_is_taken(request.write))
-		return TOOL_BROKEN;
 	if (replay_model_read(&model, request.path)) {
 		tool_say("%s: %s", policy_quote(request.path, quoted), model.problem);
 		replay_model_free(&model);

@@ -43,7 +43,7 @@ uint32_t job_most_units(const struct job_setting *setting)
 	uint64_t units = setting->budget / PIECE_SHARE / JOB_UNIT, most = setting->fast ? FAST_PIECE : PIECE_MOST;
 
 	if (setting->policy) {
-		struct policy_size chunk = policy_heap_chunk(setting->policy);
+		struct policy_size chunk = policy_settings(setting->policy)->heap_chunk;
 
 		if (chunk.kind == POLICY_SIZE_BYTES)
 			return (uint32_t)(chunk.value / JOB_UNIT);

@@ -78,7 +78,7 @@ static struct policy_decision job_decide(struct building *b, const struct replay
 	 * As in shim/serve/alloc_decide.c: in observe mode decisions are only counted, and the driver serves every
 	 * allocation.
 	 */
-	if (policy_observe(b->setting->policy)) {
+	if (policy_settings(b->setting->policy)->observe) {
 		decision.uses[0] = POLICY_USE_DRIVER;
 		decision.n_uses = 1;
 		decision.cap = POLICY_NO_CAP;
@@ -95,7 +95,7 @@ static bool is_for_pools(struct building *b, uint64_t bytes)
 {
 	bool fits;
 
-	switch (policy_async_use(b->setting->policy)) {
+	switch (policy_settings(b->setting->policy)->async_use) {
 	case POLICY_ASYNC_HEAP:
 		return false;
 	case POLICY_ASYNC_AUTO:

@@ -1,37 +1,21 @@
 /*
  * Builds a model; its arrays grow.
  */
-#include "tools/replay/replay_read.h"
+#include "tools/replay/replay_model.h"
 #include "tools/common/grow.h"
 
-#include <errno.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-int replay_wrong(struct replay_model *model, const char *format, ...)
-{
-	va_list arguments;
-
-	va_start(arguments, format);
-	vsnprintf(model->problem, sizeof(model->problem), format, arguments);
-	va_end(arguments);
-	return -EINVAL;
-}
-
 /* Makes room for one more element. Returns false if memory runs out; the array is then unchanged. */
-static bool model_more(struct replay_model *model, void *array_p, size_t n, size_t *room, size_t each)
+static bool model_more(void *array_p, size_t n, size_t *room, size_t each)
 {
-	if (n < REPLAY_NONE && grow(array_p, n, room, each))
-		return true;
-	replay_wrong(model, "there is no memory for all of it");
-	return false;
+	return n < REPLAY_NONE && grow(array_p, n, room, each);
 }
 
 static bool add_event(struct replay_model *model, enum replay_kind kind, uint32_t which, uint64_t time)
 {
-	if (!model_more(model, &model->events, model->n_events, &model->room_events, sizeof(*model->events)))
+	if (!model_more(&model->events, model->n_events, &model->room_events, sizeof(*model->events)))
 		return false;
 	model->events[model->n_events++] =
 	    (struct replay_event){.kind = (uint16_t)kind, .thread = model->thread, .which = which, .time = time};
@@ -42,7 +26,7 @@ bool replay_add_block(struct replay_model *model, const struct replay_block *blo
 {
 	uint32_t which = (uint32_t)model->n_blocks;
 
-	if (!model_more(model, &model->blocks, model->n_blocks, &model->room_blocks, sizeof(*model->blocks)) ||
+	if (!model_more(&model->blocks, model->n_blocks, &model->room_blocks, sizeof(*model->blocks)) ||
 	    !add_event(model, REPLAY_MADE, which, time))
 		return false;
 	model->blocks[model->n_blocks++] = *block;
@@ -61,7 +45,7 @@ bool replay_add_end(struct replay_model *model, uint32_t block, uint64_t time)
 
 bool replay_add_named(struct replay_model *model, const struct replay_named *named)
 {
-	if (!model_more(model, &model->named, model->n_named, &model->room_named, sizeof(*model->named)))
+	if (!model_more(&model->named, model->n_named, &model->room_named, sizeof(*model->named)))
 		return false;
 	model->named[model->n_named++] = *named;
 	return true;
@@ -72,7 +56,7 @@ bool replay_add_submit(struct replay_model *model, uint64_t function, uint32_t *
 	const struct replay_submit *last = model->n_submits ? &model->submits[model->n_submits - 1] : NULL;
 	uint64_t first = last ? last->first + last->n : 0;
 
-	if (!model_more(model, &model->submits, model->n_submits, &model->room_submits, sizeof(*model->submits)))
+	if (!model_more(&model->submits, model->n_submits, &model->room_submits, sizeof(*model->submits)))
 		return false;
 	*ret_submit = (uint32_t)model->n_submits;
 	model->submits[model->n_submits++] =
@@ -90,7 +74,7 @@ bool replay_add_launch(struct replay_model *model, uint32_t submit, uint64_t tim
 
 bool replay_add_part(struct replay_model *model, enum replay_kind kind, const struct replay_part *part, uint64_t time)
 {
-	if (!model_more(model, &model->parts, model->n_parts, &model->room_parts, sizeof(*model->parts)) ||
+	if (!model_more(&model->parts, model->n_parts, &model->room_parts, sizeof(*model->parts)) ||
 	    !add_event(model, kind, (uint32_t)model->n_parts, time))
 		return false;
 	model->parts[model->n_parts++] = *part;
@@ -102,13 +86,11 @@ bool replay_add_text(struct replay_model *model, const char *text, uint32_t *ret
 {
 	char *copy;
 
-	if (!model_more(model, &model->texts, model->n_texts, &model->room_texts, sizeof(*model->texts)))
+	if (!model_more(&model->texts, model->n_texts, &model->room_texts, sizeof(*model->texts)))
 		return false;
 	copy = strdup(text);
-	if (!copy) {
-		replay_wrong(model, "there is no memory for all of it");
+	if (!copy)
 		return false;
-	}
 	*ret_text = (uint32_t)model->n_texts;
 	model->texts[model->n_texts++] = copy;
 	return true;
@@ -131,37 +113,4 @@ void replay_model_free(struct replay_model *model)
 	free(model->named);
 	free(model->parts);
 	*model = (struct replay_model){0};
-}
-
-static void model_change(uint64_t *live, uint64_t *most, uint64_t bytes, bool made)
-{
-	*live += made ? bytes : -bytes;
-	*most = *live > *most ? *live : *most;
-}
-
-/* Computes the maximum of bytes live at once. */
-static void find_peaks(struct replay_model *model)
-{
-	uint64_t live_of[REPLAY_DEVICES] = {0}, live = 0;
-
-	for (size_t i = 0; i < model->n_events; i++) {
-		const struct replay_event *event = &model->events[i];
-
-		if (event->kind != REPLAY_MADE && event->kind != REPLAY_FREED)
-			continue;
-		const struct replay_block *block = &model->blocks[event->which];
-		bool made = event->kind == REPLAY_MADE;
-
-		model_change(&live, &model->peak_bytes, block->bytes, made);
-		model_change(&live_of[block->device], &model->peak_of[block->device], block->bytes, made);
-	}
-}
-
-int replay_model_finish(struct replay_model *model)
-{
-	if (!model->n_blocks)
-		return replay_wrong(model, "it has no allocation; was anything recorded?");
-	if (!model->peak_bytes)
-		find_peaks(model);
-	return 0;
 }

@@ -1,15 +1,8 @@
 /*
- * replay_model.h: a recorded job in the form that replay needs, independent of the recording's format: allocations,
- * frees, what an allocator of the program reports as alive, and submissions with the memory that they name, in one
- * order. A model belongs to its reader until it is complete, and is constant afterwards.
- *
- * Four kinds of file are read: a trace of the library (shim/trace/trace_code.h), the older text ("A id bytes", "F id",
- * "L function id:offset ..."), a log of RMM's logging resource (CSV), and the output of torch_snapshot.py for a memory
- * snapshot of PyTorch, which is the same CSV. The last two contain no submissions: they show how much memory is needed
- * and not how long a job takes. All may be compressed with gzip.
- *
- * The contents are not trusted: every number is checked, and the reading ends at the first line or event that cannot
- * be understood, which the problem names.
+ * replay_model.h: a recorded job in the form that replay needs: allocations, frees, what an allocator of the program
+ * reports as alive, and submissions with the memory that they name, in one order. It is made from a trace of the library
+ * (tools/trace/trace_read.h), whose contents are not trusted. A model belongs to its maker until it is complete, and is
+ * constant afterwards.
  *
  * Locking: none; the tool has one thread.
  */
@@ -33,7 +26,7 @@ struct trace;
 struct replay_block {
 	uint64_t bytes; /* the largest size: a block that grows in place has room for it from the beginning */
 	uint64_t order; /* ordinal of the allocation, from 1 */
-	uint64_t place; /* in the file: the line, or the number of the event */
+	uint64_t place; /* in the file: the number of the event */
 	uint32_t device;
 	uint32_t api;  /* enum policy_api */
 	uint32_t site; /* index in texts of the call site; REPLAY_NONE: not known */
@@ -61,7 +54,7 @@ struct replay_event {
 	uint16_t kind;   /* enum replay_kind */
 	uint16_t thread; /* of the program, from 1; 0: not known */
 	uint32_t which;  /* the block, submission or part */
-	uint64_t time;  /* ns since the first event; 0 if the file has no times */
+	uint64_t time;   /* ns since the first event */
 };
 
 /* Memory that a submission names. bytes is 0 if the size must be guessed. */
@@ -94,9 +87,8 @@ struct replay_model {
 	uint16_t thread;     /* of the events that are added */
 	size_t n_births;     /* events that are births */
 	size_t n_launches;   /* events that are submissions */
-	uint64_t peak_bytes; /* maximum of bytes live at once, as requested; for a trace, that of trace_peaks() */
+	uint64_t peak_bytes; /* maximum of bytes live at once, as requested: that of trace_peaks() */
 	uint64_t peak_of[REPLAY_DEVICES]; /* the same, per device */
-	bool timed;                       /* events have times */
 	bool spilled;                     /* recorded with memory on the host: times say nothing of full speed */
 	bool peers;                       /* recorded with memory on other devices */
 	uint64_t lost;                    /* missing events, as the file counts them */
@@ -105,7 +97,6 @@ struct replay_model {
 	uint64_t refused;                 /* allocations that failed while recording */
 	uint64_t n_modes;                 /* how often spill.mode was set while recording */
 	int mode;                         /* enum policy_spill while recording; POLICY_SPILL_COUNT: not known */
-	const char *kind;                 /* kind of the file, for people */
 	char process[64];                 /* name of the program; "" if not known */
 	char arguments[512];              /* its arguments; "" if not known */
 	int64_t rank;                     /* rank in its job, or POLICY_NO_RANK */
@@ -114,7 +105,7 @@ struct replay_model {
 };
 
 /*
- * Reads a file. Returns 0, or a negative errno with problem filled in. In both cases the caller must call
+ * Reads a trace. Returns 0, or a negative errno with problem filled in. In both cases the caller must call
  * replay_model_free().
  */
 int replay_model_read(struct replay_model *model, const char *path);
@@ -122,9 +113,9 @@ int replay_model_read(struct replay_model *model, const char *path);
 int replay_model_take(struct replay_model *model, const struct trace *trace);
 void replay_model_free(struct replay_model *model);
 
-/* ---- for readers ---- */
+/* ---- for whoever makes one ---- */
 
-/* All of these return false, with problem filled in and nothing added, if memory runs out. */
+/* All of these return false, with nothing added, if memory runs out. */
 bool replay_add_block(struct replay_model *model, const struct replay_block *block, uint64_t time, uint32_t *ret_block);
 bool replay_add_end(struct replay_model *model, uint32_t block, uint64_t time);
 bool replay_add_named(struct replay_model *model, const struct replay_named *named);
@@ -139,7 +130,5 @@ bool replay_add_part(struct replay_model *model, enum replay_kind kind, const st
 bool replay_add_text(struct replay_model *model, const char *text, uint32_t *ret_text);
 /* Counts an event that does not fit and is ignored. */
 void replay_strange(struct replay_model *model, uint64_t place);
-/* Fills in problem and returns -EINVAL. */
-__attribute__((format(printf, 2, 3))) int replay_wrong(struct replay_model *model, const char *format, ...);
 
 #endif

@@ -177,8 +177,6 @@ static const struct option_row rows[] = {
     OPTION_READ("steps", "N", read_value, READ_STEPS, "how many of the last steps count (4)"),
     OPTION_READ("device", "N", read_value, READ_DEVICE, "of which device (the one with the most memory allocated)"),
     OPTION_FLAG("json", replay_request, json, "print JSON"),
-    OPTION_TEXT("svg", "FILE", replay_request, svg, "draw the curve, too"),
-    OPTION_TEXT("write-policy", "FILE", replay_request, write, "write a policy for the smallest good budget"),
 };
 
 static const struct options options = {
@@ -189,13 +187,11 @@ static const struct options options = {
     .head = "usage: spillway replay [option...] TRACE\n\n"
 	    "Predicts, without a GPU, what a recorded job would cost with less device memory: peak, bytes moved and\n"
 	    "the time of a step for each budget, and the smallest budget within 10 % of full speed.\n"
-	    "TRACE is made by `spillway run --trace`, or is a log of RMM's, or what torch_snapshot.py makes of a\n"
-	    "memory snapshot of PyTorch's; the last two say nothing of time.\n",
-    .tail = "Files that are there are not overwritten.\n"
-	    "Exit status: 0 all was answered, 1 the job cannot run under a budget, 2 wrong usage or no trace.\n\n"
+	    "TRACE is made by `spillway run --trace`.\n",
+    .tail = "Exit status: 0 all was answered, 1 the job cannot run under a budget, 2 wrong usage or no trace.\n\n"
 	    "examples:\n"
 	    "  spillway replay --mode fast job.trace\n"
-	    "  spillway replay --budget 8GiB,75% --svg curve.svg --write-policy job.yaml job.trace\n",
+	    "  spillway replay --budget 8GiB,75% job.trace\n",
 };
 
 int replay_options(int argc, char **argv, struct replay_request *ret_request)

@@ -36,7 +36,7 @@ static void print_head(const struct replay_sweep *sweep)
 	const char *slash = strrchr(sweep->request->path, '/');
 
 	policy_printable(slash ? slash + 1 : sweep->request->path, name, sizeof(name));
-	printf("%s: %s, %zu allocations, %zu submissions", name, model->kind, model->n_blocks, model->n_launches);
+	printf("%s: trace, %zu allocations, %zu submissions", name, model->n_blocks, model->n_launches);
 	if (sweep->steps.period)
 		printf(", a step is %" PRIu64 " of them", sweep->steps.period);
 	else if (model->n_launches)
@@ -253,7 +253,7 @@ void replay_print_json(const struct replay_sweep *sweep)
 	json_open(json, NULL, '{');
 	json_number(json, "schema", 1);
 	json_text(json, "trace", request->path);
-	json_text(json, "kind", model->kind);
+	json_text(json, "kind", "trace");
 	json_number(json, "allocations", model->n_blocks);
 	json_number(json, "submissions", model->n_launches);
 	json_number(json, "births", model->n_births);

@@ -377,7 +377,7 @@ double replay_step_ms(const struct job *job, const struct replay_steps *steps)
 	const struct replay_model *model = job->model;
 	uint64_t launches = 0, first = 0, last = 0;
 
-	if (!model->timed || model->spilled || !job->n_launches)
+	if (model->spilled || !job->n_launches)
 		return 0;
 	for (size_t i = 0; i < job->n_events; i++)
 		if (job->events[i].kind == JOB_LAUNCH) {

@@ -31,7 +31,7 @@ bool replay_steps_of(const struct replay_model *model, uint32_t device, uint64_t
 /* Returns whether a step begins with this submission. launch: the number of submissions before it. */
 bool replay_step_begins(const struct replay_steps *steps, uint64_t launch, uint64_t function);
 /*
- * Returns the duration of a step with all memory on the device, in ms. 0: the file has no times, or was recorded with
+ * Returns the duration of a step with all memory on the device, in ms. 0: the trace has no times, or was recorded with
  * memory on the host: steps took longer for it, and what of them is waits and what is work cannot be told apart, because
  * the GPU works while a submission waits.
  */

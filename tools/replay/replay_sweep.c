@@ -67,8 +67,9 @@ static bool sweep_cut(struct replay_sweep *sweep, uint64_t budget)
 				      .fast = sweep->request->mode == POLICY_SPILL_FAST,
 				      .moves = sweep->request->mode >= POLICY_SPILL_EXACT};
 	/* The backend of an allocation depends also on the free memory. */
-	bool by_free = policy && (policy_needs(policy) & POLICY_NEED_FREE ||
-				  (policy_async_use(policy) == POLICY_ASYNC_AUTO && has_ordered(sweep->model)));
+	bool by_free =
+	    policy && (policy_needs(policy) & POLICY_NEED_FREE ||
+		       (policy_settings(policy)->async_use == POLICY_ASYNC_AUTO && has_ordered(sweep->model)));
 
 	if (sweep->job && sweep->job->most_units == job_most_units(&setting) && !by_free)
 		return true;
@@ -225,7 +226,8 @@ static bool sweep_measure(struct replay_sweep *sweep)
 static bool ask_all(struct replay_sweep *sweep)
 {
 	const struct replay_request *request = sweep->request;
-	struct policy_size own = request->policy ? policy_device_budget(request->policy) : (struct policy_size){0};
+	struct policy_size own =
+	    request->policy ? policy_settings(request->policy)->device_budget : (struct policy_size){0};
 
 	for (unsigned i = 0; i < request->n_budgets; i++) {
 		const struct replay_budget *budget = &request->budgets[i];
@@ -274,9 +276,9 @@ static void name_block(const struct replay_sweep *sweep, const struct run_result
 		policy_printable(model->texts[block->site], site, sizeof(site));
 	if (sweep->request->policy && run->rule >= 0)
 		policy_printable(policy_rule_name(sweep->request->policy, run->rule), rule, sizeof(rule));
-	snprintf(room, bytes, "allocation %" PRIu64 " (%s %" PRIu64 ") of %s%s%s%s%s", block->order,
-		 model->timed ? "event" : "line", block->place, units_bytes(block->bytes, size),
-		 *site ? ", asked for by " : "", site, *rule ? ", rule " : ", no rule", rule);
+	snprintf(room, bytes, "allocation %" PRIu64 " (event %" PRIu64 ") of %s%s%s%s%s", block->order, block->place,
+		 units_bytes(block->bytes, size), *site ? ", asked for by " : "", site, *rule ? ", rule " : ", no rule",
+		 rule);
 }
 
 const char *sweep_why(const struct replay_sweep *sweep, const struct replay_answer *answer, char *room)

@@ -1,6 +1,6 @@
 /*
  * replay_sweep.h: runs a model under several budgets and finds the best of them. It stands between the command, which
- * reads options (replay.c) and prints (replay_print.c, replay_svg.c, replay_write.c), and a single run (replay_run.h).
+ * reads options (replay.c) and prints (replay_print.c), and a single run (replay_run.h).
  */
 #ifndef TOOLS_REPLAY_SWEEP_H
 #define TOOLS_REPLAY_SWEEP_H
@@ -9,7 +9,7 @@
 
 /* The options of the command. */
 struct replay_request {
-	const char *path, *policy_name, *set, *svg, *write; /* NULL: not given */
+	const char *path, *policy_name, *set; /* NULL: not given */
 	const struct policy *policy;
 	enum policy_spill mode;  /* POLICY_SPILL_COUNT: not given, until replay.c has chosen one */
 	const char *mode_source; /* why that mode was chosen, for people */
@@ -74,11 +74,5 @@ int replay_options(int argc, char **argv, struct replay_request *ret_request);
 /* ---- replay_print.c ---- */
 void replay_print(const struct replay_sweep *sweep);
 void replay_print_json(const struct replay_sweep *sweep);
-
-/*
- * ---- replay_svg.c, replay_write.c: write to a new file. Return TOOL_OK, or TOOL_BROKEN after printing an error. ----
- */
-int replay_svg(const struct replay_sweep *sweep);
-int replay_write_policy(const struct replay_sweep *sweep);
 
 #endif

@@ -2,7 +2,7 @@
  * Builds a model from a trace of the library. The trace's submissions name addresses; these become blocks and offsets,
  * once for all events of a submission until the next allocation or free.
  */
-#include "tools/replay/replay_read.h"
+#include "tools/replay/replay_model.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -210,8 +210,7 @@ int replay_model_take(struct replay_model *model, const struct trace *trace)
 	};
 	bool ok = taking.block_of && taking.submit_of && taking.as_of && taking.text_of;
 
-	*model = (struct replay_model){
-	    .kind = "trace", .timed = true, .lost = trace->n_lost, .rank = POLICY_NO_RANK, .mode = mode_of(trace)};
+	*model = (struct replay_model){.lost = trace->n_lost, .rank = POLICY_NO_RANK, .mode = mode_of(trace)};
 	ok = ok && trace_peaks(trace, model->peak_of, REPLAY_DEVICES, &model->peak_bytes);
 	if (ok) {
 		memset(taking.block_of, 0xff, (trace->n_blocks + 1) * sizeof(*taking.block_of));
@@ -224,9 +223,29 @@ int replay_model_take(struct replay_model *model, const struct trace *trace)
 	free(taking.submit_of);
 	free(taking.as_of);
 	free(taking.text_of);
-	if (!ok) {
-		replay_wrong(model, "there is no memory for all of it");
-		return -ENOMEM;
-	}
-	return replay_model_finish(model);
+	if (ok && model->n_blocks)
+		return 0;
+	snprintf(model->problem, sizeof(model->problem), "%s",
+		 ok ? "it has no allocation; was anything recorded?" : "there is no memory for all of it");
+	return ok ? -EINVAL : -ENOMEM;
+}
+
+int replay_model_read(struct replay_model *model, const char *path)
+{
+	struct trace trace;
+	int status = trace_read_file(path, &trace);
+
+	*model = (struct replay_model){0};
+	if (!status)
+		status = replay_model_take(model, &trace);
+	if (status && *trace.problem)
+		memcpy(model->problem, trace.problem, sizeof(trace.problem));
+	else if (trace.cut && status == -EINVAL)
+		snprintf(model->problem, sizeof(model->problem), "it is cut off before the first allocation");
+	else if (trace.damaged)
+		snprintf(model->broken, sizeof(model->broken), "is damaged, %s", trace.problem);
+	else if (trace.cut)
+		snprintf(model->broken, sizeof(model->broken), "is cut off at its end");
+	trace_free(&trace);
+	return status;
 }

@@ -27,14 +27,12 @@ enum { RUNS_MOST = 16, REPORT_PROBLEM = 200 };
 enum output {
 	OUTPUT_TEXT,
 	OUTPUT_JSON,
-	OUTPUT_CSV,
 	OUTPUT_HTML,
 	OUTPUT_PERFETTO,
 };
 
 struct wish {
 	enum output output;
-	const char *table; /* name of the CSV table */
 	const char *file;  /* output file; NULL: stdout */
 	bool chosen;
 };
@@ -43,19 +41,15 @@ static bool take_output(void *argument, int code, const char *text, char *why)
 {
 	struct wish *wish = argument;
 
+	(void)text;
 	(void)why;
 	if (wish->chosen) {
-		tool_say("only one of --html, --json, --csv and --perfetto can be had at a time");
+		tool_say("only one of --html, --json and --perfetto can be had at a time");
 		return false;
 	}
 	wish->chosen = true;
 	wish->output = (enum output)code;
-	if (text)
-		wish->table = text;
-	if (report_csv_known(wish->table))
-		return true;
-	tool_say("--csv has the tables " REPORT_CSV_TABLES);
-	return false;
+	return true;
 }
 
 static bool take_file(void *argument, int code, const char *text, char *why)
@@ -72,7 +66,6 @@ static const struct option_row rows[] = {
     OPTION_READ("html", NULL, take_output, OUTPUT_HTML,
 		"one page for a browser, without anything from elsewhere; of two traces side by side"),
     OPTION_READ("json", NULL, take_output, OUTPUT_JSON, "everything, for programs"),
-    OPTION_READ("csv", "[=TABLE]", take_output, OUTPUT_CSV, "one table: " REPORT_CSV_TABLES " (allocations)"),
     OPTION_READ("perfetto", NULL, take_output, OUTPUT_PERFETTO,
 		"for ui.perfetto.dev: over time, beside a profile of PyTorch"),
     {.name = "output",
@@ -106,10 +99,8 @@ static bool report_fits(const struct wish *wish, int n)
 		tool_say("no trace given; write `spillway report TRACE`, and `spillway run --trace TRACE` to make one");
 	else if (n > 2 && wish->output == OUTPUT_HTML)
 		tool_say("%d traces are too many for a page, which shows one, or two side by side", n);
-	else if (n > 1 && (wish->output == OUTPUT_CSV || wish->output == OUTPUT_PERFETTO))
-		tool_say(
-		    "several traces can be compared as text, with --json and two with --html; --csv and --perfetto "
-		    "take one");
+	else if (n > 1 && wish->output == OUTPUT_PERFETTO)
+		tool_say("several traces can be compared as text, with --json and two with --html; --perfetto takes one");
 	else if (!wish->file && isatty(STDOUT_FILENO) &&
 		 (wish->output == OUTPUT_HTML || wish->output == OUTPUT_PERFETTO))
 		tool_say("this is not for a terminal; add --output FILE");
@@ -252,9 +243,6 @@ static void report_show(const struct wish *wish, const struct digest *digests, s
 		else
 			report_json(digests);
 		break;
-	case OUTPUT_CSV:
-		report_csv(digests, wish->table);
-		break;
 	case OUTPUT_HTML:
 		report_html(digests, n);
 		break;
@@ -362,7 +350,7 @@ static bool first_is_page(const struct wish *wish, char *const *operands, int n)
 
 int tool_report(int argc, char **argv)
 {
-	struct wish wish = {.table = "allocations"};
+	struct wish wish = {0};
 	int status = options_read(&options, argc, argv, &wish);
 	struct runs runs = {.status = TOOL_OK};
 

@@ -13,11 +13,6 @@ void report_json(const struct digest *digest);
 void report_html(const struct digest *digests, size_t n);
 void report_perfetto(const struct digest *digest);
 
-/* Returns whether `table` is a valid value of --csv. */
-bool report_csv_known(const char *table);
-void report_csv(const struct digest *digest, const char *table);
-#define REPORT_CSV_TABLES "allocations, series, moves, rules"
-
 /* Shows several runs side by side. */
 void report_compare_text(const struct digest *digests, size_t n);
 void report_compare_json(const struct digest *digests, size_t n);

@@ -131,7 +131,7 @@ const makeCharts = () => {
 		if (chart.showTime)
 			drawTime(frame, chart.formatTime);
 		drawPointer(chart, frame);
-		chart.say(view.cursor, chart.row);
+		chart.say(view.cursor);
 	}
 
 	let asked = false;
@@ -166,7 +166,6 @@ const makeCharts = () => {
 		});
 		canvas.addEventListener("pointermove", event => {
 			view.cursor = timeAt(chart, event);
-			chart.row = event.clientY - canvas.getBoundingClientRect().top;
 			if (chart.drag)
 				chart.drag.to = view.cursor;
 			paintAll();
@@ -183,7 +182,6 @@ const makeCharts = () => {
 			if (chart.drag)
 				return;
 			view.cursor = null;
-			chart.row = null;
 			paintAll();
 		});
 		canvas.addEventListener("dblclick", () => zoom(0, view.whole));
@@ -210,10 +208,9 @@ const makeCharts = () => {
 			all.length = 0;
 		},
 		whole: () => zoom(0, view.whole),
-		/* chart: {canvas, height, showTime, formatTime, draw(frame), say(time or null, row)} */
+		/* chart: {canvas, height, showTime, formatTime, draw(frame), say(time or null)} */
 		add(chart) {
 			chart.drag = null;
-			chart.row = null;
 			all.push(chart);
 			listen(chart);
 		},

@@ -189,45 +189,6 @@ static void put_series(struct json *json, const struct digest *digest, const str
 	json_close(json, '}');
 }
 
-static void put_cells(struct json *json, const char *name, const uint8_t *cells, size_t n)
-{
-	json_next(json, name);
-	putchar('"');
-	for (size_t i = 0; i < n; i++) {
-		putchar("0123456789abcdef"[cells[i] >> 4]);
-		putchar("0123456789abcdef"[cells[i] & 15]);
-	}
-	putchar('"');
-}
-
-static void put_map(struct json *json, const struct digest_map *map)
-{
-	char address[24];
-
-	if (!map->rows) {
-		json_text(json, "map", NULL);
-		return;
-	}
-	json_open(json, "map", '{');
-	json_number(json, "rows", map->rows);
-	json_number(json, "columns", map->columns);
-	json_number(json, "row_bytes", map->row_bytes);
-	json_number(json, "column_ns", map->column_ns);
-	json_open(json, "addresses", '[');
-	for (uint32_t i = 0; i < map->rows; i++) {
-		snprintf(address, sizeof(address), "0x%" PRIx64, map->address[i]);
-		json_text(json, NULL, address);
-	}
-	json_close(json, ']');
-	json_open(json, "backends", '[');
-	for (uint32_t i = 0; i < map->rows; i++)
-		json_text(json, NULL, digest_backend_name(map->backend[i]));
-	json_close(json, ']');
-	put_cells(json, "used", map->used, (size_t)map->rows * map->columns);
-	put_cells(json, "host", map->host, (size_t)map->rows * map->columns);
-	json_close(json, '}');
-}
-
 static void put_device(struct json *json, const struct digest *digest, unsigned which)
 {
 	const struct digest_device *device = &digest->devices[which];
@@ -272,7 +233,6 @@ static void put_device(struct json *json, const struct digest *digest, unsigned 
 	put_faults(json, device);
 	put_step_times(json, device);
 	put_series(json, digest, device);
-	put_map(json, &device->map);
 	json_close(json, '}');
 }
 
@@ -465,10 +425,10 @@ static void put_curve(struct json *json, const struct digest *digest)
 
 static void put_run(struct json *json, const struct digest *digest)
 {
-	static const char *const tables[DIGEST_TABLES] = {"rules", "sites", "sizes", "lives", "move_counts", "calls"};
+	static const char *const tables[DIGEST_TABLES] = {"rules", "sites", "calls"};
 
 	json_open(json, NULL, '{');
-	json_number(json, "schema", 1);
+	json_number(json, "schema", 2);
 	put_file(json, digest->trace);
 	put_process(json, digest->trace);
 	put_answer(json, digest);

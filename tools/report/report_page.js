@@ -453,80 +453,6 @@
 			});
 		}
 
-		/* ---- the map ---- */
-
-		const cells = hex => Uint8Array.from({length: hex.length / 2}, (_, i) => parseInt(hex.substr(2 * i, 2), 16));
-
-		function rgb(name) {
-			const hex = charts.colour(name);
-			return [1, 3, 5].map(i => parseInt(hex.substr(i, 2), 16));
-		}
-
-		function drawMap(map, used, host) {
-			const image = make("canvas"), colours = {};
-			image.width = map.columns;
-			image.height = map.rows;
-			const context = image.getContext("2d"), pixels = context.createImageData(map.columns, map.rows);
-			for (const name of ["empty", "device", "host", "managed", "system", "driver"])
-				colours[name] = rgb(name);
-			for (let row = 0; row < map.rows; row++) {
-				const at = map.backends[row], here = colours[at === "heap" || !colours[at] ? "device" : at];
-				for (let column = 0; column < map.columns; column++) {
-					const cell = row * map.columns + column, there = host[cell] / 255;
-					const pixel = (map.rows - 1 - row) * map.columns + column; /* low addresses are below */
-					/* A little that is allocated must be seen beside nothing. */
-					const full = used[cell] ? .25 + .75 * used[cell] / 255 : 0;
-					for (let i = 0; i < 3; i++) {
-						const mixed = here[i] * (1 - there) + colours.host[i] * there;
-						pixels.data[pixel * 4 + i] = colours.empty[i] * (1 - full) + mixed * full;
-					}
-					pixels.data[pixel * 4 + 3] = 255;
-				}
-			}
-			context.putImageData(pixels, 0, 0);
-			return image;
-		}
-
-		function addMap(device) {
-			const map = device.map;
-			if (!map)
-				return;
-			const used = cells(map.used), host = cells(map.host), height = Math.max(120, Math.min(map.rows * 3, 290)) + 30;
-			const whole = map.rows * map.row_bytes, span = map.columns * map.column_ns;
-			const box = chartBox("Where blocks were, by address", [["on the device", "device"], [AWAY, "host"],
-				...["managed", "system", "driver"].filter(place => map.backends.includes(place)).map(place => [place, place]), ["not allocated", "empty"]]);
-			let image, imageTheme;
-			const note = make("span", "dim");
-			box.canvas.before(note);
-			charts.add({
-				canvas: box.canvas, height, showTime: true, formatTime: clock,
-				draw(frame) {
-					const theme = charts.colour("page"), c = frame.context;
-					if (imageTheme !== theme) {
-						image = drawMap(map, used, host);
-						imageTheme = theme;
-					}
-					charts.axis(frame, whole, axisBytes, true);
-					c.imageSmoothingEnabled = false;
-					if (frame.from >= span)
-						return;
-					const from = frame.from / span * map.columns, to = Math.min(frame.to / span, 1) * map.columns;
-					c.drawImage(image, from, 0, Math.max(to - from, .001), map.rows, frame.left, frame.top,
-						Math.min(frame.x(span), frame.right) - frame.left, frame.bottom - frame.top);
-					this.place = y => Math.floor((frame.bottom - y) / (frame.bottom - frame.top) * map.rows);
-				},
-				say(t, y) {
-					const row = t === null || y === null || !this.place ? -1 : this.place(y);
-					note.textContent = "";
-					if (row < 0 || row >= map.rows)
-						return;
-					const cell = row * map.columns + Math.min(Math.floor(t / map.column_ns), map.columns - 1);
-					note.textContent = " at " + map.addresses[row] + " (" + map.backends[row] + "): " + (used[cell]
-						? share(used[cell], 255) + " allocated, of it " + share(host[cell], 255) + " " + AWAY : "not allocated");
-				},
-			});
-		}
-
 		function showDevice(device) {
 			$("charts").replaceChildren();
 			charts.start(Math.max(...runs.map(run => run.run_ns)) || 1, zoomed => { $("whole").hidden = !zoomed; });
@@ -540,9 +466,6 @@
 				addLost(device);
 			addFaults(device);
 			addSteps(device);
-			addMap(device);
-			if (!device.map)
-				$("charts").append(make("p", "dim", "No block has a known address, so there is no map of where they were."));
 			charts.paintAll();
 		}
 
@@ -586,15 +509,11 @@
 			rate_out: link.out_ns ? link.bytes_out / link.out_ns : null,
 			name: "device " + link.device + " and " + (link.lender === null ? "the host" : "device " + link.lender)}));
 
-		const TABLES = [["Rule", GROUP, () => data.rules], ["Site", GROUP, () => data.sites], ["Size", GROUP, () => data.sizes],
-			["Life", GROUP, () => data.lives], ["Moves", GROUP, () => data.move_counts], ["Costliest", BLOCK, blocks],
-			["Kernels", FUNCTION, () => data.functions], ["Links", LINK, links]].filter(([, , rows]) => rows().length);
+		const TABLES = [["Rule", GROUP, () => data.rules], ["Site", GROUP, () => data.sites],
+			["Costliest", BLOCK, blocks], ["Kernels", FUNCTION, () => data.functions], ["Links", LINK, links]].filter(([, , rows]) => rows().length);
 		let shown = {table: 0, key: null, down: true};
 
-		/*
-		 * The last lines of a table of groups: what no allocation has, and all, as the charts show it. Classes of moves and lives
-		 * have no refusals, which belong to no allocation.
-		 */
+		/* The last lines of a table of groups: what no allocation has, and all, as the charts show it. */
 		function foot(seen) {
 			const lines = [], rest = {name: "(of no allocation)", ...data.rest}, all = {...data.total, name: "together"};
 			for (const key of ["wait_ns", "bytes_in", "bytes_out"])
@@ -672,12 +591,10 @@
 				$("table").append(make("p", "dim hint narrow", "A wider window also shows how many times they moved."));
 		}
 
-		/* What the costs name: rules, or lines if there is no rule, or sizes. */
+		/* What the costs name: rules, or lines if there is no rule. */
 		function opened() {
-			const index = name => Math.max(TABLES.findIndex(table => table[0] === name), 0);
-			if (data.rules.length && data.rules[0].name !== "(no rule)")
-				return index("Rule");
-			return index(data.sites.length && data.sites[0].name !== "(not known)" ? "Site" : "Size");
+			const known = data.rules.length && data.rules[0].name !== "(no rule)";
+			return Math.max(TABLES.findIndex(table => table[0] === (known ? "Rule" : "Site")), 0);
 		}
 
 		function fillTables() {

@@ -312,8 +312,7 @@ static void print_table(const struct digest *digest, enum digest_by by)
 	printf("\n");
 	print_rows(rows, n + 1, 6);
 	if (n < table->n)
-		text_line("and %s more; --csv=%s has all", units_count(table->n - n, a),
-			  by == DIGEST_BY_RULE ? "rules" : "allocations");
+		text_line("and %s more; --json has them", units_count(table->n - n, a));
 }
 
 static void print_functions(const struct digest *digest)
@@ -381,8 +380,8 @@ void report_text(const struct digest *digest)
 	print_moves(digest);
 	print_links(digest);
 	/* Chains of callers are for the page: they have no room in lines of 80 columns. */
-	for (int by = 0; by <= DIGEST_BY_MOVES; by++)
-		print_table(digest, (enum digest_by)by);
+	print_table(digest, DIGEST_BY_RULE);
+	print_table(digest, DIGEST_BY_SITE);
 	print_idle_rules(digest);
 	print_functions(digest);
 	print_curve(digest);

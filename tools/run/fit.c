@@ -1,7 +1,10 @@
 /*
  * The parent of a program under `spillway run --fit`.
+ *
+ * A process that ends well removes its figures, so the library is asked to leave a copy (SPILLWAY_FIGURES, stats_file.c)
+ * in a folder that only this user may enter. One that was killed leaves them where they were.
  */
-#include "tools/run/fit.h"
+#include "tools/run/run.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,19 +16,204 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "shim/base/clock.h"
 #include "shim/base/hostmem.h"
 #include "shim/base/user_dir.h"
+#include "shim/stats/summary.h"
 #include "tools/common/new_file.h"
+#include "tools/common/page.h"
 #include "tools/common/policy_file.h"
 #include "tools/common/tool.h"
-#include "tools/run/fit_figures.h"
+#include "tools/common/view.h"
+#include "tools/run/fit_policy.h"
 
-/* How often a terminal is told, ms. */
-#define EVERY_MS 60000
+/* How often a terminal is told. */
+#define EVERY_NS UINT64_C(60000000000)
+
+/* How many files of figures are looked at, and how many parents of a process. */
+enum { MOST_FILES = 4096, MOST_PARENTS = 64 };
+
+/* The program that was started: the process, and when it started, in ticks (/proc/PID/stat). */
+struct fit_program {
+	pid_t pid;
+	uint64_t started;
+};
+
+/* ---- the folder ---- */
+
+/* Makes the folder, of mode 0700, and names it to the processes that this one starts. Returns false if it cannot. */
+static bool fit_folder_make(char ret_path[64])
+{
+	static const char *const places[] = {"/tmp", "/dev/shm"};
+	char inner[80];
+
+	for (size_t i = 0; i < sizeof(places) / sizeof(*places); i++) {
+		snprintf(ret_path, 64, "%s/spillway-fit-XXXXXX", places[i]);
+		if (!mkdtemp(ret_path))
+			continue;
+		snprintf(inner, sizeof(inner), "%s/spillway", ret_path);
+		if (mkdir(inner, 0700) == 0 && setenv("SPILLWAY_FIGURES", ret_path, 1) == 0)
+			return true;
+		rmdir(inner);
+		rmdir(ret_path);
+	}
+	*ret_path = 0;
+	return false;
+}
+
+static void remove_file(const struct user_dir *folder, const char *name, void *argument)
+{
+	(void)argument;
+	unlinkat(folder->fd, name, 0);
+}
+
+static void fit_folder_remove(const char *path)
+{
+	struct user_dir folder;
+
+	if (!*path || user_dir_open_xdg(path, &folder) != 0)
+		return;
+	user_dir_each_file(&folder, STATS_TAIL, MOST_FILES, remove_file, NULL);
+	user_dir_close(&folder, true);
+	/* Not there any more unless a process that still runs has put something into it. */
+	rmdir(path);
+}
+
+/* ---- the figures while it runs ---- */
+
+/* Returns the parent of a process; 0 if it has ended. */
+static pid_t parent_of(pid_t pid)
+{
+	size_t bytes;
+	char *text = view_read(pid, "stat", 512, &bytes);
+	/* "PID (NAME) STATE PARENT": the name may contain anything. */
+	const char *name = text ? strrchr(text, ')') : NULL;
+	int parent = 0;
+
+	if (!name || sscanf(name + 1, " %*c %d", &parent) != 1)
+		parent = 0;
+	free(text);
+	return parent;
+}
+
+static bool descends(pid_t pid, pid_t from)
+{
+	for (unsigned i = 0; i < MOST_PARENTS && pid > 1; i++, pid = parent_of(pid))
+		if (pid == from)
+			return true;
+	return false;
+}
+
+/* Adds up what the running processes of the run have: the program and what descends from it. */
+static struct fit_moment fit_figures_now(const struct fit_program *program)
+{
+	struct fit_moment moment = {0};
+	struct pages pages = {0};
+
+	pages_read(&pages, geteuid());
+	for (size_t i = 0; i < pages.n; i++)
+		if (pages.page[i]->copy && pages.page[i]->alive && pages.page[i]->pid > 0 &&
+		    descends(pages.page[i]->pid, program->pid))
+			fit_moment_add(&moment, pages.page[i]->copy, pages.page[i]->clock);
+	pages_free(&pages);
+	return moment;
+}
+
+/* ---- the figures afterwards ---- */
+
+/* What is left of a run that has ended. */
+struct fit_rest {
+	struct page *page; /* of the process that lost most; NULL: none used CUDA memory. Is to be freed */
+	uint64_t now;      /* the end of that process, CLOCK_MONOTONIC */
+	unsigned n;        /* processes */
+};
+
+/* Returns when the process ended; it has ended by now. */
+static uint64_t end_of(const struct page *page)
+{
+	uint64_t end = atomic_load(&page->copy->end_clock);
+
+	return end > page->copy->start_clock ? end : page->clock;
+}
+
+static bool is_used(const struct page *page)
+{
+	return page->copy &&
+	       atomic_load(&page->copy->counter[STAT_allocations]) + atomic_load(&page->copy->counter[STAT_refused]);
+}
+
+/* Returns whether a lost more than b; where both lost the same, whether it held more. */
+static bool lost_more(const struct page *a, const struct page *b)
+{
+	double of_a = summary_lost(a->copy, end_of(a)), of_b = summary_lost(b->copy, end_of(b));
+
+	if (of_a < of_b || of_a > of_b)
+		return of_a > of_b;
+	return atomic_load(&a->copy->backend[0].figure[FIGURE_peak]) >
+	       atomic_load(&b->copy->backend[0].figure[FIGURE_peak]);
+}
+
+/* Takes over the page, or frees it. */
+static void take_page(struct fit_rest *rest, struct page *page)
+{
+	if (!page || !is_used(page)) {
+		page_free(page);
+		return;
+	}
+	rest->n++;
+	if (rest->page && !lost_more(page, rest->page)) {
+		page_free(page);
+		return;
+	}
+	page_free(rest->page);
+	rest->page = page;
+	rest->now = end_of(page);
+}
+
+static void take_file(const struct user_dir *folder, const char *name, void *argument)
+{
+	take_page(argument, page_read(folder, name, geteuid()));
+}
+
+/* Returns whether these are what the program has left that did not end by exit(). */
+static bool is_left_by(const struct page *page, const struct fit_program *program)
+{
+	return page->copy && !page_is_strange(page) && page->own_pid == program->pid &&
+	       page->started == program->started && page->copy->state != STATS_ENDED && is_used(page);
+}
+
+/*
+ * path: the folder; "": there is none. If the program was killed, it has not printed its summary: that is done here,
+ * unless report is POLICY_REPORT_NONE.
+ */
+static struct fit_rest fit_figures_rest(const char *path, const struct fit_program *program, enum policy_report report)
+{
+	struct fit_rest rest = {0};
+	struct pages pages = {0};
+	struct user_dir folder;
+
+	if (*path && user_dir_open_xdg(path, &folder) == 0) {
+		user_dir_each_file(&folder, STATS_TAIL, MOST_FILES, take_file, &rest);
+		user_dir_close(&folder, false);
+	}
+	pages_read(&pages, geteuid());
+	for (size_t i = 0; i < pages.n; i++) {
+		if (!is_left_by(pages.page[i], program))
+			continue;
+		if (report != POLICY_REPORT_NONE)
+			watcher_print(pages.page[i]->copy, clock_now(), report == POLICY_REPORT_FULL);
+		take_page(&rest, pages.page[i]);
+		pages.page[i] = NULL;
+	}
+	pages_free(&pages);
+	return rest;
+}
+
+/* ---- the parent ---- */
 
 struct fit {
 	const struct fit_request *request;
@@ -35,17 +223,9 @@ struct fit {
 	sigset_t before; /* the signals that were blocked when the tool began */
 	bool on_terminal;
 	struct fit_moment last;
-	long last_ms;
-	int status; /* as waitpid() gives it */
+	uint64_t last_ns; /* CLOCK_MONOTONIC */
+	int status;       /* as waitpid() gives it */
 };
-
-static long fit_now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 /* ---- start ---- */
 
@@ -105,15 +285,16 @@ static int start_program(struct fit *fit)
 
 /* ---- while it runs ---- */
 
-static void say_line(struct fit *fit, long now_ms)
+static void say_line(struct fit *fit)
 {
 	struct fit_moment now = fit_figures_now(&fit->program);
+	uint64_t now_ns = clock_now();
 	char line[FIT_LINE];
 
-	fit_line(&now, &fit->last, (double)(now_ms - fit->last_ms) / 1e3, line);
+	fit_line(&now, &fit->last, (double)(now_ns - fit->last_ns) / 1e9, line);
 	tool_say("fit: %s", line);
 	fit->last = now;
-	fit->last_ms = now_ms;
+	fit->last_ns = now_ns;
 }
 
 /*
@@ -160,11 +341,12 @@ static void wait_for_program(struct fit *fit)
 	bool lives = goes_on(fit);
 
 	while (lives) {
-		long left = fit->last_ms + EVERY_MS - fit_now_ms();
-		int n = fit->on_terminal && left <= 0 ? 0 : poll(&signals, 1, fit->on_terminal ? (int)left : -1);
+		uint64_t now = clock_now(), next = fit->last_ns + EVERY_NS;
+		int left = next > now ? (int)((next - now + 999999) / 1000000) : 0;
+		int n = poll(&signals, 1, fit->on_terminal ? left : -1);
 
 		if (n == 0)
-			say_line(fit, fit_now_ms());
+			say_line(fit);
 		else if (n > 0)
 			lives = pass_signals(fit);
 		else
@@ -272,7 +454,7 @@ int fit_run(const struct fit_request *request)
 		fit_folder_remove(fit.folder);
 		return status;
 	}
-	fit.last_ms = fit_now_ms();
+	fit.last_ns = clock_now();
 	wait_for_program(&fit);
 	written = finish(&fit);
 	fit_folder_remove(fit.folder);

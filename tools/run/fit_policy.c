@@ -21,7 +21,7 @@ struct fit_run {
 	const struct fit_facts *facts;
 	const struct stats_page *page;
 	double seconds, lost;
-	enum summary_change change;
+	enum advice change;
 	uint64_t need;          /* bytes that the heap held at most */
 	uint64_t total, budget; /* of the devices that were used */
 	unsigned n_devices;
@@ -136,7 +136,7 @@ static void put_mode(FILE *file, const struct fit_run *run)
 			fprintf(file, "# because it never stops a job, and costs nothing while everything fits\n");
 		fprintf(file, "spill.mode: %s\n", policy_spill_name(POLICY_SPILL_EXACT));
 	}
-	if (run->change == SUMMARY_CHANGE_FAST)
+	if (run->change == ADVICE_FAST)
 		fprintf(
 		    file,
 		    "# Not chosen: spill.mode: fast copies beside kernels, and the GPU stood still for %.1f %% of this "
@@ -155,7 +155,7 @@ static void put_device_budget(FILE *file, const struct fit_run *run)
 	if (policy_set_names(run->facts->set, "device.budget") || !run->budget)
 		return;
 	units_bytes(run->need, need);
-	if (run->change == SUMMARY_CHANGE_BUDGET)
+	if (run->change == ADVICE_BUDGET)
 		fprintf(file,
 			"# because the device has %s and the heap needed %s: it fits where nobody else has the memory\n"
 			"device.budget: auto\n",
@@ -201,7 +201,7 @@ static void put_host(FILE *file, const struct fit_run *run)
 	    !strcmp(key, "host.total") ? atomic_load(&page->share_most_used) : atomic_load(&page->peak[PLACE_HOST]);
 	char taken[UNITS_TEXT], of[UNITS_TEXT], size[UNITS_TEXT], value[POLICY_SIZE_BYTES_TEXT];
 
-	if (!refused || !most || !limit || run->change == SUMMARY_CHANGE_VMM ||
+	if (!refused || !most || !limit || run->change == ADVICE_VMM ||
 	    limit - (used < limit ? used : limit) >= most)
 		return;
 	uint64_t wanted = (used + most + MIB - 1) / MIB * MIB;

@@ -8,19 +8,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tools/common/library.h"
 #include "tools/common/new_file.h"
 #include "tools/common/options.h"
 #include "tools/common/policy_file.h"
-#include "tools/common/preload.h"
-#include "tools/common/target.h"
 #include "tools/commands.h"
 #include "tools/common/tool.h"
-#include "tools/run/fit.h"
 #include "tools/run/fit_policy.h"
-#include "tools/run/watcher.h"
+#include "tools/run/run.h"
 #include "tools/trace/trace_name.h"
 
 /* The command line. policy and set: NULL = as in the environment. set and given must be freed. */
@@ -109,7 +107,7 @@ static int request_read(int argc, char **argv, struct request *request)
 
 /* What the tool has to know of the policy. */
 struct asked {
-	unsigned needs; /* what its rules test (enum policy_need) */
+	bool builtin;
 	enum policy_report report;
 };
 
@@ -123,7 +121,7 @@ static bool policy_is_good(const char *name, const char *set, struct asked *ret_
 	policy_warn_environment(environ, &errors);
 	tool_print_errors(&errors);
 	if (policy)
-		*ret_asked = (struct asked){policy_needs(policy), policy_report(policy)};
+		*ret_asked = (struct asked){policy_is_builtin(policy), policy_settings(policy)->report};
 	/* The library prints the warnings of a policy only if they were not printed here. */
 	good = good && (errors.n ? setenv("SPILLWAY_WARNED", "1", 1) : unsetenv("SPILLWAY_WARNED")) == 0;
 	policy_free(policy);
@@ -131,31 +129,56 @@ static bool policy_is_good(const char *name, const char *set, struct asked *ret_
 	return good;
 }
 
-static bool is_builtin(const char *name)
-{
-	for (const char *const *n = policy_builtin_names(); *n; n++)
-		if (strcmp(*n, name) == 0)
-			return true;
-	return false;
-}
-
 /*
  * The path is made absolute, because the program, or a child of it, may change its folder before the library reads the
  * policy.
  */
-static bool set_policy(const char *name)
+static bool set_policy(const char *name, bool builtin)
 {
 	char path[PATH_MAX];
 
-	if (!name)
+	if (!name || !*name || builtin)
+		return !name || setenv("SPILLWAY_POLICY", name, 1) == 0;
+	if (realpath(name, path))
+		return setenv("SPILLWAY_POLICY", path, 1) == 0;
+	tool_say("%s: %s", name, strerror(errno));
+	return false;
+}
+
+/* Files are compared by device and inode, because one file may have several names. */
+static bool same_file(const char *a, const char *b)
+{
+	struct stat status_a, status_b;
+
+	if (strcmp(a, b) == 0)
 		return true;
-	if (!*name || is_builtin(name))
-		return setenv("SPILLWAY_POLICY", name, 1) == 0;
-	if (!realpath(name, path)) {
-		tool_say("%s: %s", name, strerror(errno));
-		return false;
+	return stat(a, &status_a) == 0 && stat(b, &status_b) == 0 && status_a.st_dev == status_b.st_dev &&
+	       status_a.st_ino == status_b.st_ino;
+}
+
+/*
+ * Joins with ':' the library and the entries of `existing` (may be NULL) that are not the same library. Returns NULL
+ * if memory runs out; the caller must free the result.
+ */
+static char *preload_join(const char *library, const char *existing)
+{
+	size_t bytes = strlen(library) + (existing ? strlen(existing) : 0) + 2;
+	char *joined = malloc(bytes), *copy = strdup(existing ? existing : ""), *rest = copy, *entry;
+
+	if (!joined || !copy) {
+		free(joined);
+		free(copy);
+		return NULL;
 	}
-	return setenv("SPILLWAY_POLICY", path, 1) == 0;
+	strcpy(joined, library);
+	while ((entry = strsep(&rest, ": "))) {
+		if (!*entry || same_file(library, entry))
+			continue;
+		strcat(joined, ":");
+		strcat(joined, entry);
+	}
+	free(copy);
+	return joined;
 }
 
 /* Puts the library before what the variable already names. */
@@ -177,32 +200,16 @@ static bool set_audit(const char *audit)
 	return put_first("LD_AUDIT", audit) && setenv("GLIBC_TUNABLES", "glibc.rtld.optional_static_tls=16384", 0) == 0;
 }
 
-/*
- * NVTX reports its ranges to the single tool that the variable names. The variable is set to the library if rules or a
- * trace need the ranges and no other tool is named. A profiler that starts the program sets the variable itself.
- */
-static bool set_nvtx(const char *library)
-{
-	return setenv("NVTX_INJECTION64_PATH", library, 0) == 0;
-}
-
-/* A trace contains the NVTX ranges that the program marks. */
-static bool set_trace(const char *trace, const char *library)
-{
-	return setenv("SPILLWAY_TRACE", trace, 1) == 0 && set_nvtx(library);
-}
-
 static bool set_environment(const struct request *request, const char *policy, const char *library, const char *audit,
-			    unsigned needs)
+			    bool builtin)
 {
-	bool done = put_first("LD_PRELOAD", library) && (!request->audit || set_audit(audit)) &&
-		    (!(needs & POLICY_NEED_NVTX) || set_nvtx(library));
+	bool done = put_first("LD_PRELOAD", library) && (!request->audit || set_audit(audit));
 
 	if (request->set)
 		done = done && setenv("SPILLWAY_SET", request->set, 1) == 0;
 	if (request->trace)
-		done = done && set_trace(request->trace, library);
-	return done && set_policy(policy);
+		done = done && setenv("SPILLWAY_TRACE", request->trace, 1) == 0;
+	return done && set_policy(policy, builtin);
 }
 
 static int run_start(char **program)
@@ -280,8 +287,9 @@ static bool add_share(struct request *request)
 	if (!request->set && given && *given)
 		done = (request->set = strdup(given)) != NULL;
 	given = given ? given : "";
-	bool turns = policy_turns(policy)->mode != POLICY_TURNS_OFF || policy_set_names(given, "share");
-	bool total = policy_device_total(policy).kind != POLICY_SIZE_AUTO || policy_set_names(given, "device.total");
+	bool turns = policy_settings(policy)->turns.mode != POLICY_TURNS_OFF || policy_set_names(given, "share");
+	bool total =
+	    policy_settings(policy)->device_total.kind != POLICY_SIZE_AUTO || policy_set_names(given, "device.total");
 	bool vmm = policy_vmm_spill(policy) != POLICY_VMM_DRIVER || policy_set_names(given, "vmm.spill");
 	done = done && (turns || add_set(request, 0, "share=auto", why));
 	done = done && (total || add_set(request, 0, "device.total=90%", why));
@@ -319,7 +327,7 @@ static int prepare_and_start(const struct request *request)
 		return TOOL_BAD;
 	if (request->audit && !library_find_audit(library, audit))
 		return TOOL_BAD;
-	if (!set_environment(request, policy, library, audit, asked.needs)) {
+	if (!set_environment(request, policy, library, audit, asked.builtin)) {
 		tool_say("the environment could not be set");
 		return TOOL_BROKEN;
 	}

@@ -1,7 +1,7 @@
 /*
  * The watcher of `spillway run`.
  */
-#include "tools/run/watcher.h"
+#include "tools/run/run.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,13 +15,14 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "shim/base/clock.h"
 #include "shim/base/log.h"
 #include "shim/base/user_dir.h"
 #include "shim/stats/summary.h"
 #include "tools/common/page.h"
+#include "tools/common/view.h"
 
 /* How long a slow reader of standard error is waited for, as by the library at exit. */
 #define WATCHER_MS 1000
@@ -58,9 +59,7 @@ void watcher_print(const struct stats_page *page, uint64_t now, bool full)
 static void print_what_is_left(const struct watched *program, bool full)
 {
 	struct pages pages = {0};
-	struct timespec now;
 
-	clock_gettime(CLOCK_MONOTONIC, &now);
 	pages_read(&pages, geteuid());
 	for (size_t i = 0; i < pages.n; i++) {
 		const struct page *page = pages.page[i];
@@ -72,7 +71,7 @@ static void print_what_is_left(const struct watched *program, bool full)
 				     : page->started == user_dir_process_started(program->pid))
 			continue;
 		if (page->copy->counter[STAT_allocations] + page->copy->counter[STAT_refused])
-			watcher_print(page->copy, (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec, full);
+			watcher_print(page->copy, clock_now(), full);
 	}
 	pages_free(&pages);
 }
@@ -91,36 +90,19 @@ void watcher_print_left(pid_t pid)
 /* The loader maps the library before CUDA; but what is mapped in the middle of a look may be missed by it. */
 static bool lacks_library(pid_t pid)
 {
-	bool has_cuda = false, has_library = false;
-	char path[64], *line = NULL;
-	size_t room = 0;
-
-	snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
-	FILE *maps = fopen(path, "re");
-	if (!maps)
-		return false;
-	while (!has_library && getline(&line, &room, maps) > 0) {
-		has_cuda |= strstr(line, "/libcuda.so") != NULL;
-		has_library = strstr(line, "/libspillway.so") != NULL;
-	}
-	free(line);
-	fclose(maps);
-	return has_cuda && !has_library;
+	return view_maps(pid, "/libcuda.so") == 1 && view_maps(pid, "/libspillway.so") == 0;
 }
 
-static void name_process(pid_t pid, char *room, int bytes)
+static void name_process(pid_t pid, char *room, size_t bytes)
 {
-	char path[64];
+	size_t n;
+	char *text = view_read(pid, "comm", bytes - 1, &n);
 
-	snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
-	FILE *file = fopen(path, "re");
-	if (!file || !fgets(room, bytes, file))
-		snprintf(room, (size_t)bytes, "?");
-	if (file)
-		fclose(file);
+	snprintf(room, bytes, "%.*s", text ? (int)strcspn(text, "\n") : 1, text ? text : "?");
 	for (char *at = room; *at; at++)
 		if (*at < ' ' || *at > '~')
-			*at = at[0] == '\n' ? '\0' : '?';
+			*at = '?';
+	free(text);
 }
 
 /* Looks at the process and at what its main thread has started. */

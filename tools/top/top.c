@@ -15,7 +15,6 @@
 #include <unistd.h>
 
 #include "policy/text.h"
-#include "shim/base/identity.h"
 #include "tools/common/options.h"
 #include "tools/common/seconds.h"
 #include "tools/commands.h"
@@ -55,12 +54,6 @@ static bool read_count(const char *text, unsigned long *ret_count)
 	return policy_is_digit(*text) && !errno && !*end && *ret_count > 0;
 }
 
-static bool read_gone(const char *text, size_t *ret_gone)
-{
-	*ret_gone = text ? SIZE_MAX : TOP_GONE;
-	return !text || !strcmp(text, "all") || read_count(text, ret_gone);
-}
-
 static bool say_wrong(const char *what, const char *text, const char *instead)
 {
 	char quoted[POLICY_QUOTED_BYTES];
@@ -87,43 +80,27 @@ static bool read_value(void *argument, int code, const char *text, char *why)
 		wish->view.sort = column < 0 ? 0 : (unsigned)column;
 		return column >= 0 || say_wrong("column", text, "`spillway top --help` names them");
 	case 'g':
-		return read_gone(text, &wish->view.gone) ||
+		wish->view.gone = text ? SIZE_MAX : TOP_GONE;
+		return !text || !strcmp(text, "all") || read_count(text, &wish->view.gone) ||
 		       say_wrong("number of processes", text, "give a number from 1 on, or all");
 	default:
 		return read_user(text, &wish->choice.only) || say_wrong("user", text, "give a name or a number");
 	}
 }
 
-static bool read_pid(const char *text, pid_t *ret_pid)
-{
-	char *end;
-
-	errno = 0;
-	long pid = strtol(text, &end, 10);
-	*ret_pid = (pid_t)pid;
-	return policy_is_digit(*text) && !errno && !*end && pid > 0 && pid <= INT_MAX;
-}
-
-/* Reads process ids and identities into two lists; a process id has fewer digits than an identity. */
 static bool read_processes(int n, char **texts, struct wish *wish)
 {
-	pid_t *pids = calloc((size_t)n + 1, sizeof(*pids));
-	uint64_t *identities = calloc((size_t)n + 1, sizeof(*identities));
+	struct process_name *names = calloc((size_t)n + 1, sizeof(*names));
 
-	wish->choice.pid = pids;
-	wish->choice.identity = identities;
-	if (!pids || !identities) {
+	wish->choice.name = names;
+	wish->choice.n = (size_t)n;
+	if (!names) {
 		tool_say("no memory");
 		return false;
 	}
-	for (int i = 0; i < n; i++) {
-		if (identity_read(texts[i], strchr(texts[i], 0), &identities[wish->choice.n_identities]))
-			wish->choice.n_identities++;
-		else if (read_pid(texts[i], &pids[wish->choice.n_pids]))
-			wish->choice.n_pids++;
-		else
+	for (int i = 0; i < n; i++)
+		if (!process_read_name(texts[i], &names[i]))
 			return say_wrong("process id", texts[i], "`spillway top --once` shows them");
-	}
 	return true;
 }
 
@@ -183,33 +160,7 @@ static const struct options options = {
 	    "  spillway top --once --details --interval 2 4711\n",
 };
 
-/* Returns OPTIONS_GO_ON, or the exit status. */
-static int read_wish(int argc, char **argv, struct wish *wish)
-{
-	int status = options_read(&options, argc, argv, wish);
-
-	if (status != OPTIONS_GO_ON)
-		return status;
-	return top_fits(wish) && read_processes(argc - optind, argv + optind, wish) ? OPTIONS_GO_ON : TOOL_BAD;
-}
-
 /* ---- readings ---- */
-
-static volatile sig_atomic_t enough;
-
-static void on_signal(int number)
-{
-	(void)number;
-	enough = 1;
-}
-
-static void end_by_signal(void)
-{
-	const struct sigaction action = {.sa_handler = on_signal};
-
-	sigaction(SIGINT, &action, NULL);
-	sigaction(SIGTERM, &action, NULL);
-}
 
 static void top_show(const struct figures *figures, const struct wish *wish)
 {
@@ -227,35 +178,20 @@ static bool top_take(struct figures *figures, const struct wish *wish)
 	return false;
 }
 
-static void say_is_missing(const char *name)
-{
-	tool_say(
-	    "process %s shows no figures: it does not run under Spillway, has not used CUDA memory yet, is another "
-	    "user's, or is gone; `spillway top --once` shows those that do",
-	    name);
-}
-
 /* Prints the named processes that were not found. In JSON they are visible to programs. */
 static void say_missing(const struct figures *figures, const struct wish *wish)
 {
-	char name[IDENTITY_TEXT];
+	char name[PROCESS_NAME];
 
-	for (size_t i = 0; !wish->json && i < wish->choice.n_pids; i++) {
+	for (size_t i = 0; !wish->json && i < wish->choice.n; i++) {
 		bool there = false;
 
 		for (size_t p = 0; p < figures->n; p++)
-			there |= figures->process[p].page->pid == wish->choice.pid[i];
-		snprintf(name, sizeof(name), "%d", (int)wish->choice.pid[i]);
+			there |= figures_is_named(figures->process[p].page, &wish->choice.name[i]);
 		if (!there)
-			say_is_missing(name);
-	}
-	for (size_t i = 0; !wish->json && i < wish->choice.n_identities; i++) {
-		bool there = false;
-
-		for (size_t p = 0; p < figures->n; p++)
-			there |= figures->process[p].page->identity == wish->choice.identity[i];
-		if (!there)
-			say_is_missing(identity_text(wish->choice.identity[i], name));
+			tool_say("process %s shows no figures: it does not run under Spillway, has not used CUDA "
+				 "memory yet, is another user's, or is gone; `spillway top --once` shows those that do",
+				 process_show_name(&wish->choice.name[i], name));
 	}
 }
 
@@ -264,7 +200,7 @@ static int show_once(struct figures *figures, const struct wish *wish)
 	if (!top_take(figures, wish))
 		return TOOL_BROKEN;
 	if (wish->interval_given) {
-		seconds_sleep(wish->interval, &enough);
+		seconds_sleep(wish->interval);
 		if (!top_take(figures, wish))
 			return TOOL_BROKEN;
 	}
@@ -275,11 +211,12 @@ static int show_once(struct figures *figures, const struct wish *wish)
 
 static int show_all(struct figures *figures, const struct wish *wish)
 {
-	end_by_signal();
-	for (unsigned long n = 0; !enough && (!wish->count || n < wish->count); n++) {
+	seconds_end_by(SIGINT);
+	seconds_end_by(SIGTERM);
+	for (unsigned long n = 0; !seconds_enough() && (!wish->count || n < wish->count); n++) {
 		if (n)
-			seconds_sleep(wish->interval, &enough);
-		if (enough)
+			seconds_sleep(wish->interval);
+		if (seconds_enough())
 			break;
 		if (!top_take(figures, wish))
 			return TOOL_BROKEN;
@@ -292,6 +229,20 @@ static int show_all(struct figures *figures, const struct wish *wish)
 	}
 	return TOOL_OK;
 }
+
+#ifndef SPILLWAY_SCREEN
+/* The tool was built without ncurses. */
+int top_screen(struct figures *figures, const struct figures_choice *choice, const struct top_view *view,
+	       double interval)
+{
+	(void)figures;
+	(void)choice;
+	(void)view;
+	(void)interval;
+	tool_say("this spillway was built without ncurses, so here is plain text; --once shows it once");
+	return -1;
+}
+#endif
 
 static int show_as_wished(struct wish *wish)
 {
@@ -312,11 +263,11 @@ static int show_as_wished(struct wish *wish)
 int tool_top(int argc, char **argv)
 {
 	struct wish wish = {.interval = 1, .choice.only = (uid_t)-1, .view.sort = (unsigned)top_column_named("device")};
-	int status = read_wish(argc, argv, &wish);
+	int status = options_read(&options, argc, argv, &wish);
 
-	if (status < 0)
-		status = show_as_wished(&wish);
-	free((void *)wish.choice.pid);
-	free((void *)wish.choice.identity);
+	if (status == OPTIONS_GO_ON)
+		status = top_fits(&wish) && read_processes(argc - optind, argv + optind, &wish) ? show_as_wished(&wish)
+												: TOOL_BAD;
+	free((void *)wish.choice.name);
 	return status;
 }

@@ -48,23 +48,21 @@ const struct figures_process **top_order(const struct figures *figures, const st
 const char *top_bytes(double bytes, char room[TOP_TEXT]);
 const char *top_count(double n, char room[TOP_TEXT]);
 
-/* ---- what costs most (top_rank.c) ---- */
+/* ---- what costs most (top_table.c) ---- */
 
-enum top_kind { TOP_RULES, TOP_SITES };
-
+/* A rule or a site (GROUP_RULES, GROUP_SITES), or another row of figures. */
 struct top_entry {
 	const struct figures_process *process;
-	const struct stats_figures *now, *before; /* before: NULL if there was no previous reading */
-	enum top_kind kind;
-	unsigned number; /* number of the rule or site */
+	enum figures_group group;
+	unsigned row; /* number of the rule or site */
 };
 
 /*
  * Finds, over all shown processes, the entries that moved most, then those with the most live bytes. Returns the
  * number of entries, at most `most`.
  */
-size_t top_rank(const struct figures_process *const *processes, size_t n, enum top_kind kind, struct top_entry *entries,
-		size_t most);
+size_t top_rank(const struct figures_process *const *processes, size_t n, enum figures_group group,
+		struct top_entry *entries, size_t most);
 /* Returns the name of the entry; for a site, its place in the program and the size. */
 const char *top_entry_name(const struct top_entry *entry, char *room, size_t bytes);
 #define TOP_NAME      128
@@ -72,7 +70,7 @@ const char *top_entry_name(const struct top_entry *entry, char *room, size_t byt
 /* Returns one line that fits under that head, without the name. */
 const char *top_entry_numbers(const struct top_entry *entry, char *room, size_t bytes);
 
-/* ---- plain text (top_text.c) and JSON (top_json.c) ---- */
+/* ---- plain text and JSON (top_print.c) ---- */
 
 void top_print_text(FILE *out, const struct figures *figures, const struct top_view *view);
 /* Prints everything known about one process. */

@@ -5,22 +5,210 @@
  */
 #include "tools/top/top_draw.h"
 
+#include <langinfo.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <wchar.h>
 
 #define NCURSES_WIDECHAR 1
 #include <curses.h>
 
 #include "tools/common/shared.h"
-#include "tools/top/top_pen.h"
 
 enum {
 	LEAST_ROWS = 4,  /* minimum rows of the table, reserved before anything else */
 	MOST_RANKED = 8, /* maximum number of rules, and of sites */
 	FLOW_LABEL = 26, /* columns in front of a sparkline */
 };
+
+/* ---- text clipped to its place, colours that colour-blind people can distinguish, bars and sparklines ---- */
+
+enum pen_style {
+	PEN_PLAIN,
+	PEN_TITLE,    /* the first and the last line */
+	PEN_HEAD,     /* head of a table */
+	PEN_STRONG,   /* the column that decides the order */
+	PEN_WEAK,     /* unimportant values */
+	PEN_SELECTED, /* the row that keys act on */
+	/* Parts of a bar. */
+	PEN_DEVICE,
+	PEN_DRIVER,
+	PEN_LENT,
+	PEN_FREE,
+	PEN_HOST,
+	PEN_PEER,
+	PEN_MANAGED,
+	PEN_SYSTEM,
+	PEN_IN, /* flows */
+	PEN_OUT,
+	PEN_FAULTS,
+	PEN_COUNT, /* must be last */
+};
+
+/*
+ * The colours are those of Okabe and Ito, which people with any kind of colour blindness can distinguish, approximated
+ * in 256 colours; with 8 colours, similar ones. Without colours, the letter fills the part.
+ */
+static const struct {
+	short text, back;           /* of the 256 colours */
+	short text_of_8, back_of_8; /* -1: the terminal's default */
+	attr_t with, without;       /* attributes with colours, and without */
+	char letter;
+} styles[PEN_COUNT] = {
+    [PEN_PLAIN] = {-1, -1, -1, -1, A_NORMAL, A_NORMAL, ' '},
+    [PEN_TITLE] = {-1, -1, -1, -1, A_REVERSE, A_REVERSE, ' '},
+    [PEN_HEAD] = {-1, -1, -1, -1, A_BOLD, A_BOLD, ' '},
+    [PEN_STRONG] = {-1, -1, -1, -1, A_BOLD | A_UNDERLINE, A_BOLD | A_UNDERLINE, ' '},
+    [PEN_WEAK] = {245, -1, -1, -1, A_NORMAL, A_DIM, ' '},
+    [PEN_SELECTED] = {-1, -1, -1, -1, A_REVERSE, A_REVERSE, ' '},
+    [PEN_DEVICE] = {231, 25, COLOR_WHITE, COLOR_BLUE, A_NORMAL, A_NORMAL, 'D'},
+    [PEN_DRIVER] = {16, 74, COLOR_BLACK, COLOR_CYAN, A_NORMAL, A_NORMAL, 'V'},
+    [PEN_LENT] = {16, 187, COLOR_BLACK, COLOR_WHITE, A_NORMAL, A_NORMAL, 'L'},
+    [PEN_FREE] = {250, 236, -1, -1, A_NORMAL, A_NORMAL, '.'},
+    [PEN_HOST] = {16, 214, COLOR_BLACK, COLOR_YELLOW, A_NORMAL, A_NORMAL, 'H'},
+    [PEN_PEER] = {16, 227, COLOR_BLACK, COLOR_WHITE, A_NORMAL, A_NORMAL, 'P'},
+    [PEN_MANAGED] = {16, 36, COLOR_BLACK, COLOR_GREEN, A_NORMAL, A_NORMAL, 'M'},
+    [PEN_SYSTEM] = {16, 175, COLOR_BLACK, COLOR_MAGENTA, A_NORMAL, A_NORMAL, 'S'},
+    [PEN_IN] = {74, -1, COLOR_CYAN, -1, A_NORMAL, A_NORMAL, ' '},
+    [PEN_OUT] = {214, -1, COLOR_YELLOW, -1, A_NORMAL, A_NORMAL, ' '},
+    [PEN_FAULTS] = {175, -1, COLOR_MAGENTA, -1, A_NORMAL, A_NORMAL, ' '},
+};
+
+static struct {
+	bool colours, wide;
+} pen;
+
+void draw_begin(bool plain)
+{
+	pen.wide = !strcmp(nl_langinfo(CODESET), "UTF-8");
+	pen.colours = !plain && has_colors() && start_color() == OK && use_default_colors() == OK;
+	for (short i = 1; pen.colours && i < PEN_COUNT; i++) {
+		if (COLORS >= 256)
+			init_pair(i, styles[i].text, styles[i].back);
+		else
+			init_pair(i, styles[i].text_of_8, styles[i].back_of_8);
+	}
+}
+
+static void pen_use(enum pen_style style)
+{
+	attr_set(pen.colours ? styles[style].with : styles[style].without, (short)(pen.colours ? style : 0), NULL);
+}
+
+/* Clips to the screen. Returns false if nothing is visible. */
+static bool pen_clip(int y, int x, int *width)
+{
+	if (y < 0 || y >= LINES || x < 0 || x >= COLS)
+		return false;
+	if (*width > COLS - x)
+		*width = COLS - x;
+	return *width > 0;
+}
+
+/* Returns the next character, replaced if it is not printable; invalid bytes become '?'. */
+static wchar_t pen_next(const char **text, int *ret_width)
+{
+	mbstate_t state = {0};
+	wchar_t c;
+	size_t n = mbrtowc(&c, *text, MB_CUR_MAX, &state);
+
+	if (n == 0 || n > MB_CUR_MAX) {
+		c = L'?';
+		n = 1;
+	}
+	*text += n;
+	*ret_width = wcwidth(c);
+	/* Terminals differ in their handling of combining marks and characters without width. */
+	if (*ret_width <= 0) {
+		c = L'?';
+		*ret_width = 1;
+	}
+	return c;
+}
+
+/*
+ * Writes text at (y, x), clipped to `width` columns and to the screen. pen_right() aligns it to the right. Returns the
+ * column after it.
+ */
+static int pen_text(int y, int x, int width, const char *text, enum pen_style style)
+{
+	int used = 0;
+
+	if (!pen_clip(y, x, &width))
+		return x;
+	pen_use(style);
+	move(y, x);
+	while (*text) {
+		int columns;
+		wchar_t c[2] = {pen_next(&text, &columns), 0};
+
+		if (used + columns > width)
+			break;
+		addnwstr(c, 1);
+		used += columns;
+	}
+	return x + used;
+}
+
+static int pen_right(int y, int x, int width, const char *text, enum pen_style style)
+{
+	int length = (int)strlen(text); /* numbers, which are ASCII */
+
+	return pen_text(y, length < width ? x + width - length : x, width, text, style);
+}
+
+static void pen_blank(int y, int x, int width, enum pen_style style)
+{
+	if (!pen_clip(y, x, &width))
+		return;
+	pen_use(style);
+	mvhline(y, x, ' ', width);
+}
+
+/* Draws a part of a bar, `width` columns wide, with its name and size inside if they fit. */
+static void pen_part(int y, int x, int width, const char *name, const char *size, enum pen_style style)
+{
+	char text[64];
+
+	if (!pen_clip(y, x, &width))
+		return;
+	pen_use(style);
+	mvhline(y, x, (chtype)(pen.colours ? (COLORS < 256 && style == PEN_FREE ? '.' : ' ') : styles[style].letter),
+		width);
+	int length = snprintf(text, sizeof(text), " %s %s ", name, size);
+	if (length > width)
+		length = snprintf(text, sizeof(text), " %s ", name);
+	if (length > width)
+		length = snprintf(text, sizeof(text), "%c", styles[style].letter);
+	if (length <= width && (length > 1 || (pen.colours && width > 1)))
+		pen_text(y, x + (width - length) / 2, length, text, style);
+}
+
+/* Draws the last values, the newest at the right end. most: the value of a full column; must be greater than 0. */
+static void pen_spark(int y, int x, int width, const struct figures_history *history, double most, enum pen_style style)
+{
+	static const char *const steps[] = {"\u2581", "\u2582", "\u2583", "\u2584",
+					    "\u2585", "\u2586", "\u2587", "\u2588"};
+	static const char *const plain_steps[] = {"_", ".", ":", "-", "=", "+", "*", "#"};
+
+	for (int i = 0; i < width; i++) {
+		double value = figures_ago(history, (unsigned)(width - 1 - i));
+		int step = (int)ceil(value / most * 8) - 1;
+
+		if (isnan(value))
+			continue;
+		step = step < 0 ? 0 : step > 7 ? 7 : step;
+		/*
+		 * A value of 0 is drawn as a line without colour at the bottom, to distinguish it from a small value.
+		 */
+		if (value > 0)
+			pen_text(y, x + i, 1, pen.wide ? steps[step] : plain_steps[step], style);
+		else
+			pen_text(y, x + i, 1, pen.wide ? "\u2581" : "_", PEN_WEAK);
+	}
+}
 
 /* ---- title and keys ---- */
 
@@ -113,7 +301,7 @@ static void draw_bar(int y, int x, int width, const struct figures_device *devic
 	share_out(parts, PARTS, width - 1);
 	for (unsigned i = 0; i < PARTS; i++) {
 		if (i == PARTS_HERE)
-			pen_edge(y, x++);
+			pen_text(y, x++, 1, pen.wide ? "\u2502" : "|", PEN_PLAIN);
 		if (parts[i].width > 0)
 			pen_part(y, x, parts[i].width, parts[i].name, top_bytes(parts[i].bytes, size), parts[i].style);
 		x += parts[i].width;
@@ -318,15 +506,15 @@ static int draw_table(struct draw *draw, int y, int rows)
 	return y;
 }
 
-static int draw_ranked(const struct draw *draw, int y, enum top_kind kind, size_t rows)
+static int draw_ranked(const struct draw *draw, int y, enum figures_group group, size_t rows)
 {
 	struct top_entry entries[MOST_RANKED];
-	size_t n = top_rank(draw->list, draw->n, kind, entries, rows < MOST_RANKED ? rows : MOST_RANKED);
+	size_t n = top_rank(draw->list, draw->n, group, entries, rows < MOST_RANKED ? rows : MOST_RANKED);
 	char numbers[128], name[TOP_NAME];
 	/* The table's first column is one column narrower. */
 	int at = pen_text(y, 0, COLS, &TOP_RANK_HEAD[1], PEN_HEAD);
 
-	pen_text(y++, at + 2, COLS - at - 2, kind == TOP_RULES ? "RULE" : "SITE", PEN_HEAD);
+	pen_text(y++, at + 2, COLS - at - 2, group == GROUP_RULES ? "RULE" : "SITE", PEN_HEAD);
 	for (size_t i = 0; i < n; i++, y++) {
 		top_entry_numbers(&entries[i], numbers, sizeof(numbers));
 		at = pen_text(y, 0, COLS, numbers + 1, PEN_PLAIN);
@@ -388,8 +576,8 @@ void draw_main(struct draw *draw)
 		int rows = end - y - 1 - (ranked > 0 ? 2 * ranked + 4 : 0);
 		y = draw_table(draw, y, rows);
 		if (ranked > 0) {
-			y = draw_ranked(draw, y + 1, TOP_RULES, (size_t)ranked);
-			draw_ranked(draw, y + 1, TOP_SITES, (size_t)(end - y - 2 > 0 ? end - y - 2 : 0));
+			y = draw_ranked(draw, y + 1, GROUP_RULES, (size_t)ranked);
+			draw_ranked(draw, y + 1, GROUP_SITES, (size_t)(end - y - 2 > 0 ? end - y - 2 : 0));
 		}
 	}
 	draw_keys("q quit  h help  s sort  r reverse  p pause  Up/Down, Enter: details  g killed");

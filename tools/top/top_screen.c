@@ -21,9 +21,9 @@
 #undef lines
 #undef columns
 
+#include "tools/common/seconds.h"
 #include "tools/common/tool.h"
 #include "tools/top/top_draw.h"
-#include "tools/top/top_pen.h"
 
 enum page_shown { PAGE_MAIN, PAGE_DETAILS, PAGE_HELP };
 
@@ -45,22 +45,6 @@ struct screen {
 	bool done;
 };
 
-static volatile sig_atomic_t enough;
-
-static void on_signal(int number)
-{
-	(void)number;
-	enough = 1;
-}
-
-static double clock_now(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
-
 /* ---- the terminal ---- */
 
 /* Returns whether the terminal can move the cursor; ncurses would write to any terminal. */
@@ -78,19 +62,17 @@ static bool can_move(void)
 /* Returns NULL if the terminal cannot show a screen. */
 static SCREEN *screen_begin(void)
 {
-	const struct sigaction action = {.sa_handler = on_signal};
-
 	setlocale(LC_CTYPE, "");
 	if (!can_move())
 		return NULL;
-	sigaction(SIGINT, &action, NULL);
-	sigaction(SIGTERM, &action, NULL);
-	sigaction(SIGHUP, &action, NULL);
+	seconds_end_by(SIGINT);
+	seconds_end_by(SIGTERM);
+	seconds_end_by(SIGHUP);
 	SCREEN *terminal = newterm(NULL, stdout, stdin);
 	if (!terminal)
 		return NULL;
 	const char *no_colour = getenv("NO_COLOR");
-	pen_init(no_colour && *no_colour);
+	draw_begin(no_colour && *no_colour);
 	cbreak();
 	noecho();
 	keypad(stdscr, TRUE);
@@ -310,7 +292,7 @@ static void draw_page(struct screen *screen)
 static void wait_and_obey(struct screen *screen, double until)
 {
 	static unsigned n_early;
-	double begun = clock_now(), left = until - begun;
+	double begun = seconds_now(), left = until - begun;
 
 	timeout(left > 0 ? (int)ceil(left * 1000) : 0);
 	int key = getch();
@@ -320,7 +302,7 @@ static void wait_and_obey(struct screen *screen, double until)
 		return;
 	}
 	/* The other end of the terminal was closed: getch() returns at once. */
-	n_early = clock_now() - begun < left / 2 ? n_early + 1 : 0;
+	n_early = seconds_now() - begun < left / 2 ? n_early + 1 : 0;
 	screen->done |= n_early > EARLY_MOST;
 }
 
@@ -328,8 +310,8 @@ static int screen_watch(struct screen *screen)
 {
 	double last = 0;
 
-	while (!screen->done && !enough) {
-		double now = clock_now();
+	while (!screen->done && !seconds_enough()) {
+		double now = seconds_now();
 
 		if (!screen->draw.paused && now - last >= screen->draw.interval) {
 			if (!figures_read(screen->figures, screen->choice) || !screen_order(screen))
@@ -338,7 +320,7 @@ static int screen_watch(struct screen *screen)
 		}
 		draw_page(screen);
 		/* While paused, the length of the wait does not matter. */
-		wait_and_obey(screen, screen->draw.paused ? clock_now() + 60 : last + screen->draw.interval);
+		wait_and_obey(screen, screen->draw.paused ? seconds_now() + 60 : last + screen->draw.interval);
 	}
 	return TOOL_OK;
 }

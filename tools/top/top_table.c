@@ -1,13 +1,17 @@
 /*
- * The table of processes: its columns and the order of its rows. A new column needs a row in the list and a function.
+ * The table of processes: its columns and the order of its rows; and what costs most. A new column needs a row in the
+ * list and a case in value_of().
  */
 #include "tools/top/top.h"
-#include "shim/base/identity.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "policy/policy.h"
+#include "shim/base/identity.h"
 
 /* ---- short numbers ---- */
 
@@ -36,88 +40,6 @@ const char *top_count(double n, char room[TOP_TEXT])
 	static const char *const units[] = {"", "k", "M", "G", "T", "P", "E"};
 
 	return table_shorten(n, 1000, units, 7, room);
-}
-
-/* ---- values ---- */
-
-typedef double column_value(const struct figures_process *process);
-
-static double value_pid(const struct figures_process *process)
-{
-	return process->page->pid ? (double)process->page->pid : NAN;
-}
-
-static double value_user(const struct figures_process *process)
-{
-	return (double)process->page->owner;
-}
-
-static double table_live(const struct figures_process *process, enum place place)
-{
-	uint64_t bytes = figures_live(process->page, place);
-
-	return bytes == STATS_NA ? NAN : (double)bytes;
-}
-
-static double value_device(const struct figures_process *process)
-{
-	return table_live(process, PLACE_DEVICE);
-}
-
-static double value_host(const struct figures_process *process)
-{
-	return table_live(process, PLACE_HOST);
-}
-
-static double value_peer(const struct figures_process *process)
-{
-	return table_live(process, PLACE_PEER);
-}
-
-static double value_managed(const struct figures_process *process)
-{
-	return table_live(process, PLACE_MANAGED);
-}
-
-static double value_system(const struct figures_process *process)
-{
-	return table_live(process, PLACE_SYSTEM);
-}
-
-static double value_driver(const struct figures_process *process)
-{
-	return table_live(process, PLACE_DRIVER);
-}
-
-static double value_pinned(const struct figures_process *process)
-{
-	return table_live(process, PLACE_PINNED);
-}
-
-static double value_in(const struct figures_process *process)
-{
-	return figures_counter_rate(process, STAT_moved_in_bytes);
-}
-
-static double value_out(const struct figures_process *process)
-{
-	return figures_counter_rate(process, STAT_moved_out_bytes);
-}
-
-static double value_faults(const struct figures_process *process)
-{
-	return figures_fault_rate(process, FAULT_GPU);
-}
-
-/* The percentage of time in which at least one submission waited; both times are of the same clock. */
-static double value_wait(const struct figures_process *process)
-{
-	return figures_counter_rate(process, STAT_waiting_us) / 1e4;
-}
-
-static double value_age(const struct figures_process *process)
-{
-	return process->page->copy ? (double)page_age(process->page) / 1e9 : NAN;
 }
 
 /* ---- columns ---- */
@@ -164,13 +86,57 @@ const struct top_column top_columns[] = {
     [COLUMN_COMMAND] = {"COMMAND", "command", 0, 0, true, NULL},
 };
 
-static column_value *const values[COLUMN_COUNT] = {
-    [COLUMN_PID] = value_pid,       [COLUMN_USER] = value_user,     [COLUMN_DEVICE] = value_device,
-    [COLUMN_HOST] = value_host,     [COLUMN_PEER] = value_peer,     [COLUMN_MANAGED] = value_managed,
-    [COLUMN_SYSTEM] = value_system, [COLUMN_DRIVER] = value_driver, [COLUMN_PINNED] = value_pinned,
-    [COLUMN_IN] = value_in,         [COLUMN_OUT] = value_out,       [COLUMN_FAULTS] = value_faults,
-    [COLUMN_WAIT] = value_wait,     [COLUMN_AGE] = value_age,
-};
+static double live_of(const struct figures_process *process, enum place place)
+{
+	uint64_t bytes = figures_live(process->page, place);
+
+	return bytes == STATS_NA ? NAN : (double)bytes;
+}
+
+/* Returns whether the column is a number, and not a text. */
+static bool is_number(unsigned column)
+{
+	return column != COLUMN_STATE && column != COLUMN_ID && column != COLUMN_COMMAND;
+}
+
+static double value_of(const struct figures_process *process, unsigned column)
+{
+	const struct page *page = process->page;
+
+	switch (column) {
+	case COLUMN_PID:
+		return page->pid ? (double)page->pid : NAN;
+	case COLUMN_USER:
+		return (double)page->owner;
+	case COLUMN_DEVICE:
+		return live_of(process, PLACE_DEVICE);
+	case COLUMN_HOST:
+		return live_of(process, PLACE_HOST);
+	case COLUMN_PEER:
+		return live_of(process, PLACE_PEER);
+	case COLUMN_MANAGED:
+		return live_of(process, PLACE_MANAGED);
+	case COLUMN_SYSTEM:
+		return live_of(process, PLACE_SYSTEM);
+	case COLUMN_DRIVER:
+		return live_of(process, PLACE_DRIVER);
+	case COLUMN_PINNED:
+		return live_of(process, PLACE_PINNED);
+	case COLUMN_IN:
+		return figures_counter_rate(process, STAT_moved_in_bytes);
+	case COLUMN_OUT:
+		return figures_counter_rate(process, STAT_moved_out_bytes);
+	case COLUMN_FAULTS:
+		return figures_fault_rate(process, FAULT_GPU);
+	case COLUMN_WAIT:
+		/* The percentage of time in which at least one submission waited; both times are of the same clock. */
+		return figures_counter_rate(process, STAT_waiting_us) / 1e4;
+	case COLUMN_AGE:
+		return page->copy ? (double)page_age(page) / 1e9 : NAN;
+	default:
+		return NAN;
+	}
+}
 
 unsigned top_n_columns(void)
 {
@@ -259,7 +225,7 @@ static const char *command_of(const struct page *page, char *room, size_t bytes)
 const char *top_cell(const struct figures_process *process, unsigned column, char *room, size_t bytes)
 {
 	const struct page *page = process->page;
-	double value = values[column] ? values[column](process) : NAN;
+	double value = value_of(process, column);
 
 	switch (column) {
 	case COLUMN_PID:
@@ -295,23 +261,17 @@ const char *top_cell(const struct figures_process *process, unsigned column, cha
 static const struct top_view
     *ordered_by; /* the argument of the comparison, because qsort() passes none; this tool has one thread */
 
-static int by_text(const struct figures_process *a, const struct figures_process *b, unsigned column)
-{
-	char left[256], right[256];
-
-	return strcmp(top_cell(a, column, left, sizeof(left)), top_cell(b, column, right, sizeof(right)));
-}
-
 /* Numbers are sorted in descending order with unknown values last; texts and ids in ascending order. */
 static int in_order(const void *left, const void *right)
 {
 	const struct figures_process *a = *(const struct figures_process *const *)left;
 	const struct figures_process *b = *(const struct figures_process *const *)right;
 	unsigned column = ordered_by->sort;
+	char one[256], other[256];
 	int order = 0;
 
-	if (values[column]) {
-		double x = values[column](a), y = values[column](b);
+	if (is_number(column)) {
+		double x = value_of(a, column), y = value_of(b, column);
 
 		if (isnan(x) != isnan(y))
 			return isnan(x) ? 1 : -1;
@@ -319,7 +279,7 @@ static int in_order(const void *left, const void *right)
 		if (column == COLUMN_PID || column == COLUMN_USER)
 			order = -order;
 	} else {
-		order = by_text(a, b, column);
+		order = strcmp(top_cell(a, column, one, sizeof(one)), top_cell(b, column, other, sizeof(other)));
 	}
 	if (ordered_by->reverse)
 		order = -order;
@@ -366,4 +326,110 @@ const struct figures_process **top_order(const struct figures *figures, const st
 		qsort(list + n, n_gone, sizeof(*list), newest_first);
 	*ret_n = n + (n_gone < view->gone ? n_gone : view->gone);
 	return list;
+}
+
+/* ---- what costs most ----
+ *
+ * The costliest rules and sites: by moved bytes, then by live bytes. The whole run counts, because an order by the last
+ * second would change at every reading.
+ */
+
+static uint64_t figure_of(const struct top_entry *entry, enum figure figure)
+{
+	return figures_get(entry->process->page, entry->group, entry->row, figure);
+}
+
+static uint64_t rank_moved(const struct top_entry *entry)
+{
+	return figure_of(entry, FIGURE_moved_in_bytes) + figure_of(entry, FIGURE_moved_out_bytes);
+}
+
+static bool costs_more(const struct top_entry *a, const struct top_entry *b)
+{
+	if (rank_moved(a) != rank_moved(b))
+		return rank_moved(a) > rank_moved(b);
+	return figure_of(a, FIGURE_live) > figure_of(b, FIGURE_live);
+}
+
+static size_t rank_insert(struct top_entry *entries, size_t n, size_t most, const struct top_entry *entry)
+{
+	size_t at = n;
+
+	while (at > 0 && costs_more(entry, &entries[at - 1]))
+		at--;
+	if (at >= most)
+		return n;
+	if (n == most)
+		n--;
+	memmove(&entries[at + 1], &entries[at], (n - at) * sizeof(*entries));
+	entries[at] = *entry;
+	return n + 1;
+}
+
+static bool is_used(const struct top_entry *entry)
+{
+	if (entry->group == GROUP_SITES && entry->row && entry->row != STATS_SMALL &&
+	    entry->process->page->copy->site[entry->row].known != 2)
+		return false;
+	for (unsigned i = 0; i < FIGURE_COUNT; i++)
+		if (figure_of(entry, i))
+			return true;
+	return false;
+}
+
+size_t top_rank(const struct figures_process *const *processes, size_t n, enum figures_group group,
+		struct top_entry *entries, size_t most)
+{
+	size_t found = 0;
+
+	for (size_t i = 0; i < n; i++)
+		for (unsigned row = 0; processes[i]->page->copy && row < figures_groups[group].n_rows; row++) {
+			const struct top_entry entry = {processes[i], group, row};
+
+			if (is_used(&entry))
+				found = rank_insert(entries, found, most, &entry);
+		}
+	return found;
+}
+
+const char *top_entry_name(const struct top_entry *entry, char *room, size_t bytes)
+{
+	const struct stats_page *copy = entry->process->page->copy;
+	const struct stats_site *site = &copy->site[entry->row];
+	char least[TOP_TEXT], caller[32] = "(caller not known)";
+
+	if (entry->group == GROUP_RULES) {
+		const char *name = copy->rule[entry->row].name;
+
+		snprintf(room, bytes, "%s", *name ? name : "(no name)");
+		return room;
+	}
+	if (!entry->row || entry->row == STATS_SMALL) {
+		snprintf(room, bytes, entry->row ? STATS_SMALL_TEXT : "all others");
+		return room;
+	}
+	if (site->caller)
+		snprintf(caller, sizeof(caller), "0x%" PRIx64, site->caller);
+	if (!site->least_bytes) {
+		snprintf(room, bytes, "%s tensors", site->text);
+		return room;
+	}
+	snprintf(room, bytes, "%s >=%s %s", *site->text ? site->text : caller,
+		 top_bytes((double)site->least_bytes, least),
+		 site->backend < POLICY_USE_COUNT ? policy_use_name((enum policy_use)site->backend) : "?");
+	return room;
+}
+
+const char *top_entry_numbers(const struct top_entry *entry, char *room, size_t bytes)
+{
+	char live[TOP_TEXT], peak[TOP_TEXT], in[TOP_TEXT], out[TOP_TEXT], all[TOP_TEXT], wait[TOP_TEXT], pid[16];
+
+	snprintf(pid, sizeof(pid), entry->process->page->pid ? "%d" : "-", (int)entry->process->page->pid);
+	snprintf(
+	    room, bytes, "%8s %6s %6s %6s %6s %6s %5ss", pid, top_bytes((double)figure_of(entry, FIGURE_live), live),
+	    top_bytes((double)figure_of(entry, FIGURE_peak), peak),
+	    top_bytes(figures_get_rate(entry->process, entry->group, entry->row, FIGURE_moved_in_bytes), in),
+	    top_bytes(figures_get_rate(entry->process, entry->group, entry->row, FIGURE_moved_out_bytes), out),
+	    top_bytes((double)rank_moved(entry), all), top_count((double)figure_of(entry, FIGURE_wait_us) / 1e6, wait));
+	return room;
 }

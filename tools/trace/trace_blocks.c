@@ -2,7 +2,6 @@
  * Turns rows into blocks: their lengths and ends, the submissions that name them, and the moves that each takes part
  * in.
  */
-#include "tools/common/number_map.h"
 #include "tools/trace/trace_internal.h"
 
 #include <stdlib.h>
@@ -99,18 +98,11 @@ static bool find_blocks(struct trace *trace)
 
 /* The blocks that one of the different submits names. They are searched for again after one of them was freed. */
 struct named_blocks {
-	uint32_t *blocks;
+	const uint32_t *blocks;
 	uint32_t n;
 	bool known;
 	uint64_t until; /* ns: valid right before this time */
 };
-
-static int by_number(const void *a, const void *b)
-{
-	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-
-	return x < y ? -1 : x > y;
-}
 
 /* Returns the time of the first block made after `time`; blocks are in that order. */
 static uint64_t next_made(const struct trace *trace, uint64_t time)
@@ -128,53 +120,74 @@ static uint64_t next_made(const struct trace *trace, uint64_t time)
 	return low < trace->n_blocks ? trace->blocks[low].made : UINT64_MAX;
 }
 
-static bool look_up(struct trace *trace, const struct trace_event *event, struct named_blocks *named)
-{
-	uint32_t n = 0, each = 0;
+struct naming {
+	struct trace *trace;
+	uint32_t *scratch; /* has room for the names of any submission */
+	uint32_t *stamp;   /* by block: the last look-up that found it, from 1 */
+	uint32_t look_ups;
+};
 
-	if (!named->blocks && event->submit.n)
-		named->blocks = malloc(event->submit.n * sizeof(*named->blocks));
-	if (!named->blocks && event->submit.n)
-		return false;
+static bool look_up(struct naming *naming, const struct trace_event *event, struct named_blocks *named)
+{
+	const struct trace *trace = naming->trace;
+	size_t n = 0, bytes;
+
+	naming->look_ups++;
 	named->until = UINT64_MAX;
-	named->known = true;
 	for (uint64_t i = 0; i < event->submit.n; i++) {
 		uint32_t block = trace_block_at(trace, event->named[i].address, event->time);
 		uint64_t until = block == TRACE_NONE ? next_made(trace, event->time) : trace->blocks[block].freed;
 
 		if (until < named->until)
 			named->until = until;
-		if (block != TRACE_NONE)
-			named->blocks[n++] = block;
+		if (block == TRACE_NONE || naming->stamp[block] == naming->look_ups)
+			continue;
+		naming->stamp[block] = naming->look_ups;
+		naming->scratch[n++] = block;
 	}
-	if (n > 1)
-		qsort(named->blocks, n, sizeof(*named->blocks), by_number);
-	for (uint32_t i = 0; i < n; i++)
-		if (!i || named->blocks[i] != named->blocks[i - 1])
-			named->blocks[each++] = named->blocks[i];
-	named->n = each;
+	bytes = n * sizeof(*naming->scratch);
+	if (named->known && named->n == n && (!n || !memcmp(named->blocks, naming->scratch, bytes)))
+		return true;
+	uint32_t *blocks = trace_memory(naming->trace, bytes);
+	if (!blocks)
+		return false;
+	if (n)
+		memcpy(blocks, naming->scratch, bytes);
+	named->blocks = blocks;
+	named->n = (uint32_t)n;
+	named->known = true;
 	return true;
 }
 
-static bool count_submits(struct trace *trace)
+static bool find_names(struct trace *trace)
 {
 	struct named_blocks *known = calloc((size_t)trace->n_submits + 1, sizeof(*known));
-	bool good = known != NULL;
+	uint64_t most = 0;
+
+	for (size_t i = 0; i < trace->n_rows; i++)
+		if (trace->rows[i].event.kind == TRACE_submit && trace->rows[i].event.submit.n > most)
+			most = trace->rows[i].event.submit.n;
+	struct naming naming = {.trace = trace,
+				.scratch = malloc((most + 1) * sizeof(*naming.scratch)),
+				.stamp = calloc(trace->n_blocks + 1, sizeof(*naming.stamp))};
+	bool good = known && naming.scratch && naming.stamp;
 
 	for (size_t i = 0; i < trace->n_rows && good; i++) {
-		const struct trace_row *row = &trace->rows[i];
+		struct trace_row *row = &trace->rows[i];
 
 		if (row->event.kind != TRACE_submit)
 			continue;
 		struct named_blocks *named = &known[row->which];
 		if (!named->known || row->event.time >= named->until)
-			good = look_up(trace, &row->event, named);
+			good = look_up(&naming, &row->event, named);
+		row->blocks = named->blocks;
+		row->n_blocks = named->n;
 		for (uint32_t k = 0; good && k < named->n; k++)
 			trace->blocks[named->blocks[k]].submits++;
 	}
-	for (size_t i = 0; known && i < trace->n_submits; i++)
-		free(known[i].blocks);
 	free(known);
+	free(naming.scratch);
+	free(naming.stamp);
 	return good;
 }
 
@@ -252,7 +265,7 @@ bool trace_make_blocks(struct trace *trace)
 	if (!find_blocks(trace))
 		return false;
 	trace->places = trace_places_new(trace->blocks, trace->n_blocks);
-	return trace->places && count_submits(trace) && count_moves(trace);
+	return trace->places && find_names(trace) && count_moves(trace);
 }
 
 uint32_t trace_block_at(const struct trace *trace, uint64_t address, uint64_t time)

@@ -17,7 +17,7 @@ enum {
 
 /* ---- submissions: each different one once ---- */
 
-static uint32_t hash_submit(const struct submit *submit)
+static uint64_t hash_submit(const struct submit *submit)
 {
 	uint64_t hash = (submit->function << 8 ^ submit->device) * UINT64_C(0x9fb21c651e98df25);
 
@@ -25,7 +25,7 @@ static uint32_t hash_submit(const struct submit *submit)
 		hash = (hash ^ hash >> 32 ^ submit->named[i].address) * UINT64_C(0x9fb21c651e98df25);
 		hash = (hash ^ hash >> 32 ^ submit->named[i].bytes) * UINT64_C(0x9fb21c651e98df25);
 	}
-	return (uint32_t)(hash >> 32);
+	return hash;
 }
 
 static bool is_same(const struct submit *a, const struct submit *b)
@@ -34,60 +34,28 @@ static bool is_same(const struct submit *a, const struct submit *b)
 	       (!a->n || !memcmp(a->named, b->named, a->n * sizeof(*a->named)));
 }
 
-static uint32_t *slot_of(struct reader *reader, const struct submit *submit)
-{
-	size_t i = hash_submit(submit) & (reader->table_room - 1);
-
-	while (reader->table[i] && !is_same(&reader->submits[reader->table[i] - 1], submit))
-		i = (i + 1) & (reader->table_room - 1);
-	return &reader->table[i];
-}
-
-static bool grow_table(struct reader *reader)
-{
-	size_t room = reader->table_room;
-	uint32_t *old = reader->table;
-
-	if (2 * (size_t)reader->trace->n_submits < room)
-		return true;
-	reader->table_room = room ? 2 * room : 1024;
-	reader->table = calloc(reader->table_room, sizeof(*reader->table));
-	if (!reader->table) {
-		reader->table = old;
-		reader->table_room = room;
-		reader->no_memory = true;
-		return false;
-	}
-	for (size_t i = 0; i < room; i++)
-		if (old[i])
-			*slot_of(reader, &reader->submits[old[i] - 1]) = old[i];
-	free(old);
-	return true;
-}
-
 /* event->named is scratch memory before the call and belongs to the trace after it. */
 static bool keep_submit(struct reader *reader, struct trace_row *row)
 {
 	struct trace_event *event = &row->event;
 	struct submit submit = {event->submit.function, event->submit.device, event->submit.n, reader->named, 0};
 
-	if (!reader_room(reader, (void **)&reader->submits, reader->n_submits, &reader->submits_room, sizeof(submit)) ||
-	    !grow_table(reader))
+	if (!reader_room(reader, (void **)&reader->submits, reader->n_submits, &reader->submits_room, sizeof(submit)))
 		return false;
-	uint32_t *slot = slot_of(reader, &submit);
-	if (*slot) {
-		submit = reader->submits[*slot - 1];
+	uint64_t hash = hash_submit(&submit), same;
+	/* Different ones with the same hash, which a file may be made to have, are not found again; that is no error. */
+	if (number_map_get(&reader->by_hash, hash, &same) && is_same(&reader->submits[same], &submit)) {
+		submit = reader->submits[same];
 	} else {
 		struct trace_named *named = trace_memory(reader->trace, submit.n * sizeof(*named));
 
-		reader->no_memory |= !named;
-		if (!named)
+		reader->no_memory |= !named || !number_map_set(&reader->by_hash, hash, reader->n_submits);
+		if (reader->no_memory)
 			return false;
 		if (submit.n)
 			memcpy(named, reader->named, submit.n * sizeof(*named));
 		submit.named = named;
 		submit.which = reader->trace->n_submits++;
-		*slot = (uint32_t)reader->n_submits + 1;
 	}
 	reader->submits[reader->n_submits++] = submit;
 	event->named = submit.named;

@@ -11,6 +11,7 @@
 #ifndef TOOLS_TRACE_INTERNAL_H
 #define TOOLS_TRACE_INTERNAL_H
 
+#include "tools/common/number_map.h"
 #include "tools/trace/trace_read.h"
 
 /* A submission of the file; `which` is its number among the different ones. */
@@ -29,8 +30,7 @@ struct reader {
 	size_t names_room[TRACE_LISTS];
 	struct submit *submits; /* by number in the file */
 	size_t n_submits, submits_room;
-	uint32_t *table; /* of the different ones: index in submits + 1; a power of two */
-	size_t table_room;
+	struct number_map by_hash; /* of the different ones: index in submits */
 	struct trace_named *named; /* scratch */
 	size_t named_room;
 	bool no_memory;

@@ -260,7 +260,7 @@ int trace_read_file(const char *path, struct trace *ret_trace)
 	if (error == -ENOMEM)
 		reader_problem(ret_trace, "is too large for the memory there is");
 	free(reader.submits);
-	free(reader.table);
+	number_map_free(&reader.by_hash);
 	free(reader.named);
 	return error;
 }

@@ -21,6 +21,9 @@ struct trace_row {
 	 * submits, equal for equal names.
 	 */
 	uint32_t which;
+	/* For submit: the blocks that it names, each once. */
+	uint32_t n_blocks;
+	const uint32_t *blocks;
 };
 
 /* One allocation, from its creation to its end. */

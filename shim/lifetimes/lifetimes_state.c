@@ -1,3 +1,0 @@
-#include "shim/lifetimes/lifetimes_state.h"
-
-struct lifetimes_state lifetimes_state;

@@ -1,0 +1,57 @@
+/*
+ * test.h: tests that register themselves, over cmocka. They run in the order of the file.
+ *
+ *   TEST(a_promise)                             a test; its body follows
+ *   TEST_WITH(a_promise, set_up, tear_down)     one with functions of its own before and after it, each may be NULL
+ *   EACH_TEST(set_up, tear_down)                for every test that has none of its own; stands behind these functions
+ *   GROUP(set_up, tear_down)                    before the first test, and after the last one
+ *
+ * The program's main() is in test_main.c. One that has to do more has a main() of its own, which calls test_run().
+ * TEST_ONLY=PATTERN in the environment: the tests of such names alone; TEST_PART=K: the K-th test alone.
+ */
+#ifndef TEST_TEST_H
+#define TEST_TEST_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+struct test {
+	struct CMUnitTest unit;
+	unsigned line;
+	struct test *next;
+};
+
+void test_add(struct test *test);
+void test_each(CMFixtureFunction set_up, CMFixtureFunction tear_down);
+void test_group(CMFixtureFunction set_up, CMFixtureFunction tear_down);
+int test_run(void); /* as cmocka_run_group_tests(): how many failed */
+
+#define TEST_WITH(name, set_up, tear_down)                                                                             \
+	static void name(void **state);                                                                                \
+	__attribute__((constructor)) static void test_add_##name(void)                                                 \
+	{                                                                                                              \
+		static struct test test = {{#name, name, set_up, tear_down, NULL}, __LINE__, NULL};                    \
+                                                                                                                       \
+		test_add(&test);                                                                                       \
+	}                                                                                                              \
+	static void name(void **state __attribute__((unused)))
+
+#define TEST(name) TEST_WITH(name, NULL, NULL)
+
+#define EACH_TEST(set_up, tear_down)                                                                                   \
+	__attribute__((constructor)) static void test_each_here(void)                                                  \
+	{                                                                                                              \
+		test_each(set_up, tear_down);                                                                          \
+	}
+
+#define GROUP(set_up, tear_down)                                                                                       \
+	__attribute__((constructor)) static void test_group_here(void)                                                 \
+	{                                                                                                              \
+		test_group(set_up, tear_down);                                                                         \
+	}
+
+#endif
