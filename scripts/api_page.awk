@@ -1,5 +1,5 @@
-# The table of spillway-api(7): awk -f api_page.awk api.txt hooks.def exempt.def. Sections are those of the lists, named
-# by their comments; a family is all spellings of a name. Exit status 1, with a line for each, when a family that must be
+# The table of spillway-api(7): awk -f driver_names.awk hooks.def | awk -f api_page.awk api.txt -. Sections are those of
+# the list, named by their comments; a family is all spellings of a name. Exit status 1, with a line for each, when a family that must be
 # described is not, or one is described that does not exist.
 FNR == 1 { file++ }
 
@@ -91,7 +91,7 @@ file == 2 && /^HOOK_[A-Z_]*\(/ {
 	sub(/^[^(]*\(/, "", name)
 	sub(/,.*/, "", name)
 	seen[family(name)] = 1
-	if ((kind == "SERVE" || kind == "PIN" || kind == "HINT" || kind == "MAKE") && !(family(name) in text)) {
+	if (kind ~ /^(SERVE|START|ALLOC|FREE|OWN|MAKE|CAPTURE|CREATE|GRAPH|PIN|HINT)$/ && !(family(name) in text)) {
 		print name " is served and not described in api.txt" > "/dev/stderr"
 		bad = 1
 	}
@@ -99,7 +99,7 @@ file == 2 && /^HOOK_[A-Z_]*\(/ {
 	kinds[n_rows] = kind
 }
 
-file == 3 && /^EXEMPT\(/ {
+file == 2 && /^EXEMPT\(/ {
 	if (!exempt++)
 		print ".Ss Not hooked, with the reason"
 	name = $0

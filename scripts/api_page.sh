@@ -1,10 +1,10 @@
 #!/bin/sh
-# api_page.sh [--write]: the table of tools/man/spillway-api.7, from shim/driver/hooks.def, shim/driver/exempt.def and tools/man/api.txt, to
-# standard output or into the page, between its two marks. test/unit/api_page_test.sh checks that the two are equal.
+# api_page.sh [--write]: the table of tools/man/spillway-api.7, from shim/driver/hooks.def and tools/man/api.txt, to standard
+# output or into the page, between its two marks. test/unit/api_page_test.sh checks that the two are equal.
 set -eu
 cd "$(dirname "$0")/.."
 page=tools/man/spillway-api.7
-table=$(awk -f scripts/api_page.awk tools/man/api.txt shim/driver/hooks.def shim/driver/exempt.def)
+table=$(awk -f scripts/driver_names.awk shim/driver/hooks.def | awk -f scripts/api_page.awk tools/man/api.txt -)
 if [ "${1:-}" != --write ]; then
 	printf '%s\n' "$table"
 	exit

@@ -46,14 +46,14 @@
 	X(LEDGER,           BRIEF, "what is live and whose",                                  "no")                        \
 	X(ROWS,             HOLDS, "opening and closing rows of streams; events of whole contexts (completion.c)", "queries and ends of events") \
 	X(ROW,              BRIEF, "(stream) its submissions and the events behind them (types.h)", "queries of events") \
-	X(CONTEXTS,         HOLDS, "the contexts of the process and who is in them (context_all.c)", "queries and ends of events") \
-	X(EVENTS,           HOLDS, "events that are kept to be used again (context_event.c)", "ends of events")            \
+	X(CONTEXTS,         HOLDS, "the contexts of the process and who is in them (context.c)", "queries and ends of events") \
+	X(EVENTS,           HOLDS, "events that are kept to be used again (context.c)",       "ends of events")            \
 	X(POINTER_ARRAYS,   BRIEF, "arrays of pointers in device memory (pointer_arrays.c)",          "no")                        \
 	X(DISCARD,          BRIEF, "the numbers of discards (discard.c)",                     "no")                        \
 	X(MOVERS,           BRIEF, "how many movers run (mover.c)",                           "no")                        \
 	X(GATE,             BRIEF, "sleeping at the gate, and opening it (admit.c)",           "no")                        \
 	X(WAKE,             BRIEF, "(device) the mover's nap (channel.h)",                    "no")                        \
-	X(WAITING,          BRIEF, "how many submissions wait, and since when (waiting.c)",   "no")                        \
+	X(WAITING,          BRIEF, "how many submissions wait, and since when (stats.c)",     "no")                        \
 	X(TRACE_START,      HOLDS, "starting the thread of the trace (trace.c)",              "no")
 /* clang-format on */
 

@@ -5,7 +5,6 @@
 #include "shim/context/capture.h"
 #include "shim/base/libc.h"
 #include "shim/context/context.h"
-#include "shim/context/context_state.h"
 #include "shim/driver/real.h"
 
 #include <errno.h>
@@ -16,23 +15,38 @@
 #include <time.h>
 #include <unistd.h>
 
+struct capturing {
+	CUstream stream;
+	CUcontext context;
+	pid_t thread; /* compared for the per-thread default stream only */
+	struct capturing *next;
+};
+
+static struct {
+	struct capturing *list; /* under capture_lock */
+	atomic_uint n_open;     /* captures open or about to open */
+	atomic_uint n_waiting;  /* threads between capture_pause() and capture_resume() */
+} captures;
+
+struct lock capture_lock = LOCK_INIT(LOCK_CAPTURE);
+
 bool capture_is_open(void)
 {
-	return atomic_load(&context_state.capture.n_open) != 0;
+	return atomic_load(&captures.n_open) != 0;
 }
 
 bool capture_pause(void)
 {
-	atomic_fetch_add(&context_state.capture.n_waiting, 1);
+	atomic_fetch_add(&captures.n_waiting, 1);
 	if (!capture_is_open() || !capture_is_really_open())
 		return true;
-	atomic_fetch_sub(&context_state.capture.n_waiting, 1);
+	atomic_fetch_sub(&captures.n_waiting, 1);
 	return false;
 }
 
 void capture_resume(void)
 {
-	atomic_fetch_sub(&context_state.capture.n_waiting, 1);
+	atomic_fetch_sub(&captures.n_waiting, 1);
 }
 
 void capture_opening(void)
@@ -40,10 +54,10 @@ void capture_opening(void)
 	const struct timespec step = {.tv_nsec = 50000};
 	int before;
 
-	atomic_fetch_add(&context_state.capture.n_open, 1);
+	atomic_fetch_add(&captures.n_open, 1);
 	/* nanosleep() is a cancellation point; a thread that ended here would leave the count raised. */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
-	for (unsigned i = 0; i < CAPTURE_PATIENCE_MS * 20 && atomic_load(&context_state.capture.n_waiting); i++)
+	for (unsigned i = 0; i < CAPTURE_PATIENCE_MS * 20 && atomic_load(&captures.n_waiting); i++)
 		nanosleep(&step, NULL);
 	pthread_setcancelstate(before, NULL);
 }
@@ -63,15 +77,15 @@ void capture_opened(CUstream stream, bool per_thread, bool success)
 		 * Without memory for the entry the capture is forgotten: at worst a wait of the library invalidates
 		 * it.
 		 */
-		atomic_fetch_sub(&context_state.capture.n_open, 1);
+		atomic_fetch_sub(&captures.n_open, 1);
 		return;
 	}
 	*entry = (struct capturing){.stream = capture_canonical(stream, per_thread),
 				    .context = context_of_stream(stream, per_thread),
 				    .thread = libc_gettid()};
 	lock_take(&capture_lock);
-	entry->next = context_state.capture.list;
-	context_state.capture.list = entry;
+	entry->next = captures.list;
+	captures.list = entry;
 	lock_drop(&capture_lock);
 }
 
@@ -81,7 +95,7 @@ static void remove_those(bool (*judge)(const struct capturing *entry, const void
 	struct capturing *gone = NULL;
 
 	lock_take(&capture_lock);
-	for (struct capturing **at = &context_state.capture.list; *at;) {
+	for (struct capturing **at = &captures.list; *at;) {
 		struct capturing *entry = *at;
 
 		if (!judge(entry, argument)) {
@@ -96,7 +110,7 @@ static void remove_those(bool (*judge)(const struct capturing *entry, const void
 	while (gone) {
 		struct capturing *next = gone->next;
 
-		atomic_fetch_sub(&context_state.capture.n_open, 1);
+		atomic_fetch_sub(&captures.n_open, 1);
 		free(gone);
 		gone = next;
 	}

@@ -34,7 +34,7 @@ CUresult context_enter(CUcontext context, bool *ret_pushed);
 bool context_is_gone(CUresult error);
 void context_leave(bool pushed);
 
-/* ---- green.c: green contexts ---- */
+/* ---- context.c: green contexts ---- */
 
 /*
  * Returns the context that memory allocated now belongs to: the current one, or for a green context the primary
@@ -54,7 +54,7 @@ CUcontext context_green_ending(CUgreenCtx green, CUdevice *ret_device);
 /* The same for one that belongs to this primary context, which is about to be reset; NULL: none does. */
 CUcontext context_green_take(CUcontext primary, CUgreenCtx *ret_green);
 
-/* ---- context_event.c: reused events ---- */
+/* ---- reused events ---- */
 
 /*
  * Take and give back events without timing, which are reused: creating and destroying one costs more than recording
@@ -75,7 +75,7 @@ CUresult context_record_stream(CUstream stream, bool per_thread, CUevent *ret_ev
  */
 CUresult context_wait_stream(CUstream stream, bool per_thread);
 
-/* ---- context_all.c: every context of the process ---- */
+/* ---- every context of the process ---- */
 
 /*
  * The table of all contexts and their devices, by which a device is known to be idle. The caller must call

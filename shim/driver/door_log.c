@@ -8,7 +8,6 @@
  * first in the search order. The list of objects is taken under the loader's lock and read without it.
  */
 #include "shim/driver/door_log.h"
-#include "shim/driver/driver_state.h"
 #include "shim/driver/real.h"
 
 #include <dlfcn.h>
@@ -37,13 +36,14 @@ enum { OBJECTS_MOST = 4096 };
 
 bool door_log_wanted(void)
 {
-	int now = atomic_load_explicit(&driver_state.door_log.wanted, memory_order_relaxed);
+	static _Atomic int wanted; /* 0: not read yet, 1: no, 2: yes */
+	int now = atomic_load_explicit(&wanted, memory_order_relaxed);
 
 	if (__builtin_expect(!now, 0)) {
 		const char *file = secure_getenv("SPILLWAY_DOORS");
 
 		now = file && *file ? 2 : 1;
-		atomic_store_explicit(&driver_state.door_log.wanted, now, memory_order_relaxed);
+		atomic_store_explicit(&wanted, now, memory_order_relaxed);
 	}
 	return now == 2;
 }
@@ -198,56 +198,27 @@ static const struct object *object_at(const struct objects *objects, uintptr_t a
 	return NULL;
 }
 
-struct table {
-	const ElfW(Rela) * at;
-	size_t n;
-};
-
-struct tables {
-	const ElfW(Sym) * symbols;
-	const char *names;
-	struct table relocations[2]; /* of data, and of the procedure linkage table */
-};
-
-/* The loader has added the base to addresses in the dynamic section, except in sections that it cannot write. */
-static const void *address_in(const struct object *object, ElfW(Addr) value)
+/* Returns the first value of the dynamic section that has this tag, or 0. */
+static ElfW(Addr) dynamic_of(const struct object *object, ElfW(Sxword) tag)
 {
-	return (const void *)(value < object->base ? object->base + value : value);
+	for (const ElfW(Dyn) *entry = object->dynamic; entry && entry->d_tag != DT_NULL; entry++)
+		if (entry->d_tag == tag)
+			return entry->d_un.d_val;
+	return 0;
 }
 
-static struct tables tables_of(const struct object *object)
+/* The loader has added the base to addresses in the dynamic section, except in sections that it cannot write. */
+static const void *address_of(const struct object *object, ElfW(Sxword) tag)
 {
-	struct tables tables = {0};
+	ElfW(Addr) value = dynamic_of(object, tag);
 
-	for (const ElfW(Dyn) *entry = object->dynamic; entry && entry->d_tag != DT_NULL; entry++) {
-		if (entry->d_tag == DT_SYMTAB)
-			tables.symbols = address_in(object, entry->d_un.d_ptr);
-		else if (entry->d_tag == DT_STRTAB)
-			tables.names = address_in(object, entry->d_un.d_ptr);
-		else if (entry->d_tag == DT_RELA)
-			tables.relocations[0].at = address_in(object, entry->d_un.d_ptr);
-		else if (entry->d_tag == DT_RELASZ)
-			tables.relocations[0].n = entry->d_un.d_val / sizeof(ElfW(Rela));
-		else if (entry->d_tag == DT_JMPREL)
-			tables.relocations[1].at = address_in(object, entry->d_un.d_ptr);
-		else if (entry->d_tag == DT_PLTRELSZ)
-			tables.relocations[1].n = entry->d_un.d_val / sizeof(ElfW(Rela));
-	}
-	return tables;
+	return value ? (const void *)(value < object->base ? object->base + value : value) : NULL;
 }
 
 struct links {
 	unsigned ours, past, unbound, elsewhere;
 	const char *c_dlsym, *runtime;
 };
-
-static bool is_row(const char *name)
-{
-	for (int id = 0; id < HOOK_COUNT; id++)
-		if (!strcmp(real_name(id), name))
-			return true;
-	return false;
-}
 
 static bool is_runtime_name(const char *name)
 {
@@ -259,11 +230,11 @@ static bool is_driver(const struct object *object)
 	return object && !strncmp(base_name(object->path), "libcuda.so", 10);
 }
 
-static const char *runtime_needed(const struct object *object, const struct tables *tables)
+static const char *runtime_needed(const struct object *object, const char *names)
 {
 	for (const ElfW(Dyn) *entry = object->dynamic; entry && entry->d_tag != DT_NULL; entry++)
-		if (entry->d_tag == DT_NEEDED && !strncmp(tables->names + entry->d_un.d_val, "libcudart", 9))
-			return tables->names + entry->d_un.d_val;
+		if (entry->d_tag == DT_NEEDED && !strncmp(names + entry->d_un.d_val, "libcudart", 9))
+			return names + entry->d_un.d_val;
 	return NULL;
 }
 
@@ -278,7 +249,7 @@ static void look_at_slot(const struct objects *objects, const struct object *obj
 	} else if (is_runtime_name(name)) {
 		if (target && target != object && !strncmp(base_name(target->path), "libcudart", 9))
 			links->runtime = base_name(target->path);
-	} else if (name[0] == 'c' && name[1] == 'u' && is_row(name)) {
+	} else if (name[0] == 'c' && name[1] == 'u' && real_is_hooked(name)) {
 		links->ours += target == self;
 		links->past += is_driver(target);
 		links->unbound += target == object || !target;
@@ -288,27 +259,31 @@ static void look_at_slot(const struct objects *objects, const struct object *obj
 
 static struct links links_of(const struct objects *objects, const struct object *object)
 {
-	struct tables tables = tables_of(object);
+	/* Relocations of data, and of the procedure linkage table: where, and how many bytes. */
+	static const ElfW(Sxword) tables[][2] = {{DT_RELA, DT_RELASZ}, {DT_JMPREL, DT_PLTRELSZ}};
+	const ElfW(Sym) *symbols = address_of(object, DT_SYMTAB);
+	const char *names = address_of(object, DT_STRTAB);
 	struct links links = {.c_dlsym = "-"};
 
-	if (!tables.symbols || !tables.names)
+	if (!symbols || !names)
 		return links;
 	for (size_t t = 0; t < 2; t++) {
-		const struct table *table = &tables.relocations[t];
+		const ElfW(Rela) *at = address_of(object, tables[t][0]);
+		size_t n = at ? dynamic_of(object, tables[t][1]) / sizeof(*at) : 0;
 
-		for (size_t i = 0; table->at && i < table->n; i++) {
-			const ElfW(Sym) *symbol = &tables.symbols[ELF64_R_SYM(table->at[i].r_info)];
-			uintptr_t slot = object->base + table->at[i].r_offset;
+		for (size_t i = 0; i < n; i++) {
+			const ElfW(Sym) *symbol = &symbols[ELF64_R_SYM(at[i].r_info)];
+			uintptr_t slot = object->base + at[i].r_offset;
 
-			if (!RELOCATION_IS_SLOT(ELF64_R_TYPE(table->at[i].r_info)) || symbol->st_shndx != SHN_UNDEF ||
+			if (!RELOCATION_IS_SLOT(ELF64_R_TYPE(at[i].r_info)) || symbol->st_shndx != SHN_UNDEF ||
 			    slot < object->from || slot + sizeof(slot) > object->to)
 				continue;
-			look_at_slot(objects, object, tables.names + symbol->st_name,
+			look_at_slot(objects, object, names + symbol->st_name,
 				     object_at(objects, *(const uintptr_t *)slot), &links);
 		}
 	}
 	if (!links.runtime)
-		links.runtime = runtime_needed(object, &tables);
+		links.runtime = runtime_needed(object, names);
 	return links;
 }
 

@@ -6,7 +6,6 @@
  * need a lock and is not worth it.
  */
 #include "shim/driver/real.h"
-#include "shim/driver/driver_state.h"
 #include "shim/base/libc.h"
 
 #include <dlfcn.h>
@@ -14,27 +13,20 @@
 #include <string.h>
 
 /* clang-format off */
-#define HOOK(name, params, args)                                                                                       \
+#define LAZY(name, params, args)                                                                                       \
 	static CUresult CUDAAPI lazy_##name params                                                                     \
 	{                                                                                                              \
 		if (!real_bind() || REAL(name) == lazy_##name)                                                         \
 			return CUDA_ERROR_NOT_FOUND;                                                                   \
 		return REAL(name) args;                                                                                \
 	}
-#include "shim/driver/hooks.def"
-#define HOOK_USE(name, params, args)                                                                                   \
-	static CUresult CUDAAPI lazy_##name params                                                                     \
-	{                                                                                                              \
-		if (!real_bind() || REAL(name) == lazy_##name)                                                         \
-			return CUDA_ERROR_NOT_FOUND;                                                                   \
-		return REAL(name) args;                                                                                \
-	}
+#define HOOK     LAZY
+#define HOOK_USE LAZY
 #include "shim/driver/hooks.def"
 
 struct real real = {
-#define HOOK(name, params, args) .name = lazy_##name,
-#include "shim/driver/hooks.def"
-#define HOOK_USE(name, params, args) .name = lazy_##name,
+#define HOOK_NAME(name) .name = lazy_##name,
+#define USE_NAME(name)  .name = lazy_##name,
 #include "shim/driver/hooks.def"
 };
 
@@ -42,22 +34,27 @@ static const struct row {
 	const char *name;
 	void *lazy;
 } rows[] = {
-#define HOOK(name, params, args) {#name, (void *)lazy_##name},
-#include "shim/driver/hooks.def"
-#define HOOK_USE(name, params, args) {#name, (void *)lazy_##name},
+#define HOOK_NAME(name) {#name, (void *)lazy_##name},
+#define USE_NAME(name)  {#name, (void *)lazy_##name},
 #include "shim/driver/hooks.def"
 };
 
 static const char *const exempt_names[] = {
 #define EXEMPT(name, reason) #name,
-#include "shim/driver/exempt.def"
+#include "shim/driver/hooks.def"
 };
+#define EXEMPT_COUNT (sizeof(exempt_names) / sizeof(exempt_names[0]))
 /* clang-format on */
 
 _Static_assert(sizeof(struct real) == REAL_COUNT * sizeof(void *), "struct real is an array of addresses");
 _Static_assert(sizeof(rows) / sizeof(rows[0]) == REAL_COUNT, "one row for each slot");
 
-struct driver_state driver_state;
+/* Has no lock: each field is only ever written with the same value, by atomic stores. */
+static struct {
+	_Atomic(real_dlsym_function *) c_dlsym; /* what real_dlsym() has found */
+	atomic_bool bound;                      /* all addresses have been looked up */
+	void *exempt_address[EXEMPT_COUNT]; /* of the exempt functions, in the order of hooks.def; NULL: not there */
+} binding;
 
 static void **real_slot(unsigned id)
 {
@@ -80,19 +77,19 @@ __attribute__((no_sanitize("address", "thread", "undefined"))) real_dlsym_functi
 	 * aarch64.
 	 */
 	static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"};
-	real_dlsym_function *function = atomic_load_explicit(&driver_state.real.c_dlsym, memory_order_relaxed);
+	real_dlsym_function *function = atomic_load_explicit(&binding.c_dlsym, memory_order_relaxed);
 
 	for (unsigned i = 0; i < sizeof(versions) / sizeof(versions[0]) && !function; i++)
 		function = (real_dlsym_function *)libc_dlvsym_next("dlsym", versions[i]);
 	if (!function)
 		function = (real_dlsym_function *)libc_find("dlsym");
-	atomic_store_explicit(&driver_state.real.c_dlsym, function, memory_order_relaxed);
+	atomic_store_explicit(&binding.c_dlsym, function, memory_order_relaxed);
 	return function;
 }
 
 bool real_bind(void)
 {
-	if (atomic_load_explicit(&driver_state.real.bound, memory_order_acquire))
+	if (atomic_load_explicit(&binding.bound, memory_order_acquire))
 		return true;
 	void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
 	real_dlsym_function *c_dlsym = real_dlsym();
@@ -106,11 +103,10 @@ bool real_bind(void)
 			__atomic_store_n(real_slot(id), address, __ATOMIC_RELAXED);
 	}
 	for (unsigned i = 0; i < EXEMPT_COUNT; i++)
-		__atomic_store_n(&driver_state.real.exempt_address[i], c_dlsym(library, exempt_names[i]),
-				 __ATOMIC_RELAXED);
+		__atomic_store_n(&binding.exempt_address[i], c_dlsym(library, exempt_names[i]), __ATOMIC_RELAXED);
 	/* Clears the error of a name that this driver lacks, so that the program does not find it. */
 	dlerror();
-	atomic_store_explicit(&driver_state.real.bound, true, memory_order_release);
+	atomic_store_explicit(&binding.bound, true, memory_order_release);
 	return true;
 }
 
@@ -145,7 +141,7 @@ bool real_is_exempt(const void *address)
 		if (slot_load(id) == address)
 			return true;
 	for (unsigned i = 0; i < EXEMPT_COUNT; i++)
-		if (__atomic_load_n(&driver_state.real.exempt_address[i], __ATOMIC_RELAXED) == address)
+		if (__atomic_load_n(&binding.exempt_address[i], __ATOMIC_RELAXED) == address)
 			return true;
 	return false;
 }
@@ -158,6 +154,14 @@ bool real_in_driver(const void *address)
 	for (unsigned id = 0; id < REAL_COUNT && !known; id++)
 		known = slot_load(id) != rows[id].lazy && dladdr(slot_load(id), &driver);
 	return known && dladdr(address, &asked) && asked.dli_fbase == driver.dli_fbase;
+}
+
+bool real_is_hooked(const char *name)
+{
+	for (unsigned id = 0; id < HOOK_COUNT; id++)
+		if (!strcmp(rows[id].name, name))
+			return true;
+	return false;
 }
 
 const char *real_name(int id)

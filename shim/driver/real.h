@@ -15,19 +15,18 @@
 
 /* Hooked rows first, in the order of hooks.def; the rows that the library only calls follow. */
 enum hook_id {
-#define HOOK(name, params, args) HOOK_##name,
+#define HOOK_NAME(name) HOOK_##name,
 #include "shim/driver/hooks.def"
 	HOOK_COUNT,
 	HOOK_LAST_HOOKED = HOOK_COUNT - 1,
-#define HOOK_USE(name, params, args) HOOK_##name,
+#define USE_NAME(name) HOOK_##name,
 #include "shim/driver/hooks.def"
 	REAL_COUNT, /* must be last */
 };
 
 struct real {
-#define HOOK(name, params, args) CUresult(CUDAAPI *name) params;
-#include "shim/driver/hooks.def"
-#define HOOK_USE(name, params, args) CUresult(CUDAAPI *name) params;
+#define HOOK_NAME(name) __typeof__(name) *name;
+#define USE_NAME(name)  __typeof__(name) *name;
 #include "shim/driver/hooks.def"
 };
 
@@ -56,12 +55,14 @@ void *real_address(enum hook_id id);
 
 /* Returns the hooked row whose real function has this address, or -1. */
 int real_find(const void *address);
-/* Returns true if the address is that of a function in exempt.def. */
+/* Returns true if the address is that of a function that is exempt. */
 bool real_is_exempt(const void *address);
 
 /* Returns true if the address is in the driver's library. Queries the loader. */
 bool real_in_driver(const void *address);
 
+/* Returns true if the name is exactly that of a hooked row. */
+bool real_is_hooked(const char *name);
 /* Returns the name of a row, or "?" for any other number. */
 const char *real_name(int id);
 /* Returns true for the name of a hooked row, or its base (no _v2, _ptsz ...). For messages; walks the list. */

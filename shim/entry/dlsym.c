@@ -15,7 +15,7 @@
  *
  * The symbol has no version node (no linker map): a plain dlsym satisfies dlsym@GLIBC_2.2.5 and @GLIBC_2.34 alike.
  */
-#include "shim/entry/resolve.h"
+#include "shim/entry/entry.h"
 
 #include <dlfcn.h>
 
@@ -31,7 +31,7 @@ __attribute__((visibility("default"))) void *dlsym(void *restrict handle, const 
 
 	if (__builtin_expect(!c_dlsym, 0))
 		return NULL;
-	if (handle == RTLD_NEXT || !is_driver_name(name) || (handle == RTLD_DEFAULT && !resolve_is_hooked(name)))
+	if (handle == RTLD_NEXT || !is_driver_name(name) || (handle == RTLD_DEFAULT && !real_is_hooked(name)))
 		return c_dlsym(handle, name);
 	return resolve_dlsym(c_dlsym, handle, name, __builtin_return_address(0));
 }

@@ -1,28 +1,30 @@
 /*
- * Bodies of the entry points that allocate and free, except those in stream order (entry_async.c). Each does three
- * things: counts the call, asks enter.h whether the library serves it, and passes a plain request to serve.c. A call
- * that is not served goes to the real function with the same arguments.
+ * Bodies of the entry points that allocate and free, at once and in stream order, and of those for memory pools and
+ * arrays: each passes a plain request to serve.c.
  */
-#include "shim/process/enter.h"
+#include "shim/base/log.h"
+#include "shim/device/peer.h"
+#include "shim/device/pool.h"
+#include "shim/entry/entry.h"
 #include "shim/lifecycle/lifecycle.h"
-#include "shim/entry/hook.h"
-#include "shim/serve/typed_alloc.h"
-#include "shim/serve/serve.h"
+#include "shim/process/enter.h"
+#include "shim/serve/account.h"
+#include "shim/serve/async.h"
+#include "shim/serve/deferred_free.h"
 #include "shim/serve/oom_retry.h"
+#include "shim/serve/segments.h"
+#include "shim/serve/serve.h"
+#include "shim/serve/typed_alloc.h"
 
 /* ---- cuMemAlloc, cuMemAllocPitch ---- */
 
-HOOK_EXPORT CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
+HOOK_INLINE CUresult serve_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 {
 	struct backend_request request = {.bytes = bytesize, .caller = __builtin_return_address(0)};
-	struct enter_scope scope;
 
-	stats_call(HOOK_cuMemAlloc_v2);
-	if (!lifecycle_enter(&scope))
-		return serve_refusal() ? serve_refusal() : REAL(cuMemAlloc_v2)(dptr, bytesize);
 	if (!dptr || !bytesize)
-		return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
-	return enter_leave(&scope, serve_alloc(&request, dptr, NULL));
+		return CUDA_ERROR_INVALID_VALUE;
+	return serve_alloc(&request, dptr, NULL);
 }
 
 /*
@@ -39,107 +41,72 @@ static bool pitch_request(struct backend_request *request, size_t width, size_t 
 	return !__builtin_mul_overflow(pitch, height, &request->bytes);
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height,
-						unsigned int ElementSizeBytes)
+HOOK_INLINE CUresult serve_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height,
+					      unsigned int ElementSizeBytes)
 {
 	struct backend_request request;
-	struct enter_scope scope;
 
-	stats_call(HOOK_cuMemAllocPitch_v2);
-	if (!lifecycle_enter(&scope))
-		return serve_refusal() ? serve_refusal()
-				       : REAL(cuMemAllocPitch_v2)(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
 	if (!dptr || !pPitch || !pitch_request(&request, WidthInBytes, Height, ElementSizeBytes))
-		return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
+		return CUDA_ERROR_INVALID_VALUE;
 	request.caller = __builtin_return_address(0);
-	return enter_leave(&scope, serve_alloc(&request, dptr, pPitch));
+	return serve_alloc(&request, dptr, pPitch);
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuMemFree_v2(CUdeviceptr dptr)
+static CUresult serve_cuMemFree_v2(CUdeviceptr dptr)
 {
-	struct enter_scope scope;
-
-	stats_call(HOOK_cuMemFree_v2);
-	if (!enter_serve(&scope))
-		return serve_is_late_free(dptr) ? CUDA_SUCCESS : REAL(cuMemFree_v2)(dptr);
-	return enter_leave(&scope, serve_free(dptr));
+	return serve_free(dptr);
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuMemFree(CUdeviceptr_v1 dptr)
+static CUresult serve_cuMemFree(CUdeviceptr_v1 dptr)
 {
-	struct enter_scope scope;
-
-	stats_call(HOOK_cuMemFree);
-	if (!enter_serve(&scope))
-		return REAL(cuMemFree)(dptr);
-	return enter_leave(&scope, serve_free(dptr));
+	return serve_free(dptr);
 }
 
 /* ---- managed memory: the driver serves it, unless a rule names it (typed_alloc.h) ---- */
 
-HOOK_EXPORT CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
+HOOK_INLINE CUresult serve_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
 {
-	struct enter_scope scope;
-
-	stats_call(HOOK_cuMemAllocManaged);
-	if (!lifecycle_enter(&scope))
-		return serve_refusal() ? serve_refusal() : REAL(cuMemAllocManaged)(dptr, bytesize, flags);
-	return enter_leave(&scope, typed_alloc_managed(dptr, bytesize, flags, __builtin_return_address(0)));
+	return typed_alloc_managed(dptr, bytesize, flags, __builtin_return_address(0));
 }
 
 /* ---- allocations that the driver serves and the library counts ---- */
 
-/*
- * If the driver has no memory left, the heap makes room, and the call is made again (oom_retry.h). With a bad policy
- * and SPILLWAY_STRICT every allocation of device memory is refused.
- */
-#define DRIVER_ALLOC(name, kind, params, args, wanted, bytes)                                                          \
-	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
+/* If the driver has no memory left, the heap makes room, and the call is made again (oom_retry.h). */
+#define DRIVER_MAKES(name, params, args, kind, wanted, key, bytes)                                                     \
+	static CUresult serve_##name params                                                                            \
 	{                                                                                                              \
-		struct enter_scope scope;                                                                              \
-                                                                                                                       \
-		stats_call(HOOK_##name);                                                                               \
-		if (!lifecycle_enter(&scope))                                                                          \
-			return serve_refusal() ? serve_refusal() : REAL(name) args;                                    \
-		struct oom_retry room = {0};                                                                           \
 		CUresult result;                                                                                       \
-		do                                                                                                     \
-			result = REAL(name) args;                                                                      \
-		while (result == CUDA_ERROR_OUT_OF_MEMORY && oom_retry_make(&room, -1, wanted));                       \
-		oom_retry_end(&room, result);                                                                          \
+                                                                                                                       \
+		OOM_RETRY_CALL_INSIDE(result, -1, wanted, REAL(name) args);                                            \
 		if (result == CUDA_SUCCESS)                                                                            \
-			account_note(kind, *dptr, bytes, -1);                                                          \
-		return enter_leave(&scope, result);                                                                    \
+			account_note(kind, key, bytes, -1);                                                            \
+		return result;                                                                                         \
 	}
 
 /* Addresses of 32 bits (CUDA before 3.2) cannot reach the heap. */
-DRIVER_ALLOC(cuMemAlloc, LEDGER_DRIVER, (CUdeviceptr_v1 * dptr, unsigned int bytesize), (dptr, bytesize), bytesize,
-	     bytesize)
-DRIVER_ALLOC(cuMemAllocPitch, LEDGER_DRIVER,
+DRIVER_MAKES(cuMemAlloc, (CUdeviceptr_v1 * dptr, unsigned int bytesize), (dptr, bytesize), LEDGER_DRIVER, bytesize,
+	     *dptr, bytesize)
+DRIVER_MAKES(cuMemAllocPitch,
 	     (CUdeviceptr_v1 * dptr, unsigned int *pPitch, unsigned int WidthInBytes, unsigned int Height,
 	      unsigned int ElementSizeBytes),
-	     (dptr, pPitch, WidthInBytes, Height, ElementSizeBytes), (uint64_t)WidthInBytes *Height,
-	     (size_t)*pPitch *Height)
+	     (dptr, pPitch, WidthInBytes, Height, ElementSizeBytes), LEDGER_DRIVER, (uint64_t)WidthInBytes *Height,
+	     *dptr, (size_t)*pPitch *Height)
 
 /* ---- pinned host memory ---- */
 
 #define ALLOC_HOST(name, params, args)                                                                                 \
-	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
+	HOOK_INLINE CUresult serve_##name params                                                                       \
 	{                                                                                                              \
-		struct enter_scope scope;                                                                              \
 		struct account_claim claim;                                                                            \
                                                                                                                        \
-		stats_call(HOOK_##name);                                                                               \
-		if (!lifecycle_enter(&scope))                                                                          \
-			return REAL(name) args;                                                                        \
 		if (!typed_alloc_claim(POLICY_API_HOST, NULL, bytesize, __builtin_return_address(0), &claim))          \
-			return enter_leave(&scope, CUDA_ERROR_OUT_OF_MEMORY);                                          \
+			return CUDA_ERROR_OUT_OF_MEMORY;                                                               \
 		CUresult result = REAL(name) args;                                                                     \
 		if (result == CUDA_SUCCESS)                                                                            \
 			account_note_claimed(LEDGER_PINNED, (uint64_t)(uintptr_t)*pp, bytesize, -1, &claim);           \
 		else                                                                                                   \
 			account_claim_end(&claim, bytesize);                                                           \
-		return enter_leave(&scope, result);                                                                    \
+		return result;                                                                                         \
 	}
 ALLOC_HOST(cuMemHostAlloc, (void **pp, size_t bytesize, unsigned int Flags), (pp, bytesize, Flags))
 ALLOC_HOST(cuMemAllocHost_v2, (void **pp, size_t bytesize), (pp, bytesize))
@@ -155,31 +122,298 @@ static CUresult note_registered(CUresult result, const void *address, size_t byt
 	return enter_leave(&scope, result);
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
+static CUresult serve_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
 {
-	stats_call(HOOK_cuMemHostRegister_v2);
 	return note_registered(REAL(cuMemHostRegister_v2)(p, bytesize, Flags), p, bytesize);
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuMemHostRegister(void *p, size_t bytesize, unsigned int Flags)
+static CUresult serve_cuMemHostRegister(void *p, size_t bytesize, unsigned int Flags)
 {
-	stats_call(HOOK_cuMemHostRegister);
 	return note_registered(REAL(cuMemHostRegister)(p, bytesize, Flags), p, bytesize);
 }
 
-/* The row is removed before the driver's call and restored if the call fails. */
-#define FREE_HOST(name, kind)                                                                                          \
-	HOOK_EXPORT CUresult CUDAAPI name(void *p)                                                                     \
+/*
+ * The row is removed before the driver's call, which may give the handle to another thread, and restored if it fails.
+ */
+#define DRIVER_ENDS(name, type, kind)                                                                                  \
+	static CUresult serve_##name(type handle)                                                                      \
 	{                                                                                                              \
-		struct enter_scope scope;                                                                              \
+		struct ledger_row *row = account_forget(kind, (uint64_t)(uintptr_t)handle);                            \
+		CUresult result = REAL(name)(handle);                                                                  \
                                                                                                                        \
-		stats_call(HOOK_##name);                                                                               \
-		if (!enter_serve(&scope))                                                                       \
-			return REAL(name)(p);                                                                          \
-		struct ledger_row *row = account_forget(kind, (uint64_t)(uintptr_t)p);                                 \
-		CUresult result = REAL(name)(p);                                                                       \
 		account_forgotten(row, result == CUDA_SUCCESS);                                                        \
-		return enter_leave(&scope, result);                                                                    \
+		return result;                                                                                         \
 	}
-FREE_HOST(cuMemFreeHost, LEDGER_PINNED)
-FREE_HOST(cuMemHostUnregister, LEDGER_REGISTERED)
+DRIVER_ENDS(cuMemFreeHost, void *, LEDGER_PINNED)
+DRIVER_ENDS(cuMemHostUnregister, void *, LEDGER_REGISTERED)
+
+/* ---- arrays: opaque, they stay with the driver; what they take is counted and charged (array.h) ---- */
+
+/* Each form of the descriptor, converted to the widest one. */
+#define PLANE(d)                                                                                                       \
+	{                                                                                                              \
+		.Width = (d)->Width, .Height = (d)->Height, .Format = (d)->Format, .NumChannels = (d)->NumChannels     \
+	}
+#define SOLID(d)                                                                                                       \
+	{                                                                                                              \
+		.Width = (d)->Width, .Height = (d)->Height, .Depth = (d)->Depth, .Format = (d)->Format,                \
+		.NumChannels = (d)->NumChannels, .Flags = (d)->Flags                                                   \
+	}
+#define ARRAY_cuArrayCreate          PLANE(pAllocateArray)
+#define ARRAY_cuArrayCreate_v2       PLANE(pAllocateArray)
+#define ARRAY_cuArray3DCreate        SOLID(pAllocateArray)
+#define ARRAY_cuArray3DCreate_v2     SOLID(pAllocateArray)
+#define ARRAY_cuMipmappedArrayCreate SOLID(pMipmappedArrayDesc)
+#define LEVELS_cuArrayCreate         1
+#define LEVELS_cuArrayCreate_v2      1
+#define LEVELS_cuArray3DCreate       1
+#define LEVELS_cuArray3DCreate_v2    1
+/* The driver limits the number of levels to what the size allows: down to 1 x 1 x 1. */
+#define LEVELS_cuMipmappedArrayCreate levels_of(pMipmappedArrayDesc, numMipmapLevels)
+
+static unsigned levels_of(const CUDA_ARRAY3D_DESCRIPTOR *array, unsigned asked)
+{
+	size_t most = array->Width | array->Height;
+	unsigned levels = 1;
+
+	if (!(array->Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP)))
+		most |= array->Depth;
+	while (most >>= 1)
+		levels++;
+	return asked < levels ? asked : levels;
+}
+
+/* Size of the array. The driver must have accepted the descriptor. */
+#define BYTES(name) array_bytes(&(CUDA_ARRAY3D_DESCRIPTOR)ARRAY_##name, LEVELS_##name)
+
+/* clang-format off */
+#define HOOK_MAKE(name, params, args) \
+	DRIVER_MAKES(name, params, args, LEDGER_ARRAY, BYTES(name), (uint64_t)(uintptr_t)*pHandle, BYTES(name))
+#include "shim/driver/hooks.def"
+/* clang-format on */
+DRIVER_ENDS(cuArrayDestroy, CUarray, LEDGER_ARRAY)
+DRIVER_ENDS(cuMipmappedArrayDestroy, CUmipmappedArray, LEDGER_ARRAY)
+
+/* ---- in stream order: what the policy puts into the heap goes to async.c, the rest to the driver's pools ---- */
+
+/*
+ * The driver allocates and frees the memory of a captured allocation with launches of its graph, so its address has
+ * no row.
+ */
+static void entry_async_note(const struct async_request *request, CUdeviceptr address, bool captured)
+{
+	struct device *device = captured ? device_current(NULL) : NULL;
+
+	if (!captured)
+		account_note_claimed(LEDGER_ASYNC, address, request->bytes, -1, &request->claim);
+	else
+		stats_add(STAT_graph_allocations, 1);
+	if (device)
+		pool_graphs_used(device);
+}
+
+static CUresult entry_async_settle(const struct async_request *request, CUdeviceptr *address, bool captured,
+				   CUresult result)
+{
+	if (result == CUDA_SUCCESS) {
+		entry_async_note(request, *address, captured);
+		return result;
+	}
+	account_claim_end(&request->claim, request->bytes);
+	if (result == CUDA_ERROR_OUT_OF_MEMORY)
+		async_rescue(request, address, &result);
+	return result;
+}
+
+#define ALLOC_ASYNC(name, own, asked, of_pool, params, args)                                                           \
+	HOOK_INLINE CUresult serve_##name params                                                                       \
+	{                                                                                                              \
+		struct async_request request = {.bytes = bytesize,                                                     \
+						.api = asked,                                                          \
+						.caller = __builtin_return_address(0),                                 \
+						.pool = of_pool,                                                       \
+						.stream = hStream,                                                     \
+						.per_thread = own,                                                     \
+						.claim = {.rule = -1}};                                                \
+		CUresult result;                                                                                       \
+                                                                                                                       \
+		if (async_alloc(&request, dptr, &result))                                                              \
+			return result;                                                                                 \
+		bool captured = async_is_capturing(hStream, own);                                                      \
+		OOM_RETRY_CALL_INSIDE(result, -1, bytesize, REAL(name) args);                                          \
+		return entry_async_settle(&request, dptr, captured, result);                                           \
+	}
+
+ALLOC_ASYNC(cuMemAllocAsync, false, POLICY_API_ASYNC, NULL, (CUdeviceptr * dptr, size_t bytesize, CUstream hStream),
+	    (dptr, bytesize, hStream))
+ALLOC_ASYNC(cuMemAllocAsync_ptsz, true, POLICY_API_ASYNC, NULL, (CUdeviceptr * dptr, size_t bytesize, CUstream hStream),
+	    (dptr, bytesize, hStream))
+ALLOC_ASYNC(cuMemAllocFromPoolAsync, false, POLICY_API_POOL, pool,
+	    (CUdeviceptr * dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream), (dptr, bytesize, pool, hStream))
+ALLOC_ASYNC(cuMemAllocFromPoolAsync_ptsz, true, POLICY_API_POOL, pool,
+	    (CUdeviceptr * dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream), (dptr, bytesize, pool, hStream))
+
+/* Routed by the ledger. */
+#define FREE_ASYNC(name, per_thread)                                                                                   \
+	static CUresult serve_##name(CUdeviceptr dptr, CUstream hStream)                                               \
+	{                                                                                                              \
+		if (serve_is_ours(dptr))                                                                               \
+			return async_free(dptr, hStream, per_thread);                                                  \
+		struct ledger_row *row = account_forget(LEDGER_FREEABLE, dptr);                                        \
+		if (!row && serve_is_dead(dptr))                                                                       \
+			return CUDA_ERROR_INVALID_VALUE;                                                               \
+		CUresult result = REAL(name)(dptr, hStream);                                                           \
+		account_forgotten(row, result == CUDA_SUCCESS);                                                        \
+		return result;                                                                                         \
+	}
+FREE_ASYNC(cuMemFreeAsync, false)
+FREE_ASYNC(cuMemFreeAsync_ptsz, true)
+
+/* ---- pools ---- */
+
+/*
+ * Returns true if the pool has properties that the heap cannot provide: handles to export, a size limit, hardware
+ * decompression.
+ */
+static bool is_drivers_only(const CUmemPoolProps *props)
+{
+	return props->handleTypes != CU_MEM_HANDLE_TYPE_NONE || props->maxSize || props->usage;
+}
+
+static CUresult serve_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
+{
+	CUresult result = REAL(cuMemPoolCreate)(pool, poolProps);
+	if (result == CUDA_SUCCESS && process_counts() && poolProps->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
+		pool_made(*pool, poolProps->location.id, is_drivers_only(poolProps));
+	return result;
+}
+
+static CUresult serve_cuMemPoolDestroy(CUmemoryPool pool)
+{
+	uint64_t id = process_counts() ? pool_number(pool) : 0;
+	struct pool *gone = process_counts() ? pool_forget(pool) : NULL;
+	CUresult result = REAL(cuMemPoolDestroy)(pool);
+	/* Memory that is not freed yet lives on, with the access that it had. */
+	if (result == CUDA_SUCCESS && !pool_has_memory(gone))
+		peer_pool_closed(id, -1);
+	pool_forgotten(gone, result == CUDA_SUCCESS);
+	return result;
+}
+
+/* Before the first allocation no memory of a pool is in the heap, so the driver's answer is complete. */
+static CUresult serve_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
+{
+	struct enter_scope scope;
+
+	CUresult result = REAL(cuMemPoolGetAttribute)(pool, attr, value);
+	if (result != CUDA_SUCCESS || !enter_serve(&scope))
+		return result;
+	deferred_free_reap(-1);
+	uint64_t waiting = 0, number = pool_number(pool);
+	if (number && (attr == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT || attr == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)) {
+		waiting = segments_waiting(number);
+		pool_heap_waits(pool, waiting);
+	}
+	uint64_t more = pool_heap_bytes(pool, attr) + (attr == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT ? waiting : 0);
+	if (more)
+		*(cuuint64_t *)value += more;
+	return enter_leave(&scope, result);
+}
+
+static CUresult serve_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
+{
+	struct enter_scope scope;
+
+	if (attr == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD && lifecycle_enter(&scope)) {
+		pool_threshold_asked(pool);
+		enter_leave(&scope, CUDA_SUCCESS);
+	}
+	CUresult result = REAL(cuMemPoolSetAttribute)(pool, attr, value);
+	if (result != CUDA_SUCCESS || !enter_serve(&scope))
+		return result;
+	pool_heap_reset(pool, attr);
+	return enter_leave(&scope, result);
+}
+
+static CUresult serve_cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool)
+{
+	pool_chosen();
+	return REAL(cuDeviceSetMemPool)(dev, pool);
+}
+
+static CUresult serve_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool)
+{
+	pool_chosen();
+	return REAL(cuMemSetMemPool)(location, type, pool);
+}
+
+/* Trims the heap's idle memory, too. The heap does not separate idle memory by pool, so all of it counts. */
+static CUresult serve_cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)
+{
+	struct enter_scope scope;
+
+	CUresult result = REAL(cuMemPoolTrimTo)(pool, minBytesToKeep);
+	if (result != CUDA_SUCCESS || !enter_serve(&scope))
+		return result;
+	struct device *device = async_is_for_heap() ? pool_heap_device(pool) : NULL;
+	struct heap *heap = device ? atomic_load(&device->heap) : NULL;
+	if (heap) {
+		cuuint64_t used = 0; /* bytes of the pool: reserved by the driver, then those in the heap */
+
+		if (REAL(cuMemPoolGetAttribute)(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &used) != CUDA_SUCCESS)
+			used = 0;
+		used += pool_heap_bytes(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
+		deferred_free_reap(device->ordinal);
+		segments_give_up(device);
+		heap_trim(heap, minBytesToKeep > used ? minBytesToKeep - used : 0, heap_idle_host(heap));
+	}
+	return enter_leave(&scope, result);
+}
+
+/* Gives the pool's memory in the heap, present and future, the access that the driver has granted for the pool. */
+static CUresult open_heap(CUmemoryPool pool, const struct device *device, const CUmemAccessDesc *map, size_t count)
+{
+	uint64_t id = pool_number(pool);
+	CUresult result = CUDA_SUCCESS;
+
+	for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
+		CUdevice other = map[i].location.id;
+
+		if (map[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || other == device->ordinal)
+			continue;
+		if (map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE)
+			peer_pool_closed(id, other);
+		else
+			result = peer_pool_opened(id, device->ordinal, other);
+	}
+	return result;
+}
+
+static CUresult serve_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count)
+{
+	struct enter_scope scope;
+
+	CUresult result = REAL(cuMemPoolSetAccess)(pool, map, count);
+	if (result != CUDA_SUCCESS || !lifecycle_enter(&scope))
+		return result;
+	/* pool_used() registers the default pool of a device. */
+	for (CUdevice ordinal = 0; !pool_heap_device(pool) && device_get(ordinal); ordinal++)
+		pool_used(device_get(ordinal));
+	struct device *device = async_is_for_heap() ? pool_heap_device(pool) : NULL;
+	if (device)
+		result = open_heap(pool, device, map, count);
+	return enter_leave(&scope, result);
+}
+
+static CUresult serve_cuMemPoolExportPointer(CUmemPoolPtrExportData *shareData_out, CUdeviceptr ptr)
+{
+	if (!device_of(ptr))
+		return REAL(cuMemPoolExportPointer)(shareData_out, ptr);
+	log_once(
+	    "cuMemPoolExportPointer on heap memory is not possible: set async.use: driver, or make the pool with a "
+	    "handle type to export");
+	return CUDA_ERROR_INVALID_VALUE;
+}
+
+#define HOOKS_OF HOOKS_MEMORY
+#include "shim/entry/shells.h"

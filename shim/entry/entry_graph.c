@@ -1,15 +1,30 @@
 /*
- * Bodies that record instances of graphs as they are made, changed and destroyed (submit/graph.h). The real function
- * always gets the program's arguments; the library reads them afterwards, if the call succeeded. Recording starts
- * with the first call, also before the first allocation: an instance that was not seen when it was made can never be
- * read.
+ * Bodies of the entry points of graphs and of objects that keep addresses.
+ *
+ * Instances of graphs are recorded as they are made, changed and destroyed (submit/graph.h). The real function always
+ * gets the program's arguments; the library reads them afterwards, if the call succeeded. Recording starts with the
+ * first call, also before the first allocation: an instance that was not seen when it was made can never be read.
+ *
+ * Nodes: memory that copies and sets name is pinned, mapped, while the driver checks it (graph_pin.h). Memory of
+ * allocation nodes is the driver's: its address is fixed when the node is made, and its memory comes and goes with
+ * launches, so the ledger has no rows for it. It is counted, and what the driver reserves for graphs is charged to the
+ * device's budget (pool.h). For captured allocations see entry_alloc.c.
  */
+#include "shim/base/log.h"
+#include "shim/device/pool.h"
+#include "shim/entry/entry.h"
+#include "shim/heap/arena.h"
+#include "shim/heap/migration.h"
+#include "shim/lifecycle/lifecycle.h"
+#include "shim/process/enter.h"
 #include "shim/process/process.h"
-#include "shim/stats/stats.h"
 #include "shim/serve/graph_pin.h"
-#include "shim/entry/hook.h"
+#include "shim/serve/on_use.h"
 #include "shim/serve/oom_retry.h"
+#include "shim/serve/serve.h"
+#include "shim/stats/stats.h"
 #include "shim/submit/graph.h"
+#include "shim/submit/submission.h"
 
 #include <errno.h>
 
@@ -52,22 +67,21 @@ static CUresult entry_graph_set(CUresult result, CUgraphExec exec, const CUgraph
 /* ---- making ---- */
 
 /*
- * Its copies are given again first, so that they can be changed later. Room for the second try is made from memory other than the
- * blocks that are pinned for it.
+ * Its copies are given again first, so that they can be changed later. Room for the second try is made from memory other
+ * than the blocks that are pinned for it.
  */
 #define INSTANTIATE(name, flags, params, args)                                                                         \
 	static CUresult held_##name params                                                                             \
 	{                                                                                                              \
 		CUresult result;                                                                                       \
                                                                                                                        \
-		OOM_RETRY_CALL_INSIDE(result, -1, REAL(name) args);                                                    \
+		OOM_RETRY_CALL_INSIDE(result, -1, 0, REAL(name) args);                                                 \
 		return result;                                                                                         \
 	}                                                                                                              \
-	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
+	static CUresult serve_##name params                                                                            \
 	{                                                                                                              \
 		CUresult result;                                                                                       \
                                                                                                                        \
-		stats_call(HOOK_##name);                                                                               \
 		graph_give_again(hGraph);                                                                              \
 		OOM_RETRY_CALL(result, -1, REAL(name) args);                                                           \
 		GRAPH_PINNED_AGAIN(result, sets, hGraph, held_##name args);                                            \
@@ -102,54 +116,52 @@ static CUresult updated_from(CUresult result, bool names_heap, CUgraphExec exec,
 	return entry_graph_updated(result, exec, graph);
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode *hErrorNode_out,
-					       CUgraphExecUpdateResult *updateResult_out)
+static CUresult serve_cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode *hErrorNode_out,
+					CUgraphExecUpdateResult *updateResult_out)
 {
-	stats_call(HOOK_cuGraphExecUpdate);
 	bool names_heap = graph_give_again(hGraph);
+
 	return updated_from(REAL(cuGraphExecUpdate)(hGraphExec, hGraph, hErrorNode_out, updateResult_out), names_heap,
 			    hGraphExec, hGraph, updateResult_out);
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
-						  CUgraphExecUpdateResultInfo *resultInfo)
+static CUresult serve_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
+					   CUgraphExecUpdateResultInfo *resultInfo)
 {
-	stats_call(HOOK_cuGraphExecUpdate_v2);
 	bool names_heap = graph_give_again(hGraph);
+
 	return updated_from(REAL(cuGraphExecUpdate_v2)(hGraphExec, hGraph, resultInfo), names_heap, hGraphExec, hGraph,
 			    resultInfo ? &resultInfo->result : NULL);
 }
 
+/* What the driver takes is read afterwards. filled: the fields that name memory. */
+#define CHANGE(name, given, kind, filled)                                                                              \
+	static CUresult serve_##name(CUgraphExec hGraphExec, CUgraphNode hNode, given nodeParams)                      \
+	{                                                                                                              \
+		CUresult result = REAL(name)(hGraphExec, hNode, nodeParams);                                           \
+                                                                                                                       \
+		if (result != CUDA_SUCCESS)                                                                            \
+			return result;                                                                                 \
+		CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_##kind, filled};                                \
+		return entry_graph_set(result, hGraphExec, &params);                                                   \
+	}
+#define FROM(field, member) .field.member = nodeParams->member
+#define ALL(...)            __VA_ARGS__
 /* The first version of the parameters has no CUkernel; otherwise both versions begin with the same fields. */
-HOOK_EXPORT CUresult CUDAAPI cuGraphExecKernelNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
-							    const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
+CHANGE(cuGraphExecKernelNodeSetParams, const CUDA_KERNEL_NODE_PARAMS_v1 *, KERNEL,
+       ALL(FROM(kernel, func), FROM(kernel, kernelParams), FROM(kernel, extra)))
+CHANGE(cuGraphExecKernelNodeSetParams_v2, const CUDA_KERNEL_NODE_PARAMS *, KERNEL,
+       ALL(FROM(kernel, func), FROM(kernel, kern), FROM(kernel, kernelParams), FROM(kernel, extra)))
+CHANGE(cuGraphExecBatchMemOpNodeSetParams, const CUDA_BATCH_MEM_OP_NODE_PARAMS *, BATCH_MEM_OP,
+       ALL(FROM(memOp, count), FROM(memOp, paramArray)))
+
+static CUresult serve_cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, CUgraph childGraph)
 {
-	CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_KERNEL};
+	CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_GRAPH, .graph.graph = childGraph};
 
-	stats_call(HOOK_cuGraphExecKernelNodeSetParams);
-	CUresult result = REAL(cuGraphExecKernelNodeSetParams)(hGraphExec, hNode, nodeParams);
-	if (result != CUDA_SUCCESS)
-		return result;
-	params.kernel.func = nodeParams->func;
-	params.kernel.kernelParams = nodeParams->kernelParams;
-	params.kernel.extra = nodeParams->extra;
-	return entry_graph_set(result, hGraphExec, &params);
-}
-
-HOOK_EXPORT CUresult CUDAAPI cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode,
-							       const CUDA_KERNEL_NODE_PARAMS *nodeParams)
-{
-	CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_KERNEL};
-
-	stats_call(HOOK_cuGraphExecKernelNodeSetParams_v2);
-	CUresult result = REAL(cuGraphExecKernelNodeSetParams_v2)(hGraphExec, hNode, nodeParams);
-	if (result != CUDA_SUCCESS)
-		return result;
-	params.kernel.func = nodeParams->func;
-	params.kernel.kern = nodeParams->kern;
-	params.kernel.kernelParams = nodeParams->kernelParams;
-	params.kernel.extra = nodeParams->extra;
-	return entry_graph_set(result, hGraphExec, &params);
+	graph_give_again(childGraph);
+	return entry_graph_set(REAL(cuGraphExecChildGraphNodeSetParams)(hGraphExec, hNode, childGraph), hGraphExec,
+			       &params);
 }
 
 /* The copy has its operands on the device when it is given them. */
@@ -165,12 +177,10 @@ HOOK_EXPORT CUresult CUDAAPI cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGrap
 			graph_refused();                                                                               \
 	} while (0)
 
-HOOK_EXPORT CUresult CUDAAPI cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
-							    const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
+static CUresult serve_cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+						     const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
 {
 	CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_MEMCPY};
-
-	stats_call(HOOK_cuGraphExecMemcpyNodeSetParams);
 	CUresult result;
 
 	PINNED_HERE(result, copyParams, REAL(cuGraphExecMemcpyNodeSetParams)(hGraphExec, hNode, copyParams, ctx));
@@ -180,13 +190,12 @@ HOOK_EXPORT CUresult CUDAAPI cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphEx
 	return entry_graph_set(result, hGraphExec, &params);
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
-							    const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx)
+static CUresult serve_cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+						     const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx)
 {
 	CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_MEMSET};
 	CUresult result;
 
-	stats_call(HOOK_cuGraphExecMemsetNodeSetParams);
 	GRAPH_PINNED(result, set, memsetParams,
 		     REAL(cuGraphExecMemsetNodeSetParams)(hGraphExec, hNode, memsetParams, ctx));
 	if (result != CUDA_SUCCESS)
@@ -199,38 +208,10 @@ HOOK_EXPORT CUresult CUDAAPI cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphEx
 	return entry_graph_set(result, hGraphExec, &params);
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuGraphExecBatchMemOpNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
-								const CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams)
-{
-	CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP};
-
-	stats_call(HOOK_cuGraphExecBatchMemOpNodeSetParams);
-	CUresult result = REAL(cuGraphExecBatchMemOpNodeSetParams)(hGraphExec, hNode, nodeParams);
-	if (result != CUDA_SUCCESS)
-		return result;
-	params.memOp.count = nodeParams->count;
-	params.memOp.paramArray = nodeParams->paramArray;
-	return entry_graph_set(result, hGraphExec, &params);
-}
-
-HOOK_EXPORT CUresult CUDAAPI cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
-								CUgraph childGraph)
-{
-	CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_GRAPH};
-
-	stats_call(HOOK_cuGraphExecChildGraphNodeSetParams);
-	params.graph.graph = childGraph;
-	graph_give_again(childGraph);
-	return entry_graph_set(REAL(cuGraphExecChildGraphNodeSetParams)(hGraphExec, hNode, childGraph), hGraphExec,
-			       &params);
-}
-
-HOOK_EXPORT CUresult CUDAAPI cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
-						      CUgraphNodeParams *nodeParams)
+static CUresult serve_cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, CUgraphNodeParams *nodeParams)
 {
 	CUresult result;
 
-	stats_call(HOOK_cuGraphExecNodeSetParams);
 	if (nodeParams && nodeParams->type == CU_GRAPH_NODE_TYPE_MEMCPY)
 		PINNED_HERE(result, &nodeParams->memcpy.copyParams,
 			    REAL(cuGraphExecNodeSetParams)(hGraphExec, hNode, nodeParams));
@@ -241,11 +222,10 @@ HOOK_EXPORT CUresult CUDAAPI cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CU
 
 /* ---- ends ---- */
 
-HOOK_EXPORT CUresult CUDAAPI cuGraphExecDestroy(CUgraphExec hGraphExec)
+static CUresult serve_cuGraphExecDestroy(CUgraphExec hGraphExec)
 {
 	int saved = errno;
 
-	stats_call(HOOK_cuGraphExecDestroy);
 	struct graph_exec *ending = process_counts() ? graph_ending(hGraphExec) : NULL;
 	errno = saved;
 	CUresult result = REAL(cuGraphExecDestroy)(hGraphExec);
@@ -254,3 +234,185 @@ HOOK_EXPORT CUresult CUDAAPI cuGraphExecDestroy(CUgraphExec hGraphExec)
 	errno = saved;
 	return result;
 }
+
+/* ---- nodes ---- */
+
+static CUresult entry_node_added(CUresult result, const CUmemPoolProps *where)
+{
+	struct enter_scope scope;
+
+	if (result != CUDA_SUCCESS || !lifecycle_enter(&scope))
+		return result;
+	stats_add(STAT_graph_allocations, 1);
+	struct device *device =
+	    where->location.type == CU_MEM_LOCATION_TYPE_DEVICE ? device_get(where->location.id) : NULL;
+	if (device)
+		pool_graphs_used(device);
+	return enter_leave(&scope, result);
+}
+
+static CUresult serve_cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+					     size_t numDependencies, CUDA_MEM_ALLOC_NODE_PARAMS *nodeParams)
+{
+	CUresult result = REAL(cuGraphAddMemAllocNode)(phGraphNode, hGraph, dependencies, numDependencies, nodeParams);
+	return result == CUDA_SUCCESS ? entry_node_added(result, &nodeParams->poolProps) : result;
+}
+
+static CUresult added_any(CUresult result, const CUgraphNodeParams *params)
+{
+	if (result != CUDA_SUCCESS || params->type != CU_GRAPH_NODE_TYPE_MEM_ALLOC)
+		return result;
+	return entry_node_added(result, &params->alloc.poolProps);
+}
+
+static CUresult serve_cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+				     size_t numDependencies, CUgraphNodeParams *nodeParams)
+{
+	CUresult result;
+
+	GRAPH_PINNED(result, params, nodeParams,
+		     REAL(cuGraphAddNode)(phGraphNode, hGraph, dependencies, numDependencies, nodeParams));
+	return added_any(result, nodeParams);
+}
+
+#define ADD_NODE(name)                                                                                                 \
+	static CUresult serve_##name(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,        \
+				     const CUgraphEdgeData *dependencyData, size_t numDependencies,                    \
+				     CUgraphNodeParams *nodeParams)                                                    \
+	{                                                                                                              \
+		CUresult result;                                                                                       \
+                                                                                                                       \
+		GRAPH_PINNED(                                                                                          \
+		    result, params, nodeParams,                                                                        \
+		    REAL(name)(phGraphNode, hGraph, dependencies, dependencyData, numDependencies, nodeParams));       \
+		return added_any(result, nodeParams);                                                                  \
+	}
+ADD_NODE(cuGraphAddNode_v2)
+ADD_NODE(cuGraphAddNode_v3)
+
+/* What a call names: the kind (graph_pin.h), and the argument. */
+#define NAMED_cuGraphAddMemcpyNode       copy, copyParams
+#define NAMED_cuGraphAddMemsetNode       set, memsetParams
+#define NAMED_cuGraphMemcpyNodeSetParams copy, nodeParams
+#define NAMED_cuGraphMemsetNodeSetParams set, nodeParams
+#define NAMED_cuGraphNodeSetParams       params, nodeParams
+#define NAMED_cuGraphNodeSetParams_v2    params, nodeParams
+#define PINNED(...)                      GRAPH_PINNED(__VA_ARGS__)
+/* clang-format off */
+#define HOOK_GRAPH(name, params, args) \
+	static CUresult serve_##name params \
+	{ \
+		CUresult result; \
+\
+		PINNED(result, NAMED_##name, REAL(name) args); \
+		return result; \
+	}
+#include "shim/driver/hooks.def"
+/* clang-format on */
+
+/*
+ * Addresses that are kept elsewhere: a tensor map, a texture object, a texture reference. The GPU may access the
+ * memory by a launch that does not name it. Pinned in `fast`, where such an access must not meet a piece that is
+ * moving; in the other modes everything is mapped at all times, and the heap notes it, as the mode may change. The
+ * block stays pinned for as long as it lives, also if the map or the texture ends before it.
+ */
+
+static struct heap *heap_of(CUdeviceptr address)
+{
+	struct device *device = device_of(address);
+
+	return device ? atomic_load_explicit(&device->heap, memory_order_acquire) : NULL;
+}
+
+/* Called after the driver has taken the address: no launch can use it yet. */
+static void stay_in_fast(CUdeviceptr address)
+{
+	struct enter_scope scope;
+
+	if (!enter_serve(&scope))
+		return;
+	struct heap *heap = heap_of(address);
+	CUdeviceptr begin = address;
+	uint64_t bytes = 1;
+	if (heap)
+		arena_extent(heap_arena(heap), address, &begin, &bytes);
+	if (heap && !heap_stay_beside(heap, begin, bytes))
+		log_once("memory behind a tensor map or a texture is on its way and does not arrive; in mode fast a "
+			 "kernel that uses it may stop the job");
+	enter_leave(&scope, CUDA_SUCCESS);
+}
+
+/* Returns 0 for arrays, which are the driver's and never move. */
+static CUdeviceptr address_of_resource(const CUDA_RESOURCE_DESC *resource)
+{
+	switch (resource->resType) {
+	case CU_RESOURCE_TYPE_LINEAR:
+		return resource->res.linear.devPtr;
+	case CU_RESOURCE_TYPE_PITCH2D:
+		return resource->res.pitch2D.devPtr;
+	default:
+		return 0;
+	}
+}
+
+/*
+ * Returns the address that must be pinned, or 0 if none. Libraries make tensor maps for every matrix that they
+ * multiply, and pass them to their kernels by value. If the address can be read in the map, as one of its words, such
+ * a launch names the memory like any other, and it need not be pinned.
+ *
+ * Measured (H200, driver 580): the address is one of the words.
+ */
+static CUdeviceptr address_in_map(const CUtensorMap *map, const void *address)
+{
+	for (size_t i = 0; i < sizeof(map->opaque) / sizeof(map->opaque[0]); i++)
+		if (map->opaque[i] == (uintptr_t)address)
+			return 0;
+	return (CUdeviceptr)(uintptr_t)address;
+}
+
+#define ADDRESS_cuTensorMapEncodeIm2col     address_in_map(tensorMap, globalAddress)
+#define ADDRESS_cuTensorMapEncodeIm2colWide address_in_map(tensorMap, globalAddress)
+#define ADDRESS_cuTensorMapEncodeTiled      address_in_map(tensorMap, globalAddress)
+#define ADDRESS_cuTensorMapReplaceAddress   address_in_map(tensorMap, globalAddress)
+#define ADDRESS_cuTexObjectCreate           address_of_resource(pResDesc)
+#define ADDRESS_cuTexRefSetAddress_v2       dptr
+#define ADDRESS_cuTexRefSetAddress2D_v2     dptr
+#define ADDRESS_cuTexRefSetAddress2D_v3     dptr
+
+/*
+ * The driver may look at the memory of a texture when it is made. That of a tensor map is named by launches, if the
+ * address can be read there.
+ */
+#define BEFORE_cuTensorMapEncodeIm2col     0
+#define BEFORE_cuTensorMapEncodeIm2colWide 0
+#define BEFORE_cuTensorMapEncodeTiled      0
+#define BEFORE_cuTensorMapReplaceAddress   0
+#define BEFORE_cuTexObjectCreate           (pResDesc ? address_of_resource(pResDesc) : 0)
+#define BEFORE_cuTexRefSetAddress_v2       dptr
+#define BEFORE_cuTexRefSetAddress2D_v2     dptr
+#define BEFORE_cuTexRefSetAddress2D_v3     dptr
+
+/* Memory of an allocation with place: on-use is there from now on, whatever launches name. */
+static CUresult back(CUdeviceptr address)
+{
+	return address && submission_is_watched() ? on_use_take(address, 0, true) : CUDA_SUCCESS;
+}
+
+/* clang-format off */
+#define HOOK_PIN(name, params, args) \
+	static CUresult serve_##name params \
+	{ \
+		CUresult result = back(BEFORE_##name); \
+		if (result == CUDA_SUCCESS) \
+			result = REAL(name) args; \
+		if (result == CUDA_SUCCESS) \
+			result = back(ADDRESS_##name); \
+		if (result == CUDA_SUCCESS) \
+			stay_in_fast(ADDRESS_##name); \
+		return result; \
+	}
+#include "shim/driver/hooks.def"
+/* clang-format on */
+
+#define HOOKS_OF HOOKS_GRAPH
+#include "shim/entry/shells.h"

@@ -2,7 +2,7 @@
  * Bodies of the entry points that unload modules and libraries: afterwards the driver may reuse the handles of their
  * functions for functions with other parameters.
  */
-#include "shim/entry/hook.h"
+#include "shim/entry/entry.h"
 #include "shim/submit/kernel_params.h"
 #include "shim/stats/stats.h"
 
@@ -11,9 +11,8 @@
  * kernel_params.c.
  */
 #define UNLOAD(name, type)                                                                                             \
-	HOOK_EXPORT CUresult CUDAAPI name(type handle)                                                                 \
+	static CUresult serve_##name(type handle)                                                                      \
 	{                                                                                                              \
-		stats_call(HOOK_##name);                                                                               \
 		kernel_params_drop();                                                                                  \
 		CUresult result = REAL(name)(handle);                                                                  \
 		kernel_params_drop();                                                                                  \
@@ -22,3 +21,6 @@
 
 UNLOAD(cuModuleUnload, CUmodule)
 UNLOAD(cuLibraryUnload, CUlibrary)
+
+#define HOOKS_OF HOOKS_MODULE
+#include "shim/entry/shells.h"

@@ -5,7 +5,7 @@
  *
  * The layout of what NVTX passes to us is its binary interface, the same since version 3.0: nvtxDetail/nvtxTypes.h.
  */
-#include "shim/entry/hook.h"
+#include "shim/entry/entry.h"
 #include "shim/trace/trace.h"
 
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 #include "shim/context/context.h"
 #include "shim/process/enter.h"
 #include "shim/lifecycle/lifecycle.h"
-#include "shim/entry/hook.h"
+#include "shim/entry/entry.h"
 #include "shim/base/log.h"
 #include "shim/device/peer.h"
 #include "shim/serve/deferred_free.h"
@@ -80,44 +80,35 @@ static bool entry_query_capacity(struct device *device, size_t *ret_free, size_t
 	return true;
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuMemGetInfo_v2(size_t *free, size_t *total)
+static CUresult serve_cuMemGetInfo_v2(size_t *free, size_t *total)
 {
-	struct enter_scope scope;
 	size_t is_free, is_total;
 
-	stats_call(HOOK_cuMemGetInfo_v2);
-	if (!lifecycle_enter(&scope))
-		return REAL(cuMemGetInfo_v2)(free, total);
 	struct device *device = device_current(NULL);
 	if (!device || !entry_query_capacity(device, &is_free, &is_total)) {
 		/* Drivers differ in whether they accept NULL; this library always does. */
-		CUresult result = REAL(cuMemGetInfo_v2)(free ? free : &is_free, total ? total : &is_total);
-		return enter_leave(&scope, result);
+		return REAL(cuMemGetInfo_v2)(free ? free : &is_free, total ? total : &is_total);
 	}
 	if (free)
 		*free = is_free;
 	if (total)
 		*total = is_total;
-	return enter_leave(&scope, CUDA_SUCCESS);
+	return CUDA_SUCCESS;
 }
 
 /* The 32-bit form of CUDA before 3.2: the same answer, limited to 32 bits. */
-HOOK_EXPORT CUresult CUDAAPI cuMemGetInfo(unsigned int *free, unsigned int *total)
+static CUresult serve_cuMemGetInfo(unsigned int *free, unsigned int *total)
 {
-	struct enter_scope scope;
 	size_t is_free, is_total;
 
-	stats_call(HOOK_cuMemGetInfo);
-	if (!lifecycle_enter(&scope))
-		return REAL(cuMemGetInfo)(free, total);
 	struct device *device = device_current(NULL);
 	if (!device || !entry_query_capacity(device, &is_free, &is_total))
-		return enter_leave(&scope, REAL(cuMemGetInfo)(free, total));
+		return REAL(cuMemGetInfo)(free, total);
 	if (free)
 		*free = (unsigned)entry_query_smaller(is_free, UINT32_MAX);
 	if (total)
 		*total = (unsigned)entry_query_smaller(is_total, UINT32_MAX);
-	return enter_leave(&scope, CUDA_SUCCESS);
+	return CUDA_SUCCESS;
 }
 
 /*
@@ -146,37 +137,24 @@ static CUresult total_of(CUdevice dev, size_t *ret_total)
 	return CUDA_SUCCESS;
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
+static CUresult serve_cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
 {
-	struct enter_scope scope;
-
-	stats_call(HOOK_cuDeviceTotalMem_v2);
-	if (!bytes || !lifecycle_enter(&scope))
-		return REAL(cuDeviceTotalMem_v2)(bytes, dev);
-	return enter_leave(&scope, total_of(dev, bytes));
+	return bytes ? total_of(dev, bytes) : REAL(cuDeviceTotalMem_v2)(bytes, dev);
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuDeviceTotalMem(unsigned int *bytes, CUdevice dev)
+static CUresult serve_cuDeviceTotalMem(unsigned int *bytes, CUdevice dev)
 {
-	struct enter_scope scope;
 	size_t total = 0;
 
-	stats_call(HOOK_cuDeviceTotalMem);
-	if (!bytes || !lifecycle_enter(&scope))
+	if (!bytes)
 		return REAL(cuDeviceTotalMem)(bytes, dev);
 	CUresult result = total_of(dev, &total);
 	if (result == CUDA_SUCCESS)
 		*bytes = (unsigned)entry_query_smaller(total, UINT32_MAX);
-	return enter_leave(&scope, result);
+	return result;
 }
 
 /* ---- pointers ---- */
-
-static bool entry_query_find(CUdeviceptr address, struct ledger_row *ret_row)
-{
-	return serve_find(address, ret_row) || vmm_find(address, ret_row) || vmm_find_further(address, ret_row) ||
-	       ledger_find(LEDGER_SYSTEM | LEDGER_TAKEN, address, ret_row);
-}
 
 /*
  * Returns true if the library answers for the address: it is in a heap, live or not; it is system memory, about which
@@ -189,7 +167,8 @@ static bool is_ours_to_answer(CUdeviceptr address, struct ledger_row *ret_row, b
 {
 	struct va_range space;
 
-	*ret_known = entry_query_find(address, ret_row);
+	*ret_known = serve_find(address, ret_row) || vmm_find(address, ret_row) || vmm_find_further(address, ret_row) ||
+		     ledger_find(LEDGER_SYSTEM | LEDGER_TAKEN, address, ret_row);
 	return *ret_known || (device_of(address) && !va_ranges_find(address, &space));
 }
 
@@ -203,33 +182,22 @@ static unsigned access_of(const struct ledger_row *row, CUdeviceptr address)
 	return vmm_access_of(row, address, &flags) == CUDA_SUCCESS ? flags : CU_MEM_ACCESS_FLAGS_PROT_NONE;
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr)
+static CUresult serve_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr)
 {
-	struct enter_scope scope;
 	struct ledger_row row;
 	bool known;
 
-	stats_call(HOOK_cuMemGetAddressRange_v2);
-	if (!enter_serve(&scope))
-		return REAL(cuMemGetAddressRange_v2)(pbase, psize, dptr);
 	if (!is_ours_to_answer(dptr, &row, &known))
-		return enter_leave(&scope, REAL(cuMemGetAddressRange_v2)(pbase, psize, dptr));
+		return REAL(cuMemGetAddressRange_v2)(pbase, psize, dptr);
 	if (!known)
-		return enter_leave(&scope, CUDA_ERROR_NOT_FOUND);
+		return CUDA_ERROR_NOT_FOUND;
 	/* For memory that is mapped without access the driver answers 0 and "not found" (rules_memory_test). */
 	bool is_open = row.kind != LEDGER_MAPPING || access_of(&row, dptr) != CU_MEM_ACCESS_FLAGS_PROT_NONE;
 	if (pbase)
 		*pbase = is_open ? row.key : 0;
 	if (psize)
 		*psize = is_open ? row.bytes : 0;
-	return enter_leave(&scope, is_open ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND);
-}
-
-/* 32-bit addresses are never in the heap. */
-HOOK_EXPORT CUresult CUDAAPI cuMemGetAddressRange(CUdeviceptr_v1 *pbase, unsigned int *psize, CUdeviceptr_v1 dptr)
-{
-	stats_call(HOOK_cuMemGetAddressRange);
-	return REAL(cuMemGetAddressRange)(pbase, psize, dptr);
+	return is_open ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
 /*
@@ -388,68 +356,46 @@ static void range_of_space(const struct va_range *space, CUpointer_attribute att
 		memcpy(data, &space->bytes, sizeof(space->bytes));
 }
 
-static CUresult driver_answer(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
+static CUresult driver_answers(CUresult result, unsigned n, const CUpointer_attribute *attributes, void *const *data,
+			       CUdeviceptr ptr)
 {
 	struct ledger_row row;
 	struct va_range space;
-	CUresult result = REAL(cuPointerGetAttribute)(data, attribute, ptr);
+	bool in_space = result == CUDA_SUCCESS && va_ranges_find(ptr, &space);
+	bool managed = result == CUDA_SUCCESS && ledger_find(LEDGER_MANAGED, ptr, &row);
 
-	if (result == CUDA_SUCCESS && va_ranges_find(ptr, &space))
-		range_of_space(&space, attribute, data);
-
-	if (result == CUDA_SUCCESS && ledger_find(LEDGER_MANAGED, ptr, &row))
-		ours_of_managed(&row, attribute, data);
+	for (unsigned i = 0; i < n && in_space; i++)
+		range_of_space(&space, attributes[i], data[i]);
+	for (unsigned i = 0; i < n && managed; i++)
+		ours_of_managed(&row, attributes[i], data[i]);
 	return result;
 }
 
-static CUresult driver_answers(unsigned n, CUpointer_attribute *attributes, void **data, CUdeviceptr ptr)
+static CUresult serve_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
-	struct ledger_row row;
-	struct va_range space;
-	CUresult result = REAL(cuPointerGetAttributes)(n, attributes, data, ptr);
-
-	if (result == CUDA_SUCCESS && va_ranges_find(ptr, &space))
-		for (unsigned i = 0; i < n; i++)
-			range_of_space(&space, attributes[i], data[i]);
-
-	if (result == CUDA_SUCCESS && ledger_find(LEDGER_MANAGED, ptr, &row))
-		for (unsigned i = 0; i < n; i++)
-			ours_of_managed(&row, attributes[i], data[i]);
-	return result;
-}
-
-HOOK_EXPORT CUresult CUDAAPI cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
-{
-	struct enter_scope scope;
 	struct ledger_row row;
 	union answer answer;
 	size_t bytes;
 	bool known;
 
-	stats_call(HOOK_cuPointerGetAttribute);
-	if (!enter_serve(&scope))
-		return REAL(cuPointerGetAttribute)(data, attribute, ptr);
 	if (!is_ours_to_answer(ptr, &row, &known))
-		return enter_leave(&scope, driver_answer(data, attribute, ptr));
+		return driver_answers(REAL(cuPointerGetAttribute)(data, attribute, ptr), 1, &attribute, &data, ptr);
 	if (!data || !known)
-		return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
+		return CUDA_ERROR_INVALID_VALUE;
 	CUresult result = pointer_answer(&row, attribute, ptr, &answer, &bytes);
 	memcpy(data, &answer, bytes);
-	return enter_leave(&scope, result);
+	return result;
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes,
-						    void **data, CUdeviceptr ptr)
+static CUresult serve_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes, void **data,
+					     CUdeviceptr ptr)
 {
-	struct enter_scope scope;
 	struct ledger_row row;
 	bool known;
 
-	stats_call(HOOK_cuPointerGetAttributes);
-	if (!enter_serve(&scope))
-		return REAL(cuPointerGetAttributes)(numAttributes, attributes, data, ptr);
 	if (!is_ours_to_answer(ptr, &row, &known) || !numAttributes || !attributes || !data)
-		return enter_leave(&scope, driver_answers(numAttributes, attributes, data, ptr));
+		return driver_answers(REAL(cuPointerGetAttributes)(numAttributes, attributes, data, ptr), numAttributes,
+				      attributes, data, ptr);
 	/* Unlike cuPointerGetAttribute, this call succeeds if an attribute does not apply. */
 	for (unsigned i = 0; i < numAttributes; i++) {
 		union answer answer = {0};
@@ -458,27 +404,26 @@ HOOK_EXPORT CUresult CUDAAPI cuPointerGetAttributes(unsigned int numAttributes, 
 					: stranger_answer(attributes[i], ptr, &answer, &bytes);
 
 		if (result != CUDA_SUCCESS && !bytes)
-			return enter_leave(&scope, result);
+			return result;
 		if (data[i])
 			memcpy(data[i], &answer, bytes);
 	}
-	return enter_leave(&scope, CUDA_SUCCESS);
+	return CUDA_SUCCESS;
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr ptr)
+static CUresult serve_cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
-	struct enter_scope scope;
 	struct ledger_row row;
 
-	stats_call(HOOK_cuPointerSetAttribute);
-	if (!enter_serve(&scope))
-		return REAL(cuPointerSetAttribute)(value, attribute, ptr);
 	if (!serve_is_ours(ptr))
-		return enter_leave(&scope, REAL(cuPointerSetAttribute)(value, attribute, ptr));
+		return REAL(cuPointerSetAttribute)(value, attribute, ptr);
 	if (!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS ||
 	    !(serve_find(ptr, &row) || serve_find_outside(ptr, &row)))
-		return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
+		return CUDA_ERROR_INVALID_VALUE;
 	/* The driver refuses this on VMM and managed memory; entry_submit.c waits after synchronous calls instead. */
 	ledger_set_sync_memops(row.key, *(const unsigned *)value != 0);
-	return enter_leave(&scope, CUDA_SUCCESS);
+	return CUDA_SUCCESS;
 }
+
+#define HOOKS_OF HOOKS_QUERY
+#include "shim/entry/shells.h"

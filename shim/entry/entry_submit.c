@@ -2,12 +2,13 @@
  * Exported bodies of the entry points that submit work, or are only counted and passed on, generated from the rows of
  * hooks.def.
  */
-#include "shim/entry/copy.h"
-#include "shim/entry/hint.h"
-#include "shim/entry/hook.h"
 #include "shim/accounting/ledger.h"
 #include "shim/device/peer.h"
+#include "shim/entry/copy.h"
+#include "shim/entry/entry.h"
+#include "shim/process/process.h"
 #include "shim/serve/oom_retry.h"
+#include "shim/stats/stats.h"
 #include "shim/submit/pdl.h"
 #include "shim/submit/submit_body.h"
 #include "shim/submit/submit_copy.h"
@@ -119,5 +120,20 @@ static inline CUresult launch_ex(pdl_launch_function launch, const CUlaunchConfi
 		return result;                                                                                         \
 	}
 #define HOOK_COPY_SYNC(name, params, args)
+#include "shim/driver/hooks.def"
+/* clang-format on */
+
+/* ---- calls that take some of the driver's device memory as a side effect: for code, streams, graphs, limits ---- */
+
+/* clang-format off */
+#define HOOK_OOM_RETRY(name, params, args)                                                                                  \
+	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
+	{                                                                                                              \
+		CUresult result;                                                                                       \
+                                                                                                                       \
+		stats_call(HOOK_##name);                                                                               \
+		OOM_RETRY_CALL(result, -1, REAL(name) args);                                                                \
+		return result;                                                                                         \
+	}
 #include "shim/driver/hooks.def"
 /* clang-format on */

@@ -16,7 +16,7 @@
 #include "shim/context/capture.h"
 #include "shim/device/device.h"
 #include "shim/driver/real.h"
-#include "shim/entry/hook.h"
+#include "shim/entry/entry.h"
 #include "shim/heap/arena.h"
 #include "shim/heap/migration.h"
 #include "shim/lifetimes/lifetimes.h"

@@ -10,20 +10,25 @@
  * counts it. Programs may use our address space only where they have reserved it: elsewhere a call is refused as the
  * driver refuses it for cuMemAlloc memory, except for handles of memory that never moves.
  */
-#include "shim/process/enter.h"
-#include "shim/lifecycle/lifecycle.h"
-#include "shim/entry/hook.h"
 #include "shim/base/call_site.h"
 #include "shim/base/log.h"
-#include "shim/lifetimes/lifetimes.h"
-#include "shim/serve/typed_alloc.h"
-#include "shim/serve/serve.h"
 #include "shim/device/pool.h"
+#include "shim/entry/entry.h"
+#include "shim/heap/arena.h"
+#include "shim/heap/migration.h"
+#include "shim/lifecycle/lifecycle.h"
+#include "shim/lifetimes/lifetimes.h"
+#include "shim/process/enter.h"
+#include "shim/serve/ipc.h"
+#include "shim/serve/on_use.h"
 #include "shim/serve/oom_retry.h"
-#include "shim/submit/pdl.h"
-#include "shim/stats/summary.h"
 #include "shim/serve/segments.h"
+#include "shim/serve/serve.h"
+#include "shim/serve/typed_alloc.h"
 #include "shim/serve/vmm.h"
+#include "shim/stats/summary.h"
+#include "shim/submit/pdl.h"
+#include "shim/submit/submission.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -82,12 +87,7 @@ static CUresult entry_vmm_create(CUmemGenericAllocationHandle *handle, size_t si
 			account_claim_end(claim, size);
 		return result;
 	}
-	struct oom_retry room = {0};
-
-	do
-		result = REAL(cuMemCreate)(handle, size, prop, flags);
-	while (result == CUDA_ERROR_OUT_OF_MEMORY && has_room(&room, prop, size));
-	oom_retry_end(&room, result);
+	OOM_RETRY_CALL_BY(has_room(&room_, prop, size), result, REAL(cuMemCreate)(handle, size, prop, flags));
 	if (result == CUDA_ERROR_OUT_OF_MEMORY)
 		say_no_room(prop, size);
 	if (result == CUDA_SUCCESS)
@@ -98,55 +98,46 @@ static CUresult entry_vmm_create(CUmemGenericAllocationHandle *handle, size_t si
 }
 
 /* Rules decide about device memory; host memory that the program makes is only counted. */
-HOOK_EXPORT CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
-					 const CUmemAllocationProp *prop, unsigned long long flags)
+HOOK_INLINE CUresult serve_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
+				       const CUmemAllocationProp *prop, unsigned long long flags)
 {
 	struct account_claim claim = {.rule = -1};
-	struct enter_scope scope;
 
-	stats_call(HOOK_cuMemCreate);
-	if (!lifecycle_enter(&scope))
-		return serve_refusal() ? serve_refusal() : REAL(cuMemCreate)(handle, size, prop, flags);
 	/* The driver refuses wrong arguments. */
 	if (!handle || !prop)
-		return enter_leave(&scope, REAL(cuMemCreate)(handle, size, prop, flags));
+		return REAL(cuMemCreate)(handle, size, prop, flags);
 	if (prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
 	    !typed_alloc_claim(POLICY_API_VMM, device_get(prop->location.id), size, __builtin_return_address(0),
 			       &claim))
-		return enter_leave(&scope, CUDA_ERROR_OUT_OF_MEMORY);
-	return enter_leave(&scope, entry_vmm_create(handle, size, prop, flags, &claim));
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	return entry_vmm_create(handle, size, prop, flags, &claim);
 }
 
 /*
  * Of a handle that was retained from a block on the host the program gets the properties that it expects, because it
  * takes from them the device to grant access to.
  */
-HOOK_EXPORT CUresult CUDAAPI cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
-								    CUmemGenericAllocationHandle handle)
+static CUresult serve_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
+							     CUmemGenericAllocationHandle handle)
 {
-	struct enter_scope scope;
 	struct ledger_row row;
 
 	CUresult result;
 
-	stats_call(HOOK_cuMemGetAllocationPropertiesFromHandle);
-	if (!enter_serve(&scope))
-		return REAL(cuMemGetAllocationPropertiesFromHandle)(prop, handle);
 	if (vmm_properties(handle, prop, &result))
-		return enter_leave(&scope, result);
+		return result;
 	result = REAL(cuMemGetAllocationPropertiesFromHandle)(prop, handle);
 	if (result == CUDA_SUCCESS && ledger_get(LEDGER_HANDLE, handle, &row) && row.handle.borrowed) {
 		prop->location = (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = row.device};
 		memcpy(&prop->allocFlags, &row.handle.asked_flags, sizeof(row.handle.asked_flags));
 	}
-	return enter_leave(&scope, result);
+	return result;
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle)
+static CUresult serve_cuMemRelease(CUmemGenericAllocationHandle handle)
 {
 	struct enter_scope scope;
 
-	stats_call(HOOK_cuMemRelease);
 	/* At exit the driver releases the rest with the process. */
 	if (!enter_serve(&scope))
 		return vmm_is_handle(handle) ? CUDA_SUCCESS : REAL(cuMemRelease)(handle);
@@ -224,45 +215,37 @@ static CUresult retain_of_heap(CUmemGenericAllocationHandle *handle, void *addr)
 	return result;
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)
+static CUresult serve_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)
 {
-	struct enter_scope scope;
 	struct ledger_row row;
 
-	stats_call(HOOK_cuMemRetainAllocationHandle);
-	if (!enter_serve(&scope))
-		return REAL(cuMemRetainAllocationHandle)(handle, addr);
 	CUdeviceptr address = (CUdeviceptr)(uintptr_t)addr;
 	CUresult result;
 	if (handle && vmm_retain(address, handle, &result))
-		return enter_leave(&scope, result);
+		return result;
 	if (device_of(address))
-		return enter_leave(&scope, retain_of_heap(handle, addr));
+		return retain_of_heap(handle, addr);
 	/* For the program this is cuMemAlloc memory of another process; it would believe a handle that says host. */
 	if (ledger_find(LEDGER_TAKEN, address, &row))
-		return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
+		return CUDA_ERROR_INVALID_VALUE;
 	result = REAL(cuMemRetainAllocationHandle)(handle, addr);
 	if (result == CUDA_SUCCESS)
 		ledger_handle_ref(*handle);
-	return enter_leave(&scope, result);
+	return result;
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
-				      unsigned long long flags)
+HOOK_INLINE CUresult serve_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+				    unsigned long long flags)
 {
-	struct enter_scope scope;
 	CUresult result;
 
-	stats_call(HOOK_cuMemMap);
-	if (!enter_serve(&scope))
-		return REAL(cuMemMap)(ptr, size, offset, handle, flags);
 	lifetimes_asked(call_site_asker(__builtin_return_address(0)));
 	bool ours = vmm_map(ptr, size, offset, handle, flags, &result);
 	lifetimes_asked(NULL);
 	if (ours)
-		return enter_leave(&scope, result);
+		return result;
 	if (device_of(ptr))
-		return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
+		return CUDA_ERROR_INVALID_VALUE;
 	struct ledger_row *row = ledger_row_new(LEDGER_MAPPING);
 	result = REAL(cuMemMap)(ptr, size, offset, handle, flags);
 	if (row && result == CUDA_SUCCESS && ledger_handle_map(handle)) {
@@ -273,17 +256,12 @@ HOOK_EXPORT CUresult CUDAAPI cuMemMap(CUdeviceptr ptr, size_t size, size_t offse
 	} else {
 		ledger_row_free(row);
 	}
-	return enter_leave(&scope, result);
+	return result;
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuMemUnmap(CUdeviceptr ptr, size_t size)
+static CUresult serve_cuMemUnmap(CUdeviceptr ptr, size_t size)
 {
-	struct enter_scope scope;
-
-	stats_call(HOOK_cuMemUnmap);
-	if (!enter_serve(&scope))
-		return serve_is_late_free(ptr) ? CUDA_SUCCESS : REAL(cuMemUnmap)(ptr, size);
-	return enter_leave(&scope, vmm_unmap(ptr, size));
+	return vmm_unmap(ptr, size);
 }
 
 /*
@@ -291,51 +269,38 @@ HOOK_EXPORT CUresult CUDAAPI cuMemUnmap(CUdeviceptr ptr, size_t size)
  * are refused.
  */
 #define BUT_FOR_DEVICE_MEMORY(name, params, args, ours)                                                                \
-	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
+	static CUresult serve_##name params                                                                            \
 	{                                                                                                              \
-		struct enter_scope scope;                                                                              \
 		CUresult result;                                                                                       \
                                                                                                                        \
-		stats_call(HOOK_##name);                                                                               \
-		if (!enter_serve(&scope))                                                                              \
-			return REAL(name) args;                                                                        \
 		if (ours)                                                                                              \
-			return enter_leave(&scope, result);                                                            \
+			return result;                                                                                 \
 		if (device_of(ptr))                                                                                    \
-			return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);                                          \
-		return enter_leave(&scope, REAL(name) args);                                                           \
+			return CUDA_ERROR_INVALID_VALUE;                                                               \
+		return REAL(name) args;                                                                                \
 	}
 BUT_FOR_DEVICE_MEMORY(cuMemSetAccess, (CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count),
 		      (ptr, size, desc, count), vmm_set_access(ptr, size, desc, count, &result))
 BUT_FOR_DEVICE_MEMORY(cuMemGetAccess, (unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr),
 		      (flags, location, ptr), vmm_get_access(flags, location, ptr, &result))
 
-HOOK_EXPORT CUresult CUDAAPI cuMemAddressFree(CUdeviceptr ptr, size_t size)
+static CUresult serve_cuMemAddressFree(CUdeviceptr ptr, size_t size)
 {
-	struct enter_scope scope;
 	CUresult result;
 
-	stats_call(HOOK_cuMemAddressFree);
-	if (!enter_serve(&scope))
-		return serve_is_late_free(ptr) ? CUDA_SUCCESS : REAL(cuMemAddressFree)(ptr, size);
 	if (vmm_unreserve(ptr, size, &result))
-		return enter_leave(&scope, result);
+		return result;
 	if (device_of(ptr))
-		return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
-	return enter_leave(&scope, REAL(cuMemAddressFree)(ptr, size));
+		return CUDA_ERROR_INVALID_VALUE;
+	return REAL(cuMemAddressFree)(ptr, size);
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr,
-						 unsigned long long flags)
+static CUresult serve_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr,
+					  unsigned long long flags)
 {
-	struct enter_scope scope;
-
-	stats_call(HOOK_cuMemAddressReserve);
-	if (!lifecycle_enter(&scope))
-		return REAL(cuMemAddressReserve)(ptr, size, alignment, addr, flags);
 	if (ptr && vmm_reserve(ptr, size, alignment, addr, flags))
-		return enter_leave(&scope, CUDA_SUCCESS);
-	return enter_leave(&scope, REAL(cuMemAddressReserve)(ptr, size, alignment, addr, flags));
+		return CUDA_SUCCESS;
+	return REAL(cuMemAddressReserve)(ptr, size, alignment, addr, flags);
 }
 
 /* ---- handles that are exported ---- */
@@ -345,15 +310,11 @@ HOOK_EXPORT CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr *ptr, size_t size, 
  * type that it is to be exported as.
  */
 #define WITH_HANDLE(name, params, args, mine, as)                                                                      \
-	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
+	static CUresult serve_##name params                                                                            \
 	{                                                                                                              \
-		struct enter_scope scope;                                                                              \
-                                                                                                                       \
-		stats_call(HOOK_##name);                                                                               \
-		if (!enter_serve(&scope))                                                                              \
-			return REAL(name) args;                                                                        \
 		CUresult result = vmm_expose(&(mine), as);                                                             \
-		return enter_leave(&scope, result == CUDA_SUCCESS ? REAL(name) args : result);                         \
+                                                                                                                       \
+		return result == CUDA_SUCCESS ? REAL(name) args : result;                                              \
 	}
 
 WITH_HANDLE(cuMemExportToShareableHandle,
@@ -393,19 +354,136 @@ static CUarrayMapInfo *entry_vmm_exposed(const CUarrayMapInfo *list, unsigned n,
 }
 
 #define MAP_ARRAYS(name)                                                                                               \
-	HOOK_EXPORT CUresult CUDAAPI name(CUarrayMapInfo *mapInfoList, unsigned int count, CUstream hStream)           \
+	static CUresult serve_##name(CUarrayMapInfo *mapInfoList, unsigned int count, CUstream hStream)                \
 	{                                                                                                              \
-		struct enter_scope scope;                                                                              \
 		CUresult result;                                                                                       \
                                                                                                                        \
-		stats_call(HOOK_##name);                                                                               \
-		if (!mapInfoList || !count || !enter_serve(&scope))                                                    \
+		if (!mapInfoList || !count)                                                                            \
 			return REAL(name)(mapInfoList, count, hStream);                                                \
 		CUarrayMapInfo *list = entry_vmm_exposed(mapInfoList, count, &result);                                 \
 		if (result == CUDA_SUCCESS)                                                                            \
 			result = REAL(name)(list, count, hStream);                                                     \
 		free(list);                                                                                            \
-		return enter_leave(&scope, result);                                                                    \
+		return result;                                                                                         \
 	}
 MAP_ARRAYS(cuMemMapArrayAsync)
 MAP_ARRAYS(cuMemMapArrayAsync_ptsz)
+
+/*
+ * A range exported as a file descriptor, or bound to a multicast object: other processes or devices use its physical
+ * memory. Pinned in every mode, for as long as the block lives, and the memory is never reused.
+ */
+
+static struct heap *heap_of(CUdeviceptr address)
+{
+	struct device *device = device_of(address);
+
+	return device ? atomic_load_explicit(&device->heap, memory_order_acquire) : NULL;
+}
+
+/*
+ * Called before the driver looks at what is mapped there. Memory of an allocation with place: on-use is taken first:
+ * what is taken later would be in no pin. If the driver then refuses the call, the memory may move again.
+ */
+static CUresult entry_pin_begin(struct heap *heap, CUdeviceptr address, size_t bytes)
+{
+	CUresult result = on_use_take_range(address, bytes);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (heap_pin(heap, address, bytes))
+		return CUDA_SUCCESS;
+	log_once("memory that is to leave the process is on its way and does not arrive: refused");
+	return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+static CUresult entry_pin_end(struct heap *heap, CUdeviceptr address, size_t bytes, CUresult result)
+{
+	heap_pin_end(heap, address, bytes, result == CUDA_SUCCESS ? PIN_LEFT : PIN_OFF);
+	return result;
+}
+
+static CUresult serve_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dptr, size_t size,
+						    CUmemRangeHandleType handleType, unsigned long long flags)
+{
+	struct heap *heap = heap_of(dptr);
+	if (!heap)
+		return REAL(cuMemGetHandleForAddressRange)(handle, dptr, size, handleType, flags);
+	CUresult result = entry_pin_begin(heap, dptr, size);
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = REAL(cuMemGetHandleForAddressRange)(handle, dptr, size, handleType, flags);
+	return entry_pin_end(heap, dptr, size, result);
+}
+
+#define BIND_ADDR(name, params, args, memptr)                                                                          \
+	static CUresult serve_##name params                                                                            \
+	{                                                                                                              \
+		struct heap *heap = heap_of(memptr);                                                                   \
+		if (!heap)                                                                                             \
+			return REAL(name) args;                                                                        \
+		CUresult result = entry_pin_begin(heap, memptr, size);                                                 \
+		if (result != CUDA_SUCCESS)                                                                            \
+			return result;                                                                                 \
+		result = REAL(name) args;                                                                              \
+		return entry_pin_end(heap, memptr, size, result);                                                      \
+	}
+BIND_ADDR(cuMulticastBindAddr,
+	  (CUmemGenericAllocationHandle mcHandle, size_t mcOffset, CUdeviceptr memptr, size_t size,
+	   unsigned long long flags),
+	  (mcHandle, mcOffset, memptr, size, flags), memptr)
+BIND_ADDR(cuMulticastBindAddr_v2,
+	  (CUmemGenericAllocationHandle mcHandle, CUdevice dev, size_t mcOffset, CUdeviceptr memptr, size_t size,
+	   unsigned long long flags),
+	  (mcHandle, dev, mcOffset, memptr, size, flags), memptr)
+BIND_ADDR(cuLogicalEndpointBindAddr,
+	  (CUlogicalEndpointId leId, CUdevice dev, cuuint64_t offset, void *ptr, cuuint64_t size,
+	   unsigned long long flags),
+	  (leId, dev, offset, ptr, size, flags), (CUdeviceptr)(uintptr_t)ptr)
+
+/* ---- legacy IPC of memory (ipc.h) ---- */
+
+static CUresult get_handle(CUipcMemHandle *ret_handle, CUdeviceptr address)
+{
+	struct ledger_row row;
+
+	if (!serve_is_ours(address))
+		return REAL(cuIpcGetMemHandle)(ret_handle, address);
+	struct device *device = device_of(address);
+	if (device && ret_handle && serve_find(address, &row))
+		return ipc_give(atomic_load(&device->heap), &row, ret_handle);
+	if (!device)
+		log_once("cuIpcGetMemHandle on managed or system memory is not possible: give such allocations to the "
+			 "driver with a rule (use: driver)");
+	return CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult serve_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
+{
+	return get_handle(pHandle, dptr);
+}
+
+#define OPEN(name)                                                                                                     \
+	static CUresult serve_##name(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags)                    \
+	{                                                                                                              \
+		struct enter_scope scope;                                                                              \
+                                                                                                                       \
+		if (!ipc_is_ours(&handle) || !lifecycle_enter(&scope))                                                 \
+			return REAL(name)(pdptr, handle, Flags);                                                       \
+		return enter_leave(&scope, Flags == CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS ? ipc_open(&handle, pdptr)      \
+										       : CUDA_ERROR_INVALID_VALUE);    \
+	}
+OPEN(cuIpcOpenMemHandle)
+OPEN(cuIpcOpenMemHandle_v2)
+
+static CUresult serve_cuIpcCloseMemHandle(CUdeviceptr dptr)
+{
+	CUresult result;
+
+	if (!ipc_close(dptr, &result))
+		result = REAL(cuIpcCloseMemHandle)(dptr);
+	return result;
+}
+
+#define HOOKS_OF HOOKS_VMM
+#include "shim/entry/shells.h"

@@ -4,12 +4,10 @@
  * that it returns belongs to a hooked row, the program gets our body (docs/facts.md, Reaching the driver:
  * cuGetProcAddress returns only exported addresses). So this file needs no list of versions.
  */
-#include "shim/entry/resolve.h"
+#include "shim/entry/entry.h"
 #include "shim/driver/door_log.h"
 #include "shim/process/process.h"
 #include "shim/stats/stats.h"
-#include "shim/entry/hook.h"
-#include "shim/entry/unknown.h"
 #include "shim/base/log.h"
 
 #include <dlfcn.h>
@@ -19,15 +17,10 @@
 
 /* clang-format off */
 static void *const bodies[HOOK_COUNT] = {
-#define HOOK(name, params, args) (void *)name,
+#define HOOK_NAME(name) (void *)name,
 #include "shim/driver/hooks.def"
 };
 /* clang-format on */
-
-static void *hook_body(int id)
-{
-	return bodies[id];
-}
 
 /* Returns the id of the row that has this body, or -1. */
 static int hook_find(const void *body)
@@ -75,7 +68,7 @@ void *resolve_substitute(const char *name, void *address)
 		return address;
 	int id = real_find(address);
 	if (id >= 0)
-		return hook_body(id);
+		return bodies[id];
 	return hook_find(address) < 0 ? substitute_unknown(name, address) : address;
 }
 
@@ -112,34 +105,28 @@ void *resolve_dlsym(real_dlsym_function *c_dlsym, void *handle, const char *name
 	return address;
 }
 
-bool resolve_is_hooked(const char *name)
+static CUresult hand_out(CUresult result, const char *symbol, void **pfn, const void *caller)
 {
-	for (int id = 0; id < HOOK_COUNT; id++)
-		if (!strcmp(real_name(id), name))
-			return true;
-	return false;
-}
-
-HOOK_EXPORT CUresult CUDAAPI cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags,
-						 CUdriverProcAddressQueryResult *symbolStatus)
-{
-	stats_call(HOOK_cuGetProcAddress_v2);
-	CUresult result = REAL(cuGetProcAddress_v2)(symbol, pfn, cudaVersion, flags, symbolStatus);
 	if (result == CUDA_SUCCESS && pfn && symbol)
 		*pfn = resolve_substitute(symbol, *pfn);
 	if (__builtin_expect(door_log_wanted(), 0) && pfn && symbol)
-		door_log_note(DOOR_PROC, symbol, result == CUDA_SUCCESS ? *pfn : NULL, __builtin_return_address(0));
+		door_log_note(DOOR_PROC, symbol, result == CUDA_SUCCESS ? *pfn : NULL, caller);
 	return result;
+}
+
+HOOK_INLINE CUresult serve_cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags,
+					       CUdriverProcAddressQueryResult *symbolStatus)
+{
+	return hand_out(REAL(cuGetProcAddress_v2)(symbol, pfn, cudaVersion, flags, symbolStatus), symbol, pfn,
+			__builtin_return_address(0));
 }
 
 /* The ABI with four arguments of CUDA 11.3 to 11.8. Today's runtime still asks for it, at version 11030. */
-HOOK_EXPORT CUresult CUDAAPI cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags)
+HOOK_INLINE CUresult serve_cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags)
 {
-	stats_call(HOOK_cuGetProcAddress);
-	CUresult result = REAL(cuGetProcAddress)(symbol, pfn, cudaVersion, flags);
-	if (result == CUDA_SUCCESS && pfn && symbol)
-		*pfn = resolve_substitute(symbol, *pfn);
-	if (__builtin_expect(door_log_wanted(), 0) && pfn && symbol)
-		door_log_note(DOOR_PROC, symbol, result == CUDA_SUCCESS ? *pfn : NULL, __builtin_return_address(0));
-	return result;
+	return hand_out(REAL(cuGetProcAddress)(symbol, pfn, cudaVersion, flags), symbol, pfn,
+			__builtin_return_address(0));
 }
+
+#define HOOKS_OF HOOKS_RESOLVE
+#include "shim/entry/shells.h"

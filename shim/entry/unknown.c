@@ -1,13 +1,12 @@
 /*
- * unknown.c: bodies for functions whose parameters are not known (unknown.h). A body takes and passes on every register
+ * unknown.c: bodies for functions whose parameters are not known (entry.h). A body takes and passes on every register
  * that can hold an argument, and MANY words of the caller's stack, as if they were arguments: integers and floating-point
  * numbers are assigned to registers independently of each other, and what finds none lies on the stack in order. Where the
  * function has fewer arguments, the rest is what happens to be there, read and not used. No function of the driver has
  * half as many.
  */
 #include "shim/context/context.h"
-#include "shim/entry/unknown.h"
-#include "shim/driver/driver_state.h"
+#include "shim/entry/entry.h"
 #include "shim/process/process.h"
 #include "shim/stats/stats.h"
 #include "shim/submit/completion.h"
@@ -31,6 +30,8 @@
 #define MANY                                                                                                           \
 	x0, x1, x2, x3, x4, x5, EXTRA d0, d1, d2, d3, d4, d5, d6, d7,                                                  \
 	s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11, s12, s13, s14, s15
+
+static _Atomic(void *) unknown_functions[UNKNOWN_MOST]; /* functions that no row knows, from the first on */
 
 typedef uint64_t unknown_function(TYPES);
 
@@ -90,7 +91,7 @@ static inline __attribute__((always_inline)) uint64_t call_it(unsigned i, TYPES)
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	unknown_function *function = (unknown_function *)atomic_load(&driver_state.unknown[i]);
+	unknown_function *function = (unknown_function *)atomic_load(&unknown_functions[i]);
 	result = function(MANY);
 	unknown_end(call, (CUresult)result);
 	return result;
@@ -114,7 +115,7 @@ void *unknown_body(void *function)
 	for (unsigned i = 0; i < UNKNOWN_MOST; i++) {
 		void *taken = NULL;
 
-		if (atomic_compare_exchange_strong(&driver_state.unknown[i], &taken, function) || taken == function)
+		if (atomic_compare_exchange_strong(&unknown_functions[i], &taken, function) || taken == function)
 			return unknown_bodies[i];
 	}
 	return NULL;

@@ -53,14 +53,6 @@ void process_cloned(void)
 		process_state.on_cloned();
 }
 
-/* Changes the stage only if the library has not started: the launch path may have read it already. */
-static void pass_through_for_good(void)
-{
-	int stage = STAGE_NEW;
-
-	atomic_compare_exchange_strong(&process_stage_now, &stage, STAGE_OFF);
-}
-
 bool process_is_off(void)
 {
 	int now = atomic_load_explicit(&process_state.is_off, memory_order_relaxed);
@@ -70,8 +62,9 @@ bool process_is_off(void)
 
 		now = value && !strcmp(value, "0") ? 2 : 1;
 		atomic_store_explicit(&process_state.is_off, now, memory_order_relaxed);
+		/* Only if the library has not started: the launch path may have read the stage already. */
 		if (now == 2)
-			pass_through_for_good();
+			atomic_compare_exchange_strong(&process_stage_now, &(int){STAGE_NEW}, STAGE_OFF);
 	}
 	return now == 2;
 }

@@ -57,7 +57,8 @@ void oom_retry_end(struct oom_retry *room, CUresult result);
 
 /* Makes the call, and retries it while memory can be made free for it. */
 #define OOM_RETRY_CALL(result, device, call) OOM_RETRY_CALL_BY(oom_retry_make_outside(&room_, device), result, call)
-/* As OOM_RETRY_CALL, with the scope of enter.h open. */
-#define OOM_RETRY_CALL_INSIDE(result, device, call) OOM_RETRY_CALL_BY(oom_retry_make(&room_, device, 0), result, call)
+/* As OOM_RETRY_CALL, with the scope of enter.h open. bytes: as for oom_retry_make(). */
+#define OOM_RETRY_CALL_INSIDE(result, device, bytes, call)                                                             \
+	OOM_RETRY_CALL_BY(oom_retry_make(&room_, device, bytes), result, call)
 
 #endif

@@ -193,7 +193,7 @@ struct stats_page {
 	 */
 	_Atomic uint64_t last_clock;
 	_Atomic uint64_t end_clock; /* end of the process, CLOCK_MONOTONIC; 0 while it runs */
-	/* Last check by a thread that waits for memory, CLOCK_MONOTONIC; 0: no thread waits (stats/waiting.h). */
+	/* Last check by a thread that waits for memory, CLOCK_MONOTONIC; 0: no thread waits (stats.c). */
 	_Atomic uint64_t waiting_since;
 	_Atomic uint64_t host_budget, host_used;
 	/* Pinned host memory that processes of the user share (quota.h): bytes, number of processes; 0: not shared. */

@@ -8,7 +8,6 @@
 #include "shim/lifetimes/birth_lines.h"
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/stats/stats.h"
-#include "shim/stats/waiting.h"
 #include "shim/submit/submission.h"
 #include "shim/base/lazy_memory.h"
 #include "shim/submit/types.h"

@@ -31,12 +31,12 @@ void submit_let_go_access(void);
  */
 CUresult submit_finish_memop(CUresult result, bool per_thread);
 
-/* Returns whether the spelling uses the per-thread default stream: its name ends in _ptds. Folded at compile time. */
+/* Returns whether the spelling uses the per-thread default stream: its name ends in _ptds or _ptsz. Folded at compile time. */
 static inline bool submit_is_per_thread(const char *name)
 {
 	size_t n = strlen(name);
 
-	return n > 5 && !strcmp(name + n - 5, "_ptds");
+	return n > 5 && !strncmp(name + n - 5, "_pt", 3);
 }
 
 #endif

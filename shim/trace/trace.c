@@ -15,7 +15,7 @@
 #include "shim/process/process.h"
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
-#include "shim/trace/trace_state.h"
+#include "shim/trace/trace_internal.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -5,7 +5,7 @@
 #include "test/core/core.h"
 
 #include "shim/context/context.h"
-#include "shim/entry/copy_internal.h"
+#include "shim/entry/copy.h"
 #include "shim/submit/submit_copy.h"
 
 #include <pthread.h>

@@ -4,7 +4,7 @@
  */
 #include "test/core/completion_help.h"
 
-#include "shim/entry/unknown.h"
+#include "shim/entry/entry.h"
 #include "shim/mover/mover_internal.h"
 #include "shim/stats/stats.h"
 #include "shim/submit/submission.h"

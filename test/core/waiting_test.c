@@ -8,7 +8,6 @@
 #include "shim/mover/mover_internal.h"
 #include "shim/submit/submission.h"
 #include "shim/stats/stats.h"
-#include "shim/stats/waiting.h"
 
 #include <errno.h>
 #include <limits.h>

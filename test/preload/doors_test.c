@@ -18,14 +18,13 @@ static const struct row {
 	const char *name;
 	void *linked;
 } hooked[] = {
-#define HOOK(name, params, args) {#name, (void *)name},
+#define HOOK_NAME(name) {#name, (void *)name},
 #include "shim/driver/hooks.def"
 };
 static const char *const others[] = {
-#define HOOK_USE(name, params, args) #name,
-#include "shim/driver/hooks.def"
+#define USE_NAME(name) #name,
 #define EXEMPT(name, reason) #name,
-#include "shim/driver/exempt.def"
+#include "shim/driver/hooks.def"
 };
 /* clang-format on */
 #define N_HOOKED (sizeof(hooked) / sizeof(hooked[0]))
@@ -102,7 +101,7 @@ static void functions_without_a_row_are_the_drivers_own(void **state)
 	}
 }
 
-/* One that is in neither list. A variable is no function. */
+/* One that is not in the list. A variable is no function. */
 static void a_function_of_a_newer_driver_has_a_body_that_calls_it(void **state)
 {
 	void *own = driver_native("cuBrandNew"), *address = dlsym(cuda, "cuBrandNew"), *asked = NULL;

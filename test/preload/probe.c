@@ -11,7 +11,7 @@
 
 /* clang-format off */
 static const char *const hooked[] = {
-#define HOOK(name, params, args) #name,
+#define HOOK_NAME(name) #name,
 #include "shim/driver/hooks.def"
 };
 /* clang-format on */

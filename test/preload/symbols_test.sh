@@ -10,7 +10,8 @@ here=$(mktemp -d /tmp/symbols_test.XXXXXX) || exit 1
 trap 'rm -rf "$here"' EXIT
 failed=0
 
-grep -oE '^HOOK_[A-Z_]+\(cu[A-Za-z0-9_]+' "$hooks" | grep -v '^HOOK_USE' | sed 's/.*(//' >"$here/rows"
+awk -f "$(dirname "$hooks")/../../scripts/driver_names.awk" "$hooks" | grep '^HOOK_' | grep -v '^HOOK_USE' |
+	sed 's/.*(//; s/,$//' >"$here/rows"
 echo dlsym >>"$here/rows"
 echo InitializeInjectionNvtx2 >>"$here/rows" # entry_nvtx.c
 echo _ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE >>"$here/rows" # entry_torch.c

@@ -43,7 +43,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Of the driver, but in no header that is read here: a copy that hooks.def does not know, and a call of exempt.def. */
+/* Of the driver, but in no header that is read here: a copy that hooks.def does not know, and an exempt call. */
 CUresult CUDAAPI cuBrandNewCopyAsync(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream);
 CUresult CUDAAPI cuGLCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device);
 

@@ -1,5 +1,5 @@
 /*
- * sim_exempt.c: every row of exempt.def as a weak "not supported". The rows have no parameters and this file does not
+ * sim_exempt.c: every exempt function of hooks.def as a weak "not supported". The rows have no parameters and this file does not
  * know cuda.h, so a stub takes whatever it is called with: callers' registers are theirs to clean up on both ABIs.
  */
 #define NOT_SUPPORTED 801
@@ -10,4 +10,4 @@
 	{                                                                                                              \
 		return NOT_SUPPORTED;                                                                                  \
 	}
-#include "shim/driver/exempt.def"
+#include "shim/driver/hooks.def"

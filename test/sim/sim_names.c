@@ -7,15 +7,14 @@
 
 void *sim_export(const char *name);
 
-/* in neither list */
+/* not in the list */
 extern int cuBrandNew(void);
 extern int cuBrandNewCopyAsync(void);
 
-#define EXEMPT(name, reason)         extern int name(void);
-#define HOOK(name, params, args)     EXEMPT(name, HOOKED)
-#define HOOK_USE(name, params, args) HOOK(name, params, args)
+#define EXEMPT(name, reason) extern int name(void);
+#define HOOK_NAME(name)      extern int name(void);
+#define USE_NAME(name)       extern int name(void);
 #include "shim/driver/hooks.def"
-#include "shim/driver/exempt.def"
 
 static const struct {
 	const char *name;
@@ -23,11 +22,10 @@ static const struct {
 } names[] = {
     {"cuBrandNew", cuBrandNew},
     {"cuBrandNewCopyAsync", cuBrandNewCopyAsync},
-#define EXEMPT(name, reason)         {#name, name},
-#define HOOK(name, params, args)     {#name, name},
-#define HOOK_USE(name, params, args) {#name, name},
+#define EXEMPT(name, reason) {#name, name},
+#define HOOK_NAME(name)      {#name, name},
+#define USE_NAME(name)       {#name, name},
 #include "shim/driver/hooks.def"
-#include "shim/driver/exempt.def"
 };
 
 void *sim_export(const char *name)

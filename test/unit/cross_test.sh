@@ -49,7 +49,8 @@ library=$here/build/libspillway.so
 for file in "$library" "$here/build/libspillway-audit.so" "$here/build/spillway"; do
 	readelf -h "$file" | grep -q AArch64 || say "$file is not for aarch64"
 done
-grep -oE '^HOOK_[A-Z_]+\(cu[A-Za-z0-9_]+' "$source/shim/driver/hooks.def" | grep -v '^HOOK_USE' | sed 's/.*(//' >"$here/rows"
+awk -f "$source/scripts/driver_names.awk" "$source/shim/driver/hooks.def" | grep '^HOOK_' | grep -v '^HOOK_USE' |
+	sed 's/.*(//; s/,$//' >"$here/rows"
 echo dlsym >>"$here/rows"
 aarch64-linux-gnu-nm -D --defined-only "$library" | awk '{print $3}' | sort >"$here/exported"
 [ -z "$(sort -u "$here/rows" | comm -23 - "$here/exported")" ] || say "rows of hooks.def are not exported"

@@ -1,16 +1,218 @@
 /*
- * The table of all contexts of the process: device, calls that may be ending the context, and threads that work in it
- * meanwhile (visits). A device is idle if an event of each of its contexts is complete.
+ * CUDA contexts of the process. The table of green contexts has no lock: a row is claimed by its `green` and found by
+ * its `context`, which is set last and cleared first. The table of all contexts has their devices, calls that may be
+ * ending one, and threads that work in it meanwhile (visits). A device is idle if an event of each of its contexts is
+ * complete.
  */
-#include "shim/context/capture.h"
+#include "shim/context/context.h"
 #include "shim/base/clock.h"
 #include "shim/base/lock.h"
-#include "shim/context/context_internal.h"
-#include "shim/context/context_state.h"
+#include "shim/context/capture.h"
 #include "shim/driver/real.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
+
+/* ---- green contexts, and the primary context that each belongs to ---- */
+
+/* Green contexts are few; one that finds no row is treated as a separate context. */
+#define GREEN_MOST 64
+
+static struct {
+	atomic_uint n; /* rows in use; read with each event of a context, so it lies apart from the locks */
+	struct {
+		_Atomic(CUgreenCtx) green;
+		_Atomic(CUcontext) context;
+		CUcontext primary; /* primary and device are set before context */
+		CUdevice device;
+	} row[GREEN_MOST];
+} greens;
+
+CUcontext context_whole(CUcontext context)
+{
+	if (!context || !atomic_load_explicit(&greens.n, memory_order_relaxed))
+		return context;
+	for (unsigned i = 0; i < GREEN_MOST; i++)
+		if (atomic_load(&greens.row[i].context) == context)
+			return greens.row[i].primary;
+	return context;
+}
+
+/* The driver reuses handles: removes old rows that have one of these handles. */
+static void forget_greens(CUgreenCtx green, CUcontext context)
+{
+	for (unsigned i = 0; i < GREEN_MOST; i++) {
+		CUgreenCtx old = atomic_load(&greens.row[i].green);
+
+		if (!old || (old != green && atomic_load(&greens.row[i].context) != context))
+			continue;
+		atomic_store(&greens.row[i].context, NULL);
+		if (atomic_compare_exchange_strong(&greens.row[i].green, &old, NULL))
+			atomic_fetch_sub(&greens.n, 1);
+	}
+}
+
+/* Records the context, the primary context and the device of a green context that was created. */
+static void context_green_add(CUgreenCtx green, CUcontext context, CUcontext primary, CUdevice device)
+{
+	forget_greens(green, context);
+	for (unsigned i = 0; i < GREEN_MOST; i++) {
+		CUgreenCtx none = NULL;
+
+		if (!atomic_compare_exchange_strong(&greens.row[i].green, &none, green))
+			continue;
+		greens.row[i].primary = primary;
+		greens.row[i].device = device;
+		atomic_fetch_add(&greens.n, 1);
+		atomic_store(&greens.row[i].context, context);
+		return;
+	}
+}
+
+CUcontext context_green_ending(CUgreenCtx green, CUdevice *ret_device)
+{
+	for (unsigned i = 0; i < GREEN_MOST; i++) {
+		CUcontext context = atomic_load(&greens.row[i].context);
+
+		if (!context || atomic_load(&greens.row[i].green) != green)
+			continue;
+		*ret_device = greens.row[i].device;
+		forget_greens(green, context);
+		return context;
+	}
+	return NULL;
+}
+
+CUcontext context_green_take(CUcontext primary, CUgreenCtx *ret_green)
+{
+	for (unsigned i = 0; i < GREEN_MOST; i++) {
+		CUcontext context = atomic_load(&greens.row[i].context);
+		CUgreenCtx green = atomic_load(&greens.row[i].green);
+
+		if (!context || !green || greens.row[i].primary != primary)
+			continue;
+		forget_greens(green, context);
+		*ret_green = green;
+		return context;
+	}
+	return NULL;
+}
+
+CUcontext context_of_memory(void)
+{
+	return context_whole(context_current());
+}
+
+/* ---- events that are kept to be used again, events behind the work of a stream, and waits for it ---- */
+
+#define EVENTS_KEPT 256
+
+static struct {
+	struct lock lock;  /* EVENTS. Held over cuEventDestroy, so that the context does not end meanwhile. */
+	CUcontext context; /* of all kept events; those of another context are not kept. Under the lock, as the rest */
+	unsigned n;
+	CUevent event[EVENTS_KEPT];
+} kept_events = {.lock = LOCK_INIT(LOCK_EVENTS)};
+
+CUresult context_event_take(CUcontext context, CUevent *ret_event)
+{
+	lock_take(&kept_events.lock);
+	bool any = kept_events.n && kept_events.context == context;
+	if (any)
+		*ret_event = kept_events.event[--kept_events.n];
+	lock_drop(&kept_events.lock);
+	return any ? CUDA_SUCCESS : REAL(cuEventCreate)(ret_event, CU_EVENT_DISABLE_TIMING);
+}
+
+void context_event_give(CUcontext context, CUevent event)
+{
+	lock_take(&kept_events.lock);
+	if (!kept_events.n)
+		kept_events.context = context;
+	if (kept_events.context == context && kept_events.n < EVENTS_KEPT)
+		kept_events.event[kept_events.n++] = event;
+	else
+		REAL(cuEventDestroy_v2)(event);
+	lock_drop(&kept_events.lock);
+}
+
+/* Drops the kept events of a context that ends. gone: they have ended with it already. Locking: takes EVENTS. */
+static void context_events_drop(CUcontext context, bool gone)
+{
+	lock_take(&kept_events.lock);
+	while (kept_events.context == context && kept_events.n) {
+		kept_events.n--;
+		if (!gone)
+			REAL(cuEventDestroy_v2)(kept_events.event[kept_events.n]);
+	}
+	lock_drop(&kept_events.lock);
+}
+
+CUresult context_record_stream(CUstream stream, bool per_thread, CUevent *ret_event, CUcontext *ret_context)
+{
+	CUcontext context = NULL;
+	CUevent event;
+	bool pushed;
+	CUresult result = (per_thread ? REAL(cuStreamGetCtx_ptsz) : REAL(cuStreamGetCtx))(stream, &context);
+
+	/* An event must be of the stream's own context, which need not be the current one. */
+	if (result == CUDA_SUCCESS)
+		result = context_enter(context, &pushed);
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = context_event_take(context, &event);
+	if (result == CUDA_SUCCESS) {
+		result = (per_thread ? REAL(cuEventRecord_ptsz) : REAL(cuEventRecord))(event, stream);
+		if (result != CUDA_SUCCESS)
+			context_event_give(context, event);
+	}
+	context_leave(pushed);
+	if (result == CUDA_SUCCESS) {
+		*ret_event = event;
+		*ret_context = context;
+	}
+	return result;
+}
+
+CUresult context_wait_stream(CUstream stream, bool per_thread)
+{
+	CUstreamCaptureMode mode = capture_relax();
+	CUresult result = (per_thread ? REAL(cuStreamSynchronize_ptsz) : REAL(cuStreamSynchronize))(stream);
+
+	capture_restore(mode);
+	return result;
+}
+
+/* ---- every context of the process ---- */
+
+/*
+ * Rows of the table. While there are more than CONTEXT_MOST contexts, no events are recorded and no device is known to
+ * be idle, until enough contexts have ended; if the rows run out, that is so for good.
+ */
+#define CONTEXT_ROWS 1024
+
+struct known {
+	CUcontext context;
+	CUdevice device;
+	unsigned visits;
+	unsigned enders; /* calls in progress that may end it */
+	bool again;      /* created again since the first of them began */
+};
+
+static struct {
+	/*
+	 * CONTEXTS, over all that follows. Held over queries and ends of events too, so that no context ends between
+	 * the check of n_ends and the query.
+	 */
+	struct lock lock;
+	struct known row[CONTEXT_ROWS];
+	unsigned n;             /* rows in use */
+	unsigned n_ends;        /* calls that may have ended a context, since the start */
+	unsigned n_ending;      /* those of them in progress */
+	atomic_uint n_changes;  /* of the set of contexts; written under the lock, read without it */
+	bool lost_some;         /* a context got no row */
+	struct clock_cond left; /* a visit has ended */
+} all = {.lock = LOCK_INIT(LOCK_CONTEXTS), .n_changes = 1};
 
 /*
  * The end of a context waits for visits, usually a microsecond. The limit counts waits and not time: while the process
@@ -21,9 +223,9 @@
 
 static struct known *find_locked(CUcontext context)
 {
-	for (unsigned i = 0; i < context_state.all.n; i++)
-		if (context_state.all.row[i].context == context)
-			return &context_state.all.row[i];
+	for (unsigned i = 0; i < all.n; i++)
+		if (all.row[i].context == context)
+			return &all.row[i];
 	return NULL;
 }
 
@@ -33,22 +235,22 @@ static struct known *find_locked(CUcontext context)
  */
 static bool context_all_visit(CUcontext context)
 {
-	lock_take(&context_state.all.lock);
+	lock_take(&all.lock);
 	struct known *known = find_locked(context);
 	bool may = !known || !known->enders;
 	if (known && may)
 		known->visits++;
-	lock_drop(&context_state.all.lock);
+	lock_drop(&all.lock);
 	return may;
 }
 
 static void visit_end(CUcontext context)
 {
-	lock_take(&context_state.all.lock);
+	lock_take(&all.lock);
 	struct known *known = find_locked(context);
 	if (known && known->visits && !--known->visits)
-		clock_wake_all(&context_state.all.left);
-	lock_drop(&context_state.all.lock);
+		clock_wake_all(&all.left);
+	lock_drop(&all.lock);
 }
 
 /* Returns false if visits remain. Locking: the caller must hold CONTEXTS; drops it during the waits. */
@@ -60,7 +262,7 @@ static bool wait_for_visits_locked(CUcontext context)
 	while ((known = find_locked(context)) && known->visits && waits < VISIT_WAITS) { /* rows may move meanwhile */
 		const struct timespec until = clock_in(VISIT_NS);
 
-		if (lock_wait(&context_state.all.lock, &context_state.all.left, &until))
+		if (lock_wait(&all.lock, &all.left, &until))
 			waits++;
 	}
 	return !known || !known->visits;
@@ -68,26 +270,26 @@ static bool wait_for_visits_locked(CUcontext context)
 
 static void add_locked(CUcontext context, CUdevice device)
 {
-	if (context_state.all.n < CONTEXT_ROWS)
-		context_state.all.row[context_state.all.n++] = (struct known){.context = context, .device = device};
+	if (all.n < CONTEXT_ROWS)
+		all.row[all.n++] = (struct known){.context = context, .device = device};
 	else
-		context_state.all.lost_some = true;
-	atomic_fetch_add(&context_state.all.n_changes, 1);
+		all.lost_some = true;
+	atomic_fetch_add(&all.n_changes, 1);
 }
 
 void context_known(CUcontext context, CUdevice device)
 {
-	lock_take(&context_state.all.lock);
+	lock_take(&all.lock);
 	struct known *known = find_locked(context);
 	if (!known)
 		add_locked(context, device);
 	if (known && known->device != device)
-		atomic_fetch_add(&context_state.all.n_changes, 1);
+		atomic_fetch_add(&all.n_changes, 1);
 	if (known) {
 		known->again = known->enders != 0;
 		known->device = device;
 	}
-	lock_drop(&context_state.all.lock);
+	lock_drop(&all.lock);
 }
 
 bool context_ending(CUcontext context)
@@ -95,16 +297,16 @@ bool context_ending(CUcontext context)
 	bool may = true;
 
 	context_events_drop(context, false);
-	lock_take(&context_state.all.lock);
-	context_state.all.n_ends++;
-	context_state.all.n_ending++;
+	lock_take(&all.lock);
+	all.n_ends++;
+	all.n_ending++;
 	struct known *known = find_locked(context);
 	if (known) {
 		known->again = known->enders && known->again;
 		known->enders++;
 		may = wait_for_visits_locked(context);
 	}
-	lock_drop(&context_state.all.lock);
+	lock_drop(&all.lock);
 	return may;
 }
 
@@ -114,16 +316,16 @@ void context_ended(CUcontext context, bool ended)
 	/* Another thread may have given events back meanwhile. */
 	if (ended)
 		context_events_drop(context, true);
-	lock_take(&context_state.all.lock);
-	context_state.all.n_ending--;
+	lock_take(&all.lock);
+	all.n_ending--;
 	struct known *known = find_locked(context);
 	if (known && known->enders)
 		known->enders--;
 	if (known && ended && !known->again) {
-		*known = context_state.all.row[--context_state.all.n];
-		atomic_fetch_add(&context_state.all.n_changes, 1);
+		*known = all.row[--all.n];
+		atomic_fetch_add(&all.n_changes, 1);
 	}
-	lock_drop(&context_state.all.lock);
+	lock_drop(&all.lock);
 }
 
 void context_green(CUgreenCtx green, CUdevice device)
@@ -154,7 +356,7 @@ static __thread struct {
 
 static bool is_from_lately(CUcontext context, CUdevice *ret_device)
 {
-	if (!context || lately.changes != atomic_load(&context_state.all.n_changes))
+	if (!context || lately.changes != atomic_load(&all.n_changes))
 		return false;
 	for (unsigned i = 0; i < LATELY; i++) {
 		if (lately.at[i].context != context)
@@ -175,15 +377,6 @@ static void context_all_remember(CUcontext context, CUdevice device, unsigned ch
 	lately.next = (lately.next + 1) % LATELY;
 }
 
-/* Not context_known(), which is for contexts that were just created. */
-static void context_all_meet(CUcontext context, CUdevice device)
-{
-	lock_take(&context_state.all.lock);
-	if (!find_locked(context))
-		add_locked(context, device);
-	lock_drop(&context_state.all.lock);
-}
-
 bool context_device(CUcontext context, CUdevice *ret_device)
 {
 	bool pushed;
@@ -191,33 +384,38 @@ bool context_device(CUcontext context, CUdevice *ret_device)
 	context = context_whole(context);
 	if (is_from_lately(context, ret_device))
 		return true;
-	lock_take(&context_state.all.lock);
+	lock_take(&all.lock);
 	const struct known *known = find_locked(context);
-	unsigned changes = atomic_load(&context_state.all.n_changes);
+	unsigned changes = atomic_load(&all.n_changes);
 	bool found = known;
 	if (known)
 		*ret_device = known->device;
-	lock_drop(&context_state.all.lock);
+	lock_drop(&all.lock);
 	if (found)
 		context_all_remember(context, *ret_device, changes);
 	if (found || !context || context_enter(context, &pushed) != CUDA_SUCCESS)
 		return found;
 	found = REAL(cuCtxGetDevice)(ret_device) == CUDA_SUCCESS;
 	context_leave(pushed);
-	if (found)
-		context_all_meet(context, *ret_device);
-	return found;
+	if (!found)
+		return false;
+	/* Not context_known(), which is for contexts that were just created. */
+	lock_take(&all.lock);
+	if (!find_locked(context))
+		add_locked(context, *ret_device);
+	lock_drop(&all.lock);
+	return true;
 }
 
 CUcontext context_any(CUdevice device)
 {
 	CUcontext context = NULL;
 
-	lock_take(&context_state.all.lock);
-	for (unsigned i = 0; i < context_state.all.n && !context; i++)
-		if (context_state.all.row[i].device == device && !context_state.all.row[i].enders)
-			context = context_state.all.row[i].context;
-	lock_drop(&context_state.all.lock);
+	lock_take(&all.lock);
+	for (unsigned i = 0; i < all.n && !context; i++)
+		if (all.row[i].device == device && !all.row[i].enders)
+			context = all.row[i].context;
+	lock_drop(&all.lock);
 	return context;
 }
 
@@ -259,11 +457,11 @@ bool context_any_died_of(CUresult error)
 	CUcontext contexts[CONTEXT_MOST];
 	bool any = false;
 
-	lock_take(&context_state.all.lock);
-	unsigned n = context_state.all.n < CONTEXT_MOST ? context_state.all.n : CONTEXT_MOST;
+	lock_take(&all.lock);
+	unsigned n = all.n < CONTEXT_MOST ? all.n : CONTEXT_MOST;
 	for (unsigned i = 0; i < n; i++)
-		contexts[i] = context_state.all.row[i].context;
-	lock_drop(&context_state.all.lock);
+		contexts[i] = all.row[i].context;
+	lock_drop(&all.lock);
 	for (unsigned i = 0; i < n && !any; i++) {
 		if (!context_all_visit(contexts[i]))
 			continue;
@@ -352,18 +550,17 @@ bool context_idle_ask(uint64_t devices, struct context_idle *ret_idle)
 {
 	bool gone;
 
-	lock_take(&context_state.all.lock);
-	*ret_idle = (struct context_idle){.ends = context_state.all.n_ends,
-					  .changes = atomic_load(&context_state.all.n_changes)};
-	bool can = !context_state.all.lost_some && !context_state.all.n_ending;
-	for (unsigned i = 0; i < context_state.all.n && can; i++) {
-		if (!is_among(context_state.all.row[i].device, devices))
+	lock_take(&all.lock);
+	*ret_idle = (struct context_idle){.ends = all.n_ends, .changes = atomic_load(&all.n_changes)};
+	bool can = !all.lost_some && !all.n_ending;
+	for (unsigned i = 0; i < all.n && can; i++) {
+		if (!is_among(all.row[i].device, devices))
 			continue;
 		can = ret_idle->n_asked < CONTEXT_MOST;
 		if (can)
-			ret_idle->asked[ret_idle->n_asked++] = context_state.all.row[i].context;
+			ret_idle->asked[ret_idle->n_asked++] = all.row[i].context;
 	}
-	lock_drop(&context_state.all.lock);
+	lock_drop(&all.lock);
 	if (!can || !capture_pause())
 		return false;
 	for (unsigned i = 0; i < ret_idle->n_asked; i++) {
@@ -400,11 +597,11 @@ enum context_idleness context_idle_look(struct context_idle *idle)
 {
 	enum context_idleness state = CONTEXT_IDLE;
 
-	lock_take(&context_state.all.lock);
-	if (idle->ends != context_state.all.n_ends) {
+	lock_take(&all.lock);
+	if (idle->ends != all.n_ends) {
 		state = CONTEXT_UNKNOWN; /* the events may have ended with a context: they are lost */
 		idle->n = 0;
-	} else if (idle->changes != atomic_load(&context_state.all.n_changes)) {
+	} else if (idle->changes != atomic_load(&all.n_changes)) {
 		state = CONTEXT_UNKNOWN; /* what runs in a context that was not asked may have begun before */
 	}
 	while (idle->n && state == CONTEXT_IDLE) {
@@ -420,7 +617,7 @@ enum context_idleness context_idle_look(struct context_idle *idle)
 		else
 			REAL(cuEventDestroy_v2)(idle->event[--idle->n]);
 	}
-	lock_drop(&context_state.all.lock);
+	lock_drop(&all.lock);
 	if (state == CONTEXT_UNKNOWN)
 		context_idle_forget(idle);
 	return state;
@@ -428,11 +625,11 @@ enum context_idleness context_idle_look(struct context_idle *idle)
 
 void context_idle_forget(struct context_idle *idle)
 {
-	lock_take(&context_state.all.lock);
+	lock_take(&all.lock);
 	while (idle->n)
-		if (idle->ends == context_state.all.n_ends)
+		if (idle->ends == all.n_ends)
 			REAL(cuEventDestroy_v2)(idle->event[--idle->n]);
 		else
 			idle->n = 0;
-	lock_drop(&context_state.all.lock);
+	lock_drop(&all.lock);
 }

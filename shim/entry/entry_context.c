@@ -1,63 +1,60 @@
 /*
- * Bodies of the entry points that begin and end stream captures, destroy streams, and create and destroy contexts, so
- * that the library knows of each.
+ * Bodies of the entry points that begin and end stream captures, destroy streams, create and destroy contexts, and
+ * open the memory of one GPU to another, so that the library knows of each.
  */
 #include "shim/context/capture.h"
 #include "shim/context/context.h"
-#include "shim/process/enter.h"
-#include "shim/entry/hook.h"
 #include "shim/device/peer.h"
+#include "shim/entry/entry.h"
+#include "shim/process/enter.h"
+#include "shim/process/process.h"
 #include "shim/serve/deferred_free.h"
-#include "shim/serve/segments.h"
 #include "shim/serve/oom_retry.h"
+#include "shim/serve/segments.h"
 #include "shim/serve/serve.h"
+#include "shim/stats/stats.h"
 #include "shim/submit/completion.h"
 #include "shim/submit/graph.h"
 #include "shim/submit/kernel_params.h"
+#include "shim/submit/submit_copy.h"
 
-#define BEGIN_CAPTURE(name, per_thread, params, args)                                                                  \
-	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
-	{                                                                                                              \
-		stats_call(HOOK_##name);                                                                               \
-		if (!process_counts())                                                                                 \
-			return REAL(name) args;                                                                        \
-		int saved = errno;                                                                                     \
-		capture_opening();                                                                                     \
-		CUresult result = REAL(name) args;                                                                     \
-		capture_opened(hStream, per_thread, result == CUDA_SUCCESS);                                           \
-		errno = saved;                                                                                         \
-		return result;                                                                                         \
+#include <errno.h>
+
+/* clang-format off */
+#define HOOK_CAPTURE(name, params, args) \
+	static CUresult serve_##name params \
+	{ \
+		if (!process_counts()) \
+			return REAL(name) args; \
+		int saved = errno; \
+		capture_opening(); \
+		CUresult result = REAL(name) args; \
+		capture_opened(hStream, submit_is_per_thread(#name), result == CUDA_SUCCESS); \
+		errno = saved; \
+		return result; \
 	}
-
-BEGIN_CAPTURE(cuStreamBeginCapture, false, (CUstream hStream), (hStream))
-BEGIN_CAPTURE(cuStreamBeginCapture_ptsz, true, (CUstream hStream), (hStream))
-BEGIN_CAPTURE(cuStreamBeginCapture_v2, false, (CUstream hStream, CUstreamCaptureMode mode), (hStream, mode))
-BEGIN_CAPTURE(cuStreamBeginCapture_v2_ptsz, true, (CUstream hStream, CUstreamCaptureMode mode), (hStream, mode))
-BEGIN_CAPTURE(cuStreamBeginCaptureToGraph, false,
-	      (CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData,
-	       size_t numDependencies, CUstreamCaptureMode mode),
-	      (hStream, hGraph, dependencies, dependencyData, numDependencies, mode))
-BEGIN_CAPTURE(cuStreamBeginCaptureToGraph_ptsz, true,
-	      (CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData,
-	       size_t numDependencies, CUstreamCaptureMode mode),
-	      (hStream, hGraph, dependencies, dependencyData, numDependencies, mode))
-BEGIN_CAPTURE(cuStreamBeginRecaptureToGraph, false,
-	      (CUstream hStream, CUstreamCaptureMode mode, CUgraph hGraph, CUgraphRecaptureCallback callbackFunc,
-	       void *userData),
-	      (hStream, mode, hGraph, callbackFunc, userData))
-BEGIN_CAPTURE(cuStreamBeginRecaptureToGraph_ptsz, true,
-	      (CUstream hStream, CUstreamCaptureMode mode, CUgraph hGraph, CUgraphRecaptureCallback callbackFunc,
-	       void *userData),
-	      (hStream, mode, hGraph, callbackFunc, userData))
+#define HOOK_CREATE(name, params, args) \
+	static CUresult serve_##name params \
+	{ \
+		CUresult result; \
+\
+		OOM_RETRY_CALL(result, dev, REAL(name) args); \
+		if (result == CUDA_SUCCESS && process_counts()) { \
+			context_known(*pctx, dev); \
+			peer_context_made(dev); \
+		} \
+		return result; \
+	}
+#include "shim/driver/hooks.def"
+/* clang-format on */
 
 /* A failed call may have ended the capture (it was invalidated) or not (the wrong thread): ask the driver. */
 #define END_CAPTURE(name, is_capturing, per_thread)                                                                    \
-	HOOK_EXPORT CUresult CUDAAPI name(CUstream hStream, CUgraph *phGraph)                                          \
+	static CUresult serve_##name(CUstream hStream, CUgraph *phGraph)                                               \
 	{                                                                                                              \
 		CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;                                          \
 		int saved = errno;                                                                                     \
                                                                                                                        \
-		stats_call(HOOK_##name);                                                                               \
 		CUresult result = REAL(name)(hStream, phGraph);                                                        \
 		if (!process_counts())                                                                                 \
 			return result;                                                                                 \
@@ -78,12 +75,10 @@ END_CAPTURE(cuStreamEndCapture_ptsz, cuStreamIsCapturing_ptsz, true)
  * soon as it has done so.
  */
 #define DESTROY_STREAM(name)                                                                                           \
-	HOOK_EXPORT CUresult CUDAAPI name(CUstream hStream)                                                            \
+	static CUresult serve_##name(CUstream hStream)                                                                 \
 	{                                                                                                              \
-		stats_call(HOOK_##name);                                                                               \
-		if (process_counts())                                                                                  \
-			capture_forget(hStream);                                                                       \
 		if (process_counts()) {                                                                                \
+			capture_forget(hStream);                                                                       \
 			deferred_free_stream_ending(hStream);                                                          \
 			segments_stream_ending(hStream);                                                               \
 		}                                                                                                      \
@@ -156,9 +151,8 @@ static CUresult end_context(CUresult(CUDAAPI *end)(CUcontext), CUcontext context
 }
 
 #define DESTROY_CONTEXT(name, always)                                                                                  \
-	HOOK_EXPORT CUresult CUDAAPI name(CUcontext ctx)                                                               \
+	static CUresult serve_##name(CUcontext ctx)                                                                    \
 	{                                                                                                              \
-		stats_call(HOOK_##name);                                                                               \
 		return end_context(REAL(name), ctx, always);                                                           \
 	}
 
@@ -166,45 +160,12 @@ DESTROY_CONTEXT(cuCtxDestroy, true)
 DESTROY_CONTEXT(cuCtxDestroy_v2, true)
 DESTROY_CONTEXT(cuCtxDetach, false)
 
-#define CREATE_CONTEXT(name, params, args)                                                                             \
-	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
-	{                                                                                                              \
-		CUresult result;                                                                                       \
-                                                                                                                       \
-		stats_call(HOOK_##name);                                                                               \
-		OOM_RETRY_CALL(result, dev, REAL(name) args);                                                          \
-		if (result == CUDA_SUCCESS && process_counts()) {                                                      \
-			context_known(*pctx, dev);                                                                     \
-			peer_context_made(dev);                                                                        \
-		}                                                                                                      \
-		return result;                                                                                         \
-	}
-
-CREATE_CONTEXT(cuCtxCreate, (CUcontext * pctx, unsigned int flags, CUdevice dev), (pctx, flags, dev))
-CREATE_CONTEXT(cuCtxCreate_v2, (CUcontext * pctx, unsigned int flags, CUdevice dev), (pctx, flags, dev))
-CREATE_CONTEXT(cuCtxCreate_v3,
-	       (CUcontext * pctx, CUexecAffinityParam *paramsArray, int numParams, unsigned int flags, CUdevice dev),
-	       (pctx, paramsArray, numParams, flags, dev))
-CREATE_CONTEXT(cuCtxCreate_v4, (CUcontext * pctx, CUctxCreateParams *ctxCreateParams, unsigned int flags, CUdevice dev),
-	       (pctx, ctxCreateParams, flags, dev))
-CREATE_CONTEXT(cuGLCtxCreate, (CUcontext * pctx, unsigned int flags, CUdevice dev), (pctx, flags, dev))
-CREATE_CONTEXT(cuGLCtxCreate_v2, (CUcontext * pctx, unsigned int flags, CUdevice dev), (pctx, flags, dev))
-CREATE_CONTEXT(cuVDPAUCtxCreate,
-	       (CUcontext * pctx, unsigned int flags, CUdevice dev, unsigned int vdpDevice, void *vdpGetProcAddress),
-	       (pctx, flags, dev, vdpDevice, vdpGetProcAddress))
-CREATE_CONTEXT(cuVDPAUCtxCreate_v2,
-	       (CUcontext * pctx, unsigned int flags, CUdevice dev, unsigned int vdpDevice, void *vdpGetProcAddress),
-	       (pctx, flags, dev, vdpDevice, vdpGetProcAddress))
-CREATE_CONTEXT(cuDevicePrimaryCtxRetain, (CUcontext * pctx, CUdevice dev), (pctx, dev))
-
 /* ---- green contexts: parts of a device, whose memory is in its primary context ---- */
 
-HOOK_EXPORT CUresult CUDAAPI cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice dev,
-					      unsigned int flags)
+static CUresult serve_cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice dev, unsigned int flags)
 {
 	CUresult result;
 
-	stats_call(HOOK_cuGreenCtxCreate);
 	OOM_RETRY_CALL(result, dev, REAL(cuGreenCtxCreate)(phCtx, desc, dev, flags));
 	if (result == CUDA_SUCCESS && process_counts())
 		context_green(*phCtx, dev);
@@ -233,8 +194,8 @@ static CUcontext active_primary(CUdevice device)
 }
 
 /*
- * always: a reset always ends the context, a release only if it releases the last reference, which no green context of it
- * holds then. A reset ends these as well, one after the other until none is left, and at last the primary one.
+ * always: a reset always ends the context, a release only if it releases the last reference, which no green context of
+ * it holds then. A reset ends these as well, one after the other until none is left, and at last the primary one.
  */
 static CUresult end_with_parts(CUresult(CUDAAPI *end)(CUdevice), CUdevice dev, CUcontext primary, bool always,
 			       bool serving)
@@ -270,9 +231,8 @@ static CUresult end_primary(CUresult(CUDAAPI *end)(CUdevice), CUdevice dev, bool
 }
 
 #define END_PRIMARY(name, always)                                                                                      \
-	HOOK_EXPORT CUresult CUDAAPI name(CUdevice dev)                                                                \
+	static CUresult serve_##name(CUdevice dev)                                                                     \
 	{                                                                                                              \
-		stats_call(HOOK_##name);                                                                               \
 		return end_primary(REAL(name), dev, always);                                                           \
 	}
 
@@ -282,13 +242,12 @@ END_PRIMARY(cuDevicePrimaryCtxRelease, false)
 END_PRIMARY(cuDevicePrimaryCtxRelease_v2, false)
 
 /* A green context holds a reference to its primary context, perhaps the last. It ends first: its work is left to that. */
-HOOK_EXPORT CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx hCtx)
+static CUresult serve_cuGreenCtxDestroy(CUgreenCtx hCtx)
 {
 	struct ending ending, of_primary = {.busy = false};
 	struct enter_scope scope;
 	CUdevice device;
 
-	stats_call(HOOK_cuGreenCtxDestroy);
 	CUcontext context = process_counts() ? context_green_ending(hCtx, &device) : NULL;
 	if (!context)
 		return REAL(cuGreenCtxDestroy)(hCtx);
@@ -305,3 +264,57 @@ HOOK_EXPORT CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx hCtx)
 		context_green(hCtx, device);
 	return serving ? enter_leave(&scope, result) : result;
 }
+
+/* ---- access between GPUs ---- */
+
+/*
+ * The driver is asked first: a refusal (no link, too many peers, enabled already) is returned unchanged. Access that
+ * it grants holds for the driver's memory at once, and for heap memory when peer.c has opened the heap, before the
+ * call returns. It is recorded also before the first allocation, because programs enable their peers before they
+ * allocate.
+ */
+
+/* Returns false for a call from inside the library, and where everything is passed through. */
+static bool entry_peer_begin(int *ret_errno)
+{
+	if (enter_depth || !process_counts())
+		return false;
+	*ret_errno = errno;
+	enter_depth = 1;
+	return true;
+}
+
+static void entry_peer_end(int saved_errno)
+{
+	enter_depth = 0;
+	errno = saved_errno;
+}
+
+static CUresult serve_cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags)
+{
+	int saved;
+
+	CUresult result = REAL(cuCtxEnablePeerAccess)(peerContext, Flags);
+	if (result != CUDA_SUCCESS || !entry_peer_begin(&saved))
+		return result;
+	result = peer_enabled(peerContext);
+	if (result != CUDA_SUCCESS)
+		REAL(cuCtxDisablePeerAccess)(peerContext);
+	entry_peer_end(saved);
+	return result;
+}
+
+static CUresult serve_cuCtxDisablePeerAccess(CUcontext peerContext)
+{
+	int saved;
+
+	CUresult result = REAL(cuCtxDisablePeerAccess)(peerContext);
+	if (result != CUDA_SUCCESS || !entry_peer_begin(&saved))
+		return result;
+	peer_disabled(peerContext);
+	entry_peer_end(saved);
+	return result;
+}
+
+#define HOOKS_OF HOOKS_CONTEXT
+#include "shim/entry/shells.h"
