@@ -317,9 +317,9 @@ static const struct options options = {
     .program = true,
     .column = 19,
     .head = "usage: spillway doctor [option...] [[--] PROGRAM [argument...]]\n\n"
-	    "Says what of this machine matters to Spillway: what is so, how good that is, what follows from it and\n"
-	    "what to do. Works without a GPU, too. With PROGRAM it is run under Spillway, and each library that came\n"
-	    "to the driver's functions is named with its door; the output of PROGRAM goes to standard error.\n",
+	    "Checks this machine for Spillway: each finding with its verdict, what follows from it and what to do.\n"
+	    "It works without a GPU, too. With PROGRAM, doctor runs it under Spillway and names each library that\n"
+	    "reached the driver's functions, and by which way; the output of PROGRAM goes to standard error.\n",
     .tail =
 	"Exit status: 0 no problem was found, 3 one was, 1 it could not be done, 2 wrong usage; 126 PROGRAM cannot\n"
 	"be run, 127 it is not found.\n\n"

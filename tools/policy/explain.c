@@ -83,7 +83,7 @@ static const struct option_row rows[] = {
     OPTION_TEXT("lib", "PATH", question, request.library, "the library that calls"),
     OPTION_TEXT("caller", "TEXT", question, request.caller, "place in the program that asks: train.py:57 in forward"),
     OPTION_TEXT("thread", "NAME", question, request.thread, "name of the thread"),
-    OPTION_READ("order", "N", value_read, READ_ORDER, "the how many-th allocation of the process"),
+    OPTION_READ("order", "N", value_read, READ_ORDER, "number of the allocation in its process, from 1"),
     OPTION_READ("live", "SIZE", value_read, READ_LIVE, "bytes the process has live"),
     OPTION_READ("free", "SIZE", value_read, READ_FREE, "bytes that may still be allocated on the device"),
     OPTION_TEXT("process", "NAME", question, process, "name of the process"),
