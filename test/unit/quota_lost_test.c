@@ -452,6 +452,7 @@ static void take_and_give(struct board *board, uint32_t seed)
 static void all_share_while_it_is_lost(bool truncates)
 {
 	struct board *board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	unsigned n_lost = 0;
 	uint32_t seed = seed_of_test();
 
 	assert_true(board != MAP_FAILED);
