@@ -102,7 +102,7 @@ same 'control socket' CONTROL_VERSION shim/serve/control.h
 same 'page of figures' STATS_VERSION shim/stats/stats_page.h
 same '`host.quota`' QUOTA_VERSION shim/accounting/quota.h
 same '`gpu-UUID.account`' GPU_ACCOUNT_VERSION shim/accounting/gpu_account.h
-same 'handles of memory (`ipc`)' IPC_VERSION shim/serve/ipc.h
+same 'handles of memory (`ipc`)' IPC_VERSION shim/serve/ipc.c
 same trace TRACE_VERSION shim/trace/trace_code.h
 reasons=$(cat "$source"/shim/*/*.c | grep -c 'log_once(')
 promise "about a hundred reasons are said once ($reasons)" [ "$reasons" -ge 80 -a "$reasons" -le 130 ]

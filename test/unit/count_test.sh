@@ -5,7 +5,7 @@
 set -uo pipefail
 
 cd "$1"
-most_shim=50000 most_tools=23000 most_policy=4000 most_files=450 most_long=0
+most_shim=47130 most_tools=19960 most_policy=3880 most_files=346 most_long=400
 failed=0
 
 at_most() { # at_most WHAT MOST IS

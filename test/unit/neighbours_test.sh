@@ -10,11 +10,12 @@ say() {
 	fails=$((fails + 1))
 }
 
-# A test in C is a function in the table of its file; in a script it is the message with which it fails.
+# A test in C is a TEST(), or a function in the table of its file; in a script it is the message with which it fails.
 is_there() {
 	case $1 in
-	*.c) grep -q "^static void $2(void \*\*state)" "$1" &&
-		grep -qE "(cmocka_unit_test[a-z_]*|[A-Z]+)\($2[,)]" "$1" ;;
+	*.c) grep -qE "^[A-Z_]*TEST[A-Z_]*\($2[,)]" "$1" || {
+		grep -q "^static void $2(void \*\*state)" "$1" && grep -qE "(cmocka_unit_test[a-z_]*|[A-Z]+)\($2[,)]" "$1"
+	} ;;
 	*.sh) grep -qF "FAILED: $2" "$1" ;;
 	*) false ;;
 	esac
