@@ -43,8 +43,8 @@ extern "C" {
  *   -EIO      the driver failed, or does not take memory back that it was to have; stderr says how
  *
  * After any of them nothing is suspended. The thread that called must not submit work before some other thread, or
- * `spillway resume PID`, has called spillway_resume(); nor allocate more than host memory and device hold beside what has
- * left: that waits, too.
+ * `spillway resume PID`, has called spillway_resume(); nor allocate more than host memory and device hold beside what
+ * has left: that waits, too.
  */
 SPILLWAY_API int spillway_suspend(void);
 

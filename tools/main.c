@@ -140,7 +140,9 @@ static int tool_version(int argc, char **argv)
 	return TOOL_OK;
 }
 
-/* Becomes a script that lies in the build folder or an installed tree, with the path of this tool before its arguments. */
+/*
+ * Becomes a script that lies in the build folder or an installed tree, with the path of this tool before its arguments.
+ */
 static int become_script(const char *interpreter, const char *name, int argc, char **argv)
 {
 	static const char *const places[] = {".", "../share/spillway"};

@@ -90,8 +90,8 @@ static const struct gpu_account_member *walk_on(struct walk *walk)
 }
 
 /*
- * Returns what is left of a process that has ended: memory that nobody moves, for as long as a child of it keeps it. How
- * much that is nobody knows: all that it may have. It may have taken that since it published what it holds.
+ * Returns what is left of a process that has ended: memory that nobody moves, for as long as a child of it keeps it.
+ * How much that is nobody knows: all that it may have. It may have taken that since it published what it holds.
  */
 static struct gpu_account_member left_by(const struct gpu_account_member *member)
 {

@@ -10,16 +10,16 @@
  * namespace.
  *
  * A process that has ended and is survived by a child that keeps its memory is a member that takes part in nothing, and
- * keeps all that it might have: it may have taken more since it published what it holds. A process that is stopped keeps
- * what it has. The turn (plan/gpu_turn.h) is in the file, too, and changes only under the lock. It goes with its
+ * keeps all that it might have: it may have taken more since it published what it holds. A process that is stopped
+ * keeps what it has. The turn (plan/gpu_turn.h) is in the file, too, and changes only under the lock. It goes with its
  * process: the turn of one that has died is that of another of its job (plan/gpu_job.h), or of none. If a process was
  * stopped while it changed the turn, the last one written holds; a mistake there costs time only.
  *
  * The control threads read all of it each time they look, without the lock. Times are those of CLOCK_MONOTONIC, which
  * differs between time namespaces: only processes with the same clock take turns, those with the clock that most have.
  *
- * Where a process cannot enter the file, and that lasts, it is alone: it logs that once, and has the budget that it would
- * have if nobody shared; it enters as soon as it can.
+ * Where a process cannot enter the file, and that lasts, it is alone: it logs that once, and has the budget that it
+ * would have if nobody shared; it enters as soon as it can.
  *
  * An account is used by one thread at a time; the caller ensures that. Nothing here waits: if another process just
  * changes the file, the call fails and is to be made again later. Leaves errno as it is.
@@ -130,8 +130,9 @@ enum gpu_account_place gpu_account_queue(struct shared_file *line, const unsigne
 void gpu_account_queue_end(struct shared_file *line);
 
 /*
- * Enters the account of the GPU with that UUID (16 bytes). Does nothing if it has. total: it replaces that of the file, unless `keeps_total`.
- * member: as this process is now. Returns false if that is impossible now; `lasting` says if it will stay so.
+ * Enters the account of the GPU with that UUID (16 bytes). Does nothing if it has. total: it replaces that of the file,
+ * unless `keeps_total`. member: as this process is now. Returns false if that is impossible now; `lasting` says if it
+ * will stay so.
  */
 bool gpu_account_join(struct gpu_account *account, const unsigned char uuid[16], uint64_t total,
 		      const struct gpu_account_member *member);
@@ -183,7 +184,9 @@ void gpu_account_child(struct gpu_account *account);
  * Returns false if it is none of ours.
  */
 bool gpu_account_read(int fd, struct account_page *ret_page, bool ret_ended[GPU_ACCOUNT_MOST]);
-/* Returns the clock (identity.h) that most members have; of two that as many have, that of the first of these members. */
+/*
+ * Returns the clock (identity.h) that most members have; of two that as many have, that of the first of these members.
+ */
 uint64_t gpu_account_clock(const struct gpu_account_member *members, unsigned n);
 /* Returns true also if its clock is not known. */
 bool gpu_account_has_clock(const struct gpu_account_member *member, uint64_t clock);

@@ -196,8 +196,8 @@ bool ledger_is_valid(void);
  * ---- ranges ----
  *
  * Address space that the program has reserved (cuMemAddressReserve) and that is part of a heap's arena, so that what is
- * placed there can move (heap/block_unmapped.h). Reservations elsewhere are not in this list. The list is short: PyTorch
- * has two ranges per stream. Locking: each function takes VA_RANGES, and calls nothing outside under it.
+ * placed there can move (heap/block_unmapped.h). Reservations elsewhere are not in this list. The list is short:
+ * PyTorch has two ranges per stream. Locking: each function takes VA_RANGES, and calls nothing outside under it.
  */
 struct va_range {
 	CUdeviceptr start;

@@ -306,8 +306,8 @@ static void join(void)
 		snprintf(next.name, sizeof(next.name), "host" QUOTA_TAIL);
 	lock_take(&quota->publishing);
 	/*
-	 * Who has a place in a damaged file keeps it from being made again. In a removed one others find what we hold. The
-	 * number of a descriptor that the program has closed may be that of the next one.
+	 * Who has a place in a damaged file keeps it from being made again. In a removed one others find what we hold.
+	 * The number of a descriptor that the program has closed may be that of the next one.
 	 */
 	if (!shared_is_open(&quota->seat) || fstat(quota->seat.fd, &status) != 0 || status.st_nlink)
 		shared_abandon(&quota->seat);

@@ -27,9 +27,9 @@
  *    and about once a second by all. A process that ends keeps its share until the kernel says that it is gone: its
  *    memory is pinned until then.
  *
- * A rank that is stopped while it takes keeps the others waiting for a second (shared_file.h). One that is stopped while
- * it makes the file keeps them out: they wait 2 s, log it once, and get no host memory until it goes on or ends. None of
- * them takes a budget of its own then.
+ * A rank that is stopped while it takes keeps the others waiting for a second (shared_file.h). One that is stopped
+ * while it makes the file keeps them out: they wait 2 s, log it once, and get no host memory until it goes on or ends.
+ * None of them takes a budget of its own then.
  *
  * A file that another version of this library uses cannot be read, so it is unknown how much of the total is left.
  * This process then logs both versions once, and gets no host memory until the processes that use the file have

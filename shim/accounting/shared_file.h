@@ -34,8 +34,9 @@
  * process that has closed them looks dead. After an exec() the slot counts for the others until the process enters
  * again, or ends. A process has *ended* if it is known to be gone while a child keeps its lock.
  *
- * Loss. A file that was removed, as by a log-out, or cut off, or whose head was overwritten is lost. Each process notices
- * that when it next looks, and enters the file of then with what it has. Nothing is published in between. In detail:
+ * Loss. A file that was removed, as by a log-out, or cut off, or whose head was overwritten is lost. Each process
+ * notices that when it next looks, and enters the file of then with what it has. Nothing is published in between. In
+ * detail:
  *  - Removed: who enters a file in which nobody is looks for removed files of that name among the descriptors of this
  *    user's processes (/proc), and carries their slots over. What a process itself holds the lock of goes before what
  *    another has carried. From then on they count, until their processes come, or end. Who writes in a removed file
@@ -48,11 +49,11 @@
  *    it is below. What a process leaves to its children, and ends before it has entered, does not count any more.
  *
  * Versions. The first number of a file is its length, the second its version; each process that uses it holds the lock
- * of one of the first 256 bytes behind byte 0; nothing else is the same in all versions. One that another version uses is
- * not touched.
+ * of one of the first 256 bytes behind byte 0; nothing else is the same in all versions. One that another version uses
+ * is not touched.
  *
- * A struct shared_file is used by one thread at a time. Locking: none. Leaves errno undefined. Cost: a change is some ten
- * system calls.
+ * A struct shared_file is used by one thread at a time. Locking: none. Leaves errno undefined. Cost: a change is some
+ * ten system calls.
  */
 #ifndef SPILLWAY_SHARED_FILE_H
 #define SPILLWAY_SHARED_FILE_H
@@ -77,7 +78,9 @@ struct shared_kind {
 	unsigned slots;
 	size_t head_bytes, slot_bytes;
 	unsigned lock; /* byte of the lock of number 0: the same as in versions before, which may just make the file */
-	/* Called under the lock before a slot is emptied, or gets another owner; NULL: nothing else in the file is its. */
+	/*
+	 * Called under the lock before a slot is emptied, or gets another owner; NULL: nothing else in the file is its.
+	 */
 	bool (*clear)(const struct shared_file *file, unsigned slot);
 };
 
@@ -136,8 +139,8 @@ const char *shared_why(int error);
 /* Leaves a file that was lost. */
 void shared_abandon(struct shared_file *file);
 /*
- * At the end of the process: marks the slot as leaving, or frees it if it stands for nothing (is_empty). The last to leave
- * removes the file, unless a child may keep its slot. The lock of the slot stays until the process has ended.
+ * At the end of the process: marks the slot as leaving, or frees it if it stands for nothing (is_empty). The last to
+ * leave removes the file, unless a child may keep its slot. The lock of the slot stays until the process has ended.
  */
 void shared_leave(const struct shared_file *file, bool is_empty);
 /* In the parent after a fork: a child may keep the slots of this process. Async-signal-safe. */
@@ -157,8 +160,8 @@ bool shared_held(const struct shared_file *file);
 /* Writes the slot of this process. */
 bool shared_publish(const struct shared_file *file, const void *slot);
 /*
- * Empties the slots of processes that are gone, and returns how many there were; marks those of processes that have ended.
- * Does nothing if another process has the lock.
+ * Empties the slots of processes that are gone, and returns how many there were; marks those of processes that have
+ * ended. Does nothing if another process has the lock.
  */
 unsigned shared_sweep(const struct shared_file *file);
 /* Returns whether processes that have lost a file may not have come back. */

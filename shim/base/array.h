@@ -39,8 +39,8 @@ static inline bool array_room(void *array, uint32_t n, uint32_t *room, uint32_t 
 
 /*
  * Makes room for one more element than n in the array `at`, which has room for `room` (uint32_t) elements; both may
- * change. Returns false, and nothing has changed, if there is no memory or it would need more than `most` elements, which
- * is ARRAY_FIRST times a power of two, or ARRAY_MOST.
+ * change. Returns false, and nothing has changed, if there is no memory or it would need more than `most` elements,
+ * which is ARRAY_FIRST times a power of two, or ARRAY_MOST.
  */
 #define ARRAY_ROOM(at, n, room, most) array_room(&(at), n, &(room), most, sizeof(*(at)))
 

@@ -1,6 +1,7 @@
 /*
  * base_state.h: everything that this room keeps for the process, in one object. Only the files of the room use it.
- * The folders of user_dir.h, which serve/ reads and tests change, stay apart and are defined beside the object. No field has a lock: most are atomic, the others are written before they are read.
+ * The folders of user_dir.h, which serve/ reads and tests change, stay apart and are defined beside the object. No
+ * field has a lock: most are atomic, the others are written before they are read.
  */
 #ifndef SPILLWAY_BASE_STATE_H
 #define SPILLWAY_BASE_STATE_H

@@ -1,9 +1,9 @@
 /*
  * Sites of the program. See call_site.h.
  *
- * Native callers are found by the unwinder that the program has loaded for its exceptions (libgcc_s), which stays loaded
- * from then on, as it does once the program calls backtrace(). It is asked only where the caller is plumbing, and stops at
- * the first frame that is none, so it only goes through code of compilers.
+ * Native callers are found by the unwinder that the program has loaded for its exceptions (libgcc_s), which stays
+ * loaded from then on, as it does once the program calls backtrace(). It is asked only where the caller is plumbing,
+ * and stops at the first frame that is none, so it only goes through code of compilers.
  */
 #include "shim/base/call_site.h"
 #include "shim/base/base_state.h"

@@ -72,8 +72,8 @@ void call_site_always(void);
 const struct call_site *call_site_find(const void *caller);
 /*
  * Returns the object (caller_name_object) that asked the CUDA runtime, or the driver if it is not the runtime that
- * called it; NULL: not known. Leaves errno as it is. Measured (glibc 2.36, x86-64, in a virtual machine): 2.5 us behind the
- * runtime. Locking: as call_site_find(), and the loader's until libgcc_s is loaded.
+ * called it; NULL: not known. Leaves errno as it is. Measured (glibc 2.36, x86-64, in a virtual machine): 2.5 us behind
+ * the runtime. Locking: as call_site_find(), and the loader's until libgcc_s is loaded.
  */
 const void *call_site_asker(const void *caller);
 /*

@@ -1,6 +1,6 @@
 /*
- * crtbegin is linked before all else that has data. So its handle is the first word that contains its own address behind
- * what is read-only after relocation; or it is in that part, where such words are few, and none is left out.
+ * crtbegin is linked before all else that has data. So its handle is the first word that contains its own address
+ * behind what is read-only after relocation; or it is in that part, where such words are few, and none is left out.
  * Seen in .data (GCC, Clang) and in .data.rel.ro (GCC of Red Hat for aarch64).
  */
 #include "shim/base/closing.h"

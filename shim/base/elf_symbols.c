@@ -114,7 +114,9 @@ bool elf_symbols_find(const char *object, const char *const names[], unsigned n,
 	if (dl_iterate_phdr(look_in, &search) != 1)
 		return false;
 	handle = dlopen(search.path, RTLD_LAZY | RTLD_NOLOAD);
-	/* What was found may have been closed before it was held: what is found now is held, if it is at that address. */
+	/*
+	 * What was found may have been closed before it was held: what is found now is held, if it is at that address.
+	 */
 	if (!handle || dlinfo(handle, RTLD_DI_LINKMAP, &map) || dl_iterate_phdr(look_in, &search) != 1 ||
 	    search.base != map->l_addr) {
 		if (handle)

@@ -13,8 +13,8 @@
 
 /*
  * Finds the first object that defines names[0], and in it all n names; ret_addresses[i] is 0 for those that it lacks.
- * object: the beginning of its file's name; NULL for any. Returns false if there is none. The object is held, though the
- * program may close it: until a dlclose() of *ret_held, or for good if ret_held is NULL.
+ * object: the beginning of its file's name; NULL for any. Returns false if there is none. The object is held, though
+ * the program may close it: until a dlclose() of *ret_held, or for good if ret_held is NULL.
  */
 bool elf_symbols_find(const char *object, const char *const names[], unsigned n, uintptr_t ret_addresses[],
 		      void **ret_held);

@@ -1,6 +1,6 @@
 /*
- * hostmem.h: reports how much host memory this process may reasonably pin. Reads only /proc and the cgroup's files; without
- * /proc, what the kernel says is free, and the limits of the group at the root of the cgroup's files.
+ * hostmem.h: reports how much host memory this process may reasonably pin. Reads only /proc and the cgroup's files;
+ * without /proc, what the kernel says is free, and the limits of the group at the root of the cgroup's files.
  */
 #ifndef SPILLWAY_HOSTMEM_H
 #define SPILLWAY_HOSTMEM_H

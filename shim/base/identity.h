@@ -19,11 +19,15 @@
 /* Never 0. */
 uint64_t identity_get(void);
 /*
- * Returns the number of the space in which this process's id and times are counted; 0 if /proc is not mounted or belongs
- * to another PID namespace. Processes with the same number mean the same by an id and by a time of CLOCK_MONOTONIC.
+ * Returns the number of the space in which this process's id and times are counted; 0 if /proc is not mounted or
+ * belongs to another PID namespace. Processes with the same number mean the same by an id and by a time of
+ * CLOCK_MONOTONIC.
  */
 uint64_t identity_space(void);
-/* The parts of such a number: the inode of the PID namespace; and of the time namespace, 0: the first one of the machine. */
+/*
+ * The parts of such a number: the inode of the PID namespace; and of the time namespace, 0: the first one of the
+ * machine.
+ */
 static inline uint64_t identity_space_pids(uint64_t space)
 {
 	return (uint32_t)space;

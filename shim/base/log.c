@@ -231,8 +231,8 @@ static unsigned terminal_width(void)
 }
 
 /*
- * Wraps the line at blanks, as far as there is room. Further lines begin below the first word behind the head. Returns the
- * new length.
+ * Wraps the line at blanks, as far as there is room. Further lines begin below the first word behind the head. Returns
+ * the new length.
  */
 static size_t wrap_line(char *line, size_t bytes, size_t n_head, size_t room, unsigned width)
 {

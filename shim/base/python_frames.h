@@ -19,7 +19,8 @@
 /* ---- where CPython keeps what is read ---- */
 
 /*
- * Frames, code objects and texts, for each version that is known: 3.9 to 3.14 on machines with 64 bits, with the GIL. A build without the GIL keeps other fields, and is not known.
+ * Frames, code objects and texts, for each version that is known: 3.9 to 3.14 on machines with 64 bits, with the GIL. A
+ * build without the GIL keeps other fields, and is not known.
  *
  * From 3.13 on the interpreter itself says so, in the table _Py_DebugOffsets at the start of _PyRuntime. The offsets of
  * 3.9 to 3.12 are those of the headers of 3.9.18, 3.10.13, 3.11.7 and 3.12.1; they are part of the ABI of a version.
@@ -74,7 +75,9 @@ bool python_layout_find(uint64_t version, const uint64_t words[PYTHON_WORDS], st
 
 /* ---- lines of a code object ---- */
 
-/* The table is read piece by piece through python_memory, and what it says is never believed further than it reaches. */
+/*
+ * The table is read piece by piece through python_memory, and what it says is never believed further than it reaches.
+ */
 
 /* How memory is read. Tests have one of their own. */
 struct python_memory {
@@ -123,8 +126,8 @@ enum python_found {
  * user's if it is in site-packages or dist-packages, in the standard library, or made by torch.compile(), or if it is
  * no file at all ("<frozen runpy>"), except what was typed ("<stdin>", "<ipython-...>").
  *
- * callers: NULL, or PYTHON_CALLERS bytes for the names of the next frames of the user's files, from the inside out: what
- * called it; "" if there is none. Where they are not all there, PYTHON_FURTHER is the last.
+ * callers: NULL, or PYTHON_CALLERS bytes for the names of the next frames of the user's files, from the inside out:
+ * what called it; "" if there is none. Where they are not all there, PYTHON_FURTHER is the last.
  *
  * thread: PyThreadState of the calling thread; self: its pthread_self(). A thread state of another thread has no
  * frames. 0 is no thread state.

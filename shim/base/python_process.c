@@ -71,8 +71,8 @@ static uint64_t version_of(const struct python_memory *memory, const uintptr_t a
 }
 
 /*
- * The interpreter's library is closed, with or without the end of the interpreter; its code is there until this returns.
- * A call that takes a second is one that another process had begun when it forked this one.
+ * The interpreter's library is closed, with or without the end of the interpreter; its code is there until this
+ * returns. A call that takes a second is one that another process had begun when it forked this one.
  */
 static void closed(void *unused)
 {

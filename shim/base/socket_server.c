@@ -291,8 +291,8 @@ static bool serve_next(struct socket_server *server)
 }
 
 /*
- * There is no socket for a second, but what is looked at must go on: submissions may be waiting for what a look decides.
- * A stop cannot wake the thread; it waits STOP_MS for it.
+ * There is no socket for a second, but what is looked at must go on: submissions may be waiting for what a look
+ * decides. A stop cannot wake the thread; it waits STOP_MS for it.
  */
 static void go_on_without(struct socket_server *server)
 {

@@ -5,8 +5,8 @@
  *
  * Once a second the thread checks that the socket still has its name. If it was removed, as the whole folder is at a
  * log-out, the thread creates it again under the same name, in the folder of that time (user_dir_make()); so it does if
- * the program closes the socket's descriptor. While that fails there are no callers, but `look` and `tick` are called as
- * before.
+ * the program closes the socket's descriptor. While that fails there are no callers, but `look` and `tick` are called
+ * as before.
  *
  * Used for `spillway suspend`, `resume` and `status` (control.c) and for memory that other processes may map
  * (ipc.c).

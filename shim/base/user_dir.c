@@ -40,8 +40,8 @@ static bool is_ours(int fd, mode_t open_to)
 }
 
 /*
- * Opens the folder `name` in parent. Leaves parent open. Returns 0 or a negative errno. make: it is made if need be, and
- * made again if it is removed meanwhile, as its last user does: elsewhere this process would not find the others.
+ * Opens the folder `name` in parent. Leaves parent open. Returns 0 or a negative errno. make: it is made if need be,
+ * and made again if it is removed meanwhile, as its last user does: elsewhere this process would not find the others.
  */
 static int open_in(int parent, const char *name, bool make, struct user_dir *ret_folder)
 {

@@ -70,8 +70,8 @@ void context_event_give(CUcontext context, CUevent event);
  */
 CUresult context_record_stream(CUstream stream, bool per_thread, CUevent *ret_event, CUcontext *ret_context);
 /*
- * Waits until all work submitted to a stream so far is complete. The program must not be capturing on the stream. Captures
- * of other streams, which a plain wait of the driver would end, go on.
+ * Waits until all work submitted to a stream so far is complete. The program must not be capturing on the stream.
+ * Captures of other streams, which a plain wait of the driver would end, go on.
  */
 CUresult context_wait_stream(CUstream stream, bool per_thread);
 

@@ -629,7 +629,9 @@ void device_set_beside(bool beside)
 	lock_drop(&start_lock);
 }
 
-/* ---- which devices have a heap and which a context; peer_any is set when a heap and contexts on two GPUs exist ---- */
+/*
+ * ---- which devices have a heap and which a context; peer_any is set when a heap and contexts on two GPUs exist ----
+ */
 
 /* Adds devices with a heap and devices with a context, as bits. */
 static void peer_map_look(uint64_t heap, uint64_t context)

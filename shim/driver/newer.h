@@ -1,6 +1,6 @@
 /*
- * newer.h: functions that hooks.def has rows for and cuda.h may not declare: what that of CUDA 13.1 to 13.5 does, and what
- * cudaGL.h and cudaVDPAU.h do, which need the headers of OpenGL and VDPAU.
+ * newer.h: functions that hooks.def has rows for and cuda.h may not declare: what that of CUDA 13.1 to 13.5 does, and
+ * what cudaGL.h and cudaVDPAU.h do, which need the headers of OpenGL and VDPAU.
  */
 #ifndef SPILLWAY_NEWER_H
 #define SPILLWAY_NEWER_H

@@ -112,7 +112,10 @@ static CUcontext context_for(const struct side *side)
 	return context ? context : side->by;
 }
 
-/* Memory that the program maps itself is open to the devices that the program has chosen, and the heap opens it to none. */
+/*
+ * Memory that the program maps itself is open to the devices that the program has chosen, and the heap opens it to
+ * none.
+ */
 static bool is_mapped_by_program(const struct side *side)
 {
 	struct ledger_row row;

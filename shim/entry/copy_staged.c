@@ -78,8 +78,8 @@ static CUresult stage_alloc(struct stage *stage, size_t bytes)
 }
 
 /*
- * A synchronous copy comes behind what either GPU was given in its default stream. If the driver has no memory left, the
- * heap makes room.
+ * A synchronous copy comes behind what either GPU was given in its default stream. If the driver has no memory left,
+ * the heap makes room.
  */
 static CUresult stage_open(const struct job *job, struct stage *stage, CUcontext context, size_t bytes)
 {

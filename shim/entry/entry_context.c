@@ -241,7 +241,9 @@ END_PRIMARY(cuDevicePrimaryCtxReset_v2, true)
 END_PRIMARY(cuDevicePrimaryCtxRelease, false)
 END_PRIMARY(cuDevicePrimaryCtxRelease_v2, false)
 
-/* A green context holds a reference to its primary context, perhaps the last. It ends first: its work is left to that. */
+/*
+ * A green context holds a reference to its primary context, perhaps the last. It ends first: its work is left to that.
+ */
 static CUresult serve_cuGreenCtxDestroy(CUgreenCtx hCtx)
 {
 	struct ending ending, of_primary = {.busy = false};

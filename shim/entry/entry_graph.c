@@ -67,8 +67,8 @@ static CUresult entry_graph_set(CUresult result, CUgraphExec exec, const CUgraph
 /* ---- making ---- */
 
 /*
- * Its copies are given again first, so that they can be changed later. Room for the second try is made from memory other
- * than the blocks that are pinned for it.
+ * Its copies are given again first, so that they can be changed later. Room for the second try is made from memory
+ * other than the blocks that are pinned for it.
  */
 #define INSTANTIATE(name, flags, params, args)                                                                         \
 	static CUresult held_##name params                                                                             \

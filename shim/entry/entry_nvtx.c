@@ -1,7 +1,7 @@
 /*
- * entry_nvtx.c: the NVTX ranges of each thread, for the trace. NVTX is compiled into its users, and calls the one tool that
- * NVTX_INJECTION64_PATH names; a profiler names itself there. Registered strings are kept for good, as NVTX keeps their
- * handles.
+ * entry_nvtx.c: the NVTX ranges of each thread, for the trace. NVTX is compiled into its users, and calls the one tool
+ * that NVTX_INJECTION64_PATH names; a profiler names itself there. Registered strings are kept for good, as NVTX keeps
+ * their handles.
  *
  * The layout of what NVTX passes to us is its binary interface, the same since version 3.0: nvtxDetail/nvtxTypes.h.
  */

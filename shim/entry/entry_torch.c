@@ -69,8 +69,8 @@ static torch_report_function *torch_own(void)
 }
 
 /*
- * Returns the object that was the first to report of a GPU (caller_name_object). PyTorch's libraries for the CPU report,
- * too, perhaps earlier: of files that they map, and all that they do while memory is profiled.
+ * Returns the object that was the first to report of a GPU (caller_name_object). PyTorch's libraries for the CPU
+ * report, too, perhaps earlier: of files that they map, and all that they do while memory is profiled.
  */
 static const void *torch_reporter(const void *caller)
 {

@@ -20,7 +20,9 @@ static void *table_new(const struct arena *arena, size_t entry)
 	return lazy_memory_new(arena->n_units * entry);
 }
 
-/* Parts of an allocation that is backed on use are found from here alone, and a leak checker reads no mappings unasked. */
+/*
+ * Parts of an allocation that is backed on use are found from here alone, and a leak checker reads no mappings unasked.
+ */
 static struct unit_state *states_new(const struct arena *arena)
 {
 	struct unit_state *states = table_new(arena, sizeof(states[0]));

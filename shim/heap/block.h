@@ -27,23 +27,23 @@ struct block {
 	struct chunk *chunks;         /* in the order of their addresses */
 	struct slab *slab;            /* the slab in this block, or NULL */
 	struct on_use *on_use; /* the allocation backed on use that it is a part of, whose address space it has */
-	enum chunk_kind kind;         /* kind of all its chunks */
-	uint32_t n_pins;              /* heap_pin() calls that have not ended */
-	bool stays;                   /* pinned until it is freed; always set for fixed memory */
-	bool stays_beside;            /* pinned because of that while memory moves beside what runs */
-	bool elsewhere;               /* its address is kept where no submission names it (heap_stay_beside) */
-	bool left;    /* others may know its memory, or it is striped: it goes back to the driver when freed */
-	bool shared;  /* its chunks can be exported, and the program has asked for it (share.c) */
-	bool loose;   /* the program maps and unmaps it (block_unmapped.h); unmapped, it has no address */
-	bool whole;   /* must be one chunk */
-	bool placed;  /* loose: it was mapped at some time, so it may have contents */
-	bool open;    /* loose, mapped: its device has been granted access */
-	bool unreported; /* loose, mapped in `fast`: pinned, for who knows how far pointers into it reach */
-	bool bounded;    /* loose, mapped in `fast`: counted in n_bounded (arena.h) */
-	bool keep;    /* a rule keeps it, or an allocation in it (a slab), on the device in `fast` mode (piece.c) */
-	bool to_host; /* the program wants it on the host: pieces there stay, the rest is to follow */
-	void *divider;                     /* who divides it into parts (divided.c), or NULL */
-	bool unused;                       /* divided: no part is in use, and the memory counts as idle */
+	enum chunk_kind kind;  /* kind of all its chunks */
+	uint32_t n_pins;       /* heap_pin() calls that have not ended */
+	bool stays;            /* pinned until it is freed; always set for fixed memory */
+	bool stays_beside;     /* pinned because of that while memory moves beside what runs */
+	bool elsewhere;        /* its address is kept where no submission names it (heap_stay_beside) */
+	bool left;             /* others may know its memory, or it is striped: it goes back to the driver when freed */
+	bool shared;           /* its chunks can be exported, and the program has asked for it (share.c) */
+	bool loose;            /* the program maps and unmaps it (block_unmapped.h); unmapped, it has no address */
+	bool whole;            /* must be one chunk */
+	bool placed;           /* loose: it was mapped at some time, so it may have contents */
+	bool open;             /* loose, mapped: its device has been granted access */
+	bool unreported;       /* loose, mapped in `fast`: pinned, for who knows how far pointers into it reach */
+	bool bounded;          /* loose, mapped in `fast`: counted in n_bounded (arena.h) */
+	bool keep;     /* a rule keeps it, or an allocation in it (a slab), on the device in `fast` mode (piece.c) */
+	bool to_host;  /* the program wants it on the host: pieces there stay, the rest is to follow */
+	void *divider; /* who divides it into parts (divided.c), or NULL */
+	bool unused;   /* divided: no part is in use, and the memory counts as idle */
 	struct asked_pin *asked;           /* pins that the program itself has made (pin.c) */
 	uint32_t n_moving;                 /* its chunks that are moving (migration.h) */
 	bool given;                        /* freed while chunks of it are moving */
@@ -66,9 +66,9 @@ struct on_use {
 struct block_store {
 	struct arena arena;
 	struct chunk_store chunks;
-	bool moves;          /* memory migrates to where it is used, so where it is allocated matters little */
-	bool beside;         /* and beside what runs (heap_set_beside) */
-	unsigned most_units; /* largest piece set by the user; 0: chosen by block_build.c, */
+	bool moves;             /* memory migrates to where it is used, so where it is allocated matters little */
+	bool beside;            /* and beside what runs (heap_set_beside) */
+	unsigned most_units;    /* largest piece set by the user; 0: chosen by block_build.c, */
 	atomic_uint auto_units; /* up to this limit */
 	const _Atomic uint64_t *piece_budget; /* heap.h */
 	struct block *bin[BLOCK_BINS];
@@ -76,8 +76,8 @@ struct block_store {
 	struct block *stuck;
 	uint64_t warm_bytes[CHUNK_PLACES];
 	uint64_t unused_bytes[CHUNK_PLACES]; /* of unused divided blocks */
-	atomic_uint n_given;   /* freed blocks with moving pieces */
-	atomic_uint n_awaited; /* threads that wait for moving pieces to arrive */
+	atomic_uint n_given;                 /* freed blocks with moving pieces */
+	atomic_uint n_awaited;               /* threads that wait for moving pieces to arrive */
 	/*
 	 * News for the mover, if it has asked for them: first units of pieces that came or went; `all`: some could not
 	 * be stored.
@@ -101,8 +101,8 @@ struct block_store {
 enum sw_status block_take(struct block_store *store, uint32_t units, enum chunk_kind kind, enum heap_from from,
 			  struct block **ret_block, bool *ret_reused);
 /*
- * Returns whether movable memory of the host may be compound chunks (compound.h). Memory that others are to know must have
- * one handle (share.c).
+ * Returns whether movable memory of the host may be compound chunks (compound.h). Memory that others are to know must
+ * have one handle (share.c).
  */
 static inline bool block_takes_parts(const struct block_store *store)
 {
@@ -150,7 +150,9 @@ enum sw_status block_make_unmapped(struct block_store *store, uint32_t units, bo
  * refused: the rest of the block is then stuck. The block must not be on the warm lists.
  */
 bool block_take_down(struct block_store *store, struct block *block);
-/* Tries again what the driver has refused: to take down the stuck blocks, and to release what chunk_drop() could not. */
+/*
+ * Tries again what the driver has refused: to take down the stuck blocks, and to release what chunk_drop() could not.
+ */
 void block_retry_refused(struct block_store *store);
 /* Takes down the warm blocks that overlap this span. */
 void block_vacate(struct block_store *store, uint32_t unit, uint32_t units);

@@ -60,8 +60,8 @@ CUresult heap_place(struct heap *heap, struct block *block, CUdeviceptr address,
  */
 void heap_follow_reports(struct heap *heap, uint32_t first, uint32_t end);
 /*
- * As heap_pin(), and waits longer: natively the calls that a program makes on what it has mapped do not fail, and programs
- * end if one does.
+ * As heap_pin(), and waits longer: natively the calls that a program makes on what it has mapped do not fail, and
+ * programs end if one does.
  */
 bool heap_pin_placed(struct heap *heap, CUdeviceptr address, size_t bytes);
 /*

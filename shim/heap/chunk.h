@@ -99,20 +99,22 @@ enum sw_status chunk_make_unbacked(struct chunk_store *store, unsigned units, st
  * if the driver has none. Locking: none; the caller must own the chunk.
  */
 enum sw_status chunk_back(struct chunk_store *store, struct chunk *chunk);
-/* Gives the chunk its alias, if it has none, or each of its parts. Returns NO_MEMORY or DRIVER if it stays without one. */
+/*
+ * Gives the chunk its alias, if it has none, or each of its parts. Returns NO_MEMORY or DRIVER if it stays without one.
+ */
 enum sw_status chunk_give_alias(struct chunk_store *store, struct chunk *chunk);
 /* Returns whether the peer that lends the chunk wants memory back (budget.h). Locking: none. */
 bool chunk_is_wanted(const struct chunk_store *store, const struct chunk *chunk);
 /*
- * Maps the chunk at an address, without access. If the driver refuses, nothing of it is mapped, unless it also refuses to
- * unmap the first parts of a compound chunk again, which the log says then. Locking: none.
+ * Maps the chunk at an address, without access. If the driver refuses, nothing of it is mapped, unless it also refuses
+ * to unmap the first parts of a compound chunk again, which the log says then. Locking: none.
  */
 CUresult chunk_map(const struct chunk *chunk, CUdeviceptr at);
 /* Puts an unmapped chunk back into the store, as warm; of a compound one the parts. An unbacked one is gone then. */
 void chunk_put(struct chunk_store *store, struct chunk *chunk);
 /*
- * Releases a chunk to the driver at once. It is never reused: if the driver refuses, only the release is tried again, by
- * chunk_retry_refused().
+ * Releases a chunk to the driver at once. It is never reused: if the driver refuses, only the release is tried again,
+ * by chunk_retry_refused().
  */
 void chunk_drop(struct chunk_store *store, struct chunk *chunk);
 void chunk_retry_refused(struct chunk_store *store);

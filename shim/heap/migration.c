@@ -1,6 +1,6 @@
 /*
- * Migrates chunks (migration.h): exchanges physical memory under a block, and keeps the list of pieces that came and went
- * for the mover.
+ * Migrates chunks (migration.h): exchanges physical memory under a block, and keeps the list of pieces that came and
+ * went for the mover.
  */
 #include "shim/heap/migration.h"
 #include "shim/heap/heap_internal.h"

@@ -7,9 +7,9 @@
  * leaves the old chunk warm in the store. migration_end() ends the migration, exchanged or not; a block that was freed
  * meanwhile stays until then. migration_turn() begins the way back of a piece that was exchanged and not ended.
  *
- * In place (in_place) device memory needs no alias: while nothing runs, it is copied at the program's address; or nothing
- * is copied. Making an alias beside copies takes 0.25 ms, and the aliases were a quarter of the time of a quiesce. Measured
- * (H200).
+ * In place (in_place) device memory needs no alias: while nothing runs, it is copied at the program's address; or
+ * nothing is copied. Making an alias beside copies takes 0.25 ms, and the aliases were a quarter of the time of a
+ * quiesce. Measured (H200).
  *
  * Locking: begin, pin, turn, exchange and end take HEAP. Unmap and map call the driver under no lock: while a piece is
  * moving, only the mover changes its mapping. One mover a heap.
@@ -29,7 +29,7 @@ struct migration {
 	/* see migration_at(); in place, the one on the device is `address`; 0: of a compound chunk (compound.h) */
 	CUdeviceptr alias, spare_alias;
 	CUmemGenericAllocationHandle handle; /* of the old memory; 0: of a compound chunk */
-	struct chunk *chunk, *spare; /* spare: NULL once exchanged */
+	struct chunk *chunk, *spare;         /* spare: NULL once exchanged */
 	struct block *block;
 };
 
@@ -81,8 +81,8 @@ enum sw_status migration_turn(struct heap *heap, bool in_place, struct migration
 void migration_leave_spare(struct heap *heap, struct migration *transit);
 
 /*
- * Ends a turn that is not made after all: the spare goes back to the store. One that was left (migration_leave_spare) is
- * lost.
+ * Ends a turn that is not made after all: the spare goes back to the store. One that was left (migration_leave_spare)
+ * is lost.
  */
 void heap_give_spare(struct heap *heap, struct migration *transit);
 /*
@@ -98,10 +98,10 @@ void migration_exchange_lost(struct heap *heap, struct migration *transit);
  */
 void migration_end(struct heap *heap, struct migration *transit);
 /*
- * Returns the number of the first of n migrations, `stride` bytes apart, that somebody waits for; n if there is none. The
- * block was freed or pinned (heap_pin, heap_stay_beside), or a thread opens the heap to a device that could not access
- * the piece where it was mapped last (heap_reach). Locking: takes HEAP, once: it may be held by a thread that calls the
- * driver.
+ * Returns the number of the first of n migrations, `stride` bytes apart, that somebody waits for; n if there is none.
+ * The block was freed or pinned (heap_pin, heap_stay_beside), or a thread opens the heap to a device that could not
+ * access the piece where it was mapped last (heap_reach). Locking: takes HEAP, once: it may be held by a thread that
+ * calls the driver.
  */
 unsigned migration_first_awaited(struct heap *heap, const struct migration *first, size_t stride, unsigned n);
 
@@ -111,7 +111,8 @@ unsigned migration_first_awaited(struct heap *heap, const struct migration *firs
 CUdevice migration_lender(const struct heap *heap, const struct migration *transit, bool spare);
 
 /*
- * Returns the address at which the mover copies this byte of the piece: from the old memory (spare false), to the new. In
+ * Returns the address at which the mover copies this byte of the piece: from the old memory (spare false), to the new.
+ * In
  * *ret_bytes it stores how many bytes follow there. Locking: none.
  */
 CUdeviceptr migration_at(const struct migration *transit, bool spare, uint64_t at, uint64_t *ret_bytes);
@@ -120,10 +121,10 @@ CUresult migration_unmap(const struct migration *transit);
 CUresult migration_map(struct heap *heap, const struct migration *transit, bool spare);
 
 /*
- * Makes one more warm chunk of that size, which gets its alias when it is taken, or what parts a compound one of that size
- * lacks (compound.h). On the host it comes from a free block
- * that has one, else from the budget, else in exchange for warm memory of other sizes, which goes back to the driver.
- * To be called when no spare was found. Making host memory takes 0.2 s a GiB. Returns NO_MEMORY if there is no room.
+ * Makes one more warm chunk of that size, which gets its alias when it is taken, or what parts a compound one of that
+ * size lacks (compound.h). On the host it comes from a free block that has one, else from the budget, else in exchange
+ * for warm memory of other sizes, which goes back to the driver. To be called when no spare was found. Making host
+ * memory takes 0.2 s a GiB. Returns NO_MEMORY if there is no room.
  */
 enum sw_status heap_make_spare(struct heap *heap, enum chunk_place place, unsigned units);
 /* The same on the host, whatever peers lend. */

@@ -7,8 +7,8 @@
  * of other sizes: warm chunks first, then the oldest warm blocks. For host memory, warm blocks come before the driver.
  *
  * Taking down unmaps from the front, chunk by chunk, and stops if the driver refuses; the rest stays mapped, on the
- * list of stuck blocks, and is tried again at the next trim. What others may know is released then, or is tried again in
- * the same way. So no driver error on this path loses memory or address space, or gives memory a second owner.
+ * list of stuck blocks, and is tried again at the next trim. What others may know is released then, or is tried again
+ * in the same way. So no driver error on this path loses memory or address space, or gives memory a second owner.
  *
  * Locking: the caller of every function here holds HEAP.
  */

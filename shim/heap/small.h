@@ -5,8 +5,8 @@
  * A slab is a block of one unit, cut into slots of one size class. Classes are multiples of 512 bytes (cudaMalloc is
  * known to align to 256; PyTorch and CuPy rely on 512) with four steps to each doubling, so at most a fifth of a slot
  * is wasted. One empty slab of each class is kept until its memory is needed. Fixed memory has separate slabs. A slab
- * that others know (block->left) is on no list: its free slots stay unused, and its block ends with its last allocation.
- * Locking: the caller holds HEAP.
+ * that others know (block->left) is on no list: its free slots stay unused, and its block ends with its last
+ * allocation. Locking: the caller holds HEAP.
  */
 #ifndef SPILLWAY_SMALL_H
 #define SPILLWAY_SMALL_H

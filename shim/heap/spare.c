@@ -1,6 +1,6 @@
 /*
- * Spares: the memory that a piece moves to (spare.h). Finds a warm chunk, or makes one, on the heap's device, on a peer or
- * on the host.
+ * Spares: the memory that a piece moves to (spare.h). Finds a warm chunk, or makes one, on the heap's device, on a peer
+ * or on the host.
  */
 #include "shim/heap/migration.h"
 #include "shim/heap/spare.h"
@@ -125,8 +125,9 @@ enum sw_status spare_pin(struct heap *heap, unsigned units)
 }
 
 /*
- * Returns the length of what must be pinned for a piece of so many units: all of it, or a part that a compound chunk lacks
- * and that no warm block has; 0 if nothing is missing. Returns all of it, too, if there is no room for it in parts.
+ * Returns the length of what must be pinned for a piece of so many units: all of it, or a part that a compound chunk
+ * lacks and that no warm block has; 0 if nothing is missing. Returns all of it, too, if there is no room for it in
+ * parts.
  */
 static unsigned to_pin(struct heap *heap, unsigned units)
 {

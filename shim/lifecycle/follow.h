@@ -1,8 +1,8 @@
 /*
  * follow.h: device budgets that follow what the driver has free (`device.budget: auto`; plan/live_budget.h decides),
  * or what the processes that share a device leave (`device.total`; accounting/gpu_account.h, plan/gpu_share.h).
- * Functions are called on the control thread, unless they say otherwise; without it (`control: no`) budgets stay as they
- * were at the start.
+ * Functions are called on the control thread, unless they say otherwise; without it (`control: no`) budgets stay as
+ * they were at the start.
  */
 #ifndef SPILLWAY_FOLLOW_H
 #define SPILLWAY_FOLLOW_H
@@ -12,9 +12,9 @@
 struct device;
 
 /*
- * Looks at each device whose budget follows what is free or is shared, evicts what is above the budget then, and takes turns
- * (turn.h). Returns after how many ms it should be called again at the latest; 0: there is no such device. May wait for a
- * device, for a bounded time. Locking: takes CONTEXTS, SPILL and HEAP; the caller must hold no lock.
+ * Looks at each device whose budget follows what is free or is shared, evicts what is above the budget then, and takes
+ * turns (turn.h). Returns after how many ms it should be called again at the latest; 0: there is no such device. May
+ * wait for a device, for a bounded time. Locking: takes CONTEXTS, SPILL and HEAP; the caller must hold no lock.
  */
 unsigned follow_look(void);
 /* The device's budget has been changed from outside: if it follows what is free, it begins anew. */

@@ -1,7 +1,8 @@
 /*
- * turn_act.h: what turns (turn.h) have decided is done: the process stops, its memory leaves and comes back, and it goes
- * on; each is published in the account while the mover works. Functions are called on the control thread. They wait for
- * the device, for a bounded time, and for the copies. Locking: take SPILL and HEAP; the caller must hold no lock.
+ * turn_act.h: what turns (turn.h) have decided is done: the process stops, its memory leaves and comes back, and it
+ * goes on; each is published in the account while the mover works. Functions are called on the control thread. They
+ * wait for the device, for a bounded time, and for the copies. Locking: take SPILL and HEAP; the caller must hold no
+ * lock.
  */
 #ifndef SPILLWAY_TURN_ACT_H
 #define SPILLWAY_TURN_ACT_H

@@ -15,7 +15,8 @@
 /* ---- lines of the nodes of autograd ---- */
 
 /*
- * For which line of the forward pass a thread of PyTorch's autograd makes a tensor, by the node that it runs (autograd.h).
+ * For which line of the forward pass a thread of PyTorch's autograd makes a tensor, by the node that it runs
+ * (autograd.h).
  *
  * The first tensor that is born after a node was made is that of the operation which made it, so its line is noted for
  * the node. Later ones are not: they may be of operations without a node. A node behind which no tensor was born before

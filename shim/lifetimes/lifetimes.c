@@ -158,8 +158,8 @@ static uint64_t whole_units(uint64_t bytes)
 }
 
 /*
- * Always inlined, for births and deaths: their report goes from registers into the record, where a copy on the stack that
- * has just been written would hold the next reads up.
+ * Always inlined, for births and deaths: their report goes from registers into the record, where a copy on the stack
+ * that has just been written would hold the next reads up.
  */
 static inline __attribute__((always_inline)) void write_range(struct lifetimes *lifetimes, enum lifetimes_kind kind,
 							      uint64_t address, uint64_t bytes,
@@ -513,9 +513,9 @@ static bool is_all(const struct lifetimes *lifetimes, uint64_t begin, uint64_t b
 }
 
 /*
- * The program says from now on what is alive in a block, or in the part that the block has grown by, unless it may not; a
- * block of which it may for a part is distrusted. A graph that names it meanwhile has marked a unit, or finds it and has
- * it distrusted.
+ * The program says from now on what is alive in a block, or in the part that the block has grown by, unless it may not;
+ * a block of which it may for a part is distrusted. A graph that names it meanwhile has marked a unit, or finds it and
+ * has it distrusted.
  */
 static void adopt(struct lifetimes *lifetimes, uint64_t block, uint64_t bytes, bool born)
 {
@@ -581,8 +581,8 @@ void lifetimes_own_tell(struct lifetimes *lifetimes, const struct lifetimes_repo
 /* ---- the trace ---- */
 
 /*
- * Called by the thread that reports, not by the reader of the ring: before something spills, nobody reads it, and a trace
- * of that time must have its births, too.
+ * Called by the thread that reports, not by the reader of the ring: before something spills, nobody reads it, and a
+ * trace of that time must have its births, too.
  */
 void lifetimes_trace(int on, enum lifetimes_kind kind, uint64_t address, uint64_t bytes, unsigned site)
 {

@@ -5,15 +5,15 @@
  * Events come from any thread, in the middle of the program's allocator and perhaps in a stream capture. An event is
  * one record in a ring: no lock, no memory, no call of the driver. Once a mover reads the ring it does so in the order
  * of submissions: each event carries the position of the submission log at that moment. Before that, the thread that
- * finds the ring nearly full applies its events. If an event is lost, everything that is reported then is alive until its
- * next birth and death; if that was not one of a birth or a death, until its block is freed.
+ * finds the ring nearly full applies its events. If an event is lost, everything that is reported then is alive until
+ * its next birth and death; if that was not one of a birth or a death, until its block is freed.
  *
  * A block is reported if the allocator that reports has just made it: its own code has asked the CUDA runtime for it,
- * and the sum of bytes that PyTorch has reserved, which it tells with each event, has grown by just what this thread has
- * allocated from the heap since its last event, and the range that is born lies there, in each part of it. What another
- * library has asked for, a plugged-in allocator or one that cuts slabs, may have other users when PyTorch has given it
- * back, of which nobody reports; it stays alive as a whole. If anything was submitted since a block was allocated,
- * whoever made it may have filled it: all of it is alive until its next birth and death.
+ * and the sum of bytes that PyTorch has reserved, which it tells with each event, has grown by just what this thread
+ * has allocated from the heap since its last event, and the range that is born lies there, in each part of it. What
+ * another library has asked for, a plugged-in allocator or one that cuts slabs, may have other users when PyTorch has
+ * given it back, of which nobody reports; it stays alive as a whole. If anything was submitted since a block was
+ * allocated, whoever made it may have filled it: all of it is alive until its next birth and death.
  */
 #ifndef SPILLWAY_LIFETIMES_H
 #define SPILLWAY_LIFETIMES_H
@@ -116,8 +116,8 @@ void lifetimes_tell(const struct lifetimes_report *report);
  * The program itself says that a range of a block is born, or has died (spillway_born): `block`, at a multiple of
  * LIVE_MAP_UNIT, has all of the range, and was not placed by the program. With the first birth in a block all else in
  * it is alive, for what is there has its contents; so is what it has grown by since the latest call. Nothing of it
- * counts in a block of the reporting allocator, in one that a graph has ever named, in a capture, and after a graph that
- * could not be read. report->reserved is not used.
+ * counts in a block of the reporting allocator, in one that a graph has ever named, in a capture, and after a graph
+ * that could not be read. report->reserved is not used.
  */
 void lifetimes_declare(const struct lifetimes_report *report, uint64_t block, uint64_t block_bytes);
 
@@ -168,8 +168,8 @@ bool lifetimes_is_read(const struct lifetimes *lifetimes, size_t position);
  */
 bool lifetimes_is_unread(const struct lifetimes *lifetimes, uint64_t begin, uint64_t end, bool deaths);
 /*
- * Returns whether the map has a meaning: no event was lost that is not accounted for. Whoever asks after it has read that
- * something was submitted may use what the map says of what that names.
+ * Returns whether the map has a meaning: no event was lost that is not accounted for. Whoever asks after it has read
+ * that something was submitted may use what the map says of what that names.
  */
 bool lifetimes_is_known(const struct lifetimes *lifetimes);
 struct live_map *lifetimes_map(struct lifetimes *lifetimes);

@@ -44,15 +44,18 @@ struct lifetimes {
 	const _Atomic size_t *_Atomic position; /* of the submission log; NULL: nothing is logged yet */
 	_Atomic uint8_t *its;                   /* of each unit of the address space: enum its */
 	_Atomic uint64_t head __attribute__((aligned(64)));
-	/* Only the reader touches these: the tail; of `lost`, what the map accounts for, and what it will, at this place. */
+	/*
+	 * Only the reader touches these: the tail; of `lost`, what the map accounts for, and what it will, at this
+	 * place.
+	 */
 	uint64_t tail __attribute__((aligned(64)));
 	uint64_t lost_known, lost_then, lost_end;
 };
 
 /*
  * Reserves a place in the ring for an event. The caller must fill it, all but sequence and position, and then call
- * lifetimes_end_write() with *ret_at. Returns NULL if there is no place: then the caller must call lifetimes_lose(), before
- * it does anything else that the event stands for. Locking: none.
+ * lifetimes_end_write() with *ret_at. Returns NULL if there is no place: then the caller must call lifetimes_lose(),
+ * before it does anything else that the event stands for. Locking: none.
  */
 struct lifetimes_record *lifetimes_begin_write(struct lifetimes *lifetimes, uint64_t *ret_at);
 void lifetimes_end_write(struct lifetimes *lifetimes, struct lifetimes_record *record, uint64_t at);

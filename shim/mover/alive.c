@@ -1,10 +1,10 @@
 /*
- * What births and deaths mean for pieces. A piece in which nothing is alive moves without a copy, and is the plan's first
- * choice for a victim; of others only what is alive is copied.
+ * What births and deaths mean for pieces. A piece in which nothing is alive moves without a copy, and is the plan's
+ * first choice for a victim; of others only what is alive is copied.
  *
  * Nothing that is dead is read before it is written, if the program is right. But a submission that names dead memory
- * brings it to life, so what was submitted and not read yet counts, too. So do births that were not read yet: they say how
- * far such a name reaches.
+ * brings it to life, so what was submitted and not read yet counts, too. So do births that were not read yet: they say
+ * how far such a name reaches.
  */
 #include "shim/base/log.h"
 #include "shim/heap/block_unmapped.h"
@@ -220,8 +220,8 @@ static struct live_range range_at(const struct live_map *map, uint64_t at)
 }
 
 /*
- * Returns from where on a name that is read later may reach this byte: the beginning of its range, or of the first one of
- * those that are dead one behind the other up to there (live_map_name), or may be when the name is read.
+ * Returns from where on a name that is read later may reach this byte: the beginning of its range, or of the first one
+ * of those that are dead one behind the other up to there (live_map_name), or may be when the name is read.
  */
 static uint64_t named_from(const struct engine *engine, uint64_t at)
 {

@@ -48,7 +48,9 @@ void alive_hear(struct engine *engine);
 /* Updates the figures of what is alive. */
 void alive_count(const struct engine *engine);
 
-/* Something that submissions named is not known: everything that is reported is alive until its next birth and death. */
+/*
+ * Something that submissions named is not known: everything that is reported is alive until its next birth and death.
+ */
 void alive_restart(struct engine *engine);
 
 /*
@@ -68,9 +70,9 @@ void alive_name(struct engine *engine, const struct named *named, bool no_kernel
  */
 unsigned alive_ranges(struct engine *engine, const struct migration *transit, struct live_range *ret);
 /*
- * To be called instead where alive_is_none() was true and the piece is mapped nowhere; also when it comes back, if it has
- * been mapped nowhere since: whatever was born meanwhile, nobody can have written there, not even by an address that no
- * submission names, which would have ended the context. Counts what need not be copied, and returns 0.
+ * To be called instead where alive_is_none() was true and the piece is mapped nowhere; also when it comes back, if it
+ * has been mapped nowhere since: whatever was born meanwhile, nobody can have written there, not even by an address
+ * that no submission names, which would have ended the context. Counts what need not be copied, and returns 0.
  */
 unsigned alive_skip(const struct migration *transit);
 /* Returns whether alive_ranges() would find nothing. */

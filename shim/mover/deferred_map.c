@@ -35,8 +35,8 @@ void deferred_map_drop(struct engine *engine, struct deferred_map *rest)
 #define COPY_NS 1000000000
 
 /*
- * The driver maps no host memory, for which it needs large page tables. Gives the piece memory of the device, filled, if
- * there is some: the tables of that are small.
+ * The driver maps no host memory, for which it needs large page tables. Gives the piece memory of the device, filled,
+ * if there is some: the tables of that are small.
  */
 static void fill_on_device(struct engine *engine, struct migration *transit)
 {

@@ -40,12 +40,12 @@ void deferred_map_drop(struct engine *engine, struct deferred_map *rest);
 bool deferred_map_map(struct engine *engine);
 /*
  * Maps what somebody waits for, while copies run: all of them if a submission waits that may touch anything, else those
- * that migration_first_awaited() finds. The others stay: to map all that is away takes a tenth of a second, in which the
- * mover begins nothing and sees no copy end. Returns whether it mapped any.
+ * that migration_first_awaited() finds. The others stay: to map all that is away takes a tenth of a second, in which
+ * the mover begins nothing and sees no copy end. Returns whether it mapped any.
  *
  * Measured (H100, a GPT on cudaMallocAsync at 1.5 times the budget, `fast`): while all were mapped whenever a block was
- * freed of which a piece was away, up to three quarters of the steps had a pause of 60 to 95 ms; a step took 233 or about
- * 320 ms, and takes 231 since.
+ * freed of which a piece was away, up to three quarters of the steps had a pause of 60 to 95 ms; a step took 233 or
+ * about 320 ms, and takes 231 since.
  */
 bool deferred_map_serve(struct engine *engine);
 /* Maps all deferred pieces of a block except those with the stamp `but`. */

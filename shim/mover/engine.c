@@ -73,7 +73,9 @@ static enum sw_status give(struct engine *engine, const struct order *order, con
 	return SW_OK;
 }
 
-/* Waits for the answer to what give() has put there. Locking: the caller must hold SPILL, which is dropped meanwhile. */
+/*
+ * Waits for the answer to what give() has put there. Locking: the caller must hold SPILL, which is dropped meanwhile.
+ */
 static enum sw_status take_answer(struct engine *engine, const struct timespec *until, const struct order_watch *watch,
 				  uint64_t *ret_bytes)
 {

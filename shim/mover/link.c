@@ -18,9 +18,9 @@
  * What takes longer, mapping host memory, is mostly done in gaps. There the mover has so much to map that copies would
  * stand still for a fifth of the time. So in gaps each part is followed by a copy of some bytes within the device, onto
  * themselves, which another engine does, and a mapping can run meanwhile. They lie in the piece's memory of the device:
- * memory of the link's own would be beyond every budget. On the way in that is nobody's until the copy has ended. On the
- * way out it is the program's again when the move is taken back; so this is done in gaps alone, which do not end before
- * these copies (migrate_abandon).
+ * memory of the link's own would be beyond every budget. On the way in that is nobody's until the copy has ended. On
+ * the way out it is the program's again when the move is taken back; so this is done in gaps alone, which do not end
+ * before these copies (migrate_abandon).
  *
  * Copies to a peer, both ways, and all changes of mappings share one engine, which copies four times as many bytes in
  * the time of a part; so parts to peers are four times as long.

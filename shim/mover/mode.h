@@ -1,6 +1,6 @@
 /*
- * mode.h: changes between `exact` and `fast` while the process runs, and fetching by order. Only the mover's thread may call these functions,
- * outside a gap and with nothing in flight (mover_drain).
+ * mode.h: changes between `exact` and `fast` while the process runs, and fetching by order. Only the mover's thread may
+ * call these functions, outside a gap and with nothing in flight (mover_drain).
  */
 #ifndef SPILLWAY_MODE_H
 #define SPILLWAY_MODE_H
@@ -33,9 +33,9 @@ enum sw_status mode_to_exact(struct engine *engine);
 enum sw_status mode_to_fast(struct engine *engine);
 
 /*
- * Fetches the pieces of these units in a gap of the whole process, whether or not that pays. Returns SW_OK if all are on
- * the device, or must stay where they are; SW_BUSY as above, or if the process is suspended; SW_NO_MEMORY if something
- * else must stay on the device. Locking: as above.
+ * Fetches the pieces of these units in a gap of the whole process, whether or not that pays. Returns SW_OK if all are
+ * on the device, or must stay where they are; SW_BUSY as above, or if the process is suspended; SW_NO_MEMORY if
+ * something else must stay on the device. Locking: as above.
  */
 enum sw_status mode_bring(struct engine *engine, uint32_t unit, uint32_t n);
 

@@ -1,6 +1,6 @@
 /*
- * move_lines.h: which lines of the program the bytes of a piece that moves are counted for: those at which the tensors in
- * it were born, as far as an allocator reports them. The rest is counted for what asked for the block.
+ * move_lines.h: which lines of the program the bytes of a piece that moves are counted for: those at which the tensors
+ * in it were born, as far as an allocator reports them. The rest is counted for what asked for the block.
  *
  * Only the mover's thread may call this: it reads the map of what is alive.
  */

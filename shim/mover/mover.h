@@ -60,8 +60,8 @@ void mover_keep(struct engine *engine, enum policy_contents contents, bool all_n
 /* Starts the mover's thread. Returns false if the system has no resources for it. */
 bool mover_start(struct engine *engine);
 /*
- * Returns for how long, in ns, the mover naps while nothing is in flight and no submission waits. Beside kernels it looks
- * often while the program submits: what has been used may leave for what comes.
+ * Returns for how long, in ns, the mover naps while nothing is in flight and no submission waits. Beside kernels it
+ * looks often while the program submits: what has been used may leave for what comes.
  */
 uint64_t mover_idle_ns(const struct engine *engine);
 /* Stack size in bytes; driver calls are made on the threads of an engine. */

@@ -59,7 +59,9 @@ struct engine {
 	struct heap *heap;
 	struct arena *arena;
 
-	/* Moves memory in gaps alone. Written by the mover's thread alone (mode.c), in a gap; any thread may read it. */
+	/*
+	 * Moves memory in gaps alone. Written by the mover's thread alone (mode.c), in a gap; any thread may read it.
+	 */
 	_Atomic bool exact;
 
 	/* Shared with submissions. Its lock (SPILL) also protects `orders`. */

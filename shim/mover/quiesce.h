@@ -72,11 +72,11 @@ void quiesce_read_all(struct engine *engine);
  * that were given back, or are to be fetched again.
  *
  * A leave that fails returns SW_BUSY if no safe point came, SW_NO_MEMORY or SW_NO_HOST_MEMORY if the host cannot hold
- * it, SW_DRIVER if the driver refused. For turns it gives up sooner if the device makes no progress, and counts from the
- * moment at which nothing runs any more: others may count on that.
- * A fetch moves what the device budget has room for, while the gate is closed: nothing runs that could use the link
- * meanwhile, and no submission waits for its memory afterwards. It waits for room as long as the thread that gave the
- * order says that it comes (order_watch.h), and returns SW_BUSY if that thread has given it up.
+ * it, SW_DRIVER if the driver refused. For turns it gives up sooner if the device makes no progress, and counts from
+ * the moment at which nothing runs any more: others may count on that. A fetch moves what the device budget has room
+ * for, while the gate is closed: nothing runs that could use the link meanwhile, and no submission waits for its memory
+ * afterwards. It waits for room as long as the thread that gave the order says that it comes (order_watch.h), and
+ * returns SW_BUSY if that thread has given it up.
  */
 enum sw_status quiesce_reside(struct engine *engine, const struct order *order, uint64_t *bytes);
 /* Evicts `bytes`. Returns SW_BUSY if no safe point came, SW_NOT_SUPPORTED if nothing may move now. */

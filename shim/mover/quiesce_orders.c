@@ -9,7 +9,9 @@
 
 #include <stdlib.h>
 
-/* Returns whether the piece should leave its place: not if it is on the host, on a peer that goes on lending, or gone. */
+/*
+ * Returns whether the piece should leave its place: not if it is on the host, on a peer that goes on lending, or gone.
+ */
 static bool should_leave(struct engine *engine, uint32_t piece)
 {
 	enum chunk_place place;

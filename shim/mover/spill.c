@@ -197,8 +197,7 @@ bool spill_bring(struct device *device, CUdeviceptr address, uint64_t bytes)
 	for (uint64_t until = clock_now() + SAFE_POINT_MS * 1000000ull;; clock_sleep(BETWEEN_NS)) {
 		if (spill_any_held())
 			gate_wait();
-		enum sw_status status =
-		    engine_ask(engine, ORDER_BRING, NULL, (uint64_t)unit << 32 | n, MOVE_MS, NULL);
+		enum sw_status status = engine_ask(engine, ORDER_BRING, NULL, (uint64_t)unit << 32 | n, MOVE_MS, NULL);
 
 		if (status != SW_BUSY || clock_now() >= until)
 			return status == SW_OK;
@@ -543,8 +542,8 @@ bool spill_is_idle(const struct device *device)
  *
  * All engines change, one after the other, or none. Until the last one has left `fast`, everything that `fast` needs is
  * kept for all of them: heaps pin what may be reached without being named, and submissions have tickets. So while
- * engines differ, and if they go on to differ because one could not be brought back, each of them moves memory as safely
- * as in its own mode.
+ * engines differ, and if they go on to differ because one could not be brought back, each of them moves memory as
+ * safely as in its own mode.
  */
 
 /* Memory of a dead engine moves in no mode. */

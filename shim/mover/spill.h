@@ -33,10 +33,10 @@ uint64_t spill_room_ns(uint64_t bytes);
 void spill_room_for_new(struct device *device, uint64_t bytes);
 
 /*
- * Fetches these bytes of the device's heap, if memory moves and nothing that must stay on the device is in the way; other
- * memory leaves for it. Stops the process for a moment; first waits while it is suspended. Returns whether to look where
- * they are now: false if they cannot come. They may leave again at any time unless they are pinned. Locking: takes SPILL;
- * the caller must hold nothing.
+ * Fetches these bytes of the device's heap, if memory moves and nothing that must stay on the device is in the way;
+ * other memory leaves for it. Stops the process for a moment; first waits while it is suspended. Returns whether to
+ * look where they are now: false if they cannot come. They may leave again at any time unless they are pinned. Locking:
+ * takes SPILL; the caller must hold nothing.
  */
 bool spill_bring(struct device *device, CUdeviceptr address, uint64_t bytes);
 
@@ -85,8 +85,8 @@ void spill_context_ended(CUcontext context, bool ended);
 
 /*
  * To be called at the end of the process, and in the child of a fork: releases all waits, and nothing moves any more. A
- * suspension, resumption or gap that is under way is broken off. At the end of the process waits for the movers: for half
- * a second, or 10 seconds where memory is given back, copied in a gap, or unmapped.
+ * suspension, resumption or gap that is under way is broken off. At the end of the process waits for the movers: for
+ * half a second, or 10 seconds where memory is given back, copied in a gap, or unmapped.
  */
 void spill_end(void);
 void spill_child(void);
@@ -114,10 +114,10 @@ bool spill_is_ending(void);
 enum sw_status spill_suspend(const struct order_watch *watch, uint64_t *ret_bytes);
 enum sw_status spill_resume(uint64_t *ret_bytes);
 /*
- * For turns (lifecycle/turn.h), of one device; residence.h says what becomes of it. spill_hold() makes one attempt only,
- * which gives up after a fifth of a second without progress of the device. to: RESIDENCE_STOPPED, or RESIDENCE_AWAY with
- * what may stay of the memory on the device, `keep`. spill_release() first fetches everything that the device budget has
- * room for; the process goes on when no device is held any more. Results as above.
+ * For turns (lifecycle/turn.h), of one device; residence.h says what becomes of it. spill_hold() makes one attempt
+ * only, which gives up after a fifth of a second without progress of the device. to: RESIDENCE_STOPPED, or
+ * RESIDENCE_AWAY with what may stay of the memory on the device, `keep`. spill_release() first fetches everything that
+ * the device budget has room for; the process goes on when no device is held any more. Results as above.
  *
  * watch: called meanwhile (order_watch.h). That of spill_release() may raise the budget, and says whether to wait for
  * room; after ORDER_ROOM_LOST the result is SW_BUSY, and the process is held on. NULL: the budget stays as it is.
@@ -137,8 +137,8 @@ enum sw_status spill_finish(struct device *device, const struct order_watch *wat
  * later. Waits for a moment at which all devices can be stopped, for 3 s for each. The results are those of mode.h;
  * SW_NOT_SUPPORTED also if the process is no running one. If it is not SW_OK the mode is as before, unless *ret_mixed:
  * then some devices are in the new mode and could not be brought back, which another call may mend; memory is as safe
- * as before. watch: called meanwhile; what it returns has no effect. *ret_bytes: the bytes that moved for it. The caller must not run two calls at once. Locking: takes
- * ENGINE_START, START, SPILL and HEAP, one after the other.
+ * as before. watch: called meanwhile; what it returns has no effect. *ret_bytes: the bytes that moved for it. The
+ * caller must not run two calls at once. Locking: takes ENGINE_START, START, SPILL and HEAP, one after the other.
  */
 enum sw_status spill_change_mode(enum policy_spill mode, const struct order_watch *watch, uint64_t *ret_bytes,
 				 bool *ret_mixed);

@@ -1,7 +1,8 @@
 /*
  * best_fit.h: the free memory of an allocator's blocks, and which of it the allocator gives out next. PyTorch's takes
  * the smallest free range that suffices, of equal ones the one with the lowest address, and splits it if much is left
- * (checked with a recorded job of 13,094 births, H200, PyTorch 2.11: each of them has the address that this rule gives).
+ * (checked with a recorded job of 13,094 births, H200, PyTorch 2.11: each of them has the address that this rule
+ * gives).
  *
  * Pure. Locking: none.
  */

@@ -6,8 +6,8 @@
  *
  * The need counts every piece that holds contents in device memory or on its way there: it goes down where a piece dies
  * and up where one comes to life or is named and fetched, and nothing is evicted. Where it exceeds what there is,
- * something must be evicted before; where it does not, what is fetched stays until it is used. Used by plan_room.c only.
- * Pure.
+ * something must be evicted before; where it does not, what is fetched stays until it is used. Used by plan_room.c
+ * only. Pure.
  */
 #ifndef SPILLWAY_FORECAST_H
 #define SPILLWAY_FORECAST_H

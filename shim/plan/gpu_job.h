@@ -1,8 +1,9 @@
 /*
- * gpu_job.h: jobs of several processes, or of one that uses several GPUs, take turns (gpu_turn.h) together. Decides which processes are one job, makes one
- * member of turns of those that use a GPU, and brings all processes of a job, on all their GPUs, from running to away
- * and back in steps: all are stopped before the memory of any moves, and all are back before any runs. Pure: no clock,
- * no CUDA. What it decides by is published in the accounts of the GPUs (accounting/gpu_account.h).
+ * gpu_job.h: jobs of several processes, or of one that uses several GPUs, take turns (gpu_turn.h) together. Decides
+ * which processes are one job, makes one member of turns of those that use a GPU, and brings all processes of a job, on
+ * all their GPUs, from running to away and back in steps: all are stopped before the memory of any moves, and all are
+ * back before any runs. Pure: no clock, no CUDA. What it decides by is published in the accounts of the GPUs
+ * (accounting/gpu_account.h).
  *
  * A *seat* is a process in the account of one GPU; a process that uses several has as many seats. Two seats are of one
  * job if they are of one process, or their processes have the number of a job's name in common. A process has the same
@@ -29,7 +30,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define GPU_JOB_DEVICES 64  /* accounts that are looked at: more than a machine has GPUs */
+#define GPU_JOB_DEVICES 64   /* accounts that are looked at: more than a machine has GPUs */
 #define GPU_JOB_SEATS   1024 /* of all of them */
 /* ns: after a process could not be stopped, all run on for so long. */
 #define GPU_JOB_PAUSE UINT64_C(250000000)
@@ -63,9 +64,9 @@ enum gpu_job_step {
 /* What a process publishes about its job. Times are ns of CLOCK_MONOTONIC, 0: none. */
 struct gpu_job_claim {
 	uint64_t process; /* its own number (base/identity.h): the same in all accounts that it is in; not 0 */
-	uint64_t name;                 /* the number of the job's name; 0: none */
-	uint64_t wants;                /* since when a submission of its own waits for the turn */
-	uint64_t rests;                /* until when the job takes no part, because it could not be stopped */
+	uint64_t name;    /* the number of the job's name; 0: none */
+	uint64_t wants;   /* since when a submission of its own waits for the turn */
+	uint64_t rests;   /* until when the job takes no part, because it could not be stopped */
 	uint64_t phase;   /* enum gpu_job_phase: of the job, as this process leads it or has last followed */
 	uint64_t attempt; /* to stop it; grows */
 	uint64_t stop_at; /* when all are to stop, in that attempt */
@@ -135,7 +136,8 @@ uint64_t gpu_job_idle(const struct gpu_job_view *view);
 uint64_t gpu_job_waits(const struct gpu_job_view *view);
 /*
  * Returns whether the one that speaks for it must give the turn of its GPU on now: the job is away (of one seat:
- * stopped), and has had the turn of one of its GPUs, or does not have that of an earlier one any more, or does not want any.
+ * stopped), and has had the turn of one of its GPUs, or does not have that of an earlier one any more, or does not want
+ * any.
  */
 bool gpu_job_is_done(const struct gpu_job_view *view);
 /*

@@ -81,7 +81,9 @@ enum live_budget_change live_budget_look(struct live_budget *budget, const struc
 	uint64_t most = live_budget_beyond(used + free, reserve) / UNIT * UNIT;
 
 	if (budget->limit > most) {
-		/* `used` and `free` change by the same amount while memory leaves, so the limit is lowered only once. */
+		/*
+		 * `used` and `free` change by the same amount while memory leaves, so the limit is lowered only once.
+		 */
 		budget->limit = most;
 		if (free >= reserve)
 			return LIVE_BUDGET_KEEPS;

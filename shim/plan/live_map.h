@@ -10,9 +10,9 @@
  *   - from the birth of a range that covers it, until that range has died and the death counts;
  *   - from the moment when a submission names it although it is dead, until the next birth there.
  *
- * But as long as nothing was submitted since a birth in empty memory, and nothing runs, nobody can have written there; nor
- * if memory was only cleared since, which touches nothing but what it names and brings nobody an address, and none of that
- * has named what was born. What had been submitted before the birth does not learn the address otherwise.
+ * But as long as nothing was submitted since a birth in empty memory, and nothing runs, nobody can have written there;
+ * nor if memory was only cleared since, which touches nothing but what it names and brings nobody an address, and none
+ * of that has named what was born. What had been submitted before the birth does not learn the address otherwise.
  * Memory is empty if nothing in it is alive and, of each range that has died, some report before the birth shows that
  * its thread had submitted something since the death.
  *
@@ -52,17 +52,20 @@ struct live_now {
 	uint64_t done;   /* all submissions up to this one have completed */
 	bool unfinished; /* those count, too, whose thread is not known to have submitted anything since */
 	uint64_t idle;   /* nothing runs, and this is the latest submission; 0: something runs */
-	/* With idle: what was submitted after this one touches nothing but what it names (live_map_touch); 0: not known. */
+	/*
+	 * With idle: what was submitted after this one touches nothing but what it names (live_map_touch); 0: not
+	 * known.
+	 */
 	uint64_t named_only;
 };
 
 /* What is known of a report: the latest submission of all threads, and the one of the thread that reports. */
 struct live_report {
-	uint64_t number;      /* 0: none */
-	uint64_t own;         /* a number that grows with each submission of this thread; 0: none */
-	uint32_t thread;      /* from 1; 0, or more than LIVE_MAP_THREADS: deaths that it reports never count */
-	bool empty;           /* of a birth, or a block: whatever was there, no contents are meant to survive */
-	uint16_t site;        /* of a birth: any number, 0: none; see live_map_sites() */
+	uint64_t number; /* 0: none */
+	uint64_t own;    /* a number that grows with each submission of this thread; 0: none */
+	uint32_t thread; /* from 1; 0, or more than LIVE_MAP_THREADS: deaths that it reports never count */
+	bool empty;      /* of a birth, or a block: whatever was there, no contents are meant to survive */
+	uint16_t site;   /* of a birth: any number, 0: none; see live_map_sites() */
 };
 #define LIVE_MAP_THREADS 4095
 
@@ -108,8 +111,8 @@ void live_map_distrust_reported(struct live_map *map);
  */
 bool live_map_name(struct live_map *map, uint64_t at, struct live_range *ret, bool *ret_revived);
 /*
- * Records that a set names this byte: it may write to what was born there. To be called for all that the submissions name
- * to which live_now.named_only refers; more does no harm.
+ * Records that a set names this byte: it may write to what was born there. To be called for all that the submissions
+ * name to which live_now.named_only refers; more does no harm.
  */
 void live_map_touch(struct live_map *map, uint64_t at);
 /* Finds the range without recording anything. */

@@ -1,6 +1,6 @@
 /*
- * live_map_internal.h: the map of what is alive (live_map.h), for its files. live_map.c calls live_map_nodes.c, which has
- * the ranges and how one is found.
+ * live_map_internal.h: the map of what is alive (live_map.h), for its files. live_map.c calls live_map_nodes.c, which
+ * has the ranges and how one is found.
  */
 #ifndef SPILLWAY_LIVE_MAP_INTERNAL_H
 #define SPILLWAY_LIVE_MAP_INTERNAL_H
@@ -22,13 +22,13 @@ enum trust {
 
 struct node {
 	uint64_t begin, end;
-	uint64_t born;   /* number of the latest submission when it was born in dead memory; 0: not known */
-	uint64_t died;   /* the same when it died; ALIVE: it has not */
-	uint64_t own;    /* and of the latest one of the thread that reported the death */
+	uint64_t born;        /* number of the latest submission when it was born in dead memory; 0: not known */
+	uint64_t died;        /* the same when it died; ALIVE: it has not */
+	uint64_t own;         /* and of the latest one of the thread that reported the death */
 	uint16_t thread : 15; /* that thread; 0: it is not known apart */
 	bool touched : 1;     /* a set may have named it since its birth */
-	uint16_t site;   /* of its birth, as reported; 0: none */
-	uint32_t next;   /* in its bucket, or in the list of free nodes */
+	uint16_t site;        /* of its birth, as reported; 0: none */
+	uint32_t next;        /* in its bucket, or in the list of free nodes */
 };
 
 struct live_map {
@@ -41,7 +41,9 @@ struct live_map {
 	uint64_t n_reported;      /* units */
 	uint64_t past;            /* those from here on were never reported */
 	uint64_t alive, dead;     /* bytes */
-	/* of each thread that reports: its latest submission that is known, and that it had made by its latest report */
+	/*
+	 * of each thread that reports: its latest submission that is known, and that it had made by its latest report
+	 */
 	uint64_t own[LIVE_MAP_THREADS + 1], reported_own[LIVE_MAP_THREADS + 1];
 };
 

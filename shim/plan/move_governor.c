@@ -1,10 +1,10 @@
 /*
  * Which of the two controllers decides. Both are updated all the time.
  *
- * A program may lose its place in its past for a moment: with sequences of another length in each step, for some dozens of
- * submissions. If it had its place for HELD_NS before, what the trial has found holds for LOST_NS more; what the governor
- * has measured meanwhile, the trial decided. Measured (H100, such a GPT): by the governor nothing moved for 91 submissions
- * in the middle of a step, which took 56 ms.
+ * A program may lose its place in its past for a moment: with sequences of another length in each step, for some dozens
+ * of submissions. If it had its place for HELD_NS before, what the trial has found holds for LOST_NS more; what the
+ * governor has measured meanwhile, the trial decided. Measured (H100, such a GPT): by the governor nothing moved for 91
+ * submissions in the middle of a step, which took 56 ms.
  */
 #include "shim/plan/move_governor.h"
 
@@ -16,7 +16,10 @@
  */
 #define FIRST_NS 1000000000
 
-/* Long enough that a place which is found for a moment now and then holds nothing; as long as the governor takes to measure. */
+/*
+ * Long enough that a place which is found for a moment now and then holds nothing; as long as the governor takes to
+ * measure.
+ */
 #define HELD_NS 150000000
 #define LOST_NS 100000000
 

@@ -26,7 +26,7 @@
 #define PIECES_DUE        PREDICT_MOST /* keys below PIECES_UNFORESEEN are closer together than this */
 
 struct piece {
-	uint64_t key;      /* valid if `epoch` is the present one; otherwise the piece is unforeseen */
+	uint64_t key; /* valid if `epoch` is the present one; otherwise the piece is unforeseen */
 	/* Slot (predict.h) at the key's position that foretells the use, or number of the use (tensor_future.h). */
 	uint64_t slot;
 	uint64_t last_use; /* position of the latest use; 0: never used */
@@ -37,13 +37,15 @@ struct piece {
 	uint32_t index;              /* index in the heap; PIECES_NONE: not in it */
 	uint8_t place;               /* enum plan_place */
 	bool parked;
-	bool dead;      /* nothing in it is alive: it leaves without a copy, and comes back without one */
+	bool dead;          /* nothing in it is alive: it leaves without a copy, and comes back without one */
 	uint8_t dead_share; /* how much of it is dead: 0 to PLAN_DEAD */
-	bool foretold;  /* plan_fetch() returned it, and it has not been named since */
-	bool arriving;  /* MOVING to the device */
-	bool needed;    /* at the point that a forecast has come to, if that is the one of forecast_round */
+	bool foretold;      /* plan_fetch() returned it, and it has not been named since */
+	bool arriving;      /* MOVING to the device */
+	bool needed;        /* at the point that a forecast has come to, if that is the one of forecast_round */
 	uint32_t forecast_round;
-	/* In the walk with this number (tensor_future.h): its first and last use; bytes alive at the point of the walk. */
+	/*
+	 * In the walk with this number (tensor_future.h): its first and last use; bytes alive at the point of the walk.
+	 */
 	uint32_t walk_round, walk_first, walk_last;
 	uint64_t walk_alive;
 	uint32_t ahead; /* round of the plan in which it was prefetched; 0: it was not, or it has been named since */

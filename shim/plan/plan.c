@@ -7,8 +7,8 @@
  * those named now; a jump requires a walk over what is foreseen. A piece that nothing foretells ("unforeseen") goes by
  * recency, and is evicted before all others.
  *
- * If the program's allocator reports what it does, and tensors lie elsewhere than then, keys follow from where those will
- * lie, as far as that can be foreseen (plan_tensors.c).
+ * If the program's allocator reports what it does, and tensors lie elsewhere than then, keys follow from where those
+ * will lie, as far as that can be foreseen (plan_tensors.c).
  *
  * Fetching: a cursor walks over the foreseen submissions; up to it, nothing that could be fetched is in host memory.
  * It moves back when a piece with an earlier use arrives in host memory. Dead pieces have a cursor of their own, which
@@ -19,15 +19,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WALK_MOST  131072 /* the most slots that one walk over the future may examine */
-#define WALK_LEAST 8192   /* a walk that must end after fewer slots than this is useless */
-#define WALK_EACH  64     /* slots of walking that each submission adds to the credit */
-#define SLOTS_THING 4 /* slots that take as long as a thing that is looked at to foresee tensors (plan_tensors.c) */
-#define STEP_MOST  512    /* a jump forward by at most this many submissions is taken in steps */
-#define OWED_SHARE 1024   /* each submission reduces the debt by 1 / OWED_SHARE of it */
-#define OWED_PAID  4      /* each unit that was used after all reduces the debt by 1 / OWED_PAID units */
-#define LATE       UINT32_MAX
-#define NAMES      32 /* names of the latest submission examined at once */
+#define WALK_MOST   131072 /* the most slots that one walk over the future may examine */
+#define WALK_LEAST  8192   /* a walk that must end after fewer slots than this is useless */
+#define WALK_EACH   64     /* slots of walking that each submission adds to the credit */
+#define SLOTS_THING 4    /* slots that take as long as a thing that is looked at to foresee tensors (plan_tensors.c) */
+#define STEP_MOST   512  /* a jump forward by at most this many submissions is taken in steps */
+#define OWED_SHARE  1024 /* each submission reduces the debt by 1 / OWED_SHARE of it */
+#define OWED_PAID   4    /* each unit that was used after all reduces the debt by 1 / OWED_PAID units */
+#define LATE        UINT32_MAX
+#define NAMES       32 /* names of the latest submission examined at once */
 /*
  * A dead piece is fetched at most this many submissions before its next use, because that takes no copy, only memory.
  *

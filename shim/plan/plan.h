@@ -19,7 +19,7 @@
 
 #define PLAN_NEVER  UINT64_MAX
 #define PLAN_UNIT   ((uint64_t)2 << 20) /* bytes */
-#define PLAN_PIECES (1u << 23) /* piece numbers are below this: 16 TiB of address space */
+#define PLAN_PIECES (1u << 23)          /* piece numbers are below this: 16 TiB of address space */
 
 /* The place of a piece. */
 enum plan_place {
@@ -97,7 +97,9 @@ void plan_forget(struct plan *plan, uint64_t begin, uint64_t end);
 /* A tensor was born, or has died, after the latest submission. Ignored if it lies in no block. */
 void plan_birth(struct plan *plan, uint64_t begin, uint64_t end);
 void plan_death(struct plan *plan, uint64_t begin, uint64_t end);
-/* Records addresses that a submission names, of which those in tensors count. Must be called just before plan_note(). */
+/*
+ * Records addresses that a submission names, of which those in tensors count. Must be called just before plan_note().
+ */
 void plan_name(struct plan *plan, const uint64_t *addresses, unsigned n);
 
 /* Returns where the piece is, as plan_set() has told; PLAN_GONE if that is not known. */

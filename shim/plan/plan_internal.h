@@ -42,9 +42,9 @@ struct plan {
 	uint64_t units[PLAN_PLACES];
 	struct plan_room room;
 	struct plan_tensors tensors;
-	uint64_t owed;   /* units fetched in vain, times OWED_SHARE; fading */
-	uint32_t round;  /* incremented by each jump: what was fetched before does not count as ahead any more */
-	uint64_t cursor; /* next position to examine for a fetch */
+	uint64_t owed;        /* units fetched in vain, times OWED_SHARE; fading */
+	uint32_t round;       /* incremented by each jump: what was fetched before does not count as ahead any more */
+	uint64_t cursor;      /* next position to examine for a fetch */
 	uint64_t cursor_dead; /* the same for dead pieces, which are fetched later */
 	/* a piece found as a possible victim that was busy, when one was requested; PIECES_NONE: none */
 	uint32_t parked;
@@ -66,8 +66,8 @@ bool plan_room_forecast(struct plan *plan);
  */
 bool plan_room_fits(const struct plan *plan, uint64_t until, uint64_t units);
 /*
- * Returns whether there is enough device memory for all that will be needed between two remembered positions. There must
- * be a forecast.
+ * Returns whether there is enough device memory for all that will be needed between two remembered positions. There
+ * must be a forecast.
  */
 bool plan_room_suffices(const struct plan *plan, uint64_t from, uint64_t until);
 

@@ -1,6 +1,6 @@
 /*
- * When to foresee where tensors will lie (tensor_future.h), and whether to go by it. A walk is made when the program has
- * come to another place in its past, when tensors are born elsewhere than foreseen, and after EACH submissions, or
+ * When to foresee where tensors will lie (tensor_future.h), and whether to go by it. A walk is made when the program
+ * has come to another place in its past, when tensors are born elsewhere than foreseen, and after EACH submissions, or
  * half of what the walk before foresees, if that is less. Near its end a walk is not gone by, for behind it nothing is
  * foretold.
  *
@@ -14,9 +14,9 @@
 /*
  * Submissions between walks if a birth was not as foreseen, and if all were.
  *
- * In the replay model (GPT with another length in each step, 1.5, ms a step in `fast` and `exact`): SOON 8 117 and 221, 16
- * 115 and 217, 32 111 and 200, 64 112 and 205, 128 113 and 208; EACH 128 119 and 231, 1024 111 and 200 (walks of more than
- * twice EACH).
+ * In the replay model (GPT with another length in each step, 1.5, ms a step in `fast` and `exact`): SOON 8 117 and 221,
+ * 16 115 and 217, 32 111 and 200, 64 112 and 205, 128 113 and 208; EACH 128 119 and 231, 1024 111 and 200 (walks of
+ * more than twice EACH).
  */
 #define SOON   32
 #define EACH   512
@@ -24,8 +24,9 @@
 #define AGAIN  4096 /* after a walk that could not be made, at the same place */
 #define NEAR   16   /* so many before it, or a quarter of a walk if that is less, its end is near */
 /*
- * Things that may be looked at, 12 ns each: what each submission adds, what a walk requires, and what can be saved up, which
- * is also the most that one walk looks at. In that model CREDIT_EACH 256 takes 121 and 211 ms, 384 to 1024 111 and 200.
+ * Things that may be looked at, 12 ns each: what each submission adds, what a walk requires, and what can be saved up,
+ * which is also the most that one walk looks at. In that model CREDIT_EACH 256 takes 121 and 211 ms, 384 to 1024 111
+ * and 200.
  */
 #define CREDIT_EACH  384
 #define CREDIT_LEAST 16384

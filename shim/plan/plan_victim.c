@@ -214,19 +214,19 @@ static uint32_t plan_victim_one(struct plan *plan, uint64_t key, uint32_t order_
  * used within this many submissions: it would be fetched again at once (FETCH_SOON), as in an optimizer, which uses all
  * of its state every few submissions. LOOKED_AT: as above.
  *
- * In the replay model, a GPT whose sequences have another length in each step, at 1.5 beside kernels (means of steps 10 to
- * 19; a record that is not in the repository): 153 ms a step with 1 for LEAST, 145 to 150 with 50 to 500, 149 if nothing
- * leaves early; if the same steps are run twice, so that all of the second time is foreseen, 128 with 1 and 110 with 128.
- * A GPT whose steps are equal takes as long with 1 as with 500, within 3 %. On two H100s the first one takes 10 % less
- * with 128 than with 1 (docs/lab/2026-11-27-measurements.md).
+ * In the replay model, a GPT whose sequences have another length in each step, at 1.5 beside kernels (means of steps 10
+ * to 19; a record that is not in the repository): 153 ms a step with 1 for LEAST, 145 to 150 with 50 to 500, 149 if
+ * nothing leaves early; if the same steps are run twice, so that all of the second time is foreseen, 128 with 1 and 110
+ * with 128. A GPT whose steps are equal takes as long with 1 as with 500, within 3 %. On two H100s the first one takes
+ * 10 % less with 128 than with 1 (docs/lab/2026-11-27-measurements.md).
  */
 #define EARLY_PART      2
 #define EARLY_LEAST     128
 #define EARLY_LOOKED_AT 512
 
 /*
- * Returns the piece among the first of the heap that is alive and not busy, and is used last; PIECES_NONE: none, or it is
- * used soon.
+ * Returns the piece among the first of the heap that is alive and not busy, and is used last; PIECES_NONE: none, or it
+ * is used soon.
  */
 static uint32_t farthest_alive(struct plan *plan, plan_busy_function *busy, void *argument)
 {

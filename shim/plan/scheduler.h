@@ -129,7 +129,7 @@ struct scheduler {
 	struct scheduler_exchanged exchanged;
 	struct wishes wishes;
 	struct scheduler_named named; /* by the submission that wishes; without uses: nothing is exchanged */
-	uint32_t refused[64]; /* victims that could not be evicted in this gap */
+	uint32_t refused[64];         /* victims that could not be evicted in this gap */
 	unsigned n_refused;
 };
 
@@ -220,8 +220,8 @@ void scheduler_gap_round(struct scheduler *scheduler);
 /*
  * Returns in *ret_piece the next piece that is to be fetched, has room, and was not returned before, for the caller to
  * unmap while it has nothing better to do, in particular at the beginning of a gap, while the first piece is being
- * evicted. Returns false if there is none. Measured (H200): unmapping takes a third of the time then that it takes beside
- * copies to the device.
+ * evicted. Returns false if there is none. Measured (H200): unmapping takes a third of the time then that it takes
+ * beside copies to the device.
  */
 bool scheduler_gap_early(struct scheduler *scheduler, uint32_t *ret_piece);
 /* Returns whether a gap for new blocks may find anything to evict. */

@@ -139,8 +139,8 @@ static const struct tensor_event *next_then(const struct tensor_future *future)
 }
 
 /*
- * Returns how much the allocator was asked for when it gave a tensor so many bytes. It gives more if too little would be
- * left; then what it was asked for is what the corresponding tensor says.
+ * Returns how much the allocator was asked for when it gave a tensor so many bytes. It gives more if too little would
+ * be left; then what it was asked for is what the corresponding tensor says.
  */
 static uint64_t asked_for(const struct tensor_future *future, const struct tensor_event *then, uint64_t bytes)
 {

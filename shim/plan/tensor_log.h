@@ -3,8 +3,8 @@
  * alive. An event has the position (predict.h) of the latest submission before it.
  *
  * Only tensors of more than TENSOR_LOG_LEAST bytes are recorded, because PyTorch's allocator has smaller ones in blocks
- * of their own, which take little room. If there is no memory, a tensor lies beyond 2 TiB, or more than TENSOR_LOG_ALIVE
- * are alive, nothing is recorded any more. Memory: up to 10 MiB, as it is used.
+ * of their own, which take little room. If there is no memory, a tensor lies beyond 2 TiB, or more than
+ * TENSOR_LOG_ALIVE are alive, nothing is recorded any more. Memory: up to 10 MiB, as it is used.
  *
  * Pure. Locking: none; it belongs to the plan.
  */

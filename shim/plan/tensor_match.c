@@ -22,7 +22,9 @@ void tensor_match_fini(struct tensor_match *match)
 
 /* ---- which event ---- */
 
-/* Returns whether two pairs of sizes have the same ratio. Sizes are below 2^41, but their products may need more bits. */
+/*
+ * Returns whether two pairs of sizes have the same ratio. Sizes are below 2^41, but their products may need more bits.
+ */
 static bool is_ratio(uint64_t now, uint64_t then, uint64_t other_now, uint64_t other_then)
 {
 	return (unsigned __int128)now * other_then == (unsigned __int128)other_now * then;

@@ -54,9 +54,9 @@ void account_forgotten(struct ledger_row *row, bool freed);
  */
 void account_commit(struct ledger_row *row, enum policy_api api, const struct call_site *site);
 /*
- * A block is to grow to so many bytes: takes what it lacks from its rule's cap. Returns false if the cap has no room. When
- * the heap was asked, account_grown() makes the new length known and counts it, also in its pool, or gives back to the cap
- * what was taken: all of it, or what another thread has taken, too, that grew the block meanwhile.
+ * A block is to grow to so many bytes: takes what it lacks from its rule's cap. Returns false if the cap has no room.
+ * When the heap was asked, account_grown() makes the new length known and counts it, also in its pool, or gives back to
+ * the cap what was taken: all of it, or what another thread has taken, too, that grew the block meanwhile.
  */
 bool account_grow(const struct ledger_row *row, size_t bytes);
 void account_grown(const struct ledger_row *row, size_t bytes, bool grown);

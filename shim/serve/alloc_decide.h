@@ -25,7 +25,9 @@ void alloc_decide_start(struct policy *policy);
 /* Returns which uses are to serve it, in which order. With `observe: yes` the driver alone, whatever the rule says. */
 struct policy_decision alloc_decide(struct device *device, const struct backend_request *request);
 
-/* Return the decision's settings for managed and for system memory, as their backends need them; those for this device. */
+/*
+ * Return the decision's settings for managed and for system memory, as their backends need them; those for this device.
+ */
 struct backend_managed_settings alloc_decide_managed(const struct policy_decision *decision);
 struct backend_system_settings alloc_decide_system(const struct policy_decision *decision, const struct device *device);
 

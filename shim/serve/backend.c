@@ -287,7 +287,10 @@ static void go_to_node(void *at, size_t bytes, int node)
 	errno = saved;
 }
 
-/* Whole pages are mapped, and pinned where they are registered: what is counted must be that. 64 KiB on many Arm machines. */
+/*
+ * Whole pages are mapped, and pinned where they are registered: what is counted must be that. 64 KiB on many Arm
+ * machines.
+ */
 static size_t page_bytes(const struct backend_system_settings *settings)
 {
 	return settings->huge ? HUGE_PAGE : (size_t)sysconf(_SC_PAGESIZE);
@@ -462,7 +465,8 @@ const struct backend backend_system = {
 /*
  * The backend of the heap. An allocation that finds no memory tries, in order, deferred frees, memory
  * that the mover is about to free, host memory kept by other heaps, unused host memory of other processes, and the
- * driver's pools. While the process is suspended, or it is not its turn, what it may have when it goes on is waited for.
+ * driver's pools. While the process is suspended, or it is not its turn, what it may have when it goes on is waited
+ * for.
  */
 
 static void note_spill(const struct device *device, const struct heap_grant *grant)

@@ -27,9 +27,9 @@
 typedef void control_answer(const char *request, char reply[CONTROL_MOST_REPLY]);
 
 /*
- * Sets what answers requests, and what the thread calls between two of them: tick about once a second, look again after as
- * many ms as it returned, 0: as often as tick; and cut_off once a second while no request can come, because the program has
- * closed the socket. Called once, before the first control_start().
+ * Sets what answers requests, and what the thread calls between two of them: tick about once a second, look again after
+ * as many ms as it returned, 0: as often as tick; and cut_off once a second while no request can come, because the
+ * program has closed the socket. Called once, before the first control_start().
  */
 void control_give(control_answer *answer, void (*tick)(void), unsigned (*look)(void), void (*cut_off)(void));
 /*

@@ -396,8 +396,8 @@ static bool by_end(struct ledger_row *row, void *argument)
 }
 
 /*
- * The work of a green context may go on when it has ended, but its events end with it: what waited for one waits for the
- * whole context from now on.
+ * The work of a green context may go on when it has ended, but its events end with it: what waited for one waits for
+ * the whole context from now on.
  */
 static void leave_part_locked(CUcontext context)
 {

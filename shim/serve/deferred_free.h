@@ -5,9 +5,9 @@
  * are out of the ledger and on a list here, by ->next, oldest first, each with an event to wait for (of context
  * row->pending.context) or without one.
  *
- * A row without an event waits for the whole context of its memory, or of the green one that it waited in before. It gets
- * an event as soon as no capture is open (the driver can record one behind all work of a context); until then it is freed
- * when some free has seen the context idle.
+ * A row without an event waits for the whole context of its memory, or of the green one that it waited in before. It
+ * gets an event as soon as no capture is open (the driver can record one behind all work of a context); until then it
+ * is freed when some free has seen the context idle.
  *
  * Locking: DEFERRED_FREE is held while rows are examined, which makes queries and ends of events, which do not wait.
  * It is dropped before HEAP is taken.
@@ -69,8 +69,8 @@ void deferred_free_stream_ending(CUstream stream);
 /*
  * Before a context ends: takes what waits for it (a list by ->next). What waits for work of a green context stays, and
  * waits for its primary one: its work goes on when cuGreenCtxDestroy() has returned (docs/facts.md). If the context has
- * ended, the caller must call deferred_free_release(), which frees the rows without touching their events, which ended with
- * it; if not, deferred_free_put_back().
+ * ended, the caller must call deferred_free_release(), which frees the rows without touching their events, which ended
+ * with it; if not, deferred_free_put_back().
  */
 struct ledger_row *deferred_free_take_context(CUcontext context);
 void deferred_free_release(struct ledger_row *rows);

@@ -240,7 +240,9 @@ bool graph_pin_sets(struct graph_pin *hold, CUresult result, CUgraph graph)
 	return graph_pin_held(hold);
 }
 
-/* One copy at a time, so that only its own operands need room. If the driver refuses, the copy stays noted as it was. */
+/*
+ * One copy at a time, so that only its own operands need room. If the driver refuses, the copy stays noted as it was.
+ */
 static void visit_copy(struct graph_pin *hold, CUgraphNode node, CUgraphNodeType type)
 {
 	CUDA_MEMCPY3D copy;

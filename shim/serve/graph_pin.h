@@ -11,9 +11,9 @@
  * Of a copy in an instance the driver moreover refuses other operands if those are not where the former were when they
  * were given: of memory mapped by cuMemMap it notes whether that is on the device, on the host, or partly on both. So
  * that all are noted as on the device, what copies name is fetched and pinned while they are given: when a graph is
- * instantiated, which is given its own copies again for that, when an instance is updated, and when a copy of an instance
- * is changed. What cannot come, for lack of room, in `static`, or while a capture is open, is noted where it is. Only
- * copies of one row matter; the driver changes no others.
+ * instantiated, which is given its own copies again for that, when an instance is updated, and when a copy of an
+ * instance is changed. What cannot come, for lack of room, in `static`, or while a capture is open, is noted where it
+ * is. Only copies of one row matter; the driver changes no others.
  *
  * May wait for memory that migrates, a second at most; and for memory that is fetched, until one attempt has failed.
  * Locking: the caller must hold no lock.
@@ -51,8 +51,8 @@ bool graph_pin_sets(struct graph_pin *hold, CUresult result, CUgraph graph);
 bool graph_pin_here(struct graph_pin *hold, const CUDA_MEMCPY3D *copy);
 void graph_pin_end(struct graph_pin *hold);
 /*
- * Before a graph is instantiated, or an instance updated from it. Returns whether a copy of it names heap memory, some of
- * which may be noted as on the host.
+ * Before a graph is instantiated, or an instance updated from it. Returns whether a copy of it names heap memory, some
+ * of which may be noted as on the host.
  */
 bool graph_give_again(CUgraph graph);
 /* The driver has refused to change copies that name heap memory. */

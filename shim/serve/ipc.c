@@ -256,8 +256,9 @@ CUresult ipc_give(struct heap *heap, const struct ledger_row *row, CUipcMemHandl
  * the giver does.
  *
  * There is one mapping for each block and device, however often it is opened. Nothing may be unmapped while submissions
- * that know the address are in flight, and neither call waits for the GPU, which may wait for the calling thread. So the
- * last close defers the unmapping like a free (deferred_free.h); who opens the block meanwhile gets another mapping.
+ * that know the address are in flight, and neither call waits for the GPU, which may wait for the calling thread. So
+ * the last close defers the unmapping like a free (deferred_free.h); who opens the block meanwhile gets another
+ * mapping.
  *
  * For the driver it is a row of mappings, on the host or not; the program has opened one block of device memory. So
  * the ledger has a row of it while it is open, from which its questions are answered (entry_query.c).

@@ -718,10 +718,10 @@ void segments_context_ended(CUcontext context, bool ended)
 /* ---- when the mode changes ---- */
 
 /*
- * Segments when spill.mode changes. In `exact`, small allocations share segments with larger ones. In `fast`, kernels may
- * find small memory by addresses that no launch names, so a segment that was made in `exact` and has small parts is
- * pinned, as long as it has any; new ones get segments, or blocks, of their own. While memory has been in `fast` from the
- * beginning there is no such segment.
+ * Segments when spill.mode changes. In `exact`, small allocations share segments with larger ones. In `fast`, kernels
+ * may find small memory by addresses that no launch names, so a segment that was made in `exact` and has small parts is
+ * pinned, as long as it has any; new ones get segments, or blocks, of their own. While memory has been in `fast` from
+ * the beginning there is no such segment.
  */
 
 #define SMALL_SHARE 32 /* of a small budget */

@@ -110,8 +110,8 @@ void segments_context_ending(CUcontext context);
 void segments_context_ended(CUcontext context, bool ended);
 
 /*
- * Memory is about to move beside what runs, after it did in gaps alone; or it does so no more. Segments with small parts
- * are pinned meanwhile. Locking: takes DEFERRED_FREE and HEAP.
+ * Memory is about to move beside what runs, after it did in gaps alone; or it does so no more. Segments with small
+ * parts are pinned meanwhile. Locking: takes DEFERRED_FREE and HEAP.
  */
 void segments_set_beside(bool beside);
 

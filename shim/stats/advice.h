@@ -1,6 +1,6 @@
 /*
- * advice.h: decides what to change about a run, by its figures. The summary at the end of a run, `spillway run --fit` and
- * `spillway report` ask here, so that they agree; each has sentences of its own. Pure.
+ * advice.h: decides what to change about a run, by its figures. The summary at the end of a run, `spillway run --fit`
+ * and `spillway report` ask here, so that they agree; each has sentences of its own. Pure.
  */
 #ifndef SPILLWAY_ADVICE_H
 #define SPILLWAY_ADVICE_H

@@ -234,8 +234,8 @@ static inline bool channel_is_hungry(const struct channel *channel)
 struct inflight;
 
 /*
- * Reads the records that are in the log now and those that follow; tickets of earlier ones are not known. Returns NULL if
- * memory is short. The arena and the log must outlive it.
+ * Reads the records that are in the log now and those that follow; tickets of earlier ones are not known. Returns NULL
+ * if memory is short. The arena and the log must outlive it.
  */
 struct inflight *inflight_new(const struct arena *arena, const struct submission_log *tape);
 void inflight_free(struct inflight *claims);

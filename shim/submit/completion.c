@@ -46,9 +46,9 @@ static void completion_context_ask_for_others(uint64_t number);
 /* ---- the latest submissions ---- */
 
 /*
- * A ring, for messages: each submission is noted over the oldest one, by any thread and without a lock. Each entry carries
- * its number, which is 0 while the entry is written. It is read when something has gone wrong, so reading makes no driver
- * call.
+ * A ring, for messages: each submission is noted over the oldest one, by any thread and without a lock. Each entry
+ * carries its number, which is 0 while the entry is written. It is read when something has gone wrong, so reading makes
+ * no driver call.
  */
 
 /*
@@ -143,7 +143,9 @@ static void record_and_drop(struct tracker *tracker, uint64_t number)
 		}
 		if (result == CUDA_SUCCESS && event)
 			result = (per_thread ? REAL(cuEventRecord_ptsz) : REAL(cuEventRecord))(event, stream);
-		/* It may have taken longer than a capture waits. Asking for an event of an open capture would end that. */
+		/*
+		 * It may have taken longer than a capture waits. Asking for an event of an open capture would end that.
+		 */
 		if (capture_is_open())
 			result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 		capture_resume();

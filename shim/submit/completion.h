@@ -30,7 +30,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* In place of a stream: it is not known which, nor of which context. Only events of all contexts prove such a submission. */
+/*
+ * In place of a stream: it is not known which, nor of which context. Only events of all contexts prove such a
+ * submission.
+ */
 #define COMPLETION_ANY_STREAM ((CUstream) ~(uintptr_t)0)
 
 /* What was submitted, for messages: what is run (submission_function), and the id of the entry point (HOOK_…). */
@@ -57,8 +60,8 @@ CUdevice completion_device(CUstream stream, bool per_thread);
 void completion_flush(void);
 
 /*
- * The submission of this thread with this number does more than clear memory (submission_named_only). To be called before
- * the thread counts as outside the driver (submission_leave). Locking: none.
+ * The submission of this thread with this number does more than clear memory (submission_named_only). To be called
+ * before the thread counts as outside the driver (submission_leave). Locking: none.
  */
 void completion_is_wide(uint64_t number);
 /* Return the number of the latest submission, of the latest such one, and of the latest one of this thread; 0: none. */

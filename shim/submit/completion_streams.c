@@ -30,7 +30,9 @@ unsigned completion_n_trackers(void)
 	return atomic_load(&submit_tables.rows.n);
 }
 
-/* At the end of a thread: closes the rows of its default streams. In the child of a fork, locks may be held for ever. */
+/*
+ * At the end of a thread: closes the rows of its default streams. In the child of a fork, locks may be held for ever.
+ */
 static void close_own(void *serial)
 {
 	unsigned n = process_counts() && *process_fork_page ? completion_n_trackers() : 0;
@@ -172,7 +174,10 @@ static struct tracker *completion_streams_find(CUstream stream, bool per_thread,
 	/* CU_STREAM_LEGACY and CU_STREAM_PER_THREAD mean the same in both spellings of an entry point. */
 	CUstream key = thread ? CU_STREAM_PER_THREAD : !stream ? CU_STREAM_LEGACY : stream;
 	CUcontext context = completion_is_default(key) ? current : context_told(stream, per_thread);
-	/* Also makes the context known, so that a gap waits for it (quiesce.c); one that is not told is most likely this. */
+	/*
+	 * Also makes the context known, so that a gap waits for it (quiesce.c); one that is not told is most likely
+	 * this.
+	 */
 	CUdevice device = device_of_context(context ? context : context_current());
 
 	lock_take(&submit_state.completion.table_lock);

@@ -5,9 +5,9 @@
  * So each copy from the host is searched for heap addresses, whatever its destination (one program took the arrays for
  * its batched products from the driver's pools), and a launch that names such an array also names the addresses in it.
  *
- * Memory may be freed and reused without notice. So only the functions of an array's first launches, and graphs, follow its
- * pointers; launches of other functions name the array alone. What a graph copies from the host is searched at each of its
- * launches.
+ * Memory may be freed and reused without notice. So only the functions of an array's first launches, and graphs, follow
+ * its pointers; launches of other functions name the array alone. What a graph copies from the host is searched at each
+ * of its launches.
  *
  * This is a heuristic, like tensor extents. Not known, or not with their present contents, are arrays that device code
  * wrote, arrays copied before the heap came under pressure, and arrays changed by other means since.
@@ -61,8 +61,8 @@ extern _Atomic bool pointer_arrays_any __attribute__((visibility("hidden")));
 /* The slow path of pointer_arrays_name(). */
 void pointer_arrays_look(struct submission *use, CUdeviceptr address);
 /*
- * As pointer_arrays_name(), for a graph: whatever was launched with the array before, because a graph does not say which
- * of its kernels takes it. Calls `name` for each address in the array; it must not call these functions.
+ * As pointer_arrays_name(), for a graph: whatever was launched with the array before, because a graph does not say
+ * which of its kernels takes it. Calls `name` for each address in the array; it must not call these functions.
  */
 void pointer_arrays_each(struct submission *use, CUdeviceptr address,
 			 void (*name)(struct submission *use, CUdeviceptr address));

@@ -112,7 +112,10 @@ static bool make_room_wanted(struct submission *use)
 	return room;
 }
 
-/* Also finds a pointer just beside an allocation: *address becomes the allocation's byte next to it, undefined if false. */
+/*
+ * Also finds a pointer just beside an allocation: *address becomes the allocation's byte next to it, undefined if
+ * false.
+ */
 static bool find_near(CUdeviceptr *address, size_t bytes, struct heap **ret_heap, uint32_t *ret_first)
 {
 	if (find(*address, ret_heap, ret_first))
@@ -163,9 +166,9 @@ static uint64_t devices_from(CUstream stream, bool per_thread)
 }
 
 /*
- * When the process ends, nothing is taken any more, and the driver is not asked for the device of a stream. Before that,
- * kernels alone are bound to what their devices may access. A graph may have nodes on any device, copies name memory
- * that the stream's device has no access to, and stored pointers may be read anywhere.
+ * When the process ends, nothing is taken any more, and the driver is not asked for the device of a stream. Before
+ * that, kernels alone are bound to what their devices may access. A graph may have nodes on any device, copies name
+ * memory that the stream's device has no access to, and stored pointers may be read anywhere.
  */
 uint64_t on_use_names_devices(const struct submission *use)
 {

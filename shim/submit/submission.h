@@ -196,8 +196,8 @@ static inline bool submission_is_watched(void)
 /* Returns whether tracking is on or the gate is in use: a mover is at work, so that a wait for it ends. */
 static inline bool submission_is_tracking(void)
 {
-	return (atomic_load(&submission_state) & ~(SUBMISSION_TRACE | SUBMISSION_PINNING |
-						   SUBMISSION_TICKETS | SUBMISSION_ON_USE)) != 0;
+	return (atomic_load(&submission_state) &
+		~(SUBMISSION_TRACE | SUBMISSION_PINNING | SUBMISSION_TICKETS | SUBMISSION_ON_USE)) != 0;
 }
 
 /*
@@ -234,8 +234,8 @@ void submission_close(struct submission *use, struct submission_stripe *stripe);
 
 /*
  * A call returned that the context died of an illegal access: one that submits, waits for work, asks whether it is
- * complete, or frees. Where allocations that are backed on use have no memory, that may be the cause: it is counted, and
- * said once. Preserves errno.
+ * complete, or frees. Where allocations that are backed on use have no memory, that may be the cause: it is counted,
+ * and said once. Preserves errno.
  */
 void submission_faulted(void);
 

@@ -31,7 +31,10 @@ void submit_let_go_access(void);
  */
 CUresult submit_finish_memop(CUresult result, bool per_thread);
 
-/* Returns whether the spelling uses the per-thread default stream: its name ends in _ptds or _ptsz. Folded at compile time. */
+/*
+ * Returns whether the spelling uses the per-thread default stream: its name ends in _ptds or _ptsz. Folded at compile
+ * time.
+ */
 static inline bool submit_is_per_thread(const char *name)
 {
 	size_t n = strlen(name);

@@ -1,7 +1,7 @@
 /*
- * types.h: struct submission, and everything that this room keeps for the process: submit_state, and submit_tables, which begins as
- * zeros. Only the files of the room use them. What inline functions of other rooms read (submission.h, pdl.h,
- * pointer_arrays.h) stays apart and is defined beside them.
+ * types.h: struct submission, and everything that this room keeps for the process: submit_state, and submit_tables,
+ * which begins as zeros. Only the files of the room use them. What inline functions of other rooms read (submission.h,
+ * pdl.h, pointer_arrays.h) stays apart and is defined beside them.
  */
 #ifndef SPILLWAY_SUBMIT_TYPES_H
 #define SPILLWAY_SUBMIT_TYPES_H
@@ -61,10 +61,10 @@ struct submission {
 	/* names in allocations that are backed on use, where some of what they may mean has no memory */
 	struct named *wanted;
 	unsigned n_wanted, room_wanted;
-	bool wants_all; /* it stores pointers that are not listed */
-	unsigned n_all;                           /* the `everything` of the first n_all arenas is pinned, too */
-	unsigned n_arenas;                        /* number of arenas before anything was named */
-	unsigned n_besides;                       /* submit_state.submission.n_besides before anything was named */
+	bool wants_all;     /* it stores pointers that are not listed */
+	unsigned n_all;     /* the `everything` of the first n_all arenas is pinned, too */
+	unsigned n_arenas;  /* number of arenas before anything was named */
+	unsigned n_besides; /* submit_state.submission.n_besides before anything was named */
 	struct named *named;
 	struct held *held;  /* blocks of the names; pinned if `holds` */
 	struct held *aside; /* the same, of blocks that are not waited for while they are mapped (NAMED_ASIDE) */
@@ -357,7 +357,10 @@ struct completion_answers {
 	bool any_good;
 	CUresult error; /* the latest, or CUDA_SUCCESS */
 };
-/* Of an event that a capture has recorded which has ended: the documented answer, and what a driver gave (docs/facts.md). */
+/*
+ * Of an event that a capture has recorded which has ended: the documented answer, and what a driver gave
+ * (docs/facts.md).
+ */
 static inline bool completion_is_captured(CUresult result)
 {
 	return result == CUDA_ERROR_CAPTURED_EVENT || result == CUDA_ERROR_INVALID_VALUE;

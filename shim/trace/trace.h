@@ -3,10 +3,10 @@
  * the file; then every call below costs one relaxed load and a branch.
  *
  * If it is on, a call writes a few words into a ring of its thread: no lock, no system call, and no allocation except
- * at the first call of a thread; no lock there either once the process has written an event. One thread of low priority,
- * the drainer, empties the rings about 20 times a second into the file, so a killed process loses at most a tenth of a
- * second. A full ring drops events and counts them; the file has the count. No error reaches the program: if the file cannot be written any more, the trace ends, which is
- * logged once.
+ * at the first call of a thread; no lock there either once the process has written an event. One thread of low
+ * priority, the drainer, empties the rings about 20 times a second into the file, so a killed process loses at most a
+ * tenth of a second. A full ring drops events and counts them; the file has the count. No error reaches the program: if
+ * the file cannot be written any more, the trace ends, which is logged once.
  *
  * Locking: may be called under any lock. Everything that the trace needs to know is given with trace_start(), and names
  * of places in the program with the events.

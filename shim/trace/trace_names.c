@@ -69,8 +69,8 @@ static bool take_slot(struct trace_names *table, uint64_t at, struct trace_name 
 }
 
 /*
- * Makes the name of a range, or of a call site: "train.py:57 in forward [libcublasLt.so.13]". Returns NULL if there is no
- * memory.
+ * Makes the name of a range, or of a call site: "train.py:57 in forward [libcublasLt.so.13]". Returns NULL if there is
+ * no memory.
  */
 static struct trace_name *name_of(const struct call_site *site, const char *range)
 {

@@ -1,6 +1,6 @@
 /*
- * bench: what calls into the driver cost. Run once as is and once under Spillway; scripts/bench.sh does both in turn and
- * makes the table. One binary for the simulated GPU and a real one: the driver is whichever libcuda.so.1 the loader
+ * bench: what calls into the driver cost. Run once as is and once under Spillway; scripts/bench.sh does both in turn
+ * and makes the table. One binary for the simulated GPU and a real one: the driver is whichever libcuda.so.1 the loader
  * finds, and its functions are taken by dlsym, as programs without a runtime library take them.
  *
  *   bench GROUP...                          launch, alloc, stream, live, query, submit, memory: measure these
@@ -36,7 +36,9 @@
 
 /* The driver's own cuLaunchKernel, past any library in front; NULL when that is the function we have anyway. */
 static __typeof__(cuLaunchKernel) *bare_launch, *linked_launch; /* NULL: nobody is in front of it */
-/* What a program gets that is linked with the driver; this one is not, so it is there when a library in front has it. */
+/*
+ * What a program gets that is linked with the driver; this one is not, so it is there when a library in front has it.
+ */
 #pragma weak cuLaunchKernel
 
 static CUstream stream;
@@ -156,7 +158,10 @@ static void measure_alloc(void)
 
 		if (sizes[i].bytes > memory_share())
 			continue;
-		/* The driver, too, serves small sizes from pages it keeps while anything on them is alive: be fair to it. */
+		/*
+		 * The driver, too, serves small sizes from pages it keeps while anything on them is alive: be fair to
+		 * it.
+		 */
 		CHECK(cuMemAlloc(&neighbour, 512));
 		for (unsigned k = 0; k < 5; k++)
 			pair(sizes[i].bytes);
@@ -197,8 +202,8 @@ static void CUDA_CB sleep_there(void *ns)
 
 /*
  * Stream-ordered allocations and frees as a framework makes them that keeps no cache: the stream far behind, steps of
- * 256 allocations of 16 sizes from 128 KiB to 2 MiB, then as many frees in the opposite order. The first round, which is
- * not timed, makes what the next ones use again.
+ * 256 allocations of 16 sizes from 128 KiB to 2 MiB, then as many frees in the opposite order. The first round, which
+ * is not timed, makes what the next ones use again.
  */
 static void measure_stream(void)
 {

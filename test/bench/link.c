@@ -7,8 +7,8 @@
  * "pinned": cuMemHostAlloc memory and cuMemAlloc memory, as ordinary programs copy. "vmm": handles of host memory and
  * of device memory, both mapped at GPU addresses and copied by cuMemcpyDtoDAsync, as the spill engine copies. Each
  * result is a line "name median least most unit" over the rounds; "pair" counts the bytes one way until both ways are
- * done, "pair_in" and "pair_out" each until it is done itself. "wide": over 3 GiB each way, all of it in turn. With DEVICE, "lent" alone: memory of that device takes the
- * place of the host's, as with spill.peers.
+ * done, "pair_in" and "pair_out" each until it is done itself. "wide": over 3 GiB each way, all of it in turn. With
+ * DEVICE, "lent" alone: memory of that device takes the place of the host's, as with spill.peers.
  */
 #define GPU_FUNCTIONS(F)                                                                                               \
 	F(cuDeviceGetAttribute)                                                                                        \

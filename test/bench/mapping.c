@@ -2,16 +2,16 @@
  * mapping: what a change of a mapping takes beside copies, and what it costs them. The copies are those of `link`'s
  * "vmm" pair, 64 MiB each; beside them a chunk of 64 MiB of device memory is mapped and unmapped, once in the time that
  * a copy takes. On NVIDIA's drivers the change is work of the engine that copies to the host; it has its turn when that
- * engine's stream waits for something, and else when a time slice is over. So copies to the host are also made in parts:
- * with nothing between them; with a wait for a word in host memory, which is 0 while a change is asked for (as
- * shim/mover/link.c does); and with a copy of 4 KiB onto itself. "kernel": a kernel of so many blocks copies to the host
- * instead of the engine, in parts of so many MiB: does a change wait until one of them ends? "remake": the chunk is
- * released and made anew each time, too, as when what comes in is not as long as what went out. "host": 32 or 128 MiB of
- * host memory are mapped. "load": beside kernels that read and write device memory as fast as it goes.
+ * engine's stream waits for something, and else when a time slice is over. So copies to the host are also made in
+ * parts: with nothing between them; with a wait for a word in host memory, which is 0 while a change is asked for (as
+ * shim/mover/link.c does); and with a copy of 4 KiB onto itself. "kernel": a kernel of so many blocks copies to the
+ * host instead of the engine, in parts of so many MiB: does a change wait until one of them ends? "remake": the chunk
+ * is released and made anew each time, too, as when what comes in is not as long as what went out. "host": 32 or 128
+ * MiB of host memory are mapped. "load": beside kernels that read and write device memory as fast as it goes.
  *
  * "fed": copies are given to the driver as the mover does it, two each way at a time, instead of all at once: then a
- * change beside copies to a device that lends waits, too. "by_lender": these copies are made by that device's engines, in
- * a context of its own; nothing that changes here has to wait for those.
+ * change beside copies to a device that lends waits, too. "by_lender": these copies are made by that device's engines,
+ * in a context of its own; nothing that changes here has to wait for those.
  *
  *   mapping [ROUNDS [DEVICE]]
  *

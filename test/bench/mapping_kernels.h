@@ -1,6 +1,6 @@
 /*
- * mapping_kernels.h: the kernels of mapping.c, for the driver as PTX and for the simulated GPU, where they do no more than
- * is looked at. Included once.
+ * mapping_kernels.h: the kernels of mapping.c, for the driver as PTX and for the simulated GPU, where they do no more
+ * than is looked at. Included once.
  */
 #ifndef SPILLWAY_BENCH_MAPPING_KERNELS_H
 #define SPILLWAY_BENCH_MAPPING_KERNELS_H

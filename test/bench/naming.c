@@ -1,6 +1,6 @@
 /*
- * naming.c: what it costs to name a place in a Python program; naming_bench.py calls it, so that there are frames to read.
- * Each function returns ns a call, or -1 where there is no name.
+ * naming.c: what it costs to name a place in a Python program; naming_bench.py calls it, so that there are frames to
+ * read. Each function returns ns a call, or -1 where there is no name.
  */
 #include "shim/base/call_site.h"
 #include "shim/base/clock.h"

@@ -5,8 +5,9 @@
  *
  * A network of LAYERS layers goes forwards and backwards, then its optimizer runs; there is less device memory than it
  * needs. What is missing comes in when it is named, and what was used last goes out, which is near the best for a job
- * that goes round. Now and then something else happens: gaps, faults, a suspension, an allocation that is refused. Events
- * are written until there are that many (1,000,000). The figures mean nothing; their shape is that of a real trace.
+ * that goes round. Now and then something else happens: gaps, faults, a suspension, an allocation that is refused.
+ * Events are written until there are that many (1,000,000). The figures mean nothing; their shape is that of a real
+ * trace.
  */
 #include "test/unit/seed.h"
 #include "test/unit/trace_file.h"

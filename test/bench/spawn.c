@@ -1,6 +1,6 @@
 /*
- * spawn.c: bench spawn, the time of whole processes from outside. Variables are set for them alone, so that this process
- * stays as it is.
+ * spawn.c: bench spawn, the time of whole processes from outside. Variables are set for them alone, so that this
+ * process stays as it is.
  */
 #include "test/bench/spawn.h"
 #include "test/bench/sample.h"

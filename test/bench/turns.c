@@ -5,16 +5,16 @@
  *   turns [ROUNDS [MIB]]
  *
  * Device memory is in chunks of 16, 32, 64 and 128 MiB (an eighth of that on the simulated GPU), which are made and
- * released as it comes and goes, since only what is released is there for the other process. Host memory is pinned once,
- * in chunks of 128 MiB, which stay mapped at aliases. Who comes in is never ahead of what has been released by more than
- * the room, 256 MiB. MIB: what moves each way; default: 14.4 GiB, but not more than half of what is free on the device,
- * or an eighth of what is available on the host.
+ * released as it comes and goes, since only what is released is there for the other process. Host memory is pinned
+ * once, in chunks of 128 MiB, which stay mapped at aliases. Who comes in is never ahead of what has been released by
+ * more than the room, 256 MiB. MIB: what moves each way; default: 14.4 GiB, but not more than half of what is free on
+ * the device, or an eighth of what is available on the host.
  *
  * Each result is a line "name median least most unit" over the switches, or over the chunks. "both": both at once;
  * "alone": first all out, then all in. Of each, with the chunks' size: "switch", from the first copy to the last one;
  * "out" and "in", the rate of each process from its own start to its own end, with the changes of mappings in it; and
- * what a chunk costs meanwhile: "unmap", "release", "create", "map" (with the access). What came in is compared with what
- * went out. Rounds end early after 35 s, so that all of it ends within a minute also on a slow link.
+ * what a chunk costs meanwhile: "unmap", "release", "create", "map" (with the access). What came in is compared with
+ * what went out. Rounds end early after 35 s, so that all of it ends within a minute also on a slow link.
  */
 #define GPU_FUNCTIONS(F)                                                                                               \
 	F(cuDeviceGetAttribute)                                                                                        \

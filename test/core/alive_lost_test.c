@@ -1,7 +1,7 @@
 /*
- * alive_lost_test.c: what is dead if submissions were not seen, because the submission log was full, or because they were
- * made before the mover began to look; or if an event takes long to be written. There is no mover's thread: the test reads
- * the log itself.
+ * alive_lost_test.c: what is dead if submissions were not seen, because the submission log was full, or because they
+ * were made before the mover began to look; or if an event takes long to be written. There is no mover's thread: the
+ * test reads the log itself.
  */
 #include "shim/lifetimes/lifetimes_internal.h"
 #include "shim/mover/mover_internal.h"
@@ -339,8 +339,8 @@ static void step(struct seed *seed)
 }
 
 /*
- * What a piece holds does not depend on when a submission is read: what it keeps alive was not dead before. What was born
- * and has not died is alive, whatever reports were lost.
+ * What a piece holds does not depend on when a submission is read: what it keeps alive was not dead before. What was
+ * born and has not died is alive, whatever reports were lost.
  */
 static void whatever_is_submitted_keeps_what_it_names_from_then_on(void **state)
 {

@@ -1,6 +1,6 @@
 /*
- * alloc_decide_test.c: what a policy's decisions come to: the list of uses, caps, denials, observing, and what rules look at.
- * Each in a process of its own.
+ * alloc_decide_test.c: what a policy's decisions come to: the list of uses, caps, denials, observing, and what rules
+ * look at. Each in a process of its own.
  */
 #include "test/core/child_alloc.h"
 
@@ -410,7 +410,9 @@ static int begins_on_the_host(void *argument)
 	CHECK(stats_get(STAT_spilled_bytes) == spilled);
 	core_fill(large, 24 * MIB, 3);
 	CHECK(core_is_filled(large, 24 * MIB, 3));
-	/* The host budget is 64 MiB: what does not fit goes on to the rule's next use, and without one there is none. */
+	/*
+	 * The host budget is 64 MiB: what does not fit goes on to the rule's next use, and without one there is none.
+	 */
 	CUdeviceptr more = alloc(24 * MIB), driver = alloc(24 * MIB);
 	CHECK(place_of(more) == 'H' && !is_heap(driver));
 	CHECK(is_refused(30 * MIB));

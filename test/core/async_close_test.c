@@ -1,7 +1,7 @@
 /*
- * async_close_test.c: with async.use: auto, where memory moves, the heap serves all memory in stream order once the pools
- * could not serve something, and they give back what is freed of them. 64 MiB of budget on either side, `exact`; nothing
- * is launched, so nothing does move.
+ * async_close_test.c: with async.use: auto, where memory moves, the heap serves all memory in stream order once the
+ * pools could not serve something, and they give back what is freed of them. 64 MiB of budget on either side, `exact`;
+ * nothing is launched, so nothing does move.
  */
 #include "test/core/async_help.h"
 

@@ -1,6 +1,6 @@
 /*
- * async_policy_test.c: `async.use: heap` in the policy brings memory in stream order into the heap, and its rules decide
- * about it like about any other; nothing else is switched on here. What becomes of it there: async_test.c.
+ * async_policy_test.c: `async.use: heap` in the policy brings memory in stream order into the heap, and its rules
+ * decide about it like about any other; nothing else is switched on here. What becomes of it there: async_test.c.
  */
 #include "test/core/async_help.h"
 

@@ -1,6 +1,6 @@
 /*
- * async_pool_test.c: pools as the program sees them while their memory comes from the heap: what they say they have, what
- * trimming does, and which of them the driver serves all the same.
+ * async_pool_test.c: pools as the program sees them while their memory comes from the heap: what they say they have,
+ * what trimming does, and which of them the driver serves all the same.
  */
 #include "test/core/async_help.h"
 

@@ -2,9 +2,9 @@
  * async_random_test.c: several threads with two streams each allocate, use and free in stream order at random, over the
  * budget, while the streams lag behind at random. Every block is filled behind its allocation and read before its free,
  * in the order of its stream; a block that was given to two at a time shows a stranger's bytes. A third stream is of a
- * context, or a green one, that ends with frees pending and leaves blocks behind. Half way the primary context is reset,
- * which leaves all memory as it is. All of it in the heap, or, with ASYNC_USE=auto in the environment, in the driver's pools
- * while there is room.
+ * context, or a green one, that ends with frees pending and leaves blocks behind. Half way the primary context is
+ * reset, which leaves all memory as it is. All of it in the heap, or, with ASYNC_USE=auto in the environment, in the
+ * driver's pools while there is room.
  */
 #include "test/core/core.h"
 

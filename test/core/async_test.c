@@ -207,7 +207,9 @@ static void a_stream_is_not_made_to_wait_where_that_may_not_be(void **state)
 	assert_ok(cuStreamDestroy_v2(two));
 }
 
-/* Its handle may come again, for a stream that is not behind it. The model never does that, so the question is asked. */
+/*
+ * Its handle may come again, for a stream that is not behind it. The model never does that, so the question is asked.
+ */
 static void what_was_freed_on_a_destroyed_stream_is_no_streams_own(void **state)
 {
 	CUstream one = async_stream(), two = async_stream();

@@ -1,7 +1,7 @@
 /*
- * completion_end_test.c: streams and contexts that the program ends while another of its threads records an event for us, and
- * does not come to it, or is held up in the driver. The entry points are ours; what is below them is the simulated driver,
- * which takes the use of a handle that has ended for a broken rule.
+ * completion_end_test.c: streams and contexts that the program ends while another of its threads records an event for
+ * us, and does not come to it, or is held up in the driver. The entry points are ours; what is below them is the
+ * simulated driver, which takes the use of a handle that has ended for a broken rule.
  */
 #include "test/core/completion_help.h"
 

@@ -1,6 +1,6 @@
 /*
- * completion_help.h: what the tests of what is done and of submissions share: streams that can be held, and questions. There is
- * no mover, the test asks in its place.
+ * completion_help.h: what the tests of what is done and of submissions share: streams that can be held, and questions.
+ * There is no mover, the test asks in its place.
  */
 #ifndef SPILLWAY_TEST_COMPLETION_HELP_H
 #define SPILLWAY_TEST_COMPLETION_HELP_H

@@ -1,6 +1,6 @@
 /*
- * compound_test.c: host memory of several parts, for pieces that move beside what runs. No mover: the test moves the pieces
- * itself, and copies between the addresses that it would copy between.
+ * compound_test.c: host memory of several parts, for pieces that move beside what runs. No mover: the test moves the
+ * pieces itself, and copies between the addresses that it would copy between.
  */
 #include "shim/heap/compound.h"
 #include "shim/heap/heap_internal.h"
@@ -274,7 +274,10 @@ static void a_part_that_cannot_be_unmapped_is_no_longer_in_the_way(void **state)
 		open_heap(true);
 		struct heap_grant a = get(14 * MIB);
 		struct migration transit = begin_to_leave(&a);
-		/* The first part stays, for neither the second can be mapped nor that one unmapped, however it is tried. */
+		/*
+		 * The first part stays, for neither the second can be mapped nor that one unmapped, however it is
+		 * tried.
+		 */
 		sim_fail_then("cuMemMap", 2, CUDA_ERROR_OUT_OF_MEMORY, "cuMemUnmap", 3);
 		assert_int_not_equal(migration_map(own.heap, &transit, true), CUDA_SUCCESS);
 		assert_false(sim_fail_pending());

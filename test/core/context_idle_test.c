@@ -1,5 +1,6 @@
 /*
- * context_idle_test.c: whether contexts are idle is asked again and again, and one answer that is an error says nothing.
+ * context_idle_test.c: whether contexts are idle is asked again and again, and one answer that is an error says
+ * nothing.
  */
 #include "shim/base/clock.h"
 #include "shim/context/context.h"

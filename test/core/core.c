@@ -238,7 +238,9 @@ void core_drain(void)
 {
 	CUcontext context = NULL;
 
-	/* What has an event is reaped, what has none goes with an idle context. A row that never leaves is a failure. */
+	/*
+	 * What has an event is reaped, what has none goes with an idle context. A row that never leaves is a failure.
+	 */
 	for (unsigned i = 0; i < 1000 && deferred_free_any(); i++) {
 		uint64_t before = deferred_free_mark();
 

@@ -66,8 +66,8 @@ void core_heap_open_shared(struct core_heap *own, uint64_t device_bytes, uint64_
 void core_heap_close(struct core_heap *own);
 
 /*
- * The piece at an address leaves the device, without what is in it, as it does in a gap. False: no memory of its size lies
- * ready elsewhere.
+ * The piece at an address leaves the device, without what is in it, as it does in a gap. False: no memory of its size
+ * lies ready elsewhere.
  */
 bool core_leaves(struct core_heap *own, CUdeviceptr address);
 

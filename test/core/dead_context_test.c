@@ -1,6 +1,6 @@
 /*
- * dead_context_test.c: once a context has died of what a kernel did, every call answers so: allocating and freeing, too,
- * where neither would need the driver. The error is of that context alone. Each in a process of its own.
+ * dead_context_test.c: once a context has died of what a kernel did, every call answers so: allocating and freeing,
+ * too, where neither would need the driver. The error is of that context alone. Each in a process of its own.
  */
 #include "test/core/child_alloc.h"
 

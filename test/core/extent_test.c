@@ -1,6 +1,6 @@
 /*
- * extent_test.c: memory that the program has placed itself, in `fast`: which blocks a submission names that is given one
- * address, and which of them may move. Births are reported by the test; there is no mover.
+ * extent_test.c: memory that the program has placed itself, in `fast`: which blocks a submission names that is given
+ * one address, and which of them may move. Births are reported by the test; there is no mover.
  */
 #include "shim/heap/block_unmapped.h"
 #include "shim/heap/migration.h"

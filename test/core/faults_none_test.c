@@ -1,6 +1,6 @@
 /*
- * faults_none_test.c: in every way in which page faults cannot be counted there is a reason instead of a number, and the
- * program does not notice.
+ * faults_none_test.c: in every way in which page faults cannot be counted there is a reason instead of a number, and
+ * the program does not notice.
  */
 #include "test/core/faults_help.h"
 

@@ -1,6 +1,6 @@
 /*
- * gate_test.c: who waits at the gate that one GPU's gap closes, where there are two. Nobody opens it here: whoever waits
- * loses its patience in the end, and opens it.
+ * gate_test.c: who waits at the gate that one GPU's gap closes, where there are two. Nobody opens it here: whoever
+ * waits loses its patience in the end, and opens it.
  */
 #include "test/core/core.h"
 

@@ -110,7 +110,9 @@ static void a_question_the_driver_does_not_answer_makes_the_instance_unknown(voi
 				break;
 		}
 	}
-	/* 4 times the nodes of a graph, 6 types, 5 parameters looked for, and one of each of the others but sets: two. */
+	/*
+	 * 4 times the nodes of a graph, 6 types, 5 parameters looked for, and one of each of the others but sets: two.
+	 */
 	assert_int_equal(n_failures, 4 + 6 + 1 + 1 + 5 + 1 + 2 + 1 + 1);
 }
 

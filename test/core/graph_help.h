@@ -1,5 +1,6 @@
 /*
- * graph_help.h: what the tests of graphs share: kernels, graphs, and a struct submission that writes down what it is told.
+ * graph_help.h: what the tests of graphs share: kernels, graphs, and a struct submission that writes down what it is
+ * told.
  */
 #ifndef SPILLWAY_TEST_GRAPH_HELP_H
 #define SPILLWAY_TEST_GRAPH_HELP_H

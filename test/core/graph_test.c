@@ -1,6 +1,7 @@
 /*
- * What launches of graphs name (shim/submit/graph.h), with the entry points themselves: cuGraphInstantiate... in here are
- * ours, all else is the simulated driver's. The functions of submission.h are fakes of this file (CMakeLists.txt renames them).
+ * What launches of graphs name (shim/submit/graph.h), with the entry points themselves: cuGraphInstantiate... in here
+ * are ours, all else is the simulated driver's. The functions of submission.h are fakes of this file (CMakeLists.txt
+ * renames them).
  */
 #include "test/core/core.h"
 #include "test/core/graph_help.h"

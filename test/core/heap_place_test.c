@@ -1,6 +1,6 @@
 /*
- * heap_place_test.c: pieces that move while nothing runs (migration.h, "in place"), against a mover that is this test: what
- * moves is all there, device memory needs no second address, and what is away can be held, to come in or to stay.
+ * heap_place_test.c: pieces that move while nothing runs (migration.h, "in place"), against a mover that is this test:
+ * what moves is all there, device memory needs no second address, and what is away can be held, to come in or to stay.
  */
 #include "shim/heap/migration.h"
 #include "test/core/core.h"

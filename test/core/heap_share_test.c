@@ -1,6 +1,7 @@
 /*
- * heap_share_test.c: whether a block can be shared with other processes is a question of the memory that it has now, not
- * of what it had before something moved. And memory that others know gets no next owner, whatever the driver refuses.
+ * heap_share_test.c: whether a block can be shared with other processes is a question of the memory that it has now,
+ * not of what it had before something moved. And memory that others know gets no next owner, whatever the driver
+ * refuses.
  */
 #include "shim/heap/heap_internal.h"
 #include "shim/heap/migration.h"

@@ -1,6 +1,7 @@
 /*
- * heap_unmapped_test.c: memory of the heap that has an address only where it is placed (block_unmapped.h): its contents go along, each
- * refusal of the driver leaves everything as it was, and nothing of it moves while it may not be touched.
+ * heap_unmapped_test.c: memory of the heap that has an address only where it is placed (block_unmapped.h): its contents
+ * go along, each refusal of the driver leaves everything as it was, and nothing of it moves while it may not be
+ * touched.
  */
 #include "shim/heap/block.h"
 #include "shim/heap/block_unmapped.h"

@@ -113,7 +113,9 @@ static void on_the_device_a_free_block_stays_while_there_is_room(void **state)
 	core_heap_close(&own);
 }
 
-/* Of 1024 MiB, in pieces of 32: four free blocks of 24 MiB are all there is, and two of them have room for one of 30. */
+/*
+ * Of 1024 MiB, in pieces of 32: four free blocks of 24 MiB are all there is, and two of them have room for one of 30.
+ */
 static void no_more_blocks_are_taken_down_than_it_takes(void **state)
 {
 	struct heap_grant rest, small[4], other;

@@ -1,5 +1,6 @@
 /*
- * inflight_ticket_help.h: what the tests of tickets share: an engine with a heap of two blocks. There is no mover, the test is.
+ * inflight_ticket_help.h: what the tests of tickets share: an engine with a heap of two blocks. There is no mover, the
+ * test is.
  */
 #ifndef SPILLWAY_TEST_INFLIGHT_TICKET_HELP_H
 #define SPILLWAY_TEST_INFLIGHT_TICKET_HELP_H

@@ -1,6 +1,6 @@
 /*
- * inflight_ticket_take_test.c: submissions with tickets, and a mover that takes away: who waits, and that nothing is taken from
- * what is inside the driver.
+ * inflight_ticket_take_test.c: submissions with tickets, and a mover that takes away: who waits, and that nothing is
+ * taken from what is inside the driver.
  */
 #include "test/core/inflight_ticket_help.h"
 

@@ -1,6 +1,6 @@
 /*
- * inflight_ticket_test.c: submissions that have a ticket instead of holding what they name: until when the mover counts their
- * blocks as used, and who has none.
+ * inflight_ticket_test.c: submissions that have a ticket instead of holding what they name: until when the mover counts
+ * their blocks as used, and who has none.
  */
 #include "test/core/inflight_ticket_help.h"
 

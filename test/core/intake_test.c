@@ -1,6 +1,6 @@
 /*
- * intake_test.c: how often the mover looks while the program submits and when it does not, on a clock of the test's own.
- * There is no mover's thread: the test reads the log itself.
+ * intake_test.c: how often the mover looks while the program submits and when it does not, on a clock of the test's
+ * own. There is no mover's thread: the test reads the log itself.
  */
 #include "shim/mover/mover_internal.h"
 #include "shim/submit/submission.h"

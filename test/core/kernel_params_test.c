@@ -23,7 +23,10 @@ static void nothing(const struct sim_launch *launch, void **args)
 	(void)args;
 }
 
-/* mixed: a pointer, two small ones, a structure with pointers in it, one of 12 bytes (packed), one of 20 at an odd place. */
+/*
+ * mixed: a pointer, two small ones, a structure with pointers in it, one of 12 bytes (packed), one of 20 at an odd
+ * place.
+ */
 static const size_t mixed_bytes[] = {8, 4, 1, 32, 12, 4, 20};
 static const size_t list_bytes[] = {4096 - 8};
 static size_t many_bytes[512], ragged_bytes[80];
@@ -96,7 +99,9 @@ struct mixed {
 	void *params[7];
 };
 
-/* The packed ones have a lower half that is only a tag as the upper half of an address, so that nothing else is named. */
+/*
+ * The packed ones have a lower half that is only a tag as the upper half of an address, so that nothing else is named.
+ */
 static void fill_mixed(struct mixed *m)
 {
 	CUdeviceptr packed = A + 0xfe000000, odd = A + 0xfc000000;

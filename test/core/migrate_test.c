@@ -67,8 +67,8 @@ static void stand_still(unsigned us)
 #define PAUSES (unsigned)(BYTES / (64 << 10) - 1)
 
 /*
- * The piece leaves, in a gap or beside what runs where streams cannot wait for values. What copies there are for mappings
- * after each part, onto themselves, have read when this returns, and not written.
+ * The piece leaves, in a gap or beside what runs where streams cannot wait for values. What copies there are for
+ * mappings after each part, onto themselves, have read when this returns, and not written.
  */
 static void leave(bool gap)
 {

@@ -1,5 +1,6 @@
 /*
- * operands_fake.h: a struct submission that writes down what it is told, in place of submission.c; and a graph that names nothing.
+ * operands_fake.h: a struct submission that writes down what it is told, in place of submission.c; and a graph that
+ * names nothing.
  */
 #ifndef SPILLWAY_TEST_OPERANDS_FAKE_H
 #define SPILLWAY_TEST_OPERANDS_FAKE_H

@@ -1,6 +1,7 @@
 /*
- * operands_test.c: what each entry point that submits work names: every row is called, on its own, with a struct submission
- * that writes down what it is told. No driver is asked here; kernels and their parameters are kernel_params_test.c's.
+ * operands_test.c: what each entry point that submits work names: every row is called, on its own, with a struct
+ * submission that writes down what it is told. No driver is asked here; kernels and their parameters are
+ * kernel_params_test.c's.
  */
 #include "operands_fake.h"
 

@@ -1,6 +1,6 @@
 /*
- * serve_thread_test.c: threads that allocate, write, ask, free now and free behind their streams, all at once and over the
- * budget. Each knows what its blocks hold. Meant for the thread sanitizer too.
+ * serve_thread_test.c: threads that allocate, write, ask, free now and free behind their streams, all at once and over
+ * the budget. Each knows what its blocks hold. Meant for the thread sanitizer too.
  */
 #include "test/core/core.h"
 

@@ -1,6 +1,6 @@
 /*
- * submission_test.c: submissions: several launches at once, without memory for their names, read before tracking began; what
- * they hold, and when. submission.c is called as the entry points do, on the simulated driver's streams.
+ * submission_test.c: submissions: several launches at once, without memory for their names, read before tracking began;
+ * what they hold, and when. submission.c is called as the entry points do, on the simulated driver's streams.
  */
 #include "test/core/completion_help.h"
 #include "test/core/log_help.h"

@@ -1,6 +1,6 @@
 /*
- * unknown_test.c: bodies for functions of the driver that no row knows. The functions are this file's; what they give to
- * streams runs on the simulated GPU.
+ * unknown_test.c: bodies for functions of the driver that no row knows. The functions are this file's; what they give
+ * to streams runs on the simulated GPU.
  */
 #include "test/core/completion_help.h"
 

@@ -1,7 +1,7 @@
 /*
- * policy_fuzz.c: libFuzzer on the policy language (clang, -DSPILLWAY_FUZZ=ON), and the function that policy_mutate.c calls
- * without it. The input is a policy file; what stands
- * behind its first 0xff byte, which no UTF-8 has, is what SPILLWAY_SET would hold.
+ * policy_fuzz.c: libFuzzer on the policy language (clang, -DSPILLWAY_FUZZ=ON), and the function that policy_mutate.c
+ * calls without it. The input is a policy file; what stands behind its first 0xff byte, which no UTF-8 has, is what
+ * SPILLWAY_SET would hold.
  */
 #include <stdint.h>
 #include <stdio.h>

@@ -1,6 +1,7 @@
 /*
- * faults_check: on a real GPU, does the library count the migrations of managed memory that CUPTI counts? The core of the
- * library is linked in, nothing is preloaded; CUPTI is loaded at run time, so no part of the toolkit is needed to build.
+ * faults_check: on a real GPU, does the library count the migrations of managed memory that CUPTI counts? The core of
+ * the library is linked in, nothing is preloaded; CUPTI is loaded at run time, so no part of the toolkit is needed to
+ * build.
  *
  *   faults_check [MIB]        64; never more than 256, and never more than an eighth of the device: a managed working
  *                             set that does not fit can wedge a GPU for everyone
@@ -9,8 +10,8 @@
  *
  * The memory is written by the CPU, changed by a kernel, read by the CPU, prefetched there and back, and changed again.
  * Bytes each way must be equal. Numbers of faults are printed side by side, for they are not the same thing: the driver
- * counts a GPU fault for each one that it serves, CUPTI has a record for each page with the number of groups of faults on
- * it; a CPU fault is a record with CUPTI, and one count with the driver.
+ * counts a GPU fault for each one that it serves, CUPTI has a record for each page with the number of groups of faults
+ * on it; a CPU fault is a record with CUPTI, and one count with the driver.
  *
  * Exit status: 0 equal, 1 not, or a call failed, 77 no GPU, no CUPTI, or no managed memory that both sides may use.
  */

@@ -1,11 +1,12 @@
 /*
- * fft_plans.c: plans of cuFFT, whose tables no launch names, on a real GPU with more memory in use than the device budget.
- * Built with nvcc and libcufft (scripts/others.sh); exits 0 when every transform is as the first one was, 1 when not, 77
- * without a GPU.
+ * fft_plans.c: plans of cuFFT, whose tables no launch names, on a real GPU with more memory in use than the device
+ * budget. Built with nvcc and libcufft (scripts/others.sh); exits 0 when every transform is as the first one was, 1
+ * when not, 77 without a GPU.
  *
- * Usage: fft_plans [ROUNDS]. Each of N_PLANS plans (made in turn by cufftXtMakePlanMany and cufftPlan1d, of lengths that
- * need large tables) transforms a block of its own; between them kernels of another plan name all other blocks in turn, so
- * that tables which nobody names are the first to leave. Prints what the plans took of the device, and a digest.
+ * Usage: fft_plans [ROUNDS]. Each of N_PLANS plans (made in turn by cufftXtMakePlanMany and cufftPlan1d, of lengths
+ * that need large tables) transforms a block of its own; between them kernels of another plan name all other blocks in
+ * turn, so that tables which nobody names are the first to leave. Prints what the plans took of the device, and a
+ * digest.
  */
 #include <cuda_runtime.h>
 #include <cufftXt.h>
@@ -66,8 +67,8 @@ int main(int argc, char **argv)
 
 		must(cufftCreate(&plan[i]), "cufftCreate");
 		if (i % 2 == 0)
-			must(cufftXtMakePlanMany(plan[i], 1, (long long *)&lengths[i], NULL, 1, 0, CUDA_C_32F, NULL, 1, 0,
-						 CUDA_C_32F, 1, &work, CUDA_C_32F),
+			must(cufftXtMakePlanMany(plan[i], 1, (long long *)&lengths[i], NULL, 1, 0, CUDA_C_32F, NULL, 1,
+						 0, CUDA_C_32F, 1, &work, CUDA_C_32F),
 			     "cufftXtMakePlanMany");
 		else
 			must(cufftMakePlan1d(plan[i], (int)lengths[i], CUFFT_C2C, 1, &work), "cufftMakePlan1d");
@@ -85,9 +86,13 @@ int main(int argc, char **argv)
 	}
 	for (int round = 0; round < rounds; round++) {
 		for (int i = 0; i < N_PLANS; i++) {
-			/* The same transform of every block, so that all of them are named, and pass through the budget. */
+			/*
+			 * The same transform of every block, so that all of them are named, and pass through the
+			 * budget.
+			 */
 			for (int b = 0; b < N_BLOCKS; b++)
-				must(cufftXtExec(plan[(round + i) % N_PLANS], block[b], out, CUFFT_FORWARD), "cufftXtExec");
+				must(cufftXtExec(plan[(round + i) % N_PLANS], block[b], out, CUFFT_FORWARD),
+				     "cufftXtExec");
 			must(cudaMemcpy(host, out, (size_t)lengths[(round + i) % N_PLANS] * sizeof(*host),
 					cudaMemcpyDeviceToHost),
 			     "cudaMemcpy");

@@ -1,7 +1,7 @@
 /*
- * host_plug: an allocator for PyTorch that puts every EVERY-th of its blocks (HOST_PLUG_EVERY, default 2) into pinned host
- * memory by cuMemHostAlloc and the others into device memory: memory behind the link without Spillway. Blocks are kept
- * and used again by size and stream.
+ * host_plug: an allocator for PyTorch that puts every EVERY-th of its blocks (HOST_PLUG_EVERY, default 2) into pinned
+ * host memory by cuMemHostAlloc and the others into device memory: memory behind the link without Spillway. Blocks are
+ * kept and used again by size and stream.
  *
  * Build: gcc -shared -fPIC -o host_plug.so host_plug.c -I CUDA/include -lcuda. Needs the driver to link or run.
  */

@@ -1,6 +1,6 @@
 /*
- * peer_check: what programs for several GPUs do with each other's memory, as CUDA's own samples show it: copies back and
- * forth, kernels that read and write the memory of a peer, copies between two GPUs asked for by a third.
+ * peer_check: what programs for several GPUs do with each other's memory, as CUDA's own samples show it: copies back
+ * and forth, kernels that read and write the memory of a peer, copies between two GPUs asked for by a third.
  *
  *   peer_check [MIB]      on every two of the first four GPUs; MIB (32) is the size of a block
  *

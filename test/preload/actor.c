@@ -323,8 +323,8 @@ static bool round_trip(void)
 }
 
 /*
- * Prints the first error the program saw. Status 3: the ordered failure never came. 4: wrong data. 5: afterwards not all
- * of the memory could be had.
+ * Prints the first error the program saw. Status 3: the ordered failure never came. 4: wrong data. 5: afterwards not
+ * all of the memory could be had.
  */
 static int survives(void)
 {

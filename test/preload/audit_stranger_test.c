@@ -1,6 +1,6 @@
 /*
- * A program without the driver opens a library in a namespace of its own, which brings one: that works, is not seen, and
- * with libspillway-audit.so it is said (the test looks for it).
+ * A program without the driver opens a library in a namespace of its own, which brings one: that works, is not seen,
+ * and with libspillway-audit.so it is said (the test looks for it).
  */
 #include "shim/spillway.h"
 

@@ -1,7 +1,7 @@
 /*
- * Libraries that go round what is preloaded: opened with RTLD_DEEPBIND, in a namespace of their own, or with a driver of
- * their own by its path. Run without libspillway-audit.so they do go round; with it (LD_AUDIT) what they allocate lies in
- * the heap. Each in a process of its own, with a library that is bound lazily and one that is bound at once.
+ * Libraries that go round what is preloaded: opened with RTLD_DEEPBIND, in a namespace of their own, or with a driver
+ * of their own by its path. Run without libspillway-audit.so they do go round; with it (LD_AUDIT) what they allocate
+ * lies in the heap. Each in a process of its own, with a library that is bound lazily and one that is bound at once.
  */
 #include "shim/spillway.h"
 #include "test/preload/child.h"

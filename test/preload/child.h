@@ -11,8 +11,8 @@
 /* Puts a setting, "NAME=value", into the environment. */
 void child_set(const char *setting);
 /*
- * Settings end with NULL. Exit status of the child: what run() returns, or 128 + the signal. A child that does not end is
- * ended by SIGALRM after a minute; the stacks of its threads are written to stderr then (stacks.h).
+ * Settings end with NULL. Exit status of the child: what run() returns, or 128 + the signal. A child that does not end
+ * is ended by SIGALRM after a minute; the stacks of its threads are written to stderr then (stacks.h).
  */
 int child_run(const char *const *settings, int (*run)(void));
 /* A test whose body, which follows, runs there with these settings, and returns 0. */

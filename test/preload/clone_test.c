@@ -1,7 +1,7 @@
 /*
- * clone_test.c: a child that no handler of fork() is told of, clone() without CLONE_VM, calls the driver. It has no mover
- * and none of our threads: a gate that is closed never opens for it, and locks that somebody else had when it was made
- * stay locked. It is passed through; the driver answers it what it likes.
+ * clone_test.c: a child that no handler of fork() is told of, clone() without CLONE_VM, calls the driver. It has no
+ * mover and none of our threads: a gate that is closed never opens for it, and locks that somebody else had when it was
+ * made stay locked. It is passed through; the driver answers it what it likes.
  */
 #include "shim/spillway.h"
 #include "test/preload/scene.h"

@@ -1,6 +1,7 @@
 /*
  * A program closes what the library has found in it: an interpreter of Python, PyTorch's autograd, the unwinder. It is
- * closed as without the library, and the program goes on; what is opened in its place is not taken for it. "closed_test real" does so with each libpython of this machine.
+ * closed as without the library, and the program goes on; what is opened in its place is not taken for it. "closed_test
+ * real" does so with each libpython of this machine.
  */
 #include "test/preload/child.h"
 #include "test/preload/fake_torch.h"

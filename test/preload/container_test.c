@@ -168,7 +168,9 @@ static uint64_t my_identity(void)
 	uint64_t identity = 0;
 	DIR *dir = opendir(place);
 
-	/* "PID-START.stats", or "PID-START-ID.stats": the file of its own is the one it has mapped, and says who it is. */
+	/*
+	 * "PID-START.stats", or "PID-START-ID.stats": the file of its own is the one it has mapped, and says who it is.
+	 */
 	snprintf(prefix, sizeof(prefix), "%d-%llu", getpid(), (unsigned long long)user_dir_process_started(getpid()));
 	for (struct dirent *entry; dir && (entry = readdir(dir));) {
 		struct stat status;
@@ -198,7 +200,10 @@ static uint64_t take(unsigned mib)
 	return result == CUDA_SUCCESS;
 }
 
-/* 'd': use the device; 'a' N: N MiB; 'i': who am I; 'h', 'l': the halves of the other's id; and what the tool says here. */
+/*
+ * 'd': use the device; 'a' N: N MiB; 'i': who am I; 'h', 'l': the halves of the other's id; and what the tool says
+ * here.
+ */
 static uint64_t obey(char what, unsigned n)
 {
 	switch (what) {

@@ -1,6 +1,6 @@
 /*
- * Memory whose contents a program says it needs no more (spillway_discard, cuMemDiscardBatchAsync): they are not copied,
- * and what is written then is kept; on a job whose memory moves (scene.h), each part in a process of its own.
+ * Memory whose contents a program says it needs no more (spillway_discard, cuMemDiscardBatchAsync): they are not
+ * copied, and what is written then is kept; on a job whose memory moves (scene.h), each part in a process of its own.
  */
 #include "test/preload/typed_alloc_help.h"
 
@@ -188,12 +188,15 @@ static int discarding_at_random(void)
 
 static void *release_soon(void *word)
 {
-	usleep(20000); /* the suspension waits for the device by then; else the mover knows what runs, and all is well */
+	usleep(
+	    20000); /* the suspension waits for the device by then; else the mover knows what runs, and all is well */
 	child_release(word);
 	return NULL;
 }
 
-/* A write that was submitted before anybody looked comes after the discard; the process is suspended right behind it. */
+/*
+ * A write that was submitted before anybody looked comes after the discard; the process is suspended right behind it.
+ */
 static int discarding_what_is_still_written(void)
 {
 	pthread_t thread;

@@ -1,8 +1,8 @@
 /*
- * A caching allocator with expandable segments (fake_torch.h) and vmm.spill: move: a tensor covers any number of handles,
- * and kernels are given where it begins. What the allocator reports says how far that reaches, so the handles move in
- * `fast`, too, and none of them while a kernel uses the tensor; what a graph uses does not. Each part in a process of its
- * own, beside a job that needs twice its budget.
+ * A caching allocator with expandable segments (fake_torch.h) and vmm.spill: move: a tensor covers any number of
+ * handles, and kernels are given where it begins. What the allocator reports says how far that reaches, so the handles
+ * move in `fast`, too, and none of them while a kernel uses the tensor; what a graph uses does not. Each part in a
+ * process of its own, beside a job that needs twice its budget.
  */
 #include "test/preload/torch_help.h"
 
@@ -165,7 +165,9 @@ static void nothing_moves_of_what_a_kernel_uses(void **state)
 	expandable_run(using);
 }
 
-/* The same by a kernel that goes backwards: it is given where both end, which is where others begin, or nothing does. */
+/*
+ * The same by a kernel that goes backwards: it is given where both end, which is where others begin, or nothing does.
+ */
 static void back_body(const struct sim_launch *launch, void **args)
 {
 	uint32_t *to = *(uint32_t **)args[0];

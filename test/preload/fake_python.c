@@ -1,6 +1,6 @@
 /*
- * fake_python.c: a libpython as far as the library knows it, that a program opens and closes. What it is asked, and that
- * it ends, it tells the program.
+ * fake_python.c: a libpython as far as the library knows it, that a program opens and closes. What it is asked, and
+ * that it ends, it tells the program.
  */
 void *PyGILState_GetThisThreadState(void);
 

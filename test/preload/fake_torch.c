@@ -68,7 +68,9 @@ static bool handle_map(const struct fake_torch *torch, CUdeviceptr at, size_t by
 	return true;
 }
 
-/* Maps the beginning of an unmapped block, `bytes` of it, rounded up to handles. Returns the free block it belongs to. */
+/*
+ * Maps the beginning of an unmapped block, `bytes` of it, rounded up to handles. Returns the free block it belongs to.
+ */
 static struct block *block_map(struct fake_torch *torch, struct block *block, size_t bytes)
 {
 	size_t handle = block->segment->handle, mapped = 0;

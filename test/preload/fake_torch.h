@@ -1,6 +1,6 @@
 /*
- * fake_torch.h: a caching allocator that behaves like PyTorch's, in two libraries of its own (libc10.so, fake_c10.c, and
- * libc10_cuda.so, fake_torch.c), which programs open locally, as Python does. It keeps segments of each device from
+ * fake_torch.h: a caching allocator that behaves like PyTorch's, in two libraries of its own (libc10.so, fake_c10.c,
+ * and libc10_cuda.so, fake_torch.c), which programs open locally, as Python does. It keeps segments of each device from
  * cuMemAlloc, cuts them into blocks, and reports each block that is born or dies.
  *
  *   - Segments are asked for by way of a library that is called as the CUDA runtime is (site_runtime.c).
@@ -45,7 +45,10 @@ struct fake_reports {
 	struct fake_report last;
 };
 
-/* An allocator of the program's, which a pool has its segments from (torch.cuda.MemPool). allocate() returns 0 if it cannot. */
+/*
+ * An allocator of the program's, which a pool has its segments from (torch.cuda.MemPool). allocate() returns 0 if it
+ * cannot.
+ */
 struct fake_plug {
 	CUdeviceptr (*allocate)(size_t bytes);
 	void (*release)(CUdeviceptr address);
@@ -66,15 +69,15 @@ struct fake_torch_functions {
 	/* A new private pool. slab: where its segments are cut from, `bytes` from there; 0: from the driver. */
 	unsigned (*new_pool)(struct fake_torch *torch, CUdeviceptr slab, size_t bytes);
 	/*
-	 * Nothing of the pool is in use any more: its segments go with those of pool 0, or back to the slab at once. What
-	 * used a slab must be done.
+	 * Nothing of the pool is in use any more: its segments go with those of pool 0, or back to the slab at once.
+	 * What used a slab must be done.
 	 */
 	void (*drop_pool)(struct fake_torch *torch, unsigned pool);
 	/* The thread's requests go to this pool from now on; 0: everybody's. capture: its stream captures. */
 	void (*use_pool)(struct fake_torch *torch, unsigned pool, bool capture);
 	/*
-	 * As setCheckpointPoolState does: frees all that is in use in the pool, and allocates the same again at once. The
-	 * caller must see to it that nothing is submitted meanwhile. between, unless NULL: called when all is free.
+	 * As setCheckpointPoolState does: frees all that is in use in the pool, and allocates the same again at once.
+	 * The caller must see to it that nothing is submitted meanwhile. between, unless NULL: called when all is free.
 	 */
 	void (*checkpoint)(struct fake_torch *torch, unsigned pool, void (*between)(void));
 	size_t (*reserved)(struct fake_torch *torch);
@@ -83,7 +86,10 @@ struct fake_torch_functions {
 	 * multiple of 2 MiB.
 	 */
 	void (*expand)(struct fake_torch *torch, size_t handle);
-	/* Memory that is got from the driver from now on, but in a capture, is filled with this word before it is used; 0: not. */
+	/*
+	 * Memory that is got from the driver from now on, but in a capture, is filled with this word before it is used;
+	 * 0: not.
+	 */
 	void (*fill)(struct fake_torch *torch, unsigned word);
 	/* Does the block in use that begins here hold just that? */
 	bool (*is_filled)(struct fake_torch *torch, CUdeviceptr address);

@@ -271,8 +271,8 @@ static void in_a_folder_that_others_may_read_there_is_no_file(void **state)
 }
 
 /*
- * What a process says on stderr with its first allocation, which the simulated device may refuse. Run by run_heard() in a
- * program of its own, for the library writes to what was stderr when it was loaded: a pipe, whose end is in HEARD.
+ * What a process says on stderr with its first allocation, which the simulated device may refuse. Run by run_heard() in
+ * a program of its own, for the library writes to what was stderr when it was loaded: a pipe, whose end is in HEARD.
  */
 static char *said(void)
 {

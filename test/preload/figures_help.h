@@ -1,6 +1,6 @@
 /*
- * figures_help.h: a program that fills its device and more, for tests of its figures. In a child (child.h), whose files are
- * in the test's own folder (folder.h).
+ * figures_help.h: a program that fills its device and more, for tests of its figures. In a child (child.h), whose files
+ * are in the test's own folder (folder.h).
  */
 #ifndef PRELOAD_FIGURES_HELP_H
 #define PRELOAD_FIGURES_HELP_H

@@ -1,6 +1,6 @@
 /*
- * The figures of a process as others see them: what the program did, in numbers that agree with each other and with what
- * its trace says.
+ * The figures of a process as others see them: what the program did, in numbers that agree with each other and with
+ * what its trace says.
  */
 #include "shim/spillway.h"
 #include "test/preload/figures_help.h"
@@ -177,7 +177,9 @@ static void what_is_made_where_something_had_left_is_no_refetch(void **state)
 	assert_int_equal(child_run(SETTINGS(",spill.mode=fast"), others_come_for_the_first_time), 0);
 }
 
-/* Two threads, each with a captured step that takes the whole device: while both wait neither gets what the other has. */
+/*
+ * Two threads, each with a captured step that takes the whole device: while both wait neither gets what the other has.
+ */
 enum { EACH = 2, WHOLE = 16 * MIB, STEPS = 120 };
 static CUcontext shared_context;
 

@@ -1,6 +1,7 @@
 /*
  * The first second after a program began to spill: nothing moves, and no host memory is pinned for what might, while
- * nothing is known of what comes next, and moving begins at once when something is. Each in a process of its own, in the mode of SPILL_MODE.
+ * nothing is known of what comes next, and moving begins at once when something is. Each in a process of its own, in
+ * the mode of SPILL_MODE.
  */
 #include "test/preload/typed_alloc_help.h"
 

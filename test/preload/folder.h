@@ -1,6 +1,6 @@
 /*
- * folder.h: a folder of the test's own, where its child processes (child.h) have what the library keeps of a user: figures,
- * sockets, and what several processes share.
+ * folder.h: a folder of the test's own, where its child processes (child.h) have what the library keeps of a user:
+ * figures, sockets, and what several processes share.
  */
 #ifndef PRELOAD_FOLDER_H
 #define PRELOAD_FOLDER_H

@@ -1,6 +1,6 @@
 /*
- * device.budget: auto on the simulated GPU: a neighbour takes memory while a job runs, and gives it back. The job's steps
- * go on, every byte is as it was, and the neighbour has its memory and the reserve.
+ * device.budget: auto on the simulated GPU: a neighbour takes memory while a job runs, and gives it back. The job's
+ * steps go on, every byte is as it was, and the neighbour has its memory and the reserve.
  */
 #include "test/preload/suspend_help.h"
 
@@ -56,7 +56,9 @@ static int follows_what_is_free(void)
 	job_start();
 	CHECK(held() >= JOB);
 	step();
-	/* 80 MiB are left to the job and the reserve while the first is there, then 40: there is no room for all of it. */
+	/*
+	 * 80 MiB are left to the job and the reserve while the first is there, then 40: there is no room for all of it.
+	 */
 	neighbour_takes(48 * MIB);
 	step();
 	CHECK(held() >= JOB);

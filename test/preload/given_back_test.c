@@ -1,7 +1,8 @@
 /*
- * Memory that has contents of which PyTorch's allocator (fake_torch.h) does not tell, though it told of a death there: what
- * it has given back to an allocator that is plugged in, and what a pool gets back with an older state. Each part in a
- * process of its own, which is suspended before anything has spilled: what submissions name is not known until then.
+ * Memory that has contents of which PyTorch's allocator (fake_torch.h) does not tell, though it told of a death there:
+ * what it has given back to an allocator that is plugged in, and what a pool gets back with an older state. Each part
+ * in a process of its own, which is suspended before anything has spilled: what submissions name is not known until
+ * then.
  */
 #include "test/preload/torch_help.h"
 
@@ -68,7 +69,8 @@ static void what_a_plugged_in_allocator_keeps_is_preserved(void **state)
 
 /*
  * As PyTorch's graph trees do: the output of a graph is dead for the allocator while the program has its address. Its
- * thread submits and reports meanwhile. Then the state of the pool is restored: the output is born again, with contents.
+ * thread submits and reports meanwhile. Then the state of the pool is restored: the output is born again, with
+ * contents.
  */
 static int restored(void)
 {

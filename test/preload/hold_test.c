@@ -353,8 +353,8 @@ static int exits_while_a_kernel_spins_and_a_thread_synchronizes(void)
 }
 
 /*
- * Streams share queues of the hardware: the copies of a move may lie behind what waits for this thread. Natively launches
- * wait for nothing then.
+ * Streams share queues of the hardware: the copies of a move may lie behind what waits for this thread. Natively
+ * launches wait for nothing then.
  */
 static int copies_that_lie_behind_held_work(void)
 {

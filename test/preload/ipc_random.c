@@ -5,8 +5,8 @@
  *
  *   ipc_random [--seed N] [--operations N] [--deadline SECONDS]
  *
- * Natively no process can open what cuMemAlloc of another one gave, in the simulation: then it does nothing. Ends with 0,
- * or with 1 and the first word that is wrong, or what the driver refused; 2: usage; 142: a call has hung.
+ * Natively no process can open what cuMemAlloc of another one gave, in the simulation: then it does nothing. Ends with
+ * 0, or with 1 and the first word that is wrong, or what the driver refused; 2: usage; 142: a call has hung.
  */
 #include "test/sim/sim.h"
 

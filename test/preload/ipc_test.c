@@ -1,6 +1,7 @@
 /*
- * Memory of one process in another by cuIpcGetMemHandle and cuIpcOpenMemHandle, with data behind it on both sides. A part
- * is a process that gives, and one that takes and was made before either had used the driver; they speak by two pipes.
+ * Memory of one process in another by cuIpcGetMemHandle and cuIpcOpenMemHandle, with data behind it on both sides. A
+ * part is a process that gives, and one that takes and was made before either had used the driver; they speak by two
+ * pipes.
  */
 #include "test/preload/folder.h"
 #include "test/preload/child.h"

@@ -293,8 +293,9 @@ static void what_a_device_needs_itself_comes_back(void **state)
 }
 
 /*
- * The device has 128 MiB, and neither a heap nor a budget of its own has a part in it. Others have half a second to begin
- * giving back what they borrowed, and copies so much for each piece; a loaded machine needs longer (slow_clock.h).
+ * The device has 128 MiB, and neither a heap nor a budget of its own has a part in it. Others have half a second to
+ * begin giving back what they borrowed, and copies so much for each piece; a loaded machine needs longer
+ * (slow_clock.h).
  */
 static int makes_room_for_others(void)
 {

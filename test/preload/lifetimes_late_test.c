@@ -1,7 +1,7 @@
 /*
- * Births and deaths (lifetimes_test.c) beside what has been submitted and has not run, or has not been read by the mover:
- * memory whose tensor died while a kernel still reads it, memory that is named after its death, births right before the
- * device is emptied, and more events than a ring has room for.
+ * Births and deaths (lifetimes_test.c) beside what has been submitted and has not run, or has not been read by the
+ * mover: memory whose tensor died while a kernel still reads it, memory that is named after its death, births right
+ * before the device is emptied, and more events than a ring has room for.
  */
 #include "test/preload/torch_help.h"
 
@@ -129,8 +129,8 @@ static void bring_both(struct tensor *first, struct tensor *second)
 }
 
 /*
- * Two tensors die, and one is born across their bounds, is filled, and the device is emptied at once: the order to do so
- * comes before the mover reads of any of it.
+ * Two tensors die, and one is born across their bounds, is filled, and the device is emptied at once: the order to do
+ * so comes before the mover reads of any of it.
  */
 static int being_born_at_the_last_moment(void)
 {

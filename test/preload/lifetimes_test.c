@@ -112,8 +112,8 @@ static void report_a_file(void)
 }
 
 /*
- * Nothing beside the tensors, whose memory fits: all that is not on the device is so because it was sent out. Each figure
- * is exact.
+ * Nothing beside the tensors, whose memory fits: all that is not on the device is so because it was sent out. Each
+ * figure is exact.
  */
 static int dying(void)
 {
@@ -323,9 +323,9 @@ static int replaying(void)
 }
 
 /*
- * A tensor of a graph's pool dies, but the graph still writes to it, through a pointer that nothing announces, and what it
- * writes is of use: so do graphs that share a pool. early: both tensors are born before the capture, and the graph names
- * one of them.
+ * A tensor of a graph's pool dies, but the graph still writes to it, through a pointer that nothing announces, and what
+ * it writes is of use: so do graphs that share a pool. early: both tensors are born before the capture, and the graph
+ * names one of them.
  */
 static void write_unannounced(CUstream stream, CUdeviceptr table, uint32_t salt, bool early)
 {

@@ -41,8 +41,8 @@ struct made_up_option {
 enum { MADE_UP_THREADS_MAX = 8 };
 
 /*
- * Reads the options; those of the program's own end with one without a name. least: bytes of each thread. Then trouble and
- * deadline begin. The caller must call it first of all: before there are threads, and before the driver is used.
+ * Reads the options; those of the program's own end with one without a name. least: bytes of each thread. Then trouble
+ * and deadline begin. The caller must call it first of all: before there are threads, and before the driver is used.
  */
 void made_up_begin(int argc, char **argv, const struct made_up_option *own, unsigned threads_most, size_t least);
 /* A thread for each worker, and their end. */

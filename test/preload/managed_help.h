@@ -1,6 +1,6 @@
 /*
- * managed_help.h: what the tests of managed memory by policy on several GPUs share. Four GPUs of 64 MiB: the first two are
- * wired, or none, or all. All but run_part() in child processes (child.h); a CHECK that fails ends them.
+ * managed_help.h: what the tests of managed memory by policy on several GPUs share. Four GPUs of 64 MiB: the first two
+ * are wired, or none, or all. All but run_part() in child processes (child.h); a CHECK that fails ends them.
  */
 #ifndef PRELOAD_MANAGED_HELP_H
 #define PRELOAD_MANAGED_HELP_H

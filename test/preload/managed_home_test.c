@@ -1,6 +1,7 @@
 /*
  * Programs whose device memory is managed memory by policy: one address for both sides, more of it than the device has,
- * what the policy says of advice and prefetch, and everything that is asked or done with a block. On a device of 64 MiB.
+ * what the policy says of advice and prefetch, and everything that is asked or done with a block. On a device of 64
+ * MiB.
  */
 #include "test/preload/home.h"
 
@@ -258,8 +259,8 @@ static int comes_when_allocated(void)
 static void it_is_prefetched_when_the_policy_says(void **state)
 {
 	(void)state;
-	assert_int_equal(child_run(HOME_SETTINGS("managed", HOME_BUDGETS ",managed.prefetch=on-alloc"), comes_when_allocated),
-			 0);
+	assert_int_equal(
+	    child_run(HOME_SETTINGS("managed", HOME_BUDGETS ",managed.prefetch=on-alloc"), comes_when_allocated), 0);
 }
 
 /* ---- where there is none ---- */

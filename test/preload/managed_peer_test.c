@@ -1,6 +1,6 @@
 /*
- * Programs on several GPUs whose device memory is managed memory by policy: each GPU's own, kernels and copies of one on
- * what another has, and ends while another one is current. What hints do has a program of its own
+ * Programs on several GPUs whose device memory is managed memory by policy: each GPU's own, kernels and copies of one
+ * on what another has, and ends while another one is current. What hints do has a program of its own
  * (managed_peer_hint_test.c).
  */
 #include "shim/spillway.h"

@@ -1,7 +1,7 @@
 /*
- * mpi.h: what a CUDA-aware MPI does with the pointers it is handed, for two processes of one machine. The calls are those
- * that Open MPI (its accelerator and shared-memory parts) and UCX (cuda_copy, cuda_ipc) make, from what is publicly known
- * of them; none of their code. It knows nothing of Spillway:
+ * mpi.h: what a CUDA-aware MPI does with the pointers it is handed, for two processes of one machine. The calls are
+ * those that Open MPI (its accelerator and shared-memory parts) and UCX (cuda_copy, cuda_ipc) make, from what is
+ * publicly known of them; none of their code. It knows nothing of Spillway:
  *
  *   whose is it     cuPointerGetAttributes, several at once, on every pointer, host memory too; then
  *                   cuMemGetAddressRange, and SYNC_MEMOPS on the whole of it
@@ -42,7 +42,9 @@ struct mpi_request *mpi_send(const void *from, size_t bytes, unsigned tag);
 struct mpi_request *mpi_receive(void *to, size_t bytes, unsigned tag);
 void mpi_wait(struct mpi_request *request);
 
-/* n words become the sums of both sides', added by the CPU; by a kernel, with memory of the device of its own. Tag 0. */
+/*
+ * n words become the sums of both sides', added by the CPU; by a kernel, with memory of the device of its own. Tag 0.
+ */
 void mpi_sum(void *words, size_t n);
 void mpi_sum_on_device(CUdeviceptr words, size_t n);
 

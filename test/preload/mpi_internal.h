@@ -1,6 +1,6 @@
 /*
- * mpi_internal.h: what the files of mpi.h share: mpi.c, the messages; mpi_memory.c, what is asked of the driver about the
- * memory in them, and the handles that are kept. All of it is the progress thread's once it runs.
+ * mpi_internal.h: what the files of mpi.h share: mpi.c, the messages; mpi_memory.c, what is asked of the driver about
+ * the memory in them, and the handles that are kept. All of it is the progress thread's once it runs.
  */
 #ifndef PRELOAD_MPI_INTERNAL_H
 #define PRELOAD_MPI_INTERNAL_H

@@ -1,7 +1,8 @@
 /*
- * A CUDA-aware MPI (mpi.h) under the library: two processes, each with a GPU of its own and half of the device memory that
- * it uses, send each other the contents of blocks of all sizes and add them up, while kernels beside it use everything
- * else. Natively first: what it expects is what the driver does. Every byte is looked at; a watchdog ends what hangs.
+ * A CUDA-aware MPI (mpi.h) under the library: two processes, each with a GPU of its own and half of the device memory
+ * that it uses, send each other the contents of blocks of all sizes and add them up, while kernels beside it use
+ * everything else. Natively first: what it expects is what the driver does. Every byte is looked at; a watchdog ends
+ * what hangs.
  */
 #include "test/preload/folder.h"
 #include "test/preload/child.h"
@@ -334,7 +335,10 @@ static int goes_in_two_copies(void)
 	struct mpi_counts n = mpi_counts();
 
 	CHECK(n.one_copy == 0 && n.two_copies > 6 * LEAST_ROUNDS && n.host > 2 * LEAST_ROUNDS);
-	/* What cannot be given does not say that it can; natively it can, and the model has no process that can take it. */
+	/*
+	 * What cannot be given does not say that it can; natively it can, and the model has no process that can take
+	 * it.
+	 */
 	CHECK(is_native() ? n.gave && n.capable && n.opened_not : !n.gave && n.gave_not && !n.capable);
 	return result;
 }

@@ -57,8 +57,8 @@ static int starts_in_a_cancelled_thread(void)
 }
 
 /*
- * Under the heap's lock: the driver refuses host memory, which is said, and a smaller piece is taken. Nothing is released
- * there: the simulated driver closes files then, and is itself not made for being cancelled.
+ * Under the heap's lock: the driver refuses host memory, which is said, and a smaller piece is taken. Nothing is
+ * released there: the simulated driver closes files then, and is itself not made for being cancelled.
  */
 static int spills_in_a_cancelled_thread(void)
 {
@@ -195,7 +195,9 @@ static int makes_a_pool_first(void)
 	CUmemoryPool pool;
 	CUdeviceptr block;
 
-	/* Before there is a context, let alone an allocation; and what we may want to know of the device cannot be had. */
+	/*
+	 * Before there is a context, let alone an allocation; and what we may want to know of the device cannot be had.
+	 */
 	driver_open();
 	MUST(cu.cuInit(0));
 	sim_fail("cuDeviceTotalMem_v2", 1, CUDA_ERROR_UNKNOWN);

@@ -86,9 +86,9 @@ static unsigned step_and_burst(unsigned n)
 }
 
 /*
- * Nearly all of some steps in a row do, and memory moves in some of these. Not in all steps: now and then the library asks
- * whether moving pays, which on the simulated GPU it does not; and where nothing moves, blocks find the memory of those
- * of the step before.
+ * Nearly all of some steps in a row do, and memory moves in some of these. Not in all steps: now and then the library
+ * asks whether moving pays, which on the simulated GPU it does not; and where nothing moves, blocks find the memory of
+ * those of the step before.
  */
 static int run(unsigned (*one_step)(unsigned n))
 {

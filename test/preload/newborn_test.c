@@ -1,6 +1,6 @@
 /*
- * What a caching allocator reports as born (fake_torch.h) where nothing was: it is not copied as long as nobody can have
- * written there, and all is once somebody can. Each part in a process of its own, beside a job whose memory moves.
+ * What a caching allocator reports as born (fake_torch.h) where nothing was: it is not copied as long as nobody can
+ * have written there, and all is once somebody can. Each part in a process of its own, beside a job whose memory moves.
  */
 #include "test/preload/torch_help.h"
 
@@ -115,7 +115,10 @@ static int being_written_before_it_leaves(void)
 	tensor_fill(&tensor, NULL);
 	torch_evict();
 	for (unsigned i = 1; i < 7; i++) {
-		/* Each time another one: a kernel that gets a table names what is known to have been copied to it before. */
+		/*
+		 * Each time another one: a kernel that gets a table names what is known to have been copied to it
+		 * before.
+		 */
 		CUdeviceptr before = tensor.at, table = tables + 512 * i;
 
 		tensor_bring(&tensor);

@@ -72,8 +72,8 @@ TEST(no_range_is_known_where_nvtx_is_not_told_of_the_library)
 /* ---- in a trace ---- */
 
 /*
- * Names of the ranges that begin, and '.' where one ends, of the thread that began the first, and of all others. Some time
- * later what was done is in the file.
+ * Names of the ranges that begin, and '.' where one ends, of the thread that began the first, and of all others. Some
+ * time later what was done is in the file.
  */
 static void ranges_in_file(char own[256], char others[256])
 {

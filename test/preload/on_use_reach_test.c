@@ -94,7 +94,9 @@ static void a_function_that_no_row_knows_finds_memory_everywhere(void **state)
 	assert_int_equal(on_use_run(calls_unknown), 0);
 }
 
-/* A kernel that is given where its memory ends goes backwards, and one that counts from 1 a little before its memory. */
+/*
+ * A kernel that is given where its memory ends goes backwards, and one that counts from 1 a little before its memory.
+ */
 static int goes_beside(void)
 {
 	driver_start(0);

@@ -1,7 +1,7 @@
 /*
- * The device is full, with live memory of the heap and what another process has taken: what the driver has no memory for
- * is served all the same, where memory moves, and every word of the heap stays what it was. Each part in a process of its
- * own, in each mode; in `static` the driver's answer stands.
+ * The device is full, with live memory of the heap and what another process has taken: what the driver has no memory
+ * for is served all the same, where memory moves, and every word of the heap stays what it was. Each part in a process
+ * of its own, in each mode; in `static` the driver's answer stands.
  */
 #include "shim/stats/stats_page.h"
 #include "test/preload/figures_help.h"
@@ -27,9 +27,9 @@ static unsigned value_of(int device, int block)
 }
 
 /*
- * Blocks of the heap, written, and all the rest of the device taken as another process would. From then on the library's
- * patience with a busy machine has no end: it must not be why there is no room. Copies take the time that their pauses
- * say, about 3 GB/s, for the library measures them.
+ * Blocks of the heap, written, and all the rest of the device taken as another process would. From then on the
+ * library's patience with a busy machine has no end: it must not be why there is no room. Copies take the time that
+ * their pauses say, about 3 GB/s, for the library measures them.
  */
 static void fill(int device, size_t bytes, int n, size_t others)
 {

@@ -201,7 +201,9 @@ static int allocates_behind_a_held_stream(void)
 	MUST(cu.cuMemFreeAsync(block, stream));
 	CHECK(cu.cuMemAlloc_v2(&big, 512 * MIB) == CUDA_ERROR_OUT_OF_MEMORY);
 	CHECK(big == 4711);
-	/* What fits without the pending block is spilled; the block is not handed out while the stream has not passed. */
+	/*
+	 * What fits without the pending block is spilled; the block is not handed out while the stream has not passed.
+	 */
 	big = child_alloc(70 * MIB);
 	CHECK(big + 70 * MIB <= block || block + 20 * MIB <= big);
 	CHECK(sim_where(big + 69 * MIB) == 'H');

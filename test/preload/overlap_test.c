@@ -1,7 +1,7 @@
 /*
  * Kernels that may overlap by programmatic dependent launch: they do, on a stream and in a graph, until something has
- * spilled; what the policy says otherwise; and graphs that exist by then keep their edges. The simulated GPU does such a
- * kernel before its predecessor wherever both are queued.
+ * spilled; what the policy says otherwise; and graphs that exist by then keep their edges. The simulated GPU does such
+ * a kernel before its predecessor wherever both are queued.
  */
 #include "test/preload/figures_help.h"
 #include "test/preload/scene.h"
@@ -117,9 +117,9 @@ static int run(const char *more, int (*program)(void))
 	char set[240];
 
 	snprintf(set, sizeof(set), "%s%s", scene_set(), more);
-	return child_run((const char *const[]){"SIM_FILL=0", "SIM_MEMORY=256MiB", "SIM_HOST_MEMORY=512MiB", runtime,
-					       set, NULL},
-			 program);
+	return child_run(
+	    (const char *const[]){"SIM_FILL=0", "SIM_MEMORY=256MiB", "SIM_HOST_MEMORY=512MiB", runtime, set, NULL},
+	    program);
 }
 
 static void kernels_overlap_until_something_has_spilled(void **state)

@@ -1,10 +1,10 @@
 /*
- * park_test.c: the context in which the mover has its streams ends, while the mover stands still in the midst of a move,
- * or the whole process was stopped: then waits are over when it goes on, though nobody had time to do anything. The
- * mover must have let go of the context all the same, and goes on moving in another one.
+ * park_test.c: the context in which the mover has its streams ends, while the mover stands still in the midst of a
+ * move, or the whole process was stopped: then waits are over when it goes on, though nobody had time to do anything.
+ * The mover must have let go of the context all the same, and goes on moving in another one.
  *
- * This program's own clock_gettime() comes before the C library's for everybody in the process: what it says of the time
- * makes a wait end at once, as its time has long passed by the kernel's clock.
+ * This program's own clock_gettime() comes before the C library's for everybody in the process: what it says of the
+ * time makes a wait end at once, as its time has long passed by the kernel's clock.
  */
 #include "test/preload/scene.h"
 
@@ -103,8 +103,8 @@ static int ends_while_the_mover_stands_still(void)
 		sched_yield();
 	CHECK(!pthread_create(&end, NULL, end_context_late, context));
 	/*
-	 * If the copy stalls while the mover serves a waiter, the end of the context waits for the lock that the mover holds
-	 * over the copy, and reads no clock. Then it has not ended either, for as long as is looked.
+	 * If the copy stalls while the mover serves a waiter, the end of the context waits for the lock that the mover
+	 * holds over the copy, and reads no clock. Then it has not ended either, for as long as is looked.
 	 */
 	for (unsigned i = 0; i < LOOKS && !atomic_load(&has_ended) && atomic_load(&late_reads) > 0; i++)
 		usleep(1000);

@@ -12,9 +12,9 @@
 #include <cmocka.h>
 
 /*
- * By the clock of this program a copy of 4 MiB takes 64 pauses: 450 ms, less than what the library takes for a copy that
- * is stuck while it does not know the link, and so much that to bring a block of the scene, and to make room for it,
- * would take longer than the 2 s after which a submission goes without an answer.
+ * By the clock of this program a copy of 4 MiB takes 64 pauses: 450 ms, less than what the library takes for a copy
+ * that is stuck while it does not know the link, and so much that to bring a block of the scene, and to make room for
+ * it, would take longer than the 2 s after which a submission goes without an answer.
  */
 #define SLOW_PAUSE_US 7000
 enum { HELD_LANE = 1, OTHER_LANE = 2, ROUNDS = 100 };
@@ -33,7 +33,9 @@ static int held_by_a_value(void)
 	sim_pauses(slow_clock_pass);
 	sim_switch("PIECE_US", SLOW_PAUSE_US);
 	CHECK(scene_warm_up(&scene));
-	/* One round more, so that copies of both directions have been measured; with some more, moving no longer pays. */
+	/*
+	 * One round more, so that copies of both directions have been measured; with some more, moving no longer pays.
+	 */
 	MUST(scene_round(&scene, NULL, 0));
 	MUST(cu.cuCtxSynchronize());
 	held = child_stream();

@@ -1,7 +1,8 @@
 /*
  * What one GPU runs does not keep the memory of another one where it is, unless it can touch it: a GPU that was given
- * access, a copy that names it, a graph, whose nodes may lie on any GPU. Two GPUs; a job on the first one needs twice its
- * budget (scene.h), the second one is busy for as long as the test likes. Each part in a process of its own (child.h).
+ * access, a copy that names it, a graph, whose nodes may lie on any GPU. Two GPUs; a job on the first one needs twice
+ * its budget (scene.h), the second one is busy for as long as the test likes. Each part in a process of its own
+ * (child.h).
  */
 #include "test/preload/scene.h"
 

@@ -1,7 +1,7 @@
 /*
- * Copies between an array on one GPU and linear memory on another, by every form that knows arrays, with and without peer
- * access (SIM_PEERS), under the library and natively: whoever has an array works on its GPU, and takes what it copies from
- * wherever it is.
+ * Copies between an array on one GPU and linear memory on another, by every form that knows arrays, with and without
+ * peer access (SIM_PEERS), under the library and natively: whoever has an array works on its GPU, and takes what it
+ * copies from wherever it is.
  */
 #include "test/preload/gpus.h"
 

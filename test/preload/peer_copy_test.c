@@ -1,6 +1,6 @@
 /*
- * Copies between GPUs under the library: from any device, between any two, by every form, between heap memory, memory of
- * the driver and the host; with and without peer access (SIM_PEERS): every byte must be as it would be natively.
+ * Copies between GPUs under the library: from any device, between any two, by every form, between heap memory, memory
+ * of the driver and the host; with and without peer access (SIM_PEERS): every byte must be as it would be natively.
  */
 #include "test/preload/gpus.h"
 
@@ -460,8 +460,8 @@ static void failures_on_the_way_leave_nothing_behind(void **state)
 }
 
 /*
- * The driver would end the process for them (sim_copy_check_sides). More than the budget of device 1 has been asked for,
- * so that what comes next is on the host.
+ * The driver would end the process for them (sim_copy_check_sides). More than the budget of device 1 has been asked
+ * for, so that what comes next is on the host.
  */
 static void memory_on_the_host_is_copied_like_any_other(void **state)
 {

@@ -111,7 +111,9 @@ static void lists_have_read_device_memory_when_they_return(void **state)
 	}
 }
 
-/* What waits for the copies: that their source has been read, and, if the way back fails, that nothing overtakes them. */
+/*
+ * What waits for the copies: that their source has been read, and, if the way back fails, that nothing overtakes them.
+ */
 struct beside {
 	CUresult list[2], failed, stream;
 };
@@ -170,8 +172,8 @@ static void copies_leave_captures_of_other_threads_alone(void **state)
 }
 
 /*
- * Natively a synchronous copy between two GPUs comes behind what either was given in its default stream. Only those that
- * the library makes in three steps are looked at: the simulated GPU has its own idea of the others.
+ * Natively a synchronous copy between two GPUs comes behind what either was given in its default stream. Only those
+ * that the library makes in three steps are looked at: the simulated GPU has its own idea of the others.
  */
 static void a_synchronous_copy_comes_behind_both_default_streams(void **state)
 {
@@ -191,8 +193,8 @@ static void a_synchronous_copy_comes_behind_both_default_streams(void **state)
 }
 
 /*
- * The memory that lies between may be another's until its stream has reached the free: a pool that is full gives out what
- * waits there, and orders only the stream that allocates behind it (rules_pool_test).
+ * The memory that lies between may be another's until its stream has reached the free: a pool that is full gives out
+ * what waits there, and orders only the stream that allocates behind it (rules_pool_test).
  */
 static void a_copy_waits_until_the_memory_between_is_free(void **state)
 {

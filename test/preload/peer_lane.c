@@ -1,9 +1,9 @@
 /*
  * peer_lane.c: the lanes of peer_random, and the order of what they do (peers.h).
  *
- * A block knows the lane that wrote it last and those that have read it since. Before another lane touches it, that lane
- * is made to wait for an event that was recorded after all those have been given; but not between the legacy stream and
- * the thread's default stream of one context, where the driver keeps the order.
+ * A block knows the lane that wrote it last and those that have read it since. Before another lane touches it, that
+ * lane is made to wait for an event that was recorded after all those have been given; but not between the legacy
+ * stream and the thread's default stream of one context, where the driver keeps the order.
  */
 #include "test/preload/peers.h"
 

@@ -155,7 +155,10 @@ bool op_make(struct worker *worker, struct op *op, enum op_use use)
 			op->lane = peers_below(worker, (size_t)world.devices) * PER_DEVICE + op->salt % 2;
 		if (op->kind == OP_PEER_NOW && op->lane != LANE_GUEST)
 			op->lane = op->lane / PER_DEVICE * PER_DEVICE + LANE_LEGACY;
-		/* The legacy stream of a guest has no lane; a list is refused by the default streams; no table is a guest's. */
+		/*
+		 * The legacy stream of a guest has no lane; a list is refused by the default streams; no table is a
+		 * guest's.
+		 */
 		if (op->lane == LANE_GUEST && (op->kind == OP_PEER_NOW || op->kind == OP_CHASE))
 			continue;
 		if (op->kind == OP_BATCH && op->lane != LANE_GUEST && op->lane % PER_DEVICE >= LANE_LEGACY)

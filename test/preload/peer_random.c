@@ -5,8 +5,8 @@
  *
  * Blocks live on all devices, more of them than the budgets hold, in pools, and pinned on the host. Kernels, copies and
  * graphs are run by any device that may reach what they touch, in streams of all kinds; peer access and contexts come
- * and go; where the library is there, the program suspends and resumes itself. See peers.h. --bytes is of all threads, on
- * each device. The last line on stdout counts the submissions.
+ * and go; where the library is there, the program suspends and resumes itself. See peers.h. --bytes is of all threads,
+ * on each device. The last line on stdout counts the submissions.
  */
 #include "test/preload/peers.h"
 #include "test/preload/trouble.h"
@@ -25,8 +25,8 @@ struct worker workers[THREADS];
 static int (*suspend_us)(void), (*resume_us)(void);
 
 /*
- * The thread that suspends submits nothing until it has resumed; others wait in their submissions. It holds no lock that
- * they need meanwhile. Refusals are told in spillway.h; the driver fails where it has been told to.
+ * The thread that suspends submits nothing until it has resumed; others wait in their submissions. It holds no lock
+ * that they need meanwhile. Refusals are told in spillway.h; the driver fails where it has been told to.
  */
 static void suspend(void)
 {

@@ -1,6 +1,6 @@
 /*
- * Peers under the library: four GPUs, wired 0-1 and 0-2, the third alone (SIM_PEERS), budgets of 32 MiB each, so that what
- * is above lies on the host. Only memory of the heap is asked for, and each test sees to it that it is.
+ * Peers under the library: four GPUs, wired 0-1 and 0-2, the third alone (SIM_PEERS), budgets of 32 MiB each, so that
+ * what is above lies on the host. Only memory of the heap is asked for, and each test sees to it that it is.
  */
 #include "test/preload/driver.h"
 
@@ -274,7 +274,9 @@ static void taking_away_never_hurts_what_runs(void **state)
 	release(1, at);
 }
 
-/* Without another word of the program's about peers; nor need the device be idle, what it had been given must be done. */
+/*
+ * Without another word of the program's about peers; nor need the device be idle, what it had been given must be done.
+ */
 static void what_was_left_to_a_busy_device_is_taken_from_it(void **state)
 {
 	CUdeviceptr at = lose_while_busy(), own = alloc(0, 4 * MIB);

@@ -1,7 +1,7 @@
 /*
  * What a kernel of one GPU names in the heap of another is in use while that kernel runs: nothing of it moves, however
- * much the other GPU needs the room. Two GPUs with peer access, budgets of 12 MiB, memory moves. The simulated GPU would
- * end a context whose kernel loses a mapping that it names, and count a broken rule.
+ * much the other GPU needs the room. Two GPUs with peer access, budgets of 12 MiB, memory moves. The simulated GPU
+ * would end a context whose kernel loses a mapping that it names, and count a broken rule.
  */
 #include "test/preload/driver.h"
 

@@ -25,7 +25,9 @@ static int events_behind_launches(void)
 	CUlaunchConfig config = {1, 1, 1, 1, 1, 1, 0, stream, NULL, 0};
 	unsigned long fewest = LAUNCHES;
 
-	/* What the sets of the blocks began to move comes to rest first, and before tracking begins there is no event. */
+	/*
+	 * What the sets of the blocks began to move comes to rest first, and before tracking begins there is no event.
+	 */
 	for (int i = 0; i < 40 && fewest > LAUNCHES / LEAST_BETWEEN; i++) {
 		unsigned long before = sim_calls("cuEventRecord");
 

@@ -1,6 +1,6 @@
 /*
- * quick_poll.c: a second that a process waits in poll() is a millisecond for it: what it does once a minute comes in time
- * for a test. To be preloaded.
+ * quick_poll.c: a second that a process waits in poll() is a millisecond for it: what it does once a minute comes in
+ * time for a test. To be preloaded.
  */
 #include <poll.h>
 #include <time.h>

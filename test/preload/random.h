@@ -215,8 +215,8 @@ enum { KERNEL_MIX, KERNEL_STRUCT, KERNEL_ODD, KERNEL_TABLE, KERNEL_LIST, KERNELS
 extern CUfunction kernel_function[KERNELS];          /* of random_context */
 void kernel_open(CUfunction ret_functions[KERNELS]); /* of the current context */
 /*
- * A pointer that stands for this place in the block, though it lies less than 512 bytes before or behind the block, or has
- * bits that no address has; the place is ret_by bytes from it.
+ * A pointer that stands for this place in the block, though it lies less than 512 bytes before or behind the block, or
+ * has bits that no address has; the place is ret_by bytes from it.
  */
 CUdeviceptr kernel_odd(const struct block *block, size_t at, uint32_t salt, int32_t *ret_by);
 struct kernel_struct {
@@ -266,8 +266,8 @@ void hidden_make(struct worker *worker);
 void hidden_drop(struct worker *worker, unsigned index);
 void hidden_apply(const struct hidden *hidden, uint32_t salt);
 /*
- * The slot writes other addresses into the table, perhaps; always if no pointer is to be hidden, for then a launch may only
- * follow what was copied from the host just before (spillway-limits(7)).
+ * The slot writes other addresses into the table, perhaps; always if no pointer is to be hidden, for then a launch may
+ * only follow what was copied from the host just before (spillway-limits(7)).
  */
 void hidden_renew(struct worker *worker, struct hidden *hidden, unsigned slot);
 

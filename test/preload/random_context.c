@@ -1,8 +1,8 @@
 /*
- * random_context.c: other contexts of the device that spill_random works in (random.h): of cuCtxCreate, of a call that is
- * exempt, so that a library does not see it, and of a green context. What is submitted there works on a block of the
- * thread, in parts; memory is allocated, used and freed there in stream order. One lives for a few turns, and ends with all
- * of that in flight.
+ * random_context.c: other contexts of the device that spill_random works in (random.h): of cuCtxCreate, of a call that
+ * is exempt, so that a library does not see it, and of a green context. What is submitted there works on a block of the
+ * thread, in parts; memory is allocated, used and freed there in stream order. One lives for a few turns, and ends with
+ * all of that in flight.
  */
 #include "test/preload/random.h"
 

@@ -1,7 +1,7 @@
 /*
- * random_crowd.c: many streams and many threads of spill_random (random.h). Each writes a part of one block and then ends:
- * a stream is destroyed, a thread returns with work in its own default stream. They begin behind what a slot has done, and
- * its next operation comes behind them all.
+ * random_crowd.c: many streams and many threads of spill_random (random.h). Each writes a part of one block and then
+ * ends: a stream is destroyed, a thread returns with work in its own default stream. They begin behind what a slot has
+ * done, and its next operation comes behind them all.
  */
 #include "test/preload/random.h"
 

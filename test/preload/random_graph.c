@@ -1,7 +1,7 @@
 /*
- * random_graph.c: captures and graphs of spill_random (random.h). Some operations are captured on a non-blocking stream,
- * the last of them perhaps on a branch, while other threads go on; the graph is launched a few times, its instance
- * destroyed while it may still run. Another thread's capture is no reason to wait, but for cuCtxSynchronize.
+ * random_graph.c: captures and graphs of spill_random (random.h). Some operations are captured on a non-blocking
+ * stream, the last of them perhaps on a branch, while other threads go on; the graph is launched a few times, its
+ * instance destroyed while it may still run. Another thread's capture is no reason to wait, but for cuCtxSynchronize.
  */
 #include "test/preload/random.h"
 

@@ -1,4 +1,6 @@
-/* random_kernel.c: the kernels of spill_random, each as a body on the device and as a function on shadows (random.h). */
+/*
+ * random_kernel.c: the kernels of spill_random, each as a body on the device and as a function on shadows (random.h).
+ */
 #include "test/preload/random.h"
 
 #include <sched.h>

@@ -1,7 +1,7 @@
 /*
  * Several processes of one user, a rank for each GPU as a rule: together they pin what one of them could have alone, a
- * killed one leaves its share to the others, and what one does not use another gets. A rank is a process of its own that
- * does what it is told through a pipe; this process never uses the driver.
+ * killed one leaves its share to the others, and what one does not use another gets. A rank is a process of its own
+ * that does what it is told through a pipe; this process never uses the driver.
  */
 #include "shim/accounting/quota.h"
 #include "shim/base/user_dir.h"

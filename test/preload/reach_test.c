@@ -1,7 +1,7 @@
 /*
  * How far a pointer reaches: two tensors that take turns, each most of the budget. All of one is brought before it is
- * read, however long that takes; and when the blocks were cut into small tensors while the job started, what was seen in
- * their midst then does not leave the rest of them on the host for ever.
+ * read, however long that takes; and when the blocks were cut into small tensors while the job started, what was seen
+ * in their midst then does not leave the rest of them on the host for ever.
  */
 #include "test/preload/scene.h"
 #include "test/preload/slow_clock.h"
@@ -22,9 +22,9 @@
 /* Submissions after which what was seen at the beginning is forgotten: two ages, the longest, and some. */
 #define QUIET (2 * TENSOR_EXTENTS_AGE_BLIND + 256)
 /*
- * Time is this program's own (slow_clock.h): reading 2 MiB over the link takes longer than bringing it, as on a real GPU,
- * however busy the machine is. Bringing 2 MiB takes 32 pauses of 60 us (scene_run()), and that much of a tensor longer
- * than the library's patience with the GPU (50 ms).
+ * Time is this program's own (slow_clock.h): reading 2 MiB over the link takes longer than bringing it, as on a real
+ * GPU, however busy the machine is. Bringing 2 MiB takes 32 pauses of 60 us (scene_run()), and that much of a tensor
+ * longer than the library's patience with the GPU (50 ms).
  */
 #define REMOTE_US 40000
 /* Of everybody's time meanwhile: in it the mover can do what it would do while the GPU reads. */
@@ -94,7 +94,9 @@ static int take_turns(void)
 		if (round >= ROUNDS - COUNT && n_remote < least)
 			least = n_remote;
 	}
-	/* Now and then nothing is moved for a while, to see whether moving pays; so it is the best of them that counts. */
+	/*
+	 * Now and then nothing is moved for a while, to see whether moving pays; so it is the best of them that counts.
+	 */
 	printf("%u of %u looks at memory of the host\n", least, n_looks);
 	CHECK(!scene_moves() || least < n_looks / 8);
 	CHECK(sim_broken_rules() == 0);

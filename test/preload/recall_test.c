@@ -2,7 +2,8 @@
  * What programs do while memory that one device has lent to another comes back to it: nothing of that is lost, nothing
  * hangs, and what is lent comes back in the end. Each part in a process of its own (child.h).
  *
- * Device 1 has half of its blocks in its own memory and half in all that device 0 may have; then device 0 begins to work.
+ * Device 1 has half of its blocks in its own memory and half in all that device 0 may have; then device 0 begins to
+ * work.
  */
 #include "test/preload/scene.h"
 

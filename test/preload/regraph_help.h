@@ -1,7 +1,7 @@
 /*
- * regraph_help.h: what the tests of instances whose copies are given other memory share: blocks of which in `static` it is
- * known where they are, graphs of copies between them, and the ways to change one. Called in child processes (child.h), of
- * which each has one scene; a CHECK that fails ends them.
+ * regraph_help.h: what the tests of instances whose copies are given other memory share: blocks of which in `static` it
+ * is known where they are, graphs of copies between them, and the ways to change one. Called in child processes
+ * (child.h), of which each has one scene; a CHECK that fails ends them.
  */
 #ifndef PRELOAD_REGRAPH_HELP_H
 #define PRELOAD_REGRAPH_HELP_H

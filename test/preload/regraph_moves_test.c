@@ -1,6 +1,7 @@
 /*
- * Graphs that are made, and instances whose copies are given other memory, while that memory moves: no program expects a
- * refusal, and every copy is right. Each part in a process of its own, in each mode; the order is random, its seed printed.
+ * Graphs that are made, and instances whose copies are given other memory, while that memory moves: no program expects
+ * a refusal, and every copy is right. Each part in a process of its own, in each mode; the order is random, its seed
+ * printed.
  */
 #include "test/preload/regraph_help.h"
 

@@ -1,8 +1,8 @@
 /*
- * Instances of graphs whose copies are given other memory, while some of that is on the device, some on the host and some
- * partly on both: natively that is all one, so no program expects to be refused. Where memory moves none is; in static,
- * where it is known where the blocks are, and where a block must stay on the host, the driver's refusal changes nothing.
- * Each part in a process of its own, in each mode. Beside memory that moves: regraph_moves_test.c.
+ * Instances of graphs whose copies are given other memory, while some of that is on the device, some on the host and
+ * some partly on both: natively that is all one, so no program expects to be refused. Where memory moves none is; in
+ * static, where it is known where the blocks are, and where a block must stay on the host, the driver's refusal changes
+ * nothing. Each part in a process of its own, in each mode. Beside memory that moves: regraph_moves_test.c.
  */
 #include "test/preload/regraph_help.h"
 

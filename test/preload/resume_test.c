@@ -1,7 +1,7 @@
 /*
- * The order in which a suspended job's memory comes back: what comes next by the job's own past comes first, and no more of
- * it than is needed to keep ahead. The blocks are used in another order than they lie in; where all of them are is seen
- * by each kernel when it runs.
+ * The order in which a suspended job's memory comes back: what comes next by the job's own past comes first, and no
+ * more of it than is needed to keep ahead. The blocks are used in another order than they lie in; where all of them are
+ * is seen by each kernel when it runs.
  */
 #include "shim/spillway.h"
 #include "test/preload/child.h"
@@ -105,8 +105,8 @@ static void check_job(void)
 }
 
 /*
- * Since this turn memory has been coming back. Of what has not been used since then, which is on the device? As many of the
- * next as the answer; none of those behind them, or the test fails.
+ * Since this turn memory has been coming back. Of what has not been used since then, which is on the device? As many of
+ * the next as the answer; none of those behind them, or the test fails.
  */
 static unsigned next_on_device(uint64_t now, unsigned since)
 {

@@ -1,6 +1,7 @@
 /*
  * rule_test.c: what rules say, seen from a program that knows nothing of them: which memory it gets from each entry
- * point. Every part runs in a process of its own with a policy of its own. What the core makes of rules: alloc_decide_test.c.
+ * point. Every part runs in a process of its own with a policy of its own. What the core makes of rules:
+ * alloc_decide_test.c.
  */
 #include "shim/spillway.h"
 #include "test/preload/child.h"

@@ -11,9 +11,9 @@
 enum { SCENE_BLOCKS_MOST = 6, SCENE_LANES = 8, SCENE_STRIDE = 1024 };
 #define SCENE_BYTES (5 * MIB)
 /*
- * Blocks, and bytes of the budget and of the host's budget. SCENE_SMALL is for tests that make many scenes: what a round
- * moves, clears and compares takes two thirds of the time. Blocks are not smaller: one of 5 MiB has chunks of two sizes,
- * and a move may find no spare of the size that it needs.
+ * Blocks, and bytes of the budget and of the host's budget. SCENE_SMALL is for tests that make many scenes: what a
+ * round moves, clears and compares takes two thirds of the time. Blocks are not smaller: one of 5 MiB has chunks of two
+ * sizes, and a move may find no spare of the size that it needs.
  */
 struct scene_size {
 	unsigned blocks;

@@ -1,6 +1,6 @@
 /*
- * set_mode_help.h: what the tests of `spillway set` and spill.mode share: the tool as from another terminal, and what it
- * shows of this process.
+ * set_mode_help.h: what the tests of `spillway set` and spill.mode share: the tool as from another terminal, and what
+ * it shows of this process.
  */
 #ifndef PRELOAD_SET_MODE_HELP_H
 #define PRELOAD_SET_MODE_HELP_H

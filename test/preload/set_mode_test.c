@@ -1,7 +1,7 @@
 /*
  * spill.mode of a running process is changed by `spillway set`, as from another terminal: between exact and fast, while
- * steps go on, and every byte is as it was. Where it cannot be, the answer says why, and everything is as before. Programs
- * made up from a seed whose mode changes all the time: spill_random_mode and others (spill.cmake).
+ * steps go on, and every byte is as it was. Where it cannot be, the answer says why, and everything is as before.
+ * Programs made up from a seed whose mode changes all the time: spill_random_mode and others (spill.cmake).
  */
 #include "test/preload/set_mode_help.h"
 
@@ -383,7 +383,9 @@ static void what_cannot_be_is_said_and_changes_nothing(void **state)
 static const char *const calls[] = {"cuMemMap",      "cuMemUnmap",      "cuMemSetAccess", "cuMemcpyDtoDAsync_v2",
 				    "cuEventRecord", "cuCtxRecordEvent"};
 
-/* Sets it while the n-th such call fails. Returns whether one did. Whatever came of it, the process says what it is in. */
+/*
+ * Sets it while the n-th such call fails. Returns whether one did. Whatever came of it, the process says what it is in.
+ */
 static bool sets_in_spite_of(const char *call, unsigned n, const char *mode, const char *other)
 {
 	static char text[SAYS_ROOM];
@@ -410,8 +412,8 @@ static void fill_all(CUdeviceptr large[N_LARGE], CUdeviceptr table)
 }
 
 /*
- * One call of the change fails, whichever. Either it is done or it is refused; it can be changed again; and every byte is
- * right.
+ * One call of the change fails, whichever. Either it is done or it is refused; it can be changed again; and every byte
+ * is right.
  */
 static int survives_a_refusal(void)
 {

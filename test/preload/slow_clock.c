@@ -19,7 +19,10 @@
 /* ns: waits that shall last no longer than this are naps of those who look again and again; they last as ever. */
 #define NAP_NS 20000000ll
 
-/* At `kernels` it was `ours`, and since then our clock runs so many times slower. Readers may hold an old one: none goes. */
+/*
+ * At `kernels` it was `ours`, and since then our clock runs so many times slower. Readers may hold an old one: none
+ * goes.
+ */
 struct rate {
 	int64_t kernels, ours, slower;
 };

@@ -1,5 +1,6 @@
 /*
- * A libcuda.so.1 that has next to nothing of what the library looks for, as an old one would; it looks for nothing itself.
+ * A libcuda.so.1 that has next to nothing of what the library looks for, as an old one would; it looks for nothing
+ * itself.
  */
 #include <cuda.h>
 #include <stddef.h>

@@ -1,8 +1,8 @@
 /*
  * Failures in the middle of moves: each driver call that a move may make fails once, the first, the second and, at
- * night, later ones. The job's bytes are right all the same, nothing is lost for good, and the process goes on. What fails for longer
- * has a program of its own (spill_lasting_test.c). Each trial is a process of its own (child.h) with a job that needs
- * twice its budget (fault_help.h). The job itself makes none of the calls that fail.
+ * night, later ones. The job's bytes are right all the same, nothing is lost for good, and the process goes on. What
+ * fails for longer has a program of its own (spill_lasting_test.c). Each trial is a process of its own (child.h) with a
+ * job that needs twice its budget (fault_help.h). The job itself makes none of the calls that fail.
  */
 #include "test/preload/fault_help.h"
 
@@ -92,13 +92,15 @@ static const char *const memory[] = {
     "cuMemRelease",     "cuMemAddressReserve",
     "cuMemAddressFree", "cuMemRetainAllocationHandle",
 };
-/* The part each belongs to: those that a move cannot do without are in one, for some calls of theirs must have failed. */
+/*
+ * The part each belongs to: those that a move cannot do without are in one, for some calls of theirs must have failed.
+ */
 static const unsigned part_of[] = {8, 9, 9, 9, 10, 11, 8, 10};
 enum { MUST_FAIL = 9, FIRST_MOVE = 6 };
 
 /*
- * Every trial takes the time in which the library loses its patience, some hundred of them one after another more than a
- * test may. FAULT_SHARD=K/N is the K-th (from 1) of N parts, by the names of calls; without it all are tried.
+ * Every trial takes the time in which the library loses its patience, some hundred of them one after another more than
+ * a test may. FAULT_SHARD=K/N is the K-th (from 1) of N parts, by the names of calls; without it all are tried.
  */
 static bool is_ours(size_t name)
 {
@@ -113,8 +115,8 @@ static bool is_ours(size_t name)
 }
 
 /*
- * FAULT_CALLS=N in the environment: the first N of these are tried. With FAULT_ALL (scripts/nightly.sh) all are, without
- * either two.
+ * FAULT_CALLS=N in the environment: the first N of these are tried. With FAULT_ALL (scripts/nightly.sh) all are,
+ * without either two.
  */
 static const unsigned nths[] = {1, 2, 3, 7, 20};
 
@@ -165,7 +167,10 @@ static void a_call_that_fails_in_a_move_costs_nothing_but_speed(void **state)
 			fail_each(always[i], CUDA_ERROR_UNKNOWN, ONCE_THE_JOB_RUNS);
 }
 
-/* With the first piece that comes out it is measured how copies have to be made (pte_contention.c), by calls of its own. */
+/*
+ * With the first piece that comes out it is measured how copies have to be made (pte_contention.c), by calls of its
+ * own.
+ */
 static void a_call_that_fails_with_the_first_move_costs_nothing_but_speed(void **state)
 {
 	static const char *const names[] = {"cuMemUnmap",          "cuMemMap",      "cuMemSetAccess",

@@ -134,7 +134,9 @@ TEST(every_byte_is_right_of_memory_that_is_taken_on_use)
 	passes(&(struct trial){"805", "2", false, "48MiB", NULL, 4, "12MiB", NULL, true, NULL, false});
 }
 
-/* Each block is one piece, of its own length: in `fast` host memory consists of several parts (shim/heap/compound.h). */
+/*
+ * Each block is one piece, of its own length: in `fast` host memory consists of several parts (shim/heap/compound.h).
+ */
 TEST(every_byte_is_right_of_pieces_of_many_lengths)
 {
 	passes(&(struct trial){"901", "1", true, "64MiB", NULL, 1, NULL, NULL, false, "128MiB", false});

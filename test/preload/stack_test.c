@@ -1,7 +1,7 @@
 /*
- * stack_test.c: how much of a program's stack the library takes. Threads may have little (PTHREAD_STACK_MIN is 16 KiB), and
- * whoever computed what theirs needs did not count on us. The first thing such a thread does with the driver is its first
- * allocation, which reads the policy, finds devices and heaps, and spills; then it copies, launches and frees.
+ * stack_test.c: how much of a program's stack the library takes. Threads may have little (PTHREAD_STACK_MIN is 16 KiB),
+ * and whoever computed what theirs needs did not count on us. The first thing such a thread does with the driver is its
+ * first allocation, which reads the policy, finds devices and heaps, and spills; then it copies, launches and frees.
  *
  * Its stack is painted, with much more room below, so that too much is measured and nothing is destroyed.
  */
@@ -20,9 +20,9 @@
 #include <unistd.h>
 
 /* What the thread may use in all: its thread-local storage and the driver's own frames are in it. */
-#define STACK_BYTES ((size_t)24 << 10)
+#define STACK_BYTES     ((size_t)24 << 10)
 #define OOM_RETRY_BYTES ((size_t)1 << 20)
-#define PAINT       0x5a
+#define PAINT           0x5a
 
 static CUcontext context;
 static CUfunction touch;

@@ -127,8 +127,8 @@ __attribute__((unused)) static void on_alarm(int signal)
 }
 
 /*
- * By the kernel's own call: the C library refuses ASK, and a sanitizer puts handlers off. What the kernel returns from a
- * handler to, and the unwinder knows, is taken from an action that the C library has set.
+ * By the kernel's own call: the C library refuses ASK, and a sanitizer puts handlers off. What the kernel returns from
+ * a handler to, and the unwinder knows, is taken from an action that the C library has set.
  */
 void stacks_on_alarm(void)
 {

@@ -1,8 +1,8 @@
 /*
- * A job that needs twice its budget (scene.h), with kernels beside it that read all of its memory by addresses that they
- * find in memory: no parameter names them, and nobody can know what they touch. Ends with 0 when every byte was right,
- * with 3 when its context died of an illegal address. Its arguments: how many rounds at most; after how many of them
- * nothing is submitted for a while, and for how many milliseconds. With STOPPER_BESIDE=1 device 1 runs the kernels
+ * A job that needs twice its budget (scene.h), with kernels beside it that read all of its memory by addresses that
+ * they find in memory: no parameter names them, and nobody can know what they touch. Ends with 0 when every byte was
+ * right, with 3 when its context died of an illegal address. Its arguments: how many rounds at most; after how many of
+ * them nothing is submitted for a while, and for how many milliseconds. With STOPPER_BESIDE=1 device 1 runs the kernels
  * beside. With STOPPER_CHANCE=1 the next question about an event gets an error when all is done.
  */
 #include "test/preload/scene.h"

@@ -1,7 +1,7 @@
 /*
- * A submission that nobody foresaw, in the middle of a job that repeats itself and whose future is known: room for it is
- * made, and what the future wants does not take that room away again and again. Small blocks are used in turn, twice as
- * much as fits; what had to leave for the large one is the very next that the turn needs.
+ * A submission that nobody foresaw, in the middle of a job that repeats itself and whose future is known: room for it
+ * is made, and what the future wants does not take that room away again and again. Small blocks are used in turn, twice
+ * as much as fits; what had to leave for the large one is the very next that the turn needs.
  */
 #include "test/preload/scene.h"
 
@@ -18,7 +18,9 @@
 #define LARGE       (112 * MIB)
 #define WARM_ROUNDS 5
 #define SURPRISES   8
-/* Copies in and out for one surprise: its pieces, what leaves for them, the reserve, and what a round moves beside it. */
+/*
+ * Copies in and out for one surprise: its pieces, what leaves for them, the reserve, and what a round moves beside it.
+ */
 #define COPIES_MOST 200
 
 /* What the GPU reaches over the link takes longer than bringing it in, as on a real one; us for 2 MiB. */

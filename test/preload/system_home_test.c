@@ -227,7 +227,9 @@ static void programs_that_ask_are_told(void **state)
 	assert_int_equal(child_run(HOME_SETTINGS("system", HOME_BUDGETS, "SIM_PAGEABLE=1"), where_reached), 0);
 }
 
-/* The child of a fork has no device memory natively, and must not make the parent's pages be copied under the device. */
+/*
+ * The child of a fork has no device memory natively, and must not make the parent's pages be copied under the device.
+ */
 static int forks(void)
 {
 	int status;

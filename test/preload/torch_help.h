@@ -1,6 +1,6 @@
 /*
- * torch_help.h: what the tests of births and deaths share: tensors of the simulated allocator (fake_torch.h), with known
- * contents, beside a job whose memory moves (typed_alloc_help.h).
+ * torch_help.h: what the tests of births and deaths share: tensors of the simulated allocator (fake_torch.h), with
+ * known contents, beside a job whose memory moves (typed_alloc_help.h).
  */
 #ifndef PRELOAD_TORCH_HELP_H
 #define PRELOAD_TORCH_HELP_H
@@ -26,8 +26,8 @@ extern struct fake_torch *torch_cache; /* of device 0 */
 /* Runs a part of a test in a process of its own. */
 void torch_run(int (*part)(void));
 /*
- * Makes device 0 ready, and allocates, but does not fill, what the job beside the tensors uses. moving: the job's memory
- * moves by now, in the modes that move.
+ * Makes device 0 ready, and allocates, but does not fill, what the job beside the tensors uses. moving: the job's
+ * memory moves by now, in the modes that move.
  */
 void torch_begin(bool moving);
 

@@ -2,14 +2,14 @@
  * torch_random.c: a program that is made up from a seed and keeps its memory in a caching allocator that reports births
  * and deaths (fake_torch.h). Tensors come and go, on several streams, are copied to each other, and die while kernels
  * still read them; steps repeat themselves with tensors that live for a part of them; graphs have pools of their own;
- * states of a pool are restored; a pool has a part of a slab; cached memory is given back; and of some blocks the program
- * itself says what is alive.
+ * states of a pool are restored; a pool has a part of a slab; cached memory is given back; and of some blocks the
+ * program itself says what is alive.
  *
  *   torch_random [made_up.h] [--suspend N] [--expandable MIB] [--hidden]
  *
  * --suspend: under the library, it suspends and resumes itself about once in N operations, also while a state of a pool
- * is half restored; tensors come and go meanwhile. --expandable: segments are expandable, with handles of so many MiB; no
- * pool has a slab then, because memory that the allocator gives to somebody else makes the library doubt all that it
+ * is half restored; tensors come and go meanwhile. --expandable: segments are expandable, with handles of so many MiB;
+ * no pool has a slab then, because memory that the allocator gives to somebody else makes the library doubt all that it
  * reports. --hidden: kernels find addresses in device memory, and some are told of tensors that were born after their
  * launch; not in `fast`. What every word must be is known from a shadow of each tensor.
  */

@@ -57,7 +57,10 @@ static void *capture_second(void *argument)
 	return NULL;
 }
 
-/* Captures it. Between input and outputs are three tensors, of which the third, or an output, takes the first one's place. */
+/*
+ * Captures it. Between input and outputs are three tensors, of which the third, or an output, takes the first one's
+ * place.
+ */
 static void graph_capture(struct worker *worker, struct graph *graph)
 {
 	CUstream stream = worker->stream[0];

@@ -1,6 +1,6 @@
 /*
- * torch_random_pool.c: pools of torch_random: a state that is restored, a part of a slab, and an allocator that the cache is
- * given: it keeps what it gets back, and gives it to anybody.
+ * torch_random_pool.c: pools of torch_random: a state that is restored, a part of a slab, and an allocator that the
+ * cache is given: it keeps what it gets back, and gives it to anybody.
  */
 #include "test/preload/torch_random.h"
 
@@ -58,7 +58,8 @@ static struct {
 } plug = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /*
- * Memory that the allocator has got back, or new memory. bytes: so many; 0: any that is there. Returns 0 if there is none.
+ * Memory that the allocator has got back, or new memory. bytes: so many; 0: any that is there. Returns 0 if there is
+ * none.
  */
 static CUdeviceptr plug_take(size_t bytes, size_t *ret_bytes)
 {

@@ -204,8 +204,8 @@ static double predicted_share(uint64_t budget, bool births)
 /*
  * How much moves in a step depends on when the library tries whether moving pays, for on the simulated GPU kernels read
  * the host as fast as the device. What of it is copied does not. In `exact` nothing of it need be: all that moves has
- * died, or is just born. In `fast` it also depends on how often the GPU has nothing to do, for then what is just born is
- * not copied in: seen were 0.39 to 0.55, and replay, where it always has something to do, has 0.35.
+ * died, or is just born. In `fast` it also depends on how often the GPU has nothing to do, for then what is just born
+ * is not copied in: seen were 0.39 to 0.55, and replay, where it always has something to do, has 0.35.
  */
 static double margin(void)
 {

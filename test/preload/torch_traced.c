@@ -1,8 +1,8 @@
 /*
  * A program for torch_trace_test.c: works with the simulated allocator (torch_help.h) as PyTorch does, and prints what
- * a trace of it must hold. Weights live as long as the program. Arguments: "train", where what a step computes is born on
- * the way forward and dies on the way back, or "pass", where it dies once the next layer has read it; and the number of
- * steps.
+ * a trace of it must hold. Weights live as long as the program. Arguments: "train", where what a step computes is born
+ * on the way forward and dies on the way back, or "pass", where it dies once the next layer has read it; and the number
+ * of steps.
  */
 #include "test/preload/torch_help.h"
 

@@ -1,6 +1,6 @@
 /*
- * trouble.c: see trouble.h. What happens when follows from the seed and from how many operations there were; how far the
- * other threads are by then does not.
+ * trouble.c: see trouble.h. What happens when follows from the seed and from how many operations there were; how far
+ * the other threads are by then does not.
  */
 #include "test/preload/trouble.h"
 #include "test/preload/trouble_mode.h"

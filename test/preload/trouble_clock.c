@@ -1,7 +1,7 @@
 /*
- * trouble_clock.c: a time of day that can be set for this process alone (trouble.h). The program exports these functions,
- * so that they come before the C library's for everybody in the process. A wait until a time of day ends when the
- * emulated clock has reached it, however often it was set meanwhile, as the kernel's waits do.
+ * trouble_clock.c: a time of day that can be set for this process alone (trouble.h). The program exports these
+ * functions, so that they come before the C library's for everybody in the process. A wait until a time of day ends
+ * when the emulated clock has reached it, however often it was set meanwhile, as the kernel's waits do.
  */
 #include "test/preload/trouble.h"
 
@@ -15,7 +15,9 @@
 #include <unistd.h>
 
 #define SECOND 1000000000ll
-/* Deadlines before this are none of the time of day: the program runs later than 2001, and no machine has run so long. */
+/*
+ * Deadlines before this are none of the time of day: the program runs later than 2001, and no machine has run so long.
+ */
 #define FIRST_DAY 1000000000ll
 
 static _Atomic int64_t offset;

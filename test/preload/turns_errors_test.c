@@ -185,8 +185,8 @@ static _Noreturn void end_while_moving(void)
 /*
  * 'd': begin; 'a' N: allocate N blocks; 's' N: N steps; 'c': check all; 'u': a suspension that fails; 'm': use more for
  * a moment; 'b' N: begin with more than the host holds, and (1) with an open capture; 'h': ask for more than there is;
- * 'y': close the account, and stop; 'x': close all sockets that listen; 'q': the next copy stands still; 'w': end when it
- * does; 'e': end.
+ * 'y': close the account, and stop; 'x': close all sockets that listen; 'q': the next copy stands still; 'w': end when
+ * it does; 'e': end.
  */
 static uint64_t obey(char what, unsigned n)
 {

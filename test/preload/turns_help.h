@@ -27,8 +27,8 @@ unsigned account_holder(const struct rank *ranks, unsigned n);
 bool account_close(void);
 
 /*
- * In a rank: forks a child that does not exec, as a worker of a data loader; clone: by a call that the library does not hear
- * of. Each ends when it has read a byte of the pipe, which the test must have made before its ranks.
+ * In a rank: forks a child that does not exec, as a worker of a data loader; clone: by a call that the library does not
+ * hear of. Each ends when it has read a byte of the pipe, which the test must have made before its ranks.
  */
 extern int turns_child_waits[2];
 uint64_t turns_leave_a_child(bool clone);

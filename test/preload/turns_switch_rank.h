@@ -1,6 +1,6 @@
 /*
- * turns_switch_rank.h: a process with blocks of 4 MiB on its simulated GPU, for turns_switch_test.c, which tells it what to
- * do (rank.h). What it can be told:
+ * turns_switch_rank.h: a process with blocks of 4 MiB on its simulated GPU, for turns_switch_test.c, which tells it
+ * what to do (rank.h). What it can be told:
  *
  * 'd': begin; 'a' N: allocate N blocks, 'A' N: without a step; 's' N: N steps; 'w' N: until N MiB are pinned; 'l' N: N
  * long ones, of which little is alive at times; 'o': steps until SIGUSR1; 'c': check all; 'r' N: the Nth release of

@@ -1,6 +1,6 @@
 /*
- * typed_alloc_help.h: what the tests of spillway.h share: one job whose memory moves (scene.h) in the process, where its blocks
- * are, and how to have them leave the device.
+ * typed_alloc_help.h: what the tests of spillway.h share: one job whose memory moves (scene.h) in the process, where
+ * its blocks are, and how to have them leave the device.
  */
 #ifndef PRELOAD_TYPED_ALLOC_HELP_H
 #define PRELOAD_TYPED_ALLOC_HELP_H

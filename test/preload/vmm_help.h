@@ -10,10 +10,10 @@
 
 typedef CUmemGenericAllocationHandle handle_id;
 
-#define GRANULE        (2 * MIB)
-#define VMM_BUDGET     (32 * MIB)
-#define VMM_HOST       (64 * MIB)
-#define VMM_ALL        (VMM_BUDGET + VMM_HOST) /* what there is at least; natively it is 128 MiB */
+#define GRANULE    (2 * MIB)
+#define VMM_BUDGET (32 * MIB)
+#define VMM_HOST   (64 * MIB)
+#define VMM_ALL    (VMM_BUDGET + VMM_HOST) /* what there is at least; natively it is 128 MiB */
 
 const char *vmm_mode(void);  /* native, static, exact, fast */
 const char *vmm_spill(void); /* no, move; natively: no */
@@ -43,7 +43,10 @@ extern const size_t vmm_sizes[VMM_SIZES];
 CUdeviceptr vmm_segment(void);
 void vmm_segment_drop(CUdeviceptr at);
 
-/* Memory of cuMemAlloc, as much as there is of the device budget and half as much again, used so that it wants to be there. */
+/*
+ * Memory of cuMemAlloc, as much as there is of the device budget and half as much again, used so that it wants to be
+ * there.
+ */
 void vmm_press(void);
 /* The words from start on hold value, value + 1, ...: by a kernel of the stream, by a copy; do they? */
 void vmm_count(CUstream stream, CUdeviceptr at, unsigned value, size_t n);

@@ -1,7 +1,8 @@
 /*
- * Memory that a program makes itself and that moves (vmm.spill: move): a training job with one expandable segment of twice
- * the budget. In `exact` it moves as any block does, and leaves when the job is suspended; in `fast` and `static`, and with
- * any other vmm.spill, it stays where it was placed. The figures say so. Under the library alone, in each mode.
+ * Memory that a program makes itself and that moves (vmm.spill: move): a training job with one expandable segment of
+ * twice the budget. In `exact` it moves as any block does, and leaves when the job is suspended; in `fast` and
+ * `static`, and with any other vmm.spill, it stays where it was placed. The figures say so. Under the library alone, in
+ * each mode.
  */
 #include "shim/spillway.h"
 #include "test/preload/figures_help.h"

@@ -1,13 +1,13 @@
 /*
  * vmm_random.c: a program that is made up from a seed and makes its memory itself, as PyTorch's expandable segments
  * do: reservations with handles of one size each, which grow and shrink, sleep and wake with other handles at the same
- * addresses, have aliases, and have memory of cuMemAlloc beside them. Kernels, copies, sets and graphs on several streams
- * touch spans of many handles.
+ * addresses, have aliases, and have memory of cuMemAlloc beside them. Kernels, copies, sets and graphs on several
+ * streams touch spans of many handles.
  *
  *   vmm_random [made_up.h] [--also ACTIONS]
  *
- * ACTIONS are those of the table below, for which the policy is vmm_random.yaml. What every word must be is known from a
- * shadow of each handle; any two operations on one handle are in order, by events.
+ * ACTIONS are those of the table below, for which the policy is vmm_random.yaml. What every word must be is known from
+ * a shadow of each handle; any two operations on one handle are in order, by events.
  */
 #include "test/preload/vmm_random.h"
 #include "test/sim/sim.h"

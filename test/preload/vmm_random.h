@@ -78,7 +78,9 @@ struct worker {
 /* The next number of its own chance, 0 ... n - 1. */
 uint32_t worker_below(struct worker *worker, uint32_t n);
 
-/* Somewhere in a run of mapped slots; words: at most so many, 0: as it comes. Returns false if nothing is mapped there. */
+/*
+ * Somewhere in a run of mapped slots; words: at most so many, 0: as it comes. Returns false if nothing is mapped there.
+ */
 bool span_make(struct worker *worker, struct span *ret_span, size_t words);
 bool span_is_mapped(const struct span *span);
 /* Ends the process if a word of it is not what it must be. */
@@ -91,7 +93,9 @@ void op_prepare(void);
 bool op_make(struct worker *worker, struct op *ret_op);
 /* Are the words after it known? All that it names must be mapped. */
 bool op_is_defined(const struct op *op);
-/* The stream waits for what was done with its memory; it is submitted; and the shadow is changed as it changes memory. */
+/*
+ * The stream waits for what was done with its memory; it is submitted; and the shadow is changed as it changes memory.
+ */
 void op_order(struct worker *worker, const struct op *op, unsigned stream);
 void op_submit(const struct op *op, CUstream stream, const uint32_t *host);
 void op_apply(struct worker *worker, const struct op *op, const uint32_t *host);

@@ -1,7 +1,8 @@
 /*
- * vmm_random_known.c: memory of cuMemAlloc that others know: its first owner frees it while another mapping of it stays,
- * as in another process, and that one goes on writing. Whoever allocates next must not see it, also where the driver
- * refuses to take the memory back. Without the library nobody can know such memory: then there are only its owners.
+ * vmm_random_known.c: memory of cuMemAlloc that others know: its first owner frees it while another mapping of it
+ * stays, as in another process, and that one goes on writing. Whoever allocates next must not see it, also where the
+ * driver refuses to take the memory back. Without the library nobody can know such memory: then there are only its
+ * owners.
  */
 #include "test/preload/vmm_random.h"
 #include "test/preload/driver.h"

@@ -1,6 +1,6 @@
 /*
- * Who reaches memory that a program makes itself: other devices, other contexts and none, other processes, and kernels that
- * may not. Natively, and under the library whatever vmm.spill is (vmm_help.h).
+ * Who reaches memory that a program makes itself: other devices, other contexts and none, other processes, and kernels
+ * that may not. Natively, and under the library whatever vmm.spill is (vmm_help.h).
  */
 #include "test/preload/vmm_help.h"
 

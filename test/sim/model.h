@@ -32,7 +32,9 @@ struct model_pair {
 
 /* value, value + 1, ... to n words; and is that what is there? */
 CUresult model_launch_fill(CUdeviceptr at, uint32_t value, size_t n, CUstream stream);
-/* The same, by a launch that allows programmatic stream serialization: it may start before its predecessor has ended. */
+/*
+ * The same, by a launch that allows programmatic stream serialization: it may start before its predecessor has ended.
+ */
 CUresult model_launch_overlapping_fill(CUdeviceptr at, uint32_t value, size_t n, CUstream stream);
 void model_expect(CUdeviceptr at, uint32_t value, size_t n);
 /* A kernel that runs until the gate is open. model_set_up() closes it, model_tear_down() opens it. */

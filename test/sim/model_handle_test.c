@@ -1,6 +1,6 @@
 /*
- * model_handle_test.c: what the simulated GPU promises (model.h) about handles of what has ended: using one breaks a rule,
- * and by order it is given out anew. And calls that stand still.
+ * model_handle_test.c: what the simulated GPU promises (model.h) about handles of what has ended: using one breaks a
+ * rule, and by order it is given out anew. And calls that stand still.
  */
 #include "model.h"
 #include <pthread.h>
@@ -86,7 +86,9 @@ static void handles_are_given_out_anew_by_order_alone(void **state)
 	ok(cuStreamDestroy(other));
 }
 
-/* An event says what it said of the stream that had the handle before; a record on the handle is one of the new stream. */
+/*
+ * An event says what it said of the stream that had the handle before; a record on the handle is one of the new stream.
+ */
 static void events_know_the_streams_of_one_handle_apart(void **state)
 {
 	CUevent before = new_event(), after = new_event();

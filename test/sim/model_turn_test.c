@@ -1,7 +1,7 @@
 /*
- * model_turn_test.c: a copy of the simulated GPU goes in pieces and gives other threads their turns between them, but not
- * so often that a copy takes as long as all that a loaded machine has to do. The program has the clock, and the call by
- * which a thread gives a turn, so that both depend on nothing else that runs.
+ * model_turn_test.c: a copy of the simulated GPU goes in pieces and gives other threads their turns between them, but
+ * not so often that a copy takes as long as all that a loaded machine has to do. The program has the clock, and the
+ * call by which a thread gives a turn, so that both depend on nothing else that runs.
  */
 #include "model.h"
 #include <sched.h>

@@ -137,8 +137,8 @@ extern bool rules_simulated;
 #define is(e, call)   assert_int_equal((call), (e))
 
 /*
- * Prints one line, "rule: <rule>: <found>", and what the library assumes if that is something else. Only of the simulated
- * driver that fails: what a real one does is to be read.
+ * Prints one line, "rule: <rule>: <found>", and what the library assumes if that is something else. Only of the
+ * simulated driver that fails: what a real one does is to be read.
  */
 void rules_found(const char *rule, const char *found, const char *assumed);
 

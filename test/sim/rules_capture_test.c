@@ -1,6 +1,6 @@
 /*
- * rules_capture_test.c: the rules about captures (rules.h): what other threads may do beside one, and what an event that
- * was recorded in one answers.
+ * rules_capture_test.c: the rules about captures (rules.h): what other threads may do beside one, and what an event
+ * that was recorded in one answers.
  */
 #include "rules_kernel.h"
 #include <pthread.h>

@@ -32,8 +32,9 @@ bool rules_has_ended(const struct rules_hold *hold); /* it has written everythin
 void rules_let_go(struct rules_hold *hold);
 
 /*
- * Makes the call in a thread of its own, in this context (NULL: none), and says what became of the kernel: RULES_WAITS if
- * the call does not return within 0.3 s (then the kernel is let go), RULES_RETURNS if it goes on, RULES_ENDS if it stands.
+ * Makes the call in a thread of its own, in this context (NULL: none), and says what became of the kernel: RULES_WAITS
+ * if the call does not return within 0.3 s (then the kernel is let go), RULES_RETURNS if it goes on, RULES_ENDS if it
+ * stands.
  */
 #define RULES_WAITS   "waits"
 #define RULES_RETURNS "does not wait"

@@ -1,6 +1,7 @@
 /*
  * rules_peer_test.c: the rules about several devices (rules.h) that the library relies on. Of a driver with one device
- * there is nothing to ask. What depends on peer access between devices 0 and 1 is asked where they have it, or have not.
+ * there is nothing to ask. What depends on peer access between devices 0 and 1 is asked where they have it, or have
+ * not.
  */
 #include "rules_kernel.h"
 #include <stdio.h>
@@ -285,9 +286,9 @@ static CUresult copy_between(void *argument)
 }
 
 /*
- * A kernel that is held writes 22 to one side; the copy brings 21: does it come before or behind the kernel? It comes behind
- * both default streams, and so behind blocking streams: copy_staged.c builds on that. (The runtime's documentation has it
- * behind all work of both devices.)
+ * A kernel that is held writes 22 to one side; the copy brings 21: does it come before or behind the kernel? It comes
+ * behind both default streams, and so behind blocking streams: copy_staged.c builds on that. (The runtime's
+ * documentation has it behind all work of both devices.)
  */
 static void copy_beside(struct peer_copy *copy, int side, int current, unsigned flags)
 {

@@ -87,8 +87,8 @@ static void an_event_of_a_context_covers_destroyed_streams(void **state)
 }
 
 /*
- * Destroyed, and as many new ones used as it needs that one takes its place. A first set may load code, and a new stream
- * may wait where there are many: both would wait for the kernel.
+ * Destroyed, and as many new ones used as it needs that one takes its place. A first set may load code, and a new
+ * stream may wait where there are many: both would wait for the kernel.
  */
 static void an_event_of_a_context_covers_a_stream_whose_handle_is_given_out_again(void **state)
 {

@@ -80,8 +80,9 @@ void sim_together(struct sim_together *all, unsigned place);
 /* Print one line for each live object with its origin (call number and entry point); returns how many. */
 size_t sim_leaks(FILE *out);
 /*
- * Rules of the model that were broken so far (each also has a line in the log). Using a stream, an event or a context that
- * was destroyed, or ended with its context, is one. Handles of events are always given out anew, the last one first.
+ * Rules of the model that were broken so far (each also has a line in the log). Using a stream, an event or a context
+ * that was destroyed, or ended with its context, is one. Handles of events are always given out anew, the last one
+ * first.
  */
 unsigned long sim_broken_rules(void);
 
@@ -96,9 +97,9 @@ void sim_release(void);
 void sim_hold_at(const char *name, unsigned n);
 bool sim_is_held(void);
 /*
- * The n-th call from now of the named entry point stands still before it has done anything, until it is told to go on: as a
- * thread that the system does not run between a library's look and its call, or a driver that waits. Others go on. How
- * many stand still so? sim_go_on() lets all of them go, and takes back what was ordered and has not happened.
+ * The n-th call from now of the named entry point stands still before it has done anything, until it is told to go on:
+ * as a thread that the system does not run between a library's look and its call, or a driver that waits. Others go on.
+ * How many stand still so? sim_go_on() lets all of them go, and takes back what was ordered and has not happened.
  */
 void sim_stall_at(const char *name, unsigned n);
 unsigned sim_stalled(void);
@@ -163,9 +164,9 @@ struct sim_module {
 };
 void *sim_pointer(CUdeviceptr address);
 /*
- * By a kernel: its assertion does not hold. It ends, and its context dies of CUDA_ERROR_ASSERT. As in every dead context
- * the calls that need one fail from then on; those that make, map, unmap and release physical memory go on working, as
- * they do on an H200 (driver 580, after an illegal address).
+ * By a kernel: its assertion does not hold. It ends, and its context dies of CUDA_ERROR_ASSERT. As in every dead
+ * context the calls that need one fail from then on; those that make, map, unmap and release physical memory go on
+ * working, as they do on an H200 (driver 580, after an illegal address).
  */
 void sim_assert_fails(void) __attribute__((noreturn));
 

@@ -1,8 +1,8 @@
 /*
  * sim_advise.c: advice, prefetch, and questions about the pages of a range, with the errors that cuda.h 13.0 promises:
- * INVALID_VALUE for what is not managed memory (with SIM_PAGEABLE, or memory of the process), INVALID_DEVICE for a device
- * that is none or has no concurrent access. There is no node for a prefetch in a graph, so a capture refuses it; that it
- * does is assumed.
+ * INVALID_VALUE for what is not managed memory (with SIM_PAGEABLE, or memory of the process), INVALID_DEVICE for a
+ * device that is none or has no concurrent access. There is no node for a prefetch in a graph, so a capture refuses it;
+ * that it does is assumed.
  */
 #include "sim_graph.h"
 #include "sim_internal.h"

@@ -353,7 +353,9 @@ static CUresult free_block(CUdeviceptr address)
 	return CUDA_SUCCESS;
 }
 
-/* The 32-bit spellings of CUDA 3.1 cannot hold the model's addresses: they refuse, as the driver does for large ones. */
+/*
+ * The 32-bit spellings of CUDA 3.1 cannot hold the model's addresses: they refuse, as the driver does for large ones.
+ */
 static CUresult too_old(void)
 {
 	return sim_why(CUDA_ERROR_INVALID_VALUE, "a 32-bit spelling cannot name memory of the model");

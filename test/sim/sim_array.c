@@ -1,7 +1,7 @@
 /*
- * sim_array.c: arrays. What they take of the device is texels times the bytes of one, level by level, in units of 64 KiB as
- * tiles come in. Formats with one plain number of bytes a channel only. What copies put into them is kept; textures and
- * surfaces are not modelled.
+ * sim_array.c: arrays. What they take of the device is texels times the bytes of one, level by level, in units of 64
+ * KiB as tiles come in. Formats with one plain number of bytes a channel only. What copies put into them is kept;
+ * textures and surfaces are not modelled.
  */
 #include "sim_context.h"
 #include "sim_graph.h"

@@ -5,8 +5,8 @@
  *
  * Unsafe calls (docs/facts.md, Stream capture): a thread whose interaction mode is not RELAXED may not make them while
  * a capture is open that concerns it: one in GLOBAL mode by anybody, or one not RELAXED begun by itself. The call fails
- * with STREAM_CAPTURE_UNSUPPORTED and invalidates those captures. In any mode cuCtxSynchronize does so, and a question about
- * an event that was recorded in the capture.
+ * with STREAM_CAPTURE_UNSUPPORTED and invalidates those captures. In any mode cuCtxSynchronize does so, and a question
+ * about an event that was recorded in the capture.
  */
 #include "sim_graph.h"
 #include "sim_context.h"

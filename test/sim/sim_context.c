@@ -53,8 +53,8 @@ bool sim_is_context(CUcontext context)
 }
 
 /*
- * One whose handle may be given out anew (SIM_REUSE): it was destroyed, and nothing of it goes on. Not a primary one, which
- * lives again by itself, nor a green one's, whose handle is another (sim_green.c).
+ * One whose handle may be given out anew (SIM_REUSE): it was destroyed, and nothing of it goes on. Not a primary one,
+ * which lives again by itself, nor a green one's, whose handle is another (sim_green.c).
  */
 static CUcontext dead_context(void)
 {
@@ -83,8 +83,8 @@ CUcontext sim_context_new(int device)
 }
 
 /*
- * All memory but that of pools, modules, streams and events of a context go with it, after its work is done; not after that
- * of a green one, for which cuda.h does not promise that.
+ * All memory but that of pools, modules, streams and events of a context go with it, after its work is done; not after
+ * that of a green one, for which cuda.h does not promise that.
  */
 void sim_context_end(CUcontext context)
 {
@@ -397,8 +397,8 @@ CUresult sim_primary_release(CUdevice device)
 
 /*
  * The context goes whoever holds it. Those who retained it keep a handle to something that was destroyed, and their
- * references: until they are released, too, it lives on when it is retained anew (cuda.h). Nobody promises that green ones
- * outlive it.
+ * references: until they are released, too, it lives on when it is retained anew (cuda.h). Nobody promises that green
+ * ones outlive it.
  */
 static CUresult reset(CUdevice device)
 {

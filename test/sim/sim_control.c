@@ -1,10 +1,11 @@
 /*
  * sim_control.c: what every call passes through on its way in and out, and the controls of sim.h.
  *
- * In: count, fail when that is wanted (sim_fail.c), refuse before cuInit and without a context. Out: one line in the log.
+ * In: count, fail when that is wanted (sim_fail.c), refuse before cuInit and without a context. Out: one line in the
+ * log.
  *
- * A child of fork after cuInit is lost, as with the real driver: its calls return at once, before any lock. So is one that
- * no handler of fork is told of (clone() without CLONE_VM).
+ * A child of fork after cuInit is lost, as with the real driver: its calls return at once, before any lock. So is one
+ * that no handler of fork is told of (clone() without CLONE_VM).
  */
 #include "sim_context.h"
 #include "sim_internal.h"
@@ -352,7 +353,9 @@ SIM_EXPORT void sim_switch(const char *name, size_t value)
 	sim_unlock();
 }
 
-/* At exit, in the process that started the driver: calls, broken rules, leaks. Written whole, for readers that watch. */
+/*
+ * At exit, in the process that started the driver: calls, broken rules, leaks. Written whole, for readers that watch.
+ */
 __attribute__((destructor)) static void report(void)
 {
 	struct sim_live live = {0};

@@ -86,7 +86,9 @@ static CUresult side_of(struct side *ret_side, const CUDA_MEMCPY3D *copy, bool d
 	ret_side->pageable = !ret_side->device && !sim_block_at(ret_side->start);
 	if (!base)
 		return sim_why(CUDA_ERROR_INVALID_VALUE, "an address is NULL");
-	/* With HMM or ATS such memory may be named wherever device memory may: assumed, the documentation does not say. */
+	/*
+	 * With HMM or ATS such memory may be named wherever device memory may: assumed, the documentation does not say.
+	 */
 	if (type == CU_MEMORYTYPE_DEVICE && ret_side->pageable && !sim.set.pageable)
 		return sim_why(CUDA_ERROR_INVALID_VALUE, "%#lx is not device memory", (unsigned long)ret_side->start);
 	if (!may_copy(ret_side, extent(ret_side, copy), context, dst))
@@ -217,9 +219,9 @@ static void stage_source(struct sim_work *work, const struct side *src)
 /*
  * ---- copies in instances of graphs ----
  *
- * The driver notes of both sides of a copy what is mapped there when a node is given it (made, captured, set), and keeps
- * that whatever is mapped there later; clones and instances inherit it. A node of an instance becomes another copy only
- * where nothing of that differs, or the copy is the very same: then it is noted anew (driver 580).
+ * The driver notes of both sides of a copy what is mapped there when a node is given it (made, captured, set), and
+ * keeps that whatever is mapped there later; clones and instances inherit it. A node of an instance becomes another
+ * copy only where nothing of that differs, or the copy is the very same: then it is noted anew (driver 580).
  */
 enum {
 	CLASS_HOST,   /* memory of the program's */

@@ -1,6 +1,6 @@
 /*
- * sim_fail.c: calls that fail though nothing is wrong with them: those that were ordered (sim.h), and those of one thread
- * now and then. And calls that by order hold all work, or stand still.
+ * sim_fail.c: calls that fail though nothing is wrong with them: those that were ordered (sim.h), and those of one
+ * thread now and then. And calls that by order hold all work, or stand still.
  *
  * The rows of all entry points lie in the linker section sim_entries (SIM_SPELL), so an order for a name needs no
  * registration; a name may have two rows, a weak stub and the strong body, and orders go to both.

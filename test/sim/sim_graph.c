@@ -3,7 +3,8 @@
  *
  * A node is a piece of work with dependencies. Whatever way its parameters come in, they are brought into the form of
  * CUgraphNodeParams first. A node with graphs inside (a child, the bodies of a condition) owns those; its work is made
- * from them when the whole is instantiated. Structs of graphs and nodes are kept when destroyed; what they own is freed.
+ * from them when the whole is instantiated. Structs of graphs and nodes are kept when destroyed; what they own is
+ * freed.
  */
 #include "sim_context.h"
 #include "sim_graph.h"
@@ -128,7 +129,8 @@ CUgraph sim_graph_clone(CUgraph graph)
 
 /*
  * The three versions of kernel parameters begin alike; later ones name a kernel when they have no function. A function
- * runs in the context of its module, whatever stream the graph is launched in; a kernel in the one that is named with it.
+ * runs in the context of its module, whatever stream the graph is launched in; a kernel in the one that is named with
+ * it.
  */
 static CUresult kernel_work(struct sim_work **ret_work, const CUDA_KERNEL_NODE_PARAMS_v3 *p)
 {

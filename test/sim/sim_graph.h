@@ -62,7 +62,9 @@ void sim_graph_free(CUgraph graph);
 CUgraphNode sim_graph_add(CUgraph graph, struct sim_work *work, const CUgraphNode *after, size_t n_after);
 CUgraph sim_graph_clone(CUgraph graph);
 bool sim_is_node(CUgraphNode node);
-/* sim_graph_memory.c: what allocation nodes have. References: nodes and instances, by their work; false: it has none. */
+/*
+ * sim_graph_memory.c: what allocation nodes have. References: nodes and instances, by their work; false: it has none.
+ */
 struct sim_graph_memory {
 	struct sim_graph_memory *next; /* of all */
 	struct sim_block *block;       /* NULL: its context has ended */

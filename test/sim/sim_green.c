@@ -1,6 +1,6 @@
 /*
- * sim_green.c: green contexts: a part of a device with a context of its own for what is submitted. Its memory belongs to
- * the primary context of the device, which lives as long. How much of a device it is makes no difference here.
+ * sim_green.c: green contexts: a part of a device with a context of its own for what is submitted. Its memory belongs
+ * to the primary context of the device, which lives as long. How much of a device it is makes no difference here.
  */
 #include "sim_context.h"
 #include "sim_internal.h"

@@ -1,8 +1,9 @@
 /*
  * sim_ipc.c: events of one process in another. Such an event is two numbers in a page that both have mapped: how many
- * records there were, and which of them has been reached last. Both sides may record, wait and ask, as cuda.h 13.0 says;
- * so does that it must be made without timing. Assumed: a handle is refused in the process that it came from, and a
- * capture takes no such event of another process. A page stays mapped when its event has ended, for records on their way.
+ * records there were, and which of them has been reached last. Both sides may record, wait and ask, as cuda.h 13.0
+ * says; so does that it must be made without timing. Assumed: a handle is refused in the process that it came from, and
+ * a capture takes no such event of another process. A page stays mapped when its event has ended, for records on their
+ * way.
  */
 #include "sim_context.h"
 #include "sim_internal.h"

@@ -3,9 +3,9 @@
  *
  * A module image is a struct sim_module (sim.h). Parameters are copied at the call into one buffer laid out as the
  * driver would (natural alignment, at most 8). When the launch's turn comes, each aligned 8-byte word that is an
- * address of the window, or of managed memory, is replaced by its alias in a second buffer, and the body gets pointers into that one.
- * CUfunction: struct sim_function; CUkernel: the same with the lowest bit set; CUmodule, CUlibrary: struct CUmod_st.
- * None is ever freed.
+ * address of the window, or of managed memory, is replaced by its alias in a second buffer, and the body gets pointers
+ * into that one. CUfunction: struct sim_function; CUkernel: the same with the lowest bit set; CUmodule, CUlibrary:
+ * struct CUmod_st. None is ever freed.
  */
 #include "sim_context.h"
 #include "sim_internal.h"

@@ -14,12 +14,12 @@
  *   - read-mostly pages are duplicated by reads, a write leaves the writer's copy alone; this advice beats the others,
  *     and takes down what is mapped over the link, so that who reads next has a copy
  *   - managed pages give way to each other and to what is allocated on a device; that never gives way to them
- * From the open UVM driver (uvm_va_policy, uvm_pmm_gpu): a page touched first by a device goes where it is preferred, and
- * where there is neither room nor anything to evict the device maps the page in host memory. Victims are those that
- * came longest ago, not those touched longest ago: mapped pages fault no more, so nobody knows.
- * Of the model: an evicted page is copied out whether it was written or not, unless the CPU has a copy. No prefetching
- * by the driver itself, no access counters. A page that faults bring to a device three times is said to be thrashing, and
- * nothing is done about it. Bytes between two devices count as neither in nor out, as with the driver.
+ * From the open UVM driver (uvm_va_policy, uvm_pmm_gpu): a page touched first by a device goes where it is preferred,
+ * and where there is neither room nor anything to evict the device maps the page in host memory. Victims are those that
+ * came longest ago, not those touched longest ago: mapped pages fault no more, so nobody knows. Of the model: an
+ * evicted page is copied out whether it was written or not, unless the CPU has a copy. No prefetching by the driver
+ * itself, no access counters. A page that faults bring to a device three times is said to be thrashing, and nothing is
+ * done about it. Bytes between two devices count as neither in nor out, as with the driver.
  *
  * What happens is told to sim_uvm.c where it is counted here.
  */

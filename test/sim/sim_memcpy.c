@@ -1,6 +1,6 @@
 /*
- * sim_memcpy.c: the calls that copy, in all spellings. Each becomes one CUDA_MEMCPY3D a copy (sim_copy.c). Lists with arrays
- * the model has not.
+ * sim_memcpy.c: the calls that copy, in all spellings. Each becomes one CUDA_MEMCPY3D a copy (sim_copy.c). Lists with
+ * arrays the model has not.
  *
  * Pageable sources of asynchronous copies are read at the call, pageable destinations make the call wait: as the driver
  * does. Copies between device addresses return before they are done. Of a list each copy says when its source may be

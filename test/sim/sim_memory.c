@@ -222,7 +222,10 @@ static CUresult reserve(CUdeviceptr *ret_address, size_t bytes, size_t alignment
 	if (hint & ((alignment > SIM_GRANULE ? alignment : SIM_GRANULE) - 1))
 		return sim_why(CUDA_ERROR_INVALID_VALUE, "hint %#llx is not aligned as was asked for", hint);
 	range = sim_addresses_take(bytes, alignment, hint);
-	/* The last 8th is for memory that the driver makes itself: no program reserves so much that a real one has none. */
+	/*
+	 * The last 8th is for memory that the driver makes itself: no program reserves so much that a real one has
+	 * none.
+	 */
 	if (range && range->start + range->bytes > (uintptr_t)sim.window + sim.half - sim.half / 8) {
 		sim_addresses_give(range);
 		range = NULL;

@@ -1,6 +1,6 @@
 /*
- * sim_memory.h: memory that is not managed: physical memory and where devices see it, the VMM calls' mappings, blocks of
- * cuMemAlloc and kin, pools, arrays. Under sim.lock, as everything of sim_internal.h. Bytes and addresses are the
+ * sim_memory.h: memory that is not managed: physical memory and where devices see it, the VMM calls' mappings, blocks
+ * of cuMemAlloc and kin, pools, arrays. Under sim.lock, as everything of sim_internal.h. Bytes and addresses are the
  * program's; a block is owned by the table of its file until it is dropped.
  */
 #ifndef SIM_MEMORY_H

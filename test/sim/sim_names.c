@@ -1,6 +1,6 @@
 /*
- * sim_names.c: every exported name with its address, for cuGetProcAddress. Not by dlsym: a shim in front interposes that.
- * This file does not know cuda.h, so one made-up prototype serves all names; nothing is called through it.
+ * sim_names.c: every exported name with its address, for cuGetProcAddress. Not by dlsym: a shim in front interposes
+ * that. This file does not know cuda.h, so one made-up prototype serves all names; nothing is called through it.
  */
 #include <stddef.h>
 #include <string.h>

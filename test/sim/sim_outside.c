@@ -1,9 +1,10 @@
 /*
  * sim_outside.c: memory that others come to know: handles and ranges that leave the process, tensor maps and textures.
- * Only what tells a right caller from a wrong one is modelled: the file descriptor of a range leads to nothing. That of a
- * handle is the memory itself, for any process of the simulation. From cuda.h 13.0, not measured: a range must be mapped
- * all over, and on one device with like properties. Of legacy IPC there is what refuses: no process can open what another
- * one's cuMemAlloc gave, and in the process that has it the handle is refused, with an error that is assumed.
+ * Only what tells a right caller from a wrong one is modelled: the file descriptor of a range leads to nothing. That of
+ * a handle is the memory itself, for any process of the simulation. From cuda.h 13.0, not measured: a range must be
+ * mapped all over, and on one device with like properties. Of legacy IPC there is what refuses: no process can open
+ * what another one's cuMemAlloc gave, and in the process that has it the handle is refused, with an error that is
+ * assumed.
  */
 #include "sim_internal.h"
 #include "sim_memory.h"

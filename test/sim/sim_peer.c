@@ -1,8 +1,8 @@
 /*
  * sim_peer.c: who may touch the memory of another device.
  *
- * Which devices can reach each other is a matter of how they are wired: SIM_PEERS, over NVLink but for SIM_PCIE. What of
- * that is open:
+ * Which devices can reach each other is a matter of how they are wired: SIM_PEERS, over NVLink but for SIM_PCIE. What
+ * of that is open:
  *   cuMemAlloc memory   by context and one way: cuCtxEnablePeerAccess gives the current context all that the peer context
  *                       has allocated and will allocate, until it is disabled or one of the two contexts ends
  *   cuMemMap memory     by device: where cuMemSetAccess named it (sim_memory.c); enabling peer access does nothing

@@ -9,12 +9,12 @@
  * Pages are of 2 MiB where the kernel makes them so on request: 64 MiB of small ones took 100 ms to fill and to give
  * back, of large ones 20. MADV_COLLAPSE (Linux 6.1) does so whatever transparent_hugepage/shmem_enabled says.
  *
- * Page tables move. A page fault for each 4 KiB after each cuMemMap would take longer than all else that a test does. So
- * the page tables of a range are made once and then moved by mremap(): from where a device sees the range to a place of
- * the range's own (its parking place) when it is unmapped, and back when it is mapped again. MREMAP_DONTUNMAP leaves no
- * hole behind, where a mapping of another thread could land. What is mapped at a second place takes its page tables
- * there: the first place stays mapped, and faults if it is touched once more. Where the kernel cannot (before Linux 5.13)
- * or where a range came from another process, it is mapped in the plain way.
+ * Page tables move. A page fault for each 4 KiB after each cuMemMap would take longer than all else that a test does.
+ * So the page tables of a range are made once and then moved by mremap(): from where a device sees the range to a place
+ * of the range's own (its parking place) when it is unmapped, and back when it is mapped again. MREMAP_DONTUNMAP leaves
+ * no hole behind, where a mapping of another thread could land. What is mapped at a second place takes its page tables
+ * there: the first place stays mapped, and faults if it is touched once more. Where the kernel cannot (before Linux
+ * 5.13) or where a range came from another process, it is mapped in the plain way.
  */
 #include "sim_internal.h"
 #include "sim_managed.h"

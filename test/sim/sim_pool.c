@@ -3,11 +3,11 @@
  * a cuMemFreeAsync goes when that free's turn comes on its stream. What a pool keeps for reuse is modelled as a number:
  * cached bytes stay counted against the device until a synchronisation point finds them over the release threshold.
  *
- * A block whose free is still to come is given out again, if it has the size: in the same stream, in one that waits for the
- * free, and, when there is no other memory, in any, which is then made to wait. Work that names a block and runs before what
- * its stream was given before the allocation breaks a rule (sim_pool_touched()): nothing orders it behind the earlier owner.
- * Work from before the allocation is that owner's.
- * A block is its pool's, not its context's: it outlives that, also a primary one that is reset (docs/facts.md).
+ * A block whose free is still to come is given out again, if it has the size: in the same stream, in one that waits for
+ * the free, and, when there is no other memory, in any, which is then made to wait. Work that names a block and runs
+ * before what its stream was given before the allocation breaks a rule (sim_pool_touched()): nothing orders it behind
+ * the earlier owner. Work from before the allocation is that owner's. A block is its pool's, not its context's: it
+ * outlives that, also a primary one that is reset (docs/facts.md).
  */
 #include "sim_context.h"
 #include "sim_graph.h"
@@ -219,7 +219,9 @@ void sim_pool_touched(CUstream stream, const struct sim_work *work)
 
 static CUresult new_memory(struct sim_block **ret_block, CUmemoryPool pool, size_t bytes)
 {
-	/* Reserved memory is more than is used of it at any time (an H200: 15.8 GiB, of a job that had 13.7 at most). */
+	/*
+	 * Reserved memory is more than is used of it at any time (an H200: 15.8 GiB, of a job that had 13.7 at most).
+	 */
 	size_t cached = pool->reserved - pool->used, fit = cached - cached / 100 * sim.set.pool_waste;
 	size_t kept = fit < rounded(bytes) ? fit : rounded(bytes);
 

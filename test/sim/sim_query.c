@@ -112,9 +112,9 @@ static CUdeviceptr granule(CUdeviceptr address)
 
 /*
  * The value of an attribute of memory we know, in the low bytes of *ret_value; false: this memory has no such. What was
- * measured is driver 580 on an H200: asking for P2P tokens turns SYNC_MEMOPS on, a host chunk without host access has no
- * host pointer. On an H100: the range of a mapping is its reservation, its buffer is the mapping's own and the memory block
- * the handle's, so that aliases share it.
+ * measured is driver 580 on an H200: asking for P2P tokens turns SYNC_MEMOPS on, a host chunk without host access has
+ * no host pointer. On an H100: the range of a mapping is its reservation, its buffer is the mapping's own and the
+ * memory block the handle's, so that aliases share it.
  */
 static bool attribute_of(const struct thing *thing, CUpointer_attribute which, CUdeviceptr address, uint64_t *ret_value)
 {

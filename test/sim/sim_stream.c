@@ -2,9 +2,9 @@
  * sim_stream.c: streams, from a handle to what is asked of it. Their work, and its order: sim_work.c.
  *
  * A stream struct is never freed: a destroyed stream finishes its work, its thread ends, and it moves to a list of the
- * dead, where events still find its numbers. With SIM_REUSE the next stream that is made is the one that died last, under
- * the same handle, as with a driver whose handles are addresses of its heap; its numbers go on, so that what events say
- * of the earlier stream stays true.
+ * dead, where events still find its numbers. With SIM_REUSE the next stream that is made is the one that died last,
+ * under the same handle, as with a driver whose handles are addresses of its heap; its numbers go on, so that what
+ * events say of the earlier stream stays true.
  */
 #include "sim_context.h"
 #include "sim_graph.h"

@@ -1,16 +1,16 @@
 /*
- * sim_uvm.c: the stand-in for /dev/nvidia-uvm-tools, behind the table that shim/faults/faults_seam.h describes. Written from the
- * open driver's uvm_tools.c (515 to 575), not from the library: where the parameters lie, what is refused, who is counted
- * where, and that the queue drops what it has no room for.
+ * sim_uvm.c: the stand-in for /dev/nvidia-uvm-tools, behind the table that shim/faults/faults_seam.h describes. Written
+ * from the open driver's uvm_tools.c (515 to 575), not from the library: where the parameters lie, what is refused, who
+ * is counted where, and that the queue drops what it has no room for.
  *
  * The descriptors are real ones (of memory files), so that /proc/self/fd lists them and closing them is seen. Trackers
  * are kept by descriptor. The pages are the caller's and are written to while the model's lock is held: a caller closes
  * first and unmaps then. sim_managed.c says what happens.
  *
- * SIM_DRIVER is the version that /proc/driver/nvidia/version tells, SIM_UVM_DRIVER the one whose layout is spoken, for a
- * text that is not true. SIM_UVM is what is wrong: missing, denied, readonly (O_RDWR is denied), refused (a status),
- * unknown (no such ioctl), silent (answers nothing), overwrites (writes elsewhere in the page), no-file (the process has
- * no /dev/nvidia-uvm), no-version.
+ * SIM_DRIVER is the version that /proc/driver/nvidia/version tells, SIM_UVM_DRIVER the one whose layout is spoken, for
+ * a text that is not true. SIM_UVM is what is wrong: missing, denied, readonly (O_RDWR is denied), refused (a status),
+ * unknown (no such ioctl), silent (answers nothing), overwrites (writes elsewhere in the page), no-file (the process
+ * has no /dev/nvidia-uvm), no-version.
  */
 #include "sim_internal.h"
 #include "sim_managed.h"

@@ -3,18 +3,19 @@
  *
  * Each stream's work is done by a thread of its own, started with the first work. Work is numbered per stream;
  * done(stream, n) is all that order needs: an event is the number of its record, waiting for it adds that pair to the
- * waiter's `after`. A kernel launched with programmatic stream serialization does not wait for the kernel before it: here
- * it is done first where that one has not begun, which is what such overlap may come to at worst. Whatever comes behind
- * waits for both, as it does on an H200 (driver 580; test/gpu/pdl_check.cu). The legacy stream's rules become such pairs at submission: its work comes after everything in the
- * blocking streams of its context, theirs after everything in it.
+ * waiter's `after`. A kernel launched with programmatic stream serialization does not wait for the kernel before it:
+ * here it is done first where that one has not begun, which is what such overlap may come to at worst. Whatever comes
+ * behind waits for both, as it does on an H200 (driver 580; test/gpu/pdl_check.cu). The legacy stream's rules become
+ * such pairs at submission: its work comes after everything in the blocking streams of its context, theirs after
+ * everything in it.
  *
  * A fault inside the window while a thread runs a kernel or a copy kills the context, not the process: the handler
  * jumps out of the work. One in managed memory is what the page fault of a GPU is: sim_managed.c brings the page. Any
- * other fault is passed to whoever handled SIGSEGV before. Host functions run unguarded: the host touching device memory
- * is the program's death there, too. A mapping that is removed, or whose protection
- * changes, under a piece of work that runs and names it in its arguments kills the context as well, whether the work
- * touches it again or not (docs/facts.md, Changing memory under a kernel); the strict model does not
- * leave that to chance. Addresses that work finds in memory are not known: there the fault decides.
+ * other fault is passed to whoever handled SIGSEGV before. Host functions run unguarded: the host touching device
+ * memory is the program's death there, too. A mapping that is removed, or whose protection changes, under a piece of
+ * work that runs and names it in its arguments kills the context as well, whether the work touches it again or not
+ * (docs/facts.md, Changing memory under a kernel); the strict model does not leave that to chance. Addresses that work
+ * finds in memory are not known: there the fault decides.
  */
 #include "sim_context.h"
 #include "sim_graph.h"
@@ -197,10 +198,10 @@ SIM_EXPORT void sim_pauses(void (*pass)(unsigned us))
 }
 
 /*
- * To give others a turn takes less than 1 us if no other thread is ready to run, and up to 3 ms for each one that is. By
- * that alone a copy of 4 MiB, which is 1 ms of work, took more than half a second beside 14 ready threads, and a program
- * of many copies a minute. So after a turn that took long a thread gives none until as much time has passed. The system
- * gives the others their turns there.
+ * To give others a turn takes less than 1 us if no other thread is ready to run, and up to 3 ms for each one that is.
+ * By that alone a copy of 4 MiB, which is 1 ms of work, took more than half a second beside 14 ready threads, and a
+ * program of many copies a minute. So after a turn that took long a thread gives none until as much time has passed.
+ * The system gives the others their turns there.
  */
 static void give_turn(void)
 {
@@ -215,8 +216,8 @@ static void give_turn(void)
 }
 
 /*
- * Short pauses are added up until they are worth a sleep: one takes the system some 60 us whatever is asked for, and two
- * switches of threads. Without pauses somebody else's turn comes after every fourth piece.
+ * Short pauses are added up until they are worth a sleep: one takes the system some 60 us whatever is asked for, and
+ * two switches of threads. Without pauses somebody else's turn comes after every fourth piece.
  */
 #define PAUSE_LEAST_US 200
 

@@ -1,6 +1,6 @@
 /*
- * At which lines tensors are born: that a step that repeats is named once, that a range has another line when another line
- * has made it, and that naming takes no more than its share of the time. Python and the clock are stood for here
+ * At which lines tensors are born: that a step that repeats is named once, that a range has another line when another
+ * line has made it, and that naming takes no more than its share of the time. Python and the clock are stood for here
  * (-Wl,--wrap).
  */
 #include <setjmp.h>
@@ -154,7 +154,9 @@ static void a_step_at_other_addresses_is_known_by_its_sizes(void **state)
 	assert_int_equal(n_named, 19);
 }
 
-/* The same sizes from other lines: that is noticed as soon as there is time, or else at the next birth at that place. */
+/*
+ * The same sizes from other lines: that is noticed as soon as there is time, or else at the next birth at that place.
+ */
 static void what_sizes_say_is_looked_at_when_there_is_time(void **state)
 {
 	(void)state;

@@ -1,7 +1,7 @@
 /*
- * coverage_test.c: NVIDIA's header against hooks.def. Every function of the driver API has exactly one row, hooked, used or
- * exempt; and a function whose parameters can name memory is hooked, unless its
- * exemption has a reason that is good enough for what it names. COVERAGE_FILE is cuda.h after the preprocessor.
+ * coverage_test.c: NVIDIA's header against hooks.def. Every function of the driver API has exactly one row, hooked,
+ * used or exempt; and a function whose parameters can name memory is hooked, unless its exemption has a reason that is
+ * good enough for what it names. COVERAGE_FILE is cuda.h after the preprocessor.
  */
 #include <setjmp.h>
 #include <stdarg.h>

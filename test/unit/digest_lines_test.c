@@ -121,8 +121,8 @@ static void what_moves_is_of_the_lines_of_its_tensors(void **state)
 enum { STEPS = 9, LAUNCHES = 10, STEP_MS = 100 };
 
 /*
- * Each step names two tensors of the block; in the middle of it all of the block leaves and comes back. lasting: what site 2
- * has there is born once, and otherwise anew in each step.
+ * Each step names two tensors of the block; in the middle of it all of the block leaves and comes back. lasting: what
+ * site 2 has there is born once, and otherwise anew in each step.
  */
 static const char *advice_of(const char *name, const char *other, bool lasting)
 {

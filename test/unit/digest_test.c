@@ -136,7 +136,10 @@ static void a_wait_is_shared_out_by_bytes_to_what_arrived_for_it(void **state)
 	done();
 }
 
-/* A piece of 64 MiB holds an allocation of 24, and while it is on its way one submission waits; another waits for nothing. */
+/*
+ * A piece of 64 MiB holds an allocation of 24, and while it is on its way one submission waits; another waits for
+ * nothing.
+ */
 static void what_no_allocation_has_is_the_rest(void **state)
 {
 	struct trace_file file = file_begin();
@@ -158,7 +161,9 @@ static void what_no_allocation_has_is_the_rest(void **state)
 	done();
 }
 
-/* Two numbers of one name, with other callers, are one site and two chains; a third site has no callers that are known. */
+/*
+ * Two numbers of one name, with other callers, are one site and two chains; a third site has no callers that are known.
+ */
 static void sites_of_one_name_are_one(void **state)
 {
 	static const struct {
@@ -368,7 +373,10 @@ static void the_curve_is_beladys(void **state)
 	for (unsigned round = 0; round < 50; round++) {
 		struct trace_file file = file_begin();
 
-		/* Blocks that are never used again all have the same next use: sizes alike leave no choice that matters. */
+		/*
+		 * Blocks that are never used again all have the same next use: sizes alike leave no choice that
+		 * matters.
+		 */
 		for (unsigned b = 0; b < BLOCKS; b++) {
 			job.bytes[b] = 2 * MIB;
 			FILE_ADD(&file, made, T0, b + 1, AT + b * 64 * MIB, job.bytes[b], 0, 0, 0, 0, 0, 0);

@@ -1,5 +1,6 @@
 /*
- * A libcuda that hangs, crashes or refuses in cuInit, by the variable BAD_DRIVER: "hang", "crash", or an error's number.
+ * A libcuda that hangs, crashes or refuses in cuInit, by the variable BAD_DRIVER: "hang", "crash", or an error's
+ * number.
  */
 #include <cuda.h>
 #include <stdlib.h>

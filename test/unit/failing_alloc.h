@@ -1,6 +1,6 @@
 /*
- * failing_alloc.h: memory that runs out on order, for tests linked with --wrap=calloc,--wrap=realloc. One source file of
- * a program includes it.
+ * failing_alloc.h: memory that runs out on order, for tests linked with --wrap=calloc,--wrap=realloc. One source file
+ * of a program includes it.
  */
 #ifndef SPILLWAY_TEST_FAILING_ALLOC_H
 #define SPILLWAY_TEST_FAILING_ALLOC_H

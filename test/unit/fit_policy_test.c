@@ -1,6 +1,6 @@
 /*
- * fit_policy_test.c: the policy that a run speaks for, for runs of every kind; each is read back. And what is said once a
- * minute.
+ * fit_policy_test.c: the policy that a run speaks for, for runs of every kind; each is read back. And what is said once
+ * a minute.
  */
 #include "test/unit/temporary.h"
 #include "tools/run/fit_policy.h"

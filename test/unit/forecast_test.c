@@ -1,6 +1,6 @@
 /*
- * forecast_test.c: how much device memory the rest of a period needs: against a walk over every piece, and what the plan
- * makes of it.
+ * forecast_test.c: how much device memory the rest of a period needs: against a walk over every piece, and what the
+ * plan makes of it.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -185,8 +185,8 @@ static void what_is_forgotten_is_not_forecast(void **state)
 /* ---- what the plan makes of it ---- */
 
 /*
- * A step like that of a training job: LAYERS tensors are born one after another and die in the opposite order; then each
- * piece of the optimizer's state is used. Every piece is one unit.
+ * A step like that of a training job: LAYERS tensors are born one after another and die in the opposite order; then
+ * each piece of the optimizer's state is used. Every piece is one unit.
  */
 #define LAYERS 200u
 #define STATES 100u
@@ -334,8 +334,8 @@ static void what_is_needed_very_soon_is_fetched_although_there_is_no_room(void *
 }
 
 /*
- * A step in which memory lacks once: PARTS tensors are born and die again; SOON is named when all of them are alive, LATER
- * when they are dead. Then each piece of the optimizer's state is used.
+ * A step in which memory lacks once: PARTS tensors are born and die again; SOON is named when all of them are alive,
+ * LATER when they are dead. Then each piece of the optimizer's state is used.
  */
 #define PARTS 60u
 #define SOON  301u
@@ -438,7 +438,9 @@ static void what_is_dead_in_part_is_as_any_other_where_that_costs_more(void **st
 	assert_int_equal(victim_of(plan), LAST);
 	plan_set_dead(plan, LATER, PLAN_DEAD / 8);
 	assert_int_equal(victim_of(plan), LATER);
-	/* LATER is 92 submissions away, and the last one 192: a victim must be twice as far as what it makes room for. */
+	/*
+	 * LATER is 92 submissions away, and the last one 192: a victim must be twice as far as what it makes room for.
+	 */
 	assert_int_equal(victim_for(plan, 44, 0, 0), LATER);
 	assert_int_equal(victim_for(plan, 50, 0, 0), LAST);
 	/* Among equals, one whose memory can be used as it is. */

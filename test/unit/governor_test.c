@@ -166,8 +166,8 @@ static void moving_nothing_is_no_loss(void **state)
 	run_phase(&world, &phase);
 	assert_true(world.moves);
 	/*
-	 * What the last epoch moved may count for the rest of that epoch, which takes 400 ms if it has hardly begun; what is
-	 * lost then brings a check, which takes as long without any work.
+	 * What the last epoch moved may count for the rest of that epoch, which takes 400 ms if it has hardly begun;
+	 * what is lost then brings a check, which takes as long without any work.
 	 */
 	for (int i = 0; i < 1000; i++) { /* three seconds without any work or traffic */
 		world.now_ns += TICK_NS;

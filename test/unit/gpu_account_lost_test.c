@@ -1,6 +1,6 @@
 /*
- * gpu_account.h by several processes, where the file is lost, damaged or foreign, or lies in one of several places. What
- * they may have together is never more than the total.
+ * gpu_account.h by several processes, where the file is lost, damaged or foreign, or lies in one of several places.
+ * What they may have together is never more than the total.
  */
 #include "test/unit/gpu_account_help.h"
 

@@ -149,8 +149,9 @@ static void the_dead_have_nothing(void **state)
 
 /*
  * What a process held on the device stays there as long as a child of it that did not exec: so it counts. But it is
- * dead: it has no turn. It may have taken more since it said what it holds (here 30), up to all that it may have: that is
- * not for the others. In another PID namespace nobody knows that it is dead. One that exits as the last does not remove the file.
+ * dead: it has no turn. It may have taken more since it said what it holds (here 30), up to all that it may have: that
+ * is not for the others. In another PID namespace nobody knows that it is dead. One that exits as the last does not
+ * remove the file.
  */
 static void a_child_of_a_fork_keeps_what_its_parent_held(void **state)
 {

@@ -1,5 +1,6 @@
 /*
- * lifetimes_blocks_test.c: which blocks are reported, by an allocator or by the program itself, and which are distrusted.
+ * lifetimes_blocks_test.c: which blocks are reported, by an allocator or by the program itself, and which are
+ * distrusted.
  */
 #include "shim/stats/stats.h"
 #include "test/unit/lifetimes_help.h"

@@ -1,5 +1,6 @@
 /*
- * lifetimes_help.h: the lifetimes of one heap, and what an allocator does in it. Ranges of tell() are in bytes from BASE.
+ * lifetimes_help.h: the lifetimes of one heap, and what an allocator does in it. Ranges of tell() are in bytes from
+ * BASE.
  */
 #ifndef UNIT_LIFETIMES_HELP_H
 #define UNIT_LIFETIMES_HELP_H

@@ -1,6 +1,6 @@
 /*
- * live_budget.h on a GPU that is a few numbers, in virtual time: processes that follow what is free, and neighbours that
- * take what they want.
+ * live_budget.h on a GPU that is a few numbers, in virtual time: processes that follow what is free, and neighbours
+ * that take what they want.
  */
 #include "shim/plan/live_budget.h"
 #include "test/check.h"

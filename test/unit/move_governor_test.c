@@ -111,8 +111,8 @@ static void what_names_much_on_the_host_is_asked_late(void **state)
 }
 
 /*
- * Submissions of which no two are alike, so that the plan loses its place, until it has been lost for n of them. Returns
- * for how many of those memory may move.
+ * Submissions of which no two are alike, so that the plan loses its place, until it has been lost for n of them.
+ * Returns for how many of those memory may move.
  */
 static unsigned lose_place(unsigned n, uint64_t with, uint64_t without)
 {

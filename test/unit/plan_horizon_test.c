@@ -1,7 +1,7 @@
 /*
  * plan_horizon_test.c: a walk of the plan foresees where tensors will lie for some hundred submissions. What the plan
- * foretells near its end, for pieces that are freed meanwhile, and what a walk costs. The program has layers of which each
- * takes tensors of its step's length, and names many weights, so that walks are short.
+ * foretells near its end, for pieces that are freed meanwhile, and what a walk costs. The program has layers of which
+ * each takes tensors of its step's length, and names many weights, so that walks are short.
  */
 #include <setjmp.h>
 #include <stdarg.h>

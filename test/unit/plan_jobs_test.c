@@ -16,8 +16,8 @@
 #define LAUNCH_US 63
 
 /*
- * Bytes fetched for the submissions from number `from` on, over those of Belady's rule with the room set aside that moving
- * takes: what is kept free, and what is on its way in.
+ * Bytes fetched for the submissions from number `from` on, over those of Belady's rule with the room set aside that
+ * moving takes: what is kept free, and what is on its way in.
  */
 static double over_belady(double ratio, uint64_t from, struct run_result *ret_result)
 {
@@ -207,10 +207,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-	    TEST(a_real_job_moves_little_more_than_belady),
-	    TEST(the_least_of_the_real_job_is_what_was_reckoned_before),
-	    TEST(a_job_of_other_layers_moves_hardly_more),
-	    TEST(a_job_whose_steps_differ_moves_no_more_than_it_did),
+	    TEST(a_real_job_moves_little_more_than_belady), TEST(the_least_of_the_real_job_is_what_was_reckoned_before),
+	    TEST(a_job_of_other_layers_moves_hardly_more),  TEST(a_job_whose_steps_differ_moves_no_more_than_it_did),
 	    TEST(odd_steps_cost_no_more_than_they_did),
 	};
 

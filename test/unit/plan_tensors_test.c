@@ -1,6 +1,6 @@
 /*
- * plan_tensors_test.c: what the plan foretells of a program with another length of sequences in each step, with what its
- * allocator reports and without.
+ * plan_tensors_test.c: what the plan foretells of a program with another length of sequences in each step, with what
+ * its allocator reports and without.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,8 +22,8 @@ static struct plan *plan, *deaf;
 static struct length_job job;
 static bool is_alive[PIECES];
 /*
- * For each piece: what was foretold when LOOKED submissions of a step had been made, as submissions from then; whether it
- * was used since.
+ * For each piece: what was foretold when LOOKED submissions of a step had been made, as submissions from then; whether
+ * it was used since.
  */
 #define LOOKED 60
 static uint64_t foretold[PIECES], foretold_deaf[PIECES];

@@ -149,7 +149,9 @@ static void no_policy_and_no_setting_exceeds_a_limit(void **state)
 	assert_string_equal(problems("./p.yaml", NULL, true),
 			    "./base.yaml:2:1: warning: host.budget: 30% is more than this machine allows; 25% holds "
 			    "(limits of MACHINE)\n");
-	/* What stays below, and what only the machine can compare, is left. A value that nobody wrote is cut silently. */
+	/*
+	 * What stays below, and what only the machine can compare, is left. A value that nobody wrote is cut silently.
+	 */
 	policy = good_read("training-fast", "device.budget=4GiB,host.budget=1GiB,spill.mode=static");
 	assert_int_equal(policy_settings(policy)->spill, POLICY_SPILL_STATIC);
 	assert_int_equal(policy_settings(policy)->host_budget.value, 1ull << 30);

@@ -1,6 +1,6 @@
 /*
- * policy_memory_test.c: reading a policy when memory runs out. The linker sends the allocations of the policy module and
- * of libyaml through here (-Wl,--wrap).
+ * policy_memory_test.c: reading a policy when memory runs out. The linker sends the allocations of the policy module
+ * and of libyaml through here (-Wl,--wrap).
  */
 #include <setjmp.h>
 #include <stdarg.h>

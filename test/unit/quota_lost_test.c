@@ -1,7 +1,7 @@
 /*
  * quota_lost_test.c: processes that share pinned host memory, where the file by which they do is removed under them, as
- * the folder is when its user logs out, or truncated, or kept by a process that is stopped. The budget is not handed out
- * a second time, but for a second after a loss, as quota.h says.
+ * the folder is when its user logs out, or truncated, or kept by a process that is stopped. The budget is not handed
+ * out a second time, but for a second after a loss, as quota.h says.
  */
 #include "shim/base/user_dir.h"
 #include "test/unit/quota_help.h"

@@ -1,6 +1,6 @@
 /*
- * quota_test.c: processes that share pinned host memory: what is promised in quota.h of the sum, of each one's part, and
- * of the dead.
+ * quota_test.c: processes that share pinned host memory: what is promised in quota.h of the sum, of each one's part,
+ * and of the dead.
  */
 #include "test/unit/quota_help.h"
 

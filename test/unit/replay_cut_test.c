@@ -1,6 +1,6 @@
 /*
- * What replay makes of a record before it runs: its steps, the least that must move where that can be counted by hand, and
- * the pieces that memory is cut into.
+ * What replay makes of a record before it runs: its steps, the least that must move where that can be counted by hand,
+ * and the pieces that memory is cut into.
  */
 #include "test/unit/replay_help.h"
 #include "test/unit/seed.h"
@@ -51,7 +51,9 @@ static void steps_in_other_memory_are_steps_still(void **state)
 	assert_int_equal(steps.from, job->n_launches - 148);
 }
 
-/* Small calls in every tenth step and in every twentieth, and an evaluation before the end: as the demo's job has them. */
+/*
+ * Small calls in every tenth step and in every twentieth, and an evaluation before the end: as the demo's job has them.
+ */
 static void steps_that_do_more_now_and_then_are_steps_still(void **state)
 {
 	enum { FUNCTIONS = 9, LAYERS = 3, BLOCKS = 8 };
@@ -97,7 +99,9 @@ static void what_a_job_does_once_before_its_end_begins_no_step(void **state)
 	assert_int_not_equal(steps.marker, UINT32_MAX);
 }
 
-/* Sixteen like layers at even distances, each with weights of its own, are one step of a network that only goes forth. */
+/*
+ * Sixteen like layers at even distances, each with weights of its own, are one step of a network that only goes forth.
+ */
 static void layers_are_no_steps(void **state)
 {
 	enum { LAYERS = 16 };
@@ -174,8 +178,8 @@ static void the_least_of_a_cycle_is_as_counted_by_hand(void **state)
 {
 	(void)state;
 	/*
-	 * Of n in turn with room for k Belady keeps k - 1 and lets the rest pass through one place: of n uses (n - k) / (n -
-	 * 1) miss. Here 8 and 5 of 64 MiB: 3/7 of 8 x 64 MiB.
+	 * Of n in turn with room for k Belady keeps k - 1 and lets the rest pass through one place: of n uses (n - k) /
+	 * (n - 1) miss. Here 8 and 5 of 64 MiB: 3/7 of 8 x 64 MiB.
 	 */
 	cycle(8, 64 * MIB, 100);
 	struct replay_point points[] = {least_at(512 * MIB), least_at(320 * MIB), least_at(128 * MIB)};
@@ -333,8 +337,8 @@ static void rules_may_look_at_who_asked(void **state)
 }
 
 /*
- * 64 MiB: what fits is the driver's, what does not is heap memory, and what the driver's pool had once fits again; unless
- * memory moves.
+ * 64 MiB: what fits is the driver's, what does not is heap memory, and what the driver's pool had once fits again;
+ * unless memory moves.
  */
 static void stream_order_fills_the_pools_first_where_the_policy_says_auto(void **state)
 {

@@ -1,6 +1,6 @@
 /*
- * replay_help.h: a job for replay, made by hand: blocks and launches into a model, and a run of it. One of each, for tests
- * that begin with setup() and end with teardown(). Include before cmocka.h.
+ * replay_help.h: a job for replay, made by hand: blocks and launches into a model, and a run of it. One of each, for
+ * tests that begin with setup() and end with teardown(). Include before cmocka.h.
  */
 #ifndef UNIT_REPLAY_HELP_H
 #define UNIT_REPLAY_HELP_H
@@ -29,7 +29,10 @@ struct run_result run(enum policy_spill mode, uint64_t budget, uint64_t host, do
 /* The least that a step of the model moves at that budget, by Belady's rule. */
 struct replay_point least_at(uint64_t budget);
 
-/* A policy of that text, in a file whose name is written over `name`, which must end in XXXXXX and five more characters. */
+/*
+ * A policy of that text, in a file whose name is written over `name`, which must end in XXXXXX and five more
+ * characters.
+ */
 struct policy *policy_of(const char *text, char *name);
 
 #endif

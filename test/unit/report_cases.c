@@ -1,6 +1,6 @@
 /*
- * report_cases FOLDER: the traces that report_test.sh shows, and some for replay_tool_test.sh, made by hand. Times are round, so that every figure can be
- * worked out on paper.
+ * report_cases FOLDER: the traces that report_test.sh shows, and some for replay_tool_test.sh, made by hand. Times are
+ * round, so that every figure can be worked out on paper.
  */
 #include "test/unit/trace_file.h"
 
@@ -66,9 +66,9 @@ static void move_halves(struct trace_file *file, uint64_t i, uint64_t begin)
 }
 
 /*
- * Ten seconds, four steps of two. 256 MiB of weights and 512 MiB of optimizer state, which does not fit into 512 MiB: in
- * each step one half of the optimizer's comes in, the other goes out, and the submission waits for 500 ms. Not moving:
- * the second half stays on the host.
+ * Ten seconds, four steps of two. 256 MiB of weights and 512 MiB of optimizer state, which does not fit into 512 MiB:
+ * in each step one half of the optimizer's comes in, the other goes out, and the submission waits for 500 ms. Not
+ * moving: the second half stays on the host.
  */
 static void spilling(const char *as, const char *head, bool moving)
 {
@@ -101,8 +101,8 @@ static void spilling(const char *as, const char *head, bool moving)
 }
 
 /*
- * Two seconds on two devices. What device 0 cannot hold, 256 MiB, goes to device 1 at 0.5 GB/s and to the host at 0.25, comes
- * back twice as fast, and leaves device 1 for the host when that lends no more.
+ * Two seconds on two devices. What device 0 cannot hold, 256 MiB, goes to device 1 at 0.5 GB/s and to the host at 0.25,
+ * comes back twice as fast, and leaves device 1 for the host when that lends no more.
  */
 static void peers(void)
 {

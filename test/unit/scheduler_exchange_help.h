@@ -48,7 +48,8 @@ const struct scheduler_named *names_of(const struct graph *graph, struct names *
 
 /*
  * run: runs the submission and returns how many pieces it has moved. A piece that does not come is exchanged at least
- * `least` times in 20 launches and at most once, and comes later; and graphs in turn do not undo each other's exchanges.
+ * `least` times in 20 launches and at most once, and comes later; and graphs in turn do not undo each other's
+ * exchanges.
  */
 void refused_once(unsigned (*run)(const struct graph *graph), unsigned least);
 void turns_undo_nothing(unsigned (*run)(const struct graph *graph));

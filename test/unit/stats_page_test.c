@@ -114,7 +114,9 @@ static void what_is_lent_counts_by_link_and_what_was_lent_most_is_kept(void **st
 	assert_true(stats.device[5].lent == 6 && stats.device[5].most_lent == 9);
 }
 
-/* Callers that only their address tells from others. The text of each is the first byte of the next one: it is empty. */
+/*
+ * Callers that only their address tells from others. The text of each is the first byte of the next one: it is empty.
+ */
 static struct call_site callers[2 * STATS_SITES + 2];
 
 static const struct call_site *caller_of(uintptr_t i)

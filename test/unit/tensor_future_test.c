@@ -1,6 +1,6 @@
 /*
- * tensor_future_test.c: where tensors will be born, and which pieces will be used, against what a program with sequences
- * of any length then does.
+ * tensor_future_test.c: where tensors will be born, and which pieces will be used, against what a program with
+ * sequences of any length then does.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -46,7 +46,9 @@ static void what_was_too_much_is_owed(void **state)
 	assert_int_equal(time_share_left(share, &paid, now + 5 * 125 * MS), MS);
 }
 
-/* Something that takes 15 us, wanted every 85 us, for ten minutes: what was saved and 1/125 of the time, once exceeded. */
+/*
+ * Something that takes 15 us, wanted every 85 us, for ten minutes: what was saved and 1/125 of the time, once exceeded.
+ */
 static void whoever_asks_gets_no_more_than_the_share(void **state)
 {
 	_Atomic uint64_t paid = 0;

@@ -1,6 +1,6 @@
 /*
- * tools_common_test.c: what the commands of the tool share: the table of options, the writer of JSON, arrays that grow and
- * the map from numbers to numbers; and memory that runs out in the last two.
+ * tools_common_test.c: what the commands of the tool share: the table of options, the writer of JSON, arrays that grow
+ * and the map from numbers to numbers; and memory that runs out in the last two.
  */
 #include "test/unit/failing_alloc.h"
 #include "tools/common/grow.h"

@@ -1,6 +1,6 @@
 /*
- * top_json_test.c: what other programs read of given figures: JSON of `spillway top`, and the text format of Prometheus.
- * Both are read again by small readers that are strict.
+ * top_json_test.c: what other programs read of given figures: JSON of `spillway top`, and the text format of
+ * Prometheus. Both are read again by small readers that are strict.
  */
 #include "test/unit/top_show_help.h"
 

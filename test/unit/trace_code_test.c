@@ -1,6 +1,6 @@
 /*
- * The format of a trace: what is written is read again, to the number; and nothing that a file may hold makes the reader
- * read outside of it.
+ * The format of a trace: what is written is read again, to the number; and nothing that a file may hold makes the
+ * reader read outside of it.
  */
 #include "shim/trace/trace_code.h"
 #include "test/unit/failing_alloc.h"

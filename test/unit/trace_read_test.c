@@ -1,6 +1,6 @@
 /*
- * A trace is read as it was written and put in order, and what happened to each block is added up. Files that are not as
- * they should be have a program of their own (trace_wrong_test.c).
+ * A trace is read as it was written and put in order, and what happened to each block is added up. Files that are not
+ * as they should be have a program of their own (trace_wrong_test.c).
  */
 #include "test/unit/seed.h"
 #include "test/unit/trace_help.h"

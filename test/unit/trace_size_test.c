@@ -1,7 +1,8 @@
 /*
  * A recorded training job through the encoder: how many bytes a launch takes in the file, and that the file
  * says what the record did. Launches that pass few pointers are promised to take few bytes; what those take that pass
- * hundreds depends on how often they come again, and is printed. Launches are 63 us apart, as they were, give or take a half; a frame holds 50 ms.
+ * hundreds depends on how often they come again, and is printed. Launches are 63 us apart, as they were, give or take a
+ * half; a frame holds 50 ms.
  */
 #include "test/unit/seed.h"
 #include "test/unit/trace_file.h"

@@ -1,6 +1,6 @@
 /*
- * A gzipped trace is read as the plain one; cut or changed anywhere it does no more than end the reading; and what unpacks
- * to something else is not unpacked further than that is seen.
+ * A gzipped trace is read as the plain one; cut or changed anywhere it does no more than end the reading; and what
+ * unpacks to something else is not unpacked further than that is seen.
  */
 #include "test/unit/seed.h"
 #include "test/unit/temporary.h"

@@ -1,6 +1,6 @@
 /*
- * No file, however it was cut or changed, does more than end the reading of a trace: what comes before is kept, and what
- * is no trace at all is refused with a reason.
+ * No file, however it was cut or changed, does more than end the reading of a trace: what comes before is kept, and
+ * what is no trace at all is refused with a reason.
  */
 #include "test/unit/seed.h"
 #include "test/unit/trace_help.h"

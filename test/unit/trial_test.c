@@ -137,7 +137,10 @@ static void a_period_of_another_length_does_not_confuse_it(void **state)
 	assert_true(program.trial.state == TRIAL_STAY || program.trial.state == TRIAL_ASK_MOVE);
 }
 
-/* One launch again and again, then two in turn; left where it is, the memory of one of them is quick and the other's slow. */
+/*
+ * One launch again and again, then two in turn; left where it is, the memory of one of them is quick and the other's
+ * slow.
+ */
 static void a_longer_period_is_measured_anew(void **state)
 {
 	struct program program = start(30000000, 30000000);

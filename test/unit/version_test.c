@@ -1,7 +1,8 @@
 /*
- * version_test.c: what processes under Spillway show of themselves and what they write is read by the `spillway` of another
- * version, too: an older one and a newer one. Each reader says in one line what it found and which side is older, and takes
- * no number from it. The data are those of the real writers, with the version exchanged, and the size where it differs.
+ * version_test.c: what processes under Spillway show of themselves and what they write is read by the `spillway` of
+ * another version, too: an older one and a newer one. Each reader says in one line what it found and which side is
+ * older, and takes no number from it. The data are those of the real writers, with the version exchanged, and the size
+ * where it differs.
  *
  * The library's sides of it: control_test.c (requests of another version) and quota_file_test.c (the shared file).
  */

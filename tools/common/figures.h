@@ -44,7 +44,9 @@ double figures_prom_scale(enum figures_unit unit);
 
 /* ---- one page ---- */
 
-/* The groups of numbers of a page, in the order in which they are shown. Each is a table of rows with the same names. */
+/*
+ * The groups of numbers of a page, in the order in which they are shown. Each is a table of rows with the same names.
+ */
 enum figures_group {
 	GROUP_PROCESS, /* said once of the process */
 	GROUP_DEVICE,  /* said once of a device */

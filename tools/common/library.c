@@ -1,7 +1,7 @@
 /*
- * Searches for libspillway.so beside the tool, checks that it is the library, and determines why the loader would ignore
- * LD_PRELOAD. It does in a process that gains rights at its start (AT_SECURE), and a static executable has no loader at all.
- * Both run as if LD_PRELOAD were not set, so the user must be warned.
+ * Searches for libspillway.so beside the tool, checks that it is the library, and determines why the loader would
+ * ignore LD_PRELOAD. It does in a process that gains rights at its start (AT_SECURE), and a static executable has no
+ * loader at all. Both run as if LD_PRELOAD were not set, so the user must be warned.
  */
 #include "tools/common/library.h"
 

@@ -20,10 +20,10 @@ void view_each(view_visit *visit, void *argument);
 
 /*
  * The folders in which processes publish figures and sockets. A process uses the one that its own environment named
- * (user_dir.h), which may differ from the tool's: it may have been started by ssh, cron or a batch system. So every folder
- * that the library may use is visited: below the tool's XDG_RUNTIME_DIR and in /run/user/UID, /dev/shm/spillway-UID and
- * /tmp/spillway-UID; for root, the last three of every user. Only those are that their owner alone can enter; others are
- * counted.
+ * (user_dir.h), which may differ from the tool's: it may have been started by ssh, cron or a batch system. So every
+ * folder that the library may use is visited: below the tool's XDG_RUNTIME_DIR and in /run/user/UID,
+ * /dev/shm/spillway-UID and /tmp/spillway-UID; for root, the last three of every user. Only those are that their owner
+ * alone can enter; others are counted.
  */
 struct folders {
 	uid_t only; /* (uid_t)-1: all users that are visible */
@@ -49,8 +49,8 @@ uint64_t view_own_space(void);
 pid_t view_process(uint64_t space, pid_t pid, bool fresh);
 
 /*
- * Returns the contents of a file of /proc/PID, at most `most` bytes, as a text; NULL if it cannot be read. The caller must
- * free it.
+ * Returns the contents of a file of /proc/PID, at most `most` bytes, as a text; NULL if it cannot be read. The caller
+ * must free it.
  */
 char *view_read(pid_t pid, const char *file, size_t most, size_t *ret_bytes);
 

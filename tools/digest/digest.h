@@ -45,9 +45,9 @@ enum digest_by {
 };
 
 /*
- * By site and by calls, what of a move was alive counts for the lines at which its tensors were born, as far as the trace
- * has them, and the waits for it; the rest counts for the allocation's site. Contains only groups in which something
- * happened, the costliest first.
+ * By site and by calls, what of a move was alive counts for the lines at which its tensors were born, as far as the
+ * trace has them, and the waits for it; the rest counts for the allocation's site. Contains only groups in which
+ * something happened, the costliest first.
  */
 struct digest_table {
 	struct digest_group *groups;
@@ -107,8 +107,8 @@ struct digest_bin {
 };
 
 /*
- * What an allocator of the program keeps on a device, what of it is alive, and what has died. What nothing was ever born
- * in is neither.
+ * What an allocator of the program keeps on a device, what of it is alive, and what has died. What nothing was ever
+ * born in is neither.
  */
 struct digest_alive {
 	uint64_t time;
@@ -128,7 +128,7 @@ struct digest_device {
 	uint64_t lent;              /* by this device to others, maximum; 0 also if the trace has no samples */
 	uint64_t over_ns;           /* time in which a part was on the host */
 	uint64_t moves_in, moves_out, bytes_in, bytes_out; /* completed moves */
-	uint64_t peer_in, peer_out; /* the part of these bytes that came from or went to other devices */
+	uint64_t peer_in, peer_out;              /* the part of these bytes that came from or went to other devices */
 	uint64_t uncopied_in, uncopied_out;      /* the part of them that was not copied, because it held no contents */
 	bool tells_alive;                        /* an allocator reports what is alive */
 	uint64_t cache, cache_alive, cache_dead; /* what it keeps, each at its maximum */

@@ -464,9 +464,9 @@ static double touches_of(const struct digest_group *group, uint64_t steps)
 }
 
 /*
- * Returns whether a rule with place: host may help: memory that is fetched repeatedly and used once a step costs less to
- * read there. A rule for a line places the blocks that the line asks for, and not the tensors that are born there. All
- * memory on the host is no useful advice.
+ * Returns whether a rule with place: host may help: memory that is fetched repeatedly and used once a step costs less
+ * to read there. A rule for a line places the blocks that the line asks for, and not the tensors that are born there.
+ * All memory on the host is no useful advice.
  */
 static bool is_for_host(const struct digest *digest, const struct digest_group *worst)
 {

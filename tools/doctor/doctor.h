@@ -16,8 +16,8 @@
 
 /* ---- what the driver says (doctor_cuda.c) ----
  *
- * It is asked in a child process, so that a driver that hangs or crashes becomes a finding and does not end the tool; what
- * the child found out before that is kept.
+ * It is asked in a child process, so that a driver that hangs or crashes becomes a finding and does not end the tool;
+ * what the child found out before that is kept.
  */
 
 enum {
@@ -125,7 +125,10 @@ struct doctor_subject {
 extern const struct doctor_subject doctor_driver, doctor_device, doctor_nodes, doctor_memory, doctor_system,
     doctor_preload, doctor_neighbour;
 
-/* For checks: doctor_is() sets status and fact, doctor_more() adds to the fact, the others set the consequence and the fix. */
+/*
+ * For checks: doctor_is() sets status and fact, doctor_more() adds to the fact, the others set the consequence and the
+ * fix.
+ */
 __attribute__((format(printf, 2, 3))) void doctor_more(struct doctor_finding *finding, const char *format, ...);
 __attribute__((format(printf, 3, 4))) void doctor_is(struct doctor_finding *finding, enum doctor_status status,
 						     const char *format, ...);

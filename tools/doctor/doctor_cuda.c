@@ -149,9 +149,9 @@ static void look_at_links(int ordinal, int n, struct doctor_gpu *gpu)
 
 /* ---- measuring: copies of pinned memory to each device, to the host, and both at once; then between devices ----
  *
- * Pieces are as large as those that Spillway moves; the measurement uses little memory and time. Only two devices at a time
- * have access to each other, if they can, so that no platform limit is exceeded. If they cannot, the driver copies through
- * the host, and the rate of that is measured.
+ * Pieces are as large as those that Spillway moves; the measurement uses little memory and time. Only two devices at a
+ * time have access to each other, if they can, so that no platform limit is exceeded. If they cannot, the driver copies
+ * through the host, and the rate of that is measured.
  */
 
 #define PIECE ((size_t)32 << 20)
@@ -166,8 +166,8 @@ enum {
 };
 
 /*
- * One device with what is copied from and to. context NULL: it is not measured. All is kept until everything is measured,
- * because creating a context takes longer than the copies.
+ * One device with what is copied from and to. context NULL: it is not measured. All is kept until everything is
+ * measured, because creating a context takes longer than the copies.
  */
 struct side {
 	CUcontext context;

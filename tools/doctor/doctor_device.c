@@ -210,8 +210,8 @@ static void device_rate(const struct doctor *doctor, struct doctor_finding *find
 
 /* ---- other devices ----
  *
- * The driver does not name the kind of a link: one with native atomics is taken for NVLink, any other for PCIe. The rate
- * is measured, so nothing else depends on this guess.
+ * The driver does not name the kind of a link: one with native atomics is taken for NVLink, any other for PCIe. The
+ * rate is measured, so nothing else depends on this guess.
  */
 
 static int n_devices(const struct doctor *doctor)

@@ -26,7 +26,9 @@ static struct door_process *add_process(struct doors *doors, int pid, const char
 	return &doors->processes[doors->n++];
 }
 
-/* A process that executes another program appears again with the same id. A child made by fork() writes no start line. */
+/*
+ * A process that executes another program appears again with the same id. A child made by fork() writes no start line.
+ */
 static struct door_process *process_of(struct doors *doors, int pid)
 {
 	for (size_t i = doors->n; i-- > 0;)

@@ -1,6 +1,6 @@
 /*
- * doctor_host.c: checks how much host memory is available for spilled memory and which limits apply; then the system, its
- * C library, and containers.
+ * doctor_host.c: checks how much host memory is available for spilled memory and which limits apply; then the system,
+ * its C library, and containers.
  */
 #include <gnu/libc-version.h>
 #include <stdio.h>

@@ -33,7 +33,8 @@ bool cut_add_named(struct building *b, uint32_t piece, uint64_t bytes)
 
 uint32_t job_most_units(const struct job_setting *setting)
 {
-	uint64_t units = setting->budget / PIECE_SHARE / JOB_UNIT, most = setting->fast ? FAST_PIECE / JOB_UNIT : CHUNK_MOST;
+	uint64_t units = setting->budget / PIECE_SHARE / JOB_UNIT,
+		 most = setting->fast ? FAST_PIECE / JOB_UNIT : CHUNK_MOST;
 
 	if (setting->policy) {
 		struct policy_size chunk = policy_settings(setting->policy)->heap_chunk;
@@ -205,8 +206,8 @@ bool cut_give_small(struct building *b, const struct life *life, const struct jo
 }
 
 /*
- * What the program's allocator reports, while a job is cut: follows what is alive, so that a pointer means the tensor that
- * it lies in, as for the mover (shim/mover/intake.c), and numbers the tensors for Belady's rule (replay_limit.c).
+ * What the program's allocator reports, while a job is cut: follows what is alive, so that a pointer means the tensor
+ * that it lies in, as for the mover (shim/mover/intake.c), and numbers the tensors for Belady's rule (replay_limit.c).
  *
  * The ranges of live_map.h do not depend on what has completed; only whether a death counts already does. So the
  * simulated run has the same ranges at the same place of the job, and what launches bring back to life is found here.

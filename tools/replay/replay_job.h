@@ -37,11 +37,11 @@ struct job_event {
 	uint64_t from;  /* index of the first of them in job.named; from JOB_KEPT on: an address */
 	uint64_t bytes; /* charge, release: the change; denied: the bytes requested */
 	uint64_t function;
-	uint32_t block; /* of the model; launch: REPLAY_NONE */
-	uint32_t event; /* of the model */
-	uint8_t place;  /* new: enum policy_place_of */
-	bool movable;   /* new */
-	int16_t rule;   /* -1: no rule */
+	uint32_t block;     /* of the model; launch: REPLAY_NONE */
+	uint32_t event;     /* of the model */
+	uint8_t place;      /* new: enum policy_place_of */
+	bool movable;       /* new */
+	int16_t rule;       /* -1: no rule */
 	uint16_t thread;    /* that submits or reports, from 1; 0: not known */
 	uint32_t tensor;    /* died, ended: its number; REPLAY_NONE: none */
 	uint32_t n_tensors; /* launch: number of what it names, as tensors ... */
@@ -60,8 +60,8 @@ struct job {
 	uint32_t *units;    /* by piece: its length in JOB_UNIT */
 	uint32_t *block_of; /* by piece: the number of its block; a number stands for one life of a block */
 	/*
-	 * Addresses are bytes from the beginning of a space in which each block has its own units. unit_of: by piece, the
-	 * first one; REPLAY_NONE: there was no space left. piece_at: by unit.
+	 * Addresses are bytes from the beginning of a space in which each block has its own units. unit_of: by piece,
+	 * the first one; REPLAY_NONE: there was no space left. piece_at: by unit.
 	 */
 	uint32_t *unit_of, *piece_at;
 	uint32_t n_units;
@@ -98,7 +98,9 @@ uint32_t job_most_units(const struct job_setting *setting);
 struct job *job_new(const struct replay_model *model, const struct job_setting *setting);
 void job_free(struct job *job); /* accepts NULL */
 
-/* ---- replay_steps.c: the periods at which a job's work repeats; `spillway report` counts them by this rule, too ---- */
+/*
+ * ---- replay_steps.c: the periods at which a job's work repeats; `spillway report` counts them by this rule, too ----
+ */
 
 /* The last steps of a job, which represent all of them. */
 struct replay_steps {
@@ -125,8 +127,8 @@ bool replay_steps_of(const struct replay_model *model, uint32_t device, uint64_t
 bool replay_step_begins(const struct replay_steps *steps, uint64_t launch, uint64_t function);
 /*
  * Returns the duration of a step with all memory on the device, in ms. 0: the trace has no times, or was recorded with
- * memory on the host: steps took longer for it, and what of them is waits and what is work cannot be told apart, because
- * the GPU works while a submission waits.
+ * memory on the host: steps took longer for it, and what of them is waits and what is work cannot be told apart,
+ * because the GPU works while a submission waits.
  */
 double replay_step_ms(const struct job *job, const struct replay_steps *steps);
 

@@ -101,7 +101,9 @@ static bool needs_add(struct needs *needs, uint32_t item, uint64_t launch)
 	return true;
 }
 
-/* Returns whether the launch names all pieces of the tensor: in `exact` what lies before a pointer need not be there. */
+/*
+ * Returns whether the launch names all pieces of the tensor: in `exact` what lies before a pointer need not be there.
+ */
 static bool is_whole(const struct needs *needs, uint32_t tensor, uint64_t launch)
 {
 	const struct job *job = needs->job;

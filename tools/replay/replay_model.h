@@ -1,8 +1,8 @@
 /*
  * replay_model.h: a recorded job in the form that replay needs: allocations, frees, what an allocator of the program
- * reports as alive, and submissions with the memory that they name, in one order. It is made from a trace of the library
- * (tools/trace/trace_read.h), whose contents are not trusted. A model belongs to its maker until it is complete, and is
- * constant afterwards.
+ * reports as alive, and submissions with the memory that they name, in one order. It is made from a trace of the
+ * library (tools/trace/trace_read.h), whose contents are not trusted. A model belongs to its maker until it is
+ * complete, and is constant afterwards.
  *
  * Locking: none; the tool has one thread.
  */
@@ -84,10 +84,10 @@ struct replay_model {
 	char **texts;
 	size_t n_blocks, n_events, n_submits, n_named, n_parts, n_texts;
 	size_t room_blocks, room_events, room_submits, room_named, room_parts, room_texts;
-	uint16_t thread;     /* of the events that are added */
-	size_t n_births;     /* events that are births */
-	size_t n_launches;   /* events that are submissions */
-	uint64_t peak_bytes; /* maximum of bytes live at once, as requested: that of trace_peaks() */
+	uint16_t thread;                  /* of the events that are added */
+	size_t n_births;                  /* events that are births */
+	size_t n_launches;                /* events that are submissions */
+	uint64_t peak_bytes;              /* maximum of bytes live at once, as requested: that of trace_peaks() */
 	uint64_t peak_of[REPLAY_DEVICES]; /* the same, per device */
 	bool spilled;                     /* recorded with memory on the host: times say nothing of full speed */
 	bool peers;                       /* recorded with memory on other devices */

@@ -326,9 +326,9 @@ double run_next(const struct run *run)
 }
 
 /*
- * What the mover hears of the program in a simulated run: submissions, and births and deaths. As in shim/mover/alive.c, the
- * map of what is alive follows them in their order, the plan is told which pieces are dead, and only what is alive is
- * copied.
+ * What the mover hears of the program in a simulated run: submissions, and births and deaths. As in shim/mover/alive.c,
+ * the map of what is alive follows them in their order, the plan is told which pieces are dead, and only what is alive
+ * is copied.
  */
 
 /* Duration, in us, of reading a submission: reading a record and informing the plan. */

@@ -9,8 +9,8 @@
  * Simulates the mover as far as it takes time. The library's scheduler decides; here the driver's calls that carry its
  * decisions out are replaced by their durations. In `fast` mode an evicted piece is unmapped and copied, and stays
  * unmapped on the host; a fetched piece is copied and mapped. In `exact` mode the device is quiesced when a submission
- * waits: the GPU finishes what it has, then everything is copied and mapped while nothing runs. The mover is one thread:
- * it does one thing after the other, while the links continue.
+ * waits: the GPU finishes what it has, then everything is copied and mapped while nothing runs. The mover is one
+ * thread: it does one thing after the other, while the links continue.
  */
 
 /* Bytes after each of which the link to the host loses breath_us in a gap. */

@@ -86,11 +86,11 @@ void run_job(const struct job *job, const struct run_setting *setting, struct ru
 /*
  * ---- replay_limit.c: the least that a step of a run can take, whatever its plan. ----
  *
- * A launch needs the bytes that it names: those have stayed on the device since they were used before, are copied there,
- * or are used where they are. What stays is never more than the budget has room for, so the rest is the least that is
- * copied or used elsewhere (belady_carry()): of tensors whose pieces a launch names as a whole, and of pieces about which
- * nobody reports. What of that the run has used elsewhere need not be copied; copies take the time of the link. In the
- * first step that counts, anything may be on the device already.
+ * A launch needs the bytes that it names: those have stayed on the device since they were used before, are copied
+ * there, or are used where they are. What stays is never more than the budget has room for, so the rest is the least
+ * that is copied or used elsewhere (belady_carry()): of tensors whose pieces a launch names as a whole, and of pieces
+ * about which nobody reports. What of that the run has used elsewhere need not be copied; copies take the time of the
+ * link. In the first step that counts, anything may be on the device already.
  */
 
 struct replay_point {
@@ -101,8 +101,8 @@ struct replay_point {
 
 /*
  * Computes what a job that was cut for this budget moves by Belady's rule (evict first what is used farthest in the
- * future), with the pieces that the library moves: a reference and no bound, because pieces differ in size. Returns false
- * if memory runs out.
+ * future), with the pieces that the library moves: a reference and no bound, because pieces differ in size. Returns
+ * false if memory runs out.
  */
 bool replay_belady(const struct job *job, uint64_t budget, const struct replay_steps *steps,
 		   struct replay_point *ret_point);

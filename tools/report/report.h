@@ -37,8 +37,8 @@ enum { RUNS_MOST = 16 }; /* that are put beside each other */
 size_t report_blocks(const struct digest *digest, uint32_t *ret_blocks, size_t most);
 
 /*
- * ---- report_job.c: traces of the ranks of one job, shown as one. Only figures are kept of each, so that a job may have
- * many ranks.
+ * ---- report_job.c: traces of the ranks of one job, shown as one. Only figures are kept of each, so that a job may
+ * have many ranks.
  */
 
 struct job_rank {

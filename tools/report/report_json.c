@@ -448,8 +448,8 @@ void report_compare_json(const struct digest *digests, size_t n)
 }
 
 /*
- * Writes one page for a browser: the report_page files with the digest of one run, or of two, embedded as JSON, which the
- * page's script displays. The page loads nothing else; its head forbids it.
+ * Writes one page for a browser: the report_page files with the digest of one run, or of two, embedded as JSON, which
+ * the page's script displays. The page loads nothing else; its head forbids it.
  *
  * In report_page.html, a line that consists of "@NAME@" is replaced by a part.
  */

@@ -1,8 +1,8 @@
 /*
  * The parent of a program under `spillway run --fit`.
  *
- * A process that ends well removes its figures, so the library is asked to leave a copy (SPILLWAY_FIGURES, stats_file.c)
- * in a folder that only this user may enter. One that was killed leaves them where they were.
+ * A process that ends well removes its figures, so the library is asked to leave a copy (SPILLWAY_FIGURES,
+ * stats_file.c) in a folder that only this user may enter. One that was killed leaves them where they were.
  */
 #include "tools/run/run.h"
 

@@ -275,8 +275,8 @@ static bool add_fit(struct request *request)
 }
 
 /*
- * Sets what --share sets, unless the policy or the user does. A tenth of the GPU is left for contexts and for what programs
- * take beside the heap. An error of the policy is reported later. Returns false if memory runs out.
+ * Sets what --share sets, unless the policy or the user does. A tenth of the GPU is left for contexts and for what
+ * programs take beside the heap. An error of the policy is reported later. Returns false if memory runs out.
  */
 static bool add_share(struct request *request)
 {

@@ -27,8 +27,8 @@ struct fit_request {
 
 /*
  * Runs the program to its end. Returns its exit status; if it ended by a signal, this process ends by the same one.
- * Signals that others send to this process are passed on; those of the terminal reach the program by themselves. If this
- * process is killed, so is the program, as if it were the program.
+ * Signals that others send to this process are passed on; those of the terminal reach the program by themselves. If
+ * this process is killed, so is the program, as if it were the program.
  */
 int fit_run(const struct fit_request *request);
 
@@ -46,8 +46,8 @@ int fit_run(const struct fit_request *request);
  * Starts a process that waits until this one, whatever program it has become by then, has ended. If that has used CUDA
  * memory and left its figures, the process prints the summary to standard error; full: with all figures. It is no child
  * of this process, is in a session of its own, and of its files it keeps standard error only. Nothing is started where
- * the program would become its parent (process 1, a subreaper), or where the kernel cannot wait for a process that is no
- * child (before Linux 5.3).
+ * the program would become its parent (process 1, a subreaper), or where the kernel cannot wait for a process that is
+ * no child (before Linux 5.3).
  */
 void watcher_start(bool full);
 

@@ -88,7 +88,9 @@ bool slurm_set_add(char set[SLURM_ENV_BYTES], const char *item)
 	return key_length(&key, item + strlen(item)) && append(set, ',', item, strlen(item));
 }
 
-/* Does a part of the settings set the key? A value may hold commas; what follows one then begins with no key of ours. */
+/*
+ * Does a part of the settings set the key? A value may hold commas; what follows one then begins with no key of ours.
+ */
 static bool sets(const char *set, const char *key, size_t length)
 {
 	while (set && *set) {

@@ -2,8 +2,8 @@
  * The SPANK plugin: `srun --spillway[=POLICY] --spillway-set=KEY=VALUE` (also sbatch and salloc).
  *
  * It runs in programs of Slurm: in srun it takes the options; in slurmstepd, just before a task becomes the program, it
- * sets the task's environment, and when a task has ended it prints the summary that a killed program could not print. It
- * changes nothing for a step that does not ask for it.
+ * sets the task's environment, and when a task has ended it prints the summary that a killed program could not print.
+ * It changes nothing for a step that does not ask for it.
  */
 #include <slurm/spank.h>
 

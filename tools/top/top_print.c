@@ -1,8 +1,8 @@
 /*
- * Prints a reading to be read by people: a table that scripts can split by columns, and the details of one process; and as
- * JSON: one object per reading, on one line. spillway-top(1) describes its members and spillway-stats(5) the figures. There
- * a value that was not measured is null, and so is a rate before the second reading. Members may be added; "schema" is
- * incremented if one is removed or changes its meaning.
+ * Prints a reading to be read by people: a table that scripts can split by columns, and the details of one process; and
+ * as JSON: one object per reading, on one line. spillway-top(1) describes its members and spillway-stats(5) the
+ * figures. There a value that was not measured is null, and so is a rate before the second reading. Members may be
+ * added; "schema" is incremented if one is removed or changes its meaning.
  */
 #include "tools/top/top.h"
 

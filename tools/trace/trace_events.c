@@ -43,7 +43,9 @@ static bool keep_submit(struct reader *reader, struct trace_row *row)
 	if (!reader_room(reader, (void **)&reader->submits, reader->n_submits, &reader->submits_room, sizeof(submit)))
 		return false;
 	uint64_t hash = hash_submit(&submit), same;
-	/* Different ones with the same hash, which a file may be made to have, are not found again; that is no error. */
+	/*
+	 * Different ones with the same hash, which a file may be made to have, are not found again; that is no error.
+	 */
 	if (number_map_get(&reader->by_hash, hash, &same) && is_same(&reader->submits[same], &submit)) {
 		submit = reader->submits[same];
 	} else {
